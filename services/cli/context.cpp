@@ -18,22 +18,21 @@ namespace {
 
 constexpr const char* kStandardInput = "standard input";
 
-Status check_runs(const nlohmann::json& stack, const std::filesystem::path& state) {
-    const auto ports = stack::ports_from_json(stack.value("ports", nlohmann::json::object()));
-    if (ports.gateway == 0 || !stack::port_is_free(ports.gateway)) return {};
-    return unavailable("Atoll does not run in " + state.string() + "; start it with: " + stack::start_command(state));
-}
-
 std::string without_last_slashes(std::string url) {
     while (url.ends_with('/')) url.pop_back();
     return url;
 }
 
+// The address at which others reach the gateway of the stack in `state`; empty: there is none.
+std::string port_of_own_gateway(const std::filesystem::path& state) {
+    const auto stack = stack::read_stack_file(state);
+    return stack.ok() ? without_last_slashes(stack->value("gateway", "")) : "";
+}
+
 // A mistyped address must not get a coordinator's token.
 Status check_own_gateway(const std::string& url, const std::filesystem::path& state) {
-    const auto stack = stack::read_stack_file(state);
-    const std::string own = stack.ok() ? without_last_slashes(stack->value("gateway", "")) : "";
-    if (!own.empty() && url == own) return {};
+    if (const auto socket = stack::local_gateway(state); socket.ok() && url == *socket) return {};
+    const std::string own = port_of_own_gateway(state);
     return Error{ErrorCode::kUnauthenticated,
                  "no token for " + url +
                      (own.empty() ? "" : ": that of the stack in " + state.string() + " goes to " + own + " alone"),
@@ -43,18 +42,15 @@ Status check_own_gateway(const std::string& url, const std::filesystem::path& st
 }  // namespace
 
 Result<std::string> Context::gateway_url() const {
-    std::string url = !gateway.empty() ? gateway : environment("ATOLL_GATEWAY");
-    if (url.empty()) {
-        const auto stack = stack::read_stack_file(state_directory);
-        if (!stack.ok())
-            return invalid_argument("--gateway",
-                                    "no coordinator is known: there is no stack in " + state_directory.string() +
-                                        "; give --gateway URL (or ATOLL_GATEWAY), the --state directory of a stack "
-                                        "that runs, or start one with `atoll up`");
-        ATOLL_RETURN_IF_ERROR(check_runs(*stack, state_directory));
-        url = stack->value("gateway", "");
-    }
-    return without_last_slashes(std::move(url));
+    const std::string url = without_last_slashes(!gateway.empty() ? gateway : environment("ATOLL_GATEWAY"));
+    const std::string own = port_of_own_gateway(state_directory);
+    if (url.empty() && own.empty())
+        return invalid_argument("--gateway",
+                                "no coordinator is known: there is no stack in " + state_directory.string() +
+                                    "; give --gateway URL (or ATOLL_GATEWAY), the --state directory of a stack "
+                                    "that runs, or start one with `atoll up`");
+    const bool is_own = url.empty() || (url == own && stack::check_owner(state_directory).ok());
+    return is_own ? stack::local_gateway(state_directory) : url;
 }
 
 Result<std::string> Context::token() const {

@@ -24,8 +24,8 @@ struct Context {
     std::function<int(const Error&)> exit_status_of;  // the command's own; empty: exit_status()
     std::function<Status()> run;                      // what the command on the command line does; set by on_run()
 
-    // The gateway's URL, without a slash at the end. kUnavailable: it is that of the stack in --state, which does not
-    // run.
+    // Before "/store" and the like. The gateway of the stack in --state is reached at its socket, although its URL is
+    // given. kUnavailable: that stack does not run.
     Result<std::string> gateway_url() const;
     // The bearer token. Without one given it is that of the stack in --state, which goes to that stack's own gateway
     // and nowhere else. kUnauthenticated says how to give one.

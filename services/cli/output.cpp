@@ -62,7 +62,9 @@ std::string human_number(double value) {
 
 std::string explain(const Error& error) {
     std::string text = "error: " + describe(error);
-    if (const auto what = advice(error.code); !what.empty()) text += "\n  " + std::string(what);
+    // A refusal that names a field says itself what it takes.
+    const bool says_itself = error.code == ErrorCode::kPermissionDenied && !error.field.empty();
+    if (const auto what = advice(error.code); !what.empty() && !says_itself) text += "\n  " + std::string(what);
     return text;
 }
 

@@ -79,6 +79,12 @@ std::string text(const json& object, const std::string& key, const std::string& 
     return member == object.end() ? std::string() : text(*member, inner);
 }
 
+std::string waiting_text(const json& waiting) {
+    if (!waiting.is_object()) return {};
+    return "waits since " + text(waiting, "since") + ": " + text(waiting, "reason") + "; next try at " +
+           text(waiting, "next_try");
+}
+
 Status replace_process(const std::vector<std::string>& argv) {
     std::vector<char*> arguments;
     for (const std::string& argument : argv) arguments.push_back(const_cast<char*>(argument.c_str()));

@@ -38,6 +38,9 @@ Status print_members(const nlohmann::json& object, const std::vector<std::string
 std::string text(const nlohmann::json& object, const std::string& key);
 std::string text(const nlohmann::json& object, const std::string& key, const std::string& inner);
 
+// What somebody waits for, {reason, since, next_try} or null: "waits since …: REASON; next try at …", or "".
+std::string waiting_text(const nlohmann::json& waiting);
+
 // Becomes argv; returns only when that fails.
 Status replace_process(const std::vector<std::string>& argv);
 

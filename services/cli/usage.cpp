@@ -108,7 +108,8 @@ Error explain_usage(const CLI::App& program, int argc, const char* const* argv, 
 CLI::Validator web_address() {
     return CLI::Validator(
         [](const std::string& text) {
-            const bool is_one = text.starts_with("http://") || text.starts_with("https://");
+            const bool is_one =
+                text.starts_with("http://") || text.starts_with("https://") || text.starts_with("unix:/");
             return is_one ? std::string() : "'" + text + "' is no address as https://host:port";
         },
         "URL");

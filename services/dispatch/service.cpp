@@ -117,7 +117,7 @@ service::Definition definition() {
 
 Result<std::unique_ptr<service::Running>> start_with(service::Context& context, Settings settings, WorkerSeams seams) {
     ATOLL_TRY(const auth::Issuer issuer, load_issuer(settings.private_key_file));
-    ATOLL_RETURN_IF_ERROR(make_control_directory(settings.control_directory));
+    ATOLL_RETURN_IF_ERROR(make_control_directory(settings.ssh.control_directory));
     // A broker that is not there yet is no reason not to start: the relay and the consumer wait for it and make their
     // topics.
     return std::unique_ptr<service::Running>(

@@ -21,6 +21,12 @@ PollPolicy poll_policy(std::int64_t poll_ms, std::int64_t poll_ms_max, std::int6
 
 }  // namespace
 
+const std::string& store_url_for(const Facility& facility, const Settings& settings) {
+    const bool is_as_we_are = facility.transport.kind == "local" && !facility.image;
+    const bool is_by_us = facility.transport.data == "ssh";
+    return is_as_we_are || is_by_us ? settings.store_url : settings.store_url_for_sites;
+}
+
 Result<Settings> parse_settings(const json::Json& own) {
     json::ObjectReader reader(own, "dispatch");
     Settings settings;
@@ -35,18 +41,27 @@ Result<Settings> parse_settings(const json::Json& own) {
     settings.programs = reader.string_or("programs", this_program.parent_path().string());
     settings.topic_prefix = reader.string_or("topic_prefix", "");
     const auto control = std::filesystem::temp_directory_path(ignored) / ("atoll-ssh-" + std::to_string(::getuid()));
-    settings.control_directory = reader.string_or("control_directory", control.string());
+    settings.ssh.control_directory = reader.string_or("control_directory", control.string());
+    if (settings.ssh.control_directory.string().size() > kControlPathMax)
+        reader.fail("control_directory", "has more than " + std::to_string(kControlPathMax) +
+                                             " bytes, too many for the paths of sockets: name a shorter one");
+    settings.ssh.logins_max = reader.integer_or("ssh_logins_max", settings.ssh.logins_max, 1, 1000);
+    settings.ssh.logins_window_s = reader.integer_or("ssh_logins_window_s", settings.ssh.logins_window_s, 1, 86400);
+    settings.ssh.sessions_max = reader.integer_or("ssh_sessions_max", settings.ssh.sessions_max, 1, 64);
     settings.workers = reader.integer_or("workers", 4, 1, 256);
+    settings.facility_steps_max = reader.integer_or("facility_steps_max", 2, 1, 256);
     settings.lease_s = reader.integer_or("lease_s", 15, 1, 3600);
     settings.keep.events_days = reader.integer_or("keep_events_days", settings.keep.events_days, 1, kKeepDaysMax);
     settings.keep.jobs_days = reader.integer_or("keep_jobs_days", settings.keep.jobs_days, 0, kKeepDaysMax);
     const std::int64_t local = reader.integer_or("poll_interval_ms", 500, 10, 3600000);
     const std::int64_t ssh = reader.integer_or("ssh_poll_interval_ms", 2000, 10, 3600000);
     const std::int64_t ssh_max = reader.integer_or("ssh_poll_interval_max_ms", 60000, 10, 3600000);
+    const std::int64_t ssh_retry = reader.integer_or("ssh_retry_interval_ms", 2000, 10, 600000);
     const std::int64_t batch = reader.integer_or("batch_poll_interval_ms", 5000, 10, 3600000);
     ATOLL_RETURN_IF_ERROR(reader.finish());
     settings.local_poll_policy = poll_policy(local, local, std::max(local, batch));
     settings.ssh_poll_policy = poll_policy(ssh, std::max(ssh, ssh_max), std::max(ssh, batch));
+    settings.ssh_poll_policy.retry_ms = ssh_retry;
     return settings;
 }
 

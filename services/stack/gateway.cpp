@@ -74,10 +74,14 @@ Status check_all_plain(const GatewayOptions& options, const std::vector<Setting>
 Result<std::string> gateway_configuration(const GatewayOptions& options) {
     const std::string tls = tls_lines(options);
     ATOLL_RETURN_IF_ERROR(check_plain({"", "--access-log", options.access_log}));
-    const std::string access_log = options.access_log == "off" ? "off" : "\"" + options.access_log + "\" short";
+    const std::string access_log =
+        options.access_log == "off" ? "off" : "\"" + options.access_log + "\" short if=$atoll_is_logged";
     const bool plain = tls.empty() || !options.public_listen.empty();
-    const std::string also = options.public_listen.empty() ? "" : "; listen " + options.public_listen + " ssl";
+    std::string also = options.public_listen.empty() ? "" : "; listen " + options.public_listen + " ssl";
     ATOLL_RETURN_IF_ERROR(check_plain({"", "--public-listen", options.public_listen}));
+    ATOLL_RETURN_IF_ERROR(check_plain({"", "--state", options.socket.string()}));
+    // A full backlog of a unix socket refuses at once, where TCP has the client try again.
+    if (!options.socket.empty()) also += "; listen \"unix:" + options.socket.string() + "\" backlog=4096";
     const std::vector<Setting> settings = {{"@LISTEN@", "--listen", options.listen + (plain ? "" : " ssl")},
                                            {"@REGISTRY@", "--registry", options.registry},
                                            {"@STORE@", "--store", options.store},
@@ -110,6 +114,7 @@ Result<std::vector<std::string>> prepare_gateway(const GatewayOptions& options) 
     check_only.insert(check_only.end(), {"-t", "-q"});
     ATOLL_TRY(const CommandResult result, run_command(check_only));
     if (result.exit_code != 0) return invalid_argument(file, "nginx refuses its configuration: " + result.err);
+    fs::remove(options.socket, error);  // that of a killed one, which nginx would take for another's
     return argv;
 }
 
@@ -128,17 +133,23 @@ Component gateway_component(const Stack& stack) {
         options.blobs = stack.layout.store() / "blobs";
         options.directory = stack.layout.nginx();
         options.access_log = stack.layout.log("access");
+        options.socket = stack.layout.socket("gateway");
         options.public_listen = stack.address.listen;
         options.certificate = stack.address.certificate;
         options.certificate_key = stack.address.certificate_key;
         return prepare_gateway(options);
     };
-    component.ready = [url = component.address] {
+    // At its TCP port another user's program may answer while nginx cannot bind it.
+    component.ready = [url = socket_address(stack.layout, "gateway")] {
         return answers(url, "/healthz") && answers(url, "/registry/readyz") && answers(url, "/store/readyz") &&
                answers(url, "/dispatch/readyz") && answers(url, "/aggregation/readyz");
     };
     component.stop_signal = SIGQUIT;  // finishes the requests in flight
     component.stop_time_max = std::chrono::seconds(5);
+    component.after_stop = [socket = stack.layout.socket("gateway")] {
+        std::error_code ignored;
+        fs::remove(socket, ignored);
+    };
     return component;
 }
 

@@ -14,6 +14,7 @@ struct GatewayOptions {
     std::filesystem::path blobs;                         // the store's blob directory, as nginx sees it
     std::filesystem::path directory;                     // private: configuration, console, pid, temporary files
     std::string access_log = "off";                      // a file, or /dev/stdout
+    std::filesystem::path socket;                        // where clients on this machine reach it; empty: nowhere
     std::string public_listen;                           // address:port with TLS beside a plain `listen`; empty: none
     std::filesystem::path certificate;                   // TLS when both are given
     std::filesystem::path certificate_key;

@@ -7,10 +7,14 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <atomic>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <thread>
 #include <vector>
 
 #include "services/stack/testing/gateway_fixture.h"
+#include "shared/base/file.h"
 #include "shared/base/text.h"
 
 namespace atl::stack {
@@ -35,11 +39,11 @@ class RawConnection {
         }
         return true;
     }
-    // What has come when the text ends with `end`, or the gateway hangs up, or nothing comes for 20 s.
+    // What has come when the text holds `end`, or the gateway hangs up, or nothing comes for a minute.
     std::string read_until(const std::string& end) const {
         std::string text;
         char block[4096];
-        while (text.find(end) == std::string::npos && is_readable(std::chrono::seconds(20))) {
+        while (text.find(end) == std::string::npos && is_readable(std::chrono::seconds(60))) {
             const ssize_t count = ::recv(fd_.get(), block, sizeof block, 0);
             if (count <= 0) break;
             text.append(block, static_cast<std::size_t>(count));
@@ -68,6 +72,32 @@ std::string head_of_upload(const std::string& token) {
            (token.empty() ? "" : "Authorization: Bearer " + token + "\r\n") + "\r\n";
 }
 
+// None where it cannot be read: processes and what they have open come and go.
+std::vector<std::filesystem::path> entries_of(const std::filesystem::path& directory) {
+    std::vector<std::filesystem::path> entries;
+    std::error_code error;
+    for (std::filesystem::directory_iterator at(directory, error), end; !error && at != end; at.increment(error))
+        entries.push_back(at->path());
+    return entries;
+}
+
+// Whether it holds within a minute. In between, the uploads go on: nginx hangs up on one that sends nothing for 30 s.
+bool holds_soon(const std::vector<RawConnection>& uploads, const std::function<bool()>& condition) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    while (!condition()) {
+        if (std::chrono::steady_clock::now() > deadline) return false;
+        for (const RawConnection& upload : uploads) upload.send("x");
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return true;
+}
+
+int count_of(const std::string& text, const std::string& part) {
+    int count = 0;
+    for (std::size_t at = 0; (at = text.find(part, at)) != std::string::npos; at += part.size()) ++count;
+    return count;
+}
+
 class GatewayLimitsTest : public GatewayTest {
   protected:
     // What the bodies on their way take, also in files that have no name any more.
@@ -75,11 +105,11 @@ class GatewayLimitsTest : public GatewayTest {
         std::uint64_t bytes = 0;
         const std::string bodies = (options_.directory / "body").string();
         std::error_code ignored;
-        for (const auto& process : std::filesystem::directory_iterator("/proc", ignored))
-            for (const auto& fd : std::filesystem::directory_iterator(process.path() / "fd", ignored)) {
+        for (const auto& process : entries_of("/proc"))
+            for (const auto& fd : entries_of(process / "fd")) {
                 struct stat info{};
-                if (std::filesystem::read_symlink(fd.path(), ignored).string().starts_with(bodies) &&
-                    ::stat(fd.path().c_str(), &info) == 0)
+                if (std::filesystem::read_symlink(fd, ignored).string().starts_with(bodies) &&
+                    ::stat(fd.c_str(), &info) == 0)
                     bytes += static_cast<std::uint64_t>(info.st_size);
             }
         return bytes;
@@ -91,7 +121,10 @@ TEST_F(GatewayLimitsTest, ABodyWithoutAValidTokenIsRefusedBeforeItIsTaken) {
     const std::uint64_t memory_before = memory();
     std::vector<RawConnection> connections;
     for (int i = 0; i < 200; ++i) {
-        connections.emplace_back(port());
+        connections.emplace_back(port(), i < 50    ? "127.0.0.2"
+                                         : i < 100 ? "127.0.0.3"
+                                         : i < 150 ? "127.0.0.4"
+                                                   : "127.0.0.5");
         connections.back().send(head_of_upload(i % 2 == 0 ? "" : "not.a.token") + std::string(300'000, 'x'));
     }
     for (const RawConnection& connection : connections)
@@ -125,17 +158,83 @@ TEST_F(GatewayLimitsTest, OneTokenHas64BodiesOnTheirWay) {
         connections.emplace_back(port());
         ASSERT_TRUE(connections.back().send(head_of_upload(token) + "x"));
     }
-    // The workers take connections as they come: the last of the 64 may be seen late.
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     http::ClientOptions options;
     options.base_url = "http://" + options_.listen;
     options.token = token;
-    int status = 0;
-    while (status != 429 && std::chrono::steady_clock::now() < deadline)
-        status = http::Client(options).call(Method::kPost, "/registry/v1/things", "{}")->status;
-    EXPECT_EQ(status, 429);
+    // The workers take connections as they come: the last of the 64 may be seen late.
+    EXPECT_TRUE(holds_soon(connections, [&] {
+        return http::Client(options).call(Method::kPost, "/registry/v1/things", "{}")->status == 429;
+    }));
     EXPECT_TRUE(http::Client(options).call(Method::kGet, "/registry/v1/things/x")->ok()) << "it has no body";
     EXPECT_TRUE(client().call(Method::kPost, "/registry/v1/things", "{}")->ok()) << "another token";
+}
+
+TEST_F(GatewayLimitsTest, AnAddressHas64LargeBodiesOnTheirWayHoweverManyTokensItHas) {
+    std::vector<RawConnection> connections;
+    for (int i = 0; i < 64; ++i) {
+        connections.emplace_back(port(), "127.0.0.2");
+        ASSERT_TRUE(connections.back().send(head_of_upload(backend_.token(auth::Role::kOperator)) + "x"));
+    }
+    const std::string token = backend_.token(auth::Role::kOperator);
+    const auto answer_to = [&](const char* from, const std::string& length, const std::string& body) {
+        const RawConnection connection(port(), from);
+        connection.send("PUT /store/v1/blobs/abcd HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + token +
+                        "\r\nConnection: close\r\n" + length + "\r\n\r\n" + body);
+        return connection.read_until("\r\n").substr(0, 12);
+    };
+    const std::string large = "Content-Length: 1000000";
+    const std::string body(1'000'000, 'x');
+    // The workers take connections as they come: the last of the 64 may be seen late.
+    const auto is_refused_soon = [&](const std::string& length, const std::string& of) {
+        return holds_soon(connections, [&] { return answer_to("127.0.0.2", length, of) == "HTTP/1.1 429"; });
+    };
+    EXPECT_TRUE(is_refused_soon(large, body));
+    EXPECT_TRUE(is_refused_soon("Transfer-Encoding: chunked", "0\r\n\r\n"));
+    EXPECT_EQ(answer_to("127.0.0.2", "Content-Length: 1", "x"), "HTTP/1.1 200") << "a small one";
+    EXPECT_EQ(answer_to("127.0.0.1", large, body), "HTTP/1.1 200") << "another address";
+}
+
+TEST_F(GatewayLimitsTest, ForgedTokensOfAnAddressAreLookedAtSoManyTimesASecond) {
+    std::string token = backend_.token(auth::Role::kOperator);
+    std::string requests;
+    for (int i = 0; i < 900; ++i) {
+        token[token.size() - 40] = token[token.size() - 40] == 'A' ? 'B' : 'A';
+        requests += "GET /registry/v1/owned/x HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + token + "\r\n\r\n";
+    }
+    requests += "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    auto honest = client();
+    ASSERT_EQ(honest.call(Method::kGet, "/registry/v1/owned/x")->status, 200);
+    std::vector<std::jthread> forgers;
+    std::atomic<int> refused = 0, passed_over = 0;
+    for (int i = 0; i < 4; ++i)
+        forgers.emplace_back([&] {
+            const RawConnection connection(port());
+            EXPECT_TRUE(connection.send(requests));
+            const std::string answers = connection.read_until("no such text: until it hangs up");
+            refused += count_of(answers, "HTTP/1.1 401 ");
+            passed_over += count_of(answers, "HTTP/1.1 503 ");
+        });
+    forgers.clear();
+    EXPECT_GT(refused, 0);
+    EXPECT_GT(passed_over, 0) << refused;
+    EXPECT_EQ(honest.call(Method::kGet, "/registry/v1/owned/x")->status, 200) << "its token is remembered";
+}
+
+TEST_F(GatewayLimitsTest, WhatStrangersAskFillsNoLog) {
+    std::string requests;
+    for (int i = 0; i < 60; ++i)
+        requests += "GET /registry/v1/" + std::string(15'000, '\xff') + " HTTP/1.1\r\nHost: x\r\n\r\n";
+    requests += "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    for (int i = 0; i < 5; ++i) {
+        const RawConnection connection(port());
+        ASSERT_TRUE(connection.send(requests));
+        EXPECT_TRUE(connection.read_until("no such text: until it hangs up").ends_with("\n"));
+    }
+    const std::string with_token = "/registry/v1/things/of-somebody-with-a-token";
+    ASSERT_EQ(client().call(Method::kGet, with_token)->status, 200);
+    // nginx writes the line when the answer is already gone.
+    EXPECT_TRUE(holds_soon({}, [&] { return count_of(read_file(options_.access_log).value(), with_token) == 1; }));
+    EXPECT_LT(std::filesystem::file_size(options_.access_log), 50'000U) << "300 lines were asked for";
 }
 
 TEST_F(GatewayLimitsTest, HalfRequestsOfOneAddressKeepNobodyOut) {
@@ -169,12 +268,15 @@ TEST_F(GatewayLimitsTest, StrangersGetSoManyAnswersASecond) {
     std::string requests;
     for (int i = 0; i < 900; ++i) requests += "GET /registry/v1/things/x HTTP/1.1\r\nHost: x\r\n\r\n";
     requests += "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
-    std::string answers;
-    for (int i = 0; i < 2; ++i) {
-        const RawConnection connection(port());
-        ASSERT_TRUE(connection.send(requests));
-        answers += connection.read_until("no such text: until it hangs up");
+    // Side by side: one after the other they could ask for less than they get each second.
+    std::vector<RawConnection> connections;
+    for (int i = 0; i < 8; ++i) {
+        connections.emplace_back(port());
+        ASSERT_TRUE(connections.back().send(requests));
     }
+    std::string answers;
+    for (const RawConnection& connection : connections)
+        answers += connection.read_until("no such text: until it hangs up");
     EXPECT_NE(answers.find("HTTP/1.1 200 "), std::string::npos);
     EXPECT_NE(answers.find("HTTP/1.1 429 "), std::string::npos);
     EXPECT_NE(answers.find("urn:atoll:problem:resource-exhausted"), std::string::npos);

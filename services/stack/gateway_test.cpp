@@ -28,7 +28,7 @@ TEST_F(GatewayTest, ACallersRequestIdIsPassedOnOnlyWhenItIsHarmless) {
     EXPECT_EQ(replaced.size(), 32U) << replaced;
 }
 
-TEST_F(GatewayTest, ABlobOrManifestMayHave16MiBAndAnythingElseOne) {
+TEST_F(GatewayTest, ABlobAManifestOrAPartOfAnImageMayHave16MiBAndAnythingElseOne) {
     auto caller = client();
     const std::string large(16U << 20, 'x');
     EXPECT_EQ(caller.call(Method::kPut, "/store/v1/blobs/abcd", large)->json().value()["bytes"], large.size());
@@ -36,9 +36,12 @@ TEST_F(GatewayTest, ABlobOrManifestMayHave16MiBAndAnythingElseOne) {
     const auto taken = caller.call(Method::kPost, "/store/v1/models/big/versions", manifest).value();
     ASSERT_EQ(taken.status, 200) << taken.body;
     EXPECT_EQ(taken.json().value()["bytes"], manifest.size());
+    const char* image = "/dispatch/v1/facilities/leonardo/image";
+    EXPECT_EQ(caller.call(Method::kPut, image, large)->status, 404) << "it comes to a dispatch that has no such route";
     for (const auto& [method, path, body] :
          {std::tuple{Method::kPut, "/store/v1/blobs/abcd", large + "x"},
           {Method::kPost, "/store/v1/models/big/versions", manifest + "x"},
+          {Method::kPut, image, large + "x"},
           {Method::kPost, "/dispatch/v1/things", std::string((1U << 20) + 1, 'x')}}) {
         const auto refused = caller.call(method, path, body);
         ASSERT_TRUE(refused.ok()) << refused.error().message;
@@ -177,6 +180,22 @@ TEST_F(GatewayTest, FacilitiesElsewhereComeByTlsAndTheServicesByLoopback) {
     const auto answer = http::Client(elsewhere).get_json("/store/v1/things/a");
     ASSERT_TRUE(answer.ok()) << answer.error().message;
     EXPECT_EQ(answer->at("path"), "/v1/things/a");
+}
+
+TEST_F(GatewayTest, ItAnswersAtItsSocketAlsoWhereAKilledOneHasLeftTheFile) {
+    ASSERT_TRUE(stop_recorded(pid_file(), SIGQUIT, std::chrono::seconds(5)).ok());
+    options_.socket = directory_.path() / "the gateway.sock";
+    http::ClientOptions here;
+    here.base_url = "unix:" + options_.socket.string() + ":/store";
+    here.attempts_max = 1;
+    for (int life = 0; life < 2; ++life) {
+        start();
+        const auto answer = http::Client(here).get_json("/v1/things/a");
+        ASSERT_TRUE(answer.ok()) << answer.error().message;
+        EXPECT_EQ(answer->at("path"), "/v1/things/a");
+        ASSERT_EQ(::kill(-running_process(pid_file())->pid, SIGKILL), 0);
+        ASSERT_TRUE(std::filesystem::exists(options_.socket));
+    }
 }
 
 TEST_F(GatewayTest, WithAClientAuthorityOnlyClientsWithItsCertificateGetAnything) {

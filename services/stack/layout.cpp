@@ -5,6 +5,7 @@
 #include <pwd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,6 +21,7 @@
 #include "shared/base/environment.h"
 #include "shared/base/file.h"
 #include "shared/digest/digest.h"
+#include "shared/http/message.h"
 #include "shared/json/json.h"
 
 namespace atl::stack {
@@ -101,12 +103,23 @@ Status make_socket_directory(const std::filesystem::path& directory) {
     return {};
 }
 
+bool somebody_listens(const std::string& socket) {
+    sockaddr_un where{};
+    where.sun_family = AF_UNIX;
+    if (socket.empty() || socket.size() >= sizeof where.sun_path) return false;
+    socket.copy(where.sun_path, socket.size());
+    const UniqueFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    const auto* address = reinterpret_cast<const sockaddr*>(&where);
+    return ::connect(probe.get(), address, sizeof where) == 0 || errno == EAGAIN;  // it has no time at the moment
+}
+
 }  // namespace
 
 std::filesystem::path socket_directory(const Layout& layout, const std::filesystem::path& inside,
                                        const std::string& socket_name, const std::string& purpose) {
     constexpr std::size_t kSocketPathMax = 107;  // of sockaddr_un, without the final zero
-    if ((inside / socket_name).string().size() <= kSocketPathMax) return inside;
+    const std::string path = (inside / socket_name).string();
+    if (path.size() <= kSocketPathMax && path.find(":/") == std::string::npos) return inside;
     return "/tmp/atoll-" + std::to_string(::geteuid()) + "-" + digest::sha256(layout.state.string()).substr(0, 12) +
            purpose;
 }
@@ -227,6 +240,22 @@ Status check_owner(const std::filesystem::path& state) {
     const std::string name = owner != nullptr ? owner->pw_name : "user " + std::to_string(info.st_uid);
     return invalid_argument("--state", "the stack in " + state.string() + " belongs to " + name +
                                            ": run atoll as that user, or choose another directory");
+}
+
+Result<std::string> local_gateway(const std::filesystem::path& state) {
+    ATOLL_RETURN_IF_ERROR(check_owner(state));
+    ATOLL_TRY(const json stack, read_stack_file(state));
+    const std::string address = stack.value("gateway_socket", "");
+    const std::string socket = address.starts_with(http::kUnixPrefix) ? address.substr(http::kUnixPrefix.size()) : "";
+    // Under /tmp somebody else may have made it since the stack ended.
+    const std::string directory = std::filesystem::path(socket).parent_path();
+    struct stat info{}, of_state{};
+    const bool is_there = ::lstat(directory.c_str(), &info) == 0 && ::stat(state.c_str(), &of_state) == 0;
+    const bool is_of_stack = info.st_uid == ::geteuid() || info.st_uid == of_state.st_uid;
+    if (is_there && (!S_ISDIR(info.st_mode) || !is_of_stack || (info.st_mode & 077) != 0))
+        return conflict(directory + " must be a directory of the stack's user alone, mode 0700", "--state");
+    if (is_there && somebody_listens(socket)) return address + ":";
+    return unavailable("Atoll does not run in " + state.string() + "; start it with: " + start_command(state));
 }
 
 Status make_directories(const Layout& layout) {

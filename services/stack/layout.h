@@ -78,8 +78,13 @@ Result<nlohmann::json> read_stack_file(const std::filesystem::path& state);
 // kInvalidArgument: the stack of that directory is another user's, whose processes and files we may not touch.
 Status check_owner(const std::filesystem::path& state);
 
-// A unix socket's path is limited to 107 bytes: `inside` the state directory, else a directory under /tmp of that
-// state's own, for which `purpose` stands.
+// Where whoever has the state directory reaches the stack's gateway, to be followed by a path: "unix:…/gateway.sock:".
+// Another user can listen on its port while it is dead, but not there. kUnavailable: nobody listens; kConflict: the
+// socket's directory is open to others.
+Result<std::string> local_gateway(const std::filesystem::path& state);
+
+// A unix socket's path is limited to 107 bytes, and an address of one ends at ":/": `inside` the state directory, else
+// a directory under /tmp of that state's own, for which `purpose` stands.
 std::filesystem::path socket_directory(const Layout& layout, const std::filesystem::path& inside,
                                        const std::string& socket_name, const std::string& purpose);
 

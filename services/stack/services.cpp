@@ -2,6 +2,7 @@
 
 #include "services/stack/component.h"
 #include "shared/base/file.h"
+#include "shared/base/subprocess.h"
 #include "shared/http/client/client.h"
 
 // The four services and their configuration files.
@@ -21,15 +22,35 @@ std::string to_yaml(const json& object, const std::string& indent = "") {
     return text;
 }
 
+// Of dispatch's connections to facilities. What ssh makes a socket of, and binds first, is longer than the name itself.
+fs::path ssh_directory(const Layout& layout) {
+    return socket_directory(layout, layout.state / "run" / "ssh", std::string(40, 'x'), "-ssh");
+}
+
+// Those that a dispatch left behind which was killed.
+void end_connections(const fs::path& directory) {
+    std::error_code ignored;
+    CommandOptions options;
+    options.timeout = std::chrono::seconds(5);
+    for (const auto& entry : fs::directory_iterator(directory, ignored))
+        if (entry.is_socket(ignored))
+            (void)run_command({"ssh", "-F", "none", "-o", "ControlPath=" + entry.path().string(), "-O", "exit", "any"},
+                              options);
+    fs::remove(directory, ignored);  // not if it says when we logged in
+}
+
 json own_settings(const Stack& stack, const std::string& service) {
-    const std::string gateway = "http://" + loopback(stack.ports.gateway);
+    // The port is for others: who takes it while nginx is dead would get our tokens.
+    const std::string gateway = socket_address(stack.layout, "gateway") + ":";
+    const std::string port = "http://" + loopback(stack.ports.gateway);
     if (service == "store")
         return {{"root", (stack.layout.store() / "blobs").string()}, {"accel_prefix", "/internal/blobs/"}};
     if (service == "dispatch")
         return {{"private_key_file", stack.layout.private_key().string()},
                 {"registry_url", gateway + "/registry"},
                 {"store_url", gateway + "/store"},
-                {"store_url_for_sites", (stack.address.url.empty() ? gateway : stack.address.url) + "/store"}};
+                {"store_url_for_sites", (stack.address.url.empty() ? port : stack.address.url) + "/store"},
+                {"control_directory", ssh_directory(stack.layout).string()}};
     if (service == "aggregation")
         return {{"store_url", gateway + "/store"},
                 {"dispatch_url", gateway + "/dispatch"},
@@ -38,13 +59,14 @@ json own_settings(const Stack& stack, const std::string& service) {
 }
 
 json settings(const Stack& stack, const std::string& service) {
-    json all = {{"listen_address", socket_address(stack.layout, service)},
-                {"postgres", postgres_conninfo(stack.layout)},
-                {"kafka_brokers", loopback(stack.ports.kafka)},
-                {"kafka_credentials_file", stack.layout.kafka_credentials().string()},
-                {"public_key_file", stack.layout.public_key().string()},
-                // Above the gateway's limit for a body, which lets nothing larger through, with room for headers.
-                {"request_bytes_max", (service == "store" ? 16 : 1) * kMebibyte + 256 * kKibibyte}};
+    json all = {
+        {"listen_address", socket_address(stack.layout, service)},
+        {"postgres", postgres_conninfo(stack.layout)},
+        {"kafka_brokers", loopback(stack.ports.kafka)},
+        {"kafka_credentials_file", stack.layout.kafka_credentials().string()},
+        {"public_key_file", stack.layout.public_key().string()},
+        // Above the gateway's limit for a body, which lets nothing larger through, with room for headers.
+        {"request_bytes_max", (service == "store" || service == "dispatch" ? 16 : 1) * kMebibyte + 256 * kKibibyte}};
     if (json own = own_settings(stack, service); !own.is_null()) all[service] = std::move(own);
     return all;
 }
@@ -91,6 +113,11 @@ Component service_component(const Stack& stack, const std::string& service) {
         std::filesystem::remove(socket, ignored);
         std::filesystem::remove(socket.parent_path(), ignored);  // when it lies under /tmp; not if anything is left
     };
+    if (service == "dispatch")
+        component.after_stop = [connections = ssh_directory(stack.layout), others = component.after_stop] {
+            end_connections(connections);
+            others();
+        };
     return component;
 }
 

@@ -114,6 +114,7 @@ Status check_ports(const UpOptions& options, const Stack& stack) {
 nlohmann::json describe_stack(const Stack& stack, const UpOptions& options) {
     const Layout& layout = stack.layout;
     nlohmann::json description = {{"gateway", "http://" + loopback(stack.ports.gateway)},
+                                  {"gateway_socket", socket_address(layout, "gateway")},
                                   {"postgres", postgres_conninfo(layout)},
                                   {"kafka", loopback(stack.ports.kafka)},
                                   {"kafka_credentials", layout.kafka_credentials().string()},

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -243,6 +244,78 @@ TEST_F(StackTest, APortThatWasTakenMeanwhileStartsNothing) {
     EXPECT_NE(result.error().message.find(std::to_string(port)), std::string::npos) << result.error().message;
     EXPECT_EQ(pid(), 0) << "nothing was started";
     EXPECT_EQ(read_stack_file(options_.state).value(), before);
+}
+
+TEST_F(StackTest, WhoTakesTheGatewaysPortWhileTheStackStartsIsNotTakenForIt) {
+    std::unique_ptr<http::TestServer> thief;
+    const auto take_port = [&](const std::string&) {  // the database is ready, the gateway is next
+        if (thief != nullptr) return;
+        http::ServerOptions taken;
+        taken.port = ports_from_json(read_stack_file(options_.state)->at("ports")).gateway;
+        const auto answer = [](http::Server& server) {
+            for (const char* path :
+                 {"/healthz", "/registry/readyz", "/store/readyz", "/dispatch/readyz", "/aggregation/readyz"})
+                server.route(http::Method::kGet, path, http::Access::open(),
+                             [](const http::Request&) { return http::Response::text(200, "ready"); });
+        };
+        thief = std::make_unique<http::TestServer>(answer, taken);
+    };
+    options_.only = {"postgres", "gateway"};
+    const auto result = up(options_, take_port);
+    ASSERT_NE(thief, nullptr);
+    ASSERT_FALSE(result.ok()) << "a stranger said that it is ready";
+    EXPECT_NE(result.error().message.find("Address already in use"), std::string::npos) << result.error().message;
+    EXPECT_EQ(stack::status(options_.state)->back().state, "stopped");
+    EXPECT_EQ(local_gateway(options_.state).error().code, ErrorCode::kUnavailable);
+}
+
+// A directory with the stack.json of a stack whose gateway is the server.
+class LocalGatewayTest : public ::testing::Test {
+  protected:
+    LocalGatewayTest() {
+        std::filesystem::create_directory(run_);
+        std::filesystem::permissions(run_, std::filesystem::perms(0700));
+        const nlohmann::json stack = {{"gateway_socket", address_}};
+        check(write_file_atomic(Layout{directory_.path()}.file(), stack.dump()).ok(), "cannot write stack.json");
+    }
+
+    http::ServerOptions at_socket() const {
+        http::ServerOptions options;
+        options.address = address_;
+        return options;
+    }
+
+    TemporaryDirectory directory_;
+    std::filesystem::path run_ = directory_.path() / "run";
+    std::string address_ = "unix:" + (run_ / "gateway.sock").string();
+};
+
+TEST_F(LocalGatewayTest, ItIsThereWhileSomebodyListens) {
+    EXPECT_EQ(local_gateway(directory_.path()).error().code, ErrorCode::kUnavailable);
+    {
+        const http::TestServer gateway([](http::Server&) {}, at_socket());
+        EXPECT_EQ(local_gateway(directory_.path()).value(), address_ + ":");
+    }
+    const auto gone = local_gateway(directory_.path());
+    ASSERT_FALSE(gone.ok());
+    EXPECT_NE(gone.error().message.find("atoll up --state "), std::string::npos) << gone.error().message;
+}
+
+TEST_F(LocalGatewayTest, ASocketWhereOthersMayMakeOneIsNotSpokenTo) {
+    const http::TestServer gateway([](http::Server&) {}, at_socket());
+    std::filesystem::permissions(run_, std::filesystem::perms(0701));
+    EXPECT_EQ(local_gateway(directory_.path()).error().code, ErrorCode::kConflict);
+    std::filesystem::permissions(run_, std::filesystem::perms(0700));
+    EXPECT_TRUE(local_gateway(directory_.path()).ok());
+    if (::geteuid() != 0) return;  // only root can give files away
+    ASSERT_EQ(::chown(run_.c_str(), 65534, 65534), 0);
+    EXPECT_EQ(local_gateway(directory_.path()).error().code, ErrorCode::kConflict);
+}
+
+TEST_F(LocalGatewayTest, AddressesOfSocketsCanBeTakenApart) {
+    const Layout plain{"/srv/atoll"}, with_colon{"/srv/atoll:/x"};
+    EXPECT_EQ(plain.socket("gateway"), "/srv/atoll/run/gateway.sock");
+    EXPECT_TRUE(with_colon.socket("gateway").string().starts_with("/tmp/atoll-")) << with_colon.socket("gateway");
 }
 
 TEST_F(StackTest, StatusAndDownWithoutAStackSaySo) {

@@ -23,7 +23,7 @@ constexpr std::pair<const char*, Method> kMethods[] = {{"get", Method::kGet},   
 Status run_atoll(std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), ATOLL_PROGRAM);
     CommandOptions options;
-    options.timeout = std::chrono::minutes(2);
+    options.timeout = std::chrono::minutes(5);
     ATOLL_TRY(const CommandResult done, run_command(arguments, options));
     if (done.exit_code != 0) return internal_error("atoll " + arguments[1] + ": " + done.err);
     return {};
@@ -108,11 +108,11 @@ http::ClientResponse RunningStack::call_directly(const std::string& service, Met
 }
 
 std::string RunningStack::address(const std::string& service) const {
-    return description_.at("services").at(service);
+    return service == "gateway" ? description_.at("gateway_socket") : description_.at("services").at(service);
 }
 
 std::string RunningStack::send_raw(const std::string& bytes) const {
-    return http::exchange_raw(description_.at("ports").at("gateway").get<std::uint16_t>(), bytes);
+    return http::exchange_raw(port(), bytes);
 }
 
 std::vector<Operation> RunningStack::operations(const std::string& service) const {
@@ -150,7 +150,7 @@ std::string RunningStack::token(const auth::TaskScope& scope) const {
 }
 
 Status RunningStack::revoke(const auth::TaskScope& scope) const {
-    ATOLL_TRY(auto connection, pg::connect(description_.at("postgres")));
+    ATOLL_TRY(auto connection, pg::connect(postgres()));
     ATOLL_TRY(auto transaction, pg::Transaction::begin(connection));
     ATOLL_RETURN_IF_ERROR(
         service::revoke_token(transaction, auth::attempt_token_id(scope.task, scope.attempt), std::chrono::hours(2)));

@@ -35,12 +35,18 @@ class RunningStack {
                               const std::string& token, const std::string& body = {}) const;
     // The same at the service itself, past the gateway.
     http::ClientResponse call_directly(const std::string& service, http::Method method, const std::string& path) const;
-    // Where the service itself listens, as http::ClientOptions takes it.
+    // Where the service itself, or the gateway, has its socket, as http::ClientOptions takes it.
     std::string address(const std::string& service) const;
     // Bytes as they are to the gateway; all that it answers until it hangs up.
     std::string send_raw(const std::string& bytes) const;
     // The document that the service serves.
     std::vector<Operation> operations(const std::string& service) const;
+
+    std::filesystem::path state() const { return directory_.path() / "stack"; }
+    // The gateway's.
+    std::uint16_t port() const { return description_.at("ports").at("gateway"); }
+    // Its database, for libpq.
+    std::string postgres() const { return description_.at("postgres"); }
 
     // `atoll` with these arguments, for this stack.
     Status run(std::vector<std::string> arguments) const;
@@ -53,7 +59,6 @@ class RunningStack {
 
   private:
     std::string sign(auth::Principal principal, std::chrono::seconds life) const;
-    std::filesystem::path state() const { return directory_.path() / "stack"; }
 
     TemporaryDirectory directory_{"atoll-contract"};
     bool is_up_ = false;

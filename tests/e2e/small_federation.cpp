@@ -107,9 +107,10 @@ Status SmallFederation::register_site(const std::string& facility) {
     ATOLL_RETURN_IF_ERROR(demo::write_jsonl(work / "corpus.jsonl", invented_documents(language, 300)));
     const Json dataset = {
         {"name", "text-" + facility}, {"language", "it"}, {"license", "CC0-1.0"}, {"template", "{{text}}"}};
-    ATOLL_TRY(const std::string id, demo::register_site(*coordinator_, {facility, work, dataset, "tiny",
-                                                                        kSequenceLength, 10, options_.site_programs}));
-    return coordinator_->await_preparation(id, std::chrono::seconds(60));
+    ATOLL_TRY(const std::string id,
+              demo::register_site(*coordinator_, {demo::local_facility(facility, work, options_.site_programs), dataset,
+                                                  "tiny", kSequenceLength, 10}));
+    return coordinator_->await_preparation(id, std::chrono::seconds(180));
 }
 
 Json SmallFederation::job_spec(const std::string& name, int rounds) const {

@@ -19,7 +19,7 @@ TEST(TimeLimitTest, ATrainingGoesOnInAsManyBatchJobsAsItNeeds) {
         spec["evaluation"] = {{"at", Json::array()}};
         const auto id = federation.coordinator().submit(spec);
         EXPECT_TRUE(id.ok()) << id.error().message;
-        const auto state = federation.coordinator().follow(*id, std::chrono::seconds(120), [](const Json&) {});
+        const auto state = federation.coordinator().follow(*id, std::chrono::seconds(300), [](const Json&) {});
         EXPECT_TRUE(state.ok() && *state == "completed");
         return federation.coordinator().rounds(*id).value()["items"].back();
     };

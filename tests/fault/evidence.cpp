@@ -130,7 +130,7 @@ Json read_site(const fs::path& work) {
         if (line.starts_with("start ")) site["starts"].push_back(line.substr(6));
     std::error_code ignored;
     for (const auto& model : fs::directory_iterator(work / "models", ignored))
-        if (model.path().extension() != ".lock") site["left"].push_back("models/" + model.path().filename().string());
+        site["left"].push_back("models/" + model.path().filename().string());
     for (const auto& task : fs::directory_iterator(work / "tasks", ignored))
         for (const auto& attempt : fs::directory_iterator(task.path(), ignored)) {
             for (const std::string what : {"out", "out.state"})

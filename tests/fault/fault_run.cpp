@@ -172,7 +172,7 @@ Verdict await_promises(const Options& options, JobLoad& load) {
     Json evidence;
     Verdict verdict = judge(options.directory, evidence);
     // Cleaning up and the last events come after a job's end.
-    for (int looks = 1; looks < 6 && !verdict.broken.empty(); ++looks) {
+    for (int looks = 1; looks < 18 && !verdict.broken.empty(); ++looks) {
         std::this_thread::sleep_for(seconds(10));
         verdict = judge(options.directory, evidence);
     }

@@ -44,7 +44,7 @@ class HandInTest : public e2e::FederationTest {
     }
     // Waits until both sites have met this trouble.
     static bool both_meet(const std::string& job, const std::string& trouble) {
-        for (const auto deadline = Clock::now() + std::chrono::seconds(60); Clock::now() < deadline;) {
+        for (const auto deadline = Clock::now() + std::chrono::seconds(120); Clock::now() < deadline;) {
             int met = 0;
             for (const Json& task : trainings(job))
                 met += task.value("attempt_error", "").find(trouble) != std::string::npos ? 1 : 0;
@@ -56,7 +56,7 @@ class HandInTest : public e2e::FederationTest {
     static void expect_completed_with_one_training_a_site(const std::string& job) {
         demo::Coordinator follower(federation_->address());
         // The pauses between the tries have grown as long as the outage was.
-        const auto state = follower.follow(job, std::chrono::seconds(120) + 2 * outage(), [](const Json&) {});
+        const auto state = follower.follow(job, std::chrono::seconds(240) + 2 * outage(), [](const Json&) {});
         ASSERT_TRUE(state.ok()) << state.error().message;
         EXPECT_EQ(*state, "completed") << trainings(job).dump(2);
         for (const Json& task : trainings(job)) EXPECT_EQ(task.at("attempt"), 1);
@@ -137,6 +137,9 @@ TEST_F(HandInTest, AStoreThatIsFrozenCostsWaitingAndNoTraining) {
 }
 
 TEST_F(HandInTest, ARegistryThatIsFrozenCostsWaitingAndNothingThatWasPrepared) {
+    // A job that needs no registry any more, and a preparation, which does when its texts are tokenised: the freeze
+    // comes at once.
+    const std::string job = submit("frozen-registry");
     const auto preparation =
         federation_->coordinator().prepare({{"facility", "a"},
                                             {"dataset", "text-a"},
@@ -146,7 +149,6 @@ TEST_F(HandInTest, ARegistryThatIsFrozenCostsWaitingAndNothingThatWasPrepared) {
                                             {"batching", "packing"},
                                             {"validation_percent", 10}});
     ASSERT_TRUE(preparation.ok()) << preparation.error().message;
-    const std::string job = submit("frozen-registry");
     signal_component("registry", SIGSTOP);
     expect_completed_with_one_training_a_site(job);  // which asks no registry
     http::ClientOptions options;
@@ -161,7 +163,7 @@ TEST_F(HandInTest, ARegistryThatIsFrozenCostsWaitingAndNothingThatWasPrepared) {
     EXPECT_EQ(client.get_json(path)->at("state"), "running") << "nothing could be registered";
     signal_component("registry", SIGCONT);
     const Status prepared =
-        federation_->coordinator().await_preparation(*preparation, std::chrono::seconds(60) + outage());
+        federation_->coordinator().await_preparation(*preparation, std::chrono::seconds(120) + outage());
     EXPECT_TRUE(prepared.ok()) << prepared.error().message;
     EXPECT_EQ(client.get_json(path)->at("attempt"), 1);
 }

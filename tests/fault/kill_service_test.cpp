@@ -36,7 +36,7 @@ TEST_P(KillServiceTest, AJobSurvivesItsDeathInARoundAndCountsEveryUpdateOnce) {
     };
     // up() makes a new client: follow with one of our own.
     demo::Coordinator follower(federation.address());
-    const auto state = follower.follow(*id, std::chrono::seconds(90), on_event);
+    const auto state = follower.follow(*id, std::chrono::seconds(240), on_event);
     ASSERT_TRUE(state.ok()) << state.error().message;
     EXPECT_TRUE(killed);
     EXPECT_EQ(*state, "completed");

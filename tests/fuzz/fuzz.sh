@@ -4,7 +4,8 @@
 # It fails for an answer of 5xx, one that its document does not describe, wrong input that is accepted, a method that is
 # not refused with 405 and Allow, and a route that works without a token. ATOLL_FUZZ_EXAMPLES says how many requests an
 # operation gets in each phase, ATOLL_FUZZ_SEED which.
-# It calls as an operator, who makes datasets, models and jobs but cannot say what runs at a facility.
+# It calls as an operator, who makes datasets, models and jobs but cannot say what runs here, and as an admin where nobody
+# else may: tokens, pruning, and facilities with wrong requests alone, since a right one says what runs here.
 set -euo pipefail
 state=$(realpath "$1")
 shift
@@ -18,12 +19,23 @@ checks=not_a_server_error,status_code_conformance,content_type_conformance,respo
 checks+=,response_schema_conformance,negative_data_rejection,missing_required_header,unsupported_method,ignored_auth
 failed=()
 cd "$state"  # schemathesis leaves a folder where it runs
-for service in "${services[@]}"; do
-    echo "== $service"
+
+# run_requests SERVICE ROLE [OPTIONS…]
+run_requests() {
+    local service=$1 role=$2
+    shift 2
+    echo "== $service, called as $role"
     schemathesis run "$gateway/$service/openapi.json" --url "$gateway/$service" \
-        --header "Authorization: Bearer $(cat "$state/tokens/operator.token")" \
+        --header "Authorization: Bearer $(cat "$state/tokens/$role.token")" \
         --phases examples,coverage,fuzzing,stateful --checks "$checks" --max-examples "${ATOLL_FUZZ_EXAMPLES:-30}" \
         --seed "$seed" --continue-on-failure --no-color --request-timeout 60 --generation-database none \
-        --suppress-health-check all || failed+=("$service")
+        --suppress-health-check all "$@" || failed+=("$service as $role")
+}
+
+for service in "${services[@]}"; do
+    run_requests "$service" operator
+    [ "$service" = dispatch ] || continue
+    run_requests dispatch admin --include-path-regex '^/v1/(tokens|prune)'
+    run_requests dispatch admin --include-path-regex '^/v1/facilities(/\{name\})?(/login)?$' --mode negative
 done
 ((${#failed[@]} == 0)) || { echo "fuzz: see above: ${failed[*]}" >&2; exit 1; }

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <vector>
 
@@ -40,11 +41,12 @@ bool write_all(int fd, const char* bytes, ssize_t count) {
 }
 
 // One direction of a connection, until either end closes.
-void copy(int from, int to, const std::stop_token& stop) {
-    std::array<char, 16384> buffer{};
+void copy(int from, int to, std::atomic<std::uint64_t>& bytes, const std::stop_token& stop) {
+    std::array<char, 65536> buffer{};
     while (!stop.stop_requested()) {
         if (!is_readable(from)) continue;
         const ssize_t count = ::read(from, buffer.data(), buffer.size());
+        bytes += static_cast<std::uint64_t>(std::max<ssize_t>(count, 0));
         if (count <= 0 || !write_all(to, buffer.data(), count)) break;
     }
     ::shutdown(to, SHUT_RDWR);
@@ -84,8 +86,8 @@ void TcpGate::run(const std::stop_token& stop) {
         UniqueFd far(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
         const sockaddr_in address = loopback_address(target_port_);
         if (::connect(far.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) continue;
-        copies.emplace_back([a = near.get(), b = far.get(), stop] { copy(a, b, stop); });
-        copies.emplace_back([a = near.get(), b = far.get(), stop] { copy(b, a, stop); });
+        copies.emplace_back([this, a = near.get(), b = far.get(), stop] { copy(a, b, bytes_, stop); });
+        copies.emplace_back([this, a = near.get(), b = far.get(), stop] { copy(b, a, bytes_, stop); });
         ends.push_back(std::move(near));
         ends.push_back(std::move(far));
     }

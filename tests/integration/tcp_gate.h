@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <thread>
@@ -10,7 +11,7 @@ namespace atl {
 
 // A TCP port of loopback that leads to another address once it is open; before, connections to it are refused. A Kafka
 // broker behind it is there for bootstrapping only from then on: whoever has reached it goes on with the address that
-// the broker gives.
+// the broker gives. Counts the bytes that pass.
 class TcpGate {
   public:
     // "127.0.0.1:PORT", or "FILE@127.0.0.1:PORT": address() then has the file too.
@@ -19,6 +20,7 @@ class TcpGate {
 
     std::string address() const;
     void open();
+    std::uint64_t bytes() const { return bytes_; }  // of both directions
 
   private:
     void run(const std::stop_token& stop);
@@ -26,6 +28,7 @@ class TcpGate {
     std::string credentials_;
     std::uint16_t target_port_;
     UniqueFd listener_;
+    std::atomic<std::uint64_t> bytes_ = 0;
     std::jthread thread_;
 };
 

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <random>
 #include <thread>
 
 #include "shared/base/file.h"
@@ -54,7 +55,7 @@ std::string TestStack::unique(const std::string& prefix) const {
 }
 
 bool eventually(const std::function<bool()>& condition) {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (!condition()) {
         if (std::chrono::steady_clock::now() > deadline) return false;
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -63,14 +64,21 @@ bool eventually(const std::function<bool()>& condition) {
 }
 
 std::uint16_t free_port() {
-    const UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    // Below those that the kernel gives to clients: one of them could take it before the test does, or while the test
+    // has its server start again.
+    std::random_device random;
+    std::uniform_int_distribution<int> below_ephemeral(10'000, 32'000);
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    check(::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), size) == 0, "bind");
-    check(::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0, "getsockname");
-    return ntohs(address.sin_port);
+    for (int attempt = 0; attempt < 1000; ++attempt) {
+        const UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+        address.sin_port = htons(static_cast<std::uint16_t>(below_ephemeral(random)));
+        if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0)
+            return ntohs(address.sin_port);
+    }
+    check(false, "no free TCP port on 127.0.0.1");
+    return 0;
 }
 
 }  // namespace atl

@@ -96,6 +96,9 @@ echo 'int x; ' >"$tree/shared/pg/a.cpp" && expect 'a.cpp:1: white space'
 printf 'int x;\r\n' >"$tree/shared/pg/a.cpp" && expect 'a.cpp:1: a carriage return'
 printf 'int x;' >"$tree/shared/pg/a.cpp" && expect 'a.cpp:0: no newline'
 printf 'See\n`pg/none.{h,cpp}`.\n' >"$tree/shared/README.md" && expect 'shared/README.md:2: a page names a file'
+mkdir -p "$tree/services/dispatch/sites/scripts" && cd "$tree/services/dispatch/sites/scripts" &&
+    echo 'tools="ls cat"' >tools.sh && printf 'ls x\nif a=$(ls | sed p); then cat y; fi\n' >a.sh && cd - >/dev/null &&
+    expect 'scripts/a.sh:2: sed is none of tools.sh'
 rm "$tree/services/store/README.md" && expect 'services/store/README.md:1: a module without its page'
 
 [ "$failures" = 0 ] && echo "every rule catches its breach"

@@ -250,7 +250,33 @@ check_named_tests() {
     done | report "a page names a test that is not there"
 }
 
-breaches=$(check_libraries; check_layers; check_order; check_public_headers; check_sql; check_clocks; check_sizes; check_habits; check_pages; check_named_tests)
+# What a facility needs is listed: its scripts call nothing else, of what this machine has. check.sh may lack what it asks.
+check_scripts() {
+    local folder=services/dispatch/sites tools file line word
+    [ -e $folder/scripts/tools.sh ] || return 0
+    tools=" $(sh -c '. "$1" && echo $tools' sh ./$folder/scripts/tools.sh) flock sh sbatch squeue scancel sacct sinfo scontrol "
+    tools+=$(sed -n 's/^\([a-z_]*\)() {$/\1 /p' $folder/scripts/*.sh $folder/batch/scripts/*.sh 2>/dev/null | tr '\n' ' ')
+    for file in $folder/scripts/*.sh $folder/batch/scripts/*.sh; do
+        [ "${file##*/}" != check.sh ] && [ -e "$file" ] || continue
+        # The first word of each command, keywords and assignments passed over.
+        awk '{
+            sub(/(^|[ \t])#.*/, "")
+            gsub(/\$\(\([^)]*\)\)/, "")
+            count = split($0, commands, /[|&;{}()!`"]+/)
+            for (i = 1; i <= count; ++i) {
+                words = split(commands[i], word, /[ \t]+/)
+                for (j = 1; j <= words; ++j)
+                    if (word[j] != "" && word[j] !~ /^(do|then|else|if|elif|until|while|exec|nice|setsid|.*=.*)$/) break
+                if (j <= words && word[j] ~ /^[a-z][a-z0-9_.-]*$/) print FNR, word[j]
+            }
+        }' "$file" | while read -r line word; do
+            case $tools in *" $word "*) continue ;; esac
+            [ "$(type -t "$word")" != file ] || echo "$file:$line: $word is none of tools.sh, which says what a site needs"
+        done
+    done
+}
+
+breaches=$(check_libraries; check_layers; check_order; check_public_headers; check_sql; check_clocks; check_sizes; check_habits; check_pages; check_named_tests; check_scripts)
 if [ -n "$breaches" ]; then
     printf '%s\n%s breaches of the rules\n' "$breaches" "$(wc -l <<<"$breaches")"
     exit 1

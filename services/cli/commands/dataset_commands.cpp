@@ -92,15 +92,21 @@ Status list_preparations(const Context& context, const std::string& dataset) {
                        });
 }
 
-// Asks every half second until the preparation ends; a line whenever its state changes.
+// Asks every half second until the preparation ends; a line whenever its state changes, or what it waits for.
 Result<json> follow_preparation(http::Client& client, const std::string& id) {
     say_on_interrupt("preparation " + id + " goes on without you\n  find it again:  atoll dataset preparations");
     std::string shown;
+    std::string reason;
     for (;;) {
         ATOLL_TRY(const json now, client.get_json("/v1/preparations/" + segment(id)));
         const std::string state = text(now, "state");
         if (state != shown) std::cerr << "  preparation " << id << ": " << state << "\n";
         shown = state;
+        const json waiting = now.value("waiting", json());
+        const std::string newest = text(waiting, "reason");
+        if (newest != reason)
+            std::cerr << "  preparation " << id << (newest.empty() ? ": goes on" : " " + waiting_text(waiting)) << "\n";
+        reason = newest;
         if (state == "done") return now;
         if (state == "failed" || state == "cancelled")
             return Error{ErrorCode::kInternal, "the preparation " + state + ": " + text(now, "error"), ""};

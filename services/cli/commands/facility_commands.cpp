@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <memory>
@@ -5,11 +7,14 @@
 #include <tuple>
 
 #include "services/cli/commands/commands.h"
+#include "services/cli/commands/facility_check.h"
 #include "services/cli/output.h"
 #include "services/cli/rest.h"
 #include "services/cli/usage.h"
+#include "services/stack/layout.h"
 #include "shared/base/id.h"
 #include "shared/base/text.h"
+#include "shared/config/config.h"
 
 namespace atl::cli {
 namespace {
@@ -32,11 +37,37 @@ left to do at a site that is gone for good (to clean up, to end cancelled tasks,
   atoll facility set leonardo --programs /leonardo/home/me/atoll/bin
   atoll facility set leonardo --env HTTPS_PROXY=http://proxy:3128 --slots 2
   atoll facility set leonardo --ssh login02
+  atoll facility set leonardo --data ssh         its login node does not reach the store
+  atoll facility set leonardo --allow ada --allow bo       whose jobs may use the account, beside yours
   atoll facility set leonardo --ssh new-cluster --work-dir /scratch/me/atoll --give-up-tasks
   atoll facility set leonardo --file changes.yaml         null takes a field away
-  atoll facility set leonardo --launcher ""              as does an empty text: the default again)";
+  atoll facility set leonardo --launcher ""              as does an empty text: the default again
+  atoll facility set leonardo --set batch.queues.gpu.time_max=12:00:00 --set image=null      any field by its path)";
+
+constexpr const char* kCheckHelp =
+    R"(A row is ok, warn, FAIL with what mends it, or - where it could not be looked at. All that the login node can tell is
+asked by one script, in less than half a minute. Exit status 0: nothing failed; 1: something did. Examples:
+  atoll facility check leonardo
+  atoll facility check leonardo --job                        what each rank of a job finds, by the image and launcher of
+                                                             trainings; a minute on two nodes, once it has started
+  atoll facility check leonardo --job --queue gpu --gpus 4 --wait 60
+  atoll --json facility check leonardo                       for scripts: checks[].name, state, seen, mend)";
+
+constexpr const char* kShowHelp =
+    R"(YAML that `facility add --file` takes as it is; what dispatch has found out itself stands in comments. Examples:
+  atoll facility show leonardo
+  atoll facility show leonardo >leonardo.yaml && atoll facility add leonardo2 --file leonardo.yaml --work-dir /scratch/me/2)";
+
+constexpr const char* kTrustHelp =
+    R"(The key goes into the facility's record, and dispatch takes no other from then on. Examples:
+  atoll facility trust leonardo                                          shows the fingerprint and asks
+  atoll facility trust leonardo --fingerprint SHA256:EI/2PZBvmhu…        for scripts)";
 
 constexpr const char* kFacilities = "/v1/facilities";
+
+// What is shown of a facility beside its record.
+constexpr const char* kFound[] = {
+    "devices", "host_key_fingerprints", "limits", "waiting", "silent_since", "created_at", "updated_at"};
 
 Error facility_error(http::Client& client, const std::string& name, const Error& error) {
     return with_near_name(client, kFacilities, "facility", name, error);
@@ -50,12 +81,18 @@ struct FacilityFlags {
     bool local = false;
     std::string ssh;
     std::string ssh_config;
+    std::string data;
     std::string batch;
     std::int64_t slots = 0;
     std::string work_dir;
     std::string programs;
+    std::string image;
     std::string launcher;
     std::vector<std::string> environment;
+    std::string logs;
+    std::string owner;
+    std::vector<std::string> allow;
+    std::vector<std::string> fields;  // FIELD=VALUE
     bool give_up_tasks = false;
 };
 
@@ -70,21 +107,51 @@ Result<json> environment_object(const std::vector<std::string>& assignments) {
     return object;
 }
 
+// FIELD=VALUE, as "batch.queues.gpu.nodes_max=4": a value that is no JSON is a text.
+Status set_field(json& members, const std::string& assignment) {
+    const auto equals = assignment.find('=');
+    if (equals == std::string::npos || equals == 0)
+        return invalid_argument("--set", in_quotes(assignment) + " is not FIELD=VALUE");
+    const std::string path = assignment.substr(0, equals);
+    json* at = &members;
+    for (const std::string_view key : split(path, '.')) {
+        if (!at->is_object()) *at = json::object();
+        at = &(*at)[std::string(key)];
+    }
+    const std::string value = assignment.substr(equals + 1);
+    const json parsed = json::parse(value, nullptr, /*allow_exceptions=*/false);
+    *at = parsed.is_discarded() ? json(value) : parsed;
+    return {};
+}
+
 // The members that the flags name, as a merge patch: null takes one away. The rest is left out.
 Result<json> members_from_flags(const FacilityFlags& flags) {
     if (flags.local && !flags.ssh.empty()) return invalid_argument("--ssh", "either --local or --ssh HOST");
     json members = json::object();
-    if (flags.local) members["transport"] = {{"kind", "local"}, {"host", nullptr}, {"config_file", nullptr}};
+    if (flags.local)
+        members["transport"] = {
+            {"kind", "local"}, {"host", nullptr}, {"config_file", nullptr}, {"host_key", nullptr}, {"data", nullptr}};
     if (!flags.ssh.empty()) members["transport"] = {{"kind", "ssh"}, {"host", flags.ssh}};
     if (!flags.ssh_config.empty()) members["transport"]["config_file"] = flags.ssh_config;
+    if (!flags.data.empty()) members["transport"]["data"] = flags.data;
     if (!flags.batch.empty()) members["batch"]["kind"] = flags.batch;
     if (flags.slots > 0) members["batch"]["slots"] = flags.slots;
     ATOLL_TRY(const json environment, environment_object(flags.environment));
     if (!environment.empty()) members["environment"] = environment;
+    if (!flags.logs.empty()) members["logs"]["return"] = flags.logs;
+    if (!flags.owner.empty()) members["owner"] = flags.owner;
+    if (flags.command->count("--allow") > 0) {
+        members["allow"] = json::array();
+        for (const std::string& name : flags.allow)
+            if (!name.empty()) members["allow"].push_back(name);
+    }
     for (const auto& [flag, key, value] : {std::tuple{"--work-dir", "work_dir", flags.work_dir},
                                            {"--programs", "programs", flags.programs},
                                            {"--launcher", "launcher", flags.launcher}})
         if (flags.command->count(flag) > 0) members[key] = value.empty() ? json() : json(value);
+    if (flags.command->count("--image") > 0)
+        members["image"] = flags.image.empty() ? json() : json::object({{"path", flags.image}});
+    for (const std::string& field : flags.fields) ATOLL_RETURN_IF_ERROR(set_field(members, field));
     return members;
 }
 
@@ -94,6 +161,7 @@ Result<json> said_members(const FacilityFlags& flags) {
     if (flags.file.empty()) return said;
     ATOLL_TRY(json members, read_document(flags.file));
     if (!members.is_object()) return invalid_argument("--file", flags.file + " must hold an object");
+    for (const char* found : kFound) members.erase(found);
     for (const auto& [key, value] : said.items()) {
         if (!value.is_object()) {
             members[key] = value;
@@ -101,7 +169,7 @@ Result<json> said_members(const FacilityFlags& flags) {
         }
         json& inner = members[key];
         if (!inner.is_object()) inner = json::object();
-        inner.update(value);
+        inner.update(value, /*merge_objects=*/true);
     }
     return members;
 }
@@ -130,7 +198,8 @@ Status run_add(const Context& context, const FacilityFlags& options) {
 
 std::string transport_text(const json& facility) {
     const json transport = facility.value("transport", json::object());
-    return transport.value("kind", "") == "ssh" ? "ssh " + transport.value("host", "") : transport.value("kind", "");
+    if (transport.value("kind", "") != "ssh") return transport.value("kind", "");
+    return "ssh " + transport.value("host", "") + (transport.value("data", "") == "ssh" ? ", data too" : "");
 }
 
 // "local, 2 at once" or "slurm: cpu, gpu (default)".
@@ -147,20 +216,44 @@ std::string batch_text(const json& facility) {
 Status list_facilities(const Context& context) {
     ATOLL_TRY(http::Client client, context.client("dispatch"));
     ATOLL_TRY(const json items, get_all(client, kFacilities));
-    return print_items(context, items, {"facility", "reached by", "batch system", "work directory"},
+    return print_items(context, items, {"facility", "owner", "reached by", "batch system", "work directory", "waits"},
                        [](const json& item) -> std::vector<std::string> {
-                           return {text(item, "name"), transport_text(item), batch_text(item), text(item, "work_dir")};
+                           return {text(item, "name"),     text(item, "owner"),
+                                   transport_text(item),   batch_text(item),
+                                   text(item, "work_dir"), waiting_text(item.value("waiting", json()))};
                        });
+}
+
+// What dispatch has found out, as comments of YAML.
+std::string found_text(const json& facility) {
+    std::vector<std::string> lines;
+    const auto add = [&](const std::string& what, const std::string& value) {
+        if (!value.empty()) lines.push_back("# " + what + (what.empty() ? "" : ": ") + value + "\n");
+    };
+    std::vector<std::string> words;
+    for (const auto& key : facility.value("host_key_fingerprints", json::array()))
+        words.push_back(key.get<std::string>());
+    add("host key", join(words));
+    add("", waiting_text(facility.value("waiting", json())));
+    add("limits that a check has found", text(facility, "limits"));
+    add("computes on", text(facility, "devices"));
+    add("added", text(facility, "created_at"));
+    add("changed", text(facility, "updated_at"));
+    return join(lines, "");
 }
 
 Status print_facility(const Context& context, const json& facility) {
     if (context.json) return print_json(facility);
-    json shown = facility;
-    shown["transport"] = transport_text(facility);
-    shown["batch"] = batch_text(facility);
-    if (const std::string file = text(facility, "transport", "config_file"); !file.empty()) shown["ssh_config"] = file;
-    return print_members(shown, {"name", "transport", "ssh_config", "batch", "evaluation", "preparation", "work_dir",
-                                 "programs", "launcher"});
+    json rest = facility;
+    for (const char* found : kFound) rest.erase(found);
+    std::string record;
+    for (const char* member : {"name", "owner", "allow", "transport", "batch", "work_dir", "programs", "image",
+                               "launcher", "environment", "evaluation", "preparation", "logs"}) {
+        if (rest.contains(member)) record += config::to_yaml({{member, rest.at(member)}});
+        rest.erase(member);
+    }
+    std::cout << record << config::to_yaml(rest) << found_text(facility);
+    return {};
 }
 
 Status show_facility(const Context& context, http::Client& client, const std::string& name) {
@@ -185,23 +278,6 @@ Status run_set(const Context& context, const FacilityFlags& options) {
     return print_facility(context, after);
 }
 
-// Fails when a check does, so that scripts can ask.
-Status run_check(const Context& context, http::Client& client, const std::string& name) {
-    const auto answered = client.post_json("/v1/facilities/" + segment(name) + "/check", json::object());
-    if (!answered.ok()) return facility_error(client, name, answered.error());
-    const json& answer = *answered;
-    if (context.json) {
-        ATOLL_RETURN_IF_ERROR(print_json(answer));
-    } else {
-        Table table({"check", "", "detail"});
-        for (const json& check : answer.value("checks", json::array()))
-            table.add({text(check, "name"), check.value("ok", false) ? "ok" : "FAILED", text(check, "detail")});
-        std::cout << table.text();
-    }
-    if (answer.value("ok", false)) return {};
-    return unavailable("facility " + name + " is not ready for jobs");
-}
-
 Status remove_facility(const Context& context, http::Client& client, const std::string& name) {
     ATOLL_TRY(const auto answer, client.call(http::Method::kDelete, "/v1/facilities/" + segment(name)));
     if (const Status removed = answer.check(); !removed.ok()) return facility_error(client, name, removed.error());
@@ -210,22 +286,76 @@ Status remove_facility(const Context& context, http::Client& client, const std::
     return {};
 }
 
-// Lets OpenSSH itself show the host's key and ask, with the same configuration that dispatch uses.
-Status run_trust(const Context&, http::Client& client, const std::string& name) {
-    ATOLL_TRY(const json facility, get_named(client, kFacilities, "facility", name));
-    if (text(facility, "transport", "kind") != "ssh") {
-        std::cout << name << " is this machine: there is no host key to trust\n";
-        return {};
-    }
-    std::vector<std::string> argv = {"ssh", "-o", "StrictHostKeyChecking=ask"};
-    if (const std::string file = text(facility, "transport", "config_file"); !file.empty())
-        argv.insert(argv.end(), {"-F", file});
-    argv.insert(argv.end(), {"--", text(facility, "transport", "host"), "true"});
-    return replace_process(argv);
+struct TrustFlags {
+    std::string name;
+    std::string fingerprint;
+};
+
+// Whether the key that the host shows is the right one: --fingerprint says so, or a person.
+Status confirm_host_key(const TrustFlags& flags, const std::string& host, const std::string& shown) {
+    if (!flags.fingerprint.empty() && flags.fingerprint != shown)
+        return conflict(host + " shows another key, " + shown + ": nothing was changed", "--fingerprint");
+    if (!flags.fingerprint.empty()) return {};
+    if (::isatty(STDIN_FILENO) == 0)
+        return invalid_argument("--fingerprint",
+                                host + " shows " + shown + ": if the site says so too, give --fingerprint " + shown);
+    std::cerr << "Compare it with what the site publishes. Is it the same? Type yes: " << std::flush;
+    std::string answer;
+    std::getline(std::cin, answer);
+    return answer == "yes" ? Status() : invalid_argument("", "nothing was changed");
 }
 
-void add_named(CLI::App& group, Context& context, const char* verb, const char* about,
-               Status (*body)(const Context&, http::Client& dispatch, const std::string& facility)) {
+// The host's key as dispatch sees it goes into the facility's record: that is the one it takes from then on.
+Status run_trust(const Context& context, const TrustFlags& flags) {
+    ATOLL_TRY(http::Client client, context.client("dispatch"));
+    const std::string path = std::string(kFacilities) + "/" + segment(flags.name);
+    ATOLL_TRY(const auto before, client.call(http::Method::kGet, path));
+    if (const Status found = before.check(); !found.ok()) return facility_error(client, flags.name, found.error());
+    ATOLL_TRY(const json facility, before.json());
+    const std::string host = text(facility, "transport", "host");
+    if (host.empty()) {
+        std::cout << flags.name << " is the coordinator's machine: there is no host key to trust\n";
+        return {};
+    }
+    ATOLL_TRY(const json shown, client.post_json(path + "/host-key", json::object()));
+    const std::string fingerprint = text(shown, "fingerprint");
+    const bool is_pinned = text(facility, "transport", "host_key") == text(shown, "host_key");
+    if (!context.json) std::cerr << host << " shows the host key " << fingerprint << "\n";
+    if (!context.json && !is_pinned)
+        for (const auto& key : facility.value("host_key_fingerprints", json::array()))
+            std::cerr << "until now it was " << key.get<std::string>() << "\n";
+    if (!is_pinned || !flags.fingerprint.empty()) ATOLL_RETURN_IF_ERROR(confirm_host_key(flags, host, fingerprint));
+    if (!is_pinned) {
+        http::CallOptions call;
+        call.headers = {{"If-Match", before.headers.at("etag")}};
+        const json patch = {{"transport", {{"host_key", text(shown, "host_key")}}}};
+        ATOLL_TRY(const auto answer, client.call(http::Method::kPatch, path, patch.dump(), call));
+        ATOLL_RETURN_IF_ERROR(answer.check());
+    }
+    if (context.json) return print_json(shown);
+    std::cout << flags.name << (is_pinned ? " has this key pinned already" : " has this key pinned") << "\n";
+    return {};
+}
+
+// On dispatch's machine and as its user ssh asks here; elsewhere the command is for whoever can be there.
+Status run_login(const Context& context, http::Client& client, const std::string& name) {
+    const auto answered = client.post_json(std::string(kFacilities) + "/" + segment(name) + "/login", json::object());
+    if (!answered.ok()) return facility_error(client, name, answered.error());
+    if (context.json) return print_json(*answered);
+    const auto command = answered->at("command").get<std::vector<std::string>>();
+    char machine[256] = {};
+    const bool is_here = ::gethostname(machine, sizeof machine - 1) == 0 && text(*answered, "machine") == machine &&
+                         answered->value("user_id", -1) == static_cast<int>(::geteuid());
+    if (is_here) return replace_process(command);
+    std::cerr << "run this on " << text(*answered, "machine") << ", where dispatch runs, as its user:\n";
+    std::string line;
+    for (const std::string& word : command) line += (line.empty() ? "" : " ") + stack::quoted(word);
+    std::cout << line << "\n";
+    return {};
+}
+
+CLI::App* add_named(CLI::App& group, Context& context, const char* verb, const char* about,
+                    Status (*body)(const Context&, http::Client& dispatch, const std::string& facility)) {
     auto* command = group.add_subcommand(verb, about);
     const auto name = std::make_shared<std::string>();
     command->add_option("name", *name, "the facility")->required();
@@ -234,6 +364,7 @@ void add_named(CLI::App& group, Context& context, const char* verb, const char* 
         ATOLL_TRY(http::Client client, context.client("dispatch"));
         return body(context, client, *name);
     });
+    return command;
 }
 
 void add_members(CLI::App& command, FacilityFlags& flags) {
@@ -243,15 +374,30 @@ void add_members(CLI::App& command, FacilityFlags& flags) {
     command.add_flag("--local", flags.local, "this machine");
     command.add_option("--ssh", flags.ssh, "login host, or an alias of ~/.ssh/config");
     command.add_option("--ssh-config", flags.ssh_config, "another ssh configuration file");
+    command.add_option("--data", flags.data, "how models and updates travel: by the store's address, or through ssh")
+        ->check(CLI::IsMember({"store", "ssh"}));
     command.add_option("--batch", flags.batch, "batch system: local, the default; slurm takes --file, for its queues");
     command.add_option("--slots", flags.slots, "jobs at once, of the local batch system; default: 1")
         ->check(CLI::Range(1, 1024));
     command.add_option("--work-dir", flags.work_dir, "absolute directory at the site for data, models and tasks");
     command.add_option("--programs", flags.programs, "directory of atoll and atoll-trainer at the site");
+    command.add_option("--image", flags.image,
+                       "image with both at the site, in place of --programs; \"\" takes it away");
     command.add_option("--launcher", flags.launcher,
                        "how ranks are started, as 'srun --mpi=pmix_v4'; default: srun --mpi=pmix of Slurm, else mpirun "
                        "of one machine");
     command.add_option("--env", flags.environment, "NAME=VALUE for every batch job and transfer there; repeatable")
+        ->allow_extra_args(false);
+    command.add_option("--logs", flags.logs, "what of the attempts' logs leaves the site; default: all")
+        ->check(CLI::IsMember({"all", "errors", "none"}));
+    command.add_option("--owner", flags.owner, "who may change and use it; default: you. An admin names another");
+    command
+        .add_option(
+            "--allow", flags.allow,
+            "whose jobs may use the account there beside the owner's: NAME or '*', repeatable, all of them; '': "
+            "nobody else's")
+        ->allow_extra_args(false);
+    command.add_option("--set", flags.fields, "FIELD=VALUE, any field by its path; null takes it away; repeatable")
         ->allow_extra_args(false);
 }
 
@@ -273,10 +419,32 @@ void add_facility_commands(CLI::App& program, Context& context) {
     auto* list = group->add_subcommand("list", "all facilities");
     set_example(*list, "atoll facility list");
     on_run(*list, context, [&context] { return list_facilities(context); });
-    add_named(*group, context, "show", "one facility, all fields", show_facility);
-    add_named(*group, context, "check", "try the transport, the work directory, the programs", run_check);
+    add_named(*group, context, "show", "one facility, all fields", show_facility)->footer(kShowHelp);
+    auto* check = group->add_subcommand("check", "look at all that a job there needs; says what mends what is wrong")
+                      ->footer(kCheckHelp);
+    const auto checked = std::make_shared<CheckFlags>();
+    check->add_option("name", checked->name, "the facility")->required();
+    auto* job =
+        check->add_flag("--job", checked->job,
+                        "in a batch job of two nodes, too: ranks, image, launcher, template as trainings have them");
+    check->add_option("--queue", checked->queue, "the job's, of the facility's record; default: its default_queue")
+        ->needs(job);
+    check->add_option("--gpus", checked->gpus, "that the job asks for, a node")->needs(job)->check(CLI::Range(1, 64));
+    check->add_option("--wait", checked->wait_minutes, "minutes for the job to start and end; default: 10")
+        ->needs(job)
+        ->check(CLI::Range(1, 10000));
+    on_run(*check, context, [&context, checked] { return run_check(context, *checked); });
+    add_put_image_command(*group, context);
     add_named(*group, context, "rm", "remove a facility that nothing under way needs", remove_facility);
-    add_named(*group, context, "trust", "look at an ssh host's key and accept it", run_trust);
+    add_named(*group, context, "login", "log in where a site asks a second factor; dispatch uses the connection",
+              run_login);
+    auto* trust = group->add_subcommand("trust", "look at an ssh host's key, as dispatch sees it, and pin it")
+                      ->footer(kTrustHelp);
+    const auto trusted = std::make_shared<TrustFlags>();
+    trust->add_option("name", trusted->name, "the facility")->required();
+    trust->add_option("--fingerprint", trusted->fingerprint,
+                      "as the site publishes it, SHA256:…: pinned without asking, refused when the host shows another");
+    on_run(*trust, context, [&context, trusted] { return run_trust(context, *trusted); });
 }
 
 }  // namespace atl::cli

@@ -14,6 +14,7 @@
 #include "services/cli/watch/metrics_table.h"
 #include "shared/base/file.h"
 #include "shared/base/id.h"
+#include "shared/base/text.h"
 
 namespace atl::cli {
 namespace {
@@ -140,8 +141,9 @@ Status run_prune_jobs(const Context& context, const json& order) {
 }
 
 Status run_logs(const Context& context, http::Client& client, const std::string& id, const std::string& task,
-                int tail) {
+                int attempt, int tail) {
     std::string path = "/v1/jobs/" + segment(id) + "/logs?tail=" + std::to_string(tail);
+    if (attempt > 0) path += "&attempt=" + std::to_string(attempt);
     if (!task.empty()) path += "&task=" + segment(task);
     if (context.json) {
         ATOLL_TRY(const json logs, client.get_json(path + "&format=json"));
@@ -196,13 +198,16 @@ void print_round(const json& round) {
     std::cout << "\n";
     std::vector<std::string> header = {"facility", "task", "state", "at", "attempt", "done"};
     for (const std::string& column : training_header()) header.push_back(column);
-    header.emplace_back("error");
+    header.emplace_back("error, or what it waits for");
     Table tasks(header);
     for (const json& task : round.value("tasks", json::array())) {
         std::string done = text(task, "progress", "step");
         if (!done.empty()) done = "step " + done;
         if (const std::string models = text(task, "models"); !models.empty())
             done = text(task, "models_done") + " of " + models + " models";
+        if (const json moving = task.value("moving", json()); moving.is_object())
+            done = human_bytes(moving.value("bytes_done", std::uint64_t{0})) + " of " +
+                   human_bytes(moving.value("bytes_total", std::uint64_t{0}));
         std::string at = text(task, "step");
         if (const std::string reason = text(task, "queue_reason"); !reason.empty())
             at += ": " + reason + " since " + text(task, "queue_reason_since");
@@ -210,7 +215,8 @@ void print_round(const json& round) {
                                         std::move(at),          text(task, "attempt"), done};
         for (std::string& cell : training_cells(task.value("progress", json()), task.value("metrics", json())))
             row.push_back(std::move(cell));
-        row.push_back(text(task, "error"));
+        const std::string waiting = waiting_text(task.value("waiting", json()));
+        row.push_back(waiting.empty() ? text(task, "error") : waiting);
         tasks.add(std::move(row));
     }
     std::cout << tasks.text();
@@ -275,12 +281,15 @@ void add_submit(CLI::App& group, Context& context) {
 
 void add_logs(CLI::App& group, Context& context) {
     const auto task = std::make_shared<std::string>();
+    const auto attempt = std::make_shared<int>(0);
     const auto tail = std::make_shared<int>(100);
     auto* logs = add_job_verb(group, context, "logs", "what its tasks wrote at the facilities",
-                              [&context, task, tail](http::Client& client, const std::string& id) {
-                                  return run_logs(context, client, id, *task, *tail);
+                              [&context, task, attempt, tail](http::Client& client, const std::string& id) {
+                                  return run_logs(context, client, id, *task, *attempt, *tail);
                               });
     logs->add_option("--task", *task, "one task's id; default: all of the current round");
+    logs->add_option("--attempt", *attempt, "its number; default: the newest of each task")
+        ->check(CLI::Range(1, INT32_MAX));
     logs->add_option("--tail", *tail, "newest lines")->check(CLI::Range(1, kTailLinesMax))->capture_default_str();
     set_example(*logs, "atoll job logs newest --tail 50");
 }

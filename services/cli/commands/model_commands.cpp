@@ -285,8 +285,8 @@ void add_prune(CLI::App& group, Context& context) {
         ->check(CLI::Range(1, 1'000'000));
     prune
         ->add_option("--unused-hours", given->hours,
-                     "how long nobody has asked for a blob; default: the store's unused_blob_hours. 0 takes blobs of "
-                     "uploads under way, too, which then have to be repeated")
+                     "how long nobody has asked for a blob; default: the store's unused_blob_hours, below which "
+                     "only an admin goes. 0 takes blobs of uploads under way, too, which then have to be repeated")
         ->check(CLI::Range(0, 8784));
     set_example(*prune, "atoll model prune --dry-run");
     on_run(*prune, context, [&context, given] {

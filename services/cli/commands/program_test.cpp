@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <csignal>
@@ -36,6 +37,28 @@ const Json kLogs = {{{"round", 2},
                      {"file", "stdout.jsonl"},
                      {"text", "== round 2, train at leonardo, task t1, attempt 3: stderr.log\n"}}};
 
+// A server of somebody else, who would like to be shown a token.
+class Stranger {
+  public:
+    std::string url() const { return server_.url(); }
+    std::string received() const {
+        const std::lock_guard lock(mutex_);
+        return received_;
+    }
+
+  private:
+    mutable std::mutex mutex_;
+    std::string received_ = "no call";
+    http::TestServer server_{[this](http::Server& server) {
+        for (const char* path : {"/dispatch/v1/jobs", "/store/v1/models", "/registry/v1/datasets/:name"})
+            server.route(Method::kGet, path, Access::open(), [this](const Request& request) {
+                const std::lock_guard lock(mutex_);
+                received_ = request.header("authorization");
+                return Response::json(200, kJobs);
+            });
+    }};
+};
+
 // The program itself against a made-up dispatch.
 class CliProgramTest : public testing::Test {
   protected:
@@ -65,6 +88,16 @@ class CliProgramTest : public testing::Test {
         list("/registry/v1/datasets", "diaries");
         list("/store/v1/models", "llama");
         server.route(Method::kPost, "/dispatch/v1/facilities/:name/check", anyone, nothing);
+        server.route(Method::kPost, "/dispatch/v1/facilities/:name/host-key", anyone, [](const Request&) {
+            return Response::json(200, {{"host_key", "ssh-ed25519 AAAA"}, {"fingerprint", "SHA256:abc"}});
+        });
+        server.route(Method::kPost, "/dispatch/v1/facilities/:name/login", anyone, [](const Request& request) {
+            char machine[256] = {};
+            const bool is_here = ::gethostname(machine, sizeof machine - 1) == 0 && request.param("name") == "leonardo";
+            return Response::json(200, {{"command", {"echo", "ControlPath=\"/run\""}},
+                                        {"machine", is_here ? machine : "elsewhere"},
+                                        {"user_id", ::geteuid()}});
+        });
         server.route(Method::kDelete, "/dispatch/v1/facilities/:name", anyone, nothing);
         server.route(Method::kGet, "/registry/v1/datasets/:name", anyone, nothing);
         server.route(Method::kDelete, "/registry/v1/datasets/:name", anyone, [](const Request& request) {
@@ -129,13 +162,22 @@ class CliProgramTest : public testing::Test {
         });
         server.route(Method::kGet, "/dispatch/v1/jobs/:id/logs", anyone, [](const Request& request) {
             if (request.query.contains("format")) return Response::json(200, {{"items", kLogs}, {"next", nullptr}});
-            return Response::text(200, kLogsText);
+            const auto attempt = request.query.find("attempt");
+            return Response::text(
+                200, attempt == request.query.end() ? std::string(kLogsText) : "of attempt " + attempt->second + "\n");
         });
         server.route(Method::kGet, "/dispatch/v1/jobs/:id/rounds", anyone, [](const Request&) {
             const Json task = {
                 {"id", "t1"},       {"kind", "train"}, {"facility", "leonardo"},      {"state", "running"},
                 {"step", "queued"}, {"attempt", 1},    {"queue_reason", "Resources"}, {"queue_reason_since", "noon"}};
-            const Json round = {{"round", 1}, {"state", "training"}, {"tasks", {task}}};
+            const Json staging = {{"id", "t2"},
+                                  {"kind", "train"},
+                                  {"facility", "lumi"},
+                                  {"state", "running"},
+                                  {"step", "staging"},
+                                  {"attempt", 1},
+                                  {"moving", {{"bytes_done", 7 << 20}, {"bytes_total", 42 << 20}}}};
+            const Json round = {{"round", 1}, {"state", "training"}, {"tasks", {task, staging}}};
             return Response::json(200, {{"items", {round}}, {"next", nullptr}});
         });
         server.route(Method::kGet, "/dispatch/v1/jobs/:id/tasks/:task/script", anyone, [](const Request& request) {
@@ -150,14 +192,16 @@ class CliProgramTest : public testing::Test {
         });
     }
 
-    // The state directory of a stack whose gateway is the made-up server; nothing of it can be stopped.
-    std::string make_state() const {
+    // The state directory of a stack whose gateway is a made-up server; nothing of it can be stopped. At `port` another
+    // server listens.
+    std::string make_state(const std::string& port) const {
         const auto state = directory_.path() / "state";
         std::filesystem::create_directories(state / "config");
         std::filesystem::create_directories(state / "tokens");
-        EXPECT_TRUE(write_file_atomic(state / "stack.json", Json{{"gateway", server_.url()}}.dump()).ok());
+        const Json stack = {{"gateway", port}, {"gateway_socket", socket_}};
+        EXPECT_TRUE(write_file_atomic(state / "stack.json", stack.dump()).ok());
         EXPECT_TRUE(write_file_atomic(state / "config/dispatch.yaml", "").ok());
-        EXPECT_TRUE(write_file_atomic(state / "tokens/admin.token", server_.token(auth::Role::kAdmin)).ok());
+        EXPECT_TRUE(write_file_atomic(state / "tokens/admin.token", gateway_.token(auth::Role::kAdmin)).ok());
         return state.string();
     }
 
@@ -182,6 +226,13 @@ class CliProgramTest : public testing::Test {
     std::shared_future<pid_t> watcher_ = watcher_is_.get_future().share();
     http::TestServer server_{[this](http::Server& server) { add_routes(server); }};
     TemporaryDirectory directory_;
+    std::string socket_ = "unix:" + (directory_.path() / "gateway.sock").string();
+    http::TestServer gateway_{[this](http::Server& server) { add_routes(server); },
+                              [this] {
+                                  http::ServerOptions options;
+                                  options.address = socket_;
+                                  return options;
+                              }()};
     std::string token_file_ = [this] {
         const auto file = directory_.path() / "token";
         EXPECT_TRUE(write_file_atomic(file, server_.token(auth::Role::kAdmin)).ok());
@@ -194,9 +245,29 @@ TEST_F(CliProgramTest, FacilitySetSendsOnlyWhatWasSaidForTheStateThatWasRead) {
     EXPECT_EQ(result.exit_code, 0) << result.err;
     EXPECT_EQ(get(patch_).json().value(), (Json{{"programs", "/opt/bin"}, {"batch", {{"slots", 4}}}}));
     EXPECT_EQ(get(patch_).header("if-match"), "\"3\"");
-    EXPECT_TRUE(result.out.starts_with("name: leonardo\ntransport: ssh login\nbatch: local, 4 at once\n"))
+    EXPECT_TRUE(result.out.starts_with("name: leonardo\ntransport:\n  host: login\n  kind: ssh\nbatch:\n"))
         << result.out;
+    const std::vector<std::string> fields = {"facility",
+                                             "set",
+                                             "leonardo",
+                                             "--set",
+                                             "batch.queues.gpu.time_max=1:00:00",
+                                             "--set",
+                                             "batch.queues.gpu.nodes_max=4",
+                                             "--set",
+                                             "image=null"};
+    const CommandResult by_path = run(fields);
+    EXPECT_EQ(by_path.exit_code, 0) << by_path.err;
+    const Json gpu = {{"time_max", "1:00:00"}, {"nodes_max", 4}};
+    EXPECT_EQ(get(patch_).json().value(), (Json{{"batch", {{"queues", {{"gpu", gpu}}}}}, {"image", nullptr}}));
+    EXPECT_EQ(run({"facility", "set", "leonardo", "--set", "launcher"}).exit_code, 2);
     EXPECT_EQ(run({"facility", "set", "leonardo"}).exit_code, 2) << "nothing was said";
+    EXPECT_EQ(run({"facility", "set", "leonardo", "--allow", "ada", "--allow", "bo", "--logs", "none"}).exit_code, 0);
+    EXPECT_EQ(get(patch_).json().value(), (Json{{"allow", {"ada", "bo"}}, {"logs", {{"return", "none"}}}}));
+    EXPECT_EQ(run({"facility", "set", "leonardo", "--allow", "", "--owner", "ada"}).exit_code, 0);
+    EXPECT_EQ(get(patch_).json().value(), (Json{{"allow", Json::array()}, {"owner", "ada"}}));
+    EXPECT_EQ(run({"facility", "set", "leonardo", "--data", "ssh"}).exit_code, 0);
+    EXPECT_EQ(get(patch_).json().value(), (Json{{"transport", {{"data", "ssh"}}}}));
     EXPECT_EQ(get(patch_).query.count("give_up_tasks"), 0U);
     EXPECT_EQ(run({"facility", "set", "leonardo", "--give-up-tasks"}).exit_code, 0);
     EXPECT_EQ(get(patch_).query.at("give_up_tasks"), "true");
@@ -220,6 +291,27 @@ TEST_F(CliProgramTest, WhatIsRemovedSaysWhatStaysAtTheSites) {
                                                                    {"dataset", "rm", "diaries", "--preparation", "p1"},
                                                                    {"dataset", "rm", "diaries", "--copy", "leonardo"}})
         EXPECT_EQ(run(wrong).exit_code, 2) << testing::PrintToString(wrong);
+}
+
+TEST_F(CliProgramTest, AHostKeyIsPinnedWhenItIsTheOneThatIsMeant) {
+    const CommandResult unsaid = run({"facility", "trust", "leonardo"});
+    EXPECT_EQ(unsaid.exit_code, 2) << unsaid.err;
+    EXPECT_NE(unsaid.err.find("give --fingerprint SHA256:abc"), std::string::npos) << unsaid.err;
+    const CommandResult other = run({"facility", "trust", "leonardo", "--fingerprint", "SHA256:xyz"});
+    EXPECT_NE(other.exit_code, 0);
+    EXPECT_NE(other.err.find("shows another key, SHA256:abc"), std::string::npos) << other.err;
+    EXPECT_TRUE(get(patch_).body.empty());
+    const CommandResult meant = run({"facility", "trust", "leonardo", "--fingerprint", "SHA256:abc"});
+    EXPECT_EQ(meant.exit_code, 0) << meant.err;
+    EXPECT_EQ(get(patch_).json().value(), (Json{{"transport", {{"host_key", "ssh-ed25519 AAAA"}}}}));
+    EXPECT_EQ(get(patch_).header("if-match"), "\"3\"");
+}
+
+TEST_F(CliProgramTest, ALoginRunsWhereDispatchDoes) {
+    EXPECT_EQ(run({"facility", "login", "leonardo"}).out, "ControlPath=\"/run\"\n");
+    const CommandResult far = run({"facility", "login", "karolina"});
+    EXPECT_EQ(far.out, "echo 'ControlPath=\"/run\"'\n");
+    EXPECT_EQ(far.err, "run this on elsewhere, where dispatch runs, as its user:\n");
 }
 
 TEST_F(CliProgramTest, AMistypedNameIsAnsweredWithTheNearest) {
@@ -249,55 +341,53 @@ TEST_F(CliProgramTest, AMistypedNameIsAnsweredWithTheNearest) {
 }
 
 TEST_F(CliProgramTest, AStackThatIsDownIsNamedWithTheCommandThatStartsIt) {
-    std::string gateway;
-    {
-        const http::TestServer gone([](http::Server&) {});
-        gateway = gone.url();
-    }
-    const Json stack = {{"gateway", gateway},
-                        {"ports", {{"gateway", std::stoi(gateway.substr(gateway.rfind(':') + 1))}}}};
+    const Stranger stranger;  // takes the port meanwhile
+    const Json stack = {{"gateway", stranger.url()}, {"gateway_socket", socket_ + "-that-is-gone"}};
     const std::string state = directory_.path().string();
+    std::filesystem::create_directories(state + "/config");
     ASSERT_TRUE(write_file_atomic(directory_.path() / "stack.json", stack.dump()).ok());
+    ASSERT_TRUE(write_file_atomic(directory_.path() / "config/dispatch.yaml", "").ok());
     CommandOptions options;
     options.environment = {{"ATOLL_GATEWAY", ""}};
-    for (const std::vector<std::string>& command :
-         {std::vector<std::string>{"job", "list"}, {"model", "push", "m", state}, {"dataset", "show", "it"}}) {
+    for (const std::vector<std::string>& command : {std::vector<std::string>{"job", "list"},
+                                                    {"model", "push", "m", state},
+                                                    {"dataset", "show", "it"},
+                                                    {"--gateway", stranger.url(), "job", "list"}}) {
         std::vector<std::string> all = {ATOLL_PROGRAM, "--state", state, "--token-file", token_file_};
         all.insert(all.end(), command.begin(), command.end());
         const CommandResult result = run_command(all, options).value();
         EXPECT_EQ(result.exit_code, 1);
         EXPECT_TRUE(result.err.ends_with(" atoll up --state " + state + "\n")) << result.err;
     }
+    const CommandResult down = run_command({ATOLL_PROGRAM, "down", "--delete", "--yes", "--state", state}).value();
+    EXPECT_NE(down.err.find("dispatch does not answer"), std::string::npos) << down.err;
+    EXPECT_EQ(stranger.received(), "no call");
 }
 
 TEST_F(CliProgramTest, TheTokenOfAStackGoesToItsOwnGatewayAlone) {
-    const std::string state = make_state();
+    const Stranger at_its_port, other;
+    const std::string state = make_state(at_its_port.url());
     CommandOptions options;
     options.environment = {{"ATOLL_GATEWAY", ""}, {"ATOLL_TOKEN", ""}};
     const auto list_at = [&](const std::string& gateway) {
         return run_command({ATOLL_PROGRAM, "--state", state, "--gateway", gateway, "job", "list"}, options).value();
     };
-    EXPECT_EQ(list_at(server_.url()).exit_code, 0);
-    EXPECT_EQ(list_at(server_.url() + "/").exit_code, 0);
-    std::string received = "no call";
-    const http::TestServer other([&](http::Server& server) {
-        server.route(Method::kGet, "/dispatch/v1/jobs", Access::open(), [&](const Request& request) {
-            set(received, request.header("authorization"));
-            return Response::json(200, kJobs);
-        });
-    });
+    EXPECT_EQ(list_at(at_its_port.url()).exit_code, 0);
+    EXPECT_EQ(list_at(at_its_port.url() + "/").exit_code, 0);
+    EXPECT_EQ(run_command({ATOLL_PROGRAM, "--state", state, "job", "list"}, options)->exit_code, 0);
+    EXPECT_EQ(at_its_port.received(), "no call") << "the socket is its own";
     const CommandResult refused = list_at(other.url());
-    EXPECT_EQ(get(received), "no call");
+    EXPECT_EQ(other.received(), "no call");
     EXPECT_EQ(refused.exit_code, 1) << refused.out;
-    for (const std::string& named : {other.url(), state, server_.url(), std::string("--token-file")})
+    for (const std::string& named : {other.url(), state, at_its_port.url(), std::string("--token-file")})
         EXPECT_NE(refused.err.find(named), std::string::npos) << refused.err;
     options.environment["ATOLL_TOKEN"] = "given";
     EXPECT_EQ(list_at(other.url()).exit_code, 0);
-    EXPECT_EQ(get(received), "Bearer given");
+    EXPECT_EQ(other.received(), "Bearer given");
 }
 
 TEST_F(CliProgramTest, AStackWithJobsUnderWayIsDeletedOnlyWhenTheyAreCancelledFirst) {
-    const std::string state = make_state();
+    const std::string state = make_state(server_.url());
     looks_until_the_end_ = 2;
     const CommandResult refused = run({"down", "--delete", "--yes", "--state", state});
     EXPECT_EQ(refused.exit_code, 2);
@@ -312,7 +402,7 @@ TEST_F(CliProgramTest, AStackWithJobsUnderWayIsDeletedOnlyWhenTheyAreCancelledFi
 }
 
 TEST_F(CliProgramTest, DownNamesTheJobsThatGoOnWithoutIt) {
-    const std::string state = make_state();
+    const std::string state = make_state(server_.url());
     std::filesystem::create_directories(state + "/run");
     std::filesystem::create_directories(state + "/logs");
     const Json answer = Json::parse(run({"down", "--json", "--state", state}).out);
@@ -349,9 +439,15 @@ TEST_F(CliProgramTest, ATaskThatWaitsInAQueueSaysWhy) {
     EXPECT_NE(shown.find("queued: Resources since noon"), std::string::npos) << shown;
 }
 
+TEST_F(CliProgramTest, ATaskThatMovesDataSaysHowFarItIs) {
+    const std::string shown = run({"round", "show", "italian"}).out;
+    EXPECT_NE(shown.find("7.0 MiB of 42.0 MiB"), std::string::npos) << shown;
+}
+
 TEST_F(CliProgramTest, LogsAreJsonWhereThatIsAskedFor) {
     EXPECT_EQ(Json::parse(run({"job", "logs", "italian", "--json"}).out, nullptr, false), kLogs);
     EXPECT_EQ(run({"job", "logs", "italian"}).out, kLogsText);
+    EXPECT_EQ(run({"job", "logs", "italian", "--attempt", "2"}).out, "of attempt 2\n");
 }
 
 TEST_F(CliProgramTest, AnImportIsRefusedForItsNamesBeforeAnythingIsSent) {

@@ -20,9 +20,9 @@ constexpr std::chrono::seconds kCancelTimeMax{60};
 
 // Of the stack itself, whatever --gateway or ATOLL_GATEWAY name.
 Result<http::Client> own_dispatch(const std::filesystem::path& state) {
-    ATOLL_TRY(const json stack, stack::read_stack_file(state));
     http::ClientOptions options;
-    options.base_url = stack.value("gateway", "") + "/dispatch";
+    ATOLL_TRY(options.base_url, stack::local_gateway(state));
+    options.base_url += "/dispatch";
     ATOLL_TRY(options.token, read_file(stack::Layout{state}.token("admin")));
     options.timeout = std::chrono::seconds(10);
     options.attempts_max = 1;

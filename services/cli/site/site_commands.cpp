@@ -1,20 +1,24 @@
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <thread>
 
 #include "services/cli/commands/commands.h"
 #include "services/cli/output.h"
 #include "services/cli/transfer.h"
 #include "services/cli/usage.h"
 #include "shared/aggregate/files.h"
+#include "shared/base/file.h"
 #include "shared/base/text.h"
 #include "shared/http/client/client.h"
 #include "shared/json/printable.h"
 #include "shared/store_client/local_file.h"
+#include "shared/store_client/seal.h"
 
 // What runs at a facility, started over its transport: models in, updates out. Nothing of the coordinator's stack is
 // needed or read.
@@ -34,17 +38,25 @@ or not there, it will never be taken; with "refused": false nobody has said no, 
   atoll push --store https://coordinator/store --model run1 --dir out --meta meta.json --token-stdin < token
 Exit status 75: the store is away or full.)";
 
+constexpr const char* kSealHelp =
+    R"(Looks through an update that is finished, where there are processors for it: its numbers must be finite, and its digests
+are written to a file. `atoll push --seal FILE` then computes nothing, as long as the files are what they were. Why an update
+is not sealed is printed as {"refused": …, "error": {"code", "detail", "field"}}. Example:
+  atoll seal --dir out --seal seal.json)";
+
 struct SiteOptions {
     std::string store;
     std::string ca_file;
     bool token_on_stdin = false;
     int connections = 3;
+    std::filesystem::path progress;
     std::string version;
     std::filesystem::path out;
     std::string model;
     std::string kind = "update";
     std::filesystem::path directory;
     std::filesystem::path meta;
+    std::filesystem::path seal;
 };
 
 // The token is never an argument: command lines are public on a shared login node.
@@ -56,12 +68,24 @@ Result<std::string> site_token(const Context& context, const SiteOptions& given)
     return line;
 }
 
+// For whoever looks at a transfer from outside. That it cannot be written is no reason to stop.
+std::function<void(const store_client::Progress&)> write_progress(const std::filesystem::path& file) {
+    using Clock = std::chrono::steady_clock;
+    return [file, next = Clock::time_point()](const store_client::Progress& progress) mutable {
+        if (Clock::now() < next) return;
+        next = Clock::now() + std::chrono::seconds(1);
+        const std::string text = std::to_string(progress.bytes_done) + " " + std::to_string(progress.bytes_total);
+        (void)write_file_atomic(file, text + "\n");
+    };
+}
+
 Result<store_client::TransferOptions> site_transfer_options(const Context& context, const SiteOptions& given,
                                                             const std::string& what) {
     ATOLL_TRY(std::string token, site_token(context, given));
     auto options = transfer_options(given.store, std::move(token), what);
     options.store.ca_file = given.ca_file;
     options.connections = given.connections;
+    if (!given.progress.empty()) options.progress = write_progress(given.progress);
     return options;
 }
 
@@ -96,8 +120,9 @@ Result<nlohmann::json> create_version(http::Client& store, const SiteOptions& gi
 
 Result<nlohmann::json> hand_in(const SiteOptions& given, const store_client::TransferOptions& options,
                                const store_client::VersionDetails& details) {
-    if (given.kind == "update") ATOLL_RETURN_IF_ERROR(check_update(given.directory));
-    ATOLL_TRY(const auto uploaded, store_client::upload_directory(given.directory, options));
+    auto known = given.seal.empty() ? std::nullopt : store_client::read_seal(given.seal, given.directory);
+    if (given.kind == "update" && !known) ATOLL_RETURN_IF_ERROR(check_update(given.directory));
+    ATOLL_TRY(const auto uploaded, store_client::upload_directory(given.directory, options, std::move(known)));
     http::Client store(options.store);
     ATOLL_TRY(const auto version, create_version(store, given, uploaded.manifest, details));
     return nlohmann::json{{"digest", version.at("digest")},
@@ -115,6 +140,15 @@ nlohmann::json failure_json(const Error& error) {
              {{"code", to_string(error.code)},
               {"detail", shorten(atl::json::printable(error.message), kDetailBytesMax)},
               {"field", shorten(atl::json::printable(error.field), kFieldBytesMax)}}}};
+}
+
+// Why there is no seal is said as push says it: whoever hands the update in may be neither of us.
+Status run_seal(const SiteOptions& given) {
+    Status sealed = check_update(given.directory);
+    const auto threads = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, 8U));
+    if (sealed.ok()) sealed = store_client::write_seal(given.seal, given.directory, threads);
+    if (!sealed.ok()) std::cout << failure_json(sealed.error()) << "\n";
+    return sealed;
 }
 
 Status run_push(const Context& context, const SiteOptions& given) {
@@ -178,7 +212,9 @@ Status run_ping(const SiteOptions& given) {
 }
 
 void add_address(CLI::App& command, SiteOptions& given) {
-    command.add_option("--store", given.store, "the store's address, as https://coordinator/store")
+    command
+        .add_option("--store", given.store,
+                    "the store's address, as https://coordinator/store or unix:/run/gateway.sock:/store")
         ->required()
         ->check(web_address());
     command.add_option("--ca-file", given.ca_file, "PEM file of an extra certificate authority");
@@ -190,6 +226,7 @@ void add_common(CLI::App& command, SiteOptions& given) {
     command.add_option("--connections", given.connections, "at a time")
         ->check(CLI::Range(1, 64))
         ->capture_default_str();
+    command.add_option("--progress", given.progress, "a file that is given, every second, the bytes done and in all");
 }
 
 }  // namespace
@@ -209,6 +246,12 @@ void add_site_commands(CLI::App& program, Context& context) {
     set_example(*ping, "atoll ping --store https://coordinator/store");
     on_run(*ping, context, [ping_options] { return run_ping(*ping_options); });
 
+    auto* seal = program.add_subcommand("seal", "look through an update in its batch job")->footer(kSealHelp);
+    const auto seal_options = std::make_shared<SiteOptions>();
+    seal->add_option("--dir", seal_options->directory, "the update's directory")->required();
+    seal->add_option("--seal", seal_options->seal, "the file to write")->required();
+    on_run(*seal, context, [seal_options] { return run_seal(*seal_options); });
+
     auto* push = program.add_subcommand("push", "hand in an update from this facility")->footer(kPushHelp);
     const auto push_options = std::make_shared<SiteOptions>();
     add_common(*push, *push_options);
@@ -218,6 +261,7 @@ void add_site_commands(CLI::App& program, Context& context) {
         ->capture_default_str();
     push->add_option("--dir", push_options->directory, "the directory to hand in")->required();
     push->add_option("--meta", push_options->meta, "JSON file with parents, job, round, metrics");
+    push->add_option("--seal", push_options->seal, "what `atoll seal` wrote of the directory, if it did");
     on_transfer(*push, context, push_exit_status,
                 [&context, push_options] { return run_push(context, *push_options); });
 }

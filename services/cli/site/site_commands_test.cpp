@@ -57,7 +57,8 @@ class SiteCommandsTest : public testing::Test {
             return answer(Response::json(200, {{"missing", is_lost ? asked : Json::array()}}));
         });
         add(http::Method::kPut, "/v1/blobs/:sha256", Json::object());
-        server.route(http::Method::kPost, "/v1/models/:name/versions", anyone, [this](const Request&) {
+        server.route(http::Method::kPost, "/v1/models/:name/versions", anyone, [this](const Request& request) {
+            posted_ = request.json().value();
             if (refused_detail_.empty()) return answer(Response::json(200, {{"digest", digest()}}));
             return Response::problem(invalid_argument("manifest", refused_detail_), "");
         });
@@ -75,6 +76,7 @@ class SiteCommandsTest : public testing::Test {
     std::string refused_detail_;  // of a 422 to whatever becomes a version
     std::string served_bytes_ = bytes_;
     std::optional<Error> version_refusal_;  // of whoever asks for the version
+    Json posted_;                           // the newest version
     bool is_lossy_ = false;                 // and then no blob is there
     http::TestServer server_{[this](http::Server& server) { add_routes(server); }};
 };
@@ -142,6 +144,41 @@ TEST_F(SiteCommandsTest, WhyAnUpdateIsRefusedIsSaidInOneShortLine) {
     const Json error = failure(push());
     EXPECT_EQ(error.at("code"), "invalid-argument");
     EXPECT_EQ(error.at("field"), "manifest");
+}
+
+TEST_F(SiteCommandsTest, ASealedUpdateIsNotReadForItsDigestsAsLongAsItIsWhatItWas) {
+    const std::string header = R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}} )";
+    const auto model_with = [&](std::string number) {
+        std::string length(8, '\0');
+        length[0] = static_cast<char>(header.size());
+        return length + header + std::move(number);
+    };
+    const std::string model = model_with({0, 0, '\x80', '\x3f'});
+    const std::filesystem::path weights = file("model/model.safetensors");
+    std::filesystem::create_directories(file("model"));
+    ASSERT_TRUE(write_file_atomic(weights, model).ok());
+    const auto command = [&](std::vector<std::string> arguments) {
+        arguments.insert(arguments.begin(), ATOLL_PROGRAM);
+        return run_command(arguments).value();
+    };
+    const CommandResult sealed = command({"seal", "--dir", file("model"), "--seal", file("seal.json")});
+    ASSERT_EQ(sealed.exit_code, 0) << sealed.err;
+    EXPECT_EQ(sealed.out, "") << "it would stand among the trainer's lines";
+    const auto hand_in = [&] {
+        return run({"push", "--model", "m", "--dir", file("model"), "--seal", file("seal.json")});
+    };
+    const auto time = std::filesystem::last_write_time(weights);
+    ASSERT_TRUE(write_file_atomic(weights, model_with({0, 0, '\xc0', '\x7f'})).ok());  // NaN
+    std::filesystem::last_write_time(weights, time);
+    ASSERT_EQ(hand_in().exit_code, 0) << "it was not looked at";
+    EXPECT_EQ(posted_.at("manifest").at("files").at(0).at("chunks").at(0).at("sha256"), digest::sha256(model));
+    std::filesystem::last_write_time(weights, time + std::chrono::seconds(1));
+    EXPECT_EQ(Json::parse(hand_in().out).at("refused"), true) << "it is not what was sealed";
+    const CommandResult unsealed = command({"seal", "--dir", file("model"), "--seal", file("other.json")});
+    EXPECT_NE(unsealed.exit_code, 0);
+    EXPECT_EQ(Json::parse(unsealed.out).at("refused"), true);
+    EXPECT_FALSE(Json::parse(unsealed.out).at("error").at("detail").empty());
+    EXPECT_FALSE(std::filesystem::exists(file("other.json")));
 }
 
 TEST_F(SiteCommandsTest, WhatTheStoreHasLostMeanwhileIsNotRefusedButSentAgain) {

@@ -125,6 +125,23 @@ std::string JobProgress::apply_state(const std::string& state) {
     return "job " + name_ + (is_paused ? " paused: no further task starts; `atoll job resume` goes on" : " goes on");
 }
 
+std::string JobProgress::apply_waiting(const json& waiting) {
+    std::map<std::string, json> now;
+    std::string lines;
+    const auto add_line = [&](const std::string& line) { lines += (lines.empty() ? "" : "\n") + line; };
+    for (const json& one : waiting.is_array() ? waiting : json::array()) {
+        const std::string facility = text(one, "facility");
+        const auto before = waiting_.find(facility);
+        if (before == waiting_.end() || text(before->second, "reason") != text(one, "reason"))
+            add_line(facility + "  " + waiting_text(one));
+        now[facility] = one;
+    }
+    for (const auto& [facility, before] : waiting_)
+        if (!now.contains(facility)) add_line(facility + "  goes on");
+    waiting_ = std::move(now);
+    return lines;
+}
+
 void JobProgress::apply_training(const std::string& what, const json& data) {
     Work& work = training_[text(data, "facility")];
     if (const std::int64_t attempt = integer(data, "attempt"); attempt != work.attempt) {
@@ -133,6 +150,7 @@ void JobProgress::apply_training(const std::string& what, const json& data) {
     }
     work.state = what == "progress" ? "running" : what;
     if (what == "queued") work.state += ": " + text(data, "reason");
+    if (what == "waiting") work.state += ": " + text(data, "error");
     if (what == "progress") work.progress = data;
     if (what == "done") work.metrics = data.value("result", json::object()).value("metrics", json());
 }
@@ -249,8 +267,11 @@ std::string JobProgress::phase_text(std::chrono::system_clock::time_point now) c
 
 std::string JobProgress::picture(std::chrono::system_clock::time_point now) const {
     const std::string state = ended() ? final_state_ : is_paused_ ? "paused" : phase_text(now);
+    std::string waits;
+    if (!ended())
+        for (const auto& [facility, waiting] : waiting_) waits += facility + "  " + waiting_text(waiting) + "\n";
     return fmt::format("job {}  round {} of {}{}\n", name_, round_, rounds_, state.empty() ? "" : "  " + state) +
-           training_table() + (ended() ? std::string() : evaluations_.table()) + perplexity_table();
+           training_table() + waits + (ended() ? std::string() : evaluations_.table()) + perplexity_table();
 }
 
 }  // namespace atl::cli

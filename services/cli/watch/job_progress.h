@@ -25,6 +25,9 @@ class JobProgress {
     // empty if it is no news.
     std::string apply_state(const std::string& state);
 
+    // What GET /v1/jobs/{id} says stands in the way at facilities ("waiting"); returns a line for each that is news.
+    std::string apply_waiting(const nlohmann::json& waiting);
+
     // What the aggregation service says of the current round (GET /v1/aggregations/{job}/{round}).
     void apply_aggregation(const nlohmann::json& aggregation);
     // True while the current round's updates are made into the next model.
@@ -77,7 +80,8 @@ class JobProgress {
     std::map<std::int64_t, std::map<std::pair<std::string, std::string>, Results>> results_;
     std::vector<std::string> columns_;  // columns: "dataset at facility"
     std::map<std::pair<std::int64_t, std::string>, std::map<std::string, double>>
-        perplexity_;  // (round, model), column
+        perplexity_;                                 // (round, model), column
+    std::map<std::string, nlohmann::json> waiting_;  // by facility: {reason, since, next_try}
     bool is_paused_ = false;
     std::string final_state_;
     std::string error_;

@@ -42,6 +42,21 @@ json training(const char* what, int attempt, json more = json::object()) {
     return event(("atoll.task." + std::string(what) + ".v1").c_str(), more);
 }
 
+TEST(JobProgressTest, WhatStandsInTheWayAtAFacilityIsToldWhenItIsNewsAndWhenItIsOver) {
+    JobProgress progress = demo_progress();
+    const json away = {
+        {"facility", "leonardo"}, {"reason", "Permission denied"}, {"since", "noon"}, {"next_try", "five past"}};
+    const std::string told = "leonardo  waits since noon: Permission denied; next try at five past";
+    EXPECT_EQ(progress.apply_waiting(json::array()), "");
+    EXPECT_EQ(progress.apply_waiting(json::array({away})), told);
+    json later = away;
+    later["next_try"] = "ten past";
+    EXPECT_EQ(progress.apply_waiting(json::array({later})), "") << "it goes on as it was";
+    EXPECT_NE(progress.picture().find("Permission denied; next try at ten past\n"), std::string::npos);
+    EXPECT_EQ(progress.apply_waiting(json::array()), "leonardo  goes on");
+    EXPECT_EQ(progress.picture().find("Permission denied"), std::string::npos);
+}
+
 TEST(JobProgressTest, NumbersOfTheLastStepAndOfTheWholeTrainingStandApart) {
     JobProgress progress = demo_progress();
     progress.apply(event("atoll.round.opened.v1", {{"round", 1}}));

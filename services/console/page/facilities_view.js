@@ -6,8 +6,8 @@ import {poll} from './poll.js';
 
 const intervalMs = 30000;
 
-function transport({kind, host}) {
-    return kind === 'ssh' ? `ssh ${host}` : 'this machine';
+function transport({kind, host, data}) {
+    return kind === 'ssh' ? `ssh ${host}${data === 'ssh' ? ', data too' : ''}` : 'this machine';
 }
 
 function batch({kind, slots, queues, default_queue: first}) {
@@ -18,8 +18,8 @@ function batch({kind, slots, queues, default_queue: first}) {
 }
 
 // A site is asked when it has work to do; what it says then is all that is known.
-function answers({silent_since: since}) {
-    return since ? notice(`no answer, first ${age(since, Date.now())}`, 'bad') : '';
+function answers({waiting}) {
+    return waiting ? notice(`${waiting.reason}, first ${age(waiting.since, Date.now())}`, 'bad') : '';
 }
 
 function row(facility) {

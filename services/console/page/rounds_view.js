@@ -8,7 +8,7 @@ const lineageShown = 5;
 
 // Of a task in work what its attempt does: "staging", "queued", "running", "collecting".
 function stateOf(task) {
-    const error = task.error || (task.state !== 'done' && task.attempt_error);
+    const error = task.error || task.waiting?.reason || (task.state !== 'done' && task.attempt_error);
     const kind = task.state === 'cancelled' ? '' : 'bad'; // its round went on without it
     return [
         badge(task.state === 'running' ? (task.step ?? 'running') : task.state),

@@ -10,17 +10,29 @@ namespace {
 
 using json::Json;
 
-const std::string kColumns = "name, spec, devices, version, " + pg::rfc3339("created_at") + " AS created_at, " +
-                             pg::rfc3339("updated_at") + " AS updated_at, " + pg::rfc3339("silent_since") +
-                             " AS silent_since";
+// What read_facility_waiting() reads.
+const std::string kWaitingColumns = "waiting_reason, " + sql_to_ms("waiting_since") + " AS waiting_since_ms, " +
+                                    sql_to_ms("coalesce(retry_at, now())") + " AS retry_ms";
+
+const std::string kColumns = "name, spec, limits, devices, version, " + pg::rfc3339("created_at") + " AS created_at, " +
+                             pg::rfc3339("updated_at") + " AS updated_at, " + kWaitingColumns;
+
+std::optional<Waiting> read_facility_waiting(const pg::Rows& rows, int row) {
+    if (rows.is_null(row, "waiting_since_ms")) return std::nullopt;
+    return Waiting{rows.text(row, "waiting_reason"), rows.integer(row, "waiting_since_ms"),
+                   rows.integer(row, "retry_ms")};
+}
 
 Result<StoredFacility> read(const pg::Rows& rows, int row) {
-    auto facility = parse_facility(rows.json(row, "spec"));
+    Json limits = rows.json(row, "limits");
+    auto facility = read_facility(rows.json(row, "spec"), limits);
     if (!facility.ok())
         return internal_error("the facility \"" + rows.text(row, "name") +
                               "\" cannot be read: " + describe(facility.error()));
-    return StoredFacility{std::move(facility).value(),  rows.json(row, "devices"),    rows.integer(row, "version"),
-                          rows.text(row, "created_at"), rows.text(row, "updated_at"), rows.text(row, "silent_since")};
+    return StoredFacility{std::move(facility).value(),     std::move(limits),
+                          rows.json(row, "devices"),       rows.integer(row, "version"),
+                          rows.text(row, "created_at"),    rows.text(row, "updated_at"),
+                          read_facility_waiting(rows, row)};
 }
 
 }  // namespace
@@ -59,6 +71,24 @@ Status record_devices(pg::Connection& connection, const StoredFacility& checked,
     ATOLL_RETURN_IF_ERROR(connection.query("UPDATE facilities SET devices = $2 WHERE name = $1 AND version = $3",
                                            {checked.facility.name, devices, checked.version}));
     return {};
+}
+
+Status record_limits(pg::Connection& connection, const StoredFacility& checked,
+                     const std::map<std::string, QueueLimits>& limits) {
+    Json found = Json::object();
+    for (const auto& [queue, one] : limits) found[queue] = to_json(one);
+    ATOLL_RETURN_IF_ERROR(connection.query("UPDATE facilities SET limits = $2 WHERE name = $1 AND version = $3",
+                                           {checked.facility.name, found, checked.version}));
+    return {};
+}
+
+Result<Facility> read_facility(const Json& spec, const Json& limits) {
+    ATOLL_TRY(Facility facility, parse_facility(spec));
+    for (auto& [name, queue] : facility.batch.queues) {
+        if (!limits.is_object() || !limits.contains(name)) continue;
+        ATOLL_TRY(queue.found, parse_queue_limits(limits.at(name), "limits." + name));
+    }
+    return facility;
 }
 
 Result<std::vector<StoredFacility>> list_facilities(pg::Connection& connection, const std::string& after,
@@ -111,50 +141,67 @@ Status require_idle(pg::Transaction& transaction, const std::string& name, const
 }
 
 Status update_facility(pg::Connection& connection, const StoredFacility& before, const Facility& facility) {
-    ATOLL_TRY(const pg::Rows rows,
-              connection.query(
-                  "UPDATE facilities SET spec = $2, devices = CASE WHEN $4 THEN NULL ELSE devices END, version = "
-                  "version + 1, updated_at = now(), "
-                  "unknown_answers = 0, silent_since = NULL, retry_at = NULL WHERE name = $1 AND version = $3",
-                  {facility.name, to_json(facility), before.version, is_other_trainer(before.facility, facility)}));
+    ATOLL_TRY(
+        const pg::Rows rows,
+        connection.query(
+            "UPDATE facilities SET spec = $2, devices = CASE WHEN $4 THEN NULL ELSE devices END, limits = CASE WHEN "
+            "spec->'batch' = $2::jsonb->'batch' THEN limits END, version = "
+            "version + 1, updated_at = now(), "
+            "unknown_answers = 0, waiting_since = NULL, waiting_reason = '', retry_at = NULL WHERE name = $1 AND "
+            "version = $3",
+            {facility.name, to_json(facility), before.version, is_other_trainer(before.facility, facility)}));
     if (rows.affected() == 0)
         return Error{ErrorCode::kPreconditionFailed, "the facility was changed by somebody else; read it again", {}};
-    return {};
+    return try_again(connection, facility.name);
 }
 
 Status look_at_once(pg::Transaction& transaction, const std::set<std::string>& names) {
     // In one order, so that no two wait for one another.
     ATOLL_RETURN_IF_ERROR(transaction.query(
         "UPDATE facilities f SET retry_at = NULL FROM (SELECT name FROM facilities WHERE name IN (SELECT "
-        "jsonb_array_elements_text($1::jsonb)) AND silent_since IS NOT NULL ORDER BY name FOR NO KEY UPDATE) AS silent "
-        "WHERE f.name = silent.name",
+        "jsonb_array_elements_text($1::jsonb)) AND waiting_since IS NOT NULL ORDER BY name FOR NO KEY UPDATE) AS "
+        "waiting WHERE f.name = waiting.name",
         {Json(names)}));
     return {};
 }
 
-Result<std::map<std::string, std::int64_t>> silent_facilities(pg::Connection& connection) {
-    ATOLL_TRY(const pg::Rows rows, connection.query("SELECT name, " + sql_to_ms("silent_since") +
-                                                    " AS since_ms FROM facilities WHERE silent_since IS NOT NULL"));
-    std::map<std::string, std::int64_t> since_ms;
-    for (int i = 0; i < rows.size(); ++i) since_ms[rows.text(i, "name")] = rows.integer(i, "since_ms");
-    return since_ms;
+Status try_again(pg::Connection& connection, const std::string& name) {
+    ATOLL_RETURN_IF_ERROR(connection.query("UPDATE facilities SET retry_at = NULL WHERE name = $1", {name}));
+    // What somebody else changes just now is about to be done.
+    ATOLL_RETURN_IF_ERROR(connection.query(
+        "UPDATE tasks SET next_step_at = now() WHERE id = ANY (ARRAY(SELECT t.id FROM tasks t JOIN attempts a ON "
+        "a.task_id = t.id WHERE t.facility = $1 AND t.state IN ('pending', 'running') AND t.lease_until < now() AND "
+        "a.number = (SELECT max(number) FROM attempts WHERE task_id = t.id) AND a.progress->>'waiting' IS NOT NULL FOR "
+        "NO KEY UPDATE OF t SKIP LOCKED))",
+        {name}));
+    return {};
 }
 
-Status record_answer(pg::Connection& connection, const std::string& name, bool has_answered, std::int64_t retry_ms,
-                     std::int64_t retry_ms_max) {
-    if (has_answered) {
-        ATOLL_RETURN_IF_ERROR(connection.query(
-            "UPDATE facilities SET unknown_answers = 0, silent_since = NULL, retry_at = NULL WHERE name = $1 AND "
-            "unknown_answers > 0",
-            {name}));
+Result<std::map<std::string, Waiting>> waiting_facilities(pg::Connection& connection) {
+    ATOLL_TRY(const pg::Rows rows,
+              connection.query("SELECT name, " + kWaitingColumns + " FROM facilities WHERE waiting_since IS NOT NULL"));
+    std::map<std::string, Waiting> waiting;
+    for (int i = 0; i < rows.size(); ++i)
+        waiting[rows.text(i, "name")] = read_facility_waiting(rows, i).value_or(Waiting());
+    return waiting;
+}
+
+Status record_answer(pg::Connection& connection, const std::string& name, const std::string& reason,
+                     std::int64_t retry_ms, std::int64_t retry_ms_max) {
+    if (reason.empty()) {
+        ATOLL_RETURN_IF_ERROR(
+            connection.query("UPDATE facilities SET unknown_answers = 0, waiting_since = NULL, waiting_reason = '', "
+                             "retry_at = NULL WHERE name = $1 AND unknown_answers > 0",
+                             {name}));
         return {};
     }
     // Many tasks may have asked at once: within a pause nothing is counted, else one short outage would make it long.
-    ATOLL_TRY(const pg::Rows rows,
-              connection.query("UPDATE facilities SET unknown_answers = unknown_answers + CASE WHEN retry_at > now() "
-                               "THEN 0 ELSE 1 END, silent_since = coalesce(silent_since, now()) WHERE name = $1 "
-                               "RETURNING unknown_answers",
-                               {name}));
+    ATOLL_TRY(
+        const pg::Rows rows,
+        connection.query("UPDATE facilities SET unknown_answers = unknown_answers + CASE WHEN retry_at > now() "
+                         "THEN 0 ELSE 1 END, waiting_since = coalesce(waiting_since, now()), waiting_reason = $2 WHERE "
+                         "name = $1 RETURNING unknown_answers",
+                         {name, reason}));
     if (rows.empty()) return {};
     const std::chrono::milliseconds pause =
         backoff_delay(rows.integer(0, "unknown_answers"), std::chrono::milliseconds(retry_ms),

@@ -2,22 +2,25 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "services/dispatch/domain/facility.h"
+#include "services/dispatch/domain/waiting.h"
 #include "shared/pg/pg.h"
 
 namespace atl::dispatch {
 
 struct StoredFacility {
     Facility facility;
+    json::Json limits;         // of its queues, by name, as its last check found; null: not known
     json::Json devices;        // what its trainer computes on, as its last check found: ["cpu"]; null: not known
     std::int64_t version = 1;  // the ETag
     std::string created_at;
     std::string updated_at;
-    std::string silent_since;  // when it was first asked and gave no answer since; empty: it answers
+    std::optional<Waiting> waiting = {};  // what stands in the way of everything there
 };
 
 Result<StoredFacility> find_facility(pg::Connection& connection, const std::string& name);
@@ -28,6 +31,11 @@ Result<std::map<std::string, StoredFacility>> find_facilities(pg::Connection& co
                                                               const std::vector<std::string>& names);
 // What a check of the facility, as it was in that version, has found.
 Status record_devices(pg::Connection& connection, const StoredFacility& checked, const json::Json& devices);
+// By the queues' names.
+Status record_limits(pg::Connection& connection, const StoredFacility& checked,
+                     const std::map<std::string, QueueLimits>& limits);
+// A facility as its row's columns `spec` and `limits` have it.
+Result<Facility> read_facility(const json::Json& spec, const json::Json& limits);
 // In order of names, after `after`, at most `limit`.
 Result<std::vector<StoredFacility>> list_facilities(pg::Connection& connection, const std::string& after,
                                                     std::int64_t limit);
@@ -43,13 +51,15 @@ Status require_idle(pg::Transaction& transaction, const std::string& name, const
 // kPreconditionFailed: `before` is not as it is now.
 Status update_facility(pg::Connection& connection, const StoredFacility& before, const Facility& facility);
 
-// A facility that gave no answer is left alone for a while, longer each time and never all at once; one that answered
-// is used again.
-Status record_answer(pg::Connection& connection, const std::string& name, bool has_answered, std::int64_t retry_ms,
-                     std::int64_t retry_ms_max);
+// A facility that cannot be reached or worked with (`reason` says why) is left alone for a while, longer each time and
+// never all at once; one that answered (no reason) is used again.
+Status record_answer(pg::Connection& connection, const std::string& name, const std::string& reason,
+                     std::int64_t retry_ms, std::int64_t retry_ms_max);
 // Whoever has new work for facilities that are left alone has one look at them now.
 Status look_at_once(pg::Transaction& transaction, const std::set<std::string>& names);
-// Those that gave no answer when they were last asked, and since when, in Unix milliseconds.
-Result<std::map<std::string, std::int64_t>> silent_facilities(pg::Connection& connection);
+// Whoever has mended something at a facility has all that waits there tried now.
+Status try_again(pg::Connection& connection, const std::string& name);
+// Those that could not be reached or worked with when they were last asked.
+Result<std::map<std::string, Waiting>> waiting_facilities(pg::Connection& connection);
 
 }  // namespace atl::dispatch

@@ -27,7 +27,12 @@ const std::string kJobQuery =
     ", (SELECT jsonb_object_agg(kind, states) FROM (SELECT kind, jsonb_object_agg(state, n) AS states FROM "
     "(SELECT kind, state, count(*) AS n FROM tasks WHERE job_id = j.id AND state IN ('pending', 'running') AND kind "
     "<> 'clean' GROUP BY kind, state UNION ALL SELECT kind, state, count FROM ended_tasks WHERE owner = j.id AND kind "
-    "<> 'clean') AS counts GROUP BY kind) AS kinds) AS tasks FROM jobs j WHERE j.id = $1";
+    "<> 'clean') AS counts GROUP BY kind) AS kinds) AS tasks, (SELECT jsonb_agg(jsonb_build_object('facility', f.name, "
+    "'reason', f.waiting_reason, 'since', " +
+    pg::rfc3339("f.waiting_since") + ", 'next_try', " + pg::rfc3339("coalesce(f.retry_at, f.waiting_since)") +
+    ") ORDER BY f.name) FROM facilities f WHERE f.waiting_since IS NOT NULL AND EXISTS (SELECT 1 FROM tasks t WHERE "
+    "t.facility = f.name AND t.job_id = j.id AND t.kind <> 'clean' AND t.state IN ('pending', 'running'))) AS waiting "
+    "FROM jobs j WHERE j.id = $1";
 
 Json text_or_null(const pg::Rows& rows, int row, const char* column) {
     return rows.is_null(row, column) ? Json() : Json(rows.text(row, column));
@@ -88,17 +93,9 @@ Json view_of_job(const pg::Rows& rows) {
     Json view = read_job(rows, 0);
     view["participants"] = participants_view(rows, spec);
     view["spec"] = std::move(spec);
+    view["waiting"] = rows.is_null(0, "waiting") ? Json::array() : rows.json(0, "waiting");
     view["tasks"] = rows.is_null(0, "tasks") ? Json::object() : rows.json(0, "tasks");
     return view;
-}
-
-// "2026-03-01T12:00:00Z".
-std::string utc_text(std::int64_t unix_ms) {
-    const std::time_t seconds = unix_ms / 1000;
-    std::tm fields{};
-    ::gmtime_r(&seconds, &fields);
-    char text[40];
-    return {text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &fields)};
 }
 
 // Why a batch job waits, and since when for that, where it does.
@@ -108,13 +105,26 @@ void add_queue_reason(Json& view, const Task& task) {
     view["queue_reason_since"] = utc_text(task.attempt->queue_reason_since_ms);
 }
 
-Json task_view(const Task& task) {
+using WaitingFacilities = std::map<std::string, Waiting>;  // those that cannot be worked with
+
+// What stands in the way of a task's next step, or of its continuation, where something does: in the way of everything
+// at its facility, or else of this task alone.
+void add_waiting(Json& view, const Task& task, const WaitingFacilities& facilities) {
+    if (is_finished(task.state)) return;
+    std::optional<Waiting> waiting = task.attempt ? task.attempt->waiting : std::nullopt;
+    if (!waiting && may_run(task)) waiting = task.attempt->continuation_waiting;
+    if (const auto at = facilities.find(task.facility); at != facilities.end()) waiting = at->second;
+    if (waiting) view["waiting"] = waiting_view(waiting);
+}
+
+Json task_view(const Task& task, const WaitingFacilities& facilities) {
     Json view = {{"id", task.id},
                  {"kind", to_string(task.kind())},
                  {"facility", task.facility},
                  {"state", to_string(task.state)},
                  {"error", task.error},
                  {"attempt", nullptr}};
+    add_waiting(view, task, facilities);
     add_queue_reason(view, task);
     if (task.attempt) {
         const Attempt& attempt = *task.attempt;
@@ -123,6 +133,8 @@ Json task_view(const Task& task) {
         view["batch_id"] = attempt.batch_id;
         if (attempt.exit_code) view["exit_code"] = *attempt.exit_code;
         view["attempt_error"] = attempt.error;
+        if (attempt.bytes_total > 0)
+            view["moving"] = {{"bytes_done", attempt.bytes_done}, {"bytes_total", attempt.bytes_total}};
         if (attempt.last_step) view["progress"] = to_json(*attempt.last_step);
     }
     if (const auto* train = std::get_if<TrainParams>(&task.params)) view["dataset"] = train->dataset;
@@ -160,11 +172,12 @@ struct RoundTasks {
 
 // `refused`: why updates were left out, by task.
 std::map<std::int64_t, RoundTasks> tasks_by_round(const std::vector<Task>& tasks,
-                                                  const std::map<std::string, std::string>& refused) {
+                                                  const std::map<std::string, std::string>& refused,
+                                                  const WaitingFacilities& facilities) {
     std::map<std::int64_t, RoundTasks> rounds;
     for (const Task& task : tasks) {
         RoundTasks& round = rounds[task.round];
-        Json view = task_view(task);
+        Json view = task_view(task, facilities);
         if (task.kind() == TaskKind::kTrain) {
             const auto at = refused.find(task.id);
             view["refused"] = at != refused.end();
@@ -201,7 +214,7 @@ Json round_item(const pg::Rows& rows, int row, RoundTasks& round) {
 const std::string kPreparationQuery =
     "SELECT id, spec, created_by, " + pg::rfc3339("created_at") + " AS created_at FROM preparations ";
 
-Json preparation_item(const pg::Rows& rows, int row, const Task& task) {
+Json preparation_item(const pg::Rows& rows, int row, const Task& task, const WaitingFacilities& facilities) {
     Json view = rows.json(row, "spec");
     if (!view.is_object()) view = Json::object();
     view["id"] = rows.text(row, "id");
@@ -212,6 +225,7 @@ Json preparation_item(const pg::Rows& rows, int row, const Task& task) {
     view["attempt"] = task.attempt ? Json(task.attempt->number) : Json();
     const bool waits = task.attempt && task.attempt->step_failures > 0;
     view["error"] = task.error.empty() && waits ? task.attempt->error : task.error;
+    add_waiting(view, task, facilities);
     add_queue_reason(view, task);
     view["version"] = find_member(task.result, "dataset_version");
     view["result"] = task.result;
@@ -275,7 +289,8 @@ Result<Json> rounds_view(pg::Connection& connection, const std::string& job, std
         ATOLL_TRY(const auto refusals, read_refusals(rows, i));
         for (const Refusal& refusal : refusals) refused[refusal.task] = refusal.reason;
     }
-    auto rounds = tasks_by_round(tasks, refused);
+    ATOLL_TRY(const WaitingFacilities facilities, waiting_facilities(connection));
+    auto rounds = tasks_by_round(tasks, refused, facilities);
     Json items = Json::array();
     for (int i = 0; i < shown; ++i) items.push_back(round_item(rows, i, rounds[rows.integer(i, "number")]));
     return Json{{"items", std::move(items)}, {"next", shown < rows.size() ? Json(std::to_string(last)) : Json()}};
@@ -287,7 +302,8 @@ Result<Json> preparation_view(pg::Connection& connection, const std::string& id)
     ATOLL_TRY(const std::vector<Task> tasks,
               load_tasks(connection, "t.preparation_id = $1 AND t.kind = 'prepare'", {id}));
     if (tasks.size() != 1) return internal_error("the preparation " + id + " has no task");
-    return preparation_item(rows, 0, tasks.front());
+    ATOLL_TRY(const WaitingFacilities facilities, waiting_facilities(connection));
+    return preparation_item(rows, 0, tasks.front(), facilities);
 }
 
 Result<std::vector<Json>> preparation_list(pg::Connection& connection, const std::string& after, std::int64_t limit) {
@@ -297,12 +313,13 @@ Result<std::vector<Json>> preparation_list(pg::Connection& connection, const std
         const std::vector<Task> tasks,
         load_tasks(connection, "t.kind = 'prepare' AND t.preparation_id IN (SELECT id FROM preparations " + page + ")",
                    {after, limit}));
+    ATOLL_TRY(const WaitingFacilities facilities, waiting_facilities(connection));
     std::map<std::string, const Task*> by_preparation;
     for (const Task& task : tasks) by_preparation[task.preparation] = &task;
     std::vector<Json> items;
     for (int i = 0; i < rows.size(); ++i)
         if (const auto task = by_preparation.find(rows.text(i, "id")); task != by_preparation.end())
-            items.push_back(preparation_item(rows, i, *task->second));
+            items.push_back(preparation_item(rows, i, *task->second, facilities));
     return items;
 }
 

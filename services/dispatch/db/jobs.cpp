@@ -79,6 +79,10 @@ Status resume(pg::Transaction& transaction, const std::string& job) {
         {job}));
     ATOLL_RETURN_IF_ERROR(
         transaction.query("UPDATE jobs SET state = 'running', paused_at = NULL WHERE id = $1", {job}));
+    ATOLL_RETURN_IF_ERROR(transaction.query(  // what was held back
+        "UPDATE tasks t SET next_step_at = now() WHERE job_id = $1 AND state = 'running' AND EXISTS (SELECT 1 FROM "
+        "attempts a WHERE a.task_id = t.id AND a.step = 'submitting')",
+        {job}));
     return tell_workers(transaction);
 }
 
@@ -162,7 +166,8 @@ Result<JobView> read_job_view(pg::Transaction& transaction, const std::string& i
     for (const Task& task : job.tasks)
         if (!task.damage.empty() && is_finished(task.state))
             return internal_error("the job " + id + " cannot be read: task " + task.id + ": " + task.damage);
-    ATOLL_TRY(job.silent_since_ms, silent_facilities(transaction.connection()));
+    ATOLL_TRY(const auto facilities, waiting_facilities(transaction.connection()));
+    for (const auto& [facility, waiting] : facilities) job.waiting_since_ms[facility] = waiting.since_ms;
     ATOLL_TRY(job.now_ms, database_now_ms(transaction.connection()));
     return job;
 }

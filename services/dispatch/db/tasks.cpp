@@ -64,6 +64,31 @@ Task read_task(const pg::Rows& rows, int row) {
     return task;
 }
 
+std::string quoted(const std::string& text) {
+    std::string literal = "'";
+    for (const char c : text) literal += c == '\'' ? "''" : std::string(1, c);
+    return literal + "'";
+}
+
+// An attempt that was forgotten meanwhile has none.
+Status save_logs(pg::Transaction& transaction, const AttemptLogs& logs) {
+    ATOLL_TRY(
+        const pg::Rows rows,
+        transaction.query("UPDATE attempts SET progress = jsonb_set(progress, '{log_tries}', to_jsonb($3::bigint)) "
+                          "WHERE task_id = $1 AND number = $2",
+                          {logs.task, logs.attempt, logs.tries}));
+    if (rows.affected() == 0) return {};
+    for (const auto& [file, text] : logs.text)
+        ATOLL_RETURN_IF_ERROR(transaction.query(
+            "INSERT INTO attempt_logs (task_id, number, file, text) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING",
+            {logs.task, logs.attempt, file, text}));
+    return {};
+}
+
+// A task whose step somebody does now; no lease is longer than an hour.
+constexpr char kInHand[] =
+    "state IN ('pending', 'running') AND lease_until > now() AND lease_until < now() + interval '2 hours'";
+
 Status count_ended(pg::Transaction& transaction, const Task& task) {
     ATOLL_RETURN_IF_ERROR(transaction.query(
         "INSERT INTO ended_tasks AS e (owner, kind, state, count) VALUES ($1, $2, $3, 1) "
@@ -96,8 +121,15 @@ const pg::LeaseTable& task_leases() {
             // No pause is longer than an hour: a time beyond was written before the clock was set back.
         "t.state IN ('pending', 'running') "
         "AND (t.next_step_at <= now() OR t.next_step_at > now() + interval '2 hours') "
-        "AND (f.retry_at IS NULL OR f.retry_at <= now() OR f.retry_at > now() + interval '2 hours') "
-        "AND (j.state IS DISTINCT FROM 'paused' OR t.cancel_requested) "
+        // What was not submitted is cancelled without its site.
+        "AND (f.retry_at IS NULL OR f.retry_at <= now() OR f.retry_at > now() + interval '2 hours' OR "
+        "(t.cancel_requested AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.task_id = t.id AND a.step IN "
+        "('submitting', 'queued', 'running', 'collecting')))) "
+        // Of a paused job what may be in a queue is looked at and collected, its continuation too.
+        "AND (j.state IS DISTINCT FROM 'paused' OR t.cancel_requested OR EXISTS (SELECT 1 FROM attempts a WHERE "
+        "a.task_id = t.id AND (a.step IN ('submitting', 'queued', 'running', 'collecting') OR (t.state = 'pending' "
+        "AND a.progress->>'continuation' <> '' AND a.step <> 'failed' AND a.number = (SELECT max(number) FROM "
+        "attempts WHERE task_id = t.id))))) "
         // Cleaning waits until its job is quiet at the facility.
         "AND (t.kind <> 'clean' OR NOT EXISTS (SELECT 1 FROM tasks o WHERE o.job_id = t.job_id AND "
         "o.facility = t.facility AND o.kind <> 'clean' AND o.state IN ('pending', 'running')))",
@@ -105,10 +137,29 @@ const pg::LeaseTable& task_leases() {
     return table;
 }
 
-Result<std::optional<LeasedTask>> lease_task(pg::Connection& connection, const pg::LeaseTerms& terms) {
-    ATOLL_TRY(auto leased, pg::take_lease(connection, task_leases(), terms));
+Result<std::optional<LeasedTask>> lease_task(pg::Connection& connection, const pg::LeaseTerms& terms,
+                                             const StepLimits& limits) {
+    pg::LeaseTable table = task_leases();
+    const std::string in_hand = std::string("SELECT facility FROM tasks WHERE ") + kInHand;
+    table.due += " AND t.facility NOT IN (" + in_hand +
+                 " GROUP BY facility HAVING count(*) >= " + std::to_string(limits.facility_steps_max) + ")";
+    table.due += limits.takes_silent ? " AND (f.waiting_since IS NULL OR t.facility NOT IN (" + in_hand + "))"
+                                     : " AND f.waiting_since IS NULL";
+    for (const std::string& name : limits.slow) table.due += " AND t.facility <> " + quoted(name);
+    ATOLL_TRY(auto leased, pg::take_lease(connection, table, terms));
     if (!leased) return std::optional<LeasedTask>();
-    return read_leased_task(connection, leased->lease);
+    pg::Lease& lease = leased->lease;
+    lease.table = &task_leases();
+    // Two may have taken the last free place at once. Whoever was second sees the first here.
+    ATOLL_TRY(
+        const pg::Rows beside,
+        connection.query(std::string("SELECT count(*) AS n FROM tasks WHERE facility = $1 AND id <> $2 AND ") + kInHand,
+                         {leased->rows.text(0, "facility"), lease.key.front()}));
+    ATOLL_TRY(auto task, read_leased_task(connection, lease));
+    if (!task || beside.integer(0, "n") < (task->is_silent ? 1 : limits.facility_steps_max)) return task;
+    ATOLL_RETURN_IF_ERROR(pg::give_lease_back(connection, lease, {},
+                                              ", next_step_at = clock_timestamp() + random() * interval '100 ms'"));
+    return std::optional<LeasedTask>();
 }
 
 Result<std::optional<LeasedTask>> read_leased_task(pg::Connection& connection, const pg::Lease& lease) {
@@ -117,9 +168,11 @@ Result<std::optional<LeasedTask>> read_leased_task(pg::Connection& connection, c
     if (tasks.empty()) return std::optional<LeasedTask>();
     LeasedTask task{std::move(tasks.front()), {}, lease};
     ATOLL_TRY(task.now_ms, database_now_ms(connection));
-    ATOLL_TRY(const pg::Rows spec,
-              connection.query("SELECT spec FROM facilities WHERE name = $1", {task.task.facility}));
-    auto facility = parse_facility(spec.json(0, "spec"));
+    ATOLL_TRY(
+        const pg::Rows spec,
+        connection.query("SELECT spec, limits, waiting_since FROM facilities WHERE name = $1", {task.task.facility}));
+    task.is_silent = !spec.is_null(0, "waiting_since");
+    auto facility = read_facility(spec.json(0, "spec"), spec.json(0, "limits"));
     if (facility.ok()) {
         task.facility = std::move(facility).value();
     } else {
@@ -152,7 +205,9 @@ Status save_task(pg::Transaction& transaction, const TaskChange& change, std::in
     if (rows.affected() != 1)
         return Error{ErrorCode::kPreconditionFailed, "another worker has taken task " + task.id, {}};
     if (is_finished(task.state)) ATOLL_RETURN_IF_ERROR(count_ended(transaction, task));
-    return save_attempt(transaction, task);
+    ATOLL_RETURN_IF_ERROR(save_attempt(transaction, task));
+    for (const AttemptLogs& logs : change.logs) ATOLL_RETURN_IF_ERROR(save_logs(transaction, logs));
+    return {};
 }
 
 Status insert_preparation(pg::Transaction& transaction, const std::string& id, const json::Json& spec,
@@ -245,6 +300,11 @@ Result<std::vector<Task>> tasks_in_queue(pg::Connection& connection, const std::
                       {facility});
 }
 
+Result<bool> is_paused(pg::Connection& connection, const std::string& job) {
+    ATOLL_TRY(const pg::Rows rows, connection.query("SELECT 1 FROM jobs WHERE id = $1 AND state = 'paused'", {job}));
+    return !rows.empty();
+}
+
 Result<std::vector<Task>> tasks_at(pg::Connection& connection, const std::string& owner, const std::string& facility) {
     return load_tasks(connection,
                       "t.id = ANY (ARRAY(SELECT id FROM tasks WHERE job_id = $1 AND facility = $2 AND kind <> 'clean' "
@@ -259,6 +319,40 @@ Result<std::vector<Task>> tasks_with_logs(pg::Connection& connection, const std:
                       "t.job_id = $1 AND t.kind <> 'clean' AND t.round = (SELECT current_round FROM jobs WHERE id = "
                       "$1)",
                       {job});
+}
+
+Result<KeptLogs> kept_logs(pg::Connection& connection, const std::string& task, std::int64_t attempt) {
+    ATOLL_TRY(const pg::Rows rows,
+              connection.query("SELECT a.step, l.file, l.text FROM attempts a LEFT JOIN attempt_logs l ON l.task_id = "
+                               "a.task_id AND l.number = a.number WHERE a.task_id = $1 AND a.number = $2",
+                               {task, attempt}));
+    if (rows.empty())
+        return not_found("there is no attempt " + std::to_string(attempt) + " of task " + task + ", or none any more",
+                         "attempt");
+    KeptLogs logs;
+    ATOLL_TRY(logs.step, parse_step(rows.text(0, "step")));
+    for (int i = 0; i < rows.size(); ++i)
+        if (!rows.is_null(i, "file")) logs.text[rows.text(i, "file")] = rows.text(i, "text");
+    return logs;
+}
+
+Result<std::vector<AttemptLogs>> missing_logs(pg::Connection& connection, const Task& task, std::int64_t limit) {
+    const bool is_of_job = task.kind() == TaskKind::kClean;
+    const std::string tasks = is_of_job ? "IN (SELECT id FROM tasks WHERE job_id = $1 AND facility = $2)" : "= $1";
+    std::vector<pg::Param> params{is_of_job ? task.job : task.id};
+    if (is_of_job) params.emplace_back(task.facility);
+    ATOLL_TRY(const pg::Rows rows,
+              connection.query("SELECT task_id, number, step, (progress->>'log_tries')::bigint AS tries FROM attempts "
+                               "WHERE (progress->>'log_tries')::bigint > 0 AND task_id " +
+                                   tasks + " ORDER BY task_id, number LIMIT " + std::to_string(limit),
+                               params));
+    std::vector<AttemptLogs> missing;
+    for (int i = 0; i < rows.size(); ++i) {
+        AttemptLogs logs{rows.text(i, "task_id"), rows.integer(i, "number"), {}, rows.integer(i, "tries")};
+        ATOLL_TRY(logs.step, parse_step(rows.text(i, "step")));
+        missing.push_back(std::move(logs));
+    }
+    return missing;
 }
 
 Result<std::vector<StateCount>> count_by_state(pg::Connection& connection) {

@@ -20,11 +20,20 @@ struct LeasedTask {
     pg::Lease lease;
     std::int64_t now_ms = 0;  // when it was leased, by the database's clock
     std::string fault = {};   // why the facility's row cannot be read
+    bool is_silent = false;   // the facility gave no answer when it was last asked
 };
 
 const pg::LeaseTable& task_leases();
-// The longest due task that nobody holds, if any. Paused jobs are passed over, and facilities that gave no answer.
-Result<std::optional<LeasedTask>> lease_task(pg::Connection& connection, const pg::LeaseTerms& terms);
+// At which facilities a worker may take a step.
+struct StepLimits {
+    std::int64_t facility_steps_max = 256;  // at one at a time, of all processes
+    std::vector<std::string> slow = {};     // none at these
+    bool takes_silent = true;               // one at a time at those that gave no answer when they were last asked
+};
+// The longest due task that nobody holds, if any. Passed over are what a paused job would begin, facilities that are
+// left alone for a while, and those that enough workers are busy with.
+Result<std::optional<LeasedTask>> lease_task(pg::Connection& connection, const pg::LeaseTerms& terms,
+                                             const StepLimits& limits = {});
 // Inside db/ only. Nothing: since it was taken the lease has run out, and the task has been another worker's; it may
 // have ended.
 Result<std::optional<LeasedTask>> read_leased_task(pg::Connection& connection, const pg::Lease& lease);
@@ -55,10 +64,25 @@ Status abandon_tasks(pg::Transaction& transaction, const std::string& facility, 
 // The tasks of a facility whose attempt its batch system may know, as all lists here with their newest attempt and
 // oldest first.
 Result<std::vector<Task>> tasks_in_queue(pg::Connection& connection, const std::string& facility);
+// Whether that is a job and paused.
+Result<bool> is_paused(pg::Connection& connection, const std::string& job);
 // The tasks of a job, or of a preparation, that left something at a facility.
 Result<std::vector<Task>> tasks_at(pg::Connection& connection, const std::string& owner, const std::string& facility);
 // The task of a job with that id, or with "" those of its current round.
 Result<std::vector<Task>> tasks_with_logs(pg::Connection& connection, const std::string& job, const std::string& task);
+
+// The files of an attempt that its site writes, as people read them.
+inline constexpr const char* kLogFiles[] = {"stdout.jsonl", "stderr.log"};
+// Of an attempt: its step, and what is kept of its logs, by file. kNotFound: there is no such attempt.
+struct KeptLogs {
+    Step step = Step::kStaging;
+    std::map<std::string, std::string> text;
+};
+Result<KeptLogs> kept_logs(pg::Connection& connection, const std::string& task, std::int64_t attempt);
+
+// The attempts whose logs could not be read at their ends and may be asked for again, oldest first: of this task, or,
+// where it cleans up, of its job's at its facility.
+Result<std::vector<AttemptLogs>> missing_logs(pg::Connection& connection, const Task& task, std::int64_t limit);
 
 // How many jobs ("jobs") and tasks ("tasks") are in each state.
 struct StateCount {

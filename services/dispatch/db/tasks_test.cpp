@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <thread>
+
 #include "services/dispatch/db/facilities.h"
 #include "services/dispatch/testing/dispatch_fixture.h"
 
@@ -67,6 +70,38 @@ TEST_F(TasksTest, WorkersHearOfTasksOnceTheyAreCommitted) {
     EXPECT_TRUE(is_told(std::chrono::seconds(30)));
 }
 
+TEST_F(TasksTest, OfAPausedJobOnlyWhatMayBeInAQueueIsGoneOnWith) {
+    auto connection = connect();
+    add_task(connection, "t1");
+    ASSERT_TRUE(connection
+                    .query("INSERT INTO jobs (id, name, spec, base_digest, state, current_round, created_by) VALUES "
+                           "('j', 'j', '{}', '', 'paused', 1, 'tester')")
+                    .ok());
+    ASSERT_TRUE(connection.query("UPDATE tasks SET job_id = 'j', preparation_id = NULL").ok());
+    const auto is_leased = [&](const std::string& state, const std::string& step,
+                               const std::string& continuation = {}) {
+        Attempt attempt;
+        attempt.continuation = continuation;
+        auto transaction = pg::Transaction::begin(connection).value();
+        EXPECT_TRUE(transaction.query("DELETE FROM attempts").ok());
+        EXPECT_TRUE(transaction.query("UPDATE tasks SET state = $1, lease_until = '-infinity'", {state}).ok());
+        EXPECT_TRUE(
+            transaction
+                .query("INSERT INTO attempts (task_id, number, batch_job_name, step, progress) VALUES ('t1', 1, "
+                       "'n', $1, $2)",
+                       {step, progress_json(attempt)})
+                .ok());
+        EXPECT_TRUE(transaction.commit().ok());
+        return lease_task(connection, {std::chrono::seconds(60)}).value().has_value();
+    };
+    for (const char* step : {"submitting", "queued", "running", "collecting"})
+        EXPECT_TRUE(is_leased("running", step)) << step;
+    EXPECT_FALSE(is_leased("running", "staging"));
+    for (const char* step : {"interrupted", "failed"}) EXPECT_FALSE(is_leased("pending", step)) << step;
+    for (const char* step : {"interrupted", "done"}) EXPECT_TRUE(is_leased("pending", step, "17")) << step;
+    EXPECT_FALSE(is_leased("pending", "failed", "17")) << "it was withdrawn";
+}
+
 TEST_F(TasksTest, ALeaseThatRanOutBeforeItsTaskWasReadGivesNothing) {
     auto connection = connect();
     add_task(connection, "t1");
@@ -83,11 +118,110 @@ TEST_F(TasksTest, ALeaseThatRanOutBeforeItsTaskWasReadGivesNothing) {
     EXPECT_FALSE(late->has_value()) << "of a task that is over";
 }
 
+TEST_F(TasksTest, AFacilityHasSoManyStepsInHandAndNoMore) {
+    constexpr int kStepsMax = 3;
+    auto connection = connect();
+    add_task(connection, "t0");
+    for (int i = 1; i < 40; ++i)
+        ASSERT_TRUE(connection
+                        .query("INSERT INTO tasks (id, preparation_id, round, kind, facility, params, state, "
+                               "attempts_max) SELECT $1, preparation_id, "
+                               "round, 'clean', facility, '{}', state, attempts_max FROM tasks WHERE id = 't0'",
+                               {"t" + std::to_string(i)})
+                        .ok());
+    std::atomic<int> in_hand = 0;
+    std::atomic<int> most = 0;
+    std::atomic<int> done = 0;
+    const auto work = [&] {
+        auto own = connect();
+        while (done < 40) {
+            const auto leased = lease_task(own, {std::chrono::seconds(60)}, {kStepsMax}).value();
+            if (!leased) continue;
+            const int count = ++in_hand;
+            for (int seen = most; seen < count && !most.compare_exchange_weak(seen, count);) continue;
+            std::this_thread::sleep_for(std::chrono::milliseconds(2));  // the step
+            --in_hand;
+            auto transaction = pg::Transaction::begin(own).value();
+            EXPECT_TRUE(save_task(transaction, give_up(leased->task, "the end"), leased->lease.fence).ok());
+            EXPECT_TRUE(transaction.commit().ok());
+            ++done;
+        }
+    };
+    {
+        std::vector<std::jthread> workers;
+        for (int i = 0; i < 8; ++i) workers.emplace_back(work);
+    }
+    EXPECT_LE(most, kStepsMax);
+    EXPECT_GT(most, 1);
+}
+
+TEST_F(TasksTest, ASilentFacilityHasOneStepInHandAndASlowOneGetsNoMore) {
+    auto connection = connect();
+    add_task(connection, "t1");
+    ASSERT_TRUE(connection
+                    .query("INSERT INTO tasks (id, preparation_id, round, kind, facility, params, state, "
+                           "attempts_max) SELECT 't2', preparation_id, round, 'clean', facility, '{}', state, "
+                           "attempts_max FROM tasks")
+                    .ok());
+    const auto count_leases = [&](const StepLimits& limits) {
+        EXPECT_TRUE(connection.query("UPDATE tasks SET lease_until = '-infinity'").ok());
+        int count = 0;
+        while (lease_task(connection, {std::chrono::seconds(60)}, limits).value()) ++count;
+        return count;
+    };
+    EXPECT_EQ(count_leases({2}), 2);
+    EXPECT_EQ(count_leases({2, {"leonardo", "o'clock"}}), 0);
+    EXPECT_EQ(count_leases({2, {"karolina"}, false}), 2);
+    ASSERT_TRUE(connection.query("UPDATE facilities SET waiting_since = now()").ok());
+    EXPECT_EQ(count_leases({2}), 1);
+    EXPECT_EQ(count_leases({2, {}, false}), 0);
+}
+
+TEST_F(TasksTest, WhatWasNotSubmittedIsCancelledThoughItsSiteIsLeftAlone) {
+    auto connection = connect();
+    add_task(connection, "t1");
+    ASSERT_TRUE(connection
+                    .script("UPDATE facilities SET waiting_since = now(), retry_at = now() + interval '1 h';"
+                            "UPDATE tasks SET cancel_requested = true;"
+                            "INSERT INTO attempts (task_id, number, batch_job_name, step, progress) VALUES ('t1', 1, "
+                            "'n', 'running', '{}')")
+                    .ok());
+    EXPECT_FALSE(lease_task(connection, {std::chrono::seconds(60)}).value());
+    ASSERT_TRUE(connection.query("UPDATE attempts SET step = 'staging'").ok());
+    EXPECT_TRUE(lease_task(connection, {std::chrono::seconds(60)}).value());
+    ASSERT_TRUE(connection.script("UPDATE tasks SET lease_until = '-infinity'; DELETE FROM attempts").ok());
+    EXPECT_TRUE(lease_task(connection, {std::chrono::seconds(60)}).value());
+}
+
+TEST_F(TasksTest, WhatWaitsAtAFacilityIsTriedWhenSomebodyHasMendedIt) {
+    auto connection = connect();
+    add_task(connection, "t1");
+    const auto is_due_again = [&](const std::optional<Waiting>& waiting) {
+        Task task = begin_attempt(lease_task(connection, {std::chrono::seconds(60)}).value().value().task).task;
+        task.attempt->waiting = waiting;
+        auto transaction = pg::Transaction::begin(connection).value();
+        const pg::Rows fence = transaction.query("SELECT fence FROM tasks").value();
+        EXPECT_TRUE(save_task(transaction, {task, {}, 1'800'000}, fence.integer(0, "fence")).ok());
+        EXPECT_TRUE(transaction.query("UPDATE facilities SET retry_at = now() + interval '1 h'").ok());
+        EXPECT_TRUE(transaction.commit().ok());
+        EXPECT_FALSE(lease_task(connection, {std::chrono::seconds(60)}).value());
+        EXPECT_TRUE(try_again(connection, "leonardo").ok());
+        const bool is_due = lease_task(connection, {std::chrono::seconds(60)}).value().has_value();
+        EXPECT_TRUE(
+            connection.query("UPDATE tasks SET state = 'pending', lease_until = '-infinity', next_step_at = now()")
+                .ok());
+        return is_due;
+    };
+    EXPECT_TRUE(is_due_again(Waiting{"Disk quota exceeded", 1, 2}));
+    EXPECT_FALSE(is_due_again({})) << "nothing stands in its way";
+}
+
 TEST_F(TasksTest, WhatManyTasksMeetInOneOutageOfAFacilityCountsOnce) {
     auto connection = connect();
     add_task(connection, "t1");
     const auto count_after_silence = [&](int answers) {
-        for (int i = 0; i < answers; ++i) EXPECT_TRUE(record_answer(connection, "leonardo", false, 60000, 600000).ok());
+        for (int i = 0; i < answers; ++i)
+            EXPECT_TRUE(record_answer(connection, "leonardo", "no route", 60000, 600000).ok());
         return connection.query("SELECT unknown_answers AS n FROM facilities").value().integer(0, "n");
     };
     EXPECT_EQ(count_after_silence(8), 1);

@@ -123,6 +123,34 @@ Status parse_slurm(ObjectReader& reader, BatchSpec& batch) {
 
 }  // namespace
 
+Json to_json(const QueueLimits& limits) {
+    return {{"nodes_max", limits.nodes_max},
+            {"time_max_s", limits.time_max_s},
+            {"time_default_s", limits.time_default_s},
+            {"cores_max", limits.cores_max},
+            {"memory_mib_max", limits.memory_mib_max}};
+}
+
+Result<QueueLimits> parse_queue_limits(const Json& value, const std::string& field) {
+    ObjectReader reader(value, field);
+    QueueLimits limits;
+    limits.nodes_max = reader.required_integer("nodes_max", 0, INT64_MAX);
+    limits.time_max_s = reader.required_integer("time_max_s", 0, INT64_MAX);
+    limits.time_default_s = reader.required_integer("time_default_s", 0, INT64_MAX);
+    limits.cores_max = reader.required_integer("cores_max", 0, INT64_MAX);
+    limits.memory_mib_max = reader.required_integer("memory_mib_max", 0, INT64_MAX);
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+    return limits;
+}
+
+std::string to_text(const QueueLimits& limits) {
+    std::string text = std::to_string(limits.nodes_max) + " nodes of " + std::to_string(limits.cores_max) +
+                       " cores and " + std::to_string(limits.memory_mib_max) + "MiB, " +
+                       (limits.time_max_s > 0 ? time_text(limits.time_max_s) + " at most" : "any time");
+    if (limits.time_default_s > 0) text += ", " + time_text(limits.time_default_s) + " where a job says none";
+    return text;
+}
+
 Result<BatchSpec> parse_batch_spec(const Json& value, const std::string& field) {
     ObjectReader reader(value, field);
     BatchSpec batch;
@@ -155,6 +183,12 @@ const Queue& queue_of(const BatchSpec& batch, const Resources& resources) {
     return found == batch.queues.end() ? kNone : found->second;
 }
 
+std::int64_t batch_time_s(const BatchSpec& batch, const Resources& resources) {
+    if (resources.time_s > 0) return resources.time_s;
+    const QueueLimits& found = queue_of(batch, resources).found;
+    return found.time_default_s > 0 ? found.time_default_s : found.time_max_s;
+}
+
 Status check_resources(const Resources& resources, const BatchSpec& batch, const std::string& field) {
     if (batch.kind == "local") {
         for (const auto& [key, is_said] : {std::pair{".queue", !resources.queue.empty()},
@@ -178,13 +212,21 @@ Status check_resources(const Resources& resources, const BatchSpec& batch, const
                                 "the facility has no queue " + in_quotes(name) + "; it has " + join(names));
     }
     const Queue& queue = found->second;
-    if (queue.nodes_max > 0 && resources.nodes > queue.nodes_max)
-        return invalid_argument(field + ".nodes",
-                                "the queue " + name + " gives " + std::to_string(queue.nodes_max) + " at most");
-    if (queue.time_max_s > 0 && resources.time_s > queue.time_max_s)
-        return invalid_argument(field + ".time",
-                                "the queue " + name + " gives " + time_text(queue.time_max_s) + " at most");
-    return {};
+    const std::int64_t cores = resources.tasks_per_node * std::max<std::int64_t>(1, resources.cores_per_task);
+    const auto gives = [&](std::int64_t asked, std::int64_t max, const char* key, const std::string& most) -> Status {
+        if (max == 0 || asked <= max) return {};
+        return invalid_argument(field + key, "the queue " + name + " gives " + most + " at most");
+    };
+    for (const std::int64_t nodes : {queue.nodes_max, queue.found.nodes_max})
+        ATOLL_RETURN_IF_ERROR(gives(resources.nodes, nodes, ".nodes", std::to_string(nodes)));
+    for (const std::int64_t time : {queue.time_max_s, queue.found.time_max_s})
+        ATOLL_RETURN_IF_ERROR(gives(resources.time_s, time, ".time", time_text(time)));
+    const QueueLimits& node = queue.found;
+    ATOLL_RETURN_IF_ERROR(gives(cores, node.cores_max,
+                                resources.cores_per_task > 0 ? ".cores_per_task" : ".tasks_per_node",
+                                std::to_string(node.cores_max) + " cores a node"));
+    return gives(resources.memory_mib, node.memory_mib_max, ".memory",
+                 std::to_string(node.memory_mib_max) + "MiB a node");
 }
 
 }  // namespace atl::dispatch

@@ -10,6 +10,20 @@
 
 namespace atl::dispatch {
 
+// What a batch system says of a queue; 0: nothing.
+struct QueueLimits {
+    std::int64_t nodes_max = 0;  // of one job
+    std::int64_t time_max_s = 0;
+    std::int64_t time_default_s = 0;  // of a job that says none
+    std::int64_t cores_max = 0;       // of a node
+    std::int64_t memory_mib_max = 0;  // of a node
+    bool operator==(const QueueLimits&) const = default;
+};
+json::Json to_json(const QueueLimits& limits);
+Result<QueueLimits> parse_queue_limits(const json::Json& value, const std::string& field);
+// "2 nodes of 4 cores and 4000MiB, 1:00:00 at most, 0:10:00 where a job says none"
+std::string to_text(const QueueLimits& limits);
+
 // A queue that a facility's jobs may ask for, in the words of its batch system, with the limits that are known of it.
 // Empty: what the site gives by itself.
 struct Queue {
@@ -22,6 +36,7 @@ struct Queue {
     std::vector<std::string> extra = {};                 // more options of sbatch, each one word
     std::int64_t nodes_max = 0;                          // 0: not known
     std::int64_t time_max_s = 0;
+    QueueLimits found = {};  // by the facility's last check; no part of its record
     bool operator==(const Queue&) const = default;
 };
 
@@ -40,6 +55,9 @@ json::Json to_json(const BatchSpec& batch);
 
 // The queue that those resources ask for; of a name that is none of the facility's one that says nothing.
 const Queue& queue_of(const BatchSpec& batch, const Resources& resources);
+
+// After so long the batch system ends the job, as it says or as its queue is known to; 0: not known.
+std::int64_t batch_time_s(const BatchSpec& batch, const Resources& resources);
 
 // Whether the batch system can give it: the queue is one of the facility's own and its limits are kept. The local one
 // has one node and no queues, and measures nothing out. Fields are named below `field`.

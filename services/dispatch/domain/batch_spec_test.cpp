@@ -109,6 +109,28 @@ TEST(BatchSpecTest, AQueueIsOneOfTheFacilitysAndItsLimitsAreKept) {
     EXPECT_EQ(queue_of(batch, {.queue = "fast"}), Queue());
 }
 
+TEST(BatchSpecTest, WhatTheSchedulerSaysOfAQueueIsALimitToo) {
+    BatchSpec batch = {"slurm", 1, {{"gpu", {.found = {2, 3600, 600, 4, 4000}}}}, "gpu"};
+    EXPECT_EQ(batch_time_s(batch, {}), 600);
+    EXPECT_EQ(batch_time_s(batch, {.time_s = 1200}), 1200);
+    EXPECT_TRUE(
+        check_resources({.nodes = 2, .tasks_per_node = 2, .cores_per_task = 2, .memory_mib = 4000, .time_s = 3600},
+                        batch, "resources")
+            .ok());
+    const auto refusal = [&](const Resources& resources) {
+        return describe(check_resources(resources, batch, "resources").error());
+    };
+    EXPECT_EQ(refusal({.nodes = 3}), "resources.nodes: the queue gpu gives 2 at most");
+    EXPECT_EQ(refusal({.time_s = 3601}), "resources.time: the queue gpu gives 1:00:00 at most");
+    EXPECT_EQ(refusal({.tasks_per_node = 5}), "resources.tasks_per_node: the queue gpu gives 4 cores a node at most");
+    EXPECT_EQ(refusal({.tasks_per_node = 2, .cores_per_task = 3}),
+              "resources.cores_per_task: the queue gpu gives 4 cores a node at most");
+    EXPECT_EQ(refusal({.memory_mib = 4001}), "resources.memory: the queue gpu gives 4000MiB a node at most");
+    batch.queues["gpu"].found.time_default_s = 0;
+    EXPECT_EQ(batch_time_s(batch, {}), 3600);
+    EXPECT_EQ(parse_queue_limits(to_json(batch.queues["gpu"].found), "limits").value(), batch.queues["gpu"].found);
+}
+
 TEST(BatchSpecTest, TheLocalBatchSystemMeasuresNothingOut) {
     const BatchSpec batch = parse_batch_spec({{"kind", "local"}, {"slots", 2}}, "batch").value();
     EXPECT_EQ(to_json(batch), (Json{{"kind", "local"}, {"slots", 2}}));

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "services/dispatch/domain/host_key.h"
+#include "shared/base/text.h"
 #include "shared/service/names.h"
 
 namespace atl::dispatch {
@@ -11,6 +13,9 @@ namespace {
 using json::Json;
 using json::ObjectReader;
 using service::required_name;
+
+constexpr std::size_t kAllowedMax = 1000;
+constexpr std::int64_t kKeptLogBytesMax = 1 << 20;
 
 bool is_absolute(const std::string& path) {
     return !path.empty() && path.front() == '/' && path.find('\0') == std::string::npos &&
@@ -46,10 +51,13 @@ Result<TransportSpec> parse_transport(const Json& value) {
         transport.config_file = reader.string_or("config_file", "");
         if (!transport.config_file.empty() && !is_absolute(transport.config_file))
             reader.fail("config_file", "must be an absolute path");
+        transport.host_key = reader.string_or("host_key", "");
+        transport.data = reader.one_of("data", {"store", "ssh"}, transport.data);
     } else if (transport.kind != "local") {
         reader.fail("kind", "must be local or ssh");
     }
     ATOLL_RETURN_IF_ERROR(reader.finish());
+    ATOLL_TRY(transport.host_key, parse_host_key(transport.host_key, "transport.host_key"));
     return transport;
 }
 
@@ -78,6 +86,29 @@ Result<std::map<std::string, std::string>> parse_environment(const Json& value) 
     return environment;
 }
 
+Result<LogPolicy> parse_logs(const Json& value) {
+    LogPolicy logs;
+    if (value.is_null()) return logs;
+    ObjectReader reader(value, "logs");
+    logs.give = reader.one_of("return", {"all", "errors", "none"}, logs.give);
+    logs.bytes_max = reader.integer_or("bytes_max", logs.bytes_max, 1024, kKeptLogBytesMax);
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+    return logs;
+}
+
+Result<std::vector<std::string>> parse_allow(const Json& value) {
+    std::vector<std::string> allow;
+    if (value.is_null()) return allow;
+    if (value.size() > kAllowedMax)
+        return invalid_argument("allow", "has more than " + std::to_string(kAllowedMax) + " names");
+    for (const Json& name : value) {
+        if (!name.is_string()) return invalid_argument("allow", "must be names of people or programs, or \"*\"");
+        allow.push_back(name.get<std::string>());
+        if (allow.back() != "*") ATOLL_RETURN_IF_ERROR(service::check_name(allow.back(), "allow"));
+    }
+    return allow;
+}
+
 }  // namespace
 
 Result<Facility> parse_facility(const Json& value) {
@@ -92,10 +123,17 @@ Result<Facility> parse_facility(const Json& value) {
     facility.launcher = reader.string_or("launcher", "");
     const Json& evaluation = reader.object_or_null("evaluation");
     const Json& preparation = reader.object_or_null("preparation");
+    facility.owner = reader.string_or("owner", "");
+    const Json& allow = reader.array_or_null("allow");
+    const Json& logs = reader.object_or_null("logs");
     if (!is_absolute(facility.work_dir)) reader.fail("work_dir", "must be an absolute path");
     if (!facility.programs.empty() && !is_absolute(facility.programs))
         reader.fail("programs", "must be an absolute path");
-    if (!reader.string_or("image", "").empty()) reader.fail("image", "is not built yet; leave it out and set programs");
+    const Json& image = reader.object_or_null("image");
+    if (!image.is_null() && !facility.programs.empty())
+        reader.fail("programs", "must be left out with an image, which has its own");
+    if (!image.is_null() && facility.work_dir.find_first_of(":,") != std::string::npos)
+        reader.fail("work_dir", "must not hold ':' or ',', which a container's binds cannot name");
     ATOLL_RETURN_IF_ERROR(reader.finish());
     facility.work_dir = normal_path(facility.work_dir);
     ATOLL_TRY(facility.transport, parse_transport(transport));
@@ -104,11 +142,17 @@ Result<Facility> parse_facility(const Json& value) {
     ATOLL_TRY(facility.evaluation, parse_one_process(evaluation, facility.batch, "evaluation"));
     ATOLL_TRY(facility.preparation, parse_one_process(preparation, facility.batch, "preparation"));
     ATOLL_TRY(facility.environment, parse_environment(environment));
+    ATOLL_TRY(facility.image, parse_image_spec(image, "image"));
+    if (!facility.owner.empty()) ATOLL_RETURN_IF_ERROR(service::check_name(facility.owner, "owner"));
+    ATOLL_TRY(facility.allow, parse_allow(allow));
+    ATOLL_TRY(facility.logs, parse_logs(logs));
     return facility;
 }
 
 Status check_launcher(const Facility& facility) {
     const std::string& launcher = facility.launcher;
+    if (launcher == kMpirunInImage)
+        return facility.image ? Status() : invalid_argument("launcher", "there is no image to run mpirun in");
     const std::string ranks = "{ranks}";
     bool has_ranks = false;
     for (auto open = launcher.find('{'); open != std::string::npos; open = launcher.find('{', open + 1)) {
@@ -128,9 +172,9 @@ Status check_launcher(const Facility& facility) {
 
 Status check_resources(const Resources& resources, const Facility& facility, const std::string& field) {
     ATOLL_RETURN_IF_ERROR(check_resources(resources, facility.batch, field));
-    if (resources.nodes > 1 && facility.launcher == "mpirun")
-        return invalid_argument(field + ".nodes",
-                                "the facility's launcher \"mpirun\" is set up for one node; set another, as srun");
+    if (resources.nodes > 1 && (facility.launcher == "mpirun" || facility.launcher == kMpirunInImage))
+        return invalid_argument(field + ".nodes", "the facility's launcher " + in_quotes(facility.launcher) +
+                                                      " is set up for one node; set another, as srun");
     return {};
 }
 
@@ -139,6 +183,8 @@ Json to_json(const Facility& facility) {
     if (facility.transport.kind == "ssh") {
         transport["host"] = facility.transport.host;
         if (!facility.transport.config_file.empty()) transport["config_file"] = facility.transport.config_file;
+        if (!facility.transport.host_key.empty()) transport["host_key"] = facility.transport.host_key;
+        if (facility.transport.data != "store") transport["data"] = facility.transport.data;
     }
     return {{"name", facility.name},
             {"transport", transport},
@@ -148,7 +194,16 @@ Json to_json(const Facility& facility) {
             {"launcher", facility.launcher},
             {"evaluation", to_json(facility.evaluation)},
             {"preparation", to_json(facility.preparation)},
-            {"environment", facility.environment}};
+            {"environment", facility.environment},
+            {"image", facility.image ? to_json(*facility.image) : Json()},
+            {"logs", {{"return", facility.logs.give}, {"bytes_max", facility.logs.bytes_max}}},
+            {"owner", facility.owner},
+            {"allow", facility.allow}};
+}
+
+bool gives_logs(const LogPolicy& policy, Step step) {
+    if (policy.give == "errors") return step == Step::kFailed || step == Step::kInterrupted;
+    return policy.give == "all";
 }
 
 std::string moved_member(const Facility& before, const Facility& after) {
@@ -158,8 +213,9 @@ std::string moved_member(const Facility& before, const Facility& after) {
 }
 
 bool is_other_trainer(const Facility& before, const Facility& after) {
-    return before.transport != after.transport || before.programs != after.programs ||
-           before.launcher != after.launcher;
+    return before.transport.kind != after.transport.kind || before.transport.host != after.transport.host ||
+           before.transport.config_file != after.transport.config_file || before.programs != after.programs ||
+           before.image != after.image || before.launcher != after.launcher;
 }
 
 Result<Facility> patch_facility(const Facility& facility, const Json& patch) {
@@ -168,7 +224,8 @@ Result<Facility> patch_facility(const Facility& facility, const Json& patch) {
     merged.merge_patch(patch);
     ATOLL_TRY(Facility patched, parse_facility(merged));
     if (patched.name != facility.name) return invalid_argument("name", "a facility's name cannot change");
-    if (patched.launcher != facility.launcher || patched.batch.kind != facility.batch.kind)
+    if (patched.launcher != facility.launcher || patched.batch.kind != facility.batch.kind ||
+        patched.image.has_value() != facility.image.has_value())
         ATOLL_RETURN_IF_ERROR(check_launcher(patched));
     return patched;
 }

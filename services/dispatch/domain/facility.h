@@ -2,18 +2,32 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "services/dispatch/domain/batch_spec.h"
+#include "services/dispatch/domain/image_spec.h"
+#include "services/dispatch/domain/task.h"
 #include "shared/json/json.h"
 
 namespace atl::dispatch {
 
 struct TransportSpec {
-    std::string kind;         // "local" or "ssh"
-    std::string host;         // ssh: a host or an alias of the user's ssh configuration, "user@host" allowed
-    std::string config_file;  // ssh -F, absolute; empty: the user's own
+    std::string kind;           // "local" or "ssh"
+    std::string host;           // ssh: a host or an alias of the user's ssh configuration, "user@host" allowed
+    std::string config_file;    // ssh -F, absolute; empty: the user's own
+    std::string host_key = {};  // what parse_host_key() gives; empty: what the user's own known_hosts say
+    std::string data =
+        "store";  // how models and updates travel: "store", the site asks it; "ssh": through the sessions
     bool operator==(const TransportSpec&) const = default;
+};
+
+// What of the attempts' logs leaves a site.
+struct LogPolicy {
+    std::string give = "all";        // "all"; "errors": of attempts that failed; "none"
+    std::int64_t bytes_max = 65536;  // of each of the two streams, kept when an attempt has ended
+    bool operator==(const LogPolicy&) const = default;
 };
 
 // How one HPC site is used: its transport, its batch system, its work directory.
@@ -23,19 +37,26 @@ struct Facility {
     BatchSpec batch;
     std::string work_dir;  // absolute, at the site
     std::string programs;  // directory of atoll and atoll-trainer at the site; empty: ours (local) or PATH (ssh)
-    // Command before atoll-trainer when ranks > 1, "{ranks}" replaced; "mpirun": of one machine. Empty: the batch
-    // system's.
+    // Command before atoll-trainer when ranks > 1, "{ranks}" replaced; "mpirun": of one machine; "mpirun-in-image": the
+    // image's own, of one machine. Empty: the batch system's, of an image on one machine its own.
     std::string launcher;
     std::map<std::string, std::string> environment;  // of every batch job and site script
     // What evaluations and preparations ask for, each one process.
     Resources evaluation = {};
     Resources preparation = {};
+    std::optional<ImageSpec> image = {};  // that the programs are in; none: they are files of the site
+    LogPolicy logs = {};
+    std::string owner = {};               // the subject of a token; empty: the admins', for everybody's jobs
+    std::vector<std::string> allow = {};  // whose jobs may use it beside the owner's; "*": everybody's
     bool operator==(const Facility&) const = default;
 };
 
 // From a request: unknown fields, wrong types and parts that are not built yet are refused by name.
 Result<Facility> parse_facility(const json::Json& value);
 json::Json to_json(const Facility& facility);
+
+// The word for a launcher that the image brings.
+constexpr const char* kMpirunInImage = "mpirun-in-image";
 
 // Of a new launcher: it says {ranks}, which Slurm's srun knows by itself, and nothing else in braces that would stay as
 // it is (the shell's ${NAME} apart).
@@ -44,10 +65,14 @@ Status check_launcher(const Facility& facility);
 // Whether a training there can have what it asks for, as check_resources() of its batch system and its launcher.
 Status check_resources(const Resources& resources, const Facility& facility, const std::string& field);
 
+// Whether what an attempt wrote at the site is given out. `step`: where the attempt stands.
+bool gives_logs(const LogPolicy& policy, Step step);
+
 // The first member that says where attempts run ("transport", "batch", "work_dir") and that differs; empty if none
 // does. Another ssh host or configuration file is another way to the same place; other queues are those of later jobs.
 std::string moved_member(const Facility& before, const Facility& after);
-// Whether another trainer may run there than was looked at: another way in, other programs, another launcher.
+// Whether another trainer may run there than was looked at: another way in, other programs, another image or
+// launcher.
 bool is_other_trainer(const Facility& before, const Facility& after);
 
 // An RFC 7396 merge patch; the name cannot change.

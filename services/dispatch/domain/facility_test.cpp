@@ -18,6 +18,8 @@ Json valid_facility() {
             {"work_dir", "/scratch/atoll"}};
 }
 
+const std::string kHostKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJiQ/swRvuGsw1MFv0Ry5qRll8WwiEUr2gGFZl+NMCSo";
+
 std::string wrong_field(const Json& value) {
     const auto result = parse_facility(value);
     return result.ok() ? "nothing" : result.error().field;
@@ -27,23 +29,50 @@ TEST(FacilityTest, WhatWasParsedComesBackUnchanged) {
     Json value = valid_facility();
     value["environment"] = {{"OMP_NUM_THREADS", "4"}};
     value["transport"] = {{"kind", "ssh"}, {"host", "user@login.example"}, {"config_file", "/etc/atoll/ssh"}};
+    value["transport"]["host_key"] = kHostKey;
     const auto facility = parse_facility(value);
     ASSERT_TRUE(facility.ok()) << facility.error().message;
     EXPECT_EQ(parse_facility(to_json(*facility)).value(), *facility);
     EXPECT_EQ(facility->batch.slots, 2);
+    EXPECT_EQ(facility->logs.give, "all");
+    EXPECT_EQ(facility->owner, "");
+    EXPECT_EQ(facility->transport.data, "store");
+    value["transport"]["data"] = nullptr;
+    EXPECT_EQ(parse_facility(value)->transport.data, "store");
+    value["transport"]["data"] = "ssh";
+    value.update({{"owner", "ada"}, {"allow", {"bo", "*"}}, {"logs", {{"return", "errors"}, {"bytes_max", 2048}}}});
+    const Facility owned = parse_facility(value).value();
+    EXPECT_EQ(parse_facility(to_json(owned)).value(), owned);
+    EXPECT_EQ(owned.allow, (std::vector<std::string>{"bo", "*"}));
+    EXPECT_EQ(owned.logs, (LogPolicy{"errors", 2048}));
+    EXPECT_EQ(owned.transport.data, "ssh");
+    EXPECT_EQ(moved_member(*facility, owned), "") << "another way for the same data to the same place";
+    EXPECT_EQ(patch_facility(owned, {{"transport", {{"data", nullptr}}}})->transport.data, "store");
 }
 
 TEST(FacilityTest, EachWrongMemberIsNamed) {
     const std::vector<std::pair<std::string, Json>> patches = {
         {"name", {{"name", "Leonardo!"}}},
         {"transport.kind", {{"transport", {{"kind", "pigeon"}}}}},
+        {"owner", {{"owner", "Ada Byron"}}},
+        {"allow", {{"allow", "*"}}},
+        {"allow", {{"allow", {"**"}}}},
+        {"logs.return", {{"logs", {{"return", "some"}}}}},
+        {"logs.bytes_max", {{"logs", {{"bytes_max", 1}}}}},
         {"transport.host", {{"transport", {{"kind", "ssh"}, {"host", "-oProxyCommand=x"}}}}},
+        {"transport.host_key", {{"transport", {{"kind", "ssh"}, {"host", "login"}, {"host_key", "SHA256:abc"}}}}},
+        {"transport.host_key", {{"transport", {{"host_key", kHostKey}}}}},
+        {"transport.data", {{"transport", {{"kind", "ssh"}, {"host", "login"}, {"data", "pigeon"}}}}},
+        {"transport.data", {{"transport", {{"data", "ssh"}}}}},
         {"transport.port", {{"transport", {{"port", 22}}}}},
         {"batch.kind", {{"batch", {{"kind", "condor"}}}}},
         {"batch.slots", {{"batch", {{"slots", "two"}}}}},
         {"work_dir", {{"work_dir", "relative"}}},
         {"programs", {{"programs", "bin"}}},
         {"image", {{"image", "trainer.sif"}}},
+        {"image.path", {{"image", {{"path", "trainer.sif"}}}}},
+        {"programs", {{"image", {{"path", "/trainer.sif"}}}, {"programs", "/bin"}}},
+        {"work_dir", {{"image", {{"path", "/trainer.sif"}}}, {"work_dir", "/a:b"}}},
         {"environment.A-B", {{"environment", {{"A-B", "x"}}}}},
         {"environment.N", {{"environment", {{"N", 1}}}}},
         {"colour", {{"colour", "blue"}}},
@@ -86,10 +115,26 @@ TEST(FacilityTest, QueuesMayChangeWhileTasksRun) {
     EXPECT_EQ(moved_member(parse_facility(valid_facility()).value(), after), "batch");
 }
 
-TEST(FacilityTest, WhatIsNotBuiltYetIsNamed) {
+TEST(FacilityTest, AnImageComesAndGoesByAPatch) {
+    const Facility native = parse_facility(valid_facility()).value();
+    const Facility image = patch_facility(native, {{"image", {{"path", "/trainer.sif"}}}}).value();
+    EXPECT_EQ(parse_facility(to_json(image)).value(), image);
+    EXPECT_EQ(moved_member(native, image), "");
+    EXPECT_TRUE(is_other_trainer(native, image));
+    EXPECT_EQ(patch_facility(image, {{"image", {{"sha256", std::string(64, 'a')}}}}).value().image->path,
+              "/trainer.sif");
+    EXPECT_EQ(patch_facility(image, {{"image", nullptr}}).value(), native);
+}
+
+TEST(FacilityTest, MpirunInTheImageNeedsOneAndStartsOneNode) {
     Json value = valid_facility();
-    value["image"] = "trainer.sif";
-    EXPECT_TRUE(describe(parse_facility(value).error()).starts_with("image: "));
+    value["launcher"] = "mpirun-in-image";
+    EXPECT_EQ(check_launcher(parse_facility(value).value()).error().field, "launcher");
+    value["image"] = {{"path", "/trainer.sif"}};
+    const Facility facility = parse_facility(value).value();
+    EXPECT_TRUE(check_launcher(facility).ok());
+    EXPECT_EQ(check_resources({.nodes = 2}, facility, "resources").error().field, "resources.nodes");
+    EXPECT_EQ(patch_facility(facility, {{"image", nullptr}}).error().field, "launcher");
 }
 
 TEST(FacilityTest, ALauncherSaysTheNumberOfRanks) {

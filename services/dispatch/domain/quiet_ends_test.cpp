@@ -32,7 +32,7 @@ class QuietEndsTest : public testing::Test {
             Task* task = choose_unfinished(random);
             if (task == nullptr) break;
             if (some_fall_silent && random() % 16 == 0) {
-                job_.silent_since_ms[task->facility] = kNow_ms - 2 * kGrace_s * 1000;
+                job_.waiting_since_ms[task->facility] = kNow_ms - 2 * kGrace_s * 1000;
                 apply(advance_job(job_, kNow_ms));
                 continue;
             }

@@ -35,6 +35,10 @@ std::string memory_text(std::int64_t mib) {
 
 }  // namespace
 
+std::int64_t notice_s(std::int64_t time_s) {
+    return std::min<std::int64_t>(300, std::max<std::int64_t>(1, time_s / 5));
+}
+
 std::string time_text(std::int64_t seconds) {
     constexpr std::int64_t kHour = 3600;
     constexpr std::int64_t kDay = 24 * kHour;

@@ -28,6 +28,10 @@ struct Resources {
 Result<Resources> parse_resources(const json::Json& value, const std::string& field);
 json::Json to_json(const Resources& resources);
 
+// So long before the end of its time a job is told to save and end: what a step and saving may take, but a fifth of the
+// time at most.
+std::int64_t notice_s(std::int64_t time_s);
+
 // "2:00:00" of 7200, "1-06:30:00" of 30.5 hours, as Slurm reads and writes it. Takes minutes alone and M:SS, too.
 std::string time_text(std::int64_t seconds);
 Result<std::int64_t> parse_time(const std::string& text, const std::string& field);

@@ -61,8 +61,8 @@ bool only_silent_are_left(const JobView& job, const std::vector<const Task*>& ta
                           std::int64_t now_ms) {
     return std::all_of(tasks.begin(), tasks.end(), [&](const Task* task) {
         if (is_finished(task->state)) return true;
-        const auto silent = job.silent_since_ms.find(task->facility);
-        return job.state != JobState::kPaused && silent != job.silent_since_ms.end() &&
+        const auto silent = job.waiting_since_ms.find(task->facility);
+        return job.state != JobState::kPaused && silent != job.waiting_since_ms.end() &&
                now_ms >= silent->second + grace_s * 1000;
     });
 }
@@ -73,8 +73,8 @@ void go_on_without(JobDecision& decision, const JobView& job, const std::vector<
     for (const Task* task : tasks) {
         if (is_finished(task->state)) continue;
         std::string why = std::string(what) + " went on without it: ";
-        const auto silent = job.silent_since_ms.find(task->facility);
-        if (silent != job.silent_since_ms.end()) {
+        const auto silent = job.waiting_since_ms.find(task->facility);
+        if (silent != job.waiting_since_ms.end()) {
             why +=
                 "the site has not answered for " + human_seconds(static_cast<double>(now_ms - silent->second) / 1000);
             if (task->attempt && !task->attempt->error.empty()) why += ": " + task->attempt->error;
@@ -196,7 +196,7 @@ TaskCount count_tasks(const JobView& job, const std::vector<const Task*>& tasks)
         if (task->state == TaskState::kDone) ++count.done;
         if (is_finished(task->state)) continue;
         ++count.unfinished;
-        if (job.silent_since_ms.contains(task->facility)) ++count.silent;
+        if (job.waiting_since_ms.contains(task->facility)) ++count.silent;
     }
     return count;
 }

@@ -63,7 +63,7 @@ struct JobView {
     std::vector<Round> closed;              // earlier or equal rounds whose evaluations are not all finished
     std::vector<Task> tasks;                // all that are not finished, and every one of those rounds
     std::map<std::string, Record> records;  // by facility; without one nothing was refused
-    std::map<std::string, std::int64_t> silent_since_ms;  // facilities that gave no answer when last asked
+    std::map<std::string, std::int64_t> waiting_since_ms;  // facilities that gave no answer when last asked
 };
 
 bool is_quarantined(const JobView& job, const std::string& facility);

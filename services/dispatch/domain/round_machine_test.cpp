@@ -293,7 +293,7 @@ TEST(RoundMachineTest, AQuorumIsNotWaitedForLongerThanTheDeadline) {
 
 TEST(RoundMachineTest, ASiteThatHasBeenSilentForTheGraceIsNotWaitedFor) {
     JobView job = with_quorum_of_two();
-    job.silent_since_ms["c"] = 1000;
+    job.waiting_since_ms["c"] = 1000;
     train(job, 1, "a");
     EXPECT_EQ(closings(advance_job(job, 500'000)), 0) << "the quorum is not in";
     train(job, 1, "b");
@@ -310,14 +310,14 @@ TEST(RoundMachineTest, ASiteThatHasBeenSilentForTheGraceIsNotWaitedFor) {
     train(job, 2, "a");
     train(job, 2, "b");
     EXPECT_EQ(closings(advance_job(job, 63'000)), 1) << "in the next round it is not waited for at all";
-    job.silent_since_ms.clear();
+    job.waiting_since_ms.clear();
     EXPECT_EQ(closings(advance_job(job, 63'000)), 0) << "but for it having answered";
 }
 
 TEST(RoundMachineTest, ASilentSiteCostsNoOtherItsGrace) {
     JobView job = with_quorum_of_two();
     job.spec.quorum = 1;
-    job.silent_since_ms["c"] = 0;
+    job.waiting_since_ms["c"] = 0;
     train(job, 1, "a");
     take(job, advance_job(job, 100'000));
     EXPECT_EQ(job.round.state, RoundState::kTraining) << "b answers";
@@ -368,7 +368,7 @@ TEST(RoundMachineTest, OnceHalfOfTheEvaluationsAreThereTheOthersHaveAsLongAgain)
 TEST(RoundMachineTest, AnEvaluationAtASilentSiteIsGivenUpWhereNoOtherIsUnderWay) {
     JobView job = evaluating(1);
     EXPECT_FALSE(advance_job(job, 300'000).job_state) << "it may wait in a queue";
-    job.silent_since_ms["e0"] = 300'000;
+    job.waiting_since_ms["e0"] = 300'000;
     EXPECT_FALSE(advance_job(job, 359'999).job_state);
     JobView paused = job;
     paused.state = JobState::kPaused;

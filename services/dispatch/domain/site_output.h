@@ -70,11 +70,19 @@ json::Json update_metrics(const SummaryLine& summary);
 std::int64_t read_exit_code(std::string_view text);
 constexpr std::size_t kEndRecordBytesMax = 4 << 10;
 
+// A transfer that goes on, and how far it is; zeros where that is not known.
+struct Moving {
+    std::int64_t bytes_done = 0;
+    std::int64_t bytes_total = 0;
+    std::optional<std::int64_t> next_in_ms{};  // when it is looked at again; nothing: as other work is
+};
+
 // What `atoll push` says of the update that it was to hand in.
 struct PushAnswer {
-    std::string digest;          // of the version that it is now,
-    std::optional<Error> error;  // or why it is none,
-    bool is_refused = false;     // and never will be
+    std::string digest;              // of the version that it is now,
+    std::optional<Error> error;      // or why it is none,
+    bool is_refused = false;         // and never will be;
+    std::optional<Moving> moving{};  // or it has not come to an end
 };
 // Nothing: it did not come to say anything.
 std::optional<PushAnswer> read_push_answer(std::string_view out);

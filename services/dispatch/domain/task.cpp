@@ -29,6 +29,22 @@ const char* to_word(const char* const (&words)[count], Enum value) {
     return words[static_cast<std::size_t>(value)];
 }
 
+Json waiting_json(const std::optional<Waiting>& waiting) {
+    if (!waiting) return {};
+    return {{"reason", waiting->reason}, {"since_ms", waiting->since_ms}, {"next_ms", waiting->next_ms}};
+}
+
+Result<std::optional<Waiting>> read_waiting(const Json& value, const char* path) {
+    if (value.is_null()) return std::optional<Waiting>();
+    json::ObjectReader reader(value, path);
+    Waiting waiting;
+    waiting.reason = reader.required_string("reason");
+    waiting.since_ms = reader.required_integer("since_ms", 0, INT64_MAX);
+    waiting.next_ms = reader.required_integer("next_ms", 0, INT64_MAX);
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+    return std::optional(std::move(waiting));
+}
+
 }  // namespace
 
 const char* to_string(TaskKind kind) {
@@ -85,14 +101,24 @@ Json progress_json(const Attempt& attempt) {
             {"partial_reads", attempt.partial_reads},
             {"lines", std::move(lines)},
             {"last_step", attempt.last_step ? to_json(*attempt.last_step) : Json()},
+            {"first_step", attempt.first_step},
             {"interruptions", attempt.interruptions},
             {"queue_misses", attempt.queue_misses},
             {"missing_since_ms", attempt.missing_since_ms},
             {"batch_asked_ms", attempt.batch_asked_ms},
             {"looked_ms", attempt.looked_ms},
             {"since_ms", attempt.since_ms},
+            {"paced_from_step", attempt.paced_from_step},
+            {"paced_from_ms", attempt.paced_from_ms},
+            {"not_ready_since_ms", attempt.not_ready_since_ms},
+            {"continuation", attempt.continuation},
+            {"continuation_waiting", waiting_json(attempt.continuation_waiting)},
+            {"bytes_done", attempt.bytes_done},
+            {"bytes_total", attempt.bytes_total},
             {"queue_reason", attempt.queue_reason},
-            {"queue_reason_since_ms", attempt.queue_reason_since_ms}};
+            {"queue_reason_since_ms", attempt.queue_reason_since_ms},
+            {"log_tries", attempt.log_tries},
+            {"waiting", waiting_json(attempt.waiting)}};
 }
 
 Status read_progress(const Json& progress, Attempt& attempt) {
@@ -103,14 +129,25 @@ Status read_progress(const Json& progress, Attempt& attempt) {
     attempt.log_offset = count("log_offset");
     attempt.log_lines = count("log_lines");
     attempt.partial_reads = count("partial_reads");
+    attempt.first_step = count("first_step");
     attempt.interruptions = count("interruptions");
     attempt.queue_misses = count("queue_misses");
     attempt.missing_since_ms = count("missing_since_ms");
     attempt.batch_asked_ms = count("batch_asked_ms");
     attempt.looked_ms = count("looked_ms");
     attempt.since_ms = count("since_ms");
+    attempt.continuation = reader.required_string("continuation");
+    attempt.bytes_done = count("bytes_done");
+    attempt.bytes_total = count("bytes_total");
     attempt.queue_reason = reader.required_string("queue_reason");
     attempt.queue_reason_since_ms = count("queue_reason_since_ms");
+    // Left out by earlier releases.
+    const Json& waiting = reader.object_or_null("waiting");
+    const Json& continuation_waiting = reader.object_or_null("continuation_waiting");
+    attempt.paced_from_step = reader.integer_or("paced_from_step", 0, 0, INT64_MAX);
+    attempt.paced_from_ms = reader.integer_or("paced_from_ms", 0, 0, INT64_MAX);
+    attempt.log_tries = reader.integer_or("log_tries", 0, 0, INT64_MAX);
+    attempt.not_ready_since_ms = reader.integer_or("not_ready_since_ms", 0, 0, INT64_MAX);
     const Json& lines = reader.any_or_null("lines");
     attempt.summary = parse_summary_line(lines);
     attempt.results.clear();
@@ -118,7 +155,10 @@ Status read_progress(const Json& progress, Attempt& attempt) {
         for (const Json& line : lines)
             attempt.results.push_back(parse_evaluation_line(line).value_or(EvaluationLine()));
     attempt.last_step = parse_step_line(reader.any_or_null("last_step"));
-    return reader.finish();
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+    ATOLL_TRY(attempt.waiting, read_waiting(waiting, "progress.waiting"));
+    ATOLL_TRY(attempt.continuation_waiting, read_waiting(continuation_waiting, "progress.continuation_waiting"));
+    return {};
 }
 
 Status check_training_result(const Json& result) {

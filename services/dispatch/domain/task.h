@@ -8,6 +8,7 @@
 
 #include "services/dispatch/domain/site_output.h"
 #include "services/dispatch/domain/task_params.h"
+#include "services/dispatch/domain/waiting.h"
 #include "shared/json/json.h"
 
 namespace atl::dispatch {
@@ -33,8 +34,10 @@ bool is_finished(TaskState state);
 bool is_finished(JobState state);
 bool is_finished(Step step);
 
-// How long a token of an attempt lives: longer than a transfer may take. It is revoked when the attempt ends.
+// How long a token of an attempt lives, if the attempt does not end before. A transfer that lasts longer gets another.
 inline constexpr std::chrono::hours kAttemptTokenLife{2};
+
+inline constexpr const char* kAskedFor = "asked for";  // kept before anything is submitted
 
 // One try of a task: at most one batch submission, under the name batch_job_name().
 struct Attempt {
@@ -52,14 +55,27 @@ struct Attempt {
     std::optional<SummaryLine> summary;   // train
     std::vector<EvaluationLine> results;  // evaluate: in the order of the models
     std::optional<StepLine> last_step;    // train: the newest
-    std::int64_t interruptions = 0;       // of the task's batch jobs in a row without a step of training between them
+    std::int64_t first_step = 0;          // the furthest that an attempt of the task began at; 0: none made one
+    std::int64_t interruptions = 0;       // of the task's batch jobs since one began further on than those before it
     std::int64_t queue_misses = 0;        // answers in a row that did not know the batch job
     std::int64_t missing_since_ms = 0;    // the first of them
     std::int64_t batch_asked_ms = 0;      // when the batch system was asked last
     std::int64_t looked_ms = 0;           // when the look was asked for that was read last
-    std::int64_t since_ms = 0;            // when it was submitted or, if that was seen, began to run
-    std::string queue_reason;             // why the batch job waits, in the batch system's words; empty: it does not
+    std::int64_t since_ms = 0;            // when it was submitted, was seen to run or began to move data
+    std::int64_t bytes_done = 0;          // of what staging or collecting moves now, of
+    std::int64_t bytes_total = 0;         // that many; 0: not known
+    std::int64_t paced_from_step = 0;     // train: the newest step that the first look at one saw,
+    std::int64_t paced_from_ms = 0;       // and when that look was asked for
+    std::int64_t not_ready_since_ms = 0;  // its site has had no room or node since; 0: it has
+    // The id of the next attempt's batch job, which waits in the queue for the end of this one's; kAskedFor before that
+    // is known; empty: there is none.
+    std::string continuation;
+    std::optional<Waiting> continuation_waiting;  // it could not be put into the queue
+    std::string queue_reason;  // why the batch job waits, in the batch system's words; empty: it does not
     std::int64_t queue_reason_since_ms = 0;
+    std::int64_t log_tries =
+        0;  // how often its site may still be asked for its logs; 0: they are there, or there are none
+    std::optional<Waiting> waiting;  // its step could not be done when it was last tried, which is no failure
 };
 
 // The column, and the attempt's part that comes from it; kInvalidArgument names the member that is damaged.

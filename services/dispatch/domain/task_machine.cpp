@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "services/dispatch/domain/continuation.h"
 #include "shared/base/backoff.h"
 #include "shared/base/text.h"
 #include "shared/json/printable.h"
@@ -17,7 +18,13 @@ constexpr std::int64_t kReadsAtOnceMax = 64;  // of a long log; then it is read 
 constexpr std::int64_t kBadInput = 2;
 constexpr std::int64_t kNotEnoughMemory = 3;
 constexpr std::size_t kReasonBytesMax = 2000;
-constexpr std::int64_t kInterruptionsMax = 5;   // in a row, without a step between them
+constexpr std::int64_t kKilled = 137;  // by SIGKILL: nothing that the trainer does to itself
+// By job.sh and what starts its commands: what they need at the site is not there, so that nothing was begun.
+constexpr std::int64_t kSiteNotReady = 75;
+constexpr std::int64_t kInterruptionsMax = 5;  // in a row, none of which began further on than the one before it
+constexpr std::int64_t kSitePause_ms = 60000;  // after a batch job that the site had no disk, node or image for
+constexpr std::int64_t kSitePauseMax_ms = 1'800'000;
+constexpr std::int64_t kHeldBackPause_ms = 60000;
 constexpr std::size_t kProgressEventsMax = 20;  // of one observation; older lines stay in stdout.jsonl
 
 void add_event(TaskChange& change, const char* type, const Json& more = Json::object()) {
@@ -36,7 +43,22 @@ void add_event(TaskChange& change, const char* type, const Json& more = Json::ob
 void enter(TaskChange& change, Step step) {
     change.task.attempt->step = step;
     change.task.attempt->step_failures = 0;
+    change.task.attempt->since_ms = 0;
+    change.task.attempt->bytes_done = change.task.attempt->bytes_total = 0;
     change.is_news = true;
+}
+
+// Failures count in a row as long as nothing moves between them.
+void note_moving(TaskChange& change, const Moving& moving, const PollPolicy& poll_policy, std::int64_t now_ms) {
+    Attempt& attempt = *change.task.attempt;
+    if (attempt.since_ms == 0) attempt.since_ms = now_ms;
+    const bool is_another = moving.bytes_total != 0 && moving.bytes_total != attempt.bytes_total;
+    if (is_another || moving.bytes_done > attempt.bytes_done) {
+        attempt.bytes_done = moving.bytes_done;
+        attempt.bytes_total = moving.bytes_total;
+        attempt.step_failures = 0;
+    }
+    change.next_in_ms = moving.next_in_ms.value_or(poll_interval_ms(attempt, poll_policy, now_ms));
 }
 
 void finish(TaskChange& change, TaskState state, Step step) {
@@ -106,6 +128,10 @@ Status apply_log(TaskChange& change, const Observed& observed) {
     const Status read = read_lines(change.task, observed.lines, steps);
     if (!steps.empty()) {
         change.is_news = true;
+        if (!attempt.last_step) {
+            if (steps.front().step > attempt.first_step) attempt.interruptions = attempt.not_ready_since_ms = 0;
+            attempt.first_step = std::max(attempt.first_step, steps.front().step);
+        }
         attempt.last_step = steps.back();
     }
     for (std::size_t i = steps.size() - std::min(steps.size(), kProgressEventsMax); i < steps.size(); ++i) {
@@ -138,26 +164,8 @@ Result<Json> evaluation_result(const Task& task) {
     return Json{{"dataset", dataset}, {"evaluations", std::move(evaluations)}};
 }
 
-void apply_success(TaskChange& change, const PollPolicy& poll_policy) {
-    Task& task = change.task;
-    if (task.kind() == TaskKind::kEvaluate) {
-        auto result = evaluation_result(task);
-        if (!result.ok()) return fail_attempt(change, describe(result.error()), false, poll_policy);
-        return succeed(change, std::move(result).value());
-    }
-    if (task.kind() == TaskKind::kTrain && !task.attempt->summary)
-        return fail_attempt(change, "the trainer ended without its summary line", false, poll_policy);
-    if (task.kind() == TaskKind::kTrain && task.attempt->summary->resumable) {
-        // A run that stopped for time is no failure: the next attempt goes on from its state. One that made no step
-        // would never end.
-        if (task.attempt->last_step) return finish(change, TaskState::kPending, Step::kDone);
-        return fail_attempt(change, "the trainer's time limit left no time for a step", false, poll_policy);
-    }
-    enter(change, Step::kCollecting);
-}
-
 // What ended a batch job and is no fault of the training: the next attempt goes on from its newest state, and none of
-// `attempts_max` is used up. One that is ended again and again before it makes a step fails all the same.
+// `attempts_max` is used up. One that is ended again and again before it has come further fails all the same.
 bool is_interruption(BatchEnd end) {
     switch (end) {
         case BatchEnd::kTimeLimit:
@@ -176,33 +184,68 @@ bool is_interruption(BatchEnd end) {
 
 void interrupt_attempt(TaskChange& change, const std::string& why, const PollPolicy& poll_policy) {
     Attempt& attempt = *change.task.attempt;
-    attempt.interruptions = attempt.last_step ? 0 : attempt.interruptions + 1;
-    if (attempt.interruptions >= kInterruptionsMax || change.task.cancel_requested)
+    if (++attempt.interruptions > kInterruptionsMax || change.task.cancel_requested)
         return fail_attempt(change, why, false, poll_policy);
     attempt.error = why;
-    const std::int64_t pause = attempt.interruptions == 0 ? 0 : backoff_ms(attempt.interruptions, poll_policy);
     finish(change, TaskState::kPending, Step::kInterrupted);
-    change.next_in_ms = pause;
+    change.next_in_ms = attempt.interruptions == 1 ? 0 : backoff_ms(attempt.interruptions - 1, poll_policy);
+    add_event(change, "atoll.task.retrying.v1", {{"error", why}});
+}
+
+void apply_success(TaskChange& change, const PollPolicy& poll_policy) {
+    Task& task = change.task;
+    if (task.kind() == TaskKind::kEvaluate) {
+        auto result = evaluation_result(task);
+        if (!result.ok()) return fail_attempt(change, describe(result.error()), false, poll_policy);
+        return succeed(change, std::move(result).value());
+    }
+    if (task.kind() == TaskKind::kTrain && !task.attempt->summary)
+        return fail_attempt(change, "the trainer ended without its summary line", false, poll_policy);
+    if (task.kind() == TaskKind::kTrain && task.attempt->summary->resumable) {
+        // A run that stopped for time is no failure: the next attempt goes on from its state. One that never begins
+        // further on than those before it may never end.
+        const bool goes_on = task.attempt->last_step && task.attempt->interruptions < kInterruptionsMax;
+        if (!goes_on) return interrupt_attempt(change, "the trainer stops for time and comes no further", poll_policy);
+        ++task.attempt->interruptions;
+        return finish(change, TaskState::kPending, Step::kDone);
+    }
+    enter(change, Step::kCollecting);
+}
+
+const std::string kRequeued = "the batch job was put back into its queue; ";
+
+// Somebody has to make room or mend a node, which takes as long as it takes: the next attempt goes on from the newest
+// state then. The pauses grow as long as no attempt comes further than the one before it.
+void wait_for_site(TaskChange& change, const std::string& why, std::int64_t now_ms) {
+    Attempt& attempt = *change.task.attempt;
+    attempt.error = why;
+    attempt.waiting = wait_longer(attempt.not_ready_since_ms, why, now_ms, kSitePause_ms, kSitePauseMax_ms);
+    attempt.not_ready_since_ms = attempt.waiting->since_ms;
+    finish(change, TaskState::kPending, Step::kInterrupted);
+    change.next_in_ms = attempt.waiting->next_ms - now_ms;
     add_event(change, "atoll.task.retrying.v1", {{"error", why}});
 }
 
 // A batch system that ends a job has its programs fail: then its word counts, and is waited for while the job is still
 // being ended.
-void apply_failure(TaskChange& change, const Observed& observed, const PollPolicy& poll_policy) {
+void apply_failure(TaskChange& change, const Observed& observed, const PollPolicy& poll_policy, std::int64_t now_ms) {
     Attempt& attempt = *change.task.attempt;
     const std::int64_t exit_code = *observed.exit_code;
     std::string why = "exit code " + std::to_string(exit_code);
     if (!observed.stderr_tail.empty()) why += ": " + observed.stderr_tail;
-    if (observed.queue_status) {
-        const BatchAnswer& answer = *observed.queue_status;
-        attempt.batch_asked_ms = observed.batch_asked_ms;
-        if (answer.state == BatchState::kQueued || answer.state == BatchState::kRunning) return;
-        const bool is_told = is_interruption(answer.end) || answer.end == BatchEnd::kOutOfMemory;
-        if (is_told) why = "the batch system says: " + answer.reason + "; " + why;
-        attempt.exit_code = exit_code;
-        if (is_interruption(answer.end)) return interrupt_attempt(change, why, poll_policy);
-    }
+    const BatchAnswer answer = observed.queue_status.value_or(BatchAnswer());
+    if (observed.queue_status) attempt.batch_asked_ms = observed.batch_asked_ms;
+    if (answer.state == BatchState::kRunning) return;
     attempt.exit_code = exit_code;
+    const bool is_out_of_memory = answer.end == BatchEnd::kOutOfMemory;
+    const bool is_requeued = answer.state == BatchState::kQueued;
+    const bool is_interrupted = is_interruption(answer.end) || is_requeued;
+    if (is_requeued) why = kRequeued + why;
+    if (is_interruption(answer.end) || is_out_of_memory) why = "the batch system says: " + answer.reason + "; " + why;
+    if (is_interrupted || (exit_code == kKilled && !is_out_of_memory))
+        return interrupt_attempt(change, why, poll_policy);
+    const bool is_of_site = observed.is_out_of_space || exit_code == kSiteNotReady;
+    if (is_of_site && !change.task.cancel_requested) return wait_for_site(change, why, now_ms);
     fail_attempt(change, why, !may_be_interrupted(exit_code), poll_policy);
 }
 
@@ -229,7 +272,9 @@ void apply_queue_status(TaskChange& change, const BatchAnswer& answer, std::int6
     Attempt& attempt = *change.task.attempt;
     attempt.batch_asked_ms = asked_ms;
     note_queue_reason(change, answer, asked_ms);
-    if (answer.state == BatchState::kQueued || answer.state == BatchState::kRunning) {
+    // What has begun and is queued again would, at its second start, give way to its first.
+    const bool is_requeued = answer.state == BatchState::kQueued && attempt.step == Step::kRunning;
+    if (answer.state == BatchState::kRunning || (answer.state == BatchState::kQueued && !is_requeued)) {
         attempt.queue_misses = 0;
         return;
     }
@@ -237,12 +282,21 @@ void apply_queue_status(TaskChange& change, const BatchAnswer& answer, std::int6
     if (attempt.queue_misses < poll_policy.queue_misses_max ||
         asked_ms - attempt.missing_since_ms < poll_policy.missing_ms)
         return;
+    if (is_requeued) return interrupt_attempt(change, kRequeued + "it left no end.json", poll_policy);
     const std::string why = answer.state == BatchState::kEnded
                                 ? "the batch job ended without its end.json; the batch system says: " + answer.reason
                                 : "the batch job vanished without writing end.json";
-    // As when a node goes down, the batch system may know nothing any more.
-    if (answer.end == BatchEnd::kUnknown || is_interruption(answer.end))
+    // As when a node goes down, the batch system may know nothing any more. What completed without its record was
+    // requeued, by whoever may do so, and gave way to its first start.
+    if (answer.end == BatchEnd::kUnknown || answer.end == BatchEnd::kCompleted || is_interruption(answer.end))
         return interrupt_attempt(change, why, poll_policy);
+    // Not even its first line was run: a node without the work directory, a prolog or a template that fails.
+    if (answer.end == BatchEnd::kFailed && attempt.step == Step::kQueued && !change.task.cancel_requested)
+        return wait_for_site(change,
+                             "the batch job ended before it began anything: is the work directory there on the "
+                             "compute nodes? The batch system says: " +
+                                 answer.reason,
+                             asked_ms);
     fail_attempt(change, why, false, poll_policy);
 }
 
@@ -263,6 +317,7 @@ void apply_observation(TaskChange& change, const Observed& observed, const PollP
     change.next_in_ms = poll_interval_ms(attempt, poll_policy, now_ms);
     if (const Status log = apply_log(change, observed); !log.ok())
         return fail_attempt(change, describe(log.error()), false, poll_policy);
+    note_pace(attempt, observed);
     const auto* evaluate = std::get_if<EvaluateParams>(&change.task.params);
     if (evaluate != nullptr && (starts || attempt.results.size() != results_before)) {
         const std::size_t done = attempt.results.size();
@@ -276,13 +331,14 @@ void apply_observation(TaskChange& change, const Observed& observed, const PollP
         return;
     }
     attempt.partial_reads = 0;
-    if (observed.exit_code && *observed.exit_code != 0) return apply_failure(change, observed, poll_policy);
+    if (observed.exit_code && *observed.exit_code != 0) return apply_failure(change, observed, poll_policy, now_ms);
     if (observed.exit_code) {
         change.next_in_ms = 0;
         attempt.exit_code = 0;
         return apply_success(change, poll_policy);
     }
     if (observed.queue_status) apply_queue_status(change, *observed.queue_status, observed.batch_asked_ms, poll_policy);
+    if (attempt.step == Step::kRunning) note_continuation(change, observed, poll_policy, now_ms);
 }
 
 // Parts of an error may be the site's words.
@@ -326,6 +382,10 @@ bool may_be_interrupted(std::int64_t exit_code) {
     return exit_code != 0 && exit_code != kBadInput && exit_code != kNotEnoughMemory;
 }
 
+bool leaves_batch_job(const Task& before, const Task& after) {
+    return before.attempt && before.attempt->step == Step::kSubmitting && after.attempt->step == Step::kFailed;
+}
+
 bool should_ask_batch(const Attempt& attempt, const PollPolicy& poll_policy, std::int64_t now_ms) {
     const std::int64_t age_ms = now_ms - attempt.batch_asked_ms;
     return age_ms >= batch_interval_ms(attempt, poll_policy, now_ms) || age_ms < 0;  // the clock was set back
@@ -336,12 +396,15 @@ TaskChange begin_attempt(Task task) {
     Attempt attempt;
     if (task.attempt) {
         const Attempt& last = *task.attempt;
-        attempt.number = last.number + 1;
+        const bool was_withdrawn = !last.continuation.empty() && last.step == Step::kFailed;
+        attempt.number = last.number + (was_withdrawn ? 2 : 1);
+        if (is_continued(task)) attempt.step = Step::kSubmitting;  // what it needs is there, and it may have begun
         attempt.failed_before = last.failed_before + (last.step == Step::kFailed ? 1 : 0);
-        attempt.interruptions = last.interruptions;
+        attempt.first_step = last.first_step;
+        attempt.interruptions = last.step == Step::kFailed ? 0 : last.interruptions;
+        attempt.not_ready_since_ms = last.not_ready_since_ms;
     }
-    // Cleaning up has nothing to stage or submit.
-    attempt.step = task.kind() == TaskKind::kClean ? Step::kCollecting : Step::kStaging;
+    if (task.kind() == TaskKind::kClean) attempt.step = Step::kCollecting;  // nothing to stage or submit
     TaskChange change{std::move(task), {}, 0, true};
     change.task.attempt = std::move(attempt);
     change.task.state = TaskState::kRunning;
@@ -366,7 +429,11 @@ TaskChange give_up(Task task, const std::string& why) {
 
 Task abandon(Task task, const std::string& who) {
     task.error = "given up by " + who + " without an answer of " + task.facility;
-    if (may_run(task)) task.error += ", where its batch job " + batch_job_name(task) + " may still run";
+    std::vector<std::string> left;
+    if (may_run(task)) left.push_back(batch_job_name(task));
+    if (may_run(task) ? !task.attempt->continuation.empty() : is_continued(task))
+        left.push_back(batch_job_name(continuation_of(task)));
+    if (!left.empty()) task.error += ", where its batch job " + join(left) + " may still run";
     const bool is_failed = task.kind() == TaskKind::kPrepare;  // somebody waits for it
     task.state = is_failed ? TaskState::kFailed : TaskState::kCancelled;
     if (task.attempt && !is_finished(task.attempt->step))
@@ -385,6 +452,10 @@ TaskChange apply(Task task, const Outcome& outcome, const PollPolicy& poll_polic
     check(task.attempt.has_value(), "an outcome for a task without an attempt");
     TaskChange change{std::move(task), {}, 0, false};
     Attempt& attempt = *change.task.attempt;
+    if (attempt.waiting && !std::holds_alternative<Unreachable>(outcome)) {  // what stood in the way is over
+        attempt.waiting.reset();
+        attempt.error.clear();
+    }
     std::visit(Overloaded{[&](const Staged&) { enter(change, Step::kSubmitting); },
                           [&](const Submitted& submitted) {
                               attempt.batch_id = submitted.batch_id;
@@ -395,10 +466,14 @@ TaskChange apply(Task task, const Outcome& outcome, const PollPolicy& poll_polic
                           },
                           [&](const Observed& observed) { apply_observation(change, observed, poll_policy, now_ms); },
                           [&](const Collected& collected) { succeed(change, collected.result); },
+                          [&](const Moving& moving) { note_moving(change, moving, poll_policy, now_ms); },
+                          [&](const HeldBack&) { change.next_in_ms = kHeldBackPause_ms; },
                           [&](const Cancelled&) { finish(change, TaskState::kCancelled, Step::kCancelled); },
                           [&](const Unreachable& unreachable) {
                               attempt.error = unreachable.why;
                               change.next_in_ms = backoff_ms(++attempt.step_failures, poll_policy);
+                              const std::int64_t since_ms = attempt.waiting ? attempt.waiting->since_ms : now_ms;
+                              attempt.waiting = {unreachable.why, since_ms, now_ms + change.next_in_ms};
                               if (attempt.step_failures == poll_policy.step_failures_max)  // no passing trouble
                                   add_event(change, "atoll.task.waiting.v1",
                                             {{"step", to_string(attempt.step)}, {"error", unreachable.why}});

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <variant>
@@ -19,6 +20,7 @@
 // only a refusal of its very update, as what has been trained is not trained again.
 namespace atl::dispatch {
 
+// Moving: a step that moves data goes on at the site.
 struct Staged {};
 struct Submitted {
     std::string batch_id;
@@ -32,23 +34,29 @@ struct Observed {
     bool log_is_drained = true;               // no more lines were there
     std::int64_t looked_ms = 0;               // when the look was asked for
     std::string stderr_tail;                  // why, when it ended with a failure: failure_text()
+    bool is_out_of_space = false;             // it says that a disk or a quota is full
     std::optional<BatchAnswer> queue_status;  // when the batch system was asked, also of a job with an exit code,
     std::int64_t batch_asked_ms = 0;          // at this time
+    bool outlives_its_time = false;           // its batch job will be over before its training is: outlives()
+    std::string continuation;                 // the id of the next attempt's batch job, when it was put into the queue,
+    std::string no_continuation;              // or why that could not be done
 };
 struct Collected {
     json::Json result;
 };
 struct Cancelled {};  // cancelled, and no process of it lives
+struct HeldBack {};   // its job is paused, and nothing of the attempt is at the site
 struct Unreachable {
     std::string why;
-    bool is_silent = false;  // the site gave no answer at all
+    bool is_of_facility = false;  // it stands in the way of everything there: no connection, no work directory
 };
 struct Rejected {
     std::string why;
     bool is_permanent = false;  // the input is wrong; repeating cannot help
     bool ends_attempt = false;  // what the attempt made is no good; only another one can help
 };
-using Outcome = std::variant<Staged, Submitted, Observed, Collected, Cancelled, Unreachable, Rejected>;
+using Outcome =
+    std::variant<Staged, Submitted, Observed, Collected, Cancelled, Unreachable, Rejected, Moving, HeldBack>;
 
 // What it comes to that a step could not be done. Refusals of an update are no such errors, but Rejected (below).
 Outcome outcome_of(const Task& task, const Error& error);
@@ -67,12 +75,22 @@ struct PollPolicy {
     std::int64_t step_failures_max = 5;
 };
 
+// The ends of what an attempt that has ended wrote at its site.
+struct AttemptLogs {
+    std::string task;
+    std::int64_t attempt = 0;
+    Step step = Step::kFailed;
+    std::int64_t tries = 0;                     // how often its site may still be asked for them
+    std::map<std::string, std::string> text{};  // by file; empty: they could not be read
+};
+
 struct TaskChange {
     Task task;
     std::vector<DomainEvent> events;
     std::int64_t next_in_ms = 0;
-    bool is_news = false;      // more changed than the timing and the counters of the attempt
-    std::string refusal = {};  // why the update that the attempt was to hand in was refused, if it was
+    bool is_news = false;                // more changed than the timing and the counters of the attempt
+    std::vector<AttemptLogs> logs = {};  // of the attempt, where it has ended, and of earlier ones there
+    std::string refusal = {};            // why the update that the attempt was to hand in was refused, if it was
 };
 
 // The next attempt of a pending task; it must be written down before its first step.
@@ -89,6 +107,9 @@ TaskChange fail_step(Task task, const std::string& why, const PollPolicy& poll_p
 
 std::int64_t poll_interval_ms(const Attempt& attempt, const PollPolicy& poll_policy, std::int64_t now_ms);
 std::int64_t batch_interval_ms(const Attempt& attempt, const PollPolicy& poll_policy, std::int64_t now_ms);
+// Whether the attempt has failed, from `before` to `after`, while its batch job may be in the queue or run: one whose
+// submission is refused may be a continuation, or may have been submitted before.
+bool leaves_batch_job(const Task& before, const Task& after);
 // Whether a batch system may have ended what ended so; its word is part of the observation then, where it tells.
 bool may_be_interrupted(std::int64_t exit_code);
 bool should_ask_batch(const Attempt& attempt, const PollPolicy& poll_policy, std::int64_t now_ms);

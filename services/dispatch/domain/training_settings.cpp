@@ -1,6 +1,9 @@
 #include "services/dispatch/domain/training_settings.h"
 
+#include <algorithm>
 #include <string_view>
+
+#include "services/dispatch/domain/resources.h"
 
 namespace atl::dispatch {
 namespace {
@@ -45,6 +48,14 @@ Status check_training_together(const Json& settings, const Json& overrides, std:
     const bool is_own = overrides.is_object() && overrides.contains(error.field);
     error.field = (is_own ? path : "training") + "." + error.field;
     return error;
+}
+
+Json limit_time(Json settings, std::int64_t time_s) {
+    if (time_s == 0) return settings;
+    const auto limit = static_cast<double>(time_s - notice_s(time_s));
+    const double own = settings.value("time_limit", 0.0);
+    settings["time_limit"] = own > 0 ? std::min(own, limit) : limit;
+    return settings;
 }
 
 Json merge_training_settings(Json base, const Json& overrides) {

@@ -17,6 +17,10 @@ Result<run_settings::RunConfig> parse_training_settings(const json::Json& settin
 Status check_training_together(const json::Json& settings, const json::Json& overrides, std::int64_t ranks,
                                const std::string& path);
 
+// The settings for a batch job that is ended after `time_s` (0: not known): the trainer stops by itself before the
+// batch system says so, which leaves it what its last save took besides. A shorter `time_limit` stays.
+json::Json limit_time(json::Json settings, std::int64_t time_s);
+
 // `base` with the members of `overrides` on top.
 json::Json merge_training_settings(json::Json base, const json::Json& overrides);
 

@@ -86,5 +86,13 @@ TEST(TrainingSettingsTest, AParticipantsOwnSettingIsNamedWhereItStands) {
               "training.steps");
 }
 
+TEST(TrainingSettingsTest, TheTrainerStopsBeforeItsBatchJobIsEnded) {
+    EXPECT_EQ(limit_time({{"steps", 3}}, 0), Json({{"steps", 3}}));
+    EXPECT_EQ(limit_time({{"steps", 3}}, 7200), Json({{"steps", 3}, {"time_limit", 6900.0}}));
+    EXPECT_EQ(limit_time({{"time_limit", 60}}, 7200), Json({{"time_limit", 60.0}}));
+    EXPECT_EQ(limit_time({{"time_limit", 7000}}, 7200), Json({{"time_limit", 6900.0}}));
+    EXPECT_EQ(limit_time(Json::object(), 60).at("time_limit"), 48.0);
+}
+
 }  // namespace
 }  // namespace atl::dispatch

@@ -25,7 +25,7 @@ Result<UpdateLimits> update_limits(const Json& training, std::int64_t ranks, std
     ATOLL_TRY(const run_settings::BatchPlan batch, run_settings::plan_batch(config, static_cast<int>(ranks)));
     ATOLL_TRY(const std::int64_t steps, run_settings::plan_steps(config, rows, batch.global));
     const double samples = static_cast<double>(steps) * static_cast<double>(batch.global);
-    return UpdateLimits{samples, samples * static_cast<double>(seq_len)};
+    return UpdateLimits{samples, samples * static_cast<double>(seq_len), steps};
 }
 
 Status check_counts(const SummaryLine& summary, const UpdateLimits& limits) {

@@ -12,6 +12,7 @@ namespace atl::dispatch {
 struct UpdateLimits {
     double samples = 0;
     double tokens = 0;
+    std::int64_t steps = 0;
 };
 
 // The most that a training with these settings can see of a dataset version of `rows` rows of `seq_len` tokens. An

@@ -36,6 +36,9 @@ TEST_F(DispatchServiceTest, EveryReadingRouteAnswersAsTheDocumentSays) {
           std::string("/v1/dead-letters"), std::string("/v1/tokens")})
         EXPECT_FALSE(get(list).at("items").empty()) << list;
     get("/v1/facilities/leonardo");
+    const std::string check = "/v1/facilities/leonardo/check-jobs/abcd1234";
+    EXPECT_EQ(client().call(Method::kPut, check, "{}")->status, 200);
+    get(check);
     aggregation_->set_losing(1);
     request["name"] = "waits";
     const std::string waiting = submit(request);

@@ -1,8 +1,12 @@
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "services/dispatch/db/deletion.h"
 #include "services/dispatch/db/facilities.h"
 #include "services/dispatch/db/tasks.h"
+#include "services/dispatch/domain/host_key.h"
+#include "services/dispatch/routes/facility_access.h"
 #include "services/dispatch/routes/routes.h"
 #include "shared/base/text.h"
 #include "shared/service/names.h"
@@ -19,11 +23,13 @@ using json::Json;
 // Values of variables can be secrets: they are for those who may set them.
 Json view(const StoredFacility& stored, const Request& request) {
     Json value = to_json(stored.facility);
-    const auth::Role role = request.principal->role;
-    if (role != auth::Role::kAdmin && role != auth::Role::kOperator)
+    if (!may_see_environment(stored.facility, *request.principal))
         for (auto& variable : value["environment"]) variable = nullptr;
     value["devices"] = stored.devices;
-    value["silent_since"] = stored.silent_since.empty() ? Json() : Json(stored.silent_since);
+    value["host_key_fingerprints"] = fingerprints(stored.facility.transport.host_key);
+    value["limits"] = stored.limits;
+    value["waiting"] = waiting_view(stored.waiting);
+    value["silent_since"] = stored.waiting ? Json(utc_text(stored.waiting->since_ms)) : Json();
     value["created_at"] = stored.created_at;
     value["updated_at"] = stored.updated_at;
     return value;
@@ -46,8 +52,9 @@ Status require_local_programs(const Facility& facility) {
 
 Result<Response> post_facility(Routing&, pg::Transaction& transaction, const Request& request) {
     ATOLL_TRY(const Json body, request.json());
-    ATOLL_TRY(const Facility facility, parse_facility(body));
+    ATOLL_TRY(Facility facility, parse_facility(body));
     ATOLL_RETURN_IF_ERROR(service::check_name(facility.name, "name"));  // as the registry does
+    if (facility.owner.empty()) facility.owner = request.principal->subject;
     ATOLL_RETURN_IF_ERROR(check_launcher(facility));
     ATOLL_RETURN_IF_ERROR(require_local_programs(facility));
     ATOLL_RETURN_IF_ERROR(require_own_place(transaction, facility));
@@ -79,9 +86,11 @@ Result<bool> gives_up_tasks(const Request& request) {
 
 Result<Response> patch_facility(Routing&, pg::Transaction& transaction, const Request& request) {
     ATOLL_TRY(const StoredFacility stored, find_facility(transaction.connection(), request.param("name")));
+    ATOLL_RETURN_IF_ERROR(require_change(stored.facility, stored.facility, *request.principal));
     ATOLL_RETURN_IF_ERROR(service::check_if_match(request, stored.version));
     ATOLL_TRY(const Json body, request.json());
     ATOLL_TRY(const Facility patched, patch_facility(stored.facility, body));
+    ATOLL_RETURN_IF_ERROR(require_change(stored.facility, patched, *request.principal));
     const bool same_programs = patched.programs == stored.facility.programs;
     if (!same_programs || patched.transport != stored.facility.transport)
         ATOLL_RETURN_IF_ERROR(require_local_programs(patched));
@@ -97,33 +106,53 @@ Result<Response> patch_facility(Routing&, pg::Transaction& transaction, const Re
 }
 
 Result<Response> remove_facility(Routing&, pg::Transaction& transaction, const Request& request) {
+    ATOLL_TRY(const StoredFacility stored, find_facility(transaction.connection(), request.param("name")));
+    ATOLL_RETURN_IF_ERROR(require_remove(stored.facility, *request.principal));
     ATOLL_RETURN_IF_ERROR(delete_facility(transaction, request.param("name")));
     return Response::empty(204);
 }
 
-// Tries the transport and what is needed behind it. No database connection is held meanwhile.
-Result<Response> check_facility(Routing& routing, const Request& request) {
-    StoredFacility stored;
-    {
-        ATOLL_TRY(auto connection, routing.pool.acquire());
-        ATOLL_TRY(stored, find_facility(*connection, request.param("name")));
-    }
-    const auto found = routing.runner.check_facility(stored.facility);
-    Json checks = Json::array();
-    checks.push_back({{"name", "transport"},
-                      {"ok", found.ok()},
-                      {"detail", found.ok() ? "the transport \"" + stored.facility.transport.kind + "\" works"
-                                            : describe(found.error())}});
-    bool all_ok = found.ok();
-    if (found.ok())
-        for (const auto& item : *found) {
-            checks.push_back({{"name", item.name}, {"ok", item.ok}, {"detail", item.detail}});
-            all_ok = all_ok && item.ok;
-            if (item.name != "devices") continue;
-            ATOLL_TRY(auto connection, routing.pool.acquire());
-            ATOLL_RETURN_IF_ERROR(record_devices(*connection, stored, split_list(item.detail)));
-        }
-    return Response::json(200, {{"ok", all_ok}, {"checks", std::move(checks)}});
+// Connects from here, as a login would, and stores nothing. No database connection is held meanwhile.
+Result<Response> post_host_key(Routing& routing, const Request& request) {
+    ATOLL_TRY(const StoredFacility stored, find_named_facility(routing, request));
+    ATOLL_RETURN_IF_ERROR(require_change(stored.facility, stored.facility, *request.principal));
+    ATOLL_TRY(const std::string shown, routing.runner.show_host_key(stored.facility));
+    ATOLL_TRY(const std::string key, parse_host_key(shown, ""));
+    const std::string typed = fingerprints(key).at(0);
+    return Response::json(200, {{"host_key", key}, {"fingerprint", typed.substr(typed.rfind(' ') + 1)}});
+}
+
+// What a person runs here to log in with a second factor.
+Result<Response> post_login(Routing& routing, const Request& request) {
+    ATOLL_TRY(const StoredFacility stored, find_named_facility(routing, request));
+    ATOLL_TRY(const auto command, routing.runner.login_command(stored.facility));
+    char machine[256] = {};
+    if (::gethostname(machine, sizeof machine - 1) != 0) machine[0] = '\0';
+    return Response::json(200, {{"command", command}, {"machine", machine}, {"user_id", ::geteuid()}});
+}
+
+// A part of an image, or an empty one, which asks how far it is. No database connection is held meanwhile.
+Result<Response> put_image(Routing& routing, const Request& request) {
+    ATOLL_TRY(const StoredFacility stored, find_named_facility(routing, request));
+    ATOLL_RETURN_IF_ERROR(require_change(stored.facility, stored.facility, *request.principal));
+    const auto said = [&](const char* key) {
+        const auto found = request.query.find(key);
+        return found == request.query.end() ? std::string() : found->second;
+    };
+    if (said("sha256").empty()) return invalid_argument("sha256", "is required: that of the image");
+    const Json image = {{"path", said("path")}, {"sha256", said("sha256")}};
+    ATOLL_TRY(const Facility with_image, patch_facility(stored.facility, {{"image", image}, {"programs", nullptr}}));
+    ATOLL_RETURN_IF_ERROR(require_change(stored.facility, with_image, *request.principal));
+    ImagePart part{0, 0, request.body};
+    ATOLL_TRY(part.bytes_total, query_integer(request, "bytes", 0, INT64_MAX));
+    ATOLL_TRY(part.offset, query_integer(request, "offset", 0, part.bytes_total));
+    if (part.bytes_total == 0) return invalid_argument("bytes", "is required: those of the whole image");
+    if (static_cast<std::int64_t>(part.bytes.size()) > std::min(part.bytes_total - part.offset, kImagePartBytesMax))
+        return invalid_argument("bytes", "the part is longer than what the image has from there");
+    ATOLL_TRY(const auto moving, routing.runner.put_image(with_image, part));
+    return Response::json(200, {{"in_place", !moving},
+                                {"bytes_done", moving ? moving->bytes_done : part.bytes_total},
+                                {"bytes_total", moving ? moving->bytes_total : part.bytes_total}});
 }
 
 }  // namespace
@@ -133,9 +162,12 @@ void add_facility_routes(http::Server& server, Routing& routing) {
     routes.add(Method::kPost, "/v1/facilities", service::admins(), post_facility);
     routes.add(Method::kGet, "/v1/facilities", service::readers(), get_facilities);
     routes.add(Method::kGet, "/v1/facilities/:name", service::readers(), get_facility);
-    routes.add(Method::kPatch, "/v1/facilities/:name", service::admins(), patch_facility);
-    routes.add(Method::kDelete, "/v1/facilities/:name", service::admins(), remove_facility);
-    routes.add(Method::kPost, "/v1/facilities/:name/check", service::writers(), check_facility);
+    routes.add(Method::kPatch, "/v1/facilities/:name", service::writers(), patch_facility);
+    routes.add(Method::kDelete, "/v1/facilities/:name", service::writers(), remove_facility);
+    add_facility_check_routes(server, routing);
+    routes.add(Method::kPost, "/v1/facilities/:name/host-key", service::writers(), post_host_key);
+    routes.add(Method::kPut, "/v1/facilities/:name/image", service::writers(), put_image);
+    routes.add(Method::kPost, "/v1/facilities/:name/login", service::admins(), post_login);
 }
 
 }  // namespace atl::dispatch

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "services/dispatch/testing/dispatch_fixture.h"
+#include "shared/digest/digest.h"
 
 namespace atl::dispatch {
 namespace {
@@ -96,6 +97,55 @@ TEST_F(GoneFacilityTest, WhatWaitsForItIsGivenUpWhereSomebodySaysSo) {
     EXPECT_EQ(get("/v1/jobs/" + job).at("tasks").at("train"), (Json{{"cancelled", 1}}));
     EXPECT_EQ(get("/v1/preparations/" + prepared.at("id").get<std::string>()).at("state"), "failed");
     EXPECT_EQ(connect().query("SELECT 1 FROM attempts WHERE step NOT IN ('cancelled', 'failed')")->size(), 0);
+}
+
+TEST_F(GoneFacilityTest, AHostKeyIsReadFromTheHostAndPinnedInTheRecord) {
+    const auto unread = post("/v1/facilities/gone/host-key", Json::object());
+    EXPECT_EQ(unread.status, 503) << unread.body;
+    EXPECT_NE(unread.body.find("no connection to login01"), std::string::npos) << unread.body;
+    EXPECT_EQ(post("/v1/facilities/leonardo/host-key", Json::object()).status, 409);
+    EXPECT_EQ(get("/v1/facilities/gone").at("host_key_fingerprints"), Json::array());
+    const Json check = post("/v1/facilities/gone/check", Json::object()).json().value();
+    EXPECT_EQ(check.at("checks").at(0).at("state"), "fail") << check;
+    EXPECT_EQ(check.at("checks").at(1).at("state"), "skipped") << check;
+    EXPECT_EQ(check.at("ok"), false) << check;
+    const std::string key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJiQ/swRvuGsw1MFv0Ry5qRll8WwiEUr2gGFZl+NMCSo";
+    const std::string fingerprint = "ssh-ed25519 SHA256:zqHTSY+h4adymyqK93yRQeC18UQMKTcHsSJ/4/y9iiE";
+    EXPECT_EQ(change({{"transport", {{"host_key", key + " login01"}}}}).status, 200);
+    EXPECT_EQ(get("/v1/facilities/gone").at("transport").at("host_key"), key);
+    EXPECT_EQ(get("/v1/facilities/gone").at("host_key_fingerprints"), Json({fingerprint}));
+}
+
+TEST_F(GoneFacilityTest, AnImageIsPutByWhoMayChangeTheFacility) {
+    const std::string bytes(3000, 'x');
+    const std::string image = (directory_.path() / "atoll.sif").string();
+    const auto put = [&](auth::Role role, const std::string& query, const std::string& part) {
+        const auto answer =
+            client(role).call(Method::kPut, "/v1/facilities/leonardo/image?path=" + image + query, part).value();
+        EXPECT_EQ(answers_.faults(Method::kPut, "/v1/facilities/leonardo/image", answer), std::vector<std::string>());
+        return answer;
+    };
+    const std::string whole = "&bytes=3000&sha256=" + digest::sha256(bytes);
+    EXPECT_EQ(put(auth::Role::kAdmin, whole, bytes.substr(0, 1000)).json()->at("bytes_done"), 1000);
+    EXPECT_EQ(put(auth::Role::kOperator, whole, "").status, 403) << "it is on the coordinator's own machine";
+    EXPECT_EQ(put(auth::Role::kAdmin, whole + "&offset=1000", bytes).status, 422) << "longer than the image";
+    EXPECT_EQ(put(auth::Role::kAdmin, "&bytes=3000", "").status, 422);
+    EXPECT_EQ(put(auth::Role::kAdmin, "&sha256=" + digest::sha256(bytes), "").status, 422);
+    EXPECT_EQ(put(auth::Role::kAdmin, whole + "&offset=1000", bytes.substr(1000)).status, 200);
+    EXPECT_TRUE(eventually([&] { return put(auth::Role::kAdmin, whole, "").json()->at("in_place") == Json(true); }));
+    EXPECT_EQ(read_file(image).value(), bytes);
+    EXPECT_TRUE(get("/v1/facilities/leonardo").value("image", Json()).is_null())
+        << "to pin it is a change of the record";
+}
+
+TEST_F(GoneFacilityTest, APersonIsToldHowToLogIn) {
+    const auto told = post("/v1/facilities/gone/login", Json::object());
+    ASSERT_EQ(told.status, 200) << told.body;
+    const Json command = told.json()->at("command");
+    EXPECT_EQ(command.at(0), "ssh");
+    EXPECT_EQ(command.back(), "login01");
+    EXPECT_NE(told.body.find((directory_.path() / "ssh").string()), std::string::npos) << told.body;
+    EXPECT_EQ(post("/v1/facilities/leonardo/login", Json::object()).status, 409);
 }
 
 TEST_F(DispatchServiceTest, WhatAFacilitysTrainerComputesOnIsForgottenWhereAnotherMayRun) {

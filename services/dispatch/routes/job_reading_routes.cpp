@@ -6,8 +6,10 @@
 #include "services/dispatch/db/job_views.h"
 #include "services/dispatch/db/jobs.h"
 #include "services/dispatch/db/tasks.h"
+#include "services/dispatch/routes/facility_access.h"
 #include "services/dispatch/routes/routes.h"
 #include "services/dispatch/routes/task_logs.h"
+#include "shared/base/text.h"
 #include "shared/service/routes.h"
 
 namespace atl::dispatch {
@@ -23,21 +25,6 @@ constexpr std::int64_t kTailLinesMax = 10000;
 constexpr std::int64_t kTailBytesPerLine = 400;
 constexpr std::int64_t kLogsBytesMax = std::int64_t{32} << 20;  // of all logs of an answer, each its share
 constexpr std::chrono::seconds kLogsTimeMax{60};  // what began then ends before gateways give up, at 120 s
-
-// A whole number in the query, with an optional unit after it; the fallback when absent or empty.
-Result<std::int64_t> query_integer(const Request& request, const std::string& key, std::int64_t fallback,
-                                   std::int64_t max, const std::string& unit = {}) {
-    const auto found = request.query.find(key);
-    if (found == request.query.end() || found->second.empty()) return fallback;
-    std::string text = found->second;
-    if (!unit.empty() && text.ends_with(unit)) text.resize(text.size() - unit.size());
-    std::int64_t value = -1;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc() || end != text.data() + text.size() || value < 0 || value > max)
-        return invalid_argument(
-            key, "must be a whole number from 0 to " + std::to_string(max) + (unit.empty() ? "" : ", as in 20" + unit));
-    return value;
-}
 
 // One statement each needs no transaction around it, which would cost two more round trips.
 Result<Response> get_jobs(Routing& routing, const Request& request) {
@@ -96,23 +83,34 @@ void events(Routing& routing, const Request& request, const http::Responder& res
 
 struct LogPlace {
     Task task;
+    std::int64_t attempt = 0;
+    KeptLogs kept;
     Result<StoredFacility> facility;  // it may be gone
 };
 
 Result<std::vector<LogPlace>> log_places(Routing& routing, const Request& request) {
     const auto wanted = request.query.find("task");
     const std::string id = wanted == request.query.end() ? "" : wanted->second;
+    ATOLL_TRY(const std::int64_t attempt, query_integer(request, "attempt", 0, INT32_MAX));
     ATOLL_TRY(auto connection, routing.pool.acquire());
     ATOLL_RETURN_IF_ERROR(job_view(*connection, request.param("id")));
     ATOLL_TRY(const auto tasks, tasks_with_logs(*connection, request.param("id"), id));
     if (!id.empty() && tasks.empty()) return not_found("the job has no task " + id, "task");
     std::vector<LogPlace> places;
     for (const auto& task : tasks) {
-        if (!task.attempt) continue;
+        if (!task.attempt || task.attempt->number < attempt) continue;
+        const std::int64_t number = attempt > 0 ? attempt : task.attempt->number;
+        auto kept = kept_logs(*connection, task.id, number);
+        if (!kept.ok() && kept.error().code == ErrorCode::kNotFound) continue;
+        ATOLL_RETURN_IF_ERROR(kept);
         auto facility = find_facility(*connection, task.facility);
         if (!facility.ok() && facility.error().code != ErrorCode::kNotFound) return facility.error();
-        places.push_back({task, std::move(facility)});
+        places.push_back({task, number, std::move(kept).value(), std::move(facility)});
     }
+    if (attempt > 0 && places.empty())
+        return not_found((id.empty() ? "no task of the current round has an attempt " : "the task has no attempt ") +
+                             std::to_string(attempt) + ", or none any more",
+                         "attempt");
     return places;
 }
 
@@ -129,8 +127,10 @@ Result<Response> get_script(Routing& routing, const Request& request) {
         if (!task.damage.empty()) return internal_error(task.damage);
         ATOLL_TRY(stored, find_facility(*connection, task.facility));
     }
+    ATOLL_RETURN_IF_ERROR(require_use(stored.facility, *request.principal, "task"));
     if (!task.attempt) task.attempt.emplace();
-    ATOLL_TRY(const std::string script, routing.runner.script(task, stored.facility));
+    ATOLL_TRY(const std::string script,
+              routing.runner.script(task, without_secrets(stored.facility, *request.principal)));
     return Response::text(200, script);
 }
 
@@ -144,20 +144,32 @@ std::string last_lines(const std::string& text, std::int64_t count) {
     return text.substr(at + 1);
 }
 
-// The ends of a task's two streams.
+// Why nothing of an attempt's logs is asked for, if its facility gives none.
+Status require_given(const Facility& facility, Step step) {
+    if (gives_logs(facility.logs, step)) return {};
+    const bool is_of_errors = facility.logs.give == "errors";
+    return permission_denied("the facility " + in_quotes(facility.name) + " gives " +
+                             (is_of_errors ? "the logs of attempts that failed and no others" : "no logs") +
+                             " (logs.return in its record)");
+}
+
+// The ends of an attempt's two streams: as they are kept, or else as they are at the site.
 void add_logs(Routing& routing, const LogPlace& place, std::int64_t lines, std::int64_t bytes,
               std::vector<LogSource>& sources) {
     const Task& task = place.task;
     const auto read = [&routing, place, lines, bytes](const std::string& file) -> Result<std::string> {
+        if (const auto kept = place.kept.text.find(file); kept != place.kept.text.end())
+            return last_lines(kept->second, lines);
         ATOLL_RETURN_IF_ERROR(place.facility);
+        ATOLL_RETURN_IF_ERROR(require_given(place.facility->facility, place.kept.step));
         const auto site = routing.runner.site(place.facility->facility);
-        const std::string directory = site->task_directory(place.task.id, place.task.attempt->number);
+        const std::string directory = site->task_directory(place.task.id, place.attempt);
         ATOLL_TRY(const std::string text, site->tail(directory + "/" + file, bytes));
         return last_lines(text, lines);
     };
-    for (const char* file : {"stdout.jsonl", "stderr.log"}) {
-        const Json where = {{"round", task.round}, {"kind", to_string(task.kind())},  {"facility", task.facility},
-                            {"task", task.id},     {"attempt", task.attempt->number}, {"file", file}};
+    for (const char* file : kLogFiles) {
+        const Json where = {{"round", task.round}, {"kind", to_string(task.kind())}, {"facility", task.facility},
+                            {"task", task.id},     {"attempt", place.attempt},       {"file", file}};
         sources.push_back({where, [read, file] { return read(file); }});
     }
 }
@@ -183,6 +195,20 @@ Result<Response> get_logs(Routing& routing, const Request& request) {
 }
 
 }  // namespace
+
+Result<std::int64_t> query_integer(const Request& request, const std::string& key, std::int64_t fallback,
+                                   std::int64_t max, const std::string& unit) {
+    const auto found = request.query.find(key);
+    if (found == request.query.end() || found->second.empty()) return fallback;
+    std::string text = found->second;
+    if (!unit.empty() && text.ends_with(unit)) text.resize(text.size() - unit.size());
+    std::int64_t value = -1;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || end != text.data() + text.size() || value < 0 || value > max)
+        return invalid_argument(
+            key, "must be a whole number from 0 to " + std::to_string(max) + (unit.empty() ? "" : ", as in 20" + unit));
+    return value;
+}
 
 void add_job_reading_routes(http::Server& server, Routing& routing) {
     const service::Routes routes(server, routing);

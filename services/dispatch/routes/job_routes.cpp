@@ -7,6 +7,7 @@
 #include "services/dispatch/db/job_views.h"
 #include "services/dispatch/db/jobs.h"
 #include "services/dispatch/domain/training_settings.h"
+#include "services/dispatch/routes/facility_access.h"
 #include "services/dispatch/routes/routes.h"
 #include "services/dispatch/work/worker_pool.h"
 #include "shared/base/id.h"
@@ -34,7 +35,8 @@ Status for_each_copy(JobSpec& spec, const CopyWork& work) {
 
 using Facilities = std::map<std::string, StoredFacility>;
 
-Result<Facilities> require_facilities(pg::Connection& connection, JobSpec& spec) {
+// Those that the job names, which it may use.
+Result<Facilities> require_facilities(pg::Connection& connection, JobSpec& spec, const auth::Principal& principal) {
     std::vector<std::string> names;
     const auto add = [&](DatasetCopy& data, const std::string&) -> Status {
         names.push_back(data.facility);
@@ -43,8 +45,9 @@ Result<Facilities> require_facilities(pg::Connection& connection, JobSpec& spec)
     ATOLL_RETURN_IF_ERROR(for_each_copy(spec, add));
     ATOLL_TRY(auto facilities, find_facilities(connection, names));
     const auto require = [&](DatasetCopy& data, const std::string& path) -> Status {
-        return facilities.contains(data.facility) ? Status()
-                                                  : require_facility(connection, data.facility, path + ".facility");
+        const auto found = facilities.find(data.facility);
+        if (found == facilities.end()) return require_facility(connection, data.facility, path + ".facility");
+        return require_use(found->second.facility, principal, path + ".facility");
     };
     ATOLL_RETURN_IF_ERROR(for_each_copy(spec, require));
     return facilities;
@@ -89,13 +92,13 @@ Error too_long(const DatasetCopy& data, const std::string& model, std::int64_t t
 
 // The job as it is asked for, checked against the world, with versions and paths filled in. Other services are asked,
 // so no connection is held meanwhile.
-Result<JobView> resolve(Routing& routing, const Json& body) {
+Result<JobView> resolve(Routing& routing, const Json& body, const auth::Principal& principal) {
     JobView job;
     job.id = new_id();
     ATOLL_TRY(job.spec, parse_job_spec(body));
     {
         ATOLL_TRY(auto connection, routing.pool.acquire());
-        ATOLL_TRY(const Facilities facilities, require_facilities(*connection, job.spec));
+        ATOLL_TRY(const Facilities facilities, require_facilities(*connection, job.spec, principal));
         ATOLL_RETURN_IF_ERROR(require_resources(job.spec, facilities));
         ATOLL_RETURN_IF_ERROR(require_devices(job.spec, facilities));
     }
@@ -118,11 +121,12 @@ Result<Response> post_job(Routing& routing, const Request& request) {
     JobView job;
     const auto before = [&]() -> Status {
         ATOLL_TRY(const Json body, request.json());
-        ATOLL_TRY(job, resolve(routing, body));
+        ATOLL_TRY(job, resolve(routing, body, *request.principal));
         return {};
     };
     const auto insert = [&](pg::Transaction& transaction) -> Result<Response> {
-        ATOLL_RETURN_IF_ERROR(require_facilities(transaction.connection(), job.spec));  // now they stay
+        ATOLL_RETURN_IF_ERROR(
+            require_facilities(transaction.connection(), job.spec, *request.principal));  // now they stay
         ATOLL_RETURN_IF_ERROR(claim_output_model(transaction, job.spec.output_model));
         ATOLL_RETURN_IF_ERROR(insert_job(transaction, routing.topics, job, request.principal->subject));
         ATOLL_TRY(const Json view, job_view(transaction.connection(), job.id));
@@ -136,7 +140,7 @@ Result<Response> post_script(Routing& routing, const Request& request) {
     const auto asked = request.query.find("facility");
     if (asked == request.query.end() || asked->second.empty()) return invalid_argument("facility", "is required");
     ATOLL_TRY(const Json body, request.json());
-    ATOLL_TRY(const JobView job, resolve(routing, body));
+    ATOLL_TRY(const JobView job, resolve(routing, body, *request.principal));
     for (Task& task : submit_job(job, 0).new_tasks) {
         if (task.kind() != TaskKind::kTrain || task.facility != asked->second) continue;
         task.id = "TASK";
@@ -146,7 +150,8 @@ Result<Response> post_script(Routing& routing, const Request& request) {
             ATOLL_TRY(auto connection, routing.pool.acquire());
             ATOLL_TRY(stored, find_facility(*connection, task.facility));
         }
-        ATOLL_TRY(const std::string script, routing.runner.script(task, stored.facility));
+        ATOLL_TRY(const std::string script,
+                  routing.runner.script(task, without_secrets(stored.facility, *request.principal)));
         return Response::text(200, script);
     }
     return invalid_argument("facility", "the job has no participant " + in_quotes(asked->second));

@@ -3,6 +3,7 @@
 #include "services/dispatch/db/job_views.h"
 #include "services/dispatch/db/tasks.h"
 #include "services/dispatch/domain/preparation_spec.h"
+#include "services/dispatch/routes/facility_access.h"
 #include "services/dispatch/routes/routes.h"
 #include "shared/base/id.h"
 #include "shared/service/routes.h"
@@ -38,6 +39,13 @@ Result<Task> make_preparation_task(const PreparationSpec& spec, const Catalog& c
     return task;
 }
 
+// One that this caller's preparations may use; it stays until the transaction ends, if there is one.
+Status require_usable(pg::Connection& connection, const std::string& facility, const auth::Principal& principal) {
+    ATOLL_RETURN_IF_ERROR(require_facility(connection, facility, "facility"));
+    ATOLL_TRY(const StoredFacility stored, find_facility(connection, facility));
+    return require_use(stored.facility, principal, "facility");
+}
+
 Result<Response> post_preparation(Routing& routing, const Request& request) {
     const std::string id = new_id();
     PreparationSpec spec;
@@ -47,13 +55,13 @@ Result<Response> post_preparation(Routing& routing, const Request& request) {
         ATOLL_TRY(spec, parse_preparation_spec(body));
         {
             ATOLL_TRY(auto connection, routing.pool.acquire());
-            ATOLL_RETURN_IF_ERROR(require_facility(*connection, spec.facility, "facility"));
+            ATOLL_RETURN_IF_ERROR(require_usable(*connection, spec.facility, *request.principal));
         }
         ATOLL_TRY(task, make_preparation_task(spec, routing.catalog, id));
         return {};
     };
     const auto insert = [&](pg::Transaction& transaction) -> Result<Response> {
-        ATOLL_RETURN_IF_ERROR(require_facility(transaction.connection(), spec.facility, "facility"));  // now it stays
+        ATOLL_RETURN_IF_ERROR(require_usable(transaction.connection(), spec.facility, *request.principal));
         ATOLL_RETURN_IF_ERROR(insert_preparation(transaction, id, to_json(spec), request.principal->subject));
         ATOLL_RETURN_IF_ERROR(insert_task(transaction, task));
         ATOLL_TRY(const Json view, preparation_view(transaction.connection(), id));

@@ -4,6 +4,7 @@
 
 #include "services/dispatch/clients/catalog.h"
 #include "services/dispatch/db/events.h"
+#include "services/dispatch/db/facilities.h"
 #include "services/dispatch/db/history.h"
 #include "services/dispatch/db/job_views.h"
 #include "services/dispatch/events/event_feed.h"
@@ -25,6 +26,14 @@ struct Routing {
     JobAnswers job_answers = {};
 };
 
+// A whole number in the query, with an optional unit after it; the fallback when absent or empty.
+Result<std::int64_t> query_integer(const http::Request& request, const std::string& key, std::int64_t fallback,
+                                   std::int64_t max, const std::string& unit = {});
+
+// That of ":name". No database connection is held behind it.
+Result<StoredFacility> find_named_facility(Routing& routing, const http::Request& request);
+
+void add_facility_check_routes(http::Server& server, Routing& routing);
 void add_facility_routes(http::Server& server, Routing& routing);
 void add_preparation_routes(http::Server& server, Routing& routing);
 void add_job_routes(http::Server& server, Routing& routing);

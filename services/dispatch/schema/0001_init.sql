@@ -4,11 +4,13 @@ CREATE TABLE facilities (
     name text PRIMARY KEY,
     spec jsonb NOT NULL,
     devices jsonb,                               -- what its trainer computes on: ["cpu"]; NULL: not known
+    limits jsonb,                                -- what its batch system says of its queues, by name; NULL: not known
     version bigint NOT NULL DEFAULT 1,         -- the ETag
     created_at timestamptz NOT NULL DEFAULT now(),
     updated_at timestamptz NOT NULL DEFAULT now(),
-    unknown_answers integer NOT NULL DEFAULT 0,  -- in a row: the site cannot be reached
-    silent_since timestamptz,                    -- the first of them
+    unknown_answers integer NOT NULL DEFAULT 0,  -- in a row: the site cannot be reached or worked with
+    waiting_since timestamptz,                   -- the first of them
+    waiting_reason text NOT NULL DEFAULT '',     -- why, by the last of them
     retry_at timestamptz                         -- nothing is started there before
 );
 
@@ -24,7 +26,7 @@ CREATE TABLE jobs (
     created_by text NOT NULL,
     created_at timestamptz NOT NULL DEFAULT now(),
     finished_at timestamptz,
-    paused_at timestamptz,               -- a paused job stands still: its deadlines move by that time when it resumes
+    paused_at timestamptz,               -- a paused job starts nothing: its deadlines move by that time when it resumes
     event_count bigint NOT NULL DEFAULT 0,  -- events get consecutive numbers under this row's lock
     pruned boolean NOT NULL DEFAULT false   -- it ended long ago: its events and all but the newest attempts are gone
 );
@@ -116,6 +118,16 @@ CREATE TABLE attempts (
     created_at timestamptz NOT NULL DEFAULT now(),
     finished_at timestamptz,
     PRIMARY KEY (task_id, number)
+);
+
+-- The ends of what an ended attempt wrote at its site, as far as the facility gives them.
+CREATE TABLE attempt_logs (
+    task_id text NOT NULL,
+    number integer NOT NULL,
+    file text NOT NULL,
+    text text NOT NULL,
+    PRIMARY KEY (task_id, number, file),
+    FOREIGN KEY (task_id, number) REFERENCES attempts ON DELETE CASCADE
 );
 
 CREATE TABLE job_events (

@@ -38,17 +38,32 @@ std::string fill_launcher(std::string text, std::int64_t ranks) {
     return text + " ";
 }
 
+// It would start its daemons by the batch system's programs, which are outside.
+constexpr const char* kMpirunInImageEnvironment =
+    "export OMPI_MCA_plm=isolated OMPI_MCA_ras=^slurm PRTE_MCA_plm=ssh PRTE_MCA_ras=^slurm\n";
+
 std::string launcher_environment(const std::string& launcher, std::int64_t ranks) {
+    if (launcher == kMpirunInImage) return check_ranks(ranks) + kMpirunEnvironment + kMpirunInImageEnvironment;
     if (launcher == "mpirun") return check_ranks(ranks) + kMpirunEnvironment;
     return launcher.starts_with("srun") ? kSrunEnvironment : "";
 }
+
+// What was put into the queue to go on with an earlier attempt is not needed where that came to its end: a state is
+// kept only by one that did not.
+constexpr const char* kUnlessWhole =
+    R"sh([ -e "$earlier/out.state/state.safetensors" ] || ! grep -q '"exit_code":0,' "$earlier/end.json" 2>/dev/null || {
+    date -u '+not needed at %Y-%m-%dT%H:%M:%SZ' >>again
+    exit 0
+}
+)sh";
 
 // One start counts: a batch system may start a job again, a submission may have come twice or only now. What earlier
 // attempts of the task left in a queue starts nothing any more either, and their newest state is taken over; where
 // there is none the trainer begins anew.
 std::string render_claims(const BatchJob& job) {
-    std::string script =
-        "mkdir claim 2>/dev/null || { date -u '+started again at %Y-%m-%dT%H:%M:%SZ' >>again; exit 0; }\n";
+    std::string script;
+    if (!job.ref.after.empty()) script += "earlier=" + shell_quote(job.earlier_attempts.front()) + "\n" + kUnlessWhole;
+    script += "mkdir claim 2>/dev/null || { date -u '+started again at %Y-%m-%dT%H:%M:%SZ' >>again; exit 0; }\n";
     if (job.earlier_attempts.empty()) return script;
     script += "for earlier in";
     for (const std::string& directory : job.earlier_attempts) script += " " + shell_quote(directory);
@@ -86,6 +101,26 @@ await() {
 }
 )sh";
 
+// An image has an mpirun of its own, which needs none of the machine.
+std::string launcher_of(const BatchJob& job, const BatchSystem& batch) {
+    if (!job.launcher.empty()) return job.launcher;
+    const std::string launcher = batch.launcher();
+    return launcher == "mpirun" && !job.image_runner.empty() ? kMpirunInImage : launcher;
+}
+
+std::string image_start(const BatchJob& job) {
+    return job.image_runner.empty() ? "" : "sh image.sh ";
+}
+
+// What stands before a command: the launcher starts ranks that each become a container, unless it is inside one.
+std::string render_start(const BatchJob& job, const std::string& launcher) {
+    const std::int64_t ranks = job.resources.ranks();
+    const std::string runner = image_start(job);
+    if (ranks == 1) return runner;
+    return launcher == kMpirunInImage ? runner + fill_launcher("mpirun", ranks)
+                                      : fill_launcher(launcher, ranks) + runner;
+}
+
 }  // namespace
 
 std::string render_exports(const std::map<std::string, std::string>& environment) {
@@ -96,18 +131,25 @@ std::string render_exports(const std::map<std::string, std::string>& environment
 
 std::string render_job_script(const BatchJob& job, const BatchSystem& batch) {
     const std::int64_t ranks = job.resources.ranks();
-    const std::string launcher = job.launcher.empty() ? batch.launcher() : job.launcher;
+    const std::string launcher = launcher_of(job, batch);
     std::string script = "# Attempt " + job.ref.name + "\numask 077\ncd " + shell_quote(job.ref.directory) +
-                         " || exit 1\n" + render_claims(job) + kRecord + kAwait +
+                         " || exit 75\n" + render_claims(job) + kRecord + kAwait +
                          "export ATOLL_BATCH_JOB=" + shell_quote(job.ref.name) + "\n" +
                          render_exports(job.environment) + "job() {\n";
     if (!job.run_json.is_null())
         script += "cat >run.json <<'ATOLL_RUN_JSON'\n" + job.run_json.dump(2) + "\nATOLL_RUN_JSON\n";
+    if (!job.image_check.empty()) script += job.image_check + "verify_image || return\n";
+    if (!job.image_runner.empty()) script += "cat >image.sh <<'ATOLL_IMAGE'\n" + job.image_runner + "ATOLL_IMAGE\n";
     if (ranks > 1) script += launcher_environment(launcher, ranks);
     for (const auto& command : job.commands) {
-        if (ranks > 1) script += fill_launcher(launcher, ranks);
+        script += render_start(job, launcher);
         for (const auto& word : command) script += shell_quote(word) + " ";
         script += "&\nawait || return\n";
+    }
+    if (!job.seal.empty()) {
+        script += "if [ -d out ]; then\n    " + image_start(job);
+        for (const auto& word : job.seal) script += shell_quote(word) + " ";
+        script += ">/dev/null &\n    await || :\nfi\n";
     }
     script +=
         "}\n"

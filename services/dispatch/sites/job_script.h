@@ -17,12 +17,18 @@ struct BatchJob {
     BatchJobRef ref;
     std::map<std::string, std::string> environment = {};  // exported before anything runs
     std::vector<std::vector<std::string>> commands = {};
+    // One process after them, which looks through what they left in out/. Whether it can says nothing of the job.
+    std::vector<std::string> seal = {};
     Resources resources = {};  // of the job; each command is started as resources.ranks() ranks
     // Shell text before a command of several ranks, "{ranks}" replaced; "mpirun": of one machine; empty: the batch
     // system's own.
     std::string launcher = {};
+    std::string image_runner = {};  // shell text that becomes a command in the image; empty: commands are the site's
+    std::string image_check = {};  // shell text that defines verify_image, which looks at the image before; empty: none
+    bool is_check = false;         // of a facility, which says itself what its image is
     json::Json run_json = nullptr;  // becomes run.json; null: none
-    // Directories of the task's earlier attempts, the newest first: the newest state there is taken over.
+    // Directories of the task's earlier attempts, the newest first: the newest state there, when the job starts, is
+    // taken over. Of a job with `ref.after` the first is the one that it goes on with.
     std::vector<std::string> earlier_attempts = {};
 };
 

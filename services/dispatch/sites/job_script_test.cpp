@@ -38,6 +38,16 @@ record "$code"
 exit "$code"
 )sh";
 
+TEST(JobScriptTest, WhatSealsIsOneProcessAfterTheOthersAndItsFailureIsNoneOfTheJob) {
+    BatchJob job{.ref = {"atoll-t-1", "/work"}, .commands = {{"trainer"}}, .seal = {"atoll", "seal"}};
+    job.resources.nodes = 2;
+    const std::string script = render_locally(job);
+    EXPECT_NE(script.find("'trainer' &\nawait || return\n"
+                          "if [ -d out ]; then\n    'atoll' 'seal' >/dev/null &\n    await || :\nfi\n}\n"),
+              std::string::npos)
+        << script;
+}
+
 TEST(JobScriptTest, CommandsRunInTheAttemptsDirectoryUntilOneFails) {
     const BatchJob job{.ref = {"atoll-t-1", "/work/it's"},
                        .environment = {{"CA", "/etc/$ca.pem"}, {"KEY", "it's"}},
@@ -45,7 +55,7 @@ TEST(JobScriptTest, CommandsRunInTheAttemptsDirectoryUntilOneFails) {
     EXPECT_EQ(render_locally(job), std::string(R"sh(#!/bin/sh
 # Attempt atoll-t-1
 umask 077
-cd '/work/it'\''s' || exit 1
+cd '/work/it'\''s' || exit 75
 mkdir claim 2>/dev/null || { date -u '+started again at %Y-%m-%dT%H:%M:%SZ' >>again; exit 0; }
 )sh") + kBegin + R"sh(export ATOLL_BATCH_JOB='atoll-t-1'
 export CA='/etc/$ca.pem'
@@ -68,7 +78,7 @@ TEST(JobScriptTest, ATrainingHasItsSettingsItsLauncherAndTheNewestState) {
     EXPECT_EQ(render_locally(job), std::string(R"sh(#!/bin/sh
 # Attempt atoll-t-3
 umask 077
-cd '/work/tasks/t/3' || exit 1
+cd '/work/tasks/t/3' || exit 75
 mkdir claim 2>/dev/null || { date -u '+started again at %Y-%m-%dT%H:%M:%SZ' >>again; exit 0; }
 for earlier in '/work/tasks/t/2' '/work/tasks/t/1'; do
     mkdir "$earlier/claim" 2>/dev/null
@@ -87,6 +97,23 @@ await || return
 )sh" + kEnd);
 }
 
+TEST(JobScriptTest, AContinuationWaitsForTheAttemptBeforeItAndEndsAtOnceWhereThatIsWhole) {
+    const BatchJob job{.ref = {"atoll-t-2", "/work/tasks/t/2", "4711"},
+                       .commands = {{"atoll-trainer", "train", "--resume"}},
+                       .earlier_attempts = {"/work/tasks/t/1"}};
+    const std::string script = render_job_script(job, *make_slurm_batch());
+    EXPECT_NE(script.find("\n#SBATCH --dependency=afterany:4711\n"), std::string::npos) << script;
+    EXPECT_NE(script.find(R"sh( || exit 75
+earlier='/work/tasks/t/1'
+[ -e "$earlier/out.state/state.safetensors" ] || ! grep -q '"exit_code":0,' "$earlier/end.json" 2>/dev/null || {
+    date -u '+not needed at %Y-%m-%dT%H:%M:%SZ' >>again
+    exit 0
+}
+mkdir claim 2>/dev/null)sh"),
+              std::string::npos)
+        << script;
+}
+
 TEST(JobScriptTest, SlurmStartsTheRanksOfAllNodesWhereTheFacilityDoesNotSay) {
     const BatchJob job{.ref = {"atoll-t-1", "/work"},
                        .commands = {{"atoll-trainer", "train"}},
@@ -103,7 +130,7 @@ TEST(JobScriptTest, WithoutALauncherMpirunStartsAsManyRanksAsOneMachineBears) {
     EXPECT_EQ(script, std::string(R"sh(#!/bin/sh
 # Attempt atoll-t-1
 umask 077
-cd '/work' || exit 1
+cd '/work' || exit 75
 mkdir claim 2>/dev/null || { date -u '+started again at %Y-%m-%dT%H:%M:%SZ' >>again; exit 0; }
 )sh") + kBegin + R"sh(export ATOLL_BATCH_JOB='atoll-t-1'
 job() {
@@ -120,6 +147,35 @@ export OMPI_MCA_plm_rsh_agent=/bin/false PRTE_MCA_plm_ssh_agent=/bin/false
 mpirun -n 2 'atoll-trainer' 'train' &
 await || return
 )sh" + kEnd);
+}
+
+// From the job's function to what starts its command.
+std::string start_in_image(const std::string& launcher, std::int64_t ranks, const BatchSystem& batch) {
+    const BatchJob job{.ref = {"atoll-t-1", "/work"},
+                       .commands = {{"atoll-trainer", "train"}},
+                       .resources = {.tasks_per_node = ranks},
+                       .launcher = launcher,
+                       .image_runner = "exec apptainer exec /t.sif \"$@\"\n"};
+    const std::string script = render_job_script(job, batch);
+    const std::string begin =
+        "\njob() {\ncat >image.sh <<'ATOLL_IMAGE'\nexec apptainer exec /t.sif \"$@\"\nATOLL_IMAGE\n";
+    const std::size_t at = script.find(begin);
+    EXPECT_NE(at, std::string::npos) << script;
+    const std::string rest = script.substr(at + begin.size());
+    const std::size_t end = rest.find(" &\nawait || return\n");
+    const std::size_t line = rest.rfind('\n', end);
+    return line == std::string::npos ? rest.substr(0, end) : rest.substr(line + 1, end - line - 1);
+}
+
+TEST(JobScriptTest, EachRankIsAContainerUnlessMpirunIsInsideOne) {
+    const auto slurm = make_slurm_batch();
+    const auto local = make_local_batch(1, "/work");
+    EXPECT_EQ(start_in_image("", 1, *slurm), "sh image.sh 'atoll-trainer' 'train'");
+    EXPECT_EQ(start_in_image("", 2, *slurm),
+              "srun --mpi=pmix --kill-on-bad-exit=1 sh image.sh 'atoll-trainer' 'train'");
+    EXPECT_EQ(start_in_image("mpirun", 2, *slurm), "mpirun -n 2 sh image.sh 'atoll-trainer' 'train'");
+    EXPECT_EQ(start_in_image("mpirun-in-image", 2, *slurm), "sh image.sh mpirun -n 2 'atoll-trainer' 'train'");
+    EXPECT_EQ(start_in_image("", 2, *local), "sh image.sh mpirun -n 2 'atoll-trainer' 'train'");
 }
 
 }  // namespace

@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
 #include <sstream>
 
+#include "services/dispatch/domain/out_of_space.h"
 #include "services/dispatch/domain/site_output.h"
 #include "services/dispatch/embedded.h"
+#include "services/dispatch/sites/image_command.h"
+#include "services/dispatch/sites/transport/frame.h"
 #include "shared/base/text.h"
 #include "shared/json/printable.h"
 #include "shared/log/log.h"
@@ -15,29 +19,25 @@ namespace {
 
 using json::printable;
 
-constexpr std::chrono::minutes kTransferTimeMax{60};
-constexpr std::chrono::seconds kLookTimeMax{30};
+constexpr std::chrono::seconds kMoveTimeMax{40};  // far more than a look at what moves takes
+constexpr std::chrono::seconds kLookTimeMax{20};  // a step of a task has up to three of them
+// An image that was written less long ago may still be on its way: one that nobody has read yet, and another one than
+// the record says.
+constexpr std::int64_t kUnreadImageQuiet_s = 60;
+constexpr std::int64_t kOtherImageQuiet_s = 600;
 constexpr std::size_t kLogBytesMax = 256 << 10;      // of one attempt,
 constexpr std::size_t kLogBytesTotalMax = 2U << 20;  // and of all that one script looks at
 constexpr std::size_t kErrorBytesMax = 1000;
 constexpr std::size_t kNameBytesMax = 100;
-constexpr int kExitUnknown = 75;    // EX_TEMPFAIL: the script could not find out
+constexpr int kExitAway = 74;       // EX_IOERR: the work directory is not there
+constexpr int kExitUnknown = 75;    // EX_TEMPFAIL: the script could not find out, and says why on standard error
 constexpr int kExitAbsent = 66;     // EX_NOINPUT
 constexpr int kExitBadInput = 65;   // EX_DATAERR: a program of ours calls its input wrong
+constexpr int kExitMoving = 80;     // the work goes on
 constexpr int kExitNoProgram = 72;  // EX_OSFILE: one is not there; its name is printed
 
 std::string last_bytes(const std::string& text, std::size_t count) {
     return text.size() > count ? text.substr(text.size() - count) : text;
-}
-
-Error to_error(const CommandResult& result, const char* what) {
-    const std::string text = printable(last_bytes(result.err.empty() ? result.out : result.err, kErrorBytesMax));
-    const std::string message =
-        std::string(what) + ": exit status " + std::to_string(result.exit_code) + ": " + log::redact(text);
-    if (result.exit_code == kExitUnknown) return unavailable(message);
-    if (result.exit_code == kExitAbsent) return not_found(message, what);
-    if (result.exit_code == kExitBadInput) return invalid_argument(what, message);
-    return internal_error(message);
 }
 
 Look read_log(std::string_view log, std::int64_t offset, std::size_t bytes_max) {
@@ -62,6 +62,13 @@ Result<Look> take_look(std::string_view& out, std::int64_t offset, std::size_t b
     const Error incomplete = unavailable("the look at an attempt gave an incomplete answer");
     const std::size_t header = out.find('\n');
     if (header == std::string_view::npos) return incomplete;
+    if (const std::string_view line = out.substr(0, header); line.starts_with("unknown ")) {
+        Look look;
+        look.log_begin = look.log_offset = offset;
+        look.unknown = shorten(printable(std::string(line.substr(8))), kErrorBytesMax);
+        out.remove_prefix(header + 1);
+        return look;
+    }
     int started = 0;
     std::size_t end_bytes = 0;
     std::size_t log_bytes = 0;
@@ -75,6 +82,14 @@ Result<Look> take_look(std::string_view& out, std::int64_t offset, std::size_t b
     return look;
 }
 
+// "moving DONE TOTAL".
+Moving read_moving(const std::string& out) {
+    long long done = 0;
+    long long total = 0;
+    if (std::sscanf(out.c_str(), "moving %lld %lld", &done, &total) != 2 || done < 0 || total < done) return {};
+    return {done, total};
+}
+
 }  // namespace
 
 ScriptSite::ScriptSite(Facility facility, std::shared_ptr<Transport> transport, std::string programs)
@@ -82,12 +97,31 @@ ScriptSite::ScriptSite(Facility facility, std::shared_ptr<Transport> transport, 
       transport_(std::move(transport)),
       batch_(make_batch_system(Site::facility())) {}
 
+Error ScriptSite::to_error(const CommandResult& result, const char* what) const {
+    const std::string said =
+        log::redact(printable(trim(last_bytes(result.err.empty() ? result.out : result.err, kErrorBytesMax))));
+    if (result.exit_code == kExitAway) return no_work_dir(facility(), said);
+    std::string message = std::string(what) + ": ";
+    if (result.exit_code == kExitAbsent) return not_found(message + said, what);
+    if (result.exit_code == kExitBadInput) return invalid_argument(what, message + said);
+    if (is_out_of_space(said))
+        return unavailable(message + "no space or quota is left in " + facility().work_dir + " (" + said + ")");
+    if (said.empty() || result.exit_code != kExitUnknown)
+        message += "exit status " + std::to_string(result.exit_code) + (said.empty() ? "" : ": ");
+    if (result.exit_code == kExitUnknown) return unavailable(message + said);
+    return internal_error(message + said);
+}
+
 // A directory that was given wrongly, mostly: whoever sees this can mend it.
 Error ScriptSite::missing(const CommandResult& result, const char* what) const {
     const std::string name = shorten(printable(result.out.substr(0, result.out.find('\n'))), kNameBytesMax);
     const std::string where = programs().empty() ? "PATH" : programs();
     return internal_error(std::string(what) + ": there is no " + name + " in " + where + " at " + facility().name +
                           ", or it cannot be run: `atoll facility check " + facility().name + "` tries what is there");
+}
+
+std::string ScriptSite::with_programs(std::string_view script) const {
+    return render_image_programs(facility()) + std::string(script);
 }
 
 // With the facility's environment: a gateway may ask the site's programs for a certificate.
@@ -113,7 +147,52 @@ Result<CommandResult> ScriptSite::run_batch(RemoteScript script) {
     return run(std::move(script), "the batch system");
 }
 
+Result<ScriptSite::FoundImage> ScriptSite::find_image() {
+    ATOLL_TRY(const CommandResult result, run({render_image_digest(facility()) + std::string(kSitesScriptsImageSh),
+                                               {std::to_string(kOtherImageQuiet_s)},
+                                               {},
+                                               kLookTimeMax},
+                                              "the image"));
+    FoundImage found;
+    std::istringstream line(printable(result.out));
+    if (!(line >> found.quiet_s >> found.sha256)) return unavailable("the look at the image gave an incomplete answer");
+    if (found.sha256 == "-") found.sha256.clear();
+    return found;
+}
+
+// A batch job looks at what is not known yet.
+Status ScriptSite::verify_image(const FoundImage& found) const {
+    const auto& image = facility().image;
+    if (image->sha256.empty() || found.sha256 == image->sha256) return {};
+    const std::string where = image->path + " at " + facility().name;
+    const std::string age = std::to_string(found.quiet_s) + " seconds ago: is it still being copied?";
+    if (found.sha256.empty())
+        return found.quiet_s < kUnreadImageQuiet_s ? unavailable(where + " was written " + age) : Status();
+    const std::string other = where + " has the sha256 " + shorten(found.sha256, kNameBytesMax) +
+                              ", but the facility's record says " + image->sha256;
+    if (found.quiet_s < kOtherImageQuiet_s) return unavailable(other + "; it was written " + age);
+    return invalid_argument("image.sha256", other);
+}
+
+Result<CommandResult> ScriptSite::run_moving(RemoteScript script, std::string_view mover) {
+    const std::string functions(kSitesScriptsMovingSh);
+    script.text = functions + "mover=" + shell_quote(functions + std::string(mover)) + "\n" + script.text;
+    script.timeout = kMoveTimeMax;
+    return run_any(std::move(script));
+}
+
+Site::Move ScriptSite::ask_move(RemoteScript script, std::string_view mover, const char* what) {
+    ATOLL_TRY(const CommandResult result, run_moving(std::move(script), mover));
+    if (result.exit_code == kExitMoving) return std::optional(read_moving(result.out));
+    ATOLL_RETURN_IF_ERROR(check_exit(result, what));
+    return std::optional<Moving>();
+}
+
 Result<std::string> ScriptSite::submit(const BatchJob& job) {
+    if (!job.is_check && facility().image && !facility().image->sha256.empty()) {
+        ATOLL_TRY(const FoundImage found, find_image());
+        ATOLL_RETURN_IF_ERROR(verify_image(found));
+    }
     return submit_script(job.ref, render_job_script(job, *batch_));
 }
 
@@ -128,37 +207,47 @@ Result<std::string> ScriptSite::submit_script(const BatchJobRef& job, const std:
 }
 
 Result<std::vector<BatchAnswer>> ScriptSite::ask_batch(const std::vector<BatchJobRef>& jobs) {
-    RemoteScript script{"queue_ask \"$@\"", {}, {}};
+    RemoteScript script{"queue_ask \"$@\"", {}, {}, kLookTimeMax};
     for (const auto& job : jobs) script.arguments.insert(script.arguments.end(), {job.name, job.directory});
     ATOLL_TRY(const CommandResult result, run_batch(std::move(script)));
     return batch_->parse(result.out, jobs);
 }
 
 Status ScriptSite::cancel(const BatchJobRef& job) {
-    ATOLL_RETURN_IF_ERROR(run_batch({std::string(kSitesBatchScriptsCancelSh), {job.directory, job.name}, {}}));
+    const std::string text = std::string(kSitesScriptsMovingSh) + std::string(kSitesBatchScriptsCancelSh);
+    ATOLL_RETURN_IF_ERROR(run_batch({text + "drop push.moving\n", {job.directory, job.name}, {}}));
     return {};
 }
 
-Status ScriptSite::stage(const StageOrder& order) {
-    RemoteScript script{std::string(kSitesScriptsStageSh),
-                        {program("atoll"), program("atoll-trainer"), order.store_url, facility().work_dir, order.pin},
-                        order.token + "\n",
-                        kTransferTimeMax,
-                        /*is_transfer=*/true};
+Site::Move ScriptSite::stage(const StageOrder& order) {
+    RemoteScript script{
+        with_programs(std::string(kSitesScriptsPrepareStageSh) + std::string(kSitesScriptsStageSh)),
+        {program("atoll"), program("atoll-trainer"), order.store_url, facility().work_dir, order.pin, order.attempt},
+        order.token + "\n"};
     script.arguments.insert(script.arguments.end(), order.digests.begin(), order.digests.end());
-    ATOLL_RETURN_IF_ERROR(run(script, "staging models"));
+    return ask_move(std::move(script), kSitesScriptsStageMoverSh, "staging models");
+}
+
+Status ScriptSite::stop_staging(const StageOrder& order) {
+    RemoteScript script{std::string(kSitesScriptsMovingSh) + std::string(kSitesScriptsStopStagingSh),
+                        {facility().work_dir, order.attempt},
+                        {},
+                        kLookTimeMax};
+    script.arguments.insert(script.arguments.end(), order.digests.begin(), order.digests.end());
+    ATOLL_RETURN_IF_ERROR(run(std::move(script), "ending a staging"));
     return {};
 }
 
 Result<PushAnswer> ScriptSite::push(const PushOrder& order) {
     constexpr const char* kWhat = "pushing the update";
     const std::string meta = order.meta.dump();
-    ATOLL_TRY(const CommandResult result,
-              run_any({std::string(kSitesScriptsPushSh),
-                       {program("atoll"), order.store_url, order.model, order.directory, std::to_string(meta.size())},
-                       order.token + "\n" + meta,
-                       kTransferTimeMax,
-                       /*is_transfer=*/true}));
+    ATOLL_TRY(
+        const CommandResult result,
+        run_moving({with_programs(kSitesScriptsPushSh),
+                    {program("atoll"), order.store_url, order.model, order.directory, std::to_string(meta.size())},
+                    order.token + "\n" + meta},
+                   kSitesScriptsPushMoverSh));
+    if (result.exit_code == kExitMoving) return PushAnswer{{}, {}, false, read_moving(result.out)};
     const auto answer = read_push_answer(result.out);
     if (answer && (answer->error || result.exit_code == 0)) return *answer;
     if (result.exit_code == kExitAbsent)
@@ -187,11 +276,22 @@ Result<std::vector<Look>> ScriptSite::look(const std::vector<LookOrder>& orders)
     return looks;
 }
 
-Result<std::string> ScriptSite::tail(const std::string& file, std::int64_t bytes) {
-    ATOLL_TRY(
-        const CommandResult result,
-        run({std::string(kSitesScriptsTailSh), {file, std::to_string(bytes)}, {}, kLookTimeMax}, "reading a log"));
-    return log::redact(printable(result.out));
+Result<std::vector<std::string>> ScriptSite::tails(const std::vector<std::string>& files, std::int64_t bytes) {
+    RemoteScript script{std::string(kSitesScriptsTailSh), {std::to_string(bytes)}, {}, kLookTimeMax};
+    script.arguments.insert(script.arguments.end(), files.begin(), files.end());
+    ATOLL_TRY(const CommandResult result, run(std::move(script), "reading a log"));
+    std::vector<std::string> ends;
+    std::string_view out = result.out;
+    for (std::size_t i = 0; i < files.size(); ++i) {
+        const std::size_t line = out.find('\n');
+        std::size_t size = 0;
+        if (line == std::string_view::npos ||
+            std::sscanf(std::string(out.substr(0, line)).c_str(), "%zu", &size) != 1 || size > out.size() - line - 1)
+            return unavailable("the look at a log gave an incomplete answer");
+        ends.push_back(log::redact(printable(std::string(out.substr(line + 1, size)))));
+        out.remove_prefix(line + 1 + size);
+    }
+    return ends;
 }
 
 Result<std::string> ScriptSite::read_file(const std::string& file, std::size_t bytes_max) {
@@ -209,26 +309,29 @@ Status ScriptSite::publish(const std::string& prepared, const std::string& place
     return {};
 }
 
-Status ScriptSite::clean(const std::string& pin, const std::vector<std::string>& tasks) {
-    RemoteScript script{std::string(kSitesScriptsCleanSh), {facility().work_dir, pin}, {}, kTransferTimeMax};
+Site::Move ScriptSite::clean(const std::string& pin, const std::vector<std::string>& tasks) {
+    RemoteScript script{std::string(kSitesScriptsCleanSh), {facility().work_dir, pin}, {}};
     script.arguments.insert(script.arguments.end(), tasks.begin(), tasks.end());
-    ATOLL_RETURN_IF_ERROR(run(script, "cleaning up"));
-    return {};
+    return ask_move(std::move(script), kSitesScriptsCleanMoverSh, "cleaning up");
 }
 
-Result<std::vector<SiteCheck>> ScriptSite::check(const std::string& store_url) {
+Site::Move ScriptSite::put_image(const ImagePart& part) {
+    const std::filesystem::path image = facility().image->path;
+    const std::string partial =
+        "." + image.filename().string() + "." + facility().image->sha256.substr(0, 16) + ".partial";
     ATOLL_TRY(const CommandResult result,
-              run({std::string(kSitesScriptsCheckSh),
-                   {facility().work_dir, program("atoll"), program("atoll-trainer"), store_url, facility().batch.kind},
-                   {},
-                   kLookTimeMax},
-                  "checking the facility"));
-    std::vector<SiteCheck> checks;
-    std::istringstream lines(printable(result.out));
-    for (std::string ok, name, detail;
-         std::getline(lines, ok, '\t') && std::getline(lines, name, '\t') && std::getline(lines, detail);)
-        checks.push_back({name, ok == "ok", detail});
-    return checks;
+              run_moving({render_image_digest(facility()) + "partial=" + shell_quote(image.parent_path() / partial) +
+                              "\n" + std::string(kSitesScriptsPutImageSh),
+                          {facility().work_dir, std::to_string(part.bytes_total),
+                           part.bytes.empty() ? "" : std::to_string(part.offset)},
+                          part.bytes},
+                         std::string(kSitesScriptsImageDigestSh) + std::string(kSitesScriptsPutImageMoverSh)));
+    if (result.exit_code == kExitMoving) return std::optional(read_moving(result.out));
+    if (result.exit_code != 0 && is_out_of_space(result.err))
+        return Error{ErrorCode::kInsufficientStorage,
+                     "no space or quota is left for " + image.string() + " at " + facility().name, ""};
+    ATOLL_RETURN_IF_ERROR(check_exit(result, "putting the image"));
+    return std::optional<Moving>();
 }
 
 }  // namespace atl::dispatch

@@ -18,23 +18,42 @@ class ScriptSite : public Site {
     Result<std::string> submit_script(const BatchJobRef& job, const std::string& script);
     Result<std::vector<BatchAnswer>> ask_batch(const std::vector<BatchJobRef>& jobs) override;
     Status cancel(const BatchJobRef& job) override;
-    Status stage(const StageOrder& order) override;
+    Status remove(const BatchJobRef& job) override;
+    Move stage(const StageOrder& order) override;
+    Status stop_staging(const StageOrder& order) override;
     Result<PushAnswer> push(const PushOrder& order) override;
     Result<std::vector<Look>> look(const std::vector<LookOrder>& orders) override;
-    Result<std::string> tail(const std::string& file, std::int64_t bytes) override;
+    Result<std::vector<std::string>> tails(const std::vector<std::string>& files, std::int64_t bytes) override;
     Result<std::string> read_file(const std::string& file, std::size_t bytes_max) override;
     Status publish(const std::string& prepared, const std::string& place) override;
-    Status clean(const std::string& pin, const std::vector<std::string>& tasks) override;
-    Result<std::vector<SiteCheck>> check(const std::string& store_url) override;
+    Move clean(const std::string& pin, const std::vector<std::string>& tasks) override;
+    Move put_image(const ImagePart& part) override;
+    SiteCheck check(const CheckOrder& order) override;
+
+  protected:
+    // A script that calls program().
+    std::string with_programs(std::string_view script) const;
+    // run() whatever the script's status is.
+    Result<CommandResult> run_any(RemoteScript script);
+    Result<CommandResult> run(RemoteScript script, const char* what);
+    // run_any() with the functions of moving.sh in front and `mover`, which goes on by itself.
+    Result<CommandResult> run_moving(RemoteScript script, std::string_view mover);
+    Status check_exit(const CommandResult& result, const char* what) const;
 
   private:
     // With the batch system's functions in front of it.
     Result<CommandResult> run_batch(RemoteScript script);
-    // run() whatever the script's status is.
-    Result<CommandResult> run_any(RemoteScript script);
-    Result<CommandResult> run(RemoteScript script, const char* what);
-    Status check_exit(const CommandResult& result, const char* what) const;
+    struct FoundImage {
+        std::int64_t quiet_s = 0;  // nobody has written it for so long
+        std::string sha256;        // empty: not known there yet
+    };
+    Result<FoundImage> find_image();
+    // kInvalidArgument: it is another file than the record says; kUnavailable: is it still being copied?
+    Status verify_image(const FoundImage& found) const;
+    Move ask_move(RemoteScript script, std::string_view mover, const char* what);
     Error missing(const CommandResult& result, const char* what) const;
+    // What a script that failed has said.
+    Error to_error(const CommandResult& result, const char* what) const;
 
     std::shared_ptr<Transport> transport_;
     std::unique_ptr<BatchSystem> batch_;

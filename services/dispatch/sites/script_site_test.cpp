@@ -1,7 +1,13 @@
 #include "services/dispatch/sites/script_site.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <sstream>
 #include <thread>
 
 #include "shared/base/file.h"
@@ -26,6 +32,31 @@ class ScriptSiteTest : public testing::Test {
         ASSERT_TRUE(write_file_atomic(directory_.path() / "atoll", text, 0755).ok());
         ASSERT_TRUE(write_file_atomic(directory_.path() / "atoll-trainer", "#!/bin/sh\n", 0755).ok());
     }
+    static StageOrder order(const std::string& job, std::vector<std::string> digests = {"v"}) {
+        return {std::move(digests), job, "atoll-of-" + job + "-1", "url", "token"};
+    }
+    // What a verb comes to in the end.
+    static Status done(const std::function<Site::Move()>& verb) {
+        for (;;) {
+            const auto moving = verb();
+            if (!moving.ok()) return moving.error();
+            if (!*moving) return {};
+            std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        }
+    }
+    Status stage(const std::string& job) {
+        return done([&] { return site().stage(order(job)); });
+    }
+    Status clean(const std::string& job, const std::vector<std::string>& tasks = {}) {
+        return done([&] { return site().clean(job, tasks); });
+    }
+    Result<PushAnswer> push(const std::filesystem::path& attempt) {
+        for (;;) {
+            auto answer = site().push({attempt.string(), "m", "url", "token", json::Json::object()});
+            if (!answer.ok() || !answer->moving) return answer;
+            std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        }
+    }
     static Result<Look> look(ScriptSite site, const std::string& directory, std::int64_t log_offset) {
         ATOLL_TRY(const auto looks, site.look({{directory, log_offset}}));
         return looks.at(0);
@@ -37,21 +68,21 @@ class ScriptSiteTest : public testing::Test {
 
 TEST_F(ScriptSiteTest, AStagedVersionGoesWithItsLastPin) {
     program("mkdir -p \"$out\"");
-    ASSERT_TRUE(site().stage({{"v"}, "job1", "url", "token"}).ok());
-    ASSERT_TRUE(site().stage({{"v"}, "job2", "url", "token"}).ok());
-    ASSERT_TRUE(site().clean("job1", {}).ok());
+    ASSERT_TRUE(stage("job1").ok());
+    ASSERT_TRUE(stage("job2").ok());
+    ASSERT_TRUE(clean("job1").ok());
     EXPECT_TRUE(exists("models/v"));
-    ASSERT_TRUE(site().clean("job2", {}).ok());
+    ASSERT_TRUE(clean("job2").ok());
     EXPECT_FALSE(exists("models/v"));
-    ASSERT_TRUE(site().clean("job2", {}).ok()) << "again, with nothing left";
+    ASSERT_TRUE(clean("job2").ok()) << "again, with nothing left";
 }
 
 TEST_F(ScriptSiteTest, WhatAStagingDidNotBringToItsEndGoesWithTheLastPin) {
     program("mkdir -p \"$(dirname \"$out\")/.$(basename \"$out\").1234.partial\"; exit 75");
-    for (const char* job : {"job1", "job2"}) ASSERT_FALSE(site().stage({{"v"}, job, "url", "token"}).ok());
-    ASSERT_TRUE(site().clean("job1", {}).ok());
+    for (const char* job : {"job1", "job2"}) ASSERT_FALSE(stage(job).ok());
+    ASSERT_TRUE(clean("job1").ok());
     EXPECT_TRUE(exists("models/.v.1234.partial")) << "the other goes on from it";
-    ASSERT_TRUE(site().clean("job2", {}).ok());
+    ASSERT_TRUE(clean("job2").ok());
     EXPECT_FALSE(exists("models/.v.1234.partial"));
 }
 
@@ -59,16 +90,23 @@ TEST_F(ScriptSiteTest, CleaningOneJobNeverPullsAVersionFromUnderAnother) {
     program("mkdir -p \"$out\"");
     std::filesystem::create_directories(directory_.path() / "work");
     std::jthread cleaner([&](const std::stop_token& stop) {
-        while (!stop.stop_requested()) EXPECT_TRUE(site().clean("other", {}).ok());
+        while (!stop.stop_requested()) {
+            const Status cleaned = clean("other");
+            EXPECT_TRUE(cleaned.ok()) << cleaned.error().message;
+        }
     });
     std::jthread other([&](const std::stop_token& stop) {
-        while (!stop.stop_requested()) EXPECT_TRUE(site().stage({{"v"}, "other", "url", "token"}).ok());
+        while (!stop.stop_requested()) {
+            const Status staged = stage("other");  // which its own cleaning may end
+            EXPECT_TRUE(staged.ok() || staged.error().code == ErrorCode::kUnavailable) << staged.error().message;
+        }
     });
-    for (int i = 0; i < 25; ++i) {
-        const Status staged = site().stage({{"v"}, "mine", "url", "token"});
+    for (int i = 0; i < 15; ++i) {
+        const Status staged = stage("mine");
         ASSERT_TRUE(staged.ok()) << staged.error().message;
         ASSERT_TRUE(exists("models/v"));
-        ASSERT_TRUE(site().clean("mine", {}).ok());
+        const Status cleaned = clean("mine");
+        ASSERT_TRUE(cleaned.ok()) << cleaned.error().message;
     }
 }
 
@@ -85,13 +123,13 @@ TEST_F(ScriptSiteTest, AFileSystemThatIsAwaySaysNothingOfAnAttempt) {
 
 TEST_F(ScriptSiteTest, NothingCountsAsCleanWhereAFileSystemIsAway) {
     program("mkdir -p \"$out\"");
-    ASSERT_TRUE(site().stage({{"v"}, "job", "url", "token"}).ok());
+    ASSERT_TRUE(stage("job").ok());
     std::filesystem::rename(directory_.path() / "work", directory_.path() / "away");
-    const Status cleaned = site().clean("job", {"task"});
+    const Status cleaned = clean("job", {"task"});
     ASSERT_FALSE(cleaned.ok());
     EXPECT_EQ(cleaned.error().code, ErrorCode::kUnavailable);
     std::filesystem::rename(directory_.path() / "away", directory_.path() / "work");
-    ASSERT_TRUE(site().clean("job", {"task"}).ok());
+    ASSERT_TRUE(clean("job", {"task"}).ok());
     EXPECT_FALSE(exists("models/v"));
 }
 
@@ -100,11 +138,69 @@ TEST_F(ScriptSiteTest, NothingIsStagedWhereAFileSystemIsAway) {
     Facility facility;
     facility.batch.kind = "local";
     facility.work_dir = (directory_.path() / "away/work").string();
-    const Status staged =
-        ScriptSite(facility, make_local_transport(), directory_.path().string()).stage({{"v"}, "job", "url", "token"});
+    const auto staged = ScriptSite(facility, make_local_transport(), directory_.path().string()).stage(order("job"));
     ASSERT_FALSE(staged.ok());
     EXPECT_EQ(staged.error().code, ErrorCode::kUnavailable);
     EXPECT_FALSE(std::filesystem::exists(directory_.path() / "away"));
+}
+
+TEST_F(ScriptSiteTest, EveryVerbNamesAWorkDirectoryThatIsAwayAsTroubleOfTheWholeFacility) {
+    program("exit 0");
+    Facility facility;
+    facility.name = "leonardo";
+    facility.batch.kind = "local";
+    facility.work_dir = (directory_.path() / "away/work").string();
+    ScriptSite away(facility, make_local_transport(), directory_.path().string());
+    const std::string attempt = away.task_directory("t", 1);
+    const BatchJobRef job{"atoll-t-1", attempt};
+    const auto status = [](const auto& result) { return result.ok() ? Status() : Status(result.error()); };
+    for (const Status& said :
+         {status(away.stage({{"v"}, "job", "atoll-t-1", "url", "token"})), status(away.submit_script(job, "exit 0\n")),
+          status(away.ask_batch({job})), away.cancel(job), status(away.look({{attempt, 0}})),
+          status(away.push({attempt, "m", "url", "token", json::Json::object()})),
+          status(away.tail(attempt + "/stderr.log", 100)), status(away.read_file(attempt + "/train.data.json", 100)),
+          away.publish(attempt + "/out", facility.work_dir + "/datasets/d/1"), status(away.clean("job", {"t"}))}) {
+        ASSERT_FALSE(said.ok());
+        EXPECT_TRUE(is_of_facility(said.error())) << describe(said.error());
+        EXPECT_TRUE(describe(said.error())
+                        .starts_with("the work directory " + facility.work_dir +
+                                     " of leonardo is not there: is its file system mounted?"))
+            << describe(said.error());
+    }
+    EXPECT_FALSE(std::filesystem::exists(directory_.path() / "away")) << "nothing is made where it was";
+}
+
+TEST_F(ScriptSiteTest, AFullQuotaOrAStoreThatIsAwayIsTroubleOfTheTaskAlone) {
+    const auto staged = [&] { return site().stage({{"v"}, "job", "atoll-t-1", "url", "token"}).error(); };
+    program("echo 'write: Disk quota exceeded' >&2; exit 1");
+    EXPECT_EQ(staged().code, ErrorCode::kUnavailable);
+    EXPECT_EQ(describe(staged()), "staging models: no space or quota is left in " + site().facility().work_dir +
+                                      " (write: Disk quota exceeded)");
+    EXPECT_FALSE(is_of_facility(staged()));
+    program("echo 'the store does not answer' >&2; exit 75");
+    EXPECT_EQ(describe(staged()), "staging models: the store does not answer") << "no number that says nothing";
+    EXPECT_FALSE(is_of_facility(staged()));
+}
+
+TEST_F(ScriptSiteTest, ADayOfMaintenanceIsWaitedForAndAWrongPartitionIsNot) {
+    std::filesystem::create_directories(directory_.path() / "work");
+    std::filesystem::create_directories(directory_.path() / "slurm");
+    Facility facility = site().facility();
+    facility.batch.kind = "slurm";
+    facility.environment["PATH"] = (directory_.path() / "slurm").string() + ":" + ::getenv("PATH");
+    ScriptSite slurm(facility, make_local_transport(), directory_.path().string());
+    const auto submit = [&](const std::string& said) {
+        const std::string sbatch =
+            "#!/bin/sh\necho 'sbatch: error: Batch job submission failed: " + said + "' >&2; exit 1\n";
+        EXPECT_TRUE(write_file_atomic(directory_.path() / "slurm/sbatch", sbatch, 0755).ok());
+        EXPECT_TRUE(write_file_atomic(directory_.path() / "slurm/squeue", "#!/bin/sh\n", 0755).ok());
+        const auto id = slurm.submit_script({"atoll-t-1", slurm.task_directory("t", 1)}, "exit 0\n");
+        EXPECT_NE(describe(id.error()).find(said), std::string::npos) << describe(id.error());
+        return id.error().code;
+    };
+    EXPECT_EQ(submit("Required partition not available (inactive or drain)"), ErrorCode::kUnavailable);
+    EXPECT_EQ(submit("Requested reservation not usable now"), ErrorCode::kUnavailable);
+    EXPECT_EQ(submit("Invalid partition name specified"), ErrorCode::kInvalidArgument);
 }
 
 // `rm` of the site's PATH: of a directory tree it takes one file, then kills the shell that called it.
@@ -116,40 +212,42 @@ exec /bin/rm "$@"
 )sh";
 
 TEST_F(ScriptSiteTest, ACleanupThatIsKilledLeavesNoHalfOfAVersion) {
-    program("mkdir -p \"$out\" && : >\"$out/config.json\" && : >\"$out/model.safetensors\"");
-    ASSERT_TRUE(site().stage({{"v"}, "job1", "url", "token"}).ok());
+    program(
+        "mkdir \"$out.new\" && : >\"$out.new/config.json\" && : >\"$out.new/model.safetensors\" && "
+        "mv \"$out.new\" \"$out\"");
+    ASSERT_TRUE(stage("job1").ok());
     const auto fakes = directory_.path() / "fakes";
     std::filesystem::create_directories(fakes);
     ASSERT_TRUE(write_file_atomic(fakes / "rm", kKilledInTheMiddle, 0755).ok());
     const std::string path = ::getenv("PATH");
     ::setenv("PATH", (fakes.string() + ":" + path).c_str(), 1);
-    const Status killed = site().clean("job1", {});
+    const Status killed = clean("job1");
     ::setenv("PATH", path.c_str(), 1);
     EXPECT_FALSE(killed.ok());
-    ASSERT_TRUE(site().stage({{"v"}, "job2", "url", "token"}).ok());
+    ASSERT_TRUE(stage("job2").ok());
     EXPECT_TRUE(exists("models/v/config.json") && exists("models/v/model.safetensors"));
-    ASSERT_TRUE(site().clean("job1", {}).ok());
-    ASSERT_TRUE(site().clean("job2", {}).ok());
+    ASSERT_TRUE(clean("job1").ok());
+    ASSERT_TRUE(clean("job2").ok());
     for (const auto& left : std::filesystem::directory_iterator(directory_.path() / "work/models"))
-        EXPECT_EQ(left.path().filename(), "v.lock") << "only the lock stays";
+        ADD_FAILURE() << left.path();
 }
 
 TEST_F(ScriptSiteTest, OnlyTheProgramItselfCanCallItsInputWrong) {
     program("echo 'no such version' >&2; exit 2");
-    const Status wrong = site().stage({{"v"}, "job", "url", "token"});
+    const Status wrong = stage("job");
     EXPECT_EQ(wrong.error().code, ErrorCode::kInvalidArgument);
     EXPECT_NE(wrong.error().message.find("no such version"), std::string::npos);
     EXPECT_TRUE(is_refusal(wrong.error()));
     program("exit 66");
-    const Status absent = site().stage({{"v"}, "job", "url", "token"});
+    const Status absent = stage("job");
     EXPECT_EQ(absent.error().code, ErrorCode::kNotFound);
     EXPECT_NE(absent.error().field, "") << "the program's own word";
     program("exit 1");
-    EXPECT_EQ(site().stage({{"v"}, "job", "url", "token"}).error().code, ErrorCode::kInternal);
+    EXPECT_EQ(stage("job").error().code, ErrorCode::kInternal);
     ASSERT_TRUE(write_file_atomic(directory_.path() / "work/models/v.pins/job", "").ok());
     std::filesystem::remove_all(directory_.path() / "work/models");
     ASSERT_TRUE(write_file_atomic(directory_.path() / "work/models", "a file in the way").ok());
-    EXPECT_EQ(site().stage({{"v"}, "job", "url", "token"}).error().code, ErrorCode::kInternal);
+    EXPECT_EQ(stage("job").error().code, ErrorCode::kInternal);
 }
 
 TEST_F(ScriptSiteTest, AProgramThatIsNotThereIsNamedWithItsPlaceAndTheCheckThatLooksForIt) {
@@ -163,12 +261,12 @@ TEST_F(ScriptSiteTest, AProgramThatIsNotThereIsNamedWithItsPlaceAndTheCheckThatL
                                          std::string("atoll facility check")})
             EXPECT_NE(text.find(named), std::string::npos) << text;
     };
-    expect_named(site().stage({{"v"}, "job", "url", "token"}), "atoll");
-    const auto pushed = site().push({attempt.string(), "m", "url", "token", json::Json::object()});
+    expect_named(stage("job"), "atoll");
+    const auto pushed = push(attempt);
     expect_named(pushed.ok() ? Status() : Status(pushed.error()), "atoll");
     program("mkdir -p \"$out\"");
     std::filesystem::remove(directory_.path() / "atoll-trainer");
-    expect_named(site().stage({{"v"}, "job", "url", "token"}), "atoll-trainer");
+    expect_named(stage("job"), "atoll-trainer");
     EXPECT_FALSE(exists("models")) << "nothing is brought to a site that cannot use it";
 }
 
@@ -176,63 +274,60 @@ TEST_F(ScriptSiteTest, TheSitesProgramsHaveItsEnvironmentAlsoInTransfers) {
     const std::filesystem::path attempt = directory_.path() / "work/tasks/t/1";
     std::filesystem::create_directories(attempt);
     const std::string seen = (directory_.path() / "seen").string();
-    program("printf '%s=%s\\n' \"$1\" \"$ATOLL_CLIENT_KEY\" >>" + seen);
+    program("printf '%s=%s\\n' \"$1\" \"$ATOLL_CLIENT_KEY\" >>" + seen + "; mkdir -p \"${out:-/}\"");
     const std::string key = "/keys/it's $HOME.pem";
     const auto here = [&] { return site({{"ATOLL_CLIENT_KEY", key}}); };
-    EXPECT_TRUE(here().stage({{"v"}, "job", "url", "token"}).ok());
+    EXPECT_TRUE(done([&] { return here().stage(order("job")); }).ok());
     (void)here().push({attempt.string(), "m", "url", "token", json::Json::object()});
-    EXPECT_TRUE(here().check("url").ok());
-    EXPECT_EQ(read_file(seen).value(), "stage=" + key + "\npush=" + key + "\nping=" + key + "\n");
+    (void)here().check({"url"});
+    EXPECT_EQ(read_file(seen).value(),
+              "stage=" + key + "\npush=" + key + "\n--version=" + key + "\nping=" + key + "\n");
 }
 
 TEST_F(ScriptSiteTest, AStoreThatIsAwayIsNoRefusal) {
     std::filesystem::create_directories(directory_.path() / "work/tasks/t/1");
     program("echo 'try again later' >&2; exit 75");
-    const Status staged = site().stage({{"v"}, "job", "url", "token"});
+    const Status staged = stage("job");
     EXPECT_EQ(staged.error().code, ErrorCode::kUnavailable);
     EXPECT_NE(staged.error().message.find("try again later"), std::string::npos) << staged.error().message;
-    const auto pushed =
-        site().push({(directory_.path() / "work/tasks/t/1").string(), "m", "url", "token", json::Json::object()});
+    const auto pushed = push(directory_.path() / "work/tasks/t/1");
     EXPECT_EQ(pushed.error().code, ErrorCode::kUnavailable);
 }
 
 TEST_F(ScriptSiteTest, AnUpdatesDigestIsASha256OrNone) {
     std::filesystem::create_directories(directory_.path() / "work/tasks/t/1");
-    const auto push = [&] {
-        return site().push(
-            {(directory_.path() / "work/tasks/t/1").string(), "m", "url", "token", json::Json::object()});
-    };
+    const auto handed_in = [&] { return push(directory_.path() / "work/tasks/t/1"); };
     const std::string digest(64, 'a');
     program("echo '{\"digest\":\"" + digest + "\"}'");
-    EXPECT_EQ(push()->digest, digest);
+    EXPECT_EQ(handed_in()->digest, digest);
     for (const auto& wrong : {std::string("latest"), std::string("../../x"), std::string(64, 'A')}) {
         program("echo '{\"digest\":\"" + wrong + "\"}'");
-        EXPECT_EQ(push().error().code, ErrorCode::kInternal) << wrong;
+        EXPECT_EQ(handed_in().error().code, ErrorCode::kInternal) << wrong;
     }
 }
 
 TEST_F(ScriptSiteTest, OnlyAProgramsWordOrAMissingDirectoryRefusesAnUpdate) {
     const auto attempt = directory_.path() / "work/tasks/t/1";
-    const auto push = [&] { return site().push({attempt.string(), "m", "url", "token", json::Json::object()}); };
+    const auto handed_in = [&] { return push(attempt); };
     program("exit 0");
-    EXPECT_EQ(push().error().code, ErrorCode::kUnavailable) << "the whole file system may be away";
+    EXPECT_EQ(handed_in().error().code, ErrorCode::kUnavailable) << "the whole file system may be away";
     std::filesystem::create_directories(attempt.parent_path());
-    const auto gone = push();
+    const auto gone = handed_in();
     ASSERT_TRUE(gone.ok()) << gone.error().message;
     EXPECT_TRUE(gone->is_refused);
     std::filesystem::create_directories(attempt);
     program(
         "echo '{\"refused\":true,\"error\":{\"code\":\"conflict\",\"detail\":\"no\",\"field\":\"manifest\"}}'; exit 1");
-    const auto refused = push();
+    const auto refused = handed_in();
     ASSERT_TRUE(refused.ok() && refused->error) << refused.error().message;
     EXPECT_TRUE(refused->is_refused);
     EXPECT_EQ(describe(*refused->error), "manifest: no");
     program(
         "echo '{\"refused\":false,\"error\":{\"code\":\"internal\",\"detail\":\"broken\",\"field\":\"\"}}'; exit 1");
-    EXPECT_FALSE(push()->is_refused);
+    EXPECT_FALSE(handed_in()->is_refused);
     for (const char* trouble : {"echo 'the disk cannot be read' >&2; exit 2", "kill -9 $$", "exit 1"}) {
         program(trouble);
-        EXPECT_FALSE(push().ok()) << trouble;
+        EXPECT_FALSE(handed_in().ok()) << trouble;
     }
 }
 
@@ -306,20 +401,197 @@ TEST_F(ScriptSiteTest, AProgramThatSaysMuchWithTheStatusOfAMissingOneMakesNoLong
     program("head -c 1000000 /dev/zero | tr '\\0' x; exit 72");
     const auto attempt = directory_.path() / "work/tasks/t/1";
     std::filesystem::create_directories(attempt);
-    const auto pushed = site().push({attempt.string(), "m", "url", "token", json::Json::object()});
+    const auto pushed = push(attempt);
     ASSERT_FALSE(pushed.ok());
     EXPECT_EQ(pushed.error().code, ErrorCode::kInternal);
     EXPECT_LT(pushed.error().message.size(), 1000U);
 }
 
 TEST_F(ScriptSiteTest, AFileIsReadAsFarAsItIsAsLargeAsItMayBe) {
-    const std::string file = (directory_.path() / "data.json").string();
+    const std::string file = site().task_directory("t", 1) + "/data.json";
+    std::filesystem::create_directories(site().task_directory("t", 1));
     EXPECT_EQ(site().read_file(file, 4).error().code, ErrorCode::kNotFound);
     ASSERT_TRUE(write_file_atomic(file, "1234").ok());
     EXPECT_EQ(site().read_file(file, 4).value(), "1234");
     EXPECT_EQ(site().read_file(file, 3).error().code, ErrorCode::kTooLarge);
     ASSERT_TRUE(write_file_atomic(file, std::string(6 << 20, ' ')).ok());
     EXPECT_EQ(site().read_file(file, 4).error().code, ErrorCode::kTooLarge) << "more than a script may print";
+}
+
+// Of a site whose `atoll` notes that it was started and waits for a file "go".
+class MovingTest : public ScriptSiteTest {
+  protected:
+    void SetUp() override {
+        program("echo start >>" + file("starts") + "\nIFS= read -r token\n" +
+                "for word; do [ \"$last\" != --progress ] || echo '7 42' >\"$word\"; last=$word; done\n" +
+                "while [ ! -e " + file("go") + " ]; do sleep 0.02; done\n[ ! -e " + file("fails") + " ] || exit 66\n" +
+                "if [ $1 = stage ]; then mkdir -p \"$out\"; else echo '{\"digest\":\"" + std::string(64, 'a') +
+                "\"}'; fi");
+    }
+    void TearDown() override {
+        for (const std::string job : {"job1", "job2"}) EXPECT_TRUE(site().stop_staging(order(job)).ok());
+    }
+    std::string file(const std::string& name) const { return (directory_.path() / name).string(); }
+    void make(const std::string& name) { ASSERT_TRUE(write_file_atomic(file(name), "").ok()); }
+    static std::string text_of(const std::filesystem::path& path) {  // empty where there is none
+        const auto text = read_file(path);
+        return text.ok() ? *text : "";
+    }
+    int starts() const {
+        const std::string text = text_of(file("starts"));
+        return static_cast<int>(std::count(text.begin(), text.end(), '\n'));
+    }
+    bool is_moving(const std::string& job) {
+        const auto moving = site().stage(order(job));
+        EXPECT_TRUE(moving.ok()) << moving.error().message;
+        return moving.ok() && moving->has_value();
+    }
+    std::string claim() const { return file("work/models/v.moving"); }
+    pid_t mover() const {
+        std::string machine, boot;
+        pid_t process = 0;
+        std::istringstream(read_file(claim() + "/owner").value()) >> machine >> boot >> process;
+        return process;
+    }
+};
+
+TEST_F(MovingTest, WhatTakesLongIsNotWaitedForButLookedAt) {
+    const auto begun = std::chrono::steady_clock::now();
+    ASSERT_TRUE(is_moving("job1"));
+    EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(20));
+    const auto moving = site().stage(order("job1"));
+    ASSERT_TRUE(moving.ok() && *moving);
+    EXPECT_EQ((*moving)->bytes_done, 7);
+    EXPECT_EQ((*moving)->bytes_total, 42);
+    make("go");
+    EXPECT_TRUE(stage("job1").ok());
+    EXPECT_TRUE(exists("models/v"));
+    EXPECT_EQ(starts(), 1);
+    EXPECT_FALSE(std::filesystem::exists(claim()));
+}
+
+TEST_F(MovingTest, APushIsLookedAtAndItsAnswerIsTold) {
+    const auto attempt = directory_.path() / "work/tasks/t/1";
+    std::filesystem::create_directories(attempt);
+    const PushOrder order{attempt.string(), "m", "url", "token", json::Json::object()};
+    const auto moving = site().push(order);
+    ASSERT_TRUE(moving.ok() && moving->moving) << moving.error().message;
+    EXPECT_EQ(moving->moving->bytes_done, 7);
+    make("go");
+    EXPECT_EQ(push(attempt)->digest, std::string(64, 'a'));
+    EXPECT_EQ(starts(), 1);
+}
+
+TEST_F(MovingTest, WhatWasKilledIsBegunAnew) {
+    ASSERT_TRUE(is_moving("job1"));
+    ASSERT_EQ(::kill(-mover(), SIGKILL), 0);
+    ASSERT_TRUE(is_moving("job1"));
+    EXPECT_EQ(starts(), 2);
+    make("go");
+    EXPECT_TRUE(stage("job1").ok());
+}
+
+TEST_F(MovingTest, WhereOnlyTheShellWasKilledItsProgramEndsAsWell) {
+    ASSERT_TRUE(is_moving("job1"));
+    const pid_t killed = mover();
+    ASSERT_EQ(::kill(killed, SIGKILL), 0);
+    for (int i = 0; i < 1000 && ::kill(-killed, 0) == 0; ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_NE(::kill(-killed, 0), 0);
+}
+
+TEST_F(MovingTest, OfAnotherMachineTheHeartbeatTells) {
+    std::filesystem::create_directories(claim());
+    ASSERT_TRUE(write_file_atomic(claim() + "/owner", "elsewhere boot 1 1\n").ok());
+    ASSERT_TRUE(write_file_atomic(claim() + "/for", "atoll-of-job1-1\n").ok());
+    ASSERT_TRUE(write_file_atomic(claim() + "/alive", "").ok());
+    ASSERT_TRUE(is_moving("job1"));
+    EXPECT_EQ(starts(), 0) << "it goes on there";
+    std::filesystem::last_write_time(claim() + "/alive",
+                                     std::filesystem::file_time_type::clock::now() - std::chrono::minutes(3));
+    ASSERT_TRUE(is_moving("job1"));
+    EXPECT_EQ(starts(), 1) << "that machine went down";
+    make("go");
+    EXPECT_TRUE(stage("job1").ok());
+}
+
+TEST_F(MovingTest, WhoNeedsWhatIsOnItsWayWaitsForIt) {
+    ASSERT_TRUE(is_moving("job1"));
+    ASSERT_TRUE(is_moving("job2"));
+    EXPECT_EQ(starts(), 1);
+    make("go");
+    EXPECT_TRUE(stage("job2").ok());
+    EXPECT_TRUE(stage("job1").ok());
+    EXPECT_EQ(starts(), 1);
+}
+
+TEST_F(MovingTest, AFailureIsToldToWhomItWasBegunFor) {
+    ASSERT_TRUE(is_moving("job1"));
+    ASSERT_TRUE(is_moving("job2"));
+    make("fails");
+    make("go");
+    ASSERT_EQ(stage("job1").error().code, ErrorCode::kNotFound);
+    std::filesystem::remove(file("go"));
+    ASSERT_TRUE(is_moving("job1"));
+    make("go");
+    for (int i = 0; i < 1000 && !std::filesystem::exists(claim() + "/status"); ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    std::filesystem::remove(file("fails"));
+    const Status other = stage("job2");
+    EXPECT_TRUE(other.ok()) << other.error().message;  // it has a token of its own
+    EXPECT_EQ(starts(), 3);
+}
+
+TEST_F(MovingTest, ATokenIsInNoFileAndNoCommandLine) {
+    StageOrder secret = order("job1");
+    secret.token = "secret-" + std::to_string(::getpid()) + "-token";
+    ASSERT_TRUE(site().stage(secret)->has_value());
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(directory_.path()))
+        EXPECT_EQ(text_of(entry.path()).find(secret.token), std::string::npos) << entry.path();
+    for (const auto& process : std::filesystem::directory_iterator("/proc"))
+        for (const char* what : {"cmdline", "environ"})
+            EXPECT_EQ(text_of(process.path() / what).find(secret.token), std::string::npos) << process.path();
+}
+
+TEST_F(MovingTest, StoppingEndsWhatWasBegunForThatAttemptAlone) {
+    ASSERT_TRUE(is_moving("job1"));
+    const pid_t process = mover();
+    ASSERT_TRUE(site().stop_staging(order("job2")).ok());
+    EXPECT_EQ(::kill(-process, 0), 0);
+    ASSERT_TRUE(site().stop_staging(order("job1")).ok());
+    for (int i = 0; i < 1000 && ::kill(-process, 0) == 0; ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_NE(::kill(-process, 0), 0);
+    EXPECT_FALSE(std::filesystem::exists(claim()));
+}
+
+TEST_F(MovingTest, CancellingEndsThePush) {
+    const BatchJobRef job{"atoll-t-1", file("work/tasks/t/1")};
+    std::filesystem::create_directories(job.directory);
+    const auto moving = site().push({job.directory, "m", "url", "token", json::Json::object()});
+    ASSERT_TRUE(moving.ok() && moving->moving);
+    ASSERT_TRUE(site().cancel(job).ok());
+    EXPECT_FALSE(std::filesystem::exists(job.directory + "/push.moving"));
+}
+
+TEST_F(MovingTest, CleaningUpEndsWhatNobodyNeedsAnyMore) {
+    ASSERT_TRUE(is_moving("job1"));
+    ASSERT_TRUE(is_moving("job2"));
+    ASSERT_TRUE(clean("job1").ok());
+    EXPECT_TRUE(std::filesystem::exists(claim()));
+    ASSERT_TRUE(clean("job2").ok());
+    EXPECT_TRUE(std::filesystem::is_empty(file("work/models")));
+}
+
+TEST_F(ScriptSiteTest, ALockThatAKilledProcessHasLeftHoldsNobodyUp) {
+    program("mkdir -p \"$out\"");
+    const auto lock = directory_.path() / "work/models/v.pinning";
+    std::filesystem::create_directories(lock);
+    std::array<char, 256> machine{};
+    ASSERT_EQ(::gethostname(machine.data(), machine.size() - 1), 0);
+    ASSERT_TRUE(write_file_atomic(lock / (std::string(machine.data()) + " an-earlier-start 1 1"), "").ok());
+    EXPECT_TRUE(stage("job").ok());
+    EXPECT_FALSE(std::filesystem::exists(lock));
 }
 
 }  // namespace

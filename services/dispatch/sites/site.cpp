@@ -1,13 +1,30 @@
 #include "services/dispatch/sites/site.h"
 
+#include "services/dispatch/sites/transport/transport.h"
+
 namespace atl::dispatch {
+namespace {
+
+constexpr const char* kWorkDirectory = "work directory";
+
+}  // namespace
+
+Error no_work_dir(const Facility& facility, const std::string& said) {
+    const std::string why = "the work directory " + facility.work_dir + " of " + facility.name +
+                            " is not there: is its file system mounted?";
+    return {ErrorCode::kUnavailable, said.empty() ? why : why + " (" + said + ")", kWorkDirectory};
+}
+
+bool is_of_facility(const Error& error) {
+    return is_silence(error) || (error.code == ErrorCode::kUnavailable && error.field == kWorkDirectory);
+}
 
 Site::Site(Facility facility, std::string programs)
     : facility_(std::move(facility)),
       programs_(facility_.programs.empty() ? std::move(programs) : facility_.programs) {}
 
 std::string Site::program(const std::string& name) const {
-    return programs_.empty() ? name : programs_ + "/" + name;
+    return programs_.empty() || facility_.image ? name : programs_ + "/" + name;
 }
 
 std::string Site::path(const std::string& relative) const {
@@ -20,6 +37,11 @@ std::string Site::task_directory(const std::string& task, std::int64_t attempt) 
 
 std::string Site::model_directory(const std::string& digest) const {
     return facility_.work_dir + "/models/" + digest;
+}
+
+Result<std::string> Site::tail(const std::string& file, std::int64_t bytes) {
+    ATOLL_TRY(std::vector<std::string> ends, tails({file}, bytes));
+    return std::move(ends.front());
 }
 
 }  // namespace atl::dispatch

@@ -20,6 +20,7 @@ namespace {
 constexpr const char* kFakeAtoll = R"sh(#!/bin/sh
 here=$(dirname "$0")
 verb=$1
+[ "$verb" != --version ] || { echo "atoll 0"; exit; }
 if [ "$verb" = ping ]; then
     [ ! -e "$here/unreachable" ] || { echo "cannot reach $3" >&2; exit 1; }
     echo "$3 answers"
@@ -30,14 +31,17 @@ case $token in ey*.*.*) ;; *) echo "no token" >&2; exit 1 ;; esac
 case "$*" in *ey*.*.*) echo "the token is in the command line" >&2; exit 1 ;; esac
 echo "$*" >>"$here/$verb"
 printf '%s\n' "$token" >>"$here/tokens"
+while [ $# -gt 0 ]; do
+    case $1 in
+    --out) out=$2 ;; --dir) dir=$2 ;; --version) version=$2 ;; --model) model=$2 ;; --meta) meta=$2 ;;
+    --progress) echo "7 42" >"$2" ;;
+    esac
+    shift
+done
 while [ -e "$here/$verb.waits" ]; do sleep 0.05; done
 if [ -e "$here/$verb.breaks" ]; then cat "$here/$verb.breaks" >&2; exit 1; fi
 if [ -e "$here/$verb.exits" ]; then exit "$(cat "$here/$verb.exits")"; fi
 if [ -e "$here/$verb.refuses" ]; then cat "$here/$verb.refuses"; exit 2; fi
-while [ $# -gt 0 ]; do
-    case $1 in --out) out=$2 ;; --dir) dir=$2 ;; --version) version=$2 ;; --model) model=$2 ;; --meta) meta=$2 ;; esac
-    shift
-done
 if [ "$verb" = stage ]; then
     mkdir -p "$out.partial" && echo "$version" >"$out.partial/config.json" && mv -T "$out.partial" "$out"
 else
@@ -64,7 +68,7 @@ done
 while [ -e "$here/$verb.waits" ]; do sleep 0.05; done
 says=
 if [ -e "$here/$verb.says" ]; then cat "$here/$verb.says" && says=1; fi
-if [ -e "$here/$verb.exits" ]; then echo "made to fail" >&2; exit "$(cat "$here/$verb.exits")"; fi
+if code=$(cat "$here/$verb.exits" 2>/dev/null); then echo "made to fail" >&2; exit "$code"; fi
 [ -z "$says" ] || exit 0
 case $verb in
 train)
@@ -242,9 +246,11 @@ std::filesystem::path DispatchTest::config_file(std::uint16_t port, int lease_s)
                            {"poll_interval_ms", 30},
                            {"ssh_poll_interval_ms", 300},
                            {"ssh_poll_interval_max_ms", 1000},
+                           {"ssh_retry_interval_ms", 500},
                            {"batch_poll_interval_ms", 200},
                            {"programs", fake("").parent_path().string()},
                            {"control_directory", directory + "/ssh"},
+                           {"ssh_logins_max", 1000},
                            {"topic_prefix", prefix_},
                            {"lease_s", lease_s}}}};
     const auto file = directory_.path() / "dispatch.yaml";

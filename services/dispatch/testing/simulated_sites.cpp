@@ -53,12 +53,14 @@ class SimulatedSite : public Site {
         return std::vector<BatchAnswer>(jobs.size(), {BatchState::kRunning, {}, {}});
     }
     Status cancel(const BatchJobRef&) override { return {}; }
-    Status stage(const StageOrder& order) override {
+    Status remove(const BatchJobRef&) override { return {}; }
+    Move stage(const StageOrder& order) override {
         for (const std::string& digest : order.digests)
             ATOLL_RETURN_IF_ERROR(
                 store_client::download_version(digest, shared_model(digest), transfer(order.store_url, order.token)));
-        return {};
+        return std::optional<Moving>();
     }
+    Status stop_staging(const StageOrder&) override { return {}; }
     Result<PushAnswer> push(const PushOrder& order) override;
     Result<std::vector<Look>> look(const std::vector<LookOrder>& orders) override {
         std::vector<Look> looks;
@@ -66,11 +68,14 @@ class SimulatedSite : public Site {
             looks.push_back({true, 0, jobs_.lines(order.directory), order.log_offset, 1, true});
         return looks;
     }
-    Result<std::string> tail(const std::string&, std::int64_t) override { return std::string(); }
+    Result<std::vector<std::string>> tails(const std::vector<std::string>& files, std::int64_t) override {
+        return std::vector<std::string>(files.size());
+    }
     Result<std::string> read_file(const std::string& file, std::size_t) override { return not_found("none", file); }
     Status publish(const std::string&, const std::string&) override { return {}; }
-    Status clean(const std::string&, const std::vector<std::string>&) override { return {}; }
-    Result<std::vector<SiteCheck>> check(const std::string&) override { return std::vector<SiteCheck>(); }
+    Move clean(const std::string&, const std::vector<std::string>&) override { return std::optional<Moving>(); }
+    Move put_image(const ImagePart&) override { return std::optional<Moving>(); }
+    SiteCheck check(const CheckOrder&) override { return {}; }
 
   private:
     static store_client::TransferOptions transfer(const std::string& url, const std::string& token) {

@@ -4,11 +4,21 @@
 #include <utility>
 
 #include "services/dispatch/db/tasks.h"
+#include "services/dispatch/domain/continuation.h"
+#include "services/dispatch/domain/out_of_space.h"
+#include "services/dispatch/domain/training_settings.h"
 #include "services/dispatch/sites/failure_text.h"
+#include "services/dispatch/sites/image_command.h"
 #include "services/dispatch/sites/script_site.h"
+#include "services/dispatch/sites/stream_site.h"
+#include "services/dispatch/sites/transport/ssh_master.h"
+#include "services/dispatch/work/batch_job.h"
 #include "services/dispatch/work/preparation.h"
+#include "services/dispatch/work/step_transport.h"
 #include "shared/base/contained.h"
+#include "shared/base/text.h"
 #include "shared/json/printable.h"
+#include "shared/log/log.h"
 
 namespace atl::dispatch {
 namespace {
@@ -17,6 +27,9 @@ using json::Json;
 
 constexpr std::int64_t kStderrBytes = 16 << 10;  // looked at: mpirun's notices come after the trainer's own words
 constexpr std::size_t kFailureBytesMax = 500;
+constexpr std::size_t kJobIdBytesMax = 1 << 10;
+constexpr std::int64_t kLogTries = 3;
+constexpr std::int64_t kMissingLogsMax = 8;  // read at once
 
 // The store's own word, and not the 404 of something that stands in its place.
 bool is_unknown_version(const Error& error) {
@@ -35,53 +48,23 @@ std::vector<std::string> needed_versions(const TaskParams& params) {
     return digests;
 }
 
+Outcome cancelled_or_unknown(const Status& status) {
+    if (status.ok()) return Cancelled{};
+    return Unreachable{json::printable(describe(status.error())), is_of_facility(status.error())};
+}
+
 // What keeps a staged version at the site: the job or preparation that uses it.
 const std::string& owner(const Task& task) {
     return task.job.empty() ? task.preparation : task.job;
 }
 
-BatchJobRef batch_job_ref(const Task& task, const Site& site) {
-    return {batch_job_name(task), site.task_directory(task.id, task.attempt->number)};
+// No task's id begins so.
+std::string check_task(const CheckJob& job) {
+    return "check-" + job.id;
 }
 
-// kInvalidArgument: the facility cannot give what it asks for, since its record has changed.
-Result<BatchJob> describe_batch_job(const Task& task, const Site& site) {
-    const std::string trainer = site.program("atoll-trainer");
-    BatchJob job{batch_job_ref(task, site), site.facility().environment};
-    job.launcher = site.facility().launcher;
-    std::visit(
-        Overloaded{
-            [&](const TrainParams& train) {
-                job.commands = {{trainer, "train", "--model", site.model_directory(train.base), "--data",
-                                 site.path(train.path) + "/train", "--out", "out", "--config", "run.json", "--resume"}};
-                job.resources = train.resources;
-                job.run_json = train.training;
-                for (std::int64_t earlier = task.attempt->number - 1; earlier > 0; --earlier)
-                    job.earlier_attempts.push_back(site.task_directory(task.id, earlier));
-            },
-            [&](const EvaluateParams& evaluate) {
-                job.resources = site.facility().evaluation;
-                for (const auto& model : evaluate.models)
-                    job.commands.push_back({trainer, "eval", "--model", site.model_directory(model.digest), "--data",
-                                            site.path(evaluate.path) + "/validation"});
-            },
-            [&](const PrepareParams& prepare) {
-                job.resources = site.facility().preparation;
-                job.commands = {{"mkdir", "-p", "out"}};
-                for (const std::string split : {"train", "validation"})
-                    job.commands.push_back(
-                        {trainer, "tokenize", "--tokenizer", site.model_directory(prepare.tokenizer_digest), "--input",
-                         site.path(prepare.input), "--template", prepare.prompt_template, "--out", "out/" + split,
-                         "--seq-len", std::to_string(prepare.seq_len), "--batching", prepare.batching, "--split", split,
-                         "--validation-percent", std::to_string(prepare.validation_percent)});
-                // Kept here, as out/ moves to its final place.
-                for (const std::string split : {"train", "validation"})
-                    job.commands.push_back({"cp", "out/" + split + "/data.json", split + ".data.json"});
-            },
-            [](const CleanParams&) { check(false, "cleaning up submits no batch job"); }},
-        task.params);
-    ATOLL_RETURN_IF_ERROR(check_resources(job.resources, site.facility(), "resources"));
-    return job;
+BatchJobRef check_job_ref(const CheckJob& job, const Site& site) {
+    return {"atoll-" + check_task(job) + "-1", site.task_directory(check_task(job), 1)};
 }
 
 }  // namespace
@@ -92,18 +75,80 @@ AttemptRunner::AttemptRunner(const Settings& settings, const Catalog& catalog, a
       catalog_(catalog),
       issuer_(std::move(issuer)),
       pool_(pool),
-      make_site_(std::move(make_site)) {}
+      make_site_(std::move(make_site)),
+      stream_turns_(std::max<std::int64_t>(1, settings.workers / 2)) {}
 
 std::unique_ptr<Site> AttemptRunner::site(const Facility& facility) {
+    return make_site_ ? make_site_(facility) : site_through(facility, transport(facility));
+}
+
+std::unique_ptr<Site> AttemptRunner::site_for_step(const Facility& facility) {
     if (make_site_) return make_site_(facility);
+    return site_through(facility, std::make_shared<StepTransport>(transport(facility)));
+}
+
+std::shared_ptr<Transport> AttemptRunner::transport(const Facility& facility) {
     const std::lock_guard lock(mutex_);
     Connection& connection = connections_[facility.name];
     if (connection.transport == nullptr || connection.spec != facility.transport)
-        connection = {facility.transport,
-                      make_transport(facility.transport, settings_.control_directory, stop_.get_token())};
+        connection = {facility.transport, make_transport(facility, settings_.ssh, stop_.get_token())};
+    return connection.transport;
+}
+
+std::unique_ptr<Site> AttemptRunner::site_through(const Facility& facility, std::shared_ptr<Transport> transport) {
+    if (facility.transport.data == "ssh")
+        return std::make_unique<StreamSite>(facility, std::move(transport), "", stream_turns_);
     // At a remote site nothing is known of our own directories: there the programs are found in PATH.
-    return std::make_unique<ScriptSite>(facility, connection.transport,
+    return std::make_unique<ScriptSite>(facility, std::move(transport),
                                         facility.transport.kind == "local" ? settings_.programs : "");
+}
+
+Result<std::string> AttemptRunner::submit_check(const Facility& facility, const CheckJob& check) {
+    const auto at = site(facility);
+    return at->submit({.ref = check_job_ref(check, *at),
+                       .environment = facility.environment,
+                       .commands = {{at->program("atoll-trainer"), "report"}},
+                       .resources = check.resources,
+                       .launcher = facility.launcher,
+                       .image_runner = render_image_runner(facility),
+                       .image_check = render_image_report(facility),
+                       .is_check = true});
+}
+
+Result<CheckJobSeen> AttemptRunner::look_at_check(const Facility& facility, const CheckJob& check) {
+    const auto at = site(facility);
+    const BatchJobRef ref = check_job_ref(check, *at);
+    ATOLL_TRY(const auto looks, at->look({{ref.directory, 0}}));
+    const Look& look = looks.at(0);
+    if (look.exit_code) {
+        ATOLL_TRY(const std::string said, at->tail(ref.directory + "/stderr.log", kStderrBytes));
+        return CheckJobSeen{
+            "ended", "", judge_check_job(look.lines, look.exit_code, failure_text(said, kFailureBytesMax), facility)};
+    }
+    ATOLL_TRY(const auto answers, at->ask_batch({ref}));
+    const BatchAnswer& answer = answers.at(0);
+    if (answer.state == BatchState::kQueued) return CheckJobSeen{"queued", answer.reason};
+    if (answer.state == BatchState::kRunning) return CheckJobSeen{"running", answer.reason};
+    // It may have ended since it was looked at.
+    ATOLL_TRY(const auto again, at->look({{ref.directory, 0}}));
+    if (again.at(0).exit_code) return CheckJobSeen{"running"};
+    const std::string how = answer.reason.empty() ? "the batch system does not know the job" : answer.reason;
+    return CheckJobSeen{"ended", how, judge_check_job(again.at(0).lines, {}, how, facility)};
+}
+
+Status AttemptRunner::drop_check(const Facility& facility, const CheckJob& check) {
+    const auto at = site(facility);
+    return at->remove(check_job_ref(check, *at));
+}
+
+Result<std::string> AttemptRunner::show_host_key(const Facility& facility) const {
+    if (facility.transport.kind != "ssh") return conflict(facility.name + " is this machine: it has no host key");
+    return read_host_key(facility.name, facility.transport, settings_.ssh, stop_.get_token());
+}
+
+Result<std::vector<std::string>> AttemptRunner::login_command(const Facility& facility) const {
+    if (facility.transport.kind != "ssh") return conflict(facility.name + " is this machine: nobody logs in to it");
+    return dispatch::login_command(facility.name, facility.transport, settings_.ssh);
 }
 
 const PollPolicy& AttemptRunner::poll_policy(const Facility& facility) const {
@@ -115,25 +160,69 @@ Result<std::string> AttemptRunner::script(const Task& task, const Facility& faci
     return render_job_script(job, *make_batch_system(facility));
 }
 
-Outcome AttemptRunner::run(const Task& task, const Facility& facility, std::int64_t now_ms) {
-    const auto at = site(facility);
-    auto outcome = run_step(task, *at, now_ms);
+Outcome AttemptRunner::run(const Task& task, Site& site, std::int64_t now_ms) {
+    auto outcome = run_step(task, site, now_ms);
     if (outcome.ok()) return std::move(outcome).value();
     Outcome failure = outcome_of(task, outcome.error());
-    if (auto* unknown = std::get_if<Unreachable>(&failure)) unknown->is_silent = is_silence(outcome.error());
+    if (auto* unknown = std::get_if<Unreachable>(&failure)) unknown->is_of_facility = is_of_facility(outcome.error());
     return failure;
 }
 
-Outcome AttemptRunner::cancel(const Task& task, const Facility& facility) {
-    const auto at = site(facility);
-    const Status status = at->cancel(batch_job_ref(task, *at));
-    if (status.ok()) return Cancelled{};
-    return Unreachable{json::printable(describe(status.error())), is_silence(status.error())};
+Outcome AttemptRunner::cancel(const Task& task, Site& site) {
+    return cancelled_or_unknown(end_batch_jobs(task, site));
+}
+
+Outcome AttemptRunner::withdraw_continuation(const Task& task, Site& site) {
+    return cancelled_or_unknown(site.cancel(batch_job_ref(continuation_of(task), site)));
+}
+
+// What waits for the end of the attempt's batch job goes first.
+Status AttemptRunner::end_batch_jobs(const Task& task, Site& site) {
+    if (!task.attempt->continuation.empty())
+        ATOLL_RETURN_IF_ERROR(site.cancel(batch_job_ref(continuation_of(task), site)));
+    return site.cancel(batch_job_ref(task, site));
+}
+
+std::vector<AttemptLogs> AttemptRunner::read_logs(const Task& task, Site& site) {
+    std::vector<AttemptLogs> logs = logs_to_read(task, site.facility());
+    std::vector<std::string> files;
+    for (const AttemptLogs& one : logs)
+        for (const char* file : kLogFiles) files.push_back(site.task_directory(one.task, one.attempt) + "/" + file);
+    if (files.empty()) return logs;
+    const auto ends = site.tails(files, site.facility().logs.bytes_max);
+    if (!ends.ok())  // they stay where they are, and can be asked for
+        spdlog::warn("facility {}: logs are not kept: {}", site.facility().name, describe(ends.error()));
+    std::size_t at = 0;
+    for (AttemptLogs& one : logs) {
+        --one.tries;
+        if (!ends.ok()) continue;
+        one.tries = 0;
+        for (const char* file : kLogFiles) one.text[file] = (*ends)[at++];
+    }
+    return logs;
+}
+
+std::vector<AttemptLogs> AttemptRunner::logs_to_read(const Task& task, const Facility& facility) const {
+    std::vector<AttemptLogs> logs;
+    const auto find_missing = [&]() -> Status {
+        ATOLL_TRY(auto connection, pool_.acquire());
+        ATOLL_TRY(logs, missing_logs(*connection, task, kMissingLogsMax));
+        return {};
+    };
+    if (const Status found = find_missing(); !found.ok())
+        spdlog::warn("task {}: no earlier logs are looked for: {}", task.id, describe(found.error()));
+    if (task.kind() != TaskKind::kClean) logs.push_back({task.id, task.attempt->number, task.attempt->step, kLogTries});
+    std::erase_if(logs, [&](const AttemptLogs& one) { return !gives_logs(facility.logs, one.step); });
+    return logs;
+}
+
+Status AttemptRunner::stop_staging(const Task& task, Site& site) {
+    return site.stop_staging({needed_versions(task.params), owner(task), batch_job_name(task), {}, {}});
 }
 
 Result<Outcome> AttemptRunner::run_step(const Task& task, Site& site, std::int64_t now_ms) {
     if (!task.damage.empty()) {  // what it has running ends with it
-        ATOLL_RETURN_IF_ERROR(site.cancel(batch_job_ref(task, site)));
+        ATOLL_RETURN_IF_ERROR(end_batch_jobs(task, site));
         return Outcome(Rejected{task.damage, true});
     }
     switch (task.attempt->step) {
@@ -179,13 +268,42 @@ Result<std::string> AttemptRunner::issue_token(const Task& task) const {
 
 Result<Outcome> AttemptRunner::stage(const Task& task, Site& site) {
     ATOLL_TRY(const std::string token, issue_token(task));
-    ATOLL_RETURN_IF_ERROR(
-        site.stage({needed_versions(task.params), owner(task), settings_.store_url_for_sites, token}));
+    ATOLL_TRY(const auto moving, site.stage({needed_versions(task.params), owner(task), batch_job_name(task),
+                                             store_url_for(site.facility(), settings_), token}));
+    if (moving) return Outcome(*moving);
     return Outcome(Staged{});
 }
 
+Result<bool> AttemptRunner::is_job_paused(const Task& task) const {
+    ATOLL_TRY(auto connection, pool_.acquire());
+    return is_paused(*connection, task.job);
+}
+
+// A submission whose answer was lost, or a continuation.
+Result<bool> AttemptRunner::was_submitted_before(const Task& task, Site& site) {
+    const BatchJobRef job = batch_job_ref(task, site);
+    const bool is_local = site.facility().batch.kind == "local";  // its queue is the attempts' directories
+    const auto id = site.read_file(job.directory + (is_local ? "/process" : "/jobid"), kJobIdBytesMax);
+    if (id.ok()) return true;
+    if (id.error().code != ErrorCode::kNotFound) return id.error();
+    if (is_local) return false;
+    ATOLL_TRY(const auto answers, site.ask_batch({job}));
+    return answers.front().state != BatchState::kUnknownToQueue;
+}
+
 Result<Outcome> AttemptRunner::submit(const Task& task, Site& site) {
+    ATOLL_TRY(const bool paused, is_job_paused(task));
+    if (paused) {  // what was submitted goes on, but nothing new begins
+        ATOLL_TRY(const bool was_submitted, was_submitted_before(task, site));
+        if (!was_submitted) return Outcome(HeldBack{});
+    }
     ATOLL_TRY(const BatchJob job, describe_batch_job(task, site));
+    if (!job.earlier_attempts.empty() && site.facility().batch.kind != "local") {
+        // One that the site has put back into its queue would stand there for nothing, and its continuation behind it.
+        Task before = task;
+        --before.attempt->number;
+        ATOLL_RETURN_IF_ERROR(site.cancel(batch_job_ref(before, site)));
+    }
     ATOLL_TRY(const std::string id, site.submit(job));
     return Outcome(Submitted{id});
 }
@@ -193,19 +311,19 @@ Result<Outcome> AttemptRunner::submit(const Task& task, Site& site) {
 Result<Outcome> AttemptRunner::observe(const Task& task, Site& site, std::int64_t now_ms) {
     ATOLL_TRY(auto found, look(task, site, now_ms));
     Look& look = found.answer;
-    Observed observed{look.started,
-                      look.exit_code,
-                      std::move(look.lines),
-                      look.log_offset,
-                      look.log_is_drained,
-                      found.asked_ms,
-                      {},
-                      std::nullopt,
-                      0};
+    if (!look.unknown.empty()) return unavailable("looking at the attempt: " + look.unknown);
+    Observed observed;
+    observed.started = look.started;
+    observed.exit_code = look.exit_code;
+    observed.lines = std::move(look.lines);
+    observed.log_offset = look.log_offset;
+    observed.log_is_drained = look.log_is_drained;
+    observed.looked_ms = found.asked_ms;
     if (observed.exit_code && *observed.exit_code != 0 && observed.log_is_drained) {
         const std::string log = batch_job_ref(task, site).directory + "/stderr.log";
         ATOLL_TRY(const std::string tail, site.tail(log, kStderrBytes));
-        observed.stderr_tail = failure_text(tail, kFailureBytesMax);
+        observed.is_out_of_space = is_out_of_space(tail);
+        if (site.facility().logs.give != "none") observed.stderr_tail = failure_text(tail, kFailureBytesMax);
     }
     // The local batch system never ends a job by itself.
     const bool is_asked = observed.exit_code
@@ -216,7 +334,37 @@ Result<Outcome> AttemptRunner::observe(const Task& task, Site& site, std::int64_
         observed.queue_status = answer.answer;
         observed.batch_asked_ms = answer.asked_ms;
     }
+    if (!observed.exit_code) plan_continuation(task, site, now_ms, observed);
     return Outcome(std::move(observed));
+}
+
+// The next attempt's batch job is put into the queue while this one runs, so that the queue is waited for once. Where
+// that cannot be done now the attempt is watched as before.
+void AttemptRunner::plan_continuation(const Task& task, Site& site, std::int64_t now_ms, Observed& observed) {
+    const auto* train = std::get_if<TrainParams>(&task.params);
+    if (train == nullptr || site.facility().batch.kind == "local") return;
+    if (should_submit_continuation(*task.attempt, now_ms)) {
+        const auto submitted = submit_continuation(task, site);
+        if (submitted.ok())
+            observed.continuation = *submitted;
+        else
+            observed.no_continuation = "no continuation in the queue: " +
+                                       shorten(json::printable(describe(submitted.error())), kFailureBytesMax);
+        return;
+    }
+    if (!task.attempt->continuation.empty()) return;
+    const auto limits = update_limits(train->training, train->resources.ranks(), train->rows, train->seq_len);
+    const Json settings = limit_time(train->training, batch_time_s(site.facility().batch, train->resources));
+    observed.outlives_its_time =
+        limits.ok() && outlives(*task.attempt, limits->steps, settings.value("time_limit", 0.0));
+}
+
+Result<std::string> AttemptRunner::submit_continuation(const Task& task, Site& site) {
+    ATOLL_TRY(const bool paused, is_job_paused(task));
+    if (paused) return std::string();  // nothing new begins
+    ATOLL_TRY(BatchJob job, describe_batch_job(continuation_of(task), site));
+    job.ref.after = task.attempt->batch_id;
+    return site.submit(job);
 }
 
 Result<std::vector<Task>> AttemptRunner::tasks_beside(const Task& task) const {
@@ -279,7 +427,8 @@ Result<Outcome> AttemptRunner::push_update(const Task& task, const TrainParams& 
     const Json meta = {
         {"parents", Json::array({train.base})}, {"job", task.job}, {"round", task.round}, {"metrics", metrics}};
     ATOLL_TRY(const PushAnswer answer, site.push({batch_job_ref(task, site).directory, train.output_model,
-                                                  settings_.store_url_for_sites, token, meta}));
+                                                  store_url_for(site.facility(), settings_), token, meta}));
+    if (answer.moving) return Outcome(*answer.moving);
     if (answer.error && !answer.is_refused) return *answer.error;
     // What the store has of this attempt counts, whatever the site says. Whoever names a version need not have made it;
     // and what the site has lost may have been handed in, by a worker whose result was dropped.
@@ -310,7 +459,8 @@ Result<Outcome> AttemptRunner::clean(const Task& task, Site& site) {
     for (const auto& other : tasks)
         if (other.attempt) ids.push_back(other.id);
     if (ids.empty()) return Outcome(Collected{Json::object()});  // not even the work directory need be there
-    ATOLL_RETURN_IF_ERROR(site.clean(owner(task), ids));
+    ATOLL_TRY(const auto moving, site.clean(owner(task), ids));
+    if (moving) return Outcome(*moving);
     return Outcome(Collected{Json::object()});
 }
 

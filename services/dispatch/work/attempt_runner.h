@@ -8,10 +8,12 @@
 #include <string>
 
 #include "services/dispatch/clients/catalog.h"
+#include "services/dispatch/domain/check_job.h"
 #include "services/dispatch/domain/task_machine.h"
 #include "services/dispatch/domain/update_check.h"
 #include "services/dispatch/settings.h"
 #include "services/dispatch/sites/site.h"
+#include "services/dispatch/sites/stream_turns.h"
 #include "services/dispatch/sites/transport/transport.h"
 #include "services/dispatch/work/answer_cache.h"
 #include "shared/auth/auth.h"
@@ -36,26 +38,54 @@ class AttemptRunner {
 
     // The facility with its transport, which is kept between calls.
     std::unique_ptr<Site> site(const Facility& facility);
+    // The same for one step, whose scripts share their time.
+    std::unique_ptr<Site> site_for_step(const Facility& facility);
     // What a run there needs, tried: tools, directories, programs, the way from there to the store.
-    Result<std::vector<SiteCheck>> check_facility(const Facility& facility) {
-        return site(facility)->check(settings_.store_url_for_sites);
+    SiteCheck check_facility(const Facility& facility, std::int64_t now_ms) {
+        return site(facility)->check({store_url_for(facility, settings_), static_cast<double>(now_ms) / 1000});
     }
+    // A part of the image of its record on its way there; nothing: the image is in its place.
+    Result<std::optional<Moving>> put_image(const Facility& facility, const ImagePart& part) {
+        return site(facility)->put_image(part);
+    }
+    // A short job that says what its ranks find. Submitted once; asked for until it has ended; then dropped, with its
+    // directory, wherever it stands.
+    Result<std::string> submit_check(const Facility& facility, const CheckJob& job);
+    Result<CheckJobSeen> look_at_check(const Facility& facility, const CheckJob& job);
+    Status drop_check(const Facility& facility, const CheckJob& job);
+    // What the facility's host shows now. kConflict: it is this machine.
+    Result<std::string> show_host_key(const Facility& facility) const;
+    // The command that logs in there on this machine, asking whoever runs it. kConflict: there is nothing to log in to.
+    Result<std::vector<std::string>> login_command(const Facility& facility) const;
     const PollPolicy& poll_policy(const Facility& facility) const;
 
     // The batch script of the task's attempt; nothing is asked of the site.
     Result<std::string> script(const Task& task, const Facility& facility);
 
     // The step that the task's attempt stands at.
-    Outcome run(const Task& task, const Facility& facility, std::int64_t now_ms);
-    // Ends the attempt's batch job.
-    Outcome cancel(const Task& task, const Facility& facility);
+    Outcome run(const Task& task, Site& site, std::int64_t now_ms);
+    // What the attempt, if it has ended, wrote at its site, as far as its facility gives it; and what earlier ones
+    // there wrote that could not be read then. What cannot be read now may be asked for again, a few times.
+    std::vector<AttemptLogs> read_logs(const Task& task, Site& site);
+    // Ends the attempt's batch job, its continuation before that, and what it moves.
+    Outcome cancel(const Task& task, Site& site);
+    // Cancelled: the next attempt's batch job is gone from the queue, and none of that name ever trains.
+    Outcome withdraw_continuation(const Task& task, Site& site);
+    // Ends what an attempt that stages is bringing, if the site can be asked.
+    Status stop_staging(const Task& task, Site& site);
 
   private:
     // An error becomes an outcome in run().
     Result<Outcome> run_step(const Task& task, Site& site, std::int64_t now_ms);
     Result<Outcome> stage(const Task& task, Site& site);
+    Result<bool> is_job_paused(const Task& task) const;
+    Result<bool> was_submitted_before(const Task& task, Site& site);
     Result<Outcome> submit(const Task& task, Site& site);
     Result<Outcome> observe(const Task& task, Site& site, std::int64_t now_ms);
+    void plan_continuation(const Task& task, Site& site, std::int64_t now_ms, Observed& observed);
+    Result<std::string> submit_continuation(const Task& task, Site& site);
+    std::vector<AttemptLogs> logs_to_read(const Task& task, const Facility& facility) const;
+    Status end_batch_jobs(const Task& task, Site& site);
     Result<AnswerCache<Look>::Found> look(const Task& task, Site& site, std::int64_t now_ms);
     Result<AnswerCache<BatchAnswer>::Found> queue_status(const Task& task, Site& site, std::int64_t now_ms);
     // The tasks whose attempts a site's batch system may know, this one first, then those that were not looked at for
@@ -71,7 +101,11 @@ class AttemptRunner {
     const Catalog& catalog_;
     auth::Issuer issuer_;
     pg::Pool& pool_;
+    std::shared_ptr<Transport> transport(const Facility& facility);
+    std::unique_ptr<Site> site_through(const Facility& facility, std::shared_ptr<Transport> transport);
+
     const SiteFactory make_site_;
+    StreamTurns stream_turns_;
     AnswerCache<Look> looks_;
     AnswerCache<BatchAnswer> queue_status_;
     std::stop_source stop_;

@@ -76,6 +76,7 @@ TEST_F(JobLifecycleTest, LogsAreJsonWhereThatIsAskedForWhateverIsWrittenInThem) 
     const std::string facility = task.at("facility");
     const std::string like_a_heading = "== round 1, train at x, task y, attempt 1: stdout.jsonl\n";
     std::ofstream(work_dir(facility) / "tasks" / id / "1/stderr.log") << like_a_heading;
+    ASSERT_TRUE(connect().query("DELETE FROM attempt_logs").ok());  // what is not kept is read at the site
     const Json answer = get("/v1/jobs/" + job + "/logs?format=json&tail=1&task=" + id);
     ASSERT_EQ(answer.at("items").size(), 2U) << answer.dump(2);
     EXPECT_EQ(answer.at("items")[1], (Json{{"round", 1},
@@ -86,6 +87,95 @@ TEST_F(JobLifecycleTest, LogsAreJsonWhereThatIsAskedForWhateverIsWrittenInThem) 
                                            {"file", "stderr.log"},
                                            {"text", like_a_heading}}));
     EXPECT_EQ(answer.at("next"), nullptr);
+}
+
+TEST_F(JobLifecycleTest, TheLogsOfEveryAttemptAreKeptAndOutliveWhatLiesAtTheSite) {
+    begin();
+    set("train.exits", "1");
+    Json request = job_request(1);
+    request["participants"].erase(1);
+    request["evaluation"] = {{"at", Json::array()}};
+    const std::string job = submit(request);
+    const std::string path = "/v1/jobs/" + job + "/logs?tail=5";
+    const auto logs = [&](const std::string& query) { return client().call(Method::kGet, path + query).value(); };
+    ASSERT_TRUE(eventually([&] { return logs("&attempt=1").body.find("made to fail") != std::string::npos; }));
+    std::filesystem::remove(fake("train.exits"));
+    ASSERT_TRUE(reaches(job, "completed"));
+    ASSERT_TRUE(are_cleaned(1));
+    std::filesystem::remove_all(work_dir("leonardo") / "tasks");
+    const std::int64_t newest = get("/v1/jobs/" + job + "/rounds").at("items").back().at("tasks").at(0).at("attempt");
+    ASSERT_GT(newest, 1);
+    EXPECT_NE(logs("&attempt=1").body.find("attempt 1: stderr.log\nmade to fail"), std::string::npos)
+        << logs("&attempt=1").body;
+    for (const std::string& query : {std::string(), "&attempt=" + std::to_string(newest)})
+        EXPECT_NE(logs(query).body.find("\"summary\":true"), std::string::npos) << logs(query).body;
+    EXPECT_EQ(logs("&attempt=" + std::to_string(newest + 1)).status, 404);
+    EXPECT_EQ(logs("&attempt=last").status, 422);
+}
+
+TEST_F(JobLifecycleTest, LogsThatCannotBeReadAtAnAttemptsEndAreReadWhenItsSiteIsCleaned) {
+    begin();
+    const auto bin = directory_.path() / "bin";
+    std::filesystem::create_directories(bin);
+    // The end of a file cannot be read, once.
+    constexpr const char* kTail =
+        "#!/bin/sh\ncase $* in '-c +'*) ;; *stdout.jsonl) ! mkdir \"$0.failed\" 2>/dev/null || exit 1 ;; esac\n"
+        "exec /usr/bin/tail \"$@\"\n";
+    ASSERT_TRUE(write_file_atomic(bin / "tail", kTail, 0755).ok());
+    const Json patch = {{"environment", {{"PATH", bin.string() + ":" + std::getenv("PATH")}}}};
+    ASSERT_EQ(client().call(Method::kPatch, "/v1/facilities/leonardo", patch.dump(), {{{"If-Match", "*"}}, {}})->status,
+              200);
+    Json request = job_request(1);
+    request["participants"].erase(1);
+    request["evaluation"] = {{"at", Json::array()}};
+    const std::string job = submit(request);
+    ASSERT_TRUE(reaches(job, "completed"));
+    ASSERT_TRUE(are_cleaned(1));
+    EXPECT_TRUE(std::filesystem::exists(bin / "tail.failed"));
+    EXPECT_EQ(connect().query("SELECT 1 FROM attempt_logs WHERE text LIKE '%summary%'")->size(), 1);
+    EXPECT_TRUE(connect().query("SELECT 1 FROM attempts WHERE progress->>'log_tries' <> '0'")->empty());
+}
+
+TEST_F(JobLifecycleTest, AFacilityGivesAsMuchOfItsLogsAsItsRecordSays) {
+    begin();
+    const auto give = [&](const std::string& facility, const std::string& what) {
+        const Json patch = {{"logs", {{"return", what}, {"bytes_max", 1024}}}};
+        const auto answer =
+            client().call(Method::kPatch, "/v1/facilities/" + facility, patch.dump(), {{{"If-Match", "*"}}, {}});
+        EXPECT_EQ(answer->status, 200) << answer->body;
+    };
+    give("leonardo", "none");
+    give("karolina", "errors");
+    set("train.exits", "1");
+    Json request = job_request(1);
+    request["attempts_max"] = 1;
+    request["quorum"] = 1;
+    request["evaluation"] = {{"at", Json::array()}};
+    const std::string failed = submit(request);
+    ASSERT_TRUE(reaches(failed, "failed"));
+    ASSERT_TRUE(eventually([&] {
+        return connect().query("SELECT 1 FROM tasks WHERE kind = 'train' AND state IN ('pending', 'running')")->empty();
+    }));
+    const auto said = [&](const std::string& job, const std::string& facility) {
+        const Json logs = get("/v1/jobs/" + job + "/logs?format=json").at("items");
+        for (const Json& log : logs)
+            if (log.at("facility") == facility && log.at("file") == "stderr.log")
+                return log.contains("text") ? log.at("text").get<std::string>() : log.at("error").get<std::string>();
+        return std::string("nothing");
+    };
+    EXPECT_NE(said(failed, "leonardo").find("gives no logs"), std::string::npos) << said(failed, "leonardo");
+    EXPECT_EQ(said(failed, "karolina"), "made to fail\n");
+    const Json tasks = get("/v1/jobs/" + failed + "/rounds").at("items").back().at("tasks");
+    for (const Json& task : tasks)
+        EXPECT_EQ(task.at("error").get<std::string>().find("made to fail") == std::string::npos,
+                  task.at("facility") == "leonardo")
+            << task;
+    std::filesystem::remove(fake("train.exits"));
+    const std::string done = submit(request);
+    ASSERT_TRUE(reaches(done, "completed"));
+    EXPECT_NE(said(done, "karolina").find("attempts that failed and no others"), std::string::npos)
+        << said(done, "karolina");
+    EXPECT_EQ(connect().query("SELECT DISTINCT task_id FROM attempt_logs")->size(), 1);
 }
 
 TEST_F(LostResultsTest, StepsWhoseResultsAreLostAreRepeatedWithoutASecondSubmission) {
@@ -351,23 +441,21 @@ TEST_F(JobLifecycleTest, ACancelledJobKillsWhatRuns) {
     EXPECT_EQ(client().call(Method::kPost, "/v1/jobs/" + job + "/pause", "{}")->status, 409);
 }
 
-TEST_F(JobLifecycleTest, APausedJobStartsNothingUntilItIsResumed) {
+TEST_F(JobLifecycleTest, APausedJobCollectsWhatRunsAndStartsNothingUntilItIsResumed) {
     begin();
     set("train.waits");
-    const std::string job = submit(job_request(1));
+    const std::string job = submit(job_request(2));
     ASSERT_TRUE(eventually([&] { return trainings().size() == 2; }));
     EXPECT_EQ(client().call(Method::kPost, "/v1/jobs/" + job + "/pause", "{}")->status, 200);
     std::filesystem::remove(fake("train.waits"));
-    EXPECT_TRUE(eventually([&] {
-        std::size_t ended = 0;
-        for (const auto& entry : std::filesystem::recursive_directory_iterator(directory_.path()))
-            ended += entry.path().filename() == "end.json" &&
-                     read_file(entry.path()).value().find("exit_code") != std::string::npos;
-        return ended >= 2;
-    }));
-    EXPECT_TRUE(lines("push").empty()) << "the trainings ended, but nothing was collected";
+    EXPECT_TRUE(eventually([&] { return get("/v1/jobs/" + job).at("round") == 2; })) << get("/v1/jobs/" + job).dump(2);
+    EXPECT_EQ(state_of(job), "paused");
+    EXPECT_EQ(lines("push").size(), 2U) << "the trainings ended, and were collected";
+    EXPECT_EQ(trainings().size(), 2U);
+    EXPECT_EQ(get("/v1/jobs/" + job).at("tasks").at("train"), (Json{{"done", 2}, {"pending", 2}}));
     EXPECT_EQ(client().call(Method::kPost, "/v1/jobs/" + job + "/resume", "{}")->status, 200);
     EXPECT_TRUE(reaches(job, "completed"));
+    EXPECT_EQ(trainings().size(), 4U);
 }
 
 TEST_F(JobLifecycleTest, TheTimeThatAJobIsPausedDoesNotCountTowardsItsDeadlines) {

@@ -1,13 +1,11 @@
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/wait.h>
 
 #include <cstdlib>
 #include <map>
 #include <random>
 
 #include "services/dispatch/testing/dispatch_fixture.h"
-#include "shared/base/subprocess.h"
+#include "services/dispatch/testing/test_dispatch.h"
 
 namespace atl::dispatch {
 namespace {
@@ -25,23 +23,10 @@ class KillTest : public DispatchTest {
         base_url_ = "http://127.0.0.1:" + std::to_string(port_);
     }
     void TearDown() override {
-        kill_program();
+        program_.kill();
         DispatchTest::TearDown();
     }
-    void start_program() {
-        const auto program = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "atoll-dispatch";
-        const auto started =
-            start_daemon({program.string(), "--config", config_.string()},
-                         {.log = directory_.path() / "dispatch.log", .environment = environment_, .directory = {}});
-        ASSERT_TRUE(started.ok()) << started.error().message;
-        process_ = *started;
-    }
-    void kill_program() {
-        if (process_ <= 0) return;
-        ::kill(process_, SIGKILL);
-        ::waitpid(process_, nullptr, 0);
-        process_ = 0;
-    }
+    void start_program() { program_.start(config_, directory_.path() / "dispatch.log", environment_); }
     bool is_ready() {
         http::ClientOptions options;
         options.base_url = base_url_;
@@ -60,7 +45,7 @@ class KillTest : public DispatchTest {
     std::uint16_t port_ = 0;
     std::filesystem::path config_;
     std::map<std::string, std::string> environment_;
-    pid_t process_ = 0;
+    TestDispatch program_;
 };
 
 // A place in the course of a training where the site's programs can be made to wait.
@@ -101,7 +86,7 @@ TEST_P(KillInstantTest, AJobGoesOnAndTrainsOnce) {
     const std::string job = submit(request);
     const std::string notes = std::string(program) == "train" ? "runs" : program;
     ASSERT_TRUE(eventually([&] { return lines(notes).size() == 2 && both_are_at(step); })) << lines(notes).size();
-    kill_program();
+    program_.kill();
     start_program();
     ASSERT_TRUE(is_ready());
     std::filesystem::remove(fake(std::string(program) + ".waits"));
@@ -130,7 +115,7 @@ TEST_F(KillTest, WhatItHeldWhenItWasKilledIsTakenUpAtOnceByItsNextProcess) {
     ASSERT_TRUE(write_file_atomic(fake("stage.waits"), "").ok());
     const std::string job = submit(job_request(1));
     ASSERT_TRUE(eventually([&] { return lines("stage").size() == 2; }));
-    kill_program();
+    program_.kill();
     std::filesystem::remove(fake("stage.waits"));
     start_program();
     EXPECT_TRUE(eventually([&] { return job_state(job) == "completed"; }))
@@ -149,7 +134,7 @@ TEST_F(KillTest, AJobSurvivesKillsAtRandomInstantsAndTrainsEachAttemptOnce) {
     const auto is_over = [&] { return job_state(job) != "running"; };
     for (; kills < 6 && !is_over(); ++kills) {
         std::this_thread::sleep_for(std::chrono::milliseconds(50 + random() % 900));  // the instant of the kill
-        kill_program();
+        program_.kill();
         start_program();
     }
     ASSERT_TRUE(eventually(is_over)) << get("/v1/jobs/" + job + "/rounds").dump(2)

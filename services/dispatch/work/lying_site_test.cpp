@@ -81,6 +81,7 @@ TEST_F(LyingSiteTest, AnOutcomeThatTheDatabaseRefusesFailsItsAttemptAndEndsWhatR
     ASSERT_TRUE(reaches(job, "failed")) << get("/v1/jobs/" + job + "/rounds").dump(2);
     EXPECT_EQ(connect().query("SELECT max(number) AS n FROM attempts").value().integer(0, "n"), 2);
     EXPECT_TRUE(eventually([&] { return no_trainer_lives(); }));
+    EXPECT_FALSE(connect().query("SELECT 1 FROM attempt_logs WHERE number = 2")->empty()) << "their logs are kept";
     unset("train.waits");
 }
 

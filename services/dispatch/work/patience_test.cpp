@@ -1,16 +1,54 @@
 // What a job waits for, and for how long.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <fstream>
+
 #include "services/dispatch/testing/job_lifecycle_fixture.h"
 #include "shared/http/client/client.h"
 
 namespace atl::dispatch {
 namespace {
 
+using http::Method;
 using json::Json;
 
 class PatienceTest : public JobLifecycleTest {
   protected:
+    // A facility with programs of its own, which are those of the others as they come.
+    void add_facility(const std::string& name, const Json& environment = Json::object()) {
+        const auto programs = directory_.path() / (name + "-programs");
+        std::filesystem::create_directories(programs);
+        for (const char* program : {"atoll", "atoll-trainer"})
+            std::filesystem::copy_file(fake(program), programs / program);
+        const auto added = client().post_json("/v1/facilities", {{"name", name},
+                                                                 {"transport", {{"kind", "local"}}},
+                                                                 {"batch", {{"kind", "local"}, {"slots", 2}}},
+                                                                 {"programs", programs.string()},
+                                                                 {"environment", environment},
+                                                                 {"work_dir", work_dir(name).string()}});
+        ASSERT_TRUE(added.ok()) << added.error().message;
+        catalog_->add_version("it", 1, name);
+    }
+    // One that never answers where data is staged, and notes how often it was asked.
+    void add_hung_facility(const std::string& name) {
+        const auto hung = directory_.path() / (name + "-hung");
+        std::filesystem::create_directories(hung);
+        const std::string mkdir = "#!/bin/sh\necho >>" + (hung / "asked").string() + "\nexec sleep 1000\n";
+        ASSERT_TRUE(write_file_atomic(hung / "mkdir", mkdir, 0755).ok());
+        add_facility(name, {{"PATH", hung.string() + ":" + ::getenv("PATH")}});
+    }
+    std::size_t times_asked(const std::string& name) const {
+        const auto text = read_file(directory_.path() / (name + "-hung") / "asked");
+        return text.ok() ? text->size() : 0;
+    }
+    Json request_at(const std::string& facility, const std::string& name) {
+        Json request = job_request(1);
+        request["name"] = name;
+        request["participants"] = Json::array({{{"facility", facility}, {"dataset", "it"}, {"dataset_version", 1}}});
+        request["evaluation"] = {{"at", Json::array()}};
+        return request;
+    }
     // The next try is made at once instead of after ever longer pauses.
     void hurry() {
         auto connection = connect();
@@ -60,6 +98,66 @@ TEST_F(PatienceTest, ASiteThatIsGoneCostsTheOthersNoMoreThanTheGrace) {
     EXPECT_EQ(aggregation_->closed_rounds().at(2).at("updates").size(), 2U);
 }
 
+TEST_F(PatienceTest, AJobMovesWhileFourStagingsTakeTheirTimeElsewhere) {
+    begin();
+    std::vector<std::string> slow;
+    for (const std::string name : {"slow1", "slow2", "slow3", "slow4"}) {
+        ASSERT_NO_FATAL_FAILURE(add_facility(name));
+        std::ofstream(directory_.path() / (name + "-programs/stage.waits")) << "";
+        slow.push_back(submit(request_at(name, "at-" + name)));
+    }
+    const auto task_of = [&](const std::string& job) {
+        const Json rounds = get("/v1/jobs/" + job + "/rounds").at("items");
+        return rounds.empty() || rounds.back().at("tasks").empty() ? Json::object() : rounds.back().at("tasks").at(0);
+    };
+    for (const std::string& job : slow)
+        ASSERT_TRUE(eventually([&] { return task_of(job).contains("moving"); })) << task_of(job).dump(2);
+    EXPECT_EQ(task_of(slow[0]).at("moving"), (Json{{"bytes_done", 7}, {"bytes_total", 42}}));
+    const std::string job = submit(job_request(1));
+    EXPECT_TRUE(reaches(job, "completed")) << get("/v1/jobs/" + job + "/rounds").dump(2);
+    for (const std::string& waiting : slow) EXPECT_EQ(task_of(waiting).at("step"), "staging");
+    ASSERT_EQ(client().call(Method::kPost, "/v1/jobs/" + slow[0] + "/cancel", "{}")->status, 200);
+    EXPECT_TRUE(reaches(slow[0], "cancelled"));
+    EXPECT_TRUE(eventually([&] {
+        return !std::filesystem::exists(work_dir("slow1") / "models" / (std::string(kBaseDigest) + ".moving"));
+    })) << "its transfer has ended";
+    for (const std::string name : {"slow1", "slow2", "slow3", "slow4"})
+        std::filesystem::remove(directory_.path() / (name + "-programs/stage.waits"));
+    for (std::size_t i = 1; i < slow.size(); ++i)
+        EXPECT_TRUE(eventually([&] { return task_of(slow[i]).at("step") != "staging"; })) << task_of(slow[i]).dump(2);
+}
+
+TEST_F(PatienceTest, ASiteThatHangsTakesTwoWorkersAndNoMore) {
+    begin();
+    ASSERT_NO_FATAL_FAILURE(add_hung_facility("hung"));
+    for (int i = 0; i < 4; ++i) submit(request_at("hung", "hung" + std::to_string(i)));
+    ASSERT_TRUE(eventually([&] { return times_asked("hung") == 2; }));
+    const std::string job = submit(job_request(1));
+    EXPECT_TRUE(reaches(job, "completed")) << get("/v1/jobs/" + job + "/rounds").dump(2);
+    EXPECT_EQ(times_asked("hung"), 2U);
+}
+
+TEST_F(PatienceTest, ThreeSitesThatHangLeaveTheFourWorkersToTheOthers) {
+    begin();
+    const std::vector<std::string> hung = {"hung1", "hung2", "hung3"};
+    for (const std::string& name : hung) {
+        ASSERT_NO_FATAL_FAILURE(add_hung_facility(name));
+        for (const char* which : {"a", "b"}) submit(request_at(name, name + which));
+    }
+    const auto all_asked = [&] {
+        std::size_t all = 0;
+        for (const std::string& name : hung) all += times_asked(name);
+        return all;
+    };
+    ASSERT_TRUE(eventually([&] { return all_asked() >= 4; })) << "as many as there are workers";
+    const std::string job = submit(job_request(1));
+    EXPECT_TRUE(reaches(job, "completed")) << get("/v1/jobs/" + job + "/rounds").dump(2);
+    for (const std::string& name : hung) {
+        EXPECT_LE(times_asked(name), 2U);
+        EXPECT_EQ(get("/v1/facilities/" + name).at("silent_since"), nullptr) << "no step there is over yet";
+    }
+}
+
 TEST_F(PatienceTest, TroubleWhileAModelIsStagedCostsNoAttempt) {
     begin();
     set("stage.breaks", "the service answered 500");
@@ -74,6 +172,75 @@ TEST_F(PatienceTest, TroubleWhileAModelIsStagedCostsNoAttempt) {
     EXPECT_TRUE(eventually([&] { return hurry(), state_of(job) == "completed"; }))
         << get("/v1/jobs/" + job + "/rounds").dump(2);
     EXPECT_EQ(trainings().size(), 2U);
+}
+
+TEST_F(PatienceTest, AWorkDirectoryThatIsAwayIsWaitedForAndSaidOfTheFacilityAndItsTasks) {
+    begin();
+    set("train.waits");
+    Json request = job_request(1);
+    request["attempts_max"] = 1;
+    request["evaluation"] = {{"at", Json::array()}};
+    const std::string job = submit(request);
+    const auto task_at = [&](const std::string& facility) {
+        const Json rounds = get("/v1/jobs/" + job + "/rounds").at("items");
+        for (const Json& task : rounds.back().at("tasks"))
+            if (task.at("facility") == facility) return task;
+        return Json();
+    };
+    const auto is_running = [&](const std::string& facility) {
+        return task_at(facility).value("step", "") == "running";
+    };
+    ASSERT_TRUE(eventually([&] { return is_running("leonardo") && is_running("karolina"); }));
+    EXPECT_FALSE(task_at("leonardo").contains("waiting"));
+    EXPECT_EQ(get("/v1/jobs/" + job).at("waiting"), Json::array());
+    std::filesystem::rename(work_dir("leonardo"), directory_.path() / "unmounted");
+    ASSERT_TRUE(eventually([&] { return get("/v1/facilities/leonardo").at("waiting").is_object(); }));
+    const Json waiting = get("/v1/facilities/leonardo").at("waiting");
+    EXPECT_NE(waiting.at("reason").get<std::string>().find("is its file system mounted?"), std::string::npos)
+        << waiting;
+    EXPECT_EQ(task_at("leonardo").at("waiting").at("reason"), waiting.at("reason"));
+    EXPECT_EQ(get("/v1/jobs/" + job).at("waiting").at(0).at("facility"), "leonardo");
+    // A job that comes now has nothing at the site that could be asked.
+    Json later = job_request(1);
+    later["name"] = later["output_model"] = "later";
+    later["evaluation"] = {{"at", Json::array()}};
+    const Json round = get("/v1/jobs/" + submit(later) + "/rounds").at("items").back();
+    for (const Json& task : round.at("tasks"))
+        EXPECT_EQ(task.contains("waiting"), task.at("facility") == "leonardo") << task;
+    std::filesystem::remove(fake("train.waits"));
+    EXPECT_TRUE(eventually([&] { return task_at("karolina").at("state") == "done"; })) << "it needs no other site";
+    EXPECT_EQ(get("/v1/facilities/karolina").at("waiting"), nullptr);
+    std::filesystem::remove_all(work_dir("leonardo"));
+    std::filesystem::rename(directory_.path() / "unmounted", work_dir("leonardo"));
+    EXPECT_TRUE(eventually([&] { return hurry(), state_of(job) == "completed"; })) << task_at("leonardo").dump(2);
+    EXPECT_EQ(task_at("leonardo").at("attempt"), 1);
+    EXPECT_EQ(task_at("leonardo").at("attempt_error"), "");
+    EXPECT_EQ(get("/v1/facilities/leonardo").at("waiting"), nullptr);
+}
+
+TEST_F(PatienceTest, AStoreThatIsAwayOrAFullQuotaHoldsUpNoOtherTaskThere) {
+    begin();
+    set("train.waits");
+    Json request = job_request(1);
+    request["evaluation"] = {{"at", Json::array()}};
+    const std::string running = submit(request);
+    ASSERT_TRUE(eventually([&] { return lines("train.pids").size() == 2; }));
+    std::filesystem::remove_all(work_dir("leonardo") / "models");  // else there is nothing to stage
+    set("stage.breaks", "cannot write model.safetensors: Disk quota exceeded");
+    request["name"] = request["output_model"] = "second";
+    request["participants"].erase(1);
+    const std::string full = submit(request);
+    const auto waits = [&] {
+        return get("/v1/jobs/" + full + "/rounds").at("items").back().at("tasks").at(0).value("waiting", Json());
+    };
+    ASSERT_TRUE(eventually([&] { return waits().is_object(); }));
+    EXPECT_NE(waits().at("reason").get<std::string>().find("no space or quota is left in"), std::string::npos)
+        << waits();
+    EXPECT_EQ(get("/v1/facilities/leonardo").at("waiting"), nullptr);
+    EXPECT_EQ(client().call(http::Method::kPost, "/v1/jobs/" + running + "/cancel", "{}")->status, 200);
+    EXPECT_TRUE(eventually([&] {
+        return connect().query("SELECT 1 FROM tasks WHERE kind = 'train' AND state = 'cancelled'")->size() == 2;
+    })) << "it is cancelled at the site";
 }
 
 TEST_F(PatienceTest, AVersionThatTheStoreDoesNotHaveEndsTheAttempts) {

@@ -1,4 +1,10 @@
+#include <csignal>
+#include <cstdlib>
+
 #include "services/dispatch/testing/dispatch_fixture.h"
+#include "services/dispatch/testing/test_dispatch.h"
+#include "shared/base/subprocess.h"
+#include "shared/base/text.h"
 #include "tests/slurm/slurm_cluster.h"
 
 namespace atl::dispatch {
@@ -18,6 +24,7 @@ if [ "$verb" = stage ]; then
     cp -r "$here/model" "$out.partial" && mv -T "$out.partial" "$out"
     exit
 fi
+[ "$verb" = push ] || exit 1
 digest=$(sha256sum <"$dir/model.safetensors" | cut -d' ' -f1)
 attempt=$(pwd) && task=${attempt%/*}
 mkdir -p "$here/pushed/$model" "$here/pushed/by/${task##*/}" && cp "$meta" "$here/pushed/$model/$digest"
@@ -51,7 +58,7 @@ class SlurmJobTest : public DispatchTest {
         if (const std::string why = SlurmCluster::why_not(); !why.empty()) GTEST_SKIP() << why;
         DispatchTest::SetUp();
         if (IsSkipped()) return;
-        cluster_ = std::make_unique<SlurmCluster>(std::vector<std::string>{"--nodes", "2"});
+        cluster_ = std::make_unique<SlurmCluster>(std::vector<std::string>{"--nodes", "2", "--preempt"});
         ASSERT_TRUE(write_file_atomic(fake("atoll"), kSiteAtoll, 0755).ok());
         ASSERT_TRUE(
             write_file_atomic(fake("atoll-trainer"), "#!/bin/sh\nexec " ATOLL_TRAINER_PROGRAM " \"$@\"\n", 0755).ok());
@@ -68,14 +75,6 @@ class SlurmJobTest : public DispatchTest {
         start_service();
         add_slurm_facility();
     }
-    void TearDown() override {
-        DispatchTest::TearDown();
-        if (cluster_ == nullptr) return;
-        (void)run_command({"ssh", "-F", cluster_->ssh_config(), "-o",
-                           "ControlPath=" + (directory_.path() / "ssh").string() + "/%C", "-O", "exit",
-                           cluster_->name()});
-    }
-
     void add_slurm_facility() {
         const Json facility = {
             {"name", "leonardo"},
@@ -88,7 +87,10 @@ class SlurmJobTest : public DispatchTest {
             {"work_dir", cluster_->work_dir()},
             {"programs", fake("").parent_path().string()},
             {"evaluation", {{"queue", "short"}, {"time", "0:05:00"}}},
-            {"environment", {{"OMPI_MCA_btl", "self,tcp"}, {"OMPI_MCA_btl_tcp_if_include", "lo"}}}};
+            {"environment",
+             {{"OMPI_MCA_btl", "self,tcp"},
+              {"OMPI_MCA_btl_tcp_if_include", "lo"},
+              {"ASAN_OPTIONS", "detect_leaks=0"}}}};  // MPI's own, as in tests/mpirun.sh
         const auto added = post("/v1/facilities", facility);
         ASSERT_EQ(added.status, 201) << added.body;
     }
@@ -130,11 +132,78 @@ class SlurmJobTest : public DispatchTest {
                 numbers.push_back(step->at("step"));
         return numbers;
     }
+    // As eventually(), of what takes several batch jobs.
+    static bool within_minutes(const std::function<bool()>& condition) {
+        for (int tries = 0; tries < 24; ++tries)
+            if (eventually(condition)) return true;
+        return false;
+    }
+    bool completes(const std::string& job) {
+        return within_minutes([&] { return state_of(job) != "running"; }) && state_of(job) == "completed";
+    }
     // Waits until an attempt has begun where the one before it has left off.
     void expect_it_goes_on(const std::string& job, int attempt) {
         ASSERT_TRUE(eventually([&] { return !steps(job, attempt).empty(); })) << errors(job);
         EXPECT_GT(steps(job, attempt).front(), 1);
         EXPECT_LE(steps(job, attempt).front(), steps(job, attempt - 1).back() + 1);
+    }
+
+    static std::map<std::string, std::string> words_of(const std::string& line) {
+        std::map<std::string, std::string> words;
+        std::istringstream all(line);
+        for (std::string word; all >> word;) words[word.substr(0, word.find('='))] = word.substr(word.find('=') + 1);
+        return words;
+    }
+    // Words of Slurm's completion log about the batch jobs of the newest training, by their names: "SubmitTime" and so
+    // on.
+    std::map<std::string, std::map<std::string, std::string>> completions(const std::string& job) {
+        std::map<std::string, std::map<std::string, std::string>> found;
+        std::istringstream log(read_file(cluster_->path("log/jobcomp.txt")).value());
+        for (std::string line; std::getline(log, line);) {
+            auto words = words_of(line);
+            if (!words["Name"].starts_with("atoll-" + training(job).at("id").get<std::string>())) continue;
+            EXPECT_TRUE(found.emplace(words["Name"], words).second) << "twice in the queue: " << line;
+        }
+        return found;
+    }
+    std::string name(const std::string& job, std::int64_t attempt) {
+        return "atoll-" + training(job).at("id").get<std::string>() + "-" + std::to_string(attempt);
+    }
+    // Sends the trainer's processes a signal.
+    void signal_trainer(int signal) const {
+        const auto found =
+            run_command({"pgrep", "-u", "atoll-" + cluster_->name(), "-f", "^" ATOLL_TRAINER_PROGRAM " train"});
+        std::istringstream pids(found->out);
+        int count = 0;
+        for (pid_t pid = 0; pids >> pid; ++count) EXPECT_EQ(::kill(pid, signal), 0);
+        EXPECT_GT(count, 0) << "no trainer runs";
+    }
+    // Stops an attempt's trainer for so many seconds at least and until the job that goes on with it is in the queue.
+    void hold_until_continued(const std::string& job, int attempt, int seconds_min) {
+        ASSERT_TRUE(within_minutes([&] { return !steps(job, attempt).empty(); })) << errors(job);
+        signal_trainer(SIGSTOP);
+        const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(seconds_min);
+        ASSERT_TRUE(within_minutes([&] { return !file(job, attempt + 1, "jobid").empty(); })) << errors(job);
+        std::this_thread::sleep_until(until);
+        signal_trainer(SIGCONT);
+    }
+    Json job_on_one_node(std::int64_t steps, const Json& training) const {
+        Json request = job_on_two_nodes(steps);
+        request["participants"][0]["resources"] = {{"time", "0:30:00"}};
+        request["training"]["deterministic"] = true;
+        request["training"]["batch_size"] = 48;
+        request["training"].update(training);
+        request["evaluation"] = {{"at", Json::array()}};
+        return request;
+    }
+    // The update of a training that nothing disturbs, and its seconds.
+    std::pair<std::string, double> undisturbed(std::int64_t steps) {
+        const std::string job = submit(job_on_one_node(steps, Json::object()));
+        EXPECT_TRUE(completes(job)) << errors(job);
+        EXPECT_EQ(training(job).at("attempt"), 1);
+        const std::string log = file(job, 1, "stdout.jsonl");
+        const auto summary = json::parse(log.substr(log.find("{\"summary\"")));
+        return {training(job).value("version", ""), summary.ok() ? summary->value("wall_s", 0.0) : 0.0};
     }
 
     std::unique_ptr<SlurmCluster> cluster_;
@@ -157,6 +226,49 @@ TEST_F(SlurmJobTest, TwoNodesTrainTogetherAndOneProcessEvaluates) {
         << done;
 }
 
+// Nothing of ours is at the site but the image, in which a stand-in for `atoll` is bound over the real one.
+TEST_F(SlurmJobTest, AJobRunsInTheRealImage) {
+    if (std::getenv("ATOLL_IMAGE_TESTS") == nullptr) GTEST_SKIP() << "takes minutes: ./dev test --slurm";
+    const std::string user = "atoll-" + cluster_->name();
+    const std::string image = cluster_->path("scratch/trainer.sif");
+    if (const std::string why = run_command({ATOLL_IMAGE_SCRIPT, "why-not", user})->out; !why.empty())
+        GTEST_SKIP() << why;
+    CommandOptions options;
+    options.timeout = std::chrono::minutes(15);
+    const std::string programs = std::filesystem::path(ATOLL_TRAINER_PROGRAM).parent_path();
+    const auto built = run_command({ATOLL_IMAGE_SCRIPT, "build", user, programs, image}, options);
+    ASSERT_TRUE(built.ok() && built->exit_code == 0) << built->out << built->err;
+    const std::string here = fake("").parent_path();
+    std::string atoll = kSiteAtoll;
+    atoll.replace(atoll.find("here=$(dirname \"$0\")"), 20, "here='" + here + "'");
+    ASSERT_TRUE(write_file_atomic(fake("atoll-in-image"), atoll, 0755).ok());
+    Json patch = {{"programs", nullptr}, {"environment", {{"OMPI_MCA_btl", "self,vader"}}}};
+    patch["image"] = {{"path", image},
+                      {"sha256", std::string(64, '0')},
+                      {"binds", {here, fake("atoll-in-image").string() + ":/opt/atoll/bin/atoll"}}};
+    const auto set = [&] {
+        return client()
+            .call(http::Method::kPatch, "/v1/facilities/leonardo", patch.dump(), {{{"If-Match", "*"}}, {}})
+            ->status;
+    };
+    ASSERT_EQ(set(), 200);
+    Json request = job_on_two_nodes(3);
+    request["participants"][0]["resources"] = {{"nodes", 1}, {"tasks_per_node", 2}, {"time", "0:30:00"}};
+    ASSERT_TRUE(run_command({"touch", "-d", "1 hour ago", image}).ok());  // nobody copies it any more
+    const std::string refused = submit(request);
+    EXPECT_TRUE(within_minutes([&] { return state_of(refused) == "failed"; })) << errors(refused);
+    EXPECT_NE(error_of(refused).find(std::string(64, '0')), std::string::npos) << error_of(refused);
+    EXPECT_EQ(file(refused, 1, "stdout.jsonl") + file(refused, 2, "jobid"), "");
+    patch["image"]["sha256"] = run_command({"sha256sum", image})->out.substr(0, 64);
+    ASSERT_EQ(set(), 200);
+    const std::string job = submit(request);
+    EXPECT_TRUE(reaches(job, "completed")) << errors(job);
+    EXPECT_EQ(training(job).at("samples"), 3 * 2 * 2) << "steps, rows a rank, ranks";
+    EXPECT_GT(get("/v1/jobs/" + job + "/rounds").at("items").at(1).at("evaluations").at(0).at("perplexity"), 1);
+    EXPECT_NE(file(job, 1, "job.sh").find("srun --mpi=pmix --kill-on-bad-exit=1 sh image.sh 'atoll-trainer'"),
+              std::string::npos);
+}
+
 TEST_F(SlurmJobTest, WhatTheSiteEndsGoesOnFromItsStateAndUsesUpNoAttempt) {
     Json request = job_on_two_nodes(1'000'000);
     request["attempts_max"] = 1;
@@ -167,9 +279,199 @@ TEST_F(SlurmJobTest, WhatTheSiteEndsGoesOnFromItsStateAndUsesUpNoAttempt) {
     expect_it_goes_on(job, 2);
     cluster_->run({"scontrol", "update", "nodename=" + cluster_->name() + "-n2", "state=down", "reason=test"});
     expect_it_goes_on(job, 3);  // Slurm takes the node back by itself
-    const std::string second = "--name=atoll-" + training(job).at("id").get<std::string>() + "-2";
-    EXPECT_EQ(cluster_->run({"squeue", "-h", "-t", "all", second, "-o", "%T"}), "NODE_FAIL\n");
+    EXPECT_EQ(cluster_->run({"squeue", "-h", "-t", "all", "--name=" + name(job, 2), "-o", "%T"}), "NODE_FAIL\n");
+    cluster_->run({"sbatch", "--partition=urgent", "--nodes=2", "--exclusive", "--output=/dev/null", "--chdir=/",
+                   "--wrap=sleep 1"});
+    expect_it_goes_on(job, 4);
+    EXPECT_EQ(cluster_->run({"squeue", "-h", "-t", "all", "--name=" + name(job, 3), "-o", "%T"}), "PREEMPTED\n");
     EXPECT_EQ(state_of(job), "running") << error_of(job);
+}
+
+TEST_F(SlurmJobTest, AJobBeyondTheLimitsThatACheckHasFoundIsRefused) {
+    EXPECT_EQ(post("/v1/facilities/leonardo/check", Json::object()).status, 200);
+    EXPECT_EQ(get("/v1/facilities/leonardo").at("limits").at("short").at("time_max_s"), 300);
+    Json request = job_on_two_nodes(3);
+    request["participants"][0]["resources"]["time"] = "2:00:00";
+    const auto refused = post("/v1/jobs", request);
+    EXPECT_EQ(refused.status, 422);
+    EXPECT_NE(refused.body.find("the queue main gives 1:00:00 at most"), std::string::npos) << refused.body;
+}
+
+// With ATOLL_WALL_S it is Slurm that ends the jobs, after so many seconds each, of a training three times as long:
+// `./dev test --slurm`. Without, the trainer's own limit is shorter than Slurm's shortest, a minute.
+TEST_F(SlurmJobTest, ATrainingThatOutlivesItsBatchJobsWaitsInTheQueueOnce) {
+    const char* given = std::getenv("ATOLL_WALL_S");
+    const int wall_s = given == nullptr ? 0 : std::atoi(given);
+    constexpr int kLimitS = 15;
+    constexpr std::int64_t kSteps = 240;
+    auto [whole, whole_s] = undisturbed(kSteps);
+    // Long enough to be held before it is done, however fast the machine is.
+    const double time_s = wall_s > 0 ? 3.0 * wall_s : std::max(10.0, whole_s);
+    const auto steps_max = static_cast<std::int64_t>(static_cast<double>(kSteps) * time_s / whole_s);
+    if (steps_max != kSteps) whole = undisturbed(steps_max).first;
+    const Json limit = wall_s > 0 ? Json::object() : Json{{"time_limit", kLimitS}};
+    stop_service();
+    // Every fifth step is forgotten, as if dispatch had been killed there. The service ends after this test's body.
+    const auto steps_done = std::make_shared<std::atomic<int>>(0);
+    start_service({.lose_result = [steps_done](const Task&) { return ++*steps_done % 5 == 0; }});
+    Json request = job_on_one_node(steps_max, limit);
+    if (wall_s > 0) request["participants"][0]["resources"]["time"] = "0:00:" + std::to_string(wall_s);
+    const std::string job = submit(request);
+    // Whatever pace this machine has, the first two do not get to the end in their time.
+    for (int attempt = 1; attempt <= 2; ++attempt)
+        ASSERT_NO_FATAL_FAILURE(hold_until_continued(job, attempt, wall_s > 0 ? 0 : kLimitS));
+    ASSERT_TRUE(completes(job)) << errors(job);
+    const std::int64_t last = training(job).at("attempt");
+    EXPECT_GE(last, 3);
+    EXPECT_EQ(training(job).at("version"), whole) << "bit for bit";
+    for (const int attempt : {2, 3}) {
+        ASSERT_TRUE(within_minutes([&] { return completions(job).contains(name(job, attempt)); }));
+        const auto found = completions(job);
+        EXPECT_LE(found.at(name(job, attempt)).at("SubmitTime"), found.at(name(job, attempt - 1)).at("EndTime"));
+    }
+    EXPECT_TRUE(within_minutes([&] { return cluster_->run({"squeue", "-h", "-t", "pending,running"}).empty(); }));
+    EXPECT_NE(file(job, 2, "job.sh").find("--dependency=afterany:"), std::string::npos);
+}
+
+TEST_F(SlurmJobTest, AContinuationThatIsNotNeededNeverTrains) {
+    const std::string job = submit(job_on_one_node(300, {{"time_limit", 240}}));
+    ASSERT_TRUE(within_minutes([&] { return steps(job, 1).size() > 20; })) << errors(job);
+    EXPECT_EQ(post("/v1/jobs/" + job + "/pause", Json::object()).status, 200);
+    signal_trainer(SIGSTOP);
+    std::this_thread::sleep_for(std::chrono::seconds(4));
+    EXPECT_EQ(file(job, 2, "jobid"), "") << "a paused job begins nothing new";
+    EXPECT_EQ(post("/v1/jobs/" + job + "/resume", Json::object()).status, 200);
+    ASSERT_TRUE(within_minutes([&] { return !file(job, 2, "jobid").empty(); })) << errors(job);
+    signal_trainer(SIGCONT);
+    ASSERT_TRUE(completes(job)) << errors(job);
+    EXPECT_EQ(training(job).at("attempt"), 1);
+    EXPECT_TRUE(within_minutes([&] { return cluster_->run({"squeue", "-h", "-t", "pending,running"}).empty(); }));
+    EXPECT_EQ(completions(job).size(), 2U);
+    EXPECT_TRUE(steps(job, 2).empty());
+    EXPECT_FALSE(std::filesystem::exists(std::filesystem::path(cluster_->work_dir()) / "tasks" /
+                                         training(job).at("id").get<std::string>() / "2" / "started"));
+}
+
+TEST_F(SlurmJobTest, AKilledTrainerGoesOnFromWhatItHasSaved) {
+    Json request = job_on_one_node(300, {{"save_every", 10}});
+    request["attempts_max"] = 1;
+    const std::string job = submit(request);
+    ASSERT_TRUE(within_minutes([&] { return steps(job, 1).size() >= 35; })) << errors(job);
+    signal_trainer(SIGKILL);
+    ASSERT_TRUE(within_minutes([&] { return !steps(job, 2).empty(); })) << errors(job);
+    const std::int64_t last = steps(job, 1).back();
+    EXPECT_EQ(steps(job, 2).front(), last / 10 * 10 + 1) << "killed after step " << last;
+    EXPECT_TRUE(completes(job)) << errors(job);
+}
+
+TEST_F(SlurmJobTest, ARequeuedJobGivesWayToTheNextAttempt) {
+    Json request = job_on_one_node(1'000'000, {{"save_every", 10}});
+    request["attempts_max"] = 1;
+    const std::string job = submit(request);
+    ASSERT_TRUE(within_minutes([&] { return steps(job, 1).size() >= 12; })) << errors(job);
+    const std::string id = file(job, 1, "jobid");
+    cluster_->run({"scontrol", "update", "jobid=" + id.substr(0, id.find('\n')), "requeue=1"});
+    cluster_->run({"scontrol", "requeue", id.substr(0, id.find('\n'))});
+    expect_it_goes_on(job, 2);
+    EXPECT_EQ(post("/v1/jobs/" + job + "/cancel", Json::object()).status, 200);
+    EXPECT_TRUE(within_minutes([&] { return cluster_->run({"squeue", "-h", "-t", "pending,running"}).empty(); }));
+}
+
+// atoll-dispatch itself at the cluster, and everything on the way there killed without warning, again and again.
+class SlurmKillTest : public SlurmJobTest {
+  protected:
+    void SetUp() override {
+        SlurmJobTest::SetUp();
+        if (IsSkipped() || HasFatalFailure()) return;
+        stop_service();
+        const std::uint16_t port = free_port();
+        config_ = config_file(port);
+        base_url_ = "http://127.0.0.1:" + std::to_string(port);
+        start_program();
+    }
+    void TearDown() override {
+        program_.kill();
+        SlurmJobTest::TearDown();
+    }
+    void start_program() {
+        ASSERT_NO_FATAL_FAILURE(program_.start(config_, directory_.path() / "dispatch.log"));
+        ASSERT_TRUE(eventually([&] {
+            const auto answer = client().call(http::Method::kGet, "/readyz");
+            return answer.ok() && answer->status == 200;
+        }));
+    }
+    static void kill_those(const std::vector<std::string>& pgrep) {
+        std::istringstream pids(run_command(pgrep)->out);
+        for (pid_t pid = 0; pids >> pid;) ::kill(pid, SIGKILL);
+    }
+    void kill_something(int turn) {
+        switch (turn % 3) {
+            case 0:
+                program_.kill();
+                return start_program();
+            case 1:
+                return kill_those({"pgrep", "-f", "^ssh .*" + cluster_->ssh_config()});
+            default:
+                return kill_those(
+                    {"pgrep", "-P", std::string(trim(read_file(cluster_->path("run/sshd.1.pid")).value()))});
+        }
+    }
+
+    std::filesystem::path config_;
+    TestDispatch program_;
+};
+
+// ATOLL_SLURM_TASKS says how many.
+TEST_F(SlurmKillTest, EveryTaskIsDoneOnceWhateverIsKilled) {
+    const char* given = std::getenv("ATOLL_SLURM_TASKS");
+    const int count = given == nullptr ? 6 : std::atoi(given);
+    std::vector<std::string> jobs;
+    for (int i = 0; i < count; ++i) {
+        Json request = job_on_one_node(40, {{"batch_size", 2}});
+        request["name"] = "job-" + std::to_string(i);
+        jobs.push_back(submit(request));
+    }
+    const auto done = [&] {
+        return std::count_if(jobs.begin(), jobs.end(), [&](const auto& job) { return state_of(job) == "completed"; });
+    };
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(20);
+    int controllers = 0;
+    for (int turn = 0; done() < count; ++turn) {
+        ASSERT_LT(std::chrono::steady_clock::now(), deadline) << done() << " of " << count;
+        kill_something(turn);
+        if (controllers < 2 && done() * 3 >= count * controllers) {
+            ++controllers;
+            cluster_->kill("slurmctld");
+            cluster_->run({"/usr/sbin/slurmctld", "-i"});
+            ASSERT_TRUE(eventually([&] { return !cluster_->run({"sinfo", "-h"}).empty(); }));
+        }
+        // A controller that was killed gives a job's number again, and drains the node where that job still runs.
+        cluster_->run({"scontrol", "update", "nodename=" + cluster_->name() + "-n[1-2]", "state=resume"});
+        for (int waits = 0; waits < 10 && done() < count; ++waits)
+            std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    }
+    // The starts of each name. One may be told twice: the state of a controller that was killed is some seconds old,
+    // and a job that had ended meanwhile is told once more, as NODE_FAIL.
+    std::map<std::string, std::map<std::string, std::string>> started;
+    std::istringstream log(read_file(cluster_->path("log/jobcomp.txt")).value());
+    for (std::string line; std::getline(log, line);) {
+        auto words = words_of(line);
+        started[words["Name"]][words["JobId"] + " " + words["StartTime"]] += line + "\n";
+    }
+    for (const std::string& job : jobs) {
+        const std::string task = training(job).at("id");
+        const std::filesystem::directory_iterator updates(fake("pushed/by") / task);
+        EXPECT_EQ(std::distance(updates, {}), 1) << "updates of " << task;
+        for (std::int64_t attempt = 1; attempt <= training(job).at("attempt"); ++attempt) {
+            const std::string again = file(job, static_cast<int>(attempt), "again");
+            const auto& starts = started["atoll-" + task + "-" + std::to_string(attempt)];
+            std::string lines;
+            for (const auto& [start, told] : starts) lines += told;
+            EXPECT_LE(starts.size(), 1 + std::count(again.begin(), again.end(), '\n'))
+                << "each but one gives way at once:\n"
+                << lines << again;
+        }
+    }
 }
 
 TEST_F(SlurmJobTest, AJobThatWaitsForEverSaysWhy) {

@@ -4,6 +4,7 @@
 
 #include "services/dispatch/db/facilities.h"
 #include "services/dispatch/db/jobs.h"
+#include "services/dispatch/domain/continuation.h"
 #include "shared/base/backoff.h"
 #include "shared/base/contained.h"
 #include "shared/base/id.h"
@@ -17,6 +18,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kIdleMax{500};
+constexpr std::int64_t kSlowPerWorker = 4;  // so many slow steps for each worker
 constexpr int kSaveTries = 5;
 constexpr milliseconds kSaveWait{200};
 constexpr milliseconds kSaveWaitMax{1600};
@@ -58,6 +60,7 @@ WorkerPool::WorkerPool(pg::Pool& pool, const std::string& conninfo, const Settin
       runner_(runner),
       metrics_(metrics),
       seams_(std::move(seams)),
+      steps_(settings.workers, (kSlowPerWorker - 1) * settings.workers),
       workers_(pool, options(conninfo)) {}
 
 WorkerPool::~WorkerPool() {
@@ -66,7 +69,7 @@ WorkerPool::~WorkerPool() {
 
 pg::LeaseWorkers::Options WorkerPool::options(const std::string& conninfo) {
     return {.name = "dispatch workers",
-            .threads = settings_.workers,
+            .threads = (kSlowPerWorker + 1) * settings_.workers,
             .terms = terms_,
             .tables = {&task_leases()},
             .make_work = [this](pg::HeldLeases& held) { return [this, &held] { return work_once(held); }; },
@@ -80,14 +83,20 @@ pg::LeaseWorkers::Options WorkerPool::options(const std::string& conninfo) {
 }
 
 Result<bool> WorkerPool::work_once(pg::HeldLeases& held) {
-    std::optional<LeasedTask> leased;
-    {
-        ATOLL_TRY(auto connection, pool_.acquire());
-        ATOLL_TRY(leased, lease_task(*connection, terms_));
-    }
-    if (!leased) return false;
+    const auto now = StepsInHand::Clock::now();
     std::int64_t next_in_ms = 0;
     {
+        const auto place = steps_.take(now);
+        if (place == nullptr) return false;
+        std::optional<LeasedTask> leased;
+        {
+            ATOLL_TRY(auto connection, pool_.acquire());
+            ATOLL_TRY(leased, lease_task(*connection, terms_,
+                                         {settings_.facility_steps_max, steps_.slow_facilities(now),
+                                          steps_.has_room_for_silent(now)}));
+        }
+        if (!leased) return false;
+        place->is_for(leased->task.facility, leased->is_silent);
         const pg::HeldLeases::Hold holding(held, leased->lease);
         Heard heard = Heard::kNotAsked;
         TaskChange change = step(*leased, heard);
@@ -108,8 +117,10 @@ Status WorkerPool::write(const LeasedTask& leased, TaskChange& change, Heard hea
     if (heard != Heard::kNotAsked) {
         ATOLL_TRY(auto connection, pool_.acquire());
         const PollPolicy& poll_policy = runner_.poll_policy(leased.facility);
-        ATOLL_RETURN_IF_ERROR(record_answer(*connection, leased.facility.name, heard == Heard::kAnswer,
-                                            poll_policy.retry_ms, poll_policy.retry_ms_max));
+        const bool is_silent = heard == Heard::kSilence && change.task.attempt->waiting;
+        const std::string reason = is_silent ? change.task.attempt->waiting->reason : "";
+        ATOLL_RETURN_IF_ERROR(
+            record_answer(*connection, leased.facility.name, reason, poll_policy.retry_ms, poll_policy.retry_ms_max));
     }
     Status saved = save(leased, change, heard);
     // A text or a number that the database cannot hold, or an event that is too large: so it would be each time.
@@ -140,38 +151,69 @@ TaskChange WorkerPool::step(const LeasedTask& leased, Heard& heard) {
 TaskChange WorkerPool::do_step(const LeasedTask& leased, Heard& heard) {
     const Task& task = leased.task;
     if (!leased.fault.empty()) return give_up(task, leased.fault);
-    if (!has_live_attempt(task)) return task.cancel_requested ? cancel_idle(task) : begin_attempt(task);
+    if (!has_live_attempt(task))
+        return task.cancel_requested && !is_continued(task) ? cancel_idle(task) : begin_attempt(task);
     const std::int64_t now_ms = leased.now_ms;
-    if (task.cancel_requested && task.attempt->step == Step::kStaging)  // nothing was submitted that could run there
+    const auto site = runner_.site_for_step(leased.facility);
+    if (task.cancel_requested && task.attempt->step == Step::kStaging) {  // nothing was submitted that could run there
+        if (task.attempt->since_ms != 0) stop_staging(task, *site);
         return apply(task, Cancelled{}, runner_.poll_policy(leased.facility), now_ms);
-    const Outcome outcome =
-        task.cancel_requested ? runner_.cancel(task, leased.facility) : runner_.run(task, leased.facility, now_ms);
+    }
+    const PollPolicy& poll_policy = runner_.poll_policy(leased.facility);
+    Outcome outcome = task.cancel_requested ? runner_.cancel(task, *site) : runner_.run(task, *site, now_ms);
     heard = Heard::kAnswer;
+    TaskChange change = apply(task, outcome, poll_policy, now_ms);
+    std::optional<Outcome> ended;
+    if (withdraws_continuation(task, change.task)) ended = runner_.withdraw_continuation(task, *site);
+    if (leaves_batch_job(task, change.task)) ended = runner_.cancel(task, *site);
+    // All that the step has come to is found again, when what it leaves there is known to be gone.
+    if (ended && std::holds_alternative<Unreachable>(*ended))
+        change = apply(task, outcome = *ended, poll_policy, now_ms);
     if (const auto* unknown = std::get_if<Unreachable>(&outcome)) {
-        heard = unknown->is_silent ? Heard::kSilence : Heard::kNotAsked;  // it may be the store that is away
+        heard = unknown->is_of_facility ? Heard::kSilence : Heard::kNotAsked;  // it may be the store that is away
         spdlog::warn("facility {}: {} of task {}: {}", task.facility, name_of_step(task), task.id, unknown->why);
     }
-    TaskChange change = apply(task, outcome, runner_.poll_policy(leased.facility), now_ms);
+    if (heard == Heard::kAnswer) read_logs(task, change, *site);
     const auto* watched = std::get_if<Observed>(&outcome);
     const bool is_running = watched != nullptr && !watched->exit_code;
-    if (is_running && change.task.attempt->step == Step::kFailed) end_at_site(task, leased.facility);
+    if (is_running && change.task.attempt->step == Step::kFailed) end_at_site(task, *site);
     return change;
 }
 
 TaskChange WorkerPool::fail(const LeasedTask& leased, const std::string& why) {
     const std::string reason = shorten(json::printable(why), kGivenUpBytesMax);
     spdlog::error("task {}: {} gave up: {}", leased.task.id, name_of_step(leased.task), reason);
-    if (may_run(leased.task)) end_at_site(leased.task, leased.facility);
-    return fail_step(leased.task, reason, runner_.poll_policy(leased.facility));
+    const auto site = runner_.site_for_step(leased.facility);
+    if (may_run(leased.task)) end_at_site(leased.task, *site);
+    TaskChange change = fail_step(leased.task, reason, runner_.poll_policy(leased.facility));
+    if (has_live_attempt(leased.task)) read_logs(leased.task, change, *site);
+    return change;
+}
+
+// Of an attempt that has come to its end, and that had a batch job.
+void WorkerPool::read_logs(const Task& before, TaskChange& change, Site& site) {
+    const bool has_written = before.attempt->step != Step::kStaging && !before.job.empty();
+    if (!has_written || !is_finished(change.task.attempt->step)) return;
+    const auto read =
+        contained([&]() -> Result<std::vector<AttemptLogs>> { return runner_.read_logs(change.task, site); });
+    if (read.ok()) change.logs = *read;
 }
 
 // What an attempt that failed before its batch job ended still has running there would keep the next one waiting.
-void WorkerPool::end_at_site(const Task& task, const Facility& facility) {
-    const auto ended = contained([&]() -> Result<Outcome> { return runner_.cancel(task, facility); });
+void WorkerPool::end_at_site(const Task& task, Site& site) {
+    const auto ended = contained([&]() -> Result<Outcome> { return runner_.cancel(task, site); });
     const auto* unknown = ended.ok() ? std::get_if<Unreachable>(&*ended) : nullptr;
     if (ended.ok() && unknown == nullptr) return;
-    spdlog::warn("facility {}: task {} may go on there: {}", facility.name, task.id,
+    spdlog::warn("facility {}: task {} may go on there: {}", task.facility, task.id,
                  unknown != nullptr ? unknown->why : describe(ended.error()));
+}
+
+// Its site is not waited for: without its token, which ends with the attempt, nothing is brought for long.
+void WorkerPool::stop_staging(const Task& task, Site& site) {
+    const Status stopped = contained([&] { return runner_.stop_staging(task, site); });
+    if (!stopped.ok())
+        spdlog::warn("facility {}: task {} may go on staging there: {}", task.facility, task.id,
+                     describe(stopped.error()));
 }
 
 Status WorkerPool::save(const LeasedTask& leased, const TaskChange& change, Heard heard) {

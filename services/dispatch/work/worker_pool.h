@@ -9,6 +9,7 @@
 #include "services/dispatch/db/tasks.h"
 #include "services/dispatch/settings.h"
 #include "services/dispatch/work/attempt_runner.h"
+#include "services/dispatch/work/steps_in_hand.h"
 #include "shared/metrics/metrics.h"
 #include "shared/pg/lease_workers.h"
 
@@ -22,7 +23,8 @@ struct WorkerSeams {
 };
 
 // Threads that lease due tasks, do one step each and write its outcome under the lease's fence; one more keeps the
-// leases, watches deadlines and counts. Any number of processes may run such a pool on one database.
+// leases, watches deadlines and counts. There are more threads than `workers`, for steps that are slow. Any number of
+// processes may run such a pool on one database.
 class WorkerPool {
   public:
     // `conninfo`: of the pool's database; `instance`: service::instance_name(), who holds the leases.
@@ -33,14 +35,16 @@ class WorkerPool {
   private:
     pg::LeaseWorkers::Options options(const std::string& conninfo);
     Result<bool> work_once(pg::HeldLeases& held);  // false: nothing was due
-    // What a step has heard of the site: nothing, as it was not asked, an answer, or silence.
+    // What a step has heard of the site: nothing, as it was not asked, an answer, or that nothing can be done there.
     enum class Heard { kNotAsked, kAnswer, kSilence };
     // Does the task's next step; what is thrown on the way fails the attempt.
     TaskChange step(const LeasedTask& leased, Heard& heard);
     TaskChange do_step(const LeasedTask& leased, Heard& heard);
     // Gives up the attempt in hand, whose step cannot be done or kept, and ends what it has running.
     TaskChange fail(const LeasedTask& leased, const std::string& why);
-    void end_at_site(const Task& task, const Facility& facility);
+    void end_at_site(const Task& task, Site& site);
+    void stop_staging(const Task& task, Site& site);
+    void read_logs(const Task& before, TaskChange& change, Site& site);
     // Whether the facility answered; and what the step gave, under the fence. An outcome that the database cannot hold
     // becomes the attempt's failure.
     Status write(const LeasedTask& leased, TaskChange& change, Heard heard);
@@ -55,6 +59,7 @@ class WorkerPool {
     AttemptRunner& runner_;
     metrics::Registry& metrics_;
     WorkerSeams seams_;
+    StepsInHand steps_;
     pg::LeaseWorkers workers_;  // last: it works with the others
 };
 

@@ -39,6 +39,7 @@ class GatewayTest : public ::testing::Test {
         options_.registry = options_.store = options_.dispatch = options_.aggregation = host_and_port(backend_.url());
         options_.directory = directory_.path() / "nginx";
         options_.blobs = directory_.path() / "blobs";
+        options_.access_log = directory_.path() / "access.log";
         start();
     }
     ~GatewayTest() override { (void)stop_recorded(pid_file(), SIGQUIT, std::chrono::seconds(5)); }
@@ -51,7 +52,7 @@ class GatewayTest : public ::testing::Test {
         const auto argv = prepare_gateway(options_);
         check(argv.ok(), argv.ok() ? "" : argv.error().message);
         check(start_recorded(*argv, pid_file(), directory_.path() / "nginx.log").ok(), "nginx does not start");
-        const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+        const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
         while (!answers("http://" + options_.listen, "/healthz")) {
             check(std::chrono::steady_clock::now() < deadline, "nginx does not answer");
             std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -62,6 +63,7 @@ class GatewayTest : public ::testing::Test {
     static http::ServerOptions backend_options() {
         http::ServerOptions options;
         options.request_bytes_max = (16U << 20) + (256U << 10);
+        options.refused_tokens_max = 30;  // so few that a slow machine asks for more in a second
         return options;
     }
 
@@ -75,6 +77,7 @@ class GatewayTest : public ::testing::Test {
         };
         server.route(Method::kGet, "/v1/things/:name", Access::open(), describe);
         server.route(Method::kPost, "/v1/things", Access::open(), describe);
+        server.route(Method::kGet, "/v1/owned/:name", Access::roles({auth::Role::kOperator}), describe);
         server.route(Method::kPost, "/v1/models/:model/versions", Access::open(), describe);
         server.route(Method::kPut, "/v1/blobs/:digest", Access::open(), describe);
         server.route(Method::kGet, "/v1/blobs/:digest", Access::open(), [](const Request&) {

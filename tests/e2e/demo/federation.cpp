@@ -21,24 +21,19 @@ Result<StackAddress> read_stack(const std::filesystem::path& state) {
     ATOLL_TRY(const json::Json stack, json::parse(text));
     ATOLL_TRY(std::string token, read_file(stack["tokens"]["admin"].get<std::string>()));
     while (!token.empty() && token.back() == '\n') token.pop_back();
-    return StackAddress{stack["gateway"].get<std::string>(), std::move(token)};
+    return StackAddress{stack["gateway"].get<std::string>(), stack["gateway_socket"].get<std::string>(),
+                        std::move(token)};
 }
 
 Coordinator::Coordinator(const StackAddress& stack)
     : client_([&] {
           http::ClientOptions options;
-          options.base_url = stack.gateway;
+          options.base_url = stack.socket;
           options.token = stack.token;
           return options;
       }()) {}
 
-Status Coordinator::add_local_facility(const std::string& name, const std::filesystem::path& work_dir,
-                                       const std::filesystem::path& programs) {
-    const json::Json facility = {{"name", name},
-                                 {"transport", {{"kind", "local"}}},
-                                 {"batch", {{"kind", "local"}, {"slots", 1}}},
-                                 {"work_dir", work_dir.string()},
-                                 {"programs", programs.string()}};
+Status Coordinator::add_facility(const json::Json& facility) {
     ATOLL_RETURN_IF_ERROR(client_.post_json("/dispatch/v1/facilities", facility, new_id()));
     return {};
 }

@@ -13,7 +13,8 @@
 namespace atl::demo {
 
 struct StackAddress {
-    std::string gateway;
+    std::string gateway;  // for others
+    std::string socket;   // for us
     std::string token;
 };
 
@@ -24,10 +25,7 @@ class Coordinator {
   public:
     explicit Coordinator(const StackAddress& stack);
 
-    // A facility on this machine: transport and batch system `local`. `programs`: where its atoll and atoll-trainer
-    // are; empty: dispatch's own.
-    Status add_local_facility(const std::string& name, const std::filesystem::path& work_dir,
-                              const std::filesystem::path& programs = {});
+    Status add_facility(const json::Json& facility);
     Status add_dataset(const json::Json& dataset);
     // Has a facility tokenise `input` with a model version's tokenizer; the preparation's id.
     Result<std::string> prepare(const json::Json& preparation);

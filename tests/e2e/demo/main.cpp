@@ -19,6 +19,7 @@
 #include "tests/e2e/demo/report.h"
 #include "tests/e2e/demo/scenario.h"
 #include "tests/e2e/demo/setup.h"
+#include "tests/e2e/demo/slurm_site.h"
 
 // The main job from nothing to the table: two facilities, Italian and Czech, one model.
 namespace atl::demo {
@@ -43,6 +44,7 @@ struct Options {
     int steps = 30;
     int warm_up_steps = 60;
     std::optional<std::uint16_t> port_base;  // none: 7400, or any free ones
+    bool slurm = false;
     bool down = false;
 };
 
@@ -82,6 +84,7 @@ class Demo {
     Status make_corpora();
     Status make_base();
     Status start_stack();
+    Result<Json> make_facility(const Site& site);
     Status register_all();
     Status federate();
     Status train_alone();
@@ -98,6 +101,7 @@ class Demo {
     Report report_;
     std::optional<Coordinator> coordinator_;
     std::string gateway_;
+    fs::path image_;  // with --slurm
     bool all_hold_ = true;
     Clock::time_point started_ = Clock::now();
 };
@@ -177,13 +181,36 @@ Status Demo::start_stack() {
     return {};
 }
 
+// With the site's text in its work directory.
+Result<Json> Demo::make_facility(const Site& site) {
+    const fs::path work_dir = work("sites") / site.facility;
+    if (!options_.slurm) return local_facility(site.facility, work_dir);
+    ATOLL_TRY(const SlurmSite cluster, SlurmSite::start(site.facility));
+    ATOLL_RETURN_IF_ERROR(cluster.copy_in(work_dir / "corpus.jsonl", "corpus.jsonl"));
+    ATOLL_TRY(const std::string why, cluster.why_no_image());
+    fmt::print("   {}: a Slurm cluster of two nodes; {}\n", site.facility,
+               why.empty() ? "its programs are in an image" : "no image, as " + why);
+    std::fflush(stdout);
+    if (why.empty()) {
+        if (image_.empty()) {
+            ATOLL_TRY(image_, cluster.build_image(options_.programs));
+        }
+        ATOLL_RETURN_IF_ERROR(cluster.copy_in(image_, "trainer.sif"));
+        return cluster.facility_with_image("trainer.sif");
+    }
+    for (const std::string name : {"atoll", "atoll-trainer"})
+        ATOLL_RETURN_IF_ERROR(cluster.copy_in(program(name), "programs/" + name));
+    return cluster.facility_with_programs("programs");
+}
+
 Status Demo::register_all() {
     ATOLL_RETURN_IF_ERROR(push_base(options_.programs, work("stack"), "demo-base", work("base")));
+    if (options_.slurm) ATOLL_RETURN_IF_ERROR(write_file_atomic(work("has-clusters"), ""));  // for down()
     std::vector<std::string> preparations;
     for (const Site& site : sites()) {
-        ATOLL_TRY(std::string id,
-                  register_site(*coordinator_, {site.facility, work("sites") / site.facility, registered_dataset(site),
-                                                "demo-base", kSequenceLength, kValidationPercent}));
+        ATOLL_TRY(Json facility, make_facility(site));
+        ATOLL_TRY(std::string id, register_site(*coordinator_, {std::move(facility), registered_dataset(site),
+                                                                "demo-base", kSequenceLength, kValidationPercent}));
         preparations.push_back(std::move(id));
     }
     for (const std::string& id : preparations)
@@ -319,9 +346,12 @@ Status Demo::finish() {
 
 Status Demo::down() {
     // There is none, or `atoll down --delete` has deleted it, which keeps its logs.
-    if (!fs::exists(work("stack/stack.json"))) return {};
-    if (run_attached({program("atoll"), "down", "--cancel-jobs", "--state", work("stack")}) != 0)
+    if (fs::exists(work("stack/stack.json")) &&
+        run_attached({program("atoll"), "down", "--cancel-jobs", "--state", work("stack")}) != 0)
         return internal_error("`atoll down` failed; its words are above");
+    if (!fs::exists(work("has-clusters"))) return {};
+    for (const Site& site : sites()) ATOLL_RETURN_IF_ERROR(SlurmSite::remove(site.facility));
+    fs::remove(work("has-clusters"));
     return {};
 }
 
@@ -358,7 +388,8 @@ int main(int argc, char** argv) {
     CLI::App app{
         "Runs the demo federation: two facilities, Italian and Czech, one model.\n"
         "First it ends and deletes what an earlier demo left in the state directory.\n\n"
-        "  atoll-demo --state build/demo\n  atoll-demo --state build/demo --rounds 3 --steps 10\n\n"
+        "  atoll-demo --state build/demo\n  atoll-demo --state build/demo --rounds 3 --steps 10\n"
+        "  atoll-demo --state build/demo --slurm\n\n"
         "Exit status: 4 if a comparison at its end does not hold, 1 for any other failure."};
     app.add_option("--state", options.state, "Directory of everything the demo writes")->capture_default_str();
     app.add_option("--programs", options.programs, "Directory of atoll and atoll-trainer");
@@ -369,6 +400,8 @@ int main(int argc, char** argv) {
         ->capture_default_str();
     app.add_option("--port-base", options.port_base,
                    "First of three TCP ports on 127.0.0.1; 0: any free ones; default: 7400, or any free ones if taken");
+    app.add_flag("--slurm", options.slurm,
+                 "Each facility is a Slurm cluster with a user and an sshd of its own (as root, with slurm-wlm)");
     app.add_flag("--down", options.down, "End the stack that an earlier demo left running, its jobs first");
     CLI11_PARSE(app, argc, argv);
     Demo demo(options);

@@ -23,11 +23,19 @@ Status push_base(const std::filesystem::path& programs, const std::filesystem::p
     return {};
 }
 
-Result<std::string> register_site(Coordinator& coordinator, const LocalSite& site) {
-    ATOLL_RETURN_IF_ERROR(
-        coordinator.add_local_facility(site.facility, std::filesystem::absolute(site.work_dir), site.programs));
+json::Json local_facility(const std::string& name, const std::filesystem::path& work_dir,
+                          const std::filesystem::path& programs) {
+    return {{"name", name},
+            {"transport", {{"kind", "local"}}},
+            {"batch", {{"kind", "local"}, {"slots", 1}}},
+            {"work_dir", std::filesystem::absolute(work_dir).string()},
+            {"programs", programs.string()}};
+}
+
+Result<std::string> register_site(Coordinator& coordinator, const SiteSetup& site) {
+    ATOLL_RETURN_IF_ERROR(coordinator.add_facility(site.facility));
     ATOLL_RETURN_IF_ERROR(coordinator.add_dataset(site.dataset));
-    return coordinator.prepare({{"facility", site.facility},
+    return coordinator.prepare({{"facility", site.facility.at("name")},
                                 {"dataset", site.dataset.at("name")},
                                 {"tokenizer", {{"model", site.tokenizer}, {"version", "base"}}},
                                 {"input", "corpus.jsonl"},

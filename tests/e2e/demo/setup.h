@@ -22,17 +22,20 @@ Status make_random_model(const std::filesystem::path& programs, const RandomMode
 Status push_base(const std::filesystem::path& programs, const std::filesystem::path& stack, const std::string& model,
                  const std::filesystem::path& directory);
 
-// A facility of this machine with one data set: work_dir/corpus.jsonl.
-struct LocalSite {
-    std::string facility;
-    std::filesystem::path work_dir;
+// The record of a facility on this machine: transport and batch system `local`. `programs`: where its atoll and
+// atoll-trainer are; empty: dispatch's own.
+json::Json local_facility(const std::string& name, const std::filesystem::path& work_dir,
+                          const std::filesystem::path& programs = {});
+
+// A facility with one data set, whose text is corpus.jsonl in its work directory.
+struct SiteSetup {
+    json::Json facility;    // as dispatch takes it
     json::Json dataset;     // as the registry takes it
     std::string tokenizer;  // the model whose version "base" holds it
     std::int64_t sequence_length = 0;
     std::int64_t validation_percent = 0;
-    std::filesystem::path programs = {};  // empty: dispatch's own
 };
 // Registers both and has the facility tokenise; the preparation's id.
-Result<std::string> register_site(Coordinator& coordinator, const LocalSite& site);
+Result<std::string> register_site(Coordinator& coordinator, const SiteSetup& site);
 
 }  // namespace atl::demo

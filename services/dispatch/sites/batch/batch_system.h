@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -15,6 +16,8 @@ namespace atl::dispatch {
 struct BatchJobRef {
     std::string name;       // "atoll-<task>-<attempt>", charset [A-Za-z0-9._-]
     std::string directory;  // at the site; holds job.sh, jobid, stdout.jsonl, stderr.log, end.json
+    // The id of a job that has to end before it may start; empty: none. The local batch system does not know that.
+    std::string after = {};
 };
 
 // How one batch system is driven. Pure: it says what runs at the site and reads what came back. The scripts around it
@@ -36,11 +39,17 @@ class BatchSystem {
     //   queue_put FILE NAME         puts FILE into the queue, prints its id; 65: it can never run, the reason on stderr
     //   queue_ask NAME DIRECTORY …  prints what parse() reads
     //   queue_drop NAME             ends the job; 0: no process of it lives
+    //   queue_limits                prints what parse_limits() reads
+    //   queue_machines PARTITION …  prints the machines (uname -m) of their nodes, a line each; of all where none is
+    //   named
     virtual std::string functions() const = 0;
 
     // One answer a job, in order, from what queue_ask printed. kUnavailable: it is not whole.
     virtual Result<std::vector<BatchAnswer>> parse(std::string_view text,
                                                    const std::vector<BatchJobRef>& jobs) const = 0;
+
+    // What the batch system says of the facility's queues, by their names in its record; kNotFound: it has no such one.
+    virtual std::map<std::string, Result<QueueLimits>> parse_limits(std::string_view text) const = 0;
 };
 
 // Processes of the login machine itself, at most `slots` jobs at once, the others queue.

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <charconv>
 #include <map>
 
 #include "services/dispatch/embedded.h"
@@ -35,14 +36,9 @@ BatchAnswer to_answer(std::string_view state, std::string_view reason) {
     return answer;
 }
 
-// So long before the end of its time a job is told to save and end: what saving may take, but a fifth of the time at
-// most.
-std::int64_t notice_s(std::int64_t time_s) {
-    return std::min<std::int64_t>(300, std::max<std::int64_t>(1, time_s / 5));
-}
-
 // sbatch(1). What is not said is the site's own.
-std::string render_header(const BatchJobRef& job, const Resources& resources, const Queue& queue) {
+std::string render_header(const BatchJobRef& job, const Resources& resources, const BatchSpec& spec) {
+    const Queue& queue = queue_of(spec, resources);
     std::string lines;
     const auto add = [&](const std::string& option) { lines += "#SBATCH " + option + "\n"; };
     const auto add_word = [&](const char* option, const std::string& word) {
@@ -67,10 +63,10 @@ std::string render_header(const BatchJobRef& job, const Resources& resources, co
         add(request.replace(request.find(placeholder), placeholder.size(), std::to_string(resources.gpus_per_node)));
     }
     add_count("--mem=", resources.memory_mib, "M");
-    if (resources.time_s > 0) {
-        add("--time=" + time_text(resources.time_s));
-        add("--signal=B:USR1@" + std::to_string(notice_s(resources.time_s)));
-    }
+    if (resources.time_s > 0) add("--time=" + time_text(resources.time_s));
+    if (const std::int64_t time = batch_time_s(spec, resources); time > 0)
+        add("--signal=B:USR1@" + std::to_string(notice_s(time)));
+    if (!job.after.empty()) add("--dependency=afterany:" + job.after);
     for (const std::string& option : queue.extra) add(option);
     return lines;
 }
@@ -90,12 +86,36 @@ std::string fill_template(const std::string& text, const std::string& header, co
     return script;
 }
 
+// sinfo(1): "4", of nodes that differ "4+", of no limit "infinite" or "n/a".
+std::int64_t read_count(std::string_view text) {
+    std::int64_t count = 0;
+    std::from_chars(text.data(), text.data() + text.size(), count);
+    return count;
+}
+
+std::int64_t read_time_s(std::string_view text) {
+    const auto time = parse_time(std::string(text), "");
+    return time.ok() ? *time : 0;
+}
+
+// Nodes of one kind are one line of sinfo's; a job may ask for the largest.
+void add_nodes(QueueLimits& limits, const std::vector<std::string_view>& fields) {
+    limits.time_max_s = read_time_s(fields[1]);
+    limits.time_default_s = read_time_s(fields[2]);
+    const std::string_view size = fields[3];  // "1-infinite", "1-4", "1"
+    const std::int64_t most = read_count(size.substr(size.find('-') + 1));
+    limits.nodes_max += read_count(fields[4]);
+    if (most > 0) limits.nodes_max = std::min(limits.nodes_max, most);
+    limits.cores_max = std::max(limits.cores_max, read_count(fields[5]));
+    limits.memory_mib_max = std::max(limits.memory_mib_max, read_count(fields[6]));
+}
+
 class SlurmBatch : public BatchSystem {
   public:
     explicit SlurmBatch(BatchSpec spec) : spec_(std::move(spec)) {}
 
     std::string script(const BatchJobRef& job, const Resources& resources, const std::string& body) const override {
-        const std::string header = render_header(job, resources, queue_of(spec_, resources));
+        const std::string header = render_header(job, resources, spec_);
         if (spec_.script_template.empty()) return "#!/bin/sh\n" + header + body;
         return fill_template(spec_.script_template, header, body);
     }
@@ -125,6 +145,35 @@ class SlurmBatch : public BatchSystem {
         std::vector<BatchAnswer> answers;
         for (const auto& job : jobs) answers.push_back(known[job.name]);
         return answers;
+    }
+
+    std::map<std::string, Result<QueueLimits>> parse_limits(std::string_view text) const override {
+        std::map<std::string, QueueLimits> partitions;
+        std::string standard;
+        for (const std::string_view line : split(text, '\n')) {
+            const auto fields = split(line, '|');
+            if (fields.size() != 7) continue;
+            std::string name(fields[0]);
+            if (name.ends_with('*')) {
+                name.pop_back();
+                standard = name;
+            }
+            add_nodes(partitions[name], fields);
+        }
+        std::vector<std::string> names;
+        for (const auto& [name, limits] : partitions) names.push_back(name);
+        std::map<std::string, Result<QueueLimits>> found;
+        for (const auto& [name, queue] : spec_.queues) {
+            const std::string& partition = queue.partition.empty() ? standard : queue.partition;
+            const auto at = partitions.find(partition);
+            if (at != partitions.end())
+                found.emplace(name, at->second);
+            else
+                found.emplace(name, not_found(partition.empty() ? "Slurm has no default partition: name one"
+                                                                : "Slurm has no partition " + in_quotes(partition) +
+                                                                      "; it has " + join(names)));
+        }
+        return found;
     }
 
   private:

@@ -99,14 +99,17 @@ TEST(SlurmBatchTest, QueuedAndRunningJobsHaveTheirReasons) {
     EXPECT_EQ(answers->at(3).state, BatchState::kUnknownToQueue);
 }
 
-// Words of squeue(1) and sacct(1), not all of them seen from a real Slurm.
+// Words of squeue(1) and sacct(1). Real clusters show COMPLETED, FAILED, TIMEOUT, NODE_FAIL, PREEMPTED and CANCELLED in
+// slurm_cluster_test; OUT_OF_MEMORY (which needs cgroups), DEADLINE, BOOT_FAIL and REVOKED are from the documentation
+// alone.
 TEST(SlurmBatchTest, EveryEndIsToldApart) {
     const std::vector<std::pair<std::string, BatchEnd>> kWords = {
         {"COMPLETED", BatchEnd::kCompleted},       {"FAILED", BatchEnd::kFailed},
         {"OUT_OF_MEMORY", BatchEnd::kOutOfMemory}, {"TIMEOUT", BatchEnd::kTimeLimit},
         {"DEADLINE", BatchEnd::kTimeLimit},        {"NODE_FAIL", BatchEnd::kNodeFailure},
         {"BOOT_FAIL", BatchEnd::kNodeFailure},     {"PREEMPTED", BatchEnd::kPreempted},
-        {"CANCELLED", BatchEnd::kCancelled},       {"CANCELLED by 1003", BatchEnd::kCancelled}};
+        {"CANCELLED", BatchEnd::kCancelled},       {"CANCELLED by 1003", BatchEnd::kCancelled},
+        {"REVOKED", BatchEnd::kCancelled}};
     for (const auto& [word, end] : kWords) {
         const auto answers =
             make_slurm_batch()->parse("squeue\nsacct\natoll-a-1|17|" + word + "|3:0\nend\n", names({"atoll-a-1"}));
@@ -114,6 +117,10 @@ TEST(SlurmBatchTest, EveryEndIsToldApart) {
         EXPECT_EQ(answers->at(0).state, BatchState::kEnded) << word;
         EXPECT_EQ(answers->at(0).end, end) << word;
         EXPECT_EQ(answers->at(0).reason, word + ": 3:0");
+        const auto fresh =
+            make_slurm_batch()->parse("squeue\natoll-a-1|17|" + word + "|None\nsacct\nend\n", names({"atoll-a-1"}));
+        EXPECT_EQ(fresh->at(0).end, end) << "without accounting";
+        EXPECT_EQ(fresh->at(0).reason, word);
     }
 }
 
@@ -123,6 +130,21 @@ TEST(SlurmBatchTest, OfTwoJobsOfOneNameTheOneThatHasNotEndedCounts) {
         "atoll-a-1|16|FAILED|1:0\nend\n",
         names({"atoll-a-1"}));
     EXPECT_EQ(answers->at(0).state, BatchState::kRunning);
+}
+
+// As sinfo of Slurm 22.05 printed it, with a second kind of node.
+TEST(SlurmBatchTest, QueuesHaveTheLimitsOfTheirPartitions) {
+    BatchSpec spec = kSlurmSpec;
+    spec.queues["long"] = {.partition = "long"};
+    const auto limits = make_slurm_batch(spec)->parse_limits(
+        "main*|1:00:00|10:00|1-infinite|2|4|4000\nboost|1-00:00:00|n/a|1-64|3000|32|494000+\n"
+        "boost|1-00:00:00|n/a|1-64|100|112+|247000\n");
+    ASSERT_EQ(limits.size(), 3U);
+    EXPECT_EQ(*limits.at("cpu"), (QueueLimits{2, 3600, 600, 4, 4000}));
+    EXPECT_EQ(*limits.at("gpu"), (QueueLimits{64, 86400, 0, 112, 494000}));
+    EXPECT_EQ(limits.at("long").error().message, "Slurm has no partition \"long\"; it has boost, main");
+    EXPECT_EQ(to_text(*limits.at("cpu")),
+              "2 nodes of 4 cores and 4000MiB, 1:00:00 at most, 0:10:00 where a job says none");
 }
 
 TEST(SlurmBatchTest, AnAnswerThatBreaksOffSaysNothing) {

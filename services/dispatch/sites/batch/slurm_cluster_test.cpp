@@ -17,7 +17,7 @@ class SlurmClusterTest : public testing::Test {
   protected:
     void SetUp() override {
         if (const std::string why = SlurmCluster::why_not(); !why.empty()) GTEST_SKIP() << why;
-        cluster_ = std::make_unique<SlurmCluster>(std::vector<std::string>{"--nodes", "1", "--preempt"});
+        cluster_ = std::make_unique<SlurmCluster>(cluster_options());
         facility_.name = "cluster";
         facility_.transport = {"ssh", cluster_->name(), cluster_->ssh_config()};
         facility_.batch = {"slurm",
@@ -29,15 +29,10 @@ class SlurmClusterTest : public testing::Test {
                             {"none", {.partition = "none"}}},
                            "main"};
         facility_.work_dir = cluster_->work_dir();
-        transport_ = make_ssh_transport(facility_.transport, control_.path());
+        transport_ = make_ssh_transport("cluster", facility_.transport, {.control_directory = control_.path()});
         ASSERT_TRUE(transport_->run({"mkdir \"$1\"", {facility_.work_dir}, {}}).ok());
     }
-    void TearDown() override {
-        if (cluster_ == nullptr) return;
-        (void)run_command({"ssh", "-F", cluster_->ssh_config(), "-o", "ControlPath=" + control_.path().string() + "/%C",
-                           "-O", "exit", cluster_->name()});
-    }
-
+    virtual std::vector<std::string> cluster_options() const { return {"--nodes", "1", "--preempt"}; }
     ScriptSite site() const { return ScriptSite(facility_, transport_, ""); }
     BatchJob job(const std::string& name, const std::string& command, const std::string& queue = "") const {
         return {.ref = {"atoll-" + name + "-1", site().task_directory(name, 1)},
@@ -64,8 +59,8 @@ class SlurmClusterTest : public testing::Test {
         return looks.ok() ? looks->at(0).exit_code : std::nullopt;
     }
 
-    TemporaryDirectory control_;
     std::unique_ptr<SlurmCluster> cluster_;
+    TemporaryDirectory control_;
     Facility facility_;
     std::shared_ptr<Transport> transport_;
 };
@@ -120,15 +115,13 @@ TEST_F(SlurmClusterTest, APreemptedJobIsToldFromAFailedOne) {
 TEST_F(SlurmClusterTest, AControllerThatIsAwayIsNotKnown) {
     const BatchJob one = job("a", "true");
     const auto check = [&] {
-        const auto checks = site().check("http://127.0.0.1:9");
-        EXPECT_TRUE(checks.ok()) << checks.error().message;
-        for (const SiteCheck& row : checks.ok() ? *checks : std::vector<SiteCheck>())
-            if (row.name == "slurm") return row;
-        return SiteCheck();
+        for (const CheckRow& row : site().check({"http://127.0.0.1:9"}).rows)
+            if (row.name == "scheduler") return row;
+        return CheckRow();
     };
-    EXPECT_TRUE(check().ok) << check().detail;
+    EXPECT_EQ(check().state, CheckState::kOk) << check().seen;
     cluster_->kill("slurmctld");
-    EXPECT_FALSE(check().ok) << check().detail;
+    EXPECT_EQ(check().state, CheckState::kFail) << check().seen;
     EXPECT_EQ(submit(one).error().code, ErrorCode::kUnavailable);
     EXPECT_EQ(site().ask_batch({one.ref}).error().code, ErrorCode::kUnavailable);
     cluster_->start();
@@ -167,6 +160,100 @@ TEST_F(SlurmClusterTest, DISABLED_AJobOutOfTimeIsToldFromAFailedOne) {
     EXPECT_TRUE(eventually([&] { return answer(one).state == BatchState::kRunning; }));
     EXPECT_TRUE(eventually([&] { return answer(one).state != BatchState::kRunning; }, std::chrono::minutes(4)));
     EXPECT_EQ(answer(one).end, BatchEnd::kTimeLimit) << answer(one).reason;
+}
+
+TEST_F(SlurmClusterTest, AContinuationTakesWhatIsSavedWhenItStartsOrEndsAtOnceWhereNothingIsLeftToDo) {
+    for (const std::string leaves : {"echo saved >out.state/state.safetensors", "true"}) {
+        const std::string task = leaves == "true" ? "whole" : "cut";
+        const BatchJob first = job(task, "mkdir out.state; while [ ! -e go ]; do sleep 0.1; done; " + leaves);
+        const auto id = submit(first);
+        ASSERT_TRUE(id.ok()) << id.error().message;
+        BatchJob second = job(task, "cat out.state/state.safetensors");
+        second.ref = {"atoll-" + task + "-2", site().task_directory(task, 2), *id};
+        second.earlier_attempts = {first.ref.directory};
+        ASSERT_TRUE(submit(second).ok());
+        EXPECT_EQ(answer(second).reason, "Dependency");
+        EXPECT_TRUE(write_file_atomic(first.ref.directory + "/go", "").ok());
+        EXPECT_TRUE(eventually([&] { return answer(second).state == BatchState::kEnded; }));
+        EXPECT_EQ(answer(second).end, BatchEnd::kCompleted);
+        const auto said = read_file(second.ref.directory + "/stdout.jsonl");
+        EXPECT_EQ(said.ok() ? *said : "nothing", task == "cut" ? "saved\n" : "nothing");
+        EXPECT_EQ(std::filesystem::exists(second.ref.directory + "/claim"), task == "cut");
+    }
+}
+
+TEST_F(SlurmClusterTest, AJobOnANodeWithoutTheWorkDirectoryFailsBeforeItBeginsAnything) {
+    const BatchJob one = job("a", "touch ran", "later");
+    ASSERT_TRUE(submit(one).ok());
+    const std::filesystem::path work = facility_.work_dir;
+    std::filesystem::rename(work, work.string() + ".away");
+    cluster_->run({"scontrol", "update", "jobname=" + one.ref.name, "starttime=now"});
+    EXPECT_TRUE(eventually([&] { return cluster_->run({"squeue", "-h", "-t", "all", "-o", "%T"}) == "FAILED\n"; }))
+        << cluster_->run({"squeue", "-h", "-t", "all", "-o", "%T %r"});
+    std::filesystem::remove_all(work);  // Slurm may have made it for the log
+    std::filesystem::rename(work.string() + ".away", work);
+    EXPECT_EQ(answer(one).end, BatchEnd::kFailed) << answer(one).reason;
+    const Look look = site().look({{one.ref.directory, 0}}).value().at(0);
+    EXPECT_FALSE(look.started);
+    EXPECT_EQ(look.exit_code, std::nullopt);
+}
+
+TEST_F(SlurmClusterTest, SlurmSaysWhatMachinesTheNodesAre) {
+    const std::string image = facility_.work_dir + "/trainer.sif";
+    ASSERT_TRUE(write_file_atomic(image,
+                                  std::string(32, 'x') + "SIF_MAGIC" + std::string(1, '\0') + "01" + '\0' + "04" +
+                                      std::string(1, '\0'),
+                                  0644)
+                    .ok());
+    facility_.image = ImageSpec{image, "", "", "none", {}, {}};
+    facility_.batch.queues = {{"urgent", {.partition = "urgent"}}};
+    facility_.batch.default_queue = "urgent";
+    for (const CheckRow& row : site().check({"http://127.0.0.1:9"}).rows)
+        if (row.name == "image") {
+            EXPECT_EQ(row.state, CheckState::kFail);
+            EXPECT_NE(row.seen.find("aarch64 machines, but the compute nodes are x86_64"), std::string::npos)
+                << row.seen;
+            return;
+        }
+    FAIL() << "no row of the image";
+}
+
+class SlurmAccountingTest : public SlurmClusterTest {
+  protected:
+    std::vector<std::string> cluster_options() const override { return {"--nodes", "1", "--sacct"}; }
+};
+
+// Slurm forgets ended jobs after MinJobAge, and looks for them once in a minute: `./dev test --slurm`.
+TEST_F(SlurmAccountingTest, DISABLED_WhatTheQueueHasForgottenAccountingTells) {
+    const BatchJob failed = job("a", "exit 3");
+    const BatchJob cancelled = job("b", "sleep 600");
+    ASSERT_TRUE(submit(failed).ok());
+    ASSERT_TRUE(submit(cancelled).ok());
+    EXPECT_TRUE(eventually([&] { return answer(failed).state == BatchState::kEnded; }));
+    EXPECT_TRUE(eventually([&] { return answer(cancelled).state == BatchState::kRunning; }));
+    cluster_->run({"scancel", "--name=" + cancelled.ref.name});
+    EXPECT_TRUE(
+        eventually([&] { return cluster_->run({"squeue", "-h", "-t", "all"}).empty(); }, std::chrono::minutes(3)));
+    EXPECT_EQ(answer(failed).end, BatchEnd::kFailed) << answer(failed).reason;
+    EXPECT_EQ(answer(failed).reason, "FAILED: 3:0");
+    EXPECT_EQ(answer(cancelled).end, BatchEnd::kCancelled) << answer(cancelled).reason;
+}
+
+TEST_F(SlurmClusterTest, ACheckReadsTheLimitsOfTheQueues) {
+    const auto limits = site().check({"http://127.0.0.1:9"}).limits;
+    const auto row = [&](const std::string& name) {
+        for (const CheckRow& one : site().check({"http://127.0.0.1:9"}).rows)
+            if (one.name == name) return one;
+        return CheckRow();
+    };
+    EXPECT_EQ(limits.at("main"), (QueueLimits{1, 3600, 600, 4, 4000})) << row("queue main").seen;
+    EXPECT_EQ(row("queue main").state, CheckState::kOk);
+    EXPECT_EQ(row("queue none").state, CheckState::kFail);
+    EXPECT_EQ(row("queue none").seen, "Slurm has no partition \"none\"; it has main, short, urgent");
+    EXPECT_EQ(row("launcher").state, CheckState::kOk) << row("launcher").seen;
+    facility_.launcher = "srun --mpi=pmix_v9";
+    EXPECT_EQ(row("launcher").state, CheckState::kFail) << row("launcher").seen;
+    EXPECT_NE(row("launcher").mend.find("--launcher 'srun --mpi=pmix_v"), std::string::npos) << row("launcher").mend;
 }
 
 TEST_F(SlurmClusterTest, AJobThatCanNeverRunIsRefusedWithTheReason) {

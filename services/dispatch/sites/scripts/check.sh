@@ -1,41 +1,182 @@
-# $1 work directory, $2 atoll, $3 atoll-trainer, $4 store, $5 batch system: prints a line a check: ok|fail, name, detail (tab-separated).
-say() { printf '%s\t%s\t%s\n' "$1" "$2" "$3"; }
-missing=
-for tool in flock setsid sync ln tail head dd grep cut wc; do
-    command -v "$tool" >/dev/null 2>&1 || missing="$missing $tool"
-done
-if [ -z "$missing" ]; then say ok tools "sh, flock, setsid and coreutils are there"; else say fail tools "missing:$missing"; fi
-if [ "$5" = slurm ]; then
-    missing=
-    for tool in sbatch squeue scancel; do command -v "$tool" >/dev/null 2>&1 || missing="$missing $tool"; done
-    if [ -n "$missing" ]; then
-        say fail slurm "not in PATH:$missing"
-    elif answer=$(squeue --me --noheader 2>&1 </dev/null); then
-        say ok slurm "$(sbatch --version), which answers"
-    else
-        say fail slurm "$(printf '%s' "$answer" | tr '\n\t' '  ')"
+# After tools.sh. $1 work directory, $2 atoll, $3 atoll-trainer, $4 store, $5 batch system, $6 its functions, $7 image or '',
+# $8 names that a container's runtime may have, $9… partitions, if all are named. Prints what a login node can tell, a fact
+# a line, KEY TAB VALUE, and judges nothing. What may take long is cut short, and the groups run side by side, so that all
+# of it takes half a minute at most.
+work=$1 atoll=$2 trainer=$3 store=$4 batch=$5 functions=$6 image=$7 runtimes=$8
+shift 8
+partitions=$*
+
+# $1 key, $2… value, made one line. By the shell alone, as any tool may be missing.
+tell() {
+    key=$1
+    shift
+    set -f
+    set -- $*
+    printf '%s\t%s\n' "$key" "$*"
+}
+
+# $1 key: each line of standard input is a value.
+tell_lines() {
+    while IFS= read -r line || [ -n "$line" ]; do tell "$1" "$line"; done
+}
+
+has() { command -v "$1" >/dev/null 2>&1; }
+
+# $1 seconds, $2… a command that may take as long.
+limit() {
+    if has timeout; then timeout "$@"; else shift && "$@"; fi
+}
+
+tell clock "$(date +%s)"
+tell host "$(uname -n)"
+tell machine "$(uname -m)"
+tell user "$(id -un)"
+tell path "${PATH#"$work/programs:"}"
+tell shell "${SHELL-}"
+tell cpu_s "$(ulimit -t 2>/dev/null)"
+tell memory_kib "$(ulimit -v 2>/dev/null)"
+
+look_for_programs() {
+    local=
+    [ "$batch" != local ] || local=flock  # for its slots, on one machine
+    for tool in $local $tools; do
+        has "$tool" || tell missing "$tool"
+    done
+    ! has stat || stat -L -c '%s %Y' / >/dev/null 2>&1 || tell missing "stat -c"
+    ! has dd || dd if=/dev/null of=/dev/null bs=1 count=0 conv=notrunc 2>/dev/null || tell missing "dd conv=notrunc"
+}
+
+ask_slurm() {
+    for tool in sbatch squeue scancel sinfo srun; do has "$tool" || tell no_slurm "$tool"; done
+    if ! has sbatch; then
+        # Where whoever logs in by hand has it.
+        tell login_shell_has "$(limit 5 "${SHELL:-sh}" -lc 'command -v sbatch' 2>/dev/null </dev/null)"
+        return
     fi
-fi
-mkdir "$1" 2>/dev/null
-if touch "$1/.atoll-check.$$" 2>/dev/null; then
-    rm -f "$1/.atoll-check.$$"
-    say ok work_dir "$1 is writable, $(df -Pk "$1" | awk 'NR == 2 { print int($4 / 1024) }') MiB free"
-else
-    say fail work_dir "$1 cannot be written"
-fi
-for program in "$2" "$3"; do
-    if path=$(command -v "$program" 2>/dev/null); then
-        say ok "${program##*/}" "$path"
-    else
-        say fail "${program##*/}" "$program is not there or cannot be run"
+    tell slurm "$(limit 5 sbatch --version 2>/dev/null </dev/null)"
+    if ! answer=$(limit 10 squeue --me --noheader 2>&1 </dev/null); then
+        tell no_queue "$answer"
+        return
     fi
-done
-devices=$(timeout 10 "$3" report 2>/dev/null </dev/null | sed -n 's/.*"devices":\[\([^]]*\)\].*/\1/p' | tr -d '"')
-if [ -n "$devices" ]; then say ok devices "$devices"; fi
-if command -v "$2" >/dev/null 2>&1; then
-    if answer=$("$2" ping --store "$4" 2>&1 </dev/null); then
-        say ok store "$answer"
+    ! limit 5 sacct --allocations --noheader --starttime=now >/dev/null 2>&1 </dev/null || tell accounting yes
+    limit 8 sh -c "$functions
+queue_limits" 2>/dev/null </dev/null | tell_lines queue
+    limit 5 srun --mpi=list 2>&1 </dev/null | tell_lines mpi
+}
+
+# Of the compute nodes.
+ask_machines() {
+    limit 8 sh -c "$functions
+queue_machines \"\$@\"" sh $partitions 2>/dev/null </dev/null | tell_lines node_machine
+}
+
+ask_scheduler() {
+    ! has mpirun || tell mpirun "$(command -v mpirun)"
+    [ "$batch" != slurm ] || ask_slurm
+    ask_machines
+}
+
+# $1 file: the machine that a program is for, as its ELF header numbers it; nothing of a script.
+elf_machine() {
+    [ "$(dd if="$1" bs=1 skip=1 count=3 2>/dev/null)" = ELF ] || return
+    has od && od -An -tu1 -j18 -N1 "$1" 2>/dev/null
+}
+
+look_at_image() {
+    if [ ! -r "$image" ]; then
+        tell no_image "is not there, or cannot be read by $(id -un)"
+    elif [ "$(dd if="$image" bs=1 skip=32 count=9 2>/dev/null)" != SIF_MAGIC ]; then
+        tell no_image "is no SIF file"
     else
-        say fail store "$(printf '%s' "$answer" | tr '\n\t' '  ')"
+        tell image_machine "$(dd if="$image" bs=1 skip=45 count=2 2>/dev/null)"
     fi
-fi
+    found=
+    for runtime in $runtimes; do
+        ! has "$runtime" || found=$runtime
+        [ -z "$found" ] || break
+    done
+    tell runtime "$found"
+    # Hashed by a batch job, not here: what one has found holds while the file's size and time stay.
+    { read -r of && read -r digest; } 2>/dev/null <"$work/programs/sha256" || return
+    [ "${of#* * }" = "$image" ] || return
+    tell image_sha256 "$digest"
+    [ "$of" = "$(stat -L -c '%s %Y' "$image" 2>/dev/null) $image" ] || tell image_changed yes
+}
+
+# Of programs that are for another machine nothing is asked.
+try_programs() {
+    runs=yes
+    [ -z "$image" ] || look_at_image
+    for program in "$atoll" "$trainer"; do
+        path=$(command -v "$program" 2>/dev/null)
+        [ -n "$path" ] || { tell no_program "$program"; runs=; continue; }
+        tell program "$path"
+        [ -n "$image" ] || tell elf "$(elf_machine "$path")"
+    done
+    if [ -n "$runs" ] && version=$(limit 10 "$atoll" --version 2>&1 </dev/null); then
+        tell version "$version"
+        limit 8 "$trainer" report 2>/dev/null </dev/null | sed -n 's/.*"devices":\[\([^]]*\)\].*/\1/p' | tr -d '"' |
+            tell_lines devices
+    else
+        [ -z "$runs" ] || tell version_error "$version"
+        runs=
+    fi
+    try_store
+}
+
+try_store() {
+    if [ -n "$runs" ]; then
+        answer=$(limit 12 "$atoll" ping --store "$store" 2>&1 </dev/null)
+    elif has curl; then
+        answer=$(curl -fsS -o /dev/null --max-time 10 ${ATOLL_CA_FILE:+--cacert "$ATOLL_CA_FILE"} "$store/healthz" 2>&1)
+    elif has wget; then
+        answer=$(wget -q -O /dev/null -T 10 -t 1 ${ATOLL_CA_FILE:+--ca-certificate="$ATOLL_CA_FILE"} "$store/healthz" 2>&1)
+    else
+        return
+    fi
+    status=$?
+    if [ "$status" -eq 0 ]; then tell store yes; else tell no_store "${answer:-no answer (exit status $status)}"; fi
+}
+
+# Kilobytes used and allowed, files used and allowed, as the file system's quota has them.
+ask_quota() {
+    if has lfs; then
+        limit 5 lfs quota -q -u "$(id -un)" "$work" 2>/dev/null </dev/null | tr -d '*\n' |
+            awk '$2 ~ /^[0-9]+$/ { print $2, ($4 ? $4 : $3), $6, ($8 ? $8 : $7) }'
+    elif has quota; then
+        device=$(df -P "$work" | awk 'NR == 2 { print $1 }')
+        limit 5 quota -w -p 2>/dev/null </dev/null | tr -d '*' |
+            awk -v device="$device" '$1 == device { print $2, ($4 ? $4 : $3), $6, ($8 ? $8 : $7) }'
+    fi
+}
+
+try_work_dir() {
+    if [ ! -d "$work" ] && ! why=$(mkdir "$work" 2>&1); then
+        tell no_work_dir "$why"
+        return
+    fi
+    probe=$work/.atoll-check.$$
+    if ! why=$(head -c 65536 /dev/zero 2>&1 >"$probe"); then
+        tell no_write "${why:-no space is left}"
+    else
+        printf '#!/bin/sh\nexit 0\n' >"$probe"
+        chmod 700 "$probe"
+        "$probe" 2>/dev/null || tell noexec yes
+    fi
+    rm -f "$probe"
+    # Of checks that nobody has waited for.
+    find "$work/tasks" -maxdepth 1 -name 'check-*' -mtime +0 -exec rm -rf {} + 2>/dev/null
+    tell space_kib "$(limit 5 df -Pk "$work" | awk 'NR == 2 { print $4 }')"
+    tell files_free "$(limit 5 df -Pi "$work" 2>/dev/null | awk 'NR == 2 && $2 > 0 { print $4 }')"
+    tell file_system "$(stat -f -c %T "$work" 2>/dev/null)"
+    tell quota "$(ask_quota)"
+}
+
+look_for_programs
+try_work_dir &
+groups=$!
+ask_scheduler &
+groups="$groups $!"
+try_programs &
+wait $groups $!
+tell clock "$(date +%s)"

@@ -1,95 +1,16 @@
-#include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-#include <cstdio>
-#include <cstdlib>
-#include <map>
+#include <atomic>
 #include <thread>
 
 #include "services/dispatch/sites/script_site.h"
-#include "shared/base/file.h"
-#include "tests/integration/test_stack.h"
+#include "services/dispatch/sites/transport/ssh_master.h"
+#include "services/dispatch/testing/fake_slurm_site.h"
+#include "services/dispatch/testing/ssh_fixture.h"
 
-// The ssh transport against a real sshd on loopback, with keys of its own and a login shell that talks too much.
 namespace atl::dispatch {
 namespace {
-
-constexpr const char* kSshd = "/usr/sbin/sshd";
-
-// A process and all that descend from it. A detached batch job does not.
-std::vector<pid_t> family_of(pid_t ancestor) {
-    std::multimap<pid_t, pid_t> children;
-    for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
-        const auto stat = read_file(entry.path() / "stat");
-        int parent = 0;
-        if (stat.ok() && std::sscanf(stat->c_str() + stat->rfind(')') + 1, " %*c %d", &parent) == 1)
-            children.emplace(parent, std::atoi(entry.path().filename().c_str()));
-    }
-    std::vector<pid_t> family = {ancestor};
-    for (std::size_t i = 0; i < family.size(); ++i) {
-        const auto [first, last] = children.equal_range(family[i]);
-        for (auto child = first; child != last; ++child) family.push_back(child->second);
-    }
-    return family;
-}
-
-class SshTransportTest : public testing::Test {
-  protected:
-    void SetUp() override {
-        if (!std::filesystem::exists(kSshd)) GTEST_SKIP() << "no sshd: install openssh-server to run this test";
-        port_ = std::to_string(free_port());
-        make_key("host");
-        make_key("user");
-        std::filesystem::create_directory(file("control"));
-        std::filesystem::permissions(file("control"), std::filesystem::perms::owner_all);
-        write("known_hosts", "[127.0.0.1]:" + port_ + " " + read_file(file("host.pub")).value());
-        write("sshd_config", "Port " + port_ + "\nListenAddress 127.0.0.1\nHostKey " + file("host") +
-                                 "\nAuthorizedKeysFile " + file("user.pub") +
-                                 "\nStrictModes no\nUsePAM no\nPermitRootLogin yes\nPidFile none\n"
-                                 "ForceCommand echo Welcome to the site; eval \"$SSH_ORIGINAL_COMMAND\"\n");
-        write("ssh_config", "Host site\n  HostName 127.0.0.1\n  Port " + port_ + "\n  IdentityFile " + file("user") +
-                                "\n  IdentitiesOnly yes\n  UserKnownHostsFile " + file("known_hosts") + "\n");
-        transport_ = make_ssh_transport({"ssh", "site", file("ssh_config")}, file("control"));
-        start_sshd();
-    }
-    void TearDown() override {
-        if (server_ <= 0) return;
-        (void)run_command(
-            {"ssh", "-F", file("ssh_config"), "-o", "ControlPath=" + file("control") + "/%C", "-O", "exit", "site"});
-        stop_sshd();
-    }
-
-    std::string file(const std::string& name) const { return (directory_.path() / name).string(); }
-    void write(const std::string& name, const std::string& text) {
-        ASSERT_TRUE(write_file_atomic(file(name), text, 0600).ok());
-    }
-    void make_key(const std::string& name) {
-        const auto made = run_command({"ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", file(name)});
-        ASSERT_TRUE(made.ok() && made->exit_code == 0) << made->err;
-    }
-    void start_sshd() {
-        if (::getuid() == 0) std::filesystem::create_directories("/run/sshd");
-        const auto started = start_daemon({kSshd, "-D", "-e", "-f", file("sshd_config")},
-                                          {.log = file("sshd.log"), .environment = {}, .directory = {}});
-        ASSERT_TRUE(started.ok()) << started.error().message;
-        server_ = *started;
-        ASSERT_TRUE(eventually([&] { return transport_->run({":", {}, {}}).ok(); }))
-            << read_file(file("sshd.log")).value();
-    }
-    // The listener and every connection of it.
-    void stop_sshd() {
-        for (const pid_t process : family_of(server_)) ::kill(process, SIGKILL);
-        ::waitpid(server_, nullptr, 0);
-        server_ = 0;
-    }
-
-    TemporaryDirectory directory_;
-    std::string port_;
-    pid_t server_ = 0;
-    std::shared_ptr<Transport> transport_;
-};
 
 TEST_F(SshTransportTest, ArgumentsInputOutputAndStatusArriveAsTheyAre) {
     const std::string odd = "it's $HOME \"`x`\"\nsecond line";
@@ -104,12 +25,235 @@ TEST_F(SshTransportTest, ArgumentsInputOutputAndStatusArriveAsTheyAre) {
 
 TEST_F(SshTransportTest, OneConnectionServesMany) {
     for (int i = 0; i < 5; ++i) ASSERT_TRUE(transport_->run({":", {}, {}}).ok());
-    const std::string log = read_file(file("sshd.log")).value();
-    std::size_t logins = 0;
-    for (std::size_t at = log.find("Accepted publickey"); at != std::string::npos;
-         at = log.find("Accepted publickey", at + 1))
-        ++logins;
-    EXPECT_EQ(logins, 1U) << log;
+    EXPECT_EQ(logins(), 1U);
+    const auto later = make_transport();  // as of the next life of a dispatch that was killed
+    EXPECT_TRUE(later->run({":", {}, {}}).ok());
+    EXPECT_EQ(logins(), 1U);
+}
+
+TEST_F(SshTransportTest, ManyThreadsAtOnceMakeOneLoginAndTwoSessions) {
+    transport_ = make_transport("cold");
+    const std::size_t before = logins();
+    std::filesystem::create_directory(file("open"));
+    const RemoteScript script{"cd \"$1\" && mkdir $$ && ls | wc -l; sleep 0.7; rmdir $$", {file("open")}, {}};
+    std::atomic<int> most = 0, answered = 0;
+    {
+        std::vector<std::jthread> threads;
+        for (int i = 0; i < 6; ++i)
+            threads.emplace_back([&] {
+                const auto result = transport_->run(script);
+                if (!result.ok()) return;
+                ++answered;
+                most = std::max(most.load(), std::atoi(result->out.c_str()));
+            });
+    }
+    EXPECT_EQ(answered, 6);
+    EXPECT_LE(most, 2);
+    EXPECT_EQ(logins(), before + 1);
+}
+
+TEST_F(SshTransportTest, AFailedLoginIsThatOfAllWhoWaitedForIt) {
+    const auto late = make_transport("site", "ssh_config_of_nobody");
+    write("ssh_config_of_nobody", read_file(file("ssh_config")).value() + "  User nobody-of-that-name\n");
+    {
+        std::vector<std::jthread> threads;
+        for (int i = 0; i < 4; ++i) threads.emplace_back([&] { EXPECT_FALSE(late->run({":", {}, {}}).ok()); });
+    }
+    EXPECT_EQ(count_in_log("Invalid user nobody-of-that-name"), 1U) << read_file(file("sshd.log")).value();
+}
+
+TEST_F(SshTransportTest, ASessionThatTheSiteRefusesIsBusyAndNoLogin) {
+    stop_sshd();
+    write("sshd_config", read_file(file("sshd_config")).value() + "MaxSessions 1\n");
+    start_sshd();
+    const std::size_t before = logins();
+    std::jthread first([&] { EXPECT_TRUE(transport_->run({": >\"$1\"; sleep 1", {file("begun")}, {}}).ok()); });
+    ASSERT_TRUE(eventually([&] { return std::filesystem::exists(file("begun")); }));
+    const auto refused = transport_->run({":", {}, {}});
+    first.join();
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(trouble_of(refused.error()), Trouble::kBusy) << refused.error().message;
+    EXPECT_EQ(logins(), before);
+}
+
+TEST_F(SshTransportTest, AFacilityIsNotReachedByTheConnectionOfAnother) {
+    const auto other = make_transport("other");
+    ASSERT_TRUE(other->run({":", {}, {}}).ok());
+    EXPECT_EQ(logins(), 2U);
+    // Nor by one of its own that it had under another configuration.
+    make_key("wrong");
+    write("known_hosts_wrong", "[127.0.0.1]:" + port_ + " " + read_file(file("wrong.pub")).value());
+    std::string config = read_file(file("ssh_config")).value();
+    config.replace(config.find(file("known_hosts")), std::string::npos, file("known_hosts_wrong") + "\n");
+    write("ssh_config_wrong", config);
+    EXPECT_FALSE(make_transport("site", "ssh_config_wrong")->run({":", {}, {}}).ok());
+}
+
+TEST_F(SshTransportTest, TheConnectionEndsWithItsTransport) {
+    EXPECT_GT(family_of(server_).size(), 1U);
+    transport_.reset();
+    EXPECT_TRUE(eventually([&] { return family_of(server_).size() == 1; }));
+    // The master's own files go as it ends; logins are counted on.
+    const auto only_logins_are_left = [&] {
+        return std::ranges::all_of(std::filesystem::directory_iterator(file("control")),
+                                   [](const auto& entry) { return entry.path().extension() == ".logins"; });
+    };
+    EXPECT_TRUE(eventually(only_logins_are_left));
+}
+
+TEST_F(SshTransportTest, TheSocketOfADeadConnectionIsNoHindrance) {
+    std::filesystem::path socket;
+    for (const auto& entry : std::filesystem::directory_iterator(file("control")))
+        if (entry.is_socket()) socket = entry.path();
+    const auto master = run_command({"ssh", "-o", "ControlPath=" + socket.string(), "-O", "check", "any"});
+    int process = 0;
+    ASSERT_EQ(std::sscanf(master->err.c_str(), "Master running (pid=%d)", &process), 1) << master->err;
+    ::kill(process, SIGKILL);
+    ASSERT_TRUE(eventually([&] {  // one that is still dying answers no more, but is there
+        const auto state = read_file("/proc/" + std::to_string(process) + "/stat");
+        return !state.ok() || state->find(") Z ") != std::string::npos;
+    }));
+    EXPECT_TRUE(transport_->run({":", {}, {}}).ok());
+    EXPECT_EQ(logins(), 2U);
+}
+
+TEST_F(SshTransportTest, LoginsAreCounted) {
+    settings_.logins_max = 2;
+    settings_.logins_window_s = 12;
+    auto counted = make_transport("counted");
+    EXPECT_TRUE(answers(*counted));
+    break_connections();
+    EXPECT_TRUE(eventually([&] { return answers(*counted); }));
+    break_connections();
+    const std::size_t before = connections();
+    counted.reset();
+    counted = make_transport("counted");  // as of the next life of dispatch
+    const Error error = error_of(*counted, true);
+    EXPECT_EQ(trouble_of(error), Trouble::kLoginsSpent) << error.message;
+    EXPECT_TRUE(error.message.starts_with("2 logins at site within 12.0 s are enough; the next is allowed in "))
+        << error.message;
+    EXPECT_EQ(connections(), before);
+    EXPECT_TRUE(eventually([&] { return answers(*counted); })) << "the time is over";
+}
+
+TEST_F(SshTransportTest, AHostThatIsNotReachedCostsNoLogin) {
+    settings_.logins_max = 1;
+    const auto counted = make_transport("counted");
+    stop_sshd();
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(trouble_of(error_of(*counted)), Trouble::kNoConnection);
+    start_sshd();
+    EXPECT_TRUE(answers(*counted));
+}
+
+TEST_F(SshTransportTest, ARefusedLoginIsRepeatedWhenSomethingHasChanged) {
+    make_key("stranger");
+    write_config("ssh_config_other", file("user"), file("stranger"));
+    const auto other = make_transport("other", "ssh_config_other");
+    const Error error = error_of(*other);
+    EXPECT_EQ(trouble_of(error), Trouble::kAuthentication) << error.message;
+    EXPECT_NE(error.message.find("Permission denied (publickey"), std::string::npos) << error.message;
+    EXPECT_NE(error.message.find("`ssh -F " + file("ssh_config_other") + " site` by hand"), std::string::npos);
+    const std::size_t before = connections();
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(error_of(*other).message, error.message);
+    EXPECT_EQ(connections(), before) << "nothing has changed";
+    EXPECT_EQ(trouble_of(error_of(*other, true)), Trouble::kAuthentication);
+    EXPECT_EQ(connections(), before + 1) << "a person asked";
+    write("stranger", read_file(file("user")).value());
+    write("stranger.pub", read_file(file("user.pub")).value());
+    EXPECT_TRUE(answers(*other));
+}
+
+TEST_F(SshTransportTest, AnotherHostKeyIsNoConnectionUntilItIsKnown) {
+    make_key("wrong");
+    const std::string good = read_file(file("known_hosts")).value();
+    write_config("ssh_config_other", file("known_hosts"), file("known_hosts_other") + "\n  StrictHostKeyChecking no");
+    for (const bool is_known : {false, true}) {
+        write("known_hosts_other", is_known ? "[127.0.0.1]:" + port_ + " " + read_file(file("wrong.pub")).value() : "");
+        const auto other = make_transport(is_known ? "changed" : "unknown", "ssh_config_other");
+        const Error error = error_of(*other);
+        EXPECT_EQ(trouble_of(error), Trouble::kHostKey) << error.message;
+        EXPECT_NE(error.message.find("`atoll facility trust "), std::string::npos) << error.message;
+        EXPECT_EQ(error.message.find("SHA256:") != std::string::npos, is_known) << error.message;
+        const std::size_t before = connections();
+        EXPECT_EQ(trouble_of(error_of(*other)), Trouble::kHostKey);
+        EXPECT_EQ(connections(), before);
+        write("known_hosts_other", good);
+        EXPECT_TRUE(answers(*other));
+    }
+}
+
+TEST_F(SshTransportTest, APinnedHostKeyAloneCounts) {
+    const TransportSpec spec{"ssh", "site", file("ssh_config")};
+    settings_.logins_max = 2;
+    const auto shown = read_host_key("shown", spec, settings_, {});
+    ASSERT_TRUE(shown.ok()) << shown.error().message;
+    EXPECT_TRUE(read_host_key("shown", spec, settings_, {}).ok());
+    const auto third = read_host_key("shown", spec, settings_, {});
+    ASSERT_FALSE(third.ok()) << "to the site it is one more login that was refused";
+    EXPECT_EQ(trouble_of(third.error()), Trouble::kLoginsSpent) << third.error().message;
+    settings_.logins_max = 4;
+    EXPECT_TRUE(read_file(file("host.pub")).value().starts_with(*shown + " "));
+    EXPECT_EQ(logins(), 1U) << "that of SetUp()";
+    make_key("wrong");
+    const std::string wrong = read_file(file("wrong.pub")).value();
+    write_config("ssh_config_other", file("known_hosts"), "/dev/null");
+    EXPECT_TRUE(answers(*make_transport("pinned", "ssh_config_other", *shown)));
+    write_config("ssh_config_other", "IdentitiesOnly yes", "IdentitiesOnly yes\n  StrictHostKeyChecking no");
+    EXPECT_EQ(trouble_of(error_of(*make_transport("pinned", "ssh_config_other", wrong.substr(0, wrong.rfind(' '))))),
+              Trouble::kHostKey);
+}
+
+TEST_F(SshTransportTest, ACertificateThatEndsIsToldAndItsSuccessorNoticed) {
+    make_key("authority");
+    make_key("owner");
+    const std::string user = ::getuid() == 0 ? "root" : std::getenv("USER");
+    const auto sign = [&](const std::string& until) {
+        const auto made = run_command({"ssh-keygen", "-q", "-s", file("authority"), "-I", "owner", "-n", user, "-V",
+                                       "-5m:+" + until, file("owner.pub")});
+        ASSERT_TRUE(made.ok() && made->exit_code == 0) << made->err;
+    };
+    stop_sshd();
+    write("sshd_config", read_file(file("sshd_config")).value() + "TrustedUserCAKeys " + file("authority.pub") + "\n");
+    start_sshd();
+    write_config("ssh_config_owner", file("user"), file("owner"));
+    const auto owners = make_transport("owner", "ssh_config_owner");
+    sign("5s");
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(6);
+    const std::size_t before = connections();
+    EXPECT_TRUE(answers(*owners));
+    std::this_thread::sleep_until(end);
+    EXPECT_TRUE(answers(*owners)) << "a connection outlives its certificate";
+    break_connections();
+    Error error;
+    ASSERT_TRUE(eventually([&] { return trouble_of(error = error_of(*owners)) == Trouble::kAuthentication; }));
+    EXPECT_NE(error.message.find("certificate " + file("owner-cert.pub") + ": valid from "), std::string::npos)
+        << error.message;
+    for (int i = 0; i < 20; ++i) EXPECT_EQ(error_of(*owners).message, error.message);
+    EXPECT_LE(connections() - before, 2U);
+    sign("1h");
+    EXPECT_TRUE(answers(*owners));
+    EXPECT_LE(connections() - before, 3U);
+}
+
+TEST_F(SshTransportTest, APersonsLoginIsTheConnection) {
+    make_key("stranger");
+    write_config("ssh_config_other", file("user"), file("stranger"));
+    const TransportSpec spec{"ssh", "site", file("ssh_config_other")};
+    std::stop_source stop;
+    auto other = make_ssh_transport("other", spec, settings_, stop.get_token());
+    EXPECT_EQ(trouble_of(error_of(*other)), Trouble::kAuthentication);
+    auto command = login_command("other", spec, settings_);
+    ASSERT_TRUE(command.ok()) << command.error().message;
+    command->insert(command->begin() + 1, {"-i", file("user")});  // what only a person has
+    const auto login = run_command(*command);
+    EXPECT_EQ(login->exit_code, 0) << login->err;
+    EXPECT_TRUE(answers(*other));
+    EXPECT_EQ(login_command("other", spec, settings_).error().code, ErrorCode::kConflict);
+    stop.request_stop();  // dispatch ends, and begins anew
+    other = make_ssh_transport("other", spec, settings_);
+    EXPECT_TRUE(answers(*other)) << "nobody else could log in";
+    other = make_ssh_transport("other", spec, settings_);  // as when the facility's record has changed
+    EXPECT_FALSE(answers(*other)) << "what a person opened ends with the record that it was for";
 }
 
 TEST_F(SshTransportTest, WithoutAConnectionNothingIsKnown) {
@@ -151,6 +295,45 @@ TEST_F(SshTransportTest, ABatchJobOutlivesTheConnectionThatSubmittedIt) {
     EXPECT_TRUE(eventually([&] { return std::filesystem::exists(file("ended")); }));
     EXPECT_EQ(read_file(file("runs")).value(), "run\n");
     EXPECT_TRUE(site.cancel(job).ok());
+}
+
+// Told by one row; what lies behind it was not looked at.
+TEST_F(SshTransportTest, AFacilitysCheckTellsAnotherHostKeyAndAKeyThatSshDoesNotUse) {
+    using SystemClock = std::chrono::system_clock;
+    FakeSlurmSite fake;
+    fake.facility.transport = {"ssh", "site", file("ssh_config"), ""};
+    const auto rows = [&](const std::string& name, const std::string& config, const std::string& host_key) {
+        fake.facility.transport.host_key = host_key;
+        ScriptSite at(fake.facility, make_transport(name, config, host_key), "");
+        return at.check({fake.store_url, std::chrono::duration<double>(SystemClock::now().time_since_epoch()).count()})
+            .rows;
+    };
+    const auto sound = rows("site", "ssh_config", "");
+    for (const char* row : {"connection", "host key", "credential", "scheduler", "clock"})
+        EXPECT_EQ(by_name(sound)[row].state, CheckState::kOk) << to_json(by_name(sound)[row]);
+
+    make_key("wrong");
+    const std::string wrong = read_file(file("wrong.pub")).value();
+    const auto other_host = rows("other", "ssh_config", wrong.substr(0, wrong.rfind(' ')));
+    EXPECT_EQ(findings(sound, other_host), std::vector<std::string>{"host key"});
+    EXPECT_NE(by_name(other_host)["host key"].seen.find("SHA256:"), std::string::npos);
+    EXPECT_NE(by_name(other_host)["host key"].mend.find("`atoll facility trust other`"), std::string::npos);
+    EXPECT_EQ(by_name(other_host)["scheduler"].state, CheckState::kSkipped);
+
+    for (const std::string name : {"", ".pub"}) write("shown" + name, read_file(file("user" + name)).value());
+    write_config("ssh_config_shown", file("user"), file("shown"));
+    std::filesystem::permissions(file("shown"), std::filesystem::perms::others_read,
+                                 std::filesystem::perm_options::add);
+    const auto unread = rows("unread", "ssh_config_shown", "");
+    EXPECT_EQ(findings(sound, unread), std::vector<std::string>{"credential"});
+    const CheckRow credential = by_name(unread)["credential"];
+    EXPECT_NE(credential.seen.find("can be read by others"), std::string::npos) << credential.seen;
+    EXPECT_NE(credential.mend.find("`chmod 600 " + file("shown") + "`"), std::string::npos) << credential.mend;
+    write("shown", "no key\n");
+    const auto garbage = rows("garbage", "ssh_config_shown", "");
+    EXPECT_EQ(findings(sound, garbage), std::vector<std::string>{"credential"});
+    EXPECT_NE(by_name(garbage)["credential"].mend.find("put a private key"), std::string::npos)
+        << by_name(garbage)["credential"].seen;
 }
 
 }  // namespace

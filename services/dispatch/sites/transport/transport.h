@@ -2,12 +2,16 @@
 
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "services/dispatch/domain/facility.h"
+#include "services/dispatch/settings.h"
 #include "shared/base/subprocess.h"
 
 namespace atl::dispatch {
@@ -18,11 +22,26 @@ struct RemoteScript {
     std::vector<std::string> arguments;  // "$1", "$2", …; visible in the site's process list: never secrets
     std::string input;                   // the script's standard input; secrets go here
     std::chrono::milliseconds timeout{60000};
-    bool is_transfer = false;  // goes on at the site for longer than it is waited for, it may be
+    bool is_asked_for = false;  // by a person, who has mended what refused logins before
+    // As CommandOptions has them: more input; and who takes what the script prints as it comes, before it is known
+    // whether the answer is complete.
+    std::function<std::string()> source = {};
+    std::function<bool(std::string_view)> sink = {};
 };
 
-// The kUnavailable of a transport that got no answer, and whether an error is one: the site has said nothing at all.
-Error no_answer(std::string why);
+// Why a transport has no answer.
+enum class Trouble {
+    kNoConnection,    // the site is not reached, or the connection broke
+    kAuthentication,  // the site refuses the login: somebody has to renew a key or a certificate
+    kHostKey,         // the host's key is not known, or another one than it was
+    kBusy,            // the site, or our own limit, lets no further session begin just now
+    kLoginsSpent,     // no further login is allowed before the time that the message says
+};
+
+// The kUnavailable of a transport that has no answer; why, of such an error; and whether an error is one in which the
+// site has said nothing at all, as in all but kBusy.
+Error no_answer(std::string why, Trouble trouble = Trouble::kNoConnection);
+std::optional<Trouble> trouble_of(const Error& error);
 bool is_silence(const Error& error);
 
 // Runs scripts at a site. Thread-safe.
@@ -37,10 +56,9 @@ class Transport {
 
 // A stop request ends the scripts that run with kUnavailable; what they began may go on at the site.
 std::unique_ptr<Transport> make_local_transport(std::stop_token stop = {});
-// `control_directory` (short path, mode 0700) holds the multiplexed connections' sockets.
-std::unique_ptr<Transport> make_ssh_transport(const TransportSpec& spec, const std::filesystem::path& control_directory,
-                                              std::stop_token stop = {});
-std::unique_ptr<Transport> make_transport(const TransportSpec& spec, const std::filesystem::path& control_directory,
+std::unique_ptr<Transport> make_ssh_transport(const std::string& facility, const TransportSpec& spec,
+                                              const SshSettings& settings, std::stop_token stop = {});
+std::unique_ptr<Transport> make_transport(const Facility& facility, const SshSettings& settings,
                                           std::stop_token stop = {});
 
 }  // namespace atl::dispatch

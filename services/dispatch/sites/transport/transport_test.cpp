@@ -34,20 +34,23 @@ TEST(LocalTransportTest, ATimeoutIsUnknown) {
     EXPECT_EQ(result.error().code, ErrorCode::kUnavailable);
 }
 
-TEST(LocalTransportTest, ATransferThatTakesTooLongIsNoSilenceOfTheSite) {
-    for (const bool is_transfer : {false, true}) {
-        const auto result =
-            make_local_transport()->run({"sleep 60", {}, {}, std::chrono::milliseconds(100), is_transfer});
-        ASSERT_FALSE(result.ok());
-        EXPECT_EQ(result.error().code, ErrorCode::kUnavailable);
-        EXPECT_EQ(is_silence(result.error()), !is_transfer);
-    }
+TEST(LocalTransportTest, AStopIsSilenceToo) {
     std::stop_source stopped;
     stopped.request_stop();
-    const auto ended =
-        make_local_transport(stopped.get_token())->run({"sleep 60", {}, {}, std::chrono::hours(1), true});
+    const auto ended = make_local_transport(stopped.get_token())->run({"sleep 60", {}, {}, std::chrono::hours(1)});
     EXPECT_TRUE(is_silence(ended.error())) << "we have ended it ourselves";
     EXPECT_FALSE(is_silence(unavailable("the store is away")));
+}
+
+TEST(TroubleTest, AnErrorSaysWhyThereIsNoAnswer) {
+    for (const auto trouble :
+         {Trouble::kNoConnection, Trouble::kAuthentication, Trouble::kHostKey, Trouble::kBusy, Trouble::kLoginsSpent}) {
+        EXPECT_EQ(trouble_of(no_answer("why", trouble)), trouble);
+        EXPECT_EQ(is_silence(no_answer("why", trouble)), trouble != Trouble::kBusy);
+    }
+    EXPECT_EQ(trouble_of(no_answer("why")), Trouble::kNoConnection);
+    EXPECT_EQ(trouble_of(unavailable("the store is away")), std::nullopt);
+    EXPECT_EQ(trouble_of(invalid_argument("transport", "no such host")), std::nullopt);
 }
 
 TEST(FrameTest, BannersAroundTheAnswerAreDropped) {
@@ -65,6 +68,46 @@ TEST(FrameTest, WithoutItsClosingMarkAnAnswerIsUnknown) {
     raw.exit_code = 255;
     raw.out = "\n@@atoll-begin-N\nhalf an ans";
     EXPECT_EQ(unframe(raw, "N").error().code, ErrorCode::kUnavailable);
+}
+
+TEST(FrameTest, WhatIsTakenAsItComesIsTheSameHoweverItIsCut) {
+    const std::string printed = "Welcome!\n\n@@atoll-begin-N\n\n@@atoll-end\n@@atoll-end-N 3\nGoodbye\n";
+    for (std::size_t piece = 1; piece <= printed.size(); ++piece) {
+        std::string taken;
+        StreamedFrame frame("N", [&](std::string_view bytes) {
+            taken += bytes;
+            return true;
+        });
+        for (std::size_t at = 0; at < printed.size(); at += piece)
+            frame.take(std::string_view(printed).substr(at, piece));
+        CommandResult raw;
+        raw.out = frame.rest();
+        const auto result = unframe(raw, "N");
+        ASSERT_TRUE(result.ok()) << piece;
+        EXPECT_EQ(result->out, "");
+        EXPECT_EQ(result->exit_code, 3);
+        EXPECT_EQ(taken, "\n@@atoll-end") << piece;
+    }
+    StreamedFrame endless("N", [](std::string_view) { return true; });
+    for (int i = 0; i < 1000; ++i) endless.take(std::string(1000, 'x'));
+    EXPECT_EQ(endless.rest(), "") << "a site that never begins is kept in no memory";
+    EXPECT_FALSE(unframe({}, "N").ok());
+}
+
+TEST(LocalTransportTest, InputAndOutputOfAnyLengthGoThrough) {
+    const auto transport = make_local_transport();
+    int pieces = 0;
+    std::size_t bytes = 0;
+    RemoteScript script{"cat; exit 7", {}, "a line\n"};
+    script.source = [&] { return ++pieces <= 100 ? std::string(100000, 'x') : std::string(); };
+    script.sink = [&](std::string_view some) {
+        bytes += some.size();
+        return true;
+    };
+    const auto result = transport->run(script);
+    ASSERT_TRUE(result.ok()) << result.error().message;
+    EXPECT_EQ(result->exit_code, 7);
+    EXPECT_EQ(bytes, 10000007U);
 }
 
 TEST(FrameTest, BytesThatAreNoTextDoNotReachAMessage) {

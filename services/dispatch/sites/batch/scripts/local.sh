@@ -7,11 +7,11 @@ queue_find() {
 
 queue_put() {
     # Not with what it lies in: where that is not there the file system is away.
-    mkdir "$locks" 2>/dev/null || [ -d "$locks" ] || return 75
+    [ -d "$locks" ] || mkdir "$locks" || [ -d "$locks" ] || return 75
     ATOLL_BATCH_JOB="$2" setsid sh -c "$runner" atoll-runner "$slots" "$locks" "./$1" </dev/null >>runner.log 2>&1 &
     waited=0
     while [ ! -s process ]; do
-        [ "$waited" -lt 1000 ] || return 75
+        [ "$waited" -lt 1000 ] || { echo "the machine did not start the job within ten seconds" >&2; return 75; }
         waited=$((waited + 1))
         sleep 0.01
     done
@@ -22,7 +22,8 @@ queue_put() {
 queue_ask() {
     boot=$(cat /proc/sys/kernel/random/boot_id)
     while [ $# -gt 0 ]; do
-        [ -d "${2%/*/*}" ] || return 75  # the file system is away
+        [ -d "${2%/*/*/*}" ] || return 74  # the file system is away
+        [ -d "${2%/*/*}" ] || { echo "${2%/*/*} is not there" >&2; return 75; }
         local_state "$2"
         shift 2
     done
@@ -46,6 +47,14 @@ local_state() {
     echo "$state"
 }
 
+queue_limits() {
+    :  # it measures nothing out
+}
+
+queue_machines() {
+    uname -m
+}
+
 queue_drop() {
     signal=TERM
     tries=0
@@ -54,7 +63,7 @@ queue_drop() {
         pids=$(grep -lszxF "ATOLL_BATCH_JOB=$1" /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3)
         [ -n "$pids" ] || return 0
         [ "$tries" -lt 30 ] || signal=KILL
-        [ "$tries" -lt 100 ] || return 75
+        [ "$tries" -lt 100 ] || { echo "processes of the job do not end: "$pids >&2; return 75; }
         kill "-$signal" $pids 2>/dev/null
         tries=$((tries + 1))
         sleep 0.1

@@ -1,6 +1,8 @@
 # Slurm, 22.05 and later. A job's identity is its name, as Slurm gives ids a second time. Options that the user's own
 # environment would set for every job are taken away.
-unset $(env | sed -n 's/^\(\(SBATCH\|SQUEUE\|SCANCEL\|SACCT\|SINFO\)_[A-Za-z0-9_]*\)=.*/\1/p') 2>/dev/null || :
+unset $(awk 'BEGIN {
+    for (name in ENVIRON) if (name ~ /^(SBATCH|SQUEUE|SCANCEL|SACCT|SINFO)_[A-Za-z0-9_]*$/) print name
+}') 2>/dev/null || :
 
 queue_find() {
     squeue --noheader --me --states=all --name="$1" --format=%A || return 75
@@ -9,13 +11,16 @@ queue_find() {
 queue_put() {
     # The submitting shell's limits (minutes of CPU on many login nodes) are not the job's.
     if said=$(sbatch --parsable --no-requeue --propagate=NONE --job-name="$2" "$1" 2>&1); then
-        echo "${said%%;*}"
+        # A site's own words may stand around the number.
+        id=$(printf '%s\n' "$said" | grep -E '^[0-9]+(;|$)' | tail -n 1)
+        [ -n "$id" ] || return 75
+        echo "${id%%;*}"
         return 0
     fi
     printf '%s\n' "$said" >&2
     case $said in
-        # Limits on how much may be queued pass.
-        *SubmitJob* | *"temporarily"* | *"policy"*) return 75 ;;
+        # Limits on how much may be queued pass, and days of maintenance.
+        *SubmitJob* | *"temporarily"* | *"policy"* | *"inactive or drain"* | *"not usable now"*) return 75 ;;
         *"Invalid"* | *"invalid"* | *"not available"* | *"exceed"* | *"denied"* | *"Unable to allocate"*) return 65 ;;
     esac
     return 75
@@ -44,8 +49,27 @@ queue_drop() {
         left=$(squeue --noheader --me --states=pending,running,configuring,completing,suspended --name="$1" --format=%A) ||
             return 75
         [ -n "$left" ] || return 0
-        [ "$tries" -lt 20 ] || return 75
+        [ "$tries" -lt 20 ] || { echo "Slurm still ends the job: "$left >&2; return 75; }
         tries=$((tries + 1))
         sleep 1
     done
+}
+
+# A line for each kind of node of each partition; the default one's name ends with "*".
+queue_limits() {
+    sinfo --noheader --exact --format='%P|%l|%L|%s|%D|%c|%m' || return 75
+}
+
+queue_machines() {
+    scontrol --oneliner show nodes 2>/dev/null | awk -v named=" $* " '{
+        machine = ""
+        is_named = named !~ /[^ ]/
+        for (i = 1; i <= NF; ++i) {
+            if ($i ~ /^Arch=/) machine = substr($i, 6)
+            if ($i !~ /^Partitions=/) continue
+            count = split(substr($i, 12), partitions, ",")
+            for (j = 1; j <= count; ++j) if (index(named, " " partitions[j] " ")) is_named = 1
+        }
+        if (is_named && machine != "" && !seen[machine]++) print machine
+    }'
 }

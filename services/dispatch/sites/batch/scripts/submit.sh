@@ -1,21 +1,28 @@
 # $1 directory, $2 the job's name, $3 bytes of job.sh. Standard input: job.sh. The batch system's functions stand in
-# front. Prints the job's id, or "cancelled". Exit 75: not known, ask again; 65: this job can never run, with the reason.
+# front. Prints the job's id, or "cancelled". Exit 74: the work directory is not there; 75: not known, ask again; 65: this job
+# can never run; both with the reason.
 # No flock: not every Lustre has it. Were two to come through, the claim in job.sh lets one of their jobs train.
 umask 077
 # Staging has made the work directory: without it the file system is away, and what was submitted before with it.
 # Directories are made from within it, so that none is made where it was.
 work=${1%/*/*/*}
-cd "$work" 2>/dev/null && mkdir -p ".${1#"$work"}" && cd ".${1#"$work"}" || exit 75
+cd "$work" 2>/dev/null || exit 74
+mkdir -p ".${1#"$work"}" && cd ".${1#"$work"}" || exit 75
 [ ! -e cancelled ] || { echo cancelled; exit 0; }
 cat >"job.sh.$$" || exit 75
 # A connection that broke on the way leaves a shorter file.
-[ "$(wc -c <"job.sh.$$")" -eq "$3" ] || { rm -f "job.sh.$$"; exit 75; }
+[ "$(wc -c <"job.sh.$$")" -eq "$3" ] || { rm -f "job.sh.$$"; echo "the batch script came incomplete" >&2; exit 75; }
 tries=0
 until mkdir submitting 2>/dev/null; do
     # Who made it was killed: a submission takes seconds.
-    [ -z "$(find submitting -prune -mmin +2 2>/dev/null)" ] || rmdir submitting
+    made_s=$(stat -c %Y submitting 2>/dev/null) && [ "$(($(date +%s) - made_s))" -lt 120 ] || rmdir submitting 2>/dev/null
     tries=$((tries + 1))
-    [ "$tries" -lt 100 ] || { rm -f "job.sh.$$"; exit 75; }
+    [ "$tries" -lt 100 ] || {
+        rm -f "job.sh.$$"
+        [ -d submitting ] || mkdir submitting  # which says why not
+        echo "an earlier submission of the job is under way" >&2
+        exit 75
+    }
     sleep 0.2
 done
 trap 'rmdir submitting' EXIT

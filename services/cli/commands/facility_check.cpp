@@ -1,0 +1,219 @@
+#include "services/cli/commands/facility_check.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <iostream>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "services/cli/output.h"
+#include "services/cli/rest.h"
+#include "shared/base/environment.h"
+#include "shared/base/id.h"
+#include "shared/base/interrupt.h"
+#include "shared/base/text.h"
+
+namespace atl::cli {
+namespace {
+
+using nlohmann::json;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kLookInterval{2};
+
+// Says on standard error what takes longer than two seconds: a line that moves on a terminal, elsewhere one for each
+// new thing.
+class Activity {
+  public:
+    explicit Activity(std::string what)
+        : what_(std::move(what)), thread_([this](const std::stop_token& stop) { show(stop); }) {}
+    ~Activity() {
+        thread_.request_stop();
+        thread_.join();
+        if (is_shown_ && is_terminal_) std::cerr << "\r\x1b[K" << std::flush;
+    }
+    Activity(const Activity&) = delete;
+    Activity& operator=(const Activity&) = delete;
+    void set(const std::string& what) {
+        const std::lock_guard lock(mutex_);
+        what_ = what;
+    }
+
+  private:
+    void show(const std::stop_token& stop) {
+        std::unique_lock lock(mutex_);
+        std::string said;
+        for (int seconds = 1;
+             !woken_.wait_for(lock, stop, std::chrono::seconds(1), [&] { return stop.stop_requested(); }); ++seconds) {
+            if (seconds < 2 || (!is_terminal_ && said == what_)) continue;
+            said = what_;
+            is_shown_ = true;
+            if (is_terminal_)
+                std::cerr << "\r  " << what_ << ", " << seconds << " s \x1b[K" << std::flush;
+            else
+                std::cerr << what_ << " …\n" << std::flush;
+        }
+    }
+
+    const bool is_terminal_ = ::isatty(STDERR_FILENO) == 1;
+    bool is_shown_ = false;
+    std::mutex mutex_;
+    std::condition_variable_any woken_;
+    std::string what_;
+    std::jthread thread_;
+};
+
+// Characters of UTF-8 text.
+std::size_t letters(std::string_view text) {
+    return static_cast<std::size_t>(std::count_if(
+        text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
+}
+
+std::size_t terminal_width() {
+    if (const std::string columns = environment("COLUMNS"); !columns.empty())
+        return static_cast<std::size_t>(std::max(0, std::atoi(columns.c_str())));
+    winsize size{};
+    return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
+// Lines of whole words of at most `width` characters, indented from the second on.
+std::string wrap(const std::string& text, std::size_t indent, std::size_t width) {
+    std::string wrapped;
+    std::size_t at = indent;
+    std::istringstream words(text);
+    for (std::string word; words >> word;) {
+        const std::size_t length = letters(word);
+        if (at > indent && width > 0 && at + 1 + length > width) {
+            wrapped += "\n" + std::string(indent, ' ');
+            at = indent;
+        } else if (at > indent) {
+            wrapped += ' ';
+            ++at;
+        }
+        wrapped += word;
+        at += length;
+    }
+    return wrapped + "\n";
+}
+
+std::string shown_state(const std::string& state) {
+    return state == "fail" ? "FAIL" : state == "skipped" ? "-" : state;
+}
+
+// Of a check whose failures leave no way to try a job.
+bool can_try_job(const json& checks) {
+    static const std::set<std::string> kNeeded = {"connection", "host key", "credential", "programs",
+                                                  "scheduler",  "work_dir", "shell"};
+    return std::none_of(checks.begin(), checks.end(), [](const json& row) {
+        return text(row, "state") == "fail" && kNeeded.contains(text(row, "name"));
+    });
+}
+
+// Rows of the job in place of those of the same names, which may have failed already and say better what mends that.
+void merge_rows(json& checks, const json& found) {
+    for (const json& row : found) {
+        const auto same = std::find_if(checks.begin(), checks.end(),
+                                       [&](const json& other) { return other.at("name") == row.at("name"); });
+        if (same == checks.end())
+            checks.push_back(row);
+        else if (text(*same, "state") != "fail")
+            *same = row;
+    }
+}
+
+json compute_row(const char* state, const std::string& seen, const std::string& mend = "") {
+    return {{"name", "compute"}, {"state", state}, {"seen", seen}, {"mend", mend}};
+}
+
+// What the job found; where it was not waited for any longer, a warning.
+Result<json> watch_job(http::Client& client, const CheckFlags& flags, const std::string& path, Activity& activity) {
+    const auto deadline = Clock::now() + std::chrono::minutes(flags.wait_minutes);
+    for (;;) {
+        ATOLL_TRY(const json seen, client.get_json(path));
+        const std::string reason = text(seen, "reason");
+        const std::string state = text(seen, "state") + (reason.empty() ? "" : " (" + reason + ")");
+        if (text(seen, "state") == "ended") return seen.at("checks");
+        if (Clock::now() >= deadline)
+            return json::array(
+                {compute_row("warn", "after " + std::to_string(flags.wait_minutes) + " min the job was still " + state,
+                             "`--wait MINUTES` waits longer")});
+        activity.set("a job of the check at " + flags.name + " is " + state);
+        std::this_thread::sleep_for(kLookInterval);
+    }
+}
+
+Result<json> try_job(http::Client& client, const CheckFlags& flags, Activity& activity) {
+    const std::string id = random_hex(8);
+    const std::string path = "/v1/facilities/" + segment(flags.name) + "/check-jobs/" + id;
+    json asked = json::object();
+    if (!flags.queue.empty()) asked["queue"] = flags.queue;
+    if (flags.gpus > 0) asked["gpus_per_node"] = flags.gpus;
+    activity.set("putting a job into the queue of " + flags.name);
+    say_on_interrupt("the job atoll-check-" + id + "-1 stays in the queue of " + flags.name +
+                     "; it takes a minute, and a later check takes its directory away\n");
+    ATOLL_TRY(const auto submitted, client.call(http::Method::kPut, path, asked.dump()));
+    if (const Status status = submitted.check(); !status.ok()) {
+        if (status.error().code == ErrorCode::kInvalidArgument && status.error().field.starts_with("."))
+            return status.error();
+        return json::array({compute_row("fail", "no job could be submitted: " + describe(status.error()))});
+    }
+    auto found = watch_job(client, flags, path, activity);
+    activity.set("taking the job's directory away");
+    (void)client.call(http::Method::kDelete, path);
+    return found;
+}
+
+}  // namespace
+
+std::string check_table(const json& rows, std::size_t width) {
+    std::size_t longest = 0;
+    for (const json& row : rows) longest = std::max(longest, letters(text(row, "name")));
+    const std::size_t indent = 6 + longest + 2;
+    std::string table;
+    for (const json& row : rows) {
+        std::string head = shown_state(text(row, "state"));
+        head.resize(6, ' ');
+        head += text(row, "name");
+        head.resize(indent, ' ');
+        table += head + wrap(text(row, "seen"), indent, width);
+        if (const std::string mend = text(row, "mend"); !mend.empty())
+            table += std::string(indent, ' ') + "→ " + mend + "\n";
+    }
+    return table;
+}
+
+Status run_check(const Context& context, const CheckFlags& flags) {
+    ATOLL_TRY(http::Client client, context.client("dispatch"));
+    ATOLL_TRY(const json facility, get_named(client, "/v1/facilities", "facility", flags.name));
+    const std::string way = text(facility, "transport", "kind") == "ssh" ? "ssh " + text(facility, "transport", "host")
+                                                                         : "the coordinator's machine";
+    json answer;
+    {
+        Activity activity("looking at " + flags.name + ", " + way);
+        ATOLL_TRY(answer, client.post_json("/v1/facilities/" + segment(flags.name) + "/check", json::object()));
+        if (flags.job && can_try_job(answer.at("checks"))) {
+            ATOLL_TRY(const json found, try_job(client, flags, activity));
+            merge_rows(answer["checks"], found);
+        }
+    }
+    const auto failed = [](const json& row) { return text(row, "state") == "fail"; };
+    answer["ok"] = std::none_of(answer.at("checks").begin(), answer.at("checks").end(), failed);
+    if (context.json) {
+        ATOLL_RETURN_IF_ERROR(print_json(answer));
+    } else {
+        const std::string host = text(answer, "host");
+        std::cout << flags.name << ": " << way << (host.empty() ? "" : " (" + host + ")") << ", checked in "
+                  << human_seconds(answer.value("seconds", 0.0)) << "\n"
+                  << check_table(answer.at("checks"), terminal_width());
+    }
+    if (answer.at("ok").get<bool>()) return {};
+    return unavailable("facility " + flags.name + " is not ready for jobs");
+}
+
+}  // namespace atl::cli

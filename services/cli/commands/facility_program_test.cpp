@@ -1,0 +1,179 @@
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <mutex>
+#include <thread>
+
+#include "shared/base/file.h"
+#include "shared/base/subprocess.h"
+#include "shared/http/testing/test_server.h"
+
+namespace atl::cli {
+namespace {
+
+using http::Access;
+using http::Method;
+using http::Request;
+using http::Response;
+using json::Json;
+
+const Json kRecord = {{"name", "leonardo"},
+                      {"transport", {{"kind", "ssh"}, {"host", "login"}}},
+                      {"batch",
+                       {{"kind", "slurm"},
+                        {"queues", {{"gpu", {{"time_max", "24:00:00"}, {"gpu_request", "--gres=gpu:{gpus}"}}}}},
+                        {"template", "#!/bin/bash -l\nexport SCRATCH=${TMPDIR}\n\n{{ command }}\n"}}},
+                      {"work_dir", "/scratch"},
+                      {"image", {{"path", "/i.sif"}, {"binds", {"/data:/data:ro"}}, {"sha256", "0123"}}},
+                      {"environment", {{"OMP_NUM_THREADS", "4"}, {"NOTE", "it's: #1"}}},
+                      {"evaluation", {{"time", "1:00:00"}}},
+                      {"launcher", ""},
+                      {"logs", {{"return", "errors"}, {"bytes_max", 65536}}},
+                      {"owner", "ada"},
+                      {"allow", {"*"}}};
+
+const Json kChecks = {
+    {{"name", "launcher"},
+     {"state", "fail"},
+     {"seen", "--mpi=pmix_v5 is asked for, srun has none, pmi2, pmix_v3, pmix_v4 and nothing else at all"},
+     {"mend", "atoll facility set leonardo --launcher 'srun --mpi=pmix_v4 --kill-on-bad-exit=1 --and-so-on'"}},
+    {{"name", "compute"}, {"state", "skipped"}, {"seen", "not tried"}, {"mend", ""}}};
+
+// The program itself against a made-up dispatch with one facility.
+class FacilityProgramTest : public testing::Test {
+  protected:
+    CommandResult run(const std::vector<std::string>& arguments) const {
+        std::vector<std::string> all = {ATOLL_PROGRAM, "--gateway", server_.url(), "--token-file", token_file_};
+        all.insert(all.end(), arguments.begin(), arguments.end());
+        return run_command(all).value();
+    }
+    // The same with what it says on standard error in a file, where the check can see it.
+    CommandResult run_heard(const std::vector<std::string>& arguments) const {
+        std::vector<std::string> all = {"sh",          "-c",           "exec \"$@\" 2>\"$0\"", said_, ATOLL_PROGRAM,
+                                        "--gateway",   server_.url(), "--token-file",          token_file_};
+        all.insert(all.end(), arguments.begin(), arguments.end());
+        CommandResult result = run_command(all).value();
+        result.err = read_file(said_).value();
+        return result;
+    }
+    void wait_until_it_says_something() const {
+        const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+        while (read_file(said_)->empty() && std::chrono::steady_clock::now() < deadline)
+            std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    void add_check_routes(http::Server& server, const Access& anyone) {
+        server.route(Method::kPost, "/dispatch/v1/facilities/:name/check", anyone, [this](const Request&) {
+            if (takes_long_) wait_until_it_says_something();
+            return Response::json(
+                200, {{"ok", is_sound_.load()}, {"host", "login07"}, {"seconds", 1.5}, {"checks", kChecks}});
+        });
+        const std::string job = "/dispatch/v1/facilities/:name/check-jobs/:id";
+        server.route(Method::kPut, job, anyone, [this](const Request& request) {
+            set(posted_, request.json().value());
+            return Response::json(200, {{"id", request.param("id")}, {"batch_id", "17"}});
+        });
+        server.route(Method::kGet, job, anyone, [](const Request& request) {
+            const Json rank = {{"name", "rank 0"}, {"state", "ok"}, {"seen", "n1"}, {"mend", ""}};
+            return Response::json(200, {{"id", request.param("id")},
+                                        {"state", "ended"},
+                                        {"reason", ""},
+                                        {"ok", true},
+                                        {"checks", Json::array({rank})}});
+        });
+        server.route(Method::kDelete, job, anyone, [this](const Request&) {
+            ++jobs_deleted_;
+            return Response::empty(204);
+        });
+    }
+    void add_routes(http::Server& server) {
+        const Access anyone = Access::roles({auth::Role::kAdmin});
+        server.route(Method::kGet, "/dispatch/v1/facilities/:name", anyone, [](const Request&) {
+            Json shown = kRecord;
+            shown.update({{"devices", {"cpu"}}, {"limits", nullptr}, {"waiting", nullptr}, {"silent_since", nullptr}});
+            shown.update({{"host_key_fingerprints", Json::array()}, {"created_at", "then"}, {"updated_at", "now"}});
+            return Response::json(200, shown).with("ETag", "\"3\"");
+        });
+        server.route(Method::kPost, "/dispatch/v1/facilities", anyone, [this](const Request& request) {
+            set(posted_, request.json().value());
+            return Response::json(201, Json::object());
+        });
+        add_check_routes(server, anyone);
+    }
+    void set(Json& kept, const Json& value) {
+        const std::lock_guard lock(mutex_);
+        kept = value;
+    }
+    Json posted() {
+        const std::lock_guard lock(mutex_);
+        return posted_;
+    }
+
+    std::mutex mutex_;
+    Json posted_;
+    std::atomic<bool> takes_long_ = false;
+    std::atomic<bool> is_sound_ = false;
+    std::atomic<int> jobs_deleted_ = 0;
+    http::TestServer server_{[this](http::Server& server) { add_routes(server); }};
+    TemporaryDirectory directory_;
+    std::string said_ = directory_.path() / "said";
+    std::string token_file_ = [this] {
+        const auto file = directory_.path() / "token";
+        EXPECT_TRUE(write_file_atomic(file, server_.token(auth::Role::kAdmin)).ok());
+        return file.string();
+    }();
+};
+
+TEST_F(FacilityProgramTest, ACheckIsATableThatFitsTheTerminalAndFailsWithARow) {
+    ::setenv("COLUMNS", "60", 1);
+    CommandResult result = run({"facility", "check", "leonardo"});
+    // On a busy machine even this may take the two seconds from which on it is told.
+    for (int i = 0; i < 10 && result.err.starts_with("looking at "); ++i)
+        result = run({"facility", "check", "leonardo"});
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_EQ(result.out,
+              "leonardo: ssh login (login07), checked in 1.5 s\n"
+              "FAIL  launcher  --mpi=pmix_v5 is asked for, srun has none,\n"
+              "                pmi2, pmix_v3, pmix_v4 and nothing else at\n"
+              "                all\n"
+              "                → atoll facility set leonardo --launcher 'srun --mpi=pmix_v4 --kill-on-bad-exit=1 "
+              "--and-so-on'\n"
+              "-     compute   not tried\n");
+    ::unsetenv("COLUMNS");
+    EXPECT_EQ(result.err, "error: facility leonardo is not ready for jobs\n") << "nothing of what took no time";
+    is_sound_ = true;
+    const CommandResult json = run({"--json", "facility", "check", "leonardo"});
+    EXPECT_EQ(json.exit_code, 1) << "rows decide";
+    EXPECT_EQ(Json::parse(json.out).at("checks"), kChecks);
+}
+
+TEST_F(FacilityProgramTest, ACheckThatTakesLongSaysWhatItDoes) {
+    takes_long_ = true;
+    EXPECT_EQ(run_heard({"facility", "check", "leonardo"}).err,
+              "looking at leonardo, ssh login …\nerror: facility leonardo is not ready for jobs\n");
+}
+
+TEST_F(FacilityProgramTest, AChecksJobIsWaitedForShownAndTakenAway) {
+    const CommandResult result =
+        run({"--json", "facility", "check", "leonardo", "--job", "--queue", "gpu", "--gpus", "4"});
+    EXPECT_EQ(posted(), (Json{{"queue", "gpu"}, {"gpus_per_node", 4}}));
+    const Json checks = Json::parse(result.out).at("checks");
+    EXPECT_EQ(checks.back().at("name"), "rank 0") << result.out;
+    EXPECT_EQ(jobs_deleted_, 1);
+    EXPECT_EQ(run({"facility", "check", "leonardo", "--queue", "gpu"}).exit_code, 2) << "of a job alone";
+}
+
+TEST_F(FacilityProgramTest, WhatIsShownOfAFacilityCanBeAdded) {
+    const CommandResult shown = run({"facility", "show", "leonardo"});
+    const std::string file = directory_.path() / "shown.yaml";
+    ASSERT_TRUE(write_file_atomic(file, shown.out).ok());
+    EXPECT_EQ(run({"facility", "add", "leonardo", "--file", file}).exit_code, 0) << shown.out;
+    EXPECT_EQ(posted(), kRecord) << shown.out;
+    EXPECT_NE(shown.out.find("# computes on: [\"cpu\"]\n"), std::string::npos) << shown.out;
+    const CommandResult json = run({"--json", "facility", "show", "leonardo"});
+    ASSERT_TRUE(write_file_atomic(directory_.path() / "shown.json", json.out).ok());
+    EXPECT_EQ(run({"facility", "add", "copy", "--file", directory_.path() / "shown.json"}).exit_code, 0) << json.out;
+    EXPECT_EQ(posted().at("name"), "copy");
+}
+
+}  // namespace
+}  // namespace atl::cli

@@ -1,0 +1,127 @@
+#include "services/dispatch/domain/check_job.h"
+
+#include <algorithm>
+#include <set>
+
+#include "shared/base/text.h"
+#include "shared/json/printable.h"
+
+namespace atl::dispatch {
+namespace {
+
+using json::Json;
+
+constexpr std::int64_t kTimeS = 300;
+constexpr std::int64_t kGpusMax = 64;
+constexpr std::size_t kSaidBytesMax = 300;
+
+std::string text_of(const Json& object, const char* key) {
+    if (!object.is_object() || !object.contains(key)) return "";
+    const Json& value = object.at(key);
+    return json::printable(value.is_string() ? value.get<std::string>() : value.dump());
+}
+
+std::string one_line(std::string text) {
+    std::replace(text.begin(), text.end(), '\n', ' ');
+    return text;
+}
+
+// The digest that the job has computed of its image.
+CheckRow judge_digest(const std::string& digest, const Facility& facility) {
+    const ImageSpec& image = *facility.image;
+    const std::string field = "--set image.sha256=" + digest;
+    if (digest.size() != 64) return {"image", CheckState::kFail, image.path + " could not be hashed", ""};
+    if (image.sha256.empty())
+        return {"image", CheckState::kOk, "sha256 " + digest + ", which the record does not pin",
+                set_command(facility, field)};
+    if (image.sha256 == digest) return {"image", CheckState::kOk, "sha256 " + digest + ", as the record says", ""};
+    return {"image", CheckState::kFail, image.path + " has the sha256 " + digest + ", the record says " + image.sha256,
+            "atoll facility put-image " + facility.name +
+                " FILE brings the record's; if this one is right: " + set_command(facility, field)};
+}
+
+std::string rank_text(const Json& rank) {
+    std::string text = text_of(rank, "host") + ", local rank " + text_of(rank, "local_rank") + " of " +
+                       text_of(rank, "ranks_on_node") + ", " + text_of(rank, "visible_gpus") + " GPUs, computes on " +
+                       text_of(rank, "device") + " with " + text_of(rank, "threads") + " threads";
+    if (rank.contains("launcher_says")) text += "; the launcher says otherwise: " + text_of(rank, "launcher_says");
+    return text;
+}
+
+std::string other_launcher(const Facility& facility) {
+    return set_command(facility, "--launcher 'srun --mpi=KIND'") +
+           ", of those that `srun --mpi=list` says there; or an image with another MPI";
+}
+
+std::vector<CheckRow> judge_ranks(const std::vector<Json>& reports, const Facility& facility) {
+    if (reports.size() > 1)
+        return {{"launcher", CheckState::kFail,
+                 "its " + std::to_string(reports.size()) +
+                     " processes are no ranks of one another: launcher and MPI do not find each other",
+                 other_launcher(facility)},
+                {"compute", CheckState::kSkipped, "not looked at: there are no ranks", ""}};
+    const Json& report = reports.front();
+    const Json ranks = report.contains("ranks") && report.at("ranks").is_array() ? report.at("ranks") : Json::array();
+    std::set<std::string> hosts;
+    for (const Json& rank : ranks) hosts.insert(text_of(rank, "host"));
+    std::vector<CheckRow> rows = {
+        {"launcher", CheckState::kOk,
+         std::to_string(ranks.size()) + " ranks found one another by " + text_of(report, "mpi"), ""},
+        {"compute", CheckState::kOk,
+         join(hosts) + ": " + (report.contains("cpu") ? text_of(report.at("cpu"), "model") : "") + ", atoll-trainer " +
+             text_of(report, "version"),
+         ""}};
+    for (const Json& rank : ranks) {
+        const bool is_odd =
+            rank.contains("launcher_says") || text_of(rank, "device").find("error") != std::string::npos;
+        rows.push_back({"rank " + text_of(rank, "rank"), is_odd ? CheckState::kWarn : CheckState::kOk, rank_text(rank),
+                        is_odd ? "look at the queue's gpu_request and the launcher's binding" : ""});
+    }
+    return rows;
+}
+
+}  // namespace
+
+Result<Resources> parse_check_job(const Json& value, const Facility& facility) {
+    json::ObjectReader reader(value);
+    Resources resources;
+    resources.queue = reader.string_or("queue", "");
+    resources.gpus_per_node = reader.integer_or("gpus_per_node", 0, 0, kGpusMax);
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+    const bool is_local = facility.batch.kind == "local";
+    const Queue& queue = queue_of(facility.batch, resources);
+    const std::int64_t most = queue.found.nodes_max > 0 ? queue.found.nodes_max : queue.nodes_max;
+    resources.nodes = 2;
+    if (is_local || most == 1 || !check_resources(resources, facility, "").ok()) resources.nodes = 1;
+    resources.tasks_per_node = resources.nodes == 1 ? 2 : 1;
+    if (!is_local) resources.time_s = kTimeS;
+    if (const std::int64_t limit = queue.found.time_max_s; limit > 0) resources.time_s = std::min(kTimeS, limit);
+    ATOLL_RETURN_IF_ERROR(check_resources(resources, facility, ""));
+    return resources;
+}
+
+std::vector<CheckRow> judge_check_job(const std::vector<std::string>& lines, std::optional<std::int64_t> exit_code,
+                                      const std::string& said, const Facility& facility) {
+    std::vector<CheckRow> rows;
+    std::vector<Json> reports;
+    for (const std::string& line : lines) {
+        const auto value = json::parse(line);
+        if (!value.ok() || !value->is_object()) continue;
+        if (value->contains("image_sha256") && facility.image)
+            rows.push_back(judge_digest(text_of(*value, "image_sha256"), facility));
+        if (value->contains("ranks")) reports.push_back(*value);
+    }
+    if (!reports.empty() && exit_code == 0) {
+        const auto found = judge_ranks(reports, facility);
+        rows.insert(rows.end(), found.begin(), found.end());
+        return rows;
+    }
+    const std::string how = exit_code ? "exit status " + std::to_string(*exit_code) : "it never began";
+    rows.push_back({"launcher", CheckState::kFail,
+                    "the ranks did not start (" + how + "): " + shorten(one_line(json::printable(said)), kSaidBytesMax),
+                    other_launcher(facility)});
+    rows.push_back({"compute", CheckState::kSkipped, "not looked at: no rank started", ""});
+    return rows;
+}
+
+}  // namespace atl::dispatch

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "services/dispatch/domain/facility.h"
+
+namespace atl::dispatch {
+
+enum class CheckState { kOk, kWarn, kFail, kSkipped };
+
+// One thing that a facility's check looks at.
+struct CheckRow {
+    std::string name;
+    CheckState state = CheckState::kOk;
+    std::string seen;  // of what was not looked at: why
+    std::string mend;  // what to run or do; empty where nothing is wrong
+};
+json::Json to_json(const CheckRow& row);
+
+// What a site has told, by key, in order: of lines KEY TAB VALUE.
+using SiteFacts = std::multimap<std::string, std::string, std::less<>>;
+SiteFacts read_facts(std::string_view text);
+
+// What of its surroundings a check is judged by.
+struct CheckSetting {
+    std::string store_url;
+    std::string version;          // of the coordinator's programs
+    std::string launcher;         // of ranks, the record's or the batch system's own
+    double asked_s = 0;           // by the coordinator's clock: before the site was asked,
+    double answered_s = 0;        // and when it had answered
+    bool is_through_ssh = false;  // the facility's data comes through ssh: it need not reach the store
+};
+
+// What the batch system says of the facility's queues, by their names in its record.
+using FoundLimits = std::map<std::string, Result<QueueLimits>>;
+
+// The rows of what check.sh has told of a login node, in the order in which people read them. Pure.
+std::vector<CheckRow> judge_site(const SiteFacts& facts, const FoundLimits& limits, const Facility& facility,
+                                 const CheckSetting& setting);
+
+// The same rows where nothing could be asked.
+std::vector<CheckRow> skip_site(const Facility& facility, const std::string& why);
+
+// "atoll facility set NAME ARGUMENTS", as a shell takes it.
+std::string set_command(const Facility& facility, const std::string& arguments);
+
+}  // namespace atl::dispatch

@@ -1,0 +1,129 @@
+#include "services/dispatch/domain/waiting.h"
+
+#include <gtest/gtest.h>
+
+#include "services/dispatch/testing/task_steps.h"
+
+namespace atl::dispatch {
+namespace {
+
+using json::Json;
+
+TEST(WaitingTest, AnAttemptThatWaitsSaysForWhatSinceWhenAndWhenItIsTriedAgain) {
+    Task task = apply(at_step(Step::kStaging), Unreachable{"no quota"}, kPollPolicy, 1000).task;
+    EXPECT_EQ(task.attempt->waiting, (Waiting{"no quota", 1000, 1000 + backoff_ms(1, kPollPolicy)}));
+    task = apply(task, Unreachable{"the store is away"}, kPollPolicy, 9000).task;
+    EXPECT_EQ(task.attempt->waiting, (Waiting{"the store is away", 1000, 9000 + backoff_ms(2, kPollPolicy)}));
+    Attempt kept;
+    ASSERT_TRUE(read_progress(progress_json(*task.attempt), kept).ok());
+    EXPECT_EQ(kept.waiting, task.attempt->waiting);
+    Json of_an_earlier_release = progress_json(*task.attempt);
+    of_an_earlier_release.erase("waiting");
+    EXPECT_TRUE(read_progress(of_an_earlier_release, kept).ok());
+    task = apply(task, Staged{}, kPollPolicy, 20000).task;
+    EXPECT_EQ(task.attempt->waiting, std::nullopt);
+    EXPECT_EQ(task.attempt->error, "") << "it is over";
+}
+
+TEST(WaitingTest, ATrainingThatFindsItsQuotaFullIsTriedAgainForAsLongAsItTakes) {
+    Observed full = ended(1);
+    full.stderr_tail = "atoll-trainer train: cannot write out.state: Disk quota exceeded";
+    full.is_out_of_space = true;
+    Task task = at_step(Step::kRunning);
+    for (int i = 0; i < 20; ++i) {  // more than attempts_max, and than interruptions in a row
+        const TaskChange change = apply(task, full, kPollPolicy, 1000);
+        ASSERT_EQ(change.task.state, TaskState::kPending) << change.task.error;
+        EXPECT_GE(change.next_in_ms, 60000) << "a queue is no place to look for room";
+        EXPECT_NE(change.task.attempt->waiting->reason.find("quota exceeded"), std::string::npos);
+        task = begin_attempt(change.task).task;
+        EXPECT_EQ(task.attempt->failed_before, 0);
+        task.attempt->step = Step::kRunning;
+    }
+    task.cancel_requested = true;
+    EXPECT_NE(apply(task, full, kPollPolicy, 1000).task.state, TaskState::kPending);
+}
+
+TEST(WaitingTest, AFullDiskIsTriedAfterLongerAndLongerPausesUntilATrainingComesFurther) {
+    constexpr std::int64_t kMinute_ms = 60000;
+    Observed full = ended(1);
+    full.is_out_of_space = true;
+    Task task = at_step(Step::kRunning);
+    std::int64_t now_ms = 1000;
+    std::vector<std::int64_t> minutes;
+    const auto fill = [&](std::int64_t first_step) {
+        full.lines = {Json({{"step", first_step}, {"loss", 5.0}}).dump()};
+        const TaskChange change = apply(task, full, kPollPolicy, now_ms);
+        EXPECT_EQ(change.task.attempt->waiting->next_ms, now_ms + change.next_in_ms);
+        minutes.push_back(change.next_in_ms / kMinute_ms);
+        now_ms += change.next_in_ms;
+        task = begin_attempt(change.task).task;
+        task.attempt->step = Step::kRunning;
+        Attempt read;
+        EXPECT_TRUE(read_progress(progress_json(*task.attempt), read).ok());
+        EXPECT_EQ(read.not_ready_since_ms, task.attempt->not_ready_since_ms);
+        return change.task.attempt->waiting->since_ms;
+    };
+    for (int i = 0; i < 8; ++i) EXPECT_EQ(fill(7), 1000);
+    EXPECT_EQ(minutes, (std::vector<std::int64_t>{1, 1, 2, 4, 8, 16, 30, 30}));
+    const std::int64_t later_ms = now_ms;
+    EXPECT_EQ(fill(8), later_ms) << "it had room for a while";
+    EXPECT_EQ(minutes.back(), 1);
+}
+
+TEST(WaitingTest, ASiteThatIsNotReadyForABatchJobIsWaitedForAndUsesUpNoAttempt) {
+    Observed not_ready = ended(75);
+    not_ready.stderr_tail = "there is no apptainer in PATH on node12";
+    Observed without_work_directory;  // its job failed before its first line
+    without_work_directory.queue_status = {BatchState::kEnded, BatchEnd::kFailed, "FAILED: NonZeroExitCode"};
+    for (const auto& [seen, step] : {std::pair(not_ready, Step::kRunning), {without_work_directory, Step::kQueued}}) {
+        Task task = at_step(step);
+        for (int i = 0; i < 20; ++i) {
+            TaskChange change;
+            for (std::int64_t at = 0; task.attempt->step == step; ++at) {
+                Observed now = seen;
+                now.batch_asked_ms = at * kPollPolicy.missing_ms;
+                change = apply(task, now, kPollPolicy, 1000);
+                task = change.task;
+                ASSERT_LT(at, 10);
+            }
+            ASSERT_EQ(task.state, TaskState::kPending) << task.error;
+            EXPECT_GE(change.next_in_ms, 60000);
+            EXPECT_NE(task.attempt->waiting, std::nullopt);
+            EXPECT_NE(task.attempt->error.find(step == Step::kQueued ? "NonZeroExitCode" : "node12"),
+                      std::string::npos);
+            task = begin_attempt(task).task;
+            EXPECT_EQ(task.attempt->failed_before, 0);
+            task.attempt->step = step;
+        }
+    }
+}
+
+TEST(WaitingTest, AWaitingJobSaysWhyAndSinceWhen) {
+    const auto look = [](const Task& task, const std::string& reason, std::int64_t asked_ms) {
+        Observed watched;
+        watched.queue_status = BatchAnswer{BatchState::kQueued, {}, reason};
+        watched.batch_asked_ms = asked_ms;
+        return apply(task, watched, kPollPolicy, asked_ms);
+    };
+    const TaskChange first = look(at_step(Step::kQueued), "Priority", 1000);
+    EXPECT_EQ(first.task.attempt->queue_reason, "Priority");
+    EXPECT_EQ(first.task.attempt->queue_reason_since_ms, 1000);
+    ASSERT_EQ(first.events.size(), 1U);
+    EXPECT_EQ(first.events[0].type, "atoll.task.queued.v1");
+    EXPECT_EQ(first.events[0].data.at("reason"), "Priority");
+    EXPECT_TRUE(look(first.task, "Priority", 2000).events.empty());
+    EXPECT_EQ(look(first.task, "Priority", 2000).task.attempt->queue_reason_since_ms, 1000);
+    const TaskChange next = look(first.task, "Resources", 2000);
+    EXPECT_EQ(next.task.attempt->queue_reason_since_ms, 2000);
+    EXPECT_TRUE(next.events.empty()) << "its turn has not come, as before";
+    const TaskChange never = look(next.task, "PartitionTimeLimit", 3000);
+    EXPECT_EQ(never.events.size(), 1U);
+    Attempt stored;
+    ASSERT_TRUE(read_progress(progress_json(*never.task.attempt), stored).ok());
+    EXPECT_EQ(stored.queue_reason, "PartitionTimeLimit");
+    EXPECT_EQ(stored.queue_reason_since_ms, 3000);
+    EXPECT_EQ(apply(never.task, ended_step(), kPollPolicy, 4000).task.attempt->queue_reason, "") << "it runs";
+}
+
+}  // namespace
+}  // namespace atl::dispatch

@@ -1,0 +1,83 @@
+#include "services/dispatch/routes/facility_access.h"
+
+#include <algorithm>
+
+#include "shared/base/text.h"
+
+namespace atl::dispatch {
+namespace {
+
+bool is_admin(const auth::Principal& principal) {
+    return principal.role == auth::Role::kAdmin;
+}
+
+Error denied(const std::string& why, const std::string& field) {
+    return {ErrorCode::kPermissionDenied, why, field};
+}
+
+Status require_owner(const Facility& facility, const auth::Principal& principal) {
+    if (may_change(facility, principal)) return {};
+    const std::string& owner = facility.owner;
+    return denied("the facility " + in_quotes(facility.name) + " is " +
+                      (owner.empty() ? "the admins'" : "of " + owner) + "; only " +
+                      (owner.empty() ? "they" : owner + " or an admin") + " may change it",
+                  "owner");
+}
+
+}  // namespace
+
+bool may_change(const Facility& facility, const auth::Principal& principal) {
+    const bool is_owner = !facility.owner.empty() && facility.owner == principal.subject;
+    return is_admin(principal) || (is_owner && principal.role == auth::Role::kOperator);
+}
+
+Status require_use(const Facility& facility, const auth::Principal& principal, const std::string& field) {
+    const std::vector<std::string>& allow = facility.allow;
+    const auto allows = [&](const std::string& name) {
+        return std::find(allow.begin(), allow.end(), name) != allow.end();
+    };
+    const bool is_everybodys = facility.owner.empty() && allow.empty();
+    if (is_everybodys || may_change(facility, principal) || allows("*") || allows(principal.subject)) return {};
+    std::vector<std::string> names = allow;
+    names.push_back(principal.subject);
+    const std::string owner = facility.owner.empty() ? "the admins" : facility.owner;
+    return denied("the facility " + in_quotes(facility.name) + " of " + owner + " is not for jobs of " +
+                      in_quotes(principal.subject) + "; its owner may say `atoll facility set " + facility.name +
+                      " --allow " + join(names, " --allow ") + "`",
+                  field);
+}
+
+bool may_see_environment(const Facility& facility, const auth::Principal& principal) {
+    const bool is_operators = facility.owner.empty() && principal.role == auth::Role::kOperator;
+    return is_operators || may_change(facility, principal);
+}
+
+Facility without_secrets(Facility facility, const auth::Principal& principal) {
+    if (may_see_environment(facility, principal)) return facility;
+    for (auto& [name, value] : facility.environment) value = "…";
+    return facility;
+}
+
+Status require_change(const Facility& before, const Facility& after, const auth::Principal& principal) {
+    ATOLL_RETURN_IF_ERROR(require_owner(before, principal));
+    if (is_admin(principal)) return {};
+    if (after.owner != before.owner) return denied("an admin alone may give a facility to somebody else", "owner");
+    Facility allowing = before;
+    allowing.allow = after.allow;
+    if (allowing == after) return {};
+    // An owner whom an admin gave a facility of this machine says whose jobs may use it, and nothing else of it.
+    if (before.transport.kind != "ssh" || after.transport.kind != "ssh")
+        return denied("an admin alone may change a facility on the coordinator's own machine", "transport.kind");
+    TransportSpec same_way = after.transport;
+    same_way.host_key = before.transport.host_key;
+    if (same_way != before.transport)
+        return denied("an admin alone may say how a facility is reached: the login is made with the coordinator's keys",
+                      "transport");
+    return {};
+}
+
+Status require_remove(const Facility& facility, const auth::Principal& principal) {
+    return require_owner(facility, principal);
+}
+
+}  // namespace atl::dispatch

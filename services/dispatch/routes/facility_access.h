@@ -1,0 +1,24 @@
+#pragma once
+
+#include <string>
+
+#include "services/dispatch/domain/facility.h"
+#include "shared/auth/auth.h"
+
+// Who may do what with a facility: it has an owner, who says whose jobs may use the account there. One without an owner
+// (of an earlier release) is the admins', for everybody's jobs.
+namespace atl::dispatch {
+
+bool may_change(const Facility& facility, const auth::Principal& principal);
+// kPermissionDenied that names the facility: jobs of this principal may not use its account.
+Status require_use(const Facility& facility, const auth::Principal& principal, const std::string& field);
+// Values of its environment can be secrets.
+bool may_see_environment(const Facility& facility, const auth::Principal& principal);
+// As whoever may not see them gets it: each value is "…".
+Facility without_secrets(Facility facility, const auth::Principal& principal);
+// kPermissionDenied: another one's facility, or what an admin alone may say. That is its owner's name, how it is
+// reached (the login is made with the coordinator's keys), and what runs on the coordinator's own machine.
+Status require_change(const Facility& before, const Facility& after, const auth::Principal& principal);
+Status require_remove(const Facility& facility, const auth::Principal& principal);
+
+}  // namespace atl::dispatch

@@ -1,0 +1,121 @@
+#include <algorithm>
+#include <chrono>
+
+#include "services/dispatch/db/sql.h"
+#include "services/dispatch/domain/check_job.h"
+#include "services/dispatch/routes/facility_access.h"
+#include "services/dispatch/routes/routes.h"
+#include "shared/json/printable.h"
+#include "shared/service/names.h"
+#include "shared/service/routes.h"
+
+namespace atl::dispatch {
+namespace {
+
+using http::Method;
+using http::Request;
+using http::Response;
+using json::Json;
+
+// What is found out of a facility is kept with it, and what waits there is tried at once where it answers.
+Status record_found(Routing& routing, const StoredFacility& stored, const SiteCheck& found) {
+    if (found.host.empty()) return {};
+    ATOLL_TRY(auto connection, routing.pool.acquire());
+    ATOLL_RETURN_IF_ERROR(try_again(*connection, stored.facility.name));
+    if (found.devices) ATOLL_RETURN_IF_ERROR(record_devices(*connection, stored, *found.devices));
+    if (!found.limits.empty()) ATOLL_RETURN_IF_ERROR(record_limits(*connection, stored, found.limits));
+    return {};
+}
+
+Result<std::int64_t> read_now_ms(Routing& routing) {
+    ATOLL_TRY(auto connection, routing.pool.acquire());
+    return database_now_ms(*connection);
+}
+
+Json rows_view(const std::vector<CheckRow>& rows) {
+    Json view = Json::array();
+    for (const CheckRow& row : rows) view.push_back(to_json(row));
+    return view;
+}
+
+bool has_no_failure(const std::vector<CheckRow>& rows) {
+    return std::none_of(rows.begin(), rows.end(), [](const auto& row) { return row.state == CheckState::kFail; });
+}
+
+// Looks at all that a job there needs and that its login node can tell. No database connection is held meanwhile.
+Result<Response> check_facility(Routing& routing, const Request& request) {
+    ATOLL_TRY(const StoredFacility stored, find_named_facility(routing, request));
+    ATOLL_RETURN_IF_ERROR(require_use(stored.facility, *request.principal, "name"));
+    ATOLL_TRY(const std::int64_t now_ms, read_now_ms(routing));
+    const auto begin = std::chrono::steady_clock::now();
+    const SiteCheck found = routing.runner.check_facility(stored.facility, now_ms);
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    ATOLL_RETURN_IF_ERROR(record_found(routing, stored, found));
+    return Response::json(200, {{"ok", has_no_failure(found.rows)},
+                                {"host", found.host},
+                                {"seconds", seconds},
+                                {"checks", rows_view(found.rows)}});
+}
+
+Result<std::string> job_id(const Request& request) {
+    const std::string id = request.param("id");
+    const bool is_plain = std::all_of(id.begin(), id.end(),
+                                      [](unsigned char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z'); });
+    if (id.size() < 8 || id.size() > 32 || !is_plain)
+        return invalid_argument("id", "must be 8 to 32 small letters and digits");
+    return id;
+}
+
+struct Asked {
+    Facility facility;
+    CheckJob job;
+};
+
+Result<Asked> read_asked(Routing& routing, const Request& request) {
+    ATOLL_TRY(const StoredFacility stored, find_named_facility(routing, request));
+    ATOLL_RETURN_IF_ERROR(require_use(stored.facility, *request.principal, "name"));
+    ATOLL_TRY(const std::string id, job_id(request));
+    return Asked{stored.facility, {id}};
+}
+
+// Puts a short job into the facility's queue, once; what it found is asked for by GET.
+Result<Response> put_check_job(Routing& routing, const Request& request) {
+    ATOLL_TRY(Asked asked, read_asked(routing, request));
+    ATOLL_TRY(const Json body, request.json());
+    ATOLL_TRY(asked.job.resources, parse_check_job(body, asked.facility));
+    ATOLL_TRY(const std::string batch_id, routing.runner.submit_check(asked.facility, asked.job));
+    return Response::json(200, {{"id", asked.job.id}, {"batch_id", batch_id}});
+}
+
+Result<Response> get_check_job(Routing& routing, const Request& request) {
+    ATOLL_TRY(const Asked asked, read_asked(routing, request));
+    ATOLL_TRY(const CheckJobSeen seen, routing.runner.look_at_check(asked.facility, asked.job));
+    return Response::json(200, {{"id", asked.job.id},
+                                {"state", seen.state},
+                                {"reason", seen.reason},
+                                {"ok", has_no_failure(seen.rows)},
+                                {"checks", rows_view(seen.rows)}});
+}
+
+Result<Response> delete_check_job(Routing& routing, const Request& request) {
+    ATOLL_TRY(const Asked asked, read_asked(routing, request));
+    ATOLL_RETURN_IF_ERROR(routing.runner.drop_check(asked.facility, asked.job));
+    return Response::empty(204);
+}
+
+}  // namespace
+
+Result<StoredFacility> find_named_facility(Routing& routing, const Request& request) {
+    ATOLL_TRY(auto connection, routing.pool.acquire());
+    return find_facility(*connection, request.param("name"));
+}
+
+void add_facility_check_routes(http::Server& server, Routing& routing) {
+    const service::Routes routes(server, routing);
+    routes.add(Method::kPost, "/v1/facilities/:name/check", service::writers(), check_facility);
+    routes.add(Method::kPut, "/v1/facilities/:name/check-jobs/:id", service::writers(), put_check_job);
+    routes.add(Method::kGet, "/v1/facilities/:name/check-jobs/:id", service::writers(), get_check_job);
+    routes.add(Method::kDelete, "/v1/facilities/:name/check-jobs/:id", service::writers(), delete_check_job);
+}
+
+}  // namespace atl::dispatch

@@ -1,0 +1,127 @@
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "services/dispatch/testing/dispatch_fixture.h"
+
+namespace atl::dispatch {
+namespace {
+
+using http::Method;
+using json::Json;
+
+const std::string kAll = "/v1/facilities";
+const std::string kLeonardo = "/v1/facilities/leonardo";
+const std::string kVega = "/v1/facilities/vega";
+const Json kPreparation = {{"facility", "leonardo"},
+                           {"dataset", "it"},
+                           {"tokenizer", {{"model", "tiny"}, {"version", "base"}}},
+                           {"input", "raw/it.jsonl"},
+                           {"seq_len", 128}};
+
+// What people may do with facilities: ada and eve are operators; "leonardo" and "karolina" are the tester's.
+class FacilityOwnersTest : public DispatchServiceTest {
+  protected:
+    void SetUp() override {
+        DispatchServiceTest::SetUp();
+        if (IsSkipped() || HasFatalFailure()) return;
+        ASSERT_TRUE(write_file_atomic(fake("stage.waits"), "").ok());
+        for (const char* name : {"ada", "eve"}) {
+            const Json issued = post("/v1/tokens", {{"subject", name}, {"role", "operator"}}).json().value();
+            tokens_[name] = issued.at("token");
+        }
+        tokens_["admin"] = token(auth::Role::kAdmin);
+    }
+    void TearDown() override {
+        std::filesystem::remove(fake("stage.waits"));
+        DispatchServiceTest::TearDown();
+    }
+    // "200", or the status and the field of the problem.
+    std::string ask(const std::string& who, Method method, const std::string& path, const Json& body = Json::object()) {
+        http::ClientOptions options;
+        options.base_url = base_url_;
+        options.token = tokens_.at(who);
+        const auto answer = http::Client(options).call(method, path, body.dump(), {{{"If-Match", "*"}}, {}}).value();
+        for (const std::string& fault : answers_.faults(method, path, answer)) ADD_FAILURE() << fault;
+        std::string said = std::to_string(answer.status);
+        if (answer.status >= 400) said += " " + Json::parse(answer.body).value("field", "");
+        return said;
+    }
+    static Json site(const std::string& name, const std::string& host, const Json& more = Json::object()) {
+        Json facility = {{"name", name},
+                         {"transport", {{"kind", "ssh"}, {"host", host}}},
+                         {"batch", {{"kind", "local"}}},
+                         {"work_dir", "/scratch/" + name}};
+        facility.update(more);
+        return facility;
+    }
+
+    std::map<std::string, std::string> tokens_;
+};
+
+TEST_F(FacilityOwnersTest, AnAdminAddsAFacilityAndNamesItsOwner) {
+    EXPECT_EQ(ask("ada", Method::kPost, kAll, site("vega", "login.vega")), "403 ");
+    EXPECT_EQ(ask("admin", Method::kPost, kAll, site("vega", "login.vega", {{"owner", "ada"}})), "201");
+    EXPECT_EQ(get(kVega).at("owner"), "ada");
+    EXPECT_EQ(get(kVega).at("allow"), Json::array());
+    EXPECT_EQ(ask("admin", Method::kPost, kAll, site("mine", "login.mine")), "201");
+    EXPECT_NE(get("/v1/facilities/mine").at("owner"), "") << "who adds it";
+}
+
+TEST_F(FacilityOwnersTest, AScriptShowsNoValuesOfAnothersEnvironment) {
+    const Json secret = {{"environment", {{"WANDB_API_KEY", "s3cret"}}}, {"allow", {"eve"}}, {"owner", "ada"}};
+    for (const char* name : {"leonardo", "karolina"})
+        ASSERT_EQ(ask("admin", Method::kPatch, "/v1/facilities/" + std::string(name), secret), "200");
+    const auto script = [&](const std::string& who) {
+        http::ClientOptions options;
+        options.base_url = base_url_;
+        options.token = tokens_.at(who);
+        return http::Client(options).call(Method::kPost, "/v1/scripts?facility=leonardo", job_request(1).dump())->body;
+    };
+    EXPECT_NE(script("ada").find("s3cret"), std::string::npos);
+    EXPECT_EQ(script("eve").find("s3cret"), std::string::npos);
+    EXPECT_NE(script("eve").find("WANDB_API_KEY"), std::string::npos) << script("eve");
+}
+
+TEST_F(FacilityOwnersTest, AFacilityIsChangedAndRemovedByItsOwnerAndByAdmins) {
+    ASSERT_EQ(ask("admin", Method::kPost, kAll, site("vega", "login.vega", {{"owner", "ada"}})), "201");
+    ASSERT_EQ(ask("admin", Method::kPost, kAll, site("mine", "login.eve", {{"owner", "eve"}})), "201");
+    EXPECT_EQ(ask("eve", Method::kPatch, kVega, {{"allow", {"*"}}}), "403 owner");
+    EXPECT_EQ(ask("ada", Method::kPatch, kVega, {{"programs", "/opt/bin"}, {"allow", {"bo"}}}), "200");
+    EXPECT_EQ(ask("ada", Method::kPatch, kVega, {{"owner", "eve"}}), "403 owner");
+    EXPECT_EQ(ask("eve", Method::kPatch, "/v1/facilities/mine", {{"transport", {{"host", "login.vega"}}}}),
+              "403 transport");
+    EXPECT_EQ(ask("eve", Method::kPatch, kLeonardo, {{"allow", {"*"}}}), "403 owner");
+    EXPECT_EQ(ask("eve", Method::kPost, kVega + "/check"), "403 name");
+    EXPECT_EQ(ask("eve", Method::kDelete, kVega), "403 owner");
+    EXPECT_EQ(ask("ada", Method::kDelete, kVega), "204");
+    EXPECT_EQ(ask("admin", Method::kDelete, "/v1/facilities/mine"), "204");
+}
+
+TEST_F(FacilityOwnersTest, AnAccountIsForWhomItsOwnerAllows) {
+    EXPECT_EQ(ask("eve", Method::kPost, "/v1/jobs", job_request(1)), "403 participants[0].facility");
+    EXPECT_EQ(ask("eve", Method::kPost, "/v1/scripts?facility=leonardo", job_request(1)),
+              "403 participants[0].facility");
+    EXPECT_EQ(ask("eve", Method::kPost, "/v1/preparations", kPreparation), "403 facility");
+    EXPECT_EQ(connect().query("SELECT 1 FROM tasks")->size(), 0);
+    EXPECT_EQ(ask("admin", Method::kPatch, kLeonardo, {{"allow", {"eve"}}}), "200");
+    EXPECT_EQ(ask("eve", Method::kPost, "/v1/jobs", job_request(1)), "403 participants[1].facility");
+    EXPECT_EQ(ask("admin", Method::kPatch, "/v1/facilities/karolina", {{"allow", {"*"}}}), "200");
+    EXPECT_EQ(ask("eve", Method::kPost, "/v1/jobs", job_request(1)), "201");
+    EXPECT_EQ(ask("eve", Method::kPost, "/v1/preparations", kPreparation), "202");
+    EXPECT_EQ(ask("ada", Method::kPost, "/v1/preparations", kPreparation), "403 facility");
+}
+
+TEST_F(FacilityOwnersTest, OneOfAnEarlierReleaseIsTheAdminsAndForEverybody) {
+    ASSERT_TRUE(connect().query("UPDATE facilities SET spec = spec - 'owner' - 'allow'").ok());
+    EXPECT_EQ(get(kLeonardo).at("owner"), "");
+    EXPECT_EQ(ask("ada", Method::kPost, "/v1/jobs", job_request(1)), "201");
+    EXPECT_EQ(ask("ada", Method::kPost, "/v1/preparations", kPreparation), "202");
+    EXPECT_EQ(ask("ada", Method::kPatch, kLeonardo, {{"allow", {"*"}}}), "403 owner");
+    EXPECT_EQ(ask("ada", Method::kDelete, kLeonardo), "403 owner");
+    EXPECT_EQ(ask("admin", Method::kPatch, kLeonardo, {{"owner", "ada"}}), "200");
+    EXPECT_EQ(ask("eve", Method::kPost, "/v1/preparations", kPreparation), "403 facility");
+}
+
+}  // namespace
+}  // namespace atl::dispatch

@@ -1,0 +1,180 @@
+#include "services/dispatch/domain/facility_check.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "services/dispatch/domain/check_job.h"
+#include "services/dispatch/sites/image_command.h"
+#include "services/dispatch/sites/script_site.h"
+#include "services/dispatch/testing/fake_slurm_site.h"
+
+namespace atl::dispatch {
+namespace {
+
+class FacilityCheckTest : public testing::Test {
+  protected:
+    ScriptSite site() const { return ScriptSite(fake_.facility, make_local_transport(), ""); }
+    std::vector<CheckRow> rows() const { return check().rows; }
+    SiteCheck check() const {
+        using Clock = std::chrono::system_clock;
+        return site().check({fake_.store_url, std::chrono::duration<double>(Clock::now().time_since_epoch()).count()});
+    }
+    // What a check's job finds there.
+    std::vector<CheckRow> job_rows(const std::string& id) const {
+        ScriptSite at = site();
+        const std::string task = "check-" + id;
+        const auto resources = parse_check_job(json::Json::object(), fake_.facility);
+        EXPECT_TRUE(resources.ok()) << describe(resources.error());
+        const BatchJob job{.ref = {"atoll-" + task + "-1", at.task_directory(task, 1)},
+                           .environment = fake_.facility.environment,
+                           .commands = {{"atoll-trainer", "report"}},
+                           .resources = *resources,
+                           .launcher = fake_.facility.launcher,
+                           .image_runner = render_image_runner(fake_.facility),
+                           .image_check = render_image_report(fake_.facility),
+                           .is_check = true};
+        const auto submitted = at.submit(job);
+        EXPECT_TRUE(submitted.ok()) << describe(submitted.error());
+        const auto looks = at.look({{job.ref.directory, 0}});
+        EXPECT_TRUE(looks.ok() && looks->at(0).exit_code);
+        return judge_check_job(looks->at(0).lines, looks->at(0).exit_code,
+                               at.tail(job.ref.directory + "/stderr.log", 2000).value(), fake_.facility);
+    }
+    static std::string print(const std::vector<CheckRow>& rows) {
+        std::string text;
+        for (const CheckRow& row : rows) text += to_json(row).dump() + "\n";
+        return text;
+    }
+    // The fault is told by that row alone, with what mends it.
+    void expect_found(const std::string& row, const std::string& seen, const std::string& mend) const {
+        const auto faulty = rows();
+        EXPECT_EQ(findings(sound_, faulty), std::vector<std::string>{row}) << print(faulty);
+        const CheckRow found = by_name(faulty)[row.substr(row.rfind(' ') == 4 ? 5 : 0)];
+        EXPECT_NE(found.seen.find(seen), std::string::npos) << found.seen;
+        EXPECT_NE(found.mend.find(mend), std::string::npos) << found.mend;
+    }
+
+    FakeSlurmSite fake_;
+    const std::vector<CheckRow> sound_ = rows();
+};
+
+TEST_F(FacilityCheckTest, ASoundSiteHasNoFailure) {
+    EXPECT_EQ(by_name(sound_).size(), 10U) << print(sound_);
+    for (const CheckRow& row : sound_) {
+        if (row.name == "work_dir" || row.name == "compute") continue;  // this machine's disk; no job
+        EXPECT_EQ(row.state, CheckState::kOk) << to_json(row);
+        EXPECT_EQ(row.mend, "") << row.name;
+    }
+    EXPECT_EQ(check().devices, std::vector<std::string>{"cpu"});
+}
+
+TEST_F(FacilityCheckTest, SlurmThatIsNotInThePathIsToldWithWhereALoginShellHasIt) {
+    std::filesystem::remove(fake_.path("bin/sbatch"));
+    expect_found("scheduler", "not in PATH: sbatch; a login shell has them in /opt/slurm/bin",
+                 "atoll facility set leonardo --env PATH=/opt/slurm/bin:" + fake_.path("bin"));
+}
+
+TEST_F(FacilityCheckTest, APartitionThatSlurmDoesNotHaveIsTold) {
+    fake_.facility.batch.queues["main"].partition = "none";
+    expect_found("queue main", "Slurm has no partition \"none\"; it has main",
+                 "atoll facility set leonardo --set batch.queues.main.partition=PARTITION");
+}
+
+TEST_F(FacilityCheckTest, TimeBeyondAQueuesLimitIsTold) {
+    fake_.facility.batch.queues["main"].time_max_s = 7200;
+    expect_found("queue main", "the record says 2:00:00 at most, Slurm gives 1:00:00",
+                 "atoll facility set leonardo --set batch.queues.main.time_max=1:00:00");
+    fake_.facility.batch.queues["main"].time_max_s = 0;
+    fake_.facility.evaluation.time_s = 7200;
+    expect_found("queue main", "evaluations ask for 2:00:00", "--set evaluation.time=1:00:00");
+}
+
+TEST_F(FacilityCheckTest, AnotherByteOfTheImageIsToldByItsTimeAndThenByItsDigest) {
+    const auto first = by_name(job_rows("first0001"));
+    ASSERT_EQ(first.at("image").state, CheckState::kOk) << to_json(first.at("image"));
+    fake_.facility.image->sha256 = first.at("image").seen.substr(7, 64);
+    EXPECT_EQ(findings(sound_, rows()), std::vector<std::string>());
+    EXPECT_EQ(by_name(job_rows("second001")).at("image").state, CheckState::kOk);
+    fake_.flip_a_byte_of_the_image();
+    expect_found("warn image", "is another file than the one that was hashed", "atoll facility check leonardo --job");
+    const auto job = by_name(job_rows("third0001"));
+    EXPECT_EQ(job.at("image").state, CheckState::kFail);
+    EXPECT_NE(job.at("image").seen.find("the record says " + fake_.facility.image->sha256), std::string::npos);
+    EXPECT_EQ(job.at("launcher").state, CheckState::kOk) << to_json(job.at("launcher"));
+    expect_found("image", "the record says " + fake_.facility.image->sha256, "atoll facility put-image leonardo FILE");
+}
+
+TEST_F(FacilityCheckTest, APmixThatSrunDoesNotHaveIsTold) {
+    fake_.facility.launcher = "srun --mpi=pmix_v9 --kill-on-bad-exit=1";
+    expect_found("launcher", "--mpi=pmix_v9 is asked for, srun has none, pmi2, pmix, pmix_v4",
+                 "atoll facility set leonardo --launcher 'srun --mpi=pmix_v4 --kill-on-bad-exit=1'");
+    const auto job = by_name(job_rows("wrongpmix"));
+    EXPECT_EQ(job.at("launcher").state, CheckState::kFail);
+    EXPECT_NE(job.at("launcher").seen.find("cannot find mpi plugin"), std::string::npos) << job.at("launcher").seen;
+}
+
+TEST_F(FacilityCheckTest, AFullWorkDirectoryIsTold) {
+    const std::string disk = fake_.path("work");
+    if (::geteuid() != 0 || run_command({"mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", disk})->exit_code != 0)
+        GTEST_SKIP() << "only root can mount a small file system";
+    (void)run_command({"sh", "-c", "cat /dev/zero >\"$1\"/full 2>/dev/null", "sh", disk});
+    expect_found("work_dir", "No space left on device", "atoll facility set leonardo --work-dir DIRECTORY");
+    (void)run_command({"umount", disk});
+}
+
+TEST_F(FacilityCheckTest, AStoreThatIsBlockedIsTold) {
+    fake_.store_url = "http://127.0.0.1:1/store";
+    expect_found("store", "Connection refused", "atoll facility set leonardo --set transport.data=ssh");
+}
+
+TEST_F(FacilityCheckTest, AnImageForAnotherArchitectureIsTold) {
+    fake_.put_image("04");
+    expect_found("image", "is for aarch64 machines, but the compute nodes are ",
+                 "then atoll facility put-image leonardo FILE");
+}
+
+TEST_F(FacilityCheckTest, ProgramsForAnotherArchitectureAreTold) {
+    fake_.facility.image.reset();
+    fake_.facility.programs = fake_.path("inside");
+    const auto sound = rows();
+    EXPECT_EQ(by_name(sound)["atoll"].state, CheckState::kOk) << print(sound);
+    std::string elf = read_file("/bin/true").value().substr(0, 64);
+    elf[18] = static_cast<char>(183);
+    fake_.put("inside/atoll-trainer", elf);
+    const auto faulty = rows();
+    EXPECT_EQ(findings(sound, faulty), std::vector<std::string>{"atoll"}) << print(faulty);
+    EXPECT_NE(by_name(faulty)["atoll"].seen.find("is for aarch64 machines"), std::string::npos) << print(faulty);
+}
+
+TEST_F(FacilityCheckTest, AClockThatIsWrongIsTold) {
+    const auto put_clock = [&](const std::string& change) {
+        const std::string real = std::filesystem::exists("/usr/bin/date") ? "/usr/bin/date" : "/bin/date";
+        fake_.put("bin/date", "#!/bin/sh\necho $(($(" + real + " +%s) " + change + "))\n");
+    };
+    put_clock("+ 300");
+    expect_found("clock", " ahead of the coordinator's", "timedatectl");
+    put_clock("- 300");
+    expect_found("clock", " behind the coordinator's", "timedatectl");
+    put_clock("+ 20");
+    expect_found("warn clock", " ahead of the coordinator's", "timedatectl");
+}
+
+TEST_F(FacilityCheckTest, ToolsThatTheScriptsNeedAreLookedFor) {
+    std::filesystem::remove(fake_.path("bin/sha256sum"));
+    expect_found("programs", "sha256sum", "atoll facility set leonardo --env PATH=DIRECTORY-OF-THEM:");
+}
+
+TEST_F(FacilityCheckTest, AJobShowsWhatEachRankFound) {
+    const auto job = by_name(job_rows("ranks0001"));
+    EXPECT_EQ(job.at("launcher").seen, "2 ranks found one another by Open MPI 4");
+    EXPECT_EQ(job.at("rank 1").seen, "n2, local rank 0 of 1, 0 GPUs, computes on cpu with 4 threads");
+    fake_.put("inside/atoll-trainer",
+              "#!/bin/sh\nfor i in 1 2; do echo '{\"version\":\"1\",\"ranks\":[{\"rank\":0}]}'; done\n");
+    const CheckRow alone = by_name(job_rows("alone0001")).at("launcher");
+    EXPECT_EQ(alone.state, CheckState::kFail);
+    EXPECT_NE(alone.seen.find("2 processes are no ranks of one another"), std::string::npos) << alone.seen;
+}
+
+}  // namespace
+}  // namespace atl::dispatch

@@ -1,0 +1,124 @@
+#include <algorithm>
+
+#include "services/dispatch/domain/host_key.h"
+#include "services/dispatch/embedded.h"
+#include "services/dispatch/sites/script_site.h"
+#include "services/dispatch/sites/transport/credentials.h"
+#include "services/dispatch/sites/transport/ssh_trouble.h"
+#include "shared/base/text.h"
+
+namespace atl::dispatch {
+namespace {
+
+constexpr std::chrono::seconds kCheckTimeMax{30};
+constexpr double kJobTimeS = 3600;  // that a certificate should last, where no job's time is known
+
+std::string known_host_key(const Facility& facility) {
+    const std::string& pinned = facility.transport.host_key;
+    if (!pinned.empty()) return join(fingerprints(pinned)) + ", as pinned";
+    return "as the known_hosts of the coordinator's user say; `atoll facility trust " + facility.name + "` pins it";
+}
+
+CheckRow judge_credential(const Facility& facility, const std::string& user, double now_s) {
+    CheckRow row{"credential", CheckState::kOk, "logged in" + (user.empty() ? "" : " as " + user), ""};
+    const auto end = certificates_end_s(read_credentials(facility.transport));
+    if (!end) return row;
+    const double left_s = static_cast<double>(*end) - now_s;
+    const double need_s = std::max(kJobTimeS, static_cast<double>(batch_time_s(facility.batch, {})));
+    row.seen += left_s > 0 ? "; the certificate ends in " + human_seconds(left_s) : "; the certificate has ended";
+    if (left_s >= need_s) return row;
+    row.state = CheckState::kWarn;
+    row.seen += ", a job takes up to " + human_seconds(need_s);
+    row.mend = "renew it by the site's tool, or `atoll facility login " + facility.name + "`";
+    return row;
+}
+
+// What stands between here and the login node; `error`: of the transport, nothing where it has answered.
+std::vector<CheckRow> judge_connection(const Facility& facility, const Error* error, const SiteFacts& facts,
+                                       double now_s) {
+    if (facility.transport.kind != "ssh") return {};
+    const auto fact = [&](const char* key) { return facts.contains(key) ? facts.find(key)->second : std::string(); };
+    CheckRow connection{"connection", CheckState::kOk, "ssh " + facility.transport.host, ""};
+    CheckRow key{"host key", CheckState::kOk, known_host_key(facility), ""};
+    CheckRow credential{"credential", CheckState::kSkipped, "not looked at: no login was tried", ""};
+    if (error == nullptr) {
+        connection.seen += " (" + fact("host") + ")";
+        return {connection, key, judge_credential(facility, fact("user"), now_s)};
+    }
+    const auto trouble = trouble_of(*error);
+    const auto [seen, mend] = split_mend(error->message);
+    if (trouble == Trouble::kHostKey) {
+        key = {"host key", CheckState::kFail, seen, mend};
+    } else if (trouble == Trouble::kAuthentication) {
+        credential = {"credential", CheckState::kFail, seen, mend};
+    } else {
+        const bool passes = trouble == Trouble::kBusy || trouble == Trouble::kLoginsSpent;
+        connection = {"connection", CheckState::kFail, seen,
+                      passes ? "wait, then try again"
+                             : "try `ssh " + facility.transport.host +
+                                   "` by hand; another way in: " + set_command(facility, "--ssh HOST")};
+        key = {"host key", CheckState::kSkipped, "not looked at: there is no connection", ""};
+    }
+    return {connection, key, credential};
+}
+
+// `facts` of queues: the lines that parse_limits() reads.
+FoundLimits read_limits(const SiteFacts& facts, const BatchSystem& batch) {
+    std::string lines;
+    const auto [begin, end] = facts.equal_range("queue");
+    for (auto at = begin; at != end; ++at) lines += at->second + "\n";
+    return batch.parse_limits(lines);
+}
+
+}  // namespace
+
+Status ScriptSite::remove(const BatchJobRef& job) {
+    ATOLL_RETURN_IF_ERROR(cancel(job));
+    ATOLL_RETURN_IF_ERROR(run({"rm -rf \"${1%/*}\"", {job.directory}, {}}, "removing a job's directory"));
+    return {};
+}
+
+SiteCheck ScriptSite::check(const CheckOrder& order) {
+    CheckSetting setting{.store_url = order.store_url, .version = ATOLL_VERSION, .launcher = facility().launcher};
+    if (setting.launcher.empty()) setting.launcher = batch_->launcher();
+    if (setting.launcher == "mpirun" && facility().launcher.empty() && facility().image)
+        setting.launcher = kMpirunInImage;
+    setting.is_through_ssh = facility().transport.data == "ssh";
+    const auto& image = facility().image;
+    RemoteScript script{std::string(kSitesScriptsToolsSh) + with_programs(kSitesScriptsCheckSh),
+                        {facility().work_dir, program("atoll"), program("atoll-trainer"), order.store_url,
+                         facility().batch.kind, batch_->functions(), image ? image->path : "",
+                         image && !image->runtime.empty() ? image->runtime : "singularity apptainer"},
+                        {},
+                        kCheckTimeMax,
+                        /*is_asked_for=*/true};
+    std::vector<std::string> partitions;
+    for (const auto& [name, queue] : facility().batch.queues) partitions.push_back(queue.partition);
+    // Which the default one is Slurm alone knows.
+    if (std::count(partitions.begin(), partitions.end(), "") == 0)
+        script.arguments.insert(script.arguments.end(), partitions.begin(), partitions.end());
+    setting.asked_s = order.now_s;
+    const auto begin = std::chrono::steady_clock::now();
+    const auto result = run_any(std::move(script));
+    setting.answered_s = order.now_s + std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    const SiteFacts facts = read_facts(result.ok() ? result->out : "");
+    SiteCheck check{judge_connection(facility(), result.ok() ? nullptr : &result.error(), facts, setting.answered_s)};
+    const auto add = [&](const std::vector<CheckRow>& rows) {
+        check.rows.insert(check.rows.end(), rows.begin(), rows.end());
+    };
+    if (!result.ok()) {
+        auto rows = skip_site(facility(), "the site could not be asked");
+        if (check.rows.empty()) rows.front() = {"shell", CheckState::kFail, result.error().message, ""};
+        add(rows);
+        return check;
+    }
+    const FoundLimits limits = read_limits(facts, *batch_);
+    add(judge_site(facts, limits, facility(), setting));
+    if (const auto host = facts.find("host"); host != facts.end()) check.host = host->second;
+    for (const auto& [name, found] : limits)
+        if (found.ok()) check.limits[name] = *found;
+    if (const auto devices = facts.find("devices"); devices != facts.end()) check.devices = split_list(devices->second);
+    return check;
+}
+
+}  // namespace atl::dispatch

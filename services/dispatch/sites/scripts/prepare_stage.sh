@@ -1,0 +1,23 @@
+# $1 atoll, $2 atoll-trainer, $3 store, $4 work directory, $5 pin, $6 for whom, $7… version digests. Every task begins
+# here, so a program that is missing is noticed here: exit 72, its name on standard output. A pin is a file named after the
+# job (or preparation) that needs the version; see clean_mover.sh. Pins change only under the version's lock. Exit 74: the
+# work directory is not there; 75: not known, with the reason.
+program=$1 trainer=$2 store=$3 work=$4 pin=$5 for=$6
+shift 6
+umask 077
+# Only the work directory itself is made: where what it lies in is not there, a file system is away. First of all, as
+# cleaning up takes one that is not there for away.
+[ -d "$work" ] || mkdir "$work" || exit 74
+cd "$work" || exit 74  # nothing below is made where it was, should it go away
+for needed in "$program" "$trainer"; do
+    command -v "$needed" >/dev/null 2>&1 || { echo "${needed##*/}"; exit 72; }
+done
+mkdir -p models || exit 1
+for digest; do
+    target=models/$digest
+    lock "$target.pinning" || { echo "somebody else works on $target" >&2; exit 75; }
+    mkdir -p "$target.pins" && : >"$target.pins/$pin"
+    status=$?
+    unlock "$target.pinning"
+    [ "$status" -eq 0 ] || exit 1
+done

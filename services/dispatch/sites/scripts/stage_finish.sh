@@ -1,0 +1,13 @@
+# $1 work directory, $2 version, of which every file has all its bytes: gives it its name. Exit 74: the work directory is
+# not there.
+cd "$1" || exit 74
+partial=models/.$2.stream.partial
+
+# $1 directory: its names and those of the directories in it are on the disk.
+sync_names() {
+    for inner in "$1"/* "$1"/.[!.]*; do
+        [ ! -d "$inner" ] || sync_names "$inner" || return
+    done
+    sync "$1"
+}
+sync_names "$partial" && mv -T "$partial" "models/$2" || [ -d "models/$2" ]

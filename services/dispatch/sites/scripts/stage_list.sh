@@ -1,0 +1,21 @@
+# After prepare_stage.sh. Prints the digest of the first version that is not there, a line, and a line of each file that
+# there is of it, bytes and name; nothing where all are there.
+
+# $1 directory, below $partial.
+list() {
+    for place in "$1"/* "$1"/.[!.]*; do
+        if [ -d "$place" ]; then
+            list "$place"
+        elif [ -f "$place" ]; then
+            echo "$(stat -c %s "$place") ${place#"$partial"/}"
+        fi
+    done
+}
+for digest; do
+    [ ! -d "models/$digest" ] || continue
+    partial=models/.$digest.stream.partial  # clean_mover.sh removes what is called so
+    mkdir -p "$partial" || exit 1
+    echo "$digest"
+    list "$partial"
+    exit
+done

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <stop_token>
+#include <vector>
+
+#include "shared/base/file.h"
+
+namespace atl::dispatch {
+
+// When a facility was last logged in to, in a file beside the connection's socket: it counts on over the restarts of
+// this program, until the machine's. Who holds it is the one who may log in now.
+class LoginLog {
+  public:
+    // Waits for whoever holds it, here or in another process.
+    static Result<LoginLog> open(const std::filesystem::path& file, const std::stop_token& stop);
+
+    // How long until one more is allowed, of so many in that time; 0: now.
+    std::chrono::milliseconds wait(std::int64_t logins_max, std::chrono::milliseconds window) const;
+    Status add();
+    Status take_back();  // what was added last: it did not reach the site
+
+  private:
+    LoginLog(std::filesystem::path file, UniqueFd fd) : file_(std::move(file)), fd_(std::move(fd)) {}
+    Status write() const;
+
+    std::filesystem::path file_;
+    UniqueFd fd_;
+    std::vector<std::int64_t> times_ms_;  // by the steady clock, ascending
+};
+
+}  // namespace atl::dispatch

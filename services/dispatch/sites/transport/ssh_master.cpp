@@ -1,0 +1,264 @@
+#include "services/dispatch/sites/transport/ssh_master.h"
+
+#include <sstream>
+#include <utility>
+
+#include "services/dispatch/sites/transport/frame.h"
+#include "services/dispatch/sites/transport/ssh_trouble.h"
+#include "shared/base/file.h"
+#include "shared/base/text.h"
+#include "shared/digest/digest.h"
+
+namespace atl::dispatch {
+namespace {
+
+constexpr std::chrono::seconds kLoginTimeMax{60};
+constexpr std::chrono::seconds kControlTimeMax{5};
+constexpr std::chrono::hours kRefusalTimeMax{1};
+
+Result<CommandResult> run_for(std::chrono::seconds time_max, const std::vector<std::string>& argv,
+                              const std::stop_token& stop = {}) {
+    CommandOptions options;
+    options.timeout = time_max;
+    options.stop = stop;
+    return run_command(argv, options);
+}
+
+// Of the connection: another way to the facility is another one.
+std::string socket_name(const std::string& facility, const TransportSpec& spec) {
+    const std::string way = facility + '\0' + spec.host + '\0' + spec.config_file + '\0' + spec.host_key;
+    return digest::sha256(way).substr(0, 16);
+}
+
+// Where logins are counted: another pinned key is no way around that.
+std::string log_name(const std::string& facility, TransportSpec spec) {
+    spec.host_key.clear();
+    return socket_name(facility, spec) + ".logins";
+}
+
+// As the value of an option that takes several words and replaces %.
+std::string option_path(const std::filesystem::path& path) {
+    std::string text = "\"";
+    for (const char c : path.string()) text += c == '%' ? "%%" : std::string(1, c);
+    return text + "\"";
+}
+
+std::vector<std::string> begin_command(const TransportSpec& spec, const std::vector<std::string>& options) {
+    std::vector<std::string> argv = {"ssh", "-T"};
+    if (!spec.config_file.empty()) argv.insert(argv.end(), {"-F", spec.config_file});
+    for (const auto& option : options) argv.insert(argv.end(), {"-o", option});
+    return argv;
+}
+
+// Strict whatever the user's configuration says. Without a pinned key what the user's own files say holds.
+const std::vector<std::string> kStrict = {"StrictHostKeyChecking=yes", "VerifyHostKeyDNS=no", "UpdateHostKeys=no",
+                                          "NoHostAuthenticationForLocalhost=no"};
+
+std::vector<std::string> only_known_hosts(const std::filesystem::path& file) {
+    return {"UserKnownHostsFile=" + option_path(file), "GlobalKnownHostsFile=/dev/null", "KnownHostsCommand=none",
+            "CheckHostIP=no"};
+}
+
+// One file for all names that the host may have: "* ssh-ed25519 AAAA…".
+std::string known_hosts(const std::string& host_key) {
+    std::string text;
+    for (const auto line : split(host_key, '\n')) {
+        const std::string_view authority = "@cert-authority ";
+        const bool is_authority = line.starts_with(authority);
+        text += (is_authority ? std::string(authority) : "") + "* " +
+                std::string(is_authority ? line.substr(authority.size()) : line) + "\n";
+    }
+    return text;
+}
+
+std::filesystem::path known_hosts_file(const std::filesystem::path& socket) {
+    return socket.string() + ".known_hosts";
+}
+
+// Is there while a person's login was the last to make the connection.
+std::filesystem::path persons_mark(const std::filesystem::path& socket) {
+    return socket.string() + ".person";
+}
+
+std::vector<std::string> command(const TransportSpec& spec, const std::filesystem::path& socket,
+                                 const std::vector<std::string>& options) {
+    std::vector<std::string> argv = begin_command(spec, options);
+    argv.insert(argv.end(), {"-o", "ControlPath=" + option_path(socket)});
+    return argv;
+}
+
+Result<CommandResult> control(const TransportSpec& spec, const std::filesystem::path& socket, const char* verb) {
+    std::vector<std::string> argv = command(spec, socket, {});
+    argv.insert(argv.end(), {"-O", verb, "--", spec.host});
+    return run_for(kControlTimeMax, argv);
+}
+
+bool stands(const TransportSpec& spec, const std::filesystem::path& socket) {
+    std::error_code ignored;
+    if (!std::filesystem::exists(socket, ignored)) return false;
+    const auto answer = control(spec, socket, "check");
+    return answer.ok() && answer->exit_code == 0;
+}
+
+// The command that makes the connection, with all that it needs.
+Result<std::vector<std::string>> begin_connection(const TransportSpec& spec, const std::filesystem::path& socket,
+                                                  bool is_interactive) {
+    std::error_code ignored;
+    std::filesystem::remove(socket, ignored);  // of a master that is dead or does not answer: ssh would do without one
+    if (is_interactive)
+        ATOLL_RETURN_IF_ERROR(write_file_atomic(persons_mark(socket), "", 0600));
+    else
+        std::filesystem::remove(persons_mark(socket), ignored);
+    std::vector<std::string> options = {"LogLevel=INFO",         "ConnectTimeout=15",       "ServerAliveInterval=5",
+                                        "ServerAliveCountMax=3", "ControlMaster=yes",       "ForwardAgent=no",
+                                        "ForwardX11=no",         "ClearAllForwardings=yes", "PermitLocalCommand=no",
+                                        "RemoteCommand=none"};
+    // Ours lasts as long as logins are counted by default: a pause costs no more of them than work does. A person's
+    // lasts: nobody else can make it again.
+    options.insert(options.end(), {is_interactive ? "BatchMode=no" : "BatchMode=yes",
+                                   is_interactive ? "ControlPersist=yes" : "ControlPersist=600"});
+    options.insert(options.end(), kStrict.begin(), kStrict.end());
+    if (!spec.host_key.empty()) {
+        const auto file = known_hosts_file(socket);
+        ATOLL_RETURN_IF_ERROR(write_file_atomic(file, known_hosts(spec.host_key), 0600));
+        const auto pinned = only_known_hosts(file);
+        options.insert(options.end(), pinned.begin(), pinned.end());
+    }
+    std::vector<std::string> argv = command(spec, socket, options);
+    argv.insert(argv.end(), {"-N", "-f", "--", spec.host});
+    return argv;
+}
+
+Status count_login(LoginLog& log, const TransportSpec& spec, const SshSettings& settings) {
+    const std::chrono::seconds window(settings.logins_window_s);
+    const auto wait = log.wait(settings.logins_max, window);
+    if (wait.count() == 0) return log.add();
+    return no_answer(std::to_string(settings.logins_max) + " logins at " + spec.host + " within " +
+                         human_seconds(static_cast<double>(window.count())) + " are enough; the next is allowed in " +
+                         human_seconds(std::chrono::duration<double>(wait).count()),
+                     Trouble::kLoginsSpent);
+}
+
+}  // namespace
+
+SshMaster::SshMaster(const std::string& facility, const TransportSpec& spec, const SshSettings& settings,
+                     std::stop_token stop)
+    : facility_(facility),
+      spec_(spec),
+      settings_(settings),
+      socket_(settings.control_directory / socket_name(facility, spec)),
+      stop_(std::move(stop)) {}
+
+SshMaster::~SshMaster() {
+    std::error_code ignored;
+    if (stop_.stop_requested() && std::filesystem::exists(persons_mark(socket_), ignored)) return;
+    if (std::filesystem::exists(socket_, ignored)) (void)control(spec_, socket_, "exit");
+    std::filesystem::remove(known_hosts_file(socket_), ignored);
+    std::filesystem::remove(persons_mark(socket_), ignored);
+}
+
+bool SshMaster::is_open() const {
+    return stands(spec_, socket_);
+}
+
+Status SshMaster::open(bool is_asked_for) {
+    const int seen = logins_;
+    const std::lock_guard lock(mutex_);
+    if (is_open()) return {};
+    if (logins_ != seen && !last_login_.ok()) return last_login_;
+    Credentials now = read_credentials(spec_);
+    if (!is_asked_for && is_still_refused(now)) return last_login_;
+    Status login = log_in();
+    ++logins_;
+    if (!login.ok() && trouble_of(login.error()) == Trouble::kLoginsSpent) return login;
+    last_login_ = std::move(login);
+    credentials_ = std::move(now);
+    tried_ = std::chrono::steady_clock::now();
+    return last_login_;
+}
+
+bool SshMaster::is_still_refused(const Credentials& now) const {
+    if (last_login_.ok()) return false;
+    const auto trouble = trouble_of(last_login_.error());
+    if (trouble != Trouble::kAuthentication && trouble != Trouble::kHostKey) return false;
+    return now == credentials_ && std::chrono::steady_clock::now() - tried_ < kRefusalTimeMax;
+}
+
+// As one of the logins that are allowed.
+Status SshMaster::log_in() const {
+    auto log = LoginLog::open(settings_.control_directory / log_name(facility_, spec_), stop_);
+    if (!log.ok()) return no_answer(describe(log.error()));
+    if (is_open()) return {};  // by another process
+    ATOLL_RETURN_IF_ERROR(count_login(*log, spec_, settings_));
+    return log_in_once(*log);
+}
+
+Status SshMaster::log_in_once(LoginLog& log) const {
+    ATOLL_TRY(const auto argv, begin_connection(spec_, socket_, /*is_interactive=*/false));
+    const auto raw = run_for(kLoginTimeMax, argv, stop_);
+    if (!raw.ok()) return no_answer("cannot start ssh: " + raw.error().message);
+    if (raw->exit_code == 0 && !raw->timed_out) return {};
+    LoginFailure failure = read_login_failure(raw->err);
+    if (raw->timed_out) failure.words = "the login takes too long";
+    if (!failure.has_reached_site) ATOLL_RETURN_IF_ERROR(log.take_back());
+    const std::string certificates =
+        failure.trouble == Trouble::kAuthentication ? describe_certificates(read_credentials(spec_)) : "";
+    return no_answer(describe_login_failure(failure, facility_, spec_, certificates), failure.trouble);
+}
+
+std::vector<std::string> SshMaster::session_command() const {
+    std::vector<std::string> argv =
+        command(spec_, socket_,
+                {"BatchMode=yes", "LogLevel=ERROR", "ControlMaster=no", "RemoteCommand=none", "PermitLocalCommand=no",
+                 // What ssh would connect by if there were no master.
+                 "ProxyCommand=echo the connection has gone >&2; exit 1"});
+    argv.insert(argv.end(), {"--", spec_.host});
+    return argv;
+}
+
+Result<std::vector<std::string>> login_command(const std::string& facility, const TransportSpec& spec,
+                                               const SshSettings& settings) {
+    const auto socket = settings.control_directory / socket_name(facility, spec);
+    if (stands(spec, socket)) return conflict("the connection to " + spec.host + " stands already");
+    return begin_connection(spec, socket, /*is_interactive=*/true);
+}
+
+Result<std::string> read_host_key(const std::string& facility, const TransportSpec& spec, const SshSettings& settings,
+                                  const std::stop_token& stop) {
+    auto log = LoginLog::open(settings.control_directory / log_name(facility, spec), stop);
+    if (!log.ok()) return no_answer(describe(log.error()));
+    ATOLL_RETURN_IF_ERROR(count_login(*log, spec, settings));
+    const TemporaryDirectory directory;
+    const std::filesystem::path file = directory.path() / "known_hosts";
+    std::vector<std::string> options = {"BatchMode=yes",
+                                        "LogLevel=INFO",
+                                        "ConnectTimeout=15",
+                                        "ControlMaster=no",
+                                        "ControlPath=none",
+                                        "StrictHostKeyChecking=accept-new",
+                                        "HashKnownHosts=no",
+                                        "VerifyHostKeyDNS=no",
+                                        "UpdateHostKeys=no",
+                                        "NoHostAuthenticationForLocalhost=no",
+                                        "PreferredAuthentications=none",
+                                        "ClearAllForwardings=yes",
+                                        "PermitLocalCommand=no",
+                                        "RemoteCommand=none"};
+    const auto own = only_known_hosts(file);
+    options.insert(options.end(), own.begin(), own.end());
+    std::vector<std::string> argv = begin_command(spec, options);
+    argv.insert(argv.end(), {"--", spec.host, "true"});
+    const auto raw = run_for(std::chrono::seconds(30), argv, stop);
+    if (!raw.ok()) return no_answer("cannot start ssh: " + raw.error().message);
+    const auto shown = read_file(file);
+    if (!shown.ok()) {
+        ATOLL_RETURN_IF_ERROR(log->take_back());
+        return no_answer("no connection to " + spec.host + ": " + last_line(raw->err));
+    }
+    std::istringstream words(*shown);
+    std::string host, type, key;
+    words >> host >> type >> key;
+    return type + " " + key;
+}
+
+}  // namespace atl::dispatch

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <mutex>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "services/dispatch/settings.h"
+#include "services/dispatch/sites/transport/credentials.h"
+#include "services/dispatch/sites/transport/login_log.h"
+#include "services/dispatch/sites/transport/transport.h"
+
+namespace atl::dispatch {
+
+// A facility's one connection: a master of the OpenSSH client, in which all its sessions run, so that a user's
+// configuration, ProxyJump, certificates and agents work as they do by hand. No session logs in by itself. Thread-safe.
+class SshMaster {
+  public:
+    SshMaster(const std::string& facility, const TransportSpec& spec, const SshSettings& settings,
+              std::stop_token stop);
+    // Ends the connection, unless a person made it and only this program ends: nobody else can make it again.
+    ~SshMaster();
+    SshMaster(const SshMaster&) = delete;
+    SshMaster& operator=(const SshMaster&) = delete;
+
+    // Ok: the connection stands, maybe since an earlier life of this process. Otherwise one thread logs in, and those
+    // that wait for it meanwhile have its error. A login that was refused, or found another host key, is repeated when
+    // something has changed, when a person asks for it, and once an hour; until then its error is given again.
+    Status open(bool is_asked_for);
+    // The command before what a session runs; it fails where the connection has gone.
+    std::vector<std::string> session_command() const;
+
+  private:
+    bool is_open() const;
+    Status log_in() const;
+    Status log_in_once(LoginLog& log) const;
+    bool is_still_refused(const Credentials& now) const;
+
+    const std::string facility_;
+    const TransportSpec spec_;
+    const SshSettings settings_;
+    const std::filesystem::path socket_;
+    const std::stop_token stop_;
+    std::mutex mutex_;
+    std::atomic<int> logins_ = 0;
+    Status last_login_;
+    // With what the last login was made, and when.
+    Credentials credentials_;
+    std::chrono::steady_clock::time_point tried_;
+};
+
+// What a person runs on this machine, as this program's user, to log in where a site asks for more than a key: open()
+// finds the connection that it leaves. kConflict: there is one.
+Result<std::vector<std::string>> login_command(const std::string& facility, const TransportSpec& spec,
+                                               const SshSettings& settings);
+
+// The host keys that the facility's host shows now, as TransportSpec has them; nobody logs in.
+// It counts as one of the logins that are allowed: to the site it looks like one that was refused.
+Result<std::string> read_host_key(const std::string& facility, const TransportSpec& spec, const SshSettings& settings,
+                                  const std::stop_token& stop);
+
+}  // namespace atl::dispatch

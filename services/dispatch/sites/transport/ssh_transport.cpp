@@ -1,0 +1,76 @@
+#include <algorithm>
+#include <condition_variable>
+#include <utility>
+
+#include "services/dispatch/sites/transport/frame.h"
+#include "services/dispatch/sites/transport/ssh_master.h"
+
+namespace atl::dispatch {
+namespace {
+
+constexpr std::chrono::milliseconds kSessionWaitMax = std::chrono::seconds(30);
+
+// A session that the site's sshd did not open on the connection that stands.
+Error explain_session(const CommandResult& raw, Error no_answer) {
+    if (raw.err.find("Session open refused by peer") == std::string::npos) return no_answer;
+    return dispatch::no_answer("the site opens no further session on our connection just now", Trouble::kBusy);
+}
+
+class SshTransport : public Transport {
+  public:
+    SshTransport(const std::string& facility, const TransportSpec& spec, const SshSettings& settings,
+                 const std::stop_token& stop)
+        : stop_(stop), sessions_max_(settings.sessions_max), master_(facility, spec, settings, stop) {}
+
+    Result<CommandResult> run(const RemoteScript& script) override {
+        ATOLL_RETURN_IF_ERROR(master_.open(script.is_asked_for));
+        const Turn turn(*this, std::min(script.timeout, kSessionWaitMax));
+        if (!turn.has_come())
+            return no_answer("all " + std::to_string(sessions_max_) + " sessions with the site are in use",
+                             Trouble::kBusy);
+        return run_framed(script, master_.session_command(), stop_, explain_session);
+    }
+
+  private:
+    // One of the sessions that may be open at once, waited for.
+    class Turn {
+      public:
+        Turn(SshTransport& transport, std::chrono::milliseconds time_max) : transport_(transport) {
+            std::unique_lock lock(transport.mutex_);
+            has_come_ = transport.one_ended_.wait_for(lock, transport.stop_, time_max,
+                                                      [&] { return transport.sessions_ < transport.sessions_max_; });
+            if (has_come_) ++transport.sessions_;
+        }
+        ~Turn() {
+            if (!has_come_) return;
+            {
+                const std::lock_guard lock(transport_.mutex_);
+                --transport_.sessions_;
+            }
+            transport_.one_ended_.notify_one();
+        }
+        Turn(const Turn&) = delete;
+        Turn& operator=(const Turn&) = delete;
+        bool has_come() const { return has_come_; }
+
+      private:
+        SshTransport& transport_;
+        bool has_come_ = false;
+    };
+
+    const std::stop_token stop_;
+    const std::int64_t sessions_max_;
+    std::mutex mutex_;
+    std::condition_variable_any one_ended_;
+    std::int64_t sessions_ = 0;
+    SshMaster master_;
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> make_ssh_transport(const std::string& facility, const TransportSpec& spec,
+                                              const SshSettings& settings, std::stop_token stop) {
+    return std::make_unique<SshTransport>(facility, spec, settings, stop);
+}
+
+}  // namespace atl::dispatch

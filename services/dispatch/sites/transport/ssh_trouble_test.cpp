@@ -1,0 +1,52 @@
+#include "services/dispatch/sites/transport/ssh_trouble.h"
+
+#include <gtest/gtest.h>
+
+namespace atl::dispatch {
+namespace {
+
+TEST(SshTroubleTest, WhatSshSaysIsToldApart) {
+    struct Said {
+        std::string err;
+        Trouble trouble;
+        bool has_reached_site;
+    };
+    for (const Said& said : std::vector<Said>{
+             {"me@site: Permission denied (publickey,gssapi-with-mic).\r\n", Trouble::kAuthentication, true},
+             {"Received disconnect from 10.0.0.1 port 22:2: Too many authentication failures\n"
+              "Disconnected from 10.0.0.1 port 22\n",
+              Trouble::kAuthentication, true},
+             // Of a host on the way, which the last line does not tell.
+             {"me@jump: Permission denied (publickey).\nkex_exchange_identification: Connection closed by remote "
+              "host\n",
+              Trouble::kAuthentication, true},
+             {"No ED25519 host key is known for site and you have requested strict checking.\r\n"
+              "Host key verification failed.\r\n",
+              Trouble::kHostKey, true},
+             {"Unable to negotiate with 10.0.0.1 port 22: no matching host key type found. Their offer: ssh-rsa\n",
+              Trouble::kHostKey, true},
+             {"ssh: connect to host site port 22: Connection refused\n", Trouble::kNoConnection, false},
+             {"ssh: Could not resolve hostname site: Name or service not known\n", Trouble::kNoConnection, false},
+             {"kex_exchange_identification: Connection closed by remote host\n", Trouble::kNoConnection, true},
+             {"Without an account: Permission denied (always). Ask the help desk!\nConnection closed\n",
+              Trouble::kNoConnection, true},
+             {"", Trouble::kNoConnection, true}}) {
+        const LoginFailure failure = read_login_failure(said.err);
+        EXPECT_EQ(failure.trouble, said.trouble) << said.err;
+        EXPECT_EQ(failure.has_reached_site, said.has_reached_site) << said.err;
+    }
+}
+
+TEST(SshTroubleTest, AChangedHostKeyIsShown) {
+    const std::string err =
+        "@@@@@@@@@@@\nThe fingerprint for the ED25519 key sent by the remote host is\n"
+        "SHA256:vVWwBBiOn2mKJ7xpWd0OzMdPd3CFZlyQ7D4h6l8P1Ek.\nPlease contact your system administrator.\n"
+        "Host key verification failed.\n";
+    const LoginFailure failure = read_login_failure(err);
+    EXPECT_EQ(failure.fingerprint, "SHA256:vVWwBBiOn2mKJ7xpWd0OzMdPd3CFZlyQ7D4h6l8P1Ek");
+    EXPECT_NE(describe_login_failure(failure, "leonardo", {"ssh", "login01", ""}, "").find(failure.fingerprint),
+              std::string::npos);
+}
+
+}  // namespace
+}  // namespace atl::dispatch

@@ -1,0 +1,13 @@
+#pragma once
+
+#include "services/dispatch/domain/task.h"
+#include "services/dispatch/sites/site.h"
+
+namespace atl::dispatch {
+
+BatchJobRef batch_job_ref(const Task& task, const Site& site);
+// What the batch job of the task's attempt runs. kInvalidArgument: the facility cannot give what it asks for, since its
+// record has changed.
+Result<BatchJob> describe_batch_job(const Task& task, const Site& site);
+
+}  // namespace atl::dispatch
