@@ -90,7 +90,8 @@ function(atoll_test name)
         set_tests_properties(${name} PROPERTIES ${properties} PROCESSORS ${ARG_RANKS})
     else()
         target_link_libraries(atoll_${name} PRIVATE GTest::gtest_main)
-        gtest_discover_tests(atoll_${name} DISCOVERY_MODE PRE_TEST PROPERTIES ${properties})
+        gtest_discover_tests(atoll_${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 120
+                             PROPERTIES ${properties})
     endif()
 endfunction()
 

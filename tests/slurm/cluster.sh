@@ -95,9 +95,9 @@ SwitchType=switch/none
 ReturnToService=2
 MessageTimeout=3
 SlurmctldTimeout=10
-SlurmdTimeout=10
+SlurmdTimeout=60
 MinJobAge=$([ -n "$sacct" ] && echo 2 || echo 300)
-KillWait=2
+KillWait=10
 JobRequeue=1
 SlurmdParameters=config_overrides
 SchedulerParameters=sched_interval=2,sched_min_interval=0,batch_sched_delay=0
@@ -131,7 +131,7 @@ start_munge() {
     (cd / && setsid -f setpriv --reuid=munge --regid=munge --clear-groups /usr/sbin/munged --force \
         --key-file="$root/munge/key" --socket="$root/munge/sock" --pid-file="$root/munge/pid" \
         --log-file="$root/munge/log" --seed-file="$root/munge/seed" --num-threads=2)
-    await 10 munged munge -S "$root/munge/sock" -n
+    await 60 munged munge -S "$root/munge/sock" -n
 }
 
 start_accounting() {
@@ -163,7 +163,7 @@ CONF
     chmod 600 "$root/etc/slurmdbd.conf"
     (cd / && MYSQL_UNIX_PORT=$root/sql/sock SLURM_CONF=$root/etc/slurmdbd.conf \
         setsid -f /usr/sbin/slurmdbd)
-    await 30 slurmdbd sacctmgr -n show cluster
+    await 120 slurmdbd sacctmgr -n show cluster
     sacctmgr -i add cluster "$name" >/dev/null || true
     sacctmgr -i add account atoll >/dev/null || true
     sacctmgr -i add user "$user" account=atoll >/dev/null || true
@@ -211,7 +211,7 @@ CONF
         else
             setsid -f unshare --uts --pid --fork --mount-proc sh -c "hostname '$name-login2' && echo \$\$ >/dev/null &&
                 exec /usr/sbin/sshd -D -f '$root/ssh/sshd_config.2' -E '$root/log/sshd.2.log'" >/dev/null 2>&1 </dev/null
-            await 10 "the second sshd" test -s "$root/run/sshd.2.pid"
+            await 60 "the second sshd" test -s "$root/run/sshd.2.pid"
             # Its own word is the number that it has in its namespace.
             pgrep -f "sshd -D -f $root/ssh/sshd_config.2" | head -n 1 >"$root/run/sshd.2.pid" || true
         fi
@@ -247,7 +247,7 @@ up() {
     [ -z "$sacct" ] || start_accounting
     start_nodes
     start_logins
-    await 30 "a compute node" idle_nodes
+    await 120 "a compute node" idle_nodes
 }
 
 down() {

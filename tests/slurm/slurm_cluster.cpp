@@ -1,11 +1,14 @@
 #include "tests/slurm/slurm_cluster.h"
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <cstdlib>
 
+#include "shared/base/check.h"
 #include "shared/base/file.h"
 #include "shared/base/id.h"
 #include "shared/base/subprocess.h"
@@ -17,11 +20,26 @@ namespace {
 constexpr const char* kScript = ATOLL_CLUSTER_SCRIPT;
 constexpr int kPorts = 14;  // cluster.sh says which of them it uses
 
+bool is_free(std::uint16_t port) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    const UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    return ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+}
+
 // The first of so many, below those that the kernel gives to clients.
 std::uint16_t free_ports() {
-    constexpr std::uint16_t kLowest = 12'000;
-    constexpr std::uint16_t kHighest = 32'000;
-    return static_cast<std::uint16_t>(kLowest + free_port() % ((kHighest - kLowest) / kPorts) * kPorts);
+    constexpr int kLowest = 12'000;
+    constexpr int kHighest = 32'000;
+    for (int tries = 0; tries < 1000; ++tries) {
+        const int first = kLowest + free_port() % ((kHighest - kLowest) / kPorts) * kPorts;
+        int count = 0;
+        while (count < kPorts && is_free(static_cast<std::uint16_t>(first + count))) ++count;
+        if (count == kPorts) return static_cast<std::uint16_t>(first);
+    }
+    check(false, "no " + std::to_string(kPorts) + " free TCP ports in a row");
+    return 0;
 }
 
 }  // namespace

@@ -49,8 +49,8 @@ class FacilityProgramTest : public testing::Test {
     }
     // The same with what it says on standard error in a file, where the check can see it.
     CommandResult run_heard(const std::vector<std::string>& arguments) const {
-        std::vector<std::string> all = {"sh",          "-c",           "exec \"$@\" 2>\"$0\"", said_, ATOLL_PROGRAM,
-                                        "--gateway",   server_.url(), "--token-file",          token_file_};
+        std::vector<std::string> all = {"sh",        "-c",          "exec \"$@\" 2>\"$0\"", said_,      ATOLL_PROGRAM,
+                                        "--gateway", server_.url(), "--token-file",         token_file_};
         all.insert(all.end(), arguments.begin(), arguments.end());
         CommandResult result = run_command(all).value();
         result.err = read_file(said_).value();

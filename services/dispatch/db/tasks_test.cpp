@@ -139,6 +139,7 @@ TEST_F(TasksTest, AFacilityHasSoManyStepsInHandAndNoMore) {
             if (!leased) continue;
             const int count = ++in_hand;
             for (int seen = most; seen < count && !most.compare_exchange_weak(seen, count);) continue;
+            EXPECT_TRUE(eventually([&] { return most > 1; }));
             std::this_thread::sleep_for(std::chrono::milliseconds(2));  // the step
             --in_hand;
             auto transaction = pg::Transaction::begin(own).value();

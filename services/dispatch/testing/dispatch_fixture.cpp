@@ -39,9 +39,9 @@ while [ $# -gt 0 ]; do
     shift
 done
 while [ -e "$here/$verb.waits" ]; do sleep 0.05; done
-if [ -e "$here/$verb.breaks" ]; then cat "$here/$verb.breaks" >&2; exit 1; fi
-if [ -e "$here/$verb.exits" ]; then exit "$(cat "$here/$verb.exits")"; fi
-if [ -e "$here/$verb.refuses" ]; then cat "$here/$verb.refuses"; exit 2; fi
+if said=$(cat "$here/$verb.breaks" 2>/dev/null); then printf '%s\n' "$said" >&2; exit 1; fi
+if code=$(cat "$here/$verb.exits" 2>/dev/null); then exit "$code"; fi
+if said=$(cat "$here/$verb.refuses" 2>/dev/null); then printf '%s\n' "$said"; exit 2; fi
 if [ "$verb" = stage ]; then
     mkdir -p "$out.partial" && echo "$version" >"$out.partial/config.json" && mv -T "$out.partial" "$out"
 else
@@ -259,7 +259,7 @@ std::filesystem::path DispatchTest::config_file(std::uint16_t port, int lease_s)
 }
 
 void DispatchTest::start_service(WorkerSeams seams, const std::string& brokers) {
-    const Json config = Json::parse(read_file(config_file(0)).value());
+    const Json config = Json::parse(read_file(config_file(0, lease_s_)).value());
     service::Settings settings;
     settings.postgres = conninfo_;
     settings.kafka_brokers = brokers.empty() ? stack().kafka() : brokers;

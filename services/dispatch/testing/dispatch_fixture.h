@@ -100,6 +100,7 @@ class DispatchTest : public StackTest {
     std::string prefix_;
     std::string conninfo_;
     std::string base_url_;
+    int lease_s_ = 1;  // of start_service()
     std::unique_ptr<FakeCatalog> catalog_;
     std::unique_ptr<FakeAggregation> aggregation_;
     service::ResponseCheck answers_{definition().openapi};

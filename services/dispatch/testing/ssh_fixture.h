@@ -6,11 +6,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -86,6 +89,16 @@ class SshTransportTest : public testing::Test {
         const auto result = transport.run(script);
         EXPECT_FALSE(result.ok());
         return result.ok() ? Error() : result.error();
+    }
+    // As if so long had passed since every login that is counted.
+    void let_logins_age(std::chrono::milliseconds age) {
+        for (const auto& entry : std::filesystem::directory_iterator(file("control"))) {
+            if (entry.path().extension() != ".logins") continue;
+            std::istringstream times(read_file(entry.path()).value());
+            std::string older;
+            for (std::int64_t time = 0; times >> time;) older += std::to_string(time - age.count()) + "\n";
+            ASSERT_TRUE(write_file_atomic(entry.path(), older, 0600).ok());
+        }
     }
     static bool answers(Transport& transport) { return transport.run({":", {}, {}}).ok(); }
 

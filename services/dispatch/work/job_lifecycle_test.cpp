@@ -93,6 +93,7 @@ TEST_F(JobLifecycleTest, TheLogsOfEveryAttemptAreKeptAndOutliveWhatLiesAtTheSite
     begin();
     set("train.exits", "1");
     Json request = job_request(1);
+    request["attempts_max"] = 100;
     request["participants"].erase(1);
     request["evaluation"] = {{"at", Json::array()}};
     const std::string job = submit(request);

@@ -25,15 +25,15 @@ class SlowTransport : public Transport {
 };
 
 TEST(StepTransportTest, TheScriptsOfAStepShareItsTime) {
-    const auto slow = std::make_shared<SlowTransport>(milliseconds(40));
-    StepTransport step(slow, milliseconds(100));
+    const auto slow = std::make_shared<SlowTransport>(milliseconds(1200));
+    StepTransport step(slow, milliseconds(3000));
     RemoteScript script;
     int answers = 0;
     Result<CommandResult> last = CommandResult();
     while ((last = step.run(script)).ok()) ++answers;
     EXPECT_GE(answers, 1);
     EXPECT_LE(answers, 3);
-    for (const milliseconds timeout : slow->timeouts) EXPECT_LE(timeout, milliseconds(100));
+    for (const milliseconds timeout : slow->timeouts) EXPECT_LE(timeout, milliseconds(3000));
     EXPECT_TRUE(std::is_sorted(slow->timeouts.rbegin(), slow->timeouts.rend()));
     EXPECT_FALSE(is_silence(last.error())) << "it has answered";
     EXPECT_LT(StepTransport::kStepTimeMax, std::chrono::minutes(1));

@@ -13,13 +13,16 @@ using json::Json;
 
 class SubmissionTest : public JobLifecycleTest {
   protected:
-    // A job of one training, whose first result at that step `act` sees, and may lose.
-    std::string submit_training(Step step, std::function<bool()> act) {
-        begin({.lose_result = [this, step, act = std::move(act)](const Task& task) {
+    // A job of one training a round, whose first result at that step `act` sees, and may lose. Staging has one when the
+    // model is there.
+    std::string submit_training(Step step, std::function<bool()> act, int rounds = 1) {
+        const auto model = work_dir("leonardo") / "models" / kBaseDigest;
+        begin({.lose_result = [this, step, model, act = std::move(act)](const Task& task) {
+            if (step == Step::kStaging && !std::filesystem::exists(model)) return false;
             const bool is_it = task.kind() == TaskKind::kTrain && task.attempt && task.attempt->step == step;
             return is_it && !was_seen_.exchange(true) && act();
         }});
-        Json request = job_request(1);
+        Json request = job_request(rounds);
         request["participants"].erase(1);
         request["evaluation"] = {{"at", Json::array()}};
         return submit(request);
@@ -35,7 +38,8 @@ class SubmissionTest : public JobLifecycleTest {
 };
 
 TEST_F(SubmissionTest, WhatAPausedJobHasSubmittedIsWatchedAndCollected) {
-    const std::string job = submit_training(Step::kSubmitting, [this] { return pause_jobs(), true; });
+    // A second round keeps the paused job from its end.
+    const std::string job = submit_training(Step::kSubmitting, [this] { return pause_jobs(), true; }, /*rounds=*/2);
     EXPECT_TRUE(eventually([&] { return is_task("t.kind = 'train' AND t.state = 'done'"); }))
         << get("/v1/jobs/" + job + "/rounds").dump(2);
     EXPECT_EQ(state_of(job), "paused");
@@ -56,6 +60,7 @@ TEST_F(SubmissionTest, APausedJobSubmitsNothingUntilItIsResumed) {
 
 TEST_F(SubmissionTest, WhereASubmissionIsRefusedAnEarlierOneIsEnded) {
     set("train.waits");
+    lease_s_ = 5;  // nobody else takes the step while it waits for the trainer
     const std::string job = submit_training(Step::kSubmitting, [this] {
         EXPECT_TRUE(eventually([&] { return !lines("train.pids").empty(); }));
         EXPECT_TRUE(
