@@ -28,6 +28,8 @@ struct Layout {
     std::filesystem::path pid_file(const std::string& component) const { return state / "run" / (component + ".pid"); }
     std::filesystem::path log(const std::string& component) const { return state / "logs" / (component + ".log"); }
     std::filesystem::path token(const std::string& name) const { return state / "tokens" / (name + ".token"); }
+    // What people set themselves, by service. The files of config/ are made anew at each start.
+    std::filesystem::path settings() const { return state / "settings.yaml"; }
     std::filesystem::path config(const std::string& service) const { return state / "config" / (service + ".yaml"); }
     std::filesystem::path postgres() const { return state / "pg"; }
     std::filesystem::path kafka() const { return state / "kafka"; }

@@ -3,6 +3,7 @@
 #include "services/stack/component.h"
 #include "shared/base/file.h"
 #include "shared/base/subprocess.h"
+#include "shared/config/config.h"
 #include "shared/http/client/client.h"
 
 // The four services and their configuration files.
@@ -13,14 +14,6 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr std::int64_t kKibibyte = 1 << 10, kMebibyte = 1 << 20;
-
-// Configuration as YAML: two levels, strings quoted as in JSON (which YAML reads alike).
-std::string to_yaml(const json& object, const std::string& indent = "") {
-    std::string text;
-    for (const auto& [key, value] : object.items())
-        text += indent + key + (value.is_object() ? ":\n" + to_yaml(value, indent + "  ") : ": " + value.dump() + "\n");
-    return text;
-}
 
 // Of dispatch's connections to facilities. What ssh makes a socket of, and binds first, is longer than the name itself.
 fs::path ssh_directory(const Layout& layout) {
@@ -58,7 +51,27 @@ json own_settings(const Stack& stack, const std::string& service) {
     return nullptr;
 }
 
-json settings(const Stack& stack, const std::string& service) {
+// What settings.yaml in the state directory says for a service, beside what only this program can know.
+Result<json> chosen_settings(const Stack& stack, const std::string& service) {
+    const fs::path file = stack.layout.settings();
+    if (!fs::exists(file)) return json::object();
+    ATOLL_TRY(const json all, config::load(file));
+    if (!all.is_object()) return invalid_argument(file.string(), "must name services, each with its settings");
+    for (const auto& [name, chosen] : all.items()) {
+        if (own_settings(stack, name).is_null())
+            return invalid_argument(file.string() + ": " + name, "no such service has settings");
+        if (!chosen.is_object())
+            return invalid_argument(file.string() + ": " + name, "must be settings of the service");
+    }
+    json chosen = all.value(service, json::object());
+    const json own = own_settings(stack, service);
+    for (const auto& [key, value] : own.items())
+        if (chosen.contains(key))
+            return invalid_argument(file.string() + ": " + service + "." + key, "atoll up sets it itself");
+    return chosen;
+}
+
+Result<json> settings(const Stack& stack, const std::string& service) {
     json all = {
         {"listen_address", socket_address(stack.layout, service)},
         {"postgres", postgres_conninfo(stack.layout)},
@@ -67,7 +80,11 @@ json settings(const Stack& stack, const std::string& service) {
         {"public_key_file", stack.layout.public_key().string()},
         // Above the gateway's limit for a body, which lets nothing larger through, with room for headers.
         {"request_bytes_max", (service == "store" || service == "dispatch" ? 16 : 1) * kMebibyte + 256 * kKibibyte}};
-    if (json own = own_settings(stack, service); !own.is_null()) all[service] = std::move(own);
+    ATOLL_TRY(const json chosen, chosen_settings(stack, service));
+    if (json own = own_settings(stack, service); !own.is_null()) {
+        all[service] = std::move(own);
+        all[service].update(chosen);
+    }
     return all;
 }
 
@@ -77,9 +94,10 @@ fs::path service_program(const Stack& stack, const std::string& service) {
 
 Result<std::vector<std::string>> start_service(const Stack& stack, const std::string& service) {
     const fs::path program = service_program(stack, service);
-    const fs::path config = stack.layout.config(service);
-    ATOLL_RETURN_IF_ERROR(write_file_atomic(config, to_yaml(settings(stack, service)), 0600));
-    return std::vector<std::string>{program.string(), "--config", config.string()};
+    const fs::path file = stack.layout.config(service);
+    ATOLL_TRY(const json written, settings(stack, service));
+    ATOLL_RETURN_IF_ERROR(write_file_atomic(file, config::to_yaml(written), 0600));
+    return std::vector<std::string>{program.string(), "--config", file.string()};
 }
 
 }  // namespace
@@ -101,10 +119,13 @@ Component service_component(const Stack& stack, const std::string& service) {
     Component component;
     component.name = service;
     component.address = socket_address(stack.layout, service);
-    component.find = [program = service_program(stack, service)]() -> Status {
-        if (fs::exists(program)) return {};
-        return invalid_argument(
-            "--programs", "no program " + program.string() + ": build it, or give --programs DIR. Nothing was started");
+    component.find = [stack, service]() -> Status {
+        const fs::path program = service_program(stack, service);
+        if (!fs::exists(program))
+            return invalid_argument("--programs", "no program " + program.string() +
+                                                      ": build it, or give --programs DIR. Nothing was started");
+        const auto chosen = chosen_settings(stack, service);
+        return chosen.ok() ? Status() : chosen.error();
     };
     component.start = [stack, service] { return start_service(stack, service); };
     component.ready = [url = component.address] { return answers(url, "/readyz"); };

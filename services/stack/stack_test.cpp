@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -244,6 +245,23 @@ TEST_F(StackTest, APortThatWasTakenMeanwhileStartsNothing) {
     EXPECT_NE(result.error().message.find(std::to_string(port)), std::string::npos) << result.error().message;
     EXPECT_EQ(pid(), 0) << "nothing was started";
     EXPECT_EQ(read_stack_file(options_.state).value(), before);
+}
+
+TEST_F(StackTest, SettingsThatNoServiceCanHaveStartNothing) {
+    options_.only = {"postgres", "store"};
+    const std::string file = layout().settings().string();
+    const std::map<std::string, std::string> wrong = {{"stor: {scrub_days: 3}", file + ": stor"},
+                                                      {"store: 5", file + ": store"},
+                                                      {"store: {root: /elsewhere}", file + ": store.root"},
+                                                      {"7", file}};
+    std::filesystem::create_directories(options_.state);
+    for (const auto& [text, field] : wrong) {
+        ASSERT_TRUE(write_file_atomic(file, text + "\n").ok());
+        const auto result = up(options_, quiet_);
+        ASSERT_FALSE(result.ok()) << text;
+        EXPECT_EQ(result.error().field, field) << result.error().message;
+        EXPECT_EQ(pid(), 0) << "nothing was started";
+    }
 }
 
 TEST_F(StackTest, WhoTakesTheGatewaysPortWhileTheStackStartsIsNotTakenForIt) {

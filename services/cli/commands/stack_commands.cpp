@@ -21,7 +21,8 @@ namespace {
 constexpr const char* kUpHelp =
     R"(Starts a coordinator on this machine: PostgreSQL, Kafka, the four services and the gateway, all private to the
 state directory. Starts only what does not run: after a crash, `atoll up` again. What runs stays as it is: flags that
-ask for something else are refused (`atoll down` first, its data stays). Examples:
+ask for something else are refused (`atoll down` first, its data stays). Settings of the services stand in settings.yaml
+in the state directory, such as `store: {keep_updates_rounds: 5}`. Examples:
   atoll up                                   in the default state directory, ports 7400 to 7402
   atoll up --state /srv/atoll --port-base 9000
   atoll up --public-url https://coordinator.example.org:7443 --public-listen 0.0.0.0:7443 \

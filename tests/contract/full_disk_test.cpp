@@ -1,0 +1,103 @@
+// A coordinator whose disk is filled through its own store.
+#include <gtest/gtest.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "shared/base/file.h"
+#include "shared/base/subprocess.h"
+#include "shared/digest/digest.h"
+#include "tests/contract/running_stack.h"
+
+namespace atl::contract {
+namespace {
+
+using http::Method;
+using json::Json;
+
+// A file system of a gigabyte, where what asks for temporary directories gets them.
+class SmallDisk {
+  public:
+    SmallDisk() {
+        is_mounted_ = ::geteuid() == 0 &&
+                      run_command({"mount", "-t", "tmpfs", "-o", "size=1g", "tmpfs", place_.path()})->exit_code == 0;
+        if (is_mounted_) ::setenv("TMPDIR", place_.path().c_str(), 1);
+    }
+    ~SmallDisk() {
+        if (before_.empty())
+            ::unsetenv("TMPDIR");
+        else
+            ::setenv("TMPDIR", before_.c_str(), 1);
+        if (is_mounted_) (void)run_command({"umount", place_.path()});
+    }
+    SmallDisk(const SmallDisk&) = delete;
+    SmallDisk& operator=(const SmallDisk&) = delete;
+
+    bool is_mounted() const { return is_mounted_; }
+    std::uint64_t free_bytes() const {
+        struct statvfs found{};
+        check(::statvfs(place_.path().c_str(), &found) == 0, "cannot look at the disk");
+        return std::uint64_t{found.f_bavail} * found.f_frsize;
+    }
+
+  private:
+    std::string before_ = std::getenv("TMPDIR") == nullptr ? "" : std::getenv("TMPDIR");
+    TemporaryDirectory place_{"atoll-disk"};
+    bool is_mounted_ = false;
+};
+
+// The status of an upload of 8 MiB that nobody has sent before.
+int upload(const RunningStack& stack, int number) {
+    const std::string body = std::to_string(number) + std::string(8U << 20, 'x');
+    return stack.call("store", Method::kPut, "/v1/blobs/" + digest::sha256(body), stack.token(auth::Role::kAdmin), body)
+        .status;
+}
+
+int add_facility(const RunningStack& stack, const std::string& name) {
+    const Json facility = {{"name", name},
+                           {"transport", {{"kind", "local"}}},
+                           {"batch", {{"kind", "local"}, {"slots", 1}}},
+                           {"work_dir", stack.state() / name}};
+    return stack.call("dispatch", Method::kPost, "/v1/facilities", stack.token(auth::Role::kAdmin), facility.dump())
+        .status;
+}
+
+TEST(FullDiskTest, WhatFillsTheDiskIsRefusedAndAllElseGoesOnAlsoAfterARestart) {
+    const SmallDisk disk;
+    if (!disk.is_mounted()) GTEST_SKIP() << "only root can mount a small file system";
+    constexpr std::uint64_t kReserve = 100U << 20;  // the store's own, of a disk of a gigabyte
+    RunningStack stack;
+    const Status started = stack.start();
+    ASSERT_TRUE(started.ok()) << started.error().message;
+    int number = 0;
+    int status = 201;
+    while (status == 201 && number < 200) status = upload(stack, number++);
+    EXPECT_EQ(status, 507);
+    EXPECT_GT(number, 10);
+    EXPECT_GT(disk.free_bytes(), kReserve - (20U << 20)) << "Postgres, Kafka and logs go on writing";
+    EXPECT_EQ(add_facility(stack, "before"), 201);
+    for (int i = 0; i < 20; ++i) EXPECT_EQ(upload(stack, 1000 + i), 507);
+
+    const Status ended = stack.run({"down"});
+    ASSERT_TRUE(ended.ok()) << ended.error().message;
+    const Status again = stack.start();
+    ASSERT_TRUE(again.ok()) << again.error().message;
+    EXPECT_EQ(upload(stack, 2000), 507);
+    EXPECT_EQ(add_facility(stack, "after"), 201);
+    EXPECT_EQ(stack.call("dispatch", Method::kGet, "/v1/facilities/before", stack.token(auth::Role::kAdmin)).status,
+              200);
+
+    const Status pruned = stack.run({"model", "prune", "--unused-hours", "0"});
+    ASSERT_TRUE(pruned.ok()) << pruned.error().message;
+    EXPECT_EQ(upload(stack, 3000), 201);
+
+    ASSERT_TRUE(write_file_atomic(stack.state() / "settings.yaml", "store:\n  free_bytes_min: 1000000000\n").ok());
+    ASSERT_TRUE(stack.run({"down"}).ok());
+    ASSERT_TRUE(stack.start().ok());
+    EXPECT_EQ(upload(stack, 4000), 507) << "of this disk, too much is to stay free";
+}
+
+}  // namespace
+}  // namespace atl::contract
