@@ -20,9 +20,9 @@ std::size_t width(std::string_view text) {
 std::string_view advice(ErrorCode code) {
     switch (code) {
         case ErrorCode::kUnauthenticated:
-            return "give a token with --token-file or ATOLL_TOKEN";
+            return "give a valid token with --token-file or ATOLL_TOKEN; an admin makes one with atoll token issue";
         case ErrorCode::kPermissionDenied:
-            return "this token's role may not do that; use an operator's or admin's";
+            return "give the token of somebody who may; atoll token show says whose this one is";
         case ErrorCode::kPreconditionFailed:
             return "it changed meanwhile: look at it again, then repeat";
         default:

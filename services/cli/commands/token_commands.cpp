@@ -1,4 +1,5 @@
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -44,7 +45,11 @@ Status run_issue(const Context& context, const IssueOptions& given) {
         return invalid_argument("--out", given.out.string() + " exists already; it stays as it is");
     ATOLL_TRY(http::Client client, context.client("dispatch"));
     const json order = {{"subject", given.subject}, {"role", given.role}, {"days", given.days}};
-    ATOLL_TRY(json issued, client.post_json("/v1/tokens", order));
+    // A token that cannot be kept is not made.
+    if (!given.out.empty()) ATOLL_RETURN_IF_ERROR(write_file_atomic(given.out, "", 0600));
+    auto answer = client.post_json("/v1/tokens", order);
+    if (!answer.ok() && !given.out.empty()) (void)std::filesystem::remove(given.out);
+    ATOLL_TRY(json issued, std::move(answer));
     if (!given.out.empty()) {
         ATOLL_RETURN_IF_ERROR(write_file_atomic(given.out, text(issued, "token"), 0600));
         issued.erase("token");
@@ -76,10 +81,14 @@ Status run_show(const Context& context) {
 
 Status run_revoke(const Context& context, const std::string& id) {
     ATOLL_TRY(http::Client client, context.client("dispatch"));
+    ATOLL_TRY(const json tokens, get_all(client, "/v1/tokens"));  // first: it may be our own token
     ATOLL_TRY(const auto answer, client.call(http::Method::kDelete, "/v1/tokens/" + segment(id)));
     ATOLL_RETURN_IF_ERROR(answer.check());
-    if (context.json) return print_json({{"revoked", id}});
+    const bool is_listed =
+        std::any_of(tokens.begin(), tokens.end(), [&](const json& token) { return text(token, "id") == id; });
+    if (context.json) return print_json({{"revoked", id}, {"listed", is_listed}});
     std::cout << "token " << id << " is revoked: within 15 seconds no service takes it\n";
+    if (!is_listed) std::cerr << "no token of this id is in 'atoll token list'; look whether it is the right one\n";
     return {};
 }
 
