@@ -1,7 +1,9 @@
 #include "services/store/work/scrub.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <optional>
 
 #include "services/store/db/retention.h"
 #include "shared/base/backoff.h"
@@ -90,14 +92,16 @@ Scrubber::Scrubber(pg::Pool& pool, BlobStore& blobs, std::chrono::seconds cycle,
     thread_ = std::jthread([&pool, &blobs, &looked_at, &damaged, cycle](const std::stop_token& stop) {
         const auto pace = std::chrono::duration_cast<std::chrono::milliseconds>(cycle) / kDirectories;
         if (!wait_unless_stopped(stop, pace)) return;
-        unsigned directory = next_directory(pool);
-        try {
-            while (scrub_directory(pool, blobs, directory_name(directory), pace, looked_at, stop)) {
-                directory = (directory + 1) % kDirectories;
+        std::optional<unsigned> directory;
+        while (!stop.stop_requested()) {
+            try {
+                directory = directory ? (*directory + 1) % kDirectories : next_directory(pool);
+                if (!scrub_directory(pool, blobs, directory_name(*directory), pace, looked_at, stop)) return;
                 damaged.Set(static_cast<double>(blobs.damaged_count()));
+            } catch (const std::exception& exception) {
+                spdlog::error("looking at blobs: {}", exception.what());
+                (void)wait_unless_stopped(stop, std::max(pace, std::chrono::milliseconds(1000)));
             }
-        } catch (const std::exception& exception) {
-            spdlog::error("looking at blobs has ended: {}", exception.what());
         }
     });
 }
