@@ -9,8 +9,7 @@
 
 namespace atl::dispatch {
 
-// The time of one step: its scripts share it, so that a site that hangs in each of them takes no longer. Only a script
-// that needs more, as when a large image is read for the first time, has its own.
+// The time of one step: its scripts share it, so that a site that hangs in each of them takes no longer.
 class StepTransport : public Transport {
   public:
     using Clock = std::chrono::steady_clock;
@@ -23,13 +22,11 @@ class StepTransport : public Transport {
         const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end_ - Clock::now());
         if (left <= left.zero()) return no_answer("the step's time is over; it is gone on with", Trouble::kBusy);
         RemoteScript limited = script;
-        if (script.timeout <= kScriptTimeMax) limited.timeout = std::min(script.timeout, left);
+        limited.timeout = std::min(script.timeout, left);
         return transport_->run(limited);
     }
 
   private:
-    static constexpr std::chrono::seconds kScriptTimeMax{60};
-
     const std::shared_ptr<Transport> transport_;
     const Clock::time_point end_;
 };

@@ -39,12 +39,5 @@ TEST(StepTransportTest, TheScriptsOfAStepShareItsTime) {
     EXPECT_LT(StepTransport::kStepTimeMax, std::chrono::minutes(1));
 }
 
-TEST(StepTransportTest, AScriptThatNeedsMoreThanAStepHasItsOwnTime) {
-    const auto quick = std::make_shared<SlowTransport>(milliseconds(0));
-    StepTransport step(quick);
-    ASSERT_TRUE(step.run({"sha256sum", {}, {}, std::chrono::minutes(10)}).ok());
-    EXPECT_EQ(quick->timeouts.front(), std::chrono::minutes(10));
-}
-
 }  // namespace
 }  // namespace atl::dispatch
