@@ -214,7 +214,7 @@ TEST_F(SlurmJobTest, TwoNodesTrainTogetherAndOneProcessEvaluates) {
     EXPECT_TRUE(completes(job)) << errors(job);
     const Json task = training(job);
     EXPECT_EQ(task.at("samples"), 3 * 2 * 2) << "steps, rows a rank, ranks";
-    EXPECT_EQ(task.at("attempt"), 1);
+    EXPECT_EQ(task.at("attempt"), 1) << errors(job);
     const Json rounds = get("/v1/jobs/" + job + "/rounds").at("items");
     ASSERT_EQ(rounds.size(), 2U);
     EXPECT_GT(rounds[1].at("evaluations").at(0).at("perplexity"), 1);
