@@ -31,9 +31,7 @@ constexpr std::size_t kErrorBytesMax = 1000;
 constexpr std::size_t kNameBytesMax = 100;
 constexpr int kExitAway = 74;       // EX_IOERR: the work directory is not there
 constexpr int kExitUnknown = 75;    // EX_TEMPFAIL: the script could not find out, and says why on standard error
-constexpr int kExitAbsent = 66;     // EX_NOINPUT
 constexpr int kExitBadInput = 65;   // EX_DATAERR: a program of ours calls its input wrong
-constexpr int kExitMoving = 80;     // the work goes on
 constexpr int kExitNoProgram = 72;  // EX_OSFILE: one is not there; its name is printed
 
 std::string last_bytes(const std::string& text, std::size_t count) {

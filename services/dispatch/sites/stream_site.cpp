@@ -21,8 +21,6 @@ constexpr std::chrono::seconds kScriptTimeMax{20};               // that moves n
 constexpr std::int64_t kNotYet_ms = 5000;                        // until the next try of who has no turn,
 constexpr std::int64_t kYield_ms = 6000;                         // and of who has had one while others waited
 constexpr std::size_t kSealBytesMax = (4U << 20) - (64U << 10);  // what a script may print: an update of some 350 GB
-constexpr int kExitNotThere = 66;                                // EX_NOINPUT
-constexpr int kExitSealing = 80;                                 // the work goes on
 constexpr int kExitSpoilt = 81;                                  // what is there is not what was sent
 constexpr const char* kStaging = "staging models";
 
@@ -209,8 +207,8 @@ Result<PushAnswer> StreamSite::push(const PushOrder& order) {
                           {program("atoll"), order.directory, std::to_string(kSealBytesMax + 1)},
                           {}},
                          kSitesScriptsSealMoverSh));
-    if (sealed.exit_code == kExitSealing) return PushAnswer{{}, {}, false, Moving{}};
-    if (sealed.exit_code == kExitNotThere)
+    if (sealed.exit_code == kExitMoving) return PushAnswer{{}, {}, false, Moving{}};
+    if (sealed.exit_code == kExitAbsent)
         return refuse_hand_in("what was trained is not there any more: " + order.directory);
     if (sealed.exit_code != 0) {
         const auto answer = read_push_answer(sealed.out);
@@ -248,7 +246,7 @@ Result<std::optional<PushAnswer>> StreamSite::receive(store_client::ClientPool& 
     if (sink.refusal()) return sink.refusal();
     if (!result.ok() && slice.is_over()) return std::optional<PushAnswer>();  // the sink has ended it
     ATOLL_RETURN_IF_ERROR(result);
-    if (result->exit_code == kExitNotThere || (result->exit_code == 0 && !sink.is_whole()))
+    if (result->exit_code == kExitAbsent || (result->exit_code == 0 && !sink.is_whole()))
         return std::optional(
             refuse_hand_in("the files of the update are not there any more, or not as they were "
                            "sealed: " +
