@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <vector>
 
 #include "shared/base/result.h"
@@ -39,6 +40,13 @@ bool write_all(int fd, const char* bytes, ssize_t count) {
     }
     return true;
 }
+
+// A connection through the gate. Both ends are closed when neither direction needs them any more: a client that sends
+// to one which is only shut down, with bytes in it that nobody reads, would wait for ever.
+struct Ends {
+    UniqueFd near;
+    UniqueFd far;
+};
 
 // One direction of a connection, until either end closes.
 void copy(int from, int to, std::atomic<std::uint64_t>& bytes, const std::stop_token& stop) {
@@ -78,18 +86,16 @@ void TcpGate::open() {
 }
 
 void TcpGate::run(const std::stop_token& stop) {
-    std::vector<UniqueFd> ends;
-    std::vector<std::jthread> copies;  // joined before their descriptors close
+    std::vector<std::jthread> copies;
     while (!stop.stop_requested()) {
         if (!is_readable(listener_.get())) continue;
-        UniqueFd near(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-        UniqueFd far(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+        const auto ends =
+            std::make_shared<Ends>(Ends{UniqueFd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC)),
+                                        UniqueFd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0))});
         const sockaddr_in address = loopback_address(target_port_);
-        if (::connect(far.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) continue;
-        copies.emplace_back([this, a = near.get(), b = far.get(), stop] { copy(a, b, bytes_, stop); });
-        copies.emplace_back([this, a = near.get(), b = far.get(), stop] { copy(b, a, bytes_, stop); });
-        ends.push_back(std::move(near));
-        ends.push_back(std::move(far));
+        if (::connect(ends->far.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) continue;
+        copies.emplace_back([this, ends, stop] { copy(ends->near.get(), ends->far.get(), bytes_, stop); });
+        copies.emplace_back([this, ends, stop] { copy(ends->far.get(), ends->near.get(), bytes_, stop); });
     }
 }
 
