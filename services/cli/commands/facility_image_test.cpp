@@ -43,8 +43,8 @@ class PutImageCommandTest : public testing::Test {
         });
         server.route(Method::kPatch, "/dispatch/v1/facilities/:name", admins, [this](const Request& request) {
             const std::lock_guard lock(mutex_);
-            patch_ = request.json().value();
-            return Response::json(200, patch_);
+            site_.patch = request.json().value();
+            return Response::json(200, site_.patch);
         });
         server.route(Method::kPut, "/dispatch/v1/facilities/:name/image", admins,
                      [this](const Request& request) { return take_part(request); });
@@ -52,20 +52,29 @@ class PutImageCommandTest : public testing::Test {
     Response take_part(const Request& request) {
         const std::lock_guard lock(mutex_);
         const auto offset = std::stoull(request.query.at("offset"));
-        if (!request.body.empty()) offsets_.push_back(offset);
-        bytes_.replace(std::min<std::size_t>(offset, bytes_.size()), request.body.size(), request.body);
-        if (!request.body.empty() && offsets_.size() == 2) ::kill(program_.get(), SIGKILL);
-        place_ = request.query.at("path") + " " + request.query.at("sha256");
+        auto& [bytes, place, offsets, patch] = site_;
+        if (!request.body.empty()) offsets.push_back(offset);
+        bytes.replace(std::min<std::size_t>(offset, bytes.size()), request.body.size(), request.body);
+        if (!request.body.empty() && offsets.size() == 2) ::kill(program_.get(), SIGKILL);
+        place = request.query.at("path") + " " + request.query.at("sha256");
         const auto total = std::stoull(request.query.at("bytes"));
         return Response::json(
-            200, {{"in_place", bytes_.size() == total}, {"bytes_done", bytes_.size()}, {"bytes_total", total}});
+            200, {{"in_place", bytes.size() == total}, {"bytes_done", bytes.size()}, {"bytes_total", total}});
+    }
+
+    struct Site {
+        std::string bytes;
+        std::string place;
+        std::vector<std::size_t> offsets;  // of the parts that came
+        Json patch;
+    };
+    Site site() {
+        const std::lock_guard lock(mutex_);
+        return site_;
     }
 
     std::mutex mutex_;
-    std::string bytes_;
-    std::string place_;
-    std::vector<std::size_t> offsets_;  // of the parts that came
-    Json patch_;
+    Site site_;
     std::promise<pid_t> program_is_;
     std::shared_future<pid_t> program_ = program_is_.get_future().share();
     http::TestServer server_{[this](http::Server& server) { add_routes(server); }, {.request_bytes_max = 17 << 20}};
@@ -88,16 +97,16 @@ TEST_F(PutImageCommandTest, AnImageGoesOnAfterAKillAndIsPinnedWhenItIsInItsPlace
     int status = 0;
     ASSERT_EQ(::waitpid(*killed, &status, 0), *killed);
     EXPECT_TRUE(WIFSIGNALED(status)) << read_file(log).value();
-    EXPECT_TRUE(patch_.is_null()) << "what is not there is not pinned";
+    EXPECT_TRUE(site().patch.is_null()) << "what is not there is not pinned";
     const CommandResult put = run({"leonardo", file});
     ASSERT_EQ(put.exit_code, 0) << put.err;
-    EXPECT_EQ(offsets_, (std::vector<std::size_t>{0, kPart, 2 * kPart, 3 * kPart}));
-    EXPECT_TRUE(bytes_ == bytes);
+    EXPECT_EQ(site().offsets, (std::vector<std::size_t>{0, kPart, 2 * kPart, 3 * kPart}));
+    EXPECT_TRUE(site().bytes == bytes);
     const std::string place = "/scratch/atoll-" + sha256.substr(0, 12) + ".sif";
-    EXPECT_EQ(place_, place + " " + sha256);
-    EXPECT_EQ(patch_, (Json{{"image", {{"path", place}, {"sha256", sha256}}}, {"programs", nullptr}}));
+    EXPECT_EQ(site().place, place + " " + sha256);
+    EXPECT_EQ(site().patch, (Json{{"image", {{"path", place}, {"sha256", sha256}}}, {"programs", nullptr}}));
     EXPECT_EQ(run({"leonardo", file, "--path", "/home/me/a b&c.sif"}).exit_code, 0);
-    EXPECT_EQ(place_, "/home/me/a b&c.sif " + sha256);
+    EXPECT_EQ(site().place, "/home/me/a b&c.sif " + sha256);
     EXPECT_EQ(run({"nobody", file}).exit_code, 2);
     EXPECT_EQ(run({"leonardo", file + ".absent"}).exit_code, 2);
     EXPECT_NE(run({"leonardo", token_.string()}).err.find("is no SIF file"), std::string::npos);

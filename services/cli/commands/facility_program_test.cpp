@@ -113,9 +113,9 @@ class FacilityProgramTest : public testing::Test {
     std::atomic<bool> takes_long_ = false;
     std::atomic<bool> is_sound_ = false;
     std::atomic<int> jobs_deleted_ = 0;
-    http::TestServer server_{[this](http::Server& server) { add_routes(server); }};
     TemporaryDirectory directory_;
     std::string said_ = directory_.path() / "said";
+    http::TestServer server_{[this](http::Server& server) { add_routes(server); }};
     std::string token_file_ = [this] {
         const auto file = directory_.path() / "token";
         EXPECT_TRUE(write_file_atomic(file, server_.token(auth::Role::kAdmin)).ok());

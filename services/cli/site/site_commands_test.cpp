@@ -1,6 +1,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <functional>
+#include <mutex>
+#include <optional>
 
 #include "shared/base/file.h"
 #include "shared/base/subprocess.h"
@@ -35,6 +38,22 @@ class SiteCommandsTest : public testing::Test {
     std::string file(const std::string& name) const { return (directory_.path() / name).string(); }
     std::string digest() const { return store_client::manifest_digest(manifest_); }
 
+    struct Store {
+        std::string refused_detail = {};  // of a 422 to whatever becomes a version
+        std::string served_bytes = "{}";
+        std::optional<Error> version_refusal = {};  // of whoever asks for the version
+        Json posted = {};                           // the newest version
+        bool is_lossy = false;                      // and then no blob is there
+    };
+    Store store() {
+        const std::lock_guard lock(mutex_);
+        return store_;
+    }
+    void set(const std::function<void(Store&)>& change) {
+        const std::lock_guard lock(mutex_);
+        change(store_);
+    }
+
     Response answer(Response response) const {
         if (refusal_ == 0) return response;
         Response refused;
@@ -48,23 +67,25 @@ class SiteCommandsTest : public testing::Test {
                          [this, body](const Request&) { return answer(Response::json(200, body)); });
         };
         server.route(http::Method::kGet, "/v1/versions/:digest", anyone, [this](const Request&) {
-            if (version_refusal_) return Response::problem(*version_refusal_, "");
+            const Store store = this->store();
+            if (store.version_refusal) return Response::problem(*store.version_refusal, "");
             return answer(Response::json(200, {{"manifest", store_client::to_json(manifest_)}}));
         });
         server.route(http::Method::kPost, "/v1/blobs/missing", anyone, [this](const Request& request) {
-            const bool is_lost = refused_detail_.empty() || is_lossy_;
+            const bool is_lost = store().refused_detail.empty() || store().is_lossy;
             const Json asked = request.json().value().at("digests");
             return answer(Response::json(200, {{"missing", is_lost ? asked : Json::array()}}));
         });
         add(http::Method::kPut, "/v1/blobs/:sha256", Json::object());
         server.route(http::Method::kPost, "/v1/models/:name/versions", anyone, [this](const Request& request) {
-            posted_ = request.json().value();
-            if (refused_detail_.empty()) return answer(Response::json(200, {{"digest", digest()}}));
-            return Response::problem(invalid_argument("manifest", refused_detail_), "");
+            set([&](Store& store) { store.posted = request.json().value(); });
+            const std::string detail = store().refused_detail;
+            if (detail.empty()) return answer(Response::json(200, {{"digest", digest()}}));
+            return Response::problem(invalid_argument("manifest", detail), "");
         });
         server.route(http::Method::kGet, "/v1/blobs/:sha256", anyone, [this](const Request&) {
             Response blob;
-            blob.body = served_bytes_;
+            blob.body = store().served_bytes;
             return answer(std::move(blob));
         });
     }
@@ -73,11 +94,8 @@ class SiteCommandsTest : public testing::Test {
     const store_client::Manifest manifest_{{{"config.json", bytes_.size(), {{digest::sha256(bytes_), bytes_.size()}}}}};
     TemporaryDirectory directory_;
     std::atomic<int> refusal_ = 0;
-    std::string refused_detail_;  // of a 422 to whatever becomes a version
-    std::string served_bytes_ = bytes_;
-    std::optional<Error> version_refusal_;  // of whoever asks for the version
-    Json posted_;                           // the newest version
-    bool is_lossy_ = false;                 // and then no blob is there
+    std::mutex mutex_;
+    Store store_;
     http::TestServer server_{[this](http::Server& server) { add_routes(server); }};
 };
 
@@ -109,14 +127,13 @@ TEST_F(SiteCommandsTest, AStoreThatIsAwayForAWhileIsToldApartFromOneThatRefuses)
     }
     refusal_ = 0;
     constexpr int kNotThere = 66;
-    version_refusal_ = not_found("there is no such version", "digest");
+    set([](Store& store) { store.version_refusal = not_found("there is no such version", "digest"); });
     EXPECT_EQ(stage().exit_code, kNotThere);
-    version_refusal_ = invalid_argument("digest", "is none");
+    set([](Store& store) { store.version_refusal = invalid_argument("digest", "is none"); });
     EXPECT_EQ(stage().exit_code, 2);
-    version_refusal_.reset();
-    served_bytes_ = "[]";
+    set([](Store& store) { store = {.served_bytes = "[]"}; });
     EXPECT_EQ(stage().exit_code, kNotThere) << "the store's bytes are others";
-    served_bytes_ = bytes_;
+    set([](Store& store) { store = {}; });
     const CommandResult staged = stage();
     EXPECT_EQ(staged.exit_code, 0) << staged.err;
     EXPECT_EQ(read_file(file("staged/config.json")).value(), bytes_);
@@ -140,7 +157,7 @@ TEST_F(SiteCommandsTest, WhyAnUpdateIsRefusedIsSaidInOneShortLine) {
     EXPECT_EQ(broken.exit_code, 2);
     EXPECT_EQ(failure(broken).at("code"), "invalid-argument");
     ASSERT_TRUE(write_file_atomic(file("model/config.json"), bytes_).ok());
-    refused_detail_ = std::string(5000, 'x') + "\x1b";
+    set([](Store& store) { store.refused_detail = std::string(5000, 'x') + "\x1b"; });
     const Json error = failure(push());
     EXPECT_EQ(error.at("code"), "invalid-argument");
     EXPECT_EQ(error.at("field"), "manifest");
@@ -171,7 +188,7 @@ TEST_F(SiteCommandsTest, ASealedUpdateIsNotReadForItsDigestsAsLongAsItIsWhatItWa
     ASSERT_TRUE(write_file_atomic(weights, model_with({0, 0, '\xc0', '\x7f'})).ok());  // NaN
     std::filesystem::last_write_time(weights, time);
     ASSERT_EQ(hand_in().exit_code, 0) << "it was not looked at";
-    EXPECT_EQ(posted_.at("manifest").at("files").at(0).at("chunks").at(0).at("sha256"), digest::sha256(model));
+    EXPECT_EQ(store().posted.at("manifest").at("files").at(0).at("chunks").at(0).at("sha256"), digest::sha256(model));
     std::filesystem::last_write_time(weights, time + std::chrono::seconds(1));
     EXPECT_EQ(Json::parse(hand_in().out).at("refused"), true) << "it is not what was sealed";
     const CommandResult unsealed = command({"seal", "--dir", file("model"), "--seal", file("other.json")});
@@ -184,8 +201,7 @@ TEST_F(SiteCommandsTest, ASealedUpdateIsNotReadForItsDigestsAsLongAsItIsWhatItWa
 TEST_F(SiteCommandsTest, WhatTheStoreHasLostMeanwhileIsNotRefusedButSentAgain) {
     std::filesystem::create_directories(file("model"));
     ASSERT_TRUE(write_file_atomic(file("model/config.json"), bytes_).ok());
-    refused_detail_ = "a blob has not been uploaded";
-    is_lossy_ = true;
+    set([](Store& store) { store = {.refused_detail = "a blob has not been uploaded", .is_lossy = true}; });
     EXPECT_EQ(Json::parse(push().out).at("refused"), false);
 }
 

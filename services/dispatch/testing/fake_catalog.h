@@ -68,7 +68,6 @@ class FakeCatalog {
     std::function<void()> on_model_;
     metrics::Registry metrics_;
     auth::Verifier verifier_;
-    http::Server server_;
     std::mutex mutex_;
     std::map<std::string, json::Json> versions_;               // by Idempotency-Key
     std::map<std::string, std::map<int, json::Json>> shapes_;  // by dataset and version
@@ -77,6 +76,7 @@ class FakeCatalog {
     std::map<std::string, json::Json> copies_;                // "dataset/version/facility"
     int versions_made_ = 0;
     std::atomic<int> refusal_ = 0;
+    http::Server server_;  // the last: what its handlers use outlives it
 };
 
 }  // namespace atl::dispatch
