@@ -192,7 +192,9 @@ TEST_F(AggregationTest, WhatWasMeasuredIsKeptWhenAnotherUpdateIsLeftOut) {
     ASSERT_TRUE(commit(save_refusal, preparing, std::vector{RefusedUpdate{round.updates[1], "far", 1e3, 10.0}},
                        Json{{"t1", {1.0}}, {"t2", {1e6}}}));
     const Claim again = claim();
-    EXPECT_EQ(load_round(*pool_->acquire().value(), again.aggregation)->statistics, std::vector{1.0});
+    const ClosedRound left = load_round(*pool_->acquire().value(), again.aggregation).value();
+    EXPECT_EQ(left.statistics, std::vector{1.0});
+    EXPECT_EQ(decided_bound(left), 10.0);
     EXPECT_EQ(get("/v1/aggregations/j1/1").value()["refused"][0]["norm"], 1e3);
     ASSERT_TRUE(commit(save_plan, again, parts, Measuring::kDone, Json::array()));
     EXPECT_EQ(claim().step, Step::kPrepare) << "nothing is measured again";

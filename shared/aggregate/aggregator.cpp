@@ -79,9 +79,10 @@ Status Aggregator::measure(std::size_t file, std::uint64_t offset, std::uint64_t
     return {};
 }
 
-Result<Prepared> Aggregator::prepare(std::span<const double> statistics, std::span<const double> earlier_norms) {
+Result<Prepared> Aggregator::prepare(std::span<const double> statistics, std::span<const double> earlier_norms,
+                                     double bound) {
     check(statistics.size() == statistics_count(), "Aggregator::prepare without all statistics");
-    ATOLL_TRY(Prepared prepared, plan_->strategy->prepare({plan_->weights, statistics, earlier_norms}));
+    ATOLL_TRY(Prepared prepared, plan_->strategy->prepare({plan_->weights, statistics, earlier_norms, bound}));
     plan_->shares = prepared.shares;
     return prepared;
 }

@@ -116,7 +116,8 @@ class Aggregator {
                    Workspace& workspace) const;
     // Says how much each input counts from now on, from the sums over all files. Before it, and where nothing is
     // measured, the shares are what the weights give. Not while another thread reads.
-    Result<Prepared> prepare(std::span<const double> statistics, std::span<const double> earlier_norms = {});
+    Result<Prepared> prepare(std::span<const double> statistics, std::span<const double> earlier_norms = {},
+                             double bound = 0);
 
     // The output file's bytes [offset, offset + into.size()). kInvalidArgument, naming tensor and input, for NaN or
     // infinity in a model, a result that overflows its dtype, or integer tensors that differ.

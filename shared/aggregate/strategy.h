@@ -63,6 +63,7 @@ struct Measured {
     std::span<const double> weights;             // one an update: finite, >= 0, not all zero
     std::span<const double> statistics = {};     // by measure(), over the whole model; empty: nothing was measured
     std::span<const double> earlier_norms = {};  // of updates of earlier rounds
+    double bound = 0;                            // of the norms, where some have been refused for it; 0: to be found
 };
 
 struct Prepared {

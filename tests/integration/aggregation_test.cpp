@@ -303,6 +303,21 @@ TEST_F(AggregationProcessTest, AnUpdateThatClaimsAllTokensWeighsNoMoreThanItsSha
         query("SELECT contributions FROM aggregations WHERE round = 3").json(0, "contributions")[0].contains("norm"));
 }
 
+TEST_F(AggregationProcessTest, WhoIsLeftOfARoundIsHeldAgainstTheBoundThatRefusedTheOthers) {
+    const ServiceProcess service("aggregation", aggregation_config({{"part_bytes", 4096}, {"workers", 4}}), root());
+    const std::string base = store_model("base", {});
+    std::vector<Json> updates;
+    for (int i = 1; i <= 5; ++i)
+        updates.push_back(store_update("site-" + std::to_string(i), {.offset = static_cast<float>(i)}, 100));
+    close_round(updates, {{"base", base}, {"quorum", 1}, {"strategy", {{"name", "fedavg"}, {"norm_bound", 1}}}});
+    const Json event = result();
+    ASSERT_EQ(event["type"], "atoll.aggregation.completed.v1") << event;
+    const Json refused = event["data"]["updates_refused"];
+    ASSERT_EQ(refused.size(), 2U) << refused;  // beyond the middle one's 3; of those three the middle would be 2
+    EXPECT_EQ(refused[0]["facility"], "site-4");
+    EXPECT_EQ(refused[1]["facility"], "site-5");
+}
+
 TEST_F(AggregationProcessTest, AnAggregatorKilledWhileItMeasuresIsMadeUpFor) {
     const Json own = {{"part_bytes", 4096}, {"workers", 4}, {"lease_s", 2}};
     std::optional<ServiceProcess> first(std::in_place, "aggregation", aggregation_config(own), root(), "-first");

@@ -183,6 +183,12 @@ Json contributions(const ClosedRound& round, const aggregate::Prepared& prepared
     return contributions;
 }
 
+double decided_bound(const ClosedRound& round) {
+    for (const RefusedUpdate& one : round.refused)
+        if (one.bound) return *one.bound;
+    return 0;
+}
+
 std::vector<RefusedUpdate> beyond_bound(const ClosedRound& round, const aggregate::Prepared& prepared) {
     std::vector<RefusedUpdate> refused;
     for (const std::size_t i : prepared.refused) {

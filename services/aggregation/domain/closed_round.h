@@ -66,6 +66,9 @@ std::vector<double> averaging_weights(const ClosedRound& round);
 // norm where that was measured.
 nlohmann::json contributions(const ClosedRound& round, const aggregate::Prepared& prepared);
 
+// What the updates' norms were held against when some were left out for theirs; 0: none was.
+double decided_bound(const ClosedRound& round);
+
 // The updates that go too far from the base to be counted.
 std::vector<RefusedUpdate> beyond_bound(const ClosedRound& round, const aggregate::Prepared& prepared);
 

@@ -151,7 +151,7 @@ Status RemoteModels::check_chunks() const {
 
 Result<aggregate::Prepared> RemoteModels::prepare(const ClosedRound& round) {
     for (const Source& source : sources_) source.file->forget_checks();  // the updates are read a second time from here
-    return aggregator_.prepare(round.statistics, round.earlier_norms);
+    return aggregator_.prepare(round.statistics, round.earlier_norms, decided_bound(round));
 }
 
 Result<std::string> RemoteModels::make_part(const Part& part) {

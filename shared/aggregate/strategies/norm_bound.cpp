@@ -37,7 +37,7 @@ Result<Prepared> NormBounded::prepare(const Measured& measured) const {
     ATOLL_TRY(prepared.shares, share_out(measured.weights));
     if (!times_ || measured.statistics.empty()) return prepared;
     for (const double square : measured.statistics) prepared.norms.push_back(std::sqrt(square));
-    prepared.bound = *times_ * usual_norm(prepared.norms, measured.earlier_norms);
+    prepared.bound = measured.bound > 0 ? measured.bound : *times_ * usual_norm(prepared.norms, measured.earlier_norms);
     for (std::size_t i = 0; i < prepared.norms.size() && prepared.bound > 0; ++i)
         if (prepared.norms[i] > prepared.bound) prepared.refused.push_back(i);
     return prepared;

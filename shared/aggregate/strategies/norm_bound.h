@@ -9,8 +9,8 @@ namespace atl::aggregate {
 // ‖update - base‖ over all floating tensors, differences and squares in fp64. The bound is `norm_bound` times the lower
 // median of the updates' norms; where fewer than three are there to tell what is usual, the upper median of those and
 // of the norms of earlier rounds; where these are fewer than three too, there is no bound. So of two updates neither
-// can have the other refused by its own norm. Updates that moved nothing tell nothing. Without a norm_bound nothing is
-// measured.
+// can have the other refused by its own norm. Updates that moved nothing tell nothing. A round has one bound: those
+// that are left when some are refused are held against the same. Without a norm_bound nothing is measured.
 class NormBounded : public Strategy {
   public:
     explicit NormBounded(std::optional<double> norm_bound) : times_(norm_bound) {}

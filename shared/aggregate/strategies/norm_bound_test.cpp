@@ -82,6 +82,18 @@ TEST(NormBoundTest, WhereFewerThanThreeTellEarlierRoundsDo) {
     EXPECT_EQ(prepared_at({32, 32, 64}, {1, 1, 1, 1}).refused.size(), 0U) << "three tell by themselves";
 }
 
+TEST(NormBoundTest, WhoIsLeftIsHeldAgainstTheSameBound) {
+    const StrategySpec spec = bounded(1);
+    Aggregator all = at_distances({1, 2, 3, 4, 5}, spec);
+    const Prepared prepared = all.prepare(measure_all(all, 1000)).value();
+    EXPECT_EQ(prepared.refused, (std::vector<std::size_t>{3, 4}));
+    Aggregator left = at_distances({1, 2, 3}, spec);
+    const auto statistics = measure_all(left, 1000);
+    EXPECT_EQ(left.prepare(statistics)->refused, std::vector<std::size_t>{2}) << "by a bound of theirs";
+    EXPECT_TRUE(left.prepare(statistics, {}, prepared.bound)->refused.empty());
+    EXPECT_EQ(left.prepare(statistics, {}, prepared.bound)->bound, 3);
+}
+
 TEST(NormBoundTest, OfTwoUpdatesNoneHasTheOtherRefusedByHardlyMoving) {
     EXPECT_TRUE(prepared_at({1e-6F, 64}).refused.empty());
     EXPECT_EQ(prepared_at({1e-6F, 64}).bound, 0) << "no bound";
