@@ -229,6 +229,12 @@ Result<Response> remove_tag(Routing&, Transaction& transaction, const Request& r
     return Response::empty(204);
 }
 
+Status check_model(pg::Pool& pool, const std::string& model) {
+    ATOLL_TRY(auto connection, pool.acquire());
+    ATOLL_RETURN_IF_ERROR(find_model(*connection, model));
+    return {};
+}
+
 Result<Response> post_prune(Routing& routing, const Request& request) {
     ATOLL_TRY(const Json body, request.json());
     ATOLL_TRY(const PruneOrder order, parse_prune_order(body));
@@ -237,6 +243,7 @@ Result<Response> post_prune(Routing& routing, const Request& request) {
         return permission_denied("uploads under way may need blobs that nobody has asked for in " +
                                  std::to_string(routing.unused_blob_hours) +
                                  " hours: only an admin removes younger ones");
+    if (!order.model.empty()) ATOLL_RETURN_IF_ERROR(check_model(routing.pool, order.model));
     const std::int64_t rounds = order.keep_updates_rounds.value_or(routing.keep_updates_rounds);
     ATOLL_TRY(const auto versions, prune_versions(routing.pool, rounds, order.model, order.dry_run));
     const std::chrono::hours age(order.unused_blob_hours.value_or(routing.unused_blob_hours));

@@ -120,6 +120,7 @@ TEST_F(RetentionTest, UpdatesOfOldRoundsGoAndNothingElse) {
     EXPECT_EQ(look.at("versions").at(0).at("digest"), updates[0]);
     EXPECT_TRUE(is_there(updates[0]));
     EXPECT_EQ(prune({{"model", "base"}}).at("versions").size(), 0U);
+    EXPECT_EQ(call(Method::kPost, "/v1/prune", {{"model", "none"}}).status, 404);
     EXPECT_EQ(prune(Json::object()).at("versions").size(), 4U);
     for (int i = 0; i < 4; ++i) {
         EXPECT_EQ(is_there(updates[i]), i >= 2) << i;
