@@ -118,6 +118,7 @@ Status run_down(const Context& context, const DownFlags& flags) {
     auto down = stack::down(context.state_directory, flags.delete_data, reporter());
     if (!down.ok() && down.error().code != ErrorCode::kNotFound) return down.error();
     const stack::DownResult result = down.ok() ? std::move(*down) : stack::DownResult();
+    const bool is_deleted = flags.delete_data && down.ok();
     if (context.json)
         std::cout << nlohmann::json{{"stopped", result.stopped},
                                     {"killed", result.killed},
@@ -128,6 +129,8 @@ Status run_down(const Context& context, const DownFlags& flags) {
         std::cerr << "nothing ran in " << context.state_directory.string() << "\n";
     else if (!flags.delete_data)
         say_down(context, jobs.value_or(std::vector<nlohmann::json>()));
+    if (is_deleted && !context.json)
+        std::cerr << "deleted everything in " << context.state_directory.string() << " but the logs\n";
     return {};
 }
 
