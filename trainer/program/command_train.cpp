@@ -54,8 +54,9 @@ class TrainCommand final : public Command {
                                       : Result<train::TrainOutput>(train::TrainOutput::kFree);
         ATOLL_TRY(const train::TrainOutput mine, comm::agreed(comm, std::move(found)));
         if (comm.rank() == 0 && mine == train::TrainOutput::kNoCheckpoint)
-            log::warn("--resume: there is no state in " +
-                      checkpoint::checkpoint_file(config_.out).parent_path().string() + ", so the run begins anew");
+            log::warn("--resume: nothing to go on from in " +
+                      checkpoint::checkpoint_file(config_.out).parent_path().string() +
+                      ", so the run begins with step 1");
         double kind = static_cast<double>(mine);
         comm.all_reduce(std::span(&kind, 1), comm::Reduction::kMax);
         return static_cast<train::TrainOutput>(kind);
