@@ -395,8 +395,7 @@ TEST_F(CliProgramTest, AStackWithJobsUnderWayIsDeletedOnlyWhenTheyAreCancelledFi
     EXPECT_TRUE(std::filesystem::exists(state + "/stack.json"));
     EXPECT_EQ(get(cancelled_), "");
     const CommandResult deleted = run({"down", "--delete", "--yes", "--cancel-jobs", "--state", state});
-    EXPECT_EQ(deleted.exit_code, 0) << deleted.err;
-    EXPECT_NE(deleted.err.find("deleted everything in " + state), std::string::npos) << deleted.err;
+    EXPECT_TRUE(deleted.exit_code == 0 && deleted.err.find("deleted everything in " + state) < 999) << deleted.err;
     EXPECT_EQ(get(cancelled_), "job1");
     EXPECT_LE(looks_until_the_end_, 0) << "its tasks had not ended yet";
     EXPECT_FALSE(std::filesystem::exists(state + "/stack.json"));
