@@ -14,6 +14,7 @@
 #include "services/stack/component.h"
 #include "shared/base/file.h"
 #include "shared/base/subprocess.h"
+#include "shared/base/text.h"
 #include "shared/http/client/client.h"
 
 namespace atl::stack {
@@ -39,12 +40,6 @@ std::string tls_lines(const GatewayOptions& options) {
                         options.certificate_key.string() + "\"; ssl_protocols TLSv1.2 TLSv1.3;";
     if (options.client_ca.empty()) return lines;
     return lines + " ssl_client_certificate \"" + options.client_ca.string() + "\"; ssl_verify_client on;";
-}
-
-std::string replace_all(std::string text, std::string_view from, std::string_view to) {
-    for (std::size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
-        text.replace(at, from.size(), to);
-    return text;
 }
 
 // What a worker may open: as many as the configuration speaks of, where we may.

@@ -62,6 +62,13 @@ std::string number_text(double number) {
     return text.data();
 }
 
+std::string replace_all(std::string text, std::string_view from, std::string_view to) {
+    check(!from.empty(), "replace_all: nothing to look for");
+    for (std::size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
+        text.replace(at, from.size(), to);
+    return text;
+}
+
 std::string human_bytes(std::uint64_t bytes) {
     constexpr std::array kUnits = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
     auto value = static_cast<double>(bytes);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -13,6 +14,10 @@ std::string_view trim(std::string_view text);
 
 // "a||b" at '|' is {"a", "", "b"}; views of `text`.
 std::vector<std::string_view> split(std::string_view text, char separator);
+
+// Not of a text that ends with the statement: its views would point at nothing.
+template <std::same_as<std::string> Text>
+std::vector<std::string_view> split(Text&& text, char separator) = delete;
 
 // "a,,b" is {"a", "b"}.
 std::vector<std::string> split_list(std::string_view text);
@@ -33,6 +38,9 @@ std::string in_quotes(std::string_view text);
 // The text if it has at most `bytes_max` bytes (3 or more), else its beginning, of whole letters of UTF-8, and "…" in
 // as many.
 std::string shorten(std::string_view text, std::size_t bytes_max);
+
+// Each `from` (not empty) replaced; what `to` brings in is not looked at again.
+std::string replace_all(std::string text, std::string_view from, std::string_view to);
 
 // A number as short as its ten first digits say it: "0.1", "16", "1e-06".
 std::string number_text(double number);

@@ -54,6 +54,12 @@ TEST(TextTest, InQuotesNothingEndsThemOrMovesTheCursor) {
     EXPECT_EQ(in_quotes(std::string(121, 'a')), "\"" + std::string(120, 'a') + "…\"");
 }
 
+TEST(TextTest, EachPlaceIsReplacedOnce) {
+    EXPECT_EQ(replace_all("srun -n {n} --of {n}", "{n}", "12"), "srun -n 12 --of 12");
+    EXPECT_EQ(replace_all("aa", "a", "aa"), "aaaa");
+    EXPECT_EQ(replace_all("none", "{n}", "12"), "none");
+}
+
 TEST(TextTest, SizesAndTimesKeepAHandfulOfDigits) {
     EXPECT_EQ(human_bytes(1023), "1023 B");
     EXPECT_EQ(human_bytes(8U << 20), "8.0 MiB");

@@ -177,7 +177,7 @@ class Judge {
         for (const std::string& line : all("mpi")) {
             if (line.starts_with("srun: error") || line.starts_with("srun: fatal")) return {};
             if (line.ends_with("are...")) continue;
-            for (std::string_view word : split(line.substr(line.find(':') + 1), ' ')) {
+            for (std::string_view word : split(std::string_view(line).substr(line.find(':') + 1), ' ')) {
                 if (word.ends_with(',')) word.remove_suffix(1);
                 if (!word.empty()) kinds.emplace_back(word);
             }
@@ -251,7 +251,8 @@ class Judge {
     // Of four numbers: kilobytes used and allowed, files used and allowed; 0: any.
     std::string quota_text() {
         std::vector<std::int64_t> numbers;
-        for (const std::string_view word : split(fact("quota"), ' '))
+        const std::string quota = fact("quota");
+        for (const std::string_view word : split(quota, ' '))
             if (const auto one = to_number(std::string(word))) numbers.push_back(*one);
         if (numbers.size() != 4) return "";
         std::vector<std::string> parts;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <thread>
 
 #include "services/dispatch/sites/script_site.h"
@@ -228,7 +229,7 @@ class PutImageTest : public ImageSiteTest {
   protected:
     PutImageTest() {
         bytes_ = read_file(path("trainer.sif")).value();
-        for (int i = 0; bytes_.size() < 300'000; ++i) bytes_ += static_cast<char>('a' + i * i % 26);
+        for (std::uint64_t i = 0; bytes_.size() < 300'000; ++i) bytes_ += static_cast<char>('a' + i * i % 26);
         EXPECT_TRUE(write_file_atomic(path("here.sif"), bytes_).ok());
         facility_.image->path = path("place/atoll.sif");
         facility_.image->sha256 = run_command({"sha256sum", path("here.sif")})->out.substr(0, 64);

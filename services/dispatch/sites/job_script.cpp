@@ -1,6 +1,7 @@
 #include "services/dispatch/sites/job_script.h"
 
 #include "services/dispatch/sites/transport/frame.h"
+#include "shared/base/text.h"
 #include "shared/json/json.h"
 
 namespace atl::dispatch {
@@ -32,10 +33,7 @@ constexpr const char* kSrunEnvironment =
 // What stands before a command of several ranks. A launcher is shell text of the facility's own choice.
 std::string fill_launcher(std::string text, std::int64_t ranks) {
     if (text == "mpirun") text += " -n {ranks}";
-    const std::string placeholder = "{ranks}";
-    for (std::size_t at = text.find(placeholder); at != std::string::npos; at = text.find(placeholder, at + 1))
-        text.replace(at, placeholder.size(), std::to_string(ranks));
-    return text + " ";
+    return replace_all(std::move(text), "{ranks}", std::to_string(ranks)) + " ";
 }
 
 // It would start its daemons by the batch system's programs, which are outside.

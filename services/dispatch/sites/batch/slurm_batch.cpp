@@ -57,11 +57,8 @@ std::string render_header(const BatchJobRef& job, const Resources& resources, co
     add_count("--nodes=", resources.nodes);
     add_count("--ntasks-per-node=", resources.tasks_per_node);
     add_count("--cpus-per-task=", resources.cores_per_task);
-    if (resources.gpus_per_node > 0) {
-        std::string request = queue.gpu_request;
-        const std::string placeholder = "{gpus}";
-        add(request.replace(request.find(placeholder), placeholder.size(), std::to_string(resources.gpus_per_node)));
-    }
+    if (resources.gpus_per_node > 0)
+        add(replace_all(queue.gpu_request, "{gpus}", std::to_string(resources.gpus_per_node)));
     add_count("--mem=", resources.memory_mib, "M");
     if (resources.time_s > 0) add("--time=" + time_text(resources.time_s));
     if (const std::int64_t time = batch_time_s(spec, resources); time > 0)
