@@ -130,6 +130,16 @@ bool wait_for_end(pid_t leader, int signal, std::chrono::milliseconds patience) 
     }
 }
 
+// What has grown long is set aside once; programs that write much set their logs aside themselves.
+void set_long_log_aside(const std::filesystem::path& log) {
+    constexpr std::uintmax_t kLongBytes = 64U << 20;
+    std::error_code ignored;
+    const auto bytes = std::filesystem::file_size(log, ignored);
+    if (ignored || bytes < kLongBytes) return;
+    auto aside = log;
+    std::filesystem::rename(log, aside.replace_extension(".1" + log.extension().string()), ignored);
+}
+
 }  // namespace
 
 Status start_recorded(const std::vector<std::string>& argv, const std::filesystem::path& pid_file,
@@ -139,6 +149,7 @@ Status start_recorded(const std::vector<std::string>& argv, const std::filesyste
     std::vector<std::string> wrapped = {"/bin/sh", "-c", kRecordThenRun, pid_file.string()};
     wrapped.insert(wrapped.end(), argv.begin(), argv.end());
     ATOLL_RETURN_IF_ERROR(stop_recorded(pid_file, SIGTERM, std::chrono::seconds(5)));  // a dead leader's children
+    set_long_log_aside(log);
     DaemonOptions options;
     options.log = log;
     options.directory = "/";

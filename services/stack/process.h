@@ -21,7 +21,8 @@ struct Process {
 };
 
 // Starts argv in a session of its own with its output appended to `log`. The pid file is written before argv runs, by
-// the new process itself: a starter that is killed leaves no program that nobody knows of.
+// the new process itself: a starter that is killed leaves no program that nobody knows of. A log above 64 MiB becomes
+// NAME.1.EXT before.
 Status start_recorded(const std::vector<std::string>& argv, const std::filesystem::path& pid_file,
                       const std::filesystem::path& log);
 

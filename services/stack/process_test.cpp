@@ -76,6 +76,17 @@ TEST_F(ProcessTest, ARecordOfAnEarlierBootNamesNoProcess) {
     ::kill(process->pid, SIGKILL);
 }
 
+TEST_F(ProcessTest, ALongLogIsSetAsideAtAStart) {
+    ASSERT_TRUE(write_file_atomic(log(), "old").ok());
+    std::filesystem::resize_file(log(), 65U << 20);  // without blocks
+    ASSERT_TRUE(start("echo up; exec sleep 1000").ok());
+    ASSERT_TRUE(said("up"));
+    EXPECT_EQ(read_file(log()).value(), "up\n");
+    auto aside = log();
+    EXPECT_EQ(std::filesystem::file_size(aside.replace_extension(".1" + log().extension().string())), 65U << 20);
+    ASSERT_TRUE(stop_recorded(pid_file(), SIGKILL, std::chrono::seconds(10)).ok());
+}
+
 TEST_F(ProcessTest, WhatADeadLeaderLeftIsStoppedToo) {
     ASSERT_TRUE(start("sleep 1000 & echo child $!; exec sleep 1000").ok());
     ASSERT_TRUE(said("child"));

@@ -1,5 +1,6 @@
 #include "shared/log/log.h"
 
+#include <spdlog/sinks/rotating_file_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 
 #include <chrono>
@@ -70,10 +71,18 @@ bool is_base64url(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
 }
 
+spdlog::sink_ptr sink_for(const Options& options) {
+    constexpr std::size_t kOldFiles = 3;
+    if (options.file.empty()) return std::make_shared<spdlog::sinks::stderr_sink_mt>();
+    return std::make_shared<spdlog::sinks::rotating_file_sink_mt>(options.file.string(), options.file_bytes_max,
+                                                                  kOldFiles);
+}
+
 }  // namespace
 
 void set_up(const Options& options) {
-    auto logger = std::make_shared<spdlog::logger>(options.program, std::make_shared<spdlog::sinks::stderr_sink_mt>());
+    auto logger = std::make_shared<spdlog::logger>(options.program, sink_for(options));
+    logger->flush_on(spdlog::level::trace);
     if (options.json)
         logger->set_formatter(std::make_unique<JsonFormatter>(options.program));
     else

@@ -3,7 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
+
+#include "shared/base/file.h"
 
 namespace atl::log {
 namespace {
@@ -27,6 +31,25 @@ TEST(LogTest, AnyMessageIsOneValidJsonLine) {
     EXPECT_EQ(object["level"], "info");
     EXPECT_EQ(object["message"].get<std::string>().substr(0, 8), "quote \" ");
     EXPECT_EQ(object["time"].get<std::string>().back(), 'Z');
+}
+
+TEST(LogTest, AFileThatGrowsIsSetAsideAndOldOnesGo) {
+    const TemporaryDirectory directory;
+    const auto file = directory.path() / "store.log";
+    std::string last;
+    for (int i = 0; i < 100; ++i) {
+        last = "line " + std::to_string(i);
+        const Options options{.program = "x", .level = "info", .json = true, .file = file, .file_bytes_max = 1000};
+        EXPECT_EQ(logged(options, last), "");
+    }
+    std::set<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(directory.path())) {
+        names.insert(entry.path().filename());
+        EXPECT_LE(entry.file_size(), 1000U) << entry.path();
+    }
+    EXPECT_EQ(names, (std::set<std::string>{"store.log", "store.1.log", "store.2.log", "store.3.log"}));
+    EXPECT_NE(read_file(file)->find(last), std::string::npos);
+    set_up({.program = "x"});
 }
 
 TEST(LogTest, LinesBelowTheLevelAreDropped) {

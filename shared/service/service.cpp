@@ -219,7 +219,7 @@ void print_help(const std::string& program) {
         "Usage: %s --config FILE [--check-config]\n\n"
         "  --config FILE    YAML: listen_address, port, postgres, postgres_connections,\n"
         "                   kafka_brokers, kafka_credentials_file, public_key_file, log_level, "
-        "request_bytes_max\n"
+        "log_file, request_bytes_max\n"
         "                   and the service's own object\n"
         "  --check-config   says whether the configuration is right, and ends\n"
         "  --version        prints the version\n\n"
@@ -243,7 +243,7 @@ int run_with(const Arguments& arguments, const Settings& settings, const std::st
         std::printf("the configuration is right\n");
         return 0;
     }
-    log::set_up({.program = program, .level = settings.log_level, .json = true});
+    log::set_up({.program = program, .level = settings.log_level, .json = true, .file = settings.log_file});
     const StopSignal stop;
     raise_open_files_limit();
     const Status status = serve(settings, definition, stop);

@@ -25,6 +25,7 @@ struct Settings {
     std::string kafka_brokers;    // a cluster as kafka.h takes it: "host:port,…" or "FILE@host:port,…"
     std::string public_key_file;  // PEM, verifies tokens
     std::string log_level = "info";
+    std::string log_file;  // empty: standard error; see log::Options
     std::size_t request_bytes_max = 1U << 20;
     json::Json own;  // the service's own object, {} if absent; Definition::configure reads it
 };

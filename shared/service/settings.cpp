@@ -53,6 +53,7 @@ Result<Settings> parse_settings(const json::Json& config, const std::string& nam
     const std::string kafka_credentials = reader.string_or("kafka_credentials_file", "");
     settings.public_key_file = reader.required_string("public_key_file");
     settings.log_level = reader.one_of("log_level", {"trace", "debug", "info", "warn", "error"}, settings.log_level);
+    settings.log_file = reader.string_or("log_file", "");
     settings.request_bytes_max = static_cast<std::size_t>(
         reader.integer_or("request_bytes_max", static_cast<std::int64_t>(settings.request_bytes_max), 4096, 1 << 30));
     const json::Json& own = reader.object_or_null(name.c_str());
