@@ -2,8 +2,10 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,6 +36,12 @@ struct Stack {
     std::filesystem::path kafka_jars;
 };
 
+// Of the file system of the store's blobs; below the minimum uploads are refused.
+struct DiskSpace {
+    std::uint64_t free_bytes = 0;
+    std::uint64_t free_bytes_min = 0;
+};
+
 Component postgres_component(const Stack& stack);
 Component kafka_component(const Stack& stack);
 Component service_component(const Stack& stack, const std::string& service);
@@ -43,6 +51,8 @@ Component gateway_component(const Stack& stack);
 std::string postgres_conninfo(const Layout& layout);
 // True when GET url + path answers 2xx within two seconds.
 bool answers(const std::string& url, const std::string& path);
+// What the store that listens there says of its disk, in its metrics.
+std::optional<DiskSpace> store_disk(const std::string& url);
 // "127.0.0.1:PORT"
 std::string loopback(std::uint16_t port);
 // "unix:/path", where a service listens.

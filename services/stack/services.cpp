@@ -1,3 +1,4 @@
+#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "services/stack/component.h"
@@ -78,6 +79,7 @@ Result<json> settings(const Stack& stack, const std::string& service) {
         {"kafka_brokers", loopback(stack.ports.kafka)},
         {"kafka_credentials_file", stack.layout.kafka_credentials().string()},
         {"public_key_file", stack.layout.public_key().string()},
+        {"log_file", stack.layout.log(service).string()},
         // Above the gateway's limit for a body, which lets nothing larger through, with room for headers.
         {"request_bytes_max", (service == "store" || service == "dispatch" ? 16 : 1) * kMebibyte + 256 * kKibibyte}};
     ATOLL_TRY(const json chosen, chosen_settings(stack, service));
@@ -100,15 +102,39 @@ Result<std::vector<std::string>> start_service(const Stack& stack, const std::st
     return std::vector<std::string>{program.string(), "--config", file.string()};
 }
 
-}  // namespace
-
-bool answers(const std::string& url, const std::string& path) {
+auto get_once(const std::string& url, const std::string& path) {
     http::ClientOptions options;
     options.base_url = url;
     options.timeout = std::chrono::seconds(2);
     options.attempts_max = 1;
-    const auto answer = http::Client(std::move(options)).call(http::Method::kGet, path);
+    return http::Client(std::move(options)).call(http::Method::kGet, path);
+}
+
+// Of Prometheus' text format: "NAME VALUE" on a line of its own. The value may be written as 1.2e+10.
+std::optional<std::uint64_t> gauge_in(const std::string& metrics, const std::string& name) {
+    const std::string before = "\n" + name + " ";
+    const auto at = metrics.find(before);
+    if (at == std::string::npos) return {};
+    double value = 0;
+    const char* begin = metrics.data() + at + before.size();
+    if (std::from_chars(begin, metrics.data() + metrics.size(), value).ec != std::errc() || value < 0) return {};
+    return static_cast<std::uint64_t>(value);
+}
+
+}  // namespace
+
+bool answers(const std::string& url, const std::string& path) {
+    const auto answer = get_once(url, path);
     return answer.ok() && answer->ok();
+}
+
+std::optional<DiskSpace> store_disk(const std::string& url) {
+    const auto answer = get_once(url, "/metrics");
+    if (!answer.ok() || !answer->ok()) return {};
+    const auto free = gauge_in(answer->body, "atoll_store_disk_free_bytes");
+    const auto free_min = gauge_in(answer->body, "atoll_store_disk_free_bytes_min");
+    if (!free || !free_min) return {};
+    return DiskSpace{*free, *free_min};
 }
 
 std::string socket_address(const Layout& layout, const std::string& service) {

@@ -407,6 +407,7 @@ Result<std::vector<ComponentStatus>> status(const fs::path& state) {
             one.pid = process->pid;
             one.uptime_s = stack::uptime_s(*process);
             one.memory_bytes = stack::memory_bytes(*process);
+            if (name == "store") one.disk = store_disk(component.address);
         }
         all.push_back(std::move(one));
     }

@@ -42,6 +42,7 @@ struct ComponentStatus {
     int pid = 0;
     double uptime_s = 0;
     std::uint64_t memory_bytes = 0;
+    std::optional<DiskSpace> disk = {};  // of a store that answers
 };
 // kNotFound when no stack was ever started there.
 Result<std::vector<ComponentStatus>> status(const std::filesystem::path& state);

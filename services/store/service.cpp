@@ -4,6 +4,7 @@
 
 #include "services/store/embedded.h"
 #include "services/store/routes/routes.h"
+#include "services/store/work/disk_watch.h"
 #include "services/store/work/scrub.h"
 #include "services/store/work/sweep.h"
 #include "shared/events/events.h"
@@ -30,9 +31,15 @@ class RunningStore : public service::Running {
           relay_(context.pool, context.settings.postgres, "store", context.settings.kafka_brokers, context.metrics),
           sweeper_(context.pool, *blobs_, std::chrono::hours(settings.unused_blob_hours), settings.keep_updates_rounds,
                    context.metrics),
+          disk_(*blobs_, context.metrics),
           scrubber_(context.pool, *blobs_, std::chrono::days(settings.scrub_days), context.metrics) {
         add_blob_routes(context.server, routing_);
         add_model_routes(context.server, routing_);
+    }
+    // Asked each second.
+    Status ready() override {
+        disk_.look();
+        return {};
     }
 
   private:
@@ -40,6 +47,7 @@ class RunningStore : public service::Running {
     Routing routing_;
     events::Relay relay_;
     Sweeper sweeper_;
+    DiskWatch disk_;
     Scrubber scrubber_;
 };
 

@@ -64,6 +64,11 @@ int add_facility(const RunningStack& stack, const std::string& name) {
         .status;
 }
 
+std::string status_of(const RunningStack& stack) {
+    const auto shown = run_command({ATOLL_PROGRAM, "status", "--state", stack.state()});
+    return shown.ok() ? shown->out + shown->err : describe(shown.error());
+}
+
 TEST(FullDiskTest, WhatFillsTheDiskIsRefusedAndAllElseGoesOnAlsoAfterARestart) {
     const SmallDisk disk;
     if (!disk.is_mounted()) GTEST_SKIP() << "only root can mount a small file system";
@@ -79,6 +84,9 @@ TEST(FullDiskTest, WhatFillsTheDiskIsRefusedAndAllElseGoesOnAlsoAfterARestart) {
     EXPECT_GT(disk.free_bytes(), kReserve - (20U << 20)) << "Postgres, Kafka and logs go on writing";
     EXPECT_EQ(add_facility(stack, "before"), 201);
     for (int i = 0; i < 20; ++i) EXPECT_EQ(upload(stack, 1000 + i), 507);
+    const std::string log = read_file(stack.state() / "logs/store.log").value();
+    EXPECT_NE(log.find("uploads are refused"), std::string::npos) << "an operator is told before: " << log;
+    EXPECT_NE(status_of(stack).find(" free; uploads "), std::string::npos) << status_of(stack);
 
     const Status ended = stack.run({"down"});
     ASSERT_TRUE(ended.ok()) << ended.error().message;

@@ -134,12 +134,22 @@ Status run_down(const Context& context, const DownFlags& flags) {
     return {};
 }
 
+std::string disk_text(const stack::DiskSpace& disk) {
+    const std::string free = "the store's disk has " + human_bytes(disk.free_bytes) + " free; ";
+    const std::string reserve = human_bytes(disk.free_bytes_min);
+    if (disk.free_bytes < disk.free_bytes_min)
+        return free + "uploads are REFUSED as they leave " + reserve +
+               ": remove what nobody needs (atoll model prune)\n";
+    return free + "uploads leave " + reserve + "\n";
+}
+
 // Fails when a component is not ready, so that scripts can ask.
 Status run_status(const Context& context) {
     ATOLL_TRY(const auto components, stack::status(context.state_directory));
     Table table({"component", "state", "pid", "up", "memory", "address"});
     nlohmann::json list = nlohmann::json::array();
     bool all_ready = true;
+    std::string disk;
     for (const auto& one : components) {
         all_ready = all_ready && one.state == "ready";
         list.push_back({{"name", one.name},
@@ -148,11 +158,16 @@ Status run_status(const Context& context) {
                         {"pid", one.pid},
                         {"uptime_s", one.uptime_s},
                         {"memory_bytes", one.memory_bytes}});
+        if (one.disk) {
+            list.back()["disk_free_bytes"] = one.disk->free_bytes;
+            list.back()["disk_free_bytes_min"] = one.disk->free_bytes_min;
+            disk = disk_text(*one.disk);
+        }
         const bool runs = one.pid != 0;
         table.add({one.name, one.state, runs ? std::to_string(one.pid) : "-", runs ? human_seconds(one.uptime_s) : "-",
                    runs ? human_bytes(one.memory_bytes) : "-", one.address});
     }
-    std::cout << (context.json ? list.dump(2) + "\n" : table.text());
+    std::cout << (context.json ? list.dump(2) + "\n" : table.text() + disk);
     if (all_ready && !context.json) {
         const auto events = dead_letters(context);
         if (events.ok() && !events->empty())

@@ -12,6 +12,7 @@
 
 #include "shared/base/file.h"
 #include "shared/base/id.h"
+#include "shared/base/text.h"
 #include "shared/digest/digest.h"
 
 namespace atl::store {
@@ -118,9 +119,15 @@ Status BlobStore::check_space() const {
                      {}};
     if (available >= free_bytes_min_ + bytes_in_hand_) return {};
     return Error{ErrorCode::kInsufficientStorage,
-                 "the store's disk has " + std::to_string(available) + " bytes free, of which store.free_bytes_min " +
-                     "keeps " + std::to_string(free_bytes_min_) + "; remove what nobody needs (atoll model prune)",
+                 "the store's disk has " + human_bytes(available) + " free, of which store.free_bytes_min keeps " +
+                     human_bytes(free_bytes_min_) + "; remove what nobody needs (atoll model prune)",
                  {}};
+}
+
+Result<BlobStore::Space> BlobStore::space() const {
+    struct statvfs info{};
+    if (::statvfs(root_.c_str(), &info) != 0) return disk_error("looking at the disk");
+    return Space{.free = info.f_bavail * info.f_frsize, .free_min = free_bytes_min_};
 }
 
 // Two writers of one blob rename the same bytes: whoever is last changes nothing.

@@ -49,6 +49,13 @@ class BlobStore {
     // Removes the blob if it is still that old. A reader that has opened it reads on.
     Result<bool> remove_if_older(const std::string& sha256, std::chrono::seconds age);
 
+    // Of the root's file system, in bytes: what is free of it, and what uploads leave.
+    struct Space {
+        std::uint64_t free = 0;
+        std::uint64_t free_min = 0;
+    };
+    Result<Space> space() const;
+
     // kNotFound (field: the digest) if there is no such blob.
     Result<std::uint64_t> blob_size(const std::string& sha256) const;
     // At most `count` bytes from `offset`; fewer at the end.
