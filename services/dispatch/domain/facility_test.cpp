@@ -167,7 +167,7 @@ TEST(FacilityTest, TheExamplesAreRecords) {
         EXPECT_TRUE(check_launcher(*facility).ok());
         ++examples;
     }
-    EXPECT_EQ(examples, 2);
+    EXPECT_EQ(examples, 3);
 }
 
 TEST(FacilityTest, SeveralNodesTakeALauncherForThem) {
