@@ -8,7 +8,7 @@
 #
 # Uses ports P (login node), P+1 (controller), P+2 (second login node), P+3 (accounting), P+11… (compute nodes).
 # --logins 2   a second login node, which sees no process of the first, as behind a name that stands for several
-# --sacct      accounting with slurmdbd (packages slurmdbd, slurm-wlm-mysql-plugin, mariadb-server); ended jobs are soon
+# --sacct      accounting with slurmdbd (packages.txt); ended jobs are soon
 #              forgotten by the controller
 # --preempt    jobs of partition "urgent" take nodes from those of "main", which are requeued
 # --gpus N     each node says that it has N GPUs; there is no device behind them

@@ -7,7 +7,7 @@
 #   image.sh directory USER IMAGE.sif DIRECTORY makes a directory of the image, DIRECTORY/atoll-trainer
 #   image.sh in-bare USER DIRECTORY COMMAND…    runs it in that Debian, as root, with the directory at /mnt
 #
-# Installs Apptainer and debootstrap where they are missing.
+# Needs debootstrap; installs Apptainer where it is missing.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 base=${ATOLL_IMAGE_BASE:-/var/tmp/atoll-image-base}
@@ -20,7 +20,6 @@ case $action in
         ;;
     build)
         [ -n "$(command -v apptainer)" ] || "$root/containers/install_apptainer.sh"
-        [ -n "$(command -v debootstrap)" ] || apt-get install -y -q --no-install-recommends debootstrap
         if [ ! -d "$base" ]; then
             release=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
             rm -rf "$base.new"
