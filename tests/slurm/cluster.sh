@@ -206,8 +206,11 @@ MaxStartups 10:30:60
 LogLevel VERBOSE
 CONF
         ! is_running "$root/run/sshd.$i.pid" || continue
+        rm -f "$root/run/sshd.$i.pid"
         if ((i == 1)); then
             /usr/sbin/sshd -f "$root/ssh/sshd_config.1" -E "$root/log/sshd.1.log"
+            # It goes to the background before it listens, and writes its number after that.
+            await 60 sshd test -s "$root/run/sshd.1.pid"
         else
             setsid -f unshare --uts --pid --fork --mount-proc sh -c "hostname '$name-login2' && echo \$\$ >/dev/null &&
                 exec /usr/sbin/sshd -D -f '$root/ssh/sshd_config.2' -E '$root/log/sshd.2.log'" >/dev/null 2>&1 </dev/null
