@@ -7,8 +7,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 table() { sed -n '/^ round /,/^pooled /p'; }
 short=("$here/short_demo.sh" "$1" --state "$2" --rounds 2 --steps 4 --warm-up-steps 4 --port-base 0)
 trap '"$1" --state "$2" --down' EXIT
-usual=$("${short[@]}" | tee /dev/stderr | table)
-said=$("${short[@]}" --slurm | tee /dev/stderr)
+usual=$("${short[@]}" | tee >(cat >&2) | table)
+said=$("${short[@]}" --slurm | tee >(cat >&2))
 slurm=$(table <<<"$said")
 grep -q 'its programs are in an image' <<<"$said" || { echo "the demo ran without the image" >&2; exit 1; }
 [ -n "$usual" ]
