@@ -375,7 +375,7 @@ std::int64_t poll_interval_ms(const Attempt& attempt, const PollPolicy& poll_pol
 }
 
 std::int64_t batch_interval_ms(const Attempt& attempt, const PollPolicy& poll_policy, std::int64_t now_ms) {
-    return std::max(poll_policy.batch_poll_ms, poll_interval_ms(attempt, poll_policy, now_ms));
+    return std::max(poll_policy.batch_poll_ms, 2 * poll_interval_ms(attempt, poll_policy, now_ms));
 }
 
 bool may_be_interrupted(std::int64_t exit_code) {

@@ -67,7 +67,7 @@ struct PollPolicy {
     // Between looks at a submitted attempt: a third of the time since it was submitted, or began to run, within these.
     std::int64_t poll_ms = 1000;
     std::int64_t poll_ms_max = 1000;
-    std::int64_t batch_poll_ms = 10000;  // between questions to the batch system, unless looks are further apart
+    std::int64_t batch_poll_ms = 10000;  // between questions to the batch system, or two looks where that is longer
     std::int64_t queue_misses_max = 3;   // that many in a row, over missing_ms, and an attempt counts as lost
     std::int64_t missing_ms = 10000;
     std::int64_t retry_ms = 500;  // back-off: doubled at each failure in a row up to retry_ms_max

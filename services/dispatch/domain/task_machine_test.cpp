@@ -228,7 +228,7 @@ TEST(TaskMachineTest, LooksGetRarerTheLongerAnAttemptTakesAndOftenAgainWhenItRun
     EXPECT_EQ(wait(31'000), 10'000);
     EXPECT_EQ(wait(3'600'000), 60'000);
     EXPECT_EQ(batch_interval_ms(*task.attempt, policy, 2000), 5000);
-    EXPECT_EQ(batch_interval_ms(*task.attempt, policy, 3'600'000), 60'000);
+    EXPECT_EQ(batch_interval_ms(*task.attempt, policy, 3'600'000), 120'000);
     Observed started;
     started.started = true;
     EXPECT_EQ(apply(task, started, policy, 3'600'000).next_in_ms, 2000);
