@@ -13,8 +13,8 @@
 # --preempt    jobs of partition "urgent" take nodes from those of "main", which are requeued
 # --gpus N     each node says that it has N GPUs; there is no device behind them
 #
-# Files are below $ATOLL_CLUSTERS (/var/tmp/atoll-clusters): NAME/ssh/config for `ssh -F … NAME`, NAME/scratch for the
-# user, NAME/log, NAME/run with the process ids. No systemd, no cgroups.
+# Files are below $ATOLL_CLUSTERS (/var/tmp/atoll-clusters): NAME/ssh/config for `ssh -F … NAME`, NAME/ssh/authority, which
+# signs the certificates that sshd takes as well as the user's key, NAME/scratch for the user, NAME/log, NAME/run with the process ids. No systemd, no cgroups.
 set -euo pipefail
 
 usage() { sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0" >&2; exit 2; }
@@ -185,6 +185,7 @@ start_logins() {
     local i login_port
     [ -s "$root/ssh/host_key" ] || ssh-keygen -q -t ed25519 -N '' -C "$name" -f "$root/ssh/host_key"
     [ -s "$root/ssh/user_key" ] || ssh-keygen -q -t ed25519 -N '' -C "$user" -f "$root/ssh/user_key"
+    [ -s "$root/ssh/authority" ] || ssh-keygen -q -t ed25519 -N '' -C "$name" -f "$root/ssh/authority"
     install -m 644 "$root/ssh/user_key.pub" "$root/ssh/authorized_keys"
     mkdir -p /run/sshd
     for ((i = 1; i <= logins; ++i)); do
@@ -194,6 +195,7 @@ ListenAddress 127.0.0.1:$login_port
 HostKey $root/ssh/host_key
 PidFile $root/run/sshd.$i.pid
 AuthorizedKeysFile $root/ssh/authorized_keys
+TrustedUserCAKeys $root/ssh/authority.pub
 AllowUsers $user
 PasswordAuthentication no
 KbdInteractiveAuthentication no

@@ -235,24 +235,28 @@ void DispatchTest::TearDown() {
 
 std::filesystem::path DispatchTest::config_file(std::uint16_t port, int lease_s) {
     const std::string directory = directory_.path().string();
-    const Json config = {{"port", port},
-                         {"postgres", conninfo_},
-                         {"kafka_brokers", stack().kafka()},
-                         {"public_key_file", directory + "/public.pem"},
-                         {"dispatch",
-                          {{"private_key_file", directory + "/private.pem"},
-                           {"registry_url", catalog_->url()},
-                           {"store_url", catalog_->url()},
-                           {"poll_interval_ms", 30},
-                           {"ssh_poll_interval_ms", 300},
-                           {"ssh_poll_interval_max_ms", 1000},
-                           {"ssh_retry_interval_ms", 500},
-                           {"batch_poll_interval_ms", 200},
-                           {"programs", fake("").parent_path().string()},
-                           {"control_directory", directory + "/ssh"},
-                           {"ssh_logins_max", 1000},
-                           {"topic_prefix", prefix_},
-                           {"lease_s", lease_s}}}};
+    Json config = {{"port", port},
+                   {"postgres", conninfo_},
+                   {"kafka_brokers", stack().kafka()},
+                   {"public_key_file", directory + "/public.pem"},
+                   {"dispatch",
+                    {{"private_key_file", directory + "/private.pem"},
+                     {"registry_url", catalog_->url()},
+                     {"store_url", catalog_->url()},
+                     {"poll_interval_ms", 30},
+                     {"ssh_poll_interval_ms", 300},
+                     {"ssh_poll_interval_max_ms", 1000},
+                     {"ssh_retry_interval_ms", 500},
+                     {"batch_poll_interval_ms", 200},
+                     {"programs", fake("").parent_path().string()},
+                     {"control_directory", directory + "/ssh"},
+                     {"ssh_logins_max", 1000},
+                     {"topic_prefix", prefix_},
+                     {"lease_s", lease_s}}}};
+    if (!is_hurried_)
+        for (const char* key : {"poll_interval_ms", "ssh_poll_interval_ms", "ssh_poll_interval_max_ms",
+                                "ssh_retry_interval_ms", "batch_poll_interval_ms", "ssh_logins_max"})
+            config["dispatch"].erase(key);
     const auto file = directory_.path() / "dispatch.yaml";
     EXPECT_TRUE(write_file_atomic(file, config.dump()).ok());
     return file;

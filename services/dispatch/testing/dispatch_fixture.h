@@ -100,7 +100,8 @@ class DispatchTest : public StackTest {
     std::string prefix_;
     std::string conninfo_;
     std::string base_url_;
-    int lease_s_ = 1;  // of start_service()
+    int lease_s_ = 1;         // of start_service()
+    bool is_hurried_ = true;  // false: dispatch's own intervals and logins, as a site has them
     std::unique_ptr<FakeCatalog> catalog_;
     std::unique_ptr<FakeAggregation> aggregation_;
     service::ResponseCheck answers_{definition().openapi};
