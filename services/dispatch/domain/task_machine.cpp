@@ -182,13 +182,27 @@ bool is_interruption(BatchEnd end) {
     return false;
 }
 
-void interrupt_attempt(TaskChange& change, const std::string& why, const PollPolicy& poll_policy) {
+// How many interruptions one counts for: a time limit that was too short once is so again, and what somebody at the
+// site has cancelled is not to come back for long.
+std::int64_t weight(BatchEnd end) {
+    if (end == BatchEnd::kTimeLimit) return 3;
+    return end == BatchEnd::kCancelled ? 2 : 1;
+}
+
+void interrupt_attempt(TaskChange& change, const std::string& why, BatchEnd end, const PollPolicy& poll_policy) {
     Attempt& attempt = *change.task.attempt;
-    if (++attempt.interruptions > kInterruptionsMax || change.task.cancel_requested)
-        return fail_attempt(change, why, false, poll_policy);
+    const bool is_first = attempt.interruptions == 0;
+    attempt.interruptions += weight(end);
+    if (change.task.cancel_requested) return fail_attempt(change, why, false, poll_policy);
+    if (attempt.interruptions > kInterruptionsMax) {
+        const std::string cure = end == BatchEnd::kTimeLimit
+                                     ? "; it needs more than its batch job's time: raise `time` of its resources"
+                                     : "; it is ended each time before it comes further";
+        return fail_attempt(change, why + cure, true, poll_policy);
+    }
     attempt.error = why;
     finish(change, TaskState::kPending, Step::kInterrupted);
-    change.next_in_ms = attempt.interruptions == 1 ? 0 : backoff_ms(attempt.interruptions - 1, poll_policy);
+    change.next_in_ms = is_first ? 0 : backoff_ms(attempt.interruptions - 1, poll_policy);
     add_event(change, "atoll.task.retrying.v1", {{"error", why}});
 }
 
@@ -205,7 +219,9 @@ void apply_success(TaskChange& change, const PollPolicy& poll_policy) {
         // A run that stopped for time is no failure: the next attempt goes on from its state. One that never begins
         // further on than those before it may never end.
         const bool goes_on = task.attempt->last_step && task.attempt->interruptions < kInterruptionsMax;
-        if (!goes_on) return interrupt_attempt(change, "the trainer stops for time and comes no further", poll_policy);
+        if (!goes_on)
+            return interrupt_attempt(change, "the trainer stops for time and comes no further", BatchEnd::kTimeLimit,
+                                     poll_policy);
         ++task.attempt->interruptions;
         return finish(change, TaskState::kPending, Step::kDone);
     }
@@ -243,7 +259,7 @@ void apply_failure(TaskChange& change, const Observed& observed, const PollPolic
     if (is_requeued) why = kRequeued + why;
     if (is_interruption(answer.end) || is_out_of_memory) why = "the batch system says: " + answer.reason + "; " + why;
     if (is_interrupted || (exit_code == kKilled && !is_out_of_memory))
-        return interrupt_attempt(change, why, poll_policy);
+        return interrupt_attempt(change, why, answer.end, poll_policy);
     const bool is_of_site = observed.is_out_of_space || exit_code == kSiteNotReady;
     if (is_of_site && !change.task.cancel_requested) return wait_for_site(change, why, now_ms);
     fail_attempt(change, why, !may_be_interrupted(exit_code), poll_policy);
@@ -282,28 +298,43 @@ void apply_queue_status(TaskChange& change, const BatchAnswer& answer, std::int6
     if (attempt.queue_misses < poll_policy.queue_misses_max ||
         asked_ms - attempt.missing_since_ms < poll_policy.missing_ms)
         return;
-    if (is_requeued) return interrupt_attempt(change, kRequeued + "it left no end.json", poll_policy);
+    if (is_requeued) return interrupt_attempt(change, kRequeued + "it left no end.json", answer.end, poll_policy);
     const std::string why = answer.state == BatchState::kEnded
                                 ? "the batch job ended without its end.json; the batch system says: " + answer.reason
                                 : "the batch job vanished without writing end.json";
     // As when a node goes down, the batch system may know nothing any more. What completed without its record was
     // requeued, by whoever may do so, and gave way to its first start.
     if (answer.end == BatchEnd::kUnknown || answer.end == BatchEnd::kCompleted || is_interruption(answer.end))
-        return interrupt_attempt(change, why, poll_policy);
+        return interrupt_attempt(change, why, answer.end, poll_policy);
     // Not even its first line was run: a node without the work directory, a prolog or a template that fails.
     if (answer.end == BatchEnd::kFailed && attempt.step == Step::kQueued && !change.task.cancel_requested)
         return wait_for_site(change,
                              "the batch job ended before it began anything: is the work directory there on the "
-                             "compute nodes? The batch system says: " +
+                             "compute nodes, with room in it? The batch system says: " +
                                  answer.reason,
                              asked_ms);
     fail_attempt(change, why, false, poll_policy);
 }
 
+// Tried again after pauses that grow as long as it goes on.
+void wait_for_answer(TaskChange& change, const std::string& why, const PollPolicy& poll_policy, std::int64_t now_ms) {
+    Attempt& attempt = *change.task.attempt;
+    attempt.error = why;
+    change.next_in_ms = backoff_ms(++attempt.step_failures, poll_policy);
+    attempt.waiting = {why, attempt.waiting ? attempt.waiting->since_ms : now_ms, now_ms + change.next_in_ms};
+    if (attempt.step_failures == poll_policy.step_failures_max)  // no passing trouble
+        add_event(change, "atoll.task.waiting.v1", {{"step", to_string(attempt.step)}, {"error", why}});
+}
+
+bool lacks_answer(const Outcome& outcome) {
+    const auto* observed = std::get_if<Observed>(&outcome);
+    return std::holds_alternative<Unreachable>(outcome) || (observed != nullptr && !observed->no_queue_status.empty());
+}
+
 void apply_observation(TaskChange& change, const Observed& observed, const PollPolicy& poll_policy,
                        std::int64_t now_ms) {
     Attempt& attempt = *change.task.attempt;
-    attempt.step_failures = 0;
+    if (observed.no_queue_status.empty()) attempt.step_failures = 0;
     attempt.looked_ms = observed.looked_ms;
     const bool starts = observed.started && attempt.step == Step::kQueued;
     const std::size_t results_before = attempt.results.size();
@@ -452,7 +483,7 @@ TaskChange apply(Task task, const Outcome& outcome, const PollPolicy& poll_polic
     check(task.attempt.has_value(), "an outcome for a task without an attempt");
     TaskChange change{std::move(task), {}, 0, false};
     Attempt& attempt = *change.task.attempt;
-    if (attempt.waiting && !std::holds_alternative<Unreachable>(outcome)) {  // what stood in the way is over
+    if (attempt.waiting && !lacks_answer(outcome)) {  // what stood in the way is over
         attempt.waiting.reset();
         attempt.error.clear();
     }
@@ -464,19 +495,17 @@ TaskChange apply(Task task, const Outcome& outcome, const PollPolicy& poll_polic
                               attempt.since_ms = now_ms;
                               change.next_in_ms = std::min<std::int64_t>(poll_policy.poll_ms, 1000);
                           },
-                          [&](const Observed& observed) { apply_observation(change, observed, poll_policy, now_ms); },
+                          [&](const Observed& observed) {
+                              apply_observation(change, observed, poll_policy, now_ms);
+                              if (!observed.no_queue_status.empty() && !is_finished(attempt.step))
+                                  wait_for_answer(change, observed.no_queue_status, poll_policy, now_ms);
+                          },
                           [&](const Collected& collected) { succeed(change, collected.result); },
                           [&](const Moving& moving) { note_moving(change, moving, poll_policy, now_ms); },
                           [&](const HeldBack&) { change.next_in_ms = kHeldBackPause_ms; },
                           [&](const Cancelled&) { finish(change, TaskState::kCancelled, Step::kCancelled); },
                           [&](const Unreachable& unreachable) {
-                              attempt.error = unreachable.why;
-                              change.next_in_ms = backoff_ms(++attempt.step_failures, poll_policy);
-                              const std::int64_t since_ms = attempt.waiting ? attempt.waiting->since_ms : now_ms;
-                              attempt.waiting = {unreachable.why, since_ms, now_ms + change.next_in_ms};
-                              if (attempt.step_failures == poll_policy.step_failures_max)  // no passing trouble
-                                  add_event(change, "atoll.task.waiting.v1",
-                                            {{"step", to_string(attempt.step)}, {"error", unreachable.why}});
+                              wait_for_answer(change, unreachable.why, poll_policy, now_ms);
                           },
                           [&](const Rejected& rejected) {
                               attempt.error = rejected.why;

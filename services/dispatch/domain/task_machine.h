@@ -38,6 +38,7 @@ struct Observed {
     std::optional<BatchAnswer> queue_status;  // when the batch system was asked, also of a job with an exit code,
     std::int64_t batch_asked_ms = 0;          // at this time
     bool outlives_its_time = false;           // its batch job will be over before its training is: outlives()
+    std::string no_queue_status;              // why the batch system, which was asked, gave no answer
     std::string continuation;                 // the id of the next attempt's batch job, when it was put into the queue,
     std::string no_continuation;              // or why that could not be done
 };

@@ -325,6 +325,41 @@ TEST(TaskMachineTest, InterruptionsWithoutAStepBetweenThemComeToAnEnd) {
     EXPECT_LT(interruptions, 20);
 }
 
+// Each has its batch job's whole time paid for.
+TEST(TaskMachineTest, ATimeLimitThatWasTooShortTwiceIsNotTriedAgain) {
+    const auto batch_jobs_until_it_fails = [](BatchEnd end, std::string& error) {
+        Task task = at_step(Step::kRunning);
+        task.attempts_max = 3;
+        for (int count = 1; count < 100; ++count) {
+            task = after_end(task, end);
+            error = task.error;
+            if (task.state == TaskState::kFailed) return count;
+            task = begin_attempt(task).task;
+            task.attempt->step = Step::kRunning;
+        }
+        return 100;
+    };
+    std::string error;
+    EXPECT_EQ(batch_jobs_until_it_fails(BatchEnd::kTimeLimit, error), 2);
+    EXPECT_NE(error.find("raise `time` of its resources"), std::string::npos) << error;
+    EXPECT_EQ(batch_jobs_until_it_fails(BatchEnd::kCancelled, error), 3);
+    EXPECT_EQ(batch_jobs_until_it_fails(BatchEnd::kPreempted, error), 6);
+}
+
+TEST(TaskMachineTest, WhatIsSeenOfAnAttemptCountsWithoutTheQueuesWord) {
+    Observed seen = ended_step();
+    seen.no_queue_status = "squeue gives no answer";
+    const TaskChange first = apply(at_step(Step::kRunning), seen, kPollPolicy, 1000);
+    EXPECT_EQ(first.task.attempt->last_step->step, 7);
+    ASSERT_TRUE(first.task.attempt->waiting);
+    EXPECT_EQ(first.task.attempt->waiting->reason, "squeue gives no answer");
+    const TaskChange second = apply(first.task, seen, kPollPolicy, 2000);
+    EXPECT_EQ(second.task.attempt->waiting->since_ms, 1000);
+    EXPECT_GT(second.next_in_ms, first.next_in_ms) << "the pauses grow";
+    seen.no_queue_status.clear();
+    EXPECT_FALSE(apply(second.task, seen, kPollPolicy, 3000).task.attempt->waiting);
+}
+
 TEST(TaskMachineTest, AJobThatIsLostIsNoticedThoughTheClockWasSetBack) {
     Task task = at_step(Step::kRunning);
     const auto miss = [&](std::int64_t asked_ms) {

@@ -55,13 +55,21 @@ constexpr const char* kUnlessWhole =
 }
 )sh";
 
+// A file system that takes nothing is no second start.
+constexpr const char* kClaim = R"sh(mkdir claim 2>/dev/null || {
+    [ -d claim ] || { echo "nothing can be made in $PWD" >&2; exit 75; }
+    date -u '+started again at %Y-%m-%dT%H:%M:%SZ' >>again
+    exit 0
+}
+)sh";
+
 // One start counts: a batch system may start a job again, a submission may have come twice or only now. What earlier
 // attempts of the task left in a queue starts nothing any more either, and their newest state is taken over; where
 // there is none the trainer begins anew.
 std::string render_claims(const BatchJob& job) {
     std::string script;
     if (!job.ref.after.empty()) script += "earlier=" + shell_quote(job.earlier_attempts.front()) + "\n" + kUnlessWhole;
-    script += "mkdir claim 2>/dev/null || { date -u '+started again at %Y-%m-%dT%H:%M:%SZ' >>again; exit 0; }\n";
+    script += kClaim;
     if (job.earlier_attempts.empty()) return script;
     script += "for earlier in";
     for (const std::string& directory : job.earlier_attempts) script += " " + shell_quote(directory);
@@ -73,7 +81,11 @@ std::string render_claims(const BatchJob& job) {
 }
 
 // The record of the job's end has one writer, and its bytes are taken at the start, as a disk may be full at the end.
-constexpr const char* kRecord = R"sh(printf '%-127s\n' '' >end.json
+constexpr const char* kRecord =
+    R"sh(printf '%-127s\n' '' | dd of=end.json bs=128 conv=fsync 2>/dev/null || {
+    echo "end.json cannot be written in $PWD" >&2
+    exit 75
+}
 record() {
     printf '%-127s\n' "{\"exit_code\":$1,\"finished_unix_s\":$(date +%s)}" |
         dd of=end.json bs=128 conv=notrunc,fsync 2>/dev/null
@@ -135,19 +147,20 @@ std::string render_job_script(const BatchJob& job, const BatchSystem& batch) {
                          "export ATOLL_BATCH_JOB=" + shell_quote(job.ref.name) + "\n" +
                          render_exports(job.environment) + "job() {\n";
     if (!job.run_json.is_null())
-        script += "cat >run.json <<'ATOLL_RUN_JSON'\n" + job.run_json.dump(2) + "\nATOLL_RUN_JSON\n";
+        script += "cat >run.json <<'ATOLL_RUN_JSON' || return 75\n" + job.run_json.dump(2) + "\nATOLL_RUN_JSON\n";
     if (!job.image_check.empty()) script += job.image_check + "verify_image || return\n";
-    if (!job.image_runner.empty()) script += "cat >image.sh <<'ATOLL_IMAGE'\n" + job.image_runner + "ATOLL_IMAGE\n";
+    if (!job.image_runner.empty())
+        script += "cat >image.sh <<'ATOLL_IMAGE' || return 75\n" + job.image_runner + "ATOLL_IMAGE\n";
     if (ranks > 1) script += launcher_environment(launcher, ranks);
     for (const auto& command : job.commands) {
         script += render_start(job, launcher);
         for (const auto& word : command) script += shell_quote(word) + " ";
         script += "&\nawait || return\n";
     }
-    if (!job.seal.empty()) {
-        script += "if [ -d out ]; then\n    " + image_start(job);
+    if (!job.seal.empty()) {  // which no notice ends: without it the login node would read the whole update
+        script += "if [ -d out ]; then\n    trap '' USR1 TERM INT\n    " + image_start(job);
         for (const auto& word : job.seal) script += shell_quote(word) + " ";
-        script += ">/dev/null &\n    await || :\nfi\n";
+        script += ">/dev/null || :\nfi\n";
     }
     script +=
         "}\n"

@@ -9,7 +9,10 @@ std::string render_locally(const BatchJob& job) {
     return render_job_script(job, *make_local_batch(1, "/work"));
 }
 
-constexpr const char* kBegin = R"sh(printf '%-127s\n' '' >end.json
+constexpr const char* kBegin = R"sh(printf '%-127s\n' '' | dd of=end.json bs=128 conv=fsync 2>/dev/null || {
+    echo "end.json cannot be written in $PWD" >&2
+    exit 75
+}
 record() {
     printf '%-127s\n' "{\"exit_code\":$1,\"finished_unix_s\":$(date +%s)}" |
         dd of=end.json bs=128 conv=notrunc,fsync 2>/dev/null
@@ -42,9 +45,10 @@ TEST(JobScriptTest, WhatSealsIsOneProcessAfterTheOthersAndItsFailureIsNoneOfTheJ
     BatchJob job{.ref = {"atoll-t-1", "/work"}, .commands = {{"trainer"}}, .seal = {"atoll", "seal"}};
     job.resources.nodes = 2;
     const std::string script = render_locally(job);
-    EXPECT_NE(script.find("'trainer' &\nawait || return\n"
-                          "if [ -d out ]; then\n    'atoll' 'seal' >/dev/null &\n    await || :\nfi\n}\n"),
-              std::string::npos)
+    EXPECT_NE(
+        script.find("'trainer' &\nawait || return\n"
+                    "if [ -d out ]; then\n    trap '' USR1 TERM INT\n    'atoll' 'seal' >/dev/null || :\nfi\n}\n"),
+        std::string::npos)
         << script;
 }
 
@@ -56,7 +60,11 @@ TEST(JobScriptTest, CommandsRunInTheAttemptsDirectoryUntilOneFails) {
 # Attempt atoll-t-1
 umask 077
 cd '/work/it'\''s' || exit 75
-mkdir claim 2>/dev/null || { date -u '+started again at %Y-%m-%dT%H:%M:%SZ' >>again; exit 0; }
+mkdir claim 2>/dev/null || {
+    [ -d claim ] || { echo "nothing can be made in $PWD" >&2; exit 75; }
+    date -u '+started again at %Y-%m-%dT%H:%M:%SZ' >>again
+    exit 0
+}
 )sh") + kBegin + R"sh(export ATOLL_BATCH_JOB='atoll-t-1'
 export CA='/etc/$ca.pem'
 export KEY='it'\''s'
@@ -79,14 +87,18 @@ TEST(JobScriptTest, ATrainingHasItsSettingsItsLauncherAndTheNewestState) {
 # Attempt atoll-t-3
 umask 077
 cd '/work/tasks/t/3' || exit 75
-mkdir claim 2>/dev/null || { date -u '+started again at %Y-%m-%dT%H:%M:%SZ' >>again; exit 0; }
+mkdir claim 2>/dev/null || {
+    [ -d claim ] || { echo "nothing can be made in $PWD" >&2; exit 75; }
+    date -u '+started again at %Y-%m-%dT%H:%M:%SZ' >>again
+    exit 0
+}
 for earlier in '/work/tasks/t/2' '/work/tasks/t/1'; do
     mkdir "$earlier/claim" 2>/dev/null
     [ -d out.state ] || mv "$earlier/out.state" out.state 2>/dev/null
 done
 )sh") + kBegin + R"sh(export ATOLL_BATCH_JOB='atoll-t-3'
 job() {
-cat >run.json <<'ATOLL_RUN_JSON'
+cat >run.json <<'ATOLL_RUN_JSON' || return 75
 {
   "lr": 0.5
 }
@@ -131,7 +143,11 @@ TEST(JobScriptTest, WithoutALauncherMpirunStartsAsManyRanksAsOneMachineBears) {
 # Attempt atoll-t-1
 umask 077
 cd '/work' || exit 75
-mkdir claim 2>/dev/null || { date -u '+started again at %Y-%m-%dT%H:%M:%SZ' >>again; exit 0; }
+mkdir claim 2>/dev/null || {
+    [ -d claim ] || { echo "nothing can be made in $PWD" >&2; exit 75; }
+    date -u '+started again at %Y-%m-%dT%H:%M:%SZ' >>again
+    exit 0
+}
 )sh") + kBegin + R"sh(export ATOLL_BATCH_JOB='atoll-t-1'
 job() {
 most=$((16 * $(nproc)))
@@ -158,7 +174,7 @@ std::string start_in_image(const std::string& launcher, std::int64_t ranks, cons
                        .image_runner = "exec apptainer exec /t.sif \"$@\"\n"};
     const std::string script = render_job_script(job, batch);
     const std::string begin =
-        "\njob() {\ncat >image.sh <<'ATOLL_IMAGE'\nexec apptainer exec /t.sif \"$@\"\nATOLL_IMAGE\n";
+        "\njob() {\ncat >image.sh <<'ATOLL_IMAGE' || return 75\nexec apptainer exec /t.sif \"$@\"\nATOLL_IMAGE\n";
     const std::size_t at = script.find(begin);
     EXPECT_NE(at, std::string::npos) << script;
     const std::string rest = script.substr(at + begin.size());

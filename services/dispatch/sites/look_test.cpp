@@ -1,6 +1,10 @@
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <sstream>
 
 #include "services/dispatch/sites/script_site.h"
+#include "services/dispatch/testing/fake_slurm_site.h"
 #include "shared/base/file.h"
 
 namespace atl::dispatch {
@@ -28,6 +32,74 @@ TEST(LookTest, OneAttemptThatCannotBeEnteredStopsTheLookAtNoOther) {
         EXPECT_EQ(looks->at(other).log_offset, 3);
         EXPECT_EQ(looks->at(other).unknown, "");
     }
+}
+
+// Of an attempt that has begun, and of one that nobody knows.
+class LookAndAskTest : public testing::Test {
+  protected:
+    void SetUp() override {
+        std::filesystem::create_directories(begun_.directory);
+        ASSERT_TRUE(write_file_atomic(begun_.directory + "/started", "").ok());
+        ASSERT_TRUE(write_file_atomic(begun_.directory + "/stdout.jsonl", "squeue\nend\n").ok());
+    }
+    LookAndQueue look_and_ask(const Facility& facility) {
+        ScriptSite at(facility, make_local_transport(), "");
+        const auto found = at.look_and_ask({{begun_.directory, 0}, {unknown_.directory, 0}}, {begun_, unknown_});
+        EXPECT_TRUE(found.ok()) << describe(found.error());
+        if (!found.ok()) return {};
+        EXPECT_EQ(found->looks.at(0).lines, (std::vector<std::string>{"squeue", "end"}));
+        EXPECT_TRUE(found->looks.at(0).started && !found->looks.at(1).started);
+        return *found;
+    }
+
+    // As `process` of the local batch system has it.
+    static std::string this_process() {
+        const std::string stat = read_file("/proc/self/stat").value();
+        std::istringstream fields(stat.substr(stat.rfind(')') + 2));
+        std::string start;
+        for (int field = 3; field <= 22; ++field) fields >> start;
+        return std::to_string(::getpid()) + " " + start + " " + read_file("/proc/sys/kernel/random/boot_id").value();
+    }
+
+    FakeSlurmSite slurm_;
+    const BatchJobRef begun_{"atoll-begun-1", slurm_.path("work/tasks/begun/1")};
+    const BatchJobRef unknown_{"atoll-unknown-1", slurm_.path("work/tasks/unknown/1")};
+};
+
+TEST_F(LookAndAskTest, TheQueuesAnswerStandsBehindTheLogs) {
+    slurm_.put("bin/squeue", "#!/bin/sh\necho 'atoll-begun-1|17|PENDING|Priority'\n");
+    const auto found = look_and_ask(slurm_.facility);
+    ASSERT_TRUE(found.queue);
+    EXPECT_EQ(found.queue->at(0).state, BatchState::kQueued);
+    EXPECT_EQ(found.queue->at(0).reason, "Priority");
+    EXPECT_EQ(found.queue->at(1).state, BatchState::kUnknownToQueue);
+}
+
+TEST_F(LookAndAskTest, WhereTheQueueGivesNoAnswerTheLogsAreSeenAllTheSame) {
+    slurm_.put("bin/squeue", "#!/bin/sh\necho 'atoll-begun-1|17|PENDING|Priority'\nexit 1\n");
+    EXPECT_FALSE(look_and_ask(slurm_.facility).queue);
+}
+
+TEST_F(LookAndAskTest, ASlurmThatHangsIsNotWaitedForLong) {
+    slurm_.put("bin/sacct", "#!/bin/sh\nexec sleep 120\n");
+    EXPECT_TRUE(look_and_ask(slurm_.facility).queue);
+    slurm_.put("bin/squeue", "#!/bin/sh\nexec sleep 120\n");
+    EXPECT_FALSE(look_and_ask(slurm_.facility).queue);
+}
+
+// The local batch system's functions and the look's stand in one script, names of variables too.
+TEST_F(LookAndAskTest, AProcessThatHasNotBegunIsQueuedBesideOneThatHas) {
+    Facility facility = slurm_.facility;
+    facility.batch = {};
+    facility.batch.kind = "local";
+    facility.image.reset();
+    const std::string process = this_process();
+    std::filesystem::create_directories(unknown_.directory);
+    for (const auto& job : {begun_, unknown_}) ASSERT_TRUE(write_file_atomic(job.directory + "/process", process).ok());
+    const auto found = look_and_ask(facility);
+    ASSERT_TRUE(found.queue);
+    EXPECT_EQ(found.queue->at(0).state, BatchState::kRunning);
+    EXPECT_EQ(found.queue->at(1).state, BatchState::kQueued);
 }
 
 }  // namespace

@@ -28,6 +28,7 @@ constexpr std::int64_t kOtherImageQuiet_s = 600;
 constexpr std::size_t kLogBytesMax = 256 << 10;      // of one attempt,
 constexpr std::size_t kLogBytesTotalMax = 2U << 20;  // and of all that one script looks at
 constexpr std::size_t kErrorBytesMax = 1000;
+constexpr const char* kLooking = "looking at attempts";
 constexpr std::size_t kNameBytesMax = 100;
 constexpr int kExitAway = 74;       // EX_IOERR: the work directory is not there
 constexpr int kExitUnknown = 75;    // EX_TEMPFAIL: the script could not find out, and says why on standard error
@@ -78,6 +79,37 @@ Result<Look> take_look(std::string_view& out, std::int64_t offset, std::size_t b
     if (end_bytes > 0) look.exit_code = read_exit_code(out.substr(header + 1, end_bytes));
     out.remove_prefix(header + 1 + end_bytes + log_bytes);
     return look;
+}
+
+std::size_t log_bytes_max(const std::vector<LookOrder>& orders) {
+    return std::min(kLogBytesMax, kLogBytesTotalMax / orders.size());
+}
+
+RemoteScript look_script(const std::vector<LookOrder>& orders) {
+    atl::check(!orders.empty() && orders.size() <= kLooksMax, "a look takes 1 to kLooksMax orders");
+    RemoteScript script{
+        std::string(kSitesScriptsLookSh),
+        {std::to_string(log_bytes_max(orders)), std::to_string(kEndRecordBytesMax + 1), std::to_string(orders.size())},
+        {},
+        kLookTimeMax};
+    for (const LookOrder& order : orders)
+        script.arguments.insert(script.arguments.end(), {order.directory, std::to_string(order.log_offset)});
+    return script;
+}
+
+// What look.sh printed of attempts, which is taken off the front of `out`.
+Result<std::vector<Look>> take_looks(std::string_view& out, const std::vector<LookOrder>& orders) {
+    std::vector<Look> looks;
+    for (const LookOrder& order : orders) {
+        ATOLL_TRY(Look look, take_look(out, order.log_offset, log_bytes_max(orders)));
+        looks.push_back(std::move(look));
+    }
+    return looks;
+}
+
+// What queue_ask is asked.
+void add_jobs(RemoteScript& script, const std::vector<BatchJobRef>& jobs) {
+    for (const auto& job : jobs) script.arguments.insert(script.arguments.end(), {job.name, job.directory});
 }
 
 // "moving DONE TOTAL".
@@ -206,7 +238,7 @@ Result<std::string> ScriptSite::submit_script(const BatchJobRef& job, const std:
 
 Result<std::vector<BatchAnswer>> ScriptSite::ask_batch(const std::vector<BatchJobRef>& jobs) {
     RemoteScript script{"queue_ask \"$@\"", {}, {}, kLookTimeMax};
-    for (const auto& job : jobs) script.arguments.insert(script.arguments.end(), {job.name, job.directory});
+    add_jobs(script, jobs);
     ATOLL_TRY(const CommandResult result, run_batch(std::move(script)));
     return batch_->parse(result.out, jobs);
 }
@@ -255,23 +287,25 @@ Result<PushAnswer> ScriptSite::push(const PushOrder& order) {
 }
 
 Result<std::vector<Look>> ScriptSite::look(const std::vector<LookOrder>& orders) {
-    atl::check(!orders.empty() && orders.size() <= kLooksMax, "look() takes 1 to kLooksMax orders");
-    const std::size_t bytes_max = std::min(kLogBytesMax, kLogBytesTotalMax / orders.size());
-    RemoteScript script{std::string(kSitesScriptsLookSh),
-                        {std::to_string(bytes_max), std::to_string(kEndRecordBytesMax + 1)},
-                        {},
-                        kLookTimeMax};
-    for (const LookOrder& order : orders)
-        script.arguments.insert(script.arguments.end(), {order.directory, std::to_string(order.log_offset)});
-    ATOLL_TRY(const CommandResult result, run(std::move(script), "looking at attempts"));
-    std::vector<Look> looks;
+    ATOLL_TRY(const CommandResult result, run(look_script(orders), kLooking));
     std::string_view out = result.out;
-    for (const LookOrder& order : orders) {
-        ATOLL_TRY(Look look, take_look(out, order.log_offset, bytes_max));
-        looks.push_back(std::move(look));
-    }
+    ATOLL_TRY(auto looks, take_looks(out, orders));
     if (!out.empty()) return unavailable("the look at attempts gave more than was asked for");
     return looks;
+}
+
+Result<LookAndQueue> ScriptSite::look_and_ask(const std::vector<LookOrder>& orders,
+                                              const std::vector<BatchJobRef>& jobs) {
+    RemoteScript script = look_script(orders);
+    add_jobs(script, jobs);
+    script.text.insert(0, batch_->functions());
+    ATOLL_TRY(const CommandResult result, run(std::move(script), kLooking));
+    std::string_view out = result.out;
+    LookAndQueue found;
+    ATOLL_TRY(found.looks, take_looks(out, orders));
+    auto answers = batch_->parse(out, jobs);
+    if (answers.ok()) found.queue = std::move(answers).value();
+    return found;
 }
 
 Result<std::vector<std::string>> ScriptSite::tails(const std::vector<std::string>& files, std::int64_t bytes) {

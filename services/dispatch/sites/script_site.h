@@ -27,6 +27,8 @@ class ScriptSite : public Site {
     Status stop_staging(const StageOrder& order) override;
     Result<PushAnswer> push(const PushOrder& order) override;
     Result<std::vector<Look>> look(const std::vector<LookOrder>& orders) override;
+    Result<LookAndQueue> look_and_ask(const std::vector<LookOrder>& orders,
+                                      const std::vector<BatchJobRef>& jobs) override;
     Result<std::vector<std::string>> tails(const std::vector<std::string>& files, std::int64_t bytes) override;
     Result<std::string> read_file(const std::string& file, std::size_t bytes_max) override;
     Status publish(const std::string& prepared, const std::string& place) override;

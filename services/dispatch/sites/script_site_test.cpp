@@ -183,27 +183,6 @@ TEST_F(ScriptSiteTest, AFullQuotaOrAStoreThatIsAwayIsTroubleOfTheTaskAlone) {
     EXPECT_FALSE(is_of_facility(staged()));
 }
 
-TEST_F(ScriptSiteTest, ADayOfMaintenanceIsWaitedForAndAWrongPartitionIsNot) {
-    std::filesystem::create_directories(directory_.path() / "work");
-    std::filesystem::create_directories(directory_.path() / "slurm");
-    Facility facility = site().facility();
-    facility.batch.kind = "slurm";
-    facility.environment["PATH"] = (directory_.path() / "slurm").string() + ":" + ::getenv("PATH");
-    ScriptSite slurm(facility, make_local_transport(), directory_.path().string());
-    const auto submit = [&](const std::string& said) {
-        const std::string sbatch =
-            "#!/bin/sh\necho 'sbatch: error: Batch job submission failed: " + said + "' >&2; exit 1\n";
-        EXPECT_TRUE(write_file_atomic(directory_.path() / "slurm/sbatch", sbatch, 0755).ok());
-        EXPECT_TRUE(write_file_atomic(directory_.path() / "slurm/squeue", "#!/bin/sh\n", 0755).ok());
-        const auto id = slurm.submit_script({"atoll-t-1", slurm.task_directory("t", 1)}, "exit 0\n");
-        EXPECT_NE(describe(id.error()).find(said), std::string::npos) << describe(id.error());
-        return id.error().code;
-    };
-    EXPECT_EQ(submit("Required partition not available (inactive or drain)"), ErrorCode::kUnavailable);
-    EXPECT_EQ(submit("Requested reservation not usable now"), ErrorCode::kUnavailable);
-    EXPECT_EQ(submit("Invalid partition name specified"), ErrorCode::kInvalidArgument);
-}
-
 // `rm` of the site's PATH: of a directory tree it takes one file, then kills the shell that called it.
 constexpr const char* kKilledInTheMiddle = R"sh(#!/bin/sh
 for word; do

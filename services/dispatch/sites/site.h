@@ -30,6 +30,11 @@ struct Look {
     std::string unknown;  // why nothing of this is known: the directory cannot be entered
 };
 
+struct LookAndQueue {
+    std::vector<Look> looks;
+    std::optional<std::vector<BatchAnswer>> queue;  // nothing: the batch system gave no answer
+};
+
 struct StageOrder {
     std::vector<std::string> digests;
     std::string pin;      // what needs them: a job or a preparation
@@ -112,6 +117,9 @@ class Site {
     virtual Result<PushAnswer> push(const PushOrder& order) = 0;
     // One look an order, in order, by one script; at most kLooksMax.
     virtual Result<std::vector<Look>> look(const std::vector<LookOrder>& orders) = 0;
+    // look(), and then ask_batch(), by one script.
+    virtual Result<LookAndQueue> look_and_ask(const std::vector<LookOrder>& orders,
+                                              const std::vector<BatchJobRef>& jobs) = 0;
     // The last bytes of each of these files of attempts as printable UTF-8, by one script; empty when there is none.
     virtual Result<std::vector<std::string>> tails(const std::vector<std::string>& files, std::int64_t bytes) = 0;
     Result<std::string> tail(const std::string& file, std::int64_t bytes);

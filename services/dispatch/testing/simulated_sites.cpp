@@ -68,6 +68,12 @@ class SimulatedSite : public Site {
             looks.push_back({true, 0, jobs_.lines(order.directory), order.log_offset, 1, true});
         return looks;
     }
+    Result<LookAndQueue> look_and_ask(const std::vector<LookOrder>& orders,
+                                      const std::vector<BatchJobRef>& jobs) override {
+        ATOLL_TRY(auto looks, look(orders));
+        ATOLL_TRY(auto queue, ask_batch(jobs));
+        return LookAndQueue{std::move(looks), std::move(queue)};
+    }
     Result<std::vector<std::string>> tails(const std::vector<std::string>& files, std::int64_t) override {
         return std::vector<std::string>(files.size());
     }

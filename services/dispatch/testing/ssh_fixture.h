@@ -63,6 +63,7 @@ class SshTransportTest : public testing::Test {
                                  "\nForceCommand echo Welcome to the site; eval \"$SSH_ORIGINAL_COMMAND\"\n");
         write("ssh_config", "Host site\n  HostName 127.0.0.1\n  Port " + port_ + "\n  IdentityFile " + file("user") +
                                 "\n  IdentitiesOnly yes\n  UserKnownHostsFile " + file("known_hosts") + "\n");
+        settings_.logins_max = 100;  // all the facilities of a test are one machine
         transport_ = make_transport();
         start_sshd();
     }

@@ -50,16 +50,20 @@ class AnswerCache {
             // It ended, or its row was changed, since it was taken.
             if (std::none_of(tasks.begin(), tasks.end(), is_asking)) return unavailable("nobody asks about " + name);
             ATOLL_TRY(auto answers, query.ask(tasks));
-            check(answers.size() == tasks.size(), "a facility answers for each task");
-            known.answers.clear();
-            for (std::size_t i = 0; i < tasks.size(); ++i)
-                known.answers.insert_or_assign(batch_job_name(tasks[i]), std::move(answers[i]));
-            known.asked_ms = query.now_ms;
+            keep(known, tasks, std::move(answers), query.now_ms);
             found = known.answers.find(name);
         }
         Found answer{std::move(found->second), known.asked_ms};
         known.answers.erase(found);
         return answer;
+    }
+
+    // Answers that came with those to another question: one each, in order.
+    void put(const std::string& facility_name, const std::vector<Task>& tasks, std::vector<Answer> answers,
+             std::int64_t now_ms) {
+        Facility& known = facility(facility_name);
+        const std::lock_guard lock(known.mutex);
+        keep(known, tasks, std::move(answers), now_ms);
     }
 
   private:
@@ -68,6 +72,14 @@ class AnswerCache {
         std::int64_t asked_ms = 0;
         std::map<std::string, Answer> answers;  // to the last question, by batch job; each is given out once
     };
+    static void keep(Facility& known, const std::vector<Task>& tasks, std::vector<Answer> answers,
+                     std::int64_t now_ms) {
+        check(answers.size() == tasks.size(), "a facility answers for each task");
+        known.answers.clear();
+        for (std::size_t i = 0; i < tasks.size(); ++i)
+            known.answers.insert_or_assign(batch_job_name(tasks[i]), std::move(answers[i]));
+        known.asked_ms = now_ms;
+    }
     Facility& facility(const std::string& name) {
         const std::lock_guard lock(mutex_);
         auto& place = facilities_[name];

@@ -58,6 +58,18 @@ const std::string& owner(const Task& task) {
     return task.job.empty() ? task.preparation : task.job;
 }
 
+std::vector<LookOrder> look_orders(const std::vector<Task>& tasks, const Site& site) {
+    std::vector<LookOrder> orders;
+    for (const Task& task : tasks) orders.push_back({batch_job_ref(task, site).directory, task.attempt->log_offset});
+    return orders;
+}
+
+std::vector<BatchJobRef> batch_job_refs(const std::vector<Task>& tasks, const Site& site) {
+    std::vector<BatchJobRef> jobs;
+    for (const Task& task : tasks) jobs.push_back(batch_job_ref(task, site));
+    return jobs;
+}
+
 // No task's id begins so.
 std::string check_task(const CheckJob& job) {
     return "check-" + job.id;
@@ -143,7 +155,7 @@ Status AttemptRunner::drop_check(const Facility& facility, const CheckJob& check
 
 Result<std::string> AttemptRunner::show_host_key(const Facility& facility) const {
     if (facility.transport.kind != "ssh") return conflict(facility.name + " is this machine: it has no host key");
-    return read_host_key(facility.name, facility.transport, settings_.ssh, stop_.get_token());
+    return read_host_key(facility.transport, settings_.ssh, stop_.get_token());
 }
 
 Result<std::vector<std::string>> AttemptRunner::login_command(const Facility& facility) const {
@@ -330,11 +342,17 @@ Result<Outcome> AttemptRunner::observe(const Task& task, Site& site, std::int64_
                               ? site.facility().batch.kind != "local" && may_be_interrupted(*observed.exit_code)
                               : should_ask_batch(*task.attempt, poll_policy(site.facility()), now_ms);
     if (is_asked) {
-        ATOLL_TRY(const auto answer, queue_status(task, site, now_ms));
-        observed.queue_status = answer.answer;
-        observed.batch_asked_ms = answer.asked_ms;
+        const auto answer = queue_status(task, site, now_ms);
+        // What was seen counts without the batch system's word, but how a job that failed has ended is for it to say.
+        if (!answer.ok() && (observed.exit_code || is_of_facility(answer.error()))) return answer.error();
+        if (answer.ok()) {
+            observed.queue_status = answer->answer;
+            observed.batch_asked_ms = answer->asked_ms;
+        } else {
+            observed.no_queue_status = json::printable(describe(answer.error()));
+        }
     }
-    if (!observed.exit_code) plan_continuation(task, site, now_ms, observed);
+    if (!observed.exit_code && observed.no_queue_status.empty()) plan_continuation(task, site, now_ms, observed);
     return Outcome(std::move(observed));
 }
 
@@ -377,7 +395,8 @@ Result<std::vector<Task>> AttemptRunner::tasks_beside(const Task& task) const {
     return tasks;
 }
 
-// One script looks at as many of the facility's attempts as it may.
+// One script looks at as many of the facility's attempts as it may, and asks the batch system about them when that is
+// due; a batch system that gave no answer is asked alone until it gives one, so that looks need not wait for it.
 Result<AnswerCache<Look>::Found> AttemptRunner::look(const Task& task, Site& site, std::int64_t now_ms) {
     const Attempt& attempt = *task.attempt;
     return looks_.find({task, attempt.looked_ms, poll_interval_ms(attempt, poll_policy(site.facility()), now_ms),
@@ -388,11 +407,32 @@ Result<AnswerCache<Look>::Found> AttemptRunner::look(const Task& task, Site& sit
                             return tasks;
                         },
                         [&](const std::vector<Task>& tasks) {
-                            std::vector<LookOrder> orders;
-                            for (const Task& one : tasks)
-                                orders.push_back({batch_job_ref(one, site).directory, one.attempt->log_offset});
-                            return site.look(orders);
+                            return asks_queue_with_looks(task, site, now_ms) ? look_and_ask(tasks, site, now_ms)
+                                                                             : site.look(look_orders(tasks, site));
                         }});
+}
+
+bool AttemptRunner::asks_queue_with_looks(const Task& task, const Site& site, std::int64_t now_ms) {
+    const std::lock_guard lock(mutex_);
+    return !silent_queues_.contains(task.facility) &&
+           should_ask_batch(*task.attempt, poll_policy(site.facility()), now_ms);
+}
+
+Result<std::vector<Look>> AttemptRunner::look_and_ask(const std::vector<Task>& tasks, Site& site, std::int64_t now_ms) {
+    const std::string& facility = tasks.front().facility;
+    auto found = site.look_and_ask(look_orders(tasks, site), batch_job_refs(tasks, site));
+    note_queue(facility, found.ok() && found->queue);
+    ATOLL_RETURN_IF_ERROR(found);
+    if (found->queue) queue_status_.put(facility, tasks, *std::move(found->queue), now_ms);
+    return std::move(found->looks);
+}
+
+void AttemptRunner::note_queue(const std::string& facility, bool has_answered) {
+    const std::lock_guard lock(mutex_);
+    if (has_answered)
+        silent_queues_.erase(facility);
+    else
+        silent_queues_.insert(facility);
 }
 
 // One query about all attempts that the facility's batch system may know.
@@ -402,9 +442,9 @@ Result<AnswerCache<BatchAnswer>::Found> AttemptRunner::queue_status(const Task& 
                                batch_interval_ms(attempt, poll_policy(site.facility()), now_ms), now_ms,
                                [](const BatchAnswer&) { return true; }, [&] { return tasks_beside(task); },
                                [&](const std::vector<Task>& tasks) {
-                                   std::vector<BatchJobRef> jobs;
-                                   for (const Task& one : tasks) jobs.push_back(batch_job_ref(one, site));
-                                   return site.ask_batch(jobs);
+                                   auto answers = site.ask_batch(batch_job_refs(tasks, site));
+                                   note_queue(task.facility, answers.ok());
+                                   return answers;
                                }});
 }
 

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <stop_token>
 #include <string>
 
@@ -87,6 +88,9 @@ class AttemptRunner {
     std::vector<AttemptLogs> logs_to_read(const Task& task, const Facility& facility) const;
     Status end_batch_jobs(const Task& task, Site& site);
     Result<AnswerCache<Look>::Found> look(const Task& task, Site& site, std::int64_t now_ms);
+    bool asks_queue_with_looks(const Task& task, const Site& site, std::int64_t now_ms);
+    Result<std::vector<Look>> look_and_ask(const std::vector<Task>& tasks, Site& site, std::int64_t now_ms);
+    void note_queue(const std::string& facility, bool has_answered);
     Result<AnswerCache<BatchAnswer>::Found> queue_status(const Task& task, Site& site, std::int64_t now_ms);
     // The tasks whose attempts a site's batch system may know, this one first, then those that were not looked at for
     // longest.
@@ -115,6 +119,7 @@ class AttemptRunner {
         std::shared_ptr<Transport> transport;
     };
     std::map<std::string, Connection> connections_;  // by facility
+    std::set<std::string> silent_queues_;            // facilities whose batch system gave no answer last
 };
 
 }  // namespace atl::dispatch

@@ -89,6 +89,24 @@ TEST_F(SlurmJobTest, WhatTheSiteEndsGoesOnFromItsStateAndUsesUpNoAttempt) {
     EXPECT_EQ(state_of(job), "running") << error_of(job);
 }
 
+// A controller that is stopped lets its clients wait, as one does that swaps.
+TEST_F(SlurmJobTest, ASlurmThatHangsHidesNothingOfWhatRuns) {
+    const std::string job = submit(job_on_one_node(1'000'000, {{"batch_size", 2}}));
+    ASSERT_TRUE(within_minutes([&] { return training(job).value("state", "") == "running"; })) << errors(job);
+    ASSERT_TRUE(within_minutes([&] { return !steps(job, 1).empty(); })) << errors(job);
+    const auto controller = static_cast<pid_t>(std::stoi(read_file(cluster_->path("run/slurmctld.pid")).value()));
+    ASSERT_EQ(::kill(controller, SIGSTOP), 0);
+    const auto says_so = [&] { return training(job).dump().find("squeue gives no answer") != std::string::npos; };
+    EXPECT_TRUE(within_minutes(says_so)) << errors(job);
+    const auto seen = [&] { return training(job).value("progress", Json::object()).value("step", std::int64_t{0}); };
+    const std::int64_t before = seen();
+    EXPECT_TRUE(within_minutes([&] { return seen() > before; })) << errors(job);
+    EXPECT_TRUE(get("/v1/facilities/leonardo").value("waiting", Json()).is_null()) << "it answers";
+    ASSERT_EQ(::kill(controller, SIGCONT), 0);
+    EXPECT_TRUE(within_minutes([&] { return training(job).value("waiting", Json()).is_null(); })) << errors(job);
+    EXPECT_EQ(training(job).at("attempt"), 1);
+}
+
 TEST_F(SlurmJobTest, AJobBeyondTheLimitsThatACheckHasFoundIsRefused) {
     EXPECT_EQ(post("/v1/facilities/leonardo/check", Json::object()).status, 200);
     EXPECT_EQ(get("/v1/facilities/leonardo").at("limits").at("short").at("time_max_s"), 300);

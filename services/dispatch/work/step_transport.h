@@ -23,6 +23,7 @@ class StepTransport : public Transport {
         if (left <= left.zero()) return no_answer("the step's time is over; it is gone on with", Trouble::kBusy);
         RemoteScript limited = script;
         limited.timeout = std::min(script.timeout, left);
+        limited.until = end_;
         return transport_->run(limited);
     }
 

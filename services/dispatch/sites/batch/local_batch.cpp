@@ -2,6 +2,7 @@
 #include "services/dispatch/sites/batch/batch_system.h"
 #include "services/dispatch/sites/transport/frame.h"
 #include "shared/base/text.h"
+#include "shared/json/printable.h"
 
 namespace atl::dispatch {
 namespace {
@@ -26,6 +27,8 @@ class LocalBatch : public BatchSystem {
         for (const std::string_view line : split(text, '\n')) {
             if (line == "queued") answers.push_back({BatchState::kQueued, {}, {}});
             if (line == "running") answers.push_back({BatchState::kRunning, {}, {}});
+            if (line.starts_with("elsewhere "))  // what it does there is known by its files alone
+                answers.push_back({BatchState::kRunning, {}, "on " + json::printable(std::string(line.substr(10)))});
             if (line == "absent") answers.push_back({BatchState::kUnknownToQueue, {}, {}});
         }
         if (answers.size() != jobs.size()) return unavailable("the local batch system's answer is incomplete");

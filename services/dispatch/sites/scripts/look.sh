@@ -1,9 +1,9 @@
-# $1 bytes of each stdout.jsonl to give at most, $2 bytes of each end.json to give at most; then for each attempt its
-# directory and the bytes of stdout.jsonl read before.
+# $1 bytes of each stdout.jsonl to give at most, $2 bytes of each end.json to give at most, $3 number of attempts; then for
+# each attempt its directory and the bytes of stdout.jsonl read before; then what queue_ask is asked, if anything.
 # Prints for each "started end_bytes log_bytes", a newline, then end.json, then the log's new bytes; or "unknown" and the
-# reason, where that one cannot be looked at. Exit 74: the work directory is not there; 75: not known, with the reason.
-log_max=$1 end_max=$2
-shift 2
+# reason, where that one cannot be looked at; at the end what queue_ask prints, if it can. Exit 74: the work directory is not there; 75: not known, with the reason.
+log_max=$1 end_max=$2 attempts=$3
+shift 3
 look() {
     cd "$1" 2>/dev/null || {
         [ -d "${1%/*/*/*}" ] || exit 74
@@ -32,7 +32,9 @@ look() {
     [ "$end_bytes" -eq 0 ] || head -c "$end_bytes" end.json
     [ "$log_bytes" -eq 0 ] || tail -c "+$(($2 + 1))" stdout.jsonl | head -c "$log_bytes"
 }
-while [ $# -gt 0 ]; do
+while [ "$attempts" -gt 0 ]; do
     look "$1" "$2"
     shift 2
+    attempts=$((attempts - 1))
 done
+[ $# -eq 0 ] || (queue_ask "$@") || :

@@ -43,12 +43,17 @@ struct Named {
     std::vector<std::string> jumps;
 };
 
-// What ssh would use on its way to one host.
-void add_what_ssh_names(const std::string& host, const std::string& config_file, Named& named) {
+// ssh -G.
+CommandResult ask_ssh(const std::string& host, const std::string& config_file) {
     std::vector<std::string> argv = {"ssh", "-v", "-G"};
     if (!config_file.empty()) argv.insert(argv.end(), {"-F", config_file});
     argv.insert(argv.end(), {"--", host});
-    const CommandResult answer = ask(argv);
+    return ask(argv);
+}
+
+// What ssh would use on its way to one host.
+void add_what_ssh_names(const std::string& host, const std::string& config_file, Named& named) {
+    const CommandResult answer = ask_ssh(host, config_file);
     std::istringstream options(answer.out);
     for (std::string line; std::getline(options, line);) {
         std::istringstream words(line);
@@ -113,6 +118,17 @@ Credentials read_credentials(const TransportSpec& spec) {
             credentials.state += ask({"ssh-add", "-l"}, {{"SSH_AUTH_SOCK", socket}}).out;
     }
     return credentials;
+}
+
+std::string resolve_host(const TransportSpec& spec) {
+    std::string name = spec.host;
+    std::string port = "22";
+    std::istringstream options(ask_ssh(spec.host, spec.config_file).out);
+    for (std::string key, value; options >> key && std::getline(options >> std::ws, value);) {
+        if (key == "hostname") name = value;
+        if (key == "port") port = value;
+    }
+    return name + ":" + port;
 }
 
 std::string describe_certificates(const Credentials& credentials) {

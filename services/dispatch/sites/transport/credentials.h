@@ -20,6 +20,9 @@ struct Credentials {
 
 Credentials read_credentials(const TransportSpec& spec);
 
+// "HOSTNAME:PORT", as ssh's configuration has it for the host; the host's name where ssh cannot say.
+std::string resolve_host(const TransportSpec& spec);
+
 // "certificate FILE: valid from … to …" of each.
 std::string describe_certificates(const Credentials& credentials);
 // When the first of them ends (Unix seconds); nothing: there is none, or none that ends.

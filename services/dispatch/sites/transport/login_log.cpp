@@ -24,10 +24,11 @@ std::int64_t steady_now_ms() {
 
 }  // namespace
 
-Result<LoginLog> LoginLog::open(const std::filesystem::path& file, const std::stop_token& stop) {
+Result<LoginLog> LoginLog::open(const std::filesystem::path& file, const std::stop_token& stop,
+                                std::chrono::steady_clock::time_point until) {
     LoginLog log(file, UniqueFd(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)));
     if (!log.fd_.valid()) return file_error(file, "open");
-    const auto deadline = std::chrono::steady_clock::now() + kLockTimeMax;
+    const auto deadline = std::min(std::chrono::steady_clock::now() + kLockTimeMax, until);
     while (!try_lock(log.fd_)) {
         if (stop.stop_requested() || std::chrono::steady_clock::now() > deadline)
             return unavailable("another process is logging in");

@@ -14,8 +14,9 @@ namespace atl::dispatch {
 // this program, until the machine's. Who holds it is the one who may log in now.
 class LoginLog {
   public:
-    // Waits for whoever holds it, here or in another process.
-    static Result<LoginLog> open(const std::filesystem::path& file, const std::stop_token& stop);
+    // Waits for whoever holds it, here or in another process, as long as a login takes or until then.
+    static Result<LoginLog> open(const std::filesystem::path& file, const std::stop_token& stop,
+                                 std::chrono::steady_clock::time_point until);
 
     // How long until one more is allowed, of so many in that time; 0: now.
     std::chrono::milliseconds wait(std::int64_t logins_max, std::chrono::milliseconds window) const;

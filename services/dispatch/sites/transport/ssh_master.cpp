@@ -12,11 +12,14 @@
 namespace atl::dispatch {
 namespace {
 
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
 constexpr std::chrono::seconds kLoginTimeMax{60};
 constexpr std::chrono::seconds kControlTimeMax{5};
 constexpr std::chrono::hours kRefusalTimeMax{1};
 
-Result<CommandResult> run_for(std::chrono::seconds time_max, const std::vector<std::string>& argv,
+Result<CommandResult> run_for(milliseconds time_max, const std::vector<std::string>& argv,
                               const std::stop_token& stop = {}) {
     CommandOptions options;
     options.timeout = time_max;
@@ -30,10 +33,9 @@ std::string socket_name(const std::string& facility, const TransportSpec& spec) 
     return digest::sha256(way).substr(0, 16);
 }
 
-// Where logins are counted: another pinned key is no way around that.
-std::string log_name(const std::string& facility, TransportSpec spec) {
-    spec.host_key.clear();
-    return socket_name(facility, spec) + ".logins";
+// Where logins are counted: by the machine that they reach, whoever's they are and however it is named.
+std::string log_name(const TransportSpec& spec) {
+    return digest::sha256(resolve_host(spec)).substr(0, 16) + ".logins";
 }
 
 // As the value of an option that takes several words and replaces %.
@@ -161,19 +163,20 @@ bool SshMaster::is_open() const {
     return stands(spec_, socket_);
 }
 
-Status SshMaster::open(bool is_asked_for) {
+Status SshMaster::open(bool is_asked_for, Clock::time_point until) {
     const int seen = logins_;
-    const std::lock_guard lock(mutex_);
+    const std::unique_lock lock(mutex_, std::min(until, Clock::now() + 2 * kLoginTimeMax));
+    if (!lock.owns_lock()) return no_answer("the login at " + spec_.host + " is still under way", Trouble::kBusy);
     if (is_open()) return {};
     if (logins_ != seen && !last_login_.ok()) return last_login_;
     Credentials now = read_credentials(spec_);
     if (!is_asked_for && is_still_refused(now)) return last_login_;
-    Status login = log_in();
+    Status login = log_in(until);
     ++logins_;
     if (!login.ok() && trouble_of(login.error()) == Trouble::kLoginsSpent) return login;
     last_login_ = std::move(login);
     credentials_ = std::move(now);
-    tried_ = std::chrono::steady_clock::now();
+    tried_ = Clock::now();
     return last_login_;
 }
 
@@ -181,21 +184,24 @@ bool SshMaster::is_still_refused(const Credentials& now) const {
     if (last_login_.ok()) return false;
     const auto trouble = trouble_of(last_login_.error());
     if (trouble != Trouble::kAuthentication && trouble != Trouble::kHostKey) return false;
-    return now == credentials_ && std::chrono::steady_clock::now() - tried_ < kRefusalTimeMax;
+    return now == credentials_ && Clock::now() - tried_ < kRefusalTimeMax;
 }
 
 // As one of the logins that are allowed.
-Status SshMaster::log_in() const {
-    auto log = LoginLog::open(settings_.control_directory / log_name(facility_, spec_), stop_);
+Status SshMaster::log_in(Clock::time_point until) const {
+    auto log = LoginLog::open(settings_.control_directory / log_name(spec_), stop_, until);
     if (!log.ok()) return no_answer(describe(log.error()));
     if (is_open()) return {};  // by another process
     ATOLL_RETURN_IF_ERROR(count_login(*log, spec_, settings_));
-    return log_in_once(*log);
+    return log_in_once(*log, until);
 }
 
-Status SshMaster::log_in_once(LoginLog& log) const {
+Status SshMaster::log_in_once(LoginLog& log, Clock::time_point until) const {
     ATOLL_TRY(const auto argv, begin_connection(spec_, socket_, /*is_interactive=*/false));
-    const auto raw = run_for(kLoginTimeMax, argv, stop_);
+    const auto left = until == Clock::time_point::max()
+                          ? milliseconds(kLoginTimeMax)
+                          : std::chrono::duration_cast<milliseconds>(until - Clock::now());
+    const auto raw = run_for(std::clamp(left, milliseconds(1), milliseconds(kLoginTimeMax)), argv, stop_);
     if (!raw.ok()) return no_answer("cannot start ssh: " + raw.error().message);
     if (raw->exit_code == 0 && !raw->timed_out) return {};
     LoginFailure failure = read_login_failure(raw->err);
@@ -223,9 +229,8 @@ Result<std::vector<std::string>> login_command(const std::string& facility, cons
     return begin_connection(spec, socket, /*is_interactive=*/true);
 }
 
-Result<std::string> read_host_key(const std::string& facility, const TransportSpec& spec, const SshSettings& settings,
-                                  const std::stop_token& stop) {
-    auto log = LoginLog::open(settings.control_directory / log_name(facility, spec), stop);
+Result<std::string> read_host_key(const TransportSpec& spec, const SshSettings& settings, const std::stop_token& stop) {
+    auto log = LoginLog::open(settings.control_directory / log_name(spec), stop, Clock::time_point::max());
     if (!log.ok()) return no_answer(describe(log.error()));
     ATOLL_RETURN_IF_ERROR(count_login(*log, spec, settings));
     const TemporaryDirectory directory;

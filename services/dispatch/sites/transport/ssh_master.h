@@ -28,15 +28,16 @@ class SshMaster {
 
     // Ok: the connection stands, maybe since an earlier life of this process. Otherwise one thread logs in, and those
     // that wait for it meanwhile have its error. A login that was refused, or found another host key, is repeated when
-    // something has changed, when a person asks for it, and once an hour; until then its error is given again.
-    Status open(bool is_asked_for);
+    // something has changed, when a person asks for it, and once an hour; until then its error is given again. It ends
+    // at `until` at the latest.
+    Status open(bool is_asked_for, std::chrono::steady_clock::time_point until);
     // The command before what a session runs; it fails where the connection has gone.
     std::vector<std::string> session_command() const;
 
   private:
     bool is_open() const;
-    Status log_in() const;
-    Status log_in_once(LoginLog& log) const;
+    Status log_in(std::chrono::steady_clock::time_point until) const;
+    Status log_in_once(LoginLog& log, std::chrono::steady_clock::time_point until) const;
     bool is_still_refused(const Credentials& now) const;
 
     const std::string facility_;
@@ -44,7 +45,7 @@ class SshMaster {
     const SshSettings settings_;
     const std::filesystem::path socket_;
     const std::stop_token stop_;
-    std::mutex mutex_;
+    std::timed_mutex mutex_;
     std::atomic<int> logins_ = 0;
     Status last_login_;
     // With what the last login was made, and when.
@@ -59,7 +60,6 @@ Result<std::vector<std::string>> login_command(const std::string& facility, cons
 
 // The host keys that the facility's host shows now, as TransportSpec has them; nobody logs in.
 // It counts as one of the logins that are allowed: to the site it looks like one that was refused.
-Result<std::string> read_host_key(const std::string& facility, const TransportSpec& spec, const SshSettings& settings,
-                                  const std::stop_token& stop);
+Result<std::string> read_host_key(const TransportSpec& spec, const SshSettings& settings, const std::stop_token& stop);
 
 }  // namespace atl::dispatch

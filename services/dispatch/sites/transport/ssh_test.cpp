@@ -1,4 +1,6 @@
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 
 #include <atomic>
@@ -120,7 +122,7 @@ TEST_F(SshTransportTest, TheSocketOfADeadConnectionIsNoHindrance) {
 }
 
 TEST_F(SshTransportTest, LoginsAreCounted) {
-    settings_.logins_max = 2;
+    settings_.logins_max = 3;  // that of SetUp() is one
     auto counted = make_transport("counted");
     EXPECT_TRUE(answers(*counted));
     break_connections();
@@ -131,15 +133,44 @@ TEST_F(SshTransportTest, LoginsAreCounted) {
     counted = make_transport("counted");  // as of the next life of dispatch
     const Error error = error_of(*counted, true);
     EXPECT_EQ(trouble_of(error), Trouble::kLoginsSpent) << error.message;
-    EXPECT_TRUE(error.message.starts_with("2 logins at site within 10 m 00 s are enough; the next is allowed in "))
+    EXPECT_TRUE(error.message.starts_with("3 logins at site within 10 m 00 s are enough; the next is allowed in "))
         << error.message;
     EXPECT_EQ(connections(), before);
     let_logins_age(std::chrono::seconds(settings_.logins_window_s));
     EXPECT_TRUE(eventually([&] { return answers(*counted); })) << "the time is over";
 }
 
+TEST_F(SshTransportTest, AMachineIsOneHoweverManyFacilitiesAreThereAndWhateverItIsCalled) {
+    settings_.logins_max = 2;
+    EXPECT_TRUE(answers(*make_transport("cpu")));
+    write_config("ssh_config_other", "Host site", "Host site login02");
+    const auto other = make_ssh_transport("gpu", {"ssh", "login02", file("ssh_config_other")}, settings_);
+    EXPECT_EQ(trouble_of(error_of(*other)), Trouble::kLoginsSpent);
+}
+
+// One that takes the connection and says nothing.
+TEST_F(SshTransportTest, ALoginEndsWithItsStep) {
+    const UniqueFd silent(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    auto* any = reinterpret_cast<sockaddr*>(&address);
+    ASSERT_TRUE(::bind(silent.get(), any, size) == 0 && ::listen(silent.get(), 8) == 0 &&
+                ::getsockname(silent.get(), any, &size) == 0);
+    write_config("ssh_config_other", "Port " + port_, "Port " + std::to_string(ntohs(address.sin_port)));
+    const auto other = make_transport("other", "ssh_config_other");
+    const auto begin = std::chrono::steady_clock::now();
+    RemoteScript script{":", {}, {}};
+    script.until = begin + std::chrono::seconds(1);
+    const auto result = other->run(script);
+    ASSERT_FALSE(result.ok());
+    EXPECT_EQ(trouble_of(result.error()), Trouble::kNoConnection) << result.error().message;
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(12)) << "ssh itself waits for 15";
+}
+
 TEST_F(SshTransportTest, AHostThatIsNotReachedCostsNoLogin) {
-    settings_.logins_max = 1;
+    settings_.logins_max = 3;  // those of start_sshd() are two
     const auto counted = make_transport("counted");
     stop_sshd();
     for (int i = 0; i < 3; ++i) EXPECT_EQ(trouble_of(error_of(*counted)), Trouble::kNoConnection);
@@ -186,14 +217,14 @@ TEST_F(SshTransportTest, AnotherHostKeyIsNoConnectionUntilItIsKnown) {
 
 TEST_F(SshTransportTest, APinnedHostKeyAloneCounts) {
     const TransportSpec spec{"ssh", "site", file("ssh_config")};
-    settings_.logins_max = 2;
-    const auto shown = read_host_key("shown", spec, settings_, {});
+    settings_.logins_max = 3;
+    const auto shown = read_host_key(spec, settings_, {});
     ASSERT_TRUE(shown.ok()) << shown.error().message;
-    EXPECT_TRUE(read_host_key("shown", spec, settings_, {}).ok());
-    const auto third = read_host_key("shown", spec, settings_, {});
+    EXPECT_TRUE(read_host_key(spec, settings_, {}).ok());
+    const auto third = read_host_key(spec, settings_, {});
     ASSERT_FALSE(third.ok()) << "to the site it is one more login that was refused";
     EXPECT_EQ(trouble_of(third.error()), Trouble::kLoginsSpent) << third.error().message;
-    settings_.logins_max = 4;
+    settings_.logins_max = 100;
     EXPECT_TRUE(read_file(file("host.pub")).value().starts_with(*shown + " "));
     EXPECT_EQ(logins(), 1U) << "that of SetUp()";
     make_key("wrong");

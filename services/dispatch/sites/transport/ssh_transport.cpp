@@ -23,15 +23,24 @@ class SshTransport : public Transport {
         : stop_(stop), sessions_max_(settings.sessions_max), master_(facility, spec, settings, stop) {}
 
     Result<CommandResult> run(const RemoteScript& script) override {
-        ATOLL_RETURN_IF_ERROR(master_.open(script.is_asked_for));
-        const Turn turn(*this, std::min(script.timeout, kSessionWaitMax));
+        ATOLL_RETURN_IF_ERROR(master_.open(script.is_asked_for, script.until));
+        const Turn turn(*this, std::min({script.timeout, kSessionWaitMax, left(script)}));
         if (!turn.has_come())
             return no_answer("all " + std::to_string(sessions_max_) + " sessions with the site are in use",
                              Trouble::kBusy);
-        return run_framed(script, master_.session_command(), stop_, explain_session);
+        RemoteScript limited = script;
+        limited.timeout = std::min(script.timeout, left(script));
+        return run_framed(limited, master_.session_command(), stop_, explain_session);
     }
 
   private:
+    static std::chrono::milliseconds left(const RemoteScript& script) {
+        using SteadyClock = std::chrono::steady_clock;
+        if (script.until == SteadyClock::time_point::max()) return std::chrono::milliseconds::max();
+        return std::max(std::chrono::milliseconds(1),
+                        std::chrono::duration_cast<std::chrono::milliseconds>(script.until - SteadyClock::now()));
+    }
+
     // One of the sessions that may be open at once, waited for.
     class Turn {
       public:

@@ -27,6 +27,8 @@ struct RemoteScript {
     // whether the answer is complete.
     std::function<std::string()> source = {};
     std::function<bool(std::string_view)> sink = {};
+    // The login, the wait for a session and the script together end then at the latest.
+    std::chrono::steady_clock::time_point until = std::chrono::steady_clock::time_point::max();
 };
 
 // Why a transport has no answer.

@@ -1,5 +1,6 @@
 # The local batch system: processes of the machine that the scripts reach. In front stand slots=, locks= and runner=.
-# `process` has the job's process, its start time and the machine's start, which tell it from a later one of its number.
+# `process` has the job's process, its start time and the machine's start, which tell it from a later one of its number,
+# and the machine's name: where ssh leads to one of several, nothing is known of what another runs.
 
 queue_find() {
     [ ! -s process ] || cat process
@@ -18,21 +19,28 @@ queue_put() {
     cat process
 }
 
-# NAME DIRECTORY…: prints a line for each, queued, running or absent.
+# $1 directory. Prints the name of the other machine that its job was started on.
+local_elsewhere() {
+    [ -s "$1/process" ] && read -r _ _ job_boot job_host <"$1/process" && [ -n "$job_host" ] || return 1
+    [ "$job_boot" != "$(cat /proc/sys/kernel/random/boot_id)" ] && [ "$job_host" != "$(uname -n)" ] || return 1
+    echo "$job_host"
+}
+
+# NAME DIRECTORY…: prints a line for each: queued, running, absent, or elsewhere and the machine's name.
 queue_ask() {
     boot=$(cat /proc/sys/kernel/random/boot_id)
     while [ $# -gt 0 ]; do
         [ -d "${2%/*/*/*}" ] || return 74  # the file system is away
         [ -d "${2%/*/*}" ] || { echo "${2%/*/*} is not there" >&2; return 75; }
-        local_state "$2"
+        if host=$(local_elsewhere "$2"); then echo "elsewhere $host"; else local_state "$2"; fi
         shift 2
     done
 }
 
 local_state() {
-    state=absent
+    state=absent started=
     if [ -s "$1/process" ]; then
-        read -r pid start job_boot <"$1/process"
+        read -r pid start job_boot _ <"$1/process"
         if [ "$job_boot" = "$boot" ] && stat=$(cat "/proc/$pid/stat" 2>/dev/null); then
             [ ! -e "$1/started" ] || started=yes
             set -- ${stat##*) }
@@ -43,7 +51,6 @@ local_state() {
             fi
         fi
     fi
-    started=
     echo "$state"
 }
 
@@ -56,6 +63,10 @@ queue_machines() {
 }
 
 queue_drop() {
+    if host=$(local_elsewhere .); then
+        echo "its processes are on $host, and this is $(uname -n): ssh has to lead to $host" >&2
+        return 75
+    fi
     signal=TERM
     tries=0
     while :; do

@@ -7,7 +7,7 @@ locks=$2
 script=$3
 # Fields after the command's closing bracket begin with the third; the 22nd is the start time.
 set -- ${stat##*) }
-printf '%s %s %s\n' "$$" "${20}" "$(cat /proc/sys/kernel/random/boot_id)" >"process.$$"
+printf '%s %s %s %s\n' "$$" "${20}" "$(cat /proc/sys/kernel/random/boot_id)" "$(uname -n)" >"process.$$"
 sync "process.$$"
 ln "process.$$" process 2>/dev/null || { rm -f "process.$$"; exit 0; }
 rm -f "process.$$"

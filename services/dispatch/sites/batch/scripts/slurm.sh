@@ -4,6 +4,11 @@ unset $(awk 'BEGIN {
     for (name in ENVIRON) if (name ~ /^(SBATCH|SQUEUE|SCANCEL|SACCT|SINFO)_[A-Za-z0-9_]*$/) print name
 }') 2>/dev/null || :
 
+# $1 seconds, $2… one of Slurm's programs: they wait for minutes for a daemon that hangs.
+within() {
+    if limiter=$(command -v timeout); then "$limiter" "$@"; else shift && "$@"; fi
+}
+
 queue_find() {
     squeue --noheader --me --states=all --name="$1" --format=%A || return 75
 }
@@ -18,10 +23,15 @@ queue_put() {
         return 0
     fi
     printf '%s\n' "$said" >&2
+    # Of slurm_errno(3) what the site would have to change for us; all else may pass: nodes and partitions that are away,
+    # full queues, daemons that do not answer, what a site's own plugin says.
     case $said in
-        # Limits on how much may be queued pass, and days of maintenance.
-        *SubmitJob* | *"temporarily"* | *"policy"* | *"inactive or drain"* | *"not usable now"*) return 75 ;;
-        *"Invalid"* | *"invalid"* | *"not available"* | *"exceed"* | *"denied"* | *"Unable to allocate"*) return 65 ;;
+        *"Invalid partition name"* | *"Invalid account or"* | *"Invalid qos"* | *"Invalid feature"* | \
+            *"Invalid generic resource"* | *"Invalid Trackable RESource"* | *"Invalid license"* | *"Invalid --"* | \
+            *"unrecognized option"* | *"invalid option"* | *"configuration is not available"* | \
+            *"time limit is invalid"* | *"count specification invalid"* | *"can not be satisfied"* | \
+            *"processors requested than permitted"* | *"not permitted to use this partition"* | \
+            *"reservation is invalid"* | *"denied to requested reservation"*) return 65 ;;
     esac
     return 75
 }
@@ -35,9 +45,10 @@ queue_ask() {
         shift 2
     done
     echo squeue
-    squeue --noheader --me --states=all --name="$names" --format='%j|%A|%T|%r' || return 75
+    within 8 squeue --noheader --me --states=all --name="$names" --format='%j|%A|%T|%r' ||
+        { echo "squeue gives no answer" >&2; return 75; }
     echo sacct
-    sacct --allocations --noheader --parsable2 --starttime=now-7days --name="$names" \
+    within 5 sacct --allocations --noheader --parsable2 --starttime=now-7days --name="$names" \
         --format=JobName,JobID,State,ExitCode 2>/dev/null || :
     echo end
 }

@@ -1,0 +1,75 @@
+#include <gtest/gtest.h>
+
+#include "services/dispatch/sites/script_site.h"
+#include "services/dispatch/testing/fake_slurm_site.h"
+
+namespace atl::dispatch {
+namespace {
+
+class SlurmRefusalsTest : public testing::Test {
+  protected:
+    ErrorCode submit_where_sbatch_says(const std::string& said) {
+        slurm_.put("bin/sbatch", "#!/bin/sh\ncat <<'TEXT' >&2\nsbatch: error: " + said + "\nTEXT\nexit 1\n");
+        ScriptSite site(slurm_.facility, make_local_transport(), "");
+        const auto id = site.submit_script({"atoll-t-1", site.task_directory("t", 1)}, "exit 0\n");
+        if (id.ok()) return ErrorCode::kConflict;
+        EXPECT_NE(describe(id.error()).find(said), std::string::npos) << describe(id.error());
+        return id.error().code;
+    }
+
+    FakeSlurmSite slurm_;
+};
+
+// slurm_errno.c of 22.05 to 24.11: what the site, its administrators or its network may mend without us.
+TEST_F(SlurmRefusalsTest, WhatMayPassIsWaitedFor) {
+    for (const char* said : {
+             "Batch job submission failed: Required partition not available (inactive or drain)",
+             "Batch job submission failed: Requested partition configuration not available now",
+             "Batch job submission failed: Requested reservation not usable now",
+             "Batch job submission failed: Required node not available (down, drained or reserved)",
+             "Batch job submission failed: Requested nodes are busy",
+             "Batch job submission failed: Job violates accounting/QOS policy (job submit limit, user's size and/or "
+             "time limits)",
+             "AssocMaxSubmitJobLimit\nsbatch: error: Batch job submission failed: Job violates accounting/QOS policy",
+             "Batch job submission failed: Resource temporarily unavailable",
+             "Batch job submission failed: Unable to contact slurm controller (connect failure)",
+             "Batch job submission failed: Socket timed out on send/recv operation",
+             "Batch job submission failed: Slurm backup controller in standby mode",
+             "Batch job submission failed: Invalid authentication credential",
+             "Batch job submission failed: Protocol authentication error",
+             "Batch job submission failed: Access/permission denied",
+             "Batch job submission failed: Error writing batch job script to file: disk quota exceeded",
+             "Batch job submission failed: Unspecified error",
+             "A word of a site's own plugin: the machine is being moved",
+         })
+        EXPECT_EQ(submit_where_sbatch_says(said), ErrorCode::kUnavailable) << said;
+}
+
+// What the facility's record or the job must be changed for.
+TEST_F(SlurmRefusalsTest, WhatCanNeverRunIsRefused) {
+    for (const char* said : {
+             "invalid partition specified: mian\nsbatch: error: Batch job submission failed: Invalid partition name "
+             "specified",
+             "Batch job submission failed: Invalid account or account/partition combination specified",
+             "Batch job submission failed: Invalid qos specification",
+             "Batch job submission failed: Invalid feature specification",
+             "Batch job submission failed: Invalid generic resource (gres) specification",
+             "Batch job submission failed: Invalid Trackable RESource (TRES) specification",
+             "Batch job submission failed: Requested node configuration is not available",
+             "Batch job submission failed: Requested time limit is invalid (missing or exceeds some limit)",
+             "Batch job submission failed: Node count specification invalid",
+             "Batch job submission failed: CPU count per node can not be satisfied",
+             "Batch job submission failed: Memory specification can not be satisfied",
+             "Batch job submission failed: More processors requested than permitted",
+             "Batch job submission failed: User's group not permitted to use this partition",
+             "Batch job submission failed: Requested reservation is invalid",
+             "Batch job submission failed: Access denied to requested reservation",
+             "Invalid --time specification",
+         })
+        EXPECT_EQ(submit_where_sbatch_says(said), ErrorCode::kInvalidArgument) << said;
+    EXPECT_EQ(submit_where_sbatch_says("x\nsbatch: unrecognized option '--gpu-per-node=4'"),
+              ErrorCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace atl::dispatch
