@@ -5,8 +5,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <thread>
 
 #include "shared/base/check.h"
 #include "shared/base/file.h"
@@ -68,8 +70,17 @@ SlurmCluster::~SlurmCluster() {
 std::string SlurmCluster::run(const std::vector<std::string>& command) const {
     std::vector<std::string> argv = {"env", "SLURM_CONF=" + path("etc/slurm.conf").string()};
     argv.insert(argv.end(), command.begin(), command.end());
-    const auto result = run_command(argv);
-    return result.ok() && result->exit_code == 0 ? result->out : "";
+    // While the controller starts again they have no answer.
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    for (;;) {
+        const auto result = run_command(argv);
+        if (result.ok() && result->exit_code == 0) return result->out;
+        if (std::chrono::steady_clock::now() > deadline) {
+            ADD_FAILURE() << command.front() << ": " << (result.ok() ? result->err : result.error().message);
+            return "";
+        }
+        std::this_thread::sleep_for(std::chrono::seconds(1));
+    }
 }
 
 void SlurmCluster::start() const {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "services/dispatch/domain/site_trouble.h"
 #include "shared/base/text.h"
 #include "shared/json/printable.h"
 
@@ -12,6 +13,7 @@ namespace {
 using json::Json;
 
 constexpr std::int64_t kTimeS = 300;
+constexpr std::int64_t kSiteNotReady = 75;  // of our job scripts: EX_TEMPFAIL
 constexpr std::int64_t kGpusMax = 64;
 constexpr std::size_t kSaidBytesMax = 300;
 
@@ -80,6 +82,25 @@ std::vector<CheckRow> judge_ranks(const std::vector<Json>& reports, const Facili
     return rows;
 }
 
+CheckRow judge_failure(std::optional<std::int64_t> exit_code, const std::string& said, const Facility& facility) {
+    if (!exit_code)
+        return {
+            "queue", CheckState::kFail, "the job never began: " + said,
+            "look at it there (`squeue --me`, `sacct`); its directory must be on the compute nodes too; another queue: "
+            "`atoll facility check " +
+                facility.name + " --job --queue NAME`"};
+    const bool is_container = facility.image && is_container_not_started(*exit_code, said);
+    if (is_container || *exit_code == kSiteNotReady)
+        return {"node", CheckState::kFail, "the job could do nothing on its node: " + said,
+                facility.image ? "the runtime and " + facility.image->path +
+                                     " have to be there on the compute nodes; a node that mounts no image takes `" +
+                                     set_command(facility, "--set image.options=[--unsquash]") + "`"
+                               : "the work directory and the programs have to be there on the compute nodes"};
+    return {"launcher", CheckState::kFail,
+            "the ranks did not start (exit status " + std::to_string(*exit_code) + "): " + said,
+            other_launcher(facility)};
+}
+
 }  // namespace
 
 Result<Resources> parse_check_job(const Json& value, const Facility& facility) {
@@ -116,10 +137,7 @@ std::vector<CheckRow> judge_check_job(const std::vector<std::string>& lines, std
         rows.insert(rows.end(), found.begin(), found.end());
         return rows;
     }
-    const std::string how = exit_code ? "exit status " + std::to_string(*exit_code) : "it never began";
-    rows.push_back({"launcher", CheckState::kFail,
-                    "the ranks did not start (" + how + "): " + shorten(one_line(json::printable(said)), kSaidBytesMax),
-                    other_launcher(facility)});
+    rows.push_back(judge_failure(exit_code, shorten(one_line(json::printable(said)), kSaidBytesMax), facility));
     rows.push_back({"compute", CheckState::kSkipped, "not looked at: no rank started", ""});
     return rows;
 }

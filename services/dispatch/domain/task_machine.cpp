@@ -260,7 +260,7 @@ void apply_failure(TaskChange& change, const Observed& observed, const PollPolic
     if (is_interruption(answer.end) || is_out_of_memory) why = "the batch system says: " + answer.reason + "; " + why;
     if (is_interrupted || (exit_code == kKilled && !is_out_of_memory))
         return interrupt_attempt(change, why, answer.end, poll_policy);
-    const bool is_of_site = observed.is_out_of_space || exit_code == kSiteNotReady;
+    const bool is_of_site = observed.is_of_site || exit_code == kSiteNotReady;
     if (is_of_site && !change.task.cancel_requested) return wait_for_site(change, why, now_ms);
     fail_attempt(change, why, !may_be_interrupted(exit_code), poll_policy);
 }

@@ -34,7 +34,7 @@ struct Observed {
     bool log_is_drained = true;               // no more lines were there
     std::int64_t looked_ms = 0;               // when the look was asked for
     std::string stderr_tail;                  // why, when it ended with a failure: failure_text()
-    bool is_out_of_space = false;             // it says that a disk or a quota is full
+    bool is_of_site = false;                  // the site's fault: a full disk or quota, a container that does not start
     std::optional<BatchAnswer> queue_status;  // when the batch system was asked, also of a job with an exit code,
     std::int64_t batch_asked_ms = 0;          // at this time
     bool outlives_its_time = false;           // its batch job will be over before its training is: outlives()

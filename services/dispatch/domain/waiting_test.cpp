@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "services/dispatch/domain/site_trouble.h"
 #include "services/dispatch/testing/task_steps.h"
 
 namespace atl::dispatch {
@@ -28,7 +29,7 @@ TEST(WaitingTest, AnAttemptThatWaitsSaysForWhatSinceWhenAndWhenItIsTriedAgain) {
 TEST(WaitingTest, ATrainingThatFindsItsQuotaFullIsTriedAgainForAsLongAsItTakes) {
     Observed full = ended(1);
     full.stderr_tail = "atoll-trainer train: cannot write out.state: Disk quota exceeded";
-    full.is_out_of_space = true;
+    full.is_of_site = true;
     Task task = at_step(Step::kRunning);
     for (int i = 0; i < 20; ++i) {  // more than attempts_max, and than interruptions in a row
         const TaskChange change = apply(task, full, kPollPolicy, 1000);
@@ -46,7 +47,7 @@ TEST(WaitingTest, ATrainingThatFindsItsQuotaFullIsTriedAgainForAsLongAsItTakes) 
 TEST(WaitingTest, AFullDiskIsTriedAfterLongerAndLongerPausesUntilATrainingComesFurther) {
     constexpr std::int64_t kMinute_ms = 60000;
     Observed full = ended(1);
-    full.is_out_of_space = true;
+    full.is_of_site = true;
     Task task = at_step(Step::kRunning);
     std::int64_t now_ms = 1000;
     std::vector<std::int64_t> minutes;
@@ -123,6 +124,14 @@ TEST(WaitingTest, AWaitingJobSaysWhyAndSinceWhen) {
     EXPECT_EQ(stored.queue_reason, "PartitionTimeLimit");
     EXPECT_EQ(stored.queue_reason_since_ms, 3000);
     EXPECT_EQ(apply(never.task, ended_step(), kPollPolicy, 4000).task.attempt->queue_reason, "") << "it runs";
+}
+
+// As Apptainer 1.4 says it.
+TEST(WaitingTest, AContainerThatDoesNotStartIsTheSitesFault) {
+    const char* said = "FATAL:   container creation failed: mount hook function failure: while mounting image";
+    EXPECT_TRUE(is_container_not_started(255, said));
+    EXPECT_FALSE(is_container_not_started(1, said)) << "the program's own end";
+    EXPECT_FALSE(is_container_not_started(255, "mpirun noticed that process rank 1 exited"));
 }
 
 }  // namespace

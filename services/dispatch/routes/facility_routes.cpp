@@ -105,10 +105,11 @@ Result<Response> patch_facility(Routing&, pg::Transaction& transaction, const Re
     return answer_one(200, now, request);
 }
 
-Result<Response> remove_facility(Routing&, pg::Transaction& transaction, const Request& request) {
+Result<Response> remove_facility(Routing& routing, pg::Transaction& transaction, const Request& request) {
     ATOLL_TRY(const StoredFacility stored, find_facility(transaction.connection(), request.param("name")));
     ATOLL_RETURN_IF_ERROR(require_remove(stored.facility, *request.principal));
     ATOLL_RETURN_IF_ERROR(delete_facility(transaction, request.param("name")));
+    routing.runner.disconnect(request.param("name"));
     return Response::empty(204);
 }
 

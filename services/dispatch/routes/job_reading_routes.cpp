@@ -1,6 +1,10 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
 
 #include "services/dispatch/db/facilities.h"
 #include "services/dispatch/db/job_views.h"
@@ -153,24 +157,58 @@ Status require_given(const Facility& facility, Step step) {
                              " (logs.return in its record)");
 }
 
-// The ends of an attempt's two streams: as they are kept, or else as they are at the site.
-void add_logs(Routing& routing, const LogPlace& place, std::int64_t lines, std::int64_t bytes,
-              std::vector<LogSource>& sources) {
-    const Task& task = place.task;
-    const auto read = [&routing, place, lines, bytes](const std::string& file) -> Result<std::string> {
-        if (const auto kept = place.kept.text.find(file); kept != place.kept.text.end())
-            return last_lines(kept->second, lines);
-        ATOLL_RETURN_IF_ERROR(place.facility);
-        ATOLL_RETURN_IF_ERROR(require_given(place.facility->facility, place.kept.step));
-        const auto site = routing.runner.site(place.facility->facility);
-        const std::string directory = site->task_directory(place.task.id, place.attempt);
-        ATOLL_TRY(const std::string text, site->tail(directory + "/" + file, bytes));
+// Ends of files at one facility: the first who needs one has them all read, by one script.
+class FacilityTails {
+  public:
+    std::size_t add(std::string file) {
+        files_.push_back(std::move(file));
+        return files_.size() - 1;
+    }
+    Result<std::string> read(Routing& routing, const Facility& facility, std::size_t at, std::int64_t bytes) {
+        const std::lock_guard lock(mutex_);
+        if (!texts_) {
+            const auto share = kScriptBytesMax / static_cast<std::int64_t>(files_.size());
+            texts_ = routing.runner.site(facility)->tails(files_, std::min(bytes, share));
+        }
+        ATOLL_RETURN_IF_ERROR(*texts_);
+        return texts_->value().at(at);
+    }
+
+  private:
+    static constexpr std::int64_t kScriptBytesMax = 3 << 20;  // less than what a script may print
+    std::mutex mutex_;
+    std::vector<std::string> files_;
+    std::optional<Result<std::vector<std::string>>> texts_;
+};
+using Tails = std::map<std::string, std::shared_ptr<FacilityTails>>;  // by facility
+
+// One end of an attempt's streams: as it is kept, or else as it is at the site.
+std::function<Result<std::string>()> log_reader(Routing& routing, const LogPlace& place, const std::string& file,
+                                                std::int64_t lines, std::int64_t bytes, Tails& tails) {
+    if (const auto kept = place.kept.text.find(file); kept != place.kept.text.end())
+        return [text = last_lines(kept->second, lines)] { return Result(text); };
+    const Status given =
+        place.facility.ok() ? require_given(place.facility->facility, place.kept.step) : Status(place.facility.error());
+    if (!given.ok()) return [given] { return Result<std::string>(given.error()); };
+    auto& at = tails[place.task.facility];
+    if (at == nullptr) at = std::make_shared<FacilityTails>();
+    const Facility& facility = place.facility->facility;
+    const auto site = routing.runner.site(facility);
+    const std::size_t index = at->add(site->task_directory(place.task.id, place.attempt) + "/" + file);
+    return [&routing, at, facility, index, lines, bytes]() -> Result<std::string> {
+        ATOLL_TRY(const std::string text, at->read(routing, facility, index, bytes));
         return last_lines(text, lines);
     };
+}
+
+// The ends of an attempt's two streams.
+void add_logs(Routing& routing, const LogPlace& place, std::int64_t lines, std::int64_t bytes, Tails& tails,
+              std::vector<LogSource>& sources) {
+    const Task& task = place.task;
     for (const char* file : kLogFiles) {
         const Json where = {{"round", task.round}, {"kind", to_string(task.kind())}, {"facility", task.facility},
                             {"task", task.id},     {"attempt", place.attempt},       {"file", file}};
-        sources.push_back({where, [read, file] { return read(file); }});
+        sources.push_back({where, log_reader(routing, place, file, lines, bytes, tails)});
     }
 }
 
@@ -188,7 +226,8 @@ Result<Response> get_logs(Routing& routing, const Request& request) {
     const auto count = static_cast<std::int64_t>(std::max<std::size_t>(1, 2 * places.size()));
     const std::int64_t bytes = std::min(lines * kTailBytesPerLine, kLogsBytesMax / count);
     std::vector<LogSource> sources;
-    for (const auto& place : places) add_logs(routing, place, lines, bytes, sources);
+    Tails tails;
+    for (const auto& place : places) add_logs(routing, place, lines, bytes, tails, sources);
     Json logs = gather_logs(sources, std::chrono::steady_clock::now() + kLogsTimeMax);
     if (as_json) return Response::json(200, {{"items", std::move(logs)}, {"next", nullptr}});
     return Response::text(200, logs_text(logs));

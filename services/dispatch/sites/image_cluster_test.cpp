@@ -67,9 +67,10 @@ class ImageClusterTest : public testing::Test {
     }
 
     ScriptSite site() const { return ScriptSite(facility_, transport_, ""); }
-    // Runs in a batch job: its directory, with what it printed when it failed.
+    // Runs in a batch job: its directory, with what it printed when it failed. `meanwhile` is called while it runs.
     std::string run(const std::string& name, const std::vector<std::string>& command, std::int64_t ranks = 1,
-                    const std::string& launcher = "") const {
+                    const std::string& launcher = "",
+                    const std::function<void(const BatchJobRef&)>& meanwhile = {}) const {
         BatchJob job{.ref = {"atoll-" + name + "-1", site().task_directory(name, 1)},
                      .environment = facility_.environment,
                      .commands = {command},
@@ -82,6 +83,7 @@ class ImageClusterTest : public testing::Test {
         const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(2);
         while (!code && std::chrono::steady_clock::now() < deadline) {
             std::this_thread::sleep_for(std::chrono::milliseconds(500));
+            if (meanwhile) meanwhile(job.ref);
             const auto looks = site().look({{job.ref.directory, 0}});
             if (looks.ok()) code = looks->at(0).exit_code;
         }
@@ -148,6 +150,28 @@ TEST_F(ImageClusterTest, DISABLED_RanksOfOneNodeShareMemoryHoweverTheyAreStarted
         const std::string sum = run_command({"sha256sum", directory + "/out/model.safetensors"})->out.substr(0, 64);
         if (digest.empty()) digest = sum;
         EXPECT_EQ(sum, digest) << name;
+    }
+}
+
+// Through the batch job's shell, srun, the container's runtime.
+TEST_F(ImageClusterTest, DISABLED_ANoticeReachesTheTrainerWhichSavesAndEnds) {
+    const std::string made = run("tiny", {"sh", "-c", kMakeTinyModel});
+    for (const std::int64_t ranks : {1, 2}) {
+        bool is_told = false;
+        const auto tell = [&](const BatchJobRef& job) {
+            const auto log = read_file(job.directory + "/stdout.jsonl");
+            if (is_told || !log.ok() || log->find("{\"step\":") == std::string::npos) return;
+            is_told = true;
+            cluster_->run({"scancel", "--batch", "--signal=USR1", "--name=" + job.name});
+        };
+        const std::string directory = run("noticed" + std::to_string(ranks),
+                                          {"atoll-trainer", "train", "--model", made + "/model", "--data",
+                                           made + "/data", "--out", "out", "--steps", "1000000"},
+                                          ranks, "", tell);
+        EXPECT_TRUE(is_told);
+        const auto log = read_file(directory + "/stdout.jsonl");
+        EXPECT_TRUE(log.ok() && log->find("\"resumable\":true") != std::string::npos) << ranks << " ranks: " << *log;
+        EXPECT_TRUE(std::filesystem::exists(directory + "/out.state"));
     }
 }
 

@@ -10,13 +10,16 @@ namespace {
 constexpr int kRanksPerCoreMax = 16;
 
 // MPI ranks on one machine: also as root, in containers, with fewer cores than ranks, and without a network. How ranks
-// are started and placed is said to Open MPI 4 and, in variables of its launcher PRRTE, to Open MPI 5.
+// are started and placed is said to Open MPI 4 and, in variables of its launcher PRRTE, to Open MPI 5. What the
+// facility's environment says counts.
 constexpr const char* kMpirunEnvironment =
-    "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1\n"
-    "export OMPI_MCA_btl=self,vader OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_mpi_yield_when_idle=1\n"
-    "export OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe\n"
-    "export OMPI_MCA_hwloc_base_binding_policy=none PRTE_MCA_hwloc_default_binding_policy=none\n"
-    "export OMPI_MCA_plm_rsh_agent=/bin/false PRTE_MCA_plm_ssh_agent=/bin/false\n";
+    R"sh(for setting in OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl=self,vader \
+    OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
+    PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe OMPI_MCA_hwloc_base_binding_policy=none \
+    PRTE_MCA_hwloc_default_binding_policy=none OMPI_MCA_plm_rsh_agent=/bin/false PRTE_MCA_plm_ssh_agent=/bin/false; do
+    eval "[ -n \"\${${setting%%=*}+set}\" ]" || export "$setting"
+done
+)sh";
 
 // What mpirun starts is on one machine: thousands of ranks there would take it down.
 std::string check_ranks(std::int64_t ranks) {

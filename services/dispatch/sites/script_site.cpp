@@ -5,8 +5,8 @@
 #include <iterator>
 #include <sstream>
 
-#include "services/dispatch/domain/out_of_space.h"
 #include "services/dispatch/domain/site_output.h"
+#include "services/dispatch/domain/site_trouble.h"
 #include "services/dispatch/embedded.h"
 #include "services/dispatch/sites/image_command.h"
 #include "services/dispatch/sites/transport/frame.h"

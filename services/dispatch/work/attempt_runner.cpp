@@ -5,7 +5,7 @@
 
 #include "services/dispatch/db/tasks.h"
 #include "services/dispatch/domain/continuation.h"
-#include "services/dispatch/domain/out_of_space.h"
+#include "services/dispatch/domain/site_trouble.h"
 #include "services/dispatch/domain/training_settings.h"
 #include "services/dispatch/sites/failure_text.h"
 #include "services/dispatch/sites/image_command.h"
@@ -161,6 +161,12 @@ Result<std::string> AttemptRunner::show_host_key(const Facility& facility) const
 Result<std::vector<std::string>> AttemptRunner::login_command(const Facility& facility) const {
     if (facility.transport.kind != "ssh") return conflict(facility.name + " is this machine: nobody logs in to it");
     return dispatch::login_command(facility.name, facility.transport, settings_.ssh);
+}
+
+void AttemptRunner::disconnect(const std::string& facility) {
+    const std::lock_guard lock(mutex_);
+    connections_.erase(facility);
+    silent_queues_.erase(facility);
 }
 
 const PollPolicy& AttemptRunner::poll_policy(const Facility& facility) const {
@@ -334,7 +340,8 @@ Result<Outcome> AttemptRunner::observe(const Task& task, Site& site, std::int64_
     if (observed.exit_code && *observed.exit_code != 0 && observed.log_is_drained) {
         const std::string log = batch_job_ref(task, site).directory + "/stderr.log";
         ATOLL_TRY(const std::string tail, site.tail(log, kStderrBytes));
-        observed.is_out_of_space = is_out_of_space(tail);
+        observed.is_of_site =
+            is_out_of_space(tail) || (site.facility().image && is_container_not_started(*observed.exit_code, tail));
         if (site.facility().logs.give != "none") observed.stderr_tail = failure_text(tail, kFailureBytesMax);
     }
     // The local batch system never ends a job by itself.

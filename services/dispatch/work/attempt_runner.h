@@ -58,6 +58,9 @@ class AttemptRunner {
     Result<std::string> show_host_key(const Facility& facility) const;
     // The command that logs in there on this machine, asking whoever runs it. kConflict: there is nothing to log in to.
     Result<std::vector<std::string>> login_command(const Facility& facility) const;
+    // Ends the connection, which is made anew by whoever needs it.
+    void disconnect(const std::string& facility);
+
     const PollPolicy& poll_policy(const Facility& facility) const;
 
     // The batch script of the task's attempt; nothing is asked of the site.

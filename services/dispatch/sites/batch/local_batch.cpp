@@ -2,6 +2,7 @@
 #include "services/dispatch/sites/batch/batch_system.h"
 #include "services/dispatch/sites/transport/frame.h"
 #include "shared/base/text.h"
+#include "shared/digest/digest.h"
 #include "shared/json/printable.h"
 
 namespace atl::dispatch {
@@ -10,7 +11,8 @@ namespace {
 class LocalBatch : public BatchSystem {
   public:
     LocalBatch(std::int64_t slots, const std::string& work_dir)
-        : functions_("slots=" + std::to_string(slots) + " locks=" + shell_quote(work_dir + "/slots") +
+        : functions_("slots=" + std::to_string(slots) + " locks=/tmp/atoll-slots-$(id -u)-" +
+                     digest::sha256(work_dir).substr(0, 16) +
                      " runner=" + shell_quote(std::string(kSitesBatchScriptsLocalRunnerSh)) + "\n" +
                      std::string(kSitesBatchScriptsLocalSh)) {}
 

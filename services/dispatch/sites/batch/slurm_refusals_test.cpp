@@ -71,5 +71,17 @@ TEST_F(SlurmRefusalsTest, WhatCanNeverRunIsRefused) {
               ErrorCode::kInvalidArgument);
 }
 
+// Sites lock out who asks every second.
+TEST_F(SlurmRefusalsTest, AJobThatItsNodeDoesNotEndIsAskedForLater) {
+    const std::string asked = slurm_.path("asked");
+    slurm_.put("bin/squeue", "#!/bin/sh\necho x >>" + asked + "\necho 17\n");
+    ScriptSite site(slurm_.facility, make_local_transport(), "");
+    const Status ended = site.cancel({"atoll-t-1", site.task_directory("t", 1)});
+    EXPECT_EQ(ended.error().code, ErrorCode::kUnavailable);
+    EXPECT_NE(describe(ended.error()).find("Slurm still ends the job: 17"), std::string::npos)
+        << describe(ended.error());
+    EXPECT_LE(read_file(asked).value().size(), 2U * 4);
+}
+
 }  // namespace
 }  // namespace atl::dispatch

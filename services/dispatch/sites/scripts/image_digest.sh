@@ -16,5 +16,6 @@ find_digest() {
 # $1: the digest of what $stamp tells.
 keep_digest() {
     mkdir "${kept%/*}" 2>/dev/null
-    printf '%s\n%s\n' "$stamp" "$1" >"$kept.$$" && mv -f "$kept.$$" "$kept"
+    new=$kept.$(uname -n).$$
+    printf '%s\n%s\n' "$stamp" "$1" >"$new" && mv -f "$new" "$kept"
 }

@@ -137,7 +137,8 @@ Status count_login(LoginLog& log, const TransportSpec& spec, const SshSettings& 
     if (wait.count() == 0) return log.add();
     return no_answer(std::to_string(settings.logins_max) + " logins at " + spec.host + " within " +
                          human_seconds(static_cast<double>(window.count())) + " are enough; the next is allowed in " +
-                         human_seconds(std::chrono::duration<double>(wait).count()),
+                         human_seconds(std::chrono::duration<double>(wait).count()) +
+                         " (ssh_logins_max in dispatch's settings says how many a site bears)",
                      Trouble::kLoginsSpent);
 }
 

@@ -7,8 +7,9 @@ queue_find() {
 }
 
 queue_put() {
-    # Not with what it lies in: where that is not there the file system is away.
-    [ -d "$locks" ] || mkdir "$locks" || [ -d "$locks" ] || return 75
+    # On the machine itself, whose processes they count: not every shared file system has locks.
+    mkdir -m 700 "$locks" 2>/dev/null
+    [ -O "$locks" ] && [ -w "$locks" ] || { echo "$locks cannot be written, or is somebody else's" >&2; return 75; }
     ATOLL_BATCH_JOB="$2" setsid sh -c "$runner" atoll-runner "$slots" "$locks" "./$1" </dev/null >>runner.log 2>&1 &
     waited=0
     while [ ! -s process ]; do

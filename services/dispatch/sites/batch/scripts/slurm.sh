@@ -10,7 +10,7 @@ within() {
 }
 
 queue_find() {
-    squeue --noheader --me --states=all --name="$1" --format=%A || return 75
+    within 8 squeue --noheader --me --states=all --name="$1" --format=%A || return 75
 }
 
 queue_put() {
@@ -54,16 +54,16 @@ queue_ask() {
 }
 
 queue_drop() {
-    scancel --user="$(id -un)" --name="$1" || return 75
-    tries=0
-    while :; do
-        left=$(squeue --noheader --me --states=pending,running,configuring,completing,suspended --name="$1" --format=%A) ||
-            return 75
+    within 8 scancel --user="$(id -un)" --name="$1" || return 75
+    # A node may take minutes to end it: that is asked for again later, as it must not be every second.
+    for pause in 1 2 4 0; do
+        left=$(within 8 squeue --noheader --me --states=pending,running,configuring,completing,suspended \
+            --name="$1" --format=%A) || return 75
         [ -n "$left" ] || return 0
-        [ "$tries" -lt 20 ] || { echo "Slurm still ends the job: "$left >&2; return 75; }
-        tries=$((tries + 1))
-        sleep 1
+        sleep "$pause"
     done
+    echo "Slurm still ends the job: "$left >&2
+    return 75
 }
 
 # A line for each kind of node of each partition; the default one's name ends with "*".
