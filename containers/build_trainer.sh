@@ -23,6 +23,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 [ -n "$out" ] || usage
+[ -e "$here/CMakeLists.txt" ] || fail "$here is no checkout of Atoll: the build needs all of it"
 out=$(realpath "$out")
 runtime=$(command -v apptainer || command -v singularity) || fail "no apptainer in PATH; containers/install_apptainer.sh"
 work=$(mktemp -d)

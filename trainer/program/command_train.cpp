@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "shared/host/node.h"
+#include "shared/log/log.h"
 #include "shared/log/warn.h"
 #include "trainer/comm/launch.h"
 #include "trainer/model_io/model_directory.h"
@@ -54,9 +55,8 @@ class TrainCommand final : public Command {
                                       : Result<train::TrainOutput>(train::TrainOutput::kFree);
         ATOLL_TRY(const train::TrainOutput mine, comm::agreed(comm, std::move(found)));
         if (comm.rank() == 0 && mine == train::TrainOutput::kNoCheckpoint)
-            log::warn("--resume: nothing to go on from in " +
-                      checkpoint::checkpoint_file(config_.out).parent_path().string() +
-                      ", so the run begins with step 1");
+            spdlog::info("--resume: begins with step 1, as no state is saved in {}",
+                         checkpoint::checkpoint_file(config_.out).parent_path().string());
         double kind = static_cast<double>(mine);
         comm.all_reduce(std::span(&kind, 1), comm::Reduction::kMax);
         return static_cast<train::TrainOutput>(kind);

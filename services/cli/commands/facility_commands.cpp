@@ -299,10 +299,10 @@ Status confirm_host_key(const TrustFlags& flags, const std::string& host, const 
     if (::isatty(STDIN_FILENO) == 0)
         return invalid_argument("--fingerprint",
                                 host + " shows " + shown + ": if the site says so too, give --fingerprint " + shown);
-    std::cerr << "Compare it with what the site publishes. Is it the same? Type yes: " << std::flush;
+    std::cerr << "Compare it with what the site publishes. Is it the same? yes or no: " << std::flush;
     std::string answer;
     std::getline(std::cin, answer);
-    return answer == "yes" ? Status() : invalid_argument("", "nothing was changed");
+    return answer == "yes" || answer == "y" ? Status() : invalid_argument("", "nothing was changed");
 }
 
 // The host's key as dispatch sees it goes into the facility's record: that is the one it takes from then on.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -25,7 +26,8 @@ using nlohmann::json;
 constexpr const char* kPutImageHelp =
     R"(The file goes through the coordinator, part by part. Whoever ends it runs it again: it goes on where it was. What has
 come is read at the site as a whole before it gets its name, then its sha256 is pinned in the facility's record. Examples:
-  atoll facility put-image leonardo trainer.sif            into the work directory, under a name of its own
+  atoll facility put-image leonardo trainer.sif            where the record's image is or, without one, into the
+                                                           work directory, under a name of its own
   atoll facility put-image leonardo trainer.sif --path /leonardo/home/me/atoll.sif)";
 
 constexpr std::int64_t kPartBytes = 8 << 20;
@@ -96,9 +98,11 @@ Status run_put_image(const Context& context, const PutImageFlags& flags) {
     http::Client client(options);
     ATOLL_TRY(const json facility, get_named(client, "/v1/facilities", "facility", flags.name));
     ATOLL_TRY(const ImageFile image, open_image(flags.file));
-    // Another name than an earlier image's: batch jobs may run in that.
-    const std::string path =
-        flags.path.empty() ? text(facility, "work_dir") + "/atoll-" + image.sha256.substr(0, 12) + ".sif" : flags.path;
+    // Another name than an earlier image's, beside it: batch jobs may run in that.
+    const std::string before = text(facility, "image", "path");
+    const std::string place =
+        before.empty() ? text(facility, "work_dir") : std::filesystem::path(before).parent_path().string();
+    const std::string path = flags.path.empty() ? place + "/atoll-" + image.sha256.substr(0, 12) + ".sif" : flags.path;
     const std::string resource = "/v1/facilities/" + segment(flags.name);
     ATOLL_RETURN_IF_ERROR(send_image(client, image,
                                      resource + "/image?path=" + http::percent_encode(path) +
@@ -109,8 +113,8 @@ Status run_put_image(const Context& context, const PutImageFlags& flags) {
     if (context.json) return print_json(after);
     std::cout << path << " is in its place at " << flags.name << ", and its sha256 " << image.sha256
               << " is pinned; `atoll facility check " << flags.name << "` tries it\n";
-    if (const std::string before = text(facility, "image", "path"); !before.empty() && before != path)
-        std::cout << "the image until now, " << before << ", stays: remove it when no job needs it\n";
+    if (!before.empty() && before != path)
+        std::cout << "the record named " << before << " until now: if it is there, remove it when no job needs it\n";
     return {};
 }
 

@@ -130,7 +130,8 @@ Status run_down(const Context& context, const DownFlags& flags) {
     else if (!flags.delete_data)
         say_down(context, jobs.value_or(std::vector<nlohmann::json>()));
     if (is_deleted && !context.json)
-        std::cerr << "deleted everything in " << context.state_directory.string() << " but the logs\n";
+        std::cerr << "deleted everything in " << context.state_directory.string()
+                  << " but the logs; what lies in the facilities' work directories stays there\n";
     return {};
 }
 

@@ -289,7 +289,8 @@ class Judge {
         const auto missing = all("no_program");
         if (!missing.empty())
             return add("atoll", CheckState::kFail, "not there, or cannot be run: " + join(missing),
-                       set("--programs DIRECTORY-OF-THEM"));
+                       "with an image: `atoll facility put-image " + facility_.name + " FILE.sif`; else " +
+                           set("--programs DIRECTORY-OF-THEM"));
         judge_version("atoll", join(all("program")), "bring those of this release: " + set("--programs DIRECTORY"));
     }
 

@@ -317,10 +317,15 @@ void apply_queue_status(TaskChange& change, const BatchAnswer& answer, std::int6
 }
 
 // Tried again after pauses that grow as long as it goes on.
-void wait_for_answer(TaskChange& change, const std::string& why, const PollPolicy& poll_policy, std::int64_t now_ms) {
+void wait_for_answer(TaskChange& change, const Unreachable& unreachable, const PollPolicy& poll_policy,
+                     std::int64_t now_ms) {
     Attempt& attempt = *change.task.attempt;
+    const std::string& why = unreachable.why;
     attempt.error = why;
-    change.next_in_ms = backoff_ms(++attempt.step_failures, poll_policy);
+    ++attempt.step_failures;
+    change.retry_ms = unreachable.retry_ms;
+    change.next_in_ms =
+        unreachable.retry_ms > 0 ? unreachable.retry_ms : backoff_ms(attempt.step_failures, poll_policy);
     attempt.waiting = {why, attempt.waiting ? attempt.waiting->since_ms : now_ms, now_ms + change.next_in_ms};
     if (attempt.step_failures == poll_policy.step_failures_max)  // no passing trouble
         add_event(change, "atoll.task.waiting.v1", {{"step", to_string(attempt.step)}, {"error", why}});
@@ -487,35 +492,34 @@ TaskChange apply(Task task, const Outcome& outcome, const PollPolicy& poll_polic
         attempt.waiting.reset();
         attempt.error.clear();
     }
-    std::visit(Overloaded{[&](const Staged&) { enter(change, Step::kSubmitting); },
-                          [&](const Submitted& submitted) {
-                              attempt.batch_id = submitted.batch_id;
-                              enter(change, Step::kQueued);
-                              attempt.batch_asked_ms = now_ms;
-                              attempt.since_ms = now_ms;
-                              change.next_in_ms = std::min<std::int64_t>(poll_policy.poll_ms, 1000);
-                          },
-                          [&](const Observed& observed) {
-                              apply_observation(change, observed, poll_policy, now_ms);
-                              if (!observed.no_queue_status.empty() && !is_finished(attempt.step))
-                                  wait_for_answer(change, observed.no_queue_status, poll_policy, now_ms);
-                          },
-                          [&](const Collected& collected) { succeed(change, collected.result); },
-                          [&](const Moving& moving) { note_moving(change, moving, poll_policy, now_ms); },
-                          [&](const HeldBack&) { change.next_in_ms = kHeldBackPause_ms; },
-                          [&](const Cancelled&) { finish(change, TaskState::kCancelled, Step::kCancelled); },
-                          [&](const Unreachable& unreachable) {
-                              wait_for_answer(change, unreachable.why, poll_policy, now_ms);
-                          },
-                          [&](const Rejected& rejected) {
-                              attempt.error = rejected.why;
-                              if (rejected.ends_attempt) change.refusal = rejected.why;
-                              if (rejected.is_permanent || rejected.ends_attempt ||
-                                  ++attempt.step_failures >= poll_policy.step_failures_max)
-                                  return fail_attempt(change, rejected.why, rejected.is_permanent, poll_policy);
-                              change.next_in_ms = backoff_ms(attempt.step_failures, poll_policy);
-                          }},
-               outcome);
+    std::visit(
+        Overloaded{[&](const Staged&) { enter(change, Step::kSubmitting); },
+                   [&](const Submitted& submitted) {
+                       attempt.batch_id = submitted.batch_id;
+                       enter(change, Step::kQueued);
+                       attempt.batch_asked_ms = now_ms;
+                       attempt.since_ms = now_ms;
+                       change.next_in_ms = std::min<std::int64_t>(poll_policy.poll_ms, 1000);
+                   },
+                   [&](const Observed& observed) {
+                       apply_observation(change, observed, poll_policy, now_ms);
+                       if (!observed.no_queue_status.empty() && !is_finished(attempt.step))
+                           wait_for_answer(change, {observed.no_queue_status}, poll_policy, now_ms);
+                   },
+                   [&](const Collected& collected) { succeed(change, collected.result); },
+                   [&](const Moving& moving) { note_moving(change, moving, poll_policy, now_ms); },
+                   [&](const HeldBack&) { change.next_in_ms = kHeldBackPause_ms; },
+                   [&](const Cancelled&) { finish(change, TaskState::kCancelled, Step::kCancelled); },
+                   [&](const Unreachable& unreachable) { wait_for_answer(change, unreachable, poll_policy, now_ms); },
+                   [&](const Rejected& rejected) {
+                       attempt.error = rejected.why;
+                       if (rejected.ends_attempt) change.refusal = rejected.why;
+                       if (rejected.is_permanent || rejected.ends_attempt ||
+                           ++attempt.step_failures >= poll_policy.step_failures_max)
+                           return fail_attempt(change, rejected.why, rejected.is_permanent, poll_policy);
+                       change.next_in_ms = backoff_ms(attempt.step_failures, poll_policy);
+                   }},
+        outcome);
     return change;
 }
 

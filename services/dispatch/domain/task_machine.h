@@ -50,6 +50,7 @@ struct HeldBack {};   // its job is paused, and nothing of the attempt is at the
 struct Unreachable {
     std::string why;
     bool is_of_facility = false;  // it stands in the way of everything there: no connection, no work directory
+    std::int64_t retry_ms = 0;    // after which to try again each time; 0: after pauses that grow
 };
 struct Rejected {
     std::string why;
@@ -91,6 +92,7 @@ struct TaskChange {
     std::int64_t next_in_ms = 0;
     bool is_news = false;                // more changed than the timing and the counters of the attempt
     std::vector<AttemptLogs> logs = {};  // of the attempt, where it has ended, and of earlier ones there
+    std::int64_t retry_ms = 0;           // Unreachable's
     std::string refusal = {};            // why the update that the attempt was to hand in was refused, if it was
 };
 

@@ -126,6 +126,16 @@ TEST(WaitingTest, AWaitingJobSaysWhyAndSinceWhen) {
     EXPECT_EQ(apply(never.task, ended_step(), kPollPolicy, 4000).task.attempt->queue_reason, "") << "it runs";
 }
 
+TEST(WaitingTest, WhatIsOverAtAKnownTimeIsTriedAgainThen) {
+    Task task = at_step(Step::kRunning);
+    for (int i = 0; i < 20; ++i) {
+        const TaskChange change = apply(task, Unreachable{"4 logins are enough", true, 15000}, kPollPolicy, 1000);
+        EXPECT_EQ(change.next_in_ms, 15000);
+        EXPECT_EQ(change.retry_ms, 15000) << "the whole facility's too";
+        task = change.task;
+    }
+}
+
 // As Apptainer 1.4 says it.
 TEST(WaitingTest, AContainerThatDoesNotStartIsTheSitesFault) {
     const char* said = "FATAL:   container creation failed: mount hook function failure: while mounting image";

@@ -29,6 +29,7 @@ constexpr std::int64_t kStderrBytes = 16 << 10;  // looked at: mpirun's notices 
 constexpr std::size_t kFailureBytesMax = 500;
 constexpr std::size_t kJobIdBytesMax = 1 << 10;
 constexpr std::int64_t kLogTries = 3;
+constexpr std::int64_t kLoginPause_ms = 15000;
 constexpr std::int64_t kMissingLogsMax = 8;  // read at once
 
 // The store's own word, and not the 404 of something that stands in its place.
@@ -48,9 +49,15 @@ std::vector<std::string> needed_versions(const TaskParams& params) {
     return digests;
 }
 
+// Looking whether one more login is allowed costs the site nothing.
+Unreachable unreachable(const Error& error) {
+    const bool is_soon = trouble_of(error) == Trouble::kLoginsSpent;
+    return {json::printable(describe(error)), is_of_facility(error), is_soon ? kLoginPause_ms : 0};
+}
+
 Outcome cancelled_or_unknown(const Status& status) {
     if (status.ok()) return Cancelled{};
-    return Unreachable{json::printable(describe(status.error())), is_of_facility(status.error())};
+    return unreachable(status.error());
 }
 
 // What keeps a staged version at the site: the job or preparation that uses it.
@@ -182,7 +189,10 @@ Outcome AttemptRunner::run(const Task& task, Site& site, std::int64_t now_ms) {
     auto outcome = run_step(task, site, now_ms);
     if (outcome.ok()) return std::move(outcome).value();
     Outcome failure = outcome_of(task, outcome.error());
-    if (auto* unknown = std::get_if<Unreachable>(&failure)) unknown->is_of_facility = is_of_facility(outcome.error());
+    if (auto* unknown = std::get_if<Unreachable>(&failure)) {
+        unknown->is_of_facility = is_of_facility(outcome.error());
+        unknown->retry_ms = unreachable(outcome.error()).retry_ms;
+    }
     return failure;
 }
 

@@ -119,8 +119,10 @@ Status WorkerPool::write(const LeasedTask& leased, TaskChange& change, Heard hea
         const PollPolicy& poll_policy = runner_.poll_policy(leased.facility);
         const bool is_silent = heard == Heard::kSilence && change.task.attempt->waiting;
         const std::string reason = is_silent ? change.task.attempt->waiting->reason : "";
-        ATOLL_RETURN_IF_ERROR(
-            record_answer(*connection, leased.facility.name, reason, poll_policy.retry_ms, poll_policy.retry_ms_max));
+        const bool is_timed = change.retry_ms > 0;
+        ATOLL_RETURN_IF_ERROR(record_answer(*connection, leased.facility.name, reason,
+                                            is_timed ? change.retry_ms : poll_policy.retry_ms,
+                                            is_timed ? change.retry_ms : poll_policy.retry_ms_max));
     }
     Status saved = save(leased, change, heard);
     // A text or a number that the database cannot hold, or an event that is too large: so it would be each time.

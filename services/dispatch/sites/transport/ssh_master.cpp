@@ -135,10 +135,12 @@ Status count_login(LoginLog& log, const TransportSpec& spec, const SshSettings& 
     const std::chrono::seconds window(settings.logins_window_s);
     const auto wait = log.wait(settings.logins_max, window);
     if (wait.count() == 0) return log.add();
+    // In whole minutes: who asks again hears the same for a while.
+    const auto minutes = std::chrono::ceil<std::chrono::minutes>(wait).count();
     return no_answer(std::to_string(settings.logins_max) + " logins at " + spec.host + " within " +
                          human_seconds(static_cast<double>(window.count())) + " are enough; the next is allowed in " +
-                         human_seconds(std::chrono::duration<double>(wait).count()) +
-                         " (ssh_logins_max in dispatch's settings says how many a site bears)",
+                         std::to_string(minutes) +
+                         " m (ssh_logins_max in dispatch's settings says how many a site bears)",
                      Trouble::kLoginsSpent);
 }
 
