@@ -7,9 +7,12 @@
 #include <vector>
 
 #include "shared/safetensors/file.h"
+#include "trainer/kernels/testing/worse.h"
 #include "trainer/model/testing/reference_driver.h"
 
 namespace atl::numerics {
+
+using kernels::worse;
 
 // One case of goldens/FAMILY, as tests/numerics/make_FAMILY_goldens.py wrote it.
 class Golden {

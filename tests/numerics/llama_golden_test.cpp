@@ -41,7 +41,7 @@ class LlamaGoldenTest : public ::testing::TestWithParam<Case> {
     double worst_gradient() {
         double worst = 0;
         for (const std::string& name : golden_.names("gradient:")) {
-            worst = std::max(worst, golden_.gradient_error(name, model_.gradient(name)));
+            worst = worse(worst, golden_.gradient_error(name, model_.gradient(name)));
         }
         return worst;
     }

@@ -1,12 +1,13 @@
 // Whole models: the fp64 reference's gradients against finite differences of its loss, and the trainer's fp32 gradients
 // against those. So what the trainer computes hangs on no other program.
 
-#include "tests/numerics/reference_model.h"
+#include "trainer/reference/reference_model.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <ostream>
 #include <random>
 
@@ -15,6 +16,9 @@
 
 namespace atl::numerics {
 namespace {
+
+using reference::Matrix;
+using reference::ReferenceModel;
 
 constexpr double kDifferenceTolerance = 1e-7;  // relative, of a slope
 constexpr double kGradientTolerance = 1e-5;    // relative L2, each tensor
@@ -88,7 +92,7 @@ class ReferenceModelTest : public testing::TestWithParam<Case> {
             if (is_flat(name)) continue;
             const auto& wanted = reference.gradients().at(name).values;
             const std::vector<float> rounded(wanted.begin(), wanted.end());
-            worst = std::max(worst, relative_l2(model_.gradient(name), rounded));
+            worst = worse(worst, relative_l2(model_.gradient(name), rounded));
         }
         return worst;
     }
@@ -143,6 +147,13 @@ TEST_P(ReferenceModelTest, TheTrainersLossAndGradientsAreIts) {
     }
 }
 
+// A tensor of which nothing is a number is no good one among many.
+TEST(WorseTest, WhatIsNoNumberIsTheWorst) {
+    const double nan = std::numeric_limits<double>::quiet_NaN();
+    EXPECT_TRUE(std::isnan(worse(1, nan)) && std::isnan(worse(nan, 1)));
+    EXPECT_EQ(worse(1, 2), 2);
+}
+
 // Controls: what must not pass, to show that the tolerances can tell.
 
 TEST_P(ReferenceModelTest, ScoresThatAreNotScaledAreFarOff) {
@@ -167,7 +178,7 @@ TEST_P(LlamaReferenceModelTest, ADerivativeThatLacksATermIsFarOff) {
     ReferenceModel wrong = reference({.broken_norm_derivative = true});
     wrong.loss_and_gradients(golden_.rows());
     double worst = 0;
-    for (const std::string& name : names()) worst = std::max(worst, difference(wrong, name));
+    for (const std::string& name : names()) worst = worse(worst, difference(wrong, name));
     EXPECT_GT(worst, 1000 * kDifferenceTolerance);
     EXPECT_GT(worst_gradient(wrong), 1000 * kGradientTolerance);
 }

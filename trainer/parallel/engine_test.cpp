@@ -13,6 +13,7 @@
 #include "shared/base/file.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/comm/launch.h"
+#include "trainer/kernels/testing/worse.h"
 #include "trainer/model/initialize.h"
 #include "trainer/parallel/exact_sum_of_squares.h"
 #include "trainer/parallel/gather_to_rank0.h"
@@ -263,7 +264,7 @@ void expect_near(const Outcome& outcome, const Outcome& reference, double tolera
     ASSERT_EQ(outcome.weights.size(), reference.weights.size());
     double worst = 0;
     for (std::size_t i = 0; i < outcome.weights.size(); ++i) {
-        worst = std::max(worst, std::abs(static_cast<double>(outcome.weights[i]) - reference.weights[i]));
+        worst = kernels::worse(worst, std::abs(static_cast<double>(outcome.weights[i]) - reference.weights[i]));
     }
     EXPECT_LT(worst, tolerance);
 }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "shared/base/testing/sanitizers.h"
+#include "trainer/kernels/testing/worse.h"
 #include "trainer/program/testing/program_fixture.h"
 
 namespace atl::program {
@@ -485,7 +486,7 @@ TEST_F(TrainProgramTest, LabelsOffByOneAndNormsThatDoNotDecayAreFarOff) {
         EXPECT_EQ(losses.size(), 20U) << result.err;
         double worst = 0;
         for (std::size_t i = 0; i < losses.size(); ++i) {
-            worst = std::max(worst, std::abs(losses[i] / expected["loss"][i].get<double>() - 1));
+            worst = kernels::worse(worst, std::abs(losses[i] / expected["loss"][i].get<double>() - 1));
         }
         return worst;
     };

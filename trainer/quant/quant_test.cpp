@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "shared/safetensors/file.h"
+#include "trainer/kernels/testing/worse.h"
 #include "trainer/quant/int8.h"
 #include "trainer/quant/nf4.h"
 #include "trainer/quant/quantizer.h"
@@ -169,7 +170,7 @@ TEST_F(QuantGoldenTest, FactorsOfBlocksQuantisedAloneAreExactAndFarOff) {
         EXPECT_EQ(factor, magnitude) << block;
         const double together = nf4_scale(storage.data(), layout_, static_cast<std::int64_t>(block));
         EXPECT_NEAR(together, factors[block], 1e-6 * std::abs(factors[block])) << block;
-        if (magnitude > 0) worst = std::max(worst, std::abs(factor / factors[block] - 1));
+        if (magnitude > 0) worst = kernels::worse(worst, std::abs(factor / factors[block] - 1));
     }
     EXPECT_GT(worst, 1e-3);
 }

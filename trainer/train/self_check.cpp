@@ -2,11 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <random>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "trainer/model/initialize.h"
 #include "trainer/parallel/run_memory.h"
+#include "trainer/reference/reference_model.h"
 
 namespace atl::train {
 namespace {
@@ -17,6 +21,7 @@ constexpr const char* kTinyModel = R"({"architectures": ["LlamaForCausalLM"], "m
     "hidden_act": "silu", "initializer_range": 0.2, "tie_word_embeddings": false})";
 constexpr std::int64_t kRows = 2;
 constexpr std::int64_t kLength = 17;
+constexpr double kGradientTolerance = 1e-5;  // relative, of each parameter
 
 std::vector<float> random_values(std::mt19937& random, std::int64_t count) {
     std::normal_distribution<float> normal;
@@ -105,13 +110,17 @@ std::vector<Product> products() {
     return all;
 }
 
-// A tiny model with random weights and one batch of random tokens.
+std::span<const float> part(const std::vector<float>& unit, const model::Parameter& parameter) {
+    return std::span(unit).subspan(static_cast<std::size_t>(parameter.offset),
+                                   static_cast<std::size_t>(parameter.element_count()));
+}
+
+// A tiny model with random weights and one batch of random tokens, of whose rows the first has two documents.
 class TinyRun {
   public:
     static Result<std::unique_ptr<TinyRun>> make(kernels::Backend& backend) {
         ATOLL_TRY(const model::ModelConfig config, model::parse_config(kTinyModel));
-        model::Model model = model::make_model(config);
-        std::unique_ptr<TinyRun> run(new TinyRun(backend, std::move(model)));
+        std::unique_ptr<TinyRun> run(new TinyRun(backend, model::make_model(config)));
         parallel::RunMemoryOptions options;
         options.engine.largest = {kRows, kLength};
         options.optimizer = &run->optimizer_;
@@ -120,83 +129,95 @@ class TinyRun {
         return run;
     }
 
-    std::size_t unit_count() const { return model_.units.size(); }
-    const std::string& group_name(std::size_t unit) const { return model_.units[unit].name; }
-    std::int64_t size(std::size_t unit) const { return model_.units[unit].element_count; }
+    const model::Model& model() const { return model_; }
+    model::HostBatch rows() const { return {{kRows, kLength}, ids_, {}, documents_}; }
+    // In fp64, by name.
+    std::map<std::string, reference::Matrix> parameters() const {
+        std::map<std::string, reference::Matrix> all;
+        for (std::size_t unit = 0; unit < weights_.size(); ++unit)
+            for (const model::Parameter& parameter : model_.units[unit].parameters) {
+                const bool is_vector = parameter.shape.size() == 1;
+                reference::Matrix value(is_vector ? 1 : parameter.shape[0], parameter.shape.back());
+                std::ranges::copy(part(weights_[unit], parameter), value.values.begin());
+                all.emplace(parameter.name, std::move(value));
+            }
+        return all;
+    }
 
     // The mean loss of the batch; with its gradient in gradients().
     double loss() {
         memory_->engine().weights_changed();
         return memory_->engine().train(backend_, ranks_, memory_->batch().batch(), 1.0F / kTargets, true) / kTargets;
     }
-    std::vector<float> gradients(std::size_t unit) { return read(memory_->store().gradients(unit), size(unit)); }
-    std::vector<float> weights(std::size_t unit) { return read(memory_->store().weights(unit), size(unit)); }
-    void set_weights(std::size_t unit, const std::vector<float>& values) {
-        backend_.copy_from_host(values.data(), parallel::flat_range(memory_->store().weights(unit), 0, size(unit)));
-    }
-
-  private:
-    static constexpr double kTargets = kRows * (kLength - 1);
-
-    TinyRun(kernels::Backend& backend, model::Model model) : backend_(backend), model_(std::move(model)) {}
-
-    std::vector<float> read(const tensor::Tensor& flat, std::int64_t count) {
-        std::vector<float> values(static_cast<std::size_t>(count));
-        backend_.copy_to_host(parallel::flat_range(flat, 0, count), values.data());
+    std::vector<float> gradients(std::size_t unit) {
+        std::vector<float> values(static_cast<std::size_t>(model_.units[unit].element_count));
+        backend_.copy_to_host(parallel::flat_range(memory_->store().gradients(unit), 0, count(unit)), values.data());
         return values;
     }
 
+  private:
+    static constexpr std::int64_t kFirstDocument = 6;              // tokens
+    static constexpr double kTargets = kRows * (kLength - 1) - 1;  // no document's end predicts the next one's begin
+
+    TinyRun(kernels::Backend& backend, model::Model model) : backend_(backend), model_(std::move(model)) {}
+
+    std::int64_t count(std::size_t unit) const { return model_.units[unit].element_count; }
+
     void fill() {
-        for (std::size_t unit = 0; unit < unit_count(); ++unit) {
-            std::vector<float> values(static_cast<std::size_t>(size(unit)));
+        for (std::size_t unit = 0; unit < model_.units.size(); ++unit) {
+            std::vector<float>& values = weights_.emplace_back(static_cast<std::size_t>(count(unit)));
             for (const model::Parameter& parameter : model_.units[unit].parameters) {
                 model::initialize(parameter, 1, 0,
                                   std::span(values).subspan(static_cast<std::size_t>(parameter.offset),
                                                             static_cast<std::size_t>(parameter.element_count())));
             }
-            set_weights(unit, values);
+            backend_.copy_from_host(values.data(),
+                                    parallel::flat_range(memory_->store().weights(unit), 0, count(unit)));
         }
         std::mt19937 random(3);
-        std::vector<std::int32_t> ids(kRows * kLength);
-        for (std::int32_t& id : ids) id = static_cast<std::int32_t>(random() % 61);
-        const auto loaded = memory_->batch().load(backend_, {{kRows, kLength}, ids, {}, {}});
+        for (std::int32_t& id : ids_) id = static_cast<std::int32_t>(random() % 61);
+        std::fill_n(documents_.begin(), kFirstDocument, 1);
+        const auto loaded = memory_->batch().load(backend_, rows());
         check(loaded.ok(), "the tiny batch does not load");
     }
 
     kernels::Backend& backend_;
     model::Model model_;
+    std::vector<std::vector<float>> weights_;  // of each unit
+    std::vector<std::int32_t> ids_ = std::vector<std::int32_t>(kRows * kLength);
+    std::vector<std::int32_t> documents_ = std::vector<std::int32_t>(kRows * kLength);
     optim::Optimizer optimizer_{optim::OptimizerKind::kSgd};
     std::unique_ptr<comm::Comm> self_ = comm::make_self();
     parallel::ProcessGroups ranks_{*self_, {}};
     std::unique_ptr<parallel::RunMemory> memory_;
 };
 
-// (L(w + εd) − L(w − εd)) / 2ε against the gradient times d, for a direction d along the gradient with noise.
-CheckResult check_gradient(TinyRun& run, std::size_t unit) {
-    run.loss();
-    const std::vector<float> gradient = run.gradients(unit);
-    const std::vector<float> weights = run.weights(unit);
-    double squares = 0;
-    for (const float g : gradient) squares += static_cast<double>(g) * g;
-    const double norm = std::sqrt(squares);
-    const double step = 3e-3;  // long enough for fp32, short enough for the curvature
-    double slope = 0;
-    double reached[2] = {};
-    for (const int side : {0, 1}) {
-        std::vector<float> moved = weights;
-        for (std::size_t i = 0; i < moved.size(); ++i) {
-            moved[i] += static_cast<float>((side == 0 ? step : -step) * gradient[i] / norm);
-        }
-        slope = 0;
-        for (std::size_t i = 0; i < moved.size(); ++i) {
-            slope += static_cast<double>(gradient[i]) * std::abs(moved[i] - weights[i]) * (gradient[i] < 0 ? -1 : 1);
-        }
-        run.set_weights(unit, moved);
-        reached[side] = run.loss();
+// ‖ours − wanted‖ / ‖wanted‖.
+double relative_error(std::span<const float> ours, const std::vector<double>& wanted) {
+    double error = 0;
+    double size = 0;
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+        error += std::pow(static_cast<double>(ours[i]) - wanted[i], 2);
+        size += wanted[i] * wanted[i];
     }
-    run.set_weights(unit, weights);
-    return {"gradient of " + run.group_name(unit), std::abs((reached[0] - reached[1]) / 2 - slope) / std::abs(slope),
-            1e-3};
+    return std::sqrt(error / size);
+}
+
+// The loss, and each parameter's gradient, which an error in it of any direction moves by its own size.
+std::vector<CheckResult> check_gradients(TinyRun& run) {
+    const double loss = run.loss();
+    reference::ReferenceModel reference(run.model().config, run.parameters());
+    const double wanted = reference.loss_and_gradients(run.rows());
+    std::vector<CheckResult> results = {{"loss", std::abs(loss - wanted) / wanted, 1e-6}};
+    for (std::size_t unit = 0; unit < run.model().units.size(); ++unit) {
+        const std::vector<float> gradients = run.gradients(unit);
+        for (const model::Parameter& parameter : run.model().units[unit].parameters)
+            results.push_back(
+                {"gradient of " + parameter.name,
+                 relative_error(part(gradients, parameter), reference.gradients().at(parameter.name).values),
+                 kGradientTolerance});
+    }
+    return results;
 }
 
 }  // namespace
@@ -212,7 +233,7 @@ Status check_backend(kernels::Backend& backend, const std::function<void(const C
         tell(result);
     }
     ATOLL_TRY(const auto run, TinyRun::make(backend));
-    for (std::size_t unit = 0; unit < run->unit_count(); ++unit) tell(check_gradient(*run, unit));
+    for (const CheckResult& result : check_gradients(*run)) tell(result);
     if (failures == 0) return {};
     return internal_error(std::to_string(failures) + " checks of " + backend.name() +
                           " failed: this machine computes wrong numbers");

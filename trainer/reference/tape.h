@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-namespace atl::numerics {
+namespace atl::reference {
 
 // A matrix in fp64, row-major.
 struct Matrix {
@@ -77,4 +77,4 @@ class Tape {
     std::vector<Entry> nodes_;
 };
 
-}  // namespace atl::numerics
+}  // namespace atl::reference

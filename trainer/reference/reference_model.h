@@ -3,11 +3,11 @@
 #include <map>
 #include <string>
 
-#include "tests/numerics/reference_tape.h"
 #include "trainer/model/lora.h"
 #include "trainer/model/model.h"
+#include "trainer/reference/tape.h"
 
-namespace atl::numerics {
+namespace atl::reference {
 
 // A whole model in fp64: its loss and the gradient of each of its parameters, from a Tape. Parameters have their names
 // in a checkpoint; adapters those in an adapter's file.
@@ -20,6 +20,7 @@ class ReferenceModel {
         bool labels_shifted_twice = false;
         bool broken_norm_derivative = false;
     };
+    ReferenceModel(const model::ModelConfig& config, std::map<std::string, Matrix> parameters);
     // `lora_scale` is alpha / rank.
     ReferenceModel(const model::ModelConfig& config, std::map<std::string, Matrix> parameters, double lora_scale,
                    const Mistakes& mistakes);
@@ -55,4 +56,4 @@ class ReferenceModel {
     std::vector<Matrix> sides_;  // of each layer's ReLU: its input when the gradients were taken
 };
 
-}  // namespace atl::numerics
+}  // namespace atl::reference

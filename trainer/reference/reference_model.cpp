@@ -1,9 +1,9 @@
-#include "tests/numerics/reference_model.h"
+#include "trainer/reference/reference_model.h"
 
 #include <cmath>
 #include <utility>
 
-namespace atl::numerics {
+namespace atl::reference {
 
 struct ReferenceModel::Positions {
     std::int64_t length = 0;
@@ -25,6 +25,9 @@ bool begins(const model::HostBatch& rows, std::size_t t) {
 }
 
 }  // namespace
+
+ReferenceModel::ReferenceModel(const model::ModelConfig& config, std::map<std::string, Matrix> parameters)
+    : ReferenceModel(config, std::move(parameters), 1, Mistakes()) {}
 
 ReferenceModel::ReferenceModel(const model::ModelConfig& config, std::map<std::string, Matrix> parameters,
                                double lora_scale, const Mistakes& mistakes)
@@ -140,4 +143,4 @@ Tape::Node ReferenceModel::opt(Tape& tape, const model::HostBatch& rows, const P
     return tape.product(last, of(config_.tie_word_embeddings ? decoder + "embed_tokens.weight" : "lm_head.weight"));
 }
 
-}  // namespace atl::numerics
+}  // namespace atl::reference

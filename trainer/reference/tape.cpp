@@ -1,10 +1,10 @@
-#include "tests/numerics/reference_tape.h"
+#include "trainer/reference/tape.h"
 
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
-namespace atl::numerics {
+namespace atl::reference {
 namespace {
 
 double sigmoid(double x) {
@@ -332,4 +332,4 @@ Tape::Node Tape::mean_loss(Node logits, std::vector<std::int64_t> targets) {
     });
 }
 
-}  // namespace atl::numerics
+}  // namespace atl::reference
