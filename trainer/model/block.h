@@ -115,7 +115,7 @@ class FusedLinear;
 
 // The stages of a model, run one after another by a driver: embedding, decoder layers, head. A block has no state: its
 // weights, gradients, input, output and saved activations are lent to it, so a driver can shard, gather, offload,
-// recompute (run forward again from the block's input) or pipeline as it likes.
+// recompute what is saved (from the block's input) or pipeline as it likes.
 //
 // Activations between blocks are fp32 [N, C]. The embedding has no input and the head no output: those are empty.
 class Block {
@@ -142,6 +142,10 @@ class Block {
     // In evaluation and generation output may be input.
     virtual void forward(const Context& context, std::span<const UnitView> units, const Tensor& input,
                          const Tensor& output, std::byte* saved, const Loss* loss) const = 0;
+    // Writes to `saved` once more what forward did; what backward does not read is not computed. For blocks that save
+    // something.
+    virtual void recompute(const Context& context, std::span<const UnitView> units, const Tensor& input,
+                           std::byte* saved) const;
     // Writes the gradients of the units and input_gradient, which may be output_gradient. May destroy what was saved.
     virtual void backward(const Context& context, std::span<const UnitView> units, const Tensor& input,
                           std::byte* saved, const Tensor& output_gradient, const Tensor& input_gradient,
@@ -158,6 +162,7 @@ class Block {
 
     // Floating-point operations of forward for this shape, counting a multiply-add as two; products and attention only.
     virtual double forward_flops(const BatchShape& shape) const = 0;
+    virtual double recompute_flops(const BatchShape&) const { return 0; }
 
   protected:
     // Appends a unit of the same name to the model's; the block's constructor fills it.

@@ -78,11 +78,14 @@ class DecoderBlock final : public Block {
                  std::byte* saved, const Loss* loss) const override;
     void backward(const Context& context, std::span<const UnitView> units, const Tensor& input, std::byte* saved,
                   const Tensor& output_gradient, const Tensor& input_gradient, const Loss* loss) const override;
+    void recompute(const Context& context, std::span<const UnitView> units, const Tensor& input,
+                   std::byte* saved) const override;
     void infer(const Context& context, std::span<const UnitView> units, const Tensor& input, const Tensor& output,
                LayerCache& cache) const override;
     std::int64_t infer_workspace_bytes(const kernels::Backend& backend, const BatchShape& shape,
                                        std::int64_t keys_max) const override;
     double forward_flops(const BatchShape& shape) const override;
+    double recompute_flops(const BatchShape& shape) const override;
 
   private:
     // Forward keeps these for backward. The norms' results and SwiGLU's are computed again there: that costs little
@@ -117,6 +120,9 @@ class DecoderBlock final : public Block {
     // `units`: the layer's, then its adapters'.
     void attention_forward(const Context& context, std::span<const UnitView> units, const Tensor& input,
                            const Saved& saved, LayerCache* cache) const;
+    // h from x and attention, and from h what the activation takes (of ReLU, what it gives).
+    void feed_forward_up(const Context& context, std::span<const UnitView> units, const Tensor& input,
+                         const Saved& saved, const FeedForwardScratch& scratch) const;
     void feed_forward_forward(const Context& context, std::span<const UnitView> units, const Tensor& input,
                               const Saved& saved, const Tensor& output) const;
     void feed_forward_backward(const Context& context, std::span<const UnitView> units, const Saved& saved,

@@ -136,6 +136,22 @@ void DecoderBlock::forward(const Context& context, std::span<const UnitView> uni
     feed_forward_forward(context, units, input, activations, output);
 }
 
+// Nobody reads the output, nor the activation, unless an adapter has it for input.
+void DecoderBlock::recompute(const Context& context, std::span<const UnitView> units, const Tensor& input,
+                             std::byte* saved) const {
+    const BatchShape& shape = context.batch.shape;
+    Arena kept = Arena::borrowing(saved, saved_bytes(shape));
+    const Saved activations = allocate_saved(kept, shape, Category::kActivations);
+    attention_forward(context, units, input, activations, nullptr);
+    const Arena::Scope scope(context.workspace);
+    const FeedForwardScratch scratch = allocate_feed_forward(context.workspace, input.rows(), false);
+    feed_forward_up(context, units, input, activations, scratch);
+    if (activations.down_lora_hidden.empty()) return;
+    if (is_gated_) context.backend.swiglu_forward(activations.up, scratch.activation);
+    down_.compute_lora_hidden(context, units, is_gated_ ? scratch.activation : activations.up,
+                              activations.down_lora_hidden);
+}
+
 void DecoderBlock::infer(const Context& context, std::span<const UnitView> units, const Tensor& input,
                          const Tensor& output, LayerCache& cache) const {
     const Arena::Scope scope(context.workspace);
@@ -167,21 +183,27 @@ void DecoderBlock::attention_forward(const Context& context, std::span<const Uni
     }
 }
 
-void DecoderBlock::feed_forward_forward(const Context& context, std::span<const UnitView> units, const Tensor& input,
-                                        const Saved& saved, const Tensor& output) const {
+void DecoderBlock::feed_forward_up(const Context& context, std::span<const UnitView> units, const Tensor& input,
+                                   const Saved& saved, const FeedForwardScratch& scratch) const {
     kernels::Backend& backend = context.backend;
-    const Arena::Scope scope(context.workspace);
-    const FeedForwardScratch scratch = allocate_feed_forward(context.workspace, input.rows(), false);
     out_.forward(context, units, saved.attention, saved.hidden, saved.out_lora_hidden);
     feed_forward_norm_.add_forward(backend, units[0], out_.bias(units), input, saved.hidden, scratch.normed,
                                    saved.hidden_statistics);
     up_.forward(context, units, scratch.normed, saved.up, saved.up_lora_hidden);
     if (is_gated_) {
         add_bias_and_residual(backend, up_.bias(units), {}, saved.up);
-        backend.swiglu_forward(saved.up, scratch.activation);
     } else {
         backend.bias_relu(saved.up, up_.bias(units));
     }
+}
+
+void DecoderBlock::feed_forward_forward(const Context& context, std::span<const UnitView> units, const Tensor& input,
+                                        const Saved& saved, const Tensor& output) const {
+    kernels::Backend& backend = context.backend;
+    const Arena::Scope scope(context.workspace);
+    const FeedForwardScratch scratch = allocate_feed_forward(context.workspace, input.rows(), false);
+    feed_forward_up(context, units, input, saved, scratch);
+    if (is_gated_) backend.swiglu_forward(saved.up, scratch.activation);
     down_.forward(context, units, is_gated_ ? scratch.activation : saved.up, output, saved.down_lora_hidden);
     add_bias_and_residual(backend, down_.bias(units), saved.hidden, output);
 }
@@ -249,6 +271,11 @@ double DecoderBlock::forward_flops(const BatchShape& shape) const {
     const double weights = static_cast<double>(widths_.hidden) * static_cast<double>(outputs);
     const double keys_seen = (static_cast<double>(shape.length) + 1.0) / 2.0;
     return 2.0 * tokens * weights + 4.0 * tokens * keys_seen * static_cast<double>(widths_.queries());
+}
+
+double DecoderBlock::recompute_flops(const BatchShape& shape) const {
+    const double down = static_cast<double>(widths_.hidden) * static_cast<double>(widths_.feed_forward);
+    return forward_flops(shape) - 2.0 * static_cast<double>(shape.tokens()) * down;
 }
 
 }  // namespace atl::model

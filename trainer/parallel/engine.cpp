@@ -100,11 +100,7 @@ void Engine::backward(kernels::Backend& backend, ProcessGroups& ranks, const mod
                                  .progress = &between};
     const Tensor input = block_input(block, batch.shape);
     const Tensor gradient = gradient_.row_range(0, batch.shape.tokens());
-    if (again(block)) {
-        // The output comes out as it was; the block it was for is done with it.
-        this_block.forward(context, views(block, weights, {}), input, block_input(block + 1, batch.shape),
-                           saved_[block], nullptr);
-    }
+    if (again(block)) this_block.recompute(context, views(block, weights, {}), input, saved_[block]);
     this_block.backward(context, views(block, weights, reduce_.unsharded_gradients(backend, ranks, block)), input,
                         saved_[block], is_last ? Tensor() : gradient, block == 0 ? Tensor() : gradient,
                         is_last ? &loss : nullptr);

@@ -12,7 +12,7 @@ double recomputed_flops(ActivationCheckpointing checkpointing, const model::Mode
                         const model::BatchShape& shape) {
     double flops = 0;
     for (std::size_t block = 0; block < model.blocks.size(); ++block) {
-        if (recomputes(checkpointing, model, block)) flops += model.blocks[block]->forward_flops(shape);
+        if (recomputes(checkpointing, model, block)) flops += model.blocks[block]->recompute_flops(shape);
     }
     return flops;
 }

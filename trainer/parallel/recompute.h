@@ -7,7 +7,7 @@ namespace atl::parallel {
 
 using run_settings::ActivationCheckpointing;
 
-// Whether a block's forward pass runs once more before its backward pass.
+// Whether what a block saves is computed once more before its backward pass.
 bool recomputes(ActivationCheckpointing checkpointing, const model::Model& model, std::size_t block);
 // How many operations that adds to a step.
 double recomputed_flops(ActivationCheckpointing checkpointing, const model::Model& model,

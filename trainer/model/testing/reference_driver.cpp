@@ -114,10 +114,8 @@ double ReferenceDriver::train(const HostBatch& host_batch, const PassOptions& op
     for (std::size_t index = last + 1; index-- > first;) {
         const Block& block = *model_.blocks[index];
         context.input_gradient_needed = index > first;
-        if (options.recompute && index < last) {
-            block.forward(context, views(index, accumulate), memory.inputs[index], memory.spare, memory.saved[index],
-                          nullptr);
-        }
+        if (options.recompute && block.saved_bytes(memory.batch.batch().shape) > 0)
+            block.recompute(context, views(index, accumulate), memory.inputs[index], memory.saved[index]);
         block.backward(context, views(index, accumulate), memory.inputs[index], memory.saved[index], memory.gradient,
                        memory.gradient, &loss);
         for (const std::size_t unit : block.units()) accumulate[unit] = true;
