@@ -209,6 +209,8 @@ std::vector<std::string> cpu_instruction_sets();
 Result<std::string> cpu_kernels();
 // The GEMM libraries in this build, with their versions: "oneDNN 2.6.3", "OpenBLAS 0.3.21 Haswell".
 std::vector<std::string> cpu_gemm_libraries();
+// Why products without AVX-512 are not OpenBLAS' on this machine; "" where they are.
+std::string cpu_gemm_warning();
 // The GPU that `device` ("cuda" or "hip") and its index name; an Error in a build without a GPU backend.
 Result<std::unique_ptr<Backend>> make_gpu_backend(const std::string& device, int index);
 // GPUs that this process may use, as their driver counts them; 0 in a build without a GPU backend.

@@ -7,6 +7,7 @@
 
 #include "shared/host/cores.h"
 #include "shared/host/node.h"
+#include "shared/log/warn.h"
 #include "trainer/comm/launch.h"
 #include "trainer/comm/mpi.h"
 #include "trainer/kernels/backend.h"
@@ -110,6 +111,7 @@ class ReportCommand final : public Command {
                                     {"image", image()},
                                     {"ranks", ranks}};
         train::print_line(report.dump());
+        if (const std::string warning = kernels::cpu_gemm_warning(); !warning.empty()) log::warn(warning);
         return {};
     }
 };

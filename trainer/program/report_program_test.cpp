@@ -42,6 +42,23 @@ TEST(ReportTest, TheKernelsInUseAndTheGemmLibrariesThatAreBuiltInAreNamed) {
     EXPECT_NE(unknown["kernels"]["error"].get<std::string>().find("'avx1024'"), std::string::npos);
 }
 
+// OPENBLAS_CORETYPE stands for a library that knows the processor, or does not.
+TEST(ReportTest, AnOpenblasThatDoesNotKnowTheProcessorIsPassedOver) {
+    const auto here = report(1, "exec $0 report");
+    const auto instructions = here["cpu"]["instructions"].get<std::vector<std::string>>();
+    if (std::ranges::find(instructions, "avx2") == instructions.end()) GTEST_SKIP() << "no AVX2 here";
+    const auto run = [](const std::string& core) {
+        return run_command({"env", "OPENBLAS_CORETYPE=" + core, "ATOLL_INSTRUCTION_SET=avx2", ATOLL_TRAINER, "report"})
+            .value();
+    };
+    const CommandResult old = run("Prescott");
+    EXPECT_NE(old.out.find("\"kernels\":\"cpu (avx2, oneDNN "), std::string::npos) << old.out;
+    EXPECT_NE(old.err.find("takes its Prescott kernels"), std::string::npos) << old.err;
+    const CommandResult fresh = run("Haswell");
+    EXPECT_NE(fresh.out.find("\"kernels\":\"cpu (avx2, OpenBLAS "), std::string::npos) << fresh.out;
+    EXPECT_EQ(fresh.err, "");
+}
+
 TEST(ReportTest, EveryRankSaysWhereItIsAndWhatItMaySee) {
     for (const int count : {2, 4}) {
         const auto ranks = ranks_of(count, "CUDA_VISIBLE_DEVICES=$OMPI_COMM_WORLD_LOCAL_RANK exec $0 report");

@@ -23,6 +23,11 @@ struct Sgemm {
 };
 
 const Sgemm& openblas();
-const Sgemm& onednn();  // in builds for x86-64
+// "" or what OpenBLAS has chosen for a processor that it does not know, "Prescott": kernels that know no AVX2.
+std::string openblas_too_old_for_avx2();
+// In builds for x86-64.
+const Sgemm& onednn();
+// OpenBLAS; oneDNN where that has no AVX2 kernels for this processor.
+const Sgemm& avx2_sgemm();
 
 }  // namespace atl::kernels::cpu

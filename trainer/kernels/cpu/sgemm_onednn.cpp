@@ -11,10 +11,12 @@ extern "C" void omp_set_num_threads(int threads);
 namespace atl::kernels::cpu {
 namespace {
 
+// Which bits come out: for AVX-512, and for AVX2, the library has one set of fp32 kernels and, in one thread, one
+// blocking, whatever the processor.
 std::string onednn_name() {
     const dnnl_version_t& version = *dnnl_version();
     return "oneDNN " + std::to_string(version.major) + "." + std::to_string(version.minor) + "." +
-           std::to_string(version.patch);
+           std::to_string(version.patch) + (dnnl_get_effective_cpu_isa() == dnnl_cpu_isa_avx512_core ? "" : " AVX2");
 }
 
 void onednn_multiply(std::int64_t m, std::int64_t n, std::int64_t k, const GemmOperand& a, const GemmOperand& b,
@@ -25,17 +27,13 @@ void onednn_multiply(std::int64_t m, std::int64_t n, std::int64_t k, const GemmO
     check(status == dnnl_success, "oneDNN refused a product, or had no memory for its blocks");
 }
 
-}  // namespace
-
-const Sgemm& onednn() {
-    static const Sgemm sgemm = [] {
+// ONEDNN_MAX_CPU_ISA would take other kernels than the name says; the first who asks overrides it.
+const Sgemm& onednn_up_to(dnnl_cpu_isa_t widest) {
+    static const Sgemm sgemm = [&] {
         check(dnnl_version()->cpu_runtime == DNNL_RUNTIME_OMP,
               "oneDNN was not built for OpenMP, which sets its threads");
-        // So that the name says which bits come out: for AVX-512 the library has one set of fp32 kernels and, in one
-        // thread, one blocking, whatever the processor. ONEDNN_MAX_CPU_ISA would take others; this overrides it. A
-        // build without that variable says that it does not implement this either.
-        check(dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core) != dnnl_invalid_arguments,
-              "oneDNN's kernels were chosen already");
+        // A build without that variable says that it does not implement this either.
+        check(dnnl_set_max_cpu_isa(widest) != dnnl_invalid_arguments, "oneDNN's kernels were chosen already");
         // It takes and frees its buffers with every product. glibc would give some of them back to the kernel each time
         // and others not; kept, they are mapped once, and a plan sees what they take.
         ::mallopt(M_MMAP_THRESHOLD, 32 << 20);  // the largest that it allows
@@ -43,6 +41,17 @@ const Sgemm& onednn() {
         return Sgemm{onednn_name, onednn_multiply};
     }();
     return sgemm;
+}
+
+}  // namespace
+
+const Sgemm& onednn() {
+    return onednn_up_to(dnnl_cpu_isa_avx512_core);
+}
+
+// In a process that has taken AVX-512 before, as `verify` does, it stays with that.
+const Sgemm& avx2_sgemm() {
+    return openblas_too_old_for_avx2().empty() ? openblas() : onednn_up_to(dnnl_cpu_isa_avx2);
 }
 
 }  // namespace atl::kernels::cpu

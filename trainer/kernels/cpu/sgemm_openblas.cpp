@@ -46,6 +46,14 @@ void openblas_multiply(std::int64_t m, std::int64_t n, std::int64_t k, const Gem
 
 }  // namespace
 
+// A release that is older than the processor falls back to the oldest kernels: a third of the rate.
+std::string openblas_too_old_for_avx2() {
+    const std::string_view core = openblas_get_corename();
+    for (const std::string_view known : {"Haswell", "Zen", "SkylakeX", "Cooperlake", "SapphireRapids"})
+        if (core == known) return "";
+    return std::string(core);
+}
+
 const Sgemm& openblas() {
     static const Sgemm sgemm = (openblas_set_num_threads(1), Sgemm{openblas_name, openblas_multiply});
     return sgemm;
