@@ -2,7 +2,6 @@
 #include "services/dispatch/sites/batch/batch_system.h"
 #include "services/dispatch/sites/transport/frame.h"
 #include "shared/base/text.h"
-#include "shared/digest/digest.h"
 #include "shared/json/printable.h"
 
 namespace atl::dispatch {
@@ -11,8 +10,7 @@ namespace {
 class LocalBatch : public BatchSystem {
   public:
     LocalBatch(std::int64_t slots, const std::string& work_dir)
-        : functions_("slots=" + std::to_string(slots) + " locks=/tmp/atoll-slots-$(id -u)-" +
-                     digest::sha256(work_dir).substr(0, 16) +
+        : functions_("slots=" + std::to_string(slots) + " locks=" + shell_quote(work_dir + "/slots") +
                      " runner=" + shell_quote(std::string(kSitesBatchScriptsLocalRunnerSh)) + "\n" +
                      std::string(kSitesBatchScriptsLocalSh)) {}
 

@@ -4,11 +4,14 @@
 
 #include <atomic>
 #include <csignal>
+#include <cstdlib>
+#include <map>
 #include <thread>
 
 #include "services/dispatch/sites/job_script.h"
 #include "services/dispatch/sites/script_site.h"
 #include "shared/base/file.h"
+#include "shared/digest/digest.h"
 #include "tests/integration/test_stack.h"
 
 namespace atl::dispatch {
@@ -68,6 +71,7 @@ class LocalBatchTest : public testing::Test {
         Facility facility;
         facility.batch = {"local", slots_};
         facility.work_dir = work_.path().string();
+        facility.environment = environment_;
         return ScriptSite(facility, std::move(transport), "");
     }
     Result<std::string> submit(const Submission& one) const {
@@ -93,7 +97,42 @@ class LocalBatchTest : public testing::Test {
     TemporaryDirectory work_;
     std::shared_ptr<ForgetfulTransport> transport_ = std::make_shared<ForgetfulTransport>();
     std::int64_t slots_ = 1;
+    std::map<std::string, std::string> environment_;
 };
+
+// Lustre may be mounted without them. Locks in a script are the machine's all the same.
+TEST_F(LocalBatchTest, WhereTheFileSystemHasNoLocksSlotsAreCountedOnTheMachine) {
+    const std::string slots = work_.path() / "slots";
+    const std::string locks =
+        "/tmp/atoll-slots-" + std::to_string(::geteuid()) + "-" + digest::sha256(slots).substr(0, 16);
+    environment_["PATH"] = (work_.path() / "bin").string() + ":" + std::getenv("PATH");
+    std::filesystem::create_directories(work_.path() / "bin");
+    ASSERT_TRUE(write_file_atomic(work_.path() / "bin/flock",
+                                  "#!/bin/sh\ncase $* in *slots/try*) exit 71 ;; esac\nexec /usr/bin/flock \"$@\"\n",
+                                  0755)
+                    .ok());
+    ASSERT_TRUE(submit(submission("a")).ok());
+    ASSERT_TRUE(submit(submission("b")).ok());
+    EXPECT_TRUE(eventually([&] { return state("a") == BatchState::kRunning; }));
+    EXPECT_EQ(state("b"), BatchState::kQueued) << "one slot";
+    EXPECT_TRUE(std::filesystem::exists(locks + "/slot.1"));
+    let_go();
+    EXPECT_TRUE(eventually([&] { return lines("ended") == "a\nb\n"; }));
+    std::filesystem::remove_all(locks);
+}
+
+// Behind a name that stands for several login nodes.
+TEST_F(LocalBatchTest, WhatAnotherMachineRunsIsNeitherLostNorEnded) {
+    const auto elsewhere = job_ref("elsewhere");
+    std::filesystem::create_directories(elsewhere.directory);
+    ASSERT_TRUE(write_file_atomic(elsewhere.directory + "/process", "17 4711 another-boot login02\n").ok());
+    const auto answer = site(transport_).ask_batch({elsewhere}).value().at(0);
+    EXPECT_EQ(answer.state, BatchState::kRunning);
+    EXPECT_EQ(answer.reason, "on login02");
+    const Status ended = cancel("elsewhere");
+    EXPECT_EQ(ended.error().code, ErrorCode::kUnavailable);
+    EXPECT_NE(describe(ended.error()).find("ssh has to lead to login02"), std::string::npos) << describe(ended.error());
+}
 
 TEST_F(LocalBatchTest, SubmittingAgainAfterALostAnswerGivesTheSameJob) {
     transport_->lose_next = 1;

@@ -7,9 +7,9 @@ queue_find() {
 }
 
 queue_put() {
-    # On the machine itself, whose processes they count: not every shared file system has locks.
-    mkdir -m 700 "$locks" 2>/dev/null
-    [ -O "$locks" ] && [ -w "$locks" ] || { echo "$locks cannot be written, or is somebody else's" >&2; return 75; }
+    # Not with what it lies in: where that is not there the file system is away.
+    [ -d "$locks" ] || mkdir "$locks" || [ -d "$locks" ] || return 75
+    local_locks || return 75
     ATOLL_BATCH_JOB="$2" setsid sh -c "$runner" atoll-runner "$slots" "$locks" "./$1" </dev/null >>runner.log 2>&1 &
     waited=0
     while [ ! -s process ]; do
@@ -18,6 +18,17 @@ queue_put() {
         sleep 0.01
     done
     cat process
+}
+
+# Not every shared file system has locks. Then they are on the machine itself, whose processes they count.
+local_locks() {
+    flock -n "$locks/try.$$" true 2>/dev/null
+    has_locks=$?
+    rm -f "$locks/try.$$"
+    [ "$has_locks" -ne 0 ] || return 0
+    locks=/tmp/atoll-slots-$(id -u)-$(printf %s "$locks" | sha256sum | cut -c1-16)
+    mkdir -m 700 "$locks" 2>/dev/null
+    [ -O "$locks" ] && [ -w "$locks" ] || { echo "$locks cannot be written, or is somebody else's" >&2; return 1; }
 }
 
 # $1 directory. Prints the name of the other machine that its job was started on.
