@@ -97,17 +97,21 @@ record() {
 
 // A polite signal makes the trainer save and end; mpirun and srun hand USR1 on, where TERM makes mpirun kill. The shell
 // that records how it ended stays. What comes before the shell knows of its child is handed on when it has
-// begun.
+// begun. A wait that a signal ends says nothing of the child: it is waited for again, and 127 is the answer where the
+// wait before had its status.
 constexpr const char* kAwait = R"sh(child=
 told=
-trap 'told=1; [ -z "$child" ] || kill -USR1 "$child" 2>/dev/null' USR1 TERM INT
+trap 'told=1 woken=1; [ -z "$child" ] || kill -USR1 "$child" 2>/dev/null' USR1 TERM INT
 await() {
     child=$!
     [ -z "$told" ] || { sleep 1; kill -USR1 "$child" 2>/dev/null; }
+    status=127
     while :; do
+        woken=
         wait "$child"
-        status=$?
-        kill -0 "$child" 2>/dev/null || break
+        answer=$?
+        [ "$answer" -eq 127 ] || status=$answer
+        [ -n "$woken" ] || kill -0 "$child" 2>/dev/null || break
     done
     child=
     return "$status"

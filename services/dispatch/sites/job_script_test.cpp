@@ -19,14 +19,17 @@ record() {
 }
 child=
 told=
-trap 'told=1; [ -z "$child" ] || kill -USR1 "$child" 2>/dev/null' USR1 TERM INT
+trap 'told=1 woken=1; [ -z "$child" ] || kill -USR1 "$child" 2>/dev/null' USR1 TERM INT
 await() {
     child=$!
     [ -z "$told" ] || { sleep 1; kill -USR1 "$child" 2>/dev/null; }
+    status=127
     while :; do
+        woken=
         wait "$child"
-        status=$?
-        kill -0 "$child" 2>/dev/null || break
+        answer=$?
+        [ "$answer" -eq 127 ] || status=$answer
+        [ -n "$woken" ] || kill -0 "$child" 2>/dev/null || break
     done
     child=
     return "$status"

@@ -273,6 +273,16 @@ TEST_F(LocalBatchTest, ANoticeThatComesBetweenTwoCommandsEndsTheSecond) {
     EXPECT_EQ(exit_code(job), 128 + SIGUSR1);
 }
 
+TEST_F(LocalBatchTest, ANoticeThatComesLateEndsNoSealing) {
+    const auto job = job_ref("a");
+    const std::string deaf = "mkdir out; trap '' USR1; kill -USR1 $PPID";
+    const std::string seal = "kill -USR1 $PPID; sleep 2; : >sealed";
+    ASSERT_TRUE(submit(BatchJob{.ref = job, .commands = {{"sh", "-c", deaf}}, .seal = {"sh", "-c", seal}}).ok());
+    EXPECT_TRUE(eventually([&] { return exit_code(job) >= 0; }));
+    EXPECT_EQ(exit_code(job), 0);
+    EXPECT_TRUE(std::filesystem::exists(job.directory + "/sealed"));
+}
+
 TEST_F(LocalBatchTest, TheNewestStateOfEarlierAttemptsIsTakenOverAndTheyStartNoMore) {
     const std::filesystem::path tasks = work_.path() / "tasks" / "a";
     for (const char* attempt : {"1", "2", "3"}) std::filesystem::create_directories(tasks / attempt);
@@ -308,6 +318,23 @@ TEST_F(LocalBatchTest, TheEndIsRecordedOnAFullDisk) {
     let_go();
     EXPECT_TRUE(eventually([&] { return exit_code(job) >= 0; }));
     EXPECT_EQ(exit_code(job), 7);
+    EXPECT_TRUE(eventually([&] { return run_command({"umount", disk})->exit_code == 0; }));
+}
+
+TEST_F(LocalBatchTest, OnADiskThatIsFullAtTheStartNothingBegins) {
+    const std::string disk = (work_.path() / "disk").string();
+    std::filesystem::create_directories(disk);
+    if (::geteuid() != 0 || run_command({"mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", disk})->exit_code != 0)
+        GTEST_SKIP() << "only root can mount a small file system";
+    ASSERT_TRUE(submit(submission("b")).ok());  // which has the one slot
+    ASSERT_TRUE(eventually([&] { return state("b") == BatchState::kRunning; }));
+    const BatchJobRef job{job_ref("a").name, disk + "/1"};
+    EXPECT_TRUE(submit(BatchJob{.ref = job, .commands = {{"touch", work_.path().string() + "/began"}}}).ok());
+    ASSERT_TRUE(run_command({"sh", "-c", "cat /dev/zero >" + disk + "/full"}).ok());
+    let_go();
+    EXPECT_TRUE(eventually([&] { return state_of(job) == BatchState::kUnknownToQueue; }));
+    for (const std::string& file : {job.directory + "/started", work_.path().string() + "/began"})
+        EXPECT_FALSE(std::filesystem::exists(file)) << file;
     EXPECT_TRUE(eventually([&] { return run_command({"umount", disk})->exit_code == 0; }));
 }
 
