@@ -393,6 +393,7 @@ TEST_F(RoutesTest, AWrongFacilityOrPreparationIsRefusedByFieldAndChangesNothing)
         refused("/v1/facilities", facility, wrong);
     for (const Wrong& wrong : std::vector<Wrong>{{"/colour", "blue", "colour"},
                                                  {"/seq_len", "long", "seq_len"},
+                                                 {"/seq_len", 4096, "seq_len"},
                                                  {"/facility", "nowhere", "facility"},
                                                  {"/dataset", "unknown", "dataset"},
                                                  {"/tokenizer/model", "unknown", "tokenizer.model"},

@@ -15,7 +15,8 @@ queue_find() {
 
 queue_put() {
     # The submitting shell's limits (minutes of CPU on many login nodes) are not the job's.
-    if said=$(sbatch --parsable --no-requeue --propagate=NONE --job-name="$2" "$1" 2>&1); then
+    # One that does not come back may have submitted: it is found by its name.
+    if said=$(within 30 sbatch --parsable --no-requeue --propagate=NONE --job-name="$2" "$1" 2>&1); then
         # A site's own words may stand around the number.
         id=$(printf '%s\n' "$said" | grep -E '^[0-9]+(;|$)' | tail -n 1)
         [ -n "$id" ] || return 75
