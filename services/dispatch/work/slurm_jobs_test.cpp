@@ -274,8 +274,9 @@ TEST_F(SlurmKillTest, EveryTaskIsDoneOnceWhateverIsKilled) {
             ASSERT_TRUE(eventually([&] { return !cluster_->run({"sinfo", "-h"}).empty(); }));
         }
         // A controller that was killed gives a job's number again, and drains the node where that job still runs.
-        // Where none is drained that is refused.
-        const std::string resume = "scontrol update nodename=" + cluster_->name() + "-n[1-2] state=resume || :";
+        // Of one that is not drained that is refused.
+        const std::string resume = "for node in n1 n2; do scontrol update nodename=" + cluster_->name() +
+                                   "-$node state=resume; done 2>/dev/null || :";
         cluster_->run({"sh", "-c", resume});
         for (int waits = 0; waits < 10 && done() < count; ++waits)
             std::this_thread::sleep_for(std::chrono::milliseconds(300));
