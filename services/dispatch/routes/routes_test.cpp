@@ -519,7 +519,7 @@ TEST_F(RoutesTest, OtherServicesAreAskedWithNoTransactionOpen) {
                               {"input", "raw/it.jsonl"},
                               {"seq_len", 128}};
     EXPECT_TRUE(admin.post_json("/v1/preparations", preparation, "a-preparation").ok());
-    EXPECT_EQ(asked, 3) << "the job's base by its tag and by its digest, the preparation's tokenizer";
+    EXPECT_EQ(asked, 4) << "the job's base by its tag and by its digest, the preparation's tokenizer likewise";
     catalog_->set_on_model({});
 }
 
