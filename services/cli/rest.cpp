@@ -8,6 +8,7 @@
 
 #include "services/cli/output.h"
 #include "shared/base/spelling.h"
+#include "shared/config/config.h"
 
 namespace atl::cli {
 
@@ -54,6 +55,15 @@ Status print_items(const Context& context, const json& items, const std::vector<
     for (const json& item : items) table.add(row(item));
     std::cout << table.text();
     return {};
+}
+
+std::string yaml_text(json object, const std::vector<std::string>& first) {
+    std::string text;
+    for (const std::string& member : first) {
+        if (object.contains(member)) text += config::to_yaml({{member, object.at(member)}});
+        object.erase(member);
+    }
+    return text + config::to_yaml(object);
 }
 
 Status print_members(const json& object, const std::vector<std::string>& first) {

@@ -33,6 +33,8 @@ Status print_items(const Context& context, const nlohmann::json& items, const st
 
 // Prints an object's members a line each, "key: value", those of `first` before the others; empty ones are left out.
 Status print_members(const nlohmann::json& object, const std::vector<std::string>& first);
+// The object as YAML: these of its members in this order, then the others.
+std::string yaml_text(nlohmann::json object, const std::vector<std::string>& first);
 
 // A member (or a member's member) as people read it: strings bare, numbers and booleans as they are, "" if absent.
 std::string text(const nlohmann::json& object, const std::string& key);

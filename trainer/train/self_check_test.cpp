@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <limits>
 #include <memory>
 #include <set>
@@ -31,27 +32,20 @@ class WrongProducts final : public DeferredBackend {
     }
 };
 
-// Gradients of SwiGLU lack a hundredth.
+// Something is wrong with the gradients of SwiGLU.
 class WrongSwiglu final : public DeferredBackend {
   public:
-    WrongSwiglu() : DeferredBackend(make_device()) {}
-    void swiglu_backward(const Tensor& gate_up, const Tensor& out_gradient, const Tensor& gate_up_gradient,
-                         const Tensor& out) override {
-        DeferredBackend::swiglu_backward(gate_up, out_gradient, gate_up_gradient, out);
-        scale(gate_up_gradient, 0.99F);
-    }
-};
-
-// Two of SwiGLU's gradients are exchanged: an error across the gradient, which hardly changes a loss along it.
-class TurnedSwiglu final : public DeferredBackend {
-  public:
-    TurnedSwiglu() : DeferredBackend(make_device()) {}
+    explicit WrongSwiglu(std::function<void(const Tensor&)> spoil)
+        : DeferredBackend(make_device()), spoil_(std::move(spoil)) {}
     void swiglu_backward(const Tensor& gate_up, const Tensor& out_gradient, const Tensor& gate_up_gradient,
                          const Tensor& out) override {
         DeferredBackend::swiglu_backward(gate_up, out_gradient, gate_up_gradient, out);
         synchronize();
-        std::swap(gate_up_gradient.f32()[0], gate_up_gradient.f32()[1]);
+        spoil_(gate_up_gradient);
     }
+
+  private:
+    std::function<void(const Tensor&)> spoil_;
 };
 
 // The gradient of a norm's weight lacks a thousandth, of a tensor that is small beside its unit's matrices.
@@ -64,18 +58,6 @@ class WrongNorm final : public DeferredBackend {
         DeferredBackend::rmsnorm_backward(x, weight, rstd, out_gradient, residual_gradient, x_gradient, weight_gradient,
                                           accumulate);
         scale(weight_gradient, 0.999F);
-    }
-};
-
-// A kernel that leaves something that is no number.
-class NoNumber final : public DeferredBackend {
-  public:
-    NoNumber() : DeferredBackend(make_device()) {}
-    void swiglu_backward(const Tensor& gate_up, const Tensor& out_gradient, const Tensor& gate_up_gradient,
-                         const Tensor& out) override {
-        DeferredBackend::swiglu_backward(gate_up, out_gradient, gate_up_gradient, out);
-        synchronize();
-        gate_up_gradient.f32()[0] = std::numeric_limits<float>::quiet_NaN();
     }
 };
 
@@ -111,7 +93,9 @@ TEST(SelfCheckTest, AProductWithOneWrongNumberIsFound) {
 }
 
 TEST(SelfCheckTest, AGradientThatLacksAHundredthIsFound) {
-    WrongSwiglu backend;
+    WrongSwiglu backend([](const Tensor& gradient) {
+        for (std::int64_t i = 0; i < gradient.element_count(); ++i) gradient.f32()[i] *= 0.99F;
+    });
     const Checked checked = check(backend);
     ASSERT_FALSE(checked.status.ok());
     EXPECT_TRUE(checked.failed.contains("gradient of model.layers.0.mlp.gate_proj.weight"));
@@ -122,7 +106,8 @@ TEST(SelfCheckTest, AGradientThatLacksAHundredthIsFound) {
 }
 
 TEST(SelfCheckTest, AGradientThatIsTurnedIsFound) {
-    TurnedSwiglu backend;
+    // Across the gradient: it hardly changes a loss along it.
+    WrongSwiglu backend([](const Tensor& gradient) { std::swap(gradient.f32()[0], gradient.f32()[1]); });
     const Checked checked = check(backend);
     EXPECT_TRUE(checked.failed.contains("gradient of model.layers.1.mlp.gate_proj.weight"));
     EXPECT_FALSE(checked.failed.contains("gradient of lm_head.weight"));
@@ -139,7 +124,7 @@ TEST(SelfCheckTest, AnErrorInASmallTensorIsFoundBesideLargeOnes) {
 }
 
 TEST(SelfCheckTest, WhatIsNoNumberIsFound) {
-    NoNumber backend;
+    WrongSwiglu backend([](const Tensor& gradient) { gradient.f32()[0] = std::numeric_limits<float>::quiet_NaN(); });
     EXPECT_TRUE(check(backend).failed.contains("gradient of model.layers.0.mlp.up_proj.weight"));
 }
 

@@ -14,7 +14,6 @@
 #include "services/stack/layout.h"
 #include "shared/base/id.h"
 #include "shared/base/text.h"
-#include "shared/config/config.h"
 
 namespace atl::cli {
 namespace {
@@ -246,13 +245,9 @@ Status print_facility(const Context& context, const json& facility) {
     if (context.json) return print_json(facility);
     json rest = facility;
     for (const char* found : kFound) rest.erase(found);
-    std::string record;
-    for (const char* member : {"name", "owner", "allow", "transport", "batch", "work_dir", "programs", "image",
-                               "launcher", "environment", "evaluation", "preparation", "logs"}) {
-        if (rest.contains(member)) record += config::to_yaml({{member, rest.at(member)}});
-        rest.erase(member);
-    }
-    std::cout << record << config::to_yaml(rest) << found_text(facility);
+    std::cout << yaml_text(std::move(rest), {"name", "owner", "allow", "transport", "batch", "work_dir", "programs",
+                                             "image", "launcher", "environment", "evaluation", "preparation", "logs"})
+              << found_text(facility);
     return {};
 }
 

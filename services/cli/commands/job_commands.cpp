@@ -15,7 +15,6 @@
 #include "shared/base/file.h"
 #include "shared/base/id.h"
 #include "shared/base/text.h"
-#include "shared/config/config.h"
 
 namespace atl::cli {
 namespace {
@@ -101,13 +100,7 @@ Status list_jobs(const Context& context) {
 Status show_job(const Context& context, http::Client& client, const std::string& id) {
     ATOLL_TRY(const json job, client.get_json("/v1/jobs/" + segment(id)));
     if (context.json) return print_json(job);
-    json rest = job;
-    std::string fields;
-    for (const char* member : {"id", "name", "state", "error", "round", "rounds", "participants"}) {
-        if (rest.contains(member)) fields += config::to_yaml({{member, rest.at(member)}});
-        rest.erase(member);
-    }
-    std::cout << fields << config::to_yaml(rest);
+    std::cout << yaml_text(job, {"id", "name", "state", "error", "round", "rounds", "participants"});
     return {};
 }
 

@@ -13,7 +13,6 @@ namespace {
 using json::Json;
 
 constexpr std::int64_t kTimeS = 300;
-constexpr std::int64_t kSiteNotReady = 75;  // of our job scripts: EX_TEMPFAIL
 constexpr std::int64_t kGpusMax = 64;
 constexpr std::size_t kSaidBytesMax = 300;
 
