@@ -1,3 +1,4 @@
+#include <cstdlib>
 #include <span>
 #include <utility>
 
@@ -21,8 +22,9 @@ class TrainCommand final : public Command {
     std::vector<Flag> flags() override { return flags_.flags(); }
 
     Status run() override {
-        const train::StopRequest stop;
+        train::StopRequest stop;
         ATOLL_TRY(const auto comm, comm::open_world());
+        if (const char* file = std::getenv("ATOLL_STOP_FILE"); file && comm->rank() == 0) stop.watch(file);
         ATOLL_RETURN_IF_ERROR(comm->agree(read_flags()));
         ATOLL_TRY(const train::TrainOutput found, find_output(*comm));
         ATOLL_TRY(train::PreparedRun prepared, train::prepare_training(config_, *comm, train::rank_counts(*comm)));

@@ -1,19 +1,18 @@
 #include "trainer/train/stop.h"
 
 #include <atomic>
-#include <condition_variable>
-#include <mutex>
+#include <utility>
 
 namespace atl::train {
 namespace {
 
-std::atomic<bool> signal_came = false;
+std::atomic<bool> is_told = false;
 static_assert(std::atomic<bool>::is_always_lock_free, "a handler must not lock");
 
 constexpr int kSignals[] = {SIGTERM, SIGINT, SIGUSR1};
 
 void remember(int /*signal*/) {
-    signal_came = true;
+    is_told = true;
 }
 
 void handle(void (*handler)(int)) {
@@ -30,23 +29,16 @@ sigset_t signals() {
     return set;
 }
 
-// Has the handlers run on this thread, until it shall end.
-void take_signals(const std::stop_token& end) {
-    const sigset_t set = signals();
-    pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
-    std::mutex mutex;
-    std::unique_lock lock(mutex);
-    std::condition_variable_any().wait(lock, end, [] { return false; });
-}
+constexpr auto kLookInterval = std::chrono::milliseconds(500);
 
 }  // namespace
 
 StopRequest::StopRequest() : start_(std::chrono::steady_clock::now()) {
-    signal_came = false;
+    is_told = false;
     handle(remember);
     const sigset_t set = signals();
     pthread_sigmask(SIG_BLOCK, &set, &before_);
-    taker_ = std::jthread(take_signals);
+    taker_ = std::jthread([this](const std::stop_token& end) { take_signals(end); });
 }
 
 StopRequest::~StopRequest() {
@@ -54,12 +46,32 @@ StopRequest::~StopRequest() {
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
 }
 
-bool StopRequest::signalled() const {
-    return signal_came;
+// Has the handlers run on this thread, until it shall end.
+void StopRequest::take_signals(const std::stop_token& end) {
+    const sigset_t set = signals();
+    pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, end, [this] { return !file_.empty(); });
+    while (!end.stop_requested() && !is_told) {
+        std::error_code error;  // a file that cannot be looked for is not there
+        if (std::filesystem::exists(file_, error)) is_told = true;
+        changed_.wait_for(lock, end, kLookInterval, [] { return false; });
+    }
+    changed_.wait(lock, end, [] { return false; });
+}
+
+void StopRequest::watch(std::filesystem::path file) {
+    const std::scoped_lock lock(mutex_);
+    file_ = std::move(file);
+    changed_.notify_all();
+}
+
+bool StopRequest::told() const {
+    return is_told;
 }
 
 bool StopRequest::wanted(double time_limit_s, double needed_s) const {
-    if (signalled()) return true;
+    if (told()) return true;
     const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
     return time_limit_s > 0 && elapsed + needed_s > time_limit_s;
 }

@@ -1,7 +1,10 @@
 #pragma once
 
 #include <chrono>
+#include <condition_variable>
 #include <csignal>
+#include <filesystem>
+#include <mutex>
 #include <thread>
 
 namespace atl::train {
@@ -20,7 +23,7 @@ struct LastTimes {
     double needed_for_batch(double longest_s) const { return longest_s + save_s; }
 };
 
-// Asks a run to stop after the step it is in: a batch system's signal or the run's own time limit. One object a
+// Asks a run to stop after the step it is in: a batch system's signal, a file, or the run's own time limit. One object a
 // process, made before MPI and every thread that computes.
 class StopRequest {
   public:
@@ -35,14 +38,24 @@ class StopRequest {
     StopRequest(const StopRequest&) = delete;
     StopRequest& operator=(const StopRequest&) = delete;
 
-    bool signalled() const;
-    // Whether to stop now: after a signal, or when less than `needed_s` is left of the limit (0: none).
+    // From now on the run is also asked to stop by this file being there. The thread that sleeps looks for it, every
+    // half second: no step waits for a file system that hangs. One rank is enough.
+    void watch(std::filesystem::path file);
+
+    // Whether a signal or the file came.
+    bool told() const;
+    // Whether to stop now: when told, or when less than `needed_s` is left of the limit (0: none).
     bool wanted(double time_limit_s, double needed_s) const;
 
   private:
+    void take_signals(const std::stop_token& end);
+
     std::chrono::steady_clock::time_point start_;
-    std::jthread taker_;
     sigset_t before_{};  // what this thread blocked
+    std::mutex mutex_;
+    std::condition_variable_any changed_;
+    std::filesystem::path file_;  // under mutex_; empty: none
+    std::jthread taker_;          // the last member: it uses the others
 };
 
 }  // namespace atl::train

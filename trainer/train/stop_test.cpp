@@ -7,6 +7,8 @@
 #include <csignal>
 #include <thread>
 
+#include "shared/base/file.h"
+
 namespace atl::train {
 namespace {
 
@@ -26,9 +28,20 @@ TEST(StopTest, AStepNeedsTheValidationAfterItAndSavingToo) {
 
 TEST(StopTest, ASignalIsRemembered) {
     const StopRequest stop;
-    EXPECT_FALSE(stop.signalled());
+    EXPECT_FALSE(stop.told());
     kill(getpid(), SIGTERM);
-    while (!stop.signalled()) std::this_thread::yield();  // for good: the test's time limit
+    while (!stop.told()) std::this_thread::yield();  // for good: the test's time limit
+    EXPECT_TRUE(stop.wanted(0, 0));
+}
+
+TEST(StopTest, AFileThatComesIsASignal) {
+    const TemporaryDirectory work;
+    const std::filesystem::path file = work.path() / "stop";
+    StopRequest stop;
+    stop.watch(file);
+    EXPECT_FALSE(stop.wanted(0, 0));
+    ASSERT_TRUE(write_file_atomic(file, "").ok());
+    while (!stop.told()) std::this_thread::yield();  // for good: the test's time limit
     EXPECT_TRUE(stop.wanted(0, 0));
 }
 

@@ -75,7 +75,7 @@ Trainer::Trainer(PreparedRun& prepared, std::string fingerprint, parallel::RunMe
 Status Trainer::run() {
     started_s_ = now_s();
     ATOLL_RETURN_IF_ERROR(start());
-    stopped_ = max_over(comm_, stop_.signalled() ? 1 : 0) > 0;
+    stopped_ = max_over(comm_, stop_.told() ? 1 : 0) > 0;
     if (stopped_ && !saved_steps_) ATOLL_RETURN_IF_ERROR(save_or_tell());
     ATOLL_RETURN_IF_ERROR(steps());
     return finish();

@@ -95,16 +95,15 @@ record() {
 }
 )sh";
 
-// A polite signal makes the trainer save and end; mpirun and srun hand USR1 on, where TERM makes mpirun kill. The shell
-// that records how it ended stays. What comes before the shell knows of its child is handed on when it has
-// begun. A wait that a signal ends says nothing of the child: it is waited for again, and 127 is the answer where the
-// wait before had its status.
-constexpr const char* kAwait = R"sh(child=
-told=
-trap 'told=1 woken=1; [ -z "$child" ] || kill -USR1 "$child" 2>/dev/null' USR1 TERM INT
+// A polite signal becomes a file that makes the trainer save and end. It is handed on to nobody: srun and mpirun would
+// give it to each process of theirs, and what serves an image's file system there (squashfuse, where Apptainer is not
+// setuid) dies of it, and the trainer for want of its libraries. The shell that records how the job ended stays. A wait
+// that a signal ends says nothing of the child: it is waited for again, and 127 is the answer where the wait before had
+// its status.
+constexpr const char* kAwait = R"sh(export ATOLL_STOP_FILE="$PWD/stop"
+trap 'woken=1; touch stop' USR1 TERM INT
 await() {
     child=$!
-    [ -z "$told" ] || { sleep 1; kill -USR1 "$child" 2>/dev/null; }
     status=127
     while :; do
         woken=
@@ -113,7 +112,6 @@ await() {
         [ "$answer" -eq 127 ] || status=$answer
         [ -n "$woken" ] || kill -0 "$child" 2>/dev/null || break
     done
-    child=
     return "$status"
 }
 )sh";

@@ -17,12 +17,10 @@ record() {
     printf '%-127s\n' "{\"exit_code\":$1,\"finished_unix_s\":$(date +%s)}" |
         dd of=end.json bs=128 conv=notrunc,fsync 2>/dev/null
 }
-child=
-told=
-trap 'told=1 woken=1; [ -z "$child" ] || kill -USR1 "$child" 2>/dev/null' USR1 TERM INT
+export ATOLL_STOP_FILE="$PWD/stop"
+trap 'woken=1; touch stop' USR1 TERM INT
 await() {
     child=$!
-    [ -z "$told" ] || { sleep 1; kill -USR1 "$child" 2>/dev/null; }
     status=127
     while :; do
         woken=
@@ -31,7 +29,6 @@ await() {
         [ "$answer" -eq 127 ] || status=$answer
         [ -n "$woken" ] || kill -0 "$child" 2>/dev/null || break
     done
-    child=
     return "$status"
 }
 )sh";

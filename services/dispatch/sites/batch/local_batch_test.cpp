@@ -253,7 +253,7 @@ TEST_F(LocalBatchTest, AJobThatIsStartedAgainTrainsOnce) {
 
 TEST_F(LocalBatchTest, ANoticeReachesTheTrainerAndItsEndIsRecorded) {
     const auto job = job_ref("a");
-    const std::string trainer = "trap 'echo saved >out; exit 0' USR1; echo $PPID >parent; while :; do sleep 0.05; done";
+    const std::string trainer = "echo $PPID >parent; until [ -e \"$ATOLL_STOP_FILE\" ]; do sleep 0.05; done; echo saved >out";
     ASSERT_TRUE(submit(BatchJob{.ref = job, .commands = {{"sh", "-c", trainer}}}).ok());
     const std::filesystem::path directory = job.directory;
     const auto parent = [&] { return lines("tasks/a/1/parent"); };
@@ -267,15 +267,16 @@ TEST_F(LocalBatchTest, ANoticeReachesTheTrainerAndItsEndIsRecorded) {
 
 TEST_F(LocalBatchTest, ANoticeThatComesBetweenTwoCommandsEndsTheSecond) {
     const auto job = job_ref("a");
-    const std::string deaf = "trap '' USR1; kill -USR1 $PPID";
-    ASSERT_TRUE(submit(BatchJob{.ref = job, .commands = {{"sh", "-c", deaf}, {"sleep", "600"}}}).ok());
+    const std::string trainer = "until [ -e \"$ATOLL_STOP_FILE\" ]; do sleep 0.05; done; exit 7";
+    ASSERT_TRUE(
+        submit(BatchJob{.ref = job, .commands = {{"sh", "-c", "kill -USR1 $PPID"}, {"sh", "-c", trainer}}}).ok());
     EXPECT_TRUE(eventually([&] { return exit_code(job) >= 0; }));
-    EXPECT_EQ(exit_code(job), 128 + SIGUSR1);
+    EXPECT_EQ(exit_code(job), 7);
 }
 
 TEST_F(LocalBatchTest, ANoticeThatComesLateEndsNoSealing) {
     const auto job = job_ref("a");
-    const std::string deaf = "mkdir out; trap '' USR1; kill -USR1 $PPID";
+    const std::string deaf = "mkdir out; kill -USR1 $PPID";
     const std::string seal = "kill -USR1 $PPID; sleep 2; : >sealed";
     ASSERT_TRUE(submit(BatchJob{.ref = job, .commands = {{"sh", "-c", deaf}}, .seal = {"sh", "-c", seal}}).ok());
     EXPECT_TRUE(eventually([&] { return exit_code(job) >= 0; }));
