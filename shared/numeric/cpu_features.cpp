@@ -12,12 +12,21 @@ bool has_avx512() {
     return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
+
+bool has_fast_bf16() {
+    return has_avx512() && __builtin_cpu_supports("avx512bf16") &&
+           (__builtin_cpu_supports("amx-bf16") || __builtin_cpu_is("amd"));
+}
 #else
 bool has_avx2() {
     return false;
 }
 
 bool has_avx512() {
+    return false;
+}
+
+bool has_fast_bf16() {
     return false;
 }
 #endif

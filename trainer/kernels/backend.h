@@ -19,11 +19,12 @@ using tensor::Tensor;
 
 // Attention over tokens that hold query, key and value side by side: qkv [B, T, (H + 2K)·D].
 struct AttentionShape {
-    std::int64_t batch;          // B
-    std::int64_t length;         // T
-    std::int64_t heads;          // H
-    std::int64_t kv_heads;       // K, divides H
-    std::int64_t head_channels;  // D
+    std::int64_t batch;                          // B
+    std::int64_t length;                         // T
+    std::int64_t heads;                          // H
+    std::int64_t kv_heads;                       // K, divides H
+    std::int64_t head_channels;                  // D
+    tensor::DType format = tensor::DType::kF32;  // of qkv and all that is like it
     std::int64_t qkv_columns() const { return (heads + 2 * kv_heads) * head_channels; }
 };
 
@@ -49,12 +50,12 @@ struct SgdStep {
 
 // What an optimizer step works on: flat ranges of equal length.
 struct OptimizerRange {
-    Tensor weights;         // fp32
-    Tensor gradients;       // fp32
+    Tensor weights;         // fp32 or bf16
+    Tensor gradients;       // fp32, fp16 or bf16
     Tensor first_moments;   // fp32 or bf16; empty where the optimizer keeps none
     Tensor second_moments;  // likewise
     Tensor stored;          // gets the new weights in its storage format, rounded to nearest even; empty: nothing does
-    // bf16 moments are rounded stochastically: up with the probability that makes the mean exact. The random numbers
+    // What is bf16 is rounded stochastically: up with the probability that makes the mean exact. The random numbers
     // depend on seed, step and the element's index alone (Philox 4x32-10, Salmon et al., SC11), so that no way of
     // cutting the weights into ranges changes a bit.
     std::uint64_t seed = 0;
@@ -62,10 +63,12 @@ struct OptimizerRange {
 };
 
 // A device: its memory and every operation that a model, an optimizer or a driver needs. All calls come from one
-// thread; a device may run them asynchronously, in order. Tensors are contiguous fp32 unless said otherwise, and wrong
-// shapes are programmer's errors. A storage format is fp32, fp16 or bf16: weights may be kept in one; all computing and
-// all results are fp32. Results do not depend on the number of threads. "accumulate" adds to what the output
-// holds instead of overwriting it. Outputs do not alias inputs unless said so.
+// thread; a device may run them asynchronously, in order. Tensors are contiguous and fp32, fp16 or bf16, each in the
+// format of its own (kernels/formats.h), unless said otherwise; wrong shapes are programmer's errors. Whatever the
+// formats, an operation computes in fp32 and rounds once, to nearest even, where it writes: two devices differ by the
+// order of their sums alone. fp32 always: statistics of norms, log_sum_exp, losses, the rope table. Results do not
+// depend on the number of threads. "accumulate" adds to what the output holds instead of overwriting it. Outputs do not
+// alias inputs unless said so.
 //
 // Host code (MPI, files, memcpy) touches a tensor's memory only after synchronize(), or a call that waits, and is done
 // (a transfer: waited for) before the next call that uses the same part of it. So allocate() must give memory that host
@@ -89,8 +92,9 @@ class Backend {
     virtual void synchronize() = 0;  // returns when everything asked for is done
 
     // --- linear algebra ---
-    // c [M, N] = op(a) [M, K] · op(b) [K, N]; matrices may be strided (column_range). b may be in a storage format:
-    // the product is that of its fp32 copy, bit for bit, but that copy is never made.
+    // c [M, N] = op(a) [M, K] · op(b) [K, N]; matrices may be strided (column_range), and b quantised. Multiplied is
+    // in the format of a, to which b is rounded where it has more digits; sums are fp32. So where a is fp32 the product
+    // is that of b's fp32 copy, bit for bit, but that copy is never made.
     virtual void matmul(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b, const Tensor& c,
                         bool accumulate) = 0;
 
@@ -102,17 +106,16 @@ class Backend {
     virtual void convert(const Tensor& from, const Tensor& to) = 0;  // fp32 <-> fp16/bf16, round to nearest even
 
     // --- embedding ---
-    // out [N, C] = table [V, C] at ids int32 [N]; every id must be in [0, V). The table may be in a storage format.
+    // out [N, C] = table [V, C] at ids int32 [N]; every id must be in [0, V).
     virtual void embedding_forward(const Tensor& table, const Tensor& ids, const Tensor& out) = 0;
     virtual void embedding_backward(const Tensor& ids, const Tensor& out_gradient, const Tensor& table_gradient,
                                     bool accumulate) = 0;
 
     // --- RMS norm (Zhang & Sennrich, arXiv:1910.07467) ---
     // out [N, C] = x · rstd · weight [C], rstd [N] = 1/sqrt(mean(x²) + epsilon). rstd is what the backward pass needs.
-    // All of these take a weight in a storage format too.
     virtual void rmsnorm_forward(const Tensor& x, const Tensor& weight, float epsilon, const Tensor& out,
                                  const Tensor& rstd) = 0;
-    // The same of sum = x + delta, in one pass; sum may be x or delta.
+    // The same of sum = x + delta, in one pass; sum may be x or delta. The norm is of the sum as it is kept.
     virtual void add_rmsnorm_forward(const Tensor& x, const Tensor& delta, const Tensor& weight, float epsilon,
                                      const Tensor& sum, const Tensor& out, const Tensor& rstd) = 0;
     // out again, from a known rstd (to avoid keeping it for the backward pass).
@@ -125,7 +128,7 @@ class Backend {
 
     // --- layer norm (Ba, Kiros & Hinton, arXiv:1607.06450) ---
     // out [N, C] = (x − mean) · rstd · weight [C] + bias [C]; moments [N, 2] keeps each row's mean and rstd =
-    // 1/sqrt(variance + epsilon) for the backward pass. Weights and biases may be in a storage format.
+    // 1/sqrt(variance + epsilon) for the backward pass.
     virtual void layernorm_forward(const Tensor& x, const Tensor& weight, const Tensor& bias, float epsilon,
                                    const Tensor& out, const Tensor& moments) = 0;
     // out again, from known moments.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "trainer/kernels/cpu/tile.h"
 #include "trainer/kernels/cpu/widen.h"
 
 namespace atl::kernels::cpu {
@@ -28,7 +29,8 @@ std::string CpuBackend::name() const {
 }
 
 std::string kernels_name(const SimdKernels& simd, const Sgemm& sgemm) {
-    return std::string("cpu (") + simd.name + ", " + sgemm.name() + ")";
+    return std::string("cpu (") + simd.name + ", " + sgemm.name() + (sgemm.multiply_bf16 == nullptr ? "" : ", bf16") +
+           ")";
 }
 
 // Mapped, not malloc'ed: aligned to pages, zero-cost until touched, and huge pages where the system grants them.
@@ -75,9 +77,10 @@ void CpuBackend::matmul(const Tensor& a, bool transpose_a, const Tensor& b, bool
     gemm_.multiply({.m = m,
                     .n = n,
                     .k = k,
-                    .a = {a.f32(), a.row_stride(), transpose_a},
+                    .a = {{a.data(), a.dtype(), a.row_stride(), a.rows()}, transpose_a},
                     .b = {{b.data(), b.dtype(), b.row_stride(), b.rows()}, transpose_b},
-                    .c = c.f32(),
+                    .c = c.data(),
+                    .c_dtype = c.dtype(),
                     .c_stride = c.row_stride(),
                     .accumulate = accumulate});
 }
@@ -85,14 +88,18 @@ void CpuBackend::matmul(const Tensor& a, bool transpose_a, const Tensor& b, bool
 void CpuBackend::add(const Tensor& a, const Tensor& b, const Tensor& out) {
     check_same_count(a, b);
     check_same_count(a, out);
-    for_ranges(a.element_count(), kTileElements, [&, x = a.f32(), y = b.f32(), z = out.f32()](auto begin, auto end) {
-        simd_.add(x + begin, y + begin, z + begin, end - begin);
+    for_ranges(a.element_count(), kTileElements, [&](auto begin, auto end) {
+        const std::int64_t count = end - begin;
+        const Tile x = Tile::read(a, begin, count), y = Tile::read(b, begin, count);
+        const Tile z = Tile::write(out, begin, count);
+        simd_.add(x.data(), y.data(), z.data(), count);
     });
 }
 
 void CpuBackend::scale(const Tensor& x, float factor) {
-    for_ranges(x.element_count(), kTileElements,
-               [&, data = x.f32()](auto begin, auto end) { simd_.scale(data + begin, factor, end - begin); });
+    for_ranges(x.element_count(), kTileElements, [&](auto begin, auto end) {
+        simd_.scale(Tile::update(x, begin, end - begin).data(), factor, end - begin);
+    });
 }
 
 template <class Part>
@@ -100,8 +107,9 @@ double CpuBackend::reduce(const Tensor& x, Part part) {
     check(x.contiguous(), "a sum takes contiguous tensors");
     const std::int64_t count = x.element_count();
     partial_sums_.assign(static_cast<std::size_t>((count + kTileElements - 1) / kTileElements), 0.0);
-    for_ranges(count, kTileElements, [&, data = x.f32()](auto begin, auto end) {
-        partial_sums_[static_cast<std::size_t>(begin / kTileElements)] = part(data + begin, end - begin);
+    for_ranges(count, kTileElements, [&](auto begin, auto end) {
+        const Tile part_of_x = Tile::read(x, begin, end - begin);
+        partial_sums_[static_cast<std::size_t>(begin / kTileElements)] = part(part_of_x.data(), end - begin);
     });
     double total = 0.0;
     for (const double partial : partial_sums_) total += partial;

@@ -101,13 +101,12 @@ class CpuBackend final : public Backend {
                    const Tensor& statistics, std::int64_t statistics_per_row, Body&& body);
     template <class Body>
     void norm_rows_backward(const Tensor& x, const Tensor& weight, std::initializer_list<Tensor> like_x,
-                            const Tensor& residual_gradient, std::initializer_list<Tensor> gradients, bool accumulate,
-                            Body&& body);
-    // body(number of a tile of attention, the thread's scratch).
+                            std::initializer_list<Tensor> gradients, bool accumulate, Body&& body);
     template <class Body>
     void for_heads(const AttentionShape& shape, std::int64_t keys, bool backward, tensor::Arena& workspace,
                    Body&& body);
-    std::int64_t scratch_bytes(std::int64_t keys, std::int64_t head_channels, bool backward) const;
+    // Of a thread.
+    std::int64_t scratch_bytes(const AttentionShape& shape, std::int64_t keys, bool backward) const;
 
     // update(weights, gradients, first, second, count) on run after run of the range, with moments in fp32 (null where
     // there are none); then rounds what is kept in another format.

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "trainer/kernels/cpu/cpu_backend.h"
+#include "trainer/kernels/cpu/tile.h"
 #include "trainer/kernels/cpu/widen.h"
 
 namespace atl::kernels::cpu {
@@ -12,7 +13,8 @@ void CpuBackend::embedding_forward(const Tensor& table, const Tensor& ids, const
     const std::int64_t rows = ids.element_count(), columns = table.columns();
     check_matrix(out, rows, columns);
     for_rows(rows, columns, [&](std::int64_t row) {
-        widen(table.dtype(), table.data(), ids.i32()[row] * columns, columns, out.f32() + row * columns);
+        const Tile to = Tile::write(out, row * columns, columns);
+        widen(table.dtype(), table.data(), ids.i32()[row] * columns, columns, to.data());
     });
 }
 
@@ -25,8 +27,9 @@ void CpuBackend::embedding_backward(const Tensor& ids, const Tensor& out_gradien
     if (!accumulate) zero(table_gradient);
     for_ranges(columns, kChannels, [&](auto begin, auto end) {
         for (std::int64_t row = 0; row < rows; ++row) {
-            float* const sum = table_gradient.f32() + ids.i32()[row] * columns + begin;
-            simd_.add(sum, out_gradient.f32() + row * columns + begin, sum, end - begin);
+            const Tile sum = Tile::update(table_gradient, ids.i32()[row] * columns + begin, end - begin);
+            const Tile added = Tile::read(out_gradient, row * columns + begin, end - begin);
+            simd_.add(sum.data(), added.data(), sum.data(), end - begin);
         }
     });
 }
@@ -38,8 +41,10 @@ void CpuBackend::rope(const AttentionShape& shape, const Tensor& table, const Te
     check_count(positions, rows);
     check(table.columns() == shape.head_channels, "the rope table is of another head size");
     for_rows(rows, columns, [&](std::int64_t row) {
-        simd_.rope(qkv.f32() + row * columns, table.f32() + positions.i32()[row] * shape.head_channels,
-                   shape.heads + shape.kv_heads, shape.head_channels, backward ? -1.0F : 1.0F);
+        const std::int64_t heads = shape.heads + shape.kv_heads;
+        const Tile turned = Tile::update(qkv, row * columns, heads * shape.head_channels);
+        simd_.rope(turned.data(), table.f32() + positions.i32()[row] * shape.head_channels, heads, shape.head_channels,
+                   backward ? -1.0F : 1.0F);
     });
 }
 
@@ -49,9 +54,9 @@ void CpuBackend::cross_entropy_forward(const Tensor& logits, const Tensor& targe
     check_count(losses, rows);
     for_rows(rows, vocabulary, [&](std::int64_t row) {
         const std::int32_t target = targets.i32()[row];
-        losses.f32()[row] = target == kIgnoredLabel
-                                ? 0.0F
-                                : simd_.cross_entropy_forward(logits.f32() + row * vocabulary, vocabulary, target);
+        const Tile values = Tile::read(logits, row * vocabulary, vocabulary);
+        losses.f32()[row] =
+            target == kIgnoredLabel ? 0.0F : simd_.cross_entropy_forward(values.data(), vocabulary, target);
     });
 }
 
@@ -61,7 +66,8 @@ void CpuBackend::cross_entropy_backward(const Tensor& logits, const Tensor& targ
     check_count(targets, rows);
     check_count(losses, rows);
     for_rows(rows, vocabulary, [&](std::int64_t row) {
-        float* const values = logits.f32() + row * vocabulary;
+        const Tile tile = Tile::update(logits, row * vocabulary, vocabulary);
+        float* const values = tile.data();
         const std::int32_t target = targets.i32()[row];
         if (target == kIgnoredLabel) {
             losses.f32()[row] = 0.0F;

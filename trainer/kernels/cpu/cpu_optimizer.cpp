@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "trainer/kernels/cpu/cpu_backend.h"
+#include "trainer/kernels/cpu/tile.h"
 #include "trainer/kernels/cpu/widen.h"
 
 namespace atl::kernels::cpu {
@@ -15,9 +16,12 @@ using tensor::DType;
 // Elements of a tile that are updated at a time: what is widened or rounded meanwhile stays in the first-level cache.
 constexpr std::int64_t kRun = 1024;
 
-bool is_wide(const Tensor& moments) {
-    return moments.empty() || moments.dtype() == DType::kF32;
+bool is_wide(const Tensor& state) {
+    return state.empty() || state.dtype() == DType::kF32;
 }
+
+// Draws for the weights beside those for the moments, which take both streams of the seed.
+constexpr std::uint64_t kOfWeights = 0x9E3779B97F4A7C15;
 
 void check_range(const OptimizerRange& range) {
     const auto fits = [&](const Tensor& x) {
@@ -25,17 +29,17 @@ void check_range(const OptimizerRange& range) {
     };
     check(fits(range.gradients) && fits(range.first_moments) && fits(range.second_moments) && fits(range.stored),
           "an optimizer step takes ranges of equal length");
-    for (const Tensor& moments : {range.first_moments, range.second_moments}) {
-        check(is_wide(moments) || moments.dtype() == DType::kBF16, "moments are fp32 or bf16");
+    for (const Tensor& state : {range.weights, range.first_moments, range.second_moments}) {
+        check(is_wide(state) || state.dtype() == DType::kBF16, "what an optimizer updates is fp32 or bf16");
     }
 }
 
-// The moments of one run as the kernels take them: where they lie, or a copy in fp32 of what is kept in bf16.
-class RunMoments {
+// The state of one run as the kernels take it: where it lies, or a copy in fp32 of what is kept in bf16.
+class RunState {
   public:
-    RunMoments(const SimdKernels& simd, const Tensor& moments, std::int64_t begin, std::int64_t count)
-        : simd_(simd), bits_(is_wide(moments) ? nullptr : static_cast<std::uint16_t*>(moments.at(begin))) {
-        data_ = bits_ == nullptr ? static_cast<float*>(moments.at(begin)) : wide_.data();
+    RunState(const SimdKernels& simd, const Tensor& state, std::int64_t begin, std::int64_t count)
+        : simd_(simd), bits_(is_wide(state) ? nullptr : static_cast<std::uint16_t*>(state.at(begin))) {
+        data_ = bits_ == nullptr ? static_cast<float*>(state.at(begin)) : wide_.data();
         if (bits_ != nullptr) widen(DType::kBF16, bits_, 0, count, data_);
     }
     float* data() const { return data_; }
@@ -60,18 +64,24 @@ void CpuBackend::update_runs(const OptimizerRange& range, std::int64_t step, Upd
         std::array<std::uint16_t, 2 * kRun> random;  // NOLINT: filled when it is used
         for (std::int64_t begin = tile_begin; begin < tile_end; begin += kRun) {
             const std::int64_t count = std::min(kRun, tile_end - begin);
-            RunMoments first(simd_, range.first_moments, begin, count);
-            RunMoments second(simd_, range.second_moments, begin, count);
-            float* const weights = range.weights.f32() + begin;
-            update(weights, range.gradients.f32() + begin, first.data(), second.data(), count);
+            RunState weights(simd_, range.weights, begin, count);
+            RunState first(simd_, range.first_moments, begin, count);
+            RunState second(simd_, range.second_moments, begin, count);
+            const Tile gradients = Tile::read(range.gradients, begin, count);
+            update(weights.data(), gradients.data(), first.data(), second.data(), count);
             if (rounds) {
                 simd_.random_halves(range.seed, step, range.first_element + begin, random.data(), random.data() + kRun,
                                     count);
                 first.round(random.data(), count);
                 second.round(random.data() + kRun, count);
             }
+            if (!is_wide(range.weights)) {
+                simd_.random_halves(range.seed ^ kOfWeights, step, range.first_element + begin, random.data(),
+                                    random.data() + kRun, count);
+                weights.round(random.data(), count);
+            }
             if (!range.stored.empty()) {
-                narrow(weights, range.stored.dtype(), range.stored.data(), begin, count);
+                narrow(weights.data(), range.stored.dtype(), range.stored.data(), begin, count);
             }
         }
     });

@@ -1,6 +1,8 @@
 #include "trainer/kernels/cpu/gemm.h"
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <latch>
 #include <utility>
 #include <vector>
@@ -61,36 +63,104 @@ void Gemm::warm_up() {
     });
 }
 
-void Gemm::run_tile(const GemmTask& task, const Tile& tile, float* scratch) const {
-    const std::int64_t depth = block_size(task.k, kBlockDepth, kBlockUnit);
-    const StoredMatrix& matrix = task.b.matrix;
-    float* const c = task.c + tile.m_begin * task.c_stride + tile.n_begin;
-    for (std::int64_t k = 0; k == 0 || k < task.k; k += depth) {
-        const std::int64_t k_count = std::min(depth, task.k - k);
-        // As b is stored.
-        const MatrixBlock block = task.b.transposed ? MatrixBlock{tile.n_begin, tile.n, k, k_count}
-                                                    : MatrixBlock{k, k_count, tile.n_begin, tile.n};
-        GemmOperand a = task.a;
-        a.data += a.transposed ? k * a.stride + tile.m_begin : tile.m_begin * a.stride + k;
-        GemmOperand b{scratch, block.columns, task.b.transposed};
-        if (matrix.dtype == tensor::DType::kF32) {
-            b.data = static_cast<const float*>(matrix.data) + block.row * matrix.stride + block.column;
-            b.stride = matrix.stride;
-        } else {
-            widen(simd_, matrix, block, scratch);
-        }
-        sgemm_.multiply(tile.m, tile.n, k_count, a, b, c, task.c_stride, task.accumulate || k > 0);
+// What a thread has for the blocks of a tile.
+struct Gemm::Scratch {
+    float* b;            // [kBlockDepth · kBlockColumns]
+    float* a = nullptr;  // [kTileRows · kBlockDepth]
+    float* c = nullptr;  // [kTileRows · kBlockColumns]
+};
+
+namespace {
+
+constexpr std::int64_t kBlockFloats = kBlockDepth * kBlockColumns;
+constexpr std::int64_t kOtherFloats = kTileRows * (kBlockDepth + kBlockColumns);
+
+const std::byte* element(const StoredMatrix& matrix, std::int64_t row, std::int64_t column) {
+    return static_cast<const std::byte*>(matrix.data) + tensor::size_bytes(matrix.dtype, row * matrix.stride + column);
+}
+
+// To the digits of a format with fewer.
+void round_to(tensor::DType dtype, float* values, std::int64_t count) {
+    constexpr std::int64_t kRun = 1024;
+    std::array<std::uint16_t, kRun> bits;  // NOLINT: filled when it is used
+    for (std::int64_t begin = 0; begin < count; begin += kRun) {
+        const std::int64_t here = std::min(kRun, count - begin);
+        narrow(values + begin, dtype, bits.data(), 0, here);
+        widen(dtype, bits.data(), 0, here, values + begin);
     }
 }
 
+// Rows and columns of op(operand) as they are stored.
+MatrixBlock stored_block(const StoredOperand& operand, const MatrixBlock& block) {
+    return operand.transposed ? MatrixBlock{block.column, block.columns, block.row, block.rows} : block;
+}
+
+// A block of an operand in fp32: where it lies, or widened into `scratch` and rounded to `digits`.
+GemmOperand in_fp32(const SimdKernels& simd, const StoredOperand& operand, const MatrixBlock& of_operand,
+                    tensor::DType digits, float* scratch) {
+    const StoredMatrix& matrix = operand.matrix;
+    const MatrixBlock block = stored_block(operand, of_operand);
+    if (matrix.dtype == tensor::DType::kF32 && digits == tensor::DType::kF32)
+        return {reinterpret_cast<const float*>(element(matrix, block.row, block.column)), matrix.stride,
+                operand.transposed};
+    widen(simd, matrix, block, scratch);
+    if (digits != tensor::DType::kF32 && digits != matrix.dtype) round_to(digits, scratch, block.rows * block.columns);
+    return {scratch, block.columns, operand.transposed};
+}
+
+}  // namespace
+
+void Gemm::run_tile(const GemmTask& task, const Tile& tile, const Scratch& scratch) const {
+    using tensor::DType;
+    const std::int64_t depth = block_size(task.k, kBlockDepth, kBlockUnit);
+    const DType digits = task.a.matrix.dtype;
+    const std::int64_t at = tile.m_begin * task.c_stride + tile.n_begin;
+    const bool is_wide = task.c_dtype == DType::kF32;
+    float* const c = is_wide ? static_cast<float*>(task.c) + at : scratch.c;
+    const std::int64_t c_stride = is_wide ? task.c_stride : tile.n;
+    for (std::int64_t row = 0; !is_wide && task.accumulate && row < tile.m; ++row)
+        widen(task.c_dtype, task.c, at + row * task.c_stride, tile.n, c + row * c_stride);
+    for (std::int64_t k = 0; k == 0 || k < task.k; k += depth) {
+        const std::int64_t k_count = std::min(depth, task.k - k);
+        const GemmOperand a = in_fp32(simd_, task.a, {tile.m_begin, tile.m, k, k_count}, digits, scratch.a);
+        const GemmOperand b = in_fp32(simd_, task.b, {k, k_count, tile.n_begin, tile.n}, digits, scratch.b);
+        sgemm_.multiply(tile.m, tile.n, k_count, a, b, c, c_stride, task.accumulate || k > 0);
+    }
+    for (std::int64_t row = 0; !is_wide && row < tile.m; ++row)
+        narrow(c + row * c_stride, task.c_dtype, task.c, at + row * task.c_stride, tile.n);
+}
+
+void Gemm::run_tile_in_bf16(const GemmTask& task, const Tile& tile) const {
+    const auto operand = [](const StoredOperand& stored, const MatrixBlock& of_operand) {
+        const MatrixBlock block = stored_block(stored, of_operand);
+        return Bf16Operand{element(stored.matrix, block.row, block.column), stored.matrix.stride, stored.transposed};
+    };
+    auto* const c =
+        static_cast<std::byte*>(task.c) + tensor::size_bytes(task.c_dtype, tile.m_begin * task.c_stride + tile.n_begin);
+    sgemm_.multiply_bf16(tile.m, tile.n, task.k, operand(task.a, {tile.m_begin, tile.m, 0, task.k}),
+                         operand(task.b, {0, task.k, tile.n_begin, tile.n}), c, task.c_dtype, task.c_stride,
+                         task.accumulate);
+}
+
 void Gemm::multiply(const GemmTask& task) {
+    using tensor::DType;
     const std::int64_t rows = block_size(task.m, kTileRows, kTileRowsUnit);
     const std::int64_t columns = block_size(task.n, kBlockColumns, kBlockUnit);
     const std::int64_t across = count_blocks(task.n, columns);
+    const bool is_native = sgemm_.multiply_bf16 != nullptr && task.k > 0 && task.a.matrix.dtype == DType::kBF16 &&
+                           task.b.matrix.dtype == DType::kBF16 && task.c_dtype != DType::kF16;
+    if (other_scratch_.empty() && !is_native && (task.a.matrix.dtype != DType::kF32 || task.c_dtype != DType::kF32))
+        other_scratch_.resize(static_cast<std::size_t>(pool_.threads() * kOtherFloats));
     pool_.parallel_for(count_blocks(task.m, rows) * across, [&](std::int64_t index, int thread) {
         const std::int64_t m = index / across * rows, n = index % across * columns;
-        run_tile(task, {m, std::min(rows, task.m - m), n, std::min(columns, task.n - n)},
-                 scratch_.data() + thread * kBlockDepth * kBlockColumns);
+        const Tile tile{m, std::min(rows, task.m - m), n, std::min(columns, task.n - n)};
+        if (is_native) return run_tile_in_bf16(task, tile);
+        Scratch scratch{scratch_.data() + thread * kBlockFloats};
+        if (!other_scratch_.empty()) {
+            scratch.a = other_scratch_.data() + thread * kOtherFloats;
+            scratch.c = scratch.a + kTileRows * kBlockDepth;
+        }
+        run_tile(task, tile, scratch);
     });
 }
 

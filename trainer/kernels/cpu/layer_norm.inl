@@ -29,7 +29,7 @@ inline void row_moments(const float* x, std::int64_t columns, float epsilon, flo
 
 void layernorm_forward(NormRows rows, const float* x, const float* weight, const float* bias, float epsilon, float* out,
                        float* moments) {
-    for (std::int64_t row = rows.begin; row < rows.end; ++row) {
+    for (std::int64_t row = 0; row < rows.count; ++row) {
         const std::int64_t at = row * rows.columns;
         row_moments(x + at, rows.columns, epsilon, moments + 2 * row);
         layernorm_row(x + at, weight, bias, moments + 2 * row, out + at, rows.columns);
@@ -38,7 +38,7 @@ void layernorm_forward(NormRows rows, const float* x, const float* weight, const
 
 void layernorm_apply(NormRows rows, const float* x, const float* weight, const float* bias, const float* moments,
                      float* out) {
-    for (std::int64_t row = rows.begin; row < rows.end; ++row) {
+    for (std::int64_t row = 0; row < rows.count; ++row) {
         const std::int64_t at = row * rows.columns;
         layernorm_row(x + at, weight, bias, moments + 2 * row, out + at, rows.columns);
     }
@@ -50,7 +50,7 @@ void layernorm_backward(NormRows rows, const float* x, const float* weight, cons
                         float* weight_gradient, float* bias_gradient) {
     const std::int64_t columns = rows.columns;
     const float share = 1.0F / static_cast<float>(columns);
-    for (std::int64_t row = rows.begin; row < rows.end; ++row) {
+    for (std::int64_t row = 0; row < rows.count; ++row) {
         const float* const xs = x + row * columns;
         const float* const dy = out_gradient + row * columns;
         float* const dx = x_gradient + row * columns;

@@ -16,7 +16,7 @@ inline void apply_row(const float* x, const float* weight, float rstd, float* ou
 }
 
 void rmsnorm_forward(NormRows rows, const float* x, const float* weight, float epsilon, float* out, float* rstd) {
-    for (std::int64_t row = rows.begin; row < rows.end; ++row) {
+    for (std::int64_t row = 0; row < rows.count; ++row) {
         const float* const from = x + row * rows.columns;
         rstd[row] = reciprocal_root(square_sum(from, rows.columns), rows.columns, epsilon);
         apply_row(from, weight, rstd[row], out + row * rows.columns, rows.columns);
@@ -25,7 +25,7 @@ void rmsnorm_forward(NormRows rows, const float* x, const float* weight, float e
 
 void add_rmsnorm_forward(NormRows rows, const float* x, const float* delta, const float* weight, float epsilon,
                          float* total, float* out, float* rstd) {
-    for (std::int64_t row = rows.begin; row < rows.end; ++row) {
+    for (std::int64_t row = 0; row < rows.count; ++row) {
         const std::int64_t at = row * rows.columns;
         add(x + at, delta + at, total + at, rows.columns);
         rstd[row] = reciprocal_root(square_sum(total + at, rows.columns), rows.columns, epsilon);
@@ -34,7 +34,7 @@ void add_rmsnorm_forward(NormRows rows, const float* x, const float* delta, cons
 }
 
 void rmsnorm_apply(NormRows rows, const float* x, const float* weight, const float* rstd, float* out) {
-    for (std::int64_t row = rows.begin; row < rows.end; ++row) {
+    for (std::int64_t row = 0; row < rows.count; ++row) {
         apply_row(x + row * rows.columns, weight, rstd[row], out + row * rows.columns, rows.columns);
     }
 }
@@ -43,7 +43,7 @@ void rmsnorm_apply(NormRows rows, const float* x, const float* weight, const flo
 void rmsnorm_backward(NormRows rows, const float* x, const float* weight, const float* rstd, const float* out_gradient,
                       const float* residual_gradient, float* x_gradient, float* weight_gradient) {
     const std::int64_t columns = rows.columns;
-    for (std::int64_t row = rows.begin; row < rows.end; ++row) {
+    for (std::int64_t row = 0; row < rows.count; ++row) {
         const float* const xs = x + row * columns;
         const float* const dy = out_gradient + row * columns;
         float* const dx = x_gradient + row * columns;

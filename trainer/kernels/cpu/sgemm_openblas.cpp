@@ -55,7 +55,7 @@ std::string openblas_too_old_for_avx2() {
 }
 
 const Sgemm& openblas() {
-    static const Sgemm sgemm = (openblas_set_num_threads(1), Sgemm{openblas_name, openblas_multiply});
+    static const Sgemm sgemm = (openblas_set_num_threads(1), Sgemm{openblas_name, openblas_multiply, nullptr});
     return sgemm;
 }
 

@@ -6,10 +6,9 @@
 // pointers and counts only; who calls them has checked the shapes and cut the work into tiles.
 namespace atl::kernels::cpu {
 
-// Rows [begin, end) of a matrix with C columns.
+// So many rows of C columns, one after another.
 struct NormRows {
-    std::int64_t begin;
-    std::int64_t end;
+    std::int64_t count;
     std::int64_t columns;
 };
 

@@ -25,6 +25,12 @@ struct Owned {
         tensor = Tensor(values.data(), tensor::DType::kF32, shape);
     }
     Owned(Owned&&) = default;
+    Owned copy() const {
+        Owned same({tensor.rows(), tensor.columns()});
+        same.values = values;
+        same.tensor = Tensor(same.values.data(), tensor::DType::kF32, {tensor.rows(), tensor.columns()});
+        return same;
+    }
 
     double operator[](std::int64_t index) const { return static_cast<double>(values[static_cast<std::size_t>(index)]); }
 };
