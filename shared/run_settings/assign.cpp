@@ -20,16 +20,13 @@ struct Unbuilt {
     std::string_view option;
     std::string_view value = {};
 };
-constexpr std::array<Unbuilt, 10> kUnbuilt = {{{"tp"},
-                                               {"pp"},
-                                               {"offload-params"},
-                                               {"bucket-bytes"},
-                                               {"compute-dtype"},
-                                               {"residual-dtype"},
-                                               {"masters"},
-                                               {"reduce-dtype"},
-                                               {"precision", "fp8"},
-                                               {"quantize", "int4"}}};
+constexpr std::array<Unbuilt, 7> kUnbuilt = {{{"tp"},
+                                              {"pp"},
+                                              {"offload-params"},
+                                              {"bucket-bytes"},
+                                              {"reduce-dtype"},
+                                              {"precision", "fp8"},
+                                              {"quantize", "int4"}}};
 
 bool is_unbuilt(const Option& option, std::string_view value) {
     return std::ranges::any_of(kUnbuilt,

@@ -21,6 +21,24 @@ constexpr std::array<Need, 8> kNeeds = {{{"momentum", "optimizer", "sgd"},
                                          {"eval-every", "val-data"},
                                          {"val-samples", "val-data"}}};
 
+// Formats that do not go together.
+Status check_formats(const RunConfig& config) {
+    const Precision compute = config.computes_in(), residual = config.residual_in();
+    if (compute != Precision::kFp32 && config.precision != Precision::kFp32 && compute != config.precision)
+        return invalid_argument("--compute-dtype", "must be fp32 or --precision's " +
+                                                       std::string(to_string(config.precision)) + ", got " +
+                                                       std::string(to_string(compute)));
+    if (compute == Precision::kFp16 && !config.scales_loss())
+        return invalid_argument("--compute-dtype", "fp16 needs --precision fp16, which scales the loss");
+    if (residual != Precision::kFp32 && residual != compute)
+        return invalid_argument("--residual-dtype", "must be fp32 or --compute-dtype's " +
+                                                        std::string(to_string(compute)) + ", got " +
+                                                        std::string(to_string(residual)));
+    if (config.masters == Masters::kNone && config.precision != Precision::kBf16)
+        return invalid_argument("--masters", "none needs --precision bf16");
+    return {};
+}
+
 std::string count_text(std::int64_t count) {
     return std::to_string(count);
 }
@@ -73,7 +91,7 @@ Status check_needs(const RunConfig& config, Commands command) {
                                                                      (need.value.empty() ? "" : " ") +
                                                                      std::string(need.value));
     }
-    return {};
+    return check_formats(config);
 }
 
 Result<BatchPlan> plan_batch(const RunConfig& config, int ranks) {

@@ -52,7 +52,10 @@ struct RunConfig {
     double max_grad_norm = 1;
 
     Precision precision = Precision::kFp32;
-    double loss_scale = 65536;  // the first one, of fp16
+    double loss_scale = 65536;                // the first one, of fp16
+    std::optional<Precision> compute_dtype;   // absent: fp32
+    std::optional<Precision> residual_dtype;  // absent: as compute_dtype
+    Masters masters = Masters::kFp32;
     MomentsPrecision moments_dtype = MomentsPrecision::kFp32;
     Sharding sharding = Sharding::kNone;
     std::int64_t shard_group = 0;
@@ -83,10 +86,12 @@ struct RunConfig {
     std::int64_t pp = 1;
     Offload offload_params = Offload::kNone;
     std::int64_t bucket_bytes = 0;
-    Precision compute_dtype = Precision::kFp32;
-    Precision residual_dtype = Precision::kFp32;
-    Masters masters = Masters::kFp32;
     Precision reduce_dtype = Precision::kFp32;
+
+    Precision computes_in() const { return compute_dtype.value_or(Precision::kFp32); }
+    Precision residual_in() const { return residual_dtype.value_or(computes_in()); }
+    // Gradients may be too small or too large for fp16.
+    bool scales_loss() const { return precision == Precision::kFp16; }
 
     std::set<std::string, std::less<>> given;  // names of the options that somebody set
 };

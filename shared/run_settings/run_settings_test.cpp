@@ -78,16 +78,9 @@ TEST(RunConfigTest, WhatIsOutOfRangeIsToldTheRange) {
 
 TEST(RunConfigTest, WhatIsNotBuiltIsRefusedByName) {
     RunConfig config;
-    const std::vector<std::pair<const char*, const char*>> unbuilt = {{"precision", "fp8"},
-                                                                      {"quantize", "int4"},
-                                                                      {"tp", "2"},
-                                                                      {"pp", "4"},
-                                                                      {"offload-params", "cpu"},
-                                                                      {"bucket-bytes", "1024"},
-                                                                      {"compute-dtype", "bf16"},
-                                                                      {"residual-dtype", "bf16"},
-                                                                      {"masters", "none"},
-                                                                      {"reduce-dtype", "bf16"}};
+    const std::vector<std::pair<const char*, const char*>> unbuilt = {
+        {"precision", "fp8"},     {"quantize", "int4"},    {"tp", "2"}, {"pp", "4"}, {"offload-params", "cpu"},
+        {"bucket-bytes", "1024"}, {"reduce-dtype", "bf16"}};
     for (const auto& [name, text] : unbuilt) {
         const Status status = set(config, name, text);
         ASSERT_FALSE(status.ok()) << name;
@@ -96,6 +89,23 @@ TEST(RunConfigTest, WhatIsNotBuiltIsRefusedByName) {
     }
     EXPECT_TRUE(set(config, "tp", "1").ok());
     EXPECT_TRUE(set(config, "masters", "fp32").ok());
+}
+
+TEST(RunConfigTest, FormatsThatDoNotGoTogetherAreRefused) {
+    using Flags = std::vector<std::pair<const char*, const char*>>;
+    const auto refused = [](const Flags& flags) {
+        RunConfig config;
+        for (const auto& [name, text] : flags) EXPECT_TRUE(set(config, name, text).ok()) << name;
+        const Status status = check_needs(config, kTrain);
+        return status.ok() ? "" : status.error().field;
+    };
+    EXPECT_EQ(refused({{"precision", "bf16"}, {"compute-dtype", "bf16"}, {"masters", "none"}}), "");
+    EXPECT_EQ(refused({{"compute-dtype", "bf16"}, {"residual-dtype", "fp32"}}), "");
+    EXPECT_EQ(refused({{"precision", "fp16"}, {"compute-dtype", "fp16"}}), "");
+    EXPECT_EQ(refused({{"precision", "bf16"}, {"compute-dtype", "fp16"}}), "--compute-dtype");
+    EXPECT_EQ(refused({{"compute-dtype", "fp16"}}), "--compute-dtype");
+    EXPECT_EQ(refused({{"residual-dtype", "bf16"}}), "--residual-dtype");
+    EXPECT_EQ(refused({{"precision", "fp16"}, {"masters", "none"}}), "--masters");
 }
 
 TEST(RunConfigTest, AWrongTextIsToldTheChoices) {

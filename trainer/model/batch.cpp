@@ -52,7 +52,8 @@ BatchBuffers BatchBuffers::allocate(tensor::Arena& arena, kernels::Backend& back
     buffers.storage_.targets = allocate();
     buffers.storage_.positions = allocate();
     buffers.storage_.segment_starts = allocate();
-    buffers.storage_.rope_table = arena.allocate(Category::kWorkspace, DType::kF32, {largest.length, config.head_dim});
+    buffers.storage_.rope_table =
+        arena.allocate(Category::kWorkspace, kernels::kStatistics, {largest.length, config.head_dim});
     buffers.batch_ = buffers.storage_;
     if (arena.is_measuring()) return buffers;
     backend.copy_from_host(make_rope_table(config, 0, largest.length).data(), buffers.storage_.rope_table);

@@ -6,6 +6,7 @@
 
 #include "shared/base/result.h"
 #include "trainer/kernels/backend.h"
+#include "trainer/kernels/formats.h"
 #include "trainer/tensor/arena.h"
 
 namespace atl::model {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "trainer/kernels/backend.h"
+#include "trainer/kernels/formats.h"
 #include "trainer/model/batch.h"
 #include "trainer/tensor/arena.h"
 
@@ -56,8 +57,8 @@ struct FsdpUnit {
 class UnitView {
   public:
     UnitView() = default;
-    // weights [element_count] in the unit's storage format, gradients fp32 [element_count]; none in a forward pass and
-    // of a frozen unit.
+    // weights [element_count] in the unit's storage format, gradients [element_count]; none in a forward pass and of a
+    // frozen unit.
     // With accumulate the block adds to the gradients, else it overwrites them.
     UnitView(const FsdpUnit& unit, const Tensor& weights, const Tensor& gradients = {}, bool accumulate = false);
 
@@ -100,7 +101,7 @@ struct Context {
 
 // What the head writes and how it scales.
 struct Loss {
-    Tensor token_losses;          // fp32 [N], 0 where a target is not counted
+    Tensor token_losses;          // [N], 0 where a target is not counted
     float gradient_scale = 1.0F;  // the gradient is that of gradient_scale · sum(token_losses): usually 1 / targets
 };
 
@@ -117,7 +118,8 @@ class FusedLinear;
 // weights, gradients, input, output and saved activations are lent to it, so a driver can shard, gather, offload,
 // recompute what is saved (from the block's input) or pipeline as it likes.
 //
-// Activations between blocks are fp32 [N, C]. The embedding has no input and the head no output: those are empty.
+// Activations between blocks are [N, C] in Formats::residual. The embedding has no input and the head no output: those
+// are empty.
 class Block {
   public:
     virtual ~Block() = default;
@@ -131,6 +133,9 @@ class Block {
     virtual std::vector<FusedLinear*> linears() { return {}; }
     void use_adapters(std::size_t unit) { units_.push_back(unit); }
     virtual bool is_layer() const { return false; }  // whose matrices may be kept in a quantised format
+
+    // What the block allocates and is lent is in these; fp32 unless said otherwise. Before anything is measured.
+    void use_formats(const kernels::Formats& formats) { formats_ = formats; }
 
     // Bytes that forward must keep for backward besides the input, and the most scratch that either takes. Exact. In
     // evaluation (`saves` false) forward has scratch for what it would keep.
@@ -170,6 +175,7 @@ class Block {
 
     std::string name_;
     std::vector<std::size_t> units_;
+    kernels::Formats formats_;
 };
 
 }  // namespace atl::model

@@ -103,14 +103,16 @@ class DecoderBlock final : public Block {
     };
     struct AttentionScratch {
         Tensor normed;              // [N, C], then its gradient
-        Tensor attention_gradient;  // [N, H·D]; backward only, as what follows
+        Tensor hidden_gradient;     // [N, C]; backward only, as what follows; where residuals have another format
+        Tensor attention_gradient;  // [N, H·D]
         Tensor qkv_gradient;        // [N, (H + 2K)·D]
         Tensor qkv_lora_hidden_gradient, out_lora_hidden_gradient;
     };
     struct FeedForwardScratch {
-        Tensor normed;      // [N, C], then its gradient
-        Tensor activation;  // [N, F], in backward first its gradient; ReLU: only that, in backward only
-        Tensor up_lora_hidden_gradient, down_lora_hidden_gradient;  // backward only
+        Tensor normed;           // [N, C], then its gradient
+        Tensor activation;       // [N, F], in backward first its gradient; ReLU: only that, in backward only
+        Tensor output_gradient;  // [N, C]; backward only, as what follows; where residuals have another format
+        Tensor up_lora_hidden_gradient, down_lora_hidden_gradient;
     };
     Saved allocate_saved(tensor::Arena& arena, const BatchShape& shape, tensor::Category category) const;
     AttentionScratch allocate_attention(tensor::Arena& arena, std::int64_t tokens, bool backward) const;
@@ -126,7 +128,7 @@ class DecoderBlock final : public Block {
     void feed_forward_forward(const Context& context, std::span<const UnitView> units, const Tensor& input,
                               const Saved& saved, const Tensor& output) const;
     void feed_forward_backward(const Context& context, std::span<const UnitView> units, const Saved& saved,
-                               const Tensor& output_gradient, const Tensor& hidden_gradient) const;
+                               const Tensor& residual_gradient, const Tensor& hidden_gradient) const;
     void attention_backward(const Context& context, std::span<const UnitView> units, const Tensor& input,
                             const Saved& saved, const Tensor& hidden_gradient, const Tensor& input_gradient) const;
 

@@ -43,13 +43,16 @@ std::int64_t loss_chunk_tokens(const BatchShape& shape, std::int64_t vocabulary)
     return std::min(shape.tokens(), std::max(kChunkRowsMin, kChunkElements / vocabulary));
 }
 
-LossScratch allocate_loss(tensor::Arena& arena, const FusedLinear& table, const BatchShape& shape,
-                          std::int64_t vocabulary) {
+LossScratch allocate_loss(tensor::Arena& arena, const kernels::Formats& formats, const FusedLinear& table,
+                          const BatchShape& shape, std::int64_t vocabulary) {
     using tensor::Category;
     const std::int64_t tokens = loss_chunk_tokens(shape, vocabulary);
-    return {.logits = arena.allocate(Category::kWorkspace, tensor::DType::kF32, {tokens, vocabulary}),
-            .lora_hidden = table.allocate_lora_hidden(arena, tokens, Category::kWorkspace),
-            .lora_hidden_gradient = table.allocate_lora_hidden(arena, tokens, Category::kWorkspace)};
+    const auto allocate_lora_hidden = [&] {
+        return table.allocate_lora_hidden(arena, formats.activations, tokens, Category::kWorkspace);
+    };
+    return {.logits = arena.allocate(Category::kWorkspace, formats.activations, {tokens, vocabulary}),
+            .lora_hidden = allocate_lora_hidden(),
+            .lora_hidden_gradient = allocate_lora_hidden()};
 }
 
 void chunked_loss_forward(const Context& context, const FusedLinear& table, std::span<const UnitView> units,

@@ -17,8 +17,8 @@ struct LossScratch {
     Tensor logits;                             // [chunk, V], then their gradient
     Tensor lora_hidden, lora_hidden_gradient;  // of the table's adapter
 };
-LossScratch allocate_loss(tensor::Arena& arena, const FusedLinear& table, const BatchShape& shape,
-                          std::int64_t vocabulary);
+LossScratch allocate_loss(tensor::Arena& arena, const kernels::Formats& formats, const FusedLinear& table,
+                          const BatchShape& shape, std::int64_t vocabulary);
 
 // losses [N] of features [N, C] · table [V, C]ᵀ. units: the table's and that of its adapter.
 void chunked_loss_forward(const Context& context, const FusedLinear& table, std::span<const UnitView> units,

@@ -8,7 +8,6 @@ namespace {
 
 using tensor::Arena;
 using tensor::Category;
-using tensor::DType;
 
 std::string layer_prefix(const ModelConfig& config, std::int64_t layer) {
     return std::string(config.architecture.prefix) + "layers." + std::to_string(layer) + ".";
@@ -20,6 +19,13 @@ FusedLinear make_up(const ModelConfig& config, FsdpUnit& unit, const std::string
     if (family.activation == Activation::kSwiglu)
         return {config, unit, prefix, {gate, up}, widths.hidden, Partition::kRows, family.feed_forward_bias};
     return {config, unit, prefix, {up}, widths.hidden, Partition::kRows, family.feed_forward_bias};
+}
+
+// A residual gradient as products take it: itself, or rounded into `scratch`, which is there where the formats differ.
+Tensor in_activations(kernels::Backend& backend, const Tensor& gradient, const Tensor& scratch) {
+    if (scratch.empty()) return gradient;
+    backend.convert(gradient, scratch);
+    return scratch;
 }
 
 }  // namespace
@@ -47,26 +53,29 @@ DecoderBlock::DecoderBlock(const ModelConfig& config, std::int64_t layer, std::v
             widths_.feed_forward, Partition::kColumns, config.architecture.feed_forward_bias) {}
 
 kernels::AttentionShape DecoderBlock::attention_shape(const BatchShape& shape) const {
-    return {shape.batch, shape.length, widths_.heads, widths_.kv_heads, widths_.head_channels};
+    return {shape.batch, shape.length, widths_.heads, widths_.kv_heads, widths_.head_channels, formats_.activations};
 }
 
 DecoderBlock::Saved DecoderBlock::allocate_saved(Arena& arena, const BatchShape& shape, Category category) const {
     const std::int64_t tokens = shape.tokens();
     const auto allocate = [&](std::int64_t columns) {
-        return arena.allocate(category, DType::kF32, {tokens, columns});
+        return arena.allocate(category, formats_.activations, {tokens, columns});
+    };
+    const auto allocate_lora_hidden = [&](const FusedLinear& linear) {
+        return linear.allocate_lora_hidden(arena, formats_.activations, tokens, category);
     };
     return {
         .input_statistics = attention_norm_.allocate_statistics(arena, tokens, category),
         .qkv = allocate(widths_.qkv()),
         .attention = allocate(widths_.queries()),
-        .log_sum_exp = arena.allocate(category, DType::kF32, {shape.batch, widths_.heads, shape.length}),
-        .hidden = allocate(widths_.hidden),
+        .log_sum_exp = arena.allocate(category, kernels::kStatistics, {shape.batch, widths_.heads, shape.length}),
+        .hidden = arena.allocate(category, formats_.residual, {tokens, widths_.hidden}),
         .hidden_statistics = feed_forward_norm_.allocate_statistics(arena, tokens, category),
         .up = allocate((is_gated_ ? 2 : 1) * widths_.feed_forward),
-        .qkv_lora_hidden = qkv_.allocate_lora_hidden(arena, tokens, category),
-        .out_lora_hidden = out_.allocate_lora_hidden(arena, tokens, category),
-        .up_lora_hidden = up_.allocate_lora_hidden(arena, tokens, category),
-        .down_lora_hidden = down_.allocate_lora_hidden(arena, tokens, category),
+        .qkv_lora_hidden = allocate_lora_hidden(qkv_),
+        .out_lora_hidden = allocate_lora_hidden(out_),
+        .up_lora_hidden = allocate_lora_hidden(up_),
+        .down_lora_hidden = allocate_lora_hidden(down_),
     };
 }
 
@@ -79,29 +88,35 @@ std::int64_t DecoderBlock::saved_bytes(const BatchShape& shape) const {
 DecoderBlock::AttentionScratch DecoderBlock::allocate_attention(Arena& arena, std::int64_t tokens,
                                                                 bool backward) const {
     const auto allocate = [&](std::int64_t columns) {
-        return arena.allocate(Category::kWorkspace, DType::kF32, {tokens, columns});
+        return arena.allocate(Category::kWorkspace, formats_.activations, {tokens, columns});
     };
     AttentionScratch scratch;
     scratch.normed = allocate(widths_.hidden);
     if (!backward) return scratch;
+    if (formats_.residual != formats_.activations) scratch.hidden_gradient = allocate(widths_.hidden);
     scratch.attention_gradient = allocate(widths_.queries());
     scratch.qkv_gradient = allocate(widths_.qkv());
-    scratch.qkv_lora_hidden_gradient = qkv_.allocate_lora_hidden(arena, tokens, Category::kWorkspace);
-    scratch.out_lora_hidden_gradient = out_.allocate_lora_hidden(arena, tokens, Category::kWorkspace);
+    scratch.qkv_lora_hidden_gradient =
+        qkv_.allocate_lora_hidden(arena, formats_.activations, tokens, Category::kWorkspace);
+    scratch.out_lora_hidden_gradient =
+        out_.allocate_lora_hidden(arena, formats_.activations, tokens, Category::kWorkspace);
     return scratch;
 }
 
 DecoderBlock::FeedForwardScratch DecoderBlock::allocate_feed_forward(Arena& arena, std::int64_t tokens,
                                                                      bool backward) const {
     const auto allocate = [&](std::int64_t columns) {
-        return arena.allocate(Category::kWorkspace, DType::kF32, {tokens, columns});
+        return arena.allocate(Category::kWorkspace, formats_.activations, {tokens, columns});
     };
     FeedForwardScratch scratch;
     scratch.normed = allocate(widths_.hidden);
     if (is_gated_ || backward) scratch.activation = allocate(widths_.feed_forward);
     if (!backward) return scratch;
-    scratch.up_lora_hidden_gradient = up_.allocate_lora_hidden(arena, tokens, Category::kWorkspace);
-    scratch.down_lora_hidden_gradient = down_.allocate_lora_hidden(arena, tokens, Category::kWorkspace);
+    if (formats_.residual != formats_.activations) scratch.output_gradient = allocate(widths_.hidden);
+    scratch.up_lora_hidden_gradient =
+        up_.allocate_lora_hidden(arena, formats_.activations, tokens, Category::kWorkspace);
+    scratch.down_lora_hidden_gradient =
+        down_.allocate_lora_hidden(arena, formats_.activations, tokens, Category::kWorkspace);
     return scratch;
 }
 
@@ -112,9 +127,11 @@ std::int64_t DecoderBlock::workspace_bytes(const kernels::Backend& backend, cons
         allocate_attention(attention, tokens, backward);
         allocate_feed_forward(feed_forward, tokens, backward);
         return std::max(attention.peak_bytes() + std::max({backend.attention_workspace_bytes(attention_shape(shape)),
-                                                           qkv_.workspace_bytes(tokens), out_.workspace_bytes(tokens)}),
-                        feed_forward.peak_bytes() + std::max({out_.workspace_bytes(tokens), up_.workspace_bytes(tokens),
-                                                              down_.workspace_bytes(tokens)}));
+                                                           qkv_.workspace_bytes(formats_.activations, tokens),
+                                                           out_.workspace_bytes(formats_.activations, tokens)}),
+                        feed_forward.peak_bytes() + std::max({out_.workspace_bytes(formats_.activations, tokens),
+                                                              up_.workspace_bytes(formats_.activations, tokens),
+                                                              down_.workspace_bytes(formats_.activations, tokens)}));
     };
     return std::max((saves ? 0 : saved_bytes(shape)) + measure(false), measure(true));
 }
@@ -219,10 +236,11 @@ void DecoderBlock::backward(const Context& context, std::span<const UnitView> un
 }
 
 void DecoderBlock::feed_forward_backward(const Context& context, std::span<const UnitView> units, const Saved& saved,
-                                         const Tensor& output_gradient, const Tensor& hidden_gradient) const {
+                                         const Tensor& residual_gradient, const Tensor& hidden_gradient) const {
     kernels::Backend& backend = context.backend;
     const Arena::Scope scope(context.workspace);
-    const FeedForwardScratch scratch = allocate_feed_forward(context.workspace, output_gradient.rows(), true);
+    const FeedForwardScratch scratch = allocate_feed_forward(context.workspace, residual_gradient.rows(), true);
+    const Tensor output_gradient = in_activations(backend, residual_gradient, scratch.output_gradient);
     down_.compute_lora_hidden_gradient(context, units, output_gradient, scratch.down_lora_hidden_gradient);
     down_.compute_input_gradient(context, units, output_gradient, scratch.down_lora_hidden_gradient,
                                  scratch.activation);
@@ -240,7 +258,7 @@ void DecoderBlock::feed_forward_backward(const Context& context, std::span<const
     up_.backward(context, units, up_gradient, scratch.normed, saved.up_lora_hidden, scratch.up_lora_hidden_gradient,
                  scratch.normed);
     feed_forward_norm_.backward(backend, units[0], saved.hidden, saved.hidden_statistics, scratch.normed,
-                                output_gradient, hidden_gradient);
+                                residual_gradient, hidden_gradient);
 }
 
 void DecoderBlock::attention_backward(const Context& context, std::span<const UnitView> units, const Tensor& input,
@@ -251,7 +269,8 @@ void DecoderBlock::attention_backward(const Context& context, std::span<const Un
     const kernels::AttentionShape shape = attention_shape(batch.shape);
     const Arena::Scope scope(context.workspace);
     const AttentionScratch scratch = allocate_attention(context.workspace, input.rows(), true);
-    out_.backward(context, units, hidden_gradient, saved.attention, saved.out_lora_hidden,
+    const Tensor out_gradient = in_activations(backend, hidden_gradient, scratch.hidden_gradient);
+    out_.backward(context, units, out_gradient, saved.attention, saved.out_lora_hidden,
                   scratch.out_lora_hidden_gradient, scratch.attention_gradient);
     backend.attention_backward(shape, saved.qkv, batch.segment_starts, saved.attention, saved.log_sum_exp,
                                scratch.attention_gradient, scratch.qkv_gradient, context.workspace);

@@ -44,23 +44,26 @@ std::vector<FusedLinear*> EmbeddingBlock::linears() {
 }
 
 EmbeddingBlock::Scratch EmbeddingBlock::allocate_scratch(Arena& arena, std::int64_t tokens) const {
-    const auto allocate = [&](std::int64_t columns) {
-        return arena.allocate(Category::kWorkspace, DType::kF32, {tokens, columns});
+    const auto allocate = [&](DType format, std::int64_t columns) {
+        return arena.allocate(Category::kWorkspace, format, {tokens, columns});
+    };
+    const auto allocate_lora_hidden = [&] {
+        return project_in_->allocate_lora_hidden(arena, formats_.activations, tokens, Category::kWorkspace);
     };
     Scratch scratch;
-    if (learns_positions_) scratch.positions = allocate(hidden_);
+    if (learns_positions_) scratch.positions = allocate(formats_.residual, hidden_);
     if (!project_in_) return scratch;
-    scratch.tokens = allocate(embedding_);
-    scratch.token_gradients = allocate(embedding_);
-    scratch.lora_hidden = project_in_->allocate_lora_hidden(arena, tokens, Category::kWorkspace);
-    scratch.lora_hidden_gradient = project_in_->allocate_lora_hidden(arena, tokens, Category::kWorkspace);
+    scratch.tokens = allocate(formats_.activations, embedding_);
+    scratch.token_gradients = allocate(formats_.activations, embedding_);
+    scratch.lora_hidden = allocate_lora_hidden();
+    scratch.lora_hidden_gradient = allocate_lora_hidden();
     return scratch;
 }
 
 std::int64_t EmbeddingBlock::workspace_bytes(const kernels::Backend&, const BatchShape& shape, bool) const {
     Arena arena = Arena::measuring();
     allocate_scratch(arena, shape.tokens());
-    return arena.peak_bytes() + (project_in_ ? project_in_->workspace_bytes(shape.tokens()) : 0);
+    return arena.peak_bytes() + (project_in_ ? project_in_->workspace_bytes(formats_.activations, shape.tokens()) : 0);
 }
 
 std::int64_t EmbeddingBlock::infer_workspace_bytes(const kernels::Backend& backend, const BatchShape& shape,

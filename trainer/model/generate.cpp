@@ -56,6 +56,7 @@ std::int64_t Generation::need_bytes(const Model& model, kernels::Backend& backen
 
 void Generation::lay_out(Arena& arena, std::int64_t step_tokens_max, std::int64_t tokens_max) {
     const ModelConfig& config = model_->config;
+    const kernels::Formats& formats = model_->formats;
     const auto cut = [&](DType dtype, std::initializer_list<std::int64_t> shape) {
         return arena.allocate(Category::kWorkspace, dtype, shape);
     };
@@ -66,15 +67,15 @@ void Generation::lay_out(Arena& arena, std::int64_t step_tokens_max, std::int64_
                            model_->blocks[block]->infer_workspace_bytes(*backend_, {1, step_tokens_max}, tokens_max));
         if (block == 0 || block + 1 == model_->blocks.size()) continue;
         const std::int64_t width = config.num_key_value_heads * config.head_dim;
-        caches_[block].keys = cut(DType::kF32, {tokens_max, width});
-        caches_[block].values = cut(DType::kF32, {tokens_max, width});
+        caches_[block].keys = cut(formats.activations, {tokens_max, width});
+        caches_[block].values = cut(formats.activations, {tokens_max, width});
     }
     input_ids_ = cut(DType::kI32, {1, step_tokens_max});
     positions_ = cut(DType::kI32, {1, step_tokens_max});
-    rope_table_ = cut(DType::kF32, {tokens_max, config.head_dim});
-    hidden_ = cut(DType::kF32, {step_tokens_max, config.hidden_size});
-    logits_ = cut(DType::kF32, {1, config.vocab_size});
-    workspace_ = cut(DType::kF32, {scratch / tensor::size_bytes(DType::kF32)});
+    rope_table_ = cut(kernels::kStatistics, {tokens_max, config.head_dim});
+    hidden_ = cut(formats.residual, {step_tokens_max, config.hidden_size});
+    logits_ = cut(kernels::kStatistics, {1, config.vocab_size});
+    workspace_ = cut(DType::kU8, {scratch});
 }
 
 void Generation::step(std::span<const std::int32_t> tokens, std::span<float> logits) {

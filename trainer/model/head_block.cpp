@@ -8,7 +8,6 @@ namespace {
 
 using tensor::Arena;
 using tensor::Category;
-using tensor::DType;
 
 }  // namespace
 
@@ -37,7 +36,10 @@ std::vector<FusedLinear*> HeadBlock::linears() {
 HeadBlock::Scratch HeadBlock::allocate_scratch(Arena& arena, const BatchShape& shape) const {
     const std::int64_t tokens = shape.tokens();
     const auto allocate = [&](std::int64_t columns) {
-        return arena.allocate(Category::kWorkspace, DType::kF32, {tokens, columns});
+        return arena.allocate(Category::kWorkspace, formats_.activations, {tokens, columns});
+    };
+    const auto allocate_lora_hidden = [&] {
+        return project_out_->allocate_lora_hidden(arena, formats_.activations, tokens, Category::kWorkspace);
     };
     Scratch scratch;
     scratch.normed = allocate(hidden_);
@@ -46,25 +48,26 @@ HeadBlock::Scratch HeadBlock::allocate_scratch(Arena& arena, const BatchShape& s
     if (project_out_) {
         scratch.features = allocate(embedding_);
         scratch.feature_gradients = allocate(embedding_);
-        scratch.lora_hidden = project_out_->allocate_lora_hidden(arena, tokens, Category::kWorkspace);
-        scratch.lora_hidden_gradient = project_out_->allocate_lora_hidden(arena, tokens, Category::kWorkspace);
+        scratch.lora_hidden = allocate_lora_hidden();
+        scratch.lora_hidden_gradient = allocate_lora_hidden();
     }
-    scratch.loss = allocate_loss(arena, table_, shape, vocabulary_);
+    scratch.loss = allocate_loss(arena, formats_, table_, shape, vocabulary_);
     return scratch;
 }
 
 std::int64_t HeadBlock::workspace_bytes(const kernels::Backend&, const BatchShape& shape, bool) const {
     Arena arena = Arena::measuring();
     allocate_scratch(arena, shape);
-    return arena.peak_bytes() + std::max(table_.workspace_bytes(loss_chunk_tokens(shape, vocabulary_)),
-                                         project_out_ ? project_out_->workspace_bytes(shape.tokens()) : 0);
+    return arena.peak_bytes() +
+           std::max(table_.workspace_bytes(formats_.activations, loss_chunk_tokens(shape, vocabulary_)),
+                    project_out_ ? project_out_->workspace_bytes(formats_.activations, shape.tokens()) : 0);
 }
 
 std::int64_t HeadBlock::infer_workspace_bytes(const kernels::Backend&, const BatchShape& shape, std::int64_t) const {
     Arena arena = Arena::measuring();
     allocate_scratch(arena, shape);
-    arena.allocate(Category::kWorkspace, DType::kF32, {shape.batch, embedding_});
-    table_.allocate_lora_hidden(arena, shape.batch, Category::kWorkspace);
+    arena.allocate(Category::kWorkspace, formats_.activations, {shape.batch, embedding_});
+    table_.allocate_lora_hidden(arena, formats_.activations, shape.batch, Category::kWorkspace);
     return arena.peak_bytes();
 }
 
@@ -102,11 +105,13 @@ void HeadBlock::infer(const Context& context, std::span<const UnitView> units, c
     const BatchShape& shape = context.batch.shape;
     const Arena::Scope scope(context.workspace);
     const Scratch scratch = allocate_scratch(context.workspace, shape);
-    const Tensor last = context.workspace.allocate(Category::kWorkspace, DType::kF32, {shape.batch, embedding_});
+    const Tensor last =
+        context.workspace.allocate(Category::kWorkspace, formats_.activations, {shape.batch, embedding_});
     compute_features(context, units, input, scratch);
     copy_last_tokens(context, scratch.features, last);
-    table_.forward(context, table_units(units), last, output,
-                   table_.allocate_lora_hidden(context.workspace, shape.batch, Category::kWorkspace));
+    table_.forward(
+        context, table_units(units), last, output,
+        table_.allocate_lora_hidden(context.workspace, formats_.activations, shape.batch, Category::kWorkspace));
 }
 
 double HeadBlock::forward_flops(const BatchShape& shape) const {

@@ -77,19 +77,20 @@ void FusedLinear::adapt(const FsdpUnit& base, const LoraOptions& options, FsdpUn
     }
 }
 
-Tensor FusedLinear::allocate_lora_hidden(tensor::Arena& arena, std::int64_t tokens, tensor::Category category) const {
+Tensor FusedLinear::allocate_lora_hidden(tensor::Arena& arena, tensor::DType format, std::int64_t tokens,
+                                         tensor::Category category) const {
     if (adapters_.empty()) return {};
-    return arena.allocate(category, tensor::DType::kF32, {tokens, static_cast<std::int64_t>(adapters_.size()) * rank_});
+    return arena.allocate(category, format, {tokens, static_cast<std::int64_t>(adapters_.size()) * rank_});
 }
 
-Tensor FusedLinear::allocate_dropped(tensor::Arena& arena, std::int64_t tokens) const {
-    return arena.allocate(tensor::Category::kWorkspace, tensor::DType::kF32, {tokens, inputs_});
+Tensor FusedLinear::allocate_dropped(tensor::Arena& arena, tensor::DType format, std::int64_t tokens) const {
+    return arena.allocate(tensor::Category::kWorkspace, format, {tokens, inputs_});
 }
 
-std::int64_t FusedLinear::workspace_bytes(std::int64_t tokens) const {
+std::int64_t FusedLinear::workspace_bytes(tensor::DType format, std::int64_t tokens) const {
     if (dropout_ == 0 || adapters_.empty()) return 0;
     tensor::Arena arena = tensor::Arena::measuring();
-    allocate_dropped(arena, tokens);
+    allocate_dropped(arena, format, tokens);
     return arena.peak_bytes();
 }
 
@@ -102,7 +103,7 @@ void FusedLinear::drop(const Context& context, const Adapter& adapter, const Ten
 template <class Handle>
 void FusedLinear::for_dropped(const Context& context, const Tensor& x, Handle&& handle) const {
     const tensor::Arena::Scope scope(context.workspace);
-    const Tensor dropped = allocate_dropped(context.workspace, x.rows());
+    const Tensor dropped = allocate_dropped(context.workspace, x.dtype(), x.rows());
     for (std::size_t i = 0; i < adapters_.size(); ++i) {
         drop(context, adapters_[i], x, dropped);
         handle(i, dropped);
@@ -190,7 +191,7 @@ void FusedLinear::compute_input_gradient(const Context& context, std::span<const
         return backend.matmul(lora_hidden_gradient, false, a, false, x_gradient, true);
     }
     const tensor::Arena::Scope scope(context.workspace);
-    const Tensor through = allocate_dropped(context.workspace, x_gradient.rows());
+    const Tensor through = allocate_dropped(context.workspace, lora_hidden_gradient.dtype(), x_gradient.rows());
     for (std::size_t i = 0; i < adapters_.size(); ++i) {
         backend.matmul(hidden_columns(lora_hidden_gradient, i), false, units[1].weight(adapters_[i].a), false, through,
                        false);

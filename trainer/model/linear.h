@@ -44,10 +44,11 @@ class FusedLinear {
     // Adds the parameters of the adapters that `options` asks for to `adapters`.
     void adapt(const FsdpUnit& base, const LoraOptions& options, FsdpUnit& adapters);
 
-    // lora_hidden or its gradient, [tokens, n·r]; empty without adapters.
-    Tensor allocate_lora_hidden(tensor::Arena& arena, std::int64_t tokens, tensor::Category category) const;
-    // The most scratch that a call below takes.
-    std::int64_t workspace_bytes(std::int64_t tokens) const;
+    // lora_hidden or its gradient, [tokens, n·r], in the format of x; empty without adapters.
+    Tensor allocate_lora_hidden(tensor::Arena& arena, tensor::DType format, std::int64_t tokens,
+                                tensor::Category category) const;
+    // The most scratch that a call below takes, with x in that format.
+    std::int64_t workspace_bytes(tensor::DType format, std::int64_t tokens) const;
 
     // The views below are those of the matrices' unit and of the adapters'.
     //
@@ -85,7 +86,7 @@ class FusedLinear {
     bool drops(const Context& context) const { return dropout_ > 0 && context.dropout_seed; }
     // What is left of x [N, in], or of its gradient, for one adapter.
     void drop(const Context& context, const Adapter& adapter, const Tensor& x, const Tensor& out) const;
-    Tensor allocate_dropped(tensor::Arena& arena, std::int64_t tokens) const;  // [N, in]
+    Tensor allocate_dropped(tensor::Arena& arena, tensor::DType format, std::int64_t tokens) const;  // [N, in]
     void multiply(const Context& context, const UnitView& base, const Tensor& x, const Tensor& y) const;
     void multiply_back(const Context& context, const UnitView& base, const Tensor& y_gradient,
                        const Tensor& x_gradient) const;

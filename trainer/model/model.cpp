@@ -7,7 +7,7 @@
 namespace atl::model {
 
 Model make_model(const ModelConfig& config) {
-    Model model{.config = config, .units = {}, .blocks = {}};
+    Model model{.config = config, .formats = {}, .units = {}, .blocks = {}};
     model.blocks.push_back(std::make_unique<EmbeddingBlock>(config, model.units));
     for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
         model.blocks.push_back(std::make_unique<DecoderBlock>(config, layer, model.units));
@@ -25,6 +25,14 @@ void quantize_layers(Model& model, tensor::DType format) {
     for (FsdpUnit& unit : model.units) unit.frozen = unit.frozen || !unit.is_adapter;
     for (const auto& block : model.blocks) {
         if (block->is_layer()) model.units[block->units().front()].quantize(format);
+    }
+}
+
+void Model::use_formats(const kernels::Formats& given) {
+    formats = given;
+    for (const auto& block : blocks) block->use_formats(given);
+    for (FsdpUnit& unit : units) {
+        if (!unit.is_adapter && !unit.is_quantized()) unit.storage = given.weights;
     }
 }
 

@@ -21,8 +21,12 @@ namespace atl::model {
 // accumulate. dᵢ may be the same buffer as dᵢ₊₁.
 struct Model {
     ModelConfig config;
+    kernels::Formats formats = {};
     std::vector<FsdpUnit> units;
     std::vector<std::unique_ptr<Block>> blocks;
+
+    // Keeps weights, activations and all else in these; adapters' weights stay fp32, quantised matrices what they are.
+    void use_formats(const kernels::Formats& given);
 
     // The first block that uses each unit: after its backward the unit's gradient is complete.
     std::vector<std::size_t> first_block_of_unit() const;

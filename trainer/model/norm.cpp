@@ -15,7 +15,7 @@ Norm::Norm(const ModelConfig& config, FsdpUnit& unit, std::string_view prefix, s
 }
 
 Tensor Norm::allocate_statistics(tensor::Arena& arena, std::int64_t tokens, tensor::Category category) const {
-    return arena.allocate(category, tensor::DType::kF32, {tokens, kind_ == NormKind::kRms ? 1 : 2});
+    return arena.allocate(category, kernels::kStatistics, {tokens, kind_ == NormKind::kRms ? 1 : 2});
 }
 
 void Norm::forward(kernels::Backend& backend, const UnitView& unit, const Tensor& x, const Tensor& out,

@@ -18,7 +18,6 @@ struct Optimizer {
     double epsilon = 1e-8;
     double weight_decay = 0;
     double momentum = 0;
-    tensor::DType moments_dtype = tensor::DType::kF32;  // or kBF16, rounded stochastically
 
     // How many numbers it keeps a weight: 2, 1 or 0. They start as zeros.
     int moment_count() const;

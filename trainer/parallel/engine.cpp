@@ -4,12 +4,8 @@
 #include <string>
 
 namespace atl::parallel {
-namespace {
 
 using tensor::Category;
-using tensor::DType;
-
-}  // namespace
 
 Engine Engine::lay_out(Arena& arena, kernels::Backend& backend, const ParameterStore& store,
                        const EngineOptions& options) {
@@ -27,7 +23,9 @@ Engine Engine::lay_out(Arena& arena, kernels::Backend& backend, const ParameterS
 void Engine::lay_out_activations(Arena& arena, kernels::Backend& backend) {
     const std::int64_t tokens = options_.largest.tokens();
     const std::int64_t channels = model_->config.hidden_size;
-    const auto activation = [&] { return arena.allocate(Category::kActivations, DType::kF32, {tokens, channels}); };
+    const auto activation = [&] {
+        return arena.allocate(Category::kActivations, model_->formats.residual, {tokens, channels});
+    };
     std::int64_t workspace = 0;
     std::int64_t again_bytes = 0;
     inputs_.emplace_back();
@@ -44,7 +42,7 @@ void Engine::lay_out_activations(Arena& arena, kernels::Backend& backend) {
         saved_.push_back(own ? arena.allocate_bytes(Category::kActivations, bytes) : shared);
     }
     if (options_.train) gradient_ = activation();
-    token_losses_ = arena.allocate(Category::kActivations, DType::kF32, {tokens});
+    token_losses_ = arena.allocate(Category::kActivations, kernels::kStatistics, {tokens});
     std::byte* const scratch = arena.allocate_bytes(Category::kWorkspace, workspace);
     if (!arena.is_measuring()) workspace_ = Arena::borrowing(scratch, workspace);
 }

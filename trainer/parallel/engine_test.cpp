@@ -66,10 +66,9 @@ struct Variant {
     ActivationCheckpointing activation_checkpointing = ActivationCheckpointing::kNone;
     std::int64_t accumulation = 1;
     bool tied = false;
-    int shard_group = 0;                          // of the hybrid modes
-    tensor::DType storage = tensor::DType::kF32;  // of the weights
-    std::int64_t fixed_tree_sequences = 0;        // of a step; 0: kGlobalRows, added by ranks
-    tensor::DType moments = tensor::DType::kF32;
+    int shard_group = 0;  // of the hybrid modes
+    kernels::Formats formats = {};
+    std::int64_t fixed_tree_sequences = 0;  // of a step; 0: kGlobalRows, added by ranks
     optim::OptimizerKind optimizer = optim::OptimizerKind::kAdamW;
     bool offloaded = false;
     bool late = false;  // the device: see DeferredBackend
@@ -112,8 +111,7 @@ class Run {
   public:
     Run(comm::Comm& comm, const Variant& variant)
         : comm_(comm), variant_(variant), model_(tiny_model(variant.tied)), backend_(make_backend(variant.late)) {
-        for (model::FsdpUnit& unit : model_.units) unit.storage = variant.storage;
-        optimizer_.moments_dtype = variant.moments;
+        model_.use_formats(variant.formats);
         optimizer_.kind = variant.optimizer;
         RunMemoryOptions options;
         micro_ = fixed_tree() ? 1 : kGlobalRows / comm.size() / variant.accumulation;
@@ -346,15 +344,19 @@ TEST_P(EngineTest, WithAFixedTreeOverRowsRanksAndShardingsChangeNoBit) {
     }
 }
 
-TEST_P(EngineTest, EveryStorageGivesTheSameBitsInEverySharding) {
+TEST_P(EngineTest, EveryFormatGivesTheSameBitsInEverySharding) {
+    using kernels::Formats;
     using tensor::DType;
     const Outcome wide = run_world({Sharding::kNone, ActivationCheckpointing::kNone, 1, GetParam()});
-    for (const auto& [storage, moments] :
-         {std::pair(DType::kBF16, DType::kF32), std::pair(DType::kF16, DType::kBF16)}) {
+    constexpr DType kBF16 = DType::kBF16, kF16 = DType::kF16;
+    for (const Formats& formats :
+         {Formats{.weights = kBF16}, Formats{.weights = kF16, .moments = kBF16},
+          Formats{.weights = kBF16, .activations = kBF16, .residual = kBF16}, Formats{.activations = kBF16},
+          Formats{.weights = kBF16, .activations = kBF16, .residual = kBF16, .has_masters = false, .moments = kBF16},
+          Formats{.weights = kF16, .activations = kF16, .residual = kF16}}) {
         Variant variant;
         variant.tied = GetParam();
-        variant.storage = storage;
-        variant.moments = moments;
+        variant.formats = formats;
         const Outcome reference = run_world(variant);
         for (int step = 0; step < kSteps; ++step) EXPECT_NEAR(reference.losses[step], wide.losses[step], 2e-2);
         EXPECT_NE(reference.losses, wide.losses);
@@ -377,8 +379,8 @@ TEST_P(EngineTest, AnOffloadedOptimizerGivesTheSameBitsInEveryShardingAndStorage
             for (const optim::OptimizerKind optimizer : {optim::OptimizerKind::kAdamW, optim::OptimizerKind::kSgd}) {
                 SCOPED_TRACE(testing::Message() << static_cast<int>(sharding) << tensor::size_bytes(storage));
                 Variant variant{sharding,   ActivationCheckpointing::kNone, 1,
-                                GetParam(), std::min(2, world->size()),     storage};
-                variant.moments = storage == DType::kF16 ? DType::kBF16 : DType::kF32;
+                                GetParam(), std::min(2, world->size()),     {.weights = storage}};
+                variant.formats.moments = storage == DType::kF16 ? DType::kBF16 : DType::kF32;
                 variant.optimizer = optimizer;
                 const Outcome kept = run_world(variant);
                 variant.offloaded = true;
@@ -396,7 +398,7 @@ TEST(LateDeviceTest, TrainsTheSameBits) {
         Variant by_rows{sharding, ActivationCheckpointing::kSelective, 2, true, std::min(2, world->size())};
         Variant offloaded = by_rows;
         by_rows.fixed_tree_sequences = 12;
-        offloaded.storage = tensor::DType::kBF16;
+        offloaded.formats.weights = tensor::DType::kBF16;
         offloaded.offloaded = true;
         for (Variant variant : {by_rows, offloaded}) {
             SCOPED_TRACE(testing::Message() << static_cast<int>(sharding) << variant.offloaded);
@@ -474,9 +476,8 @@ INSTANTIATE_TEST_SUITE_P(TiedAndNot, EngineTest, testing::Bool());
 // Bytes of one category in the plan of a rank of four.
 std::int64_t planned(tensor::Category category, const Variant& variant) {
     model::Model model = tiny_model(variant.tied);
-    for (model::FsdpUnit& unit : model.units) unit.storage = variant.storage;
-    optim::Optimizer optimizer;
-    optimizer.moments_dtype = variant.moments;
+    model.use_formats(variant.formats);
+    const optim::Optimizer optimizer;
     RunMemoryOptions options;
     options.engine = {{1, kLength}, true, {}, variant.activation_checkpointing};
     options.layout = parallel_layout(variant.sharding, 0, 4, variant.shard_group);
@@ -515,7 +516,7 @@ TEST(RunMemoryTest, HalvesTakeHalfAndMastersWhatTheMomentsDo) {
     for (const Sharding sharding : {Sharding::kNone, Sharding::kShardOptimizer, Sharding::kFullShard}) {
         Variant wide, half;
         wide.sharding = half.sharding = sharding;
-        half.storage = half.moments = DType::kBF16;
+        half.formats.weights = half.formats.moments = DType::kBF16;
         EXPECT_EQ(planned(Category::kWeights, wide), 2 * planned(Category::kWeights, half));
         EXPECT_EQ(planned(Category::kGather, wide), 2 * planned(Category::kGather, half));
         EXPECT_EQ(planned(Category::kMoments, wide), 2 * planned(Category::kMoments, half));
@@ -525,10 +526,21 @@ TEST(RunMemoryTest, HalvesTakeHalfAndMastersWhatTheMomentsDo) {
     }
 }
 
+TEST(RunMemoryTest, ActivationsInHalvesTakeHalfAndNoMastersTakeNothing) {
+    using tensor::Category;
+    using tensor::DType;
+    Variant wide, half;
+    half.formats = {
+        .weights = DType::kBF16, .activations = DType::kBF16, .residual = DType::kBF16, .has_masters = false};
+    EXPECT_EQ(planned(Category::kMasters, half), 0);
+    // Statistics, log-sums and losses stay fp32.
+    EXPECT_LE(planned(Category::kActivations, half), planned(Category::kActivations, wide) * 6 / 10);
+}
+
 TEST(RunMemoryTest, OffloadedMastersAndMomentsLeaveThreeBuffers) {
     using tensor::Category;
     Variant variant;
-    variant.storage = tensor::DType::kBF16;
+    variant.formats.weights = tensor::DType::kBF16;
     variant.offloaded = true;
     EXPECT_EQ(planned(Category::kMasters, variant), 0);
     constexpr std::int64_t kPage = offload::StateFile::kPageBytes;

@@ -7,7 +7,6 @@ namespace atl::parallel {
 namespace {
 
 using tensor::Category;
-using tensor::DType;
 
 // For each unit, whether more than one block uses it.
 std::vector<char> find_shared_units(const model::Model& model) {
@@ -34,7 +33,7 @@ ReplicaReduce ReplicaReduce::lay_out(Arena& arena, const ParameterStore& store) 
     for (std::size_t unit = 0; unit < store.unit_count(); ++unit) {
         if (store.trains(unit)) largest = std::max(largest, store.shard_spec(unit).shard);
     }
-    reduce.scratch_ = arena.allocate(Category::kWorkspace, DType::kF32, {largest});
+    reduce.scratch_ = arena.allocate(Category::kWorkspace, store.model().formats.gradients, {largest});
     return reduce;
 }
 
@@ -73,7 +72,8 @@ GradientReduce GradientReduce::lay_out(Arena& arena, const ParameterStore& store
             reduce.unit_buffers_.push_back(store.gradients(unit));
         } else if (shared[unit] != 0 && store.trains(unit)) {
             const std::int64_t whole = store.shard_spec(unit).whole;
-            reduce.unit_buffers_.push_back(arena.allocate(Category::kGradients, DType::kF32, {whole}));
+            reduce.unit_buffers_.push_back(
+                arena.allocate(Category::kGradients, store.model().formats.gradients, {whole}));
         } else {
             reduce.unit_buffers_.emplace_back();
         }
@@ -105,10 +105,11 @@ void GradientReduce::lay_out_buckets(Arena& arena) {
     }
     const bool adds = options_.accumulation > 1 && !uses_fixed_tree();
     if (shards_gradients(store_->sharding()) && adds) receive = scratch / shard_ranks();
+    const tensor::DType format = store_->model().formats.gradients;
     for (Bucket& bucket : buckets_) {
-        if (unsharded > 0) bucket.unsharded = arena.allocate(Category::kGradients, DType::kF32, {unsharded});
-        bucket.scratch = arena.allocate(Category::kWorkspace, DType::kF32, {scratch});
-        if (receive > 0) bucket.receive_buffer = arena.allocate(Category::kWorkspace, DType::kF32, {receive});
+        if (unsharded > 0) bucket.unsharded = arena.allocate(Category::kGradients, format, {unsharded});
+        bucket.scratch = arena.allocate(Category::kWorkspace, format, {scratch});
+        if (receive > 0) bucket.receive_buffer = arena.allocate(Category::kWorkspace, format, {receive});
         bucket.reductions.reserve(store_->unit_count());
     }
 }

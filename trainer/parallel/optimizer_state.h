@@ -26,7 +26,7 @@ class OptimizerState {
         std::vector<std::int64_t> counts;
         std::vector<char> has_masters;
         int moment_count = 0;
-        tensor::DType moments_dtype = tensor::DType::kF32;
+        tensor::DType masters_dtype, moments_dtype;
         bool offloaded = false;
     };
     // With a measuring arena only the memory is counted.
@@ -36,7 +36,7 @@ class OptimizerState {
 
     bool has(Part part, std::size_t unit) const;
     tensor::DType dtype(Part part) const {
-        return part == Part::kMasters ? tensor::DType::kF32 : layout_.moments_dtype;
+        return part == Part::kMasters ? layout_.masters_dtype : layout_.moments_dtype;
     }
     int moment_count() const { return layout_.moment_count; }
     // What lies in the file instead of memory.

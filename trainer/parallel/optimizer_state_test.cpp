@@ -18,7 +18,8 @@ constexpr std::int64_t kLong = (std::int64_t{2} << 18) + 777;
 class OptimizerStateTest : public testing::TestWithParam<bool> {
   protected:
     OptimizerStateTest() {
-        const OptimizerState::Layout layout{{kLong, 0, 100}, {1, 1, 0}, 2, tensor::DType::kBF16, GetParam()};
+        const OptimizerState::Layout layout{{kLong, 0, 100},      {1, 1, 0}, 2, tensor::DType::kF32,
+                                            tensor::DType::kBF16, GetParam()};
         auto measured = tensor::Arena::measuring();
         file_bytes_ = OptimizerState::lay_out(measured, layout).file_bytes();
         measured_bytes_ = measured.peak_bytes();

@@ -34,8 +34,9 @@ class TrainCommand final : public Command {
         if (found == train::TrainOutput::kFinished)
             return comm->agree(comm->rank() == 0 ? check_finished(fingerprint) : Status());
         ATOLL_TRY(const auto backend, train::open_backend(config_, *comm));
-        const double measured =
-            train::measure_peak_flops(*backend);  // before memory is judged: what it leaves behind counts
+        const double measured = train::measure_peak_flops(
+            *backend,
+            prepared.directory.model.formats.activations);  // before memory is judged: what it leaves behind counts
         const double peak = config_.peak_tflops > 0 ? config_.peak_tflops * 1e12 : measured;
         ATOLL_RETURN_IF_ERROR(train::check_fits(prepared, *backend, *comm));
         auto memory = parallel::RunMemory::allocate(*backend, prepared.directory.model,

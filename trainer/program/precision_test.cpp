@@ -32,10 +32,16 @@ class PrecisionTest : public ProgramTest {
     }
 };
 
-TEST_F(PrecisionTest, TwentyStepsInHalfStorageStayWithinHalfAPercentOfTransformersInFp32) {
+TEST_F(PrecisionTest, TwentyStepsInHalvesStayWithinHalfAPercentOfTransformersInFp32) {
     const nlohmann::json golden = golden_steps();
     const std::vector<std::vector<std::string>> runs = {
-        {"--precision", "bf16"}, {"--precision", "fp16"}, {"--precision", "bf16", "--moments-dtype", "bf16"}};
+        {"--precision", "bf16"},
+        {"--precision", "fp16"},
+        {"--precision", "bf16", "--moments-dtype", "bf16"},
+        {"--compute-dtype", "bf16"},
+        {"--compute-dtype", "bf16", "--residual-dtype", "fp32"},
+        {"--precision", "fp16", "--compute-dtype", "fp16"},
+        {"--precision", "bf16", "--compute-dtype", "bf16", "--masters", "none", "--moments-dtype", "bf16"}};
     for (const auto& flags : runs) {
         const auto result = train_golden(flags);
         const auto losses = member(result.out, "loss");
@@ -50,12 +56,15 @@ TEST_F(PrecisionTest, TwentyStepsInHalfStorageStayWithinHalfAPercentOfTransforme
 }
 
 TEST_F(PrecisionTest, AllShardingsWriteTheSameModel) {
-    for (const std::string precision : {"bf16", "fp16"}) {
+    using Flags = std::vector<std::string>;
+    for (const auto& [precision, more] :
+         {std::pair<std::string, Flags>("bf16", {}), std::pair<std::string, Flags>("fp16", {}),
+          std::pair<std::string, Flags>("bf16", {"--compute-dtype", "bf16", "--masters", "none"})}) {
         const auto trained = [&](const std::string& steps, const std::string& sharding) {
-            const auto result = train(sharding,
-                                      {"--steps", steps, "--global-batch-size", "4", "--precision", precision,
-                                       "--moments-dtype", "bf16", "--save-dtype", "fp32", "--sharding", sharding},
-                                      2);
+            Flags flags = {"--steps",         steps,  "--global-batch-size", "4",    "--precision", precision,
+                           "--moments-dtype", "bf16", "--save-dtype",        "fp32", "--sharding",  sharding};
+            flags.insert(flags.end(), more.begin(), more.end());
+            const auto result = train(sharding, flags, 2);
             EXPECT_EQ(result.exit_code, 0) << precision << " " << sharding << ": " << result.err;
             return weights(sharding);
         };
@@ -73,6 +82,7 @@ TEST_F(PrecisionTest, AllShardingsWriteTheSameModel) {
 TEST_F(PrecisionTest, AStoppedRunGoesOnBitForBit) {
     expect_resumes_bit_for_bit({"--precision", "bf16", "--moments-dtype", "bf16"}, 1);
     expect_resumes_bit_for_bit({"--precision", "bf16", "--sharding", "shard_optimizer"}, 2);
+    expect_resumes_bit_for_bit({"--precision", "bf16", "--compute-dtype", "bf16", "--masters", "none"}, 1);
     // The scale is too large for the first three steps and must not begin anew.
     expect_resumes_bit_for_bit({"--precision", "fp16", "--loss-scale", "2.2e20"}, 1);
     EXPECT_EQ(lines_of(train("whole", {"--precision", "fp16", "--loss-scale", "2.2e20", "--steps", "5",
@@ -86,6 +96,7 @@ TEST_F(PrecisionTest, ThePlanIsWhatARunTakes) {
     ATOLL_SKIP_IF_SANITIZED();
     expect_plan_holds({"--precision", "bf16"});
     expect_plan_holds({"--precision", "bf16", "--moments-dtype", "bf16"});
+    expect_plan_holds({"--precision", "bf16", "--compute-dtype", "bf16", "--masters", "none"});
 }
 
 TEST_F(PrecisionTest, AnOverflowSkipsTheStepAndHalvesTheScale) {

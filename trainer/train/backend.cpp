@@ -42,16 +42,14 @@ Result<std::unique_ptr<kernels::Backend>> open_backend(const run_settings::RunCo
     return backend;
 }
 
-double measure_peak_flops(kernels::Backend& backend) {
+double measure_peak_flops(kernels::Backend& backend, tensor::DType format) {
     constexpr std::int64_t kSide = 512;
     constexpr int kPatience = 48;  // products in a row of which none was faster: a core that was busy may be free again
     constexpr double kNoticed = 0.99;
-    auto memory = backend.allocate(3 * kSide * kSide * 4);
+    auto memory = backend.allocate(3 * tensor::size_bytes(format, kSide * kSide));
     if (!memory.ok()) return 0;
     tensor::Arena arena(std::move(memory).value());
-    const auto matrix = [&] {
-        return arena.allocate(tensor::Category::kWorkspace, tensor::DType::kF32, {kSide, kSide});
-    };
+    const auto matrix = [&] { return arena.allocate(tensor::Category::kWorkspace, format, {kSide, kSide}); };
     const tensor::Tensor a = matrix();
     const tensor::Tensor b = matrix();
     const tensor::Tensor c = matrix();

@@ -22,8 +22,8 @@ Result<std::unique_ptr<kernels::Backend>> open_backend(const run_settings::RunCo
 // takes part.
 int thread_share(comm::Comm& node);
 
-// The rate of large matrix products that this backend reaches now, in floating-point operations a second: the best of
-// a few products of 512×512 matrices. 0 when there is no memory for it.
-double measure_peak_flops(kernels::Backend& backend);
+// The rate of large matrix products in this format that this backend reaches now, in floating-point operations a
+// second: the best of a few products of 512×512 matrices. 0 when there is no memory for it.
+double measure_peak_flops(kernels::Backend& backend, tensor::DType format);
 
 }  // namespace atl::train

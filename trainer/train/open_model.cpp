@@ -117,15 +117,18 @@ Result<model_io::ModelDirectory> open_model_to_read(const RunConfig& config, com
     if (directory.adapters)
         ATOLL_RETURN_IF_ERROR(model_io::warn_of_other_weights(directory, directory.adapters->trained_on, comm,
                                                               config.broadcast_from_rank0));
-    set_precision(directory.model, config);
+    directory.model.use_formats(formats_of(config));
     return directory;
 }
 
-void set_precision(model::Model& model, const RunConfig& config) {
-    const tensor::DType storage = weights::storage_dtype(config.precision);
-    for (model::FsdpUnit& unit : model.units) {
-        if (!unit.is_adapter && !unit.is_quantized()) unit.storage = storage;
-    }
+kernels::Formats formats_of(const RunConfig& config) {
+    using weights::storage_dtype;
+    return {.weights = storage_dtype(config.precision),
+            .activations = storage_dtype(config.computes_in()),
+            .residual = storage_dtype(config.residual_in()),
+            .has_masters = config.masters == run_settings::Masters::kFp32,
+            .moments = config.moments_dtype == run_settings::MomentsPrecision::kBf16 ? tensor::DType::kBF16
+                                                                                     : tensor::DType::kF32};
 }
 
 void warn_of_adapters(const model_io::ModelDirectory& directory, const RunConfig& config, const comm::Comm& comm) {

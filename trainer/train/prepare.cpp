@@ -75,17 +75,15 @@ Status settle(PreparedRun& prepared, const RankCounts& counts) {
     ATOLL_TRY(prepared.steps, plan_steps(config, prepared.data.rows, prepared.batch.global));
     if (prepared.validation && prepared.steps == 0)
         return invalid_argument("--val-data", "means nothing with --steps 0, which validates nothing: use `eval`");
-    const bool halves_moments = config.moments_dtype == run_settings::MomentsPrecision::kBf16;
     prepared.optimizer = {.kind = config.optimizer,
                           .beta1 = config.beta1,
                           .beta2 = config.beta2,
                           .epsilon = config.eps,
                           .weight_decay = config.weight_decay,
-                          .momentum = config.momentum,
-                          .moments_dtype = halves_moments ? tensor::DType::kBF16 : tensor::DType::kF32};
+                          .momentum = config.momentum};
     prepared.schedule = {
         .kind = config.schedule, .peak = config.lr, .warmup_steps = config.warmup_steps, .steps = prepared.steps};
-    set_precision(prepared.directory.model, config);
+    prepared.directory.model.use_formats(formats_of(config));
     ATOLL_TRY(prepared.shard_group, plan_shard_group(config, counts.ranks, counts.on_node));
     return {};
 }

@@ -71,12 +71,12 @@ parallel::RunMemoryOptions run_memory_options(const PreparedRun& prepared, int r
 // Opens the model directory on every rank, with the adapters that the run asks for; all get the same outcome.
 // kInvalidArgument names the flag: --lora flags that contradict the adapter, or that mean nothing without --lora-rank.
 Result<model_io::ModelDirectory> open_model(const RunConfig& config, comm::Comm& comm);
-// The same for a command that only reads the model: its weights are to be kept in --precision, and what its adapters
+// The same for a command that only reads the model: it is to be kept in these formats, and what its adapters
 // were trained on is compared with it.
 Result<model_io::ModelDirectory> open_model_to_read(const RunConfig& config, comm::Comm& comm);
 
-// Keeps the model's weights in the format that --precision names.
-void set_precision(model::Model& model, const RunConfig& config);
+// What --precision and the flags beside it ask for.
+kernels::Formats formats_of(const RunConfig& config);
 
 // Rank 0 says on standard error what of the adapters does not suit the model: they were trained on it in another
 // format, or have a higher rank than its matrices.

@@ -38,7 +38,7 @@ class Trainer {
     Result<StepMetrics> step(std::int64_t number);
     // `scale` makes the gradients those of the mean loss.
     Status update(double rate, double norm, double scale);
-    bool scales_loss() const { return prepared_.config.precision == run_settings::Precision::kFp16; }
+    bool scales_loss() const { return prepared_.config.scales_loss(); }
     struct StepSums {  // over all ranks
         double loss = 0;
         double targets = 0;
