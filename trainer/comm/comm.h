@@ -17,11 +17,11 @@ struct Transfer {
     int slot = -1;  // -1: complete already
 };
 
-// A group of ranks. Every member calls the same operations in the same order. Not thread-safe.
+// A group of ranks. Every member calls the same operations in the same order. Not thread-safe. What is exchanged lies
+// in memory of the host; tensors of a device go through parallel/collectives.h.
 //
 // Sums are deterministic: contributions are added by one fixed binary tree over ranks, ((0+1)+(2+3))+…, whatever the
-// order of arrival, so the same inputs give the same bits on every run with that many ranks. Ranks that hold
-// neighbouring halves of a longer list thereby extend one and the same tree.
+// order of arrival, so the same inputs give the same bits on every run with that many ranks.
 //
 // A failing network is fatal: the whole run is aborted, because a rank that returned an error here would leave the
 // others waiting.
@@ -46,13 +46,9 @@ class Comm {
     // rank's own part of `whole`; then nothing is copied locally. Both stay untouched by the caller until wait().
     virtual Transfer start_all_gather(std::span<const std::byte> shard, std::span<std::byte> whole) = 0;
 
-    // Part r of every rank's `whole` (size() parts of n floats), r being this rank, into `parts` one after another.
-    virtual Transfer start_all_to_all(std::span<const float> whole, std::span<float> parts) = 0;
-
-    // The sum over ranks of `whole` (size() × n floats), of which this rank gets its n in `shard`, which may lie in
-    // `whole`. The sum is written in wait(). `scratch` holds as many floats as `whole`.
-    virtual Transfer start_reduce_scatter(std::span<const float> whole, std::span<float> shard,
-                                          std::span<float> scratch) = 0;
+    // Part r of every rank's `whole` (size() parts of as many bytes), r being this rank, into `parts` one after
+    // another.
+    virtual Transfer start_all_to_all(std::span<const std::byte> whole, std::span<std::byte> parts) = 0;
 
     virtual void wait(Transfer transfer) = 0;
 

@@ -44,9 +44,7 @@ class MpiComm final : public Comm {
 
     Transfer start_all_gather(std::span<const std::byte> shard, std::span<std::byte> whole) override {
         check(shard.size() * static_cast<std::size_t>(size_) == whole.size(), "all_gather: the lengths differ");
-        const bool units = shard.size() % kUnitBytes == 0;
-        const MPI_Datatype type = units ? unit_ : MPI_BYTE;
-        const int count = to_count(units ? shard.size() / kUnitBytes : shard.size());
+        const auto [count, type] = count_of(shard.size());
         const bool in_place = shard.data() == whole.data() + shard.size() * static_cast<std::size_t>(rank_);
         const Transfer transfer = claim_slot();
         MPI_Iallgather(in_place ? MPI_IN_PLACE : shard.data(), count, type, whole.data(), count, type, comm_,
@@ -54,22 +52,12 @@ class MpiComm final : public Comm {
         return transfer;
     }
 
-    Transfer start_all_to_all(std::span<const float> whole, std::span<float> parts) override {
+    Transfer start_all_to_all(std::span<const std::byte> whole, std::span<std::byte> parts) override {
         check(whole.size() == parts.size() && whole.size() % static_cast<std::size_t>(size_) == 0,
               "all_to_all: the lengths differ");
-        const int count = to_count(whole.size() / static_cast<std::size_t>(size_));
+        const auto [count, type] = count_of(whole.size() / static_cast<std::size_t>(size_));
         const Transfer transfer = claim_slot();
-        MPI_Ialltoall(whole.data(), count, MPI_FLOAT, parts.data(), count, MPI_FLOAT, comm_, &slot(transfer).request);
-        return transfer;
-    }
-
-    Transfer start_reduce_scatter(std::span<const float> whole, std::span<float> shard,
-                                  std::span<float> scratch) override {
-        check(shard.size() * static_cast<std::size_t>(size_) == whole.size(), "reduce_scatter: the lengths differ");
-        check(scratch.size() >= whole.size(), "reduce_scatter: the scratch is too small");
-        const Transfer transfer = start_all_to_all(whole, scratch.first(whole.size()));
-        slot(transfer).pieces = scratch.first(whole.size());
-        slot(transfer).sum = shard;
+        MPI_Ialltoall(whole.data(), count, type, parts.data(), count, type, comm_, &slot(transfer).request);
         return transfer;
     }
 
@@ -78,7 +66,6 @@ class MpiComm final : public Comm {
         Slot& done = slot(transfer);
         check(done.busy, "a transfer was waited for twice");
         MPI_Wait(&done.request, MPI_STATUS_IGNORE);
-        if (!done.sum.empty()) tree_sum(done.pieces, done.sum);
         done = Slot{};
     }
 
@@ -131,10 +118,17 @@ class MpiComm final : public Comm {
   private:
     struct Slot {
         MPI_Request request = MPI_REQUEST_NULL;
-        std::span<float> pieces;  // of a reduce_scatter: what the ranks sent
-        std::span<float> sum;     // and where their sum goes
         bool busy = false;
     };
+
+    struct Count {
+        int count;
+        MPI_Datatype type;
+    };
+    Count count_of(std::size_t bytes) const {
+        const bool units = bytes % kUnitBytes == 0;
+        return {to_count(units ? bytes / kUnitBytes : bytes), units ? unit_ : MPI_BYTE};
+    }
 
     Slot& slot(Transfer transfer) { return slots_[static_cast<std::size_t>(transfer.slot)]; }
 

@@ -15,15 +15,9 @@ class SelfComm final : public Comm {
         if (shard.data() != whole.data()) std::ranges::copy(shard, whole.begin());
         return {};
     }
-    Transfer start_all_to_all(std::span<const float> whole, std::span<float> parts) override {
+    Transfer start_all_to_all(std::span<const std::byte> whole, std::span<std::byte> parts) override {
         check(parts.size() == whole.size(), "all_to_all: the lengths differ");
         if (parts.data() != whole.data()) std::ranges::copy(whole, parts.begin());
-        return {};
-    }
-    Transfer start_reduce_scatter(std::span<const float> whole, std::span<float> shard,
-                                  std::span<float> /*scratch*/) override {
-        check(shard.size() == whole.size(), "reduce_scatter: one rank's shard is the whole");
-        if (shard.data() != whole.data()) std::ranges::copy(whole, shard.begin());
         return {};
     }
     void wait(Transfer /*transfer*/) override {}

@@ -7,14 +7,14 @@
 namespace atl::comm {
 namespace {
 
-TEST(SelfCommTest, GatheringAndReducingOneRankCopies) {
+TEST(SelfCommTest, GatheringAndExchangingOneRankCopies) {
     const auto self = make_self();
     const std::array<float, 3> from{1, 2, 3};
     std::array<float, 3> to{};
     self->all_gather(std::as_bytes(std::span(from)), std::as_writable_bytes(std::span(to)));
     EXPECT_EQ(to, from);
     to = {};
-    self->wait(self->start_reduce_scatter(from, to, {}));
+    self->wait(self->start_all_to_all(std::as_bytes(std::span(from)), std::as_writable_bytes(std::span(to))));
     EXPECT_EQ(to, from);
 }
 

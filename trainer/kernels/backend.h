@@ -62,6 +62,17 @@ struct OptimizerRange {
     std::int64_t first_element = 0;  // the index of the first element among all weights
 };
 
+// Where memory is. kDevice: what operations work on. kPinned: memory of the host that the device copies from and to
+// while the host goes on, and that its operations reach too, at the rate of the bus.
+enum class Space : std::uint8_t { kDevice, kPinned };
+
+// What a device runs in order; two of them wait for each other by events alone. Every operation is on kCompute,
+// transfers are on the others.
+enum class Stream : std::uint8_t { kCompute, kIn, kOut };
+struct Event {
+    std::uint64_t number = 0;  // 0: has happened
+};
+
 // A device: its memory and every operation that a model, an optimizer or a driver needs. All calls come from one
 // thread; a device may run them asynchronously, in order. Tensors are contiguous and fp32, fp16 or bf16, each in the
 // format of its own (kernels/formats.h), unless said otherwise; wrong shapes are programmer's errors. Whatever the
@@ -70,11 +81,8 @@ struct OptimizerRange {
 // depend on the number of threads. "accumulate" adds to what the output holds instead of overwriting it. Outputs do not
 // alias inputs unless said so.
 //
-// Host code (MPI, files, memcpy) touches a tensor's memory only after synchronize(), or a call that waits, and is done
-// (a transfer: waited for) before the next call that uses the same part of it. So allocate() must give memory that host
-// and device reach at one address, each while the other is at work elsewhere in it: on a GPU pinned or managed memory.
-// Device memory would not do even with an MPI that reads it: the processor adds up the sums over ranks and moves an
-// offloaded optimizer between memory and its file.
+// Host code (MPI, files, memcpy) touches pinned memory alone, once the events of what the device does there have
+// happened; device memory it touches through copies, or where host_reaches_device() says so, after synchronize().
 class Backend {
   public:
     virtual ~Backend() = default;
@@ -84,12 +92,23 @@ class Backend {
     // --- memory ---
     // Aligned to tensor::kAlignmentBytes at least, uninitialised. kResourceExhausted when there is none. The backend
     // must outlive the memory; freeing it waits for the calls that use it.
-    virtual Result<tensor::Memory> allocate(std::int64_t bytes) = 0;
+    virtual Result<tensor::Memory> allocate(Space space, std::int64_t bytes) = 0;
+    Result<tensor::Memory> allocate(std::int64_t bytes) { return allocate(Space::kDevice, bytes); }
+    // Whether device memory is the host's own.
+    virtual bool host_reaches_device() const = 0;
     virtual void copy(const Tensor& from, const Tensor& to) = 0;          // same dtype and element count, any shape
     virtual void copy_from_host(const void* from, const Tensor& to) = 0;  // `from` may be reused when it returns
     virtual void copy_to_host(const Tensor& from, void* to) = 0;          // waits for the result
     virtual void zero(const Tensor& x) = 0;
     virtual void synchronize() = 0;  // returns when everything asked for is done
+
+    // --- streams ---
+    // Bytes of a contiguous tensor from pinned to device memory or back, on a stream of its own. What else touches
+    // either meanwhile waits for an event.
+    virtual void transfer(Stream stream, const Tensor& from, const Tensor& to) = 0;
+    virtual Event record(Stream stream) = 0;            // happens when what the stream was asked for is done
+    virtual void wait(Stream stream, Event event) = 0;  // what the stream is asked for next; the host goes on
+    virtual void wait_on_host(Event event) = 0;
 
     // --- linear algebra ---
     // c [M, N] = op(a) [M, K] · op(b) [K, N]; matrices may be strided (column_range), and b quantised. Multiplied is
@@ -103,6 +122,9 @@ class Backend {
     virtual void scale(const Tensor& x, float factor) = 0;                      // in place
     virtual double sum(const Tensor& x) = 0;                                    // waits for the result
     virtual double sum_of_squares(const Tensor& x) = 0;                         // waits for the result
+    // sum [n] of pieces [P, n], added in fp32 by one fixed tree, ((0+1)+(2+3))+…, so that ranks which hold neighbouring
+    // halves of a longer list extend the same tree. Destroys the pieces.
+    virtual void sum_pieces(const Tensor& pieces, const Tensor& sum) = 0;
     virtual void convert(const Tensor& from, const Tensor& to) = 0;  // fp32 <-> fp16/bf16, round to nearest even
 
     // --- embedding ---

@@ -345,6 +345,29 @@ TEST_P(OpTest, RopeTurnsEachPairOfChannelsByItsAngle) {
     EXPECT_LE(relative_l2(rotation.qkv, backward), kOpTolerance);
 }
 
+// Numbers whose sum depends on the order of the additions: in fp32 1e8 + 1 is 1e8.
+TEST_P(OpTest, PiecesAreAddedInPairsThenPairsOfPairs) {
+    constexpr std::int64_t kCount = 10001;
+    for (const std::int64_t piece_count : {1, 2, 3, 5, 8}) {
+        Owned pieces({piece_count, kCount}), sum({kCount});
+        std::vector<float> expected(kCount);
+        for (std::int64_t i = 0; i < kCount; ++i) {
+            std::vector<float> terms;
+            for (std::int64_t piece = 0; piece < piece_count; ++piece) {
+                const float small = static_cast<float>(i % 1000 * (piece + 1)) * 0.37F;
+                terms.push_back(piece % 2 == 1 ? small : piece % 4 == 0 ? 1e8F : -1e8F);
+                pieces.values[static_cast<std::size_t>(piece * kCount + i)] = terms.back();
+            }
+            for (std::size_t stride = 1; stride < terms.size(); stride *= 2) {
+                for (std::size_t at = 0; at + stride < terms.size(); at += 2 * stride) terms[at] += terms[at + stride];
+            }
+            expected[static_cast<std::size_t>(i)] = terms[0];
+        }
+        backend_->sum_pieces(pieces.tensor, sum.tensor);
+        EXPECT_EQ(sum.values == expected, true) << piece_count << " pieces";
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(Cpu, OpTest, ::testing::ValuesIn(cpu_instruction_sets()),
                          [](const auto& instance) { return instance.param; });
 

@@ -69,8 +69,8 @@ std::span<const model::UnitView> Engine::views(std::size_t block, std::span<cons
 
 void Engine::forward(kernels::Backend& backend, ProcessGroups& ranks, const model::Batch* batch, std::size_t block,
                      const model::Loss& loss, std::optional<std::uint64_t> dropout_seed) {
-    const std::span<const Tensor> weights = gather_.acquire(backend, ranks.shard_group(), block);
-    if (block + 1 < model_->blocks.size()) gather_.prefetch(backend, ranks.shard_group(), block + 1);
+    const std::span<const Tensor> weights = gather_.acquire(ranks.shard_group(), block);
+    if (block + 1 < model_->blocks.size()) gather_.prefetch(ranks.shard_group(), block + 1);
     if (batch == nullptr) return;
     const bool is_last = block + 1 == model_->blocks.size();
     const std::function<void()> between = [&ranks] { ranks.progress(); };
@@ -85,8 +85,8 @@ void Engine::forward(kernels::Backend& backend, ProcessGroups& ranks, const mode
 
 void Engine::backward(kernels::Backend& backend, ProcessGroups& ranks, const model::Batch& batch, std::size_t block,
                       const model::Loss& loss) {
-    const std::span<const Tensor> weights = gather_.acquire(backend, ranks.shard_group(), block);
-    if (block > first_trained_block_) gather_.prefetch(backend, ranks.shard_group(), block - 1);
+    const std::span<const Tensor> weights = gather_.acquire(ranks.shard_group(), block);
+    if (block > first_trained_block_) gather_.prefetch(ranks.shard_group(), block - 1);
     const bool is_last = block + 1 == model_->blocks.size();
     const model::Block& this_block = *model_->blocks[block];
     const std::function<void()> between = [&ranks] { ranks.progress(); };

@@ -13,11 +13,10 @@ void GatheredWeightSource::lay_out(const ParallelLayout& layout) {
 Result<std::unique_ptr<GatheredWeightSource>> GatheredWeightSource::allocate(kernels::Backend& backend,
                                                                              const model::Model& model,
                                                                              const ParallelLayout& layout,
-                                                                             comm::Comm& copy) {
+                                                                             Collectives& copy) {
     std::unique_ptr<GatheredWeightSource> weights(new GatheredWeightSource(model, copy));
-    weights->backend_ = &backend;
     weights->lay_out(layout);
-    ATOLL_TRY(tensor::Memory memory, backend.allocate(weights->arena_.peak_bytes()));
+    ATOLL_TRY(tensor::Memory memory, backend.allocate(kernels::Space::kDevice, weights->arena_.peak_bytes()));
     weights->arena_ = Arena(std::move(memory));
     weights->lay_out(layout);
     weights->store_.clear_weights(backend);
@@ -25,7 +24,7 @@ Result<std::unique_ptr<GatheredWeightSource>> GatheredWeightSource::allocate(ker
 }
 
 std::int64_t GatheredWeightSource::need_bytes(const model::Model& model, const ParallelLayout& layout,
-                                              comm::Comm& copy) {
+                                              Collectives& copy) {
     GatheredWeightSource weights(model, copy);
     weights.lay_out(layout);
     return weights.arena_.peak_bytes();
@@ -33,9 +32,9 @@ std::int64_t GatheredWeightSource::need_bytes(const model::Model& model, const P
 
 void GatheredWeightSource::begin_block(std::size_t block) {
     block_ = block;
-    of_block_ = gather_.acquire(*backend_, copy_, block);
+    of_block_ = gather_.acquire(copy_, block);
     // Not beyond the last: nothing may be under way when the text ends.
-    if (block + 1 < model_.blocks.size()) gather_.prefetch(*backend_, copy_, block + 1);
+    if (block + 1 < model_.blocks.size()) gather_.prefetch(copy_, block + 1);
 }
 
 Tensor GatheredWeightSource::weights(std::size_t unit) {

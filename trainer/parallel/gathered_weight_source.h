@@ -16,23 +16,22 @@ class GatheredWeightSource final : public model::WeightSource {
     // Room for them; the weights are zeros. kResourceExhausted: there is not that much memory. The references must
     // outlive it.
     static Result<std::unique_ptr<GatheredWeightSource>> allocate(kernels::Backend& backend, const model::Model& model,
-                                                                  const ParallelLayout& layout, comm::Comm& copy);
+                                                                  const ParallelLayout& layout, Collectives& copy);
 
     // What allocate() would take.
-    static std::int64_t need_bytes(const model::Model& model, const ParallelLayout& layout, comm::Comm& copy);
+    static std::int64_t need_bytes(const model::Model& model, const ParallelLayout& layout, Collectives& copy);
 
     ParameterStore& store() { return store_; }
     void begin_block(std::size_t block) override;
     Tensor weights(std::size_t unit) override;
 
   private:
-    GatheredWeightSource(const model::Model& model, comm::Comm& copy)
+    GatheredWeightSource(const model::Model& model, Collectives& copy)
         : model_(model), copy_(copy), arena_(Arena::measuring()) {}
     void lay_out(const ParallelLayout& layout);
 
     const model::Model& model_;
-    kernels::Backend* backend_ = nullptr;  // null: only measured
-    comm::Comm& copy_;
+    Collectives& copy_;
     Arena arena_;
     ParameterStore store_;
     ParameterGather gather_;

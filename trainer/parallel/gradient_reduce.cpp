@@ -19,9 +19,9 @@ std::vector<char> find_shared_units(const model::Model& model) {
 }
 
 // The part of a shard that one of the ranks that keep it adds up.
-std::span<float> replica_part(const comm::Comm& replicas, const Tensor& shard) {
+Tensor replica_part(const Collectives& replicas, const Tensor& shard) {
     const std::int64_t count = shard.element_count() / replicas.size();
-    return elements(flat_range(shard, count * replicas.rank(), count));
+    return flat_range(shard, count * replicas.rank(), count);
 }
 
 }  // namespace
@@ -37,23 +37,21 @@ ReplicaReduce ReplicaReduce::lay_out(Arena& arena, const ParameterStore& store) 
     return reduce;
 }
 
-void ReplicaReduce::add(comm::Comm& replicas, const Tensor& shard) {
+void ReplicaReduce::add(Collectives& replicas, const Tensor& shard) {
     begin_gather(replicas);
     reducing_ = shard;
-    reduce_ = replicas.start_reduce_scatter(elements(shard), replica_part(replicas, shard),
-                                            elements(flat_range(scratch_, 0, shard.element_count())));
+    reduce_ = replicas.start_reduce_scatter(shard, replica_part(replicas, shard), scratch_);
 }
 
-void ReplicaReduce::begin_gather(comm::Comm& replicas) {
+void ReplicaReduce::begin_gather(Collectives& replicas) {
     if (reducing_.empty()) return;
     replicas.wait(reduce_);
     replicas.wait(gather_);
-    gather_ = replicas.start_all_gather(std::as_bytes(replica_part(replicas, reducing_)),
-                                        std::as_writable_bytes(elements(reducing_)));
+    gather_ = replicas.start_all_gather(replica_part(replicas, reducing_), reducing_);
     reducing_ = Tensor();
 }
 
-void ReplicaReduce::finish(comm::Comm& replicas) {
+void ReplicaReduce::finish(Collectives& replicas) {
     begin_gather(replicas);
     replicas.wait(gather_);
     gather_ = {};
@@ -158,7 +156,6 @@ void GradientReduce::block_done(kernels::Backend& backend, ProcessGroups& ranks,
     const auto& units = store_->model().blocks[block]->units();
     const bool now = last || uses_fixed_tree() || shards_gradients(store_->sharding());
     std::int64_t scratch_at = 0;
-    if (now) backend.synchronize();
     for (std::size_t i = 0; now && i < units.size(); ++i) {
         const std::size_t unit = units[i];
         if (!completes(unit, block) || !store_->trains(unit)) continue;
@@ -179,14 +176,14 @@ void GradientReduce::start(ProcessGroups& ranks, Bucket& bucket, Reduction reduc
     const Tensor scratch = flat_range(bucket.scratch, scratch_at, spec.whole);
     if (uses_fixed_tree()) {
         reduction.receive_buffer = scratch;
-        reduction.transfer = ranks.world_by_shard().start_all_to_all(elements(whole), elements(scratch));
+        reduction.transfer = ranks.world_by_shard().start_all_to_all(whole, scratch);
         bucket.reductions.push_back(reduction);
         return;
     }
     if (reduced_[unit] != 0)
         reduction.receive_buffer = flat_range(bucket.receive_buffer, scratch_at / shard_ranks(), spec.shard);
     const Tensor target = reduced_[unit] != 0 ? reduction.receive_buffer : store_->gradient_shard(unit);
-    reduction.transfer = ranks.shard_group().start_reduce_scatter(elements(whole), elements(target), elements(scratch));
+    reduction.transfer = ranks.shard_group().start_reduce_scatter(whole, target, scratch);
     reduced_[unit] = 1;
     bucket.reductions.push_back(reduction);
 }
@@ -207,7 +204,6 @@ void GradientReduce::add_to_shard(kernels::Backend& backend, ProcessGroups& rank
     const Tensor shard = store_->gradient_shard(reduction.unit);
     if (!reduction.receive_buffer.empty()) backend.add(shard, reduction.receive_buffer, shard);
     if (!reduction.last || ranks.replicate_group() == nullptr) return;
-    backend.synchronize();
     replica_reduce_.add(*ranks.replicate_group(), shard);
 }
 
@@ -221,16 +217,13 @@ void GradientReduce::add_sequences(kernels::Backend& backend, ProcessGroups& ran
                           flat_range(reduction.receive_buffer, layout.rank_by_shard(rank) * count, count), own);
     }
     if (!reduction.last || ranks.replicate_group() == nullptr) return;
-    backend.synchronize();
-    ranks.replicate_group()->all_gather(std::as_bytes(elements(own)),
-                                        std::as_writable_bytes(elements(store_->gradient_shard(reduction.unit))));
+    ranks.replicate_group()->all_gather(own, store_->gradient_shard(reduction.unit));
 }
 
 void GradientReduce::finish(kernels::Backend& backend, ProcessGroups& ranks) {
     complete(backend, ranks, buckets_[1 - bucket_]);  // the older one first: all ranks wait in the order they began
     complete(backend, ranks, buckets_[bucket_]);
     if (ranks.replicate_group() != nullptr && !uses_fixed_tree()) replica_reduce_.finish(*ranks.replicate_group());
-    backend.synchronize();
     std::ranges::fill(reduced_, 0);
 }
 
@@ -238,8 +231,7 @@ void GradientReduce::share(ProcessGroups& ranks) const {
     if (store_->layout().ranks == 1 || shards_moments(store_->sharding())) return;
     for (std::size_t unit = 0; unit < store_->unit_count(); ++unit) {
         if (!store_->trains(unit)) continue;
-        ranks.world().all_gather(std::as_bytes(elements(store_->gradient_shard(unit))),
-                                 std::as_writable_bytes(elements(store_->gradients(unit))));
+        ranks.world().all_gather(store_->gradient_shard(unit), store_->gradients(unit));
     }
 }
 

@@ -14,17 +14,17 @@ namespace atl::parallel {
 class ReplicaReduce {
   public:
     static ReplicaReduce lay_out(Arena& arena, const ParameterStore& store);
-    void add(comm::Comm& replicas, const Tensor& shard);
+    void add(Collectives& replicas, const Tensor& shard);
     // Waits for all that was added.
-    void finish(comm::Comm& replicas);
+    void finish(Collectives& replicas);
 
   private:
-    void begin_gather(comm::Comm& replicas);  // of the sum under way, if there is one
+    void begin_gather(Collectives& replicas);  // of the sum under way, if there is one
 
     Tensor scratch_;
     Tensor reducing_;  // the shard under way; empty: none
-    comm::Transfer reduce_;
-    comm::Transfer gather_;  // of the one before
+    Collectives::Transfer reduce_;
+    Collectives::Transfer gather_;  // of the one before
 };
 
 // Lends each block a buffer for its units' unsharded gradients and sums them over the ranks once they are complete,
@@ -63,7 +63,7 @@ class GradientReduce {
 
   private:
     struct Reduction {
-        comm::Transfer transfer;
+        Collectives::Transfer transfer;
         std::size_t unit = 0;
         Tensor receive_buffer;  // the shard of the sum when it is added to what the shard holds, or the sequences;
                                 // else empty

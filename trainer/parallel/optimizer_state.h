@@ -29,7 +29,8 @@ class OptimizerState {
         tensor::DType masters_dtype, moments_dtype;
         bool offloaded = false;
     };
-    // With a measuring arena only the memory is counted.
+    // The arena is of device memory, or, where it is offloaded, of pinned memory, in which both the device and the file
+    // work. With a measuring arena only the memory is counted.
     static OptimizerState lay_out(tensor::Arena& arena, Layout layout);
     // Makes the file, all zeros; nothing to do in memory. Errors name it.
     Status open(const std::filesystem::path& directory, int rank);

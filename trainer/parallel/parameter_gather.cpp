@@ -42,42 +42,39 @@ ParameterGather::Slot* ParameterGather::find(std::size_t block) {
     return found == slots_.end() ? nullptr : &*found;
 }
 
-void ParameterGather::begin(kernels::Backend& backend, comm::Comm& comm, Slot& slot, std::size_t block) {
-    finish(comm, slot);
-    // The device may still be writing the weights, or reading this slot for the block before. An event after that
-    // block, waited for once the next one is asked for, would leave a GPU no gap between the two.
-    backend.synchronize();
+void ParameterGather::begin(Collectives& ranks, Slot& slot, std::size_t block) {
+    finish(ranks, slot);
     slot.block = block;
     slot.weights.clear();
     std::int64_t at = 0;
     for (const std::size_t unit : store_->model().blocks[block]->units()) {
         const Tensor whole(slot.buffer + at, store_->storage(unit), {store_->shard_spec(unit).whole});
-        slot.transfers.push_back(comm.start_all_gather(store_->weights(unit).bytes(), whole.bytes()));
+        slot.transfers.push_back(ranks.start_all_gather(store_->weights(unit), whole));
         slot.weights.push_back(whole);
         at += room(*store_, unit);
     }
 }
 
-void ParameterGather::finish(comm::Comm& comm, Slot& slot) {
-    for (const comm::Transfer transfer : slot.transfers) comm.wait(transfer);
+void ParameterGather::finish(Collectives& ranks, Slot& slot) {
+    for (const Collectives::Transfer transfer : slot.transfers) ranks.wait(transfer);
     slot.transfers.clear();
 }
 
-std::span<const Tensor> ParameterGather::acquire(kernels::Backend& backend, comm::Comm& comm, std::size_t block) {
+std::span<const Tensor> ParameterGather::acquire(Collectives& ranks, std::size_t block) {
     if (!resident_.empty()) return resident_[block];
     Slot* slot = find(block);
     if (slot == nullptr) {
         slot = &slots_[1 - last_];
-        begin(backend, comm, *slot, block);
+        begin(ranks, *slot, block);
     }
-    finish(comm, *slot);
+    finish(ranks, *slot);
     last_ = static_cast<std::size_t>(slot - slots_.data());
     return slot->weights;
 }
 
-void ParameterGather::prefetch(kernels::Backend& backend, comm::Comm& comm, std::size_t block) {
+void ParameterGather::prefetch(Collectives& ranks, std::size_t block) {
     if (!resident_.empty() || find(block) != nullptr) return;
-    begin(backend, comm, slots_[1 - last_], block);
+    begin(ranks, slots_[1 - last_], block);
 }
 
 void ParameterGather::invalidate() {

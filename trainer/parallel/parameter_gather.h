@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "trainer/parallel/collectives.h"
 #include "trainer/parallel/parameter_store.h"
 
 namespace atl::parallel {
@@ -17,9 +18,9 @@ class ParameterGather {
 
     // The whole weights of the block's units, in the order of Block::units(); valid until another block is acquired
     // twice over. Waits for a gather that prefetch() began, or gathers now.
-    std::span<const Tensor> acquire(kernels::Backend& backend, comm::Comm& comm, std::size_t block);
+    std::span<const Tensor> acquire(Collectives& ranks, std::size_t block);
     // Begins the gather, unless the block's weights are there. Overwrites the buffer that was not acquired last.
-    void prefetch(kernels::Backend& backend, comm::Comm& comm, std::size_t block);
+    void prefetch(Collectives& ranks, std::size_t block);
     // The weights have changed: nothing gathered is worth anything any more.
     void invalidate();
 
@@ -27,13 +28,13 @@ class ParameterGather {
     static constexpr std::size_t kNoBlock = static_cast<std::size_t>(-1);
     struct Slot {
         std::size_t block = kNoBlock;
-        std::byte* buffer = nullptr;            // room for the whole units of any block
-        std::vector<Tensor> weights;            // views of it
-        std::vector<comm::Transfer> transfers;  // under way
+        std::byte* buffer = nullptr;                   // room for the whole units of any block
+        std::vector<Tensor> weights;                   // views of it
+        std::vector<Collectives::Transfer> transfers;  // under way
     };
     Slot* find(std::size_t block);
-    void begin(kernels::Backend& backend, comm::Comm& comm, Slot& slot, std::size_t block);
-    static void finish(comm::Comm& comm, Slot& slot);
+    void begin(Collectives& ranks, Slot& slot, std::size_t block);
+    static void finish(Collectives& ranks, Slot& slot);
 
     const ParameterStore* store_ = nullptr;
     std::array<Slot, 2> slots_;

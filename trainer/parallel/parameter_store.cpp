@@ -18,14 +18,14 @@ Part optimizer_part(ParameterStore::Saved saved) {
 }  // namespace
 
 ParameterStore ParameterStore::lay_out(Arena& arena, const model::Model& model, const ParallelLayout& layout,
-                                       const optim::Optimizer* optimizer, bool offload_optimizer) {
+                                       const optim::Optimizer* optimizer, Arena* offload_buffers) {
     ParameterStore store;
     store.model_ = &model;
     store.layout_ = layout;
     store.specs_ = shard_specs(model, layout);
     const auto length = [](const ShardSpec& spec, bool sharded) { return sharded ? spec.shard : spec.whole; };
     OptimizerState::Layout state;
-    state.offloaded = offload_optimizer;
+    state.offloaded = offload_buffers != nullptr;
     std::int64_t elements = 0;
     for (std::size_t unit = 0; unit < store.specs_.size(); ++unit) {
         const ShardSpec& spec = store.specs_[unit];
@@ -47,7 +47,7 @@ ParameterStore ParameterStore::lay_out(Arena& arena, const model::Model& model, 
     state.moment_count = optimizer->moment_count();
     state.masters_dtype = model.formats.masters;
     state.moments_dtype = model.formats.moments;
-    store.state_ = OptimizerState::lay_out(arena, std::move(state));
+    store.state_ = OptimizerState::lay_out(offload_buffers != nullptr ? *offload_buffers : arena, std::move(state));
     return store;
 }
 
@@ -117,17 +117,15 @@ void ParameterStore::clear_moments(kernels::Backend& backend) const {
     state_.clear(backend, Part::kSecondMoment);
 }
 
-Status ParameterStore::update(kernels::Backend& backend, comm::Comm& comm, const optim::Optimizer& optimizer,
+Status ParameterStore::update(kernels::Backend& backend, Collectives& ranks, const optim::Optimizer& optimizer,
                               const Update& update) {
     for (std::size_t unit = 0; unit < specs_.size(); ++unit) {
         if (!trains(unit)) continue;
         state_.update(backend, unit, [&](const OptimizerState::Piece& piece) {
             update_piece(backend, optimizer, update, unit, piece);
         });
-        if (shards_moments(sharding()) && !shards_weights(sharding())) {
-            backend.synchronize();
-            comm.all_gather(weight_shard(unit).bytes(), weights(unit).bytes());
-        }
+        if (shards_moments(sharding()) && !shards_weights(sharding()))
+            ranks.all_gather(weight_shard(unit), weights(unit));
     }
     return state_.end_update(backend);
 }

@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "trainer/comm/comm.h"
 #include "trainer/optim/optimizer.h"
+#include "trainer/parallel/collectives.h"
 #include "trainer/parallel/optimizer_state.h"
 #include "trainer/parallel/sharding.h"
 
@@ -21,9 +21,10 @@ using tensor::Tensor;
 // to nearest. Gradients are fp32, moments as the optimizer says. Masters and moments may be offloaded to a file.
 class ParameterStore {
   public:
-    // Without an optimizer (evaluation) there are weights only. With a measuring arena only the memory is counted.
+    // Without an optimizer (evaluation) there are weights only. With buffers (pinned memory) for it, what the optimizer
+    // keeps is in a file. With measuring arenas only the memory is counted.
     static ParameterStore lay_out(Arena& arena, const model::Model& model, const ParallelLayout& layout,
-                                  const optim::Optimizer* optimizer, bool offload_optimizer = false);
+                                  const optim::Optimizer* optimizer, Arena* offload_buffers = nullptr);
     // Makes the file of an offloaded optimizer, in a directory that exists. Errors name it.
     Status open_offload(const std::filesystem::path& directory) { return state_.open(directory, layout_.rank); }
     std::int64_t offloaded_bytes() const { return state_.file_bytes(); }
@@ -77,7 +78,7 @@ class ParameterStore {
     void clear_moments(kernels::Backend& backend) const;
 
     // Applies the optimizer to what this rank keeps moments of. Where only a shard of replicated weights was updated,
-    // the ranks of this copy (`comm`) exchange them, also after an error. `decay_norms` false leaves norms without
+    // the ranks of this copy (`ranks`) exchange them, also after an error. `decay_norms` false leaves norms without
     // weight decay. Errors, of this rank alone, are those of the file that the optimizer is offloaded to.
     struct Update {
         std::int64_t step = 1;
@@ -86,7 +87,8 @@ class ParameterStore {
         bool decay_norms = true;
         std::uint64_t seed = 0;  // of the rounding of bf16 moments
     };
-    Status update(kernels::Backend& backend, comm::Comm& comm, const optim::Optimizer& optimizer, const Update& update);
+    Status update(kernels::Backend& backend, Collectives& ranks, const optim::Optimizer& optimizer,
+                  const Update& update);
 
   private:
     // Neighbouring elements of that range that are all norms, or all not.

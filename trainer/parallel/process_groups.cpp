@@ -2,17 +2,19 @@
 
 namespace atl::parallel {
 
-ProcessGroups::ProcessGroups(comm::Comm& world, const ParallelLayout& layout) : world_(&world) {
+ProcessGroups::ProcessGroups(comm::Comm& world, const ParallelLayout& layout, kernels::Backend& backend)
+    : world_(world, backend) {
     check(world.size() == layout.ranks && world.rank() == layout.rank, "ProcessGroups: a layout of other ranks");
     if (layout.replicas() == 1) return;
-    copy_ = world.split(layout.replica(), layout.shard());
-    replicas_ = world.split(layout.shard(), layout.replica());
-    by_shard_ = world.split(0, layout.rank_by_shard(layout.rank));
+    copy_.emplace(world.split(layout.replica(), layout.shard()), backend);
+    replicas_.emplace(world.split(layout.shard(), layout.replica()), backend);
+    by_shard_.emplace(world.split(0, layout.rank_by_shard(layout.rank)), backend);
 }
 
 void ProcessGroups::progress() {
-    for (comm::Comm* group : {world_, copy_.get(), replicas_.get(), by_shard_.get()}) {
-        if (group != nullptr) group->progress();
+    world_.progress();
+    for (std::optional<Group>* group : {&copy_, &replicas_, &by_shard_}) {
+        if (*group) (*group)->collectives.progress();
     }
 }
 

@@ -8,16 +8,17 @@
 namespace atl::parallel {
 
 void RunMemory::lay_out(kernels::Backend& backend, const model::Model& model, const RunMemoryOptions& options) {
-    store_ = ParameterStore::lay_out(arena_, model, options.layout, options.optimizer, options.offload_optimizer);
-    engine_ = Engine::lay_out(arena_, backend, store_, options.engine);
-    batch_ = model::BatchBuffers::allocate(arena_, backend, model.config, options.engine.largest);
+    store_ = ParameterStore::lay_out(device_, model, options.layout, options.optimizer,
+                                     options.offload_optimizer ? &pinned_ : nullptr);
+    engine_ = Engine::lay_out(device_, backend, store_, options.engine);
+    batch_ = model::BatchBuffers::allocate(device_, backend, model.config, options.engine.largest);
 }
 
 plan::MemoryPlan RunMemory::measure(kernels::Backend& backend, const model::Model& model,
                                     const RunMemoryOptions& options) {
-    RunMemory memory(Arena::measuring());
+    RunMemory memory(Arena::measuring(), Arena::measuring());
     memory.lay_out(backend, model, options);
-    plan::MemoryPlan plan = plan::read_plan(memory.arena_, host::resident_bytes());
+    plan::MemoryPlan plan = plan::read_plan(memory.device_, memory.pinned_, host::resident_bytes());
     plan.offloaded_bytes = memory.store_.offloaded_bytes();
     return plan;
 }
@@ -25,8 +26,9 @@ plan::MemoryPlan RunMemory::measure(kernels::Backend& backend, const model::Mode
 Result<std::unique_ptr<RunMemory>> RunMemory::allocate(kernels::Backend& backend, const model::Model& model,
                                                        const RunMemoryOptions& options) {
     const plan::MemoryPlan plan = measure(backend, model, options);
-    ATOLL_TRY(tensor::Memory block, backend.allocate(plan.arena_bytes));
-    std::unique_ptr<RunMemory> memory(new RunMemory(Arena(std::move(block))));
+    ATOLL_TRY(tensor::Memory device, backend.allocate(kernels::Space::kDevice, plan.device_bytes));
+    ATOLL_TRY(tensor::Memory pinned, backend.allocate(kernels::Space::kPinned, plan.pinned_bytes));
+    std::unique_ptr<RunMemory> memory(new RunMemory(Arena(std::move(device)), Arena(std::move(pinned))));
     memory->lay_out(backend, model, options);
     if (options.offload_optimizer) {
         const Status opened = write_outcome(memory->store_.open_offload(options.offload_dir));

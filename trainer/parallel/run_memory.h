@@ -19,7 +19,8 @@ struct RunMemoryOptions {
     std::filesystem::path offload_dir = {};
 };
 
-// All of a run's memory: one block, cut before the first step. Not movable: its parts point to each other.
+// All of a run's memory: a block of the device's and one of pinned memory, cut before the first step. Not movable: its
+// parts point to each other.
 //
 //   const RunMemoryOptions options{.engine = {.largest = {.batch = 8, .length = 512}}, .layout = layout, …};
 //   const plan::MemoryPlan plan = RunMemory::measure(backend, model, options);   // `atoll-trainer plan` stops here
@@ -41,10 +42,10 @@ class RunMemory {
     model::BatchBuffers& batch() { return batch_; }
 
   private:
-    explicit RunMemory(Arena arena) : arena_(std::move(arena)) {}
+    RunMemory(Arena device, Arena pinned) : device_(std::move(device)), pinned_(std::move(pinned)) {}
     void lay_out(kernels::Backend& backend, const model::Model& model, const RunMemoryOptions& options);
 
-    Arena arena_;
+    Arena device_, pinned_;
     ParameterStore store_;
     Engine engine_;
     model::BatchBuffers batch_;

@@ -43,10 +43,6 @@ std::vector<Piece> split_by_parameter(const model::FsdpUnit& unit, std::int64_t 
     return pieces;
 }
 
-std::span<float> elements(const tensor::Tensor& tensor) {
-    return {tensor.f32(), static_cast<std::size_t>(tensor.element_count())};
-}
-
 tensor::Tensor flat_range(const tensor::Tensor& flat, std::int64_t begin, std::int64_t count) {
     check(begin >= 0 && begin + count <= flat.element_count(), "flat_range: outside the buffer");
     if (begin == 0 && count == flat.element_count()) return flat;

@@ -60,9 +60,6 @@ struct Piece {
 // The parameters that lie in elements [begin, begin + count) of a unit's flat buffer, in order. Padding has none.
 std::vector<Piece> split_by_parameter(const model::FsdpUnit& unit, std::int64_t begin, std::int64_t count);
 
-// What a collective operation takes of an fp32 tensor.
-std::span<float> elements(const tensor::Tensor& tensor);
-
 // Elements [begin, begin + count) of a flat buffer.
 tensor::Tensor flat_range(const tensor::Tensor& flat, std::int64_t begin, std::int64_t count);
 

@@ -8,12 +8,14 @@ using run_settings::ActivationCheckpointing;
 using run_settings::Offload;
 using run_settings::Sharding;
 
-MemoryPlan read_plan(const tensor::Arena& measured, std::int64_t program_bytes) {
+MemoryPlan read_plan(const tensor::Arena& device, const tensor::Arena& pinned, std::int64_t program_bytes) {
     MemoryPlan plan;
     for (int i = 0; i < tensor::kCategoryCount; ++i) {
-        plan.categories[static_cast<std::size_t>(i)] = measured.peak_bytes(static_cast<tensor::Category>(i));
+        const auto category = static_cast<tensor::Category>(i);
+        plan.categories[static_cast<std::size_t>(i)] = device.peak_bytes(category) + pinned.peak_bytes(category);
     }
-    plan.arena_bytes = measured.peak_bytes();
+    plan.device_bytes = device.peak_bytes();
+    plan.pinned_bytes = pinned.peak_bytes();
     plan.program_bytes = program_bytes;
     return plan;
 }

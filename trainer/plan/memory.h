@@ -16,13 +16,15 @@ namespace atl::plan {
 // Bytes of one rank. `categories` are exact: the run lays out its memory by the same code over a measuring arena.
 struct MemoryPlan {
     std::array<std::int64_t, tensor::kCategoryCount> categories{};
-    std::int64_t arena_bytes = 0;      // all categories with their alignment: what is allocated
+    // All categories with their alignment: what is allocated of the device's memory, and of pinned memory of the host.
+    // On a CPU they are the same memory.
+    std::int64_t device_bytes = 0, pinned_bytes = 0;
     std::int64_t program_bytes = 0;    // the program, its libraries and buffers: this process's resident size by now
     std::int64_t offloaded_bytes = 0;  // on a disk instead
-    std::int64_t total_bytes() const { return arena_bytes + program_bytes; }
+    std::int64_t total_bytes() const { return device_bytes + pinned_bytes + program_bytes; }
 };
 
-MemoryPlan read_plan(const tensor::Arena& measured, std::int64_t program_bytes);
+MemoryPlan read_plan(const tensor::Arena& device, const tensor::Arena& pinned, std::int64_t program_bytes);
 
 // The settings that decide how much memory a run takes.
 struct Settings {

@@ -22,7 +22,7 @@ class EvalCommand final : public Command {
         ATOLL_RETURN_IF_ERROR(train::data_fingerprint(data.dataset, *comm));  // that these are the rows of data.json
         ATOLL_TRY(const auto backend, train::open_backend(config_, *comm));
         ATOLL_TRY(const auto memory, prepare(directory, data, *backend, *comm));
-        parallel::ProcessGroups ranks(*comm, memory->store().layout());
+        parallel::ProcessGroups ranks(*comm, memory->store().layout(), *backend);
         const train::Perplexity perplexity = train::evaluate(*memory, *backend, ranks, data, micro(data));
         if (comm->rank() == 0) train::print_line(train::to_json_line(perplexity));
         return {};

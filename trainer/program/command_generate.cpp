@@ -37,7 +37,7 @@ class GenerateCommand final : public Command {
         ATOLL_RETURN_IF_ERROR(comm->agree(model::check_prompt(directory.model.config, prompt, options_)));
         ATOLL_TRY(const auto backend, train::open_backend(config_, *comm));
         ATOLL_TRY(const parallel::ParallelLayout layout, comm::agreed(*comm, train::choose_layout(config_, *comm)));
-        parallel::ProcessGroups ranks(*comm, layout);
+        parallel::ProcessGroups ranks(*comm, layout, *backend);
         const auto need_bytes = [&](std::int64_t) {
             const auto tokens = std::ssize(prompt);
             return parallel::GatheredWeightSource::need_bytes(directory.model, layout, ranks.shard_group()) +

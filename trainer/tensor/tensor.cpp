@@ -37,6 +37,12 @@ void* Tensor::at(std::int64_t index) const {
     return data_ == nullptr ? nullptr : static_cast<std::byte*>(data_) + size_bytes(dtype_, index);
 }
 
+Tensor Tensor::at_address(void* data) const {
+    Tensor other = *this;
+    other.data_ = data;
+    return other;
+}
+
 Tensor Tensor::reshape(std::initializer_list<std::int64_t> shape) const {
     const Tensor other(data_, dtype_, shape);
     check(contiguous() && other.element_count() == element_count(), "reshape keeps the elements");

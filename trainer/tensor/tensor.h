@@ -54,6 +54,8 @@ class Tensor {
     // Where element `index` of the first row begins; null stays null.
     void* at(std::int64_t index) const;
 
+    // The same view of other memory.
+    Tensor at_address(void* data) const;
     // The same elements in another shape of as many elements; the tensor must be contiguous.
     Tensor reshape(std::initializer_list<std::int64_t> shape) const;
     // Rows [begin, begin + count) as a matrix [count, columns].

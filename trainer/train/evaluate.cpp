@@ -30,7 +30,7 @@ std::optional<Perplexity> evaluate_unless(const std::function<bool(double longes
                                           parallel::ProcessGroups& ranks, const CheckedData& data, std::int64_t micro) {
     using Clock = std::chrono::steady_clock;
     const dataset::RowOrder order(data.rows, /*shuffle=*/false, /*seed=*/0);
-    comm::Comm& comm = ranks.world();
+    comm::Comm& comm = ranks.world().comm();
     dataset::Batch buffer;
     double targets = 0;
     std::vector<double> losses;  // of each time

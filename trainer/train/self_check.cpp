@@ -188,7 +188,7 @@ class TinyRun {
     std::vector<std::int32_t> documents_ = std::vector<std::int32_t>(kRows * kLength);
     optim::Optimizer optimizer_{optim::OptimizerKind::kSgd};
     std::unique_ptr<comm::Comm> self_ = comm::make_self();
-    parallel::ProcessGroups ranks_{*self_, {}};
+    parallel::ProcessGroups ranks_{*self_, {}, backend_};
     std::unique_ptr<parallel::RunMemory> memory_;
 };
 

@@ -8,40 +8,38 @@
 #include <set>
 #include <utility>
 
-#include "trainer/parallel/testing/deferred_backend.h"
+#include "trainer/parallel/testing/far_backend.h"
 
 namespace atl::train {
 namespace {
 
 using kernels::Tensor;
-using parallel::DeferredBackend;
+using parallel::FarBackend;
 
 std::unique_ptr<kernels::Backend> make_device() {
     return kernels::make_cpu_backend(1, "baseline").value();
 }
 
 // Products have one wrong number.
-class WrongProducts final : public DeferredBackend {
+class WrongProducts final : public FarBackend {
   public:
-    WrongProducts() : DeferredBackend(make_device()) {}
+    WrongProducts() : FarBackend(make_device()) {}
     void matmul(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b, const Tensor& c,
                 bool accumulate) override {
-        DeferredBackend::matmul(a, transpose_a, b, transpose_b, c, accumulate);
-        synchronize();
-        c.f32()[0] += 0.125F;
+        FarBackend::matmul(a, transpose_a, b, transpose_b, c, accumulate);
+        reach(c).f32()[0] += 0.125F;
     }
 };
 
 // Something is wrong with the gradients of SwiGLU.
-class WrongSwiglu final : public DeferredBackend {
+class WrongSwiglu final : public FarBackend {
   public:
     explicit WrongSwiglu(std::function<void(const Tensor&)> spoil)
-        : DeferredBackend(make_device()), spoil_(std::move(spoil)) {}
+        : FarBackend(make_device()), spoil_(std::move(spoil)) {}
     void swiglu_backward(const Tensor& gate_up, const Tensor& out_gradient, const Tensor& gate_up_gradient,
                          const Tensor& out) override {
-        DeferredBackend::swiglu_backward(gate_up, out_gradient, gate_up_gradient, out);
-        synchronize();
-        spoil_(gate_up_gradient);
+        FarBackend::swiglu_backward(gate_up, out_gradient, gate_up_gradient, out);
+        spoil_(reach(gate_up_gradient));
     }
 
   private:
@@ -49,14 +47,14 @@ class WrongSwiglu final : public DeferredBackend {
 };
 
 // The gradient of a norm's weight lacks a thousandth, of a tensor that is small beside its unit's matrices.
-class WrongNorm final : public DeferredBackend {
+class WrongNorm final : public FarBackend {
   public:
-    WrongNorm() : DeferredBackend(make_device()) {}
+    WrongNorm() : FarBackend(make_device()) {}
     void rmsnorm_backward(const Tensor& x, const Tensor& weight, const Tensor& rstd, const Tensor& out_gradient,
                           const Tensor& residual_gradient, const Tensor& x_gradient, const Tensor& weight_gradient,
                           bool accumulate) override {
-        DeferredBackend::rmsnorm_backward(x, weight, rstd, out_gradient, residual_gradient, x_gradient, weight_gradient,
-                                          accumulate);
+        FarBackend::rmsnorm_backward(x, weight, rstd, out_gradient, residual_gradient, x_gradient, weight_gradient,
+                                     accumulate);
         scale(weight_gradient, 0.999F);
     }
 };

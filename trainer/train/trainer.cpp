@@ -64,7 +64,7 @@ Trainer::Trainer(PreparedRun& prepared, std::string fingerprint, parallel::RunMe
       memory_(memory),
       backend_(backend),
       comm_(comm),
-      ranks_(comm, memory.store().layout()),
+      ranks_(comm, memory.store().layout(), backend),
       order_(prepared.data.rows, prepared.config.shuffle == run_settings::OnOff::kOn,
              static_cast<std::uint64_t>(prepared.config.seed)),
       stop_(stop),
@@ -215,7 +215,7 @@ double Trainer::gradient_squares() {
             squares += backend_.sum_of_squares(own);
         }
     }
-    if (!prepared_.config.deterministic) return sum_over(ranks_.world_by_shard(), squares);
+    if (!prepared_.config.deterministic) return sum_over(ranks_.world_by_shard().comm(), squares);
     exact.combine(comm_);
     return exact.value();
 }

@@ -34,7 +34,7 @@ std::string kernels_name(const SimdKernels& simd, const Sgemm& sgemm) {
 }
 
 // Mapped, not malloc'ed: aligned to pages, zero-cost until touched, and huge pages where the system grants them.
-Result<tensor::Memory> CpuBackend::allocate(std::int64_t bytes) {
+Result<tensor::Memory> CpuBackend::allocate(Space, std::int64_t bytes) {
     const std::int64_t size = std::max<std::int64_t>(bytes, 1);
     void* const data =
         ::mmap(nullptr, static_cast<std::size_t>(size), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -122,6 +122,24 @@ double CpuBackend::sum(const Tensor& x) {
 
 double CpuBackend::sum_of_squares(const Tensor& x) {
     return reduce(x, simd_.sum_of_squares);
+}
+
+void CpuBackend::sum_pieces(const Tensor& pieces, const Tensor& sum) {
+    constexpr std::int64_t kElements = 4096;  // of each piece at a time, so that they stay in the cache
+    const std::int64_t count = sum.element_count();
+    check(count > 0 && pieces.element_count() % count == 0 && pieces.dtype() == DType::kF32,
+          "sum_pieces takes fp32 pieces of equal length");
+    const std::int64_t piece_count = pieces.element_count() / count;
+    for_ranges(count, kElements, [&](auto begin, auto end) {
+        float* const first = pieces.f32() + begin;
+        for (std::int64_t stride = 1; stride < piece_count; stride *= 2) {
+            for (std::int64_t piece = 0; piece + stride < piece_count; piece += 2 * stride) {
+                float* const into = first + piece * count;
+                simd_.add(into, first + (piece + stride) * count, into, end - begin);
+            }
+        }
+        std::copy_n(first, end - begin, sum.f32() + begin);
+    });
 }
 
 void CpuBackend::convert(const Tensor& from, const Tensor& to) {

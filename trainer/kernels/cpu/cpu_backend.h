@@ -19,12 +19,17 @@ class CpuBackend final : public Backend {
 
     std::string name() const override;
 
-    Result<tensor::Memory> allocate(std::int64_t bytes) override;
+    Result<tensor::Memory> allocate(Space space, std::int64_t bytes) override;
+    bool host_reaches_device() const override { return true; }
     void copy(const Tensor& from, const Tensor& to) override;
     void copy_from_host(const void* from, const Tensor& to) override;
     void copy_to_host(const Tensor& from, void* to) override;
     void zero(const Tensor& x) override;
     void synchronize() override {}
+    void transfer(Stream, const Tensor& from, const Tensor& to) override { copy(from, to); }
+    Event record(Stream) override { return {}; }
+    void wait(Stream, Event) override {}
+    void wait_on_host(Event) override {}
 
     void matmul(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b, const Tensor& c,
                 bool accumulate) override;
@@ -33,6 +38,7 @@ class CpuBackend final : public Backend {
     void scale(const Tensor& x, float factor) override;
     double sum(const Tensor& x) override;
     double sum_of_squares(const Tensor& x) override;
+    void sum_pieces(const Tensor& pieces, const Tensor& sum) override;
     void convert(const Tensor& from, const Tensor& to) override;
 
     void embedding_forward(const Tensor& table, const Tensor& ids, const Tensor& out) override;

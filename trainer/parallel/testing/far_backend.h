@@ -1,0 +1,300 @@
+#pragma once
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "trainer/kernels/backend.h"
+
+namespace atl::parallel {
+
+// A device as far from the host as backend.h lets one be. Its memory is at addresses that fault when the host touches
+// them. What it is asked for waits until the host asks for an outcome; then the streams run in any order that their
+// events allow, by a seed. So a host that touches device memory ends by SIGSEGV, one that reads pinned memory too early
+// finds what was there before, and a missing event gives other bits than the CPU's. Counts how often the host waited.
+class FarBackend : public kernels::Backend {
+  public:
+    using Tensor = kernels::Tensor;
+    using Shape = kernels::AttentionShape;
+    using Space = kernels::Space;
+    using Stream = kernels::Stream;
+    using Event = kernels::Event;
+
+    explicit FarBackend(std::unique_ptr<kernels::Backend> device, std::uint64_t seed = 1)
+        : device_(std::move(device)), random_(seed) {}
+
+    int host_waits() const { return host_waits_; }
+
+    std::string name() const override { return device_->name(); }
+    bool host_reaches_device() const override { return false; }
+    std::int64_t attention_workspace_bytes(const Shape& shape) const override {
+        return device_->attention_workspace_bytes(shape);
+    }
+    std::int64_t attention_cached_workspace_bytes(const Shape& shape, std::int64_t keys_max) const override {
+        return device_->attention_cached_workspace_bytes(shape, keys_max);
+    }
+
+    Result<tensor::Memory> allocate(Space space, std::int64_t bytes) override {
+        ATOLL_TRY(tensor::Memory memory, device_->allocate(space, bytes));
+        if (space == Space::kPinned) return memory;
+        const std::int64_t size = memory.size_bytes();
+        void* const far = ::mmap(nullptr, static_cast<std::size_t>(size), PROT_NONE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        check(far != MAP_FAILED, "no addresses left");
+        auto* const begin = static_cast<std::byte*>(far);
+        regions_.emplace(begin, std::move(memory));
+        return tensor::Memory(begin, size, [this](std::byte* data, std::int64_t count) {
+            run_all();
+            regions_.erase(data);
+            ::munmap(data, static_cast<std::size_t>(count));
+        });
+    }
+
+    // --- streams ---
+    Event record(Stream stream) override {
+        const Event event{++last_event_};
+        queue(stream).push_back({[this, event] { happened_.at(event.number - 1) = true; }, {}});
+        happened_.push_back(false);
+        return event;
+    }
+    void wait(Stream stream, Event event) override {
+        queue(stream).push_back({[] {}, event});
+    }
+    void wait_on_host(Event event) override {
+        if (has_happened(event)) return;
+        ++host_waits_;
+        while (!has_happened(event)) run_one();
+    }
+    void transfer(Stream stream, const Tensor& from, const Tensor& to) override {
+        check(is_far(from) != is_far(to), "a transfer is between pinned and device memory");
+        check(stream != Stream::kCompute, "transfers have streams of their own");
+        queue(stream).push_back({[this, from, to] { device_->copy(near(from), near(to)); }, {}});
+    }
+
+    // --- what the host waits for ---
+    void synchronize() override {
+        ++host_waits_;
+        run_all();
+    }
+    void copy_to_host(const Tensor& from, void* to) override {
+        synchronize();
+        device_->copy_to_host(near(from), to);
+    }
+    double sum(const Tensor& x) override {
+        synchronize();
+        return device_->sum(near(x));
+    }
+    double sum_of_squares(const Tensor& x) override {
+        synchronize();
+        return device_->sum_of_squares(near(x));
+    }
+
+    // --- what comes later ---
+    void copy_from_host(const void* from, const Tensor& to) override {
+        std::vector<std::byte> bytes(static_cast<std::size_t>(to.byte_count()));
+        std::memcpy(bytes.data(), from, bytes.size());
+        compute([this, to, bytes = std::move(bytes)] { device_->copy_from_host(bytes.data(), near(to)); });
+    }
+    void copy(const Tensor& from, const Tensor& to) override { later(&Backend::copy, from, to); }
+    void zero(const Tensor& x) override { later(&Backend::zero, x); }
+    void matmul(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b, const Tensor& c,
+                bool accumulate) override {
+        later(&Backend::matmul, a, transpose_a, b, transpose_b, c, accumulate);
+    }
+    void add(const Tensor& a, const Tensor& b, const Tensor& out) override { later(&Backend::add, a, b, out); }
+    void scale(const Tensor& x, float factor) override { later(&Backend::scale, x, factor); }
+    void sum_pieces(const Tensor& pieces, const Tensor& sum) override { later(&Backend::sum_pieces, pieces, sum); }
+    void convert(const Tensor& from, const Tensor& to) override { later(&Backend::convert, from, to); }
+    void embedding_forward(const Tensor& table, const Tensor& ids, const Tensor& out) override {
+        later(&Backend::embedding_forward, table, ids, out);
+    }
+    void embedding_backward(const Tensor& ids, const Tensor& out_gradient, const Tensor& table_gradient,
+                            bool accumulate) override {
+        later(&Backend::embedding_backward, ids, out_gradient, table_gradient, accumulate);
+    }
+    void rmsnorm_forward(const Tensor& x, const Tensor& weight, float epsilon, const Tensor& out,
+                         const Tensor& rstd) override {
+        later(&Backend::rmsnorm_forward, x, weight, epsilon, out, rstd);
+    }
+    void add_rmsnorm_forward(const Tensor& x, const Tensor& delta, const Tensor& weight, float epsilon,
+                             const Tensor& sum, const Tensor& out, const Tensor& rstd) override {
+        later(&Backend::add_rmsnorm_forward, x, delta, weight, epsilon, sum, out, rstd);
+    }
+    void rmsnorm_apply(const Tensor& x, const Tensor& weight, const Tensor& rstd, const Tensor& out) override {
+        later(&Backend::rmsnorm_apply, x, weight, rstd, out);
+    }
+    void rmsnorm_backward(const Tensor& x, const Tensor& weight, const Tensor& rstd, const Tensor& out_gradient,
+                          const Tensor& residual_gradient, const Tensor& x_gradient, const Tensor& weight_gradient,
+                          bool accumulate) override {
+        later(&Backend::rmsnorm_backward, x, weight, rstd, out_gradient, residual_gradient, x_gradient, weight_gradient,
+              accumulate);
+    }
+    void layernorm_forward(const Tensor& x, const Tensor& weight, const Tensor& bias, float epsilon, const Tensor& out,
+                           const Tensor& moments) override {
+        later(&Backend::layernorm_forward, x, weight, bias, epsilon, out, moments);
+    }
+    void layernorm_apply(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& moments,
+                         const Tensor& out) override {
+        later(&Backend::layernorm_apply, x, weight, bias, moments, out);
+    }
+    void layernorm_backward(const Tensor& x, const Tensor& weight, const Tensor& moments, const Tensor& out_gradient,
+                            const Tensor& residual_gradient, const Tensor& x_gradient, const Tensor& weight_gradient,
+                            const Tensor& bias_gradient, bool accumulate) override {
+        later(&Backend::layernorm_backward, x, weight, moments, out_gradient, residual_gradient, x_gradient,
+              weight_gradient, bias_gradient, accumulate);
+    }
+    void add_bias(const Tensor& x, const Tensor& bias, const Tensor& residual, const Tensor& out) override {
+        later(&Backend::add_bias, x, bias, residual, out);
+    }
+    void bias_relu(const Tensor& x, const Tensor& bias) override { later(&Backend::bias_relu, x, bias); }
+    void relu_backward(const Tensor& out, const Tensor& gradient) override {
+        later(&Backend::relu_backward, out, gradient);
+    }
+    void sum_rows(const Tensor& x, const Tensor& out, bool accumulate) override {
+        later(&Backend::sum_rows, x, out, accumulate);
+    }
+    void rope(const Shape& shape, const Tensor& table, const Tensor& positions, const Tensor& qkv,
+              bool backward) override {
+        later(&Backend::rope, shape, table, positions, qkv, backward);
+    }
+    void attention_forward(const Shape& shape, const Tensor& qkv, const Tensor& segment_starts, const Tensor& out,
+                           const Tensor& log_sum_exp, tensor::Arena& workspace) override {
+        later_with(workspace, attention_workspace_bytes(shape), [=, this](tensor::Arena& own) {
+            device_->attention_forward(shape, near(qkv), near(segment_starts), near(out), near(log_sum_exp), own);
+        });
+    }
+    void attention_backward(const Shape& shape, const Tensor& qkv, const Tensor& segment_starts, const Tensor& out,
+                            const Tensor& log_sum_exp, const Tensor& out_gradient, const Tensor& qkv_gradient,
+                            tensor::Arena& workspace) override {
+        later_with(workspace, attention_workspace_bytes(shape), [=, this](tensor::Arena& own) {
+            device_->attention_backward(shape, near(qkv), near(segment_starts), near(out), near(log_sum_exp),
+                                        near(out_gradient), near(qkv_gradient), own);
+        });
+    }
+    void attention_cached(const Shape& shape, const Tensor& qkv, std::int64_t past, const Tensor& key_cache,
+                          const Tensor& value_cache, const Tensor& out, tensor::Arena& workspace) override {
+        const std::int64_t bytes = attention_cached_workspace_bytes(shape, past + shape.length);
+        later_with(workspace, bytes, [=, this](tensor::Arena& own) {
+            device_->attention_cached(shape, near(qkv), past, near(key_cache), near(value_cache), near(out), own);
+        });
+    }
+    void swiglu_forward(const Tensor& gate_up, const Tensor& out) override {
+        later(&Backend::swiglu_forward, gate_up, out);
+    }
+    void swiglu_backward(const Tensor& gate_up, const Tensor& out_gradient, const Tensor& gate_up_gradient,
+                         const Tensor& out) override {
+        later(&Backend::swiglu_backward, gate_up, out_gradient, gate_up_gradient, out);
+    }
+    void dropout(const Dropout& dropout, const Tensor& x, const Tensor& out) override {
+        later(&Backend::dropout, dropout, x, out);
+    }
+    void cross_entropy_forward(const Tensor& logits, const Tensor& targets, const Tensor& losses) override {
+        later(&Backend::cross_entropy_forward, logits, targets, losses);
+    }
+    void cross_entropy_backward(const Tensor& logits, const Tensor& targets, float gradient_scale,
+                                const Tensor& losses) override {
+        later(&Backend::cross_entropy_backward, logits, targets, gradient_scale, losses);
+    }
+    void adamw(const kernels::AdamWStep& step, const kernels::OptimizerRange& range) override {
+        later(&Backend::adamw, step, range);
+    }
+    void sgd(const kernels::SgdStep& step, const kernels::OptimizerRange& range) override {
+        later(&Backend::sgd, step, range);
+    }
+
+  protected:
+    // A tensor as the host may touch it, once all that was asked for is done: for tests that spoil results.
+    Tensor reach(const Tensor& tensor) {
+        run_all();
+        return near(tensor);
+    }
+
+  private:
+    struct Call {
+        std::function<void()> run;
+        Event after;  // that has to happen first
+    };
+    using Regions = std::map<std::byte*, tensor::Memory>;
+
+    std::deque<Call>& queue(Stream stream) { return queues_[static_cast<std::size_t>(stream)]; }
+    void compute(std::function<void()> call) { queue(Stream::kCompute).push_back({std::move(call), {}}); }
+    template <class... Parameters, class... Arguments>
+    void later(void (kernels::Backend::*operation)(Parameters...), const Arguments&... arguments) {
+        compute([=, this] { (device_.get()->*operation)(near(arguments)...); });
+    }
+    // The caller's scope has ended by then, so the call keeps the place that it would have taken.
+    void later_with(tensor::Arena& workspace, std::int64_t bytes, std::function<void(tensor::Arena&)> call) {
+        const tensor::Arena::Scope scope(workspace);
+        std::byte* const place = workspace.allocate_bytes(tensor::Category::kWorkspace, bytes);
+        compute([this, place, bytes, call = std::move(call)] {
+            tensor::Arena own = tensor::Arena::borrowing(near(place), bytes);
+            call(own);
+        });
+    }
+
+    bool has_happened(Event event) const { return event.number == 0 || happened_.at(event.number - 1); }
+    void run_one() {
+        std::vector<std::deque<Call>*> ready;
+        for (auto& stream : queues_) {
+            if (!stream.empty() && has_happened(stream.front().after)) ready.push_back(&stream);
+        }
+        check(!ready.empty(), "every stream waits for an event that nothing will record");
+        std::deque<Call>& chosen = *ready[random_() % ready.size()];
+        Call call = std::move(chosen.front());
+        chosen.pop_front();
+        call.run();
+    }
+    void run_all() {
+        const auto is_busy = [&] {
+            return std::ranges::any_of(queues_, [](const auto& stream) { return !stream.empty(); });
+        };
+        while (is_busy()) run_one();
+    }
+
+    // Where the device has what the host knows by a far address; pinned memory and plain values are themselves.
+    std::byte* near(std::byte* data) const {
+        auto after = regions_.upper_bound(data);
+        if (after == regions_.begin()) return data;
+        const auto& [begin, memory] = *--after;
+        return data < begin + memory.size_bytes() ? memory.data() + (data - begin) : data;
+    }
+    Tensor near(const Tensor& tensor) const {
+        return tensor.empty() ? tensor : tensor.at_address(near(static_cast<std::byte*>(tensor.data())));
+    }
+    kernels::OptimizerRange near(kernels::OptimizerRange range) const {
+        range.weights = near(range.weights);
+        range.gradients = near(range.gradients);
+        range.first_moments = near(range.first_moments);
+        range.second_moments = near(range.second_moments);
+        range.stored = near(range.stored);
+        return range;
+    }
+    template <class Value>
+    const Value& near(const Value& value) const {
+        return value;
+    }
+    bool is_far(const Tensor& tensor) const {
+        auto* const data = static_cast<std::byte*>(tensor.data());
+        return near(data) != data;
+    }
+
+    std::unique_ptr<kernels::Backend> device_;
+    std::mt19937_64 random_;
+    Regions regions_;  // by where they seem to be
+    std::array<std::deque<Call>, 3> queues_;
+    std::vector<bool> happened_;
+    std::uint64_t last_event_ = 0;
+    int host_waits_ = 0;
+};
+
+}  // namespace atl::parallel
