@@ -16,7 +16,8 @@ struct ByteLevelParts {
         std::int32_t id = 0;
         std::string content;
         bool special = false;
-        bool normalized = true;  // found in the normalized text, else in the text as it is, before
+        bool normalized = true;      // found in the normalized text, else in the text as it is, before
+        bool strips_spaces = false;  // lstrip or rstrip; of special ones, which stay text within texts
     };
     std::unordered_map<std::string, std::int32_t> vocab;  // in GPT-2's alphabet of printable characters for bytes
     std::vector<std::pair<std::string, std::string>> merges;

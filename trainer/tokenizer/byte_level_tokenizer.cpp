@@ -92,6 +92,7 @@ Status ByteLevelTokenizer::add_vocab(const ByteLevelParts& parts) {
     for (const auto& token : parts.added_tokens) {
         const std::string content = token.normalized ? normalized_text(token.content) : token.content;
         bytes_of_[static_cast<std::size_t>(token.id)] = content;
+        special_tokens_[token.content] = {token.id, token.strips_spaces, token.special};
         if (token.special) special_ids_.insert(token.id);
         if (token.special) continue;
         (token.normalized ? normalized_added_ : added_).add({token.id, content});
@@ -125,6 +126,8 @@ Status ByteLevelTokenizer::add_specials(const ByteLevelParts& parts, const std::
     const std::string& first = parts.first_token.empty() ? bos : parts.first_token;
     if (!first.empty() && !(bos_ = find_id(first))) return fields::bad("bos_token", "\"" + first + "\" is no token");
     if (!eos.empty() && !(eos_ = find_id(eos))) return fields::bad("eos_token", "\"" + eos + "\" is no token");
+    if (bos_) special_tokens_.try_emplace(first, SpecialToken{*bos_});
+    if (eos_) special_tokens_.try_emplace(eos, SpecialToken{*eos_});
     return {};
 }
 

@@ -163,7 +163,7 @@ bool fits(const ModelProto& model) {
 }
 
 std::string with_spaces_escaped(std::string_view text) {
-    std::string escaped(kSpace);
+    std::string escaped;
     escaped.reserve(text.size() + text.size() / 2);
     for (;;) {
         const std::size_t space = text.find(' ');
@@ -224,10 +224,19 @@ std::unique_ptr<SentencePieceWords> SentencePieceWords::make(std::string_view mo
     return words;
 }
 
-bool SentencePieceWords::encode(std::string_view text, std::vector<std::int32_t>& ids) const {
+std::vector<std::string> SentencePieceWords::special_pieces(std::string_view model) {
+    std::vector<std::string> texts;
+    const auto proto = read_model(model);
+    if (!proto) return texts;
+    for (const Piece& piece : proto->pieces)
+        if (piece.type == kControl || piece.type == kUserDefined) texts.push_back(piece.text);
+    return texts;
+}
+
+bool SentencePieceWords::encode(std::string_view text, std::vector<std::int32_t>& ids, bool space_before) const {
     if (text.empty()) return true;
     if (!is_utf8(text)) return false;
-    const std::string escaped = with_spaces_escaped(text);
+    const std::string escaped = (space_before ? std::string(kSpace) : std::string()) + with_spaces_escaped(text);
     WordCache& cache = WordCache::of_this_thread(owner_);
     for (std::string_view rest = escaped; !rest.empty();) {
         const std::size_t end = word_end(rest);

@@ -20,8 +20,12 @@ class SentencePieceWords {
     // over a word boundary): the library encodes then. `model` is a serialised ModelProto.
     static std::unique_ptr<SentencePieceWords> make(std::string_view model);
 
+    // The control and the user-defined pieces of a model.
+    static std::vector<std::string> special_pieces(std::string_view model);
+
     // False, and nothing appended, when the text is not UTF-8: the library decides then what it stands for.
-    bool encode(std::string_view text, std::vector<std::int32_t>& ids) const;
+    // `space_before`: as the library puts one before a text.
+    bool encode(std::string_view text, std::vector<std::int32_t>& ids, bool space_before = true) const;
 
   private:
     SentencePieceWords() = default;

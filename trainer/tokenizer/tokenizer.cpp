@@ -53,7 +53,7 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::open(const std::filesystem::path& 
     ATOLL_TRY(std::unique_ptr<Tokenizer> tokenizer,
               !source.merges.empty() ? in_file(directory, from_bpe_files(bytes, merges, config))
               : is_json ? in_file(source.file, ByteLevelTokenizer::from_json(bytes, config.bos, config.eos))
-                        : in_file(source.file, SentencePieceTokenizer::from_bytes(bytes)));
+                        : in_file(source.file, SentencePieceTokenizer::from_bytes(bytes, config.legacy)));
     tokenizer->add_bos_ = config.add_bos.value_or(tokenizer->add_bos_);
     tokenizer->file_ = source.file;
     const auto id_text = [](std::optional<std::int32_t> id) { return id ? std::to_string(*id) : "none"; };
@@ -61,6 +61,12 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::open(const std::filesystem::path& 
                                         id_text(tokenizer->add_bos_ ? tokenizer->bos() : std::nullopt) + " end " +
                                         id_text(tokenizer->eos()) + tokenizer->settings_);
     return tokenizer;
+}
+
+std::string Tokenizer::special_text(std::optional<std::int32_t> id) const {
+    for (const auto& [text, token] : special_tokens_)
+        if (token.id == id) return text;
+    return {};
 }
 
 Result<std::vector<std::int32_t>> Tokenizer::encode_prompt(std::string_view text) const {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -33,6 +34,13 @@ class Tokenizer {
     // U+FFFD, as the reference implementations take them. kInvalidArgument: the tokenizer's expression runs away on it.
     virtual Status encode(std::string_view text, std::vector<std::int32_t>& ids) const = 0;
 
+    // As encode(), of what follows a special token. Where `legacy` of tokenizer_config.json is not true, a
+    // tokenizer.model then puts no space before the text, as transformers does. kInvalidArgument also: a
+    // tokenizer.model that adds the space and is not BPE of Llama's kind.
+    virtual Status encode_behind(std::string_view text, std::vector<std::int32_t>& ids) const {
+        return encode(text, ids);
+    }
+
     // The text of `ids`; special tokens (beginning, end, padding) are left out.
     virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
 
@@ -49,6 +57,17 @@ class Tokenizer {
     // text ends. (HF's Llama tokenizers leave the end token out unless add_eos_token is set; training needs it.)
     Status encode_document(std::string_view text, std::vector<std::int32_t>& ids) const;
 
+    struct SpecialToken {
+        std::int32_t id = 0;
+        bool strips_spaces = false;  // lstrip or rstrip: takes the white space beside it with it
+        bool stays_text = true;      // where it is written out in a text; else it is found there
+    };
+    // By their texts: the tokens that a chat template may hold (added ones, and of a tokenizer.model control and
+    // user-defined pieces).
+    const std::map<std::string, SpecialToken, std::less<>>& special_tokens() const { return special_tokens_; }
+    // The text of a special token; empty: of none.
+    std::string special_text(std::optional<std::int32_t> id) const;
+
     // The file that defines the tokenizer: tokenizer.model, tokenizer.json or vocab.json.
     const std::filesystem::path& file() const { return file_; }
     // By which data directories name their tokenizer: over the bytes of its files and the settings that decide the ids
@@ -60,6 +79,7 @@ class Tokenizer {
     std::filesystem::path file_;
     std::string settings_;  // of this kind of tokenizer, for sha256(): the same text for the same settings
     std::string sha256_;
+    std::map<std::string, SpecialToken, std::less<>> special_tokens_;
     bool add_bos_ = true;
 };
 

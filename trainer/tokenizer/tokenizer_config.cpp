@@ -59,7 +59,7 @@ Status read_added_tokens_file(const Json& tokens, TokenizerConfig& config) {
     for (const auto& [content, id] : added.vocab) {
         const bool special =
             std::find(config.specials.begin(), config.specials.end(), content) != config.specials.end();
-        config.added_tokens.push_back({id, content, special, !special});
+        config.added_tokens.push_back({id, content, special, !special, false});
     }
     return {};
 }
@@ -69,6 +69,7 @@ Result<TokenizerConfig> read_main(const Json& object) {
     read_specials(object, config);
     config.tokenizer_class = fields::text_or_empty(fields::member(object, "tokenizer_class"));
     config.add_prefix_space = fields::is_true(fields::member(object, "add_prefix_space"));
+    config.legacy = fields::is_true(fields::member(object, "legacy"));
     const Json& add_bos = fields::member(object, "add_bos_token");
     if (!add_bos.is_null() && !add_bos.is_boolean()) return fields::bad("add_bos_token", "is no boolean");
     if (add_bos.is_boolean()) config.add_bos = add_bos.get<bool>();

@@ -19,6 +19,7 @@ struct TokenizerConfig {
     std::vector<std::string> specials;  // all special tokens that are named
     std::string tokenizer_class;        // of transformers; empty: not named
     bool add_prefix_space = false;
+    bool legacy = false;  // of a tokenizer.model: a space comes before texts behind special tokens too
     std::vector<ByteLevelParts::AddedToken> added_tokens;
 };
 

@@ -55,7 +55,9 @@ Result<ByteLevelParts::AddedToken> read_added_token(const json::Json& token, con
         if (!special && is_true(member(token, key)))
             return bad(field, "\"" + content + "\" has " + key + ", which is not supported");
     const json::Json& normalized = member(token, "normalized");
-    return ByteLevelParts::AddedToken{*number, content, special, normalized.is_null() ? !special : is_true(normalized)};
+    const bool strips = is_true(member(token, "lstrip")) || is_true(member(token, "rstrip"));
+    return ByteLevelParts::AddedToken{*number, content, special, normalized.is_null() ? !special : is_true(normalized),
+                                      strips};
 }
 
 }  // namespace atl::tokenizer::fields
