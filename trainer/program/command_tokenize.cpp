@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "trainer/program/commands.h"
+#include "trainer/text/chat_formats.h"
 #include "trainer/tokenize/tokenize.h"
 #include "trainer/train/json_lines.h"
 #include "trainer/train/output.h"
@@ -25,6 +26,12 @@ class TokenizeCommand final : public Command {
              "\\n is a "
              "newline, \\t a tab, \\\\ a backslash",
              &options_.text_template},
+            {"chat-template",
+             "lines are conversations ({\"messages\": [{\"role\": …, \"content\": …}, …]}), written as this says: auto "
+             "(as "
+             "the tokenizer tells), " +
+                 text::chat_format_names() + ", or a JSON file",
+             &options_.chat_template},
             {"out", "data directory to make", &options_.out, true},
             {"overwrite", "replace a data directory that is there", &overwrite_},
             {"seq-len", "tokens a row", &options_.seq_len, true},
@@ -33,7 +40,11 @@ class TokenizeCommand final : public Command {
                        ATOLL_TRY(options_.batching, tokenize::parse_batching(text));
                        return {};
                    }),
-            choice("loss-on", "which tokens count; the default is answer when the template marks any", "all|answer", "",
+            choice("loss-on",
+                   "which tokens count: all, the answers (of conversations: what the assistant says), or the last one; "
+                   "the "
+                   "default is answer when there are any",
+                   "all|answer|last-answer", "",
                    [this](std::string_view text) -> Status {
                        ATOLL_TRY(options_.loss_on, tokenize::parse_loss_on(text));
                        return {};
@@ -67,6 +78,7 @@ class TokenizeCommand final : public Command {
         ATOLL_RETURN_IF_ERROR(check_split());
         std::vector<std::filesystem::path> reads = options_.inputs;
         reads.push_back(options_.tokenizer);
+        if (options_.chat_template.ends_with(".json")) reads.emplace_back(options_.chat_template);
         ATOLL_RETURN_IF_ERROR(train::check_output(train::OutputKind::kData, options_.out, reads, overwrite_));
         ATOLL_TRY(const tokenize::TokenizeReport report, tokenize::tokenize(options_));
         train::print_line(tokenize::to_json_line(report));

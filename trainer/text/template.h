@@ -9,14 +9,15 @@
 
 namespace atl::text {
 
-// The text of one row, and the parts of it that the template marks as answers: [begin, end) in bytes, in order.
+// The text of one row, and parts of it: [begin, end) in bytes, in order.
 struct Document {
     struct Range {
         std::size_t begin = 0;
         std::size_t end = 0;
     };
     std::string text;
-    std::vector<Range> answers;
+    std::vector<Range> answers;   // what the template marks as such
+    std::vector<Range> specials;  // each is a special token that a chat template (chat_template.h) put there
 };
 
 // A prompt template such as "scrivi un seguente documento:: {{text}}": a name in double braces stands for that field of
@@ -36,12 +37,14 @@ class Template {
     std::vector<std::string> fields() const;
     bool has_answer() const;
 
-  private:
     enum class Kind { kText, kField, kAnswerBegin, kAnswerEnd };
     struct Part {
         Kind kind = Kind::kText;
         std::string text;  // the literal text, or the field's name
     };
+    const std::vector<Part>& parts() const { return parts_; }
+
+  private:
     static Result<Part> parse_braces(std::string_view name, bool in_answer, const std::string& whole);
     std::string text_;
     std::vector<Part> parts_;

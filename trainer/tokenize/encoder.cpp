@@ -44,6 +44,99 @@ Status label_answers(const tokenizer::Tokenizer& tokenizer, const text::Document
     return {};
 }
 
+// Appends the ids of the text of a conversation, and those of `labels` if asked for: its special tokens are tokens,
+// what stands between two of them is encoded in one. Of a text that an answer begins or ends within, a token counts
+// when it belongs to the answer as in label_answers().
+class ChatEncoder {
+  public:
+    ChatEncoder(const EncodeJob& job, const text::Document& document, EncodedBlock& out)
+        : job_(job), document_(document), out_(out), labels_(job.loss_on != LossOn::kAll) {}
+
+    Status encode() {
+        std::size_t at = 0;
+        for (const auto& special : document_.specials) {
+            ATOLL_RETURN_IF_ERROR(add_text({at, special.begin}));
+            add_special(special);
+            at = special.end;
+        }
+        return add_text({at, document_.text.size()});
+    }
+
+  private:
+    using Range = text::Document::Range;
+
+    void add_special(const Range& range) {
+        const std::int32_t id = job_.tokenizer->special_tokens().find(text_of(range))->second.id;
+        const bool counts = std::any_of(document_.answers.begin(), document_.answers.end(), [&](const Range& answer) {
+            return answer.begin <= range.begin && range.end <= answer.end;
+        });
+        out_.ids.push_back(id);
+        if (labels_) out_.labels.push_back(counts ? id : tensor::kIgnoredLabel);
+    }
+
+    Status add_text(const Range& range) {
+        if (range.begin == range.end) return {};
+        std::vector<std::int32_t> ids;
+        ATOLL_RETURN_IF_ERROR(encode_text(range, range.end, ids));
+        for (const std::string& text : job_.chat_template->special_tokens())
+            if (std::find(ids.begin(), ids.end(), job_.tokenizer->special_tokens().find(text)->second.id) != ids.end())
+                return invalid_argument("", "a message holds " + text +
+                                                ", a token of the chat template, which this tokenizer cannot encode as "
+                                                "text");
+        out_.ids.insert(out_.ids.end(), ids.begin(), ids.end());
+        return labels_ ? label_text(range, ids) : Status();
+    }
+
+    Status label_text(const Range& range, std::span<const std::int32_t> ids) {
+        std::vector<std::int32_t> labels(ids.size(), tensor::kIgnoredLabel);
+        for (const Range& answer : document_.answers) {
+            if (answer.end <= range.begin || answer.begin >= range.end) continue;
+            ATOLL_TRY(const auto from, tokens_before(range, answer.begin, ids));
+            ATOLL_TRY(const auto to, tokens_before(range, answer.end, ids));
+            if (from < to) std::copy(ids.begin() + from, ids.begin() + to, labels.begin() + from);
+        }
+        out_.labels.insert(out_.labels.end(), labels.begin(), labels.end());
+        return {};
+    }
+
+    // Tokens of a text that its part before `end` begins with.
+    Result<std::ptrdiff_t> tokens_before(const Range& range, std::size_t end, std::span<const std::int32_t> ids) const {
+        if (end <= range.begin) return 0;
+        if (end >= range.end) return std::ssize(ids);
+        std::vector<std::int32_t> before;
+        ATOLL_RETURN_IF_ERROR(encode_text(range, end, before));
+        return shared_tokens(ids, before);
+    }
+
+    Status encode_text(const Range& range, std::size_t end, std::vector<std::int32_t>& ids) const {
+        const std::string_view text = text_of({range.begin, end});
+        return range.begin == 0 ? job_.tokenizer->encode(text, ids) : job_.tokenizer->encode_behind(text, ids);
+    }
+
+    std::string_view text_of(const Range& range) const {
+        return std::string_view(document_.text).substr(range.begin, range.end - range.begin);
+    }
+
+    const EncodeJob& job_;
+    const text::Document& document_;
+    EncodedBlock& out_;
+    bool labels_;
+};
+
+Result<text::Document> render(const EncodeJob& job, const json::Json& row, std::string_view where) {
+    if (job.chat_template == nullptr) return job.text_template->render(row, where);
+    ATOLL_TRY(const text::Conversation conversation, text::parse_conversation(row, where));
+    return job.chat_template->render(conversation, job.loss_on == LossOn::kLastAnswer, where);
+}
+
+Status encode_document(const EncodeJob& job, const text::Document& document, EncodedBlock& out) {
+    if (job.chat_template != nullptr) return ChatEncoder(job, document, out).encode();
+    const std::size_t before = out.ids.size();
+    ATOLL_RETURN_IF_ERROR(job.tokenizer->encode_document(document.text, out.ids));
+    if (job.loss_on == LossOn::kAll) return {};
+    return label_answers(*job.tokenizer, document, std::span(out.ids).subspan(before), out.labels);
+}
+
 // What is wrong with a line, without a word of it: the message travels to the coordinator.
 std::string without_text(std::string message) {
     message = message.substr(0, message.find(" \""));  // a repeated key is quoted
@@ -56,12 +149,10 @@ Status encode_line(const EncodeJob& job, std::string_view line, std::string_view
     const auto row = json::parse(line);
     if (!row.ok())
         return invalid_argument(std::string(where), std::string(where) + ": " + without_text(row.error().message));
-    ATOLL_TRY(const text::Document document, job.text_template->render(*row, where));
+    ATOLL_TRY(const text::Document document, render(job, *row, where));
     if (!is_kept(job, document.text)) return {};
     const std::size_t before = out.ids.size();
-    Status status = job.tokenizer->encode_document(document.text, out.ids);
-    if (status.ok() && job.answers_only)
-        status = label_answers(*job.tokenizer, document, std::span(out.ids).subspan(before), out.labels);
+    const Status status = encode_document(job, document, out);
     if (!status.ok())
         return Error{status.error().code, std::string(where) + ": " + status.error().message, std::string(where)};
     out.lengths.push_back(static_cast<std::int64_t>(out.ids.size() - before));

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "shared/base/result.h"
+#include "trainer/text/chat_template.h"
 #include "trainer/text/line_reader.h"
 #include "trainer/text/template.h"
 #include "trainer/tokenize/tokenize.h"
@@ -34,7 +35,8 @@ struct EncodeJob {
     std::vector<std::filesystem::path> inputs;  // for messages
     Split split = Split::kAll;
     int validation_percent = 0;
-    bool answers_only = false;  // labels: only what the template marks as answers counts
+    LossOn loss_on = LossOn::kAll;                      // anything else: labels are given
+    const text::ChatTemplate* chat_template = nullptr;  // lines are conversations; else by text_template
 };
 
 // The documents of the lines of one block; the error names the first bad line as file:line. A pure function.

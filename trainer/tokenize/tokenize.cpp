@@ -12,6 +12,7 @@
 #include "shared/log/progress.h"
 #include "trainer/text/line_reader.h"
 #include "trainer/text/template.h"
+#include "trainer/tokenize/chat_choice.h"
 #include "trainer/tokenize/data_writer.h"
 #include "trainer/tokenize/encoder.h"
 #include "trainer/tokenize/partial_run.h"
@@ -27,6 +28,8 @@ Status check_options(const TokenizeOptions& options) {
     if (options.inputs.empty()) return invalid_argument("input", "names no file");
     if (options.seq_len < 2 || options.seq_len > kSeqLenMax)
         return invalid_argument("seq-len", "must be between 2 and " + std::to_string(kSeqLenMax));
+    if (!options.chat_template.empty() && options.text_template != TokenizeOptions().text_template)
+        return invalid_argument("chat-template", "stands in the place of --template: give one of them");
     if (options.validation_percent < 0 || options.validation_percent > 100)
         return invalid_argument("validation-percent", "must be between 0 and 100");
     if (options.part_bytes < 1) return invalid_argument("part-bytes", "must be at least 1");
@@ -34,8 +37,20 @@ Status check_options(const TokenizeOptions& options) {
     return {};
 }
 
+// What makes documents of lines: a template, or a chat template.
+struct Documents {
+    std::optional<text::Template> text_template;
+    std::optional<ChatChoice> chat;
+
+    bool has_answer() const { return chat || text_template->has_answer(); }
+    // As data.json tells it.
+    std::string name() const { return chat ? "chat:" + chat->name : text_template->text(); }
+    nlohmann::ordered_json chat_json() const { return nlohmann::ordered_json::parse(chat->json); }
+};
+
 // What the bytes of the result depend on. Inputs are told by name, size and time.
-Result<nlohmann::json> describe_run(const TokenizeOptions& options, const tokenizer::Tokenizer& tokenizer) {
+Result<nlohmann::json> describe_run(const TokenizeOptions& options, const tokenizer::Tokenizer& tokenizer,
+                                    const Documents& documents) {
     nlohmann::json inputs = nlohmann::json::array();
     for (const auto& input : options.inputs) {
         ATOLL_RETURN_IF_ERROR(text::check_input(input));
@@ -45,16 +60,18 @@ Result<nlohmann::json> describe_run(const TokenizeOptions& options, const tokeni
         const auto time = std::filesystem::last_write_time(input, error).time_since_epoch().count();
         inputs.push_back({{"path", input.string()}, {"size", size}, {"time", time}});
     }
-    return nlohmann::json{{"schema", 1},
-                          {"tokenizer_sha256", tokenizer.sha256()},
-                          {"inputs", inputs},
-                          {"template", options.text_template},
-                          {"seq_len", options.seq_len},
-                          {"batching", to_string(options.batching)},
-                          {"loss_on", to_string(*options.loss_on)},
-                          {"truncate", *options.truncate},
-                          {"split", to_string(options.split)},
-                          {"validation_percent", options.validation_percent}};
+    nlohmann::json description = {{"schema", 1},
+                                  {"tokenizer_sha256", tokenizer.sha256()},
+                                  {"inputs", inputs},
+                                  {"template", documents.name()},
+                                  {"seq_len", options.seq_len},
+                                  {"batching", to_string(options.batching)},
+                                  {"loss_on", to_string(*options.loss_on)},
+                                  {"truncate", *options.truncate},
+                                  {"split", to_string(options.split)},
+                                  {"validation_percent", options.validation_percent}};
+    if (documents.chat) description["chat_template"] = documents.chat_json();
+    return description;
 }
 
 int thread_count(const TokenizeOptions& options) {
@@ -188,15 +205,15 @@ class Run {
     log::Progress progress_{"tokenize"};
 };
 
-std::string data_json(const TokenizeOptions& options, const tokenizer::Tokenizer& tokenizer,
+std::string data_json(const TokenizeOptions& options, const tokenizer::Tokenizer& tokenizer, const Documents& documents,
                       const TokenizeReport& report) {
-    const nlohmann::ordered_json json = {
+    nlohmann::ordered_json json = {
         {"schema", 1},
         {"tokenizer_sha256", tokenizer.sha256()},
         {"vocab_size", tokenizer.vocab_size()},
         {"seq_len", options.seq_len},
         {"batching", to_string(options.batching)},
-        {"template", options.text_template},
+        {"template", documents.name()},
         {"loss_on", to_string(*options.loss_on)},
         {"truncate", *options.truncate},
         {"split", to_string(options.split)},
@@ -210,6 +227,7 @@ std::string data_json(const TokenizeOptions& options, const tokenizer::Tokenizer
         {"bytes", report.bytes},
         {"fingerprint", report.fingerprint},
     };
+    if (documents.chat) json["chat_template"] = documents.chat_json();
     return json.dump(2) + "\n";
 }
 
@@ -235,30 +253,47 @@ Status check_report(const TokenizeOptions& options, const TokenizeReport& report
 }
 
 // With what was not given.
-Result<TokenizeOptions> settle(TokenizeOptions options, const text::Template& text_template) {
-    const bool has_answer = text_template.has_answer();
+Result<TokenizeOptions> settle(TokenizeOptions options, const Documents& documents) {
+    const bool has_answer = documents.has_answer();
     if (!options.loss_on) options.loss_on = has_answer ? LossOn::kAnswer : LossOn::kAll;
     if (!options.truncate) options.truncate = options.batching == Batching::kPadding;
     if (options.loss_on == LossOn::kAnswer && !has_answer)
         return invalid_argument("loss-on",
                                 "'answer' needs a template that marks the answer: "
                                 "\"{{question}} {{#answer}}{{reply}}{{/answer}}\"");
+    if (options.loss_on == LossOn::kLastAnswer && !documents.chat)
+        return invalid_argument("loss-on", "'last-answer' is for conversations: it needs a chat template");
     return options;
 }
 
+Result<Documents> open_documents(const TokenizeOptions& options, const tokenizer::Tokenizer& tokenizer) {
+    Documents documents;
+    if (options.chat_template.empty()) {
+        ATOLL_TRY(documents.text_template, text::Template::parse(options.text_template));
+    } else {
+        ATOLL_TRY(documents.chat, choose_chat_template(options.chat_template, options.tokenizer, tokenizer));
+    }
+    return documents;
+}
+
 Result<TokenizeReport> make_data(const TokenizeOptions& options, const tokenizer::Tokenizer& tokenizer,
-                                 const text::Template& text_template, PartialRun& partial) {
-    const bool answers_only = options.loss_on == LossOn::kAnswer;
-    const EncodeJob job{&tokenizer,  &text_template, options.inputs, options.split, options.validation_percent,
-                        answers_only};
+                                 const Documents& documents, PartialRun& partial) {
+    const EncodeJob job{.tokenizer = &tokenizer,
+                        .text_template = documents.chat ? nullptr : &*documents.text_template,
+                        .inputs = options.inputs,
+                        .split = options.split,
+                        .validation_percent = options.validation_percent,
+                        .loss_on = *options.loss_on,
+                        .chat_template = documents.chat ? &documents.chat->chat_template : nullptr};
     const RowOptions rows{options.batching, options.seq_len, tokenizer.eos().value_or(0), *options.truncate,
-                          answers_only};
+                          options.loss_on != LossOn::kAll};
     ATOLL_TRY(DataWriter writer,
               DataWriter::open({partial.data(), partial.spool()}, RowBuilder::column_names(rows), options.seq_len));
     ATOLL_TRY(TokenizeReport report, Run(options, job, rows, writer, partial).execute());
     ATOLL_RETURN_IF_ERROR(check_report(options, report));
     ATOLL_TRY(report.fingerprint, writer.finish());
-    ATOLL_RETURN_IF_ERROR(write_file_atomic(partial.data() / kDataInfo, data_json(options, tokenizer, report)));
+    ATOLL_RETURN_IF_ERROR(
+        write_file_atomic(partial.data() / kDataInfo, data_json(options, tokenizer, documents, report)));
     ATOLL_RETURN_IF_ERROR(partial.put_in_place());
     return report;
 }
@@ -294,25 +329,33 @@ Result<Split> parse_split(std::string_view name) {
 }
 
 const char* to_string(LossOn loss_on) {
-    return loss_on == LossOn::kAll ? "all" : "answer";
+    switch (loss_on) {
+        case LossOn::kAll:
+            return "all";
+        case LossOn::kAnswer:
+            return "answer";
+        case LossOn::kLastAnswer:
+            return "last-answer";
+    }
+    return "all";
 }
 
 Result<LossOn> parse_loss_on(std::string_view name) {
-    if (name == "all") return LossOn::kAll;
-    if (name == "answer") return LossOn::kAnswer;
-    return invalid_argument("loss-on", "must be all or answer, not \"" + std::string(name) + "\"");
+    for (const LossOn loss_on : {LossOn::kAll, LossOn::kAnswer, LossOn::kLastAnswer})
+        if (name == to_string(loss_on)) return loss_on;
+    return invalid_argument("loss-on", "must be all, answer or last-answer, not \"" + std::string(name) + "\"");
 }
 
 Result<TokenizeReport> tokenize(const TokenizeOptions& given) {
     ATOLL_RETURN_IF_ERROR(check_options(given));
-    ATOLL_TRY(const text::Template text_template, text::Template::parse(given.text_template));
-    ATOLL_TRY(const TokenizeOptions options, settle(given, text_template));
-    const auto opened = tokenizer::Tokenizer::open(options.tokenizer);
+    const auto opened = tokenizer::Tokenizer::open(given.tokenizer);
     if (!opened.ok()) return Error{opened.error().code, opened.error().message, "tokenizer"};
     const tokenizer::Tokenizer& tokenizer = **opened;
-    ATOLL_TRY(const nlohmann::json description, describe_run(options, tokenizer));
+    ATOLL_TRY(const Documents documents, open_documents(given, tokenizer));
+    ATOLL_TRY(const TokenizeOptions options, settle(given, documents));
+    ATOLL_TRY(const nlohmann::json description, describe_run(options, tokenizer, documents));
     ATOLL_TRY(PartialRun partial, PartialRun::open(options.out, description));
-    auto report = make_data(options, tokenizer, text_template, partial);
+    auto report = make_data(options, tokenizer, documents, partial);
     // After a system's fault the parts stay; wrong input would only be found again.
     const bool is_input = !report.ok() && report.error().code == ErrorCode::kInvalidArgument;
     if (is_input) (void)partial.discard();  // the input is what is to be told

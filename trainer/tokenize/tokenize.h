@@ -25,8 +25,9 @@ enum class Split { kAll, kTrain, kValidation };
 const char* to_string(Split split);
 Result<Split> parse_split(std::string_view name);
 
-// Which tokens the loss counts: all, or those of the answers that the template marks (trainer/text/template.h).
-enum class LossOn { kAll, kAnswer };
+// Which tokens the loss counts: all, or those of the answers that the template marks (trainer/text/template.h); in a
+// conversation these are what the assistant says, each time or the last time.
+enum class LossOn { kAll, kAnswer, kLastAnswer };
 const char* to_string(LossOn loss_on);
 Result<LossOn> parse_loss_on(std::string_view name);
 
@@ -35,10 +36,13 @@ struct TokenizeOptions {
     std::filesystem::path tokenizer;            // a directory with a tokenizer
     std::vector<std::filesystem::path> inputs;  // .jsonl, .jsonl.gz, .jsonl.zst: one JSON object a line
     std::string text_template = "{{text}}";
+    // Of conversations: "auto", a name or a JSON file (trainer/tokenize/chat_choice.h), in the place of text_template;
+    // empty: the lines are no conversations.
+    std::string chat_template;
     std::filesystem::path out;  // the data directory to make, in the place of one that is there
     std::int64_t seq_len = 0;   // tokens a row
     Batching batching = Batching::kPacking;
-    std::optional<LossOn> loss_on;  // not given: the answers when the template marks any, else all
+    std::optional<LossOn> loss_on;  // not given: the answers when there are any, else all
     // Cut documents to seq_len tokens; else a longer one goes on in the next row. Not given: only when padding.
     std::optional<bool> truncate;
     Split split = Split::kAll;

@@ -1,0 +1,133 @@
+#include "trainer/tokenize/chat_choice.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "shared/base/file.h"
+#include "shared/json/json.h"
+#include "trainer/text/chat_formats.h"
+
+namespace atl::tokenize {
+namespace {
+
+constexpr const char* kField = "chat-template";
+
+using text::ChatFormat;
+using tokenizer::Tokenizer;
+
+std::string ways_on() {
+    return "name one of " + text::chat_format_names() + ", or a JSON file that describes it";
+}
+
+// The file's text; empty: there is none.
+Result<std::string> read_if_there(const std::filesystem::path& path) {
+    auto text = read_file(path);
+    if (!text.ok() && text.error().code == ErrorCode::kNotFound) return std::string();
+    return text;
+}
+
+// The Jinja text of "chat_template" in a JSON file: a string, or a list of named ones, of which "default" counts.
+Result<std::string> template_member(const std::filesystem::path& path) {
+    ATOLL_TRY(const std::string text, read_if_there(path));
+    if (text.empty()) return std::string();
+    const auto object = json::parse(text);
+    if (!object.ok() || !object->is_object()) return invalid_argument(kField, path.string() + " is no JSON object");
+    const auto found = object->find("chat_template");
+    if (found == object->end()) return std::string();
+    if (found->is_string()) return found->get<std::string>();
+    for (const json::Json& entry : *found)
+        if (entry.is_object() && entry.value("name", json::Json()) == "default" && entry.contains("template") &&
+            entry["template"].is_string())
+            return entry["template"].get<std::string>();
+    return std::string();
+}
+
+// The tokenizer's own chat template (Jinja), from the files in the order in which transformers takes them; empty: none.
+Result<std::string> read_own_template(const std::filesystem::path& directory) {
+    ATOLL_TRY(std::string text, read_if_there(directory / "chat_template.jinja"));
+    for (const char* name : {"chat_template.json", "tokenizer_config.json"})
+        if (text.empty()) {
+            ATOLL_TRY(text, template_member(directory / name));
+        }
+    return text;
+}
+
+Result<const ChatFormat*> recognize(const std::filesystem::path& directory, const Tokenizer& tokenizer) {
+    ATOLL_TRY(const std::string own, read_own_template(directory));
+    const auto holds = [&](std::string_view sign) {
+        return own.empty() ? tokenizer.special_tokens().contains(sign) : own.find(sign) != std::string::npos;
+    };
+    const ChatFormat* found = nullptr;
+    for (const ChatFormat& format : text::chat_formats()) {
+        if (!std::all_of(format.signs.begin(), format.signs.end(), holds) ||
+            std::any_of(format.never.begin(), format.never.end(), holds))
+            continue;
+        if (found != nullptr)
+            return invalid_argument(kField, std::string("the tokenizer's ") +
+                                                (own.empty() ? "special tokens" : "own template") +
+                                                " could be those of " + std::string(found->name) + " or " +
+                                                std::string(format.name) + ": " + ways_on());
+        found = &format;
+    }
+    if (found != nullptr) return found;
+    return invalid_argument(kField,
+                            (own.empty() ? "the tokenizer has no chat template, and its special tokens tell none"
+                                         : "the tokenizer's own chat template is none that is known here") +
+                                (": " + ways_on()));
+}
+
+bool is_file_name(const std::string& wanted) {
+    return wanted.find('/') != std::string::npos || wanted.ends_with(".json");
+}
+
+// Its special tokens are tokens, and those of the tokenizer would not silently be text in it.
+Status check_tokens(const text::ChatTemplate& chat_template, const Tokenizer& tokenizer) {
+    for (const std::string& text : chat_template.special_tokens()) {
+        const auto found = tokenizer.special_tokens().find(text);
+        if (found == tokenizer.special_tokens().end())
+            return invalid_argument(kField, "the tokenizer has no token " + text + ", which the chat template holds");
+        if (found->second.strips_spaces)
+            return invalid_argument(kField, "the token " + text +
+                                                " takes the white space beside it with it (lstrip or rstrip), which is "
+                                                "not supported in a chat template");
+    }
+    for (const auto& [text, token] : tokenizer.special_tokens())
+        if (token.stays_text && chat_template.holds_text(text))
+            return invalid_argument(kField, "the chat template holds " + text +
+                                                ", a token of the tokenizer, which its special_tokens do not name");
+    return {};
+}
+
+}  // namespace
+
+Result<ChatChoice> choose_chat_template(const std::string& wanted, const std::filesystem::path& tokenizer_directory,
+                                        const Tokenizer& tokenizer) {
+    ChatChoice choice;
+    const text::ChatTemplate::Ends ends = {tokenizer.special_text(tokenizer.bos()),
+                                           tokenizer.special_text(tokenizer.eos())};
+    if (is_file_name(wanted)) {
+        choice.name = wanted;
+        auto json = read_file(wanted);
+        if (!json.ok()) return Error{json.error().code, json.error().message, kField};
+        choice.json = std::move(json).value();
+    } else {
+        const auto formats = text::chat_formats();
+        const auto named = std::find_if(formats.begin(), formats.end(),
+                                        [&](const ChatFormat& format) { return format.name == wanted; });
+        if (named == formats.end() && wanted != "auto")
+            return invalid_argument(kField, "there is no chat template of this name: " + ways_on());
+        const ChatFormat* format = named == formats.end() ? nullptr : &*named;
+        if (format == nullptr) {
+            ATOLL_TRY(format, recognize(tokenizer_directory, tokenizer));
+        }
+        choice.name = format->name;
+        choice.json = format->json;
+    }
+    auto parsed = text::ChatTemplate::parse(choice.json, ends);
+    if (!parsed.ok()) return invalid_argument(kField, choice.name + ": " + parsed.error().message);
+    choice.chat_template = std::move(parsed).value();
+    ATOLL_RETURN_IF_ERROR(check_tokens(choice.chat_template, tokenizer));
+    return choice;
+}
+
+}  // namespace atl::tokenize

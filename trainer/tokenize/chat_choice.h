@@ -1,0 +1,26 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "shared/base/result.h"
+#include "trainer/text/chat_template.h"
+#include "trainer/tokenizer/tokenizer.h"
+
+namespace atl::tokenize {
+
+// The chat template of a run.
+struct ChatChoice {
+    std::string name;  // of a named one; else the file's
+    std::string json;  // its description
+    text::ChatTemplate chat_template;
+};
+
+// Finds the one that `wanted` says: "auto" (as the tokenizer's chat template or its special tokens tell unmistakably),
+// a name (trainer/text/chat_formats.h) or a JSON file, told by a "/" or ".json" in it. kInvalidArgument: no name of
+// one, none or several recognised, a special token that the tokenizer lacks or that takes the white space beside it
+// with it.
+Result<ChatChoice> choose_chat_template(const std::string& wanted, const std::filesystem::path& tokenizer_directory,
+                                        const tokenizer::Tokenizer& tokenizer);
+
+}  // namespace atl::tokenize

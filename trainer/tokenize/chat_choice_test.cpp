@@ -1,0 +1,124 @@
+#include "trainer/tokenize/chat_choice.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "shared/base/file.h"
+
+namespace atl::tokenize {
+namespace {
+
+using Json = nlohmann::json;
+
+const std::filesystem::path kChatFixtures = ATOLL_FIXTURES;
+
+class ChatChoiceTest : public testing::Test {
+  protected:
+    // A directory with the fixture's tokenizer.Json and this tokenizer_config.json.
+    ChatChoiceTest() { take_tokenizer("chat/tokenizer"); }
+
+    void take_tokenizer(const std::string& name) {
+        for (const char* file : {"tokenizer.json", "tokenizer_config.json"})
+            write(file, read_file(kChatFixtures / name / file).value());
+        config_ = Json::parse(read_file(path("tokenizer_config.json")).value());
+    }
+    std::filesystem::path path(const std::string& name) const { return directory_.path() / name; }
+    void write(const std::string& name, const std::string& text) const {
+        check(write_file_atomic(path(name), text).ok(), "cannot write a test's file");
+    }
+    Result<ChatChoice> choose(const std::string& wanted) {
+        write("tokenizer_config.json", config_.dump());
+        tokenizer_ = tokenizer::Tokenizer::open(directory_.path()).value();
+        return choose_chat_template(wanted, directory_.path(), *tokenizer_);
+    }
+    // The name, or the error.
+    std::string chosen(const std::string& wanted) {
+        const auto choice = choose(wanted);
+        return choice.ok() ? choice->name : choice.error().field + ": " + choice.error().message;
+    }
+
+    TemporaryDirectory directory_;
+    Json config_;
+    std::unique_ptr<tokenizer::Tokenizer> tokenizer_;
+    const Json jinja_ = Json::parse(read_file(kChatFixtures / "chat/goldens.json").value())["jinja"];
+};
+
+TEST_F(ChatChoiceTest, EachNamedTemplateIsRecognisedInTheModelsOwn) {
+    ASSERT_EQ(jinja_.size(), 7U);
+    for (const auto& [name, text] : jinja_.items()) {
+        config_["chat_template"] = text;
+        EXPECT_EQ(chosen("auto"), name);
+        config_["chat_template"] = {{{"name", "rag"}, {"template", "x"}}, {{"name", "default"}, {"template", text}}};
+        EXPECT_EQ(chosen("auto"), name);
+        config_.erase("chat_template");
+        write("chat_template.jinja", text);
+        EXPECT_EQ(chosen("auto"), name);
+        std::filesystem::remove(path("chat_template.jinja"));
+    }
+}
+
+TEST_F(ChatChoiceTest, WhatIsNotUnmistakableIsRefusedWithTheNames) {
+    const std::string names = "name one of chatml, qwen2.5, llama3, llama2, mistral, gemma, zephyr, or a JSON file";
+    EXPECT_NE(chosen("auto").find("special tokens could be those of chatml or llama3"), std::string::npos)
+        << "its tokens are of several";
+    EXPECT_NE(chosen("auto").find(names), std::string::npos);
+    for (const std::string& other :
+         {jinja_["chatml"].get<std::string>() + "{{ '<think>' }}",
+          jinja_["chatml"].get<std::string>() + "You are a bot",
+          jinja_["llama3"].get<std::string>() + "Cutting Knowledge Date", std::string("{{ 'USER: ' }}")}) {
+        config_["chat_template"] = other;
+        EXPECT_NE(chosen("auto").find("chat-template: the tokenizer's own chat template is none that is known here: " +
+                                      names),
+                  std::string::npos)
+            << chosen("auto");
+    }
+    EXPECT_EQ(chosen("chatml"), "chatml") << "a name decides";
+    EXPECT_NE(chosen("vicuna").find("chat-template: there is no chat template of this name: " + names),
+              std::string::npos);
+}
+
+TEST_F(ChatChoiceTest, SpecialTokensTellTheTemplateWhereThereIsNone) {
+    Json tokenizer = Json::parse(read_file(path("tokenizer.json")).value());
+    Json& added = tokenizer["added_tokens"];
+    for (auto token = added.begin(); token != added.end();) {
+        const bool other = (*token)["content"].get<std::string>().find("_header_") != std::string::npos ||
+                           (*token)["content"].get<std::string>().find("_of_turn") != std::string::npos;
+        token = other ? added.erase(token) : token + 1;
+    }
+    write("tokenizer.json", tokenizer.dump());
+    EXPECT_EQ(chosen("auto"), "chatml");
+    EXPECT_NE(chosen("gemma").find("the tokenizer has no token <start_of_turn>"), std::string::npos) << chosen("gemma");
+    take_tokenizer("tokenizers/llama3");
+    EXPECT_NE(chosen("auto").find("has no chat template, and its special tokens tell none"), std::string::npos);
+}
+
+TEST_F(ChatChoiceTest, AFileDescribesATemplateOfItsOwn) {
+    Json description = {{"special_tokens", {"<|im_start|>"}},
+                        {"user", "<|im_start|>{{content}}"},
+                        {"assistant", "<|im_start|>{{#answer}}{{content}}{{eos}}{{/answer}}"}};
+    const std::string file = path("mine.json").string();
+    write("mine.json", description.dump());
+    EXPECT_EQ(chosen(file), file);
+    description["user"] = "<|im_start|>{{content}}<|im_end|>";
+    write("mine.json", description.dump());
+    EXPECT_NE(chosen(file).find("holds <|im_end|>, a token of the tokenizer, which its special_tokens do not name"),
+              std::string::npos)
+        << chosen(file);
+    description["user"] = "hello";
+    write("mine.json", description.dump());
+    EXPECT_NE(chosen(file).find("mine.json: user: must hold {{content}} once"), std::string::npos) << chosen(file);
+    EXPECT_NE(chosen("./none.json").find("chat-template: cannot open ./none.json"), std::string::npos);
+}
+
+TEST_F(ChatChoiceTest, ATokenThatTakesWhiteSpaceWithItIsRefused) {
+    Json tokenizer = Json::parse(read_file(path("tokenizer.json")).value());
+    for (Json& token : tokenizer["added_tokens"])
+        if (token["content"] == "<|im_end|>") token["rstrip"] = true;
+    write("tokenizer.json", tokenizer.dump());
+    EXPECT_NE(chosen("chatml").find("the token <|im_end|> takes the white space"), std::string::npos)
+        << chosen("chatml");
+}
+
+}  // namespace
+}  // namespace atl::tokenize
