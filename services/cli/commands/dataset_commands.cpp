@@ -221,7 +221,11 @@ void add_register(CLI::App& group, Context& context) {
     command->add_option("name", given->name, "its name")->required();
     command->add_option("--language", given->language, "BCP 47, as it or cs-CZ")->required();
     command->add_option("--license", given->license, "SPDX identifier, or words")->required();
-    command->add_option("--template", given->text_template, "the prompt template, with {{text}}")->required();
+    command
+        ->add_option("--template", given->text_template,
+                     "the prompt template, with {{text}}; of conversations chat:NAME or chat:auto, as `atoll-trainer "
+                     "tokenize --chat-template`")
+        ->required();
     command->add_option("--description", given->description, "for people");
     command->add_option("--source", given->source, "where the text came from");
     on_run(*command, context, [&context, given] { return run_register(context, *given); });

@@ -2,8 +2,34 @@
 
 #include "services/dispatch/domain/training_settings.h"
 #include "services/dispatch/sites/image_command.h"
+#include "shared/run_settings/chat_templates.h"
 
 namespace atl::dispatch {
+namespace {
+
+std::vector<std::string> tokenize_command(const Site& site, const PrepareParams& prepare, const std::string& split) {
+    const auto chat = run_settings::chat_template_of(prepare.prompt_template);
+    return {site.program("atoll-trainer"),
+            "tokenize",
+            "--tokenizer",
+            site.model_directory(prepare.tokenizer_digest),
+            "--input",
+            site.path(prepare.input),
+            chat ? "--chat-template" : "--template",
+            chat ? std::string(*chat) : prepare.prompt_template,
+            "--out",
+            "out/" + split,
+            "--seq-len",
+            std::to_string(prepare.seq_len),
+            "--batching",
+            prepare.batching,
+            "--split",
+            split,
+            "--validation-percent",
+            std::to_string(prepare.validation_percent)};
+}
+
+}  // namespace
 
 BatchJobRef batch_job_ref(const Task& task, const Site& site) {
     return {batch_job_name(task), site.task_directory(task.id, task.attempt->number)};
@@ -17,37 +43,33 @@ Result<BatchJob> describe_batch_job(const Task& task, const Site& site) {
     job.image_runner = render_image_runner(site.facility());
     job.image_check = render_image_check(site.facility());
     std::visit(
-        Overloaded{
-            [&](const TrainParams& train) {
-                job.commands = {{trainer, "train", "--model", site.model_directory(train.base), "--data",
-                                 site.path(train.path) + "/train", "--out", "out", "--config", "run.json", "--resume"}};
-                // Login nodes end what computes for minutes.
-                job.seal = {site.program("atoll"), "seal", "--dir", "out", "--seal", "seal.json"};
-                job.resources = train.resources;
-                job.run_json = limit_time(train.training, batch_time_s(batch, train.resources));
-                for (std::int64_t earlier = task.attempt->number - 1; earlier > 0; --earlier)
-                    job.earlier_attempts.push_back(site.task_directory(task.id, earlier));
-            },
-            [&](const EvaluateParams& evaluate) {
-                job.resources = site.facility().evaluation;
-                for (const auto& model : evaluate.models)
-                    job.commands.push_back({trainer, "eval", "--model", site.model_directory(model.digest), "--data",
-                                            site.path(evaluate.path) + "/validation"});
-            },
-            [&](const PrepareParams& prepare) {
-                job.resources = site.facility().preparation;
-                job.commands = {{"mkdir", "-p", "out"}};
-                for (const std::string split : {"train", "validation"})
-                    job.commands.push_back(
-                        {trainer, "tokenize", "--tokenizer", site.model_directory(prepare.tokenizer_digest), "--input",
-                         site.path(prepare.input), "--template", prepare.prompt_template, "--out", "out/" + split,
-                         "--seq-len", std::to_string(prepare.seq_len), "--batching", prepare.batching, "--split", split,
-                         "--validation-percent", std::to_string(prepare.validation_percent)});
-                // Kept here, as out/ moves to its final place.
-                for (const std::string split : {"train", "validation"})
-                    job.commands.push_back({"cp", "out/" + split + "/data.json", split + ".data.json"});
-            },
-            [](const CleanParams&) { check(false, "cleaning up submits no batch job"); }},
+        Overloaded{[&](const TrainParams& train) {
+                       job.commands = {{trainer, "train", "--model", site.model_directory(train.base), "--data",
+                                        site.path(train.path) + "/train", "--out", "out", "--config", "run.json",
+                                        "--resume"}};
+                       // Login nodes end what computes for minutes.
+                       job.seal = {site.program("atoll"), "seal", "--dir", "out", "--seal", "seal.json"};
+                       job.resources = train.resources;
+                       job.run_json = limit_time(train.training, batch_time_s(batch, train.resources));
+                       for (std::int64_t earlier = task.attempt->number - 1; earlier > 0; --earlier)
+                           job.earlier_attempts.push_back(site.task_directory(task.id, earlier));
+                   },
+                   [&](const EvaluateParams& evaluate) {
+                       job.resources = site.facility().evaluation;
+                       for (const auto& model : evaluate.models)
+                           job.commands.push_back({trainer, "eval", "--model", site.model_directory(model.digest),
+                                                   "--data", site.path(evaluate.path) + "/validation"});
+                   },
+                   [&](const PrepareParams& prepare) {
+                       job.resources = site.facility().preparation;
+                       job.commands = {{"mkdir", "-p", "out"}};
+                       for (const std::string split : {"train", "validation"})
+                           job.commands.push_back(tokenize_command(site, prepare, split));
+                       // Kept here, as out/ moves to its final place.
+                       for (const std::string split : {"train", "validation"})
+                           job.commands.push_back({"cp", "out/" + split + "/data.json", split + ".data.json"});
+                   },
+                   [](const CleanParams&) { check(false, "cleaning up submits no batch job"); }},
         task.params);
     ATOLL_RETURN_IF_ERROR(check_resources(job.resources, site.facility(), "resources"));
     return job;

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "shared/digest/digest.h"
+#include "shared/run_settings/chat_templates.h"
 #include "shared/service/names.h"
 
 namespace atl::registry {
@@ -62,7 +63,11 @@ const char* fault_of_text(const std::string& text) {
     return text.size() <= kTextBytesMax ? nullptr : "must have at most 10000 bytes";
 }
 const char* fault_of_template(const std::string& text) {
-    if (!is_template(text)) return "must name a field of the documents, such as {{text}}";
+    if (const auto chat = run_settings::chat_template_of(text))
+        return run_settings::is_chat_template(*chat)
+                   ? nullptr
+                   : "must name a chat template: chat:auto, chatml, qwen2.5, llama3, llama2, mistral, gemma or zephyr";
+    if (!is_template(text)) return "must name a field of the documents, such as {{text}}, or be chat:NAME";
     return fault_of_text(text);
 }
 

@@ -15,7 +15,7 @@ struct DatasetSpec {
     std::string language;  // BCP 47: "it", "zh-Hant-TW"
     std::string license;   // an SPDX identifier where there is one
     std::string description;
-    std::string template_text;  // "scrivi un seguente documento:: {{text}}"
+    std::string template_text;  // "scrivi un seguente documento:: {{text}}", of conversations "chat:chatml"
     std::string source;
 };
 // kInvalidArgument naming the field, as all parsers here.

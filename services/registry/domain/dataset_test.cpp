@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "shared/run_settings/chat_templates.h"
+
 namespace atl::registry {
 namespace {
 
@@ -60,6 +62,9 @@ TEST(DatasetTest, EachWrongFieldOfADatasetIsNamed) {
                   {"template", "no field"},
                   {"template", "{{text"},
                   {"template", "{{te xt}}"},
+                  {"template", "chat:"},
+                  {"template", "chat:vicuna"},
+                  {"template", "chat:mine.json"},
                   {"source", 1},
                   {"documents", {"a text"}}});
     for (const char* field : {"name", "language", "license", "template"}) {
@@ -68,6 +73,21 @@ TEST(DatasetTest, EachWrongFieldOfADatasetIsNamed) {
         EXPECT_EQ(parse_dataset(body).error().field, field);
     }
     EXPECT_FALSE(parse_dataset(Json::array()).ok());
+}
+
+TEST(DatasetTest, RowsMayBeConversationsWrittenByANamedChatTemplate) {
+    for (const auto name : run_settings::kChatTemplates) {
+        Json body = dataset();
+        body["template"] = "chat:" + std::string(name);
+        const auto parsed = parse_dataset(body);
+        ASSERT_TRUE(parsed.ok()) << describe(parsed.error());
+        EXPECT_EQ(parsed->template_text, body["template"]);
+        Json wrong = dataset();
+        wrong["template"] = "chat:vicuna";
+        EXPECT_NE(parse_dataset(wrong).error().message.find(name), std::string::npos) << "the names are told";
+    }
+    EXPECT_EQ(run_settings::chat_template_of("chat:gemma"), "gemma");
+    EXPECT_EQ(run_settings::chat_template_of("chat: {{text}}"), std::nullopt) << "names a field of documents";
 }
 
 TEST(DatasetTest, LanguageTagsHaveTheShapeOfBcp47) {
