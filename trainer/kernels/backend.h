@@ -148,6 +148,18 @@ class Backend {
                                   const Tensor& residual_gradient, const Tensor& x_gradient,
                                   const Tensor& weight_gradient, bool accumulate) = 0;
 
+    // --- RMS norms of heads (Qwen3: Yang et al., arXiv:2505.09388) ---
+    // out [N, (H + 2K)·D]: each head of query and key in qkv normed by itself, with query_weight [D] and key_weight
+    // [D], and the values as they are; rstd [N, H + K].
+    virtual void norm_heads(const AttentionShape& shape, const Tensor& qkv, const Tensor& query_weight,
+                            const Tensor& key_weight, float epsilon, const Tensor& out, const Tensor& rstd) = 0;
+    // Turns gradient [N, (H + 2K)·D], that of norm_heads' out, into that of its qkv. Weight gradients that are empty
+    // are not written.
+    virtual void norm_heads_backward(const AttentionShape& shape, const Tensor& qkv, const Tensor& query_weight,
+                                     const Tensor& key_weight, const Tensor& rstd, const Tensor& gradient,
+                                     const Tensor& query_weight_gradient, const Tensor& key_weight_gradient,
+                                     bool accumulate) = 0;
+
     // --- layer norm (Ba, Kiros & Hinton, arXiv:1607.06450) ---
     // out [N, C] = (x − mean) · rstd · weight [C] + bias [C]; moments [N, 2] keeps each row's mean and rstd =
     // 1/sqrt(variance + epsilon) for the backward pass.

@@ -141,6 +141,20 @@ TEST_P(FormatTest, ANormOfASumIsThatOfTheSumAsItIsKept) {
     EXPECT_EQ(rstd.values, expected_rstd.values);
 }
 
+TEST_P(FormatTest, NormsOfHeads) {
+    AttentionShape shape{.batch = 1, .length = 9, .heads = 4, .kv_heads = 2, .head_channels = 12};
+    const std::int64_t rows = shape.length, columns = shape.qkv_columns(), channels = shape.head_channels;
+    expect_rounded_once(
+        {{rows, columns}, {2, channels}, {rows, columns}, {rows, columns}}, [&](std::span<const Tensor> x) {
+            shape.format = x[0].dtype();
+            const Tensor of_queries = x[1].row_range(0, 1).reshape({channels});
+            const Tensor of_keys = x[1].row_range(1, 1).reshape({channels});
+            Owned rstd({rows, shape.heads + shape.kv_heads});
+            backend_->norm_heads(shape, x[0], of_queries, of_keys, 1e-6F, x[2], rstd.tensor);
+            backend_->norm_heads_backward(shape, x[0], of_queries, of_keys, rstd.tensor, x[3], {}, {}, false);
+        });
+}
+
 TEST_P(FormatTest, LayerNorms) {
     expect_rounded_once({kFormatShape, {2, kFormatColumns}, kFormatShape, kFormatShape, kFormatShape, kFormatShape},
                         [&](std::span<const Tensor> x) {

@@ -54,6 +54,13 @@ class CpuBackend final : public Backend {
                           const Tensor& residual_gradient, const Tensor& x_gradient, const Tensor& weight_gradient,
                           bool accumulate) override;
 
+    void norm_heads(const AttentionShape& shape, const Tensor& qkv, const Tensor& query_weight,
+                    const Tensor& key_weight, float epsilon, const Tensor& out, const Tensor& rstd) override;
+    void norm_heads_backward(const AttentionShape& shape, const Tensor& qkv, const Tensor& query_weight,
+                             const Tensor& key_weight, const Tensor& rstd, const Tensor& gradient,
+                             const Tensor& query_weight_gradient, const Tensor& key_weight_gradient,
+                             bool accumulate) override;
+
     void layernorm_forward(const Tensor& x, const Tensor& weight, const Tensor& bias, float epsilon, const Tensor& out,
                            const Tensor& moments) override;
     void layernorm_apply(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& moments,
@@ -125,10 +132,11 @@ class CpuBackend final : public Backend {
     const Sgemm& sgemm_;
     ThreadPool pool_;
     Gemm gemm_;
-    std::vector<double> partial_sums_;      // of reduce(): one a tile
-    std::vector<float> partial_gradients_;  // of rmsnorm_backward(), layernorm_backward(): [tiles, C]
-    std::vector<float> widened_weight_;     // of a norm: [C]
-    std::vector<float> widened_bias_;       // [C]
+    std::vector<double> partial_sums_;       // of reduce(): one a tile
+    std::vector<float> partial_gradients_;   // of the backward passes of norms: [tiles, C]
+    std::vector<float> widened_weight_;      // of a norm: [C]
+    std::vector<float> widened_bias_;        // [C]
+    std::vector<float> widened_key_weight_;  // of norm_heads(): [D]
 };
 
 // CpuBackend::name() of one with these.

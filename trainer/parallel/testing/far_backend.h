@@ -139,6 +139,17 @@ class FarBackend : public kernels::Backend {
         later(&Backend::rmsnorm_backward, x, weight, rstd, out_gradient, residual_gradient, x_gradient, weight_gradient,
               accumulate);
     }
+    void norm_heads(const Shape& shape, const Tensor& qkv, const Tensor& query_weight, const Tensor& key_weight,
+                    float epsilon, const Tensor& out, const Tensor& rstd) override {
+        later(&Backend::norm_heads, shape, qkv, query_weight, key_weight, epsilon, out, rstd);
+    }
+    void norm_heads_backward(const Shape& shape, const Tensor& qkv, const Tensor& query_weight,
+                             const Tensor& key_weight, const Tensor& rstd, const Tensor& gradient,
+                             const Tensor& query_weight_gradient, const Tensor& key_weight_gradient,
+                             bool accumulate) override {
+        later(&Backend::norm_heads_backward, shape, qkv, query_weight, key_weight, rstd, gradient,
+              query_weight_gradient, key_weight_gradient, accumulate);
+    }
     void layernorm_forward(const Tensor& x, const Tensor& weight, const Tensor& bias, float epsilon, const Tensor& out,
                            const Tensor& moments) override {
         later(&Backend::layernorm_forward, x, weight, bias, epsilon, out, moments);
