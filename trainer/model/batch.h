@@ -75,7 +75,8 @@ class BatchBuffers {
     std::vector<std::int64_t> counts_;
 };
 
-// fp32 [end − begin, D]: cosines and sines of positions begin … end − 1 in a sequence of `end` tokens.
+// fp32 [end − begin, D]: cosines and sines of positions begin … end − 1 in a sequence of `end` tokens, times
+// RopeConfig::attention_factor.
 std::vector<float> make_rope_table(const ModelConfig& config, std::int64_t begin, std::int64_t end);
 
 }  // namespace atl::model

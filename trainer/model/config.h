@@ -12,15 +12,19 @@
 namespace atl::model {
 
 // How rotary frequencies are stretched for contexts longer than the model was pretrained on.
-enum class RopeKind : std::uint8_t { kDefault, kLinear, kDynamic, kLlama3 };
+enum class RopeKind : std::uint8_t { kDefault, kLinear, kDynamic, kLlama3, kYarn };
 
 struct RopeConfig {
     RopeKind kind = RopeKind::kDefault;
     double theta = 10000.0;
-    double factor = 1.0;                                // linear, dynamic, llama3
+    double factor = 1.0;                                // all but default
     double low_freq_factor = 1.0;                       // llama3
     double high_freq_factor = 4.0;                      // llama3
-    std::int64_t original_max_position_embeddings = 0;  // llama3
+    std::int64_t original_max_position_embeddings = 0;  // llama3, yarn
+    double beta_fast = 32.0;                            // yarn: rotations over that context, from which on …
+    double beta_slow = 1.0;                             // … frequencies stay, and up to which they are divided
+    bool truncate = true;                               // yarn: the pairs of channels between are whole numbers
+    double attention_factor = 1.0;                      // yarn: of every cosine and sine
 };
 
 enum class NormKind : std::uint8_t { kRms, kLayer };

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <regex>
 
@@ -71,7 +72,14 @@ TEST(ConfigTest, BothDialectsOfEveryRotaryScalingAreTheSame) {
                                      {"factor", 8.0},
                                      {"low_freq_factor", 1.0},
                                      {"high_freq_factor", 4.0},
-                                     {"original_max_position_embeddings", 16}}}) {
+                                     {"original_max_position_embeddings", 16}},
+                                json{{"rope_type", "yarn"},
+                                     {"factor", 4.0},
+                                     {"original_max_position_embeddings", 16},
+                                     {"beta_fast", 16.0},
+                                     {"mscale", 1.0},
+                                     {"mscale_all_dim", 0.8},
+                                     {"truncate", false}}}) {
         json five = version5(), four = version5();
         five["rope_parameters"] = scaling;
         five["rope_parameters"]["rope_theta"] = 7000.0;
@@ -117,7 +125,18 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"attention_dropout", {{"attention_dropout", 0.1}}}, Wrong{"pretraining_tp", {{"pretraining_tp", 2}}},
         Wrong{"sliding_window", {{"sliding_window", 128}}},
         Wrong{"quantization_config", {{"quantization_config", {{"bits", 4}}}}},
-        Wrong{"rope_parameters.rope_type", {{"rope_parameters", {{"rope_type", "yarn"}, {"factor", 2.0}}}}},
+        Wrong{"rope_parameters.factor", {{"rope_parameters", {{"rope_type", "yarn"}}}}},
+        Wrong{"rope_parameters.beta_fast",
+              {{"rope_parameters", {{"rope_type", "yarn"}, {"factor", 2.0}, {"beta_fast", 1.0}, {"beta_slow", 2.0}}}}},
+        Wrong{"rope_parameters.mscale", {{"rope_parameters", {{"rope_type", "yarn"}, {"factor", 2.0}, {"mscale", 0}}}}},
+        Wrong{"rope_parameters.truncate",
+              {{"rope_parameters", {{"rope_type", "yarn"}, {"factor", 2.0}, {"truncate", 1}}}}},
+        Wrong{"rope_parameters.rope_theta",
+              {{"rope_parameters", {{"rope_type", "yarn"}, {"factor", 2.0}, {"rope_theta", 1.0}}}}},
+        Wrong{"rope_parameters.low_freq_factor",
+              {{"rope_parameters", {{"rope_type", "yarn"}, {"factor", 2.0}, {"low_freq_factor", 1.0}}}}},
+        Wrong{"rope_parameters.beta_fast",
+              {{"rope_parameters", {{"rope_type", "linear"}, {"factor", 2.0}, {"beta_fast", 32.0}}}}},
         Wrong{"rope_parameters.rope_type", {{"rope_parameters", {{"rope_type", "longrope"}}}}},
         Wrong{"rope_parameters.rope_type",
               {{"head_dim", 2}, {"rope_parameters", {{"rope_type", "dynamic"}, {"factor", 2.0}}}}},
@@ -132,6 +151,31 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"num_attention_heads", {{"head_dim", nullptr}, {"num_attention_heads", 5}, {"num_key_value_heads", 5}}},
         Wrong{"rms_norm_eps", {{"rms_norm_eps", 0}}}, Wrong{"dtype", {{"dtype", "float8"}}},
         Wrong{"eos_token_id", {{"eos_token_id", "</s>"}}}));
+
+// As transformers 5 has them: how much cosines and sines grow.
+TEST(ConfigTest, YarnsAttentionFactorIsGivenOrFollowsFromTheScales) {
+    const auto factor = [](const json& more) {
+        json object = version5();
+        object["rope_parameters"] = {{"rope_type", "yarn"}, {"rope_theta", 5000.0}, {"factor", 4.0}};
+        object["rope_parameters"].update(more);
+        return parse_config(object.dump()).value().rope.attention_factor;
+    };
+    const double plain = 0.1 * std::log(4.0) + 1;
+    EXPECT_DOUBLE_EQ(factor(json::object()), plain);
+    EXPECT_DOUBLE_EQ(factor({{"attention_factor", 0.5}, {"mscale", 2.0}, {"mscale_all_dim", 1.0}}), 0.5);
+    EXPECT_DOUBLE_EQ(factor({{"mscale", 2.0}, {"mscale_all_dim", 1.0}}), (0.2 * std::log(4.0) + 1) / plain);
+    EXPECT_DOUBLE_EQ(factor({{"mscale", 2.0}}), plain) << "one of the two alone means nothing";
+    EXPECT_DOUBLE_EQ(factor({{"factor", 1.0}}), 1.0);
+}
+
+TEST(ConfigTest, YarnsContextOfPretrainingIsTheModelsWhereNothingIsSaid) {
+    json object = version5();
+    object["rope_parameters"] = {{"rope_type", "yarn"}, {"rope_theta", 50.0}, {"factor", 4.0}};
+    const auto said_nothing = parse_config(object.dump()).value();
+    EXPECT_EQ(said_nothing.rope.original_max_position_embeddings, 64);
+    object["rope_parameters"]["original_max_position_embeddings"] = 16;
+    EXPECT_NE(parse_config(object.dump()).value().rope_frequencies(), said_nothing.rope_frequencies());
+}
 
 // facebook/opt-125m's config.json.
 json opt() {

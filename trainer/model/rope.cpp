@@ -11,7 +11,33 @@
 namespace atl::model {
 namespace {
 
-constexpr std::string_view kBuilt = "default, linear, dynamic and llama3 are";
+constexpr std::string_view kBuilt = "default, linear, dynamic, llama3 and yarn are";
+
+std::int64_t parse_old_length(ConfigReader& reader, const ModelConfig& config) {
+    return reader.integer("original_max_position_embeddings", config.max_position_embeddings, 1, INT64_C(1) << 40);
+}
+
+// How much YaRN sharpens attention at this factor: the square root of 1/t in section 3.4 of the paper.
+double yarn_sharpness(double factor, double mscale) {
+    return factor <= 1.0 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
+}
+
+void parse_yarn(ConfigReader& reader, const ModelConfig& config, RopeConfig& rope) {
+    rope.kind = RopeKind::kYarn;
+    rope.original_max_position_embeddings = parse_old_length(reader, config);
+    rope.beta_fast = reader.positive("beta_fast", rope.beta_fast);
+    rope.beta_slow = reader.positive("beta_slow", rope.beta_slow);
+    rope.truncate = reader.boolean("truncate", true);
+    const double factor = reader.positive("factor", std::nullopt);
+    const double above = reader.positive("mscale", 1.0), below = reader.positive("mscale_all_dim", 1.0);
+    // As in transformers one of the two alone means nothing.
+    const bool both = reader.has("mscale") && reader.has("mscale_all_dim");
+    const double sharpness =
+        both ? yarn_sharpness(factor, above) / yarn_sharpness(factor, below) : yarn_sharpness(factor, 1.0);
+    rope.attention_factor = reader.positive("attention_factor", sharpness);
+    if (rope.beta_fast < rope.beta_slow) reader.fail("beta_fast", "must not be below beta_slow");
+    if (rope.theta <= 1.0) reader.fail("rope_theta", "must be above 1 for rope type 'yarn'");
+}
 
 void parse_kind(ConfigReader& reader, const std::string& kind, const ModelConfig& config, RopeConfig& rope) {
     if (kind == "default") return;
@@ -24,10 +50,11 @@ void parse_kind(ConfigReader& reader, const std::string& kind, const ModelConfig
         rope.kind = RopeKind::kLlama3;
         rope.low_freq_factor = reader.positive("low_freq_factor", std::nullopt);
         rope.high_freq_factor = reader.positive("high_freq_factor", std::nullopt);
-        rope.original_max_position_embeddings =
-            reader.integer("original_max_position_embeddings", config.max_position_embeddings, 1, INT64_C(1) << 40);
+        rope.original_max_position_embeddings = parse_old_length(reader, config);
         if (rope.high_freq_factor <= rope.low_freq_factor)
             reader.fail("high_freq_factor", "must exceed low_freq_factor");
+    } else if (kind == "yarn") {
+        parse_yarn(reader, config, rope);
     } else {
         return reader.fail("rope_type", "'" + kind + "' is not built: " + std::string(kBuilt));
     }
@@ -45,6 +72,8 @@ Result<RopeConfig> parse_object(const Json& object, const char* key, double thet
     std::vector<std::string_view> used = {"rope_type", "type", "rope_theta", "original_max_position_embeddings"};
     if (rope.kind != RopeKind::kDefault) used.push_back("factor");
     if (rope.kind == RopeKind::kLlama3) used.insert(used.end(), {"low_freq_factor", "high_freq_factor"});
+    if (rope.kind == RopeKind::kYarn)
+        used.insert(used.end(), {"beta_fast", "beta_slow", "attention_factor", "mscale", "mscale_all_dim", "truncate"});
     for (const auto& [name, value] : object.items()) {
         const bool neutral = name == "partial_rotary_factor" && value.is_number() && value.get<double>() == 1.0;
         if (std::find(used.begin(), used.end(), name) == used.end() && !neutral && !value.is_null()) {
@@ -64,6 +93,26 @@ double llama3_frequency(double frequency, const RopeConfig& rope) {
     const double smooth =
         (old_length / wavelength - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
     return (1.0 - smooth) * frequency / rope.factor + smooth * frequency;
+}
+
+// The pair of channels that turns so many times over the context of pretraining; not a whole number.
+double yarn_pair(const ModelConfig& config, double rotations) {
+    const double old_length = static_cast<double>(config.rope.original_max_position_embeddings);
+    return static_cast<double>(config.head_dim) * std::log(old_length / (rotations * 2.0 * std::numbers::pi)) /
+           (2.0 * std::log(config.rope.theta));
+}
+
+// YaRN's (Peng et al., arXiv:2309.00071): pairs that turn beta_fast times or more stay, those that turn beta_slow times
+// or less are divided by the factor, those between are blended by their number.
+double yarn_frequency(double frequency, std::int64_t pair, const ModelConfig& config) {
+    const RopeConfig& rope = config.rope;
+    double first = yarn_pair(config, rope.beta_fast), last = yarn_pair(config, rope.beta_slow);
+    if (rope.truncate) first = std::floor(first), last = std::ceil(last);
+    first = std::max(first, 0.0);
+    last = std::min(last, static_cast<double>(config.head_dim - 1));
+    if (first == last) last += 0.001;
+    const double divided = std::clamp((static_cast<double>(pair) - first) / (last - first), 0.0, 1.0);
+    return frequency / rope.factor * divided + frequency * (1.0 - divided);
 }
 
 // Dynamic NTK: beyond the context of pretraining the base grows with the length, so that low frequencies are stretched
@@ -99,6 +148,7 @@ std::vector<float> ModelConfig::rope_frequencies(std::int64_t length) const {
         double frequency = std::pow(theta, -2.0 * static_cast<double>(pair) / static_cast<double>(head_dim));
         if (rope.kind == RopeKind::kLinear) frequency /= rope.factor;
         if (rope.kind == RopeKind::kLlama3) frequency = llama3_frequency(frequency, rope);
+        if (rope.kind == RopeKind::kYarn) frequency = yarn_frequency(frequency, pair, *this);
         frequencies.push_back(static_cast<float>(frequency));
     }
     return frequencies;
@@ -107,13 +157,14 @@ std::vector<float> ModelConfig::rope_frequencies(std::int64_t length) const {
 std::vector<float> make_rope_table(const ModelConfig& config, std::int64_t begin, std::int64_t end) {
     const std::vector<float> frequencies = config.rope_frequencies(end);
     std::vector<float> table(static_cast<std::size_t>((end - begin) * config.head_dim));
+    const auto factor = static_cast<float>(config.rope.attention_factor);
     float* row = table.data();
     for (std::int64_t position = begin; position < end; ++position, row += config.head_dim) {
         for (std::size_t i = 0; i < frequencies.size(); ++i) {
             // In fp32, as transformers multiplies; so the angles of far positions agree.
             const float angle = static_cast<float>(position) * frequencies[i];
-            row[i] = std::cos(angle);
-            row[frequencies.size() + i] = std::sin(angle);
+            row[i] = factor * std::cos(angle);
+            row[frequencies.size() + i] = factor * std::sin(angle);
         }
     }
     return table;

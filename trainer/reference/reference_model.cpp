@@ -101,7 +101,9 @@ Tape::Node ReferenceModel::llama(Tape& tape, const model::HostBatch& rows, const
             angles.back().push_back(static_cast<double>(static_cast<float>(position) * frequency));
         }
     }
-    const auto turn = [&](Node x) { return tape.rotate(x, angles, mistakes_.interleaved_rotation); };
+    const auto turn = [&](Node x) {
+        return tape.scale(tape.rotate(x, angles, mistakes_.interleaved_rotation), config_.rope.attention_factor);
+    };
     Node h = tape.rows_of(of("model.embed_tokens.weight"), ids_of(rows));
     for (std::int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
         const std::string prefix = "model.layers." + std::to_string(layer) + ".";
