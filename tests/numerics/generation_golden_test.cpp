@@ -2,15 +2,26 @@
 
 #include <gtest/gtest.h>
 
+#include <ostream>
+
 #include "tests/numerics/golden.h"
 
 namespace atl::numerics {
 namespace {
 
-class GenerationGoldenTest : public ::testing::TestWithParam<std::string> {};
+struct GenerationCase {
+    std::string folder;
+    std::string golden;
+};
+
+void PrintTo(const GenerationCase& value, std::ostream* out) {
+    *out << value.folder << " " << value.golden;
+}
+
+class GenerationGoldenTest : public ::testing::TestWithParam<GenerationCase> {};
 
 TEST_P(GenerationGoldenTest, GreedyTokensAreThoseOfTransformers) {
-    const Golden golden(GetParam());
+    const Golden golden(GetParam().golden, GetParam().folder);
     const auto backend = kernels::make_cpu_backend(1).value();
     model::ReferenceDriver resident = golden.load(*backend);
     const auto expected = golden.integers("tokens");
@@ -23,7 +34,14 @@ TEST_P(GenerationGoldenTest, GreedyTokensAreThoseOfTransformers) {
     EXPECT_EQ(tokens, expected);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, GenerationGoldenTest, ::testing::Values("mha", "gqa_tied", "dynamic_rope"));
+INSTANTIATE_TEST_SUITE_P(
+    All, GenerationGoldenTest,
+    ::testing::Values(GenerationCase{"llama", "mha"}, GenerationCase{"llama", "gqa_tied"},
+                      GenerationCase{"llama", "dynamic_rope"}, GenerationCase{"families", "mistral"},
+                      GenerationCase{"families", "mistral_window"}, GenerationCase{"families", "qwen2"},
+                      GenerationCase{"families", "qwen3"}, GenerationCase{"families", "qwen3_biased"},
+                      GenerationCase{"families", "yarn"}, GenerationCase{"families", "yarn_untruncated"},
+                      GenerationCase{"families", "yarn_factor"}));
 
 }  // namespace
 }  // namespace atl::numerics

@@ -1,4 +1,5 @@
-// Llama's loss and gradients against PyTorch's transformers, for every instruction set of this machine.
+// Loss and gradients of Llama, and of Mistral, Qwen2 and Qwen3, against PyTorch's transformers, for every instruction
+// set of this machine.
 
 #include <gtest/gtest.h>
 
@@ -15,6 +16,7 @@ constexpr double kLossTolerance = 1e-5;      // relative
 constexpr double kGradientTolerance = 1e-5;  // relative L2, each tensor
 
 struct Case {
+    std::string folder;
     std::string golden;
     std::string instruction_set;
 };
@@ -25,15 +27,19 @@ void PrintTo(const Case& value, std::ostream* out) {
 
 std::vector<Case> all_cases() {
     std::vector<Case> cases;
-    for (const char* golden : {"mha", "gqa_tied", "llama3_rope", "dynamic_rope", "packed", "tiles"}) {
-        for (const auto& set : kernels::cpu_instruction_sets()) cases.push_back({golden, set});
+    for (const auto& set : kernels::cpu_instruction_sets()) {
+        for (const char* golden : {"mha", "gqa_tied", "llama3_rope", "dynamic_rope", "packed", "tiles"})
+            cases.push_back({"llama", golden, set});
+        for (const char* golden : {"mistral", "mistral_window", "qwen2", "qwen2_packed", "qwen3", "qwen3_biased",
+                                   "qwen3_packed", "yarn", "yarn_untruncated", "yarn_factor"})
+            cases.push_back({"families", golden, set});
     }
     return cases;
 }
 
 class LlamaGoldenTest : public ::testing::TestWithParam<Case> {
   protected:
-    Golden golden_{GetParam().golden};
+    Golden golden_{GetParam().golden, GetParam().folder};
     std::unique_ptr<kernels::Backend> backend_ = kernels::make_cpu_backend(1, GetParam().instruction_set).value();
     model::ReferenceDriver model_ = golden_.load(*backend_);
 
@@ -147,6 +153,50 @@ TEST(LlamaDynamicRopeTest, TheRotationOfTheShortContextIsFarOff) {
     EXPECT_GT(std::abs(loss / static_cast<double>(golden.floats("loss")[0]) - 1.0), 100 * kLossTolerance);
 }
 
+class FamilyControlTest : public ::testing::Test {
+  protected:
+    // How far the loss is from the golden one, as a part of it, with a change of the model.
+    static double distance(const Golden& golden, model::ReferenceDriver& model) {
+        return std::abs(model.train(golden.rows()) / static_cast<double>(golden.floats("loss")[0]) - 1.0);
+    }
+    double distance(const std::string& name, const std::function<void(model::ModelConfig&)>& change) {
+        const Golden golden(name, "families");
+        model::ReferenceDriver model = golden.load(*backend_, change);
+        return distance(golden, model);
+    }
+
+    std::unique_ptr<kernels::Backend> backend_ = kernels::make_cpu_backend(1).value();
+};
+
+TEST_F(FamilyControlTest, NormsOfHeadsWithTheWeightsSwappedAreFarOff) {
+    const Golden golden("qwen3", "families");
+    model::ReferenceDriver model = golden.load(*backend_);
+    EXPECT_LE(distance(golden, model), kLossTolerance);
+    std::ranges::swap_ranges(model.weight("model.layers.0.self_attn.q_norm.weight"),
+                             model.weight("model.layers.0.self_attn.k_norm.weight"));
+    EXPECT_GT(distance(golden, model), 10 * kLossTolerance);
+}
+
+TEST_F(FamilyControlTest, EachBiasOfTheLinearsCounts) {
+    for (const auto& [name, bias] :
+         {std::pair{"qwen2", "q_proj"}, {"qwen2", "v_proj"}, {"qwen3_biased", "k_proj"}, {"qwen3_biased", "o_proj"}}) {
+        const Golden golden(name, "families");
+        model::ReferenceDriver model = golden.load(*backend_);
+        std::ranges::fill(model.weight("model.layers.1.self_attn." + std::string(bias) + ".bias"), 0.0F);
+        EXPECT_GT(distance(golden, model), 10 * kLossTolerance) << name << " " << bias;
+    }
+}
+
+TEST_F(FamilyControlTest, YarnWithoutOneOfItsPartsIsFarOff) {
+    const double far = 10 * kLossTolerance;
+    EXPECT_GT(distance("yarn", [](auto& config) { config.rope.attention_factor = 1.0; }), far);
+    EXPECT_GT(distance("yarn", [](auto& config) { config.rope.truncate = false; }), far);
+    EXPECT_GT(distance("yarn", [](auto& config) { config.rope.kind = model::RopeKind::kLinear; }), far);
+    EXPECT_GT(distance("yarn", [](auto& config) { config.rope.original_max_position_embeddings = 64; }), far);
+    EXPECT_GT(distance("yarn", [](auto& config) { config.rope.beta_fast = 32.0; }), far);
+    EXPECT_GT(distance("yarn_untruncated", [](auto& config) { config.rope.truncate = true; }), far);
+}
+
 TEST(LlamaThreadsTest, TheBitsDoNotDependOnTheNumberOfThreads) {
     const Golden golden("gqa_tied");
     const auto one = kernels::make_cpu_backend(1).value(), three = kernels::make_cpu_backend(3).value();
@@ -158,7 +208,8 @@ TEST(LlamaThreadsTest, TheBitsDoNotDependOnTheNumberOfThreads) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, LlamaGoldenTest, ::testing::ValuesIn(all_cases()), [](const auto& instance) {
-    return instance.param.golden + "_" + instance.param.instruction_set;
+    const Case& value = instance.param;
+    return (value.folder == "llama" ? "" : value.folder + "_") + value.golden + "_" + value.instruction_set;
 });
 
 }  // namespace

@@ -25,12 +25,14 @@ void PrintTo(const LogitCase& value, std::ostream* out) {
 }
 
 // Llama 2's layout (a key for each query), tied embeddings with grouped queries, Llama 3's rotary scaling; OPT's two;
-// both with products of several tiles.
+// both with products of several tiles; the other families.
 std::vector<LogitCase> logit_cases() {
     std::vector<LogitCase> cases;
     for (const auto& set : kernels::cpu_instruction_sets()) {
         for (const char* golden : {"mha", "gqa_tied", "llama3_rope", "tiles"}) cases.push_back({"llama", golden, set});
         for (const char* golden : {"tied", "projected", "tiles"}) cases.push_back({"opt", golden, set});
+        for (const char* golden : {"mistral", "qwen2", "qwen3", "qwen3_biased", "yarn", "yarn_untruncated"})
+            cases.push_back({"families", golden, set});
     }
     return cases;
 }
@@ -78,8 +80,9 @@ TEST_P(LogitGoldenTest, LogitsOfEveryPositionAreThoseOfTransformers) {
 // A control: scores without their 1/√d must be far off.
 TEST_P(LogitGoldenTest, ScoresThatAreNotScaledAreFarOff) {
     const float factor = std::sqrt(static_cast<float>(golden_.config().head_dim));
+    const char* const query = golden_.config().architecture.head_norms ? "q_norm" : "q_proj";
     for (const std::string& name : golden_.names("gradient:")) {
-        if (name.find("q_proj") == std::string::npos) continue;
+        if (name.find(query) == std::string::npos) continue;
         for (float& value : model_.weight(name)) value *= factor;
     }
     EXPECT_GT(worst_logit(7), 100 * kLogitTolerance);

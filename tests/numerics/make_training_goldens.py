@@ -6,7 +6,7 @@ Usage: make_training_goldens.py OUT_DIR ATOLL_TRAINER    (needs torch, transform
 
 The weights are those of `atoll-trainer init --seed 3` (the same bits everywhere), the rows follow a formula that
 trainer/program/testing/program_fixture.cpp repeats. Writes config.json and steps.json, {"loss": [20], "grad_norm": [20]}, of a
-Llama, and of an OPT in OUT_DIR/opt.
+Llama, and of other families in folders below: OUT_DIR/opt, ….
 """
 
 import json
@@ -20,6 +20,9 @@ from torch.nn.functional import cross_entropy
 from transformers import AutoModelForCausalLM, get_cosine_schedule_with_warmup
 
 ROWS, LENGTH, VOCABULARY, BATCH, STEPS = 24, 16, 61, 4, 20
+SIZES = dict(vocab_size=VOCABULARY, hidden_size=32, intermediate_size=56, num_hidden_layers=2, num_attention_heads=4,
+             num_key_value_heads=2, max_position_embeddings=64, rms_norm_eps=1e-5, rope_theta=100.0, hidden_act="silu",
+             initializer_range=0.1, tie_word_embeddings=False, torch_dtype="float32")
 CONFIGS = {
     "llama": dict(architectures=["LlamaForCausalLM"], model_type="llama", vocab_size=VOCABULARY, hidden_size=32,
                   intermediate_size=56, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
@@ -29,6 +32,10 @@ CONFIGS = {
                 num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=64, word_embed_proj_dim=24,
                 do_layer_norm_before=True, activation_function="relu", init_std=0.1, dropout=0.0, pad_token_id=None,
                 torch_dtype="float32"),
+    "mistral": dict(architectures=["MistralForCausalLM"], model_type="mistral", sliding_window=None, head_dim=10, **SIZES),
+    "qwen2": dict(architectures=["Qwen2ForCausalLM"], model_type="qwen2", **SIZES),
+    "qwen3": dict(architectures=["Qwen3ForCausalLM"], model_type="qwen3", head_dim=12, attention_bias=True,
+                  rope_scaling=dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=16), **SIZES),
 }
 
 
@@ -67,8 +74,8 @@ def make_case(config, out, trainer):
 def main():
     out, trainer = pathlib.Path(sys.argv[1]), sys.argv[2]
     torch.set_num_threads(1)
-    make_case(CONFIGS["llama"], out, trainer)
-    make_case(CONFIGS["opt"], out / "opt", trainer)
+    for name, config in CONFIGS.items():
+        make_case(config, out if name == "llama" else out / name, trainer)
 
 
 if __name__ == "__main__":

@@ -53,13 +53,15 @@ Tensor UnitView::view(const Tensor& flat, std::size_t first, std::size_t count) 
     const Parameter& begin = unit_->parameters.at(first);
     const DType dtype = flat.dtype() == DType::kU8 ? begin.stored : flat.dtype();
     check(count == 1 || !tensor::is_quantized(dtype), "quantised matrices cannot be stacked");
-    const std::int64_t columns = begin.shape.back();
+    const bool are_vectors = begin.shape.size() == 1;
     std::int64_t elements = 0;
     for (std::size_t index = first; index < first + count; ++index) {
         const Parameter& parameter = unit_->parameters.at(index);
-        check(parameter.shape.back() == columns, "only matrices of as many columns can be stacked");
+        check(are_vectors || parameter.shape.back() == begin.shape.back(),
+              "only matrices of as many columns can be stacked");
         elements += parameter.element_count();
     }
+    const std::int64_t columns = are_vectors ? elements : begin.shape.back();
     return Tensor(flat.at(begin.offset), dtype, {elements / columns, columns});
 }
 

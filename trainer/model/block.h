@@ -66,7 +66,7 @@ class UnitView {
     Tensor gradient(std::size_t index) const { return view(gradients_, index, 1); }
     // Whether matrices are kept apart, so that they cannot be stacked.
     bool is_quantized() const { return weights_.dtype() == tensor::DType::kU8; }
-    // `count` neighbouring matrices of as many columns, stacked: [sum of rows, columns].
+    // `count` neighbouring matrices of as many columns, stacked: [sum of rows, columns]; or vectors, joined: [1, sum].
     Tensor stacked_weight(std::size_t first, std::size_t count) const { return view(weights_, first, count); }
     Tensor stacked_gradient(std::size_t first, std::size_t count) const { return view(gradients_, first, count); }
     bool accumulate() const { return accumulate_; }

@@ -65,7 +65,8 @@ struct LayerWidths {
     std::int64_t qkv() const { return queries() + 2 * keys(); }
 };
 
-// h = x + out(attention(rope(qkv(norm(x)))));  y = h + down(activation(up(norm(h)))). With SwiGLU `up` is gate and up.
+// h = x + out(attention(rope(norms of heads(qkv(norm(x))))));  y = h + down(activation(up(norm(h)))). With SwiGLU `up`
+// is gate and up.
 class DecoderBlock final : public Block {
   public:
     // Appends the layer's unit.
@@ -92,7 +93,7 @@ class DecoderBlock final : public Block {
     // time and saves a quarter of the memory.
     struct Saved {
         Tensor input_statistics;   // of the norm
-        Tensor qkv;                // [N, (H + 2K)·D], rotated
+        Tensor qkv;                // [N, (H + 2K)·D], rotated; with norms of heads as it comes from the products
         Tensor attention;          // [N, H·D]
         Tensor log_sum_exp;        // [B, H, T]
         Tensor hidden;             // [N, C]: h
@@ -103,6 +104,8 @@ class DecoderBlock final : public Block {
     };
     struct AttentionScratch {
         Tensor normed;              // [N, C], then its gradient
+        Tensor normed_heads;        // [N, (H + 2K)·D], rotated; with norms of heads only, as what follows
+        Tensor head_rstd;           // [N, H + K]
         Tensor hidden_gradient;     // [N, C]; backward only, as what follows; where residuals have another format
         Tensor attention_gradient;  // [N, H·D]
         Tensor qkv_gradient;        // [N, (H + 2K)·D]
@@ -122,6 +125,10 @@ class DecoderBlock final : public Block {
     // `units`: the layer's, then its adapters'.
     void attention_forward(const Context& context, std::span<const UnitView> units, const Tensor& input,
                            const Saved& saved, LayerCache* cache) const;
+    // Query, key and value as attention takes them, from saved.qkv: with norms of heads in scratch, else where they
+    // lie, as the forward pass left them for the backward pass.
+    Tensor attention_input(const Context& context, std::span<const UnitView> units, const Saved& saved,
+                           const AttentionScratch& scratch, bool backward) const;
     // h from x and attention, and from h what the activation takes (of ReLU, what it gives).
     void feed_forward_up(const Context& context, std::span<const UnitView> units, const Tensor& input,
                          const Saved& saved, const FeedForwardScratch& scratch) const;
@@ -136,7 +143,9 @@ class DecoderBlock final : public Block {
     bool rotates_, is_gated_;  // rope; SwiGLU
     // In the order of their parameters.
     Norm attention_norm_;
-    FusedLinear qkv_, out_;
+    FusedLinear qkv_;
+    std::optional<HeadNorms> head_norms_;
+    FusedLinear out_;
     Norm feed_forward_norm_;
     FusedLinear up_, down_;
 };

@@ -12,14 +12,6 @@
 namespace atl::model {
 namespace {
 
-constexpr auto kLlamaKeys = std::to_array<std::string_view>(
-    {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
-     "num_key_value_heads", "head_dim", "max_position_embeddings", "rms_norm_eps", "initializer_range",
-     "tie_word_embeddings", "rope_theta", "rope_scaling", "rope_parameters", "hidden_act", "attention_bias", "mlp_bias",
-     "attention_dropout", "pretraining_tp", "rope_interleaved",
-     // Harmless: in the configurations of Llama 1, Llama 2 and SmolLM2.
-     "max_sequence_length", "max_length", "is_llama_config", "transformers.js_config"});
-
 // Keys that don't change what is computed here (or that are read for every model).
 constexpr auto kSharedKeys = std::to_array<std::string_view>(
     {"architectures", "model_type", "torch_dtype", "dtype", "bos_token_id", "eos_token_id", "pad_token_id",
@@ -28,22 +20,6 @@ constexpr auto kSharedKeys = std::to_array<std::string_view>(
      "torchscript", "finetuning_task", "id2label", "label2id", "problem_type", "task_specific_params",
      "tokenizer_class", "chunk_size_feed_forward", "is_encoder_decoder", "unsloth_fixed", "unsloth_version", "atoll",
      "base_model_name_or_path", "sep_token_id"});
-
-// What Llama models may have in transformers and this code does not compute.
-void refuse_unbuilt(ConfigReader& reader) {
-    for (const char* key : {"attention_bias", "mlp_bias", "rope_interleaved"}) {
-        if (reader.boolean(key, false)) reader.fail(key, "true is not built");
-    }
-    if (const auto activation = reader.text("hidden_act", "silu"); activation != "silu" && activation != "swish") {
-        reader.fail("hidden_act", "'" + activation + "' is not built: only silu is");
-    }
-    if (reader.has("attention_dropout") &&
-        !(reader.at("attention_dropout").is_number() && reader.at("attention_dropout").get<double>() == 0.0)) {
-        reader.fail("attention_dropout", "is not built: it must be 0");
-    }
-    if (reader.integer("pretraining_tp", 1, 1, 1 << 20) != 1)
-        reader.fail("pretraining_tp", "is not built: it must be 1");
-}
 
 // `file` is for the message.
 Result<Json> parse_object(std::string_view text, const char* file) {
@@ -81,36 +57,14 @@ Status check_eos(const std::vector<std::int64_t>& ids, std::int64_t vocab_size) 
     return {};
 }
 
-Result<ModelConfig> parse_llama(const Json& object) {
-    ATOLL_RETURN_IF_ERROR(check_keys(object, kLlamaKeys, "a Llama"));
-    ModelConfig config;
-    ConfigReader reader(object, "");
-    refuse_unbuilt(reader);
-    const std::int64_t heads = parse_sizes(reader, config, "intermediate_size");
-    config.num_key_value_heads = reader.integer("num_key_value_heads", config.num_attention_heads, 1, 1 << 16);
-    if (!reader.has("head_dim") && config.hidden_size % heads != 0) {
-        reader.fail("num_attention_heads", "must divide hidden_size when there is no head_dim");
-    }
-    config.head_dim = reader.integer("head_dim", std::max<std::int64_t>(config.hidden_size / heads, 2), 2, 1 << 16);
-    if (config.head_dim % 2 != 0) reader.fail("head_dim", "must be even");
-    if (heads % std::max<std::int64_t>(config.num_key_value_heads, 1) != 0) {
-        reader.fail("num_key_value_heads", "must divide num_attention_heads");
-    }
-    config.max_position_embeddings = reader.integer("max_position_embeddings", 2048, 1, INT64_C(1) << 40);
-    config.norm_eps = reader.positive("rms_norm_eps", 1e-6);
-    config.initializer_range = reader.positive("initializer_range", 0.02);
-    config.tie_word_embeddings = reader.boolean("tie_word_embeddings", false);
-    parse_dtype_and_tokens(reader, config);
-    ATOLL_TRY(config.rope, parse_rope(reader, config));
-    ATOLL_RETURN_IF_ERROR(reader.status());
-    return config;
-}
-
 using Parse = Result<ModelConfig> (*)(const Json& object);
 
 // Of a model_type or an architecture's name; null when it is not built.
 Parse find_parse(std::string_view name) {
     if (name == "llama" || name == "LlamaForCausalLM") return parse_llama;
+    if (name == "mistral" || name == "MistralForCausalLM") return parse_mistral;
+    if (name == "qwen2" || name == "Qwen2ForCausalLM") return parse_qwen2;
+    if (name == "qwen3" || name == "Qwen3ForCausalLM") return parse_qwen3;
     if (name == "opt" || name == "OPTForCausalLM") return parse_opt;
     return nullptr;
 }
@@ -155,11 +109,19 @@ void parse_dtype_and_tokens(ConfigReader& reader, ModelConfig& config) {
 }
 
 std::int64_t ModelConfig::length_max() const {
-    return rope.kind == RopeKind::kDynamic ? std::numeric_limits<std::int32_t>::max() : max_position_embeddings;
+    const std::int64_t positions =
+        rope.kind == RopeKind::kDynamic ? std::numeric_limits<std::int32_t>::max() : max_position_embeddings;
+    return sliding_window > 0 ? std::min(positions, sliding_window) : positions;
+}
+
+std::string_view ModelConfig::length_max_key() const {
+    return length_max() == sliding_window ? "sliding_window" : "max_position_embeddings";
 }
 
 Result<ModelConfig> parse_config(std::string_view json_text) {
-    static constexpr const char* kBuilt = " is not built: LlamaForCausalLM and OPTForCausalLM are";
+    static constexpr const char* kBuilt =
+        " is not built: LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM and OPTForCausalLM "
+        "are";
     ATOLL_TRY(const Json object, parse_object(json_text, "config.json"));
     ConfigReader reader(object, "");
     // By `architectures` and `model_type`: either, or both of one mind.

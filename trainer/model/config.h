@@ -38,6 +38,7 @@ struct Architecture {
     NormKind norm = NormKind::kRms;
     Activation activation = Activation::kSwiglu;
     Positions positions = Positions::kRope;
+    bool head_norms = false;  // RMS norms of each head of query and key, before they are rotated
     bool qkv_bias = false;
     bool out_bias = false;  // of attention's last linear
     bool feed_forward_bias = false;
@@ -63,6 +64,7 @@ struct ModelConfig {
     std::int64_t num_key_value_heads = 0;
     std::int64_t head_dim = 0;
     std::int64_t max_position_embeddings = 0;
+    std::int64_t sliding_window = 0;       // Mistral: tokens that a query sees, itself included; 0: all before it
     std::int64_t word_embed_proj_dim = 0;  // OPT: channels of the embedding; 0: hidden_size
     double norm_eps = 1e-6;
     double initializer_range = 0.02;
@@ -78,17 +80,21 @@ struct ModelConfig {
     // `length` tokens (which matters to RopeKind::kDynamic only).
     std::vector<float> rope_frequencies(std::int64_t length = 0) const;
 
-    // The most tokens of a sequence: max_position_embeddings, or no limit where rotary scaling follows the length.
+    // The most tokens of a sequence: max_position_embeddings, or no limit where rotary scaling follows the length; no
+    // more than sliding_window, so that each token sees all before it.
     std::int64_t length_max() const;
+    // The key of config.json that sets that limit.
+    std::string_view length_max_key() const;
     // Whether a sequence's rotation depends on how long it is.
     bool rotation_depends_on(std::int64_t length) const {
         return rope.kind == RopeKind::kDynamic && length > max_position_embeddings;
     }
 };
 
-// Reads both dialects: version 4's rope_theta, rope_scaling, torch_dtype and version 5's rope_parameters, dtype.
-// kInvalidArgument, naming the key: an architecture that is not built, a missing or wrong value, or a key that would
-// change the mathematics. Keys known to be harmless and keys that begin with "_" are ignored.
+// Reads Llama, Mistral, Qwen2, Qwen3 and OPT, in both dialects: version 4's rope_theta, rope_scaling, torch_dtype and
+// version 5's rope_parameters, dtype. kInvalidArgument, naming the key: an architecture that is not built, a missing or
+// wrong value, or a key that would change the mathematics. Keys known to be harmless and keys that begin with "_" are
+// ignored.
 Result<ModelConfig> parse_config(std::string_view json_text);
 // The same of a model directory's config.json; errors name the file.
 Result<ModelConfig> load_config(const std::filesystem::path& model_directory);

@@ -87,7 +87,11 @@ std::int64_t parse_sizes(ConfigReader& reader, ModelConfig& config, const char* 
 // What all architectures say in the same words: dtype or torch_dtype, bos_token_id, eos_token_id.
 void parse_dtype_and_tokens(ConfigReader& reader, ModelConfig& config);
 
-// An object that says it is an OPTForCausalLM.
+// An object that says it is a LlamaForCausalLM, a MistralForCausalLM, …
+Result<ModelConfig> parse_llama(const Json& object);
+Result<ModelConfig> parse_mistral(const Json& object);
+Result<ModelConfig> parse_qwen2(const Json& object);
+Result<ModelConfig> parse_qwen3(const Json& object);
 Result<ModelConfig> parse_opt(const Json& object);
 
 // rope_theta with rope_scaling, or rope_parameters; `config` has its sizes already.

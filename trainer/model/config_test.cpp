@@ -117,7 +117,8 @@ TEST_P(WrongConfigTest, IsRefusedByName) {
 INSTANTIATE_TEST_SUITE_P(
     All, WrongConfigTest,
     ::testing::Values(
-        Wrong{"architectures", {{"architectures", {"MistralForCausalLM"}}}},
+        Wrong{"architectures", {{"architectures", {"MambaForCausalLM"}}}},
+        Wrong{"model_type", {{"architectures", {"MistralForCausalLM"}}}},
         Wrong{"model_type", {{"architectures", nullptr}, {"model_type", "gpt2"}}},
         Wrong{"model_type", {{"model_type", "mistral"}}}, Wrong{"model_type", {{"model_type", 1}}},
         Wrong{"attention_bias", {{"attention_bias", true}}}, Wrong{"mlp_bias", {{"mlp_bias", true}}},

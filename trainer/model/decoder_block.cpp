@@ -28,6 +28,11 @@ Tensor in_activations(kernels::Backend& backend, const Tensor& gradient, const T
     return scratch;
 }
 
+std::optional<HeadNorms> make_head_norms(const ModelConfig& config, FsdpUnit& unit, const std::string& prefix) {
+    if (!config.architecture.head_norms) return std::nullopt;
+    return HeadNorms(config, unit, prefix);
+}
+
 }  // namespace
 
 DecoderBlock::DecoderBlock(const ModelConfig& config, std::int64_t layer, std::vector<FsdpUnit>& units)
@@ -45,6 +50,7 @@ DecoderBlock::DecoderBlock(const ModelConfig& config, std::int64_t layer, std::v
             {"self_attn.k_proj", widths_.keys()},
             {"self_attn.v_proj", widths_.keys()}},
            widths_.hidden, Partition::kRows, config.architecture.qkv_bias),
+      head_norms_(make_head_norms(config, units.back(), layer_prefix(config, layer))),
       out_(config, units.back(), layer_prefix(config, layer), {{config.architecture.out, widths_.hidden}},
            widths_.queries(), Partition::kColumns, config.architecture.out_bias),
       feed_forward_norm_(config, units.back(), layer_prefix(config, layer), config.architecture.feed_forward_norm),
@@ -92,6 +98,11 @@ DecoderBlock::AttentionScratch DecoderBlock::allocate_attention(Arena& arena, st
     };
     AttentionScratch scratch;
     scratch.normed = allocate(widths_.hidden);
+    if (head_norms_) {
+        scratch.normed_heads = allocate(widths_.qkv());
+        scratch.head_rstd =
+            arena.allocate(Category::kWorkspace, kernels::kStatistics, {tokens, widths_.heads + widths_.kv_heads});
+    }
     if (!backward) return scratch;
     if (formats_.residual != formats_.activations) scratch.hidden_gradient = allocate(widths_.hidden);
     scratch.attention_gradient = allocate(widths_.queries());
@@ -178,6 +189,20 @@ void DecoderBlock::infer(const Context& context, std::span<const UnitView> units
     cache.past += context.batch.shape.length;
 }
 
+Tensor DecoderBlock::attention_input(const Context& context, std::span<const UnitView> units, const Saved& saved,
+                                     const AttentionScratch& scratch, bool backward) const {
+    const Batch& batch = context.batch;
+    const kernels::AttentionShape shape = attention_shape(batch.shape);
+    const Tensor qkv = head_norms_ ? scratch.normed_heads : saved.qkv;
+    if (head_norms_) {
+        head_norms_->forward(context.backend, units[0], shape, saved.qkv, qkv, scratch.head_rstd);
+    } else if (backward) {
+        return qkv;
+    }
+    if (rotates_) context.backend.rope(shape, batch.rope_table, batch.positions, qkv, false);
+    return qkv;
+}
+
 // saved.qkv and saved.attention from x; h is left to the second half. With a cache attention is over the tokens before
 // as well.
 void DecoderBlock::attention_forward(const Context& context, std::span<const UnitView> units, const Tensor& input,
@@ -190,12 +215,12 @@ void DecoderBlock::attention_forward(const Context& context, std::span<const Uni
     attention_norm_.forward(backend, units[0], input, scratch.normed, saved.input_statistics);
     qkv_.forward(context, units, scratch.normed, saved.qkv, saved.qkv_lora_hidden);
     add_bias_and_residual(backend, qkv_.bias(units), {}, saved.qkv);
-    if (rotates_) backend.rope(shape, batch.rope_table, batch.positions, saved.qkv, false);
+    const Tensor qkv = attention_input(context, units, saved, scratch, false);
     if (cache == nullptr) {
-        backend.attention_forward(shape, saved.qkv, batch.segment_starts, saved.attention, saved.log_sum_exp,
+        backend.attention_forward(shape, qkv, batch.segment_starts, saved.attention, saved.log_sum_exp,
                                   context.workspace);
     } else {
-        backend.attention_cached(shape, saved.qkv, cache->past, cache->keys, cache->values, saved.attention,
+        backend.attention_cached(shape, qkv, cache->past, cache->keys, cache->values, saved.attention,
                                  context.workspace);
     }
 }
@@ -272,9 +297,12 @@ void DecoderBlock::attention_backward(const Context& context, std::span<const Un
     const Tensor out_gradient = in_activations(backend, hidden_gradient, scratch.hidden_gradient);
     out_.backward(context, units, out_gradient, saved.attention, saved.out_lora_hidden,
                   scratch.out_lora_hidden_gradient, scratch.attention_gradient);
-    backend.attention_backward(shape, saved.qkv, batch.segment_starts, saved.attention, saved.log_sum_exp,
+    const Tensor qkv = attention_input(context, units, saved, scratch, true);
+    backend.attention_backward(shape, qkv, batch.segment_starts, saved.attention, saved.log_sum_exp,
                                scratch.attention_gradient, scratch.qkv_gradient, context.workspace);
     if (rotates_) backend.rope(shape, batch.rope_table, batch.positions, scratch.qkv_gradient, true);
+    if (head_norms_)
+        head_norms_->backward(backend, units[0], shape, saved.qkv, scratch.head_rstd, scratch.qkv_gradient);
     attention_norm_.apply(backend, units[0], input, saved.input_statistics, scratch.normed);
     qkv_.backward(context, units, scratch.qkv_gradient, scratch.normed, saved.qkv_lora_hidden,
                   scratch.qkv_lora_hidden_gradient, context.input_gradient_needed ? scratch.normed : Tensor());

@@ -23,14 +23,12 @@ Status check_prompt(const ModelConfig& config, std::span<const std::int32_t> pro
         return invalid_argument("options", "need tokens_max ≥ 0, temperature ≥ 0 and 0 < top_p ≤ 1");
     }
     const auto given = static_cast<std::int64_t>(prompt.size()), length = given + options.tokens_max;
-    if (given > config.length_max()) {
-        return invalid_argument("prompt", "has " + std::to_string(given) + " tokens, the model's context is " +
-                                              std::to_string(config.length_max()));
-    }
-    if (length > config.length_max()) {
-        return invalid_argument("max-tokens", "prompt and new tokens are " + std::to_string(length) +
-                                                  ", the model's context is " + std::to_string(config.length_max()));
-    }
+    const std::string context = ", the model's context is " + std::to_string(config.length_max()) + " (" +
+                                std::string(config.length_max_key()) + ")";
+    if (given > config.length_max())
+        return invalid_argument("prompt", "has " + std::to_string(given) + " tokens" + context);
+    if (length > config.length_max())
+        return invalid_argument("max-tokens", "prompt and new tokens are " + std::to_string(length) + context);
     return {};
 }
 

@@ -48,4 +48,23 @@ void Norm::backward(kernels::Backend& backend, const UnitView& unit, const Tenso
                                unit.gradient(weight_), unit.gradient(weight_ + 1), unit.accumulate());
 }
 
+HeadNorms::HeadNorms(const ModelConfig& config, FsdpUnit& unit, std::string_view prefix)
+    : epsilon_(static_cast<float>(config.norm_eps)), query_(unit.parameters.size()) {
+    for (const char* const name : {"self_attn.q_norm.weight", "self_attn.k_norm.weight"}) {
+        unit.add(
+            {.name = std::string(prefix) + name, .shape = {config.head_dim}, .init = Init::kOnes, .is_norm = true});
+    }
+}
+
+void HeadNorms::forward(kernels::Backend& backend, const UnitView& unit, const kernels::AttentionShape& shape,
+                        const Tensor& qkv, const Tensor& out, const Tensor& rstd) const {
+    backend.norm_heads(shape, qkv, unit.weight(query_), unit.weight(query_ + 1), epsilon_, out, rstd);
+}
+
+void HeadNorms::backward(kernels::Backend& backend, const UnitView& unit, const kernels::AttentionShape& shape,
+                         const Tensor& qkv, const Tensor& rstd, const Tensor& gradient) const {
+    backend.norm_heads_backward(shape, qkv, unit.weight(query_), unit.weight(query_ + 1), rstd, gradient,
+                                unit.gradient(query_), unit.gradient(query_ + 1), unit.accumulate());
+}
+
 }  // namespace atl::model

@@ -33,4 +33,21 @@ class Norm {
     std::size_t weight_;  // its place in the unit; the bias follows
 };
 
+// RMS norms of each head of query and key, as Backend::norm_heads, with two weights [D]. Inside trainer/model only.
+class HeadNorms {
+  public:
+    // Adds its parameters to `unit`, whose view the functions below take.
+    HeadNorms(const ModelConfig& config, FsdpUnit& unit, std::string_view prefix);
+
+    void forward(kernels::Backend& backend, const UnitView& unit, const kernels::AttentionShape& shape,
+                 const Tensor& qkv, const Tensor& out, const Tensor& rstd) const;
+    // `gradient`, that of out, becomes that of qkv.
+    void backward(kernels::Backend& backend, const UnitView& unit, const kernels::AttentionShape& shape,
+                  const Tensor& qkv, const Tensor& rstd, const Tensor& gradient) const;
+
+  private:
+    float epsilon_;
+    std::size_t query_;  // its weight's place in the unit; that of the keys follows
+};
+
 }  // namespace atl::model

@@ -58,6 +58,17 @@ const nlohmann::json kOpt = {{"architectures", {"OPTForCausalLM"}},
                              {"do_layer_norm_before", true},
                              {"tie_word_embeddings", true}};
 
+const nlohmann::json kQwen3 = {{"architectures", {"Qwen3ForCausalLM"}},
+                               {"model_type", "qwen3"},
+                               {"vocab_size", 8000},
+                               {"hidden_size", 256},
+                               {"intermediate_size", 640},
+                               {"num_hidden_layers", 2},
+                               {"num_attention_heads", 4},
+                               {"num_key_value_heads", 4},
+                               {"head_dim", 128},
+                               {"max_position_embeddings", 512}};
+
 std::vector<PlanCase> plan_cases() {
     const std::vector<std::string> rows = {"--batch-size", "16"}, few = {"--batch-size", "4"};
     const auto with = [](std::vector<std::string> flags, const std::vector<std::string>& more) {
@@ -85,6 +96,7 @@ std::vector<PlanCase> plan_cases() {
         {"llama_offload_bf16", kWide, 16, with(with(rows, offload), {"--precision", "bf16"})},
         {"opt", kOpt, 256, few},
         {"opt_full_bf16", kOpt, 512, with(few, {"--activation-checkpointing", "full", "--precision", "bf16"})},
+        {"qwen3_long", kQwen3, 512, few},
         {"two_ranks", kWide, 16, rows, 2},
         {"two_ranks_full_shard", kWide, 16, with(rows, {"--sharding", "full_shard", "--grad-accum", "2"}), 2},
         {"two_ranks_shard_optimizer_bf16", kWide, 16,

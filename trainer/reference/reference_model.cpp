@@ -86,6 +86,14 @@ Tape::Node ReferenceModel::norm(Tape& tape, Node x, const std::string& name) con
     return tape.rms_norm(x, of(name + ".weight"), config_.norm_eps, mistakes_.broken_norm_derivative);
 }
 
+// Each head by itself, where there is such a norm.
+Tape::Node ReferenceModel::norm_heads(Tape& tape, Node x, const std::string& name) const {
+    if (!parameters_.contains(name + ".weight") || mistakes_.plain_heads) return x;
+    const std::int64_t rows = tape.value(x).rows, columns = tape.value(x).columns;
+    const Node heads = tape.reshape(x, rows * columns / config_.head_dim, config_.head_dim);
+    return tape.reshape(norm(tape, heads, name), rows, columns);
+}
+
 Tape::Node ReferenceModel::attend(Tape& tape, Node query, Node key, Node value, const Positions& positions) const {
     const double factor = mistakes_.unscaled_scores ? 1.0 : 1.0 / std::sqrt(static_cast<double>(config_.head_dim));
     return tape.attention(query, key, value, {positions.length, config_.head_dim, positions.starts, factor});
@@ -109,8 +117,9 @@ Tape::Node ReferenceModel::llama(Tape& tape, const model::HostBatch& rows, const
         const std::string prefix = "model.layers." + std::to_string(layer) + ".";
         const auto through = [&](Node x, const char* module) { return linear(tape, x, prefix + module); };
         const Node n = norm(tape, h, prefix + "input_layernorm");
-        const Node seen = attend(tape, turn(through(n, "self_attn.q_proj")), turn(through(n, "self_attn.k_proj")),
-                                 through(n, "self_attn.v_proj"), positions);
+        const Node query = norm_heads(tape, through(n, "self_attn.q_proj"), prefix + "self_attn.q_norm");
+        const Node key = norm_heads(tape, through(n, "self_attn.k_proj"), prefix + "self_attn.k_norm");
+        const Node seen = attend(tape, turn(query), turn(key), through(n, "self_attn.v_proj"), positions);
         h = tape.add(h, through(seen, "self_attn.o_proj"));
         const Node m = norm(tape, h, prefix + "post_attention_layernorm");
         const Node gated = tape.multiply(tape.silu(through(m, "mlp.gate_proj")), through(m, "mlp.up_proj"));

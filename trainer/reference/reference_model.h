@@ -19,6 +19,7 @@ class ReferenceModel {
         bool unscaled_scores = false;
         bool labels_shifted_twice = false;
         bool broken_norm_derivative = false;
+        bool plain_heads = false;  // no norms of heads
     };
     ReferenceModel(const model::ModelConfig& config, std::map<std::string, Matrix> parameters);
     // `lora_scale` is alpha / rank.
@@ -43,7 +44,9 @@ class ReferenceModel {
     Node of(const std::string& name) const { return leaves_.at(name); }
     Node linear(Tape& tape, Node x, const std::string& module) const;
     Node norm(Tape& tape, Node x, const std::string& name) const;
+    Node norm_heads(Tape& tape, Node x, const std::string& name) const;
     Node attend(Tape& tape, Node query, Node key, Node value, const Positions& positions) const;
+    // Llama, and Mistral, Qwen2 and Qwen3, which have a few parameters more.
     Node llama(Tape& tape, const model::HostBatch& rows, const Positions& positions) const;
     Node opt(Tape& tape, const model::HostBatch& rows, const Positions& positions);
 

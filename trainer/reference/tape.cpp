@@ -152,6 +152,14 @@ Tape::Node Tape::gate(Node x, Matrix open) {
     return multiply(x, leaf(std::move(open)));
 }
 
+Tape::Node Tape::reshape(Node x, std::int64_t rows, std::int64_t columns) {
+    Matrix out(rows, columns);
+    out.values = value(x).values;
+    return push(std::move(out), [this, x](const Entry& self) {
+        for (std::size_t i = 0; i < self.gradient.values.size(); ++i) grad(x).values[i] += self.gradient.values[i];
+    });
+}
+
 Tape::Node Tape::rows_of(Node table, std::vector<std::int64_t> rows) {
     Matrix out(static_cast<std::int64_t>(rows.size()), value(table).columns);
     for (std::int64_t i = 0; i < out.rows; ++i) {

@@ -45,6 +45,7 @@ class Tape {
     Node multiply(Node a, Node b);
     Node silu(Node x);
     Node gate(Node x, Matrix open);  // x where `open` is positive, else 0; relu is gate(x, x)
+    Node reshape(Node x, std::int64_t rows, std::int64_t columns);  // the same elements in the same order
     Node rows_of(Node table, std::vector<std::int64_t> rows);
     // `broken` leaves a term out of the derivative: a control.
     Node rms_norm(Node x, Node weight, double epsilon, bool broken = false);

@@ -47,9 +47,9 @@ Result<CheckedData> open_and_check(const RunConfig& settings, const DataSelectio
     ATOLL_TRY(dataset::Dataset dataset, dataset::Dataset::open(path));
     if (dataset.rows() == 0) return invalid_argument(path, "has no rows");
     if (dataset.seq_len() > config.length_max())
-        return invalid_argument(path, "its rows of " + std::to_string(dataset.seq_len()) +
-                                          " tokens are longer than the model's max_position_embeddings, " +
-                                          std::to_string(config.length_max()));
+        return invalid_argument(
+            path, "its rows of " + std::to_string(dataset.seq_len()) + " tokens are longer than the model's " +
+                      std::string(config.length_max_key()) + ", " + std::to_string(config.length_max()));
     ATOLL_RETURN_IF_ERROR(check_tokenizer(dataset, directory));
     const std::int64_t rows = samples_max > 0 ? std::min(samples_max, dataset.rows()) : dataset.rows();
     const auto [begin, end] = rows_of_rank(rows, comm);

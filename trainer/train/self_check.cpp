@@ -15,10 +15,20 @@
 namespace atl::train {
 namespace {
 
-constexpr const char* kTinyModel = R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 61,
+struct TinyModel {
+    const char* prefix;  // of its checks' names
+    const char* config;
+};
+constexpr TinyModel kLlama = {"", R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 61,
     "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
     "num_key_value_heads": 2, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
-    "hidden_act": "silu", "initializer_range": 0.2, "tie_word_embeddings": false})";
+    "hidden_act": "silu", "initializer_range": 0.2, "tie_word_embeddings": false})"};
+// With what Llama lacks: norms of heads and biases.
+constexpr TinyModel kQwen3 = {"qwen3: ", R"({"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3",
+    "vocab_size": 61, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 10, "max_position_embeddings": 64, "rms_norm_eps": 1e-5,
+    "attention_bias": true, "rope_theta": 100.0, "hidden_act": "silu", "initializer_range": 0.2,
+    "tie_word_embeddings": true})"};
 constexpr std::int64_t kRows = 2;
 constexpr std::int64_t kLength = 17;
 constexpr double kGradientTolerance = 1e-5;  // relative, of each parameter
@@ -118,8 +128,8 @@ std::span<const float> part(const std::vector<float>& unit, const model::Paramet
 // A tiny model with random weights and one batch of random tokens, of whose rows the first has two documents.
 class TinyRun {
   public:
-    static Result<std::unique_ptr<TinyRun>> make(kernels::Backend& backend) {
-        ATOLL_TRY(const model::ModelConfig config, model::parse_config(kTinyModel));
+    static Result<std::unique_ptr<TinyRun>> make(kernels::Backend& backend, const char* config_text) {
+        ATOLL_TRY(const model::ModelConfig config, model::parse_config(config_text));
         std::unique_ptr<TinyRun> run(new TinyRun(backend, model::make_model(config)));
         parallel::RunMemoryOptions options;
         options.engine.largest = {kRows, kLength};
@@ -204,16 +214,16 @@ double relative_error(std::span<const float> ours, const std::vector<double>& wa
 }
 
 // The loss, and each parameter's gradient, which an error in it of any direction moves by its own size.
-std::vector<CheckResult> check_gradients(TinyRun& run) {
+std::vector<CheckResult> check_gradients(TinyRun& run, const std::string& prefix) {
     const double loss = run.loss();
     reference::ReferenceModel reference(run.model().config, run.parameters());
     const double wanted = reference.loss_and_gradients(run.rows());
-    std::vector<CheckResult> results = {{"loss", std::abs(loss - wanted) / wanted, 1e-6}};
+    std::vector<CheckResult> results = {{prefix + "loss", std::abs(loss - wanted) / wanted, 1e-6}};
     for (std::size_t unit = 0; unit < run.model().units.size(); ++unit) {
         const std::vector<float> gradients = run.gradients(unit);
         for (const model::Parameter& parameter : run.model().units[unit].parameters)
             results.push_back(
-                {"gradient of " + parameter.name,
+                {prefix + "gradient of " + parameter.name,
                  relative_error(part(gradients, parameter), reference.gradients().at(parameter.name).values),
                  kGradientTolerance});
     }
@@ -232,8 +242,10 @@ Status check_backend(kernels::Backend& backend, const std::function<void(const C
         ATOLL_TRY(const CheckResult result, check_matmul(backend, product));
         tell(result);
     }
-    ATOLL_TRY(const auto run, TinyRun::make(backend));
-    for (const CheckResult& result : check_gradients(*run)) tell(result);
+    for (const TinyModel& tiny : {kLlama, kQwen3}) {
+        ATOLL_TRY(const auto run, TinyRun::make(backend, tiny.config));
+        for (const CheckResult& result : check_gradients(*run, tiny.prefix)) tell(result);
+    }
     if (failures == 0) return {};
     return internal_error(std::to_string(failures) + " checks of " + backend.name() +
                           " failed: this machine computes wrong numbers");

@@ -15,8 +15,9 @@ struct CheckResult {
     bool ok() const { return error <= tolerance; }  // false for NaN
 };
 
-// Matrix products (of one tile, and of several in every transposition) against plain fp64 loops, and a tiny model's
-// loss and the gradient of each of its parameters against those of the same model in fp64 (trainer/reference).
+// Matrix products (of one tile, and of several in every transposition) against plain fp64 loops, and of two
+// tiny models, a Llama and a Qwen3, the loss and the gradient of each parameter against those of the same model in fp64
+// (trainer/reference).
 // kInternal, once all are reported: some are not ok.
 Status check_backend(kernels::Backend& backend, const std::function<void(const CheckResult&)>& report);
 

@@ -59,6 +59,20 @@ class WrongNorm final : public FarBackend {
     }
 };
 
+// The gradient of the weight of the keys' norm lacks a thousandth.
+class WrongHeadNorm final : public DeferredBackend {
+  public:
+    WrongHeadNorm() : DeferredBackend(make_device()) {}
+    void norm_heads_backward(const kernels::AttentionShape& shape, const Tensor& qkv, const Tensor& query_weight,
+                             const Tensor& key_weight, const Tensor& rstd, const Tensor& gradient,
+                             const Tensor& query_weight_gradient, const Tensor& key_weight_gradient,
+                             bool accumulate) override {
+        DeferredBackend::norm_heads_backward(shape, qkv, query_weight, key_weight, rstd, gradient,
+                                             query_weight_gradient, key_weight_gradient, accumulate);
+        scale(key_weight_gradient, 0.999F);
+    }
+};
+
 struct Checked {
     Status status;
     std::size_t count = 0;
@@ -113,12 +127,20 @@ TEST(SelfCheckTest, AGradientThatIsTurnedIsFound) {
 
 TEST(SelfCheckTest, AnErrorInASmallTensorIsFoundBesideLargeOnes) {
     WrongNorm backend;
+    std::set<std::string> norms;
+    for (const std::string model : {"", "qwen3: "}) {
+        for (const char* name : {"layers.0.input_layernorm", "layers.0.post_attention_layernorm",
+                                 "layers.1.input_layernorm", "layers.1.post_attention_layernorm", "norm"})
+            norms.insert(model + "gradient of model." + name + ".weight");
+    }
+    EXPECT_EQ(check(backend).failed, norms);
+}
+
+TEST(SelfCheckTest, AnErrorInWhatLlamaLacksIsFound) {
+    WrongHeadNorm backend;
     EXPECT_EQ(check(backend).failed,
-              (std::set<std::string>{"gradient of model.layers.0.input_layernorm.weight",
-                                     "gradient of model.layers.0.post_attention_layernorm.weight",
-                                     "gradient of model.layers.1.input_layernorm.weight",
-                                     "gradient of model.layers.1.post_attention_layernorm.weight",
-                                     "gradient of model.norm.weight"}));
+              (std::set<std::string>{"qwen3: gradient of model.layers.0.self_attn.k_norm.weight",
+                                     "qwen3: gradient of model.layers.1.self_attn.k_norm.weight"}));
 }
 
 TEST(SelfCheckTest, WhatIsNoNumberIsFound) {
