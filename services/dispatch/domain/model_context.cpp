@@ -1,18 +1,36 @@
 #include "services/dispatch/domain/model_context.h"
 
-#include <string>
+#include <algorithm>
 
 namespace atl::dispatch {
 namespace {
 
 using json::Json;
 
-constexpr std::int64_t kDefault = 2048;  // of configurations that do not say: the trainer's, as in transformers
-
 // Null counts as absent, as with the trainer.
 const Json* find_member(const Json& object, const char* key) {
     const auto found = object.find(key);
     return found == object.end() || found->is_null() ? nullptr : &*found;
+}
+
+bool is_of_type(const Json& config, const char* type) {
+    const Json* found = find_member(config, "model_type");
+    return found != nullptr && *found == type;
+}
+
+// Of configurations that do not say: the trainer's, as in transformers.
+std::int64_t default_positions(const Json& config) {
+    if (is_of_type(config, "mistral")) return 131072;
+    return is_of_type(config, "qwen2") || is_of_type(config, "qwen3") ? 32768 : 2048;
+}
+
+// The most tokens of which each sees all before it: of a Mistral, where there is a window.
+std::optional<std::int64_t> window_tokens(const Json& config) {
+    constexpr std::int64_t kDefault = 4096;  // where nothing is said; null is no window
+    if (!is_of_type(config, "mistral")) return std::nullopt;
+    if (!config.contains("sliding_window")) return kDefault;
+    const Json& window = config["sliding_window"];
+    return window.is_number_integer() && window >= 1 ? std::optional(window.get<std::int64_t>()) : std::nullopt;
 }
 
 // transformers 5 writes rope_parameters, version 4 wrote rope_scaling and at first "type".
@@ -24,14 +42,21 @@ bool follows_length(const Json& config) {
     return false;
 }
 
+std::optional<std::int64_t> position_tokens(const Json& config) {
+    if (follows_length(config)) return std::nullopt;
+    const Json* positions = find_member(config, "max_position_embeddings");
+    if (positions == nullptr) return default_positions(config);
+    if (!positions->is_number_integer() || *positions < 1) return std::nullopt;
+    return positions->get<std::int64_t>();
+}
+
 }  // namespace
 
 std::optional<std::int64_t> row_tokens_max(const Json& config) {
-    if (!config.is_object() || follows_length(config)) return std::nullopt;
-    const Json* positions = find_member(config, "max_position_embeddings");
-    if (positions == nullptr) return kDefault;
-    if (!positions->is_number_integer() || *positions < 1) return std::nullopt;
-    return positions->get<std::int64_t>();
+    if (!config.is_object()) return std::nullopt;
+    const auto positions = position_tokens(config), window = window_tokens(config);
+    if (positions && window) return std::min(*positions, *window);
+    return positions ? positions : window;
 }
 
 }  // namespace atl::dispatch

@@ -84,10 +84,11 @@ Status require_resources(const JobSpec& spec, const Facilities& facilities) {
 // The trainer would say so as well, but only at the site.
 Error too_long(const DatasetCopy& data, const std::string& model, std::int64_t tokens_max, const std::string& field) {
     const std::string most = std::to_string(tokens_max);
-    return invalid_argument(field, "version " + std::to_string(data.version) + " of dataset \"" + data.dataset +
-                                       "\" has rows of " + std::to_string(data.seq_len) + " tokens; model \"" + model +
-                                       "\" takes at most " + most +
-                                       " (max_position_embeddings): prepare it with a seq_len of at most " + most);
+    return invalid_argument(
+        field, "version " + std::to_string(data.version) + " of dataset \"" + data.dataset + "\" has rows of " +
+                   std::to_string(data.seq_len) + " tokens; model \"" + model + "\" takes at most " + most +
+                   " (max_position_embeddings, or a Mistral's sliding_window): prepare it with a seq_len of at most " +
+                   most);
 }
 
 // The job as it is asked for, checked against the world, with versions and paths filled in. Other services are asked,

@@ -26,10 +26,11 @@ Result<Task> make_preparation_task(const PreparationSpec& spec, const Catalog& c
               catalog.model_digest(spec.tokenizer_model, spec.tokenizer_version, "tokenizer", "model"));
     ATOLL_TRY(const auto most, catalog.row_tokens_max(spec.tokenizer_model, tokenizer));
     if (most && spec.seq_len > *most)  // else its rows would be refused when they are to be trained on
-        return invalid_argument("seq_len", "model \"" + spec.tokenizer_model + "\" takes rows of at most " +
-                                               std::to_string(*most) +
-                                               " tokens (max_position_embeddings); for another model name its own "
-                                               "tokenizer");
+        return invalid_argument(
+            "seq_len",
+            "model \"" + spec.tokenizer_model + "\" takes rows of at most " + std::to_string(*most) +
+                " tokens (max_position_embeddings, or a Mistral's sliding_window); for another model name its own "
+                "tokenizer");
     Task task;
     task.id = new_id();
     task.preparation = preparation;
