@@ -39,6 +39,8 @@ ROWS = {
                          ["--threads", "1", "--ranks", "2"]),
     "opt125m": (OPT_125M, 1, 512, 1, ["--threads", "2"], ["--shape", "opt125m", "--threads", "2"]),
     "llama33m-bf16": (LLAMA_33M, 4, 256, 1, ["--threads", "2", "--precision", "bf16"], ("--threads", "2")),
+    "llama33m-bf16-compute": (LLAMA_33M, 4, 256, 1,
+                              ["--threads", "2", "--precision", "bf16", "--compute-dtype", "bf16"], ("--threads", "2")),
     "llama33m-bf16-moments": (LLAMA_33M, 4, 256, 1,
                               ["--threads", "2", "--precision", "bf16", "--moments-dtype", "bf16"], ("--threads", "2")),
     "llama33m-offload": (LLAMA_33M, 4, 256, 1, ["--threads", "2", *OFFLOAD], ("--threads", "2")),
