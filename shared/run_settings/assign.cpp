@@ -20,13 +20,8 @@ struct Unbuilt {
     std::string_view option;
     std::string_view value = {};
 };
-constexpr std::array<Unbuilt, 7> kUnbuilt = {{{"tp"},
-                                              {"pp"},
-                                              {"offload-params"},
-                                              {"bucket-bytes"},
-                                              {"reduce-dtype"},
-                                              {"precision", "fp8"},
-                                              {"quantize", "int4"}}};
+constexpr std::array<Unbuilt, 6> kUnbuilt = {
+    {{"tp"}, {"pp"}, {"offload-params"}, {"bucket-bytes"}, {"precision", "fp8"}, {"quantize", "int4"}}};
 
 bool is_unbuilt(const Option& option, std::string_view value) {
     return std::ranges::any_of(kUnbuilt,

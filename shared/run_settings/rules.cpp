@@ -34,6 +34,12 @@ Status check_formats(const RunConfig& config) {
         return invalid_argument("--residual-dtype", "must be fp32 or --compute-dtype's " +
                                                         std::string(to_string(compute)) + ", got " +
                                                         std::string(to_string(residual)));
+    if (config.reduce_dtype == Precision::kFp16)
+        return invalid_argument("--reduce-dtype",
+                                "must be fp32 or bf16: gradients may be too small or too large for fp16");
+    if (config.reduce_dtype == Precision::kBf16 && config.deterministic)
+        return invalid_argument("--reduce-dtype",
+                                "bf16 rounds what --deterministic adds exactly: leave one of them out");
     if (config.masters == Masters::kNone && config.precision != Precision::kBf16)
         return invalid_argument("--masters", "none needs --precision bf16");
     return {};

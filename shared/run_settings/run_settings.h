@@ -57,6 +57,7 @@ struct RunConfig {
     std::optional<Precision> residual_dtype;  // absent: as compute_dtype
     Masters masters = Masters::kFp32;
     MomentsPrecision moments_dtype = MomentsPrecision::kFp32;
+    Precision reduce_dtype = Precision::kFp32;
     Sharding sharding = Sharding::kNone;
     std::int64_t shard_group = 0;
     Device device = Device::kCpu;
@@ -86,7 +87,6 @@ struct RunConfig {
     std::int64_t pp = 1;
     Offload offload_params = Offload::kNone;
     std::int64_t bucket_bytes = 0;
-    Precision reduce_dtype = Precision::kFp32;
 
     Precision computes_in() const { return compute_dtype.value_or(Precision::kFp32); }
     Precision residual_in() const { return residual_dtype.value_or(computes_in()); }

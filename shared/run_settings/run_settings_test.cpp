@@ -79,8 +79,8 @@ TEST(RunConfigTest, WhatIsOutOfRangeIsToldTheRange) {
 TEST(RunConfigTest, WhatIsNotBuiltIsRefusedByName) {
     RunConfig config;
     const std::vector<std::pair<const char*, const char*>> unbuilt = {
-        {"precision", "fp8"},     {"quantize", "int4"},    {"tp", "2"}, {"pp", "4"}, {"offload-params", "cpu"},
-        {"bucket-bytes", "1024"}, {"reduce-dtype", "bf16"}};
+        {"precision", "fp8"}, {"quantize", "int4"},      {"tp", "2"},
+        {"pp", "4"},          {"offload-params", "cpu"}, {"bucket-bytes", "1024"}};
     for (const auto& [name, text] : unbuilt) {
         const Status status = set(config, name, text);
         ASSERT_FALSE(status.ok()) << name;
@@ -106,6 +106,8 @@ TEST(RunConfigTest, FormatsThatDoNotGoTogetherAreRefused) {
     EXPECT_EQ(refused({{"compute-dtype", "fp16"}}), "--compute-dtype");
     EXPECT_EQ(refused({{"residual-dtype", "bf16"}}), "--residual-dtype");
     EXPECT_EQ(refused({{"precision", "fp16"}, {"masters", "none"}}), "--masters");
+    EXPECT_EQ(refused({{"reduce-dtype", "fp16"}}), "--reduce-dtype");
+    EXPECT_EQ(refused({{"reduce-dtype", "bf16"}, {"deterministic", "true"}}), "--reduce-dtype");
 }
 
 TEST(RunConfigTest, AWrongTextIsToldTheChoices) {

@@ -46,6 +46,8 @@ echo '#include "services/store/x.h"' >"$tree/shared/pg/a.cpp" && expect 'a.cpp:1
 echo '#include "shared/json/json.h"' >"$tree/shared/base/a.cpp" && expect 'a.cpp:1: shared/base includes nothing'
 echo '#include "shared/pg/pg.h"' >"$tree/trainer/model/a.cpp" && expect 'a.cpp:1: the trainer uses only'
 echo '#include "trainer/parallel/x.h"' >"$tree/trainer/model/a.cpp" && expect 'a.cpp:1: includes a layer above'
+echo 'const Tensor x = arena.allocate(category, DType::kF32, {rows});' >"$tree/trainer/model/a.cpp" &&
+    expect 'model/a.cpp:1: a tensor is allocated by'
 echo '#include "shared/events/x.h"' >"$tree/shared/pg/a.cpp" && expect 'a.cpp:1: includes a layer above'
 mkdir -p "$tree/services/store/domain" && echo '#include "services/store/db/x.h"' >"$tree/services/store/domain/a.cpp" &&
     expect 'a.cpp:1: includes a layer above'

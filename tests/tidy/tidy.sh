@@ -250,6 +250,14 @@ check_named_tests() {
     done | report "a page names a test that is not there"
 }
 
+# Models and the engine keep tensors in the formats of the run.
+check_formats() {
+    local files=()
+    mapfile -t files < <(printf '%s\n' "${code[@]}" | grep -E '^trainer/(model|parallel)/[^/]*$' | grep -v _test)
+    [ ${#files[@]} -gt 0 ] || return 0
+    in_code 'allocate\(.*DType::kF(32|16)' "${files[@]}" | report "a tensor is allocated by trainer/kernels/formats.h"
+}
+
 # What a facility needs is listed: its scripts call nothing else, of what this machine has. check.sh may lack what it asks.
 check_scripts() {
     local folder=services/dispatch/sites tools file line word
@@ -276,7 +284,7 @@ check_scripts() {
     done
 }
 
-breaches=$(check_libraries; check_layers; check_order; check_public_headers; check_sql; check_clocks; check_sizes; check_habits; check_pages; check_named_tests; check_scripts)
+breaches=$(check_libraries; check_layers; check_order; check_public_headers; check_sql; check_clocks; check_sizes; check_habits; check_pages; check_named_tests; check_formats; check_scripts)
 if [ -n "$breaches" ]; then
     printf '%s\n%s breaches of the rules\n' "$breaches" "$(wc -l <<<"$breaches")"
     exit 1

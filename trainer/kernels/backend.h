@@ -123,7 +123,7 @@ class Backend {
     virtual double sum(const Tensor& x) = 0;                                    // waits for the result
     virtual double sum_of_squares(const Tensor& x) = 0;                         // waits for the result
     // sum [n] of pieces [P, n], added in fp32 by one fixed tree, ((0+1)+(2+3))+…, so that ranks which hold neighbouring
-    // halves of a longer list extend the same tree. Destroys the pieces.
+    // halves of a longer list extend the same tree. Destroys the pieces, which may be bf16.
     virtual void sum_pieces(const Tensor& pieces, const Tensor& sum) = 0;
     virtual void convert(const Tensor& from, const Tensor& to) = 0;  // fp32 <-> fp16/bf16, round to nearest even
 

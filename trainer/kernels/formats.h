@@ -14,6 +14,7 @@ struct Formats {
     DType activations = DType::kF32;  // what the operations of a block hand on, the logits, and the gradients of both
     DType residual = DType::kF32;     // what a block hands to the next, and its gradient: fp32, or as activations
     DType gradients = DType::kF32;    // of parameters
+    DType reduced = DType::kF32;      // of those on their way between ranks, where fp32 adds them
     // Whether an optimizer updates fp32 masters of weights that are kept in another format; else it updates those
     // themselves (bf16) and rounds stochastically.
     bool has_masters = true;

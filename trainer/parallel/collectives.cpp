@@ -43,7 +43,12 @@ Collectives::Transfer Collectives::start_reduce_scatter(const Tensor& whole, con
                                                         const Tensor& scratch) {
     check(shard.element_count() * size() == whole.element_count(), "reduce_scatter: the lengths differ");
     if (size() == 1) return start(&comm::Comm::start_all_to_all, whole, shard, {});
-    return start(&comm::Comm::start_all_to_all, whole, flat_range(scratch, 0, whole.element_count()), shard);
+    const std::int64_t count = whole.element_count();
+    const Tensor pieces = flat_range(scratch, 0, count);
+    if (scratch.dtype() == whole.dtype()) return start(&comm::Comm::start_all_to_all, whole, pieces, shard);
+    const Tensor rounded = flat_range(scratch, count, count);
+    backend_->convert(whole, rounded);
+    return start(&comm::Comm::start_all_to_all, rounded, pieces, shard);
 }
 
 Collectives::Transfer Collectives::start(Exchange exchange, const Tensor& from, const Tensor& to, const Tensor& sum) {

@@ -38,7 +38,11 @@ class Collectives {
     // Part r of every rank's `whole`, r being this rank, into `parts` one after another.
     Transfer start_all_to_all(const Tensor& whole, const Tensor& parts);
     // The sum over ranks of `whole`, of which this rank gets its part in `shard`, which may lie in `whole`; added in
-    // fp32 by the fixed tree of Backend::sum_pieces. `scratch` is as large as `whole`.
+    // fp32 by the fixed tree of Backend::sum_pieces. It travels in the format of `scratch`, which has reduce_scratch()
+    // elements.
+    static std::int64_t reduce_scratch(tensor::DType of_whole, tensor::DType of_scratch, std::int64_t whole) {
+        return of_whole == of_scratch ? whole : 2 * whole;
+    }
     Transfer start_reduce_scatter(const Tensor& whole, const Tensor& shard, const Tensor& scratch);
     void wait(Transfer transfer);
 

@@ -371,6 +371,30 @@ TEST_P(EngineTest, EveryFormatGivesTheSameBitsInEverySharding) {
     }
 }
 
+// Each rank's gradients are rounded once, whatever is sharded; one rank rounds nothing.
+TEST_P(EngineTest, GradientsThatTravelInBf16GiveTheSameBitsInEverySharding) {
+    Variant variant;
+    variant.tied = GetParam();
+    const Outcome wide = run_world(variant);
+    variant.formats.reduced = tensor::DType::kBF16;
+    const Outcome reference = run_world(variant);
+    for (int step = 0; step < kSteps; ++step) EXPECT_NEAR(reference.losses[step], wide.losses[step], 1e-2);
+    EXPECT_EQ(reference.losses == wide.losses, world->size() == 1);
+    for (const Sharding sharding : {Sharding::kShardOptimizer, Sharding::kShardGradOp, Sharding::kFullShard}) {
+        variant.sharding = sharding;
+        for (const std::uint64_t far : {0U, 3U}) {
+            variant.far = far;
+            const Outcome outcome = run_world(variant);
+            EXPECT_EQ(outcome.losses, reference.losses);
+            EXPECT_EQ(outcome.weights, reference.weights);
+        }
+    }
+    variant.sharding = Sharding::kHybridShard;
+    variant.shard_group = std::min(2, world->size());
+    const Outcome hybrid = run_world(variant);
+    for (int step = 0; step < kSteps; ++step) EXPECT_NEAR(hybrid.losses[step], wide.losses[step], 1e-2);
+}
+
 TEST_P(EngineTest, AnOffloadedOptimizerGivesTheSameBitsInEveryShardingAndStorage) {
     using tensor::DType;
     for (const Sharding sharding : {Sharding::kNone, Sharding::kShardOptimizer, Sharding::kShardGradOp,

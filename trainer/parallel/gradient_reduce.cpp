@@ -33,7 +33,9 @@ ReplicaReduce ReplicaReduce::lay_out(Arena& arena, const ParameterStore& store) 
     for (std::size_t unit = 0; unit < store.unit_count(); ++unit) {
         if (store.trains(unit)) largest = std::max(largest, store.shard_spec(unit).shard);
     }
-    reduce.scratch_ = arena.allocate(Category::kWorkspace, store.model().formats.gradients, {largest});
+    const kernels::Formats& formats = store.model().formats;
+    reduce.scratch_ = arena.allocate(Category::kWorkspace, formats.reduced,
+                                     {Collectives::reduce_scratch(formats.gradients, formats.reduced, largest)});
     return reduce;
 }
 
@@ -103,11 +105,11 @@ void GradientReduce::lay_out_buckets(Arena& arena) {
     }
     const bool adds = options_.accumulation > 1 && !uses_fixed_tree();
     if (shards_gradients(store_->sharding()) && adds) receive = scratch / shard_ranks();
-    const tensor::DType format = store_->model().formats.gradients;
+    const kernels::Formats& formats = store_->model().formats;
     for (Bucket& bucket : buckets_) {
-        if (unsharded > 0) bucket.unsharded = arena.allocate(Category::kGradients, format, {unsharded});
-        bucket.scratch = arena.allocate(Category::kWorkspace, format, {scratch});
-        if (receive > 0) bucket.receive_buffer = arena.allocate(Category::kWorkspace, format, {receive});
+        if (unsharded > 0) bucket.unsharded = arena.allocate(Category::kGradients, formats.gradients, {unsharded});
+        bucket.scratch = arena.allocate(Category::kWorkspace, formats.reduced, {scratch_elements(scratch)});
+        if (receive > 0) bucket.receive_buffer = arena.allocate(Category::kWorkspace, formats.gradients, {receive});
         bucket.reductions.reserve(store_->unit_count());
     }
 }
@@ -173,7 +175,7 @@ void GradientReduce::start(ProcessGroups& ranks, Bucket& bucket, Reduction reduc
                            std::int64_t scratch_at) {
     const std::size_t unit = reduction.unit;
     const ShardSpec& spec = store_->shard_spec(unit);
-    const Tensor scratch = flat_range(bucket.scratch, scratch_at, spec.whole);
+    const Tensor scratch = flat_range(bucket.scratch, scratch_elements(scratch_at), scratch_elements(spec.whole));
     if (uses_fixed_tree()) {
         reduction.receive_buffer = scratch;
         reduction.transfer = ranks.world_by_shard().start_all_to_all(whole, scratch);

@@ -83,6 +83,11 @@ class GradientReduce {
     void complete_shared_units(kernels::Backend& backend, ProcessGroups& ranks, std::size_t block);
     void add_to_shard(kernels::Backend& backend, ProcessGroups& ranks, const Reduction& reduction);
     void add_sequences(kernels::Backend& backend, ProcessGroups& ranks, const Reduction& reduction);
+    // Of the scratch that so many elements of gradients take on their way.
+    std::int64_t scratch_elements(std::int64_t gradients) const {
+        const kernels::Formats& formats = store_->model().formats;
+        return Collectives::reduce_scratch(formats.gradients, formats.reduced, gradients);
+    }
     bool uses_fixed_tree() const { return options_.fixed_tree_sequences > 0; }
     bool has_buffer(std::size_t unit) const { return unit_buffers_[unit].element_count() > 0; }
     int shard_ranks() const { return store_->layout().shard_ranks; }

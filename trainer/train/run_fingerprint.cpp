@@ -58,6 +58,7 @@ nlohmann::json flags_json(const PreparedRun& prepared) {
                             {"compute-dtype", to_string(config.computes_in())},
                             {"residual-dtype", to_string(config.residual_in())},
                             {"masters", to_string(config.masters)},
+                            {"reduce-dtype", to_string(config.reduce_dtype)},
                             {"moments-dtype", to_string(config.moments_dtype)},
                             {"loss-scale", config.loss_scale},
                             {"max-grad-norm", config.max_grad_norm},

@@ -127,15 +127,20 @@ double CpuBackend::sum_of_squares(const Tensor& x) {
 void CpuBackend::sum_pieces(const Tensor& pieces, const Tensor& sum) {
     constexpr std::int64_t kElements = 4096;  // of each piece at a time, so that they stay in the cache
     const std::int64_t count = sum.element_count();
-    check(count > 0 && pieces.element_count() % count == 0 && pieces.dtype() == DType::kF32,
-          "sum_pieces takes fp32 pieces of equal length");
+    check(count > 0 && pieces.element_count() % count == 0, "sum_pieces takes pieces of equal length");
     const std::int64_t piece_count = pieces.element_count() / count;
+    const bool is_wide = pieces.dtype() == DType::kF32;
     for_ranges(count, kElements, [&](auto begin, auto end) {
-        float* const first = pieces.f32() + begin;
+        std::vector<float> widened(is_wide ? 0 : static_cast<std::size_t>(piece_count * kElements));
+        for (std::int64_t piece = 0; !is_wide && piece < piece_count; ++piece)
+            widen(pieces.dtype(), pieces.data(), piece * count + begin, end - begin,
+                  widened.data() + piece * kElements);
+        float* const first = is_wide ? pieces.f32() + begin : widened.data();
+        const std::int64_t apart = is_wide ? count : kElements;
         for (std::int64_t stride = 1; stride < piece_count; stride *= 2) {
             for (std::int64_t piece = 0; piece + stride < piece_count; piece += 2 * stride) {
-                float* const into = first + piece * count;
-                simd_.add(into, first + (piece + stride) * count, into, end - begin);
+                float* const into = first + piece * apart;
+                simd_.add(into, first + (piece + stride) * apart, into, end - begin);
             }
         }
         std::copy_n(first, end - begin, sum.f32() + begin);
