@@ -93,6 +93,10 @@ const std::vector<Option>& table() {
          0},
         {"save-every", &C::save_every, "save the training state every N steps; 0: only when it stops early",
          kTrain | kPlan},
+        {"save-async", &C::save_async,
+         "write the states of --save-every while steps go on, from a copy in memory: of weights and moments, on each "
+         "rank its part",
+         kTrain | kPlan},
         {"resume", &C::resume, "continue from the state beside --out, if there is one", kTrain | kPlan},
         {"overwrite", &C::overwrite, "replace the model in --out, and give up the state of a run that stopped",
          kTrain | kPlan},

@@ -6,20 +6,21 @@
 namespace atl::run_settings {
 namespace {
 
-// An option that means nothing unless another one has that value (empty: any).
+// An option that means nothing unless another one has that value (empty: any but the default).
 struct Need {
     std::string_view option;
     std::string_view needed;
     std::string_view value = {};
 };
-constexpr std::array<Need, 8> kNeeds = {{{"momentum", "optimizer", "sgd"},
+constexpr std::array<Need, 9> kNeeds = {{{"momentum", "optimizer", "sgd"},
                                          {"beta1", "optimizer", "adamw"},
                                          {"beta2", "optimizer", "adamw"},
                                          {"eps", "optimizer", "adamw"},
                                          {"loss-scale", "precision", "fp16"},
                                          {"offload-dir", "offload-optimizer", "nvme"},
                                          {"eval-every", "val-data"},
-                                         {"val-samples", "val-data"}}};
+                                         {"val-samples", "val-data"},
+                                         {"save-async", "save-every"}}};
 
 // Formats that do not go together.
 Status check_formats(const RunConfig& config) {
@@ -92,7 +93,7 @@ Status check_needs(const RunConfig& config, Commands command) {
         const Option* needed = find_option(need.needed, command);
         if (!config.given.contains(need.option) || needed == nullptr) continue;
         const std::string value = value_text(config, *needed);
-        if (need.value.empty() ? !value.empty() : value == need.value) continue;
+        if (need.value.empty() ? value != value_text(RunConfig(), *needed) : value == need.value) continue;
         return invalid_argument("--" + std::string(need.option), "means nothing without --" + std::string(need.needed) +
                                                                      (need.value.empty() ? "" : " ") +
                                                                      std::string(need.value));

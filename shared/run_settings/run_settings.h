@@ -75,6 +75,7 @@ struct RunConfig {
 
     std::int64_t eval_every = 0;  // steps; 0: only at the end when val_data is given
     std::int64_t save_every = 0;  // steps; 0: never before the end
+    OnOff save_async = OnOff::kOff;
     bool resume = false;
     bool overwrite = false;
     bool broadcast_from_rank0 = false;

@@ -183,6 +183,7 @@ TEST(RunConfigTest, EveryFlagOfTheDesignIsKnown) {
                              "val-data",
                              "eval-every",
                              "save-every",
+                             "save-async",
                              "resume",
                              "save-dtype",
                              "time-limit",

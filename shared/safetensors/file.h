@@ -84,7 +84,8 @@ class Writer {
     Writer(Writer&&) noexcept;
 
     Status append(std::span<const std::byte> bytes);  // the next bytes of the data section
-    Status finish();                                  // an error if bytes are missing
+    Status sync();    // what was appended is on the disk: finish() has that much less to wait for
+    Status finish();  // an error if bytes are missing
 
   private:
     struct Impl;

@@ -78,6 +78,11 @@ Status Writer::append(std::span<const std::byte> bytes) {
     return impl_->append(bytes);
 }
 
+Status Writer::sync() {
+    ATOLL_RETURN_IF_ERROR(impl_->flush());
+    return ::fsync(impl_->fd.get()) == 0 ? Status() : Status(file_error(impl_->path, "sync"));
+}
+
 Status Writer::finish() {
     check(impl_->fd.valid(), "Writer::finish called twice");
     if (impl_->missing != 0)

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -10,12 +11,14 @@
 #include "trainer/parallel/parameter_store.h"
 
 // What a stopped run needs to go on bit for bit: weights that train (in fp32: the masters where there are some), their
-// moments and counters, in one safetensors file beside --out. It names no rank and no sharding, so any number of ranks
-// may continue it.
+// moments and counters, in safetensors files beside --out, one a rank, which all ranks write at once (see
+// state_format.h). They name no rank and no sharding, so any number of ranks may continue it, each of which reads what
+// it keeps. That is what torch.distributed.checkpoint does, and AsyncSaver what its async_save does.
 //
 //   ATOLL_RETURN_IF_ERROR(prepare_checkpoint(out));                              // rank 0, before the first step
 //   ATOLL_TRY(auto state, load_checkpoint(checkpoint_file(out), store, …));      // with --resume
 //   ATOLL_RETURN_IF_ERROR(save_checkpoint(checkpoint_file(out), store, …));      // every --save-every steps, at a stop
+//   ATOLL_RETURN_IF_ERROR(saver.begin(state));                                   // or so, while steps go on
 //   ATOLL_RETURN_IF_ERROR(write_finished(out, fingerprint));                     // rank 0, before the result appears
 //   ATOLL_RETURN_IF_ERROR(finish_checkpoint(out, fingerprint));                  // rank 0, once it is there
 namespace atl::checkpoint {
@@ -34,14 +37,14 @@ struct TrainerState {
     bool operator==(const TrainerState&) const = default;
 };
 
-// "OUT.state/state.safetensors".
+// "OUT.state/state.safetensors", which is there when a state is.
 std::filesystem::path checkpoint_file(const std::filesystem::path& out);
 
 // Whether that directory has a file of this name.
 bool is_checkpoint_file(std::string_view name);
 
-// Makes that directory and takes what a killed process left in it: a run that could not save there is told before its
-// first step. On one rank.
+// Makes that directory and takes what a killed process left in it, files of a state that was never whole too: a run
+// that could not save there is told before its first step. On one rank.
 Status prepare_checkpoint(const std::filesystem::path& out);
 
 // The state goes, and with it the record of a run that finished; what others put there stays. On one rank.
@@ -63,14 +66,48 @@ std::string differences(const std::string& had, const std::string& now);
 
 // `fingerprint` is a JSON object of objects of all that must be the same in the run that goes on. Appears whole or not
 // at all. kInvalidArgument: a value is not finite (a weight also in the format that the model computes with), so no run
-// could go on from it; what was there stays. Every rank takes part and gets the same outcome.
+// could go on from it; what was there stays. Every rank takes part and writes its part, into a directory that all see;
+// all get the same outcome.
 Status save_checkpoint(const std::filesystem::path& file, parallel::ParameterStore& store, kernels::Backend& backend,
                        comm::Comm& comm, const TrainerState& state, const std::string& fingerprint);
 
+// Saves states while steps go on: a copy of what this rank saves is written by a thread. The copy's memory is taken at
+// the beginning. Every rank calls the same, from the thread that uses MPI, and gets the same outcome; errors are those
+// of save_checkpoint().
+//
+//   ATOLL_TRY(auto saver, AsyncSaver::create(checkpoint_file(out), store, backend, comm, fingerprint));
+//   ATOLL_RETURN_IF_ERROR(saver.begin(state));  // after a step: as long as the copy takes
+//   ATOLL_RETURN_IF_ERROR(saver.progress());    // after every step: the state appears once all ranks have written it
+//   ATOLL_RETURN_IF_ERROR(saver.wait());        // at the end
+class AsyncSaver {
+  public:
+    // kResourceExhausted: there is no memory for the copy.
+    static Result<AsyncSaver> create(const std::filesystem::path& file, parallel::ParameterStore& store,
+                                     kernels::Backend& backend, comm::Comm& comm, const std::string& fingerprint);
+    AsyncSaver(AsyncSaver&&) noexcept;
+    AsyncSaver& operator=(AsyncSaver&&) noexcept;
+    ~AsyncSaver();  // waits for the thread, and no state appears of what is under way
+
+    // Waits for the state before, whose error is then the outcome, and begins with this one.
+    Status begin(const TrainerState& state);
+    bool is_saving() const;
+    // What became of the state under way, once it is done; ok before.
+    Status progress();
+    Status wait();
+    // How long this rank copied and wrote the last state.
+    double took_s() const;
+
+  private:
+    struct Impl;
+    explicit AsyncSaver(std::unique_ptr<Impl> impl);
+    std::unique_ptr<Impl> impl_;
+};
+
 // Absent: there is no such file, on rank 0. kConflict names what differs in the fingerprint, with both values, or a
 // rank sees another state than rank 0. kInvalidArgument: it is damaged (each tensor and the metadata have their sha256
-// in the file), or of another version. Other kernels than those of the run before are told on standard error, or with
-// `deterministic` kConflict. Every rank takes part, reads the file and gets the same outcome.
+// in the file), a file of it is missing or of another state, or it is of another version. Other kernels than those of
+// the run before are told on standard error, or with `deterministic` kConflict. Every rank takes part, reads what it
+// keeps and its share of what the digests are checked of, and gets the same outcome.
 Result<std::optional<TrainerState>> load_checkpoint(const std::filesystem::path& file, parallel::ParameterStore& store,
                                                     kernels::Backend& backend, comm::Comm& comm,
                                                     const std::string& fingerprint, bool deterministic);

@@ -6,7 +6,9 @@
 
 #include "shared/base/file.h"
 #include "shared/base/out_directory.h"
+#include "shared/safetensors/file.h"
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/state_format.h"
 
 namespace atl::checkpoint {
 namespace {
@@ -15,14 +17,28 @@ std::filesystem::path finished_file(const std::filesystem::path& out) {
     return checkpoint_file(out).parent_path() / "finished.json";
 }
 
+Status remove_file(const std::filesystem::path& path) {
+    std::error_code error;
+    std::filesystem::remove(path, error);
+    return error ? internal_error("cannot remove " + path.string() + ": " + error.message()) : Status();
+}
+
 Status remove_files(const std::filesystem::path& directory, const std::function<bool(std::string_view)>& goes) {
     std::error_code error;
     for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
         if (!goes(entry.path().filename().string())) continue;
-        std::filesystem::remove(entry.path(), error);
-        if (error) return internal_error("cannot remove " + entry.path().string() + ": " + error.message());
+        ATOLL_RETURN_IF_ERROR(remove_file(entry.path()));
     }
     return {};  // or there is no such directory
+}
+
+// The id of the state that is there; empty: there is none. Of one that cannot be read nothing is known.
+Result<std::string> read_id(const std::filesystem::path& file) {
+    const auto state = safetensors::File::open(file);
+    if (!state.ok() && state.error().code == ErrorCode::kNotFound) return std::string();
+    if (!state.ok()) return state.error();
+    const auto found = state->header().metadata.find("state");
+    return found == state->header().metadata.end() ? std::string() : found->second;
 }
 
 }  // namespace
@@ -34,7 +50,7 @@ std::filesystem::path checkpoint_file(const std::filesystem::path& out) {
 }
 
 bool is_checkpoint_file(std::string_view name) {
-    return name == "state.safetensors" || name == "finished.json";
+    return name == "state.safetensors" || name == "finished.json" || is_part_file(name);
 }
 
 Status prepare_checkpoint(const std::filesystem::path& out) {
@@ -43,10 +59,16 @@ Status prepare_checkpoint(const std::filesystem::path& out) {
     std::filesystem::create_directories(directory, error);
     if (error) return internal_error("cannot create " + directory.string() + ": " + error.message());
     if (::access(directory.c_str(), W_OK | X_OK) != 0) return file_error(directory, "write in");
-    return remove_files(directory, [](std::string_view name) { return is_left_over(name, is_checkpoint_file); });
+    const auto id = read_id(checkpoint_file(out));
+    return remove_files(directory, [&](std::string_view name) {
+        const bool is_of_another = id.ok() && is_part_file(name) && !is_part_of(name, *id);
+        return is_of_another || is_left_over(name, is_checkpoint_file);
+    });
 }
 
+// The first file goes first: without it the others are no state.
 Status remove_checkpoint(const std::filesystem::path& out) {
+    ATOLL_RETURN_IF_ERROR(remove_file(checkpoint_file(out)));
     return remove_files(checkpoint_file(out).parent_path(), is_checkpoint_file);
 }
 
@@ -56,9 +78,8 @@ Status write_finished(const std::filesystem::path& out, const std::string& finge
 
 Status finish_checkpoint(const std::filesystem::path& out, const std::string& fingerprint) {
     ATOLL_RETURN_IF_ERROR(write_finished(out, fingerprint));
-    std::error_code error;
-    std::filesystem::remove(checkpoint_file(out), error);
-    return error ? internal_error("cannot remove " + checkpoint_file(out).string() + ": " + error.message()) : Status();
+    ATOLL_RETURN_IF_ERROR(remove_file(checkpoint_file(out)));
+    return remove_files(checkpoint_file(out).parent_path(), is_part_file);
 }
 
 Result<std::optional<std::string>> read_finished(const std::filesystem::path& out) {

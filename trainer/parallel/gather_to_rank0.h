@@ -20,18 +20,18 @@ class GatherToRank0 {
   public:
     GatherToRank0(kernels::Backend& backend, comm::Comm& comm);
 
-    // On rank 0, take() gets the unit's real elements (without padding), in order. Every rank takes part, also after
-    // a failure of its own or of rank 0, which the others cannot see. Errors are this rank's alone: of reading what is
-    // offloaded.
-    Status gather_bytes(ParameterStore& store, ParameterStore::Saved saved, std::size_t unit,
-                        const std::function<void(std::span<const std::byte>)>& take);
-    // The same of the exact weights, widened to fp32.
+    // On rank 0, take() gets the exact weights of the unit's real elements (without padding), widened to fp32, in
+    // order. Every rank takes part, also after a failure of its own or of rank 0, which the others cannot see. Errors
+    // are this rank's alone: of reading what is offloaded.
     Status gather_weights(ParameterStore& store, std::size_t unit,
                           const std::function<void(std::span<const float>)>& take);
 
     static constexpr std::int64_t kPieceElements = std::int64_t{1} << 17;  // 512 KiB of fp32
 
   private:
+    Status gather_bytes(ParameterStore& store, ParameterStore::Saved saved, std::size_t unit,
+                        const std::function<void(std::span<const std::byte>)>& take);
+
     kernels::Backend& backend_;
     comm::Comm& comm_;
     std::vector<std::byte> buffer_;

@@ -73,6 +73,23 @@ ParameterStore::Range ParameterStore::saved_range(Saved saved, std::size_t unit)
     return {kept_begin(weights_[unit], unit), weights_[unit].element_count()};
 }
 
+ParameterStore::Range ParameterStore::own_range(std::size_t unit) const {
+    const std::int64_t count = specs_[unit].shard / layout_.replicas();
+    return {specs_[unit].begin + count * layout_.replica(), count};
+}
+
+std::int64_t ParameterStore::own_state_bytes() const {
+    std::int64_t bytes = 0;
+    for (std::size_t unit = 0; unit < specs_.size(); ++unit) {
+        if (!trains(unit)) continue;
+        const Range own = own_range(unit);
+        const std::int64_t count = std::clamp<std::int64_t>(specs_[unit].element_count - own.begin, 0, own.count);
+        for (int kind = 0; kind <= moment_count(); ++kind)
+            bytes += tensor::size_bytes(saved_dtype(static_cast<Saved>(kind), unit), count);
+    }
+    return bytes;
+}
+
 DType ParameterStore::saved_dtype(Saved saved, std::size_t unit) const {
     if (saved == Saved::kExactWeights && !has_masters(unit)) return storage(unit);
     return state_.dtype(optimizer_part(saved));

@@ -64,6 +64,10 @@ class ParameterStore {
         std::int64_t count = 0;
     };
     Range saved_range(Saved saved, std::size_t unit) const;
+    // The part of all of them that is this rank's alone to save: that of own_gradients. By rank_by_shard the ranks'
+    // parts follow each other.
+    Range own_range(std::size_t unit) const;
+    std::int64_t own_state_bytes() const;  // of all units, without padding
     tensor::DType saved_dtype(Saved saved, std::size_t unit) const;
     // Elements from `at` on, counted from the range's beginning, as bytes of that type. Errors are those of the file
     // that the optimizer is offloaded to.

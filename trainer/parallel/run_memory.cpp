@@ -20,6 +20,7 @@ plan::MemoryPlan RunMemory::measure(kernels::Backend& backend, const model::Mode
     memory.lay_out(backend, model, options);
     plan::MemoryPlan plan = plan::read_plan(memory.device_, memory.pinned_, host::resident_bytes());
     plan.offloaded_bytes = memory.store_.offloaded_bytes();
+    if (options.copies_state) plan.staging_bytes = memory.store_.own_state_bytes();
     return plan;
 }
 

@@ -17,6 +17,7 @@ struct RunMemoryOptions {
     const optim::Optimizer* optimizer = nullptr;  // null: evaluation
     bool offload_optimizer = false;               // its masters and moments are in a file in offload_dir
     std::filesystem::path offload_dir = {};
+    bool copies_state = false;  // whoever saves states takes memory for a copy of what this rank saves: counted only
 };
 
 // All of a run's memory: a block of the device's and one of pinned memory, cut before the first step. Not movable: its

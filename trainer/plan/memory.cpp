@@ -6,6 +6,7 @@ namespace atl::plan {
 
 using run_settings::ActivationCheckpointing;
 using run_settings::Offload;
+using run_settings::OnOff;
 using run_settings::Sharding;
 
 MemoryPlan read_plan(const tensor::Arena& device, const tensor::Arena& pinned, std::int64_t program_bytes) {
@@ -43,7 +44,7 @@ std::vector<Settings> smaller_settings(const Settings& settings, int ranks) {
                 for (const ActivationCheckpointing checkpointing :
                      {settings.activation_checkpointing, ActivationCheckpointing::kSelective,
                       ActivationCheckpointing::kFull}) {
-                    add({sharding, sequences, accumulation, checkpointing, offload});
+                    add({sharding, sequences, accumulation, checkpointing, offload, OnOff::kOff});
                 }
             }
         }

@@ -20,8 +20,9 @@ struct MemoryPlan {
     // On a CPU they are the same memory.
     std::int64_t device_bytes = 0, pinned_bytes = 0;
     std::int64_t program_bytes = 0;    // the program, its libraries and buffers: this process's resident size by now
+    std::int64_t staging_bytes = 0;    // with --save-async, of the host: the copy that is being written
     std::int64_t offloaded_bytes = 0;  // on a disk instead
-    std::int64_t total_bytes() const { return device_bytes + pinned_bytes + program_bytes; }
+    std::int64_t total_bytes() const { return device_bytes + pinned_bytes + program_bytes + staging_bytes; }
 };
 
 MemoryPlan read_plan(const tensor::Arena& device, const tensor::Arena& pinned, std::int64_t program_bytes);
@@ -33,12 +34,14 @@ struct Settings {
     std::int64_t grad_accum = 1;
     run_settings::ActivationCheckpointing activation_checkpointing = run_settings::ActivationCheckpointing::kNone;
     run_settings::Offload offload_optimizer = run_settings::Offload::kNone;
+    run_settings::OnOff save_async = run_settings::OnOff::kOff;
     bool operator==(const Settings&) const = default;
 };
 std::string to_flags(const Settings& settings);  // "--sharding full_shard --batch-size 2 …"
 
-// Settings that take less memory for the same steps, in order of how much they slow a run down: recomputation first,
-// then sharding, then smaller micro-steps with more accumulation, then all of it, then the optimizer's state on a disk.
+// Settings that take less memory for the same steps, in order of how much they slow a run down: saving at once, without
+// a copy, then recomputation, then sharding, then smaller micro-steps with more accumulation, then all of it, then the
+// optimizer's state on a disk.
 std::vector<Settings> smaller_settings(const Settings& settings, int ranks);
 
 // The first of those whose need is at most `limit_bytes`; absent: none.

@@ -35,6 +35,14 @@ TEST(SmallerSettingsTest, RecomputationComesFirstAndTheRowsOfAStepStay) {
     for (const Settings& settings : all) EXPECT_EQ(settings.batch_size * settings.grad_accum, 8);
 }
 
+TEST(SmallerSettingsTest, SavingAtOnceComesBeforeAllElse) {
+    Settings settings{Sharding::kNone, 4, 2, ActivationCheckpointing::kNone};
+    settings.save_async = run_settings::OnOff::kOn;
+    const auto all = smaller_settings(settings, 2);
+    settings.save_async = run_settings::OnOff::kOff;
+    EXPECT_EQ(all.front(), settings);
+}
+
 TEST(SmallerSettingsTest, OneRankHasNothingToShard) {
     for (const Settings& settings : smaller_settings({Sharding::kNone, 2, 1, ActivationCheckpointing::kNone}, 1))
         EXPECT_EQ(settings.sharding, Sharding::kNone);

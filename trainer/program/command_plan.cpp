@@ -23,6 +23,7 @@ std::string to_json_line(const plan::MemoryPlan& plan, std::int64_t rank, std::i
     }
     line["allocated_bytes"] = plan.device_bytes + plan.pinned_bytes;
     line["program_bytes"] = plan.program_bytes;
+    line["staging_bytes"] = plan.staging_bytes;
     line["total_bytes"] = plan.total_bytes();
     line["offloaded_bytes"] = plan.offloaded_bytes;
     line["available_bytes"] = limit;

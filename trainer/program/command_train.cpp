@@ -84,6 +84,7 @@ class TrainCommand final : public Command {
                                 "; it is finished: train on with its result as --model, or begin anew with --overwrite",
                             "--out");
         }
+        ATOLL_RETURN_IF_ERROR(checkpoint::prepare_checkpoint(config_.out));  // of its state, what it could not remove
         log::warn("--resume: the run is finished already: " + config_.out +
                   " holds its result, and no state is left to go on from");
         train::print_line(R"({"summary":true,"already_finished":true,"resumable":false})");

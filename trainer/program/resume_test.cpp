@@ -299,47 +299,6 @@ TEST_F(ResumeTest, AStateOfAnotherVersionIsRefusedWithTheWayOn) {
     EXPECT_NE(result.err.find("--overwrite"), std::string::npos) << result.err;
 }
 
-// `train` on two ranks that see directories of their own as --out, as on machines without a shared file system.
-class TwoMachinesTest : public ResumeTest {
-  protected:
-    CommandResult train_apart(const std::vector<std::string>& flags) const {
-        std::filesystem::create_directories(path("machine0"));
-        std::filesystem::create_directories(path("machine1"));
-        auto training = command({"train", "--model", path("model"), "--data", path("data.safetensors"), "--out", "out",
-                                 "--threads", "1", "--global-batch-size", "2"},
-                                1);
-        training.insert(training.end(), flags.begin(), flags.end());
-        return run_under(
-            {ATOLL_MPIRUN, "2", "sh", "-c", "cd \"$0/machine$OMPI_COMM_WORLD_RANK\" && exec \"$@\"", path("")},
-            training);
-    }
-};
-
-TEST_F(TwoMachinesTest, AStateThatARankDoesNotSeeIsNamed) {
-    ASSERT_EQ(train_apart({"--steps", "5", "--time-limit", kAtOnce}).exit_code, 0);
-    const auto result = train_apart({"--steps", "5", "--resume"});
-    EXPECT_EQ(result.exit_code, 2) << result.err;
-    EXPECT_NE(result.err.find("out.state/state.safetensors"), std::string::npos) << result.err;
-    EXPECT_EQ(member(result.out, "loss").size(), 0U);
-}
-
-TEST_F(TwoMachinesTest, AnotherStateThanThatOfRank0IsNamed) {
-    ASSERT_EQ(train_apart({"--steps", "5", "--time-limit", kAtOnce}).exit_code, 0);
-    std::filesystem::copy(path("machine0/out.state"), path("machine1/out.state"));
-    ASSERT_EQ(train_apart({"--steps", "5", "--time-limit", kAtOnce, "--resume"}).exit_code, 0);
-    const auto result = train_apart({"--steps", "5", "--resume"});
-    EXPECT_EQ(result.exit_code, 2) << result.err;
-    EXPECT_NE(result.err.find("out.state"), std::string::npos) << result.err;
-}
-
-TEST_F(TwoMachinesTest, AStateOfWhichRank0SeesNothingIsNone) {
-    ASSERT_EQ(train_apart({"--steps", "3", "--time-limit", kAtOnce}).exit_code, 0);
-    std::filesystem::rename(path("machine0/out.state"), path("machine1/out.state"));
-    const auto result = train_apart({"--steps", "3", "--resume"});
-    EXPECT_EQ(result.exit_code, 0) << result.err;
-    EXPECT_EQ(member(result.out, "loss").size(), 3U);
-}
-
 TEST_F(ResumeTest, AStateThatCannotBeLookedForIsNotAMissingOne) {
     std::filesystem::create_directory(path("out.state"));
     std::filesystem::create_symlink("state.safetensors", path("out.state/state.safetensors"));  // to itself

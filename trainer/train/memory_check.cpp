@@ -21,13 +21,14 @@ std::string way_out(const PreparedRun& prepared, const plan::MemoryPlan& plan, k
                " of it with so many ranks on one machine; --ranks-per-node says how many it has";
     }
     if (program_is_too_large) return "the program alone takes " + program;
-    const auto need = [&](const plan::Settings& settings) {
-        return measure_with(prepared, settings, backend, 0, ranks).total_bytes();
+    const plan::Settings settings = memory_settings(prepared);
+    const auto need = [&](const plan::Settings& candidate) {
+        return measure_with(prepared, candidate, backend, 0, ranks).total_bytes();
     };
-    const auto nearest =
-        plan::nearest_that_fits(memory_settings(prepared), ranks, limit_bytes - kProgramSpreadBytes, need);
+    const auto nearest = plan::nearest_that_fits(settings, ranks, limit_bytes - kProgramSpreadBytes, need);
     if (!nearest) return "no other settings fit on so few ranks";
-    return "the nearest that fits: " + plan::to_flags(*nearest) + " (" + human_bytes(need(*nearest)) + ")";
+    const std::string at_once = nearest->save_async == settings.save_async ? "" : " --save-async off";
+    return "the nearest that fits: " + plan::to_flags(*nearest) + at_once + " (" + human_bytes(need(*nearest)) + ")";
 }
 
 // The same for a command that only reads the model.
@@ -60,7 +61,8 @@ plan::Settings memory_settings(const PreparedRun& prepared) {
             .batch_size = prepared.batch.micro,
             .grad_accum = prepared.batch.accumulation,
             .activation_checkpointing = prepared.config.activation_checkpointing,
-            .offload_optimizer = prepared.config.offload_optimizer};
+            .offload_optimizer = prepared.config.offload_optimizer,
+            .save_async = prepared.config.save_async};
 }
 
 plan::MemoryPlan measure_with(const PreparedRun& prepared, const plan::Settings& settings, kernels::Backend& backend,
@@ -70,6 +72,7 @@ plan::MemoryPlan measure_with(const PreparedRun& prepared, const plan::Settings&
     options.engine.largest.batch = settings.batch_size;
     options.engine.reduce.accumulation = settings.grad_accum;
     options.engine.activation_checkpointing = settings.activation_checkpointing;
+    options.copies_state = settings.save_async == run_settings::OnOff::kOn;
     options.offload_optimizer = settings.offload_optimizer == run_settings::Offload::kNvme;
     plan::MemoryPlan plan = parallel::RunMemory::measure(backend, prepared.directory.model, options);
     plan.program_bytes += prepared.unseen_bytes + model_io::save_buffer_bytes(prepared.directory.model,

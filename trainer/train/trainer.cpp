@@ -77,8 +77,10 @@ Status Trainer::run() {
     ATOLL_RETURN_IF_ERROR(start());
     stopped_ = max_over(comm_, stop_.told() ? 1 : 0) > 0;
     if (stopped_ && !saved_steps_) ATOLL_RETURN_IF_ERROR(save_or_tell());
-    ATOLL_RETURN_IF_ERROR(steps());
-    return finish();
+    const Status made = steps();
+    if (made.ok()) return finish();
+    wait_for_save();
+    return made;
 }
 
 Status Trainer::start() {
@@ -90,6 +92,10 @@ Status Trainer::start() {
     ATOLL_RETURN_IF_ERROR(comm_.agree(comm_.rank() == 0 ? take_output() : Status()));
     prepared_.directory.close_files();
     memory_.store().clear_moments(backend_);
+    if (prepared_.config.save_async == run_settings::OnOff::kOn) {
+        ATOLL_TRY(async_saver_, checkpoint::AsyncSaver::create(checkpoint::checkpoint_file(prepared_.config.out),
+                                                               memory_.store(), backend_, comm_, fingerprint_));
+    }
     if (prepared_.config.resume) {
         ATOLL_TRY(const auto found,
                   checkpoint::load_checkpoint(checkpoint::checkpoint_file(prepared_.config.out), memory_.store(),
@@ -124,11 +130,13 @@ Status Trainer::steps() {
         took_.step_s = now_s() - began;
         report_rates(metrics, took_.step_s);
         if (comm_.rank() == 0) print_line(to_json_line(metrics));
+        if (state_.steps < prepared_.steps) ATOLL_RETURN_IF_ERROR(tell_loss(end_save(false)));
         const bool asked = (validates_after(state_.steps) && !validate()) ||
                            must_stop(took_.needed_for_step(validates_after(state_.steps + 1)));
         stopped_ = asked && state_.steps < prepared_.steps;
         const bool save_now = prepared_.config.save_every > 0 && state_.steps % prepared_.config.save_every == 0;
-        if (stopped_ || (save_now && state_.steps < prepared_.steps)) ATOLL_RETURN_IF_ERROR(save_or_tell());
+        if (stopped_ || (save_now && state_.steps < prepared_.steps))
+            ATOLL_RETURN_IF_ERROR(async_saver_ && !stopped_ ? tell_loss(begin_save()) : save_or_tell());
     }
     return {};
 }
@@ -248,6 +256,7 @@ bool Trainer::validates_after(std::int64_t step) const {
 }
 
 bool Trainer::must_stop(double needed_s) {
+    if (saving_steps_) needed_s += took_.save_s;
     return max_over(comm_, stop_.wanted(prepared_.config.time_limit, needed_s) ? 1 : 0) > 0;
 }
 
@@ -268,6 +277,7 @@ bool Trainer::validate() {
 }
 
 Status Trainer::save() {
+    wait_for_save();
     checkpoint::TrainerState state = state_;
     state.wall_s += now_s() - started_s_;
     const double began = now_s();
@@ -279,7 +289,34 @@ Status Trainer::save() {
 }
 
 Status Trainer::save_or_tell() {
-    const Status saved = save();
+    return tell_loss(save());
+}
+
+Status Trainer::begin_save() {
+    ATOLL_RETURN_IF_ERROR(end_save(true));
+    checkpoint::TrainerState state = state_;
+    state.wall_s += now_s() - started_s_;
+    ATOLL_RETURN_IF_ERROR(async_saver_->begin(state));
+    saving_steps_ = state_.steps;
+    return {};
+}
+
+Status Trainer::end_save(bool waits) {
+    if (!saving_steps_) return {};
+    const Status saved = waits ? async_saver_->wait() : async_saver_->progress();
+    if (async_saver_->is_saving()) return {};
+    took_.save_s = async_saver_->took_s();
+    if (saved.ok()) saved_steps_ = saving_steps_;
+    saving_steps_.reset();
+    return saved;
+}
+
+void Trainer::wait_for_save() {
+    const Status saved = end_save(true);
+    if (!saved.ok() && !saved.error().message.empty()) log::warn(saved.error().message);
+}
+
+Status Trainer::tell_loss(const Status& saved) const {
     if (saved.ok() || saved.error().message.empty()) return saved;  // another rank tells
     Error error = saved.error();
     error.message += "; " + loss_without_state(saved);
@@ -297,6 +334,7 @@ std::string Trainer::loss_without_state(const Status& failed) const {
 }
 
 Status Trainer::finish() {
+    wait_for_save();
     const Status saved = stopped_ ? Status() : save_result();
     saver_.reset();
     if (!saved.ok()) return keep_unsaved(saved);

@@ -54,6 +54,13 @@ class Trainer {
     bool must_stop(double needed_s);
     Status save();
     Status save_or_tell();  // an error says what is lost
+    // With --save-async: begins to save while steps go on.
+    Status begin_save();
+    // What became of the state under way: if it is done, or once it is.
+    Status end_save(bool waits);
+    // The same where the run goes on without it: an error is told.
+    void wait_for_save();
+    Status tell_loss(const Status& saved) const;
     // When a state cannot be saved for this reason.
     std::string loss_without_state(const Status& failed) const;
     std::int64_t peak_bytes() const;  // the largest of all ranks; all of them ask
@@ -78,6 +85,8 @@ class Trainer {
     LastTimes took_;
     double started_s_ = 0;                     // on the steady clock
     std::optional<std::int64_t> saved_steps_;  // of the state that is there
+    std::optional<checkpoint::AsyncSaver> async_saver_;
+    std::optional<std::int64_t> saving_steps_;  // of the state under way
     bool stopped_ = false;
 };
 

@@ -1,0 +1,69 @@
+// Preloaded into a program (LD_PRELOAD), kills it as `kill -9` does right before the ATOLL_DIE_AT-th call that changes
+// a file under a directory *.state: a write, fsync, rename or removal. Of ranks only number ATOLL_DIE_RANK dies.
+#include <dlfcn.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+namespace {
+
+int number(const char* name, int otherwise) {
+    const char* text = std::getenv(name);
+    return text == nullptr ? otherwise : std::atoi(text);
+}
+
+void count_call(std::string_view path) {
+    static std::atomic<int> calls = 0;
+    static const int last = number("ATOLL_DIE_AT", 0);
+    static const bool is_victim = number("OMPI_COMM_WORLD_RANK", 0) == number("ATOLL_DIE_RANK", 0);
+    if (!is_victim || path.find(".state") == std::string_view::npos) return;
+    if (++calls == last) kill(getpid(), SIGKILL);
+}
+
+void count_call(int file) {
+    std::array<char, 4096> path{};
+    const std::string link = "/proc/self/fd/" + std::to_string(file);
+    const ssize_t length = readlink(link.c_str(), path.data(), path.size());
+    if (length > 0) count_call(std::string_view(path.data(), static_cast<std::size_t>(length)));
+}
+
+template <class Function>
+Function* next(const char* name) {
+    return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+}
+
+}  // namespace
+
+extern "C" {
+
+ssize_t write(int file, const void* bytes, size_t count) {
+    static const auto real = next<ssize_t(int, const void*, size_t)>("write");
+    count_call(file);
+    return real(file, bytes, count);
+}
+
+int fsync(int file) {
+    static const auto real = next<int(int)>("fsync");
+    count_call(file);
+    return real(file);
+}
+
+int rename(const char* from, const char* to) noexcept {
+    static const auto real = next<int(const char*, const char*)>("rename");
+    count_call(to);
+    return real(from, to);
+}
+
+int remove(const char* path) noexcept {
+    static const auto real = next<int(const char*)>("remove");
+    count_call(path);
+    return real(path);
+}
+
+}  // extern "C"
