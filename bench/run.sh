@@ -18,13 +18,14 @@ JSON
     "$bin/atoll-trainer" init --config "$scratch/gigabyte.json" --out "$scratch/gigabyte"
 }
 
-all=(passes trainer load tokenize aggregate gateway rounds thousand transfer history)
+all=(passes trainer load state tokenize aggregate gateway rounds thousand transfer history)
 for name in "${@:-${all[@]}}"; do
     printf '\n== %s\n' "$name"
     case $name in
         passes) "$bin/pass_bench" ;;
         trainer) bench/trainer/compare.py --trainer "$bin/atoll-trainer" --python "$python" ;;
         load) model_of_a_gigabyte && "$bin/load_bench" "$scratch/gigabyte" 15 ;;
+        state) bench/trainer/state_compare.py --trainer "$bin/atoll-trainer" --dir "$scratch/state" ;;
         tokenize) "$python" bench/trainer/tokenize_compare.py --trainer "$bin/atoll-trainer" --out "$scratch/tokenize" ;;
         aggregate) bench/aggregate/compare.py --atoll "$bin/atoll" --python "$python" --dir "$scratch/aggregate" ;;
         gateway | rounds | thousand | transfer | history)
