@@ -22,20 +22,7 @@ std::vector<T> read(const safetensors::File& file, const std::string& name) {
     return values;
 }
 
-// This function and the next three are those of golden_tiles.py, which says what they are for.
-std::uint64_t mixed(std::uint64_t seed, std::uint64_t index) {
-    std::uint64_t z = seed + (index + 1) * 0x9E3779B97F4A7C15;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EB;
-    return z ^ (z >> 31);
-}
-
-std::uint64_t seed_of(std::string_view name) {
-    std::uint64_t hash = 0xCBF29CE484222325;
-    for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3;
-    return hash;
-}
-
+// That of golden_tiles.py.
 void set_weight(std::string_view name, std::span<float> weight) {
     const bool around_one = name.find("norm") != std::string_view::npos && name.ends_with("weight");
     const std::uint64_t seed = seed_of(name);
@@ -43,17 +30,6 @@ void set_weight(std::string_view name, std::span<float> weight) {
         const auto value = static_cast<float>(mixed(seed, i) >> 48) / (1 << 19) - 0.0625F;
         weight[i] = around_one ? value + 1 : value;
     }
-}
-
-std::vector<float> sketch(const std::string& name, std::span<const float> gradient, std::size_t buckets) {
-    std::vector<double> sums(buckets);
-    const std::uint64_t seed = seed_of("sketch of " + name);
-    for (std::size_t i = 0; i < gradient.size(); ++i) {
-        const std::uint64_t random = mixed(seed, i);
-        const auto value = static_cast<double>(gradient[i]);
-        sums[random % buckets] += random >> 63 != 0 ? -value : value;
-    }
-    return {sums.begin(), sums.end()};
 }
 
 }  // namespace
@@ -110,6 +86,30 @@ model::ReferenceDriver Golden::load(kernels::Backend& backend,
         std::copy(values.begin(), values.end(), weight.begin());
     }
     return resident;
+}
+
+std::uint64_t mixed(std::uint64_t seed, std::uint64_t index) {
+    std::uint64_t z = seed + (index + 1) * 0x9E3779B97F4A7C15;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB;
+    return z ^ (z >> 31);
+}
+
+std::uint64_t seed_of(std::string_view name) {
+    std::uint64_t hash = 0xCBF29CE484222325;
+    for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3;
+    return hash;
+}
+
+std::vector<float> sketch(const std::string& name, std::span<const float> tensor, std::size_t buckets) {
+    std::vector<double> sums(buckets);
+    const std::uint64_t seed = seed_of("sketch of " + name);
+    for (std::size_t i = 0; i < tensor.size(); ++i) {
+        const std::uint64_t random = mixed(seed, i);
+        const auto value = static_cast<double>(tensor[i]);
+        sums[random % buckets] += random >> 63 != 0 ? -value : value;
+    }
+    return {sums.begin(), sums.end()};
 }
 
 double relative_l2(std::span<const float> a, std::span<const float> b) {

@@ -4,6 +4,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "shared/safetensors/file.h"
@@ -39,6 +40,12 @@ class Golden {
     std::vector<std::int32_t> input_ids_, labels_, segment_ids_;
     model::BatchShape shape_;
 };
+
+// As in golden_tiles.py: random number `index` of those that begin at a seed, and a name's seed.
+std::uint64_t mixed(std::uint64_t seed, std::uint64_t index);
+std::uint64_t seed_of(std::string_view name);
+// That of golden_tiles.py, whose distance to another sketch of that name is that of the tensors.
+std::vector<float> sketch(const std::string& name, std::span<const float> tensor, std::size_t buckets);
 
 // |a − b| / |b| over all elements, in fp64.
 double relative_l2(std::span<const float> a, std::span<const float> b);

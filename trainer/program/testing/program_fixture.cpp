@@ -125,6 +125,8 @@ CommandResult ProgramTest::train_golden(const std::vector<std::string>& flags, i
                                           "off",
                                           "--lr",
                                           "5e-3",
+                                          "--eps",
+                                          golden_epsilon_,
                                           "--schedule",
                                           "cosine",
                                           "--beta2",

@@ -37,6 +37,7 @@ class ProgramTest : public testing::Test {
     nlohmann::json golden_steps() const;
     std::string golden_ = "training";                 // or "training/opt": where those are
     std::string golden_rows_ = "golden.safetensors";  // what train_golden trains on
+    std::string golden_epsilon_ = "1e-8";
     // A model of 2 million weights in its largest unit.
     void make_wide_model(const std::string& out) const;
     // A run of 16 MB of weights takes the memory that `plan` says, to 5 %, and that is at least `bytes_min`.
