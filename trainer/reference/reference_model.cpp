@@ -57,14 +57,16 @@ double ReferenceModel::loss(const model::HostBatch& rows, bool with_gradients) {
     }
     Tape tape;
     leaves_.clear();
-    for (const auto& [name, value] : parameters_) leaves_.emplace(name, tape.leaf(value));
+    for (const auto& [name, value] : parameters_) leaves_.emplace(name, tape.borrow(value));
     const Node logits =
         config_.architecture.model_type == "opt" ? opt(tape, rows, positions) : llama(tape, rows, positions);
     const Node result = tape.mean_loss(logits, positions.targets);
     if (with_gradients) {
-        tape.backward(result);
         gradients_.clear();
-        for (const auto& [name, node] : leaves_) gradients_.emplace(name, tape.gradient(node));
+        Matrix one(1, 1);
+        one(0, 0) = 1;
+        tape.backward(result, std::move(one));
+        for (const auto& [name, node] : leaves_) gradients_.emplace(name, tape.take_gradient(node));
     }
     return tape.value(result)(0, 0);
 }
@@ -96,7 +98,14 @@ Tape::Node ReferenceModel::norm_heads(Tape& tape, Node x, const std::string& nam
 
 Tape::Node ReferenceModel::attend(Tape& tape, Node query, Node key, Node value, const Positions& positions) const {
     const double factor = mistakes_.unscaled_scores ? 1.0 : 1.0 / std::sqrt(static_cast<double>(config_.head_dim));
-    return tape.attention(query, key, value, {positions.length, config_.head_dim, positions.starts, factor});
+    return tape.attention(query, key, value,
+                          {positions.length, config_.head_dim, positions.starts, factor, mistakes_.probability_bits});
+}
+
+// By the head's matrix, or the embedding's.
+Tape::Node ReferenceModel::logits(Tape& tape, Node x, const std::string& embedding) const {
+    const Node exact = tape.product(x, of(config_.tie_word_embeddings ? embedding : "lm_head.weight"));
+    return mistakes_.logit_bits > 0 ? tape.round(exact, mistakes_.logit_bits) : exact;
 }
 
 Tape::Node ReferenceModel::llama(Tape& tape, const model::HostBatch& rows, const Positions& positions) const {
@@ -126,7 +135,7 @@ Tape::Node ReferenceModel::llama(Tape& tape, const model::HostBatch& rows, const
         h = tape.add(h, through(gated, "mlp.down_proj"));
     }
     const Node last = norm(tape, h, "model.norm");
-    return tape.product(last, of(config_.tie_word_embeddings ? "model.embed_tokens.weight" : "lm_head.weight"));
+    return logits(tape, last, "model.embed_tokens.weight");
 }
 
 Tape::Node ReferenceModel::opt(Tape& tape, const model::HostBatch& rows, const Positions& positions) {
@@ -151,7 +160,7 @@ Tape::Node ReferenceModel::opt(Tape& tape, const model::HostBatch& rows, const P
     }
     Node last = norm(tape, h, decoder + "final_layer_norm");
     if (projects) last = linear(tape, last, decoder + "project_out");
-    return tape.product(last, of(config_.tie_word_embeddings ? decoder + "embed_tokens.weight" : "lm_head.weight"));
+    return logits(tape, last, decoder + "embed_tokens.weight");
 }
 
 }  // namespace atl::reference

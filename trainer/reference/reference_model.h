@@ -20,6 +20,8 @@ class ReferenceModel {
         bool labels_shifted_twice = false;
         bool broken_norm_derivative = false;
         bool plain_heads = false;  // no norms of heads
+        int logit_bits = 0;        // significant ones, that logits are rounded to; 0: they are not
+        int probability_bits = 0;  // of attention, likewise
     };
     ReferenceModel(const model::ModelConfig& config, std::map<std::string, Matrix> parameters);
     // `lora_scale` is alpha / rank.
@@ -45,6 +47,7 @@ class ReferenceModel {
     Node linear(Tape& tape, Node x, const std::string& module) const;
     Node norm(Tape& tape, Node x, const std::string& name) const;
     Node norm_heads(Tape& tape, Node x, const std::string& name) const;
+    Node logits(Tape& tape, Node x, const std::string& embedding) const;
     Node attend(Tape& tape, Node query, Node key, Node value, const Positions& positions) const;
     // Llama, and Mistral, Qwen2 and Qwen3, which have a few parameters more.
     Node llama(Tape& tape, const model::HostBatch& rows, const Positions& positions) const;

@@ -1,7 +1,9 @@
 #include "trainer/reference/tape.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 namespace atl::reference {
@@ -11,20 +13,39 @@ double sigmoid(double x) {
     return 1.0 / (1.0 + std::exp(-x));
 }
 
-// Adds a · b, a · bᵀ or aᵀ · b to `to`.
-void add_product(const Matrix& a, const Matrix& b, Matrix& to) {
-    for (std::int64_t i = 0; i < a.rows; ++i) {
-        for (std::int64_t k = 0; k < a.columns; ++k) {
-            for (std::int64_t j = 0; j < b.columns; ++j) to(i, j) += a(i, k) * b(k, j);
+const double* row_of(const Matrix& matrix, std::int64_t row) {
+    return matrix.values.data() + row * matrix.columns;
+}
+
+void add_scaled(const double* from, double factor, std::int64_t count, double* to) {
+    for (std::int64_t j = 0; j < count; ++j) to[j] += factor * from[j];
+}
+
+// In eight sums, that the processor adds at once.
+double dot(const double* a, const double* b, std::int64_t count) {
+    std::array<double, 8> sums{};
+    std::int64_t at = 0;
+    for (; at + 8 <= count; at += 8) {
+        for (std::size_t i = 0; i < 8; ++i) {
+            const auto index = at + static_cast<std::int64_t>(i);
+            sums[i] += a[index] * b[index];
         }
+    }
+    for (; at < count; ++at) sums[0] += a[at] * b[at];
+    return std::accumulate(sums.begin(), sums.end(), 0.0);
+}
+
+// Adds a · b or aᵀ · b to `to`. Of loops whose order changes no sum, the outermost is over the rows of the largest
+// matrix, so that it is read once.
+void add_product(const Matrix& a, const Matrix& b, Matrix& to) {
+    for (std::int64_t k = 0; k < a.columns; ++k) {
+        for (std::int64_t i = 0; i < a.rows; ++i) add_scaled(row_of(b, k), a(i, k), b.columns, &to(i, 0));
     }
 }
 
 void add_product_of_transposed(const Matrix& a, const Matrix& b, Matrix& to) {
-    for (std::int64_t k = 0; k < a.rows; ++k) {
-        for (std::int64_t i = 0; i < a.columns; ++i) {
-            for (std::int64_t j = 0; j < b.columns; ++j) to(i, j) += a(k, i) * b(k, j);
-        }
+    for (std::int64_t i = 0; i < a.columns; ++i) {
+        for (std::int64_t k = 0; k < a.rows; ++k) add_scaled(row_of(b, k), a(k, i), b.columns, &to(i, 0));
     }
 }
 
@@ -52,10 +73,16 @@ Matrix turned(const Matrix& x, const std::vector<std::vector<double>>& angles, b
     return out;
 }
 
+double rounded(double value, int bits) {
+    int exponent = 0;
+    const double fraction = std::frexp(value, &exponent);
+    return std::ldexp(std::nearbyint(std::ldexp(fraction, bits)), exponent - bits);
+}
+
 }  // namespace
 
 Tape::Node Tape::push(Matrix value, std::function<void(const Entry&)> back) {
-    nodes_.push_back({std::move(value), {}, std::move(back)});
+    nodes_.push_back({std::move(value), nullptr, {}, std::move(back)});
     return nodes_.size() - 1;
 }
 
@@ -63,19 +90,25 @@ Tape::Node Tape::leaf(Matrix value) {
     return push(std::move(value), [](const Entry&) {});
 }
 
-void Tape::backward(Node result) {
-    for (Entry& entry : nodes_) entry.gradient = Matrix(entry.value.rows, entry.value.columns);
-    nodes_[result].gradient(0, 0) = 1;
+Tape::Node Tape::borrow(const Matrix& value) {
+    const Node node = leaf({});
+    nodes_[node].borrowed = &value;
+    return node;
+}
+
+void Tape::backward(Node result, Matrix gradient) {
+    for (Node node = 0; node < nodes_.size(); ++node) {
+        nodes_[node].gradient = Matrix(value(node).rows, value(node).columns);
+    }
+    nodes_[result].gradient = std::move(gradient);
     for (Node node = result + 1; node-- > 0;) nodes_[node].back(nodes_[node]);
 }
 
 Tape::Node Tape::product(Node x, Node weight) {
     const Matrix &a = value(x), &w = value(weight);
     Matrix out(a.rows, w.rows);
-    for (std::int64_t i = 0; i < a.rows; ++i) {
-        for (std::int64_t j = 0; j < w.rows; ++j) {
-            for (std::int64_t k = 0; k < a.columns; ++k) out(i, j) += a(i, k) * w(j, k);
-        }
+    for (std::int64_t j = 0; j < w.rows; ++j) {
+        for (std::int64_t i = 0; i < a.rows; ++i) out(i, j) = dot(row_of(a, i), row_of(w, j), a.columns);
     }
     return push(std::move(out), [this, x, weight](const Entry& self) {
         add_product(self.gradient, value(weight), grad(x));
@@ -145,6 +178,14 @@ Tape::Node Tape::silu(Node x) {
     return map(
         x, [](double v) { return v * sigmoid(v); },
         [](double v) { return sigmoid(v) * (1.0 + v * (1.0 - sigmoid(v))); });
+}
+
+Tape::Node Tape::round(Node x, int bits) {
+    Matrix out = value(x);
+    for (double& element : out.values) element = rounded(element, bits);
+    return push(std::move(out), [this, x](const Entry& self) {
+        for (std::size_t i = 0; i < self.gradient.values.size(); ++i) grad(x).values[i] += self.gradient.values[i];
+    });
 }
 
 Tape::Node Tape::gate(Node x, Matrix open) {
@@ -278,7 +319,9 @@ Tape::Node Tape::attention(Node query, Node key, Node values, AttentionOf shape)
             double sum = 0;
             for (double& score : scores) sum += score = std::exp(score - highest);
             for (std::int64_t other = first; other < end; ++other) {
-                const double p = scores[static_cast<std::size_t>(other - first)] /= sum;
+                double& p = scores[static_cast<std::size_t>(other - first)];
+                p /= sum;
+                if (shape.probability_bits > 0) p = rounded(p, shape.probability_bits);
                 for (std::int64_t c = 0; c < shape.channels; ++c) out(row, at + c) += p * v(other, shared + c);
             }
             probabilities.push_back(std::move(scores));

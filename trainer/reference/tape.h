@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace atl::reference {
@@ -32,11 +33,16 @@ class Tape {
     using Node = std::size_t;
 
     Node leaf(Matrix value);
-    const Matrix& value(Node node) const { return nodes_[node].value; }
+    Node borrow(const Matrix& value);  // a leaf that is not copied; it must outlive the tape
+    const Matrix& value(Node node) const {
+        const Entry& entry = nodes_[node];
+        return entry.borrowed != nullptr ? *entry.borrowed : entry.value;
+    }
     // Of the node that backward() began at, by this one; zeros where it does not depend on it.
     const Matrix& gradient(Node node) const { return nodes_[node].gradient; }
-    // Sets the gradients of all nodes; `result` has one element.
-    void backward(Node result);
+    Matrix take_gradient(Node node) { return std::move(nodes_[node].gradient); }
+    // Sets the gradients of all nodes: of the sum of the products of the result's elements and those of `gradient`.
+    void backward(Node result, Matrix gradient);
 
     Node product(Node x, Node weight);  // x [N, in] · weightᵀ, weight [out, in]
     Node add(Node a, Node b);
@@ -44,6 +50,7 @@ class Tape {
     Node scale(Node x, double factor);
     Node multiply(Node a, Node b);
     Node silu(Node x);
+    Node round(Node x, int bits);    // to that many significant bits; gradients pass as they are
     Node gate(Node x, Matrix open);  // x where `open` is positive, else 0; relu is gate(x, x)
     Node reshape(Node x, std::int64_t rows, std::int64_t columns);  // the same elements in the same order
     Node rows_of(Node table, std::vector<std::int64_t> rows);
@@ -59,6 +66,7 @@ class Tape {
         std::int64_t channels = 0;
         std::vector<std::int64_t> starts;  // by row, counted in its sequence
         double factor = 1;
+        int probability_bits = 0;  // that probabilities are rounded to; 0: none are
     };
     Node attention(Node query, Node key, Node value, AttentionOf shape);
     // The mean over rows with a target ≥ 0 of −log softmax(row)[target]: [1, 1].
@@ -67,6 +75,7 @@ class Tape {
   private:
     struct Entry {
         Matrix value;
+        const Matrix* borrowed;  // in the place of value, or null
         Matrix gradient;
         std::function<void(const Entry& self)> back;  // adds to the gradients of what it came from
     };
