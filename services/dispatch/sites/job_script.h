@@ -33,8 +33,8 @@ struct BatchJob {
 };
 
 // The script for a batch system: it claims the attempt, so that whatever else starts under its name ends at once,
-// marks `started`, runs the commands with stdout.jsonl and stderr.log, tells them of a signal by ATOLL_STOP_FILE, and writes end.json,
-// which it alone writes, at the end, whatever happens to them. Blanks in it: the job has not ended.
+// marks `started`, runs the commands with stdout.jsonl and stderr.log, tells them of a signal by ATOLL_STOP_FILE, and
+// writes end.json, which it alone writes, at the end, whatever happens to them. Blanks in it: the job has not ended.
 std::string render_job_script(const BatchJob& job, const BatchSystem& batch);
 
 // Shell lines that export a facility's environment.

@@ -253,7 +253,8 @@ TEST_F(LocalBatchTest, AJobThatIsStartedAgainTrainsOnce) {
 
 TEST_F(LocalBatchTest, ANoticeReachesTheTrainerAndItsEndIsRecorded) {
     const auto job = job_ref("a");
-    const std::string trainer = "echo $PPID >parent; until [ -e \"$ATOLL_STOP_FILE\" ]; do sleep 0.05; done; echo saved >out";
+    const std::string trainer =
+        "echo $PPID >parent; until [ -e \"$ATOLL_STOP_FILE\" ]; do sleep 0.05; done; echo saved >out";
     ASSERT_TRUE(submit(BatchJob{.ref = job, .commands = {{"sh", "-c", trainer}}}).ok());
     const std::filesystem::path directory = job.directory;
     const auto parent = [&] { return lines("tasks/a/1/parent"); };
