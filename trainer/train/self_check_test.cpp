@@ -60,15 +60,15 @@ class WrongNorm final : public FarBackend {
 };
 
 // The gradient of the weight of the keys' norm lacks a thousandth.
-class WrongHeadNorm final : public DeferredBackend {
+class WrongHeadNorm final : public FarBackend {
   public:
-    WrongHeadNorm() : DeferredBackend(make_device()) {}
+    WrongHeadNorm() : FarBackend(make_device()) {}
     void norm_heads_backward(const kernels::AttentionShape& shape, const Tensor& qkv, const Tensor& query_weight,
                              const Tensor& key_weight, const Tensor& rstd, const Tensor& gradient,
                              const Tensor& query_weight_gradient, const Tensor& key_weight_gradient,
                              bool accumulate) override {
-        DeferredBackend::norm_heads_backward(shape, qkv, query_weight, key_weight, rstd, gradient,
-                                             query_weight_gradient, key_weight_gradient, accumulate);
+        FarBackend::norm_heads_backward(shape, qkv, query_weight, key_weight, rstd, gradient, query_weight_gradient,
+                                        key_weight_gradient, accumulate);
         scale(key_weight_gradient, 0.999F);
     }
 };
