@@ -10,12 +10,13 @@
 
 namespace atl::train {
 
-std::int64_t load_rows(parallel::RunMemory& memory, kernels::Backend& backend, const dataset::Dataset& dataset,
-                       const dataset::RowOrder& order, std::int64_t begin, std::int64_t count, dataset::Batch& buffer) {
-    const Status read = dataset.read(order, begin, count, buffer);
+std::int64_t load_rows(parallel::RunMemory& memory, kernels::Backend& backend, RowPrefetch& prefetch,
+                       const RowRange& range) {
+    const auto read = prefetch.take(range);
     check(read.ok(), read.ok() ? "" : read.error().message);  // the other ranks are on their way to the next exchange
-    const model::HostBatch rows{{count, buffer.seq_len}, buffer.input_ids, buffer.labels, buffer.segment_ids, begin};
-    const auto targets = memory.batch().load(backend, rows);
+    const dataset::Batch& rows = **read;
+    const auto targets = memory.batch().load(
+        backend, {{range.count, rows.seq_len}, rows.input_ids, rows.labels, rows.segment_ids, range.begin});
     check(targets.ok(), targets.ok() ? "" : "rows that were checked do not load: " + targets.error().message);
     return std::accumulate(targets->begin(), targets->end(), std::int64_t{0});
 }
@@ -31,7 +32,14 @@ std::optional<Perplexity> evaluate_unless(const std::function<bool(double longes
     using Clock = std::chrono::steady_clock;
     const dataset::RowOrder order(data.rows, /*shuffle=*/false, /*seed=*/0);
     comm::Comm& comm = ranks.world().comm();
-    dataset::Batch buffer;
+    const auto own_rows = [&](std::int64_t at) {
+        const std::int64_t begin = std::min(data.rows, at + micro * comm.rank());
+        return RowRange{begin, std::min(micro, data.rows - begin)};
+    };
+    RowPrefetch prefetch([&](const RowRange& range, dataset::Batch& batch) {
+        return data.dataset.read(order, range.begin, range.count, batch);
+    });
+    prefetch.start(own_rows(0));
     double targets = 0;
     std::vector<double> losses;  // of each time
     double longest_s = 0;
@@ -40,12 +48,12 @@ std::optional<Perplexity> evaluate_unless(const std::function<bool(double longes
         if (stop(longest_s)) return std::nullopt;
         const auto began = Clock::now();
         if (comm.rank() == 0) progress.at(static_cast<double>(at) / static_cast<double>(data.rows));
-        const std::int64_t begin = std::min(data.rows, at + micro * comm.rank());
-        const std::int64_t count = std::min(micro, data.rows - begin);
-        if (count > 0) {
-            targets += static_cast<double>(load_rows(memory, backend, data.dataset, order, begin, count, buffer));
+        const RowRange rows = own_rows(at);
+        if (rows.count > 0) {
+            targets += static_cast<double>(load_rows(memory, backend, prefetch, rows));
+            prefetch.start(own_rows(at + micro * comm.size()));
         }
-        losses.push_back(memory.engine().evaluate(backend, ranks, count > 0 ? &memory.batch().batch() : nullptr));
+        losses.push_back(memory.engine().evaluate(backend, ranks, rows.count > 0 ? &memory.batch().batch() : nullptr));
         longest_s = std::max(longest_s, std::chrono::duration<double>(Clock::now() - began).count());
     }
     comm.all_reduce(std::span(&targets, 1), comm::Reduction::kSum);

@@ -5,6 +5,7 @@
 
 #include "trainer/train/json_lines.h"
 #include "trainer/train/prepare.h"
+#include "trainer/train/row_prefetch.h"
 
 namespace atl::train {
 
@@ -19,9 +20,9 @@ std::optional<Perplexity> evaluate_unless(const std::function<bool(double longes
                                           parallel::RunMemory& memory, kernels::Backend& backend,
                                           parallel::ProcessGroups& ranks, const CheckedData& data, std::int64_t micro);
 
-// Copies rows at positions [begin, begin + count) of the order into the device's batch. Returns how many targets
-// count in the loss. The rows were checked before.
-std::int64_t load_rows(parallel::RunMemory& memory, kernels::Backend& backend, const dataset::Dataset& dataset,
-                       const dataset::RowOrder& order, std::int64_t begin, std::int64_t count, dataset::Batch& buffer);
+// Takes the rows of a range and copies them into the device's batch. Returns how many targets count in the loss. The
+// rows were checked before.
+std::int64_t load_rows(parallel::RunMemory& memory, kernels::Backend& backend, RowPrefetch& prefetch,
+                       const RowRange& range);
 
 }  // namespace atl::train

@@ -67,6 +67,9 @@ Trainer::Trainer(PreparedRun& prepared, std::string fingerprint, parallel::RunMe
       ranks_(comm, memory.store().layout(), backend),
       order_(prepared.data.rows, prepared.config.shuffle == run_settings::OnOff::kOn,
              static_cast<std::uint64_t>(prepared.config.seed)),
+      prefetch_([this](const RowRange& range, dataset::Batch& batch) {
+          return prepared_.data.dataset.read(order_, range.begin, range.count, batch);
+      }),
       stop_(stop),
       peak_flops_(sum_over(comm, rank_peak_flops)) {
     if (scales_loss()) state_.loss_scale.scale = prepared_.config.loss_scale;
@@ -123,6 +126,7 @@ Status Trainer::take_output() {
 }
 
 Status Trainer::steps() {
+    if (!stopped_) prefetch_.start(own_rows(state_.steps + 1, 0));
     while (state_.steps < prepared_.steps && !stopped_) {
         const double began = now_s();
         ATOLL_TRY(StepMetrics metrics, step(state_.steps + 1));
@@ -191,8 +195,8 @@ Trainer::StepSums Trainer::accumulate(std::int64_t number) {
     std::vector<double> losses;  // of the micro-steps
     double targets = 0;
     for (std::int64_t micro = 0; micro < plan.accumulation; ++micro) {
-        targets += static_cast<double>(
-            load_rows(memory_, backend_, prepared_.data.dataset, order_, position(number, micro), plan.micro, buffer_));
+        targets += static_cast<double>(load_rows(memory_, backend_, prefetch_, own_rows(number, micro)));
+        prefetch_.start(own_rows(number, micro + 1));
         losses.push_back(
             memory_.engine().train(backend_, ranks_, memory_.batch().batch(), scale, micro + 1 == plan.accumulation));
     }
@@ -203,11 +207,14 @@ Trainer::StepSums Trainer::accumulate(std::int64_t number) {
     return StepSums{loss, sum_over(comm_, targets), gradient_squares()};
 }
 
-std::int64_t Trainer::position(std::int64_t step, std::int64_t micro) const {
+RowRange Trainer::own_rows(std::int64_t step, std::int64_t micro) const {
     const run_settings::BatchPlan& plan = prepared_.batch;
+    if (micro == plan.accumulation) return own_rows(step + 1, 0);
+    if (step > prepared_.steps) return {};
     const std::int64_t begin = (step - 1) * plan.global;
-    if (prepared_.config.deterministic) return begin + micro * comm_.size() + comm_.rank();
-    return begin + (comm_.rank() * plan.accumulation + micro) * plan.micro;
+    const std::int64_t own = prepared_.config.deterministic ? micro * comm_.size() + comm_.rank()
+                                                            : (comm_.rank() * plan.accumulation + micro) * plan.micro;
+    return {begin + own, plan.micro};
 }
 
 double Trainer::gradient_squares() {

@@ -45,8 +45,9 @@ class Trainer {
         double gradient_squares = 0;
     };
     StepSums accumulate(std::int64_t number);
-    // The position in the data of this rank's rows of a micro-step.
-    std::int64_t position(std::int64_t step, std::int64_t micro) const;
+    // This rank's rows of a micro-step (from 0); those after a step's last micro-step are the next step's first, and
+    // none after the last step.
+    RowRange own_rows(std::int64_t step, std::int64_t micro) const;
     double gradient_squares();  // over all parameters
     bool validates_after(std::int64_t step) const;
     bool validate();  // false: left out, as the run shall stop
@@ -77,7 +78,7 @@ class Trainer {
     comm::Comm& comm_;
     parallel::ProcessGroups ranks_;
     dataset::RowOrder order_;
-    dataset::Batch buffer_;
+    RowPrefetch prefetch_;
     const StopRequest& stop_;
     double peak_flops_;  // of all ranks together; 0: unknown
     checkpoint::TrainerState state_;
