@@ -9,10 +9,10 @@
 #include <ostream>
 
 #include "shared/base/file.h"
-#include "shared/numeric/float16.h"
 #include "tests/numerics/engine_model.h"
 #include "tests/numerics/golden.h"
 #include "trainer/reference/reference_model.h"
+#include "trainer/weights/storage.h"
 
 namespace atl::numerics {
 namespace {
@@ -40,17 +40,19 @@ void PrintTo(const Case& value, std::ostream* out) {
     *out << value.family << " " << value.golden;
 }
 
-float in_bf16(float value) {
-    return numeric::widen_bf16(numeric::narrow_bf16(value));
+// Rounded to bf16, to nearest.
+std::vector<float> in_bf16(std::vector<float> values) {
+    std::vector<std::byte> rounded(2 * values.size());
+    check(weights::narrow(weights::DType::kBF16, values, rounded), "a weight is beyond bf16's range");
+    check(weights::widen(weights::DType::kBF16, rounded, values), "a weight is not finite");
+    return values;
 }
 
 class Bf16GradientGoldenTest : public testing::TestWithParam<Case> {
   protected:
     Bf16GradientGoldenTest() {
         for (const std::string& name : golden_.names("weight:")) {
-            std::vector<float> weight = golden_.floats("weight:" + name);
-            std::ranges::transform(weight, weight.begin(), in_bf16);
-            weights_.emplace(name, std::move(weight));
+            weights_.emplace(name, in_bf16(golden_.floats("weight:" + name)));
         }
         const std::uint64_t seed = seed_of("batches"),
                             vocabulary = static_cast<std::uint64_t>(golden_.config().vocab_size);
