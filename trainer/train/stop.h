@@ -23,8 +23,8 @@ struct LastTimes {
     double needed_for_batch(double longest_s) const { return longest_s + save_s; }
 };
 
-// Asks a run to stop after the step it is in: a batch system's signal, a file, or the run's own time limit. One object a
-// process, made before MPI and every thread that computes.
+// Asks a run to stop after the step it is in: a batch system's signal, a file, or the run's own time limit. One object
+// a process, made before MPI and every thread that computes.
 class StopRequest {
   public:
     // From now on SIGTERM, SIGINT and SIGUSR1 (which mpirun hands on) are remembered instead of ending the process, and
