@@ -2,9 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
+#include <deque>
 #include <ostream>
 #include <tuple>
 
+#include "trainer/kernels/cpu/cpu_backend.h"
 #include "trainer/kernels/testing/owned_tensor.h"
 
 namespace atl::kernels {
@@ -82,6 +85,9 @@ const Case kCases[] = {
     {"OneKeyHead", {2, 64, 4, 1, 64}, {}},
     {"Packed", {2, 130, 2, 1, 16}, {1, 40, 24, 65}},
     {"OnePerDocument", {1, 40, 1, 1, 4}, std::vector<std::int64_t>(40, 1)},
+    {"TwoHeadsATile", {2, 200, 6, 2, 8}, {}},  // of three: 2 and 1
+    {"Long", {1, 1100, 4, 2, 8}, {}},
+    {"LongAndPacked", {2, 600, 2, 2, 8}, {100, 450, 50}},
 };
 
 class AttentionTest : public ::testing::TestWithParam<std::tuple<Case, std::string>> {
@@ -93,6 +99,7 @@ class AttentionTest : public ::testing::TestWithParam<std::tuple<Case, std::stri
     const Owned qkv_ = random({rows_, shape_.qkv_columns()}, 1, 1.5F), dout_ = random({rows_, width_}, 2);
     std::vector<std::int32_t> starts_ = make_starts();
     const Reference reference_{shape_, qkv_, starts_, dout_};
+    std::deque<std::vector<float>> storage_;
 
     std::vector<std::int32_t> make_starts() const {
         std::vector<std::int32_t> starts;
@@ -120,6 +127,28 @@ TEST_P(AttentionTest, ForwardAndBackwardAreTheDefinition) {
     EXPECT_LE(workspace_.peak_bytes(), workspace_.size_bytes());
 }
 
+// With a cache that is empty the same is computed a group of heads at a time.
+TEST_P(AttentionTest, CuttingTheForwardPassChangesNoBit) {
+    std::vector<std::int32_t> starts(static_cast<std::size_t>(rows_), 0);  // a cache knows no documents
+    const std::int64_t width = shape_.kv_heads * shape_.head_channels;
+    for (const tensor::DType format : {tensor::DType::kF32, tensor::DType::kBF16}) {
+        AttentionShape shape = shape_;
+        shape.format = format;
+        const auto make = [&](std::int64_t rows, std::int64_t columns) {
+            storage_.emplace_back(static_cast<std::size_t>(rows * columns), 0.0F);
+            return Tensor(storage_.back().data(), format, {rows, columns});
+        };
+        const Tensor qkv = make(rows_, shape.qkv_columns()), out = make(rows_, width_), whole = make(rows_, width_);
+        if (format == tensor::DType::kF32) backend_->copy(qkv_.tensor, qkv);
+        if (format != tensor::DType::kF32) backend_->convert(qkv_.tensor, qkv);
+        Owned lse({shape.batch * shape.heads * shape.length});
+        tensor::Arena workspace(backend_->allocate(backend_->attention_workspace_bytes(shape)).value());
+        backend_->attention_forward(shape, qkv, integers(starts), out, lse.tensor, workspace);
+        backend_->attention_cached(shape, qkv, 0, make(rows_, width), make(rows_, width), whole, workspace);
+        EXPECT_EQ(std::memcmp(out.data(), whole.data(), static_cast<std::size_t>(out.byte_count())), 0);
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(Cpu, AttentionTest,
                          ::testing::Combine(::testing::ValuesIn(kCases), ::testing::ValuesIn(cpu_instruction_sets())),
                          [](const auto& instance) {
@@ -136,6 +165,18 @@ TEST(AttentionControlTest, AScaleOfOnePercentMoreIsFarOff) {
     tensor::Arena workspace(backend->allocate(1 << 20).value());
     backend->attention_forward(shape, scaled.tensor, integers(starts), out.tensor, lse.tensor, workspace);
     EXPECT_GT(relative_l2(out, Reference(shape, qkv, starts, dout).out), 100 * kOpTolerance);
+}
+
+TEST(AttentionTilesTest, OneSequenceHasWorkForManyThreads) {
+    const auto tiles = [](std::int64_t batch, std::int64_t length, int threads) {
+        return cpu::attention_forward_tiles(
+            {.batch = batch, .length = length, .heads = 32, .kv_heads = 8, .head_channels = 128}, threads);
+    };
+    EXPECT_EQ(tiles(1, 512, 32), 4 * 8) << "a head each";
+    EXPECT_EQ(tiles(1, 2048, 32), 4 * 4 * 8) << "and 512 of its queries";
+    EXPECT_EQ(tiles(1, 100, 32), 8) << "fewer queries are not worth packing their keys";
+    EXPECT_EQ(tiles(1, 2048, 2), 8) << "enough for two threads";
+    EXPECT_EQ(tiles(16, 2048, 32), 16 * 8);
 }
 
 class CachedAttentionTest : public ::testing::TestWithParam<std::string> {

@@ -1,5 +1,7 @@
-// Attention of CpuBackend: a tile is one key/value head of one sequence, with all query heads that share it.
+// Attention of CpuBackend: a tile is one key/value head of one sequence, with all query heads that share it, or in the
+// forward pass with some queries of some of these.
 
+#include <algorithm>
 #include <cstring>
 
 #include "trainer/kernels/cpu/cpu_backend.h"
@@ -21,20 +23,70 @@ void check_shape(const AttentionShape& shape, const Tensor& qkv, const Tensor& o
           "attention's out has another shape");
 }
 
-// One key/value head of one sequence with the query heads that share it: where they are in a row.
+// One key/value head of one sequence with query heads that share it: where they are in a row. Without more, all of them
+// with all their queries.
 struct Heads {
     Heads(const AttentionShape& shape, std::int64_t index)
         : sequence(index / shape.kv_heads),
           kv_head(index % shape.kv_heads),
           channels(shape.head_channels),
           group(shape.heads / shape.kv_heads),
+          query_count(shape.length),
           first_row(sequence * shape.length),
-          queries(kv_head * group * channels),
+          first_head(kv_head * group),
+          queries(first_head * channels),
           keys((shape.heads + kv_head) * channels),
           values((shape.heads + shape.kv_heads + kv_head) * channels) {}
 
-    std::int64_t sequence, kv_head, channels, group, first_row;
-    std::int64_t queries, keys, values;  // columns of qkv; those of the queries are the result's too
+    std::int64_t sequence, kv_head, channels;
+    std::int64_t group;                     // query heads
+    std::int64_t query_count;               // of each of them
+    std::int64_t first_row, first_query{};  // of the sequence; in the sequence
+    std::int64_t first_head;                // of the query heads
+    std::int64_t queries, keys, values;     // columns of qkv; those of the queries are the result's too
+};
+
+// How the forward pass is cut: where there are groups of heads enough for the threads, into these, whose keys are then
+// packed once; else short sequences into some heads of a group, long ones into blocks of queries of one head. A query's
+// sums are over its own keys in their order, so that a cut changes no bit.
+class ForwardTiles {
+  public:
+    ForwardTiles(const AttentionShape& shape, int threads)
+        : shape_(shape), queries_(shape.length), heads_(shape.heads / shape.kv_heads) {
+        if (shape.batch * shape.kv_heads >= kGroupsPerThread * threads) return;
+        queries_ = std::min(shape.length, kQueries);
+        heads_ = std::clamp<std::int64_t>(kQueries / queries_, 1, heads_);
+        blocks_ = divide_up(shape.length, queries_);
+        parts_ = divide_up(shape.heads / shape.kv_heads, heads_);
+    }
+
+    std::int64_t count() const { return blocks_ * of_block(); }
+    // The last queries, which see the most keys, come first: so the threads end at about the same time.
+    Heads at(std::int64_t index) const {
+        Heads tile(shape_, index % of_block() / parts_);
+        const std::int64_t skipped = index % parts_ * heads_;
+        tile.first_head += skipped;
+        tile.queries += skipped * tile.channels;
+        tile.group = std::min(heads_, tile.group - skipped);
+        tile.first_query = (blocks_ - 1 - index / of_block()) * queries_;
+        tile.query_count = std::min(queries_, shape_.length - tile.first_query);
+        return tile;
+    }
+
+  private:
+    // So many keep threads from waiting long for the last one.
+    static constexpr std::int64_t kGroupsPerThread = 4;
+    // Of a tile, over all its heads: enough to pay for packing the keys. A multiple of the kernels' blocks of queries
+    // and panels of keys, so that these are the same wherever a sequence is cut.
+    static constexpr std::int64_t kQueries = 512;
+    static std::int64_t divide_up(std::int64_t count, std::int64_t size) { return (count + size - 1) / size; }
+    std::int64_t of_block() const { return shape_.batch * shape_.kv_heads * parts_; }
+
+    AttentionShape shape_;
+    std::int64_t queries_;     // of each head of a tile
+    std::int64_t heads_;       // of a tile
+    std::int64_t blocks_ = 1;  // of queries, of a sequence
+    std::int64_t parts_ = 1;   // of a group of heads
 };
 
 // Some rows of some columns of a matrix in fp32, as attention reads and writes them: where they lie, or, of a matrix in
@@ -67,7 +119,7 @@ class Columns {
     float* data_ = nullptr;
 };
 
-// Floats that the copies of a tile take.
+// Floats that the copies of a tile take at most.
 std::int64_t copied_floats(const AttentionShape& shape, std::int64_t keys, bool backward) {
     if (shape.format == DType::kF32) return 0;
     const std::int64_t group = shape.heads / shape.kv_heads;
@@ -77,14 +129,15 @@ std::int64_t copied_floats(const AttentionShape& shape, std::int64_t keys, bool 
 AttentionTask make_task(const AttentionShape& shape, const Heads& heads, const Tensor& segment_starts,
                         const Tensor& log_sum_exp, float* scratch) {
     AttentionTask task{};
-    task.query_count = task.key_count = shape.length;
+    task.query_count = heads.query_count;
+    task.key_count = heads.first_query + heads.query_count;
     task.group = heads.group;
     task.head_channels = heads.channels;
     task.scratch = scratch;
-    if (!segment_starts.empty()) task.segment_starts = segment_starts.i32() + heads.first_row;
+    if (!segment_starts.empty()) task.segment_starts = segment_starts.i32() + heads.first_row + heads.first_query;
     if (!log_sum_exp.empty())
         task.log_sum_exp =
-            log_sum_exp.f32() + (heads.sequence * shape.heads + heads.kv_head * heads.group) * shape.length;
+            log_sum_exp.f32() + (heads.sequence * shape.heads + heads.first_head) * shape.length + heads.first_query;
     return task;
 }
 
@@ -107,17 +160,21 @@ std::int64_t CpuBackend::scratch_bytes(const AttentionShape& shape, std::int64_t
         static_cast<std::int64_t>(sizeof(float)));
 }
 
-// body(the tile's heads, the thread's scratch for the kernel, and that for copies).
+std::int64_t attention_forward_tiles(const AttentionShape& shape, int threads) {
+    return ForwardTiles(shape, threads).count();
+}
+
+// body(the tile's index, the thread's scratch for the kernel, and that for copies).
 template <class Body>
-void CpuBackend::for_heads(const AttentionShape& shape, std::int64_t keys, bool backward, Arena& workspace,
-                           Body&& body) {
+void CpuBackend::for_tiles(std::int64_t count, const AttentionShape& shape, std::int64_t keys, bool backward,
+                           Arena& workspace, Body&& body) {
     const Arena::Scope scope(workspace);
     const std::int64_t bytes = scratch_bytes(shape, keys, backward);
     const std::int64_t kernel_floats = simd_.attention_scratch_floats(keys, shape.head_channels, backward);
     std::byte* const scratch = workspace.allocate_bytes(Category::kWorkspace, pool_.threads() * bytes);
-    pool_.parallel_for(shape.batch * shape.kv_heads, [&](std::int64_t index, int thread) {
+    pool_.parallel_for(count, [&](std::int64_t index, int thread) {
         auto* const mine = reinterpret_cast<float*>(scratch + thread * bytes);
-        body(Heads(shape, index), mine, mine + kernel_floats);
+        body(index, mine, mine + kernel_floats);
     });
 }
 
@@ -132,15 +189,19 @@ std::int64_t CpuBackend::attention_cached_workspace_bytes(const AttentionShape& 
 void CpuBackend::attention_forward(const AttentionShape& shape, const Tensor& qkv, const Tensor& segment_starts,
                                    const Tensor& out, const Tensor& log_sum_exp, Arena& workspace) {
     check_shape(shape, qkv, out);
-    for_heads(shape, shape.length, false, workspace, [&](const Heads& heads, float* scratch, float* copies) {
-        const auto columns = [&](const Tensor& matrix, std::int64_t first, std::int64_t width) {
-            return Columns(matrix, heads.first_row, shape.length, first, width, copies);
-        };
-        const std::int64_t wide = heads.group * heads.channels;
-        const Columns result = columns(out.reshape({qkv.rows(), shape.heads * heads.channels}), heads.queries, wide);
+    const ForwardTiles tiles(shape, pool_.threads());
+    for_tiles(tiles.count(), shape, shape.length, false, workspace, [&](auto index, float* scratch, float* copies) {
+        const Heads heads = tiles.at(index);
         AttentionTask task = make_task(shape, heads, segment_starts, log_sum_exp, scratch);
-        set_operands(task, columns(qkv, heads.queries, wide), columns(qkv, heads.keys, heads.channels),
-                     columns(qkv, heads.values, heads.channels), result);
+        const auto of_queries = [&](const Tensor& matrix) {
+            return Columns(matrix, heads.first_row + heads.first_query, heads.query_count, heads.queries,
+                           heads.group * heads.channels, copies);
+        };
+        const auto of_keys = [&](std::int64_t column) {
+            return Columns(qkv, heads.first_row, task.key_count, column, heads.channels, copies);
+        };
+        const Columns result = of_queries(out.reshape({qkv.rows(), shape.heads * heads.channels}));
+        set_operands(task, of_queries(qkv), of_keys(heads.keys), of_keys(heads.values), result);
         simd_.attention_forward(task);
         result.store();
     });
@@ -151,7 +212,9 @@ void CpuBackend::attention_backward(const AttentionShape& shape, const Tensor& q
                                     const Tensor& qkv_gradient, Arena& workspace) {
     check_shape(shape, qkv, out);
     check_shape(shape, qkv_gradient, out_gradient);
-    for_heads(shape, shape.length, true, workspace, [&](const Heads& heads, float* scratch, float* copies) {
+    const std::int64_t groups = shape.batch * shape.kv_heads;
+    for_tiles(groups, shape, shape.length, true, workspace, [&](auto index, float* scratch, float* copies) {
+        const Heads heads(shape, index);
         const auto columns = [&](const Tensor& matrix, std::int64_t first, std::int64_t width) {
             return Columns(matrix, heads.first_row, shape.length, first, width, copies);
         };
@@ -190,7 +253,9 @@ void CpuBackend::attention_cached(const AttentionShape& shape, const Tensor& qkv
         std::memcpy(key_cache.row_range(at, 1).data(), from.at(shape.heads * channels), size);
         std::memcpy(value_cache.row_range(at, 1).data(), from.at(shape.heads * channels + width), size);
     }
-    for_heads(shape, key_count, false, workspace, [&](const Heads& heads, float* scratch, float* copies) {
+    const std::int64_t groups = shape.batch * shape.kv_heads;
+    for_tiles(groups, shape, key_count, false, workspace, [&](auto index, float* scratch, float* copies) {
+        const Heads heads(shape, index);
         const std::int64_t wide = heads.group * channels, column = heads.kv_head * channels;
         const Columns queries(qkv, heads.first_row, shape.length, heads.queries, wide, copies);
         const Columns keys(key_cache, heads.sequence * keys_max, key_count, column, channels, copies);

@@ -116,8 +116,8 @@ class CpuBackend final : public Backend {
     void norm_rows_backward(const Tensor& x, const Tensor& weight, std::initializer_list<Tensor> like_x,
                             std::initializer_list<Tensor> gradients, bool accumulate, Body&& body);
     template <class Body>
-    void for_heads(const AttentionShape& shape, std::int64_t keys, bool backward, tensor::Arena& workspace,
-                   Body&& body);
+    void for_tiles(std::int64_t count, const AttentionShape& shape, std::int64_t keys, bool backward,
+                   tensor::Arena& workspace, Body&& body);
     // Of a thread.
     std::int64_t scratch_bytes(const AttentionShape& shape, std::int64_t keys, bool backward) const;
 
@@ -138,6 +138,9 @@ class CpuBackend final : public Backend {
     std::vector<float> widened_bias_;        // [C]
     std::vector<float> widened_key_weight_;  // of norm_heads(): [D]
 };
+
+// Into how many tiles attention's forward pass is cut for so many threads, which take them one by one.
+std::int64_t attention_forward_tiles(const AttentionShape& shape, int threads);
 
 // CpuBackend::name() of one with these.
 std::string kernels_name(const SimdKernels& simd, const Sgemm& sgemm);
