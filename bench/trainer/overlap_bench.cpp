@@ -49,12 +49,8 @@ class TimedComm final : public comm::Comm {
     comm::Transfer start_all_gather(std::span<const std::byte> shard, std::span<std::byte> whole) override {
         return started(comm_.start_all_gather(shard, whole));
     }
-    comm::Transfer start_all_to_all(std::span<const float> whole, std::span<float> parts) override {
+    comm::Transfer start_all_to_all(std::span<const std::byte> whole, std::span<std::byte> parts) override {
         return started(comm_.start_all_to_all(whole, parts));
-    }
-    comm::Transfer start_reduce_scatter(std::span<const float> whole, std::span<float> shard,
-                                        std::span<float> scratch) override {
-        return started(comm_.start_reduce_scatter(whole, shard, scratch));
     }
     void wait(comm::Transfer transfer) override {
         const double began = now_s();
@@ -105,13 +101,15 @@ class Bench {
         options.layout = parallel::parallel_layout(parallel::Sharding::kFullShard, world.rank(), world.size());
         options.optimizer = &optimizer_;
         memory_ = parallel::RunMemory::allocate(*backend_, model_, options).value();
-        ranks_ = std::make_unique<parallel::ProcessGroups>(comm_, options.layout);
+        ranks_ = std::make_unique<parallel::ProcessGroups>(comm_, options.layout, *backend_);
         parallel::ParameterStore& store = memory_->store();
         store.clear_moments(*backend_);
         for (std::size_t unit = 0; unit < store.unit_count(); ++unit) {
-            const std::span<float> weights = parallel::elements(store.weights(unit));
-            for (std::size_t i = 0; i < weights.size(); ++i)
-                weights[i] = static_cast<float>(static_cast<int>(i * 2654435761U % 1000) - 500) * 4e-5F;
+            const tensor::Tensor& weights = store.weights(unit);
+            for (std::int64_t i = 0; i < weights.element_count(); ++i)
+                weights.f32()[i] =
+                    static_cast<float>(static_cast<int>(static_cast<std::uint64_t>(i) * 2654435761U % 1000) - 500) *
+                    4e-5F;
         }
         for (std::int64_t i = 0; i < rows_ * kLength; ++i) ids_.push_back(static_cast<std::int32_t>(i * 7919 % 8000));
         check(memory_->batch().load(*backend_, {{rows_, kLength}, ids_, {}, {}}).ok(), "the batch does not load");

@@ -34,7 +34,7 @@ class EngineModel {
     model::Model model_;
     optim::Optimizer optimizer_{optim::OptimizerKind::kSgd};
     std::unique_ptr<comm::Comm> self_ = comm::make_self();
-    parallel::ProcessGroups ranks_{*self_, {}};
+    parallel::ProcessGroups ranks_{*self_, {}, backend_};
     std::unique_ptr<parallel::RunMemory> memory_;
 };
 
