@@ -462,7 +462,8 @@ TEST_F(TrainProgramTest, ARunFileSetsFlagsAndTheCommandLineWins) {
 }
 
 TEST_F(TrainProgramTest, TheFirstTwentyStepsAreThoseOfTransformersAndTorch) {
-    for (const char* const golden : {"training", "training/opt"}) {
+    for (const char* const golden :
+         {"training", "training/opt", "training/mistral", "training/qwen2", "training/qwen3"}) {
         golden_ = golden;
         const nlohmann::json expected = golden_steps();
         for (const auto& [ranks, sharding] : {std::pair{1, "none"}, std::pair{2, "full_shard"}}) {

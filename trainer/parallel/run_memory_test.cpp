@@ -1,0 +1,87 @@
+#include "trainer/parallel/run_memory.h"
+
+#include <gtest/gtest.h>
+
+#include "trainer/parallel/testing/tiny_run.h"
+
+namespace atl::parallel {
+namespace {
+
+// Bytes of one category in the plan of a rank of four.
+std::int64_t planned(tensor::Category category, const Variant& variant) {
+    model::Model model = tiny_model(variant.tied);
+    model.use_formats(variant.formats);
+    const optim::Optimizer optimizer;
+    RunMemoryOptions options;
+    options.engine = {{1, kLength}, true, {}, variant.activation_checkpointing};
+    options.layout = parallel_layout(variant.sharding, 0, 4, variant.shard_group);
+    options.optimizer = &optimizer;
+    options.offload_optimizer = variant.offloaded;
+    const auto backend = kernels::make_cpu_backend(1);
+    return RunMemory::measure(**backend, model, options).categories[static_cast<std::size_t>(category)];
+}
+
+TEST(RunMemoryTest, EachRecomputationKeepsLess) {
+    const std::int64_t layer = tiny_model(false).blocks[1]->saved_bytes({1, kLength});  // of three
+    const auto bytes = [](ActivationCheckpointing checkpointing) {
+        return planned(tensor::Category::kActivations, {Sharding::kNone, checkpointing});
+    };
+    EXPECT_EQ(bytes(ActivationCheckpointing::kNone) - bytes(ActivationCheckpointing::kSelective),
+              layer);  // of two layers one is left
+    EXPECT_EQ(bytes(ActivationCheckpointing::kNone) - bytes(ActivationCheckpointing::kFull), 2 * layer);
+}
+
+TEST(RunMemoryTest, FullShardKeepsLessThanNone) {
+    using tensor::Category;
+    const Variant none, optimizer{Sharding::kShardOptimizer}, full{Sharding::kFullShard};
+    Variant hybrid{Sharding::kHybridShard}, hybrid_zero2{Sharding::kHybridShardZero2};
+    hybrid.shard_group = hybrid_zero2.shard_group = 2;
+    EXPECT_EQ(planned(Category::kWeights, none), 4 * planned(Category::kWeights, full));
+    EXPECT_EQ(planned(Category::kMoments, none), 4 * planned(Category::kMoments, optimizer));
+    EXPECT_EQ(planned(Category::kMoments, none), 2 * planned(Category::kWeights, none));
+    EXPECT_EQ(planned(Category::kWeights, none), 2 * planned(Category::kWeights, hybrid));
+    EXPECT_EQ(planned(Category::kWeights, none), planned(Category::kWeights, hybrid_zero2));
+    EXPECT_EQ(planned(Category::kMoments, none), 2 * planned(Category::kMoments, hybrid_zero2));
+}
+
+TEST(RunMemoryTest, HalvesTakeHalfAndMastersWhatTheMomentsDo) {
+    using tensor::Category;
+    using tensor::DType;
+    for (const Sharding sharding : {Sharding::kNone, Sharding::kShardOptimizer, Sharding::kFullShard}) {
+        Variant wide, half;
+        wide.sharding = half.sharding = sharding;
+        half.formats.weights = half.formats.moments = DType::kBF16;
+        EXPECT_EQ(planned(Category::kWeights, wide), 2 * planned(Category::kWeights, half));
+        EXPECT_EQ(planned(Category::kGather, wide), 2 * planned(Category::kGather, half));
+        EXPECT_EQ(planned(Category::kMoments, wide), 2 * planned(Category::kMoments, half));
+        EXPECT_EQ(planned(Category::kMoments, wide), 2 * planned(Category::kMasters, half));
+        EXPECT_EQ(planned(Category::kMasters, wide), 0);
+        EXPECT_EQ(planned(Category::kGradients, wide), planned(Category::kGradients, half));
+    }
+}
+
+TEST(RunMemoryTest, ActivationsInHalvesTakeHalfAndNoMastersTakeNothing) {
+    using tensor::Category;
+    using tensor::DType;
+    Variant wide, half;
+    half.formats = {
+        .weights = DType::kBF16, .activations = DType::kBF16, .residual = DType::kBF16, .has_masters = false};
+    EXPECT_EQ(planned(Category::kMasters, half), 0);
+    // Statistics, log-sums and losses stay fp32.
+    EXPECT_LE(planned(Category::kActivations, half), planned(Category::kActivations, wide) * 6 / 10);
+}
+
+TEST(RunMemoryTest, OffloadedMastersAndMomentsLeaveThreeBuffers) {
+    using tensor::Category;
+    Variant variant;
+    variant.formats.weights = tensor::DType::kBF16;
+    variant.offloaded = true;
+    EXPECT_EQ(planned(Category::kMasters, variant), 0);
+    constexpr std::int64_t kPage = offload::StateFile::kPageBytes;
+    // The largest unit is the embedding, which has less than a chunk.
+    const std::int64_t part = offload::StateFile::padded(kVocabulary * 24 * 4);
+    EXPECT_NEAR(planned(Category::kMoments, variant), 3 * 3 * part + kPage, 10 * kPage);
+}
+
+}  // namespace
+}  // namespace atl::parallel

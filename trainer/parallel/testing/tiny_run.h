@@ -1,0 +1,259 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "shared/base/file.h"
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/model/initialize.h"
+#include "trainer/parallel/exact_sum_of_squares.h"
+#include "trainer/parallel/gather_to_rank0.h"
+#include "trainer/parallel/run_memory.h"
+#include "trainer/parallel/testing/far_backend.h"
+#include "trainer/weights/storage.h"
+
+// A few steps of a tiny model by the parts of a run, without files, in every variant that the engine has.
+namespace atl::parallel {
+
+inline comm::Comm* world = nullptr;  // all ranks that run the tests
+
+constexpr std::int64_t kGlobalRows = 8;
+constexpr std::int64_t kLength = 12;
+constexpr std::int64_t kVocabulary = 600;  // so that MPI does not send a table's gradient at once
+constexpr int kSteps = 3;
+
+inline model::Model tiny_model(bool tied) {
+    const std::string text = R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 600,
+        "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 3, "num_attention_heads": 2,
+        "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu",
+        "tie_word_embeddings": )" +
+                             std::string(tied ? "true}" : "false}");
+    const auto config = model::parse_config(text);
+    check(config.ok(), config.ok() ? "" : config.error().message);
+    return model::make_model(*config);
+}
+
+struct Rows {
+    std::vector<std::int32_t> ids;
+    std::vector<std::int32_t> labels;
+};
+
+// Row i has i targets that do not count, so that ranks have unequal numbers of targets.
+inline Rows rows_of_step(int step, std::int64_t count) {
+    std::mt19937 random(static_cast<unsigned>(step));
+    Rows rows;
+    for (std::int64_t row = 0; row < count; ++row) {
+        for (std::int64_t t = 0; t < kLength; ++t) {
+            rows.ids.push_back(static_cast<std::int32_t>(random() % kVocabulary));
+            rows.labels.push_back(t <= row ? kernels::kIgnoredLabel : rows.ids.back());
+        }
+    }
+    return rows;
+}
+
+struct Variant {
+    Sharding sharding = Sharding::kNone;
+    ActivationCheckpointing activation_checkpointing = ActivationCheckpointing::kNone;
+    std::int64_t accumulation = 1;
+    bool tied = false;
+    int shard_group = 0;  // of the hybrid modes
+    kernels::Formats formats = {};
+    std::int64_t fixed_tree_sequences = 0;  // of a step; 0: kGlobalRows, added by ranks
+    optim::OptimizerKind optimizer = optim::OptimizerKind::kAdamW;
+    bool offloaded = false;
+    std::uint64_t far = 0;  // the device is a FarBackend with this seed; 0: the CPU
+};
+
+struct Outcome {
+    std::vector<double> losses;
+    std::vector<float> weights;  // on rank 0
+    double eval_loss = 0;
+};
+
+inline std::unique_ptr<kernels::Backend> make_backend(std::uint64_t far) {
+    auto backend = kernels::make_cpu_backend(1);
+    check(backend.ok(), "no backend");
+    if (far != 0) return std::make_unique<FarBackend>(std::move(backend).value(), far);
+    return std::move(backend).value();
+}
+
+// put(at, values) of elements [begin, begin + count) of a unit.
+template <class Put>
+void initialize_range(const model::FsdpUnit& unit, std::int64_t begin, std::int64_t count, const Put& put) {
+    for (const Piece& piece : split_by_parameter(unit, begin, count)) {
+        std::vector<float> values(static_cast<std::size_t>(piece.count));
+        model::initialize(unit.parameters[piece.parameter], 5, piece.begin, values);
+        put(piece.at, std::span<const float>(values));
+    }
+}
+
+inline void initialize_weights(const ParameterStore& store, std::size_t unit, kernels::Backend& backend) {
+    const Tensor& weights = store.weights(unit);
+    initialize_range(store.model().units[unit], store.kept_begin(weights, unit), weights.element_count(),
+                     [&](std::int64_t at, std::span<const float> values) {
+                         const auto count = static_cast<std::int64_t>(values.size());
+                         check(weights::store_values(values, flat_range(weights, at, count), backend), "does not fit");
+                     });
+}
+
+// A few steps of AdamW by the parts of a run, without files.
+class Run {
+  public:
+    Run(comm::Comm& comm, const Variant& variant)
+        : comm_(comm), variant_(variant), model_(tiny_model(variant.tied)), backend_(make_backend(variant.far)) {
+        model_.use_formats(variant.formats);
+        optimizer_.kind = variant.optimizer;
+        RunMemoryOptions options;
+        micro_ = fixed_tree() ? 1 : kGlobalRows / comm.size() / variant.accumulation;
+        accumulation_ = fixed_tree() ? variant.fixed_tree_sequences / comm.size() : variant.accumulation;
+        options.engine = {
+            {micro_, kLength}, true, {accumulation_, variant.fixed_tree_sequences}, variant.activation_checkpointing};
+        options.layout = parallel_layout(variant.sharding, comm.rank(), comm.size(), variant.shard_group);
+        options.optimizer = &optimizer_;
+        options.offload_optimizer = variant.offloaded;
+        options.offload_dir = directory_.path();
+        auto memory = RunMemory::allocate(*backend_, model_, options);
+        check(memory.ok(), "no memory");
+        memory_ = std::move(memory).value();
+        ranks_ = std::make_unique<ProcessGroups>(comm, options.layout, *backend_);
+        initialize();
+    }
+
+    Outcome run() {
+        Outcome outcome;
+        for (int step = 1; step <= kSteps; ++step) outcome.losses.push_back(this->step(step));
+        std::array<double, 1> sum{};
+        for (std::int64_t micro = 0; micro < accumulation_; ++micro) {
+            load(rows_of_step(0, rows()), first_row(micro));
+            sum[0] += memory_->engine().evaluate(*backend_, *ranks_, &memory_->batch().batch());
+        }
+        comm_.all_reduce(sum, comm::Reduction::kSum);
+        outcome.eval_loss = sum[0];
+        GatherToRank0 pieces(*backend_, comm_);
+        for (std::size_t unit = 0; unit < memory_->store().unit_count(); ++unit) {
+            const Status read = pieces.gather_weights(memory_->store(), unit, [&](std::span<const float> values) {
+                outcome.weights.insert(outcome.weights.end(), values.begin(), values.end());
+            });
+            EXPECT_TRUE(read.ok());
+        }
+        return outcome;
+    }
+
+    Status save(const std::filesystem::path& file) {
+        return checkpoint::save_checkpoint(file, memory_->store(), *backend_, comm_, {}, "{}");
+    }
+
+  private:
+    void initialize() {
+        ParameterStore& store = memory_->store();
+        store.clear_moments(*backend_);
+        for (std::size_t unit = 0; unit < store.unit_count(); ++unit) {
+            initialize_weights(store, unit, *backend_);
+            if (!store.has_masters(unit)) continue;
+            constexpr auto kMasters = ParameterStore::Saved::kExactWeights;
+            const ParameterStore::Range range = store.saved_range(kMasters, unit);
+            initialize_range(
+                model_.units[unit], range.begin, range.count, [&](std::int64_t at, std::span<const float> values) {
+                    const Status written = store.write(*backend_, kMasters, unit, at, std::as_bytes(values));
+                    check(written.ok(), "the masters are not written");
+                });
+        }
+    }
+
+    std::int64_t load(const Rows& rows, std::int64_t first) {
+        const auto part = [&](const std::vector<std::int32_t>& values) {
+            return std::span(values).subspan(static_cast<std::size_t>(first * kLength),
+                                             static_cast<std::size_t>(micro_ * kLength));
+        };
+        const auto counts =
+            memory_->batch().load(*backend_, {{micro_, kLength}, part(rows.ids), part(rows.labels), {}});
+        check(counts.ok(), "the batch does not load");
+        std::int64_t sum = 0;
+        for (const std::int64_t count : *counts) sum += count;
+        return sum;
+    }
+
+    bool fixed_tree() const { return variant_.fixed_tree_sequences > 0; }
+    std::int64_t rows() const { return fixed_tree() ? variant_.fixed_tree_sequences : kGlobalRows; }
+    std::int64_t first_row(std::int64_t micro) const {
+        if (fixed_tree()) return micro * comm_.size() + comm_.rank();
+        return (comm_.rank() * accumulation_ + micro) * micro_;
+    }
+
+    double gradient_squares() {
+        ExactSumOfSquares exact;
+        double squares = 0;
+        for (std::size_t unit = 0; unit < memory_->store().unit_count(); ++unit) {
+            const Tensor own = memory_->store().own_gradients(unit);
+            exact.add(*backend_, own);
+            squares += backend_->sum_of_squares(own);
+        }
+        exact.combine(comm_);
+        ranks_->world_by_shard().comm().all_reduce(std::span(&squares, 1), comm::Reduction::kSum);
+        return fixed_tree() ? exact.value() : squares;
+    }
+
+    double step(int number) {
+        const Rows rows = rows_of_step(number, this->rows());
+        double targets = 0;
+        std::vector<double> losses;
+        for (std::int64_t micro = 0; micro < accumulation_; ++micro) {
+            targets += static_cast<double>(load(rows, first_row(micro)));
+            losses.push_back(memory_->engine().train(*backend_, *ranks_, memory_->batch().batch(), 0.125F,
+                                                     micro + 1 == accumulation_));
+        }
+        GradientReduce& gradients = memory_->engine().gradients();
+        gradients.finish(*backend_, *ranks_);
+        comm_.all_reduce(std::span(&targets, 1), comm::Reduction::kSum);
+        gradients.share(*ranks_);
+        const double squares = gradient_squares();
+        const double scale = 8 / targets;
+        const double norm = std::sqrt(squares) * scale;
+        const Status updated = memory_->store().update(*backend_, ranks_->shard_group(), optimizer_,
+                                                       {number, 1e-2, scale * optim::clip_factor(norm, 0.5), false, 3});
+        EXPECT_TRUE(updated.ok());
+        memory_->engine().weights_changed();
+        return sum_by_sequence(comm_, losses) / targets;
+    }
+
+  public:
+    // Of the host for a far device, in one micro-step.
+    int host_waits() {
+        load(rows_of_step(1, rows()), first_row(0));
+        const auto& device = static_cast<const FarBackend&>(*backend_);
+        const int before = device.host_waits();
+        memory_->engine().train(*backend_, *ranks_, memory_->batch().batch(), 0.125F, true);
+        memory_->engine().gradients().finish(*backend_, *ranks_);
+        return device.host_waits() - before;
+    }
+
+  private:
+    comm::Comm& comm_;
+    Variant variant_;
+    model::Model model_;
+    std::unique_ptr<kernels::Backend> backend_;
+    optim::Optimizer optimizer_{optim::OptimizerKind::kAdamW, 0.9, 0.99, 1e-8, 0.1, 0.9};
+    TemporaryDirectory directory_;
+    std::int64_t micro_ = 0;
+    std::int64_t accumulation_ = 1;
+    std::unique_ptr<RunMemory> memory_;
+    std::unique_ptr<ProcessGroups> ranks_;
+};
+
+inline Outcome run_on(comm::Comm& comm, const Variant& variant) {
+    return Run(comm, variant).run();
+}
+
+inline Outcome run_world(const Variant& variant) {
+    return run_on(*world, variant);
+}
+
+inline Outcome run_alone(bool tied) {
+    const auto self = comm::make_self();
+    Variant variant;
+    variant.tied = tied;
+    return Run(*self, variant).run();
+}
+
+}  // namespace atl::parallel
