@@ -205,22 +205,26 @@ void attention_forward(const AttentionTask& task) {
     }
 }
 
-// probabilities = exp(factor · scores − log_sum_exp), 0 where a query may not look; then
-// score gradients = probabilities · (out gradient · valueᵀ − out gradient · out) · factor.
-inline void score_gradient_row(float* probabilities, float* gradients, std::int64_t begin, std::int64_t end,
-                               const QueryBlock& block, float factor, float log_sum, float delta) {
+// Scores become probabilities = exp(factor · scores − log_sum_exp), 0 where a query may not look.
+inline void probability_row(float* row, std::int64_t begin, std::int64_t end, const QueryBlock& block, float factor,
+                            float log_sum) {
     std::int64_t key = begin;
-    for (; key + kLanes <= end; key += kLanes) {
-        const Vec p = exp(load(probabilities + key) * factor - log_sum);
-        store(probabilities + key, p);
-        store(gradients + key, p * (load(gradients + key) - delta) * factor);
-    }
+    for (; key + kLanes <= end; key += kLanes) store(row + key, exp(load(row + key) * factor - log_sum));
+    if (const std::int64_t n = end - key; n > 0)
+        store_some(row + key, exp(load_some(row + key, n) * factor - log_sum), n);
+    clear_unseen(row, begin, end, block);
+}
+
+// Out gradient · valueᵀ becomes the scores' gradient, probabilities · (it − delta) · factor.
+inline void score_gradient_row(const float* probabilities, float* gradients, std::int64_t begin, std::int64_t end,
+                               const QueryBlock& block, float factor, float delta) {
+    std::int64_t key = begin;
+    for (; key + kLanes <= end; key += kLanes)
+        store(gradients + key, load(probabilities + key) * (load(gradients + key) - delta) * factor);
     if (const std::int64_t n = end - key; n > 0) {
-        const Vec p = exp(load_some(probabilities + key, n) * factor - log_sum);
-        store_some(probabilities + key, p, n);
+        const Vec p = load_some(probabilities + key, n);
         store_some(gradients + key, p * (load_some(gradients + key, n) - delta) * factor, n);
     }
-    clear_unseen(probabilities, begin, end, block);
     clear_unseen(gradients, begin, end, block);
 }
 
@@ -242,10 +246,16 @@ inline void backward_block(const AttentionTask& task, const AttentionScratch& s,
     multiply_transposed(block, channels, {s.out_gradient, padded, 1}, s.values_transposed, s.score_gradients,
                         s.padded_keys);
     for (std::int64_t i = 0; i < block.rows; ++i) {
-        const float delta = dot(s.out_gradient + i * padded, task.out + out_at + i * task.out_stride, channels);
-        score_gradient_row(s.scores + i * s.padded_keys, s.score_gradients + i * s.padded_keys,
-                           first_key(task, first + i), end_key(task, first + i), block, factor,
-                           task.log_sum_exp[head * task.query_count + first + i], delta);
+        float* const probabilities = s.scores + i * s.padded_keys;
+        float* const gradients = s.score_gradients + i * s.padded_keys;
+        const std::int64_t begin = first_key(task, first + i), end = end_key(task, first + i);
+        probability_row(probabilities, begin, end, block, factor,
+                        task.log_sum_exp[head * task.query_count + first + i]);
+        // Out gradient · out, which is also the mean of out gradient · valueᵀ.
+        const float delta = task.out != nullptr
+                                ? dot(s.out_gradient + i * padded, task.out + out_at + i * task.out_stride, channels)
+                                : dot(probabilities + begin, gradients + begin, end - begin);
+        score_gradient_row(probabilities, gradients, begin, end, block, factor, delta);
     }
     const std::int64_t keys = block.key_end - block.key_begin, at = block.key_begin * padded;
     product(block.rows, padded, keys, {s.score_gradients + block.key_begin, s.padded_keys, 1}, s.keys + at, padded,

@@ -123,7 +123,8 @@ class Columns {
 std::int64_t copied_floats(const AttentionShape& shape, std::int64_t keys, bool backward) {
     if (shape.format == DType::kF32) return 0;
     const std::int64_t group = shape.heads / shape.kv_heads;
-    return (2 * group * shape.length + 2 * keys) * shape.head_channels * (backward ? 2 : 1);
+    const std::int64_t rows = backward ? 3 * group * shape.length + 4 * keys : 2 * group * shape.length + 2 * keys;
+    return rows * shape.head_channels;
 }
 
 AttentionTask make_task(const AttentionShape& shape, const Heads& heads, const Tensor& segment_starts,
@@ -219,15 +220,16 @@ void CpuBackend::attention_backward(const AttentionShape& shape, const Tensor& q
             return Columns(matrix, heads.first_row, shape.length, first, width, copies);
         };
         const std::int64_t wide = heads.group * heads.channels, row = shape.heads * heads.channels;
-        const Columns result = columns(out.reshape({qkv.rows(), row}), heads.queries, wide);
         const Columns of_result = columns(out_gradient.reshape({qkv.rows(), row}), heads.queries, wide);
         const Columns of_queries = columns(qkv_gradient, heads.queries, wide);
         const Columns of_keys = columns(qkv_gradient, heads.keys, heads.channels);
         const Columns of_values = columns(qkv_gradient, heads.values, heads.channels);
         AttentionTask task = make_task(shape, heads, segment_starts, log_sum_exp, scratch);
         set_operands(task, columns(qkv, heads.queries, wide), columns(qkv, heads.keys, heads.channels),
-                     columns(qkv, heads.values, heads.channels), result);
-        result.load();
+                     columns(qkv, heads.values, heads.channels), of_result);
+        // What was rounded when it was written is a worse source than the probabilities.
+        task.out =
+            shape.format == DType::kF32 ? columns(out.reshape({qkv.rows(), row}), heads.queries, wide).data() : nullptr;
         task.out_gradient = of_result.load();
         task.query_gradient = of_queries.data();
         task.key_gradient = of_keys.data();

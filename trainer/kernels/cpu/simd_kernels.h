@@ -34,7 +34,7 @@ struct AttentionTask {
     std::int64_t key_count;
     std::int64_t group;          // query heads
     std::int64_t head_channels;  // D
-    float* out;                  // like queries, with out_stride
+    float* out;                  // like queries, with out_stride; may be null in backward, which then does without it
     std::int64_t out_stride;
     float* log_sum_exp;  // [group, query_count]; may be null in forward
     float* scratch;
