@@ -13,9 +13,10 @@ bool has_avx512() {
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
 
-bool has_fast_bf16() {
-    return has_avx512() && __builtin_cpu_supports("avx512bf16") &&
-           (__builtin_cpu_supports("amx-bf16") || __builtin_cpu_is("amd"));
+std::string_view fast_bf16() {
+    if (!has_avx512() || !__builtin_cpu_supports("avx512bf16")) return "";
+    if (__builtin_cpu_supports("amx-bf16")) return "amx";
+    return __builtin_cpu_is("amd") ? "avx512_bf16" : "";
 }
 #else
 bool has_avx2() {
@@ -26,8 +27,8 @@ bool has_avx512() {
     return false;
 }
 
-bool has_fast_bf16() {
-    return false;
+std::string_view fast_bf16() {
+    return "";
 }
 #endif
 

@@ -45,7 +45,7 @@ const std::vector<Option>& table() {
         {"max-grad-norm", &C::max_grad_norm, "clip the gradient's norm over all parameters; 0: off", kTrain | kPlan, 0,
          1e12},
         {"precision", &C::precision,
-         "that the weights are kept in; computing is in --compute-dtype, and training keeps fp32 masters", kEvery},
+         "that the weights are kept in; computing is in --compute-dtype, and training keeps fp32 --masters", kEvery},
         {"loss-scale", &C::loss_scale, "that --precision fp16 begins with", kTrain | kPlan, 0x1p-14, 0x1p120},
         {"moments-dtype", &C::moments_dtype, "of the optimizer's moments; bf16 is rounded stochastically",
          kTrain | kPlan},

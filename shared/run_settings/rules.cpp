@@ -43,6 +43,8 @@ Status check_formats(const RunConfig& config) {
                                 "bf16 rounds what --deterministic adds exactly: leave one of them out");
     if (config.masters == Masters::kNone && config.precision != Precision::kBf16)
         return invalid_argument("--masters", "none needs --precision bf16");
+    if (config.masters == Masters::kNone && (config.lora_rank > 0 || !config.adapter.empty()))
+        return invalid_argument("--masters", "none means nothing with adapters, which are fp32");
     return {};
 }
 

@@ -106,6 +106,7 @@ TEST(RunConfigTest, FormatsThatDoNotGoTogetherAreRefused) {
     EXPECT_EQ(refused({{"compute-dtype", "fp16"}}), "--compute-dtype");
     EXPECT_EQ(refused({{"residual-dtype", "bf16"}}), "--residual-dtype");
     EXPECT_EQ(refused({{"precision", "fp16"}, {"masters", "none"}}), "--masters");
+    EXPECT_EQ(refused({{"precision", "bf16"}, {"masters", "none"}, {"lora-rank", "2"}}), "--masters");
     EXPECT_EQ(refused({{"reduce-dtype", "fp16"}}), "--reduce-dtype");
     EXPECT_EQ(refused({{"reduce-dtype", "bf16"}, {"deterministic", "true"}}), "--reduce-dtype");
 }

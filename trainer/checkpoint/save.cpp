@@ -86,7 +86,7 @@ AsyncSaver::~AsyncSaver() = default;
 Result<AsyncSaver> AsyncSaver::create(const std::filesystem::path& file, parallel::ParameterStore& store,
                                       kernels::Backend& backend, comm::Comm& comm, const std::string& fingerprint) {
     const std::int64_t bytes = store.own_state_bytes();
-    std::unique_ptr<std::byte[]> staging(new (std::nothrow) std::byte[static_cast<std::size_t>(bytes)]);
+    std::unique_ptr<std::byte[]> staging(new (std::nothrow) std::byte[static_cast<std::size_t>(bytes)]());
     const Error none{ErrorCode::kResourceExhausted,
                      "there are no " + std::to_string(bytes) + " bytes for a copy of what this rank saves",
                      "--save-async"};

@@ -238,12 +238,16 @@ class Backend {
 
 // The CPU with that many threads (≥ 1). An empty instruction set means that of ATOLL_INSTRUCTION_SET in the
 // environment, else the widest that this machine has. kInvalidArgument when it is not offered here, kUnavailable when
-// the system does not give so many threads.
-Result<std::unique_ptr<Backend>> make_cpu_backend(int threads, const std::string& instruction_set = {});
+// the system does not give so many threads. `products`: the format that most products will be in, for which it
+// is prepared; they may be in any.
+Result<std::unique_ptr<Backend>> make_cpu_backend(int threads, const std::string& instruction_set = {},
+                                                  tensor::DType products = tensor::DType::kF32);
 // What this build and machine offer, widest first: "avx512", "avx2", "baseline".
 std::vector<std::string> cpu_instruction_sets();
 // The name() of what make_cpu_backend() makes, without making it. The same error.
-Result<std::string> cpu_kernels();
+Result<std::string> cpu_kernels(tensor::DType products = tensor::DType::kF32);
+// The processor's instructions that its products in bf16 take, "amx" or "avx512_bf16"; "" where fp32's take them.
+std::string cpu_bf16_instructions();
 // The GEMM libraries in this build, with their versions: "oneDNN 2.6.3", "OpenBLAS 0.3.21 Haswell".
 std::vector<std::string> cpu_gemm_libraries();
 // Why products without AVX-512 are not OpenBLAS' on this machine; "" where they are.

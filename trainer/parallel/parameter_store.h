@@ -18,7 +18,8 @@ using tensor::Tensor;
 // What a rank keeps of the model between steps: its weights, gradients and moments, whole or its shard, one flat buffer
 // a unit. With one rank the shard is the whole. Weights are in the unit's storage format; where that is not fp32 and
 // there is an optimizer, it updates fp32 masters, which are cut as the moments are, and the weights are those rounded
-// to nearest. Gradients are fp32, moments as the optimizer says. Masters and moments may be offloaded to a file.
+// to nearest; or, without masters, the weights themselves. Formats says what all are kept in. Masters and moments may
+// be offloaded to a file.
 class ParameterStore {
   public:
     // Without an optimizer (evaluation) there are weights only. With buffers (pinned memory) for it, what the optimizer

@@ -107,6 +107,7 @@ class ReportCommand final : public Command {
                                     {"available_bytes", host::available_bytes()},
                                     {"mpi", comm::mpi_version()},
                                     {"kernels", kernels_in_use()},
+                                    {"bf16_instructions", kernels::cpu_bf16_instructions()},
                                     {"gemm_libraries", kernels::cpu_gemm_libraries()},
                                     {"image", image()},
                                     {"ranks", ranks}};

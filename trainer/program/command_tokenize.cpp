@@ -3,6 +3,7 @@
 
 #include "trainer/program/commands.h"
 #include "trainer/text/chat_formats.h"
+#include "trainer/tokenize/chat_choice.h"
 #include "trainer/tokenize/tokenize.h"
 #include "trainer/train/json_lines.h"
 #include "trainer/train/output.h"
@@ -78,7 +79,7 @@ class TokenizeCommand final : public Command {
         ATOLL_RETURN_IF_ERROR(check_split());
         std::vector<std::filesystem::path> reads = options_.inputs;
         reads.push_back(options_.tokenizer);
-        if (options_.chat_template.ends_with(".json")) reads.emplace_back(options_.chat_template);
+        if (tokenize::is_chat_template_file(options_.chat_template)) reads.emplace_back(options_.chat_template);
         ATOLL_RETURN_IF_ERROR(train::check_output(train::OutputKind::kData, options_.out, reads, overwrite_));
         ATOLL_TRY(const tokenize::TokenizeReport report, tokenize::tokenize(options_));
         train::print_line(tokenize::to_json_line(report));

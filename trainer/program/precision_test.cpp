@@ -92,6 +92,28 @@ TEST_F(PrecisionTest, AStoppedRunGoesOnBitForBit) {
               3);
 }
 
+// Adapters in fp32 on a base in NF4, multiplied in bf16; then the tied table, and text.
+TEST_F(PrecisionTest, Bf16ComputeTakesAdaptersQuantisedBasesAndGeneration) {
+    const auto losses = [&](const std::string& compute, int ranks) {
+        const auto result = train("lora",
+                                  {"--steps", "3", "--global-batch-size", "4", "--lora-rank", "4", "--lora-dropout",
+                                   "0.1", "--quantize", "nf4", "--compute-dtype", compute},
+                                  ranks);
+        EXPECT_EQ(result.exit_code, 0) << result.err;
+        return member(result.out, "loss");
+    };
+    const auto wide = losses("fp32", 1), one = losses("bf16", 1), two = losses("bf16", 2);
+    ASSERT_TRUE(wide.size() >= 3 && one.size() == wide.size() && two.size() == wide.size());
+    for (std::size_t i = 0; i < wide.size(); ++i) {
+        EXPECT_NEAR(one[i] / wide[i], 1, 5e-3);
+        EXPECT_NEAR(two[i] / one[i], 1, 1e-3);
+    }
+    EXPECT_NE(one, wide);
+    const auto text = run({"generate", "--model", path("model"), "--adapter", path("lora"), "--prompt", "a",
+                           "--max-tokens", "4", "--compute-dtype", "bf16"});
+    EXPECT_EQ(text.exit_code, 0) << text.err;
+}
+
 TEST_F(PrecisionTest, ThePlanIsWhatARunTakes) {
     ATOLL_SKIP_IF_SANITIZED();
     expect_plan_holds({"--precision", "bf16"});

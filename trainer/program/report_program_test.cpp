@@ -37,6 +37,8 @@ TEST(ReportTest, TheKernelsInUseAndTheGemmLibrariesThatAreBuiltInAreNamed) {
     }
     const auto narrow = report(1, "ATOLL_INSTRUCTION_SET=baseline exec $0 report");
     EXPECT_EQ(narrow["kernels"], "cpu (baseline, " + libraries.back() + ")") << "OpenBLAS";
+    EXPECT_EQ(narrow["bf16_instructions"], "");
+    EXPECT_TRUE(std::regex_match(here["bf16_instructions"].get<std::string>(), std::regex("|amx|avx512_bf16"))) << here;
     EXPECT_EQ(narrow["gemm_libraries"], here["gemm_libraries"]);
     const auto unknown = report(1, "ATOLL_INSTRUCTION_SET=avx1024 exec $0 report");
     EXPECT_NE(unknown["kernels"]["error"].get<std::string>().find("'avx1024'"), std::string::npos);

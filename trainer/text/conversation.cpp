@@ -25,7 +25,8 @@ const Json& member(const Json& object, const char* key) {
 template <class Keys>
 Status refuse_parts(const Json& object, const Keys& keys, const std::string& path) {
     for (const char* key : keys)
-        if (const Json& value = member(object, key); !value.is_null() && !value.empty())
+        if (const Json& value = member(object, key);
+            !value.is_null() && !value.empty() && value != "" && value != false)
             return invalid_argument("", path + key + " is not supported, only texts are");
     return {};
 }

@@ -22,7 +22,7 @@ TEST(ConversationTest, MessagesHaveRolesTextsAndMarks) {
     const auto parsed = parse_conversation(json::parse(R"({"id": 7, "tools": [], "messages": [
         {"role": "system", "content": "", "weight": null},
         {"role": "user", "content": "è?", "name": "x", "train": false},
-        {"role": "assistant", "content": "a", "tool_calls": null},
+        {"role": "assistant", "content": "a", "tool_calls": null, "reasoning_content": "", "thinking": false},
         {"role": "tool", "content": "b"},
         {"role": "assistant", "content": "c", "weight": 0},
         {"role": "assistant", "content": "d", "train": true}]})"),

@@ -76,10 +76,6 @@ Result<const ChatFormat*> recognize(const std::filesystem::path& directory, cons
                                 (": " + ways_on()));
 }
 
-bool is_file_name(const std::string& wanted) {
-    return wanted.find('/') != std::string::npos || wanted.ends_with(".json");
-}
-
 // Its special tokens are tokens, and those of the tokenizer would not silently be text in it.
 Status check_tokens(const text::ChatTemplate& chat_template, const Tokenizer& tokenizer) {
     for (const std::string& text : chat_template.special_tokens()) {
@@ -100,12 +96,16 @@ Status check_tokens(const text::ChatTemplate& chat_template, const Tokenizer& to
 
 }  // namespace
 
+bool is_chat_template_file(const std::string& wanted) {
+    return wanted.find('/') != std::string::npos || wanted.ends_with(".json");
+}
+
 Result<ChatChoice> choose_chat_template(const std::string& wanted, const std::filesystem::path& tokenizer_directory,
                                         const Tokenizer& tokenizer) {
     ChatChoice choice;
     const text::ChatTemplate::Ends ends = {tokenizer.special_text(tokenizer.bos()),
                                            tokenizer.special_text(tokenizer.eos())};
-    if (is_file_name(wanted)) {
+    if (is_chat_template_file(wanted)) {
         choice.name = wanted;
         auto json = read_file(wanted);
         if (!json.ok()) return Error{json.error().code, json.error().message, kField};

@@ -16,8 +16,11 @@ struct ChatChoice {
     text::ChatTemplate chat_template;
 };
 
+// Whether `wanted` below names a file: it holds a "/" or ends with ".json".
+bool is_chat_template_file(const std::string& wanted);
+
 // Finds the one that `wanted` says: "auto" (as the tokenizer's chat template or its special tokens tell unmistakably),
-// a name (trainer/text/chat_formats.h) or a JSON file, told by a "/" or ".json" in it. kInvalidArgument: no name of
+// a name (trainer/text/chat_formats.h) or a JSON file. kInvalidArgument: no name of
 // one, none or several recognised, a special token that the tokenizer lacks or that takes the white space beside it
 // with it.
 Result<ChatChoice> choose_chat_template(const std::string& wanted, const std::filesystem::path& tokenizer_directory,

@@ -6,6 +6,7 @@
 
 #include "shared/log/warn.h"
 #include "trainer/train/threads.h"
+#include "trainer/weights/storage.h"
 
 namespace atl::train {
 namespace {
@@ -37,7 +38,8 @@ std::span<const std::string_view> built_devices() {
 
 Result<std::unique_ptr<kernels::Backend>> open_backend(const run_settings::RunConfig& config, comm::Comm& comm) {
     const int threads = choose_threads(static_cast<int>(config.threads), comm);
-    ATOLL_TRY(auto backend, comm::agreed(comm, kernels::make_cpu_backend(threads)));
+    ATOLL_TRY(auto backend,
+              comm::agreed(comm, kernels::make_cpu_backend(threads, {}, weights::storage_dtype(config.computes_in()))));
     ATOLL_RETURN_IF_ERROR(check_one_kind(config, *backend, comm));
     return backend;
 }

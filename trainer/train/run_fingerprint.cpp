@@ -13,23 +13,25 @@ constexpr std::size_t kDigestCharacters = 64;  // of a sha256
 // What config.json says of the mathematics, under its keys. The dtype and the special tokens are no part of it.
 nlohmann::json mathematics_json(const model::ModelConfig& config) {
     const model::RopeConfig& rope = config.rope;
-    nlohmann::json mathematics = {{"model_type", config.architecture.model_type},
-                                  {"activation", static_cast<int>(config.architecture.activation)},
-                                  {"vocab_size", config.vocab_size},
-                                  {"hidden_size", config.hidden_size},
-                                  {"intermediate_size", config.intermediate_size},
-                                  {"num_hidden_layers", config.num_hidden_layers},
-                                  {"num_attention_heads", config.num_attention_heads},
-                                  {"num_key_value_heads", config.num_key_value_heads},
-                                  {"head_dim", config.head_dim},
-                                  {"max_position_embeddings", config.max_position_embeddings},
-                                  {"word_embed_proj_dim", config.word_embed_proj_dim},
-                                  {"norm_eps", config.norm_eps},
-                                  {"tie_word_embeddings", config.tie_word_embeddings},
-                                  {"rope_theta", rope.theta},
-                                  {"rope_scaling",
-                                   {static_cast<int>(rope.kind), rope.factor, rope.low_freq_factor,
-                                    rope.high_freq_factor, rope.original_max_position_embeddings}}};
+    nlohmann::json mathematics = {
+        {"model_type", config.architecture.model_type},
+        {"activation", static_cast<int>(config.architecture.activation)},
+        {"vocab_size", config.vocab_size},
+        {"hidden_size", config.hidden_size},
+        {"intermediate_size", config.intermediate_size},
+        {"num_hidden_layers", config.num_hidden_layers},
+        {"num_attention_heads", config.num_attention_heads},
+        {"num_key_value_heads", config.num_key_value_heads},
+        {"head_dim", config.head_dim},
+        {"max_position_embeddings", config.max_position_embeddings},
+        {"word_embed_proj_dim", config.word_embed_proj_dim},
+        {"norm_eps", config.norm_eps},
+        {"tie_word_embeddings", config.tie_word_embeddings},
+        {"biases", {config.architecture.qkv_bias, config.architecture.out_bias, config.architecture.feed_forward_bias}},
+        {"rope_theta", rope.theta},
+        {"rope_scaling",
+         {static_cast<int>(rope.kind), rope.factor, rope.low_freq_factor, rope.high_freq_factor,
+          rope.original_max_position_embeddings}}};
     if (rope.kind == model::RopeKind::kYarn)
         mathematics["yarn"] = {rope.beta_fast, rope.beta_slow, rope.truncate, rope.attention_factor};
     return mathematics;

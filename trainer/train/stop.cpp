@@ -52,9 +52,12 @@ void StopRequest::take_signals(const std::stop_token& end) {
     pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
     std::unique_lock lock(mutex_);
     changed_.wait(lock, end, [this] { return !file_.empty(); });
+    const std::filesystem::path file = file_;
     while (!end.stop_requested() && !is_told) {
         std::error_code error;  // a file that cannot be looked for is not there
-        if (std::filesystem::exists(file_, error)) is_told = true;
+        lock.unlock();
+        if (std::filesystem::exists(file, error)) is_told = true;
+        lock.lock();
         changed_.wait_for(lock, end, kLookInterval, [] { return false; });
     }
     changed_.wait(lock, end, [] { return false; });

@@ -39,7 +39,7 @@ class StopRequest {
     StopRequest& operator=(const StopRequest&) = delete;
 
     // From now on the run is also asked to stop by this file being there. The thread that sleeps looks for it, every
-    // half second: no step waits for a file system that hangs. One rank is enough.
+    // half second: no step waits for a file system that hangs, only the end does. One rank is enough; once.
     void watch(std::filesystem::path file);
 
     // Whether a signal or the file came.

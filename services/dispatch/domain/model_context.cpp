@@ -13,21 +13,30 @@ const Json* find_member(const Json& object, const char* key) {
     return found == object.end() || found->is_null() ? nullptr : &*found;
 }
 
-bool is_of_type(const Json& config, const char* type) {
-    const Json* found = find_member(config, "model_type");
+// The trainer goes by the architecture or, without one, by the type.
+bool is_of_type(const Json& config, const char* type, const char* architecture) {
+    const Json* found = find_member(config, "architectures");
+    if (found != nullptr && found->is_array() && !found->empty()) return found->front() == architecture;
+    found = find_member(config, "model_type");
     return found != nullptr && *found == type;
+}
+
+bool is_mistral(const Json& config) {
+    return is_of_type(config, "mistral", "MistralForCausalLM");
 }
 
 // Of configurations that do not say: the trainer's, as in transformers.
 std::int64_t default_positions(const Json& config) {
-    if (is_of_type(config, "mistral")) return 131072;
-    return is_of_type(config, "qwen2") || is_of_type(config, "qwen3") ? 32768 : 2048;
+    if (is_mistral(config)) return 131072;
+    const bool is_qwen =
+        is_of_type(config, "qwen2", "Qwen2ForCausalLM") || is_of_type(config, "qwen3", "Qwen3ForCausalLM");
+    return is_qwen ? 32768 : 2048;
 }
 
 // The most tokens of which each sees all before it: of a Mistral, where there is a window.
 std::optional<std::int64_t> window_tokens(const Json& config) {
     constexpr std::int64_t kDefault = 4096;  // where nothing is said; null is no window
-    if (!is_of_type(config, "mistral")) return std::nullopt;
+    if (!is_mistral(config)) return std::nullopt;
     if (!config.contains("sliding_window")) return kDefault;
     const Json& window = config["sliding_window"];
     return window.is_number_integer() && window >= 1 ? std::optional(window.get<std::int64_t>()) : std::nullopt;

@@ -24,6 +24,8 @@ TEST(ModelContextTest, EachFamilyHasItsOwnNumberWhereNothingIsSaid) {
     EXPECT_EQ(tokens_of(R"({"model_type": "qwen2"})"), 32768);
     EXPECT_EQ(tokens_of(R"({"model_type": "qwen3"})"), 32768);
     EXPECT_EQ(tokens_of(R"({"model_type": "mistral", "sliding_window": null})"), 131072);
+    EXPECT_EQ(tokens_of(R"({"architectures": ["Qwen2ForCausalLM"]})"), 32768) << "the architecture is enough";
+    EXPECT_EQ(tokens_of(R"({"architectures": ["MistralForCausalLM"], "max_position_embeddings": 32768})"), 4096);
 }
 
 TEST(ModelContextTest, AMistralsWindowIsALimitToo) {

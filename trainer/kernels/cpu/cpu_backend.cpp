@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "shared/numeric/cpu_features.h"
 #include "trainer/kernels/cpu/tile.h"
 #include "trainer/kernels/cpu/widen.h"
 
@@ -21,16 +22,17 @@ void check_same_count(const Tensor& a, const Tensor& b) {
 
 }  // namespace
 
-CpuBackend::CpuBackend(const SimdKernels& simd, const Sgemm& sgemm, int threads)
-    : simd_(simd), sgemm_(sgemm), pool_(threads), gemm_(pool_, simd, sgemm) {}
+CpuBackend::CpuBackend(const SimdKernels& simd, const Sgemm& sgemm, int threads, DType products)
+    : simd_(simd), sgemm_(sgemm), products_(products), pool_(threads), gemm_(pool_, simd, sgemm, products) {}
 
 std::string CpuBackend::name() const {
-    return kernels_name(simd_, sgemm_);
+    return kernels_name(simd_, sgemm_, products_);
 }
 
-std::string kernels_name(const SimdKernels& simd, const Sgemm& sgemm) {
-    return std::string("cpu (") + simd.name + ", " + sgemm.name() + (sgemm.multiply_bf16 == nullptr ? "" : ", bf16") +
-           ")";
+std::string kernels_name(const SimdKernels& simd, const Sgemm& sgemm, DType products) {
+    const bool is_native = products == DType::kBF16 && sgemm.multiply_bf16 != nullptr;
+    return std::string("cpu (") + simd.name + ", " + sgemm.name() +
+           (is_native ? ", " + std::string(numeric::fast_bf16()) : "") + ")";
 }
 
 // Mapped, not malloc'ed: aligned to pages, zero-cost until touched, and huge pages where the system grants them.

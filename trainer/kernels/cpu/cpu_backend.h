@@ -15,7 +15,7 @@ namespace atl::kernels::cpu {
 // sums over tiles are added in tile order, so results are bitwise the same for every number of threads.
 class CpuBackend final : public Backend {
   public:
-    CpuBackend(const SimdKernels& simd, const Sgemm& sgemm, int threads);
+    CpuBackend(const SimdKernels& simd, const Sgemm& sgemm, int threads, tensor::DType products);
 
     std::string name() const override;
 
@@ -130,6 +130,7 @@ class CpuBackend final : public Backend {
 
     const SimdKernels& simd_;
     const Sgemm& sgemm_;
+    tensor::DType products_;
     ThreadPool pool_;
     Gemm gemm_;
     std::vector<double> partial_sums_;       // of reduce(): one a tile
@@ -143,7 +144,7 @@ class CpuBackend final : public Backend {
 std::int64_t attention_forward_tiles(const AttentionShape& shape, int threads);
 
 // CpuBackend::name() of one with these.
-std::string kernels_name(const SimdKernels& simd, const Sgemm& sgemm);
+std::string kernels_name(const SimdKernels& simd, const Sgemm& sgemm, tensor::DType products);
 
 // Rows that make a tile of about 16k elements: small enough to spread, large enough to pay for handing out.
 constexpr std::int64_t kTileElements = 16384;

@@ -18,6 +18,9 @@ constexpr std::int64_t kTileRowsUnit = 16;
 constexpr std::int64_t kBlockDepth = 384;
 constexpr std::int64_t kBlockColumns = 256;
 constexpr std::int64_t kBlockUnit = 64;
+constexpr std::int64_t kBlockFloats = kBlockDepth * kBlockColumns;
+// A block of a and a tile of c.
+constexpr std::int64_t kOtherFloats = kTileRows * (kBlockDepth + kBlockColumns);
 
 constexpr std::int64_t count_blocks(std::int64_t size, std::int64_t block) {
     return (size + block - 1) / block;
@@ -36,12 +39,15 @@ struct Gemm::Tile {
     std::int64_t m_begin, m, n_begin, n;
 };
 
-Gemm::Gemm(ThreadPool& pool, const SimdKernels& simd, const Sgemm& sgemm)
+Gemm::Gemm(ThreadPool& pool, const SimdKernels& simd, const Sgemm& sgemm, tensor::DType products)
     : pool_(pool),
       simd_(simd),
       sgemm_(sgemm),
       scratch_(static_cast<std::size_t>(pool.threads() * kBlockDepth * kBlockColumns)) {
     warm_up();
+    if (products == tensor::DType::kF32) return;
+    other_scratch_.resize(static_cast<std::size_t>(pool.threads() * kOtherFloats));
+    if (products == tensor::DType::kBF16 && sgemm.multiply_bf16 != nullptr) warm_up_bf16();
 }
 
 // Every thread multiplies tiles of eight shapes in each way, twice over, so that the buffers that the library keeps for
@@ -63,6 +69,25 @@ void Gemm::warm_up() {
     });
 }
 
+// Likewise, in each way of forward and backward.
+void Gemm::warm_up_bf16() {
+    using tensor::DType;
+    const std::vector<std::uint16_t> a(static_cast<std::size_t>(kTileRows * kBlockDepth));
+    const std::vector<std::uint16_t> b(static_cast<std::size_t>(kBlockFloats));
+    std::latch all(pool_.threads());
+    pool_.parallel_for(pool_.threads(), [&](std::int64_t, int) {
+        all.arrive_and_wait();
+        std::vector<float> c(static_cast<std::size_t>(kTileRows * kBlockColumns));
+        for (const DType dtype : {DType::kF32, DType::kBF16}) {
+            for (const auto& [of_a, of_b] : {std::pair(false, false), std::pair(false, true), std::pair(true, false)}) {
+                sgemm_.multiply_bf16(
+                    kTileRows, kBlockColumns, kBlockDepth, {a.data(), of_a ? kTileRows : kBlockDepth, of_a},
+                    {b.data(), of_b ? kBlockDepth : kBlockColumns, of_b}, c.data(), dtype, kBlockColumns, false);
+            }
+        }
+    });
+}
+
 // What a thread has for the blocks of a tile.
 struct Gemm::Scratch {
     float* b;            // [kBlockDepth · kBlockColumns]
@@ -71,9 +96,6 @@ struct Gemm::Scratch {
 };
 
 namespace {
-
-constexpr std::int64_t kBlockFloats = kBlockDepth * kBlockColumns;
-constexpr std::int64_t kOtherFloats = kTileRows * (kBlockDepth + kBlockColumns);
 
 const std::byte* element(const StoredMatrix& matrix, std::int64_t row, std::int64_t column) {
     return static_cast<const std::byte*>(matrix.data) + tensor::size_bytes(matrix.dtype, row * matrix.stride + column);

@@ -34,13 +34,15 @@ struct GemmTask {
 // those are faster than fp32's (Sgemm::multiply_bf16).
 class Gemm {
   public:
-    Gemm(ThreadPool& pool, const SimdKernels& simd, const Sgemm& sgemm);
+    // `products`: the format that most will be in, for which its memory is there from the beginning.
+    Gemm(ThreadPool& pool, const SimdKernels& simd, const Sgemm& sgemm, tensor::DType products);
     void multiply(const GemmTask& task);
 
   private:
     struct Tile;
     struct Scratch;
     void warm_up();
+    void warm_up_bf16();
     void run_tile(const GemmTask& task, const Tile& tile, const Scratch& scratch) const;
     void run_tile_in_bf16(const GemmTask& task, const Tile& tile) const;
 

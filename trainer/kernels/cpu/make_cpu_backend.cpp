@@ -47,9 +47,14 @@ std::vector<std::string> cpu_instruction_sets() {
     return names;
 }
 
-Result<std::string> cpu_kernels() {
+Result<std::string> cpu_kernels(tensor::DType products) {
     ATOLL_TRY(const InstructionSet set, choose_instruction_set({}));
-    return cpu::kernels_name(set.simd_kernels(), set.sgemm());
+    return cpu::kernels_name(set.simd_kernels(), set.sgemm(), products);
+}
+
+std::string cpu_bf16_instructions() {
+    const auto set = choose_instruction_set({});
+    return set.ok() && set->sgemm().multiply_bf16 != nullptr ? std::string(numeric::fast_bf16()) : "";
 }
 
 std::vector<std::string> cpu_gemm_libraries() {
@@ -69,11 +74,13 @@ std::string cpu_gemm_warning() {
            "OPENBLAS_CORETYPE=Haswell, they are OpenBLAS'";
 }
 
-Result<std::unique_ptr<Backend>> make_cpu_backend(int threads, const std::string& instruction_set) {
+Result<std::unique_ptr<Backend>> make_cpu_backend(int threads, const std::string& instruction_set,
+                                                  tensor::DType products) {
     if (threads < 1) return invalid_argument("threads", "must be at least 1");
     ATOLL_TRY(const InstructionSet set, choose_instruction_set(instruction_set));
     try {
-        return std::unique_ptr<Backend>(std::make_unique<cpu::CpuBackend>(set.simd_kernels(), set.sgemm(), threads));
+        return std::unique_ptr<Backend>(
+            std::make_unique<cpu::CpuBackend>(set.simd_kernels(), set.sgemm(), threads, products));
     } catch (const std::system_error& error) {
         return unavailable("cannot start " + std::to_string(threads) + " threads: " + error.code().message() +
                            "; give fewer --threads, or raise the limits on processes and memory (ulimit -u, -v)");

@@ -53,10 +53,14 @@ void onednn_multiply_bf16(std::int64_t m, std::int64_t n, std::int64_t k, const 
         added.append_sum(1.0F);
         attributes.set_post_ops(added);
     }
-    const dnnl::matmul product(dnnl::matmul::primitive_desc({of_a, of_b, of_c}, attributes, cpu));
-    product.execute(stream, {{DNNL_ARG_SRC, {of_a, cpu, const_cast<void*>(a.data)}},
-                             {DNNL_ARG_WEIGHTS, {of_b, cpu, const_cast<void*>(b.data)}},
-                             {DNNL_ARG_DST, {of_c, cpu, c}}});
+    try {
+        const dnnl::matmul product(dnnl::matmul::primitive_desc({of_a, of_b, of_c}, attributes, cpu));
+        product.execute(stream, {{DNNL_ARG_SRC, {of_a, cpu, const_cast<void*>(a.data)}},
+                                 {DNNL_ARG_WEIGHTS, {of_b, cpu, const_cast<void*>(b.data)}},
+                                 {DNNL_ARG_DST, {of_c, cpu, c}}});
+    } catch (const dnnl::error& error) {
+        check(false, std::string("oneDNN refused a bf16 product: ") + error.what());
+    }
 }
 
 // ONEDNN_MAX_CPU_ISA would take other kernels than the name says; the first who asks overrides it.
@@ -78,8 +82,8 @@ const Sgemm& onednn_up_to(dnnl_cpu_isa_t widest, decltype(Sgemm::multiply_bf16) 
 }  // namespace
 
 const Sgemm& onednn() {
-    return numeric::has_fast_bf16() ? onednn_up_to(dnnl_cpu_isa_avx512_core_amx, onednn_multiply_bf16)
-                                    : onednn_up_to(dnnl_cpu_isa_avx512_core);
+    return !numeric::fast_bf16().empty() ? onednn_up_to(dnnl_cpu_isa_avx512_core_amx, onednn_multiply_bf16)
+                                         : onednn_up_to(dnnl_cpu_isa_avx512_core);
 }
 
 // In a process that has taken AVX-512 before, as `verify` does, it stays with that.
