@@ -1,7 +1,6 @@
 #include "trainer/parallel/gradient_reduce.h"
 
 #include <algorithm>
-#include <span>
 
 namespace atl::parallel {
 namespace {

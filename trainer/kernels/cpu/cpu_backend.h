@@ -112,6 +112,10 @@ class CpuBackend final : public Backend {
     template <class Body>
     void norm_rows(const Tensor& x, const Tensor& weight, std::initializer_list<Tensor> like_x,
                    const Tensor& statistics, std::int64_t statistics_per_row, Body&& body);
+    // Adds up what the tiles left in partial_gradients_ for weights of so many columns each, in the order of the tiles,
+    // which are as many whatever the number of threads. Empty gradients are not written.
+    static constexpr std::int64_t kGradientTiles = 16;
+    void add_up_tiles(std::initializer_list<Tensor> gradients, std::int64_t columns, bool accumulate);
     template <class Body>
     void norm_rows_backward(const Tensor& x, const Tensor& weight, std::initializer_list<Tensor> like_x,
                             std::initializer_list<Tensor> gradients, bool accumulate, Body&& body);

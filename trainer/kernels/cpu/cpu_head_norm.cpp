@@ -36,7 +36,6 @@ void CpuBackend::norm_heads_backward(const AttentionShape& shape, const Tensor& 
                                      const Tensor& key_weight, const Tensor& rstd, const Tensor& gradient,
                                      const Tensor& query_weight_gradient, const Tensor& key_weight_gradient,
                                      bool accumulate) {
-    constexpr std::int64_t kTiles = 16;
     const std::int64_t rows = shape.batch * shape.length, columns = shape.qkv_columns();
     const std::int64_t channels = shape.head_channels, queries = shape.heads * channels;
     const std::int64_t normed = shape.heads + shape.kv_heads;
@@ -45,8 +44,8 @@ void CpuBackend::norm_heads_backward(const AttentionShape& shape, const Tensor& 
     check_count(rstd, rows * normed);
     const float* const query_weights = widen_vector(query_weight, channels, widened_weight_);
     const float* const key_weights = widen_vector(key_weight, channels, widened_key_weight_);
-    partial_gradients_.assign(static_cast<std::size_t>(kTiles * 2 * channels), 0.0F);
-    const std::int64_t tile = std::max<std::int64_t>(1, (rows + kTiles - 1) / kTiles);
+    partial_gradients_.assign(static_cast<std::size_t>(kGradientTiles * 2 * channels), 0.0F);
+    const std::int64_t tile = std::max<std::int64_t>(1, (rows + kGradientTiles - 1) / kGradientTiles);
     for_ranges(rows, tile, [&](std::int64_t begin, std::int64_t end) {
         float* const partial = partial_gradients_.data() + begin / tile * 2 * channels;
         for (std::int64_t row = begin; row < end; ++row) {
@@ -60,16 +59,7 @@ void CpuBackend::norm_heads_backward(const AttentionShape& shape, const Tensor& 
                                    dy + queries, nullptr, dy + queries, partial + channels);
         }
     });
-    const auto add_up = [&](const Tensor& weight_gradient, const float* partial) {
-        if (weight_gradient.empty()) return;
-        check_count(weight_gradient, channels);
-        if (!accumulate) zero(weight_gradient);
-        const Tile sum = Tile::update(weight_gradient, 0, channels);
-        for (std::int64_t part = 0; part < kTiles; ++part, partial += 2 * channels)
-            simd_.add(sum.data(), partial, sum.data(), channels);
-    };
-    add_up(query_weight_gradient, partial_gradients_.data());
-    add_up(key_weight_gradient, partial_gradients_.data() + channels);
+    add_up_tiles({query_weight_gradient, key_weight_gradient}, channels, accumulate);
 }
 
 }  // namespace atl::kernels::cpu

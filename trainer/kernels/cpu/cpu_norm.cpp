@@ -20,12 +20,10 @@ void CpuBackend::norm_rows(const Tensor& x, const Tensor& weight, std::initializ
 }
 
 // body(first row of a part of a tile, its rows, the weight in fp32, the tile's part of `gradients`, to which it adds).
-// The tiles' parts are added up in their order; they are as many whatever the number of threads. A tile of what is kept
-// in another format than fp32 is taken in pieces, as those are widened.
+// A tile of what is kept in another format than fp32 is taken in pieces, as those are widened.
 template <class Body>
 void CpuBackend::norm_rows_backward(const Tensor& x, const Tensor& weight, std::initializer_list<Tensor> like_x,
                                     std::initializer_list<Tensor> gradients, bool accumulate, Body&& body) {
-    constexpr std::int64_t kTiles = 16;
     const std::int64_t rows = x.rows(), columns = x.columns(), width = std::ssize(gradients) * columns;
     bool is_wide = x.dtype() == tensor::DType::kF32;
     for (const Tensor& other : like_x) {
@@ -34,20 +32,25 @@ void CpuBackend::norm_rows_backward(const Tensor& x, const Tensor& weight, std::
         is_wide = is_wide && other.dtype() == tensor::DType::kF32;
     }
     const float* const weights = widen_vector(weight, columns, widened_weight_);
-    partial_gradients_.assign(static_cast<std::size_t>(kTiles * width), 0.0F);
-    const std::int64_t tile = std::max<std::int64_t>(1, (rows + kTiles - 1) / kTiles);
+    partial_gradients_.assign(static_cast<std::size_t>(kGradientTiles * width), 0.0F);
+    const std::int64_t tile = std::max<std::int64_t>(1, (rows + kGradientTiles - 1) / kGradientTiles);
     const std::int64_t piece = is_wide ? tile : rows_per_tile(columns);
     for_ranges(rows, tile, [&](auto begin, auto end) {
         for (std::int64_t row = begin; row < end; row += piece)
             body(row, std::min(piece, end - row), weights, partial_gradients_.data() + begin / tile * width);
     });
+    add_up_tiles(gradients, columns, accumulate);
+}
+
+void CpuBackend::add_up_tiles(std::initializer_list<Tensor> gradients, std::int64_t columns, bool accumulate) {
+    const std::int64_t width = std::ssize(gradients) * columns;
     const float* partial = partial_gradients_.data();
     for (const Tensor& gradient : gradients) {
         if (!gradient.empty()) {
             check_count(gradient, columns);
             if (!accumulate) zero(gradient);
             const Tile sum = Tile::update(gradient, 0, columns);
-            for (std::int64_t part = 0; part < kTiles; ++part)
+            for (std::int64_t part = 0; part < kGradientTiles; ++part)
                 simd_.add(sum.data(), partial + part * width, sum.data(), columns);
         }
         partial += columns;
