@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <latch>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -39,53 +40,60 @@ struct Gemm::Tile {
     std::int64_t m_begin, m, n_begin, n;
 };
 
+namespace {
+
+struct ProductShape {
+    std::int64_t m, n, k;
+};
+
+constexpr std::array<ProductShape, 8> kTiles = {{{192, 192, 256},
+                                                 {192, 192, kBlockDepth},
+                                                 {192, kBlockColumns, 256},
+                                                 {192, kBlockColumns, kBlockDepth},
+                                                 {kTileRows, 192, 256},
+                                                 {kTileRows, 192, kBlockDepth},
+                                                 {kTileRows, kBlockColumns, 256},
+                                                 {kTileRows, kBlockColumns, kBlockDepth}}};
+
+// Every thread multiplies each shape in each way of forward and backward, so that the buffers that the library
+// keeps for a thread and the code that it makes are there when memory is judged.
+template <class Element, class Multiply>
+void warm_up(ThreadPool& pool, std::span<const ProductShape> shapes, const Multiply& multiply) {
+    const std::vector<Element> a(static_cast<std::size_t>(kTileRows * kBlockDepth));
+    const std::vector<Element> b(static_cast<std::size_t>(kBlockFloats));
+    std::latch all(pool.threads());
+    pool.parallel_for(pool.threads(), [&](std::int64_t, int) {
+        all.arrive_and_wait();  // who waits takes no second turn
+        std::vector<float> c(static_cast<std::size_t>(kTileRows * kBlockColumns));
+        for (const auto& shape : shapes) {
+            for (const auto& [of_a, of_b] : {std::pair(false, false), std::pair(false, true), std::pair(true, false)})
+                multiply(shape, a.data(), of_a, b.data(), of_b, c.data());
+        }
+    });
+}
+
+}  // namespace
+
 Gemm::Gemm(ThreadPool& pool, const SimdKernels& simd, const Sgemm& sgemm, tensor::DType products)
     : pool_(pool),
       simd_(simd),
       sgemm_(sgemm),
       scratch_(static_cast<std::size_t>(pool.threads() * kBlockDepth * kBlockColumns)) {
-    warm_up();
+    warm_up<float>(pool_, kTiles,
+                   [&](const auto& shape, const float* a, bool of_a, const float* b, bool of_b, float* c) {
+                       const auto [m, n, k] = shape;
+                       sgemm.multiply(m, n, k, {a, of_a ? m : k, of_a}, {b, of_b ? k : n, of_b}, c, n, false);
+                   });
     if (products == tensor::DType::kF32) return;
     other_scratch_.resize(static_cast<std::size_t>(pool.threads() * kOtherFloats));
-    if (products == tensor::DType::kBF16 && sgemm.multiply_bf16 != nullptr) warm_up_bf16();
-}
-
-// Every thread multiplies tiles of eight shapes in each way, twice over, so that the buffers that the library keeps for
-// a thread and the code that it makes are there when memory is judged.
-void Gemm::warm_up() {
-    const std::vector<float> a(static_cast<std::size_t>(kTileRows * kBlockDepth));
-    std::latch all(pool_.threads());
-    pool_.parallel_for(pool_.threads(), [&](std::int64_t, int thread) {
-        all.arrive_and_wait();  // who waits takes no second turn
-        const float* const b = scratch_.data() + thread * kBlockDepth * kBlockColumns;
-        std::vector<float> c(static_cast<std::size_t>(kTileRows * kBlockColumns));
-        for (int shape = 0; shape < 16; ++shape) {
-            const std::int64_t m = (shape & 1) != 0 ? kTileRows : 192, n = (shape & 2) != 0 ? kBlockColumns : 192;
-            const std::int64_t k = (shape & 4) != 0 ? kBlockDepth : 256;
-            for (const auto& [of_a, of_b] : {std::pair(false, false), std::pair(false, true), std::pair(true, false)}) {
-                sgemm_.multiply(m, n, k, {a.data(), of_a ? m : k, of_a}, {b, of_b ? k : n, of_b}, c.data(), n, false);
-            }
-        }
-    });
-}
-
-// Likewise, in each way of forward and backward.
-void Gemm::warm_up_bf16() {
-    using tensor::DType;
-    const std::vector<std::uint16_t> a(static_cast<std::size_t>(kTileRows * kBlockDepth));
-    const std::vector<std::uint16_t> b(static_cast<std::size_t>(kBlockFloats));
-    std::latch all(pool_.threads());
-    pool_.parallel_for(pool_.threads(), [&](std::int64_t, int) {
-        all.arrive_and_wait();
-        std::vector<float> c(static_cast<std::size_t>(kTileRows * kBlockColumns));
-        for (const DType dtype : {DType::kF32, DType::kBF16}) {
-            for (const auto& [of_a, of_b] : {std::pair(false, false), std::pair(false, true), std::pair(true, false)}) {
-                sgemm_.multiply_bf16(
-                    kTileRows, kBlockColumns, kBlockDepth, {a.data(), of_a ? kTileRows : kBlockDepth, of_a},
-                    {b.data(), of_b ? kBlockDepth : kBlockColumns, of_b}, c.data(), dtype, kBlockColumns, false);
-            }
-        }
-    });
+    if (products != tensor::DType::kBF16 || sgemm.multiply_bf16 == nullptr) return;
+    warm_up<std::uint16_t>(pool_, std::span(kTiles).last(1),
+                           [&](const auto& shape, const auto* a, bool of_a, const auto* b, bool of_b, float* c) {
+                               const auto [m, n, k] = shape;
+                               for (const auto dtype : {tensor::DType::kF32, tensor::DType::kBF16})
+                                   sgemm.multiply_bf16(m, n, k, {a, of_a ? m : k, of_a}, {b, of_b ? k : n, of_b}, c,
+                                                       dtype, n, false);
+                           });
 }
 
 // What a thread has for the blocks of a tile.

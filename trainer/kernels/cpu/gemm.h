@@ -41,8 +41,6 @@ class Gemm {
   private:
     struct Tile;
     struct Scratch;
-    void warm_up();
-    void warm_up_bf16();
     void run_tile(const GemmTask& task, const Tile& tile, const Scratch& scratch) const;
     void run_tile_in_bf16(const GemmTask& task, const Tile& tile) const;
 
