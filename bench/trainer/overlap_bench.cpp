@@ -135,11 +135,15 @@ class Bench {
   private:
     void step() {
         parallel::Engine& engine = memory_->engine();
-        engine.train(*backend_, *ranks_, memory_->batch().batch(), 1e-3F, true);
+        kernels::StepScalars scalars{.updates = static_cast<double>(++steps_)};
+        memory_->scalars().set(*backend_, scalars);
+        engine.train(*backend_, *ranks_, memory_->batch().batch(),
+                     {.gradient_scale = 1e-3F, .loss_sum = memory_->scalars().loss()});
         engine.gradients().finish(*backend_, *ranks_);
-        check(
-            memory_->store().update(*backend_, ranks_->shard_group(), optimizer_, {++steps_, 1e-5, 1.0, true, 0}).ok(),
-            "the update failed");
+        check(memory_->store()
+                  .update(*backend_, ranks_->shard_group(), optimizer_, {memory_->scalars().all(), 1e-5})
+                  .ok(),
+              "the update failed");
         engine.weights_changed();
     }
 

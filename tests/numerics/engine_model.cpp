@@ -53,7 +53,9 @@ double EngineModel::train(const model::HostBatch& rows) {
     const auto counts = memory_->batch().load(backend_, rows).value();
     const auto targets = static_cast<double>(std::accumulate(counts.begin(), counts.end(), std::int64_t{0}));
     const auto scale = static_cast<float>(1 / targets);
-    return memory_->engine().train(backend_, ranks_, memory_->batch().batch(), scale, true) / targets;
+    const tensor::Tensor sum = memory_->scalars().loss();
+    memory_->engine().train(backend_, ranks_, memory_->batch().batch(), {.gradient_scale = scale, .loss_sum = sum});
+    return parallel::read_scalar(backend_, sum) / targets;
 }
 
 std::vector<float> EngineModel::gradient(std::string_view name) {

@@ -7,7 +7,6 @@
 #include <string>
 #include <string_view>
 
-#include "trainer/optim/loss_scale.h"
 #include "trainer/parallel/parameter_store.h"
 
 // What a stopped run needs to go on bit for bit: weights that train (in fp32: the masters where there are some), their
@@ -30,10 +29,9 @@ struct TrainerState {
     double loss_sum = 0;      // over those
     double final_loss = 0;    // of the last step
     double wall_s = 0;
-    optim::LossScale loss_scale;
-
-    // Steps that changed the weights: what the optimizer counts.
-    std::int64_t updates() const { return steps - loss_scale.skipped; }
+    double loss_scale = 1;           // of the next step; 1: nothing is scaled
+    std::int64_t good_steps = 0;     // since the loss scale changed
+    std::int64_t skipped_steps = 0;  // which changed no weights
     bool operator==(const TrainerState&) const = default;
 };
 

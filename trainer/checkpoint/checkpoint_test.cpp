@@ -25,7 +25,9 @@ TEST(StateTest, EveryNumberOfWhereARunStandsIsLoadedAgain) {
                              .loss_sum = 1.0 / 3,
                              .final_loss = 2.75,
                              .wall_s = 5.5,
-                             .loss_scale = {.scale = 4096, .good_steps = 17, .skipped = 6}};
+                             .loss_scale = 4096,
+                             .good_steps = 17,
+                             .skipped_steps = 6};
     const TemporaryDirectory directory;
     const auto file = directory.path() / "state.safetensors";
     const auto backend = kernels::make_cpu_backend(1).value();

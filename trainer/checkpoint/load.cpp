@@ -137,9 +137,8 @@ Result<TrainerState> parse_trainer_state(const safetensors::File& file, const st
     TrainerState state;
     const bool is_whole = all.is_object() && take(all, "steps", state.steps) && take(all, "tokens", state.tokens) &&
                           take(all, "loss_sum", state.loss_sum) && take(all, "final_loss", state.final_loss) &&
-                          take(all, "wall_s", state.wall_s) && take(all, "loss_scale", state.loss_scale.scale) &&
-                          take(all, "good_steps", state.loss_scale.good_steps) &&
-                          take(all, "skipped_steps", state.loss_scale.skipped);
+                          take(all, "wall_s", state.wall_s) && take(all, "loss_scale", state.loss_scale) &&
+                          take(all, "good_steps", state.good_steps) && take(all, "skipped_steps", state.skipped_steps);
     if (!is_whole) return invalid_argument(name, "the training state does not say how far the run came");
     return state;
 }

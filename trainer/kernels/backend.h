@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "shared/base/result.h"
+#include "trainer/kernels/step_scalars.h"
 #include "trainer/tensor/arena.h"
 #include "trainer/tensor/targets.h"
 #include "trainer/tensor/tensor.h"
@@ -35,8 +37,6 @@ struct AdamWStep {
     float beta2;
     float epsilon;
     float weight_decay;
-    std::int64_t step;     // from 1: for the bias corrections, and for the rounding of bf16 moments
-    float gradient_scale;  // the gradient is multiplied by it first (clipping)
 };
 
 // SGD with momentum, as torch.optim.SGD (dampening 0, no Nesterov) but with decoupled weight decay.
@@ -44,8 +44,6 @@ struct SgdStep {
     float learning_rate;
     float momentum;
     float weight_decay;
-    float gradient_scale;
-    std::int64_t step;  // from 1, for the rounding of a bf16 momentum
 };
 
 // What an optimizer step works on: flat ranges of equal length.
@@ -109,6 +107,12 @@ class Backend {
     virtual Event record(Stream stream) = 0;            // happens when what the stream was asked for is done
     virtual void wait(Stream stream, Event event) = 0;  // what the stream is asked for next; the host goes on
     virtual void wait_on_host(Event event) = 0;
+    // Runs `body`, which asks for operations alone. Calls with equal keys ask for the same ones, with equal arguments:
+    // so a device may keep those of the first (a CUDA graph) and ask for them again without running `body`.
+    virtual void region(const std::vector<std::uint64_t>& key, const std::function<void()>& body) {
+        static_cast<void>(key);
+        body();
+    }
 
     // --- linear algebra ---
     // c [M, N] = op(a) [M, K] · op(b) [K, N]; matrices may be strided (column_range), and b quantised. Multiplied is
@@ -120,8 +124,9 @@ class Backend {
     // --- element by element ---
     virtual void add(const Tensor& a, const Tensor& b, const Tensor& out) = 0;  // out may be a or b
     virtual void scale(const Tensor& x, float factor) = 0;                      // in place
-    virtual double sum(const Tensor& x) = 0;                                    // waits for the result
-    virtual double sum_of_squares(const Tensor& x) = 0;                         // waits for the result
+    // Into fp64 [1], added up in fp64.
+    virtual void sum(const Tensor& x, const Tensor& into, bool accumulate) = 0;
+    virtual void sum_of_squares(const Tensor& x, const Tensor& into, bool accumulate) = 0;
     // sum [n] of pieces [P, n], added in fp32 by one fixed tree, ((0+1)+(2+3))+…, so that ranks which hold neighbouring
     // halves of a longer list extend the same tree. Destroys the pieces, which may be bf16.
     virtual void sum_pieces(const Tensor& pieces, const Tensor& sum) = 0;
@@ -227,13 +232,18 @@ class Backend {
     // --- softmax and cross entropy ---
     // losses [N] = log(sum(exp(logits [N, V]))) − logits[target], 0 where targets (int32 [N]) is −100.
     virtual void cross_entropy_forward(const Tensor& logits, const Tensor& targets, const Tensor& losses) = 0;
-    // Also turns logits into the gradient of gradient_scale · sum(losses).
+    // Also turns logits into the gradient of gradient_scale · loss_scale · sum(losses); an empty loss_scale (fp64 [1])
+    // counts as 1.
     virtual void cross_entropy_backward(const Tensor& logits, const Tensor& targets, float gradient_scale,
-                                        const Tensor& losses) = 0;
+                                        const Tensor& loss_scale, const Tensor& losses) = 0;
 
     // --- optimizer steps ---
-    virtual void adamw(const AdamWStep& step, const OptimizerRange& range) = 0;
-    virtual void sgd(const SgdStep& step, const OptimizerRange& range) = 0;  // one momentum, or none
+    // kernels::finish_step() of the scalars (fp64 [kStepScalars]).
+    virtual void finish_step(const StepRules& rules, const Tensor& scalars) = 0;
+    // By the scalars' factor and number of updates, which counts from 1; nothing changes where is_update is 0. sgd has
+    // one momentum, or none.
+    virtual void adamw(const AdamWStep& step, const Tensor& scalars, const OptimizerRange& range) = 0;
+    virtual void sgd(const SgdStep& step, const Tensor& scalars, const OptimizerRange& range) = 0;
 };
 
 // The CPU with that many threads (≥ 1). An empty instruction set means that of ATOLL_INSTRUCTION_SET in the

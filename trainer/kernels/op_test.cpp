@@ -131,8 +131,10 @@ TEST_P(OpTest, CrossEntropyAndItsGradientLeaveOutIgnoredLabels) {
                                        : 0.0);
         }
     }
+    double loss_scale = 4;
     backend_->cross_entropy_forward(logits.tensor, integers(targets), losses.tensor);
-    backend_->cross_entropy_backward(logits.tensor, integers(targets), 0.25F, backward_losses.tensor);
+    backend_->cross_entropy_backward(logits.tensor, integers(targets), 0.0625F, one_number(loss_scale),
+                                     backward_losses.tensor);
     EXPECT_LE(relative_l2(losses, expected), kOpTolerance);
     EXPECT_LE(relative_l2(backward_losses, expected), kOpTolerance);
     EXPECT_LE(relative_l2(logits, gradient), kOpTolerance);
@@ -169,7 +171,7 @@ TEST_P(OpTest, CrossEntropyStaysFiniteForHugeLogits) {
     Owned logits({1, 40}, -3e4F), losses({1});
     logits.values[7] = 3e4F;
     std::vector<std::int32_t> target = {7};
-    backend_->cross_entropy_backward(logits.tensor, integers(target), 1.0F, losses.tensor);
+    backend_->cross_entropy_backward(logits.tensor, integers(target), 1.0F, {}, losses.tensor);
     EXPECT_NEAR(losses.values[0], 0.0F, 1e-6F);
     EXPECT_NEAR(logits.values[7], 0.0F, 1e-6F);
 }
@@ -224,8 +226,11 @@ TEST_P(OpTest, SumsKeepTheirAccuracyOverAMillionElements) {
         sum += static_cast<double>(value);
         squares += static_cast<double>(value) * static_cast<double>(value);
     }
-    EXPECT_NEAR(backend_->sum_of_squares(x.tensor) / squares, 1.0, 1e-7);
-    EXPECT_NEAR(backend_->sum(x.tensor), sum, 1e-3);
+    double summed = 5, squared = 5;
+    backend_->sum_of_squares(x.tensor, one_number(squared), false);
+    backend_->sum(x.tensor, one_number(summed), true);
+    EXPECT_NEAR(squared / squares, 1.0, 1e-7);
+    EXPECT_NEAR(summed, 5 + sum, 1e-3);
 }
 
 TEST_P(OpTest, EveryHalfWidensAndNarrowsBackToItself) {
@@ -261,25 +266,19 @@ TEST_P(OpTest, AdamWOverAThousandStepsIsThatOfTheFormula) {
     constexpr std::int64_t kCount = 77;
     Owned weights = random({kCount}, 1), first({kCount}, 0.0F), second({kCount}, 0.0F);
     std::vector<double> w(weights.values.begin(), weights.values.end()), m(kCount, 0.0), v(kCount, 0.0);
-    AdamWStep step{.learning_rate = 1e-3F,
-                   .beta1 = 0.9F,
-                   .beta2 = 0.99F,
-                   .epsilon = 1e-8F,
-                   .weight_decay = 0.1F,
-                   .step = 0,
-                   .gradient_scale = 0.5F};
+    const AdamWStep step{.learning_rate = 1e-3F, .beta1 = 0.9F, .beta2 = 0.99F, .epsilon = 1e-8F, .weight_decay = 0.1F};
     const double b1 = static_cast<double>(step.beta1), b2 = static_cast<double>(step.beta2);
     const double rate = static_cast<double>(step.learning_rate), decay = static_cast<double>(step.weight_decay);
-    for (step.step = 1; step.step <= 1000; ++step.step) {
-        const Owned gradient = random({kCount}, static_cast<unsigned>(step.step));
-        backend_->adamw(step, {weights.tensor, gradient.tensor, first.tensor, second.tensor, {}});
+    for (int number = 1; number <= 1000; ++number) {
+        const Owned gradient = random({kCount}, static_cast<unsigned>(number));
+        StepScalars scalars{.factor = 0.5, .updates = static_cast<double>(number)};
+        backend_->adamw(step, as_tensor(scalars), {weights.tensor, gradient.tensor, first.tensor, second.tensor, {}});
         for (std::size_t i = 0; i < kCount; ++i) {
             const double g = 0.5 * static_cast<double>(gradient.values[i]);
             m[i] = b1 * m[i] + (1 - b1) * g;
             v[i] = b2 * v[i] + (1 - b2) * g * g;
-            const double n = static_cast<double>(step.step);
             w[i] = w[i] * (1 - rate * decay) -
-                   rate * (m[i] / (1 - std::pow(b1, n))) / (std::sqrt(v[i] / (1 - std::pow(b2, n))) + 1e-8);
+                   rate * (m[i] / (1 - std::pow(b1, number))) / (std::sqrt(v[i] / (1 - std::pow(b2, number))) + 1e-8);
         }
     }
     EXPECT_LE(relative_l2(weights, w), 1e-6);
@@ -287,11 +286,23 @@ TEST_P(OpTest, AdamWOverAThousandStepsIsThatOfTheFormula) {
 
 TEST_P(OpTest, SgdWithMomentumDecaysAndSteps) {
     Owned weights({2}, 1.0F), gradients({2}, 2.0F), momenta({2}, 1.0F);
-    const SgdStep step{
-        .learning_rate = 0.1F, .momentum = 0.5F, .weight_decay = 0.2F, .gradient_scale = 0.25F, .step = 1};
-    backend_->sgd(step, {weights.tensor, gradients.tensor, momenta.tensor, {}, {}});
+    const SgdStep step{.learning_rate = 0.1F, .momentum = 0.5F, .weight_decay = 0.2F};
+    StepScalars scalars{.factor = 0.25, .updates = 1};
+    backend_->sgd(step, as_tensor(scalars), {weights.tensor, gradients.tensor, momenta.tensor, {}, {}});
     EXPECT_FLOAT_EQ(momenta.values[1], 1.0F);
     EXPECT_FLOAT_EQ(weights.values[1], 0.98F - 0.1F);
+}
+
+TEST_P(OpTest, AStepThatIsNoneLeavesEverythingAsItIs) {
+    Owned weights({2}, 1.0F), gradients({2}, HUGE_VALF), first({2}, 3.0F), second({2}, 4.0F);
+    const OptimizerRange range{weights.tensor, gradients.tensor, first.tensor, second.tensor, {}};
+    StepScalars scalars{.is_update = 0, .updates = 1};
+    backend_->adamw({.learning_rate = 0.1F, .beta1 = 0.9F, .beta2 = 0.9F, .epsilon = 1, .weight_decay = 0.5F},
+                    as_tensor(scalars), range);
+    backend_->sgd({.learning_rate = 0.1F, .momentum = 0.5F, .weight_decay = 0.5F}, as_tensor(scalars), range);
+    EXPECT_EQ(weights.values, std::vector<float>(2, 1.0F));
+    EXPECT_EQ(first.values, std::vector<float>(2, 3.0F));
+    EXPECT_EQ(second.values, std::vector<float>(2, 4.0F));
 }
 
 // What rotates, and by what: three tokens of unequal positions, a head of keys, values beside them.

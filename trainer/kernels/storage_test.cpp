@@ -124,13 +124,9 @@ TEST_P(StorageTest, EveryValueWidensToItself) {
 class RoundedMomentsTest : public ::testing::TestWithParam<std::string> {
   protected:
     static constexpr std::int64_t kCount = 5000;
-    static constexpr AdamWStep kStep = {.learning_rate = 1e-2F,
-                                        .beta1 = 0.9F,
-                                        .beta2 = 0.99F,
-                                        .epsilon = 1e-8F,
-                                        .weight_decay = 0.1F,
-                                        .step = 3,
-                                        .gradient_scale = 1};
+    static constexpr AdamWStep kStep = {
+        .learning_rate = 1e-2F, .beta1 = 0.9F, .beta2 = 0.99F, .epsilon = 1e-8F, .weight_decay = 0.1F};
+    StepScalars third_step_{.updates = 3};
     struct State {
         Owned weights = random({kCount}, 1), gradients = random({kCount}, 2);
         std::vector<std::uint16_t> first = std::vector<std::uint16_t>(kCount, 0x3c23);   // 0.01
@@ -155,7 +151,7 @@ class RoundedMomentsTest : public ::testing::TestWithParam<std::string> {
         std::int64_t begin = 0;
         cuts.push_back(kCount);
         for (const std::int64_t end : cuts) {
-            backend_->adamw(kStep, part(state, begin, end - begin, first_element, seed));
+            backend_->adamw(kStep, as_tensor(third_step_), part(state, begin, end - begin, first_element, seed));
             begin = end;
         }
         return state;
@@ -212,11 +208,10 @@ TEST_P(RoundedMomentsTest, TheStoredWeightsAreTheNewOnesRoundedToNearest) {
         std::vector<std::uint16_t> stored(kCount), expected(kCount);
         OptimizerRange range = part(state, 0, kCount, 0, 1);
         range.stored = Tensor(stored.data(), dtype, {kCount});
-        backend_->adamw(kStep, range);
+        backend_->adamw(kStep, as_tensor(third_step_), range);
         backend_->convert(range.weights, Tensor(expected.data(), dtype, {kCount}));
         EXPECT_EQ(stored, expected);
-        backend_->sgd({.learning_rate = 0.1F, .momentum = 0.9F, .weight_decay = 0, .gradient_scale = 1, .step = 1},
-                      range);
+        backend_->sgd({.learning_rate = 0.1F, .momentum = 0.9F, .weight_decay = 0}, as_tensor(third_step_), range);
         EXPECT_NE(stored, expected);
         backend_->convert(range.weights, Tensor(expected.data(), dtype, {kCount}));
         EXPECT_EQ(stored, expected);

@@ -38,43 +38,61 @@ Status check_sizes(const HostBatch& host, const BatchShape& largest) {
 
 }  // namespace
 
-BatchBuffers BatchBuffers::allocate(tensor::Arena& arena, kernels::Backend& backend, const ModelConfig& config,
-                                    BatchShape largest) {
+BatchBuffers::Tokens BatchBuffers::allocate_tokens(tensor::Arena& arena, BatchShape shape) {
+    Tokens tokens;
+    for (Tensor& tensor : tokens)
+        tensor = arena.allocate(Category::kWorkspace, DType::kI32, {shape.batch, shape.length});
+    return tokens;
+}
+
+BatchBuffers::Tokens BatchBuffers::first_sequences(const Tokens& tokens, BatchShape shape) {
+    Tokens first;
+    for (std::size_t i = 0; i < tokens.size(); ++i)
+        first[i] = Tensor(tokens[i].data(), DType::kI32, {shape.batch, shape.length});
+    return first;
+}
+
+BatchBuffers BatchBuffers::allocate(tensor::Arena& device, tensor::Arena& pinned, kernels::Backend& backend,
+                                    const ModelConfig& config, BatchShape largest, std::int64_t ahead) {
     BatchBuffers buffers;
     buffers.largest_ = largest;
     buffers.vocab_size_ = config.vocab_size;
     buffers.one_document_a_sequence_ = config.rotation_depends_on(largest.length);
-    const auto allocate = [&] {
-        return arena.allocate(Category::kWorkspace, DType::kI32, {largest.batch, largest.length});
-    };
-    buffers.storage_.shape = largest;
-    buffers.storage_.input_ids = allocate();
-    buffers.storage_.targets = allocate();
-    buffers.storage_.positions = allocate();
-    buffers.storage_.segment_starts = allocate();
-    buffers.storage_.rope_table =
-        arena.allocate(Category::kWorkspace, kernels::kStatistics, {largest.length, config.head_dim});
-    buffers.batch_ = buffers.storage_;
-    if (arena.is_measuring()) return buffers;
-    backend.copy_from_host(make_rope_table(config, 0, largest.length).data(), buffers.storage_.rope_table);
-    const auto count = static_cast<std::size_t>(largest.tokens());
-    buffers.targets_.resize(count);
-    buffers.positions_.resize(count);
-    buffers.starts_.resize(count);
+    buffers.storage_ = allocate_tokens(device, largest);
+    for (std::int64_t load = 0; load < ahead && !backend.host_reaches_device(); ++load)
+        buffers.staging_.push_back({allocate_tokens(pinned, largest), {}});
+    buffers.batch_.rope_table =
+        device.allocate(Category::kWorkspace, kernels::kStatistics, {largest.length, config.head_dim});
+    if (device.is_measuring()) return buffers;
+    backend.copy_from_host(make_rope_table(config, 0, largest.length).data(), buffers.batch_.rope_table);
     buffers.counts_.resize(static_cast<std::size_t>(largest.batch));
     return buffers;
 }
 
 Result<std::span<const std::int64_t>> BatchBuffers::load(kernels::Backend& backend, const HostBatch& host) {
     ATOLL_RETURN_IF_ERROR(check_sizes(host, largest_));
-    for (std::int64_t sequence = 0; sequence < host.shape.batch; ++sequence) {
-        ATOLL_TRY(counts_[static_cast<std::size_t>(sequence)], prepare(host, sequence));
+    const Tokens device = first_sequences(storage_, host.shape);
+    if (staging_.empty()) {
+        backend.synchronize();
+    } else {
+        backend.wait_on_host(staging_[next_].sent);
     }
-    copy(backend, host);
+    const Tokens filled = staging_.empty() ? device : first_sequences(staging_[next_].tokens, host.shape);
+    for (std::int64_t sequence = 0; sequence < host.shape.batch; ++sequence) {
+        ATOLL_TRY(counts_[static_cast<std::size_t>(sequence)], prepare(host, sequence, filled));
+    }
+    if (!staging_.empty()) send(backend, filled, device);
+    batch_ = {.shape = host.shape,
+              .input_ids = device[0],
+              .targets = device[1],
+              .positions = device[2],
+              .segment_starts = device[3],
+              .rope_table = batch_.rope_table,
+              .first_sequence = host.first_sequence};
     return std::span<const std::int64_t>(counts_).first(static_cast<std::size_t>(host.shape.batch));
 }
 
-Result<std::int64_t> BatchBuffers::prepare(const HostBatch& host, std::int64_t sequence) {
+Result<std::int64_t> BatchBuffers::prepare(const HostBatch& host, std::int64_t sequence, const Tokens& to) const {
     const auto length = static_cast<std::size_t>(host.shape.length);
     const std::size_t first = static_cast<std::size_t>(sequence) * length;
     const auto of_sequence = [&](std::span<const std::int32_t> all) {
@@ -96,29 +114,22 @@ Result<std::int64_t> BatchBuffers::prepare(const HostBatch& host, std::int64_t s
                                                        "max_position_embeddings: use padding, or shorter rows");
         }
         const bool has_target = t + 1 < length && tensor::is_target(labels, segment_ids, t + 1);
-        starts_[first + t] = static_cast<std::int32_t>(start);
-        positions_[first + t] = static_cast<std::int32_t>(t - start);
-        targets_[first + t] = has_target ? labels[t + 1] : kernels::kIgnoredLabel;
+        to[0].i32()[first + t] = ids[t];
+        to[1].i32()[first + t] = has_target ? labels[t + 1] : kernels::kIgnoredLabel;
+        to[2].i32()[first + t] = static_cast<std::int32_t>(t - start);
+        to[3].i32()[first + t] = static_cast<std::int32_t>(start);
         counted += has_target ? 1 : 0;
     }
     return counted;
 }
 
-void BatchBuffers::copy(kernels::Backend& backend, const HostBatch& host) {
-    const auto view = [&](const Tensor& storage) {
-        return Tensor(storage.data(), DType::kI32, {host.shape.batch, host.shape.length});
-    };
-    batch_ = {.shape = host.shape,
-              .input_ids = view(storage_.input_ids),
-              .targets = view(storage_.targets),
-              .positions = view(storage_.positions),
-              .segment_starts = view(storage_.segment_starts),
-              .rope_table = storage_.rope_table,
-              .first_sequence = host.first_sequence};
-    backend.copy_from_host(host.input_ids.data(), batch_.input_ids);
-    backend.copy_from_host(targets_.data(), batch_.targets);
-    backend.copy_from_host(positions_.data(), batch_.positions);
-    backend.copy_from_host(starts_.data(), batch_.segment_starts);
+void BatchBuffers::send(kernels::Backend& backend, const Tokens& from, const Tokens& to) {
+    using kernels::Stream;
+    backend.wait(Stream::kIn, backend.record(Stream::kCompute));  // what reads the batch before
+    for (std::size_t i = 0; i < from.size(); ++i) backend.transfer(Stream::kIn, from[i], to[i]);
+    staging_[next_].sent = backend.record(Stream::kIn);
+    backend.wait(Stream::kCompute, staging_[next_].sent);
+    next_ = (next_ + 1) % staging_.size();
 }
 
 }  // namespace atl::model

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -45,33 +46,42 @@ struct HostBatch {
     std::int64_t first_sequence = 0;  // Batch::first_sequence
 };
 
-// A batch's device memory and the staging for it; made once, loaded for every micro-batch of this shape or of fewer
-// sequences.
+// A batch's device memory; made once, loaded for every micro-batch of this shape or of fewer sequences. Where the host
+// does not reach the device's memory there is pinned memory for `ahead` loads, which the host fills without waiting
+// for the device to have done with those before.
 class BatchBuffers {
   public:
-    // With a measuring arena only the memory is counted, and the backend is not used.
-    static BatchBuffers allocate(tensor::Arena& arena, kernels::Backend& backend, const ModelConfig& config,
-                                 BatchShape largest);
+    // With measuring arenas only the memory is counted.
+    static BatchBuffers allocate(tensor::Arena& device, tensor::Arena& pinned, kernels::Backend& backend,
+                                 const ModelConfig& config, BatchShape largest, std::int64_t ahead = 1);
 
     // Checks, shifts and copies it. Returns the number of counted targets of each sequence, valid until the next
     // load. kInvalidArgument: an id or a label outside the vocabulary, more sequences or tokens than fit, or several
     // documents in a sequence whose rotation depends on its length (transformers' would depend on the rest of the
-    // batch).
+    // batch); then there is no batch.
     Result<std::span<const std::int64_t>> load(kernels::Backend& backend, const HostBatch& host);
     const Batch& batch() const { return batch_; }
 
   private:
-    // Checks one sequence and shifts it, into the staging. Returns the number of its counted targets.
-    Result<std::int64_t> prepare(const HostBatch& host, std::int64_t sequence);
-    // To the device: its ids and what was staged.
-    void copy(kernels::Backend& backend, const HostBatch& host);
+    // The tensors of tokens: ids, targets, positions, segment starts.
+    using Tokens = std::array<tensor::Tensor, 4>;  // int32 [B, T]
+    struct Staging {
+        Tokens tokens;        // pinned
+        kernels::Event sent;  // when they may be overwritten
+    };
+    static Tokens allocate_tokens(tensor::Arena& arena, BatchShape shape);
+    static Tokens first_sequences(const Tokens& tokens, BatchShape shape);
+    // Checks one sequence and shifts it. Returns the number of its counted targets.
+    Result<std::int64_t> prepare(const HostBatch& host, std::int64_t sequence, const Tokens& to) const;
+    void send(kernels::Backend& backend, const Tokens& from, const Tokens& to);
 
     BatchShape largest_;
     std::int64_t vocab_size_ = 0;
     bool one_document_a_sequence_ = false;
-    Batch storage_;  // views of the largest shape
-    Batch batch_;    // views of the shape that was loaded
-    std::vector<std::int32_t> targets_, positions_, starts_;
+    Tokens storage_;                // of the largest shape
+    std::vector<Staging> staging_;  // none where the host reaches the device's memory
+    std::size_t next_ = 0;          // staging
+    Batch batch_;                   // views of the shape that was loaded
     std::vector<std::int64_t> counts_;
 };
 

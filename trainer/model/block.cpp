@@ -43,6 +43,12 @@ UnitView::UnitView(const FsdpUnit& unit, const Tensor& weights, const Tensor& gr
     check(gradients.empty() || gradients.element_count() >= unit.element_count, "the gradients are not of this unit");
 }
 
+void UnitView::append_to(std::vector<std::uint64_t>& key) const {
+    key.push_back(reinterpret_cast<std::uintptr_t>(weights_.data()));
+    key.push_back(reinterpret_cast<std::uintptr_t>(gradients_.data()));
+    key.push_back(accumulate_ ? 1 : 0);
+}
+
 UnitView UnitView::accumulating() const {
     UnitView view = *this;
     view.accumulate_ = true;

@@ -70,6 +70,8 @@ class UnitView {
     Tensor stacked_weight(std::size_t first, std::size_t count) const { return view(weights_, first, count); }
     Tensor stacked_gradient(std::size_t first, std::size_t count) const { return view(gradients_, first, count); }
     bool accumulate() const { return accumulate_; }
+    // What tells two views of a unit apart.
+    void append_to(std::vector<std::uint64_t>& key) const;
     UnitView accumulating() const;                       // the same, but the block adds to its gradients
     bool trains() const { return !gradients_.empty(); }  // in a backward pass: false when the unit is frozen
 
@@ -101,8 +103,10 @@ struct Context {
 
 // What the head writes and how it scales.
 struct Loss {
-    Tensor token_losses;          // [N], 0 where a target is not counted
-    float gradient_scale = 1.0F;  // the gradient is that of gradient_scale · sum(token_losses): usually 1 / targets
+    Tensor token_losses;  // [N], 0 where a target is not counted
+    // The gradient is that of gradient_scale · loss_scale · sum(token_losses).
+    float gradient_scale = 1.0F;  // usually 1 / targets
+    Tensor loss_scale = {};       // fp64 [1]; empty: 1
 };
 
 // The keys and values that one layer has seen so far, for generation.

@@ -70,7 +70,8 @@ void chunked_loss_backward(const Context& context, const FusedLinear& table, std
     for_each_chunk(context, features, scratch, loss, [&](const Chunk& chunk) {
         const std::int64_t begin = chunk.context.first_token, tokens = chunk.features.rows();
         table.forward(chunk.context, units, chunk.features, chunk.logits, chunk.lora_hidden);
-        context.backend.cross_entropy_backward(chunk.logits, chunk.targets, loss.gradient_scale, chunk.losses);
+        context.backend.cross_entropy_backward(chunk.logits, chunk.targets, loss.gradient_scale, loss.loss_scale,
+                                               chunk.losses);
         table.backward(chunk.context, begin > 0 ? std::span<const UnitView>(added) : units, chunk.logits,
                        chunk.features, chunk.lora_hidden, chunk.lora_hidden_gradient,
                        feature_gradients.row_range(begin, tokens));

@@ -105,7 +105,7 @@ class BatchTest : public ::testing::Test {
   protected:
     std::unique_ptr<kernels::Backend> backend_ = kernels::make_cpu_backend(1).value();
     tensor::Arena arena_{backend_->allocate(1 << 16).value()};
-    BatchBuffers buffers_ = BatchBuffers::allocate(arena_, *backend_, tiny(false), {2, 4});
+    BatchBuffers buffers_ = BatchBuffers::allocate(arena_, arena_, *backend_, tiny(false), {2, 4});
 
     std::vector<std::int32_t> ids_ = {1, 2, 3, 4, 5, 6, 7, 8};
     static std::vector<std::int32_t> values(const Tensor& tensor) {
@@ -196,9 +196,9 @@ TEST(PackingTest, DocumentsWhoseRotationDependsOnTheirLengthAreRefused) {
     const auto load = [&](std::int64_t length) {
         const BatchShape shape{64 / length, length};
         tensor::Arena measured = tensor::Arena::measuring();
-        BatchBuffers::allocate(measured, *backend, config, shape);
+        BatchBuffers::allocate(measured, measured, *backend, config, shape);
         tensor::Arena arena(backend->allocate(measured.peak_bytes()).value());
-        auto buffers = BatchBuffers::allocate(arena, *backend, config, shape);
+        auto buffers = BatchBuffers::allocate(arena, arena, *backend, config, shape);
         return buffers.load(*backend, {.shape = shape, .input_ids = ids, .labels = {}, .segment_ids = segments}).ok();
     };
     EXPECT_TRUE(load(64));

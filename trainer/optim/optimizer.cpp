@@ -1,8 +1,5 @@
 #include "trainer/optim/optimizer.h"
 
-#include <algorithm>
-#include <string>
-
 namespace atl::optim {
 
 int Optimizer::moment_count() const {
@@ -10,20 +7,15 @@ int Optimizer::moment_count() const {
     return momentum > 0 ? 1 : 0;
 }
 
-void Optimizer::update(kernels::Backend& backend, std::int64_t step, double learning_rate, double gradient_scale,
-                       bool decay, const kernels::OptimizerRange& range) const {
+void Optimizer::update(kernels::Backend& backend, const tensor::Tensor& scalars, double learning_rate, bool decay,
+                       const kernels::OptimizerRange& range) const {
     const auto f = [](double value) { return static_cast<float>(value); };
     const float this_decay = decay ? f(weight_decay) : 0.0F;
     if (kind == OptimizerKind::kAdamW) {
-        backend.adamw({f(learning_rate), f(beta1), f(beta2), f(epsilon), this_decay, step, f(gradient_scale)}, range);
+        backend.adamw({f(learning_rate), f(beta1), f(beta2), f(epsilon), this_decay}, scalars, range);
     } else {
-        backend.sgd({f(learning_rate), f(momentum), this_decay, f(gradient_scale), step}, range);
+        backend.sgd({f(learning_rate), f(momentum), this_decay}, scalars, range);
     }
-}
-
-double clip_factor(double norm, double norm_max) {
-    if (norm_max <= 0) return 1;
-    return std::min(1.0, norm_max / (norm + 1e-6));
 }
 
 }  // namespace atl::optim

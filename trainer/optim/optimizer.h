@@ -22,14 +22,9 @@ struct Optimizer {
     // How many numbers it keeps a weight: 2, 1 or 0. They start as zeros.
     int moment_count() const;
 
-    // One step on a range. `gradient_scale` multiplies the gradients first. The moments beyond moment_count() are
-    // empty. `step` counts from 1.
-    void update(kernels::Backend& backend, std::int64_t step, double learning_rate, double gradient_scale, bool decay,
+    // One step on a range, by the step's scalars (kernels::StepScalars). The moments beyond moment_count() are empty.
+    void update(kernels::Backend& backend, const tensor::Tensor& scalars, double learning_rate, bool decay,
                 const kernels::OptimizerRange& range) const;
 };
-
-// What gradients of that norm are multiplied by so that it is at most norm_max, as torch.nn.utils.clip_grad_norm_
-// computes it; 1 when norm_max is 0.
-double clip_factor(double norm, double norm_max);
 
 }  // namespace atl::optim

@@ -48,7 +48,9 @@ class OptimizerGoldenTest : public testing::TestWithParam<std::string> {
                 buffers[1][i] = static_cast<float>(gradient / gradient_scale) +
                                 static_cast<float>(coupled * static_cast<double>(buffers[0][i]));
             }
-            optimizer.update(*backend_, mistakes.no_bias_correction ? step + 10000 : step, kRate, gradient_scale, true,
+            kernels::StepScalars scalars{.factor = gradient_scale,
+                                         .updates = mistakes.no_bias_correction ? step + 10000.0 : step};
+            optimizer.update(*backend_, as_tensor(scalars), kRate, true,
                              {tensor_of(0), tensor_of(1), tensor_of(2), tensor_of(3), {}});
         }
         return buffers[0];
@@ -139,7 +141,8 @@ TEST_P(AdamWRoundingTest, AThousandStepsAreThoseOfFp64ToAMillionth) {
             exact[0][i] -= kLearningRate * (exact[1][i] / (1 - std::pow(kBeta1, step))) /
                            (std::sqrt(exact[2][i] / (1 - std::pow(kBeta2, step))) + kEpsilon);
         }
-        adamw.update(*backend, step, kLearningRate, 1, true,
+        kernels::StepScalars scalars{.updates = static_cast<double>(step)};
+        adamw.update(*backend, as_tensor(scalars), kLearningRate, true,
                      {tensor_of(0), tensor_of(1), tensor_of(2), tensor_of(3), {}});
     }
     double difference = 0, size = 0;

@@ -32,11 +32,5 @@ TEST(ScheduleTest, CosineIsHalfwayInTheMiddle) {
     EXPECT_NEAR(schedule.rate(10), 0.024471741852423234, 1e-15);
 }
 
-TEST(ClipTest, NormsAboveTheLimitAreScaledDownToIt) {
-    EXPECT_EQ(clip_factor(0.5, 1), 1);
-    EXPECT_NEAR(clip_factor(4, 1), 0.25, 1e-6);
-    EXPECT_EQ(clip_factor(4, 0), 1);
-}
-
 }  // namespace
 }  // namespace atl::optim

@@ -87,6 +87,23 @@ void Collectives::receive_staged(const Slot& slot) {
     backend_->wait(Stream::kCompute, backend_->record(Stream::kIn));
 }
 
+void Collectives::all_reduce(const Tensor& few) {
+    if (size() == 1) return;
+    const auto count = static_cast<std::size_t>(few.element_count());
+    if (backend_->host_reaches_device()) {
+        backend_->synchronize();
+        return comm_->all_reduce({few.f64(), count}, comm::Reduction::kSum);
+    }
+    make_room(*backend_, few_, few.byte_count());
+    const Tensor staged = few.at_address(few_.data());
+    backend_->wait(Stream::kOut, backend_->record(Stream::kCompute));
+    backend_->transfer(Stream::kOut, few, staged);
+    backend_->wait_on_host(backend_->record(Stream::kOut));
+    comm_->all_reduce({staged.f64(), count}, comm::Reduction::kSum);
+    backend_->transfer(Stream::kIn, staged, few);
+    backend_->wait(Stream::kCompute, backend_->record(Stream::kIn));
+}
+
 void Collectives::wait(Transfer transfer) {
     if (transfer.slot < 0) return;
     Slot& slot = slots_[static_cast<std::size_t>(transfer.slot)];

@@ -47,6 +47,8 @@ class Collectives {
     void wait(Transfer transfer);
 
     void all_gather(const Tensor& shard, const Tensor& whole) { wait(start_all_gather(shard, whole)); }
+    // The sum over ranks of a few numbers (fp64, at most Comm::kSmallCountMax) in their place, by the fixed tree.
+    void all_reduce(const Tensor& few);
     void progress() { comm_->progress(); }
 
   private:
@@ -66,6 +68,7 @@ class Collectives {
     comm::Comm* comm_;
     kernels::Backend* backend_;
     std::array<Slot, comm::Comm::kTransfersMax> slots_;
+    tensor::Memory few_;  // pinned, of all_reduce()
 };
 
 }  // namespace atl::parallel

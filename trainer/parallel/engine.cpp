@@ -1,7 +1,9 @@
 #include "trainer/parallel/engine.h"
 
 #include <algorithm>
-#include <string>
+#include <bit>
+
+#include "trainer/parallel/device_scalars.h"
 
 namespace atl::parallel {
 
@@ -67,6 +69,19 @@ std::span<const model::UnitView> Engine::views(std::size_t block, std::span<cons
     return views_;
 }
 
+// The addresses of what a block works on, and what it is told to do there; what stays where it is for a whole run has
+// its place by the block's number.
+void Engine::run_block(kernels::Backend& backend, const model::Context& context, std::size_t block, Pass pass,
+                       std::span<const model::UnitView> units, const model::Loss* loss,
+                       const std::function<void()>& body) {
+    if (context.dropout_seed) return body();  // never the same twice
+    key_.assign({block, static_cast<std::uint64_t>(pass), static_cast<std::uint64_t>(context.batch.shape.batch),
+                 context.input_gradient_needed,
+                 loss == nullptr ? 0 : std::bit_cast<std::uint32_t>(loss->gradient_scale)});
+    for (const model::UnitView& unit : units) unit.append_to(key_);
+    backend.region(key_, body);
+}
+
 void Engine::forward(kernels::Backend& backend, ProcessGroups& ranks, const model::Batch* batch, std::size_t block,
                      const model::Loss& loss, std::optional<std::uint64_t> dropout_seed) {
     const std::span<const Tensor> weights = gather_.acquire(ranks.shard_group(), block);
@@ -79,8 +94,12 @@ void Engine::forward(kernels::Backend& backend, ProcessGroups& ranks, const mode
                                  .batch = *batch,
                                  .dropout_seed = dropout_seed,
                                  .progress = &between};
-    model_->blocks[block]->forward(context, views(block, weights, {}), block_input(block, batch->shape),
-                                   block_input(block + 1, batch->shape), saved_[block], is_last ? &loss : nullptr);
+    const auto units = views(block, weights, {});
+    const model::Loss* const of_head = is_last ? &loss : nullptr;
+    run_block(backend, context, block, Pass::kForward, units, of_head, [&] {
+        model_->blocks[block]->forward(context, units, block_input(block, batch->shape),
+                                       block_input(block + 1, batch->shape), saved_[block], of_head);
+    });
 }
 
 void Engine::backward(kernels::Backend& backend, ProcessGroups& ranks, const model::Batch& batch, std::size_t block,
@@ -94,35 +113,45 @@ void Engine::backward(kernels::Backend& backend, ProcessGroups& ranks, const mod
                                  .workspace = workspace_,
                                  .batch = batch,
                                  .input_gradient_needed = block > first_trained_block_,
-                                 .dropout_seed = options_.seed,
+                                 .dropout_seed = options_.dropout_seed,
                                  .progress = &between};
     const Tensor input = block_input(block, batch.shape);
     const Tensor gradient = gradient_.row_range(0, batch.shape.tokens());
-    if (again(block)) this_block.recompute(context, views(block, weights, {}), input, saved_[block]);
-    this_block.backward(context, views(block, weights, reduce_.unsharded_gradients(backend, ranks, block)), input,
-                        saved_[block], is_last ? Tensor() : gradient, block == 0 ? Tensor() : gradient,
-                        is_last ? &loss : nullptr);
+    const model::Loss* const of_head = is_last ? &loss : nullptr;
+    if (again(block)) {
+        const auto read = views(block, weights, {});
+        run_block(backend, context, block, Pass::kRecompute, read, nullptr,
+                  [&] { this_block.recompute(context, read, input, saved_[block]); });
+    }
+    const auto units = views(block, weights, reduce_.unsharded_gradients(backend, ranks, block));
+    run_block(backend, context, block, Pass::kBackward, units, of_head, [&] {
+        this_block.backward(context, units, input, saved_[block], is_last ? Tensor() : gradient,
+                            block == 0 ? Tensor() : gradient, of_head);
+    });
 }
 
-double Engine::train(kernels::Backend& backend, ProcessGroups& ranks, const model::Batch& batch, float gradient_scale,
-                     bool last) {
+void Engine::train(kernels::Backend& backend, ProcessGroups& ranks, const model::Batch& batch, const MicroStep& step) {
     const std::size_t count = model_->blocks.size();
-    const model::Loss loss{flat_range(token_losses_, 0, batch.shape.tokens()), gradient_scale};
+    const model::Loss loss{flat_range(token_losses_, 0, batch.shape.tokens()), step.gradient_scale, step.loss_scale};
     const std::size_t forwards = model_->blocks.back()->backward_includes_forward() ? count - 1 : count;
-    for (std::size_t block = 0; block < forwards; ++block) forward(backend, ranks, &batch, block, loss, options_.seed);
+    for (std::size_t block = 0; block < forwards; ++block)
+        forward(backend, ranks, &batch, block, loss, options_.dropout_seed);
     for (std::size_t block = count; block-- > first_trained_block_;) {
         backward(backend, ranks, batch, block, loss);
-        reduce_.block_done(backend, ranks, block, last);
+        reduce_.block_done(backend, ranks, block, step.is_last);
     }
-    return backend.sum(loss.token_losses);
+    backend.sum(loss.token_losses, step.loss_sum, !step.is_first);
 }
 
-double Engine::evaluate(kernels::Backend& backend, ProcessGroups& ranks, const model::Batch* batch) {
+double Engine::evaluate(kernels::Backend& backend, ProcessGroups& ranks, const model::Batch* batch,
+                        const Tensor& loss_sum) {
     const std::int64_t tokens = batch == nullptr ? 0 : batch->shape.tokens();
     const model::Loss loss{tokens == 0 ? Tensor() : flat_range(token_losses_, 0, tokens), 0.0F};
     for (std::size_t block = 0; block < model_->blocks.size(); ++block)
         forward(backend, ranks, batch, block, loss, std::nullopt);
-    return batch == nullptr ? 0 : backend.sum(loss.token_losses);
+    if (batch == nullptr) return 0;
+    backend.sum(loss.token_losses, loss_sum, false);
+    return read_scalar(backend, loss_sum);
 }
 
 }  // namespace atl::parallel

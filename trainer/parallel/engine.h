@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -16,17 +18,21 @@ struct EngineOptions {
     bool train = true;          // false: evaluation only, nothing is kept for a backward pass
     GradientReduce::Options reduce;
     ActivationCheckpointing activation_checkpointing = ActivationCheckpointing::kNone;
-    std::uint64_t seed = 0;  // of the adapters' dropout
+    std::optional<std::uint64_t> dropout_seed = {};  // of the adapters' dropout; none: nothing is dropped
 };
 
 // Runs a model's blocks forward and backward over one micro-batch after another, gathering weights before each block
 // and reducing gradients after it. While a block computes, the next one's weights and the previous one's gradients are
 // under way, and move on between its products. Every rank makes the same calls.
 //
-// One optimizer step over `micros` micro-batches, as Trainer does it (RunMemory lays out store and engine):
+// One optimizer step over `micros` micro-batches, as Trainer does it (RunMemory lays out all three):
 //
-//   for (int m = 0; m < micros; ++m) loss += engine.train(backend, ranks, batch[m], 1.0F / targets, m + 1 == micros);
-//   store.update(backend, ranks.shard_group(), optimizer, {.step = step, .learning_rate = rate});
+//   for (int m = 0; m < micros; ++m) {
+//       engine.train(backend, ranks, batch[m],
+//                    {.gradient_scale = 1.0F / targets, .is_first = m == 0, .is_last = m + 1 == micros,
+//                     .loss_sum = scalars.loss()});
+//   }
+//   store.update(backend, ranks.shard_group(), optimizer, {.scalars = scalars.all(), .learning_rate = rate});
 //   engine.weights_changed();
 class Engine {
   public:
@@ -34,17 +40,28 @@ class Engine {
     static Engine lay_out(Arena& arena, kernels::Backend& backend, const ParameterStore& store,
                           const EngineOptions& options);
 
-    // Forward and backward: adds the gradient of gradient_scale · (the sum of the token losses) and returns that sum.
-    double train(kernels::Backend& backend, ProcessGroups& ranks, const model::Batch& batch, float gradient_scale,
-                 bool last);
-    // The sum of the token losses. A rank without sequences passes null and takes part in the gathers.
-    double evaluate(kernels::Backend& backend, ProcessGroups& ranks, const model::Batch* batch);
+    // Forward and backward. Sums of token losses go into loss_sum, and the gradient of gradient_scale · loss_scale ·
+    // (that sum) is added up over the micro-steps of a step.
+    struct MicroStep {
+        float gradient_scale = 1.0F;
+        bool is_first = true, is_last = true;  // of its step
+        Tensor loss_sum;                       // fp64 [1], of the step
+        Tensor loss_scale = {};                // fp64 [1]; empty: 1
+    };
+    void train(kernels::Backend& backend, ProcessGroups& ranks, const model::Batch& batch, const MicroStep& step);
+    // The sum of the token losses, into loss_sum (fp64 [1]), which is read. A rank without sequences passes null, takes
+    // part in the gathers and has 0.
+    double evaluate(kernels::Backend& backend, ProcessGroups& ranks, const model::Batch* batch, const Tensor& loss_sum);
 
     GradientReduce& gradients() { return reduce_; }
     void weights_changed() { gather_.invalidate(); }
 
   private:
     void lay_out_activations(Arena& arena, kernels::Backend& backend);
+    // `body` runs a block: a region of the device (kernels::Backend::region).
+    enum class Pass : std::uint8_t { kForward, kRecompute, kBackward };
+    void run_block(kernels::Backend& backend, const model::Context& context, std::size_t block, Pass pass,
+                   std::span<const model::UnitView> units, const model::Loss* loss, const std::function<void()>& body);
     std::span<const model::UnitView> views(std::size_t block, std::span<const Tensor> weights,
                                            std::span<const GradientReduce::UnshardedGradient> gradients);
     // Null batch: only takes part in the gathers. Without a seed nothing is dropped.
@@ -70,6 +87,7 @@ class Engine {
     Tensor token_losses_;            // [N]
     Arena workspace_ = Arena::measuring();
     std::vector<model::UnitView> views_;
+    std::vector<std::uint64_t> key_;  // of a block's region
 };
 
 }  // namespace atl::parallel

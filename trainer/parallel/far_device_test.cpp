@@ -31,15 +31,38 @@ TEST(FarDeviceTest, TrainsTheSameBits) {
     }
 }
 
-// For its loss.
-TEST(FarDeviceTest, AMicroStepOfOneRankMakesTheHostWaitOnce) {
+// For the scalars of the step before; neither its rows nor its own loss, norm or update make it wait.
+TEST(FarDeviceTest, AStepOfOneRankMakesTheHostWaitOnceAndNotForItself) {
     const auto self = comm::make_self();
     Variant variant;
     variant.far = 1;
     for (const auto checkpointing : {ActivationCheckpointing::kNone, ActivationCheckpointing::kFull}) {
-        variant.activation_checkpointing = checkpointing;
-        EXPECT_EQ(parallel::Run(*self, variant).host_waits(), 1);
+        for (const std::int64_t accumulation : {1, 4}) {
+            variant.activation_checkpointing = checkpointing;
+            variant.accumulation = accumulation;
+            parallel::Run run(*self, variant);
+            const int before = run.far_device().host_waits();
+            run.begin_step(1);
+            for (int step = 2; step <= 8; ++step) {
+                run.begin_step(step);
+                EXPECT_EQ(run.far_device().host_waits() - before, step - 2) << "before it reads step " << step - 1;
+                EXPECT_GT(run.read_loss(), 0);
+            }
+            EXPECT_EQ(run.far_device().host_waits() - before, 7);
+        }
     }
+}
+
+// Each pass of each block, once it was seen with the same buffers.
+TEST(FarDeviceTest, TheBlocksOfLaterStepsAreReplayed) {
+    const auto self = comm::make_self();
+    Variant variant;
+    variant.far = 1;
+    parallel::Run run(*self, variant);
+    run.begin_step(1);
+    EXPECT_EQ(run.far_device().replays(), 0);
+    run.begin_step(2);
+    EXPECT_EQ(run.far_device().replays(), 4 + 5) << "forward of all but the head, and backward of all";
 }
 
 // Of what follows two steps of a text, by weights that the ranks share.

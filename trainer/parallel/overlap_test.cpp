@@ -87,7 +87,7 @@ class OverlapTest : public testing::Test {
         ProcessGroups ranks(comm_, options.layout, *backend_);
         const std::vector<std::int32_t> ids = {1, 2, 3, 4, 5, 6, 7, 8};
         ASSERT_TRUE(memory->batch().load(*backend_, {{1, kLength}, ids, {}, {}}).ok());
-        memory->engine().train(*backend_, ranks, memory->batch().batch(), 1, true);
+        memory->engine().train(*backend_, ranks, memory->batch().batch(), {.loss_sum = memory->scalars().loss()});
         memory->engine().gradients().finish(*backend_, ranks);
     }
 

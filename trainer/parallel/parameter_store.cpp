@@ -162,8 +162,7 @@ void ParameterStore::update_piece(kernels::Backend& backend, const optim::Optimi
             return piece[which].empty() ? Tensor() : flat_range(piece[which], begin - piece.begin, count);
         };
         const Tensor masters = state(Part::kMasters);
-        optimizer.update(backend, update.step, update.learning_rate, update.gradient_scale,
-                         update.decay_norms || !run.is_norm,
+        optimizer.update(backend, update.scalars, update.learning_rate, update.decay_norms || !run.is_norm,
                          {.weights = masters.empty() ? part(kept) : masters,
                           .gradients = part(gradients),
                           .first_moments = state(Part::kFirstMoment),

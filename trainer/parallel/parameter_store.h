@@ -82,13 +82,13 @@ class ParameterStore {
     // they are read from are mapped.
     void clear_moments(kernels::Backend& backend) const;
 
-    // Applies the optimizer to what this rank keeps moments of. Where only a shard of replicated weights was updated,
-    // the ranks of this copy (`ranks`) exchange them, also after an error. `decay_norms` false leaves norms without
-    // weight decay. Errors, of this rank alone, are those of the file that the optimizer is offloaded to.
+    // Applies the optimizer, by the step's scalars, to what this rank keeps moments of. Where only a shard of
+    // replicated weights was updated, the ranks of this copy (`ranks`) exchange them, also after an error.
+    // `decay_norms` false leaves norms without weight decay. Errors, of this rank alone, are those of the file that the
+    // optimizer is offloaded to.
     struct Update {
-        std::int64_t step = 1;
+        Tensor scalars;  // kernels::StepScalars
         double learning_rate = 0;
-        double gradient_scale = 1;
         bool decay_norms = true;
         std::uint64_t seed = 0;  // of the rounding of bf16 moments
     };

@@ -11,7 +11,10 @@ void RunMemory::lay_out(kernels::Backend& backend, const model::Model& model, co
     store_ = ParameterStore::lay_out(device_, model, options.layout, options.optimizer,
                                      options.offload_optimizer ? &pinned_ : nullptr);
     engine_ = Engine::lay_out(device_, backend, store_, options.engine);
-    batch_ = model::BatchBuffers::allocate(device_, backend, model.config, options.engine.largest);
+    // The host is one step ahead of the scalars that it knows.
+    const std::int64_t ahead = DeviceScalars::kUnread * options.engine.reduce.accumulation;
+    batch_ = model::BatchBuffers::allocate(device_, pinned_, backend, model.config, options.engine.largest, ahead);
+    scalars_ = DeviceScalars::lay_out(device_, pinned_);
 }
 
 plan::MemoryPlan RunMemory::measure(kernels::Backend& backend, const model::Model& model,

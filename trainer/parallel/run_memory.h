@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "trainer/model/batch.h"
+#include "trainer/parallel/device_scalars.h"
 #include "trainer/parallel/engine.h"
 #include "trainer/plan/memory.h"
 
@@ -41,6 +42,7 @@ class RunMemory {
     ParameterStore& store() { return store_; }
     Engine& engine() { return engine_; }
     model::BatchBuffers& batch() { return batch_; }
+    DeviceScalars& scalars() { return scalars_; }
 
   private:
     RunMemory(Arena device, Arena pinned) : device_(std::move(device)), pinned_(std::move(pinned)) {}
@@ -50,6 +52,7 @@ class RunMemory {
     ParameterStore store_;
     Engine engine_;
     model::BatchBuffers batch_;
+    DeviceScalars scalars_;
 };
 
 }  // namespace atl::parallel

@@ -22,6 +22,11 @@ float* Tensor::f32() const {
     return static_cast<float*>(data_);
 }
 
+double* Tensor::f64() const {
+    check(dtype_ == DType::kF64, "the tensor does not hold fp64");
+    return static_cast<double*>(data_);
+}
+
 std::int32_t* Tensor::i32() const {
     check(dtype_ == DType::kI32, "the tensor does not hold int32");
     return static_cast<std::int32_t*>(data_);

@@ -12,8 +12,9 @@ namespace atl::tensor {
 
 // kF16 and kBF16 are storage formats: what they hold is widened to fp32 before anything is computed with it.
 // kInt8 and kNf4 are whole quantised matrices (trainer/quant): their storage is more than their elements, so a tensor
-// of them has no sub-ranges and no size in bytes. kU8 is the bytes that such matrices and others lie in.
-enum class DType : std::uint8_t { kF32, kF16, kBF16, kI32, kU8, kInt8, kNf4 };
+// of them has no sub-ranges and no size in bytes. kU8 is the bytes that such matrices and others lie in. kF64 is for
+// sums and what is made of them (kernels/step_scalars.h).
+enum class DType : std::uint8_t { kF32, kF16, kBF16, kI32, kU8, kInt8, kNf4, kF64 };
 
 constexpr bool is_quantized(DType dtype) {
     return dtype == DType::kInt8 || dtype == DType::kNf4;
@@ -22,6 +23,7 @@ constexpr bool is_quantized(DType dtype) {
 // Of `count` neighbouring elements.
 constexpr std::int64_t size_bytes(DType dtype, std::int64_t count = 1) {
     if (dtype == DType::kU8) return count;
+    if (dtype == DType::kF64) return count * 8;
     return count * (dtype == DType::kF16 || dtype == DType::kBF16 ? 2 : 4);
 }
 
@@ -48,6 +50,7 @@ class Tensor {
     std::int64_t byte_count() const { return size_bytes(dtype_, element_count()); }
 
     float* f32() const;
+    double* f64() const;
     std::int32_t* i32() const;
     // Of a contiguous tensor in host memory, whatever its dtype.
     std::span<std::byte> bytes() const;

@@ -53,7 +53,8 @@ std::optional<Perplexity> evaluate_unless(const std::function<bool(double longes
             targets += static_cast<double>(load_rows(memory, backend, prefetch, rows));
             prefetch.start(own_rows(at + micro * comm.size()));
         }
-        losses.push_back(memory.engine().evaluate(backend, ranks, rows.count > 0 ? &memory.batch().batch() : nullptr));
+        losses.push_back(memory.engine().evaluate(backend, ranks, rows.count > 0 ? &memory.batch().batch() : nullptr,
+                                                  memory.scalars().loss()));
         longest_s = std::max(longest_s, std::chrono::duration<double>(Clock::now() - began).count());
     }
     comm.all_reduce(std::span(&targets, 1), comm::Reduction::kSum);

@@ -170,13 +170,14 @@ Result<PreparedRun> prepare_training(const RunConfig& config, comm::Comm& comm, 
 }
 
 parallel::RunMemoryOptions run_memory_options(const PreparedRun& prepared, int rank, int ranks) {
+    const bool drops = prepared.directory.adapters && prepared.directory.adapters->options.dropout > 0;
     parallel::RunMemoryOptions options;
     options.engine = {
         .largest = {prepared.batch.micro, prepared.seq_len()},
         .train = true,
         .reduce = {prepared.batch.accumulation, prepared.config.deterministic ? prepared.batch.global : 0},
-        .activation_checkpointing = prepared.config.activation_checkpointing,
-        .seed = static_cast<std::uint64_t>(prepared.config.seed)};
+        .activation_checkpointing = prepared.config.activation_checkpointing};
+    if (drops) options.engine.dropout_seed = static_cast<std::uint64_t>(prepared.config.seed);
     options.layout = parallel::parallel_layout(prepared.config.sharding, rank, ranks, prepared.shard_group);
     options.optimizer = &prepared.optimizer;
     options.offload_optimizer = prepared.config.offload_optimizer == run_settings::Offload::kNvme;

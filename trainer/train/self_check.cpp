@@ -157,7 +157,10 @@ class TinyRun {
     // The mean loss of the batch; with its gradient in gradients().
     double loss() {
         memory_->engine().weights_changed();
-        return memory_->engine().train(backend_, ranks_, memory_->batch().batch(), 1.0F / kTargets, true) / kTargets;
+        const tensor::Tensor sum = memory_->scalars().loss();
+        memory_->engine().train(backend_, ranks_, memory_->batch().batch(),
+                                {.gradient_scale = 1.0F / kTargets, .loss_sum = sum});
+        return parallel::read_scalar(backend_, sum) / kTargets;
     }
     std::vector<float> gradients(std::size_t unit) {
         std::vector<float> values(static_cast<std::size_t>(model_.units[unit].element_count));

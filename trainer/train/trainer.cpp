@@ -1,8 +1,7 @@
 #include "trainer/train/trainer.h"
 
+#include <array>
 #include <chrono>
-#include <cmath>
-#include <numeric>
 #include <system_error>
 
 #include "shared/base/file.h"
@@ -72,7 +71,7 @@ Trainer::Trainer(PreparedRun& prepared, std::string fingerprint, parallel::RunMe
       }),
       stop_(stop),
       peak_flops_(sum_over(comm, rank_peak_flops)) {
-    if (scales_loss()) state_.loss_scale.scale = prepared_.config.loss_scale;
+    if (scales_loss()) state_.loss_scale = prepared_.config.loss_scale;
 }
 
 Status Trainer::run() {
@@ -126,85 +125,134 @@ Status Trainer::take_output() {
 }
 
 Status Trainer::steps() {
+    const kernels::StepScalars carried{.updates = static_cast<double>(state_.steps - state_.skipped_steps),
+                                       .loss_scale = state_.loss_scale,
+                                       .good_steps = static_cast<double>(state_.good_steps),
+                                       .skipped = static_cast<double>(state_.skipped_steps)};
+    memory_.scalars().set(backend_, carried);
     if (!stopped_) prefetch_.start(own_rows(state_.steps + 1, 0));
-    while (state_.steps < prepared_.steps && !stopped_) {
+    for (std::int64_t number = state_.steps + 1; number <= prepared_.steps && !stopped_; ++number) {
         const double began = now_s();
-        ATOLL_TRY(StepMetrics metrics, step(state_.steps + 1));
-        ++state_.steps;
-        took_.step_s = now_s() - began;
-        report_rates(metrics, took_.step_s);
-        if (comm_.rank() == 0) print_line(to_json_line(metrics));
-        if (state_.steps < prepared_.steps) ATOLL_RETURN_IF_ERROR(tell_loss(end_save(false)));
-        const bool asked = (validates_after(state_.steps) && !validate()) ||
-                           must_stop(took_.needed_for_step(validates_after(state_.steps + 1)));
-        stopped_ = asked && state_.steps < prepared_.steps;
-        const bool save_now = prepared_.config.save_every > 0 && state_.steps % prepared_.config.save_every == 0;
-        if (stopped_ || (save_now && state_.steps < prepared_.steps))
+        const bool is_last = number == prepared_.steps;
+        ATOLL_RETURN_IF_ERROR(begin_step(number));
+        // A device of its own has the next step to do while the host looks at this one.
+        const bool at_once =
+            backend_.host_reaches_device() || is_last || validates_after(number) || saves_after(number);
+        ATOLL_RETURN_IF_ERROR(print_steps(at_once ? number : number - 1, began));
+        if (!is_last) ATOLL_RETURN_IF_ERROR(tell_loss(end_save(false)));
+        const bool asked =
+            (validates_after(number) && !validate()) || must_stop(took_.needed_for_step(validates_after(number + 1)));
+        stopped_ = asked && !is_last;
+        ATOLL_RETURN_IF_ERROR(print_steps(stopped_ ? number : 0, began));
+        if (stopped_ || saves_after(number))
             ATOLL_RETURN_IF_ERROR(async_saver_ && !stopped_ ? tell_loss(begin_save()) : save_or_tell());
     }
     return {};
 }
 
-Result<StepMetrics> Trainer::step(std::int64_t number) {
-    optim::LossScale& loss_scale = state_.loss_scale;
-    const StepSums sums = accumulate(number);
-    const double scale = sums.targets > 0 ? nominal_targets() / (sums.targets * loss_scale.scale) : 0;
-    const double norm = std::sqrt(sums.gradient_squares) * scale;
-    const bool overflow = !std::isfinite(norm) && scales_loss() && loss_scale.scale > optim::LossScale::kSmallest;
-    if (!std::isfinite(sums.loss) || (!std::isfinite(norm) && !overflow)) {
-        const Error error = internal_error("the loss or its gradient is not finite at step " + std::to_string(number) +
-                                           "; a smaller --lr, --max-grad-norm or a warm-up may help");
+Status Trainer::print_steps(std::int64_t last, double began_s) {
+    const std::int64_t count = last - state_.steps;
+    while (state_.steps < last) {
+        ATOLL_TRY(StepMetrics metrics, read_step());
+        ++state_.steps;
+        took_.step_s = (now_s() - began_s) / static_cast<double>(count);
+        report_rates(metrics, took_.step_s);
+        if (comm_.rank() == 0) print_line(to_json_line(metrics));
+    }
+    return {};
+}
+
+Status Trainer::begin_step(std::int64_t number) {
+    const double targets = accumulate(number), rate = prepared_.schedule.rate(number);
+    backend_.finish_step({.nominal_targets = nominal_targets(),
+                          .targets = targets,
+                          .norm_max = prepared_.config.max_grad_norm,
+                          .scales_loss = scales_loss()},
+                         memory_.scalars().all());
+    begun_.push_back({number, rate, targets});
+    const Status updated = update(rate);
+    memory_.scalars().send(backend_);
+    return updated;
+}
+
+Result<StepMetrics> Trainer::read_step() {
+    const kernels::StepScalars scalars = memory_.scalars().receive(backend_);
+    const BegunStep step = begun_.front();
+    begun_.pop_front();
+    if (scalars.has_failed != 0) {
+        const Error error =
+            internal_error("the loss or its gradient is not finite at step " + std::to_string(step.number) +
+                           "; a smaller --lr, --max-grad-norm or a warm-up may help");
         return comm_.agree(error).error();  // one rank tells
     }
-    const double rate = prepared_.schedule.rate(number);
-    const bool is_empty = sums.targets == 0;  // there is nothing to learn, and decay alone is no step
-    if (!overflow && !is_empty) ATOLL_RETURN_IF_ERROR(update(rate, norm, scale));
-    state_.loss_sum += sums.loss;
-    state_.tokens += static_cast<std::int64_t>(sums.targets);
     StepMetrics metrics;
-    metrics.step = number;
-    if (!is_empty) metrics.loss = state_.final_loss = sums.loss / sums.targets;
-    metrics.learning_rate = rate;
-    metrics.gradient_norm = norm;
-    if (scales_loss()) {
-        metrics.loss_scale = loss_scale.scale;
-        if (!is_empty) overflow ? loss_scale.step_was_skipped() : loss_scale.step_was_good();
-    }
-    if (is_empty) ++loss_scale.skipped;
+    metrics.step = step.number;
+    if (step.targets > 0) metrics.loss = state_.final_loss = scalars.loss / step.targets;
+    metrics.learning_rate = step.learning_rate;
+    metrics.gradient_norm = scalars.norm;
+    if (scales_loss()) metrics.loss_scale = state_.loss_scale;
+    state_.loss_sum += scalars.loss;
+    state_.tokens += static_cast<std::int64_t>(step.targets);
+    state_.loss_scale = scalars.loss_scale;
+    state_.good_steps = static_cast<std::int64_t>(scalars.good_steps);
+    state_.skipped_steps = static_cast<std::int64_t>(scalars.skipped);
     return metrics;
 }
 
-Status Trainer::update(double rate, double norm, double scale) {
+Status Trainer::update(double rate) {
     memory_.engine().gradients().share(ranks_);
-    const Status updated =
-        memory_.store().update(backend_, ranks_.shard_group(), prepared_.optimizer,
-                               {.step = state_.updates() + 1,
-                                .learning_rate = rate,
-                                .gradient_scale = scale * optim::clip_factor(norm, prepared_.config.max_grad_norm),
-                                .decay_norms = !prepared_.config.no_decay_norms,
-                                .seed = static_cast<std::uint64_t>(prepared_.config.seed)});
+    const Status updated = memory_.store().update(backend_, ranks_.shard_group(), prepared_.optimizer,
+                                                  {.scalars = memory_.scalars().all(),
+                                                   .learning_rate = rate,
+                                                   .decay_norms = !prepared_.config.no_decay_norms,
+                                                   .seed = static_cast<std::uint64_t>(prepared_.config.seed)});
     memory_.engine().weights_changed();
     return prepared_.config.offload_optimizer == run_settings::Offload::kNvme
                ? comm_.agree(parallel::write_outcome(updated))
                : updated;
 }
 
-Trainer::StepSums Trainer::accumulate(std::int64_t number) {
+double Trainer::accumulate(std::int64_t number) {
     const run_settings::BatchPlan& plan = prepared_.batch;
-    const float scale = static_cast<float>(state_.loss_scale.scale / nominal_targets());
-    std::vector<double> losses;  // of the micro-steps
+    const parallel::DeviceScalars& scalars = memory_.scalars();
+    const bool by_sequence = prepared_.config.deterministic;
+    std::vector<double> losses;  // of the micro-steps, where they are added by sequence
     double targets = 0;
     for (std::int64_t micro = 0; micro < plan.accumulation; ++micro) {
         targets += static_cast<double>(load_rows(memory_, backend_, prefetch_, own_rows(number, micro)));
         prefetch_.start(own_rows(number, micro + 1));
-        losses.push_back(
-            memory_.engine().train(backend_, ranks_, memory_.batch().batch(), scale, micro + 1 == plan.accumulation));
+        memory_.engine().train(backend_, ranks_, memory_.batch().batch(),
+                               {.gradient_scale = static_cast<float>(1 / nominal_targets()),
+                                .is_first = by_sequence || micro == 0,
+                                .is_last = micro + 1 == plan.accumulation,
+                                .loss_sum = scalars.loss(),
+                                .loss_scale = scales_loss() ? scalars.loss_scale() : tensor::Tensor()});
+        if (by_sequence) losses.push_back(parallel::read_scalar(backend_, scalars.loss()));
     }
     memory_.engine().gradients().finish(backend_, ranks_);
-    const double loss = prepared_.config.deterministic
-                            ? parallel::sum_by_sequence(comm_, losses)
-                            : sum_over(comm_, std::accumulate(losses.begin(), losses.end(), 0.0));
-    return StepSums{loss, sum_over(comm_, targets), gradient_squares()};
+    add_up(losses);
+    return sum_over(comm_, targets);
+}
+
+void Trainer::add_up(const std::vector<double>& losses_by_sequence) {
+    const parallel::ParameterStore& store = memory_.store();
+    const parallel::DeviceScalars& scalars = memory_.scalars();
+    parallel::ExactSumOfSquares exact;
+    bool is_first = true;
+    for (std::size_t unit = 0; unit < store.unit_count(); ++unit) {
+        if (!store.trains(unit)) continue;
+        const tensor::Tensor own = store.own_gradients(unit);
+        if (prepared_.config.deterministic) {
+            exact.add(backend_, own);
+        } else {
+            backend_.sum_of_squares(own, scalars.gradient_squares(), !is_first);
+        }
+        is_first = false;
+    }
+    if (!prepared_.config.deterministic) return ranks_.world_by_shard().all_reduce(scalars.sums());
+    exact.combine(comm_);
+    const std::array<double, 2> sums = {parallel::sum_by_sequence(comm_, losses_by_sequence), exact.value()};
+    backend_.copy_from_host(sums.data(), scalars.sums());
 }
 
 RowRange Trainer::own_rows(std::int64_t step, std::int64_t micro) const {
@@ -215,24 +263,6 @@ RowRange Trainer::own_rows(std::int64_t step, std::int64_t micro) const {
     const std::int64_t own = prepared_.config.deterministic ? micro * comm_.size() + comm_.rank()
                                                             : (comm_.rank() * plan.accumulation + micro) * plan.micro;
     return {begin + own, plan.micro};
-}
-
-double Trainer::gradient_squares() {
-    const parallel::ParameterStore& store = memory_.store();
-    parallel::ExactSumOfSquares exact;
-    double squares = 0;
-    for (std::size_t unit = 0; unit < store.unit_count(); ++unit) {
-        if (!store.trains(unit)) continue;
-        const tensor::Tensor own = store.own_gradients(unit);
-        if (prepared_.config.deterministic) {
-            exact.add(backend_, own);
-        } else {
-            squares += backend_.sum_of_squares(own);
-        }
-    }
-    if (!prepared_.config.deterministic) return sum_over(ranks_.world_by_shard().comm(), squares);
-    exact.combine(comm_);
-    return exact.value();
 }
 
 double Trainer::nominal_targets() const {
@@ -260,6 +290,10 @@ void Trainer::report_rates(StepMetrics& metrics, double step_s) {
 bool Trainer::validates_after(std::int64_t step) const {
     const bool every = prepared_.config.eval_every > 0 && step % prepared_.config.eval_every == 0;
     return prepared_.validation && (every || step == prepared_.steps);
+}
+
+bool Trainer::saves_after(std::int64_t step) const {
+    return prepared_.config.save_every > 0 && step % prepared_.config.save_every == 0 && step < prepared_.steps;
 }
 
 bool Trainer::must_stop(double needed_s) {
@@ -399,8 +433,8 @@ Summary Trainer::summary() const {
     summary.peak_tflops = peak_flops_ / comm_.size() / 1e12;
     summary.peak_bytes = peak_bytes();
     summary.resumable = stopped_;
-    if (scales_loss()) summary.loss_scale = state_.loss_scale.scale;
-    summary.skipped_steps = state_.loss_scale.skipped;
+    if (scales_loss()) summary.loss_scale = state_.loss_scale;
+    summary.skipped_steps = state_.skipped_steps;
     return summary;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deque>
 #include <optional>
 #include <string>
 
@@ -35,21 +36,22 @@ class Trainer {
     // The model could not be saved: saves the state instead, so that only the saving is to be done again. Returns
     // `failed`, whose message then says how.
     Status keep_unsaved(const Status& failed);
-    Result<StepMetrics> step(std::int64_t number);
-    // `scale` makes the gradients those of the mean loss.
-    Status update(double rate, double norm, double scale);
+    // Asks the device for a step. What it makes of it comes with read_step(), as many at a time as there are.
+    Status begin_step(std::int64_t number);
+    // Returns the number of targets over all ranks.
+    double accumulate(std::int64_t number);
+    Status update(double rate);
+    Result<StepMetrics> read_step();
+    // Reads and prints steps until that one. `began_s`: since when they took their time.
+    Status print_steps(std::int64_t last, double began_s);
     bool scales_loss() const { return prepared_.config.scales_loss(); }
-    struct StepSums {  // over all ranks
-        double loss = 0;
-        double targets = 0;
-        double gradient_squares = 0;
-    };
-    StepSums accumulate(std::int64_t number);
     // This rank's rows of a micro-step (from 0); those after a step's last micro-step are the next step's first, and
     // none after the last step.
     RowRange own_rows(std::int64_t step, std::int64_t micro) const;
-    double gradient_squares();  // over all parameters
+    // The sums of a step over all ranks, of those of its micro-steps, into the device's scalars.
+    void add_up(const std::vector<double>& losses_by_sequence);
     bool validates_after(std::int64_t step) const;
+    bool saves_after(std::int64_t step) const;
     bool validate();  // false: left out, as the run shall stop
     // Whether to stop now: what would come next needs so long.
     bool must_stop(double needed_s);
@@ -82,6 +84,12 @@ class Trainer {
     const StopRequest& stop_;
     double peak_flops_;  // of all ranks together; 0: unknown
     checkpoint::TrainerState state_;
+    struct BegunStep {
+        std::int64_t number = 0;
+        double learning_rate = 0;
+        double targets = 0;
+    };
+    std::deque<BegunStep> begun_;  // not read yet
     std::optional<model_io::WeightSaver> saver_;
     LastTimes took_;
     double started_s_ = 0;                     // on the steady clock

@@ -73,6 +73,7 @@ DType file_dtype(tensor::DType storage) {
         case tensor::DType::kU8:
         case tensor::DType::kInt8:
         case tensor::DType::kNf4:
+        case tensor::DType::kF64:
             break;
     }
     check(false, "weights are not kept in this format");

@@ -105,7 +105,7 @@ void CpuBackend::scale(const Tensor& x, float factor) {
 }
 
 template <class Part>
-double CpuBackend::reduce(const Tensor& x, Part part) {
+void CpuBackend::reduce(const Tensor& x, Part part, const Tensor& into, bool accumulate) {
     check(x.contiguous(), "a sum takes contiguous tensors");
     const std::int64_t count = x.element_count();
     partial_sums_.assign(static_cast<std::size_t>((count + kTileElements - 1) / kTileElements), 0.0);
@@ -115,15 +115,15 @@ double CpuBackend::reduce(const Tensor& x, Part part) {
     });
     double total = 0.0;
     for (const double partial : partial_sums_) total += partial;
-    return total;
+    *into.f64() = accumulate ? *into.f64() + total : total;
 }
 
-double CpuBackend::sum(const Tensor& x) {
-    return reduce(x, simd_.sum);
+void CpuBackend::sum(const Tensor& x, const Tensor& into, bool accumulate) {
+    reduce(x, simd_.sum, into, accumulate);
 }
 
-double CpuBackend::sum_of_squares(const Tensor& x) {
-    return reduce(x, simd_.sum_of_squares);
+void CpuBackend::sum_of_squares(const Tensor& x, const Tensor& into, bool accumulate) {
+    reduce(x, simd_.sum_of_squares, into, accumulate);
 }
 
 void CpuBackend::sum_pieces(const Tensor& pieces, const Tensor& sum) {

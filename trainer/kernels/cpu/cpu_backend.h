@@ -36,8 +36,8 @@ class CpuBackend final : public Backend {
 
     void add(const Tensor& a, const Tensor& b, const Tensor& out) override;
     void scale(const Tensor& x, float factor) override;
-    double sum(const Tensor& x) override;
-    double sum_of_squares(const Tensor& x) override;
+    void sum(const Tensor& x, const Tensor& into, bool accumulate) override;
+    void sum_of_squares(const Tensor& x, const Tensor& into, bool accumulate) override;
     void sum_pieces(const Tensor& pieces, const Tensor& sum) override;
     void convert(const Tensor& from, const Tensor& to) override;
 
@@ -95,10 +95,11 @@ class CpuBackend final : public Backend {
 
     void cross_entropy_forward(const Tensor& logits, const Tensor& targets, const Tensor& losses) override;
     void cross_entropy_backward(const Tensor& logits, const Tensor& targets, float gradient_scale,
-                                const Tensor& losses) override;
+                                const Tensor& loss_scale, const Tensor& losses) override;
 
-    void adamw(const AdamWStep& step, const OptimizerRange& range) override;
-    void sgd(const SgdStep& step, const OptimizerRange& range) override;
+    void finish_step(const StepRules& rules, const Tensor& scalars) override;
+    void adamw(const AdamWStep& step, const Tensor& scalars, const OptimizerRange& range) override;
+    void sgd(const SgdStep& step, const Tensor& scalars, const OptimizerRange& range) override;
 
   private:
     // body(begin, end) over tiles of [0, count); the tiles depend on count and tile alone.
@@ -108,7 +109,7 @@ class CpuBackend final : public Backend {
     template <class Body>
     void for_rows(std::int64_t rows, std::int64_t columns, Body&& body);
     template <class Part>
-    double reduce(const Tensor& x, Part part);
+    void reduce(const Tensor& x, Part part, const Tensor& into, bool accumulate);
     template <class Body>
     void norm_rows(const Tensor& x, const Tensor& weight, std::initializer_list<Tensor> like_x,
                    const Tensor& statistics, std::int64_t statistics_per_row, Body&& body);

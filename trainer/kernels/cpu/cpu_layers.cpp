@@ -61,8 +61,9 @@ void CpuBackend::cross_entropy_forward(const Tensor& logits, const Tensor& targe
 }
 
 void CpuBackend::cross_entropy_backward(const Tensor& logits, const Tensor& targets, float gradient_scale,
-                                        const Tensor& losses) {
+                                        const Tensor& loss_scale, const Tensor& losses) {
     const std::int64_t rows = logits.rows(), vocabulary = logits.columns();
+    const float scale = gradient_scale * (loss_scale.empty() ? 1.0F : static_cast<float>(*loss_scale.f64()));
     check_count(targets, rows);
     check_count(losses, rows);
     for_rows(rows, vocabulary, [&](std::int64_t row) {
@@ -73,7 +74,7 @@ void CpuBackend::cross_entropy_backward(const Tensor& logits, const Tensor& targ
             losses.f32()[row] = 0.0F;
             std::fill(values, values + vocabulary, 0.0F);
         } else {
-            losses.f32()[row] = simd_.cross_entropy_backward(values, vocabulary, target, gradient_scale);
+            losses.f32()[row] = simd_.cross_entropy_backward(values, vocabulary, target, scale);
         }
     });
 }

@@ -34,6 +34,11 @@ void check_range(const OptimizerRange& range) {
     }
 }
 
+StepScalars& scalars_of(const Tensor& scalars) {
+    check(scalars.element_count() == kStepScalars, "not the scalars of a step");
+    return *reinterpret_cast<StepScalars*>(scalars.f64());
+}
+
 // The state of one run as the kernels take it: where it lies, or a copy in fp32 of what is kept in bf16.
 class RunState {
   public:
@@ -87,8 +92,14 @@ void CpuBackend::update_runs(const OptimizerRange& range, std::int64_t step, Upd
     });
 }
 
-void CpuBackend::adamw(const AdamWStep& step, const OptimizerRange& range) {
-    const double steps = static_cast<double>(step.step);
+void CpuBackend::finish_step(const StepRules& rules, const Tensor& scalars) {
+    kernels::finish_step(rules, scalars_of(scalars));
+}
+
+void CpuBackend::adamw(const AdamWStep& step, const Tensor& scalars, const OptimizerRange& range) {
+    const StepScalars& now = scalars_of(scalars);
+    if (now.is_update == 0) return;
+    const double steps = now.updates;
     const AdamWFactors factors = {
         .decay = step.learning_rate * step.weight_decay,
         .beta1 = step.beta1,
@@ -96,21 +107,22 @@ void CpuBackend::adamw(const AdamWStep& step, const OptimizerRange& range) {
         .step_size = static_cast<float>(step.learning_rate / (1.0 - std::pow(static_cast<double>(step.beta1), steps))),
         .root_bias = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(static_cast<double>(step.beta2), steps))),
         .epsilon = step.epsilon,
-        .gradient_scale = step.gradient_scale,
+        .gradient_scale = static_cast<float>(now.factor),
     };
     check(!range.first_moments.empty() && !range.second_moments.empty(), "AdamW keeps two moments");
-    update_runs(range, step.step,
+    update_runs(range, static_cast<std::int64_t>(steps),
                 [&](float* weights, const float* gradients, float* first, float* second, std::int64_t count) {
                     simd_.adamw(factors, weights, gradients, first, second, count);
                 });
 }
 
-void CpuBackend::sgd(const SgdStep& step, const OptimizerRange& range) {
-    const float decay = step.learning_rate * step.weight_decay;
-    update_runs(range, step.step,
+void CpuBackend::sgd(const SgdStep& step, const Tensor& scalars, const OptimizerRange& range) {
+    const StepScalars& now = scalars_of(scalars);
+    if (now.is_update == 0) return;
+    const float decay = step.learning_rate * step.weight_decay, factor = static_cast<float>(now.factor);
+    update_runs(range, static_cast<std::int64_t>(now.updates),
                 [&](float* weights, const float* gradients, float* momenta, float*, std::int64_t count) {
-                    simd_.sgd(decay, step.learning_rate, step.momentum, step.gradient_scale, weights, gradients,
-                              momenta, count);
+                    simd_.sgd(decay, step.learning_rate, step.momentum, factor, weights, gradients, momenta, count);
                 });
 }
 

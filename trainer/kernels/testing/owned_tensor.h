@@ -47,6 +47,10 @@ inline Tensor integers(std::vector<std::int32_t>& values) {
     return Tensor(values.data(), tensor::DType::kI32, {static_cast<std::int64_t>(values.size())});
 }
 
+inline Tensor one_number(double& number) {
+    return {&number, tensor::DType::kF64, {1}};
+}
+
 // |got − expected| / |expected|.
 inline double relative_l2(const Owned& got, const std::vector<double>& expected) {
     double difference = 0, size = 0;

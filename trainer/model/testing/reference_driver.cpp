@@ -11,6 +11,12 @@ using tensor::Arena;
 using tensor::Category;
 using tensor::DType;
 
+double sum_of(kernels::Backend& backend, const Tensor& values) {
+    double sum = 0;
+    backend.sum(values, {&sum, DType::kF64, {1}}, false);
+    return sum;
+}
+
 Tensor flat(std::vector<float>& values) {
     return Tensor(values.data(), DType::kF32, {static_cast<std::int64_t>(values.size())});
 }
@@ -27,7 +33,7 @@ struct ReferenceDriver::Memory {
     Tensor gradient, losses, workspace, spare;
 
     void lay_out(const Model& model, kernels::Backend& backend) {
-        batch = BatchBuffers::allocate(arena, backend, model.config, shape);
+        batch = BatchBuffers::allocate(arena, arena, backend, model.config, shape);
         const auto activation = [&] {
             return arena.allocate(Category::kActivations, DType::kF32, {shape.tokens(), model.config.hidden_size});
         };
@@ -120,7 +126,7 @@ double ReferenceDriver::train(const HostBatch& host_batch, const PassOptions& op
                        memory.gradient, &loss);
         for (const std::size_t unit : block.units()) accumulate[unit] = true;
     }
-    return backend_.sum(memory.losses) / counted;
+    return sum_of(backend_, memory.losses) / counted;
 }
 
 double ReferenceDriver::evaluate(const HostBatch& host_batch) {
@@ -133,7 +139,7 @@ double ReferenceDriver::evaluate(const HostBatch& host_batch) {
     for (std::size_t index = 0; index < model_.blocks.size(); ++index) {
         model_.blocks[index]->forward(context, views(index, accumulate), memory.spare, memory.spare, nullptr, &loss);
     }
-    return backend_.sum(memory.losses) / counted;
+    return sum_of(backend_, memory.losses) / counted;
 }
 
 }  // namespace atl::model

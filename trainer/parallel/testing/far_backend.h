@@ -21,7 +21,8 @@ namespace atl::parallel {
 // A device as far from the host as backend.h lets one be. Its memory is at addresses that fault when the host touches
 // them. What it is asked for waits until the host asks for an outcome; then the streams run in any order that their
 // events allow, by a seed. So a host that touches device memory ends by SIGSEGV, one that reads pinned memory too early
-// finds what was there before, and a missing event gives other bits than the CPU's. Counts how often the host waited.
+// finds what was there before, and a missing event gives other bits than the CPU's. A region is replayed as a graph
+// would be: what its key does not say is not seen. Counts how often the host waited.
 class FarBackend : public kernels::Backend {
   public:
     using Tensor = kernels::Tensor;
@@ -46,8 +47,15 @@ class FarBackend : public kernels::Backend {
 
     Result<tensor::Memory> allocate(Space space, std::int64_t bytes) override {
         ATOLL_TRY(tensor::Memory memory, device_->allocate(space, bytes));
-        if (space == Space::kPinned) return memory;
         const std::int64_t size = memory.size_bytes();
+        if (space == Space::kPinned) {
+            std::byte* const data = memory.data();
+            pinned_.emplace(data, std::move(memory));
+            return tensor::Memory(data, size, [this](std::byte* freed, std::int64_t) {
+                run_all();
+                pinned_.erase(freed);
+            });
+        }
         void* const far = ::mmap(nullptr, static_cast<std::size_t>(size), PROT_NONE,
                                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         check(far != MAP_FAILED, "no addresses left");
@@ -62,6 +70,7 @@ class FarBackend : public kernels::Backend {
 
     // --- streams ---
     Event record(Stream stream) override {
+        check(region_ == nullptr, "an event in a region");
         const Event event{++last_event_};
         queue(stream).push_back({[this, event] { happened_.at(event.number - 1) = true; }, {}});
         happened_.push_back(false);
@@ -81,22 +90,30 @@ class FarBackend : public kernels::Backend {
         queue(stream).push_back({[this, from, to] { device_->copy(near(from), near(to)); }, {}});
     }
 
+    // The second time and later the operations of the first are asked for again, and `body` is not run.
+    void region(const std::vector<std::uint64_t>& key, const std::function<void()>& body) override {
+        check(region_ == nullptr, "a region in a region");
+        const auto [kept, is_new] = kept_.try_emplace(key);
+        if (is_new) {
+            region_ = &kept->second;
+            body();
+            region_ = nullptr;
+        } else {
+            ++replays_;
+            for (const auto& call : kept->second) compute(call);
+        }
+    }
+    int replays() const { return replays_; }
+
     // --- what the host waits for ---
     void synchronize() override {
+        check(region_ == nullptr, "the host waits in a region");
         ++host_waits_;
         run_all();
     }
     void copy_to_host(const Tensor& from, void* to) override {
         synchronize();
         device_->copy_to_host(near(from), to);
-    }
-    double sum(const Tensor& x) override {
-        synchronize();
-        return device_->sum(near(x));
-    }
-    double sum_of_squares(const Tensor& x) override {
-        synchronize();
-        return device_->sum_of_squares(near(x));
     }
 
     // --- what comes later ---
@@ -113,6 +130,12 @@ class FarBackend : public kernels::Backend {
     }
     void add(const Tensor& a, const Tensor& b, const Tensor& out) override { later(&Backend::add, a, b, out); }
     void scale(const Tensor& x, float factor) override { later(&Backend::scale, x, factor); }
+    void sum(const Tensor& x, const Tensor& into, bool accumulate) override {
+        later(&Backend::sum, x, into, accumulate);
+    }
+    void sum_of_squares(const Tensor& x, const Tensor& into, bool accumulate) override {
+        later(&Backend::sum_of_squares, x, into, accumulate);
+    }
     void sum_pieces(const Tensor& pieces, const Tensor& sum) override { later(&Backend::sum_pieces, pieces, sum); }
     void convert(const Tensor& from, const Tensor& to) override { later(&Backend::convert, from, to); }
     void embedding_forward(const Tensor& table, const Tensor& ids, const Tensor& out) override {
@@ -213,14 +236,17 @@ class FarBackend : public kernels::Backend {
         later(&Backend::cross_entropy_forward, logits, targets, losses);
     }
     void cross_entropy_backward(const Tensor& logits, const Tensor& targets, float gradient_scale,
-                                const Tensor& losses) override {
-        later(&Backend::cross_entropy_backward, logits, targets, gradient_scale, losses);
+                                const Tensor& loss_scale, const Tensor& losses) override {
+        later(&Backend::cross_entropy_backward, logits, targets, gradient_scale, loss_scale, losses);
     }
-    void adamw(const kernels::AdamWStep& step, const kernels::OptimizerRange& range) override {
-        later(&Backend::adamw, step, range);
+    void finish_step(const kernels::StepRules& rules, const Tensor& scalars) override {
+        later(&Backend::finish_step, rules, scalars);
     }
-    void sgd(const kernels::SgdStep& step, const kernels::OptimizerRange& range) override {
-        later(&Backend::sgd, step, range);
+    void adamw(const kernels::AdamWStep& step, const Tensor& scalars, const kernels::OptimizerRange& range) override {
+        later(&Backend::adamw, step, scalars, range);
+    }
+    void sgd(const kernels::SgdStep& step, const Tensor& scalars, const kernels::OptimizerRange& range) override {
+        later(&Backend::sgd, step, scalars, range);
     }
 
   protected:
@@ -238,7 +264,10 @@ class FarBackend : public kernels::Backend {
     using Regions = std::map<std::byte*, tensor::Memory>;
 
     std::deque<Call>& queue(Stream stream) { return queues_[static_cast<std::size_t>(stream)]; }
-    void compute(std::function<void()> call) { queue(Stream::kCompute).push_back({std::move(call), {}}); }
+    void compute(std::function<void()> call) {
+        if (region_ != nullptr) region_->push_back(call);
+        queue(Stream::kCompute).push_back({std::move(call), {}});
+    }
     template <class... Parameters, class... Arguments>
     void later(void (kernels::Backend::*operation)(Parameters...), const Arguments&... arguments) {
         compute([=, this] { (device_.get()->*operation)(near(arguments)...); });
@@ -302,10 +331,15 @@ class FarBackend : public kernels::Backend {
     std::unique_ptr<kernels::Backend> device_;
     std::mt19937_64 random_;
     Regions regions_;  // by where they seem to be
+    Regions pinned_;
     std::array<std::deque<Call>, 3> queues_;
     std::vector<bool> happened_;
     std::uint64_t last_event_ = 0;
     int host_waits_ = 0;
+    using Calls = std::vector<std::function<void()>>;
+    std::map<std::vector<std::uint64_t>, Calls> kept_;  // regions
+    Calls* region_ = nullptr;                           // that is kept now
+    int replays_ = 0;
 };
 
 }  // namespace atl::parallel

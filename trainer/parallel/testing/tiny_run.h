@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <random>
 
 #include "shared/base/file.h"
@@ -117,16 +118,22 @@ class Run {
         check(memory.ok(), "no memory");
         memory_ = std::move(memory).value();
         ranks_ = std::make_unique<ProcessGroups>(comm, options.layout, *backend_);
+        memory_->scalars().set(*backend_, {});
         initialize();
     }
 
     Outcome run() {
         Outcome outcome;
-        for (int step = 1; step <= kSteps; ++step) outcome.losses.push_back(this->step(step));
+        for (int step = 1; step <= kSteps; ++step) {
+            begin_step(step);
+            if (step > 1) outcome.losses.push_back(read_loss());
+        }
+        outcome.losses.push_back(read_loss());
         std::array<double, 1> sum{};
         for (std::int64_t micro = 0; micro < accumulation_; ++micro) {
             load(rows_of_step(0, rows()), first_row(micro));
-            sum[0] += memory_->engine().evaluate(*backend_, *ranks_, &memory_->batch().batch());
+            sum[0] +=
+                memory_->engine().evaluate(*backend_, *ranks_, &memory_->batch().batch(), memory_->scalars().loss());
         }
         comm_.all_reduce(sum, comm::Reduction::kSum);
         outcome.eval_loss = sum[0];
@@ -181,52 +188,58 @@ class Run {
         return (comm_.rank() * accumulation_ + micro) * micro_;
     }
 
-    double gradient_squares() {
+    // Of all ranks, into the device's scalars.
+    void add_up(const std::vector<double>& losses) {
+        const DeviceScalars& scalars = memory_->scalars();
         ExactSumOfSquares exact;
-        double squares = 0;
         for (std::size_t unit = 0; unit < memory_->store().unit_count(); ++unit) {
             const Tensor own = memory_->store().own_gradients(unit);
-            exact.add(*backend_, own);
-            squares += backend_->sum_of_squares(own);
+            if (fixed_tree()) exact.add(*backend_, own);
+            backend_->sum_of_squares(own, scalars.gradient_squares(), unit > 0);
         }
+        if (!fixed_tree()) return ranks_->world_by_shard().all_reduce(scalars.sums());
         exact.combine(comm_);
-        ranks_->world_by_shard().comm().all_reduce(std::span(&squares, 1), comm::Reduction::kSum);
-        return fixed_tree() ? exact.value() : squares;
+        const std::array<double, 2> sums = {sum_by_sequence(comm_, losses), exact.value()};
+        backend_->copy_from_host(sums.data(), scalars.sums());
     }
 
-    double step(int number) {
+  public:
+    // As Trainer does, which reads a step's loss while the next one is under way.
+    void begin_step(int number) {
         const Rows rows = rows_of_step(number, this->rows());
+        const DeviceScalars& scalars = memory_->scalars();
         double targets = 0;
         std::vector<double> losses;
         for (std::int64_t micro = 0; micro < accumulation_; ++micro) {
             targets += static_cast<double>(load(rows, first_row(micro)));
-            losses.push_back(memory_->engine().train(*backend_, *ranks_, memory_->batch().batch(), 0.125F,
-                                                     micro + 1 == accumulation_));
+            memory_->engine().train(*backend_, *ranks_, memory_->batch().batch(),
+                                    {.gradient_scale = 0.125F,
+                                     .is_first = micro == 0 || fixed_tree(),
+                                     .is_last = micro + 1 == accumulation_,
+                                     .loss_sum = scalars.loss()});
+            if (fixed_tree()) losses.push_back(read_scalar(*backend_, scalars.loss()));
         }
         GradientReduce& gradients = memory_->engine().gradients();
         gradients.finish(*backend_, *ranks_);
         comm_.all_reduce(std::span(&targets, 1), comm::Reduction::kSum);
         gradients.share(*ranks_);
-        const double squares = gradient_squares();
-        const double scale = 8 / targets;
-        const double norm = std::sqrt(squares) * scale;
-        const Status updated = memory_->store().update(*backend_, ranks_->shard_group(), optimizer_,
-                                                       {number, 1e-2, scale * optim::clip_factor(norm, 0.5), false, 3});
+        add_up(losses);
+        backend_->finish_step({.nominal_targets = 8, .targets = targets, .norm_max = 0.5}, scalars.all());
+        const Status updated =
+            memory_->store().update(*backend_, ranks_->shard_group(), optimizer_, {scalars.all(), 1e-2, false, 3});
         EXPECT_TRUE(updated.ok());
         memory_->engine().weights_changed();
-        return sum_by_sequence(comm_, losses) / targets;
+        memory_->scalars().send(*backend_);
+        targets_.push_back(targets);
+    }
+    // Of the oldest step that was not read.
+    double read_loss() {
+        const double targets = targets_.front();
+        targets_.pop_front();
+        return memory_->scalars().receive(*backend_).loss / targets;
     }
 
-  public:
-    // Of the host for a far device, in one micro-step.
-    int host_waits() {
-        load(rows_of_step(1, rows()), first_row(0));
-        const auto& device = static_cast<const FarBackend&>(*backend_);
-        const int before = device.host_waits();
-        memory_->engine().train(*backend_, *ranks_, memory_->batch().batch(), 0.125F, true);
-        memory_->engine().gradients().finish(*backend_, *ranks_);
-        return device.host_waits() - before;
-    }
+    const FarBackend& far_device() const { return static_cast<const FarBackend&>(*backend_); }
 
   private:
     comm::Comm& comm_;
@@ -239,6 +252,7 @@ class Run {
     std::int64_t accumulation_ = 1;
     std::unique_ptr<RunMemory> memory_;
     std::unique_ptr<ProcessGroups> ranks_;
+    std::deque<double> targets_;  // of the steps that were not read
 };
 
 inline Outcome run_on(comm::Comm& comm, const Variant& variant) {
