@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <atomic>
+#include <set>
 
 #include "shared/kafka/handle.h"
 #include "shared/kafka/kafka.h"
@@ -10,6 +12,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kPollMax{50};
+constexpr milliseconds kAskMax{1000};  // for a topic
 
 // What one send() waits for. Each message holds a reference, as a report may come after send() gave up.
 struct Batch {
@@ -62,9 +65,23 @@ class Producer::Impl {
         rd_kafka_flush(handle_.get(), 1000);
     }
     rd_kafka_t* handle() { return handle_.get(); }
+    // Asks the broker for a topic's partitions. librdkafka by itself looks once in a second for topics that it lacks,
+    // and holds their messages back until then; so it goes on where this has no answer.
+    void ask_for(const std::string& topic, milliseconds patience) {
+        if (!asked_for_.insert(topic).second) return;
+        const std::unique_ptr<rd_kafka_topic_t, DestroyTopic> local(
+            rd_kafka_topic_new(handle_.get(), topic.c_str(), nullptr));
+        const rd_kafka_metadata_t* answer = nullptr;
+        const auto code = rd_kafka_metadata(handle_.get(), 0, local.get(), &answer, static_cast<int>(patience.count()));
+        if (code == RD_KAFKA_RESP_ERR_NO_ERROR) rd_kafka_metadata_destroy(answer);
+    }
 
   private:
+    struct DestroyTopic {
+        void operator()(rd_kafka_topic_t* topic) const { rd_kafka_topic_destroy(topic); }
+    };
     Handle handle_;
+    std::set<std::string> asked_for_;
 };
 
 Result<Producer> Producer::create(const std::string& brokers, const std::string& client_id) {
@@ -87,8 +104,11 @@ Producer& Producer::operator=(Producer&&) noexcept = default;
 
 Status Producer::send(const std::vector<Message>& messages, milliseconds timeout) {
     const auto batch = std::make_shared<Batch>();
-    for (const auto& message : messages) ATOLL_RETURN_IF_ERROR(enqueue(impl_->handle(), message, batch));
     auto deadline = Clock::now() + timeout;
+    for (const auto& message : messages) {
+        impl_->ask_for(message.topic, std::min(timeout, kAskMax));
+        ATOLL_RETURN_IF_ERROR(enqueue(impl_->handle(), message, batch));
+    }
     for (std::size_t known = 0; batch->confirmed < messages.size();) {
         if (const auto code = batch->error.load(); code != RD_KAFKA_RESP_ERR_NO_ERROR)
             return make_error(code, "the broker did not take a message");
