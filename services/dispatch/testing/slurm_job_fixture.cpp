@@ -1,5 +1,7 @@
 #include "services/dispatch/testing/slurm_job_fixture.h"
 
+#include <cstdlib>
+
 #include "shared/base/file.h"
 
 namespace atl::dispatch {
@@ -68,6 +70,11 @@ void SlurmJobTest::SetUp() {
     ASSERT_EQ(prepared->exit_code, 0) << prepared->err;
     start_service();
     add_slurm_facility();
+}
+
+void SlurmLongJobTest::SetUp() {
+    if (std::getenv("ATOLL_LONG_TESTS") == nullptr) GTEST_SKIP() << "takes minutes: ./dev test --slurm";
+    SlurmJobTest::SetUp();
 }
 
 void SlurmJobTest::add_slurm_facility() {

@@ -140,4 +140,10 @@ class SlurmJobTest : public DispatchTest {
     std::unique_ptr<SlurmCluster> cluster_;
 };
 
+// Those that take minutes together: skipped where ATOLL_LONG_TESTS is not set, which `./dev test --slurm` does.
+class SlurmLongJobTest : public SlurmJobTest {
+  protected:
+    void SetUp() override;
+};
+
 }  // namespace atl::dispatch

@@ -29,8 +29,7 @@ TEST_F(SlurmJobTest, TwoNodesTrainTogetherAndOneProcessEvaluates) {
 }
 
 // Nothing of ours is at the site but the image, in which a stand-in for `atoll` is bound over the real one.
-TEST_F(SlurmJobTest, AJobRunsInTheRealImage) {
-    if (std::getenv("ATOLL_IMAGE_TESTS") == nullptr) GTEST_SKIP() << "takes minutes: ./dev test --slurm";
+TEST_F(SlurmLongJobTest, AJobRunsInTheRealImage) {
     const std::string user = "atoll-" + cluster_->name();
     const std::string image = cluster_->path("scratch/trainer.sif");
     if (const std::string why = run_command({ATOLL_IMAGE_SCRIPT, "why-not", user})->out; !why.empty())
@@ -71,7 +70,7 @@ TEST_F(SlurmJobTest, AJobRunsInTheRealImage) {
               std::string::npos);
 }
 
-TEST_F(SlurmJobTest, WhatTheSiteEndsGoesOnFromItsStateAndUsesUpNoAttempt) {
+TEST_F(SlurmLongJobTest, WhatTheSiteEndsGoesOnFromItsStateAndUsesUpNoAttempt) {
     Json request = job_on_two_nodes(1'000'000);
     request["attempts_max"] = 1;
     const std::string job = submit(request);
@@ -90,7 +89,7 @@ TEST_F(SlurmJobTest, WhatTheSiteEndsGoesOnFromItsStateAndUsesUpNoAttempt) {
 }
 
 // A controller that is stopped lets its clients wait, as one does that swaps.
-TEST_F(SlurmJobTest, ASlurmThatHangsHidesNothingOfWhatRuns) {
+TEST_F(SlurmLongJobTest, ASlurmThatHangsHidesNothingOfWhatRuns) {
     const std::string job = submit(job_on_one_node(1'000'000, {{"batch_size", 2}}));
     ASSERT_TRUE(within_minutes([&] { return training(job).value("state", "") == "running"; })) << errors(job);
     ASSERT_TRUE(within_minutes([&] { return !steps(job, 1).empty(); })) << errors(job);
@@ -117,9 +116,9 @@ TEST_F(SlurmJobTest, AJobBeyondTheLimitsThatACheckHasFoundIsRefused) {
     EXPECT_NE(refused.body.find("the queue main gives 1:00:00 at most"), std::string::npos) << refused.body;
 }
 
-// With ATOLL_WALL_S it is Slurm that ends the jobs, after so many seconds each, of a training three times as long:
-// `./dev test --slurm`. Without, the trainer's own limit is shorter than Slurm's shortest, a minute.
-TEST_F(SlurmJobTest, ATrainingThatOutlivesItsBatchJobsWaitsInTheQueueOnce) {
+// With ATOLL_WALL_S it is Slurm that ends the jobs, after so many seconds each, of a training three times as long.
+// Without, the trainer's own limit is shorter than Slurm's shortest, a minute. `./dev test --slurm` does both.
+TEST_F(SlurmLongJobTest, ATrainingThatOutlivesItsBatchJobsWaitsInTheQueueOnce) {
     const char* given = std::getenv("ATOLL_WALL_S");
     const int wall_s = given == nullptr ? 0 : std::atoi(given);
     constexpr int kLimitS = 15;
@@ -154,7 +153,7 @@ TEST_F(SlurmJobTest, ATrainingThatOutlivesItsBatchJobsWaitsInTheQueueOnce) {
     EXPECT_NE(file(job, 2, "job.sh").find("--dependency=afterany:"), std::string::npos);
 }
 
-TEST_F(SlurmJobTest, AContinuationThatIsNotNeededNeverTrains) {
+TEST_F(SlurmLongJobTest, AContinuationThatIsNotNeededNeverTrains) {
     const std::string job = submit(job_on_one_node(300, {{"time_limit", 240}}));
     ASSERT_TRUE(within_minutes([&] { return steps(job, 1).size() > 20; })) << errors(job);
     EXPECT_EQ(post("/v1/jobs/" + job + "/pause", Json::object()).status, 200);

@@ -13,7 +13,7 @@ namespace {
 using json::Json;
 
 // What a site's sshd sees of dispatch.
-class SlurmLoginTest : public SlurmJobTest {
+class SlurmLoginTest : public SlurmLongJobTest {
   protected:
     // Lines of the login node's log that hold the text.
     std::int64_t said(const std::string& text) const {
@@ -60,7 +60,7 @@ class SlurmLoginTest : public SlurmJobTest {
     }
 };
 
-// ATOLL_QUEUED_S says for how long; as `./dev test --slurm`, with dispatch's own intervals.
+// ATOLL_QUEUED_S says for how long, which `./dev test --slurm` sets; with dispatch's own intervals.
 TEST_F(SlurmLoginTest, ASiteWhoseQueueIsFullIsLeftInPeace) {
     const char* given = std::getenv("ATOLL_QUEUED_S");
     if (given == nullptr) GTEST_SKIP() << "takes ten minutes: ./dev test --slurm";
