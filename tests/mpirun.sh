@@ -8,6 +8,8 @@ export OMPI_MCA_btl=self,vader OMPI_MCA_btl_vader_single_copy_mechanism=none OMP
 export OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
 export OMPI_MCA_hwloc_base_binding_policy=none PRTE_MCA_hwloc_default_binding_policy=none
 export OMPI_MCA_plm_rsh_agent=/bin/false PRTE_MCA_plm_ssh_agent=/bin/false
+# A rank that failed ends the others at once, not after a second.
+export OMPI_MCA_odls_base_sigkill_timeout=0 PRTE_MCA_odls_base_sigkill_timeout=0
 # A directory for each run: Open MPI 4 fails now and then where one run makes the common one just as another removes it.
 # What earlier runs left goes.
 scratch=${TMPDIR:-/tmp}/atoll-mpi-$(id -u)
