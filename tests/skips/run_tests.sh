@@ -22,7 +22,7 @@ mkdir -p "$build/Testing/Temporary"
 : >"$output"
 : >"$log" # ctest replaces it if it runs any test
 status=0
-ctest --test-dir "$build" --output-on-failure -j "$(nproc)" --output-log "$output" "$@" || status=$?
+ctest --test-dir "$build" --output-on-failure -j "$((2 * $(nproc)))" --output-log "$output" "$@" || status=$?
 
 skips=$(awk -f "$here/list_skips.awk" "$output" "$log")
 lines=() unlisted=0
