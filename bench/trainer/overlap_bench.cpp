@@ -46,12 +46,15 @@ class TimedComm final : public comm::Comm {
 
     int rank() const override { return comm_.rank(); }
     int size() const override { return comm_.size(); }
-    comm::Transfer start_all_gather(std::span<const std::byte> shard, std::span<std::byte> whole) override {
-        return started(comm_.start_all_gather(shard, whole));
+    comm::Transfer start_all_gather(std::span<const std::byte> shard, std::span<std::byte> whole,
+                                    const comm::Parts& parts) override {
+        return started(comm_.start_all_gather(shard, whole, parts));
     }
-    comm::Transfer start_all_to_all(std::span<const std::byte> whole, std::span<std::byte> parts) override {
-        return started(comm_.start_all_to_all(whole, parts));
+    comm::Transfer start_all_to_all(std::span<const std::byte> whole, const comm::Parts& parts,
+                                    std::span<std::byte> received) override {
+        return started(comm_.start_all_to_all(whole, parts, received));
     }
+    bool is_done(comm::Transfer transfer) override { return comm_.is_done(transfer); }
     void wait(comm::Transfer transfer) override {
         const double began = now_s();
         comm_.wait(transfer);

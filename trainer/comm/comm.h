@@ -17,6 +17,21 @@ struct Transfer {
     int slot = -1;  // -1: complete already
 };
 
+// Where the ranks' parts of a buffer lie: that of rank r is `blocks` blocks of `block_bytes`, each `block_stride` after
+// the one before, the first at r × `part_stride`. So parts may lie between one another.
+struct Parts {
+    std::size_t block_bytes = 0;
+    std::size_t part_stride = 0;
+    std::size_t blocks = 1;
+    std::size_t block_stride = 0;
+    std::size_t part_bytes() const { return blocks * block_bytes; }
+    // Of `ranks` parts, from the beginning of the first to the end of the last.
+    std::size_t whole_bytes(int ranks) const {
+        return (static_cast<std::size_t>(ranks) - 1) * part_stride + (blocks - 1) * block_stride + block_bytes;
+    }
+    static Parts one_after_another(std::size_t part_bytes) { return {part_bytes, part_bytes}; }
+};
+
 // A group of ranks. Every member calls the same operations in the same order. Not thread-safe. What is exchanged lies
 // in memory of the host; tensors of a device go through parallel/collectives.h.
 //
@@ -42,15 +57,26 @@ class Comm {
     // How many transfers may be under way at once.
     static constexpr int kTransfersMax = 8;
 
-    // Every rank's `shard` one after another into `whole` (size() × shard bytes) on all ranks. `shard` may be this
-    // rank's own part of `whole`; then nothing is copied locally. Both stay untouched by the caller until wait().
-    virtual Transfer start_all_gather(std::span<const std::byte> shard, std::span<std::byte> whole) = 0;
+    // Every rank's `shard` into its part of `whole` on all ranks. `shard` may be this rank's own part of `whole`, and
+    // is empty where that is in several blocks; then nothing is copied locally. Both stay untouched by the caller until
+    // wait().
+    virtual Transfer start_all_gather(std::span<const std::byte> shard, std::span<std::byte> whole,
+                                      const Parts& parts) = 0;
+    Transfer start_all_gather(std::span<const std::byte> shard, std::span<std::byte> whole) {
+        return start_all_gather(shard, whole, Parts::one_after_another(shard.size()));
+    }
 
-    // Part r of every rank's `whole` (size() parts of as many bytes), r being this rank, into `parts` one after
-    // another.
-    virtual Transfer start_all_to_all(std::span<const std::byte> whole, std::span<std::byte> parts) = 0;
+    // This rank's part of every rank's `whole` into `received`, one after another.
+    virtual Transfer start_all_to_all(std::span<const std::byte> whole, const Parts& parts,
+                                      std::span<std::byte> received) = 0;
+    Transfer start_all_to_all(std::span<const std::byte> whole, std::span<std::byte> received) {
+        return start_all_to_all(whole, Parts::one_after_another(whole.size() / static_cast<std::size_t>(size())),
+                                received);
+    }
 
     virtual void wait(Transfer transfer) = 0;
+    // Whether wait() would return at once; moves the transfer on.
+    virtual bool is_done(Transfer transfer) = 0;
 
     // Moves the transfers under way on and returns at once. MPI moves nothing while nobody calls it: whoever computes
     // between a start and its wait() calls this now and then. Any number of times, on any rank.

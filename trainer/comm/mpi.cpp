@@ -23,6 +23,39 @@ int to_count(std::size_t count) {
     return static_cast<int>(count);
 }
 
+struct Count {
+    int count;
+    MPI_Datatype type;
+};
+
+// So many bytes, in `unit`s of kUnitBytes where they are whole ones.
+Count count_of(std::size_t bytes, MPI_Datatype unit) {
+    const bool units = bytes % kUnitBytes == 0;
+    return {to_count(units ? bytes / kUnitBytes : bytes), units ? unit : MPI_BYTE};
+}
+
+// One rank's part of a buffer, the next rank's `part_stride` after it. MPI keeps what a transfer under way needs of it.
+class PartType {
+  public:
+    PartType(const Parts& parts, MPI_Datatype unit) {
+        const auto [count, type] = count_of(parts.block_bytes, unit);
+        MPI_Datatype blocks = MPI_DATATYPE_NULL;
+        MPI_Type_create_hvector(to_count(parts.blocks), count, static_cast<MPI_Aint>(parts.block_stride), type,
+                                &blocks);
+        MPI_Type_create_resized(blocks, 0, static_cast<MPI_Aint>(parts.part_stride), &type_);
+        MPI_Type_commit(&type_);
+        MPI_Type_free(&blocks);
+    }
+    PartType(const PartType&) = delete;
+    PartType& operator=(const PartType&) = delete;
+    ~PartType() { MPI_Type_free(&type_); }
+
+    MPI_Datatype type() const { return type_; }
+
+  private:
+    MPI_Datatype type_ = MPI_DATATYPE_NULL;
+};
+
 class MpiComm final : public Comm {
   public:
     explicit MpiComm(MPI_Comm comm, bool is_world) : comm_(comm), is_world_(is_world) {
@@ -42,22 +75,28 @@ class MpiComm final : public Comm {
     int rank() const override { return rank_; }
     int size() const override { return size_; }
 
-    Transfer start_all_gather(std::span<const std::byte> shard, std::span<std::byte> whole) override {
-        check(shard.size() * static_cast<std::size_t>(size_) == whole.size(), "all_gather: the lengths differ");
-        const auto [count, type] = count_of(shard.size());
-        const bool in_place = shard.data() == whole.data() + shard.size() * static_cast<std::size_t>(rank_);
+    Transfer start_all_gather(std::span<const std::byte> shard, std::span<std::byte> whole,
+                              const Parts& parts) override {
+        const bool in_place = shard.empty() || shard.data() == whole.data() + own_part(parts);
+        check((shard.empty() || shard.size() == parts.part_bytes()) && whole.size() == parts.whole_bytes(size_),
+              "all_gather: the lengths differ");
+        const auto [count, type] = count_of(parts.part_bytes(), unit_);
+        const PartType part(parts, unit_);
         const Transfer transfer = claim_slot();
-        MPI_Iallgather(in_place ? MPI_IN_PLACE : shard.data(), count, type, whole.data(), count, type, comm_,
+        MPI_Iallgather(in_place ? MPI_IN_PLACE : shard.data(), count, type, whole.data(), 1, part.type(), comm_,
                        &slot(transfer).request);
         return transfer;
     }
 
-    Transfer start_all_to_all(std::span<const std::byte> whole, std::span<std::byte> parts) override {
-        check(whole.size() == parts.size() && whole.size() % static_cast<std::size_t>(size_) == 0,
+    Transfer start_all_to_all(std::span<const std::byte> whole, const Parts& parts,
+                              std::span<std::byte> received) override {
+        check(whole.size() == parts.whole_bytes(size_) &&
+                  received.size() == parts.part_bytes() * static_cast<std::size_t>(size_),
               "all_to_all: the lengths differ");
-        const auto [count, type] = count_of(whole.size() / static_cast<std::size_t>(size_));
+        const auto [count, type] = count_of(parts.part_bytes(), unit_);
+        const PartType part(parts, unit_);
         const Transfer transfer = claim_slot();
-        MPI_Ialltoall(whole.data(), count, type, parts.data(), count, type, comm_, &slot(transfer).request);
+        MPI_Ialltoall(whole.data(), 1, part.type(), received.data(), count, type, comm_, &slot(transfer).request);
         return transfer;
     }
 
@@ -67,6 +106,13 @@ class MpiComm final : public Comm {
         check(done.busy, "a transfer was waited for twice");
         MPI_Wait(&done.request, MPI_STATUS_IGNORE);
         done = Slot{};
+    }
+
+    bool is_done(Transfer transfer) override {
+        if (transfer.slot < 0) return true;
+        int done = 0;
+        MPI_Test(&slot(transfer).request, &done, MPI_STATUS_IGNORE);
+        return done != 0;
     }
 
     void progress() override {
@@ -121,14 +167,7 @@ class MpiComm final : public Comm {
         bool busy = false;
     };
 
-    struct Count {
-        int count;
-        MPI_Datatype type;
-    };
-    Count count_of(std::size_t bytes) const {
-        const bool units = bytes % kUnitBytes == 0;
-        return {to_count(units ? bytes / kUnitBytes : bytes), units ? unit_ : MPI_BYTE};
-    }
+    std::size_t own_part(const Parts& parts) const { return static_cast<std::size_t>(rank_) * parts.part_stride; }
 
     Slot& slot(Transfer transfer) { return slots_[static_cast<std::size_t>(transfer.slot)]; }
 

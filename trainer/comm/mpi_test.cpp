@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "trainer/comm/launch.h"
+#include "trainer/comm/node_groups.h"
 
 namespace atl::comm {
 namespace {
@@ -39,6 +40,35 @@ TEST(MpiCommTest, AllToAllGivesEveryRankItsPartOfEach) {
     world->wait(world->start_all_to_all(std::as_bytes(std::span(whole)), std::as_writable_bytes(std::span(parts))));
     for (std::size_t i = 0; i < parts.size(); ++i)
         EXPECT_EQ(parts[i], static_cast<float>(10 * (i / 3)) + static_cast<float>(world->rank()));
+}
+
+// Two blocks a rank, those of the ranks in turns: 0 1 2 0 1 2.
+TEST(MpiCommTest, PartsMayLieBetweenOneAnother) {
+    const std::size_t ranks = static_cast<std::size_t>(world->size());
+    const std::size_t count = 3, bytes = count * sizeof(float);
+    const Parts parts{bytes, bytes, 2, ranks * bytes};
+    std::vector<float> whole(2 * count * ranks, -1), received(whole.size());
+    for (std::size_t block = 0; block < 2; ++block) {
+        const auto own = whole.begin() + static_cast<std::ptrdiff_t>((block * ranks + world->rank()) * count);
+        std::fill_n(own, count, static_cast<float>(10 * world->rank()) + static_cast<float>(block));
+    }
+    world->wait(world->start_all_gather({}, std::as_writable_bytes(std::span(whole)), parts));
+    for (std::size_t i = 0; i < whole.size(); ++i)
+        ASSERT_EQ(whole[i], static_cast<float>(i / count % ranks * 10 + i / count / ranks));
+    world->wait(
+        world->start_all_to_all(std::as_bytes(std::span(whole)), parts, std::as_writable_bytes(std::span(received))));
+    for (std::size_t i = 0; i < received.size(); ++i)
+        ASSERT_EQ(received[i], static_cast<float>(10 * world->rank()) + static_cast<float>(i / count % 2));
+}
+
+TEST(MpiCommTest, ATransferIsDoneOnceAllHaveBegunIt) {
+    std::vector<int> whole(static_cast<std::size_t>(world->size()));
+    const int mine = world->rank();
+    const Transfer gather =
+        world->start_all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(whole)));
+    while (!world->is_done(gather)) continue;
+    EXPECT_EQ(whole.back(), world->size() - 1);
+    world->wait(gather);
 }
 
 TEST(MpiCommTest, SeveralTransfersAreUnderWayAtOnce) {
@@ -130,6 +160,20 @@ TEST(MpiCommTest, TheRanksOnANodeAreThoseThatTheLauncherStartedThere) {
     const auto part = world->split(world->rank() % 2)->on_node();
     EXPECT_EQ(part->size(), together);
     EXPECT_EQ(part->rank(), before);
+}
+
+// Two on each, one after the other: 0 1 | 2 3; with 3 ranks or in the order 0 2 1 3 there are no such groups.
+TEST(MpiCommTest, NodeGroupsAreThereForEqualNumbersOfRanksThatFollowEachOther) {
+    const int on_node = world->ranks_on_node();
+    const auto groups = split_by_node(*world);
+    ASSERT_EQ(groups.has_value(), world->size() == 4 && on_node == 2);
+    if (!groups) return;
+    EXPECT_EQ(groups->on_node->size(), 2);
+    EXPECT_EQ(groups->on_node->rank(), world->rank() % 2);
+    EXPECT_EQ(groups->across_nodes->size(), 2);
+    EXPECT_EQ(groups->across_nodes->rank(), world->rank() / 2);
+    EXPECT_FALSE(split_by_node(*world->split(0, world->rank() % 2)));
+    EXPECT_FALSE(split_by_node(*world->split(world->rank() % 2)));
 }
 
 }  // namespace

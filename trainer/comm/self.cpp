@@ -10,17 +10,30 @@ class SelfComm final : public Comm {
     int rank() const override { return 0; }
     int size() const override { return 1; }
 
-    Transfer start_all_gather(std::span<const std::byte> shard, std::span<std::byte> whole) override {
-        check(shard.size() == whole.size(), "all_gather: one rank's shard is the whole");
-        if (shard.data() != whole.data()) std::ranges::copy(shard, whole.begin());
+    Transfer start_all_gather(std::span<const std::byte> shard, std::span<std::byte> whole,
+                              const Parts& parts) override {
+        check(whole.size() == parts.whole_bytes(1), "all_gather: the lengths differ");
+        if (shard.empty() || shard.data() == whole.data()) return {};
+        check(shard.size() == parts.part_bytes(), "all_gather: the lengths differ");
+        for (std::size_t block = 0; block < parts.blocks; ++block) {
+            std::ranges::copy(shard.subspan(block * parts.block_bytes, parts.block_bytes),
+                              whole.subspan(block * parts.block_stride).begin());
+        }
         return {};
     }
-    Transfer start_all_to_all(std::span<const std::byte> whole, std::span<std::byte> parts) override {
-        check(parts.size() == whole.size(), "all_to_all: the lengths differ");
-        if (parts.data() != whole.data()) std::ranges::copy(whole, parts.begin());
+    Transfer start_all_to_all(std::span<const std::byte> whole, const Parts& parts,
+                              std::span<std::byte> received) override {
+        check(whole.size() == parts.whole_bytes(1) && received.size() == parts.part_bytes(),
+              "all_to_all: the lengths differ");
+        if (received.data() == whole.data()) return {};
+        for (std::size_t block = 0; block < parts.blocks; ++block) {
+            std::ranges::copy(whole.subspan(block * parts.block_stride, parts.block_bytes),
+                              received.subspan(block * parts.block_bytes).begin());
+        }
         return {};
     }
     void wait(Transfer /*transfer*/) override {}
+    bool is_done(Transfer /*transfer*/) override { return true; }
     void progress() override {}
     void all_reduce(std::span<double> /*values*/, Reduction /*reduction*/) override {}
     void broadcast(std::span<std::byte> /*bytes*/, int root) override { check(root == 0, "broadcast: no such rank"); }

@@ -1,12 +1,14 @@
 #include "trainer/parallel/collectives.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "trainer/parallel/sharding.h"
 
 namespace atl::parallel {
 namespace {
 
+using comm::Parts;
 using kernels::Space;
 using kernels::Stream;
 
@@ -27,62 +29,148 @@ void make_room(kernels::Backend& backend, tensor::Memory& memory, std::int64_t b
     memory = std::move(larger).value();
 }
 
+// `bytes` a rank, of all ranks one after another, as parts of the groups of which they are cut: those of this machine's
+// ranks lie apart by machines, and those of ranks in the same place of each by the ranks of one.
+Parts parts_on_node(const comm::NodeGroups& groups, std::size_t bytes) {
+    const auto ranks = static_cast<std::size_t>(groups.on_node->size());
+    return {bytes, bytes, static_cast<std::size_t>(groups.across_nodes->size()), ranks * bytes};
+}
+
+Parts parts_across_nodes(const comm::NodeGroups& groups, std::size_t bytes) {
+    return {bytes, static_cast<std::size_t>(groups.on_node->size()) * bytes};
+}
+
 }  // namespace
+
+Collectives::Collectives(comm::Comm& comm, kernels::Backend& backend) : comm_(&comm), backend_(&backend) {
+    gathers_.groups = comm::split_by_node(comm);
+    if (!gathers_.groups) return;
+    if (std::has_single_bit(static_cast<unsigned>(gathers_.groups->on_node->size())))
+        reductions_.groups = comm::split_by_node(comm);
+}
+
+Collectives::Slot& Collectives::claim_slot(const Tensor& to, const Tensor& sum) {
+    const auto free = std::ranges::find(slots_, false, &Slot::is_busy);
+    check(free != slots_.end(), "too many transfers are under way");
+    free->is_busy = true;
+    free->group = comm_;
+    free->to = to;
+    free->sum = sum;
+    return *free;
+}
 
 Collectives::Transfer Collectives::start_all_gather(const Tensor& shard, const Tensor& whole) {
     check(shard.byte_count() * size() == whole.byte_count(), "all_gather: the lengths differ");
-    return start(&comm::Comm::start_all_gather, shard, whole, {});
+    if (size() == 1) return copy_alone(shard, whole);
+    Slot& slot = claim_slot(whole, {});
+    const std::span<const std::byte> sent = leave_device(slot, shard);
+    std::span<std::byte> received = landing(slot);
+    Parts parts = Parts::one_after_another(sent.size());
+    if (gathers_.groups) {
+        slot.group = gathers_.groups->across_nodes.get();
+        begin_first_step(gathers_, slot);
+        parts = parts_across_nodes(*gathers_.groups, sent.size());
+        received = received.subspan(static_cast<std::size_t>(gathers_.groups->on_node->rank()) * sent.size(),
+                                    parts.whole_bytes(slot.group->size()));
+    }
+    slot.transfer = slot.group->start_all_gather(sent, received, parts);
+    return transfer_of(slot);
+}
+
+void Collectives::gather_on_node(Slot& slot) {
+    const std::span<std::byte> received = landing(slot);
+    slot.group = gathers_.groups->on_node.get();
+    slot.transfer = slot.group->start_all_gather(
+        {}, received, parts_on_node(*gathers_.groups, received.size() / static_cast<std::size_t>(size())));
 }
 
 Collectives::Transfer Collectives::start_all_to_all(const Tensor& whole, const Tensor& parts) {
     check(whole.byte_count() == parts.byte_count(), "all_to_all: the lengths differ");
-    return start(&comm::Comm::start_all_to_all, whole, parts, {});
+    if (size() == 1) return copy_alone(whole, parts);
+    Slot& slot = claim_slot(parts, {});
+    exchange(slot, whole, Parts::one_after_another(static_cast<std::size_t>(whole.byte_count() / size())));
+    return transfer_of(slot);
 }
 
 Collectives::Transfer Collectives::start_reduce_scatter(const Tensor& whole, const Tensor& shard,
                                                         const Tensor& scratch) {
     check(shard.element_count() * size() == whole.element_count(), "reduce_scatter: the lengths differ");
-    if (size() == 1) return start(&comm::Comm::start_all_to_all, whole, shard, {});
+    if (size() == 1) return copy_alone(whole, shard);
     const std::int64_t count = whole.element_count();
-    const Tensor pieces = flat_range(scratch, 0, count);
-    if (scratch.dtype() == whole.dtype()) return start(&comm::Comm::start_all_to_all, whole, pieces, shard);
-    const Tensor rounded = flat_range(scratch, count, count);
-    backend_->convert(whole, rounded);
-    return start(&comm::Comm::start_all_to_all, rounded, pieces, shard);
+    Slot& slot = claim_slot(flat_range(scratch, 0, count), shard);
+    slot.rounded = scratch.dtype() == whole.dtype() ? Tensor() : flat_range(scratch, count, count);
+    if (!slot.rounded.empty()) backend_->convert(whole, slot.rounded);
+    const Tensor& sent = slot.rounded.empty() ? whole : slot.rounded;
+    const auto part_bytes = static_cast<std::size_t>(sent.byte_count() / size());
+    if (!reductions_.groups) {
+        exchange(slot, sent, Parts::one_after_another(part_bytes));
+        return transfer_of(slot);
+    }
+    slot.group = reductions_.groups->on_node.get();
+    slot.sum = flat_range(whole, 0, count / slot.group->size());
+    slot.shard = shard;
+    begin_first_step(reductions_, slot);
+    exchange(slot, sent, parts_on_node(*reductions_.groups, part_bytes));
+    return transfer_of(slot);
 }
 
-Collectives::Transfer Collectives::start(Exchange exchange, const Tensor& from, const Tensor& to, const Tensor& sum) {
-    if (size() == 1) {
-        if (from.data() != to.data()) backend_->copy(from, to);
-        return {};
-    }
-    const auto free = std::ranges::find(slots_, false, &Slot::is_busy);
-    check(free != slots_.end(), "too many transfers are under way");
-    free->is_busy = true;
-    free->to = to;
-    free->sum = sum;
-    if (backend_->host_reaches_device()) {
-        backend_->synchronize();
-        free->transfer = (comm_->*exchange)(from.bytes(), to.bytes());
-    } else {
-        send_staged(*free, exchange, from);
-    }
-    return {static_cast<int>(free - slots_.begin())};
+void Collectives::reduce_across_nodes(Slot& slot) {
+    receive(slot);
+    backend_->sum_pieces(slot.to, slot.sum);
+    const std::int64_t count = slot.sum.element_count();
+    const Tensor sent = slot.rounded.empty() ? slot.sum : flat_range(slot.rounded, 0, count);
+    if (!slot.rounded.empty()) backend_->convert(slot.sum, sent);
+    slot.group = reductions_.groups->across_nodes.get();
+    slot.to = flat_range(slot.to, 0, count);
+    slot.sum = slot.shard;
+    exchange(slot, sent, Parts::one_after_another(static_cast<std::size_t>(sent.byte_count() / slot.group->size())));
+}
+
+Collectives::Transfer Collectives::copy_alone(const Tensor& from, const Tensor& to) {
+    if (from.data() != to.data()) backend_->copy(from, to);
+    return {};
+}
+
+void Collectives::exchange(Slot& slot, const Tensor& from, const Parts& parts) {
+    const std::span<const std::byte> sent = leave_device(slot, from);
+    slot.transfer = slot.group->start_all_to_all(sent, parts, landing(slot));
+}
+
+void Collectives::begin_first_step(TwoSteps& kind, Slot& slot) {
+    slot.is_first_step = true;
+    kind.first_steps.push_back(&slot);
+}
+
+void Collectives::begin_second_step(TwoSteps& kind) {
+    Slot& slot = *kind.first_steps.front();
+    kind.first_steps.erase(kind.first_steps.begin());
+    slot.group->wait(slot.transfer);
+    slot.is_first_step = false;
+    &kind == &gathers_ ? gather_on_node(slot) : reduce_across_nodes(slot);
 }
 
 // Once what is sent has left, so has what the device was asked for before: nothing reads or writes any more what the
 // transfer will bring, nor what an earlier one left in its buffer.
-void Collectives::send_staged(Slot& slot, Exchange exchange, const Tensor& from) {
-    const std::int64_t sent = from.byte_count(), received = slot.to.byte_count();
-    make_room(*backend_, slot.sent, sent);
+std::span<const std::byte> Collectives::leave_device(Slot& slot, const Tensor& from) {
+    if (backend_->host_reaches_device()) {
+        backend_->synchronize();
+        return from.bytes();
+    }
+    make_room(*backend_, slot.sent, from.byte_count());
     backend_->wait(Stream::kOut, backend_->record(Stream::kCompute));
-    backend_->transfer(Stream::kOut, as_bytes(from), as_bytes(slot.sent, sent));
+    backend_->transfer(Stream::kOut, as_bytes(from), as_bytes(slot.sent, from.byte_count()));
     backend_->wait_on_host(backend_->record(Stream::kOut));
-    make_room(*backend_, slot.received, received);
-    slot.transfer = (comm_->*exchange)(as_bytes(slot.sent, sent).bytes(), as_bytes(slot.received, received).bytes());
+    return as_bytes(slot.sent, from.byte_count()).bytes();
 }
 
-void Collectives::receive_staged(const Slot& slot) {
+std::span<std::byte> Collectives::landing(Slot& slot) {
+    if (backend_->host_reaches_device()) return slot.to.bytes();
+    make_room(*backend_, slot.received, slot.to.byte_count());
+    return as_bytes(slot.received, slot.to.byte_count()).bytes();
+}
+
+void Collectives::receive(const Slot& slot) {
+    if (backend_->host_reaches_device()) return;
     backend_->transfer(Stream::kIn, as_bytes(slot.received, slot.to.byte_count()), as_bytes(slot.to));
     backend_->wait(Stream::kCompute, backend_->record(Stream::kIn));
 }
@@ -108,10 +196,25 @@ void Collectives::wait(Transfer transfer) {
     if (transfer.slot < 0) return;
     Slot& slot = slots_[static_cast<std::size_t>(transfer.slot)];
     check(slot.is_busy, "a transfer was waited for twice");
-    comm_->wait(slot.transfer);
-    if (!backend_->host_reaches_device()) receive_staged(slot);
+    while (slot.is_first_step) begin_second_step(slot.sum.empty() ? gathers_ : reductions_);
+    slot.group->wait(slot.transfer);
+    receive(slot);
     if (!slot.sum.empty()) backend_->sum_pieces(slot.to, slot.sum);
     slot.is_busy = false;
+}
+
+void Collectives::progress() {
+    comm_->progress();
+    for (TwoSteps* kind : {&gathers_, &reductions_}) {
+        if (!kind->groups) continue;
+        kind->groups->on_node->progress();
+        kind->groups->across_nodes->progress();
+        while (!kind->first_steps.empty()) {
+            const Slot& oldest = *kind->first_steps.front();
+            if (!oldest.group->is_done(oldest.transfer)) break;
+            begin_second_step(*kind);
+        }
+    }
 }
 
 }  // namespace atl::parallel

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <array>
+#include <vector>
 
 #include "trainer/comm/comm.h"
+#include "trainer/comm/node_groups.h"
 #include "trainer/kernels/backend.h"
 
 namespace atl::parallel {
@@ -18,6 +20,12 @@ using tensor::Tensor;
 // device. So ranks that share a GPU exchange, too. A library that moves device memory by itself (NCCL, RCCL) keeps the
 // contract by events on a stream of its own, and the host never waits.
 //
+// Where the group lies on several machines, with as many consecutive ranks on each, what is gathered crosses between
+// two machines once, not once a rank: first between ranks of different machines, then within each. Sums are added
+// within a machine first, where its ranks are a power of two: so they extend the same tree, and no bit changes (but
+// where what travels has fewer digits than what is added up: the sum over a machine's ranks is rounded, too). The
+// second step begins in progress() or wait(), whichever comes first.
+//
 //   const Transfer gather = group.start_all_gather(shard, whole);
 //   compute(previous);      // calls progress() now and then
 //   group.wait(gather);
@@ -26,8 +34,10 @@ class Collectives {
   public:
     using Transfer = comm::Transfer;
 
-    // Both must outlive it.
-    Collectives(comm::Comm& comm, kernels::Backend& backend) : comm_(&comm), backend_(&backend) {}
+    // Both must outlive it. Every member makes the same call.
+    Collectives(comm::Comm& comm, kernels::Backend& backend);
+    Collectives(const Collectives&) = delete;
+    Collectives& operator=(const Collectives&) = delete;
 
     comm::Comm& comm() const { return *comm_; }
     int rank() const { return comm_->rank(); }
@@ -39,7 +49,7 @@ class Collectives {
     Transfer start_all_to_all(const Tensor& whole, const Tensor& parts);
     // The sum over ranks of `whole`, of which this rank gets its part in `shard`, which may lie in `whole`; added in
     // fp32 by the fixed tree of Backend::sum_pieces. It travels in the format of `scratch`, which has reduce_scratch()
-    // elements.
+    // elements. Destroys `whole`.
     static std::int64_t reduce_scratch(tensor::DType of_whole, tensor::DType of_scratch, std::int64_t whole) {
         return of_whole == of_scratch ? whole : 2 * whole;
     }
@@ -49,24 +59,43 @@ class Collectives {
     void all_gather(const Tensor& shard, const Tensor& whole) { wait(start_all_gather(shard, whole)); }
     // The sum over ranks of a few numbers (fp64, at most Comm::kSmallCountMax) in their place, by the fixed tree.
     void all_reduce(const Tensor& few);
-    void progress() { comm_->progress(); }
+    void progress();
 
   private:
-    using Exchange = Transfer (comm::Comm::*)(std::span<const std::byte>, std::span<std::byte>);
     struct Slot {
         bool is_busy = false;
+        comm::Comm* group = nullptr;  // whose transfer is under way
         Transfer transfer;
         Tensor to;                      // what arrives
         Tensor sum;                     // gets the sum of its pieces; empty: nothing is added
+        bool is_first_step = false;     // of two
+        Tensor rounded;                 // what a reduction sends, where that is not what is added up
+        Tensor shard;                   // of a reduction in two steps: gets the sum over all machines
         tensor::Memory sent, received;  // pinned, where the host does not reach the device's memory
     };
+    // What goes in two steps has groups of its own for each kind: their second steps begin at different times on
+    // different ranks, but in the order in which the first ones did.
+    struct TwoSteps {
+        std::optional<comm::NodeGroups> groups;
+        std::vector<Slot*> first_steps;  // what is in its first step, the oldest first
+    };
 
-    Transfer start(Exchange exchange, const Tensor& from, const Tensor& to, const Tensor& sum);
-    void send_staged(Slot& slot, Exchange exchange, const Tensor& from);
-    void receive_staged(const Slot& slot);
+    Slot& claim_slot(const Tensor& to, const Tensor& sum);
+    Transfer transfer_of(const Slot& slot) const { return {static_cast<int>(&slot - slots_.data())}; }
+    Transfer copy_alone(const Tensor& from, const Tensor& to);
+    void exchange(Slot& slot, const Tensor& from, const comm::Parts& parts);
+    static void begin_first_step(TwoSteps& kind, Slot& slot);
+    void begin_second_step(TwoSteps& kind);  // of the oldest, once its first is done
+    void gather_on_node(Slot& slot);
+    void reduce_across_nodes(Slot& slot);
+    // What the host sends of it, once the device is done with it, and where what arrives for the slot lies.
+    std::span<const std::byte> leave_device(Slot& slot, const Tensor& from);
+    std::span<std::byte> landing(Slot& slot);
+    void receive(const Slot& slot);
 
     comm::Comm* comm_;
     kernels::Backend* backend_;
+    TwoSteps gathers_, reductions_;
     std::array<Slot, comm::Comm::kTransfersMax> slots_;
     tensor::Memory few_;  // pinned, of all_reduce()
 };

@@ -20,18 +20,21 @@ class MirroredComm final : public comm::Comm {
 
     int rank() const override { return 0; }
     int size() const override { return 2; }
-    comm::Transfer start_all_gather(std::span<const std::byte> shard, std::span<std::byte> whole) override {
+    comm::Transfer start_all_gather(std::span<const std::byte> shard, std::span<std::byte> whole,
+                                    const comm::Parts&) override {
         const std::vector<std::byte> copy(shard.begin(), shard.end());
         std::ranges::copy(copy, whole.begin());
         std::ranges::copy(copy, whole.subspan(shard.size()).begin());
         return started('g');
     }
-    comm::Transfer start_all_to_all(std::span<const std::byte> whole, std::span<std::byte> parts) override {
+    comm::Transfer start_all_to_all(std::span<const std::byte> whole, const comm::Parts&,
+                                    std::span<std::byte> received) override {
         const auto mine = whole.first(whole.size() / 2);
-        std::ranges::copy(mine, parts.begin());
-        std::ranges::copy(mine, parts.subspan(mine.size()).begin());
+        std::ranges::copy(mine, received.begin());
+        std::ranges::copy(mine, received.subspan(mine.size()).begin());
         return started('r');
     }
+    bool is_done(comm::Transfer) override { return true; }
     void wait(comm::Transfer transfer) override { events.push_back({'w', transfer.slot}); }
     void progress() override { events.push_back({'p', -1}); }
     void all_reduce(std::span<double>, comm::Reduction) override {}

@@ -239,6 +239,14 @@ class Run {
         return memory_->scalars().receive(*backend_).loss / targets;
     }
 
+    // Without a sum over ranks of anything but gradients.
+    void micro_step() {
+        load(rows_of_step(1, rows()), first_row(0));
+        memory_->engine().train(*backend_, *ranks_, memory_->batch().batch(),
+                                {.gradient_scale = 0.125F, .loss_sum = memory_->scalars().loss()});
+        memory_->engine().gradients().finish(*backend_, *ranks_);
+    }
+
     const FarBackend& far_device() const { return static_cast<const FarBackend&>(*backend_); }
 
   private:
