@@ -39,7 +39,7 @@ void FsdpUnit::quantize(DType format) {
 
 UnitView::UnitView(const FsdpUnit& unit, const Tensor& weights, const Tensor& gradients, bool accumulate)
     : unit_(&unit), weights_(weights), gradients_(gradients), accumulate_(accumulate) {
-    check(weights.element_count() >= unit.element_count, "the weights are not of this unit");
+    check(weights.empty() || weights.element_count() >= unit.element_count, "the weights are not of this unit");
     check(gradients.empty() || gradients.element_count() >= unit.element_count, "the gradients are not of this unit");
 }
 

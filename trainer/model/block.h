@@ -57,8 +57,8 @@ struct FsdpUnit {
 class UnitView {
   public:
     UnitView() = default;
-    // weights [element_count] in the unit's storage format, gradients [element_count]; none in a forward pass and of a
-    // frozen unit.
+    // weights [element_count] in the unit's storage format, none for a block that does not read them; gradients
+    // [element_count], none in a forward pass and of a frozen unit.
     // With accumulate the block adds to the gradients, else it overwrites them.
     UnitView(const FsdpUnit& unit, const Tensor& weights, const Tensor& gradients = {}, bool accumulate = false);
 
@@ -161,6 +161,9 @@ class Block {
                           const Loss* loss) const = 0;
     // True for the head: its backward computes the losses as well, so a training step leaves out its forward.
     virtual bool backward_includes_forward() const { return false; }
+
+    // False: its views may have no weights then.
+    virtual bool backward_reads_weights() const { return true; }
 
     // Generation: the tokens are those after cache.past (only layers use the cache). The head writes the logits of each
     // sequence's last token, [B, V], into output.

@@ -31,6 +31,7 @@ class EmbeddingBlock final : public Block {
                  std::byte* saved, const Loss* loss) const override;
     void backward(const Context& context, std::span<const UnitView> units, const Tensor& input, std::byte* saved,
                   const Tensor& output_gradient, const Tensor& input_gradient, const Loss* loss) const override;
+    bool backward_reads_weights() const override { return project_in_.has_value(); }
     void infer(const Context& context, std::span<const UnitView> units, const Tensor& input, const Tensor& output,
                LayerCache& cache) const override;
     std::int64_t infer_workspace_bytes(const kernels::Backend& backend, const BatchShape& shape,

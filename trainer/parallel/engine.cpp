@@ -60,10 +60,11 @@ std::span<const model::UnitView> Engine::views(std::size_t block, std::span<cons
     for (std::size_t i = 0; i < units.size(); ++i) {
         const model::FsdpUnit& unit = model_->units[units[i]];
         const auto real = [&](const Tensor& whole) { return flat_range(whole, 0, unit.element_count); };
+        const Tensor unit_weights = weights.empty() ? Tensor() : real(weights[i]);
         if (gradients.empty() || gradients[i].whole.empty()) {
-            views_.emplace_back(unit, real(weights[i]));
+            views_.emplace_back(unit, unit_weights);
         } else {
-            views_.emplace_back(unit, real(weights[i]), real(gradients[i].whole), gradients[i].accumulate);
+            views_.emplace_back(unit, unit_weights, real(gradients[i].whole), gradients[i].accumulate);
         }
     }
     return views_;
@@ -103,11 +104,15 @@ void Engine::forward(kernels::Backend& backend, ProcessGroups& ranks, const mode
 }
 
 void Engine::backward(kernels::Backend& backend, ProcessGroups& ranks, const model::Batch& batch, std::size_t block,
-                      const model::Loss& loss) {
-    const std::span<const Tensor> weights = gather_.acquire(ranks.shard_group(), block);
-    if (block > first_trained_block_) gather_.prefetch(ranks.shard_group(), block - 1);
-    const bool is_last = block + 1 == model_->blocks.size();
+                      const model::Loss& loss, bool last) {
     const model::Block& this_block = *model_->blocks[block];
+    const bool reads_weights = this_block.backward_reads_weights();
+    const std::span<const Tensor> weights =
+        reads_weights ? gather_.acquire(ranks.shard_group(), block) : std::span<const Tensor>();
+    // The next micro-step begins with those of the first block, which its backward pass may not read.
+    if (block > first_trained_block_ && (!last || model_->blocks[block - 1]->backward_reads_weights()))
+        gather_.prefetch(ranks.shard_group(), block - 1);
+    const bool is_last = block + 1 == model_->blocks.size();
     const std::function<void()> between = [&ranks] { ranks.progress(); };
     const model::Context context{.backend = backend,
                                  .workspace = workspace_,
@@ -137,7 +142,7 @@ void Engine::train(kernels::Backend& backend, ProcessGroups& ranks, const model:
     for (std::size_t block = 0; block < forwards; ++block)
         forward(backend, ranks, &batch, block, loss, options_.dropout_seed);
     for (std::size_t block = count; block-- > first_trained_block_;) {
-        backward(backend, ranks, batch, block, loss);
+        backward(backend, ranks, batch, block, loss, step.is_last);
         reduce_.block_done(backend, ranks, block, step.is_last);
     }
     backend.sum(loss.token_losses, step.loss_sum, !step.is_first);

@@ -62,13 +62,14 @@ class Engine {
     enum class Pass : std::uint8_t { kForward, kRecompute, kBackward };
     void run_block(kernels::Backend& backend, const model::Context& context, std::size_t block, Pass pass,
                    std::span<const model::UnitView> units, const model::Loss* loss, const std::function<void()>& body);
+    // Without weights for a block that does not read them.
     std::span<const model::UnitView> views(std::size_t block, std::span<const Tensor> weights,
                                            std::span<const GradientReduce::UnshardedGradient> gradients);
     // Null batch: only takes part in the gathers. Without a seed nothing is dropped.
     void forward(kernels::Backend& backend, ProcessGroups& ranks, const model::Batch* batch, std::size_t block,
                  const model::Loss& loss, std::optional<std::uint64_t> dropout_seed);
     void backward(kernels::Backend& backend, ProcessGroups& ranks, const model::Batch& batch, std::size_t block,
-                  const model::Loss& loss);
+                  const model::Loss& loss, bool last);
     bool again(std::size_t block) const {
         return options_.train && recomputes(options_.activation_checkpointing, *model_, block);
     }

@@ -103,9 +103,16 @@ class OverlapTest : public testing::Test {
 TEST_F(OverlapTest, TheNextBlocksWeightsMoveWhileALayerComputes) {
     step();
     const std::vector<int> moves = comm_.progress_during('g');
-    // Forward: embedding and first layer, then each layer's successor; backward: each layer's predecessor.
+    // Forward each layer's successor; backward the layer before each layer.
     const auto moving = std::ranges::count_if(moves, [](int count) { return count >= 3; });
-    EXPECT_GE(moving, 2 * kLayers) << "gathers that get on while three products of a layer or more are computed";
+    EXPECT_GE(moving, kLayers + (kLayers - 1))
+        << "gathers that get on while three products of a layer or more are computed";
+}
+
+// Forward each block, backward the layers whose buffer another block has taken; the embedding's backward reads none.
+TEST_F(OverlapTest, WeightsThatNobodyReadsAreNotGathered) {
+    step();
+    EXPECT_EQ(comm_.progress_during('g').size(), std::size_t{(kLayers + 2) + (kLayers - 1)});
 }
 
 TEST_F(OverlapTest, ABlocksGradientsAreReducedWhileTheOneBeforeComputes) {
