@@ -230,6 +230,9 @@ class Backend {
     virtual void dropout(const Dropout& dropout, const Tensor& x, const Tensor& out) = 0;
 
     // --- softmax and cross entropy ---
+    // Of how many tokens logits [N, vocabulary] exist at a time, at most: what the product before and the calls below
+    // do best with. Above 0.
+    virtual std::int64_t loss_rows(std::int64_t vocabulary) const = 0;
     // losses [N] = log(sum(exp(logits [N, V]))) − logits[target], 0 where targets (int32 [N]) is −100.
     virtual void cross_entropy_forward(const Tensor& logits, const Tensor& targets, const Tensor& losses) = 0;
     // Also turns logits into the gradient of gradient_scale · loss_scale · sum(losses); an empty loss_scale (fp64 [1])

@@ -182,7 +182,7 @@ class HeadBlock final : public Block {
         Tensor lora_hidden, lora_hidden_gradient;
         LossScratch loss;
     };
-    Scratch allocate_scratch(tensor::Arena& arena, const BatchShape& shape) const;
+    Scratch allocate_scratch(tensor::Arena& arena, const kernels::Backend& backend, const BatchShape& shape) const;
     void compute_features(const Context& context, std::span<const UnitView> units, const Tensor& input,
                           const Scratch& scratch) const;
     // Of this block's units, those that are not of adapters; the table's is the last of them.

@@ -7,10 +7,6 @@
 namespace atl::model {
 namespace {
 
-// Logits that exist at a time: 8 MiB stay in most machines' last cache, and a chunk has tokens enough for the products.
-constexpr std::int64_t kChunkElements = 2 << 20;
-constexpr std::int64_t kChunkRowsMin = 64;
-
 // What a chunk of tokens reads and writes.
 struct Chunk {
     Context context;
@@ -39,18 +35,17 @@ void for_each_chunk(const Context& context, const Tensor& features, const LossSc
 
 }  // namespace
 
-std::int64_t loss_chunk_tokens(const BatchShape& shape, std::int64_t vocabulary) {
-    return std::min(shape.tokens(), std::max(kChunkRowsMin, kChunkElements / vocabulary));
+std::int64_t loss_chunk_tokens(const kernels::Backend& backend, const BatchShape& shape, std::int64_t vocabulary) {
+    return std::min(shape.tokens(), backend.loss_rows(vocabulary));
 }
 
 LossScratch allocate_loss(tensor::Arena& arena, const kernels::Formats& formats, const FusedLinear& table,
-                          const BatchShape& shape, std::int64_t vocabulary) {
+                          std::int64_t chunk_tokens, std::int64_t vocabulary) {
     using tensor::Category;
-    const std::int64_t tokens = loss_chunk_tokens(shape, vocabulary);
     const auto allocate_lora_hidden = [&] {
-        return table.allocate_lora_hidden(arena, formats.activations, tokens, Category::kWorkspace);
+        return table.allocate_lora_hidden(arena, formats.activations, chunk_tokens, Category::kWorkspace);
     };
-    return {.logits = arena.allocate(Category::kWorkspace, formats.activations, {tokens, vocabulary}),
+    return {.logits = arena.allocate(Category::kWorkspace, formats.activations, {chunk_tokens, vocabulary}),
             .lora_hidden = allocate_lora_hidden(),
             .lora_hidden_gradient = allocate_lora_hidden()};
 }

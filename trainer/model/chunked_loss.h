@@ -9,8 +9,8 @@
 // Inside trainer/model only.
 namespace atl::model {
 
-// Tokens whose logits exist at a time.
-std::int64_t loss_chunk_tokens(const BatchShape& shape, std::int64_t vocabulary);
+// Tokens whose logits exist at a time: as many as the backend likes, at most those of the batch.
+std::int64_t loss_chunk_tokens(const kernels::Backend& backend, const BatchShape& shape, std::int64_t vocabulary);
 
 // Scratch of a chunk.
 struct LossScratch {
@@ -18,7 +18,7 @@ struct LossScratch {
     Tensor lora_hidden, lora_hidden_gradient;  // of the table's adapter
 };
 LossScratch allocate_loss(tensor::Arena& arena, const kernels::Formats& formats, const FusedLinear& table,
-                          const BatchShape& shape, std::int64_t vocabulary);
+                          std::int64_t chunk_tokens, std::int64_t vocabulary);
 
 // losses [N] of features [N, C] · table [V, C]ᵀ. units: the table's and that of its adapter.
 void chunked_loss_forward(const Context& context, const FusedLinear& table, std::span<const UnitView> units,

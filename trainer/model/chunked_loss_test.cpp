@@ -169,8 +169,8 @@ class LargeVocabularyTest : public ::testing::TestWithParam<std::string> {
 };
 
 TEST_P(LargeVocabularyTest, ABatchOfThreeChunksIsItsSequencesOneByOne) {
-    ASSERT_LT(2 * loss_chunk_tokens({kSequences, kLength}, config().vocab_size), kSequences * kLength);
-    ASSERT_EQ(loss_chunk_tokens({1, kLength}, config().vocab_size), kLength);
+    ASSERT_LT(2 * loss_chunk_tokens(*backend_, {kSequences, kLength}, config().vocab_size), kSequences * kLength);
+    ASSERT_EQ(loss_chunk_tokens(*backend_, {1, kLength}, config().vocab_size), kLength);
     std::vector<std::int32_t> ids;
     for (std::int32_t i = 0; i < kSequences * kLength; ++i) ids.push_back(i * 7919 % 40000);
     const auto sequences = [&](std::int64_t first, std::int64_t count) {

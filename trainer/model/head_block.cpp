@@ -33,7 +33,8 @@ std::vector<FusedLinear*> HeadBlock::linears() {
     return linears;
 }
 
-HeadBlock::Scratch HeadBlock::allocate_scratch(Arena& arena, const BatchShape& shape) const {
+HeadBlock::Scratch HeadBlock::allocate_scratch(Arena& arena, const kernels::Backend& backend,
+                                               const BatchShape& shape) const {
     const std::int64_t tokens = shape.tokens();
     const auto allocate = [&](std::int64_t columns) {
         return arena.allocate(Category::kWorkspace, formats_.activations, {tokens, columns});
@@ -51,21 +52,22 @@ HeadBlock::Scratch HeadBlock::allocate_scratch(Arena& arena, const BatchShape& s
         scratch.lora_hidden = allocate_lora_hidden();
         scratch.lora_hidden_gradient = allocate_lora_hidden();
     }
-    scratch.loss = allocate_loss(arena, formats_, table_, shape, vocabulary_);
+    scratch.loss = allocate_loss(arena, formats_, table_, loss_chunk_tokens(backend, shape, vocabulary_), vocabulary_);
     return scratch;
 }
 
-std::int64_t HeadBlock::workspace_bytes(const kernels::Backend&, const BatchShape& shape, bool) const {
+std::int64_t HeadBlock::workspace_bytes(const kernels::Backend& backend, const BatchShape& shape, bool) const {
     Arena arena = Arena::measuring();
-    allocate_scratch(arena, shape);
+    allocate_scratch(arena, backend, shape);
     return arena.peak_bytes() +
-           std::max(table_.workspace_bytes(formats_.activations, loss_chunk_tokens(shape, vocabulary_)),
+           std::max(table_.workspace_bytes(formats_.activations, loss_chunk_tokens(backend, shape, vocabulary_)),
                     project_out_ ? project_out_->workspace_bytes(formats_.activations, shape.tokens()) : 0);
 }
 
-std::int64_t HeadBlock::infer_workspace_bytes(const kernels::Backend&, const BatchShape& shape, std::int64_t) const {
+std::int64_t HeadBlock::infer_workspace_bytes(const kernels::Backend& backend, const BatchShape& shape,
+                                              std::int64_t) const {
     Arena arena = Arena::measuring();
-    allocate_scratch(arena, shape);
+    allocate_scratch(arena, backend, shape);
     arena.allocate(Category::kWorkspace, formats_.activations, {shape.batch, embedding_});
     table_.allocate_lora_hidden(arena, formats_.activations, shape.batch, Category::kWorkspace);
     return arena.peak_bytes();
@@ -81,7 +83,7 @@ void HeadBlock::compute_features(const Context& context, std::span<const UnitVie
 void HeadBlock::forward(const Context& context, std::span<const UnitView> units, const Tensor& input, const Tensor&,
                         std::byte*, const Loss* loss) const {
     const Arena::Scope scope(context.workspace);
-    const Scratch scratch = allocate_scratch(context.workspace, context.batch.shape);
+    const Scratch scratch = allocate_scratch(context.workspace, context.backend, context.batch.shape);
     compute_features(context, units, input, scratch);
     chunked_loss_forward(context, table_, table_units(units), scratch.features, scratch.loss, *loss);
 }
@@ -89,7 +91,7 @@ void HeadBlock::forward(const Context& context, std::span<const UnitView> units,
 void HeadBlock::backward(const Context& context, std::span<const UnitView> units, const Tensor& input, std::byte*,
                          const Tensor&, const Tensor& input_gradient, const Loss* loss) const {
     const Arena::Scope scope(context.workspace);
-    const Scratch scratch = allocate_scratch(context.workspace, context.batch.shape);
+    const Scratch scratch = allocate_scratch(context.workspace, context.backend, context.batch.shape);
     compute_features(context, units, input, scratch);
     const Tensor& gradients = project_out_ ? scratch.feature_gradients : input_gradient;
     chunked_loss_backward(context, table_, table_units(units), scratch.features, scratch.loss, *loss, gradients);
@@ -104,7 +106,7 @@ void HeadBlock::infer(const Context& context, std::span<const UnitView> units, c
                       const Tensor& output, LayerCache&) const {
     const BatchShape& shape = context.batch.shape;
     const Arena::Scope scope(context.workspace);
-    const Scratch scratch = allocate_scratch(context.workspace, shape);
+    const Scratch scratch = allocate_scratch(context.workspace, context.backend, shape);
     const Tensor last =
         context.workspace.allocate(Category::kWorkspace, formats_.activations, {shape.batch, embedding_});
     compute_features(context, units, input, scratch);

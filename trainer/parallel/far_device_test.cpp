@@ -65,6 +65,28 @@ TEST(FarDeviceTest, TheBlocksOfLaterStepsAreReplayed) {
     EXPECT_EQ(run.far_device().replays(), 4 + 5) << "forward of all but the head, and backward of all";
 }
 
+// A CPU that likes logits of so many tokens at a time.
+class LossRows : public FarBackend {
+  public:
+    explicit LossRows(std::int64_t rows) : FarBackend(kernels::make_cpu_backend(1).value()), rows_(rows) {}
+    std::int64_t loss_rows(std::int64_t) const override { return rows_; }
+
+  private:
+    std::int64_t rows_;
+};
+
+TEST(FarDeviceTest, TheLossComesInChunksOfTheDevicesChoice) {
+    const model::Model model = tiny_model(false);
+    const auto scratch = [&](std::int64_t rows) {
+        return model.blocks.back()->workspace_bytes(LossRows(rows), {4, kLength}, true);
+    };
+    EXPECT_EQ(scratch(32) - scratch(16), 16 * kVocabulary * 4);
+    EXPECT_EQ(scratch(1000), scratch(4 * kLength)) << "never more than the batch has";
+    EXPECT_EQ(
+        model.blocks.back()->workspace_bytes(FarBackend(kernels::make_cpu_backend(1).value()), {4, kLength}, true),
+        scratch(4 * kLength));
+}
+
 // Of what follows two steps of a text, by weights that the ranks share.
 std::vector<float> generated_logits(std::uint64_t far) {
     const model::Model model = tiny_model(true);

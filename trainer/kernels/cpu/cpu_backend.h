@@ -93,6 +93,7 @@ class CpuBackend final : public Backend {
 
     void dropout(const Dropout& dropout, const Tensor& x, const Tensor& out) override;
 
+    std::int64_t loss_rows(std::int64_t vocabulary) const override;
     void cross_entropy_forward(const Tensor& logits, const Tensor& targets, const Tensor& losses) override;
     void cross_entropy_backward(const Tensor& logits, const Tensor& targets, float gradient_scale,
                                 const Tensor& loss_scale, const Tensor& losses) override;

@@ -45,6 +45,8 @@ class FarBackend : public kernels::Backend {
         return device_->attention_cached_workspace_bytes(shape, keys_max);
     }
 
+    std::int64_t loss_rows(std::int64_t vocabulary) const override { return device_->loss_rows(vocabulary); }
+
     Result<tensor::Memory> allocate(Space space, std::int64_t bytes) override {
         ATOLL_TRY(tensor::Memory memory, device_->allocate(space, bytes));
         const std::int64_t size = memory.size_bytes();
