@@ -1,6 +1,7 @@
 #include "trainer/parallel/gradient_reduce.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace atl::parallel {
 namespace {
@@ -87,30 +88,24 @@ GradientReduce GradientReduce::lay_out(Arena& arena, const ParameterStore& store
 }
 
 void GradientReduce::lay_out_buckets(Arena& arena) {
-    std::int64_t unsharded = 0;
-    std::int64_t scratch = 0;
-    std::int64_t receive = 0;
     const auto& blocks = store_->model().blocks;
+    std::vector<std::int64_t> unsharded(blocks.size()), scratch(blocks.size()), receive(blocks.size());
+    const bool adds = options_.accumulation > 1 && !uses_fixed_tree() && shards_gradients(store_->sharding());
     for (std::size_t block = 0; block < blocks.size(); ++block) {
-        std::int64_t block_unsharded = 0;
-        std::int64_t block_scratch = 0;
+        std::int64_t reduced = 0;
         for (const std::size_t unit : blocks[block]->units()) {
             if (!store_->trains(unit)) continue;
-            if (!has_buffer(unit)) block_unsharded += store_->shard_spec(unit).whole;
-            if (completes(unit, block)) block_scratch += store_->shard_spec(unit).whole;
+            if (!has_buffer(unit)) unsharded[block] += store_->shard_spec(unit).whole;
+            if (completes(unit, block)) reduced += store_->shard_spec(unit).whole;
         }
-        unsharded = std::max(unsharded, block_unsharded);
-        scratch = std::max(scratch, block_scratch);
+        scratch[block] = scratch_elements(reduced);
+        if (adds) receive[block] = reduced / shard_ranks();
     }
-    const bool adds = options_.accumulation > 1 && !uses_fixed_tree();
-    if (shards_gradients(store_->sharding()) && adds) receive = scratch / shard_ranks();
     const kernels::Formats& formats = store_->model().formats;
-    for (Bucket& bucket : buckets_) {
-        if (unsharded > 0) bucket.unsharded = arena.allocate(Category::kGradients, formats.gradients, {unsharded});
-        bucket.scratch = arena.allocate(Category::kWorkspace, formats.reduced, {scratch_elements(scratch)});
-        if (receive > 0) bucket.receive_buffer = arena.allocate(Category::kWorkspace, formats.gradients, {receive});
-        bucket.reductions.reserve(store_->unit_count());
-    }
+    unsharded_ = TwoEndedBuffer::lay_out(arena, Category::kGradients, formats.gradients, std::move(unsharded));
+    scratch_ = TwoEndedBuffer::lay_out(arena, Category::kWorkspace, formats.reduced, std::move(scratch));
+    receive_buffer_ = TwoEndedBuffer::lay_out(arena, Category::kWorkspace, formats.gradients, std::move(receive));
+    for (Bucket& bucket : buckets_) bucket.reductions.reserve(store_->unit_count());
 }
 
 const std::vector<GradientReduce::UnshardedGradient>& GradientReduce::unsharded_gradients(kernels::Backend& backend,
@@ -119,10 +114,13 @@ const std::vector<GradientReduce::UnshardedGradient>& GradientReduce::unsharded_
     bucket_ = 1 - bucket_;
     Bucket& bucket = buckets_[bucket_];
     complete(backend, ranks, bucket);
-    complete_shared_units(backend, ranks, block);
+    const auto& blocks = store_->model().blocks;
+    // A micro-step's first block is no neighbour of the last one of the micro-step before.
+    if (block + 1 == blocks.size()) complete(backend, ranks, buckets_[1 - bucket_]);
+    if (store_->layout().ranks > 1) take_room(bucket, block);
     lent_.clear();
     std::int64_t at = 0;
-    for (const std::size_t unit : store_->model().blocks[block]->units()) {
+    for (const std::size_t unit : blocks[block]->units()) {
         const ShardSpec& spec = store_->shard_spec(unit);
         UnshardedGradient unsharded{unit_buffers_[unit], accumulates_[unit] != 0};
         if (!store_->trains(unit)) {
@@ -142,15 +140,11 @@ const std::vector<GradientReduce::UnshardedGradient>& GradientReduce::unsharded_
     return lent_;
 }
 
-// The buffer of a unit may still be on its way from the micro-step before (a tied embedding is its last and the next's
-// first).
-void GradientReduce::complete_shared_units(kernels::Backend& backend, ProcessGroups& ranks, std::size_t block) {
-    Bucket& other = buckets_[1 - bucket_];
-    for (const std::size_t unit : store_->model().blocks[block]->units()) {
-        if (std::ranges::find(other.reductions, unit, &Reduction::unit) == other.reductions.end()) continue;
-        complete(backend, ranks, other);
-        return;
-    }
+void GradientReduce::take_room(Bucket& bucket, std::size_t block) const {
+    const auto end = bucket_ == 0 ? TwoEndedBuffer::End::kFront : TwoEndedBuffer::End::kBack;
+    bucket.unsharded = unsharded_.at(end, block);
+    bucket.scratch = scratch_.at(end, block);
+    bucket.receive_buffer = receive_buffer_.at(end, block);
 }
 
 void GradientReduce::block_done(kernels::Backend& backend, ProcessGroups& ranks, std::size_t block, bool last) {

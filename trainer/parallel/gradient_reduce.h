@@ -7,6 +7,7 @@
 #include "trainer/parallel/pairwise_sum.h"
 #include "trainer/parallel/parameter_store.h"
 #include "trainer/parallel/process_groups.h"
+#include "trainer/parallel/two_ended_buffer.h"
 
 namespace atl::parallel {
 
@@ -69,7 +70,7 @@ class GradientReduce {
                                 // else empty
         bool last = false;      // of this step
     };
-    // What one block has under way; two take turns.
+    // What one block has under way; two take turns, at the ends of the buffers below.
     struct Bucket {
         Tensor unsharded;  // gradients of the block's units that have no buffer of their own
         Tensor scratch;    // of its reductions
@@ -77,10 +78,10 @@ class GradientReduce {
         std::vector<Reduction> reductions;
     };
     void lay_out_buckets(Arena& arena);
+    void take_room(Bucket& bucket, std::size_t block) const;
     bool completes(std::size_t unit, std::size_t block) const { return first_block_[unit] == block; }
     void start(ProcessGroups& ranks, Bucket& bucket, Reduction reduction, const Tensor& whole, std::int64_t scratch_at);
     void complete(kernels::Backend& backend, ProcessGroups& ranks, Bucket& bucket);
-    void complete_shared_units(kernels::Backend& backend, ProcessGroups& ranks, std::size_t block);
     void add_to_shard(kernels::Backend& backend, ProcessGroups& ranks, const Reduction& reduction);
     void add_sequences(kernels::Backend& backend, ProcessGroups& ranks, const Reduction& reduction);
     // Of the scratch that so many elements of gradients take on their way.
@@ -98,6 +99,7 @@ class GradientReduce {
     std::vector<Tensor> unit_buffers_;      // unsharded gradients of a unit alone; empty: they are in the bucket
     std::vector<char> accumulates_;         // by unit: that buffer holds gradients to add to
     std::vector<char> reduced_;             // by unit: the shard holds gradients of this step
+    TwoEndedBuffer unsharded_, scratch_, receive_buffer_;
     std::array<Bucket, 2> buckets_;
     std::size_t bucket_ = 0;
     ReplicaReduce replica_reduce_;

@@ -1,6 +1,7 @@
 #include "trainer/parallel/parameter_gather.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace atl::parallel {
 namespace {
@@ -15,7 +16,7 @@ std::int64_t room(const ParameterStore& store, std::size_t unit) {
 ParameterGather ParameterGather::lay_out(Arena& arena, const ParameterStore& store) {
     ParameterGather gather;
     gather.store_ = &store;
-    std::int64_t largest = 0;
+    std::vector<std::int64_t> sizes;
     std::size_t groups_max = 0;
     for (const auto& block : store.model().blocks) {
         std::int64_t size = 0;
@@ -24,13 +25,13 @@ ParameterGather ParameterGather::lay_out(Arena& arena, const ParameterStore& sto
             size += room(store, unit);
             resident.push_back(store.weights(unit));
         }
-        largest = std::max(largest, size);
+        sizes.push_back(size);
         groups_max = std::max(groups_max, resident.size());
         if (!shards_weights(store.sharding())) gather.resident_.push_back(std::move(resident));
     }
     if (!shards_weights(store.sharding())) return gather;
+    gather.buffer_ = TwoEndedBuffer::lay_out(arena, tensor::Category::kGather, tensor::DType::kU8, std::move(sizes));
     for (Slot& slot : gather.slots_) {
-        slot.buffer = arena.allocate_bytes(tensor::Category::kGather, largest);
         slot.weights.reserve(groups_max);
         slot.transfers.reserve(groups_max);
     }
@@ -43,12 +44,19 @@ ParameterGather::Slot* ParameterGather::find(std::size_t block) {
 }
 
 void ParameterGather::begin(Collectives& ranks, Slot& slot, std::size_t block) {
+    const bool is_front = &slot == slots_.data();
+    Slot& other = slots_[is_front ? 1 : 0];
     finish(ranks, slot);
+    if (other.block != kNoBlock && !buffer_.holds_both(block, other.block)) {
+        finish(ranks, other);
+        other.block = kNoBlock;
+    }
     slot.block = block;
     slot.weights.clear();
+    const Tensor room_of_block = buffer_.at(is_front ? TwoEndedBuffer::End::kFront : TwoEndedBuffer::End::kBack, block);
     std::int64_t at = 0;
     for (const std::size_t unit : store_->model().blocks[block]->units()) {
-        const Tensor whole(slot.buffer + at, store_->storage(unit), {store_->shard_spec(unit).whole});
+        const Tensor whole(room_of_block.at(at), store_->storage(unit), {store_->shard_spec(unit).whole});
         slot.transfers.push_back(ranks.start_all_gather(store_->weights(unit), whole));
         slot.weights.push_back(whole);
         at += room(*store_, unit);

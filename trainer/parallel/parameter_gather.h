@@ -7,19 +7,22 @@
 
 #include "trainer/parallel/collectives.h"
 #include "trainer/parallel/parameter_store.h"
+#include "trainer/parallel/two_ended_buffer.h"
 
 namespace atl::parallel {
 
 // Lends each block its units' whole weights. Where every rank keeps them whole, those themselves; under full_shard
-// they are gathered into one of two buffers, so that the next block's gather runs while this block computes.
+// they are gathered into one of two slots, so that the next block's gather runs while this block computes.
 class ParameterGather {
   public:
     static ParameterGather lay_out(Arena& arena, const ParameterStore& store);
 
-    // The whole weights of the block's units, in the order of Block::units(); valid until another block is acquired
-    // twice over. Waits for a gather that prefetch() began, or gathers now.
+    // The whole weights of the block's units, in the order of Block::units(); valid until a block is acquired or
+    // prefetched that is not its neighbour, or any block twice over. Waits for a gather that prefetch() began, or
+    // gathers now.
     std::span<const Tensor> acquire(Collectives& ranks, std::size_t block);
-    // Begins the gather, unless the block's weights are there. Overwrites the buffer that was not acquired last.
+    // Begins the gather of a neighbour of the block that was acquired last, unless its weights are there. Overwrites
+    // the slot that was not acquired last.
     void prefetch(Collectives& ranks, std::size_t block);
     // The weights have changed: nothing gathered is worth anything any more.
     void invalidate();
@@ -28,8 +31,7 @@ class ParameterGather {
     static constexpr std::size_t kNoBlock = static_cast<std::size_t>(-1);
     struct Slot {
         std::size_t block = kNoBlock;
-        std::byte* buffer = nullptr;                   // room for the whole units of any block
-        std::vector<Tensor> weights;                   // views of it
+        std::vector<Tensor> weights;                   // views of the buffer
         std::vector<Collectives::Transfer> transfers;  // under way
     };
     Slot* find(std::size_t block);
@@ -37,7 +39,8 @@ class ParameterGather {
     static void finish(Collectives& ranks, Slot& slot);
 
     const ParameterStore* store_ = nullptr;
-    std::array<Slot, 2> slots_;
+    TwoEndedBuffer buffer_;                      // of bytes
+    std::array<Slot, 2> slots_;                  // at its front and at its back
     std::size_t last_ = 0;                       // the slot that was acquired last
     std::vector<std::vector<Tensor>> resident_;  // by block, when nothing needs gathering
 };

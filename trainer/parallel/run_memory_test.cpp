@@ -31,6 +31,38 @@ TEST(RunMemoryTest, EachRecomputationKeepsLess) {
     EXPECT_EQ(bytes(ActivationCheckpointing::kNone) - bytes(ActivationCheckpointing::kFull), 2 * layer);
 }
 
+// The largest two blocks, embedding and head, are never gathered or reduced together.
+TEST(RunMemoryTest, BuffersUnderFullShardAreOfTwoNeighboursNotOfTheLargestBlockTwice) {
+    using tensor::Category;
+    constexpr std::int64_t kVocabularySize = 128256, kHidden = 4096, kInner = 14336, kKeys = 1024;
+    const auto config = model::parse_config(R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama",
+        "vocab_size": 128256, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 8192, "rms_norm_eps": 1e-5,
+        "rope_theta": 500000.0, "hidden_act": "silu", "tie_word_embeddings": false})");
+    model::Model model = model::make_model(*config);
+    model.use_formats({.weights = tensor::DType::kBF16});
+    const optim::Optimizer optimizer;
+    RunMemoryOptions options;
+    options.engine.largest = {1, 16};
+    options.optimizer = &optimizer;
+    const auto backend = kernels::make_cpu_backend(1);
+    const auto planned_bytes = [&](Sharding sharding, Category category) {
+        options.layout = parallel_layout(sharding, 0, 8);
+        return RunMemory::measure(**backend, model, options).categories[static_cast<std::size_t>(category)];
+    };
+    constexpr std::int64_t kLayer = 2 * kHidden * (kHidden + kKeys) + 3 * kHidden * kInner + 2 * kHidden;
+    constexpr std::int64_t kHead = kVocabularySize * kHidden + kHidden;
+    constexpr std::int64_t kAll = 32 * kLayer + kHead + kVocabularySize * kHidden;
+    EXPECT_EQ(planned_bytes(Sharding::kFullShard, Category::kGather), 2 * (kLayer + kHead));
+    EXPECT_EQ(planned_bytes(Sharding::kFullShard, Category::kGradients), 4 * kAll / 8 + 4 * (kLayer + kHead));
+    // What gradients take on their way; one rank exchanges nothing.
+    const std::int64_t with_scratch = planned_bytes(Sharding::kFullShard, Category::kWorkspace);
+    options.layout = parallel_layout(Sharding::kNone, 0, 1);
+    const std::int64_t without =
+        RunMemory::measure(**backend, model, options).categories[static_cast<std::size_t>(Category::kWorkspace)];
+    EXPECT_EQ(with_scratch - without, 4 * (kLayer + kHead));
+}
+
 TEST(RunMemoryTest, FullShardKeepsLessThanNone) {
     using tensor::Category;
     const Variant none, optimizer{Sharding::kShardOptimizer}, full{Sharding::kFullShard};
