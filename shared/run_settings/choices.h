@@ -34,9 +34,14 @@ constexpr bool is_hybrid(Sharding sharding) {
     return sharding >= Sharding::kHybridShard;
 }
 
-// Of which layers the backward pass runs the forward pass again instead of keeping what it saved: none, every second
-// one, all.
-enum class ActivationCheckpointing : std::uint8_t { kNone, kSelective, kFull };
+// What of a layer's forward pass the backward pass computes again instead of keeping it.
+enum class ActivationCheckpointing : std::uint8_t {
+    kNone,
+    kFeedForward,      // the feed-forward's first product
+    kSelective,        // all of every second layer
+    kAllButAttention,  // all but attention itself
+    kFull,             // all
+};
 
 // Their words, in the order of the enumerators.
 template <class Choice>
@@ -63,7 +68,8 @@ template <>
 inline constexpr std::array<std::string_view, 6> kWords<Sharding> = {
     "none", "shard_optimizer", "shard_grad_op", "full_shard", "hybrid_shard", "hybrid_shard_zero2"};
 template <>
-inline constexpr std::array<std::string_view, 3> kWords<ActivationCheckpointing> = {"none", "selective", "full"};
+inline constexpr std::array<std::string_view, 5> kWords<ActivationCheckpointing> = {"none", "feed-forward", "selective",
+                                                                                    "all-but-attention", "full"};
 
 template <class Choice>
 constexpr std::optional<Choice> parse_choice(std::string_view word) {

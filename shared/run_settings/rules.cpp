@@ -12,15 +12,16 @@ struct Need {
     std::string_view needed;
     std::string_view value = {};
 };
-constexpr std::array<Need, 9> kNeeds = {{{"momentum", "optimizer", "sgd"},
-                                         {"beta1", "optimizer", "adamw"},
-                                         {"beta2", "optimizer", "adamw"},
-                                         {"eps", "optimizer", "adamw"},
-                                         {"loss-scale", "precision", "fp16"},
-                                         {"offload-dir", "offload-optimizer", "nvme"},
-                                         {"eval-every", "val-data"},
-                                         {"val-samples", "val-data"},
-                                         {"save-async", "save-every"}}};
+constexpr std::array<Need, 10> kNeeds = {{{"momentum", "optimizer", "sgd"},
+                                          {"beta1", "optimizer", "adamw"},
+                                          {"beta2", "optimizer", "adamw"},
+                                          {"eps", "optimizer", "adamw"},
+                                          {"loss-scale", "precision", "fp16"},
+                                          {"checkpoint-layers", "activation-checkpointing"},
+                                          {"offload-dir", "offload-optimizer", "nvme"},
+                                          {"eval-every", "val-data"},
+                                          {"val-samples", "val-data"},
+                                          {"save-async", "save-every"}}};
 
 // Formats that do not go together.
 Status check_formats(const RunConfig& config) {
@@ -100,6 +101,10 @@ Status check_needs(const RunConfig& config, Commands command) {
                                                                      (need.value.empty() ? "" : " ") +
                                                                      std::string(need.value));
     }
+    if (config.checkpoint_layers > 0 && config.activation_checkpointing == ActivationCheckpointing::kSelective)
+        return invalid_argument("--checkpoint-layers",
+                                "means nothing with --activation-checkpointing selective, which says which layers; "
+                                "give full");
     return check_formats(config);
 }
 

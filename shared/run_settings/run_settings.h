@@ -64,6 +64,7 @@ struct RunConfig {
     std::int64_t threads = 0;  // a process; 0: its share of the cores
     bool deterministic = false;
     ActivationCheckpointing activation_checkpointing = ActivationCheckpointing::kNone;
+    std::int64_t checkpoint_layers = 0;  // 0: all
     Offload offload_optimizer = Offload::kNone;
     std::string offload_dir;
     std::int64_t lora_rank = 0;

@@ -91,6 +91,18 @@ TEST(RunConfigTest, WhatIsNotBuiltIsRefusedByName) {
     EXPECT_TRUE(set(config, "masters", "fp32").ok());
 }
 
+TEST(RunConfigTest, LayersToCheckpointNeedSomethingToCompute) {
+    const auto refused = [](std::string_view what) {
+        RunConfig config;
+        EXPECT_TRUE(set(config, "activation-checkpointing", what).ok()) << what;
+        EXPECT_TRUE(set(config, "checkpoint-layers", "3").ok());
+        const Status status = check_needs(config, kTrain);
+        return status.ok() ? "" : status.error().field;
+    };
+    for (const char* what : {"feed-forward", "all-but-attention", "full"}) EXPECT_EQ(refused(what), "") << what;
+    for (const char* what : {"none", "selective"}) EXPECT_EQ(refused(what), "--checkpoint-layers") << what;
+}
+
 TEST(RunConfigTest, FormatsThatDoNotGoTogetherAreRefused) {
     using Flags = std::vector<std::pair<const char*, const char*>>;
     const auto refused = [](const Flags& flags) {

@@ -75,7 +75,7 @@ Block::Block(std::string name, std::vector<FsdpUnit>& units) : name_(std::move(n
     units.push_back({.name = name_, .parameters = {}});
 }
 
-void Block::recompute(const Context&, std::span<const UnitView>, const Tensor&, std::byte*) const {
+void Block::recompute(const Context&, std::span<const UnitView>, const Tensor&, const SavedMemory&) const {
     check(false, name_ + " saves nothing");
 }
 

@@ -118,9 +118,31 @@ struct LayerCache {
 
 class FusedLinear;
 
+// What a block keeps of its forward pass until its backward pass, besides its input. The backward pass reads more than
+// that: recompute() writes the rest again, up to what backward reads last.
+enum class Keep : std::uint8_t {
+    kAll,
+    kWithoutFeedForward,  // all but what the feed-forward's first product gives: SwiGLU's gate and up, or ReLU's result
+    kAttention,           // attention's output and log-sums
+    kInput,               // nothing
+};
+
+// Where a block saves what its backward pass reads, lent by the driver: what it keeps, and the rest, which other blocks
+// may overwrite until recompute() writes it again. Both aligned to tensor::kAlignmentBytes; null in evaluation.
+struct SavedMemory {
+    Keep keep = Keep::kAll;
+    std::byte* kept = nullptr;
+    std::byte* rest = nullptr;
+    bool empty() const { return kept == nullptr && rest == nullptr; }
+};
+struct SavedBytes {
+    std::int64_t kept = 0;
+    std::int64_t rest = 0;
+};
+
 // The stages of a model, run one after another by a driver: embedding, decoder layers, head. A block has no state: its
 // weights, gradients, input, output and saved activations are lent to it, so a driver can shard, gather, offload,
-// recompute what is saved (from the block's input) or pipeline as it likes.
+// recompute what is saved or pipeline as it likes.
 //
 // Activations between blocks are [N, C] in Formats::residual. The embedding has no input and the head no output: those
 // are empty.
@@ -136,28 +158,29 @@ class Block {
     // them are in another unit, which becomes the block's last.
     virtual std::vector<FusedLinear*> linears() { return {}; }
     void use_adapters(std::size_t unit) { units_.push_back(unit); }
-    virtual bool is_layer() const { return false; }  // whose matrices may be kept in a quantised format
+    // One of the decoder's layers: what saves something, and whose matrices may be kept in a quantised format.
+    virtual bool is_layer() const { return false; }
 
     // What the block allocates and is lent is in these; fp32 unless said otherwise. Before anything is measured.
     void use_formats(const kernels::Formats& formats) { formats_ = formats; }
 
-    // Bytes that forward must keep for backward besides the input, and the most scratch that either takes. Exact. In
-    // evaluation (`saves` false) forward has scratch for what it would keep.
-    virtual std::int64_t saved_bytes(const BatchShape& shape) const = 0;
+    // Bytes that forward saves for backward besides the input, and the most scratch that either takes. Exact. In
+    // evaluation (`saves` false) forward has scratch for what it would save.
+    virtual SavedBytes saved_bytes(const BatchShape&, Keep) const { return {}; }
     virtual std::int64_t workspace_bytes(const kernels::Backend& backend, const BatchShape& shape,
                                          bool saves) const = 0;
 
-    // saved: saved_bytes() bytes aligned to tensor::kAlignmentBytes; null in evaluation. loss is for the head only.
-    // In evaluation and generation output may be input.
+    // saved: of saved_bytes(); empty in evaluation. loss is for the head only. In evaluation and generation output may
+    // be input.
     virtual void forward(const Context& context, std::span<const UnitView> units, const Tensor& input,
-                         const Tensor& output, std::byte* saved, const Loss* loss) const = 0;
-    // Writes to `saved` once more what forward did; what backward does not read is not computed. For blocks that save
-    // something.
+                         const Tensor& output, const SavedMemory& saved, const Loss* loss) const = 0;
+    // Writes saved.rest once more, from the input and saved.kept; what backward does not read is not computed. For
+    // layers.
     virtual void recompute(const Context& context, std::span<const UnitView> units, const Tensor& input,
-                           std::byte* saved) const;
+                           const SavedMemory& saved) const;
     // Writes the gradients of the units and input_gradient, which may be output_gradient. May destroy what was saved.
     virtual void backward(const Context& context, std::span<const UnitView> units, const Tensor& input,
-                          std::byte* saved, const Tensor& output_gradient, const Tensor& input_gradient,
+                          const SavedMemory& saved, const Tensor& output_gradient, const Tensor& input_gradient,
                           const Loss* loss) const = 0;
     // True for the head: its backward computes the losses as well, so a training step leaves out its forward.
     virtual bool backward_includes_forward() const { return false; }
@@ -174,7 +197,7 @@ class Block {
 
     // Floating-point operations of forward for this shape, counting a multiply-add as two; products and attention only.
     virtual double forward_flops(const BatchShape& shape) const = 0;
-    virtual double recompute_flops(const BatchShape&) const { return 0; }
+    virtual double recompute_flops(const BatchShape&, Keep) const { return 0; }
 
   protected:
     // Appends a unit of the same name to the model's; the block's constructor fills it.

@@ -25,12 +25,12 @@ class EmbeddingBlock final : public Block {
     // Appends the table's unit, and that of learned positions and project_in.
     EmbeddingBlock(const ModelConfig& config, std::vector<FsdpUnit>& units);
     std::vector<FusedLinear*> linears() override;
-    std::int64_t saved_bytes(const BatchShape&) const override { return 0; }
     std::int64_t workspace_bytes(const kernels::Backend& backend, const BatchShape& shape, bool saves) const override;
     void forward(const Context& context, std::span<const UnitView> units, const Tensor& input, const Tensor& output,
-                 std::byte* saved, const Loss* loss) const override;
-    void backward(const Context& context, std::span<const UnitView> units, const Tensor& input, std::byte* saved,
-                  const Tensor& output_gradient, const Tensor& input_gradient, const Loss* loss) const override;
+                 const SavedMemory& saved, const Loss* loss) const override;
+    void backward(const Context& context, std::span<const UnitView> units, const Tensor& input,
+                  const SavedMemory& saved, const Tensor& output_gradient, const Tensor& input_gradient,
+                  const Loss* loss) const override;
     bool backward_reads_weights() const override { return project_in_.has_value(); }
     void infer(const Context& context, std::span<const UnitView> units, const Tensor& input, const Tensor& output,
                LayerCache& cache) const override;
@@ -74,23 +74,24 @@ class DecoderBlock final : public Block {
     DecoderBlock(const ModelConfig& config, std::int64_t layer, std::vector<FsdpUnit>& units);
     std::vector<FusedLinear*> linears() override { return {&qkv_, &out_, &up_, &down_}; }
     bool is_layer() const override { return true; }
-    std::int64_t saved_bytes(const BatchShape& shape) const override;
+    SavedBytes saved_bytes(const BatchShape& shape, Keep keep) const override;
     std::int64_t workspace_bytes(const kernels::Backend& backend, const BatchShape& shape, bool saves) const override;
     void forward(const Context& context, std::span<const UnitView> units, const Tensor& input, const Tensor& output,
-                 std::byte* saved, const Loss* loss) const override;
-    void backward(const Context& context, std::span<const UnitView> units, const Tensor& input, std::byte* saved,
-                  const Tensor& output_gradient, const Tensor& input_gradient, const Loss* loss) const override;
+                 const SavedMemory& saved, const Loss* loss) const override;
+    void backward(const Context& context, std::span<const UnitView> units, const Tensor& input,
+                  const SavedMemory& saved, const Tensor& output_gradient, const Tensor& input_gradient,
+                  const Loss* loss) const override;
     void recompute(const Context& context, std::span<const UnitView> units, const Tensor& input,
-                   std::byte* saved) const override;
+                   const SavedMemory& saved) const override;
     void infer(const Context& context, std::span<const UnitView> units, const Tensor& input, const Tensor& output,
                LayerCache& cache) const override;
     std::int64_t infer_workspace_bytes(const kernels::Backend& backend, const BatchShape& shape,
                                        std::int64_t keys_max) const override;
     double forward_flops(const BatchShape& shape) const override;
-    double recompute_flops(const BatchShape& shape) const override;
+    double recompute_flops(const BatchShape& shape, Keep keep) const override;
 
   private:
-    // Forward keeps these for backward. The norms' results and SwiGLU's are computed again there: that costs little
+    // Backward reads these of forward. The norms' results and SwiGLU's are computed again there: that costs little
     // time and saves a quarter of the memory.
     struct Saved {
         Tensor input_statistics;   // of the norm
@@ -118,21 +119,32 @@ class DecoderBlock final : public Block {
         Tensor output_gradient;  // [N, C]; backward only, as what follows; where residuals have another format
         Tensor up_lora_hidden_gradient, down_lora_hidden_gradient;
     };
-    Saved allocate_saved(tensor::Arena& arena, const BatchShape& shape, tensor::Category category) const;
+    Saved allocate_saved(tensor::Arena& kept, tensor::Arena& rest, const BatchShape& shape, Keep keep) const;
+    Saved find_saved(const SavedMemory& saved, const BatchShape& shape) const;
+    // In scratch, for passes that nothing follows.
+    Saved allocate_unsaved(tensor::Arena& workspace, const BatchShape& shape) const;
     AttentionScratch allocate_attention(tensor::Arena& arena, std::int64_t tokens, bool backward) const;
     FeedForwardScratch allocate_feed_forward(tensor::Arena& arena, std::int64_t tokens, bool backward) const;
     kernels::AttentionShape attention_shape(const BatchShape& shape) const;
+    double attention_flops(const BatchShape& shape) const;  // of one forward pass
 
     // `units`: the layer's, then its adapters'.
+    //
+    // saved.qkv from x, before it is rotated.
+    void qkv_forward(const Context& context, std::span<const UnitView> units, const Tensor& input, const Saved& saved,
+                     const AttentionScratch& scratch) const;
     void attention_forward(const Context& context, std::span<const UnitView> units, const Tensor& input,
                            const Saved& saved, LayerCache* cache) const;
     // Query, key and value as attention takes them, from saved.qkv: with norms of heads in scratch, else where they
     // lie, as the forward pass left them for the backward pass.
     Tensor attention_input(const Context& context, std::span<const UnitView> units, const Saved& saved,
                            const AttentionScratch& scratch, bool backward) const;
-    // h from x and attention, and from h what the activation takes (of ReLU, what it gives).
-    void feed_forward_up(const Context& context, std::span<const UnitView> units, const Tensor& input,
-                         const Saved& saved, const FeedForwardScratch& scratch) const;
+    // h from x and attention, and its norm in scratch.
+    void hidden_forward(const Context& context, std::span<const UnitView> units, const Tensor& input,
+                        const Saved& saved, const FeedForwardScratch& scratch) const;
+    // From that norm what the activation takes (of ReLU, what it gives).
+    void up_forward(const Context& context, std::span<const UnitView> units, const Saved& saved,
+                    const FeedForwardScratch& scratch) const;
     void feed_forward_forward(const Context& context, std::span<const UnitView> units, const Tensor& input,
                               const Saved& saved, const Tensor& output) const;
     void feed_forward_backward(const Context& context, std::span<const UnitView> units, const Saved& saved,
@@ -160,12 +172,12 @@ class HeadBlock final : public Block {
     HeadBlock(const ModelConfig& config, std::vector<FsdpUnit>& units);
     // The table unless it is the embedding's, and project_out.
     std::vector<FusedLinear*> linears() override;
-    std::int64_t saved_bytes(const BatchShape&) const override { return 0; }
     std::int64_t workspace_bytes(const kernels::Backend& backend, const BatchShape& shape, bool saves) const override;
     void forward(const Context& context, std::span<const UnitView> units, const Tensor& input, const Tensor& output,
-                 std::byte* saved, const Loss* loss) const override;
-    void backward(const Context& context, std::span<const UnitView> units, const Tensor& input, std::byte* saved,
-                  const Tensor& output_gradient, const Tensor& input_gradient, const Loss* loss) const override;
+                 const SavedMemory& saved, const Loss* loss) const override;
+    void backward(const Context& context, std::span<const UnitView> units, const Tensor& input,
+                  const SavedMemory& saved, const Tensor& output_gradient, const Tensor& input_gradient,
+                  const Loss* loss) const override;
     bool backward_includes_forward() const override { return true; }
     void infer(const Context& context, std::span<const UnitView> units, const Tensor& input, const Tensor& output,
                LayerCache& cache) const override;

@@ -62,33 +62,48 @@ kernels::AttentionShape DecoderBlock::attention_shape(const BatchShape& shape) c
     return {shape.batch, shape.length, widths_.heads, widths_.kv_heads, widths_.head_channels, formats_.activations};
 }
 
-DecoderBlock::Saved DecoderBlock::allocate_saved(Arena& arena, const BatchShape& shape, Category category) const {
+DecoderBlock::Saved DecoderBlock::allocate_saved(Arena& kept, Arena& rest, const BatchShape& shape, Keep keep) const {
+    constexpr Category kCategory = Category::kActivations;
     const std::int64_t tokens = shape.tokens();
-    const auto allocate = [&](std::int64_t columns) {
-        return arena.allocate(category, formats_.activations, {tokens, columns});
+    Arena& of_up = keep == Keep::kAll ? kept : rest;
+    Arena& of_attention = keep == Keep::kInput ? rest : kept;
+    Arena& others = keep == Keep::kAll || keep == Keep::kWithoutFeedForward ? kept : rest;
+    const auto allocate = [&](Arena& arena, std::int64_t columns) {
+        return arena.allocate(kCategory, formats_.activations, {tokens, columns});
     };
-    const auto allocate_lora_hidden = [&](const FusedLinear& linear) {
-        return linear.allocate_lora_hidden(arena, formats_.activations, tokens, category);
+    const auto allocate_lora_hidden = [&](Arena& arena, const FusedLinear& linear) {
+        return linear.allocate_lora_hidden(arena, formats_.activations, tokens, kCategory);
     };
     return {
-        .input_statistics = attention_norm_.allocate_statistics(arena, tokens, category),
-        .qkv = allocate(widths_.qkv()),
-        .attention = allocate(widths_.queries()),
-        .log_sum_exp = arena.allocate(category, kernels::kStatistics, {shape.batch, widths_.heads, shape.length}),
-        .hidden = arena.allocate(category, formats_.residual, {tokens, widths_.hidden}),
-        .hidden_statistics = feed_forward_norm_.allocate_statistics(arena, tokens, category),
-        .up = allocate((is_gated_ ? 2 : 1) * widths_.feed_forward),
-        .qkv_lora_hidden = allocate_lora_hidden(qkv_),
-        .out_lora_hidden = allocate_lora_hidden(out_),
-        .up_lora_hidden = allocate_lora_hidden(up_),
-        .down_lora_hidden = allocate_lora_hidden(down_),
+        .input_statistics = attention_norm_.allocate_statistics(others, tokens, kCategory),
+        .qkv = allocate(others, widths_.qkv()),
+        .attention = allocate(of_attention, widths_.queries()),
+        .log_sum_exp =
+            of_attention.allocate(kCategory, kernels::kStatistics, {shape.batch, widths_.heads, shape.length}),
+        .hidden = others.allocate(kCategory, formats_.residual, {tokens, widths_.hidden}),
+        .hidden_statistics = feed_forward_norm_.allocate_statistics(others, tokens, kCategory),
+        .up = allocate(of_up, (is_gated_ ? 2 : 1) * widths_.feed_forward),
+        .qkv_lora_hidden = allocate_lora_hidden(others, qkv_),
+        .out_lora_hidden = allocate_lora_hidden(others, out_),
+        .up_lora_hidden = allocate_lora_hidden(of_up, up_),
+        .down_lora_hidden = allocate_lora_hidden(others, down_),
     };
 }
 
-std::int64_t DecoderBlock::saved_bytes(const BatchShape& shape) const {
-    Arena arena = Arena::measuring();
-    allocate_saved(arena, shape, Category::kActivations);
-    return arena.peak_bytes();
+SavedBytes DecoderBlock::saved_bytes(const BatchShape& shape, Keep keep) const {
+    Arena kept = Arena::measuring(), rest = Arena::measuring();
+    allocate_saved(kept, rest, shape, keep);
+    return {kept.peak_bytes(), rest.peak_bytes()};
+}
+
+DecoderBlock::Saved DecoderBlock::find_saved(const SavedMemory& saved, const BatchShape& shape) const {
+    const SavedBytes bytes = saved_bytes(shape, saved.keep);
+    Arena kept = Arena::borrowing(saved.kept, bytes.kept), rest = Arena::borrowing(saved.rest, bytes.rest);
+    return allocate_saved(kept, rest, shape, saved.keep);
+}
+
+DecoderBlock::Saved DecoderBlock::allocate_unsaved(Arena& workspace, const BatchShape& shape) const {
+    return allocate_saved(workspace, workspace, shape, Keep::kAll);
 }
 
 DecoderBlock::AttentionScratch DecoderBlock::allocate_attention(Arena& arena, std::int64_t tokens,
@@ -144,7 +159,7 @@ std::int64_t DecoderBlock::workspace_bytes(const kernels::Backend& backend, cons
                                                               up_.workspace_bytes(formats_.activations, tokens),
                                                               down_.workspace_bytes(formats_.activations, tokens)}));
     };
-    return std::max((saves ? 0 : saved_bytes(shape)) + measure(false), measure(true));
+    return std::max((saves ? 0 : saved_bytes(shape, Keep::kAll).kept) + measure(false), measure(true));
 }
 
 std::int64_t DecoderBlock::infer_workspace_bytes(const kernels::Backend& backend, const BatchShape& shape,
@@ -154,26 +169,34 @@ std::int64_t DecoderBlock::infer_workspace_bytes(const kernels::Backend& backend
 }
 
 void DecoderBlock::forward(const Context& context, std::span<const UnitView> units, const Tensor& input,
-                           const Tensor& output, std::byte* saved, const Loss*) const {
+                           const Tensor& output, const SavedMemory& saved, const Loss*) const {
     const BatchShape& shape = context.batch.shape;
     const Arena::Scope scope(context.workspace);
-    Arena kept = Arena::borrowing(saved, saved == nullptr ? 0 : saved_bytes(shape));
-    const Saved activations = saved == nullptr ? allocate_saved(context.workspace, shape, Category::kWorkspace)
-                                               : allocate_saved(kept, shape, Category::kActivations);
+    const Saved activations = saved.empty() ? allocate_unsaved(context.workspace, shape) : find_saved(saved, shape);
     attention_forward(context, units, input, activations, nullptr);
     feed_forward_forward(context, units, input, activations, output);
 }
 
 // Nobody reads the output, nor the activation, unless an adapter has it for input.
 void DecoderBlock::recompute(const Context& context, std::span<const UnitView> units, const Tensor& input,
-                             std::byte* saved) const {
-    const BatchShape& shape = context.batch.shape;
-    Arena kept = Arena::borrowing(saved, saved_bytes(shape));
-    const Saved activations = allocate_saved(kept, shape, Category::kActivations);
-    attention_forward(context, units, input, activations, nullptr);
+                             const SavedMemory& saved) const {
+    const Saved activations = find_saved(saved, context.batch.shape);
+    if (saved.keep == Keep::kInput) attention_forward(context, units, input, activations, nullptr);
+    if (saved.keep == Keep::kAttention) {
+        const Arena::Scope scope(context.workspace);
+        const AttentionScratch scratch = allocate_attention(context.workspace, input.rows(), false);
+        qkv_forward(context, units, input, activations, scratch);
+        if (!head_norms_) attention_input(context, units, activations, scratch, false);
+    }
     const Arena::Scope scope(context.workspace);
     const FeedForwardScratch scratch = allocate_feed_forward(context.workspace, input.rows(), false);
-    feed_forward_up(context, units, input, activations, scratch);
+    if (saved.keep == Keep::kWithoutFeedForward) {
+        feed_forward_norm_.apply(context.backend, units[0], activations.hidden, activations.hidden_statistics,
+                                 scratch.normed);
+        return up_forward(context, units, activations, scratch);
+    }
+    hidden_forward(context, units, input, activations, scratch);
+    up_forward(context, units, activations, scratch);
     if (activations.down_lora_hidden.empty()) return;
     if (is_gated_) context.backend.swiglu_forward(activations.up, scratch.activation);
     down_.compute_lora_hidden(context, units, is_gated_ ? scratch.activation : activations.up,
@@ -183,7 +206,7 @@ void DecoderBlock::recompute(const Context& context, std::span<const UnitView> u
 void DecoderBlock::infer(const Context& context, std::span<const UnitView> units, const Tensor& input,
                          const Tensor& output, LayerCache& cache) const {
     const Arena::Scope scope(context.workspace);
-    const Saved activations = allocate_saved(context.workspace, context.batch.shape, Category::kWorkspace);
+    const Saved activations = allocate_unsaved(context.workspace, context.batch.shape);
     attention_forward(context, units, input, activations, &cache);
     feed_forward_forward(context, units, input, activations, output);
     cache.past += context.batch.shape.length;
@@ -203,6 +226,13 @@ Tensor DecoderBlock::attention_input(const Context& context, std::span<const Uni
     return qkv;
 }
 
+void DecoderBlock::qkv_forward(const Context& context, std::span<const UnitView> units, const Tensor& input,
+                               const Saved& saved, const AttentionScratch& scratch) const {
+    attention_norm_.forward(context.backend, units[0], input, scratch.normed, saved.input_statistics);
+    qkv_.forward(context, units, scratch.normed, saved.qkv, saved.qkv_lora_hidden);
+    add_bias_and_residual(context.backend, qkv_.bias(units), {}, saved.qkv);
+}
+
 // saved.qkv and saved.attention from x; h is left to the second half. With a cache attention is over the tokens before
 // as well.
 void DecoderBlock::attention_forward(const Context& context, std::span<const UnitView> units, const Tensor& input,
@@ -212,9 +242,7 @@ void DecoderBlock::attention_forward(const Context& context, std::span<const Uni
     const kernels::AttentionShape shape = attention_shape(batch.shape);
     const Arena::Scope scope(context.workspace);
     const AttentionScratch scratch = allocate_attention(context.workspace, input.rows(), false);
-    attention_norm_.forward(backend, units[0], input, scratch.normed, saved.input_statistics);
-    qkv_.forward(context, units, scratch.normed, saved.qkv, saved.qkv_lora_hidden);
-    add_bias_and_residual(backend, qkv_.bias(units), {}, saved.qkv);
+    qkv_forward(context, units, input, saved, scratch);
     const Tensor qkv = attention_input(context, units, saved, scratch, false);
     if (cache == nullptr) {
         backend.attention_forward(shape, qkv, batch.segment_starts, saved.attention, saved.log_sum_exp,
@@ -225,17 +253,20 @@ void DecoderBlock::attention_forward(const Context& context, std::span<const Uni
     }
 }
 
-void DecoderBlock::feed_forward_up(const Context& context, std::span<const UnitView> units, const Tensor& input,
-                                   const Saved& saved, const FeedForwardScratch& scratch) const {
-    kernels::Backend& backend = context.backend;
+void DecoderBlock::hidden_forward(const Context& context, std::span<const UnitView> units, const Tensor& input,
+                                  const Saved& saved, const FeedForwardScratch& scratch) const {
     out_.forward(context, units, saved.attention, saved.hidden, saved.out_lora_hidden);
-    feed_forward_norm_.add_forward(backend, units[0], out_.bias(units), input, saved.hidden, scratch.normed,
+    feed_forward_norm_.add_forward(context.backend, units[0], out_.bias(units), input, saved.hidden, scratch.normed,
                                    saved.hidden_statistics);
+}
+
+void DecoderBlock::up_forward(const Context& context, std::span<const UnitView> units, const Saved& saved,
+                              const FeedForwardScratch& scratch) const {
     up_.forward(context, units, scratch.normed, saved.up, saved.up_lora_hidden);
     if (is_gated_) {
-        add_bias_and_residual(backend, up_.bias(units), {}, saved.up);
+        add_bias_and_residual(context.backend, up_.bias(units), {}, saved.up);
     } else {
-        backend.bias_relu(saved.up, up_.bias(units));
+        context.backend.bias_relu(saved.up, up_.bias(units));
     }
 }
 
@@ -244,17 +275,17 @@ void DecoderBlock::feed_forward_forward(const Context& context, std::span<const 
     kernels::Backend& backend = context.backend;
     const Arena::Scope scope(context.workspace);
     const FeedForwardScratch scratch = allocate_feed_forward(context.workspace, input.rows(), false);
-    feed_forward_up(context, units, input, saved, scratch);
+    hidden_forward(context, units, input, saved, scratch);
+    up_forward(context, units, saved, scratch);
     if (is_gated_) backend.swiglu_forward(saved.up, scratch.activation);
     down_.forward(context, units, is_gated_ ? scratch.activation : saved.up, output, saved.down_lora_hidden);
     add_bias_and_residual(backend, down_.bias(units), saved.hidden, output);
 }
 
 void DecoderBlock::backward(const Context& context, std::span<const UnitView> units, const Tensor& input,
-                            std::byte* saved, const Tensor& output_gradient, const Tensor& input_gradient,
+                            const SavedMemory& saved, const Tensor& output_gradient, const Tensor& input_gradient,
                             const Loss*) const {
-    Arena kept = Arena::borrowing(saved, saved_bytes(context.batch.shape));
-    const Saved activations = allocate_saved(kept, context.batch.shape, Category::kActivations);
+    const Saved activations = find_saved(saved, context.batch.shape);
     // The gradient of h lives where that of x will.
     feed_forward_backward(context, units, activations, output_gradient, input_gradient);
     attention_backward(context, units, input, activations, input_gradient, input_gradient);
@@ -316,13 +347,28 @@ double DecoderBlock::forward_flops(const BatchShape& shape) const {
         2 * widths_.queries() + 2 * widths_.keys() + (is_gated_ ? 3 : 2) * widths_.feed_forward;
     const double tokens = static_cast<double>(shape.tokens());
     const double weights = static_cast<double>(widths_.hidden) * static_cast<double>(outputs);
-    const double keys_seen = (static_cast<double>(shape.length) + 1.0) / 2.0;
-    return 2.0 * tokens * weights + 4.0 * tokens * keys_seen * static_cast<double>(widths_.queries());
+    return 2.0 * tokens * weights + attention_flops(shape);
 }
 
-double DecoderBlock::recompute_flops(const BatchShape& shape) const {
-    const double down = static_cast<double>(widths_.hidden) * static_cast<double>(widths_.feed_forward);
-    return forward_flops(shape) - 2.0 * static_cast<double>(shape.tokens()) * down;
+double DecoderBlock::attention_flops(const BatchShape& shape) const {
+    const double keys_seen = (static_cast<double>(shape.length) + 1.0) / 2.0;
+    return 4.0 * static_cast<double>(shape.tokens()) * keys_seen * static_cast<double>(widths_.queries());
+}
+
+double DecoderBlock::recompute_flops(const BatchShape& shape, Keep keep) const {
+    const double matrix = 2.0 * static_cast<double>(shape.tokens()) * static_cast<double>(widths_.hidden) *
+                          static_cast<double>(widths_.feed_forward);
+    switch (keep) {
+        case Keep::kAll:
+            return 0;
+        case Keep::kWithoutFeedForward:
+            return (is_gated_ ? 2 : 1) * matrix;
+        case Keep::kAttention:
+            return forward_flops(shape) - matrix - attention_flops(shape);
+        case Keep::kInput:
+            return forward_flops(shape) - matrix;
+    }
+    return 0;
 }
 
 }  // namespace atl::model

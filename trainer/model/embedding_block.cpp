@@ -72,7 +72,7 @@ std::int64_t EmbeddingBlock::infer_workspace_bytes(const kernels::Backend& backe
 }
 
 void EmbeddingBlock::forward(const Context& context, std::span<const UnitView> units, const Tensor&,
-                             const Tensor& output, std::byte*, const Loss*) const {
+                             const Tensor& output, const SavedMemory&, const Loss*) const {
     kernels::Backend& backend = context.backend;
     const Batch& batch = context.batch;
     const Arena::Scope scope(context.workspace);
@@ -88,8 +88,8 @@ void EmbeddingBlock::forward(const Context& context, std::span<const UnitView> u
     backend.add(output, scratch.positions, output);
 }
 
-void EmbeddingBlock::backward(const Context& context, std::span<const UnitView> units, const Tensor&, std::byte*,
-                              const Tensor& output_gradient, const Tensor&, const Loss*) const {
+void EmbeddingBlock::backward(const Context& context, std::span<const UnitView> units, const Tensor&,
+                              const SavedMemory&, const Tensor& output_gradient, const Tensor&, const Loss*) const {
     kernels::Backend& backend = context.backend;
     const Batch& batch = context.batch;
     const UnitView &positions = units[0], &tokens = units[own_units() - 1];
@@ -114,7 +114,7 @@ void EmbeddingBlock::backward(const Context& context, std::span<const UnitView> 
 
 void EmbeddingBlock::infer(const Context& context, std::span<const UnitView> units, const Tensor& input,
                            const Tensor& output, LayerCache&) const {
-    forward(context, units, input, output, nullptr, nullptr);
+    forward(context, units, input, output, {}, nullptr);
 }
 
 double EmbeddingBlock::forward_flops(const BatchShape& shape) const {

@@ -81,15 +81,15 @@ void HeadBlock::compute_features(const Context& context, std::span<const UnitVie
 }
 
 void HeadBlock::forward(const Context& context, std::span<const UnitView> units, const Tensor& input, const Tensor&,
-                        std::byte*, const Loss* loss) const {
+                        const SavedMemory&, const Loss* loss) const {
     const Arena::Scope scope(context.workspace);
     const Scratch scratch = allocate_scratch(context.workspace, context.backend, context.batch.shape);
     compute_features(context, units, input, scratch);
     chunked_loss_forward(context, table_, table_units(units), scratch.features, scratch.loss, *loss);
 }
 
-void HeadBlock::backward(const Context& context, std::span<const UnitView> units, const Tensor& input, std::byte*,
-                         const Tensor&, const Tensor& input_gradient, const Loss* loss) const {
+void HeadBlock::backward(const Context& context, std::span<const UnitView> units, const Tensor& input,
+                         const SavedMemory&, const Tensor&, const Tensor& input_gradient, const Loss* loss) const {
     const Arena::Scope scope(context.workspace);
     const Scratch scratch = allocate_scratch(context.workspace, context.backend, context.batch.shape);
     compute_features(context, units, input, scratch);

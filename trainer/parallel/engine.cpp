@@ -29,24 +29,32 @@ void Engine::lay_out_activations(Arena& arena, kernels::Backend& backend) {
         return arena.allocate(Category::kActivations, model_->formats.residual, {tokens, channels});
     };
     std::int64_t workspace = 0;
-    std::int64_t again_bytes = 0;
+    std::int64_t rest_bytes = 0;
     inputs_.emplace_back();
+    if (!options_.train) saved_.resize(model_->blocks.size());
     for (std::size_t block = 0; block < model_->blocks.size(); ++block) {
         const model::Block& this_block = *model_->blocks[block];
         workspace = std::max(workspace, this_block.workspace_bytes(backend, options_.largest, options_.train));
-        if (again(block)) again_bytes = std::max(again_bytes, this_block.saved_bytes(options_.largest));
+        const model::Keep keep = keep_of_block(options_.checkpointing, *model_, block);
+        rest_bytes = std::max(rest_bytes, this_block.saved_bytes(options_.largest, keep).rest);
         if (block > 0) inputs_.push_back(options_.train || block < 3 ? activation() : inputs_[block - 2]);
     }
-    std::byte* const shared = again_bytes > 0 ? arena.allocate_bytes(Category::kActivations, again_bytes) : nullptr;
-    for (std::size_t block = 0; block < model_->blocks.size(); ++block) {
-        const bool own = options_.train && !again(block);
-        const std::int64_t bytes = model_->blocks[block]->saved_bytes(options_.largest);
-        saved_.push_back(own ? arena.allocate_bytes(Category::kActivations, bytes) : shared);
+    if (options_.train) {
+        lay_out_saved(arena, rest_bytes);
+        gradient_ = activation();
     }
-    if (options_.train) gradient_ = activation();
     token_losses_ = arena.allocate(Category::kActivations, kernels::kStatistics, {tokens});
     std::byte* const scratch = arena.allocate_bytes(Category::kWorkspace, workspace);
     if (!arena.is_measuring()) workspace_ = Arena::borrowing(scratch, workspace);
+}
+
+void Engine::lay_out_saved(Arena& arena, std::int64_t rest_bytes) {
+    std::byte* const rest = arena.allocate_bytes(Category::kActivations, rest_bytes);
+    for (std::size_t block = 0; block < model_->blocks.size(); ++block) {
+        const model::Keep keep = keep_of_block(options_.checkpointing, *model_, block);
+        const std::int64_t kept = model_->blocks[block]->saved_bytes(options_.largest, keep).kept;
+        saved_.push_back({keep, arena.allocate_bytes(Category::kActivations, kept), rest});
+    }
 }
 
 Tensor Engine::block_input(std::size_t block, const model::BatchShape& shape) const {
@@ -123,7 +131,7 @@ void Engine::backward(kernels::Backend& backend, ProcessGroups& ranks, const mod
     const Tensor input = block_input(block, batch.shape);
     const Tensor gradient = gradient_.row_range(0, batch.shape.tokens());
     const model::Loss* const of_head = is_last ? &loss : nullptr;
-    if (again(block)) {
+    if (saved_[block].keep != model::Keep::kAll) {
         const auto read = views(block, weights, {});
         run_block(backend, context, block, Pass::kRecompute, read, nullptr,
                   [&] { this_block.recompute(context, read, input, saved_[block]); });

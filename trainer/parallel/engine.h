@@ -17,7 +17,7 @@ struct EngineOptions {
     model::BatchShape largest;  // of a micro-batch
     bool train = true;          // false: evaluation only, nothing is kept for a backward pass
     GradientReduce::Options reduce;
-    ActivationCheckpointing activation_checkpointing = ActivationCheckpointing::kNone;
+    Checkpointing checkpointing;
     std::optional<std::uint64_t> dropout_seed = {};  // of the adapters' dropout; none: nothing is dropped
 };
 
@@ -58,6 +58,7 @@ class Engine {
 
   private:
     void lay_out_activations(Arena& arena, kernels::Backend& backend);
+    void lay_out_saved(Arena& arena, std::int64_t rest_bytes);
     // `body` runs a block: a region of the device (kernels::Backend::region).
     enum class Pass : std::uint8_t { kForward, kRecompute, kBackward };
     void run_block(kernels::Backend& backend, const model::Context& context, std::size_t block, Pass pass,
@@ -70,9 +71,6 @@ class Engine {
                  const model::Loss& loss, std::optional<std::uint64_t> dropout_seed);
     void backward(kernels::Backend& backend, ProcessGroups& ranks, const model::Batch& batch, std::size_t block,
                   const model::Loss& loss, bool last);
-    bool again(std::size_t block) const {
-        return options_.train && recomputes(options_.activation_checkpointing, *model_, block);
-    }
     // [tokens, C], empty for the first block and after the last.
     Tensor block_input(std::size_t block, const model::BatchShape& shape) const;
 
@@ -82,10 +80,10 @@ class Engine {
     std::size_t first_trained_block_ = 0;
     ParameterGather gather_;
     GradientReduce reduce_;
-    std::vector<Tensor> inputs_;     // [N, C], of each block; in evaluation two buffers take turns
-    std::vector<std::byte*> saved_;  // of each block; null in evaluation; one for all that are computed again
-    Tensor gradient_;                // [N, C], of a block's output, then of its input
-    Tensor token_losses_;            // [N]
+    std::vector<Tensor> inputs_;             // [N, C], of each block; in evaluation two buffers take turns
+    std::vector<model::SavedMemory> saved_;  // of each block; empty in evaluation; what is computed again shares one
+    Tensor gradient_;                        // [N, C], of a block's output, then of its input
+    Tensor token_losses_;                    // [N]
     Arena workspace_ = Arena::measuring();
     std::vector<model::UnitView> views_;
     std::vector<std::uint64_t> key_;  // of a block's region

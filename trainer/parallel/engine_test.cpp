@@ -77,10 +77,16 @@ TEST_P(EngineTest, RecomputationChangesNoBit) {
     for (const Sharding sharding : {Sharding::kNone, Sharding::kFullShard}) {
         const Outcome kept = run_world({sharding, ActivationCheckpointing::kNone, 2, GetParam()});
         for (const ActivationCheckpointing checkpointing :
-             {ActivationCheckpointing::kSelective, ActivationCheckpointing::kFull}) {
-            const Outcome again = run_world({sharding, checkpointing, 2, GetParam()});
-            EXPECT_EQ(kept.losses, again.losses);
-            EXPECT_EQ(kept.weights, again.weights);
+             {ActivationCheckpointing::kFeedForward, ActivationCheckpointing::kSelective,
+              ActivationCheckpointing::kAllButAttention, ActivationCheckpointing::kFull}) {
+            for (const std::int64_t layers : {0, 2}) {  // of three
+                SCOPED_TRACE(testing::Message() << run_settings::to_string(checkpointing) << " " << layers);
+                Variant variant{sharding, checkpointing, 2, GetParam()};
+                variant.checkpoint_layers = layers;
+                const Outcome again = run_world(variant);
+                EXPECT_EQ(kept.losses, again.losses);
+                EXPECT_EQ(kept.weights, again.weights);
+            }
         }
     }
 }
@@ -95,7 +101,8 @@ TEST_P(EngineTest, WithAFixedTreeOverRowsRanksAndShardingsChangeNoBit) {
     for (const Sharding sharding : {Sharding::kNone, Sharding::kShardOptimizer, Sharding::kShardGradOp,
                                     Sharding::kFullShard, Sharding::kHybridShard, Sharding::kHybridShardZero2}) {
         for (const ActivationCheckpointing checkpointing :
-             {ActivationCheckpointing::kNone, ActivationCheckpointing::kSelective, ActivationCheckpointing::kFull}) {
+             {ActivationCheckpointing::kNone, ActivationCheckpointing::kAllButAttention,
+              ActivationCheckpointing::kFull}) {
             SCOPED_TRACE(static_cast<int>(sharding));
             variant.sharding = sharding;
             variant.activation_checkpointing = checkpointing;

@@ -36,7 +36,8 @@ TEST(FarDeviceTest, AStepOfOneRankMakesTheHostWaitOnceAndNotForItself) {
     const auto self = comm::make_self();
     Variant variant;
     variant.far = 1;
-    for (const auto checkpointing : {ActivationCheckpointing::kNone, ActivationCheckpointing::kFull}) {
+    for (const auto checkpointing : {ActivationCheckpointing::kNone, ActivationCheckpointing::kFeedForward,
+                                     ActivationCheckpointing::kAllButAttention, ActivationCheckpointing::kFull}) {
         for (const std::int64_t accumulation : {1, 4}) {
             variant.activation_checkpointing = checkpointing;
             variant.accumulation = accumulation;

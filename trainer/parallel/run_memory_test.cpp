@@ -13,7 +13,7 @@ std::int64_t planned(tensor::Category category, const Variant& variant) {
     model.use_formats(variant.formats);
     const optim::Optimizer optimizer;
     RunMemoryOptions options;
-    options.engine = {{1, kLength}, true, {}, variant.activation_checkpointing};
+    options.engine = {{1, kLength}, true, {}, {variant.activation_checkpointing, variant.checkpoint_layers}};
     options.layout = parallel_layout(variant.sharding, 0, 4, variant.shard_group);
     options.optimizer = &optimizer;
     options.offload_optimizer = variant.offloaded;
@@ -21,14 +21,26 @@ std::int64_t planned(tensor::Category category, const Variant& variant) {
     return RunMemory::measure(**backend, model, options).categories[static_cast<std::size_t>(category)];
 }
 
+// Of three layers; what is computed again shares one memory.
 TEST(RunMemoryTest, EachRecomputationKeepsLess) {
-    const std::int64_t layer = tiny_model(false).blocks[1]->saved_bytes({1, kLength});  // of three
-    const auto bytes = [](ActivationCheckpointing checkpointing) {
-        return planned(tensor::Category::kActivations, {Sharding::kNone, checkpointing});
+    constexpr std::int64_t kTokens = kLength, kChannels = 24, kInner = 40, kHeads = 2;
+    const auto padded = [](std::int64_t floats) { return tensor::aligned(4 * floats); };
+    const std::int64_t gate_up = padded(2 * kTokens * kInner);
+    const std::int64_t attention = padded(kTokens * kChannels) + padded(kTokens * kHeads);
+    const std::int64_t layer =
+        gate_up + attention + padded(3 * kTokens * kChannels) + padded(kTokens * kChannels) + 2 * padded(kTokens);
+    const auto saved = [](ActivationCheckpointing checkpointing, std::int64_t layers = 0) {
+        Variant variant{Sharding::kNone, checkpointing};
+        variant.checkpoint_layers = layers;
+        return planned(tensor::Category::kActivations, {Sharding::kNone, ActivationCheckpointing::kNone}) -
+               planned(tensor::Category::kActivations, variant);
     };
-    EXPECT_EQ(bytes(ActivationCheckpointing::kNone) - bytes(ActivationCheckpointing::kSelective),
-              layer);  // of two layers one is left
-    EXPECT_EQ(bytes(ActivationCheckpointing::kNone) - bytes(ActivationCheckpointing::kFull), 2 * layer);
+    EXPECT_EQ(saved(ActivationCheckpointing::kFeedForward), 2 * gate_up);
+    EXPECT_EQ(saved(ActivationCheckpointing::kSelective), layer);
+    EXPECT_EQ(saved(ActivationCheckpointing::kAllButAttention), 2 * (layer - attention));
+    EXPECT_EQ(saved(ActivationCheckpointing::kFull), 2 * layer);
+    EXPECT_EQ(saved(ActivationCheckpointing::kFull, 2), layer);
+    EXPECT_EQ(saved(ActivationCheckpointing::kFull, 1), 0);
 }
 
 // The largest two blocks, embedding and head, are never gathered or reduced together.

@@ -1,6 +1,7 @@
 #include "trainer/plan/memory.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace atl::plan {
 
@@ -25,6 +26,8 @@ std::string to_flags(const Settings& settings) {
     return "--sharding " + std::string(to_string(settings.sharding)) + " --batch-size " +
            std::to_string(settings.batch_size) + " --grad-accum " + std::to_string(settings.grad_accum) +
            " --activation-checkpointing " + std::string(to_string(settings.activation_checkpointing)) +
+           (settings.checkpoint_layers > 0 ? " --checkpoint-layers " + std::to_string(settings.checkpoint_layers)
+                                           : std::string()) +
            (settings.offload_optimizer == Offload::kNvme ? " --offload-optimizer nvme --offload-dir DIR" : "");
 }
 
@@ -36,16 +39,18 @@ std::vector<Settings> smaller_settings(const Settings& settings, int ranks) {
     std::vector<Sharding> shardings = {settings.sharding};
     if (ranks > 1)
         shardings.insert(shardings.end(), {Sharding::kShardOptimizer, Sharding::kShardGradOp, Sharding::kFullShard});
+    using Recomputation = std::pair<ActivationCheckpointing, std::int64_t>;
+    std::vector<Recomputation> recomputations = {{settings.activation_checkpointing, settings.checkpoint_layers}};
+    for (const auto what : {ActivationCheckpointing::kFeedForward, ActivationCheckpointing::kSelective,
+                            ActivationCheckpointing::kAllButAttention, ActivationCheckpointing::kFull})
+        recomputations.emplace_back(what, 0);
     for (const Offload offload : {settings.offload_optimizer, Offload::kNvme}) {
         for (std::int64_t divisor = 1; divisor <= settings.batch_size; ++divisor) {
             if (settings.batch_size % divisor != 0) continue;
             const std::int64_t sequences = settings.batch_size / divisor, accumulation = settings.grad_accum * divisor;
             for (const Sharding sharding : shardings) {
-                for (const ActivationCheckpointing checkpointing :
-                     {settings.activation_checkpointing, ActivationCheckpointing::kSelective,
-                      ActivationCheckpointing::kFull}) {
-                    add({sharding, sequences, accumulation, checkpointing, offload, OnOff::kOff});
-                }
+                for (const auto& [what, layers] : recomputations)
+                    add({sharding, sequences, accumulation, what, layers, offload, OnOff::kOff});
             }
         }
     }

@@ -33,6 +33,7 @@ struct Settings {
     std::int64_t batch_size = 1;  // sequences a rank and micro-step
     std::int64_t grad_accum = 1;
     run_settings::ActivationCheckpointing activation_checkpointing = run_settings::ActivationCheckpointing::kNone;
+    std::int64_t checkpoint_layers = 0;
     run_settings::Offload offload_optimizer = run_settings::Offload::kNone;
     run_settings::OnOff save_async = run_settings::OnOff::kOff;
     bool operator==(const Settings&) const = default;

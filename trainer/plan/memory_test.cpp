@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace atl::plan {
 namespace {
 
@@ -27,12 +29,20 @@ TEST(MemoryPlanTest, CountsWhatTheArenaWasAskedFor) {
 TEST(SmallerSettingsTest, RecomputationComesFirstAndTheRowsOfAStepStay) {
     const auto all = smaller_settings({Sharding::kNone, 4, 2, ActivationCheckpointing::kNone}, 2);
     ASSERT_FALSE(all.empty());
-    EXPECT_EQ(all.front(), (Settings{Sharding::kNone, 4, 2, ActivationCheckpointing::kSelective}));
-    EXPECT_EQ(all[1], (Settings{Sharding::kNone, 4, 2, ActivationCheckpointing::kFull}));
+    EXPECT_EQ(all.front(), (Settings{Sharding::kNone, 4, 2, ActivationCheckpointing::kFeedForward}));
+    EXPECT_EQ(all[1], (Settings{Sharding::kNone, 4, 2, ActivationCheckpointing::kSelective}));
+    EXPECT_EQ(all[3], (Settings{Sharding::kNone, 4, 2, ActivationCheckpointing::kFull}));
     EXPECT_EQ(all[all.size() / 2 - 1], (Settings{Sharding::kFullShard, 1, 8, ActivationCheckpointing::kFull}));
-    EXPECT_EQ(all.back(), (Settings{Sharding::kFullShard, 1, 8, ActivationCheckpointing::kFull, Offload::kNvme}))
+    EXPECT_EQ(all.back(), (Settings{Sharding::kFullShard, 1, 8, ActivationCheckpointing::kFull, 0, Offload::kNvme}))
         << "a disk comes last";
     for (const Settings& settings : all) EXPECT_EQ(settings.batch_size * settings.grad_accum, 8);
+}
+
+TEST(SmallerSettingsTest, ARunThatRecomputesSomeLayersIsToldToRecomputeAll) {
+    const Settings some{Sharding::kNone, 1, 1, ActivationCheckpointing::kFull, 3};
+    EXPECT_NE(to_flags(some).find(" --checkpoint-layers 3"), std::string::npos);
+    const auto all = smaller_settings(some, 1);
+    EXPECT_NE(std::ranges::find(all, Settings{Sharding::kNone, 1, 1, ActivationCheckpointing::kFull}), all.end());
 }
 
 TEST(SmallerSettingsTest, SavingAtOnceComesBeforeAllElse) {

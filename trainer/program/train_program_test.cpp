@@ -64,6 +64,9 @@ TEST_F(TrainProgramTest, MfuAndHfuAreSharesOfThePeakByTheTextbooksCount) {
         head += 2 * kHidden * kVocabulary;
     }
     const double forward = kRows * (2 * layer + head);
+    double attention_again = 0;
+    for (int t = 0; t < static_cast<int>(kTokens); ++t) attention_again += kRows * 4 * kHeads * (t + 1) * kChannels;
+    const double gate_and_up_again = kRows * kTokens * 4 * kHidden * kInner;
     const double again = kRows * (layer - kTokens * 2 * kHidden * kInner);  // of a layer; nobody reads its output
     struct Case {
         std::vector<std::string> flags;
@@ -75,7 +78,10 @@ TEST_F(TrainProgramTest, MfuAndHfuAreSharesOfThePeakByTheTextbooksCount) {
         {{}, 1, 3 * forward, 0},
         {{}, 2, 3 * forward, 0},
         {{"--lora-rank", "2"}, 1, 2 * forward, 0},
+        {{"--activation-checkpointing", "feed-forward"}, 1, 3 * forward, 2 * gate_and_up_again},
         {{"--activation-checkpointing", "selective"}, 1, 3 * forward, again},
+        {{"--activation-checkpointing", "all-but-attention"}, 1, 3 * forward, 2 * (again - attention_again)},
+        {{"--activation-checkpointing", "full", "--checkpoint-layers", "1"}, 1, 3 * forward, again},
         {{"--activation-checkpointing", "full"}, 1, 3 * forward, 2 * again},
         {{"--activation-checkpointing", "full", "--lora-rank", "2"}, 1, 2 * forward, 2 * again}};
     int number = 0;
@@ -405,7 +411,7 @@ TEST_F(TrainProgramTest, ValidationComesEveryFewStepsAndAtTheEnd) {
 
 TEST_F(TrainProgramTest, ThePlanIsWhatARunTakes) {
     ATOLL_SKIP_IF_SANITIZED();
-    for (const char* recompute : {"none", "selective", "full"}) {
+    for (const char* recompute : {"none", "feed-forward", "selective", "all-but-attention", "full"}) {
         expect_plan_holds({"--activation-checkpointing", recompute});
     }
 }

@@ -28,7 +28,9 @@ std::string way_out(const PreparedRun& prepared, const plan::MemoryPlan& plan, k
     const auto nearest = plan::nearest_that_fits(settings, ranks, limit_bytes - kProgramSpreadBytes, need);
     if (!nearest) return "no other settings fit on so few ranks";
     const std::string at_once = nearest->save_async == settings.save_async ? "" : " --save-async off";
-    return "the nearest that fits: " + plan::to_flags(*nearest) + at_once + " (" + human_bytes(need(*nearest)) + ")";
+    const bool same_layers = nearest->checkpoint_layers == settings.checkpoint_layers;
+    return "the nearest that fits: " + plan::to_flags(*nearest) + (same_layers ? "" : " --checkpoint-layers 0") +
+           at_once + " (" + human_bytes(need(*nearest)) + ")";
 }
 
 // The same for a command that only reads the model.
@@ -61,6 +63,7 @@ plan::Settings memory_settings(const PreparedRun& prepared) {
             .batch_size = prepared.batch.micro,
             .grad_accum = prepared.batch.accumulation,
             .activation_checkpointing = prepared.config.activation_checkpointing,
+            .checkpoint_layers = prepared.config.checkpoint_layers,
             .offload_optimizer = prepared.config.offload_optimizer,
             .save_async = prepared.config.save_async};
 }
@@ -71,7 +74,7 @@ plan::MemoryPlan measure_with(const PreparedRun& prepared, const plan::Settings&
     options.layout = parallel::parallel_layout(settings.sharding, rank, ranks, prepared.shard_group);
     options.engine.largest.batch = settings.batch_size;
     options.engine.reduce.accumulation = settings.grad_accum;
-    options.engine.activation_checkpointing = settings.activation_checkpointing;
+    options.engine.checkpointing = {settings.activation_checkpointing, settings.checkpoint_layers};
     options.copies_state = settings.save_async == run_settings::OnOff::kOn;
     options.offload_optimizer = settings.offload_optimizer == run_settings::Offload::kNvme;
     plan::MemoryPlan plan = parallel::RunMemory::measure(backend, prepared.directory.model, options);

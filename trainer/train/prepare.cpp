@@ -176,7 +176,7 @@ parallel::RunMemoryOptions run_memory_options(const PreparedRun& prepared, int r
         .largest = {prepared.batch.micro, prepared.seq_len()},
         .train = true,
         .reduce = {prepared.batch.accumulation, prepared.config.deterministic ? prepared.batch.global : 0},
-        .activation_checkpointing = prepared.config.activation_checkpointing};
+        .checkpointing = {prepared.config.activation_checkpointing, prepared.config.checkpoint_layers}};
     if (drops) options.engine.dropout_seed = static_cast<std::uint64_t>(prepared.config.seed);
     options.layout = parallel::parallel_layout(prepared.config.sharding, rank, ranks, prepared.shard_group);
     options.optimizer = &prepared.optimizer;

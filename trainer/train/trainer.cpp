@@ -282,8 +282,8 @@ void Trainer::report_rates(StepMetrics& metrics, double step_s) {
     const double passes = prepared_.directory.adapters ? 2 : 3;
     metrics.mfu = passes * forward / (step_s * peak_flops_);
     const double again =
-        parallel::recomputed_flops(prepared_.config.activation_checkpointing, prepared_.directory.model,
-                                   {prepared_.batch.global, prepared_.seq_len()});
+        parallel::recomputed_flops({prepared_.config.activation_checkpointing, prepared_.config.checkpoint_layers},
+                                   prepared_.directory.model, {prepared_.batch.global, prepared_.seq_len()});
     metrics.hfu = metrics.mfu * (1 + again / (passes * forward));
 }
 

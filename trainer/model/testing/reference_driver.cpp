@@ -29,7 +29,7 @@ struct ReferenceDriver::Memory {
     BatchShape shape;
     BatchBuffers batch;
     std::vector<Tensor> inputs;     // of each block; the first is empty
-    std::vector<std::byte*> saved;  // of each block
+    std::vector<std::byte*> saved;  // of each block: as much as it saves in all
     Tensor gradient, losses, workspace, spare;
 
     void lay_out(const Model& model, kernels::Backend& backend) {
@@ -42,13 +42,17 @@ struct ReferenceDriver::Memory {
         saved.clear();
         for (const auto& block : model.blocks) {
             inputs.push_back(inputs.empty() ? Tensor() : activation());
-            saved.push_back(arena.allocate_bytes(Category::kActivations, block->saved_bytes(shape)));
+            saved.push_back(arena.allocate_bytes(Category::kActivations, block->saved_bytes(shape, Keep::kAll).kept));
             scratch = std::max(scratch, block->workspace_bytes(backend, shape, false));
         }
         gradient = activation();
         spare = activation();
         losses = arena.allocate(Category::kActivations, DType::kF32, {shape.tokens()});
         workspace = arena.allocate(Category::kWorkspace, DType::kF32, {scratch / tensor::size_bytes(DType::kF32)});
+    }
+
+    SavedMemory saved_memory(const Block& block, std::size_t index, Keep keep) const {
+        return {keep, saved[index], saved[index] + block.saved_bytes(shape, keep).kept};
     }
 
     Arena scratch() const {
@@ -114,16 +118,21 @@ double ReferenceDriver::train(const HostBatch& host_batch, const PassOptions& op
     std::vector<bool> accumulate(model_.units.size(), options.accumulate);
     const std::size_t last = model_.blocks.size() - 1;
     for (std::size_t index = 0; index < last; ++index) {
-        model_.blocks[index]->forward(context, views(index, accumulate), memory.inputs[index], memory.inputs[index + 1],
-                                      options.recompute ? nullptr : memory.saved[index], nullptr);
+        const Block& block = *model_.blocks[index];
+        const SavedMemory saved = memory.saved_memory(block, index, options.keep);
+        block.forward(context, views(index, accumulate), memory.inputs[index], memory.inputs[index + 1], saved,
+                      nullptr);
+        const auto rest_bytes = static_cast<std::size_t>(block.saved_bytes(memory.shape, options.keep).rest);
+        std::fill_n(saved.rest, rest_bytes, std::byte{0xFF});  // not a number
     }
     for (std::size_t index = last + 1; index-- > first;) {
         const Block& block = *model_.blocks[index];
         context.input_gradient_needed = index > first;
-        if (options.recompute && block.saved_bytes(memory.batch.batch().shape) > 0)
-            block.recompute(context, views(index, accumulate), memory.inputs[index], memory.saved[index]);
-        block.backward(context, views(index, accumulate), memory.inputs[index], memory.saved[index], memory.gradient,
-                       memory.gradient, &loss);
+        const SavedMemory saved = memory.saved_memory(block, index, options.keep);
+        if (options.keep != Keep::kAll && block.is_layer())
+            block.recompute(context, views(index, accumulate), memory.inputs[index], saved);
+        block.backward(context, views(index, accumulate), memory.inputs[index], saved, memory.gradient, memory.gradient,
+                       &loss);
         for (const std::size_t unit : block.units()) accumulate[unit] = true;
     }
     return sum_of(backend_, memory.losses) / counted;
@@ -137,7 +146,7 @@ double ReferenceDriver::evaluate(const HostBatch& host_batch) {
     const Loss loss{.token_losses = memory.losses};
     const std::vector<bool> accumulate(model_.units.size(), false);
     for (std::size_t index = 0; index < model_.blocks.size(); ++index) {
-        model_.blocks[index]->forward(context, views(index, accumulate), memory.spare, memory.spare, nullptr, &loss);
+        model_.blocks[index]->forward(context, views(index, accumulate), memory.spare, memory.spare, {}, &loss);
     }
     return sum_of(backend_, memory.losses) / counted;
 }

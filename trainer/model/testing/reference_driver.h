@@ -14,7 +14,7 @@
 namespace atl::model {
 
 struct PassOptions {
-    bool recompute = false;     // run each layer's forward again before its backward
+    Keep keep = Keep::kAll;     // the rest is computed again, after something else was there
     bool accumulate = false;    // add to the gradients of an earlier pass
     double loss_divisor = 0.0;  // of the gradients; 0: the counted targets of this batch
 };

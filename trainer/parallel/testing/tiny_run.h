@@ -63,6 +63,7 @@ struct Variant {
     std::int64_t fixed_tree_sequences = 0;  // of a step; 0: kGlobalRows, added by ranks
     optim::OptimizerKind optimizer = optim::OptimizerKind::kAdamW;
     bool offloaded = false;
+    std::int64_t checkpoint_layers = 0;
     std::uint64_t far = 0;  // the device is a FarBackend with this seed; 0: the CPU
 };
 
@@ -108,8 +109,10 @@ class Run {
         RunMemoryOptions options;
         micro_ = fixed_tree() ? 1 : kGlobalRows / comm.size() / variant.accumulation;
         accumulation_ = fixed_tree() ? variant.fixed_tree_sequences / comm.size() : variant.accumulation;
-        options.engine = {
-            {micro_, kLength}, true, {accumulation_, variant.fixed_tree_sequences}, variant.activation_checkpointing};
+        options.engine = {{micro_, kLength},
+                          true,
+                          {accumulation_, variant.fixed_tree_sequences},
+                          {variant.activation_checkpointing, variant.checkpoint_layers}};
         options.layout = parallel_layout(variant.sharding, comm.rank(), comm.size(), variant.shard_group);
         options.optimizer = &optimizer_;
         options.offload_optimizer = variant.offloaded;
