@@ -50,6 +50,7 @@ struct RunConfig {
     double momentum = 0;
     bool no_decay_norms = false;
     double max_grad_norm = 1;
+    double proximal_mu = 0;  // 0: no proximal term
 
     Precision precision = Precision::kFp32;
     double loss_scale = 65536;                // the first one, of fp16

@@ -39,6 +39,10 @@ bool OptimizerState::has(Part part, std::size_t unit) const {
     return layout_.moment_count >= (part == Part::kFirstMoment ? 1 : 2);
 }
 
+Tensor OptimizerState::in_memory(Part part, std::size_t unit) const {
+    return has(part, unit) && !layout_.offloaded ? parts_[static_cast<std::size_t>(part)][unit] : Tensor();
+}
+
 std::size_t OptimizerState::part_count(std::size_t unit) const {
     return static_cast<std::size_t>(std::ranges::count_if(kParts, [&](Part part) { return has(part, unit); }));
 }

@@ -36,6 +36,8 @@ class OptimizerState {
     Status open(const std::filesystem::path& directory, int rank);
 
     bool has(Part part, std::size_t unit) const;
+    // All of a part, in memory; empty: there is none, or it is offloaded.
+    tensor::Tensor in_memory(Part part, std::size_t unit) const;
     tensor::DType dtype(Part part) const {
         return part == Part::kMasters ? layout_.masters_dtype : layout_.moments_dtype;
     }

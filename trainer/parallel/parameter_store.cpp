@@ -119,6 +119,11 @@ Tensor ParameterStore::shard_of(const Tensor& tensor, const ShardSpec& spec) {
     return tensor.element_count() == spec.shard ? tensor : flat_range(tensor, spec.begin, spec.shard);
 }
 
+Tensor ParameterStore::exact_weight_shard(std::size_t unit) const {
+    const Tensor exact = has_masters(unit) ? state_.in_memory(Part::kMasters, unit) : weights_[unit];
+    return exact.empty() ? exact : shard_of(exact, specs_[unit]);
+}
+
 Tensor ParameterStore::own_gradients(std::size_t unit) const {
     const std::int64_t count = specs_[unit].shard / layout_.replicas();
     return flat_range(gradient_shard(unit), count * layout_.replica(), count);

@@ -46,6 +46,9 @@ class ParameterStore {
     // This rank's part of either, [shard].
     Tensor weight_shard(std::size_t unit) const { return shard_of(weights_[unit], specs_[unit]); }
     Tensor gradient_shard(std::size_t unit) const { return shard_of(gradients_[unit], specs_[unit]); }
+    // The same part of the exact weights, see Saved, of a trained unit; empty: they are in an offloaded optimizer's
+    // file.
+    Tensor exact_weight_shard(std::size_t unit) const;
     // The part of gradient_shard that is this rank's alone, [shard / copies]: what it adds to sums over all gradients.
     Tensor own_gradients(std::size_t unit) const;
     int moment_count() const { return state_.moment_count(); }

@@ -7,6 +7,7 @@
 #include "trainer/model/batch.h"
 #include "trainer/parallel/device_scalars.h"
 #include "trainer/parallel/engine.h"
+#include "trainer/parallel/proximal_term.h"
 #include "trainer/plan/memory.h"
 
 namespace atl::parallel {
@@ -18,6 +19,7 @@ struct RunMemoryOptions {
     const optim::Optimizer* optimizer = nullptr;  // null: evaluation
     bool offload_optimizer = false;               // its masters and moments are in a file in offload_dir
     std::filesystem::path offload_dir = {};
+    bool has_proximal_term = false;
     bool copies_state = false;  // whoever saves states takes memory for a copy of what this rank saves: counted only
 };
 
@@ -41,6 +43,7 @@ class RunMemory {
 
     ParameterStore& store() { return store_; }
     Engine& engine() { return engine_; }
+    ProximalTerm& proximal_term() { return proximal_term_; }  // lays out nothing where the options ask for none
     model::BatchBuffers& batch() { return batch_; }
     DeviceScalars& scalars() { return scalars_; }
 
@@ -51,6 +54,7 @@ class RunMemory {
     Arena device_, pinned_;
     ParameterStore store_;
     Engine engine_;
+    ProximalTerm proximal_term_;
     model::BatchBuffers batch_;
     DeviceScalars scalars_;
 };

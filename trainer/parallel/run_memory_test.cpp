@@ -17,6 +17,7 @@ std::int64_t planned(tensor::Category category, const Variant& variant) {
     options.layout = parallel_layout(variant.sharding, 0, 4, variant.shard_group);
     options.optimizer = &optimizer;
     options.offload_optimizer = variant.offloaded;
+    options.has_proximal_term = variant.proximal_mu > 0;
     const auto backend = kernels::make_cpu_backend(1);
     return RunMemory::measure(**backend, model, options).categories[static_cast<std::size_t>(category)];
 }
@@ -113,6 +114,22 @@ TEST(RunMemoryTest, ActivationsInHalvesTakeHalfAndNoMastersTakeNothing) {
     EXPECT_EQ(planned(Category::kMasters, half), 0);
     // Statistics, log-sums and losses stay fp32.
     EXPECT_LE(planned(Category::kActivations, half), planned(Category::kActivations, wide) * 6 / 10);
+}
+
+TEST(RunMemoryTest, AProximalTermTakesTheRanksShardOfTheExactWeights) {
+    using tensor::Category;
+    Variant variant;
+    EXPECT_EQ(planned(Category::kStartWeights, variant), 0);
+    variant.proximal_mu = 0.1;
+    for (const Sharding sharding : {Sharding::kNone, Sharding::kShardOptimizer, Sharding::kFullShard}) {
+        variant.sharding = sharding;
+        EXPECT_EQ(planned(Category::kStartWeights, variant), planned(Category::kWeights, {Sharding::kFullShard}));
+        Variant half = variant;
+        half.formats.weights = tensor::DType::kBF16;
+        EXPECT_EQ(planned(Category::kStartWeights, half), planned(Category::kStartWeights, variant)) << "of masters";
+        half.formats.has_masters = false;
+        EXPECT_EQ(2 * planned(Category::kStartWeights, half), planned(Category::kStartWeights, variant));
+    }
 }
 
 TEST(RunMemoryTest, OffloadedMastersAndMomentsLeaveThreeBuffers) {

@@ -6,8 +6,9 @@
 namespace atl::tensor {
 
 const char* to_string(Category category) {
-    static constexpr const char* kNames[kCategoryCount] = {"weights", "quantized",   "masters", "gradients",
-                                                           "moments", "activations", "gather",  "workspace"};
+    static constexpr const char* kNames[kCategoryCount] = {"weights",     "quantized", "masters",
+                                                           "gradients",   "moments",   "start_weights",
+                                                           "activations", "gather",    "workspace"};
     return kNames[static_cast<int>(category)];
 }
 

@@ -11,18 +11,20 @@
 namespace atl::tensor {
 
 // What a training step's memory is for; the lines of the memory plan.
-// kQuantized: the units that are kept as int8 or NF4, with their norms.
+// kQuantized: the units that are kept as int8 or NF4, with their norms. kStartWeights: the weights of the start, for a
+// proximal term.
 enum class Category : std::uint8_t {
     kWeights,
     kQuantized,
     kMasters,
     kGradients,
     kMoments,
+    kStartWeights,
     kActivations,
     kGather,
     kWorkspace,
 };
-inline constexpr int kCategoryCount = 8;
+inline constexpr int kCategoryCount = 9;
 const char* to_string(Category category);  // "weights", "gradients", …
 
 // Every allocation starts at a multiple of this (a cache line, an AVX-512 register).

@@ -182,6 +182,7 @@ parallel::RunMemoryOptions run_memory_options(const PreparedRun& prepared, int r
     options.optimizer = &prepared.optimizer;
     options.offload_optimizer = prepared.config.offload_optimizer == run_settings::Offload::kNvme;
     options.offload_dir = prepared.config.offload_dir;
+    options.has_proximal_term = prepared.config.proximal_mu > 0;
     return options;
 }
 

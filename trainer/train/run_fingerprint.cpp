@@ -64,6 +64,7 @@ nlohmann::json flags_json(const PreparedRun& prepared) {
                             {"moments-dtype", to_string(config.moments_dtype)},
                             {"loss-scale", config.loss_scale},
                             {"max-grad-norm", config.max_grad_norm},
+                            {"proximal-mu", config.proximal_mu},
                             {"quantize", to_string(config.quantize)}};
     if (!prepared.directory.adapters) return flags;
     const model::LoraOptions& lora = prepared.directory.adapters->options;

@@ -94,6 +94,10 @@ Status Trainer::start() {
     ATOLL_RETURN_IF_ERROR(comm_.agree(comm_.rank() == 0 ? take_output() : Status()));
     prepared_.directory.close_files();
     memory_.store().clear_moments(backend_);
+    if (prepared_.config.proximal_mu > 0) {  // before a state is loaded: the start is the model's
+        const Status kept = memory_.proximal_term().set_start(backend_, memory_.store());
+        ATOLL_RETURN_IF_ERROR(comm_.agree(parallel::write_outcome(kept)));
+    }
     if (prepared_.config.save_async == run_settings::OnOff::kOn) {
         ATOLL_TRY(async_saver_, checkpoint::AsyncSaver::create(checkpoint::checkpoint_file(prepared_.config.out),
                                                                memory_.store(), backend_, comm_, fingerprint_));
@@ -135,9 +139,10 @@ Status Trainer::steps() {
         const double began = now_s();
         const bool is_last = number == prepared_.steps;
         ATOLL_RETURN_IF_ERROR(begin_step(number));
-        // A device of its own has the next step to do while the host looks at this one.
-        const bool at_once =
-            backend_.host_reaches_device() || is_last || validates_after(number) || saves_after(number);
+        // A device of its own has the next step to do while the host looks at this one, unless that needs to know of it.
+        const bool scales_term = scales_loss() && prepared_.config.proximal_mu > 0;
+        const bool at_once = backend_.host_reaches_device() || is_last || validates_after(number) ||
+                             saves_after(number) || scales_term;
         ATOLL_RETURN_IF_ERROR(print_steps(at_once ? number : number - 1, began));
         if (!is_last) ATOLL_RETURN_IF_ERROR(tell_loss(end_save(false)));
         const bool asked =
@@ -163,7 +168,8 @@ Status Trainer::print_steps(std::int64_t last, double began_s) {
 }
 
 Status Trainer::begin_step(std::int64_t number) {
-    const double targets = accumulate(number), rate = prepared_.schedule.rate(number);
+    ATOLL_TRY(const double targets, accumulate(number));
+    const double rate = prepared_.schedule.rate(number);
     backend_.finish_step({.nominal_targets = nominal_targets(),
                           .targets = targets,
                           .norm_max = prepared_.config.max_grad_norm,
@@ -212,7 +218,7 @@ Status Trainer::update(double rate) {
                : updated;
 }
 
-double Trainer::accumulate(std::int64_t number) {
+Result<double> Trainer::accumulate(std::int64_t number) {
     const run_settings::BatchPlan& plan = prepared_.batch;
     const parallel::DeviceScalars& scalars = memory_.scalars();
     const bool by_sequence = prepared_.config.deterministic;
@@ -230,8 +236,10 @@ double Trainer::accumulate(std::int64_t number) {
         if (by_sequence) losses.push_back(parallel::read_scalar(backend_, scalars.loss()));
     }
     memory_.engine().gradients().finish(backend_, ranks_);
+    targets = sum_over(comm_, targets);
+    ATOLL_RETURN_IF_ERROR(add_proximal_term(targets));
     add_up(losses);
-    return sum_over(comm_, targets);
+    return targets;
 }
 
 void Trainer::add_up(const std::vector<double>& losses_by_sequence) {
@@ -253,6 +261,17 @@ void Trainer::add_up(const std::vector<double>& losses_by_sequence) {
     exact.combine(comm_);
     const std::array<double, 2> sums = {parallel::sum_by_sequence(comm_, losses_by_sequence), exact.value()};
     backend_.copy_from_host(sums.data(), scalars.sums());
+}
+
+Status Trainer::add_proximal_term(double targets) {
+    if (prepared_.config.proximal_mu == 0 || targets == 0) return {};
+    // Of the gradients as they are, before the optimizer multiplies them by kernels::StepScalars::factor.
+    const double share = targets * state_.loss_scale / nominal_targets();
+    const Status added =
+        memory_.proximal_term().add_to_gradients(backend_, memory_.store(), prepared_.config.proximal_mu * share);
+    return prepared_.config.offload_optimizer == run_settings::Offload::kNvme
+               ? comm_.agree(parallel::write_outcome(added))
+               : added;
 }
 
 RowRange Trainer::own_rows(std::int64_t step, std::int64_t micro) const {

@@ -39,12 +39,14 @@ class Trainer {
     // Asks the device for a step. What it makes of it comes with read_step(), as many at a time as there are.
     Status begin_step(std::int64_t number);
     // Returns the number of targets over all ranks.
-    double accumulate(std::int64_t number);
+    Result<double> accumulate(std::int64_t number);
     Status update(double rate);
     Result<StepMetrics> read_step();
     // Reads and prints steps until that one. `began_s`: since when they took their time.
     Status print_steps(std::int64_t last, double began_s);
     bool scales_loss() const { return prepared_.config.scales_loss(); }
+    // The sums' gradients become those of the loss with the proximal term, if there is one.
+    Status add_proximal_term(double targets);
     // This rank's rows of a micro-step (from 0); those after a step's last micro-step are the next step's first, and
     // none after the last step.
     RowRange own_rows(std::int64_t step, std::int64_t micro) const;

@@ -44,6 +44,7 @@ training:                             # of a round: flags of `atoll-trainer trai
   steps: 20                           # or epochs
   batch_size: 16                      # rows a rank and step
   lr: 0.001
+  # proximal_mu: 0.01                 # FedProx: holds each facility near the model that its round began with
 lr_round_schedule: cosine             # constant, linear, cosine: that rate falls from round to round
 attempts_max: 3                       # of a task, before its round fails
 # round_deadline_s: 604800            # the default, a week: then a round closes with its quorum, or fails

@@ -64,6 +64,7 @@ struct Variant {
     optim::OptimizerKind optimizer = optim::OptimizerKind::kAdamW;
     bool offloaded = false;
     std::int64_t checkpoint_layers = 0;
+    double proximal_mu = 0;
     std::uint64_t far = 0;  // the device is a FarBackend with this seed; 0: the CPU
 };
 
@@ -117,12 +118,15 @@ class Run {
         options.optimizer = &optimizer_;
         options.offload_optimizer = variant.offloaded;
         options.offload_dir = directory_.path();
+        options.has_proximal_term = variant.proximal_mu > 0;
         auto memory = RunMemory::allocate(*backend_, model_, options);
         check(memory.ok(), "no memory");
         memory_ = std::move(memory).value();
         ranks_ = std::make_unique<ProcessGroups>(comm, options.layout, *backend_);
         memory_->scalars().set(*backend_, {});
         initialize();
+        if (variant.proximal_mu > 0)
+            check(memory_->proximal_term().set_start(*backend_, memory_->store()).ok(), "the start is not kept");
     }
 
     Outcome run() {
@@ -225,6 +229,12 @@ class Run {
         GradientReduce& gradients = memory_->engine().gradients();
         gradients.finish(*backend_, *ranks_);
         comm_.all_reduce(std::span(&targets, 1), comm::Reduction::kSum);
+        const double scale = 8 / targets;
+        if (variant_.proximal_mu > 0) {
+            const Status added =
+                memory_->proximal_term().add_to_gradients(*backend_, memory_->store(), variant_.proximal_mu / scale);
+            EXPECT_TRUE(added.ok());
+        }
         gradients.share(*ranks_);
         add_up(losses);
         backend_->finish_step({.nominal_targets = 8, .targets = targets, .norm_max = 0.5}, scalars.all());
