@@ -9,7 +9,7 @@
 // that the machine cannot run.
 namespace atl::numeric {
 
-[[gnu::always_inline]] inline float widen_f16(std::uint16_t half) {
+[[gnu::always_inline]] constexpr float widen_f16(std::uint16_t half) {
     const std::uint32_t magnitude = (half & 0x7fffU) << 13;
     // Multiplying by 2^112 rebases the exponent and is exact for subnormal halves too. Infinity and NaN come out as
     // large numbers, whose exponent is then set to all ones.
@@ -18,7 +18,7 @@ namespace atl::numeric {
     return __builtin_bit_cast(float, __builtin_bit_cast(std::uint32_t, rebased) | exponent | (half & 0x8000U) << 16);
 }
 
-[[gnu::always_inline]] inline std::uint16_t narrow_f16(float value) {
+[[gnu::always_inline]] constexpr std::uint16_t narrow_f16(float value) {
     const std::uint32_t bits = __builtin_bit_cast(std::uint32_t, value);
     const std::uint32_t magnitude = bits & 0x7fffffffU;
     // Subnormal halves: adding 0.5 rounds to multiples of 2^−24, to nearest even, in the low bits.
@@ -32,11 +32,11 @@ namespace atl::numeric {
     return static_cast<std::uint16_t>(half | (bits >> 16 & 0x8000U));
 }
 
-[[gnu::always_inline]] inline float widen_bf16(std::uint16_t upper) {
+[[gnu::always_inline]] constexpr float widen_bf16(std::uint16_t upper) {
     return __builtin_bit_cast(float, static_cast<std::uint32_t>(upper) << 16);
 }
 
-[[gnu::always_inline]] inline std::uint16_t narrow_bf16(float value) {
+[[gnu::always_inline]] constexpr std::uint16_t narrow_bf16(float value) {
     const std::uint32_t bits = __builtin_bit_cast(std::uint32_t, value);
     const std::uint32_t rounded = (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
     const std::uint32_t nan = (bits >> 16) | 0x40U;

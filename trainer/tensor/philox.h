@@ -10,8 +10,8 @@ namespace atl::tensor {
 //
 // Always inlined: loops that are compiled once for each instruction set call it, and a copy of its own could be one
 // that the machine cannot run.
-[[gnu::always_inline]] inline void philox(std::uint64_t block, std::uint64_t stream, std::uint64_t key,
-                                          std::uint32_t (&words)[4]) {
+[[gnu::always_inline]] constexpr void philox(std::uint64_t block, std::uint64_t stream, std::uint64_t key,
+                                             std::uint32_t (&words)[4]) {
     words[0] = static_cast<std::uint32_t>(block);
     words[1] = static_cast<std::uint32_t>(block >> 32);
     words[2] = static_cast<std::uint32_t>(stream);
