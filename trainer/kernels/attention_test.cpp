@@ -1,4 +1,5 @@
-// Attention against a naive fp64 reference, values and gradients, for every instruction set of this machine.
+// Attention against a naive fp64 reference, values and gradients, for every instruction set of this machine and the
+// GPU's kernels.
 
 #include <gtest/gtest.h>
 
@@ -8,6 +9,7 @@
 #include <tuple>
 
 #include "trainer/kernels/cpu/cpu_backend.h"
+#include "trainer/kernels/testing/backends.h"
 #include "trainer/kernels/testing/owned_tensor.h"
 
 namespace atl::kernels {
@@ -94,7 +96,7 @@ class AttentionTest : public ::testing::TestWithParam<std::tuple<Case, std::stri
   protected:
     const AttentionShape shape_ = std::get<0>(GetParam()).shape;
     const std::int64_t rows_ = shape_.batch * shape_.length, width_ = shape_.heads * shape_.head_channels;
-    std::unique_ptr<Backend> backend_ = make_cpu_backend(2, std::get<1>(GetParam())).value();
+    std::unique_ptr<Backend> backend_ = make_tested_backend(std::get<1>(GetParam()));
     tensor::Arena workspace_{backend_->allocate(backend_->attention_workspace_bytes(shape_)).value()};
     const Owned qkv_ = random({rows_, shape_.qkv_columns()}, 1, 1.5F), dout_ = random({rows_, width_}, 2);
     std::vector<std::int32_t> starts_ = make_starts();
@@ -149,8 +151,8 @@ TEST_P(AttentionTest, CuttingTheForwardPassChangesNoBit) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cpu, AttentionTest,
-                         ::testing::Combine(::testing::ValuesIn(kCases), ::testing::ValuesIn(cpu_instruction_sets())),
+INSTANTIATE_TEST_SUITE_P(All, AttentionTest,
+                         ::testing::Combine(::testing::ValuesIn(kCases), ::testing::ValuesIn(tested_backends())),
                          [](const auto& instance) {
                              return std::string(std::get<0>(instance.param).name) + "_" + std::get<1>(instance.param);
                          });
@@ -186,7 +188,7 @@ class CachedAttentionTest : public ::testing::TestWithParam<std::string> {
 
     // The whole output, from steps of 30, 1, 1 and 13 tokens; a control lets the steps begin `late`.
     Owned out_of_steps(std::int64_t late = 0) const {
-        const auto backend = make_cpu_backend(1, GetParam()).value();
+        const auto backend = make_tested_backend(GetParam(), 1);
         Owned keys({2 * 50, 24}, 0.0F), values({2 * 50, 24}, 0.0F), out({kRows, kWidth});
         tensor::Arena workspace(backend->allocate(1 << 20).value());
         std::int64_t past = 0;
@@ -220,7 +222,7 @@ TEST_P(CachedAttentionTest, AKeyOfZerosBetweenTheStepsIsFarOff) {
     EXPECT_GT(relative_l2(out_of_steps(1), reference_.out), 1000 * kOpTolerance);
 }
 
-INSTANTIATE_TEST_SUITE_P(Cpu, CachedAttentionTest, ::testing::ValuesIn(cpu_instruction_sets()),
+INSTANTIATE_TEST_SUITE_P(All, CachedAttentionTest, ::testing::ValuesIn(tested_backends()),
                          [](const auto& instance) { return instance.param; });
 
 }  // namespace

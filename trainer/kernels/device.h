@@ -2,12 +2,17 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "shared/base/result.h"
 
-// Which GPU a rank takes. Pure: what there is to know comes from the launcher, the environment and the backend.
+// Which GPU a rank takes. The choice is pure: what there is to know comes from the launcher, the environment and the
+// backend.
 namespace atl::kernels {
+
+// What --device has to say for this build's GPU backend: "cuda" or "hip", "" in a build without one.
+std::string_view gpu_device();
 
 // One of the variables by which a launcher or a batch system says which GPUs a process may see.
 struct DeviceVariable {

@@ -1,6 +1,6 @@
 // Operations on tensors that are kept in fp16 or bf16: each gives what it gives on their fp32 copies, rounded once, bit
 // for bit; only products, whose sums may be taken in another order, are near to it. For every instruction set of this
-// machine.
+// machine and the GPU's kernels.
 
 #include <gtest/gtest.h>
 
@@ -8,6 +8,7 @@
 #include <functional>
 #include <tuple>
 
+#include "trainer/kernels/testing/backends.h"
 #include "trainer/kernels/testing/owned_tensor.h"
 
 namespace atl::kernels {
@@ -71,7 +72,7 @@ class FormatTest : public ::testing::TestWithParam<std::tuple<std::string, DType
         backend_->convert(narrow, wide);
     }
 
-    std::unique_ptr<Backend> backend_ = make_cpu_backend(2, std::get<0>(GetParam())).value();
+    std::unique_ptr<Backend> backend_ = make_tested_backend(std::get<0>(GetParam()));
 };
 
 constexpr std::int64_t kFormatRows = 37, kFormatColumns = 83;
@@ -311,7 +312,7 @@ TEST_P(FormatTest, AProductTakesARightOperandOfMoreDigitsAsIfItWereRounded) {
 }
 
 INSTANTIATE_TEST_SUITE_P(, FormatTest,
-                         ::testing::Combine(::testing::ValuesIn(cpu_instruction_sets()),
+                         ::testing::Combine(::testing::ValuesIn(tested_backends()),
                                             ::testing::Values(DType::kF16, DType::kBF16)),
                          [](const auto& test) {
                              return std::get<0>(test.param) +
@@ -348,7 +349,7 @@ class WeightsWithoutMastersTest : public ::testing::TestWithParam<std::string> {
         return weights;
     }
 
-    std::unique_ptr<Backend> backend_ = make_cpu_backend(2, GetParam()).value();
+    std::unique_ptr<Backend> backend_ = make_tested_backend(GetParam());
 };
 
 TEST_P(WeightsWithoutMastersTest, TheyMoveAsOftenAsTheMeanAsks) {
@@ -366,7 +367,7 @@ TEST_P(WeightsWithoutMastersTest, TheyDoNotDependOnHowTheyAreCut) {
     EXPECT_NE(stepped(7), stepped(8));
 }
 
-INSTANTIATE_TEST_SUITE_P(, WeightsWithoutMastersTest, ::testing::ValuesIn(cpu_instruction_sets()));
+INSTANTIATE_TEST_SUITE_P(, WeightsWithoutMastersTest, ::testing::ValuesIn(tested_backends()));
 
 }  // namespace
 }  // namespace atl::kernels

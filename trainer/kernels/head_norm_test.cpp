@@ -1,9 +1,10 @@
-// RMS norms of heads against naive fp64 references, for every instruction set of this machine.
+// RMS norms of heads against naive fp64 references, for every instruction set of this machine and the GPU's kernels.
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
+#include "trainer/kernels/testing/backends.h"
 #include "trainer/kernels/testing/owned_tensor.h"
 
 namespace atl::kernels {
@@ -40,7 +41,7 @@ class HeadNormTest : public ::testing::TestWithParam<std::string> {
                                       query_gradient, key_gradient, accumulate);
     }
 
-    std::unique_ptr<Backend> backend_ = make_cpu_backend(2, GetParam()).value();
+    std::unique_ptr<Backend> backend_ = make_tested_backend(GetParam());
     Owned qkv_ = random({kRows, kColumns}, 1), query_ = random({kD}, 2), key_ = random({kD}, 3);
     Owned out_{{kRows, kColumns}}, rstd_{{kRows, kNormed}};
 };
@@ -113,7 +114,7 @@ TEST_P(HeadNormTest, TheBitsDoNotDependOnTheNumberOfThreads) {
     forward();
     const std::vector<float> out = out_.values;
     backward(gradient, query_gradient.tensor, key_gradient.tensor, false);
-    backend_ = make_cpu_backend(5, GetParam()).value();
+    backend_ = make_tested_backend(GetParam(), 5);
     Owned again = random({kRows, kColumns}, 4), query_again({kD}), key_again({kD});
     forward();
     backward(again, query_again.tensor, key_again.tensor, false);
@@ -154,7 +155,7 @@ TEST_P(HeadNormTest, WeightsInAStorageFormatCountAsTheirFp32Copies) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, HeadNormTest, ::testing::ValuesIn(cpu_instruction_sets()));
+INSTANTIATE_TEST_SUITE_P(All, HeadNormTest, ::testing::ValuesIn(tested_backends()));
 
 }  // namespace
 }  // namespace atl::kernels

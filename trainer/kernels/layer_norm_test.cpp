@@ -1,9 +1,11 @@
-// Layer norm, biases and ReLU against naive fp64 references, for every instruction set of this machine.
+// Layer norm, biases and ReLU against naive fp64 references, for every instruction set of this machine and the GPU's
+// kernels.
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
+#include "trainer/kernels/testing/backends.h"
 #include "trainer/kernels/testing/owned_tensor.h"
 
 namespace atl::kernels {
@@ -24,7 +26,7 @@ class LayerNormTest : public ::testing::TestWithParam<std::string> {
     }
     std::vector<double> values(const Owned& owned) const { return {owned.values.begin(), owned.values.end()}; }
 
-    std::unique_ptr<Backend> backend_ = make_cpu_backend(2, GetParam()).value();
+    std::unique_ptr<Backend> backend_ = make_tested_backend(GetParam());
     Owned x_ = random({kNormRows, kNormColumns}, 1), weight_ = random({kNormColumns}, 2),
           bias_ = random({kNormColumns}, 3);
     Owned out_{{kNormRows, kNormColumns}}, moments_{{kNormRows, 2}};
@@ -155,7 +157,7 @@ TEST_P(LayerNormTest, RowsAreSummedWithoutLosingDigits) {
     EXPECT_LE(relative_l2(out, expected), kOpTolerance);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, LayerNormTest, ::testing::ValuesIn(cpu_instruction_sets()));
+INSTANTIATE_TEST_SUITE_P(All, LayerNormTest, ::testing::ValuesIn(tested_backends()));
 
 }  // namespace
 }  // namespace atl::kernels

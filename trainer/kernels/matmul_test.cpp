@@ -1,9 +1,10 @@
-// Products against a naive fp64 reference, for every instruction set of this machine.
+// Products against a naive fp64 reference, for every instruction set of this machine and the GPU's kernels.
 
 #include <gtest/gtest.h>
 
 #include <filesystem>
 
+#include "trainer/kernels/testing/backends.h"
 #include "trainer/kernels/testing/owned_tensor.h"
 
 namespace atl::kernels {
@@ -11,7 +12,7 @@ namespace {
 
 class MatmulTest : public ::testing::TestWithParam<std::string> {
   protected:
-    std::unique_ptr<Backend> backend_ = make_cpu_backend(2, GetParam()).value();
+    std::unique_ptr<Backend> backend_ = make_tested_backend(GetParam());
 };
 
 Owned transposed(const Owned& matrix, std::int64_t rows, std::int64_t columns) {
@@ -88,13 +89,13 @@ TEST_P(MatmulTest, TheBitsDoNotDependOnTheNumberOfThreads) {
         backend_->matmul(a.tensor, false, b.tensor, true, expected.tensor, false);
         for (const int threads : {1, 3, 5}) {
             Owned c({m, n});
-            make_cpu_backend(threads, GetParam()).value()->matmul(a.tensor, false, b.tensor, true, c.tensor, false);
+            make_tested_backend(GetParam(), threads)->matmul(a.tensor, false, b.tensor, true, c.tensor, false);
             EXPECT_TRUE(c.values == expected.values) << threads << " threads, " << m << "x" << n << "x" << k;
         }
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cpu, MatmulTest, ::testing::ValuesIn(cpu_instruction_sets()),
+INSTANTIATE_TEST_SUITE_P(All, MatmulTest, ::testing::ValuesIn(tested_backends()),
                          [](const auto& instance) { return instance.param; });
 
 // The libraries have pools of their own, which would fight ours. Sees only what no test before it has started.

@@ -1,8 +1,9 @@
-// Operations but products and attention against naive fp64 references, for every instruction set of this machine. Sizes
-// are chosen with incomplete vectors at the end.
+// Operations but products and attention against naive fp64 references, for every instruction set of this machine and
+// the GPU's kernels. Sizes are chosen with incomplete vectors at the end.
 
 #include <gtest/gtest.h>
 
+#include "trainer/kernels/testing/backends.h"
 #include "trainer/kernels/testing/owned_tensor.h"
 
 namespace atl::kernels {
@@ -10,7 +11,7 @@ namespace {
 
 class OpTest : public ::testing::TestWithParam<std::string> {
   protected:
-    std::unique_ptr<Backend> backend_ = make_cpu_backend(2, GetParam()).value();
+    std::unique_ptr<Backend> backend_ = make_tested_backend(GetParam());
 };
 
 struct Norm {
@@ -379,7 +380,7 @@ TEST_P(OpTest, PiecesAreAddedInPairsThenPairsOfPairs) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cpu, OpTest, ::testing::ValuesIn(cpu_instruction_sets()),
+INSTANTIATE_TEST_SUITE_P(All, OpTest, ::testing::ValuesIn(tested_backends()),
                          [](const auto& instance) { return instance.param; });
 
 TEST(BackendTest, TheBuildWithoutAGpuRefusesEachGpuDevice) {

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <tuple>
 
+#include "trainer/kernels/testing/backends.h"
 #include "trainer/kernels/testing/owned_tensor.h"
 #include "trainer/quant/quantizer.h"
 
@@ -37,7 +38,7 @@ struct Product {
 class StorageTest : public ::testing::TestWithParam<std::tuple<std::string, DType>> {
   protected:
     DType dtype() const { return std::get<1>(GetParam()); }
-    std::unique_ptr<Backend> backend_ = make_cpu_backend(2, std::get<0>(GetParam())).value();
+    std::unique_ptr<Backend> backend_ = make_tested_backend(std::get<0>(GetParam()));
 };
 
 TEST_P(StorageTest, AProductIsThatOfTheFp32CopyBitForBit) {
@@ -158,7 +159,7 @@ class RoundedMomentsTest : public ::testing::TestWithParam<std::string> {
     }
     static float wide(std::uint16_t bits) { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
 
-    std::unique_ptr<Backend> backend_ = make_cpu_backend(2, GetParam()).value();
+    std::unique_ptr<Backend> backend_ = make_tested_backend(GetParam());
 };
 
 TEST_P(RoundedMomentsTest, TheyDoNotDependOnHowTheWeightsAreCut) {
@@ -251,11 +252,11 @@ INSTANTIATE_TEST_SUITE_P(Cpu, QuantizedTest,
                                     (std::get<1>(parameters.param) == quant::Format::kNf4 ? "_nf4" : "_int8");
                          });
 
-INSTANTIATE_TEST_SUITE_P(Cpu, RoundedMomentsTest, ::testing::ValuesIn(cpu_instruction_sets()),
+INSTANTIATE_TEST_SUITE_P(All, RoundedMomentsTest, ::testing::ValuesIn(tested_backends()),
                          [](const auto& parameters) { return parameters.param; });
 
-INSTANTIATE_TEST_SUITE_P(Cpu, StorageTest,
-                         ::testing::Combine(::testing::ValuesIn(cpu_instruction_sets()),
+INSTANTIATE_TEST_SUITE_P(All, StorageTest,
+                         ::testing::Combine(::testing::ValuesIn(tested_backends()),
                                             ::testing::Values(DType::kF16, DType::kBF16)),
                          [](const auto& parameters) {
                              return std::get<0>(parameters.param) +

@@ -1,0 +1,165 @@
+// Memory, copies and streams of GpuBackend.
+
+#include <algorithm>
+
+#include "trainer/kernels/gpu/gpu_backend.h"
+
+namespace atl::kernels::gpu {
+namespace {
+
+constexpr std::int64_t kProductWorkspaceBytes = 32 << 20;  // what NVIDIA advises for Hopper
+
+Error no_memory(const char* kind, std::int64_t bytes, cudaError_t error) {
+    return {ErrorCode::kResourceExhausted,
+            "cannot allocate " + std::to_string(bytes) + " bytes of " + kind + " memory: " + cudaGetErrorString(error),
+            {}};
+}
+
+std::string describe_device(const cudaDeviceProp& properties) {
+#if defined(__HIP__)
+    return "hip (" + std::string(properties.name) + ", " + properties.gcnArchName + ", hipBLASLt)";
+#else
+    return "cuda (" + std::string(properties.name) + ", sm_" + std::to_string(properties.major) +
+           std::to_string(properties.minor) + ", cuBLASLt " + std::to_string(cublasLtGetVersion()) + ")";
+#endif
+}
+
+Error does_not_start(int index, cudaError_t error) {
+    return unavailable("GPU " + std::to_string(index) + " does not start: " + cudaGetErrorString(error));
+}
+
+}  // namespace
+
+Result<int> count_devices() {
+    int count = 0;
+    const cudaError_t error = cudaGetDeviceCount(&count);
+    static_cast<void>(cudaGetLastError());  // forgotten, or a library takes it for its own
+    if (error == cudaSuccess && count > 0) return count;
+    return invalid_argument("device", std::string("there is no GPU that this process can use; the runtime says: ") +
+                                          cudaGetErrorString(error));
+}
+
+Result<std::unique_ptr<Backend>> GpuBackend::open(int index) {
+    ATOLL_TRY(const int count, count_devices());
+    if (index < 0 || index >= count)
+        return invalid_argument(
+            "device", "GPU " + std::to_string(index) + " was asked for, and there are " + std::to_string(count));
+    cudaDeviceProp properties{};
+    if (const cudaError_t error = cudaSetDevice(index); error != cudaSuccess) return does_not_start(index, error);
+    must(cudaGetDeviceProperties(&properties, index), "the properties of the device");
+    std::array<StreamHandle, 3> streams;
+    for (StreamHandle& stream : streams) {
+        cudaStream_t created = nullptr;
+        const cudaError_t error = cudaStreamCreateWithFlags(&created, cudaStreamNonBlocking);
+        if (error != cudaSuccess) return does_not_start(index, error);
+        stream.reset(created);
+    }
+    std::unique_ptr<GpuBackend> backend(new GpuBackend(describe_device(properties), std::move(streams)));
+    ATOLL_RETURN_IF_ERROR(backend->prepare());
+    return std::unique_ptr<Backend>(std::move(backend));
+}
+
+GpuBackend::GpuBackend(std::string name, std::array<StreamHandle, 3> streams)
+    : name_(std::move(name)), streams_(std::move(streams)) {}
+
+Status GpuBackend::prepare() {
+    ATOLL_TRY(sums_, allocate((kSumBlocks + 1) * static_cast<std::int64_t>(sizeof(double))));
+    ATOLL_TRY(tensor::Memory workspace, allocate(kProductWorkspaceBytes));
+    ATOLL_TRY(Products products, Products::open(std::move(workspace)));
+    products_ = std::make_unique<Products>(std::move(products));
+    return {};
+}
+
+GpuBackend::~GpuBackend() {
+    synchronize();
+}
+
+Result<tensor::Memory> GpuBackend::allocate(Space space, std::int64_t bytes) {
+    const std::int64_t size = std::max<std::int64_t>(bytes, 1);
+    const bool is_pinned = space == Space::kPinned;
+    void* data = nullptr;
+    const cudaError_t error = is_pinned ? cudaHostAlloc(&data, static_cast<std::size_t>(size), cudaHostAllocDefault)
+                                        : cudaMalloc(&data, static_cast<std::size_t>(size));
+    if (error != cudaSuccess) {
+        static_cast<void>(cudaGetLastError());
+        return no_memory(is_pinned ? "pinned" : "the GPU's", bytes, error);
+    }
+    return tensor::Memory(static_cast<std::byte*>(data), size, [this, is_pinned](std::byte* memory, std::int64_t) {
+        synchronize();
+        must(is_pinned ? cudaFreeHost(memory) : cudaFree(memory), "the freeing of memory");
+    });
+}
+
+void GpuBackend::copy(const Tensor& from, const Tensor& to) {
+    check_count(to, from.element_count());
+    check(from.contiguous() && from.dtype() == to.dtype(), "copy neither converts nor gathers");
+    must(cudaMemcpyAsync(to.data(), from.data(), static_cast<std::size_t>(from.byte_count()), cudaMemcpyDefault,
+                         compute()),
+         "a copy");
+}
+
+void GpuBackend::copy_from_host(const void* from, const Tensor& to) {
+    check(to.contiguous(), "copies are of contiguous tensors");
+    must(cudaMemcpyAsync(to.data(), from, static_cast<std::size_t>(to.byte_count()), cudaMemcpyDefault, compute()),
+         "a copy from the host");
+    must(cudaStreamSynchronize(compute()), "a copy from the host");
+}
+
+void GpuBackend::copy_to_host(const Tensor& from, void* to) {
+    check(from.contiguous(), "copies are of contiguous tensors");
+    must(cudaMemcpyAsync(to, from.data(), static_cast<std::size_t>(from.byte_count()), cudaMemcpyDefault, compute()),
+         "a copy to the host");
+    must(cudaStreamSynchronize(compute()), "what was computed, or its copy to the host");
+}
+
+void GpuBackend::zero(const Tensor& x) {
+    check(x.contiguous(), "zero takes contiguous tensors");
+    must(cudaMemsetAsync(x.data(), 0, static_cast<std::size_t>(x.byte_count()), compute()), "zeros");
+}
+
+void GpuBackend::synchronize() {
+    must(cudaDeviceSynchronize(), "what was computed");
+}
+
+void GpuBackend::transfer(Stream stream, const Tensor& from, const Tensor& to) {
+    check(stream != Stream::kCompute, "transfers have streams of their own");
+    check(from.contiguous() && to.contiguous() && from.byte_count() == to.byte_count(), "a transfer of unequal sizes");
+    must(cudaMemcpyAsync(to.data(), from.data(), static_cast<std::size_t>(from.byte_count()), cudaMemcpyDefault,
+                         on(stream)),
+         "a transfer");
+}
+
+Event GpuBackend::record(Stream stream) {
+    while (!recorded_.empty() && cudaEventQuery(recorded_.front().event.get()) == cudaSuccess) {
+        idle_.push_back(std::move(recorded_.front().event));
+        recorded_.pop_front();
+    }
+    if (idle_.empty()) {
+        cudaEvent_t created = nullptr;
+        must(cudaEventCreateWithFlags(&created, cudaEventDisableTiming), "a new event");
+        idle_.emplace_back(created);
+    }
+    recorded_.push_back({++last_event_, std::move(idle_.front())});
+    idle_.pop_front();
+    must(cudaEventRecord(recorded_.back().event.get(), on(stream)), "the recording of an event");
+    return {last_event_};
+}
+
+// Null: it has happened.
+const EventHandle* GpuBackend::find(Event event) const {
+    if (recorded_.empty() || event.number < recorded_.front().number) return nullptr;
+    check(event.number <= last_event_, "an event of another device");
+    return &recorded_[event.number - recorded_.front().number].event;
+}
+
+void GpuBackend::wait(Stream stream, Event event) {
+    const EventHandle* const found = find(event);
+    if (found != nullptr) must(cudaStreamWaitEvent(on(stream), found->get(), 0), "a stream's wait");
+}
+
+void GpuBackend::wait_on_host(Event event) {
+    const EventHandle* const found = find(event);
+    if (found != nullptr) must(cudaEventSynchronize(found->get()), "what an event waits for");
+}
+
+}  // namespace atl::kernels::gpu

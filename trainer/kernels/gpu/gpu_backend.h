@@ -1,0 +1,145 @@
+#pragma once
+
+#include <array>
+#include <deque>
+
+#include "trainer/kernels/backend.h"
+#include "trainer/kernels/gpu/products.h"
+#include "trainer/kernels/gpu/runtime.h"
+
+// One GPU. Kernels are plain: one for each operation, whatever the formats (elements.h, launch.h); products are
+// cuBLASLt's. All results are the same in every run on one kind of GPU: no sum is taken in an order that varies.
+namespace atl::kernels::gpu {
+
+// The GPUs that the runtime offers to this process. kInvalidArgument of "device", with the runtime's words: none.
+Result<int> count_devices();
+
+class GpuBackend final : public Backend {
+  public:
+    // kInvalidArgument of "device": there is no such GPU. kUnavailable, kResourceExhausted: it does not start.
+    static Result<std::unique_ptr<Backend>> open(int index);
+    ~GpuBackend() override;
+    GpuBackend(const GpuBackend&) = delete;
+    GpuBackend& operator=(const GpuBackend&) = delete;
+
+    std::string name() const override { return name_; }
+    using Backend::allocate;
+    Result<tensor::Memory> allocate(Space space, std::int64_t bytes) override;
+    bool host_reaches_device() const override { return false; }
+    void copy(const Tensor& from, const Tensor& to) override;
+    void copy_from_host(const void* from, const Tensor& to) override;
+    void copy_to_host(const Tensor& from, void* to) override;
+    void zero(const Tensor& x) override;
+    void synchronize() override;
+
+    void transfer(Stream stream, const Tensor& from, const Tensor& to) override;
+    Event record(Stream stream) override;
+    void wait(Stream stream, Event event) override;
+    void wait_on_host(Event event) override;
+
+    void matmul(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b, const Tensor& c,
+                bool accumulate) override;
+
+    void add(const Tensor& a, const Tensor& b, const Tensor& out) override;
+    void scale(const Tensor& x, float factor) override;
+    double sum(const Tensor& x) override;
+    double sum_of_squares(const Tensor& x) override;
+    void sum_pieces(const Tensor& pieces, const Tensor& sum) override;
+    void convert(const Tensor& from, const Tensor& to) override;
+
+    void embedding_forward(const Tensor& table, const Tensor& ids, const Tensor& out) override;
+    void embedding_backward(const Tensor& ids, const Tensor& out_gradient, const Tensor& table_gradient,
+                            bool accumulate) override;
+
+    void rmsnorm_forward(const Tensor& x, const Tensor& weight, float epsilon, const Tensor& out,
+                         const Tensor& rstd) override;
+    void add_rmsnorm_forward(const Tensor& x, const Tensor& delta, const Tensor& weight, float epsilon,
+                             const Tensor& sum, const Tensor& out, const Tensor& rstd) override;
+    void rmsnorm_apply(const Tensor& x, const Tensor& weight, const Tensor& rstd, const Tensor& out) override;
+    void rmsnorm_backward(const Tensor& x, const Tensor& weight, const Tensor& rstd, const Tensor& out_gradient,
+                          const Tensor& residual_gradient, const Tensor& x_gradient, const Tensor& weight_gradient,
+                          bool accumulate) override;
+
+    void norm_heads(const AttentionShape& shape, const Tensor& qkv, const Tensor& query_weight,
+                    const Tensor& key_weight, float epsilon, const Tensor& out, const Tensor& rstd) override;
+    void norm_heads_backward(const AttentionShape& shape, const Tensor& qkv, const Tensor& query_weight,
+                             const Tensor& key_weight, const Tensor& rstd, const Tensor& gradient,
+                             const Tensor& query_weight_gradient, const Tensor& key_weight_gradient,
+                             bool accumulate) override;
+
+    void layernorm_forward(const Tensor& x, const Tensor& weight, const Tensor& bias, float epsilon, const Tensor& out,
+                           const Tensor& moments) override;
+    void layernorm_apply(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& moments,
+                         const Tensor& out) override;
+    void layernorm_backward(const Tensor& x, const Tensor& weight, const Tensor& moments, const Tensor& out_gradient,
+                            const Tensor& residual_gradient, const Tensor& x_gradient, const Tensor& weight_gradient,
+                            const Tensor& bias_gradient, bool accumulate) override;
+
+    void add_bias(const Tensor& x, const Tensor& bias, const Tensor& residual, const Tensor& out) override;
+    void bias_relu(const Tensor& x, const Tensor& bias) override;
+    void relu_backward(const Tensor& out, const Tensor& gradient) override;
+    void sum_rows(const Tensor& x, const Tensor& out, bool accumulate) override;
+
+    void rope(const AttentionShape& shape, const Tensor& table, const Tensor& positions, const Tensor& qkv,
+              bool backward) override;
+
+    std::int64_t attention_workspace_bytes(const AttentionShape& shape) const override;
+    void attention_forward(const AttentionShape& shape, const Tensor& qkv, const Tensor& segment_starts,
+                           const Tensor& out, const Tensor& log_sum_exp, tensor::Arena& workspace) override;
+    void attention_backward(const AttentionShape& shape, const Tensor& qkv, const Tensor& segment_starts,
+                            const Tensor& out, const Tensor& log_sum_exp, const Tensor& out_gradient,
+                            const Tensor& qkv_gradient, tensor::Arena& workspace) override;
+    void attention_cached(const AttentionShape& shape, const Tensor& qkv, std::int64_t past, const Tensor& key_cache,
+                          const Tensor& value_cache, const Tensor& out, tensor::Arena& workspace) override;
+    std::int64_t attention_cached_workspace_bytes(const AttentionShape& shape, std::int64_t keys_max) const override;
+
+    void swiglu_forward(const Tensor& gate_up, const Tensor& out) override;
+    void swiglu_backward(const Tensor& gate_up, const Tensor& out_gradient, const Tensor& gate_up_gradient,
+                         const Tensor& out) override;
+    void dropout(const Dropout& dropout, const Tensor& x, const Tensor& out) override;
+
+    void cross_entropy_forward(const Tensor& logits, const Tensor& targets, const Tensor& losses) override;
+    void cross_entropy_backward(const Tensor& logits, const Tensor& targets, float gradient_scale,
+                                const Tensor& losses) override;
+
+    void adamw(const AdamWStep& step, const OptimizerRange& range) override;
+    void sgd(const SgdStep& step, const OptimizerRange& range) override;
+
+  private:
+    struct Recorded {
+        std::uint64_t number;
+        EventHandle event;
+    };
+
+    static constexpr std::int64_t kSumBlocks = 512;  // of add_up(): a partial sum each, then the sum
+
+    GpuBackend(std::string name, std::array<StreamHandle, 3> streams);
+    // The rest of open(), which needs memory.
+    Status prepare();
+    cudaStream_t on(Stream stream) const { return streams_[static_cast<std::size_t>(stream)].get(); }
+    cudaStream_t compute() const { return on(Stream::kCompute); }
+    const EventHandle* find(Event event) const;
+    // Of device memory for what a product has to convert, until the next call.
+    std::byte* scratch(std::int64_t bytes);
+    template <class Term>
+    double add_up(std::int64_t count, const Term& term);
+
+    std::string name_;
+    std::array<StreamHandle, 3> streams_;
+    std::deque<Recorded> recorded_;  // that may not have happened yet, in the order of their numbers
+    std::deque<EventHandle> idle_;   // to be recorded again
+    std::uint64_t last_event_ = 0;
+    std::unique_ptr<Products> products_;
+    tensor::Memory scratch_;
+    tensor::Memory sums_;  // of add_up()
+};
+
+inline void check_matrix(const Tensor& x, std::int64_t rows, std::int64_t columns) {
+    check(x.contiguous() && x.rows() == rows && x.columns() == columns, "a matrix has another shape");
+}
+
+inline void check_count(const Tensor& x, std::int64_t count) {
+    check(x.contiguous() && x.element_count() == count, "a tensor has another size");
+}
+
+}  // namespace atl::kernels::gpu

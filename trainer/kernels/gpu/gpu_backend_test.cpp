@@ -1,0 +1,164 @@
+// GpuBackend's own part: memory, copies, streams, events and errors, against the shim of CUDA's runtime.
+
+#include "trainer/kernels/gpu/gpu_backend.h"
+
+#include <gtest/gtest.h>
+
+namespace atl::kernels::gpu {
+namespace {
+
+constexpr std::int64_t kCount = 1000;
+constexpr std::int64_t kBytes = kCount * 4;
+
+class GpuBackendTest : public ::testing::TestWithParam<std::uint64_t> {
+  protected:
+    GpuBackendTest() { shim::set_order(GetParam()); }
+    ~GpuBackendTest() override { shim::set_device_count(1); }
+
+    Tensor tensor(const tensor::Memory& memory) const { return Tensor(memory.data(), tensor::DType::kF32, {kCount}); }
+    std::vector<float> on_host(Backend& backend, const Tensor& x) const {
+        std::vector<float> values(kCount);
+        backend.copy_to_host(x, values.data());
+        return values;
+    }
+};
+
+TEST_P(GpuBackendTest, WhatTheHostCopiesThereComesBack) {
+    const auto backend = GpuBackend::open(0).value();
+    const auto memory = backend->allocate(kBytes).value(), other = backend->allocate(kBytes).value();
+    std::vector<float> values(kCount);
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
+    const std::vector<float> expected = values;
+    backend->copy_from_host(values.data(), tensor(memory));
+    values.assign(kCount, -1.0F);  // the host may use it again
+    backend->copy(tensor(memory), tensor(other));
+    backend->scale(tensor(memory), 2.0F);
+    EXPECT_EQ(on_host(*backend, tensor(other)), expected);
+    EXPECT_EQ(on_host(*backend, tensor(memory))[7], 14.0F);
+    backend->zero(tensor(other));
+    EXPECT_EQ(on_host(*backend, tensor(other)), std::vector<float>(kCount, 0.0F));
+}
+
+// A chain of transfers and operations, each waiting for the one before by an event alone.
+TEST_P(GpuBackendTest, StreamsWaitForEachOthersEvents) {
+    const auto backend = GpuBackend::open(0).value();
+    const auto device = backend->allocate(kBytes).value();
+    const auto pinned = backend->allocate(Space::kPinned, kBytes).value();
+    auto* const values = reinterpret_cast<float*>(pinned.data());
+    std::fill_n(values, kCount, 1.0F);
+    Event before;
+    for (int round = 0; round < 20; ++round) {
+        backend->wait(Stream::kIn, before);
+        backend->transfer(Stream::kIn, tensor(pinned), tensor(device));
+        backend->wait(Stream::kCompute, backend->record(Stream::kIn));
+        backend->scale(tensor(device), -2.0F);
+        backend->wait(Stream::kOut, backend->record(Stream::kCompute));
+        backend->transfer(Stream::kOut, tensor(device), tensor(pinned));
+        before = backend->record(Stream::kOut);
+    }
+    backend->wait_on_host(before);
+    EXPECT_EQ(values[0], 0x1p20F);
+    EXPECT_EQ(values[kCount - 1], 0x1p20F);
+}
+
+TEST_P(GpuBackendTest, AnEventOfLongAgoHasHappened) {
+    const auto backend = GpuBackend::open(0).value();
+    const Event first = backend->record(Stream::kOut);
+    for (int i = 0; i < 10; ++i) {
+        backend->synchronize();
+        backend->record(Stream::kIn);
+    }
+    backend->wait_on_host(first);
+    backend->wait(Stream::kCompute, first);
+    backend->wait_on_host({});
+    backend->synchronize();
+}
+
+TEST_P(GpuBackendTest, OperationsReachPinnedMemory) {
+    const auto backend = GpuBackend::open(0).value();
+    const auto pinned = backend->allocate(Space::kPinned, kBytes).value();
+    auto* const values = reinterpret_cast<float*>(pinned.data());
+    std::fill_n(values, kCount, 3.0F);
+    backend->scale(tensor(pinned), 2.0F);
+    EXPECT_EQ(backend->sum(tensor(pinned)), 6.0 * kCount);
+    EXPECT_EQ(values[5], 6.0F);
+}
+
+TEST_P(GpuBackendTest, NoMemoryIsAnErrorThatSaysHowMuchWasAskedFor) {
+    const auto backend = GpuBackend::open(0).value();
+    for (const auto& [space, call] : {std::pair(Space::kDevice, "cudaMalloc"), {Space::kPinned, "cudaHostAlloc"}}) {
+        shim::fail_next(call, cudaErrorMemoryAllocation);
+        const auto memory = backend->allocate(space, 12345);
+        ASSERT_FALSE(memory.ok()) << call;
+        EXPECT_EQ(memory.error().code, ErrorCode::kResourceExhausted);
+        EXPECT_NE(memory.error().message.find("12345 bytes"), std::string::npos) << memory.error().message;
+        EXPECT_TRUE(backend->allocate(space, 12345).ok()) << "the device goes on";
+    }
+}
+
+TEST_P(GpuBackendTest, AGpuThatIsNotThereIsRefused) {
+    EXPECT_EQ(GpuBackend::open(1).error().field, "device");
+    EXPECT_EQ(GpuBackend::open(-1).error().field, "device");
+    shim::set_device_count(0);
+    const Error none = GpuBackend::open(0).error();
+    EXPECT_EQ(none.code, ErrorCode::kInvalidArgument);
+    EXPECT_NE(none.message.find("no CUDA-capable device"), std::string::npos) << none.message;
+}
+
+TEST_P(GpuBackendTest, AGpuThatDoesNotStartIsAnError) {
+    for (const char* call : {"cudaSetDevice", "cudaStreamCreateWithFlags"}) {
+        shim::fail_next(call, cudaErrorMemoryAllocation);
+        EXPECT_EQ(GpuBackend::open(0).error().code, ErrorCode::kUnavailable) << call;
+    }
+    shim::fail_next("cudaMalloc", cudaErrorMemoryAllocation);
+    EXPECT_EQ(GpuBackend::open(0).error().code, ErrorCode::kResourceExhausted);
+}
+
+TEST_P(GpuBackendTest, AKernelThatDoesNotStartEndsTheProgramWithTheReason) {
+    const auto backend = GpuBackend::open(0).value();
+    const auto memory = backend->allocate(kBytes).value();
+    shim::fail_next("launch", cudaErrorInvalidDevice);
+    EXPECT_DEATH(backend->scale(tensor(memory), 1.0F), "the launch of a kernel: invalid device ordinal");
+}
+
+TEST_P(GpuBackendTest, QuantisedWeightsAreRefusedByName) {
+    const auto backend = GpuBackend::open(0).value();
+    const auto memory = backend->allocate(kBytes).value();
+    const Tensor x(memory.data(), tensor::DType::kF32, {10, 10});
+    const Tensor weight(memory.data(), tensor::DType::kInt8, {10, 10});
+    EXPECT_DEATH(backend->matmul(x, false, weight, true, x, false), "quantised weights are not built for GPUs");
+}
+
+INSTANTIATE_TEST_SUITE_P(Orders, GpuBackendTest, ::testing::Values(1, 2, 3, 4));
+
+// The host faults where it touches the device's memory: what the other tests show does not rest on memory in common.
+TEST(CudaShimTest, TheHostDoesNotReachDeviceMemory) {
+    shim::set_order(1);
+    const auto backend = GpuBackend::open(0).value();
+    const auto memory = backend->allocate(kBytes).value();
+    EXPECT_DEATH(static_cast<volatile float*>(static_cast<void*>(memory.data()))[0] = 1.0F, "");
+}
+
+// A control of StreamsWaitForEachOthersEvents: without the events some order gives something else.
+TEST(CudaShimTest, AMissingWaitShows) {
+    bool differed = false;
+    for (std::uint64_t order = 1; order <= 20; ++order) {
+        shim::set_order(order);
+        const auto backend = GpuBackend::open(0).value();
+        const auto memory = backend->allocate(kBytes).value(),
+                   pinned = backend->allocate(Space::kPinned, kBytes).value();
+        auto* const values = reinterpret_cast<float*>(pinned.data());
+        std::fill_n(values, kCount, 1.0F);
+        const Tensor there(memory.data(), tensor::DType::kF32, {kCount}), here(values, tensor::DType::kF32, {kCount});
+        backend->transfer(Stream::kIn, here, there);
+        backend->scale(there, 2.0F);
+        backend->synchronize();
+        backend->transfer(Stream::kOut, there, here);
+        backend->synchronize();
+        differed = differed || values[0] != 2.0F;
+    }
+    EXPECT_TRUE(differed);
+}
+
+}  // namespace
+}  // namespace atl::kernels::gpu

@@ -1,0 +1,322 @@
+// What GpuBackend does element by element, sums, and products with what they have to convert.
+
+#include "trainer/kernels/gpu/elements.h"
+#include "trainer/kernels/gpu/gpu_backend.h"
+#include "trainer/kernels/gpu/launch.h"
+#include "trainer/tensor/philox.h"
+
+namespace atl::kernels::gpu {
+namespace {
+
+using tensor::DType;
+
+struct Add {
+    Elements a, b, out;
+    __device__ void operator()(std::int64_t i) const { out.store(i, a.load(i) + b.load(i)); }
+};
+
+struct Scale {
+    Elements x;
+    float factor;
+    __device__ void operator()(std::int64_t i) const { x.store(i, x.load(i) * factor); }
+};
+
+struct Convert {
+    Elements from, to;
+    __device__ void operator()(std::int64_t i) const { to.store(i, from.load(i)); }
+};
+
+struct AddBias {
+    Elements x, bias, residual, out;
+    std::int64_t columns;
+    __device__ void operator()(std::int64_t i) const {
+        const float sum = x.load(i) + bias.load(i % columns);
+        out.store(i, residual.empty() ? sum : sum + residual.load(i));
+    }
+};
+
+struct BiasRelu {
+    Elements x, bias;
+    std::int64_t columns;
+    __device__ void operator()(std::int64_t i) const {
+        const float sum = x.load(i) + bias.load(i % columns);
+        x.store(i, sum > 0.0F ? sum : 0.0F);
+    }
+};
+
+struct ReluBackward {
+    Elements out, gradient;
+    __device__ void operator()(std::int64_t i) const {
+        if (!(out.load(i) > 0.0F)) gradient.store(i, 0.0F);
+    }
+};
+
+// A column each.
+struct SumRows {
+    Elements x, out;
+    std::int64_t rows, columns;
+    bool accumulate;
+    __device__ void operator()(std::int64_t c) const {
+        const float sum = sum_in_runs(rows, [&](std::int64_t row) { return x.load(row * columns + c); });
+        out.store(c, accumulate ? out.load(c) + sum : sum);
+    }
+};
+
+__device__ float sigmoid(float x) {
+    return 1.0F / (1.0F + expf(-x));
+}
+
+struct SwigluForward {
+    Elements gate_up, out;
+    std::int64_t columns;
+    __device__ void operator()(std::int64_t i) const {
+        const std::int64_t at = i / columns * 2 * columns + i % columns;
+        const float gate = gate_up.load(at);
+        out.store(i, gate * sigmoid(gate) * gate_up.load(at + columns));
+    }
+};
+
+// silu'(g) = s·(1 + g·(1 − s)) with s = sigmoid(g).
+struct SwigluBackward {
+    Elements gate_up, out_gradient, gate_up_gradient, out;
+    std::int64_t columns;
+    __device__ void operator()(std::int64_t i) const {
+        const std::int64_t at = i / columns * 2 * columns + i % columns;
+        const float gate = gate_up.load(at), up = gate_up.load(at + columns), gradient = out_gradient.load(i);
+        const float s = sigmoid(gate), silu = gate * s;
+        gate_up_gradient.store(at, gradient * up * (s + silu * (1.0F - s)));
+        gate_up_gradient.store(at + columns, gradient * silu);
+        out.store(i, silu * up);
+    }
+};
+
+// Element e's draw is word e % 4 of block e / 4.
+struct Drop {
+    Elements x, out;
+    std::uint64_t below;  // of 2³²: what is drawn below is dropped
+    float factor;
+    std::uint64_t seed, stream;
+    std::int64_t first_element;
+    __device__ void operator()(std::int64_t i) const {
+        const std::int64_t element = first_element + i;
+        std::uint32_t words[4];
+        tensor::philox(static_cast<std::uint64_t>(element / 4), stream, seed, words);
+        out.store(i, words[element % 4] < below ? 0.0F : x.load(i) * factor);
+    }
+};
+
+// Pieces are added as they come: what two neighbours of equal size have given is one sum, so that the order is that of
+// the tree.
+struct SumPieces {
+    Elements pieces;
+    float* sum;
+    std::int64_t piece_count, count;
+    __device__ void operator()(std::int64_t i) const {
+        float pending[32];  // the sums of 2^k pieces that wait for their neighbour
+        int waiting = 0;
+        for (std::int64_t piece = 0; piece < piece_count; ++piece) {
+            float value = pieces.load(piece * count + i);
+            for (std::int64_t ended = piece + 1; ended % 2 == 0; ended /= 2) value = pending[--waiting] + value;
+            pending[waiting++] = value;
+        }
+        while (waiting > 1) {
+            pending[waiting - 2] += pending[waiting - 1];
+            --waiting;
+        }
+        sum[i] = pending[0];
+    }
+};
+
+struct Sum {
+    Elements x;
+    __device__ double operator()(std::int64_t i) const { return static_cast<double>(x.load(i)); }
+};
+
+struct SumOfSquares {
+    Elements x;
+    __device__ double operator()(std::int64_t i) const {
+        const double value = static_cast<double>(x.load(i));
+        return value * value;
+    }
+};
+
+// into[block] = the sum of the block's share of the terms.
+template <class Term>
+struct PartialSums {
+    Term term;
+    std::int64_t count, share;
+    double* into;
+    __device__ void operator()(const Block& block) const {
+        const std::int64_t begin = block.number() * share, left = count - begin;
+        const double sum = block.reduce(
+            left < share ? left : share, 0.0, [&](std::int64_t i) { return term(begin + i); },
+            [](double a, double b) { return a + b; });
+        block.once([&] { into[block.number()] = sum; });
+    }
+};
+
+struct OfDoubles {
+    const double* values;
+    __device__ double operator()(std::int64_t i) const { return values[i]; }
+};
+
+// A strided matrix into a dense one, and back with what a product gave added or in place of it.
+struct Gather {
+    Elements from, to;
+    std::int64_t columns, stride;
+    __device__ void operator()(std::int64_t i) const { to.store(i, from.load(i / columns * stride + i % columns)); }
+};
+
+struct Scatter {
+    Elements from, to;
+    std::int64_t columns, stride;
+    bool accumulate;
+    __device__ void operator()(std::int64_t i) const {
+        const std::int64_t at = i / columns * stride + i % columns;
+        const float value = from.empty() ? 0.0F : from.load(i);
+        to.store(at, accumulate ? to.load(at) + value : value);
+    }
+};
+
+std::int64_t dense_bytes(const Tensor& like, DType dtype) {
+    return tensor::aligned(tensor::size_bytes(dtype, like.element_count()));
+}
+
+}  // namespace
+
+void GpuBackend::add(const Tensor& a, const Tensor& b, const Tensor& out) {
+    check_count(a, out.element_count());
+    check_count(b, out.element_count());
+    check_count(out, out.element_count());
+    launch_for_each(compute(), out.element_count(), Add{Elements(a), Elements(b), Elements(out)});
+}
+
+void GpuBackend::scale(const Tensor& x, float factor) {
+    check_count(x, x.element_count());
+    launch_for_each(compute(), x.element_count(), Scale{Elements(x), factor});
+}
+
+void GpuBackend::convert(const Tensor& from, const Tensor& to) {
+    check_count(from, to.element_count());
+    check_count(to, from.element_count());
+    launch_for_each(compute(), to.element_count(), Convert{Elements(from), Elements(to)});
+}
+
+void GpuBackend::add_bias(const Tensor& x, const Tensor& bias, const Tensor& residual, const Tensor& out) {
+    const std::int64_t columns = x.columns();
+    check_count(bias, columns);
+    check_count(out, x.element_count());
+    if (!residual.empty()) check_count(residual, x.element_count());
+    launch_for_each(compute(), x.element_count(),
+                    AddBias{Elements(x), Elements(bias), Elements(residual), Elements(out), columns});
+}
+
+void GpuBackend::bias_relu(const Tensor& x, const Tensor& bias) {
+    check_count(bias, x.columns());
+    launch_for_each(compute(), x.element_count(), BiasRelu{Elements(x), Elements(bias), x.columns()});
+}
+
+void GpuBackend::relu_backward(const Tensor& out, const Tensor& gradient) {
+    check_count(gradient, out.element_count());
+    launch_for_each(compute(), out.element_count(), ReluBackward{Elements(out), Elements(gradient)});
+}
+
+void GpuBackend::sum_rows(const Tensor& x, const Tensor& out, bool accumulate) {
+    check_count(out, x.columns());
+    launch_for_each(compute(), x.columns(), SumRows{Elements(x), Elements(out), x.rows(), x.columns(), accumulate});
+}
+
+void GpuBackend::swiglu_forward(const Tensor& gate_up, const Tensor& out) {
+    check_matrix(gate_up, out.rows(), 2 * out.columns());
+    launch_for_each(compute(), out.element_count(), SwigluForward{Elements(gate_up), Elements(out), out.columns()});
+}
+
+void GpuBackend::swiglu_backward(const Tensor& gate_up, const Tensor& out_gradient, const Tensor& gate_up_gradient,
+                                 const Tensor& out) {
+    check_matrix(gate_up, out.rows(), 2 * out.columns());
+    check_matrix(gate_up_gradient, out.rows(), 2 * out.columns());
+    check_matrix(out_gradient, out.rows(), out.columns());
+    launch_for_each(compute(), out.element_count(),
+                    SwigluBackward{Elements(gate_up), Elements(out_gradient), Elements(gate_up_gradient), Elements(out),
+                                   out.columns()});
+}
+
+void GpuBackend::dropout(const Dropout& dropout, const Tensor& x, const Tensor& out) {
+    check_count(out, x.element_count());
+    const auto below = static_cast<std::uint64_t>(std::llround(dropout.probability * 0x1p32));
+    const float factor = static_cast<float>(1.0 / (1.0 - dropout.probability));
+    launch_for_each(
+        compute(), x.element_count(),
+        Drop{Elements(x), Elements(out), below, factor, dropout.seed, dropout.stream, dropout.first_element});
+}
+
+void GpuBackend::sum_pieces(const Tensor& pieces, const Tensor& sum) {
+    const std::int64_t count = sum.element_count();
+    check(count > 0 && pieces.element_count() % count == 0, "sum_pieces takes pieces of equal length");
+    launch_for_each(compute(), count, SumPieces{Elements(pieces), sum.f32(), pieces.element_count() / count, count});
+}
+
+template <class Term>
+double GpuBackend::add_up(std::int64_t count, const Term& term) {
+    auto* const partial = reinterpret_cast<double*>(sums_.data());
+    double* const result = partial + kSumBlocks;
+    const std::int64_t share = count / kSumBlocks + 1;
+    launch(compute(), kSumBlocks, PartialSums<Term>{term, count, share, partial});
+    launch(compute(), 1, PartialSums<OfDoubles>{{partial}, kSumBlocks, kSumBlocks, result});
+    double value = 0;
+    copy_to_host(Tensor(result, DType::kU8, {static_cast<std::int64_t>(sizeof(value))}), &value);
+    return value;
+}
+
+double GpuBackend::sum(const Tensor& x) {
+    check_count(x, x.element_count());
+    return add_up(x.element_count(), Sum{Elements(x)});
+}
+
+double GpuBackend::sum_of_squares(const Tensor& x) {
+    check_count(x, x.element_count());
+    return add_up(x.element_count(), SumOfSquares{Elements(x)});
+}
+
+std::byte* GpuBackend::scratch(std::int64_t bytes) {
+    if (scratch_.size_bytes() < bytes) {
+        scratch_.reset();
+        auto memory = allocate(Space::kDevice, bytes);
+        check(memory.ok(), memory.ok() ? "" : "a product's operands do not fit: " + memory.error().message);
+        scratch_ = std::move(memory).value();
+    }
+    return scratch_.data();
+}
+
+// The library multiplies what is of one format, into that or fp32; other operands and results go through scratch.
+void GpuBackend::matmul(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b, const Tensor& c,
+                        bool accumulate) {
+    const std::int64_t m = c.rows(), n = c.columns(), k = transpose_a ? a.rows() : a.columns();
+    check((transpose_a ? a.columns() : a.rows()) == m, "matmul: a and c differ in rows");
+    check((transpose_b ? b.rows() : b.columns()) == n, "matmul: b and c differ in columns");
+    check((transpose_b ? b.columns() : b.rows()) == k, "matmul: a and b differ in the inner dimension");
+    check(!tensor::is_quantized(b.dtype()), "products with quantised weights are not built for GPUs");
+    if (m == 0 || n == 0) return;
+    if (k == 0) {
+        if (!accumulate)
+            launch_for_each(compute(), m * n, Scatter{Elements(Tensor()), Elements(c), n, c.row_stride(), false});
+        return;
+    }
+    const bool converts_b = b.dtype() != a.dtype();
+    const bool converts_c = c.dtype() != a.dtype() && c.dtype() != DType::kF32;
+    const std::int64_t b_bytes = converts_b ? dense_bytes(b, a.dtype()) : 0;
+    const std::int64_t c_bytes = converts_c ? dense_bytes(c, DType::kF32) : 0;
+    std::byte* const place = b_bytes + c_bytes > 0 ? scratch(b_bytes + c_bytes) : nullptr;
+    Tensor operand = b;
+    if (converts_b) {
+        operand = Tensor(place, a.dtype(), {b.rows(), b.columns()});
+        launch_for_each(compute(), b.element_count(),
+                        Gather{Elements(b), Elements(operand), b.columns(), b.row_stride()});
+    }
+    if (!converts_c) return products_->multiply(compute(), a, transpose_a, operand, transpose_b, c, accumulate);
+    const Tensor product(place + b_bytes, DType::kF32, {m, n});
+    products_->multiply(compute(), a, transpose_a, operand, transpose_b, product, false);
+    launch_for_each(compute(), m * n, Scatter{Elements(product), Elements(c), n, c.row_stride(), accumulate});
+}
+
+}  // namespace atl::kernels::gpu

@@ -1,0 +1,145 @@
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "trainer/kernels/gpu/runtime.h"
+
+// How kernels are written and started. A kernel is a struct: its members are its arguments, its operator() is what a
+// block of kThreads threads does. All threads go through it together; what they share out stands in each() or what is
+// built on it, and ends with a barrier. So the code has no barriers of its own, and a host runs it as it stands, with
+// each() as a loop. What follows from that:
+//   - code outside each() is the same in all threads: it reads, but writes nothing but its own variables;
+//   - a body given to each() writes what is shared or lies in memory, never a variable that it captured;
+//   - two threads of one each() touch no common element, unless both only read it.
+namespace atl::kernels::gpu {
+
+inline constexpr int kThreads = 256;
+
+// The lowest float, where a maximum begins.
+inline constexpr float kLowest = -3.402823466e+38F;
+
+class Block {
+  public:
+    __device__ explicit Block(std::int64_t number) : number_(number) {}
+
+    __device__ std::int64_t number() const { return number_; }
+
+    // body(thread) in each thread; all are done when it returns.
+    template <class Body>
+    __device__ void each(const Body& body) const {
+#if defined(ATOLL_GPU_SHIM)
+        shim::for_threads(kThreads, body);
+#else
+        body(static_cast<int>(threadIdx.x));
+        __syncthreads();
+#endif
+    }
+
+    // body(i) for each i in [0, count), shared out among the threads.
+    template <class Body>
+    __device__ void each_of(std::int64_t count, const Body& body) const {
+        each([&](int thread) {
+            for (std::int64_t i = thread; i < count; i += kThreads) body(i);
+        });
+    }
+
+    // body() in one thread.
+    template <class Body>
+    __device__ void once(const Body& body) const {
+        each([&](int thread) {
+            if (thread == 0) body();
+        });
+    }
+
+    // combine() over term(i) for i in [0, count), in one order whatever the device; every thread gets it.
+    template <class Value, class Term, class Combine>
+    __device__ Value reduce(std::int64_t count, Value identity, const Term& term, const Combine& combine) const {
+        __shared__ Value parts[kThreads];
+        Value* const part = parts;
+        each([&](int thread) {
+            Value value = identity;
+            for (std::int64_t i = thread; i < count; i += kThreads) value = combine(value, term(i));
+            part[thread] = value;
+        });
+        for (int half = kThreads / 2; half > 0; half /= 2) {
+            each([&](int thread) {
+                if (thread < half) part[thread] = combine(part[thread], part[thread + half]);
+            });
+        }
+        const Value result = part[0];
+        each([](int) {});  // nobody overwrites what another has yet to read
+        return result;
+    }
+    template <class Term>
+    __device__ float sum(std::int64_t count, const Term& term) const {
+        return reduce(count, 0.0F, term, [](float a, float b) { return a + b; });
+    }
+    template <class Term>
+    __device__ float max(std::int64_t count, const Term& term) const {
+        return reduce(count, kLowest, term, [](float a, float b) { return a > b ? a : b; });
+    }
+
+  private:
+    std::int64_t number_;
+};
+
+// Σ term(i) for i in [0, count) by one thread, in runs so that a long sum loses few digits.
+template <class Term>
+__device__ float sum_in_runs(std::int64_t count, const Term& term) {
+    constexpr std::int64_t kRun = 64;
+    float total = 0.0F;
+    for (std::int64_t begin = 0; begin < count; begin += kRun) {
+        float part = 0.0F;
+        for (std::int64_t i = begin; i < begin + kRun && i < count; ++i) part += term(i);
+        total += part;
+    }
+    return total;
+}
+
+#if !defined(ATOLL_GPU_SHIM)
+template <class Kernel>
+__global__ void __launch_bounds__(kThreads) run_kernel(Kernel kernel) {
+    kernel(Block(blockIdx.x));
+}
+#endif
+
+// kernel(block) for each of `blocks` blocks, which run in any order.
+template <class Kernel>
+void launch(cudaStream_t stream, std::int64_t blocks, const Kernel& kernel) {
+    check(blocks < std::int64_t{1} << 31, "too many blocks for one launch");
+    if (blocks == 0) return;
+    const char* const what = "the launch of a kernel";
+#if defined(ATOLL_GPU_SHIM)
+    must(shim::enqueue(
+             stream,
+             [blocks, kernel] { shim::for_threads(blocks, [&](std::int64_t number) { kernel(Block(number)); }); }),
+         what);
+#else
+    Kernel copy = kernel;
+    void* arguments[] = {&copy};
+    must(cudaLaunchKernel(reinterpret_cast<const void*>(&run_kernel<Kernel>), dim3(static_cast<unsigned>(blocks)),
+                          dim3(kThreads), arguments, 0, stream),
+         what);
+#endif
+}
+
+template <class Body>
+struct PerElement {
+    std::int64_t count;
+    Body body;
+    __device__ void operator()(const Block& block) const {
+        block.each([&](int thread) {
+            const std::int64_t i = block.number() * kThreads + thread;
+            if (i < count) body(i);
+        });
+    }
+};
+
+// body(i) for each i in [0, count), a thread each.
+template <class Body>
+void launch_for_each(cudaStream_t stream, std::int64_t count, const Body& body) {
+    launch(stream, (count + kThreads - 1) / kThreads, PerElement<Body>{count, body});
+}
+
+}  // namespace atl::kernels::gpu

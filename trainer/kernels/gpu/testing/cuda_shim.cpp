@@ -1,0 +1,248 @@
+#include "trainer/kernels/gpu/testing/cuda_shim.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "shared/base/check.h"
+
+namespace {
+
+// How often an event was recorded, and how many of these have happened.
+struct EventState {
+    std::uint64_t recorded = 0, happened = 0;
+};
+
+struct Work {
+    std::function<void()> run;
+    std::shared_ptr<EventState> after;  // first this event has to have happened so many times
+    std::uint64_t times = 0;
+    bool ready() const { return after == nullptr || after->happened >= times; }
+};
+
+}  // namespace
+
+struct ShimStream {
+    std::deque<Work> work;
+};
+struct ShimEvent {
+    std::shared_ptr<EventState> state = std::make_shared<EventState>();
+};
+
+namespace {
+
+struct Device {
+    std::uint64_t order = 1;
+    std::mt19937_64 random{1};
+    int count = 1;
+    std::vector<ShimStream*> streams;
+    std::map<void*, std::size_t> memory;  // of the device
+    std::map<std::string, cudaError_t> failing;
+
+    void protect(int rights) const {
+        for (const auto& [data, bytes] : memory) atl::check(::mprotect(data, bytes, rights) == 0, "mprotect failed");
+    }
+    void run(const Work& work) const {
+        if (order == 0) return work.run();
+        protect(PROT_READ | PROT_WRITE);
+        work.run();
+        protect(PROT_NONE);
+    }
+    // One piece of work of any stream that may go on; false: there is none.
+    bool run_one() {
+        std::vector<ShimStream*> ready;
+        for (ShimStream* stream : streams) {
+            if (!stream->work.empty() && stream->work.front().ready()) ready.push_back(stream);
+        }
+        if (ready.empty()) return false;
+        ShimStream& chosen = *ready[random() % ready.size()];
+        const Work work = std::move(chosen.work.front());
+        chosen.work.pop_front();
+        run(work);
+        return true;
+    }
+    template <class Condition>
+    void run_until(const Condition& condition) {
+        while (!condition()) atl::check(run_one(), "every stream waits for an event that nothing will record");
+    }
+    void run_all() {
+        run_until(
+            [&] { return std::ranges::all_of(streams, [](const auto* stream) { return stream->work.empty(); }); });
+    }
+    void put(cudaStream_t stream, Work work) {
+        stream->work.push_back(std::move(work));
+        if (order == 0) run_all();
+    }
+    cudaError_t result(const char* call) {
+        const auto found = failing.extract(call);
+        return found ? found.mapped() : cudaSuccess;
+    }
+};
+
+Device& device() {
+    static Device one;
+    return one;
+}
+
+}  // namespace
+
+namespace atl::kernels::gpu::shim {
+
+void set_order(std::uint64_t seed) {
+    device().run_all();
+    device().order = seed;
+    device().random.seed(seed);
+}
+
+void set_device_count(int count) {
+    device().count = count;
+}
+
+void fail_next(const std::string& call, cudaError_t error) {
+    device().failing[call] = error;
+}
+
+cudaError_t enqueue(cudaStream_t stream, std::function<void()> work) {
+    const cudaError_t error = device().result("launch");
+    if (error == cudaSuccess) device().put(stream, {std::move(work), {}, 0});
+    return error;
+}
+
+bool backwards() {
+    return device().order % 2 == 1;
+}
+
+}  // namespace atl::kernels::gpu::shim
+
+const char* cudaGetErrorString(cudaError_t error) {
+    switch (error) {
+        case cudaSuccess:
+            return "no error";
+        case cudaErrorMemoryAllocation:
+            return "out of memory";
+        case cudaErrorInvalidDevice:
+            return "invalid device ordinal";
+        case cudaErrorNoDevice:
+            return "no CUDA-capable device is detected";
+        case cudaErrorNotReady:
+            return "device not ready";
+    }
+    return "unknown error";
+}
+
+cudaError_t cudaGetLastError() {
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceCount(int* count) {
+    *count = device().count;
+    return device().count == 0 ? cudaErrorNoDevice : cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int number) {
+    return number < device().count ? device().result("cudaSetDevice") : cudaErrorInvalidDevice;
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
+    *properties = {"shim", 0, 1};
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceSynchronize() {
+    device().run_all();
+    return device().result("cudaDeviceSynchronize");
+}
+
+cudaError_t cudaMalloc(void** data, std::size_t bytes) {
+    if (const cudaError_t error = device().result("cudaMalloc"); error != cudaSuccess) return error;
+    const int rights = device().order == 0 ? PROT_READ | PROT_WRITE : PROT_NONE;
+    *data = ::mmap(nullptr, bytes, rights, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (*data == MAP_FAILED) return cudaErrorMemoryAllocation;
+    device().memory.emplace(*data, bytes);
+    return cudaSuccess;
+}
+
+cudaError_t cudaFree(void* data) {
+    device().run_all();
+    const auto found = device().memory.extract(data);
+    atl::check(static_cast<bool>(found), "cudaFree of what cudaMalloc did not give");
+    ::munmap(data, found.mapped());
+    return cudaSuccess;
+}
+
+cudaError_t cudaHostAlloc(void** data, std::size_t bytes, unsigned) {
+    if (const cudaError_t error = device().result("cudaHostAlloc"); error != cudaSuccess) return error;
+    *data = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+    return *data == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
+}
+
+cudaError_t cudaFreeHost(void* data) {
+    device().run_all();
+    std::free(data);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+    device().put(stream, {[=] { std::memcpy(to, from, bytes); }, {}, 0});
+    return device().result("cudaMemcpyAsync");
+}
+
+cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream) {
+    device().put(stream, {[=] { std::memset(to, value, bytes); }, {}, 0});
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+    *stream = new ShimStream;
+    device().streams.push_back(*stream);
+    return device().result("cudaStreamCreateWithFlags");
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+    device().run_until([&] { return stream->work.empty(); });
+    std::erase(device().streams, stream);
+    delete stream;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+    device().run_until([&] { return stream->work.empty(); });
+    return device().result("cudaStreamSynchronize");
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+    device().put(stream, {[] {}, event->state, event->state->recorded});
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+    *event = new ShimEvent;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+    delete event;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+    const std::uint64_t number = ++event->state->recorded;
+    device().put(stream, {[state = event->state, number] { state->happened = number; }, {}, 0});
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+    return event->state->happened == event->state->recorded ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+    device().run_until([&] { return cudaEventQuery(event) == cudaSuccess; });
+    return cudaSuccess;
+}
