@@ -17,17 +17,17 @@ find_package(Threads REQUIRED)
 set(ATOLL_TEST_STACK_DIR ${CMAKE_BINARY_DIR}/test-stack)
 
 add_library(atoll_compile_options INTERFACE)
-target_compile_options(atoll_compile_options INTERFACE
-    -Wall -Wextra -Wpedantic -Werror -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wimplicit-fallthrough)
+set(warnings -Wall -Wextra -Wpedantic -Werror -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wimplicit-fallthrough)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # gcc 12 reports these falsely inside libstdc++ and nlohmann-json when it inlines.
-    target_compile_options(atoll_compile_options INTERFACE
-        -Wno-maybe-uninitialized -Wno-restrict -Wno-stringop-overflow -Wno-array-bounds)
+    list(APPEND warnings -Wno-maybe-uninitialized -Wno-restrict -Wno-stringop-overflow -Wno-array-bounds)
 endif()
 if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # gcc takes every .cpp of a unity source for a header and warns of what no other source can see.
-    target_compile_options(atoll_compile_options INTERFACE -Wno-subobject-linkage)
+    list(APPEND warnings -Wno-subobject-linkage)
 endif()
+target_compile_options(atoll_compile_options INTERFACE
+    "$<$<COMPILE_LANGUAGE:C,CXX>:${warnings}>" "$<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings;-Xcompiler=-Wall,-Wextra>")
 target_include_directories(atoll_compile_options INTERFACE ${CMAKE_SOURCE_DIR})
 target_link_libraries(atoll_compile_options INTERFACE Threads::Threads)
 if(ATOLL_SANITIZE)
