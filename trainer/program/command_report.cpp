@@ -47,6 +47,19 @@ OrderedJson chosen_device(const kernels::RankDevices& rank) {
     return {{"gpu", choice->device}, {"shared", choice->shared}};
 }
 
+// The names of the GPUs that this process may use; an object with the reason where this build's backend finds none.
+OrderedJson gpus() {
+    OrderedJson names = OrderedJson::array();
+    const std::string device(kernels::gpu_device());
+    if (device.empty()) return names;
+    for (int index = 0; index == 0 || index < kernels::visible_gpus(); ++index) {
+        const auto backend = kernels::make_gpu_backend(device, index);
+        if (!backend.ok()) return {{"error", backend.error().message}};
+        names.push_back((*backend)->name());
+    }
+    return names;
+}
+
 OrderedJson kernels_in_use() {
     const auto name = kernels::cpu_kernels();
     if (!name.ok()) return {{"error", name.error().message}};
@@ -103,7 +116,7 @@ class ReportCommand final : public Command {
                                       {"cores", host::usable_cores()},
                                       {"instructions", kernels::cpu_instruction_sets()}}},
                                     {"devices", train::built_devices()},
-                                    {"gpus", OrderedJson::array()},  // this build has no GPU backend
+                                    {"gpus", gpus()},
                                     {"available_bytes", host::available_bytes()},
                                     {"mpi", comm::mpi_version()},
                                     {"kernels", kernels_in_use()},

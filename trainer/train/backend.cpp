@@ -5,6 +5,8 @@
 #include <chrono>
 
 #include "shared/log/warn.h"
+#include "trainer/comm/launch.h"
+#include "trainer/kernels/device.h"
 #include "trainer/train/threads.h"
 #include "trainer/weights/storage.h"
 
@@ -29,17 +31,34 @@ Status check_one_kind(const run_settings::RunConfig& config, const kernels::Back
     return {};
 }
 
+// The GPU of this rank. Every rank takes part.
+Result<std::unique_ptr<kernels::Backend>> open_gpu(const run_settings::RunConfig& config, comm::Comm& comm) {
+    const auto node = comm.on_node();
+    const std::string device(to_string(config.device));
+    if (config.quantize != run_settings::Quantization::kNone)
+        return invalid_argument("--quantize", "is not built for GPUs: use --device cpu");
+    const kernels::RankDevices rank{node->rank(), node->size(), kernels::visible_gpus(),
+                                    kernels::device_variables(comm::process_environment)};
+    if (rank.visible == 0) return kernels::make_gpu_backend(device, 0);  // which says why
+    ATOLL_TRY(const kernels::DeviceChoice choice, kernels::choose_device(rank));
+    return kernels::make_gpu_backend(device, choice.device);
+}
+
+Result<std::unique_ptr<kernels::Backend>> open_cpu(const run_settings::RunConfig& config, comm::Comm& comm) {
+    const int threads = choose_threads(static_cast<int>(config.threads), comm);
+    return kernels::make_cpu_backend(threads, {}, weights::storage_dtype(config.computes_in()));
+}
+
 }  // namespace
 
 std::span<const std::string_view> built_devices() {
-    static constexpr std::array<std::string_view, 1> kBuilt = {"cpu"};
-    return kBuilt;
+    static const std::array<std::string_view, 2> built = {"cpu", kernels::gpu_device()};
+    return std::span(built).first(kernels::gpu_device().empty() ? 1 : 2);
 }
 
 Result<std::unique_ptr<kernels::Backend>> open_backend(const run_settings::RunConfig& config, comm::Comm& comm) {
-    const int threads = choose_threads(static_cast<int>(config.threads), comm);
-    ATOLL_TRY(auto backend,
-              comm::agreed(comm, kernels::make_cpu_backend(threads, {}, weights::storage_dtype(config.computes_in()))));
+    const bool is_cpu = config.device == run_settings::Device::kCpu;
+    ATOLL_TRY(auto backend, comm::agreed(comm, is_cpu ? open_cpu(config, comm) : open_gpu(config, comm)));
     ATOLL_RETURN_IF_ERROR(check_one_kind(config, *backend, comm));
     return backend;
 }

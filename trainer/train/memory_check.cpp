@@ -11,6 +11,11 @@ namespace {
 // so much less, so that they fit the process that takes the advice.
 constexpr std::int64_t kProgramSpreadBytes = 2'000'000;
 
+// Of the host. What does not fit into a device's own memory is told when it is allocated.
+std::int64_t host_bytes(const plan::MemoryPlan& plan, const kernels::Backend& backend) {
+    return plan.total_bytes() - (backend.host_reaches_device() ? 0 : plan.device_bytes);
+}
+
 // What helps a rank that needs more than its share.
 std::string way_out(const PreparedRun& prepared, const plan::MemoryPlan& plan, kernels::Backend& backend, int ranks,
                     std::int64_t limit_bytes) {
@@ -23,7 +28,7 @@ std::string way_out(const PreparedRun& prepared, const plan::MemoryPlan& plan, k
     if (program_is_too_large) return "the program alone takes " + program;
     const plan::Settings settings = memory_settings(prepared);
     const auto need = [&](const plan::Settings& candidate) {
-        return measure_with(prepared, candidate, backend, 0, ranks).total_bytes();
+        return host_bytes(measure_with(prepared, candidate, backend, 0, ranks), backend);
     };
     const auto nearest = plan::nearest_that_fits(settings, ranks, limit_bytes - kProgramSpreadBytes, need);
     if (!nearest) return "no other settings fit on so few ranks";
@@ -85,8 +90,9 @@ plan::MemoryPlan measure_with(const PreparedRun& prepared, const plan::Settings&
 
 Status check_memory(const PreparedRun& prepared, kernels::Backend& backend, int ranks, std::int64_t limit_bytes) {
     const plan::MemoryPlan plan = measure_with(prepared, memory_settings(prepared), backend, 0, ranks);
-    if (plan.total_bytes() <= limit_bytes) return {};
-    return too_much("this run", plan.total_bytes(), limit_bytes, way_out(prepared, plan, backend, ranks, limit_bytes));
+    const std::int64_t need_bytes = host_bytes(plan, backend);
+    if (need_bytes <= limit_bytes) return {};
+    return too_much("this run", need_bytes, limit_bytes, way_out(prepared, plan, backend, ranks, limit_bytes));
 }
 
 Status check_fits(const PreparedRun& prepared, kernels::Backend& backend, comm::Comm& comm) {
