@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <functional>
 #include <random>
 
 #include "shared/base/file.h"
@@ -66,6 +67,7 @@ struct Variant {
     std::int64_t checkpoint_layers = 0;
     double proximal_mu = 0;
     std::uint64_t far = 0;  // the device is a FarBackend with this seed; 0: the CPU
+    std::function<std::unique_ptr<kernels::Backend>()> open_device = {};  // or the one that this gives
 };
 
 struct Outcome {
@@ -104,7 +106,10 @@ inline void initialize_weights(const ParameterStore& store, std::size_t unit, ke
 class Run {
   public:
     Run(comm::Comm& comm, const Variant& variant)
-        : comm_(comm), variant_(variant), model_(tiny_model(variant.tied)), backend_(make_backend(variant.far)) {
+        : comm_(comm),
+          variant_(variant),
+          model_(tiny_model(variant.tied)),
+          backend_(variant.open_device ? variant.open_device() : make_backend(variant.far)) {
         model_.use_formats(variant.formats);
         optimizer_.kind = variant.optimizer;
         RunMemoryOptions options;

@@ -1,0 +1,77 @@
+// Steps of a tiny Llama on the GPU's backend against the CPU's: on the host by the shim of its runtime, or on a GPU in
+// a build for one; ranks as in engine_test.cpp.
+
+#include <gtest/gtest.h>
+
+#include "trainer/kernels/testing/backends.h"
+#include "trainer/kernels/testing/worse.h"
+#include "trainer/parallel/testing/tiny_run.h"
+
+namespace atl::parallel {
+namespace {
+
+Outcome run_on_gpu(Variant variant, std::uint64_t seed) {
+    variant.open_device = [seed] { return kernels::open_tested_gpu(seed); };
+    return run_world(variant);
+}
+
+// The largest difference of two runs' losses or weights, and that of NaN.
+double distance(const Outcome& one, const Outcome& other) {
+    double worst = std::abs(one.eval_loss / other.eval_loss - 1);
+    for (std::size_t i = 0; i < one.losses.size(); ++i)
+        worst = kernels::worse(worst, std::abs(one.losses[i] - other.losses[i]));
+    for (std::size_t i = 0; i < one.weights.size(); ++i)
+        worst = kernels::worse(worst, std::abs(static_cast<double>(one.weights[i]) - other.weights[i]));
+    return worst;
+}
+
+struct Compared {
+    Variant variant;
+    double tolerance;
+};
+
+// Of what a Llama's training does: sharded, with gradients from two micro-steps, moments on a disk, in fp32 and bf16.
+std::vector<Compared> compared() {
+    std::vector<Compared> runs;
+    for (const Sharding sharding : {Sharding::kNone, Sharding::kFullShard})
+        runs.push_back({{sharding, ActivationCheckpointing::kSelective, 2, true}, 2e-5});
+    Variant bf16{Sharding::kShardGradOp, ActivationCheckpointing::kNone, 1, false};
+    bf16.formats.weights = bf16.formats.activations = bf16.formats.residual = tensor::DType::kBF16;
+    bf16.formats.reduced = bf16.formats.moments = tensor::DType::kBF16;
+    bf16.offloaded = true;
+    runs.push_back({bf16, 5e-2});
+    return runs;
+}
+
+class GpuDeviceTest : public ::testing::Test {
+  protected:
+    void SetUp() override {
+        if (kernels::open_tested_gpu(1) == nullptr) GTEST_SKIP() << "no GPU here";
+    }
+};
+
+TEST_F(GpuDeviceTest, TrainsAsTheCpuDoesAndTheSameBitsInEveryOrder) {
+    for (const auto& [variant, tolerance] : compared()) {
+        SCOPED_TRACE(static_cast<int>(variant.sharding));
+        const Outcome cpu = run_world(variant), gpu = run_on_gpu(variant, 1);
+        EXPECT_LT(distance(gpu, cpu), tolerance);
+        for (const std::uint64_t seed : {2U, 3U}) {
+            const Outcome other = run_on_gpu(variant, seed);
+            EXPECT_EQ(other.losses, gpu.losses);
+            EXPECT_EQ(other.weights, gpu.weights);
+            EXPECT_EQ(other.eval_loss, gpu.eval_loss);
+        }
+    }
+}
+
+// A control: SGD's steps are not near those of AdamW.
+TEST_F(GpuDeviceTest, AnotherOptimizerIsFarOff) {
+    Variant variant = compared().front().variant;
+    const Outcome cpu = run_world(variant);
+    variant.optimizer = optim::OptimizerKind::kSgd;
+    const Outcome gpu = run_on_gpu(variant, 1);
+    EXPECT_GT(distance(gpu, cpu), 1e-3);
+}
+
+}  // namespace
+}  // namespace atl::parallel
