@@ -78,8 +78,8 @@ std::span<const model::UnitView> Engine::views(std::size_t block, std::span<cons
     return views_;
 }
 
-// The addresses of what a block works on, and what it is told to do there; what stays where it is for a whole run has
-// its place by the block's number.
+// The key has the addresses of what a block works on and what it is told to do there; what stays in its place for a
+// whole run is known by the block's number. No transfer is moved on in a region, as that is the host's work.
 void Engine::run_block(kernels::Backend& backend, const model::Context& context, std::size_t block, Pass pass,
                        std::span<const model::UnitView> units, const model::Loss* loss,
                        const std::function<void()>& body) {
@@ -102,7 +102,7 @@ void Engine::forward(kernels::Backend& backend, ProcessGroups& ranks, const mode
                                  .workspace = workspace_,
                                  .batch = *batch,
                                  .dropout_seed = dropout_seed,
-                                 .progress = &between};
+                                 .progress = backend.host_reaches_device() ? &between : nullptr};
     const auto units = views(block, weights, {});
     const model::Loss* const of_head = is_last ? &loss : nullptr;
     run_block(backend, context, block, Pass::kForward, units, of_head, [&] {
@@ -127,7 +127,7 @@ void Engine::backward(kernels::Backend& backend, ProcessGroups& ranks, const mod
                                  .batch = batch,
                                  .input_gradient_needed = block > first_trained_block_,
                                  .dropout_seed = options_.dropout_seed,
-                                 .progress = &between};
+                                 .progress = backend.host_reaches_device() ? &between : nullptr};
     const Tensor input = block_input(block, batch.shape);
     const Tensor gradient = gradient_.row_range(0, batch.shape.tokens());
     const model::Loss* const of_head = is_last ? &loss : nullptr;

@@ -12,8 +12,8 @@ namespace {
 
 using tensor::DType;
 constexpr auto kExactWeights = ParameterStore::Saved::kExactWeights;
-constexpr std::array kShardings = {Sharding::kNone,      Sharding::kShardOptimizer, Sharding::kShardGradOp,
-                                   Sharding::kFullShard, Sharding::kHybridShard,    Sharding::kHybridShardZero2};
+constexpr std::array kKeptShardings = {Sharding::kNone,      Sharding::kShardOptimizer, Sharding::kShardGradOp,
+                                       Sharding::kFullShard, Sharding::kHybridShard,    Sharding::kHybridShardZero2};
 
 // Element `index` of a unit: numbers that bf16 holds.
 float start_value(std::size_t unit, std::int64_t index) {
@@ -79,7 +79,7 @@ class TermRun {
 
 TEST(ProximalTermTest, TheGradientGetsMuTimesTheDistanceFromTheStart) {
     constexpr double kFactor = 0.3;
-    for (const Sharding sharding : kShardings) {
+    for (const Sharding sharding : kKeptShardings) {
         for (const kernels::Formats& formats : {kernels::Formats{}, kernels::Formats{.weights = DType::kBF16},
                                                 kernels::Formats{.weights = DType::kBF16, .has_masters = false}}) {
             for (const bool offloaded : {false, true}) {
@@ -120,7 +120,7 @@ TEST(ProximalTermTest, ShardingsAndRanksAndOffloadingAndTheDeviceChangeNoBit) {
         const Outcome reference = run_on(*self, variant);
         EXPECT_EQ(reference.losses[1], without.losses[1]) << "the first step begins at the start";
         EXPECT_NE(reference.losses[2], without.losses[2]);
-        for (const Sharding sharding : kShardings) {
+        for (const Sharding sharding : kKeptShardings) {
             variant.sharding = sharding;
             variant.shard_group = std::min(2, world->size());
             for (const bool offloaded : {false, true}) {

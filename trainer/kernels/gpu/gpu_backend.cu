@@ -63,7 +63,8 @@ GpuBackend::GpuBackend(std::string name, std::array<StreamHandle, 3> streams)
     : name_(std::move(name)), streams_(std::move(streams)) {}
 
 Status GpuBackend::prepare() {
-    ATOLL_TRY(sums_, allocate((kSumBlocks + 1) * static_cast<std::int64_t>(sizeof(double))));
+    ATOLL_TRY(sums_, allocate(kSumBlocks * static_cast<std::int64_t>(sizeof(double))));
+    ATOLL_TRY(corrections_, allocate(2 * static_cast<std::int64_t>(sizeof(float))));
     ATOLL_TRY(tensor::Memory workspace, allocate(kProductWorkspaceBytes));
     ATOLL_TRY(Products products, Products::open(std::move(workspace)));
     products_ = std::make_unique<Products>(std::move(products));

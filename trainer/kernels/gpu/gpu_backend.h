@@ -42,8 +42,8 @@ class GpuBackend final : public Backend {
 
     void add(const Tensor& a, const Tensor& b, const Tensor& out) override;
     void scale(const Tensor& x, float factor) override;
-    double sum(const Tensor& x) override;
-    double sum_of_squares(const Tensor& x) override;
+    void sum(const Tensor& x, const Tensor& into, bool accumulate) override;
+    void sum_of_squares(const Tensor& x, const Tensor& into, bool accumulate) override;
     void sum_pieces(const Tensor& pieces, const Tensor& sum) override;
     void convert(const Tensor& from, const Tensor& to) override;
 
@@ -98,12 +98,14 @@ class GpuBackend final : public Backend {
                          const Tensor& out) override;
     void dropout(const Dropout& dropout, const Tensor& x, const Tensor& out) override;
 
+    std::int64_t loss_rows(std::int64_t vocabulary) const override;
     void cross_entropy_forward(const Tensor& logits, const Tensor& targets, const Tensor& losses) override;
     void cross_entropy_backward(const Tensor& logits, const Tensor& targets, float gradient_scale,
-                                const Tensor& losses) override;
+                                const Tensor& loss_scale, const Tensor& losses) override;
 
-    void adamw(const AdamWStep& step, const OptimizerRange& range) override;
-    void sgd(const SgdStep& step, const OptimizerRange& range) override;
+    void finish_step(const StepRules& rules, const Tensor& scalars) override;
+    void adamw(const AdamWStep& step, const Tensor& scalars, const OptimizerRange& range) override;
+    void sgd(const SgdStep& step, const Tensor& scalars, const OptimizerRange& range) override;
 
   private:
     struct Recorded {
@@ -111,7 +113,7 @@ class GpuBackend final : public Backend {
         EventHandle event;
     };
 
-    static constexpr std::int64_t kSumBlocks = 512;  // of add_up(): a partial sum each, then the sum
+    static constexpr std::int64_t kSumBlocks = 512;  // of add_up(): a partial sum each
 
     GpuBackend(std::string name, std::array<StreamHandle, 3> streams);
     // The rest of open(), which needs memory.
@@ -122,7 +124,7 @@ class GpuBackend final : public Backend {
     // Of device memory for what a product has to convert, until the next call.
     std::byte* scratch(std::int64_t bytes);
     template <class Term>
-    double add_up(std::int64_t count, const Term& term);
+    void add_up(std::int64_t count, const Term& term, const Tensor& into, bool accumulate);
 
     std::string name_;
     std::array<StreamHandle, 3> streams_;
@@ -131,7 +133,8 @@ class GpuBackend final : public Backend {
     std::uint64_t last_event_ = 0;
     std::unique_ptr<Products> products_;
     tensor::Memory scratch_;
-    tensor::Memory sums_;  // of add_up()
+    tensor::Memory sums_;         // of add_up()
+    tensor::Memory corrections_;  // of adamw()
 };
 
 inline void check_matrix(const Tensor& x, std::int64_t rows, std::int64_t columns) {

@@ -80,7 +80,10 @@ TEST_P(GpuBackendTest, OperationsReachPinnedMemory) {
     auto* const values = reinterpret_cast<float*>(pinned.data());
     std::fill_n(values, kCount, 3.0F);
     backend->scale(tensor(pinned), 2.0F);
-    EXPECT_EQ(backend->sum(tensor(pinned)), 6.0 * kCount);
+    const auto sum = backend->allocate(Space::kPinned, 8).value();
+    backend->sum(tensor(pinned), Tensor(sum.data(), tensor::DType::kF64, {1}), false);
+    backend->synchronize();
+    EXPECT_EQ(*reinterpret_cast<double*>(sum.data()), 6.0 * kCount);
     EXPECT_EQ(values[5], 6.0F);
 }
 

@@ -140,18 +140,19 @@ struct SumOfSquares {
     }
 };
 
-// into[block] = the sum of the block's share of the terms.
+// into[block] = the sum of the block's share of the terms, and what was there before.
 template <class Term>
 struct PartialSums {
     Term term;
     std::int64_t count, share;
     double* into;
+    bool accumulate;
     __device__ void operator()(const Block& block) const {
         const std::int64_t begin = block.number() * share, left = count - begin;
         const double sum = block.reduce(
             left < share ? left : share, 0.0, [&](std::int64_t i) { return term(begin + i); },
             [](double a, double b) { return a + b; });
-        block.once([&] { into[block.number()] = sum; });
+        block.once([&] { into[block.number()] = accumulate ? into[block.number()] + sum : sum; });
     }
 };
 
@@ -257,25 +258,21 @@ void GpuBackend::sum_pieces(const Tensor& pieces, const Tensor& sum) {
 }
 
 template <class Term>
-double GpuBackend::add_up(std::int64_t count, const Term& term) {
+void GpuBackend::add_up(std::int64_t count, const Term& term, const Tensor& into, bool accumulate) {
     auto* const partial = reinterpret_cast<double*>(sums_.data());
-    double* const result = partial + kSumBlocks;
     const std::int64_t share = count / kSumBlocks + 1;
-    launch(compute(), kSumBlocks, PartialSums<Term>{term, count, share, partial});
-    launch(compute(), 1, PartialSums<OfDoubles>{{partial}, kSumBlocks, kSumBlocks, result});
-    double value = 0;
-    copy_to_host(Tensor(result, DType::kU8, {static_cast<std::int64_t>(sizeof(value))}), &value);
-    return value;
+    launch(compute(), kSumBlocks, PartialSums<Term>{term, count, share, partial, false});
+    launch(compute(), 1, PartialSums<OfDoubles>{{partial}, kSumBlocks, kSumBlocks, into.f64(), accumulate});
 }
 
-double GpuBackend::sum(const Tensor& x) {
+void GpuBackend::sum(const Tensor& x, const Tensor& into, bool accumulate) {
     check_count(x, x.element_count());
-    return add_up(x.element_count(), Sum{Elements(x)});
+    add_up(x.element_count(), Sum{Elements(x)}, into, accumulate);
 }
 
-double GpuBackend::sum_of_squares(const Tensor& x) {
+void GpuBackend::sum_of_squares(const Tensor& x, const Tensor& into, bool accumulate) {
     check_count(x, x.element_count());
-    return add_up(x.element_count(), SumOfSquares{Elements(x)});
+    add_up(x.element_count(), SumOfSquares{Elements(x)}, into, accumulate);
 }
 
 std::byte* GpuBackend::scratch(std::int64_t bytes) {

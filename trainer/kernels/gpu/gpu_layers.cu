@@ -1,5 +1,7 @@
 // Embedding, rotary positions and cross entropy of GpuBackend.
 
+#include <algorithm>
+
 #include "trainer/kernels/gpu/elements.h"
 #include "trainer/kernels/gpu/gpu_backend.h"
 #include "trainer/kernels/gpu/launch.h"
@@ -53,6 +55,7 @@ struct CrossEntropy {
     float* losses;
     std::int64_t vocabulary;
     float gradient_scale;
+    const double* loss_scale;  // null: 1
     bool backward;
     __device__ void operator()(const Block& block) const {
         const std::int64_t row = block.number(), at = row * vocabulary;
@@ -63,10 +66,11 @@ struct CrossEntropy {
         const float total = block.sum(vocabulary, [&](std::int64_t v) { return expf(logits.load(at + v) - largest); });
         block.once([&] { losses[row] = largest - target_logit + logf(total); });
         if (!backward) return;
-        const float factor = gradient_scale / total;
+        const float scale = loss_scale == nullptr ? gradient_scale : gradient_scale * static_cast<float>(*loss_scale);
+        const float factor = scale / total;
         block.each_of(vocabulary, [&](std::int64_t v) {
             const float probability = expf(logits.load(at + v) - largest) * factor;
-            logits.store(at + v, v == target ? probability - gradient_scale : probability);
+            logits.store(at + v, v == target ? probability - scale : probability);
         });
     }
 
@@ -106,19 +110,25 @@ void GpuBackend::rope(const AttentionShape& shape, const Tensor& table, const Te
                          backward ? -1.0F : 1.0F});
 }
 
+// 256 MB of logits in bf16: each chunk reads the head's weights and adds to their gradients anew.
+std::int64_t GpuBackend::loss_rows(std::int64_t vocabulary) const {
+    return std::max<std::int64_t>(1, (std::int64_t{1} << 27) / vocabulary);
+}
+
 void GpuBackend::cross_entropy_forward(const Tensor& logits, const Tensor& targets, const Tensor& losses) {
     check_count(targets, logits.rows());
     check_count(losses, logits.rows());
     launch(compute(), logits.rows(),
-           CrossEntropy{Elements(logits), targets.i32(), losses.f32(), logits.columns(), 0.0F, false});
+           CrossEntropy{Elements(logits), targets.i32(), losses.f32(), logits.columns(), 0.0F, nullptr, false});
 }
 
 void GpuBackend::cross_entropy_backward(const Tensor& logits, const Tensor& targets, float gradient_scale,
-                                        const Tensor& losses) {
+                                        const Tensor& loss_scale, const Tensor& losses) {
     check_count(targets, logits.rows());
     check_count(losses, logits.rows());
     launch(compute(), logits.rows(),
-           CrossEntropy{Elements(logits), targets.i32(), losses.f32(), logits.columns(), gradient_scale, true});
+           CrossEntropy{Elements(logits), targets.i32(), losses.f32(), logits.columns(), gradient_scale,
+                        loss_scale.empty() ? nullptr : loss_scale.f64(), true});
 }
 
 }  // namespace atl::kernels::gpu

@@ -21,13 +21,15 @@ __device__ std::uint16_t round_to_bf16(float value, std::uint32_t random) {
 // A range as kernels take it. What is kept in bf16 is rounded stochastically.
 struct Range {
     Elements weights, gradients, first, second, stored;
-    std::uint64_t seed, step;
+    std::uint64_t seed;
     std::int64_t first_element;
+    const StepScalars* step;
 
+    __device__ float factor() const { return static_cast<float>(step->factor); }
     __device__ std::uint32_t draw(std::int64_t i, std::uint64_t key) const {
         const std::int64_t element = first_element + i;
         std::uint32_t words[4];
-        tensor::philox(static_cast<std::uint64_t>(element / 4), step, key, words);
+        tensor::philox(static_cast<std::uint64_t>(element / 4), static_cast<std::uint64_t>(step->updates), key, words);
         return words[element % 4];
     }
     __device__ void keep_moments(std::int64_t i, float first_moment, float second_moment) const {
@@ -52,11 +54,29 @@ struct Range {
     }
 };
 
+// The step size and what the root of the second moment is multiplied by, once for all elements.
+struct CorrectBias {
+    const StepScalars* step;
+    float learning_rate, beta1, beta2;
+    float* corrections;
+    __device__ void operator()(const Block& block) const {
+        block.once([&] {
+            const double first = 1.0 - pow(static_cast<double>(beta1), step->updates);
+            const double second = 1.0 - pow(static_cast<double>(beta2), step->updates);
+            corrections[0] = static_cast<float>(static_cast<double>(learning_rate) / first);
+            corrections[1] = static_cast<float>(1.0 / sqrt(second));
+        });
+    }
+};
+
 struct AdamW {
     Range range;
-    float decay, beta1, beta2, step_size, root_bias, epsilon, gradient_scale;
+    float decay, beta1, beta2, epsilon;
+    const float* corrections;
     __device__ void operator()(std::int64_t i) const {
-        const float gradient = range.gradients.load(i) * gradient_scale, weight = range.weights.load(i);
+        if (range.step->is_update == 0) return;
+        const float step_size = corrections[0], root_bias = corrections[1];
+        const float gradient = range.gradients.load(i) * range.factor(), weight = range.weights.load(i);
         const float m = beta1 * range.first.load(i) + (1.0F - beta1) * gradient;
         const float v = beta2 * range.second.load(i) + (1.0F - beta2) * gradient * gradient;
         const float direction = m / (sqrtf(v) * root_bias + epsilon);
@@ -67,16 +87,30 @@ struct AdamW {
 
 struct Sgd {
     Range range;
-    float decay, rate, momentum, gradient_scale;
+    float decay, rate, momentum;
     __device__ void operator()(std::int64_t i) const {
-        const float gradient = gradient_scale * range.gradients.load(i), weight = range.weights.load(i);
+        if (range.step->is_update == 0) return;
+        const float gradient = range.factor() * range.gradients.load(i), weight = range.weights.load(i);
         const float moved = range.first.empty() ? gradient : momentum * range.first.load(i) + gradient;
         range.keep_moments(i, moved, 0.0F);
         range.keep_weight(i, weight - (decay * weight + rate * moved));
     }
 };
 
-Range make_range(const OptimizerRange& range, std::int64_t step) {
+StepScalars* scalars_of(const Tensor& scalars) {
+    check_count(scalars, kStepScalars);
+    return reinterpret_cast<StepScalars*>(scalars.f64());
+}
+
+struct FinishStep {
+    StepRules rules;
+    StepScalars* scalars;
+    __device__ void operator()(const Block& block) const {
+        block.once([&] { finish_step(rules, *scalars); });
+    }
+};
+
+Range make_range(const OptimizerRange& range, const Tensor& scalars) {
     const auto fits = [&](const Tensor& x) {
         return x.empty() || (x.contiguous() && x.element_count() == range.weights.element_count());
     };
@@ -86,36 +120,37 @@ Range make_range(const OptimizerRange& range, std::int64_t step) {
         check(state.empty() || state.dtype() == DType::kF32 || state.dtype() == DType::kBF16,
               "what an optimizer updates is fp32 or bf16");
     }
-    return {Elements(range.weights),          Elements(range.gradients), Elements(range.first_moments),
-            Elements(range.second_moments),   Elements(range.stored),    range.seed,
-            static_cast<std::uint64_t>(step), range.first_element};
+    return {Elements(range.weights),       Elements(range.gradients),
+            Elements(range.first_moments), Elements(range.second_moments),
+            Elements(range.stored),        range.seed,
+            range.first_element,           scalars_of(scalars)};
 }
 
 }  // namespace
 
-void GpuBackend::adamw(const AdamWStep& step, const OptimizerRange& range) {
-    check(!range.first_moments.empty() && !range.second_moments.empty(), "AdamW keeps two moments");
-    const double steps = static_cast<double>(step.step);
-    launch_for_each(
-        compute(), range.weights.element_count(),
-        AdamW{.range = make_range(range, step.step),
-              .decay = step.learning_rate * step.weight_decay,
-              .beta1 = step.beta1,
-              .beta2 = step.beta2,
-              .step_size =
-                  static_cast<float>(step.learning_rate / (1.0 - std::pow(static_cast<double>(step.beta1), steps))),
-              .root_bias = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(static_cast<double>(step.beta2), steps))),
-              .epsilon = step.epsilon,
-              .gradient_scale = step.gradient_scale});
+void GpuBackend::finish_step(const StepRules& rules, const Tensor& scalars) {
+    launch(compute(), 1, FinishStep{rules, scalars_of(scalars)});
 }
 
-void GpuBackend::sgd(const SgdStep& step, const OptimizerRange& range) {
+void GpuBackend::adamw(const AdamWStep& step, const Tensor& scalars, const OptimizerRange& range) {
+    check(!range.first_moments.empty() && !range.second_moments.empty(), "AdamW keeps two moments");
+    auto* const corrections = reinterpret_cast<float*>(corrections_.data());
+    launch(compute(), 1, CorrectBias{scalars_of(scalars), step.learning_rate, step.beta1, step.beta2, corrections});
     launch_for_each(compute(), range.weights.element_count(),
-                    Sgd{.range = make_range(range, step.step),
+                    AdamW{.range = make_range(range, scalars),
+                          .decay = step.learning_rate * step.weight_decay,
+                          .beta1 = step.beta1,
+                          .beta2 = step.beta2,
+                          .epsilon = step.epsilon,
+                          .corrections = corrections});
+}
+
+void GpuBackend::sgd(const SgdStep& step, const Tensor& scalars, const OptimizerRange& range) {
+    launch_for_each(compute(), range.weights.element_count(),
+                    Sgd{.range = make_range(range, scalars),
                         .decay = step.learning_rate * step.weight_decay,
                         .rate = step.learning_rate,
-                        .momentum = step.momentum,
-                        .gradient_scale = step.gradient_scale});
+                        .momentum = step.momentum});
 }
 
 }  // namespace atl::kernels::gpu
