@@ -36,6 +36,9 @@ if(ATOLL_SANITIZE)
     target_link_options(atoll_compile_options INTERFACE -fsanitize=${ATOLL_SANITIZE})
 endif()
 
+# Of the tests' own sources: they are most of a build, and what they test is compiled as its users have it.
+set(ATOLL_TEST_OPTIONS $<$<CONFIG:Release>:-O1>)
+
 function(atoll_module name)
     cmake_parse_arguments(ARG "NEEDS_STACK" "" "PUBLIC_HEADERS;SOURCES;DEPS;PRIVATE_DEPS;TESTS;TEST_DEPS" ${ARGN})
     set(scope INTERFACE)
@@ -78,6 +81,7 @@ function(atoll_test name)
         math(EXPR ARG_TIMEOUT "${ARG_TIMEOUT} * 5")
     endif()
     add_executable(atoll_${name} ${ARG_SOURCES})
+    target_compile_options(atoll_${name} PRIVATE ${ATOLL_TEST_OPTIONS})
     target_link_libraries(atoll_${name} PRIVATE atoll_compile_options ${ARG_DEPS} GTest::gtest)
     set(properties TIMEOUT ${ARG_TIMEOUT})
     if(ARG_NEEDS_STACK)
