@@ -172,8 +172,8 @@ Verdict await_promises(const Options& options, JobLoad& load) {
     Json evidence;
     Verdict verdict = judge(options.directory, evidence);
     // Cleaning up and the last events come after a job's end.
-    for (int looks = 1; looks < 18 && !verdict.broken.empty(); ++looks) {
-        std::this_thread::sleep_for(seconds(10));
+    for (const auto deadline = Clock::now() + seconds(180); Clock::now() < deadline && !verdict.broken.empty();) {
+        std::this_thread::sleep_for(seconds(1));
         verdict = judge(options.directory, evidence);
     }
     const Status kept = write_file_atomic(options.directory / "evidence.json", evidence.dump(1));

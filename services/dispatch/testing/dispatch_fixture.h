@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -104,6 +105,7 @@ class DispatchTest : public StackTest {
     bool is_hurried_ = true;  // false: dispatch's own intervals and logins, as a site has them
     std::unique_ptr<FakeCatalog> catalog_;
     std::unique_ptr<FakeAggregation> aggregation_;
+    std::map<auth::Role, std::string> role_tokens_;
     service::ResponseCheck answers_{definition().openapi};
 
     struct InProcess;
