@@ -72,8 +72,10 @@ function(atoll_program name)
 endfunction()
 
 # A GoogleTest program, each TEST a ctest case. RANKS n: the whole program runs once under mpirun with n ranks.
+# Most tests wait more than they compute, so two run on a core (tests/skips/run_tests.sh). BUSY: each keeps a core busy.
+# COST s: each takes about so many seconds; the long ones start first.
 function(atoll_test name)
-    cmake_parse_arguments(ARG "NEEDS_STACK" "RANKS;TIMEOUT" "SOURCES;DEPS" ${ARGN})
+    cmake_parse_arguments(ARG "NEEDS_STACK;BUSY" "RANKS;TIMEOUT;COST" "SOURCES;DEPS" ${ARGN})
     if(NOT ARG_TIMEOUT)
         set(ARG_TIMEOUT 120)
     endif()
@@ -84,6 +86,12 @@ function(atoll_test name)
     target_compile_options(atoll_${name} PRIVATE ${ATOLL_TEST_OPTIONS})
     target_link_libraries(atoll_${name} PRIVATE atoll_compile_options ${ARG_DEPS} GTest::gtest)
     set(properties TIMEOUT ${ARG_TIMEOUT})
+    if(ARG_BUSY)
+        list(APPEND properties PROCESSORS 2)
+    endif()
+    if(ARG_COST)
+        list(APPEND properties COST ${ARG_COST})
+    endif()
     if(ARG_NEEDS_STACK)
         list(APPEND properties FIXTURES_REQUIRED stack
             ENVIRONMENT "ATOLL_TEST_STACK=${ATOLL_TEST_STACK_DIR}/stack.json")

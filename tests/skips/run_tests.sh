@@ -18,11 +18,15 @@ is_allowed() {
     return 1
 }
 
+# Two tests a core, as most wait more than they compute; up to eight more than cores, as all share one PostgreSQL.
+cores=$(nproc)
+jobs=$((cores + (cores < 8 ? cores : 8)))
+
 mkdir -p "$build/Testing/Temporary"
 : >"$output"
 : >"$log" # ctest replaces it if it runs any test
 status=0
-ctest --test-dir "$build" --output-on-failure -j "$((2 * $(nproc)))" --output-log "$output" "$@" || status=$?
+ctest --test-dir "$build" --output-on-failure -j "$jobs" --output-log "$output" "$@" || status=$?
 
 skips=$(awk -f "$here/list_skips.awk" "$output" "$log")
 lines=() unlisted=0
