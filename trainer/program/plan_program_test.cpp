@@ -207,11 +207,16 @@ INSTANTIATE_TEST_SUITE_P(All, PlannedPeakTest, testing::ValuesIn(plan_cases()),
 // A rank of a machine's many has few of its cores, and what each thread takes.
 TEST_F(PlanTest, HasTheThreadsThatARankOfTheRunWouldHave) {
     ATOLL_SKIP_IF_SANITIZED();
+    // The least of a few: by the lengths of its words alone a process may keep 2 MB more.
     const auto program = [&](const std::vector<std::string>& threads) {
-        std::vector<std::string> flags = {"plan",    "--model", path("model"), "--data", path("data.safetensors"),
-                                          "--ranks", "1024"};
-        flags.insert(flags.end(), threads.begin(), threads.end());
-        return member(run(flags).out, "program_bytes").at(0);
+        double least = 1e18;
+        for (const char* seed : {"1", "22", "4444", "88888888"}) {
+            std::vector<std::string> flags = {"plan",    "--model", path("model"), "--data", path("data.safetensors"),
+                                              "--ranks", "1024",    "--seed",      seed};
+            flags.insert(flags.end(), threads.begin(), threads.end());
+            least = std::min(least, member(run(flags).out, "program_bytes").at(0));
+        }
+        return least;
     };
     const double one = program({"--threads", "1"});
     EXPECT_NEAR(program({}), one, 1e6);
