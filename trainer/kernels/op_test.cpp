@@ -383,8 +383,9 @@ TEST_P(OpTest, PiecesAreAddedInPairsThenPairsOfPairs) {
 INSTANTIATE_TEST_SUITE_P(All, OpTest, ::testing::ValuesIn(tested_backends()),
                          [](const auto& instance) { return instance.param; });
 
-TEST(BackendTest, TheBuildWithoutAGpuRefusesEachGpuDevice) {
+TEST(BackendTest, EachGpuDeviceThatIsNotBuiltIsRefused) {
     for (const char* device : {"cuda", "hip"}) {
+        if (device == gpu_device()) continue;
         const auto backend = make_gpu_backend(device, 0);
         ASSERT_FALSE(backend.ok()) << device;
         EXPECT_EQ(backend.error().code, ErrorCode::kInvalidArgument) << device;
