@@ -35,7 +35,8 @@ Result<int> count_devices() {
     const cudaError_t error = cudaGetDeviceCount(&count);
     static_cast<void>(cudaGetLastError());  // forgotten, or a library takes it for its own
     if (error == cudaSuccess && count > 0) return count;
-    return invalid_argument("device", std::string("there is no GPU that this process can use; the runtime says: ") +
+    return invalid_argument("device", std::string("there is no GPU that this process can use, or no driver for it; the "
+                                                  "runtime says: ") +
                                           cudaGetErrorString(error));
 }
 
