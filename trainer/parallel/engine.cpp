@@ -5,6 +5,8 @@
 
 #include "trainer/parallel/device_scalars.h"
 
+#include "trainer/parallel/finite.h"
+
 namespace atl::parallel {
 
 using tensor::Category;
@@ -165,6 +167,19 @@ double Engine::evaluate(kernels::Backend& backend, ProcessGroups& ranks, const m
     if (batch == nullptr) return 0;
     backend.sum(loss.token_losses, loss_sum, false);
     return read_scalar(backend, loss_sum);
+}
+
+std::optional<std::size_t> Engine::find_not_finite(kernels::Backend& backend, ProcessGroups& ranks,
+                                                   const model::Batch& batch) {
+    const model::Loss loss{flat_range(token_losses_, 0, batch.shape.tokens()), 0.0F};
+    std::optional<std::size_t> first;
+    for (std::size_t block = 0; block < model_->blocks.size(); ++block) {  // all, as the other ranks' gathers need it
+        forward(backend, ranks, &batch, block, loss, options_.seed);
+        const bool is_last = block + 1 == model_->blocks.size();
+        const Tensor output = is_last ? loss.token_losses : block_input(block + 1, batch.shape);
+        if (!first && !all_finite(backend, output)) first = block;
+    }
+    return first;
 }
 
 }  // namespace atl::parallel

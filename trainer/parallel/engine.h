@@ -53,6 +53,11 @@ class Engine {
     // part in the gathers and has 0.
     double evaluate(kernels::Backend& backend, ProcessGroups& ranks, const model::Batch* batch, const Tensor& loss_sum);
 
+    // For a message after a failure: the forward pass of training once more. The first block whose output (of the last:
+    // its losses) is not finite on this rank; absent: they all are.
+    std::optional<std::size_t> find_not_finite(kernels::Backend& backend, ProcessGroups& ranks,
+                                               const model::Batch& batch);
+
     GradientReduce& gradients() { return reduce_; }
     void weights_changed() { gather_.invalidate(); }
 

@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "trainer/kernels/testing/worse.h"
 #include "trainer/parallel/testing/tiny_run.h"
 
 namespace atl::parallel {

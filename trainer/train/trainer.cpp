@@ -10,6 +10,7 @@
 #include "trainer/parallel/exact_sum_of_squares.h"
 #include "trainer/parallel/gather_to_rank0.h"
 #include "trainer/parallel/recompute.h"
+#include "trainer/train/not_finite.h"
 #include "trainer/train/run_fingerprint.h"
 #include "trainer/weights/storage.h"
 
@@ -185,12 +186,7 @@ Result<StepMetrics> Trainer::read_step() {
     const kernels::StepScalars scalars = memory_.scalars().receive(backend_);
     const BegunStep step = begun_.front();
     begun_.pop_front();
-    if (scalars.has_failed != 0) {
-        const Error error =
-            internal_error("the loss or its gradient is not finite at step " + std::to_string(step.number) +
-                           "; a smaller --lr, --max-grad-norm or a warm-up may help");
-        return comm_.agree(error).error();  // one rank tells
-    }
+    if (scalars.has_failed != 0) return not_finite(step.number);
     StepMetrics metrics;
     metrics.step = step.number;
     if (step.targets > 0) metrics.loss = state_.final_loss = scalars.loss / step.targets;
@@ -203,6 +199,20 @@ Result<StepMetrics> Trainer::read_step() {
     state_.good_steps = static_cast<std::int64_t>(scalars.good_steps);
     state_.skipped_steps = static_cast<std::int64_t>(scalars.skipped);
     return metrics;
+}
+
+Error Trainer::not_finite(std::int64_t number) {
+    RowPrefetch again([this](const RowRange& range, dataset::Batch& batch) {
+        return prepared_.data.dataset.read(order_, range.begin, range.count, batch);
+    });
+    const auto load = [&](std::int64_t micro) {
+        again.start(own_rows(number, micro));
+        load_rows(memory_, backend_, again, own_rows(number, micro));
+    };
+    const std::string where = find_not_finite(memory_, backend_, ranks_, prepared_.batch.accumulation, load);
+    const Error error = internal_error("the loss or its gradient is not finite at step " + std::to_string(number) +
+                                       ": " + where + "; a smaller --lr, --max-grad-norm or a warm-up may help");
+    return comm_.agree(error).error();  // one rank tells
 }
 
 Status Trainer::update(double rate) {

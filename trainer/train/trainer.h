@@ -47,6 +47,8 @@ class Trainer {
     bool scales_loss() const { return prepared_.config.scales_loss(); }
     // The sums' gradients become those of the loss with the proximal term, if there is one.
     Status add_proximal_term(double targets);
+    // The error of a step whose loss or gradient is not finite; one rank's has the message.
+    Error not_finite(std::int64_t number);
     // This rank's rows of a micro-step (from 0); those after a step's last micro-step are the next step's first, and
     // none after the last step.
     RowRange own_rows(std::int64_t step, std::int64_t micro) const;
