@@ -93,8 +93,6 @@ Result<StateWriter> StateWriter::create(const Place& place, std::vector<Section>
         metadata.insert(of_the_run.begin(), of_the_run.end());
     } else {
         metadata["file"] = std::to_string(place.part);
-        std::error_code error;  // where this machine sees another directory than rank 0
-        std::filesystem::create_directories(file.parent_path(), error);
     }
     ATOLL_TRY(auto writer, safetensors::Writer::create(file, file_tensors(sections, place), metadata));
     return StateWriter(place, std::move(sections), std::move(writer), metadata_digest(metadata), steps);

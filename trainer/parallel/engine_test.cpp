@@ -222,6 +222,40 @@ TEST(SaveStateTest, WhatOneRankCannotReadLeavesTheLastStateOfAll) {
     EXPECT_EQ(read_file(file).value(), "the last state");
 }
 
+// A directory that all ranks see.
+std::filesystem::path shared_path(const TemporaryDirectory& of_rank0) {
+    std::string path = of_rank0.path().string();
+    path.resize(4096);
+    world->broadcast(std::as_writable_bytes(std::span(path)), 0);
+    return path.c_str();  // without the zeros
+}
+
+// As where one machine keeps what it read of a file that another has replaced.
+TEST(SaveStateTest, AnotherStateThanThatOfRank0IsNamed) {
+    if (world->size() == 1) GTEST_SKIP() << "there are no others";
+    const TemporaryDirectory directory;
+    const std::filesystem::path base = shared_path(directory);
+    parallel::Run run(*world, {});
+    for (const char* name : {"older", "newer"}) {
+        if (world->rank() == 0) std::filesystem::create_directory(base / name);
+        ASSERT_TRUE(world->agree({}).ok());
+        ASSERT_TRUE(run.save(base / name / "state.safetensors").ok());
+    }
+    const bool last = world->rank() == world->size() - 1;
+    const auto refused = run.load(base / (last ? "older" : "newer") / "state.safetensors");
+    ASSERT_FALSE(refused.ok());
+    if (last) {
+        EXPECT_NE(refused.error().message.find("state"), std::string::npos) << refused.error().message;
+    }
+    const auto unseen = run.load(base / (last ? "none" : "newer") / "state.safetensors");
+    ASSERT_FALSE(unseen.ok());
+    if (last) {
+        EXPECT_NE((unseen.error().message + unseen.error().field).find("state.safetensors"), std::string::npos)
+            << unseen.error().message;
+    }
+    ASSERT_TRUE(run.load(base / "newer" / "state.safetensors").ok());
+}
+
 TEST_P(EngineTest, WithoutItTheNumberOfRanksChangesBits) {
     const Outcome outcome = run_world({Sharding::kNone, ActivationCheckpointing::kNone, 1, GetParam()});
     EXPECT_EQ(outcome.losses == run_alone(GetParam()).losses, world->size() == 1);

@@ -195,46 +195,28 @@ class TwoMachinesTest : public ProgramTest {
     CommandResult train_apart(const std::vector<std::string>& flags) const {
         fs::create_directories(path("machine0"));
         fs::create_directories(path("machine1"));
-        auto training = command({"train", "--model", path("model"), "--data", path("data.safetensors"), "--out", "out",
-                                 "--threads", "1", "--global-batch-size", "2"},
+        auto training = command({"train", "--model", path("model"), "--data", path("data.safetensors"), "--threads",
+                                 "1", "--global-batch-size", "2"},
                                 1);
         training.insert(training.end(), flags.begin(), flags.end());
         return run_under(
             {ATOLL_MPIRUN, "2", "sh", "-c", "cd \"$0/machine$OMPI_COMM_WORLD_RANK\" && exec \"$@\"", path("")},
             training);
     }
-    // Copies the files of one machine's state that the other lacks, to there.
-    void copy_state(const std::string& from, const std::string& to) const {
-        fs::copy(path(from + "/out.state"), path(to + "/out.state"),
-                 fs::copy_options::skip_existing | fs::copy_options::recursive);
-    }
 };
 
-TEST_F(TwoMachinesTest, AStateThatARankDoesNotSeeIsNamed) {
-    ASSERT_EQ(train_apart({"--steps", "5", "--time-limit", kAtOnce}).exit_code, 0);
-    const auto result = train_apart({"--steps", "5", "--resume"});
+TEST_F(TwoMachinesTest, RanksThatDoNotSeeOneDirectoryAreRefusedBeforeTheFirstStep) {
+    const auto result = train_apart({"--out", "out", "--steps", "5"});
     EXPECT_EQ(result.exit_code, 2) << result.err;
-    EXPECT_NE(result.err.find("out.state/state.safetensors"), std::string::npos) << result.err;
-    EXPECT_EQ(member(result.out, "loss").size(), 0U);
-}
-
-TEST_F(TwoMachinesTest, AnotherStateThanThatOfRank0IsNamed) {
-    ASSERT_EQ(train_apart({"--steps", "5", "--time-limit", kAtOnce}).exit_code, 0);
-    copy_state("machine1", "machine0");
-    copy_state("machine0", "machine1");
-    ASSERT_EQ(train_apart({"--steps", "5", "--time-limit", kAtOnce, "--resume"}).exit_code, 0);
-    const auto result = train_apart({"--steps", "5", "--resume"});
-    EXPECT_EQ(result.exit_code, 2) << result.err;
+    EXPECT_NE(result.err.find("--out: rank 1 on "), std::string::npos) << result.err;
     EXPECT_NE(result.err.find("out.state"), std::string::npos) << result.err;
-}
+    EXPECT_EQ(member(result.out, "loss").size(), 0U);
+    EXPECT_TRUE(fs::is_empty(path("machine0/out.state"))) << "nothing is left of the look";
+    EXPECT_FALSE(fs::exists(path("machine1/out.state")));
 
-TEST_F(TwoMachinesTest, AStateOfWhichRank0SeesNothingIsNone) {
-    ASSERT_EQ(train_apart({"--steps", "3", "--time-limit", kAtOnce}).exit_code, 0);
-    fs::remove_all(path("machine1/out.state"));
-    fs::rename(path("machine0/out.state"), path("machine1/out.state"));
-    const auto result = train_apart({"--steps", "3", "--resume"});
-    EXPECT_EQ(result.exit_code, 0) << result.err;
-    EXPECT_EQ(member(result.out, "loss").size(), 3U);
+    const auto shared = train_apart({"--out", path("shared"), "--steps", "5", "--time-limit", kAtOnce});
+    EXPECT_EQ(shared.exit_code, 0) << shared.err;
+    EXPECT_EQ(member(shared.out, "loss").size(), 1U);
 }
 
 // A training that dies while it saves, at a call that changes a file.

@@ -93,6 +93,7 @@ Status Trainer::start() {
     took_.save_s = now_s() - began;
     ATOLL_TRY(saver_, model_io::WeightSaver::create(prepared_.directory.model, comm_, save_where(prepared_)));
     ATOLL_RETURN_IF_ERROR(comm_.agree(comm_.rank() == 0 ? take_output() : Status()));
+    ATOLL_RETURN_IF_ERROR(checkpoint::check_directory_is_shared(prepared_.config.out, comm_));
     prepared_.directory.close_files();
     memory_.store().clear_moments(backend_);
     if (prepared_.config.proximal_mu > 0) {  // before a state is loaded: the start is the model's

@@ -163,6 +163,10 @@ class Run {
         return checkpoint::save_checkpoint(file, memory_->store(), *backend_, comm_, {}, "{}");
     }
 
+    Result<std::optional<checkpoint::TrainerState>> load(const std::filesystem::path& file) {
+        return checkpoint::load_checkpoint(file, memory_->store(), *backend_, comm_, "{}", false);
+    }
+
   private:
     void initialize() {
         ParameterStore& store = memory_->store();
