@@ -110,6 +110,10 @@ const std::vector<Option>& table() {
         {"time-limit", &C::time_limit, "stop with a checkpoint after so many seconds; 0: none", kTrain | kPlan, 0, 1e9},
         {"peak-tflops", &C::peak_tflops, "of one rank, for mfu and hfu; the default is measured", kTrain | kPlan, 0,
          1e9},
+        {"trace-steps", &C::trace_steps,
+         "write when each block, exchange and wait of so many steps began and ended into OUT.trace; 0: off",
+         kTrain | kPlan, 0, 1e4},
+        {"trace-from", &C::trace_from, "the first step of --trace-steps", kTrain | kPlan, 1},
     };
     return all;
 }

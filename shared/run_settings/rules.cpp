@@ -12,7 +12,7 @@ struct Need {
     std::string_view needed;
     std::string_view value = {};
 };
-constexpr std::array<Need, 10> kNeeds = {{{"momentum", "optimizer", "sgd"},
+constexpr std::array<Need, 11> kNeeds = {{{"momentum", "optimizer", "sgd"},
                                           {"beta1", "optimizer", "adamw"},
                                           {"beta2", "optimizer", "adamw"},
                                           {"eps", "optimizer", "adamw"},
@@ -21,7 +21,8 @@ constexpr std::array<Need, 10> kNeeds = {{{"momentum", "optimizer", "sgd"},
                                           {"offload-dir", "offload-optimizer", "nvme"},
                                           {"eval-every", "val-data"},
                                           {"val-samples", "val-data"},
-                                          {"save-async", "save-every"}}};
+                                          {"save-async", "save-every"},
+                                          {"trace-from", "trace-steps"}}};
 
 // Formats that do not go together.
 Status check_formats(const RunConfig& config) {

@@ -84,6 +84,8 @@ struct RunConfig {
     std::optional<Precision> save_dtype;  // absent: the base's
     double time_limit = 0;                // seconds; 0: none
     double peak_tflops = 0;               // of one rank, for mfu; 0: measured
+    std::int64_t trace_steps = 0;         // 0: none
+    std::int64_t trace_from = 1;          // the first step that is traced
 
     // Not built yet: only these values pass (see assign).
     std::int64_t tp = 1;

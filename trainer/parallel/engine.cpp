@@ -4,8 +4,8 @@
 #include <bit>
 
 #include "trainer/parallel/device_scalars.h"
-
 #include "trainer/parallel/finite.h"
+#include "trainer/trace/trace.h"
 
 namespace atl::parallel {
 
@@ -95,6 +95,7 @@ void Engine::run_block(kernels::Backend& backend, const model::Context& context,
 
 void Engine::forward(kernels::Backend& backend, ProcessGroups& ranks, const model::Batch* batch, std::size_t block,
                      const model::Loss& loss, std::optional<std::uint64_t> dropout_seed) {
+    const trace::Span span("forward", model_->blocks[block]->name());
     const std::span<const Tensor> weights = gather_.acquire(ranks.shard_group(), block);
     if (block + 1 < model_->blocks.size()) gather_.prefetch(ranks.shard_group(), block + 1);
     if (batch == nullptr) return;
@@ -115,6 +116,7 @@ void Engine::forward(kernels::Backend& backend, ProcessGroups& ranks, const mode
 
 void Engine::backward(kernels::Backend& backend, ProcessGroups& ranks, const model::Batch& batch, std::size_t block,
                       const model::Loss& loss, bool last) {
+    const trace::Span span("backward", model_->blocks[block]->name());
     const model::Block& this_block = *model_->blocks[block];
     const bool reads_weights = this_block.backward_reads_weights();
     const std::span<const Tensor> weights =
@@ -134,6 +136,7 @@ void Engine::backward(kernels::Backend& backend, ProcessGroups& ranks, const mod
     const Tensor gradient = gradient_.row_range(0, batch.shape.tokens());
     const model::Loss* const of_head = is_last ? &loss : nullptr;
     if (saved_[block].keep != model::Keep::kAll) {
+        const trace::Span recompute_span("recompute", this_block.name());
         const auto read = views(block, weights, {});
         run_block(backend, context, block, Pass::kRecompute, read, nullptr,
                   [&] { this_block.recompute(context, read, input, saved_[block]); });
@@ -174,7 +177,7 @@ std::optional<std::size_t> Engine::find_not_finite(kernels::Backend& backend, Pr
     const model::Loss loss{flat_range(token_losses_, 0, batch.shape.tokens()), 0.0F};
     std::optional<std::size_t> first;
     for (std::size_t block = 0; block < model_->blocks.size(); ++block) {  // all, as the other ranks' gathers need it
-        forward(backend, ranks, &batch, block, loss, options_.seed);
+        forward(backend, ranks, &batch, block, loss, options_.dropout_seed);
         const bool is_last = block + 1 == model_->blocks.size();
         const Tensor output = is_last ? loss.token_losses : block_input(block + 1, batch.shape);
         if (!first && !all_finite(backend, output)) first = block;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "trainer/trace/trace.h"
+
 namespace atl::parallel {
 namespace {
 
@@ -47,6 +49,7 @@ void ReplicaReduce::add(Collectives& replicas, const Tensor& shard) {
 
 void ReplicaReduce::begin_gather(Collectives& replicas) {
     if (reducing_.empty()) return;
+    const trace::Span span("wait for copies");
     replicas.wait(reduce_);
     replicas.wait(gather_);
     gather_ = replicas.start_all_gather(replica_part(replicas, reducing_), reducing_);
@@ -55,6 +58,7 @@ void ReplicaReduce::begin_gather(Collectives& replicas) {
 
 void ReplicaReduce::finish(Collectives& replicas) {
     begin_gather(replicas);
+    const trace::Span span("wait for copies");
     replicas.wait(gather_);
     gather_ = {};
 }
@@ -169,6 +173,7 @@ void GradientReduce::start(ProcessGroups& ranks, Bucket& bucket, Reduction reduc
     const std::size_t unit = reduction.unit;
     const ShardSpec& spec = store_->shard_spec(unit);
     const Tensor scratch = flat_range(bucket.scratch, scratch_elements(scratch_at), scratch_elements(spec.whole));
+    trace::begin_transfer("reduce", store_->model().units[unit].name, unit);
     if (uses_fixed_tree()) {
         reduction.receive_buffer = scratch;
         reduction.transfer = ranks.world_by_shard().start_all_to_all(whole, scratch);
@@ -194,8 +199,14 @@ void GradientReduce::complete(kernels::Backend& backend, ProcessGroups& ranks, B
     bucket.reductions.clear();
 }
 
+void GradientReduce::wait(Collectives& ranks, const Reduction& reduction) const {
+    const trace::Span span("wait for reduce", store_->model().units[reduction.unit].name);
+    ranks.wait(reduction.transfer);
+    trace::end_transfer("reduce", reduction.unit);
+}
+
 void GradientReduce::add_to_shard(kernels::Backend& backend, ProcessGroups& ranks, const Reduction& reduction) {
-    ranks.shard_group().wait(reduction.transfer);
+    wait(ranks.shard_group(), reduction);
     const Tensor shard = store_->gradient_shard(reduction.unit);
     if (!reduction.receive_buffer.empty()) backend.add(shard, reduction.receive_buffer, shard);
     if (!reduction.last || ranks.replicate_group() == nullptr) return;
@@ -203,7 +214,7 @@ void GradientReduce::add_to_shard(kernels::Backend& backend, ProcessGroups& rank
 }
 
 void GradientReduce::add_sequences(kernels::Backend& backend, ProcessGroups& ranks, const Reduction& reduction) {
-    ranks.world_by_shard().wait(reduction.transfer);
+    wait(ranks.world_by_shard(), reduction);
     const ParallelLayout& layout = store_->layout();
     const Tensor own = store_->own_gradients(reduction.unit);
     const std::int64_t count = own.element_count();
@@ -224,6 +235,7 @@ void GradientReduce::finish(kernels::Backend& backend, ProcessGroups& ranks) {
 
 void GradientReduce::share(ProcessGroups& ranks) const {
     if (store_->layout().ranks == 1 || shards_moments(store_->sharding())) return;
+    const trace::Span span("share gradients");
     for (std::size_t unit = 0; unit < store_->unit_count(); ++unit) {
         if (!store_->trains(unit)) continue;
         ranks.world().all_gather(store_->gradient_shard(unit), store_->gradients(unit));

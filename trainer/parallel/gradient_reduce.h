@@ -82,6 +82,7 @@ class GradientReduce {
     bool completes(std::size_t unit, std::size_t block) const { return first_block_[unit] == block; }
     void start(ProcessGroups& ranks, Bucket& bucket, Reduction reduction, const Tensor& whole, std::int64_t scratch_at);
     void complete(kernels::Backend& backend, ProcessGroups& ranks, Bucket& bucket);
+    void wait(Collectives& ranks, const Reduction& reduction) const;
     void add_to_shard(kernels::Backend& backend, ProcessGroups& ranks, const Reduction& reduction);
     void add_sequences(kernels::Backend& backend, ProcessGroups& ranks, const Reduction& reduction);
     // Of the scratch that so many elements of gradients take on their way.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "trainer/trace/trace.h"
+
 namespace atl::parallel {
 namespace {
 
@@ -58,13 +60,20 @@ void ParameterGather::begin(Collectives& ranks, Slot& slot, std::size_t block) {
     for (const std::size_t unit : store_->model().blocks[block]->units()) {
         const Tensor whole(room_of_block.at(at), store_->storage(unit), {store_->shard_spec(unit).whole});
         slot.transfers.push_back(ranks.start_all_gather(store_->weights(unit), whole));
+        trace::begin_transfer("gather", store_->model().units[unit].name, unit);
         slot.weights.push_back(whole);
         at += room(*store_, unit);
     }
 }
 
-void ParameterGather::finish(Collectives& ranks, Slot& slot) {
-    for (const Collectives::Transfer transfer : slot.transfers) ranks.wait(transfer);
+void ParameterGather::finish(Collectives& ranks, Slot& slot) const {
+    if (slot.transfers.empty()) return;
+    const model::Block& block = *store_->model().blocks[slot.block];
+    const trace::Span span("wait for gather", block.name());
+    for (std::size_t i = 0; i < slot.transfers.size(); ++i) {
+        ranks.wait(slot.transfers[i]);
+        trace::end_transfer("gather", block.units()[i]);
+    }
     slot.transfers.clear();
 }
 

@@ -36,7 +36,7 @@ class ParameterGather {
     };
     Slot* find(std::size_t block);
     void begin(Collectives& ranks, Slot& slot, std::size_t block);
-    static void finish(Collectives& ranks, Slot& slot);
+    void finish(Collectives& ranks, Slot& slot) const;
 
     const ParameterStore* store_ = nullptr;
     TwoEndedBuffer buffer_;                      // of bytes

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "trainer/trace/trace.h"
+
 namespace atl::parallel {
 namespace {
 
@@ -146,8 +148,9 @@ Status ParameterStore::update(kernels::Backend& backend, Collectives& ranks, con
         state_.update(backend, unit, [&](const OptimizerState::Piece& piece) {
             update_piece(backend, optimizer, update, unit, piece);
         });
-        if (shards_moments(sharding()) && !shards_weights(sharding()))
-            ranks.all_gather(weight_shard(unit), weights(unit));
+        if (!shards_moments(sharding()) || shards_weights(sharding())) continue;
+        const trace::Span span("wait for weights", model_->units[unit].name);
+        ranks.all_gather(weight_shard(unit), weights(unit));
     }
     return state_.end_update(backend);
 }

@@ -7,14 +7,19 @@
 
 #include "shared/log/progress.h"
 #include "trainer/parallel/pairwise_sum.h"
+#include "trainer/trace/trace.h"
 
 namespace atl::train {
 
 std::int64_t load_rows(parallel::RunMemory& memory, kernels::Backend& backend, RowPrefetch& prefetch,
                        const RowRange& range) {
-    const auto read = prefetch.take(range);
+    const auto read = [&] {
+        const trace::Span span("wait for rows");
+        return prefetch.take(range);
+    }();
     check(read.ok(), read.ok() ? "" : read.error().message);  // the other ranks are on their way to the next exchange
     const dataset::Batch& rows = **read;
+    const trace::Span span("load rows");
     const auto targets = memory.batch().load(
         backend, {{range.count, rows.seq_len}, rows.input_ids, rows.labels, rows.segment_ids, range.begin});
     check(targets.ok(), targets.ok() ? "" : "rows that were checked do not load: " + targets.error().message);

@@ -31,7 +31,8 @@ class NotFiniteTest : public testing::Test {
     }
     void train(float gradient_scale) {
         load();
-        memory_->engine().train(*backend_, *ranks_, memory_->batch().batch(), gradient_scale, true);
+        memory_->engine().train(*backend_, *ranks_, memory_->batch().batch(),
+                                {.gradient_scale = gradient_scale, .loss_sum = memory_->scalars().loss()});
         memory_->engine().gradients().finish(*backend_, *ranks_);
     }
     std::string find() {

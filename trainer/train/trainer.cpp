@@ -10,6 +10,7 @@
 #include "trainer/parallel/exact_sum_of_squares.h"
 #include "trainer/parallel/gather_to_rank0.h"
 #include "trainer/parallel/recompute.h"
+#include "trainer/trace/trace.h"
 #include "trainer/train/not_finite.h"
 #include "trainer/train/run_fingerprint.h"
 #include "trainer/weights/storage.h"
@@ -71,7 +72,8 @@ Trainer::Trainer(PreparedRun& prepared, std::string fingerprint, parallel::RunMe
           return prepared_.data.dataset.read(order_, range.begin, range.count, batch);
       }),
       stop_(stop),
-      peak_flops_(sum_over(comm, rank_peak_flops)) {
+      peak_flops_(sum_over(comm, rank_peak_flops)),
+      trace_(prepared.config, comm) {
     if (scales_loss()) state_.loss_scale = prepared_.config.loss_scale;
 }
 
@@ -138,13 +140,15 @@ Status Trainer::steps() {
     memory_.scalars().set(backend_, carried);
     if (!stopped_) prefetch_.start(own_rows(state_.steps + 1, 0));
     for (std::int64_t number = state_.steps + 1; number <= prepared_.steps && !stopped_; ++number) {
+        trace_.before_step(number);
         const double began = now_s();
         const bool is_last = number == prepared_.steps;
         ATOLL_RETURN_IF_ERROR(begin_step(number));
-        // A device of its own has the next step to do while the host looks at this one, unless that needs to know of it.
+        // A device of its own has the next step to do while the host looks at this one, unless that needs to know of
+        // it.
         const bool scales_term = scales_loss() && prepared_.config.proximal_mu > 0;
-        const bool at_once = backend_.host_reaches_device() || is_last || validates_after(number) ||
-                             saves_after(number) || scales_term;
+        const bool at_once =
+            backend_.host_reaches_device() || is_last || validates_after(number) || saves_after(number) || scales_term;
         ATOLL_RETURN_IF_ERROR(print_steps(at_once ? number : number - 1, began));
         if (!is_last) ATOLL_RETURN_IF_ERROR(tell_loss(end_save(false)));
         const bool asked =
@@ -153,6 +157,7 @@ Status Trainer::steps() {
         ATOLL_RETURN_IF_ERROR(print_steps(stopped_ ? number : 0, began));
         if (stopped_ || saves_after(number))
             ATOLL_RETURN_IF_ERROR(async_saver_ && !stopped_ ? tell_loss(begin_save()) : save_or_tell());
+        trace_.after_step();
     }
     return {};
 }
@@ -170,6 +175,7 @@ Status Trainer::print_steps(std::int64_t last, double began_s) {
 }
 
 Status Trainer::begin_step(std::int64_t number) {
+    const trace::Span span("step", trace::is_on() ? std::to_string(number) : std::string());
     ATOLL_TRY(const double targets, accumulate(number));
     const double rate = prepared_.schedule.rate(number);
     backend_.finish_step({.nominal_targets = nominal_targets(),
@@ -217,6 +223,7 @@ Error Trainer::not_finite(std::int64_t number) {
 }
 
 Status Trainer::update(double rate) {
+    const trace::Span span("optimizer");
     memory_.engine().gradients().share(ranks_);
     const Status updated = memory_.store().update(backend_, ranks_.shard_group(), prepared_.optimizer,
                                                   {.scalars = memory_.scalars().all(),
@@ -254,6 +261,7 @@ Result<double> Trainer::accumulate(std::int64_t number) {
 }
 
 void Trainer::add_up(const std::vector<double>& losses_by_sequence) {
+    const trace::Span span("norm");
     const parallel::ParameterStore& store = memory_.store();
     const parallel::DeviceScalars& scalars = memory_.scalars();
     parallel::ExactSumOfSquares exact;
@@ -268,6 +276,7 @@ void Trainer::add_up(const std::vector<double>& losses_by_sequence) {
         }
         is_first = false;
     }
+    const trace::Span wait_span("wait for ranks");
     if (!prepared_.config.deterministic) return ranks_.world_by_shard().all_reduce(scalars.sums());
     exact.combine(comm_);
     const std::array<double, 2> sums = {parallel::sum_by_sequence(comm_, losses_by_sequence), exact.value()};
@@ -276,6 +285,7 @@ void Trainer::add_up(const std::vector<double>& losses_by_sequence) {
 
 Status Trainer::add_proximal_term(double targets) {
     if (prepared_.config.proximal_mu == 0 || targets == 0) return {};
+    const trace::Span span("proximal term");
     // Of the gradients as they are, before the optimizer multiplies them by kernels::StepScalars::factor.
     const double share = targets * state_.loss_scale / nominal_targets();
     const Status added =
@@ -332,6 +342,7 @@ bool Trainer::must_stop(double needed_s) {
 }
 
 bool Trainer::validate() {
+    const trace::Span span("validate");
     const double began = now_s();
     const auto stop = [&](double longest_s) { return must_stop(took_.needed_for_batch(longest_s)); };
     const auto perplexity =
@@ -348,6 +359,7 @@ bool Trainer::validate() {
 }
 
 Status Trainer::save() {
+    const trace::Span span("save");
     wait_for_save();
     checkpoint::TrainerState state = state_;
     state.wall_s += now_s() - started_s_;
@@ -364,6 +376,7 @@ Status Trainer::save_or_tell() {
 }
 
 Status Trainer::begin_save() {
+    const trace::Span span("begin to save");
     ATOLL_RETURN_IF_ERROR(end_save(true));
     checkpoint::TrainerState state = state_;
     state.wall_s += now_s() - started_s_;
@@ -374,6 +387,7 @@ Status Trainer::begin_save() {
 
 Status Trainer::end_save(bool waits) {
     if (!saving_steps_) return {};
+    const trace::Span span("end of saving");
     const Status saved = waits ? async_saver_->wait() : async_saver_->progress();
     if (async_saver_->is_saving()) return {};
     took_.save_s = async_saver_->took_s();
@@ -423,6 +437,7 @@ Status Trainer::finish() {
 // The record goes first, so that no end of the process leaves a result without it. Beside a result that is still to be
 // replaced it would tell of that one.
 Status Trainer::save_result() {
+    const trace::Span span("save the model");
     const bool is_first = comm_.rank() == 0 && !holds_result(prepared_.config);
     const auto record = [&] {
         return checkpoint::write_finished(prepared_.config.out, result_fingerprint(fingerprint_, prepared_.config));

@@ -8,6 +8,7 @@
 #include "trainer/model_io/weights_io.h"
 #include "trainer/train/evaluate.h"
 #include "trainer/train/output.h"
+#include "trainer/train/step_trace.h"
 #include "trainer/train/stop.h"
 
 namespace atl::train {
@@ -101,6 +102,7 @@ class Trainer {
     std::optional<checkpoint::AsyncSaver> async_saver_;
     std::optional<std::int64_t> saving_steps_;  // of the state under way
     bool stopped_ = false;
+    StepTrace trace_;
 };
 
 }  // namespace atl::train
