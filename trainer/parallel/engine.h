@@ -17,7 +17,7 @@ struct EngineOptions {
     model::BatchShape largest;  // of a micro-batch
     bool train = true;          // false: evaluation only, nothing is kept for a backward pass
     GradientReduce::Options reduce;
-    Checkpointing checkpointing;
+    Checkpointing checkpointing = {};
     std::optional<std::uint64_t> dropout_seed = {};  // of the adapters' dropout; none: nothing is dropped
 };
 
