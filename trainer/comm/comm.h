@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 
 #include "shared/base/result.h"
 
@@ -15,6 +16,13 @@ enum class Reduction { kSum, kMax };
 // A transfer under way; see Comm::wait. Cheap to copy, waited for once.
 struct Transfer {
     int slot = -1;  // -1: complete already
+};
+
+// What a rank waits for, for a message: "the weights of layers.17 (all-gather)". The texts must outlive the wait.
+struct Awaited {
+    std::string_view what = "what the ranks exchange";
+    std::string_view unit{};  // empty: of none
+    std::string_view collective = "transfer";
 };
 
 // Where the ranks' parts of a buffer lie: that of rank r is `blocks` blocks of `block_bytes`, each `block_stride` after
@@ -74,7 +82,8 @@ class Comm {
                                 received);
     }
 
-    virtual void wait(Transfer transfer) = 0;
+    virtual void wait(Transfer transfer, const Awaited& awaited) = 0;
+    void wait(Transfer transfer) { wait(transfer, {}); }
     // Whether wait() would return at once; moves the transfer on.
     virtual bool is_done(Transfer transfer) = 0;
 
@@ -97,6 +106,13 @@ class Comm {
     // The ranks of this group on this machine, in its order: those that can share memory.
     virtual std::unique_ptr<Comm> on_node() = 0;
     int ranks_on_node() { return on_node()->size(); }
+
+    // Seconds that this rank has waited for others so far: in this group, in those that it is split from and in those
+    // split from it. 0 where nobody counts them.
+    virtual double waited_s() const { return 0; }
+    // From now on a wait of more than so many seconds ends all ranks, with exit code 1 and a message that says who
+    // waits for what and which ranks do not answer; 0: a wait may last for ever. In all those groups.
+    virtual void limit_waits(double /*seconds*/) {}
 
     void all_gather(std::span<const std::byte> shard, std::span<std::byte> whole) {
         wait(start_all_gather(shard, whole));

@@ -1,9 +1,5 @@
 #include "trainer/comm/mpi.h"
 
-#define OMPI_SKIP_MPICXX 1
-#define MPICH_SKIP_MPICXX 1
-#include <mpi.h>
-
 #include <algorithm>
 #include <array>
 #include <climits>
@@ -11,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "trainer/comm/rank_watch.h"
 #include "trainer/comm/tree_sum.h"
 
 namespace atl::comm {
@@ -58,7 +55,8 @@ class PartType {
 
 class MpiComm final : public Comm {
   public:
-    explicit MpiComm(MPI_Comm comm, bool is_world) : comm_(comm), is_world_(is_world) {
+    MpiComm(MPI_Comm comm, bool is_world, std::shared_ptr<RankWatch> watch)
+        : comm_(comm), is_world_(is_world), watch_(std::move(watch)) {
         MPI_Comm_rank(comm_, &rank_);
         MPI_Comm_size(comm_, &size_);
         MPI_Type_contiguous(static_cast<int>(kUnitBytes), MPI_BYTE, &unit_);
@@ -100,11 +98,11 @@ class MpiComm final : public Comm {
         return transfer;
     }
 
-    void wait(Transfer transfer) override {
+    void wait(Transfer transfer, const Awaited& awaited) override {
         if (transfer.slot < 0) return;
         Slot& done = slot(transfer);
         check(done.busy, "a transfer was waited for twice");
-        MPI_Wait(&done.request, MPI_STATUS_IGNORE);
+        watch_->wait(done.request, awaited);
         done = Slot{};
     }
 
@@ -125,7 +123,10 @@ class MpiComm final : public Comm {
     void all_reduce(std::span<double> values, Reduction reduction) override {
         check(values.size() <= kSmallCountMax, "all_reduce of more than a few numbers");
         const std::size_t count = values.size();
-        MPI_Allgather(values.data(), to_count(count), MPI_DOUBLE, small_.data(), to_count(count), MPI_DOUBLE, comm_);
+        MPI_Request request = MPI_REQUEST_NULL;
+        MPI_Iallgather(values.data(), to_count(count), MPI_DOUBLE, small_.data(), to_count(count), MPI_DOUBLE, comm_,
+                       &request);
+        watch_->wait(request, {.what = "numbers of every rank", .collective = "all-reduce"});
         const std::size_t ranks = static_cast<std::size_t>(size_);
         for (std::size_t i = 0; i < count; ++i) {
             column_.resize(ranks);
@@ -137,29 +138,36 @@ class MpiComm final : public Comm {
     void send(std::span<std::byte> bytes, int from, int to) override {
         if (from == to) return;
         const int count = to_count(bytes.size());
-        if (rank_ == from) MPI_Send(bytes.data(), count, MPI_BYTE, to, 0, comm_);
-        if (rank_ == to) MPI_Recv(bytes.data(), count, MPI_BYTE, from, 0, comm_, MPI_STATUS_IGNORE);
+        MPI_Request request = MPI_REQUEST_NULL;
+        if (rank_ == from) MPI_Isend(bytes.data(), count, MPI_BYTE, to, 0, comm_, &request);
+        if (rank_ == to) MPI_Irecv(bytes.data(), count, MPI_BYTE, from, 0, comm_, &request);
+        watch_->wait(request, {.what = "what one rank has for another", .collective = "send"});
     }
 
     void broadcast(std::span<std::byte> bytes, int root) override {
         constexpr std::size_t kStep = std::size_t{1} << 30;
         for (std::size_t begin = 0; begin < bytes.size(); begin += kStep) {
             const std::size_t length = std::min(kStep, bytes.size() - begin);
-            MPI_Bcast(bytes.data() + begin, to_count(length), MPI_BYTE, root, comm_);
+            MPI_Request request = MPI_REQUEST_NULL;
+            MPI_Ibcast(bytes.data() + begin, to_count(length), MPI_BYTE, root, comm_, &request);
+            watch_->wait(request, {.what = "what one rank tells", .collective = "broadcast"});
         }
     }
 
     std::unique_ptr<Comm> split(int color, int order) override {
         MPI_Comm part = MPI_COMM_NULL;
         MPI_Comm_split(comm_, color, order, &part);
-        return std::make_unique<MpiComm>(part, false);
+        return std::make_unique<MpiComm>(part, false, watch_);
     }
 
     std::unique_ptr<Comm> on_node() override {
         MPI_Comm node = MPI_COMM_NULL;
         MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &node);
-        return std::make_unique<MpiComm>(node, false);
+        return std::make_unique<MpiComm>(node, false, watch_);
     }
+
+    double waited_s() const override { return watch_->waited_s(); }
+    void limit_waits(double seconds) override { watch_->limit(seconds); }
 
   private:
     struct Slot {
@@ -180,6 +188,7 @@ class MpiComm final : public Comm {
 
     MPI_Comm comm_;
     bool is_world_;
+    std::shared_ptr<RankWatch> watch_;  // one a process
     int rank_ = 0;
     int size_ = 1;
     MPI_Datatype unit_ = MPI_DATATYPE_NULL;
@@ -198,7 +207,7 @@ std::unique_ptr<Comm> make_mpi_world() {
     // At the process' end, where the ranks wait for each other: a rank that ended with an error of all before rank 0
     // has told it would have the launcher kill that one.
     std::atexit([] { MPI_Finalize(); });
-    return std::make_unique<MpiComm>(MPI_COMM_WORLD, true);
+    return std::make_unique<MpiComm>(MPI_COMM_WORLD, true, std::make_shared<RankWatch>());
 }
 
 void abort_mpi_world(int code) {

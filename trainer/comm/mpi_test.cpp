@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <numeric>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "trainer/comm/launch.h"
@@ -108,6 +110,32 @@ TEST(MpiCommTest, SendsToOneRankAndNoOther) {
     const bool has_it = world->rank() == last || world->rank() == 0;
     EXPECT_EQ(text == std::string(text.size(), has_it ? 'x' : '-'), true);
     world->send(std::as_writable_bytes(std::span(text)), 0, 0);  // nothing to do
+}
+
+TEST(MpiCommTest, CountsWhatARankWaitsForTheLastOneInGroupsOfItToo) {
+    constexpr double kLate_s = 0.3;
+    const auto part = world->split(0);
+    const bool is_last = world->rank() == world->size() - 1;
+    const double before_s = world->waited_s();
+    double number = 0;
+    world->all_reduce(std::span(&number, 1), Reduction::kSum);
+    if (is_last) std::this_thread::sleep_for(std::chrono::duration<double>(kLate_s));
+    part->all_reduce(std::span(&number, 1), Reduction::kSum);
+    const double waited_s = world->waited_s() - before_s;
+    EXPECT_EQ(waited_s > kLate_s / 2, !is_last) << waited_s;
+    EXPECT_EQ(part->waited_s(), world->waited_s());
+}
+
+// The run goes on when the last one comes before the limit and, asked, before it is given up.
+TEST(MpiCommTest, ARankThatComesInTimeEndsNothing) {
+    world->limit_waits(0.2);
+    double number = 1;
+    for (int round = 0; round < 2; ++round) {
+        if (world->rank() == round % world->size()) std::this_thread::sleep_for(std::chrono::duration<double>(0.5));
+        world->all_reduce(std::span(&number, 1), Reduction::kMax);
+    }
+    world->limit_waits(0);
+    EXPECT_EQ(number, 1);
 }
 
 TEST(MpiCommTest, SplitsIntoGroupsOfAColour) {

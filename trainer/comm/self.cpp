@@ -32,7 +32,7 @@ class SelfComm final : public Comm {
         }
         return {};
     }
-    void wait(Transfer /*transfer*/) override {}
+    void wait(Transfer /*transfer*/, const Awaited& /*awaited*/) override {}
     bool is_done(Transfer /*transfer*/) override { return true; }
     void progress() override {}
     void all_reduce(std::span<double> /*values*/, Reduction /*reduction*/) override {}

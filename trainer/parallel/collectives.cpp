@@ -49,20 +49,23 @@ Collectives::Collectives(comm::Comm& comm, kernels::Backend& backend) : comm_(&c
         reductions_.groups = comm::split_by_node(comm);
 }
 
-Collectives::Slot& Collectives::claim_slot(const Tensor& to, const Tensor& sum) {
+Collectives::Slot& Collectives::claim_slot(const Tensor& to, const Tensor& sum, const comm::Awaited& awaited,
+                                           std::string_view collective) {
     const auto free = std::ranges::find(slots_, false, &Slot::is_busy);
     check(free != slots_.end(), "too many transfers are under way");
     free->is_busy = true;
     free->group = comm_;
     free->to = to;
     free->sum = sum;
+    free->awaited = {awaited.what, awaited.unit, collective};
     return *free;
 }
 
-Collectives::Transfer Collectives::start_all_gather(const Tensor& shard, const Tensor& whole) {
+Collectives::Transfer Collectives::start_all_gather(const Tensor& shard, const Tensor& whole,
+                                                    const comm::Awaited& awaited) {
     check(shard.byte_count() * size() == whole.byte_count(), "all_gather: the lengths differ");
     if (size() == 1) return copy_alone(shard, whole);
-    Slot& slot = claim_slot(whole, {});
+    Slot& slot = claim_slot(whole, {}, awaited, "all-gather");
     const std::span<const std::byte> sent = leave_device(slot, shard);
     std::span<std::byte> received = landing(slot);
     Parts parts = Parts::one_after_another(sent.size());
@@ -84,20 +87,21 @@ void Collectives::gather_on_node(Slot& slot) {
         {}, received, parts_on_node(*gathers_.groups, received.size() / static_cast<std::size_t>(size())));
 }
 
-Collectives::Transfer Collectives::start_all_to_all(const Tensor& whole, const Tensor& parts) {
+Collectives::Transfer Collectives::start_all_to_all(const Tensor& whole, const Tensor& parts,
+                                                    const comm::Awaited& awaited) {
     check(whole.byte_count() == parts.byte_count(), "all_to_all: the lengths differ");
     if (size() == 1) return copy_alone(whole, parts);
-    Slot& slot = claim_slot(parts, {});
+    Slot& slot = claim_slot(parts, {}, awaited, "all-to-all");
     exchange(slot, whole, Parts::one_after_another(static_cast<std::size_t>(whole.byte_count() / size())));
     return transfer_of(slot);
 }
 
-Collectives::Transfer Collectives::start_reduce_scatter(const Tensor& whole, const Tensor& shard,
-                                                        const Tensor& scratch) {
+Collectives::Transfer Collectives::start_reduce_scatter(const Tensor& whole, const Tensor& shard, const Tensor& scratch,
+                                                        const comm::Awaited& awaited) {
     check(shard.element_count() * size() == whole.element_count(), "reduce_scatter: the lengths differ");
     if (size() == 1) return copy_alone(whole, shard);
     const std::int64_t count = whole.element_count();
-    Slot& slot = claim_slot(flat_range(scratch, 0, count), shard);
+    Slot& slot = claim_slot(flat_range(scratch, 0, count), shard, awaited, "reduce-scatter");
     slot.rounded = scratch.dtype() == whole.dtype() ? Tensor() : flat_range(scratch, count, count);
     if (!slot.rounded.empty()) backend_->convert(whole, slot.rounded);
     const Tensor& sent = slot.rounded.empty() ? whole : slot.rounded;
@@ -144,7 +148,7 @@ void Collectives::begin_first_step(TwoSteps& kind, Slot& slot) {
 void Collectives::begin_second_step(TwoSteps& kind) {
     Slot& slot = *kind.first_steps.front();
     kind.first_steps.erase(kind.first_steps.begin());
-    slot.group->wait(slot.transfer);
+    slot.group->wait(slot.transfer, slot.awaited);
     slot.is_first_step = false;
     &kind == &gathers_ ? gather_on_node(slot) : reduce_across_nodes(slot);
 }
@@ -197,7 +201,7 @@ void Collectives::wait(Transfer transfer) {
     Slot& slot = slots_[static_cast<std::size_t>(transfer.slot)];
     check(slot.is_busy, "a transfer was waited for twice");
     while (slot.is_first_step) begin_second_step(slot.sum.empty() ? gathers_ : reductions_);
-    slot.group->wait(slot.transfer);
+    slot.group->wait(slot.transfer, slot.awaited);
     receive(slot);
     if (!slot.sum.empty()) backend_->sum_pieces(slot.to, slot.sum);
     slot.is_busy = false;

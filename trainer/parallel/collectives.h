@@ -43,20 +43,25 @@ class Collectives {
     int rank() const { return comm_->rank(); }
     int size() const { return comm_->size(); }
 
+    // `awaited` says what is moved ("the weights" of "layers.17"); which collective that is each of these knows.
+
     // Every rank's `shard`, one after another, into `whole`. `shard` may be this rank's own part of it.
-    Transfer start_all_gather(const Tensor& shard, const Tensor& whole);
+    Transfer start_all_gather(const Tensor& shard, const Tensor& whole, const comm::Awaited& awaited);
     // Part r of every rank's `whole`, r being this rank, into `parts` one after another.
-    Transfer start_all_to_all(const Tensor& whole, const Tensor& parts);
+    Transfer start_all_to_all(const Tensor& whole, const Tensor& parts, const comm::Awaited& awaited);
     // The sum over ranks of `whole`, of which this rank gets its part in `shard`, which may lie in `whole`; added in
     // fp32 by the fixed tree of Backend::sum_pieces. It travels in the format of `scratch`, which has reduce_scratch()
     // elements. Destroys `whole`.
     static std::int64_t reduce_scratch(tensor::DType of_whole, tensor::DType of_scratch, std::int64_t whole) {
         return of_whole == of_scratch ? whole : 2 * whole;
     }
-    Transfer start_reduce_scatter(const Tensor& whole, const Tensor& shard, const Tensor& scratch);
+    Transfer start_reduce_scatter(const Tensor& whole, const Tensor& shard, const Tensor& scratch,
+                                  const comm::Awaited& awaited);
     void wait(Transfer transfer);
 
-    void all_gather(const Tensor& shard, const Tensor& whole) { wait(start_all_gather(shard, whole)); }
+    void all_gather(const Tensor& shard, const Tensor& whole, const comm::Awaited& awaited) {
+        wait(start_all_gather(shard, whole, awaited));
+    }
     // The sum over ranks of a few numbers (fp64, at most Comm::kSmallCountMax) in their place, by the fixed tree.
     void all_reduce(const Tensor& few);
     void progress();
@@ -66,6 +71,7 @@ class Collectives {
         bool is_busy = false;
         comm::Comm* group = nullptr;  // whose transfer is under way
         Transfer transfer;
+        comm::Awaited awaited;
         Tensor to;                      // what arrives
         Tensor sum;                     // gets the sum of its pieces; empty: nothing is added
         bool is_first_step = false;     // of two
@@ -80,7 +86,7 @@ class Collectives {
         std::vector<Slot*> first_steps;  // what is in its first step, the oldest first
     };
 
-    Slot& claim_slot(const Tensor& to, const Tensor& sum);
+    Slot& claim_slot(const Tensor& to, const Tensor& sum, const comm::Awaited& awaited, std::string_view collective);
     Transfer transfer_of(const Slot& slot) const { return {static_cast<int>(&slot - slots_.data())}; }
     Transfer copy_alone(const Tensor& from, const Tensor& to);
     void exchange(Slot& slot, const Tensor& from, const comm::Parts& parts);

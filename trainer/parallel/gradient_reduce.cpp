@@ -41,10 +41,11 @@ ReplicaReduce ReplicaReduce::lay_out(Arena& arena, const ParameterStore& store) 
     return reduce;
 }
 
-void ReplicaReduce::add(Collectives& replicas, const Tensor& shard) {
+void ReplicaReduce::add(Collectives& replicas, const Tensor& shard, const comm::Awaited& awaited) {
     begin_gather(replicas);
     reducing_ = shard;
-    reduce_ = replicas.start_reduce_scatter(shard, replica_part(replicas, shard), scratch_);
+    awaited_ = awaited;
+    reduce_ = replicas.start_reduce_scatter(shard, replica_part(replicas, shard), scratch_, awaited_);
 }
 
 void ReplicaReduce::begin_gather(Collectives& replicas) {
@@ -52,7 +53,7 @@ void ReplicaReduce::begin_gather(Collectives& replicas) {
     const trace::Span span("wait for copies");
     replicas.wait(reduce_);
     replicas.wait(gather_);
-    gather_ = replicas.start_all_gather(replica_part(replicas, reducing_), reducing_);
+    gather_ = replicas.start_all_gather(replica_part(replicas, reducing_), reducing_, awaited_);
     reducing_ = Tensor();
 }
 
@@ -168,6 +169,10 @@ void GradientReduce::block_done(kernels::Backend& backend, ProcessGroups& ranks,
     }
 }
 
+comm::Awaited GradientReduce::gradients_of(std::size_t unit) const {
+    return {"the gradients", store_->model().units[unit].name};
+}
+
 void GradientReduce::start(ProcessGroups& ranks, Bucket& bucket, Reduction reduction, const Tensor& whole,
                            std::int64_t scratch_at) {
     const std::size_t unit = reduction.unit;
@@ -176,14 +181,14 @@ void GradientReduce::start(ProcessGroups& ranks, Bucket& bucket, Reduction reduc
     trace::begin_transfer("reduce", store_->model().units[unit].name, unit);
     if (uses_fixed_tree()) {
         reduction.receive_buffer = scratch;
-        reduction.transfer = ranks.world_by_shard().start_all_to_all(whole, scratch);
+        reduction.transfer = ranks.world_by_shard().start_all_to_all(whole, scratch, gradients_of(unit));
         bucket.reductions.push_back(reduction);
         return;
     }
     if (reduced_[unit] != 0)
         reduction.receive_buffer = flat_range(bucket.receive_buffer, scratch_at / shard_ranks(), spec.shard);
     const Tensor target = reduced_[unit] != 0 ? reduction.receive_buffer : store_->gradient_shard(unit);
-    reduction.transfer = ranks.shard_group().start_reduce_scatter(whole, target, scratch);
+    reduction.transfer = ranks.shard_group().start_reduce_scatter(whole, target, scratch, gradients_of(unit));
     reduced_[unit] = 1;
     bucket.reductions.push_back(reduction);
 }
@@ -210,7 +215,7 @@ void GradientReduce::add_to_shard(kernels::Backend& backend, ProcessGroups& rank
     const Tensor shard = store_->gradient_shard(reduction.unit);
     if (!reduction.receive_buffer.empty()) backend.add(shard, reduction.receive_buffer, shard);
     if (!reduction.last || ranks.replicate_group() == nullptr) return;
-    replica_reduce_.add(*ranks.replicate_group(), shard);
+    replica_reduce_.add(*ranks.replicate_group(), shard, gradients_of(reduction.unit));
 }
 
 void GradientReduce::add_sequences(kernels::Backend& backend, ProcessGroups& ranks, const Reduction& reduction) {
@@ -223,7 +228,7 @@ void GradientReduce::add_sequences(kernels::Backend& backend, ProcessGroups& ran
                           flat_range(reduction.receive_buffer, layout.rank_by_shard(rank) * count, count), own);
     }
     if (!reduction.last || ranks.replicate_group() == nullptr) return;
-    ranks.replicate_group()->all_gather(own, store_->gradient_shard(reduction.unit));
+    ranks.replicate_group()->all_gather(own, store_->gradient_shard(reduction.unit), gradients_of(reduction.unit));
 }
 
 void GradientReduce::finish(kernels::Backend& backend, ProcessGroups& ranks) {
@@ -238,7 +243,7 @@ void GradientReduce::share(ProcessGroups& ranks) const {
     const trace::Span span("share gradients");
     for (std::size_t unit = 0; unit < store_->unit_count(); ++unit) {
         if (!store_->trains(unit)) continue;
-        ranks.world().all_gather(store_->gradient_shard(unit), store_->gradients(unit));
+        ranks.world().all_gather(store_->gradient_shard(unit), store_->gradients(unit), gradients_of(unit));
     }
 }
 

@@ -15,7 +15,7 @@ namespace atl::parallel {
 class ReplicaReduce {
   public:
     static ReplicaReduce lay_out(Arena& arena, const ParameterStore& store);
-    void add(Collectives& replicas, const Tensor& shard);
+    void add(Collectives& replicas, const Tensor& shard, const comm::Awaited& awaited);
     // Waits for all that was added.
     void finish(Collectives& replicas);
 
@@ -24,6 +24,7 @@ class ReplicaReduce {
 
     Tensor scratch_;
     Tensor reducing_;  // the shard under way; empty: none
+    comm::Awaited awaited_;
     Collectives::Transfer reduce_;
     Collectives::Transfer gather_;  // of the one before
 };
@@ -79,6 +80,7 @@ class GradientReduce {
     };
     void lay_out_buckets(Arena& arena);
     void take_room(Bucket& bucket, std::size_t block) const;
+    comm::Awaited gradients_of(std::size_t unit) const;
     bool completes(std::size_t unit, std::size_t block) const { return first_block_[unit] == block; }
     void start(ProcessGroups& ranks, Bucket& bucket, Reduction reduction, const Tensor& whole, std::int64_t scratch_at);
     void complete(kernels::Backend& backend, ProcessGroups& ranks, Bucket& bucket);

@@ -35,7 +35,7 @@ class MirroredComm final : public comm::Comm {
         return started('r');
     }
     bool is_done(comm::Transfer) override { return true; }
-    void wait(comm::Transfer transfer) override { events.push_back({'w', transfer.slot}); }
+    void wait(comm::Transfer transfer, const comm::Awaited&) override { events.push_back({'w', transfer.slot}); }
     void progress() override { events.push_back({'p', -1}); }
     void all_reduce(std::span<double>, comm::Reduction) override {}
     void broadcast(std::span<std::byte>, int) override {}

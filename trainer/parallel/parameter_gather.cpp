@@ -58,9 +58,10 @@ void ParameterGather::begin(Collectives& ranks, Slot& slot, std::size_t block) {
     const Tensor room_of_block = buffer_.at(is_front ? TwoEndedBuffer::End::kFront : TwoEndedBuffer::End::kBack, block);
     std::int64_t at = 0;
     for (const std::size_t unit : store_->model().blocks[block]->units()) {
+        const std::string& name = store_->model().units[unit].name;
         const Tensor whole(room_of_block.at(at), store_->storage(unit), {store_->shard_spec(unit).whole});
-        slot.transfers.push_back(ranks.start_all_gather(store_->weights(unit), whole));
-        trace::begin_transfer("gather", store_->model().units[unit].name, unit);
+        slot.transfers.push_back(ranks.start_all_gather(store_->weights(unit), whole, {"the weights", name}));
+        trace::begin_transfer("gather", name, unit);
         slot.weights.push_back(whole);
         at += room(*store_, unit);
     }

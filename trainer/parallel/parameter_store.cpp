@@ -149,8 +149,9 @@ Status ParameterStore::update(kernels::Backend& backend, Collectives& ranks, con
             update_piece(backend, optimizer, update, unit, piece);
         });
         if (!shards_moments(sharding()) || shards_weights(sharding())) continue;
-        const trace::Span span("wait for weights", model_->units[unit].name);
-        ranks.all_gather(weight_shard(unit), weights(unit));
+        const std::string& name = model_->units[unit].name;
+        const trace::Span span("wait for weights", name);
+        ranks.all_gather(weight_shard(unit), weights(unit), {"the new weights", name});
     }
     return state_.end_update(backend);
 }

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <thread>
 
 #include "shared/digest/digest.h"
@@ -548,6 +549,29 @@ TEST_F(ResumeTest, ARankThatDiesEndsTheOthersInSecondsAndIsNamed) {
         for (const pid_t rank : ranks) EXPECT_TRUE(wait_dead(rank)) << rank;
         EXPECT_TRUE(wait_for(path("log"), "process rank " + victim));
         EXPECT_TRUE(wait_for(path("log"), "signal 9"));
+    }
+}
+
+TEST_F(ResumeTest, ARankThatStandsStillEndsTheRunAndIsNamed) {
+    for (const char* const sharding : {"none", "full_shard"}) {
+        const pid_t mpirun = start_endless(4, {"--sharding", sharding, "--collective-timeout", "1", "--overwrite"});
+        const auto ranks = children_of(mpirun);
+        ASSERT_EQ(ranks.size(), 4U);
+        const std::string victim = rank_of(ranks[1]);
+        kill(ranks[1], SIGSTOP);
+        const int status = wait_exit(mpirun, std::chrono::seconds(30));
+        EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 1) << status;
+        for (const pid_t rank : ranks) EXPECT_TRUE(wait_dead(rank)) << rank;
+        const std::string log = read_file(path("log")).value();
+        const std::size_t told = log.find(" has waited ");
+        ASSERT_NE(told, std::string::npos) << log;
+        EXPECT_EQ(log.find(" has waited ", told + 1), std::string::npos) << log;
+        const std::string line = log.substr(told, log.find('\n', told) - told);
+        EXPECT_TRUE(std::regex_search(
+            line, std::regex(R"( s for (the (weights|gradients) of (embedding|layers\.\d|head) )"
+                             R"(\((all-gather|reduce-scatter)|numbers of every rank \(all-reduce)\); )")))
+            << line;
+        EXPECT_NE(line.find("rank " + victim + " does not answer"), std::string::npos) << line;
     }
 }
 

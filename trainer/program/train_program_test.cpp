@@ -31,16 +31,29 @@ TEST_F(TrainProgramTest, StepsAndSummarySayWhatWasDone) {
     const auto result = train("out", {"--epochs", "2", "--batch-size", "4", "--grad-accum", "2"});
     const auto lines = lines_of(result.out);
     ASSERT_EQ(lines.size(), 9U) << result.err;  // 2 × 32 rows in steps of 8
-    for (const char* key : {"step", "loss", "lr", "grad_norm", "tokens_per_s", "mfu", "hfu", "peak_bytes"}) {
+    for (const char* key :
+         {"step", "loss", "lr", "grad_norm", "tokens_per_s", "mfu", "hfu", "peak_bytes", "exposed_comm_s"}) {
         EXPECT_TRUE(lines[0].contains(key)) << key;
     }
     EXPECT_GT(lines[0]["peak_bytes"].get<std::int64_t>(), 1 << 20);
+    EXPECT_EQ(lines[0]["exposed_comm_s"], 0) << "of one rank";
     EXPECT_EQ(lines[8]["summary"], true);
     EXPECT_EQ(lines[8]["steps"], 8);
     EXPECT_EQ(lines[8]["samples"], 64);
     EXPECT_EQ(lines[8]["tokens"], 64 * 15);
     EXPECT_EQ(lines[8]["resumable"], false);
     EXPECT_GT(lines[8]["peak_tflops"].get<double>(), 0);
+}
+
+TEST_F(TrainProgramTest, StepsOfSeveralRanksSayHowLongOneWaited) {
+    const auto result = train("out", {"--steps", "4", "--batch-size", "2", "--sharding", "full_shard"}, 2);
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    for (const auto& line : lines_of(result.out)) {
+        if (line.contains("summary")) continue;
+        const double step_s = 2 * 2 * 16 / line["tokens_per_s"].get<double>();
+        EXPECT_GT(line["exposed_comm_s"].get<double>(), 0) << line;
+        EXPECT_LT(line["exposed_comm_s"].get<double>(), step_s) << line;
+    }
 }
 
 TEST_F(TrainProgramTest, TheSummaryHasThePeakThatMfuIsTakenOf) {

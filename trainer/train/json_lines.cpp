@@ -54,7 +54,8 @@ std::string to_json_line(const StepMetrics& metrics) {
                         {"tokens_per_s", metrics.tokens_per_s},
                         {"mfu", share_or_null(metrics.mfu)},
                         {"hfu", share_or_null(metrics.hfu)},
-                        {"peak_bytes", metrics.peak_bytes}};
+                        {"peak_bytes", metrics.peak_bytes},
+                        {"exposed_comm_s", metrics.exposed_comm_s}};
     if (metrics.loss_scale > 0) json["loss_scale"] = metrics.loss_scale;
     return json.dump();
 }

@@ -18,6 +18,7 @@ struct StepMetrics {
     double mfu = 0;  // 0: unknown; this and what is above 1, a peak measured too low, is printed as null
     double hfu = 0;
     std::int64_t peak_bytes = 0;
+    double exposed_comm_s = 0;
 };
 
 struct Summary {

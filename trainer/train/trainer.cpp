@@ -32,6 +32,18 @@ double max_over(comm::Comm& comm, double value) {
     return value;
 }
 
+// What a rank may wait for the others meanwhile.
+class WaitLimit {
+  public:
+    WaitLimit(comm::Comm& comm, double seconds) : comm_(comm) { comm_.limit_waits(seconds); }
+    WaitLimit(const WaitLimit&) = delete;
+    WaitLimit& operator=(const WaitLimit&) = delete;
+    ~WaitLimit() { comm_.limit_waits(0); }
+
+  private:
+    comm::Comm& comm_;
+};
+
 // Beside --out; tells that a run was stopped, and which.
 std::filesystem::path exit_file(const std::filesystem::path& out) {
     return checkpoint::checkpoint_file(out).parent_path().parent_path() / "exit.json";
@@ -141,7 +153,8 @@ Status Trainer::steps() {
     if (!stopped_) prefetch_.start(own_rows(state_.steps + 1, 0));
     for (std::int64_t number = state_.steps + 1; number <= prepared_.steps && !stopped_; ++number) {
         trace_.before_step(number);
-        const double began = now_s();
+        std::optional<WaitLimit> limit(std::in_place, comm_, prepared_.config.collective_timeout);
+        const StepBegin began = {now_s(), comm_.waited_s()};
         const bool is_last = number == prepared_.steps;
         ATOLL_RETURN_IF_ERROR(begin_step(number));
         // A device of its own has the next step to do while the host looks at this one, unless that needs to know of
@@ -155,6 +168,7 @@ Status Trainer::steps() {
             (validates_after(number) && !validate()) || must_stop(took_.needed_for_step(validates_after(number + 1)));
         stopped_ = asked && !is_last;
         ATOLL_RETURN_IF_ERROR(print_steps(stopped_ ? number : 0, began));
+        limit.reset();  // one rank may write for long
         if (stopped_ || saves_after(number))
             ATOLL_RETURN_IF_ERROR(async_saver_ && !stopped_ ? tell_loss(begin_save()) : save_or_tell());
         trace_.after_step();
@@ -162,12 +176,13 @@ Status Trainer::steps() {
     return {};
 }
 
-Status Trainer::print_steps(std::int64_t last, double began_s) {
-    const std::int64_t count = last - state_.steps;
+Status Trainer::print_steps(std::int64_t last, const StepBegin& began) {
+    const auto count = static_cast<double>(last - state_.steps);
     while (state_.steps < last) {
         ATOLL_TRY(StepMetrics metrics, read_step());
         ++state_.steps;
-        took_.step_s = (now_s() - began_s) / static_cast<double>(count);
+        took_.step_s = (now_s() - began.at_s) / count;
+        metrics.exposed_comm_s = (comm_.waited_s() - began.waited_s) / count;
         report_rates(metrics, took_.step_s);
         if (comm_.rank() == 0) print_line(to_json_line(metrics));
     }
@@ -314,7 +329,10 @@ std::int64_t Trainer::peak_bytes() const {
 }
 
 void Trainer::report_rates(StepMetrics& metrics, double step_s) {
-    metrics.peak_bytes = peak_bytes();
+    std::array<double, 2> most = {static_cast<double>(host::resident_peak_bytes()), metrics.exposed_comm_s};
+    comm_.all_reduce(most, comm::Reduction::kMax);
+    metrics.peak_bytes = static_cast<std::int64_t>(most[0]);
+    metrics.exposed_comm_s = most[1];
     metrics.tokens_per_s = nominal_targets() / step_s;
     const double forward = prepared_.directory.model.forward_flops({prepared_.batch.global, prepared_.seq_len()});
     if (peak_flops_ <= 0) return;

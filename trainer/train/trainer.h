@@ -43,8 +43,12 @@ class Trainer {
     Result<double> accumulate(std::int64_t number);
     Status update(double rate);
     Result<StepMetrics> read_step();
-    // Reads and prints steps until that one. `began_s`: since when they took their time.
-    Status print_steps(std::int64_t last, double began_s);
+    struct StepBegin {
+        double at_s = 0;
+        double waited_s = 0;  // for other ranks, before it
+    };
+    // Reads and prints steps until that one, which took their time since then.
+    Status print_steps(std::int64_t last, const StepBegin& began);
     bool scales_loss() const { return prepared_.config.scales_loss(); }
     // The sums' gradients become those of the loss with the proximal term, if there is one.
     Status add_proximal_term(double targets);
@@ -72,7 +76,7 @@ class Trainer {
     // When a state cannot be saved for this reason.
     std::string loss_without_state(const Status& failed) const;
     std::int64_t peak_bytes() const;  // the largest of all ranks; all of them ask
-    // Adds what depends on the time that the step took.
+    // Adds what depends on the time that the step took, and takes the most of all ranks where they differ.
     void report_rates(StepMetrics& metrics, double step_s);
     // Rows × tokens of a step: what gradients are scaled by before the number of real targets is known.
     double nominal_targets() const;

@@ -32,7 +32,7 @@ class NodesComm final : public comm::Comm {
         *sent_bytes_ += far_ranks_ * static_cast<std::int64_t>(parts.part_bytes());
         return group_.start_all_to_all(whole, parts, received);
     }
-    void wait(comm::Transfer transfer) override { group_.wait(transfer); }
+    void wait(comm::Transfer transfer, const comm::Awaited& awaited) override { group_.wait(transfer, awaited); }
     bool is_done(comm::Transfer transfer) override { return group_.is_done(transfer); }
     void progress() override { group_.progress(); }
     void all_reduce(std::span<double> values, comm::Reduction reduction) override {
