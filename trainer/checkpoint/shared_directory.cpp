@@ -2,6 +2,7 @@
 #include <sys/utsname.h>
 
 #include <chrono>
+#include <fstream>
 #include <thread>
 
 #include "shared/base/file.h"
@@ -22,6 +23,13 @@ std::string machine_name() {
     return names.nodename;
 }
 
+// Under no name but its own: the others compare what is in it.
+Status write_whole(const std::filesystem::path& file, const std::string& text) {
+    std::ofstream stream(file);
+    stream << text << std::flush;
+    return stream ? Status() : Status(file_error(file, "write"));
+}
+
 bool appears(const std::filesystem::path& file, const std::string& token) {
     using std::chrono::steady_clock;
     for (const auto until = steady_clock::now() + kPatience;;) {
@@ -40,7 +48,7 @@ Status check_directory_is_shared(const std::filesystem::path& out, comm::Comm& c
     comm.broadcast(std::as_writable_bytes(std::span(token)), 0);
     // Named as what a killed process leaves, which the next run removes.
     const std::filesystem::path file = checkpoint_file(out).parent_path() / (".saving." + token);
-    const Status written = comm.rank() == 0 ? write_file_atomic(file, token) : Status();
+    const Status written = comm.rank() == 0 ? write_whole(file, token) : Status();
     ATOLL_RETURN_IF_ERROR(comm.agree(parallel::write_outcome(written)));
     const Status seen = comm.agree(
         appears(file, token)

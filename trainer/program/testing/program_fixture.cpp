@@ -176,7 +176,9 @@ void ProgramTest::expect_plan_holds(const std::vector<std::string>& flags, doubl
     const double planned = member(run(planning).out, "total_bytes").at(0);
     const double taken = member(run(training).out, "peak_bytes").back();
     EXPECT_GT(planned, bytes_min);
-    EXPECT_NEAR(taken / planned, 1, 0.05) << planned << " planned, " << taken << " taken";
+    // Besides, how many pages of a file that is just written the kernel maps around each that is read: 1.5 MB more were
+    // seen between two builds.
+    EXPECT_NEAR(taken, planned, 0.05 * planned + 2e6) << planned << " planned, " << taken << " taken";
 }
 
 std::string ProgramTest::weights(const std::string& model) const {

@@ -40,7 +40,7 @@ class ProgramTest : public testing::Test {
     std::string golden_epsilon_ = "1e-8";
     // A model of 2 million weights in its largest unit.
     void make_wide_model(const std::string& out) const;
-    // A run of 16 MB of weights takes the memory that `plan` says, to 5 %, and that is at least `bytes_min`.
+    // A run of 16 MB of weights takes the memory that `plan` says, to 5 % and 2 MB, and that is at least `bytes_min`.
     void expect_plan_holds(const std::vector<std::string>& flags, double bytes_min = 80e6) const;
     static std::vector<std::string> command(const std::vector<std::string>& arguments, int ranks);
 
