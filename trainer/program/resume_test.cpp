@@ -554,7 +554,7 @@ TEST_F(ResumeTest, ARankThatDiesEndsTheOthersInSecondsAndIsNamed) {
 
 TEST_F(ResumeTest, ARankThatStandsStillEndsTheRunAndIsNamed) {
     for (const char* const sharding : {"none", "full_shard"}) {
-        const pid_t mpirun = start_endless(4, {"--sharding", sharding, "--collective-timeout", "1", "--overwrite"});
+        const pid_t mpirun = start_endless(4, {"--sharding", sharding, "--collective-timeout", "3", "--overwrite"});
         const auto ranks = children_of(mpirun);
         ASSERT_EQ(ranks.size(), 4U);
         const std::string victim = rank_of(ranks[1]);
