@@ -78,15 +78,22 @@ void RankWatch::look(const Awaited& awaited, double waited_s) {
     if (is_lowest || since_s > 5 * kAnswerTime_s) end_run(awaited, waited_s);
 }
 
-void RankWatch::answer() {
+template <class Handle>
+void RankWatch::take_messages(int tag, const Handle& handle) {
     for (int is_there = 0;;) {
         MPI_Status status;
-        MPI_Iprobe(MPI_ANY_SOURCE, kQuestionTag, world_, &is_there, &status);
+        MPI_Iprobe(MPI_ANY_SOURCE, tag, world_, &is_there, &status);
         if (is_there == 0) return;
         int question = 0;
-        MPI_Recv(&question, 1, MPI_INT, status.MPI_SOURCE, kQuestionTag, world_, MPI_STATUS_IGNORE);
-        MPI_Send(&question, 1, MPI_INT, status.MPI_SOURCE, kAnswerTag, world_);  // who asked takes it
+        MPI_Recv(&question, 1, MPI_INT, status.MPI_SOURCE, tag, world_, MPI_STATUS_IGNORE);
+        handle(status.MPI_SOURCE, question);
     }
+}
+
+void RankWatch::answer() {
+    take_messages(kQuestionTag, [&](int from, int question) {
+        MPI_Send(&question, 1, MPI_INT, from, kAnswerTag, world_);  // who asked takes it
+    });
 }
 
 void RankWatch::ask() {
@@ -102,14 +109,9 @@ void RankWatch::ask() {
 }
 
 void RankWatch::take_answers() {
-    for (int is_there = 0;;) {
-        MPI_Status status;
-        MPI_Iprobe(MPI_ANY_SOURCE, kAnswerTag, world_, &is_there, &status);
-        if (is_there == 0) return;
-        int question = 0;
-        MPI_Recv(&question, 1, MPI_INT, status.MPI_SOURCE, kAnswerTag, world_, MPI_STATUS_IGNORE);
-        if (question == questions_) answered_[static_cast<std::size_t>(status.MPI_SOURCE)] = 1;
-    }
+    take_messages(kAnswerTag, [&](int from, int question) {
+        if (question == questions_) answered_[static_cast<std::size_t>(from)] = 1;
+    });
 }
 
 void RankWatch::end_run(const Awaited& awaited, double waited_s) const {

@@ -27,6 +27,9 @@ class RankWatch {
 
   private:
     void look(const Awaited& awaited, double waited_s);
+    // handle(rank, question) of each message of that kind that is there.
+    template <class Handle>
+    void take_messages(int tag, const Handle& handle);
     void answer();
     void ask();
     void take_answers();

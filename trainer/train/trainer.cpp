@@ -80,9 +80,7 @@ Trainer::Trainer(PreparedRun& prepared, std::string fingerprint, parallel::RunMe
       ranks_(comm, memory.store().layout(), backend),
       order_(prepared.data.rows, prepared.config.shuffle == run_settings::OnOff::kOn,
              static_cast<std::uint64_t>(prepared.config.seed)),
-      prefetch_([this](const RowRange& range, dataset::Batch& batch) {
-          return prepared_.data.dataset.read(order_, range.begin, range.count, batch);
-      }),
+      prefetch_(row_reader()),
       stop_(stop),
       peak_flops_(sum_over(comm, rank_peak_flops)),
       trace_(prepared.config, comm) {
@@ -224,9 +222,7 @@ Result<StepMetrics> Trainer::read_step() {
 }
 
 Error Trainer::not_finite(std::int64_t number) {
-    RowPrefetch again([this](const RowRange& range, dataset::Batch& batch) {
-        return prepared_.data.dataset.read(order_, range.begin, range.count, batch);
-    });
+    RowPrefetch again(row_reader());
     const auto load = [&](std::int64_t micro) {
         again.start(own_rows(number, micro));
         load_rows(memory_, backend_, again, own_rows(number, micro));
@@ -246,9 +242,7 @@ Status Trainer::update(double rate) {
                                                    .decay_norms = !prepared_.config.no_decay_norms,
                                                    .seed = static_cast<std::uint64_t>(prepared_.config.seed)});
     memory_.engine().weights_changed();
-    return prepared_.config.offload_optimizer == run_settings::Offload::kNvme
-               ? comm_.agree(parallel::write_outcome(updated))
-               : updated;
+    return agree_on_offload(updated);
 }
 
 Result<double> Trainer::accumulate(std::int64_t number) {
@@ -305,9 +299,18 @@ Status Trainer::add_proximal_term(double targets) {
     const double share = targets * state_.loss_scale / nominal_targets();
     const Status added =
         memory_.proximal_term().add_to_gradients(backend_, memory_.store(), prepared_.config.proximal_mu * share);
-    return prepared_.config.offload_optimizer == run_settings::Offload::kNvme
-               ? comm_.agree(parallel::write_outcome(added))
-               : added;
+    return agree_on_offload(added);
+}
+
+Status Trainer::agree_on_offload(const Status& mine) {
+    const bool may_differ = prepared_.config.offload_optimizer == run_settings::Offload::kNvme;
+    return may_differ ? comm_.agree(parallel::write_outcome(mine)) : mine;
+}
+
+RowPrefetch::Read Trainer::row_reader() const {
+    return [this](const RowRange& range, dataset::Batch& batch) {
+        return prepared_.data.dataset.read(order_, range.begin, range.count, batch);
+    };
 }
 
 RowRange Trainer::own_rows(std::int64_t step, std::int64_t micro) const {

@@ -54,6 +54,9 @@ class Trainer {
     Status add_proximal_term(double targets);
     // The error of a step whose loss or gradient is not finite; one rank's has the message.
     Error not_finite(std::int64_t number);
+    // The outcome of what may read or write the file of an offloaded optimizer: then ranks differ in it.
+    Status agree_on_offload(const Status& mine);
+    RowPrefetch::Read row_reader() const;
     // This rank's rows of a micro-step (from 0); those after a step's last micro-step are the next step's first, and
     // none after the last step.
     RowRange own_rows(std::int64_t step, std::int64_t micro) const;

@@ -8,6 +8,7 @@
 #include "shared/numeric/cpu_features.h"
 #include "trainer/kernels/cpu/tile.h"
 #include "trainer/kernels/cpu/widen.h"
+#include "trainer/kernels/operands.h"
 
 namespace atl::kernels::cpu {
 namespace {
@@ -71,10 +72,7 @@ void CpuBackend::zero(const Tensor& x) {
 
 void CpuBackend::matmul(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b, const Tensor& c,
                         bool accumulate) {
-    const std::int64_t m = c.rows(), n = c.columns(), k = transpose_a ? a.rows() : a.columns();
-    check((transpose_a ? a.columns() : a.rows()) == m, "matmul: a and c differ in rows");
-    check((transpose_b ? b.rows() : b.columns()) == n, "matmul: b and c differ in columns");
-    check((transpose_b ? b.columns() : b.rows()) == k, "matmul: a and b differ in the inner dimension");
+    const auto [m, n, k] = matmul_shape(a, transpose_a, b, transpose_b, c);
     if (m == 0 || n == 0) return;
     gemm_.multiply({.m = m,
                     .n = n,

@@ -7,6 +7,7 @@
 #include "trainer/kernels/cpu/cpu_backend.h"
 #include "trainer/kernels/cpu/tile.h"
 #include "trainer/kernels/cpu/widen.h"
+#include "trainer/kernels/operands.h"
 
 namespace atl::kernels::cpu {
 namespace {
@@ -18,25 +19,6 @@ constexpr std::int64_t kRun = 1024;
 
 bool is_wide(const Tensor& state) {
     return state.empty() || state.dtype() == DType::kF32;
-}
-
-// Draws for the weights beside those for the moments, which take both streams of the seed.
-constexpr std::uint64_t kOfWeights = 0x9E3779B97F4A7C15;
-
-void check_range(const OptimizerRange& range) {
-    const auto fits = [&](const Tensor& x) {
-        return x.empty() || (x.contiguous() && x.element_count() == range.weights.element_count());
-    };
-    check(fits(range.gradients) && fits(range.first_moments) && fits(range.second_moments) && fits(range.stored),
-          "an optimizer step takes ranges of equal length");
-    for (const Tensor& state : {range.weights, range.first_moments, range.second_moments}) {
-        check(is_wide(state) || state.dtype() == DType::kBF16, "what an optimizer updates is fp32 or bf16");
-    }
-}
-
-StepScalars& scalars_of(const Tensor& scalars) {
-    check(scalars.element_count() == kStepScalars, "not the scalars of a step");
-    return *reinterpret_cast<StepScalars*>(scalars.f64());
 }
 
 // The state of one run as the kernels take it: where it lies, or a copy in fp32 of what is kept in bf16.
@@ -93,11 +75,11 @@ void CpuBackend::update_runs(const OptimizerRange& range, std::int64_t step, Upd
 }
 
 void CpuBackend::finish_step(const StepRules& rules, const Tensor& scalars) {
-    kernels::finish_step(rules, scalars_of(scalars));
+    kernels::finish_step(rules, *scalars_of(scalars));
 }
 
 void CpuBackend::adamw(const AdamWStep& step, const Tensor& scalars, const OptimizerRange& range) {
-    const StepScalars& now = scalars_of(scalars);
+    const StepScalars& now = *scalars_of(scalars);
     if (now.is_update == 0) return;
     const double steps = now.updates;
     const AdamWFactors factors = {
@@ -117,7 +99,7 @@ void CpuBackend::adamw(const AdamWStep& step, const Tensor& scalars, const Optim
 }
 
 void CpuBackend::sgd(const SgdStep& step, const Tensor& scalars, const OptimizerRange& range) {
-    const StepScalars& now = scalars_of(scalars);
+    const StepScalars& now = *scalars_of(scalars);
     if (now.is_update == 0) return;
     const float decay = step.learning_rate * step.weight_decay, factor = static_cast<float>(now.factor);
     update_runs(range, static_cast<std::int64_t>(now.updates),

@@ -75,10 +75,7 @@ void warm_up(ThreadPool& pool, std::span<const ProductShape> shapes, const Multi
 }  // namespace
 
 Gemm::Gemm(ThreadPool& pool, const SimdKernels& simd, const Sgemm& sgemm, tensor::DType products)
-    : pool_(pool),
-      simd_(simd),
-      sgemm_(sgemm),
-      scratch_(static_cast<std::size_t>(pool.threads() * kBlockDepth * kBlockColumns)) {
+    : pool_(pool), simd_(simd), sgemm_(sgemm), scratch_(static_cast<std::size_t>(pool.threads() * kBlockFloats)) {
     warm_up<float>(pool_, kTiles,
                    [&](const auto& shape, const float* a, bool of_a, const float* b, bool of_b, float* c) {
                        const auto [m, n, k] = shape;

@@ -3,6 +3,7 @@
 #include "trainer/kernels/gpu/elements.h"
 #include "trainer/kernels/gpu/gpu_backend.h"
 #include "trainer/kernels/gpu/launch.h"
+#include "trainer/kernels/operands.h"
 #include "trainer/tensor/philox.h"
 
 namespace atl::kernels::gpu {
@@ -288,10 +289,7 @@ std::byte* GpuBackend::scratch(std::int64_t bytes) {
 // The library multiplies what is of one format, into that or fp32; other operands and results go through scratch.
 void GpuBackend::matmul(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b, const Tensor& c,
                         bool accumulate) {
-    const std::int64_t m = c.rows(), n = c.columns(), k = transpose_a ? a.rows() : a.columns();
-    check((transpose_a ? a.columns() : a.rows()) == m, "matmul: a and c differ in rows");
-    check((transpose_b ? b.rows() : b.columns()) == n, "matmul: b and c differ in columns");
-    check((transpose_b ? b.columns() : b.rows()) == k, "matmul: a and b differ in the inner dimension");
+    const auto [m, n, k] = matmul_shape(a, transpose_a, b, transpose_b, c);
     check(!tensor::is_quantized(b.dtype()), "products with quantised weights are not built for GPUs");
     if (m == 0 || n == 0) return;
     if (k == 0) {

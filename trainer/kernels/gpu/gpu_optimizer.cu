@@ -3,15 +3,11 @@
 #include "trainer/kernels/gpu/elements.h"
 #include "trainer/kernels/gpu/gpu_backend.h"
 #include "trainer/kernels/gpu/launch.h"
+#include "trainer/kernels/operands.h"
 #include "trainer/tensor/philox.h"
 
 namespace atl::kernels::gpu {
 namespace {
-
-using tensor::DType;
-
-// Draws for the weights beside those for the moments, which take both halves of a word of the seed's.
-constexpr std::uint64_t kOfWeights = 0x9E3779B97F4A7C15;
 
 // Up with the probability that makes the mean exact.
 __device__ std::uint16_t round_to_bf16(float value, std::uint32_t random) {
@@ -97,11 +93,6 @@ struct Sgd {
     }
 };
 
-StepScalars* scalars_of(const Tensor& scalars) {
-    check_count(scalars, kStepScalars);
-    return reinterpret_cast<StepScalars*>(scalars.f64());
-}
-
 struct FinishStep {
     StepRules rules;
     StepScalars* scalars;
@@ -111,15 +102,7 @@ struct FinishStep {
 };
 
 Range make_range(const OptimizerRange& range, const Tensor& scalars) {
-    const auto fits = [&](const Tensor& x) {
-        return x.empty() || (x.contiguous() && x.element_count() == range.weights.element_count());
-    };
-    check(fits(range.gradients) && fits(range.first_moments) && fits(range.second_moments) && fits(range.stored),
-          "an optimizer step takes ranges of equal length");
-    for (const Tensor& state : {range.weights, range.first_moments, range.second_moments}) {
-        check(state.empty() || state.dtype() == DType::kF32 || state.dtype() == DType::kBF16,
-              "what an optimizer updates is fp32 or bf16");
-    }
+    check_range(range);
     return {Elements(range.weights),       Elements(range.gradients),
             Elements(range.first_moments), Elements(range.second_moments),
             Elements(range.stored),        range.seed,
