@@ -51,4 +51,9 @@ if [ "${CI:-}" = true ] && ((unlisted > 0)); then
     echo "CI=true: $unlisted of the skipped tests may not be skipped; give them what they lack, or list them with a reason" >&2
     [ "$status" != 0 ] || status=1
 fi
+# The reasons once more, as what stands between may be hundreds of thousands of lines.
+if [ "$status" != 0 ] && grep -qE ': Failure$|Sanitizer: ' "$output"; then
+    printf '\nthe failures, in short (all of it: %s):\n' "$output"
+    grep -E -A 8 ': Failure$|Sanitizer: |^The following tests FAILED' "$output" | cut -c 1-300 | tail -n 120
+fi
 exit "$status"

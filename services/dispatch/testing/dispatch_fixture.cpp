@@ -168,6 +168,7 @@ void FakeAggregation::run(const std::stop_token& stop) {
             }
             {
                 const std::lock_guard lock(mutex_);
+                if (!ids_.insert(event.id).second) continue;
                 closed_.push_back(event.data);
             }
             if (losing_ > 0) {

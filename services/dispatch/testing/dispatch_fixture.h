@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -53,6 +54,7 @@ class FakeAggregation {
     std::atomic<int> losing_ = 0;
     std::atomic<int> others_ = 0;
     mutable std::mutex mutex_;
+    std::set<std::string> ids_;  // of the events it had: a second delivery has no effect
     std::vector<json::Json> closed_;
     std::string refused_;
     std::jthread thread_;
