@@ -73,6 +73,25 @@ TEST_P(EngineTest, HybridShardingGivesTheSameBits) {
     }
 }
 
+// The ranks that have the same part of the model train it as if there were no others.
+TEST_P(EngineTest, RanksExchangeWithinTheirPartOfTheMeshAlone) {
+    if (world->size() % 2 != 0) return;  // no ranks to have another part
+    const auto half = world->split(world->rank() % 2, world->rank());
+    Variant variant;
+    variant.tied = GetParam();
+    for (const Sharding sharding : {Sharding::kNone, Sharding::kFullShard, Sharding::kHybridShard}) {
+        variant.sharding = sharding;
+        variant.shard_group = is_hybrid(sharding) ? std::max(1, world->size() / 4) : 0;
+        variant.tensor = 1;
+        const Outcome alone = run_on(*half, variant);
+        variant.tensor = 2;
+        const Outcome outcome = run_world(variant);
+        EXPECT_EQ(outcome.losses, alone.losses);
+        EXPECT_EQ(outcome.weights, alone.weights);
+        EXPECT_EQ(outcome.eval_loss, alone.eval_loss);
+    }
+}
+
 TEST_P(EngineTest, RecomputationChangesNoBit) {
     for (const Sharding sharding : {Sharding::kNone, Sharding::kFullShard}) {
         const Outcome kept = run_world({sharding, ActivationCheckpointing::kNone, 2, GetParam()});

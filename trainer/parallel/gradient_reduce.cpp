@@ -83,7 +83,7 @@ GradientReduce GradientReduce::lay_out(Arena& arena, const ParameterStore& store
             reduce.unit_buffers_.emplace_back();
         }
     }
-    if (store.layout().ranks > 1) reduce.lay_out_buckets(arena);
+    if (store.layout().ranks() > 1) reduce.lay_out_buckets(arena);
     if (reduce.uses_fixed_tree()) {
         reduce.pairwise_sum_ = PairwiseSum::lay_out(arena, store, options.fixed_tree_sequences);
     } else {
@@ -122,7 +122,7 @@ const std::vector<GradientReduce::UnshardedGradient>& GradientReduce::unsharded_
     const auto& blocks = store_->model().blocks;
     // A micro-step's first block is no neighbour of the last one of the micro-step before.
     if (block + 1 == blocks.size()) complete(backend, ranks, buckets_[1 - bucket_]);
-    if (store_->layout().ranks > 1) take_room(bucket, block);
+    if (store_->layout().ranks() > 1) take_room(bucket, block);
     lent_.clear();
     std::int64_t at = 0;
     for (const std::size_t unit : blocks[block]->units()) {
@@ -160,9 +160,9 @@ void GradientReduce::block_done(kernels::Backend& backend, ProcessGroups& ranks,
         const std::size_t unit = units[i];
         if (!completes(unit, block) || !store_->trains(unit)) continue;
         accumulates_[unit] = 0;
-        if (uses_fixed_tree() && store_->layout().ranks == 1) {
+        if (uses_fixed_tree() && store_->layout().ranks() == 1) {
             pairwise_sum_.add(backend, unit, lent_[i].whole, store_->gradients(unit));
-        } else if (store_->layout().ranks > 1) {
+        } else if (store_->layout().ranks() > 1) {
             start(ranks, buckets_[bucket_], {{}, unit, {}, last}, lent_[i].whole, scratch_at);
         }
         scratch_at += store_->shard_spec(unit).whole;
@@ -181,7 +181,7 @@ void GradientReduce::start(ProcessGroups& ranks, Bucket& bucket, Reduction reduc
     trace::begin_transfer("reduce", store_->model().units[unit].name, unit);
     if (uses_fixed_tree()) {
         reduction.receive_buffer = scratch;
-        reduction.transfer = ranks.world_by_shard().start_all_to_all(whole, scratch, gradients_of(unit));
+        reduction.transfer = ranks.sharing_by_shard().start_all_to_all(whole, scratch, gradients_of(unit));
         bucket.reductions.push_back(reduction);
         return;
     }
@@ -219,11 +219,11 @@ void GradientReduce::add_to_shard(kernels::Backend& backend, ProcessGroups& rank
 }
 
 void GradientReduce::add_sequences(kernels::Backend& backend, ProcessGroups& ranks, const Reduction& reduction) {
-    wait(ranks.world_by_shard(), reduction);
+    wait(ranks.sharing_by_shard(), reduction);
     const ParallelLayout& layout = store_->layout();
     const Tensor own = store_->own_gradients(reduction.unit);
     const std::int64_t count = own.element_count();
-    for (int rank = 0; rank < layout.ranks; ++rank) {
+    for (int rank = 0; rank < layout.ranks(); ++rank) {
         pairwise_sum_.add(backend, reduction.unit,
                           flat_range(reduction.receive_buffer, layout.rank_by_shard(rank) * count, count), own);
     }
@@ -239,11 +239,11 @@ void GradientReduce::finish(kernels::Backend& backend, ProcessGroups& ranks) {
 }
 
 void GradientReduce::share(ProcessGroups& ranks) const {
-    if (store_->layout().ranks == 1 || shards_moments(store_->sharding())) return;
+    if (store_->layout().ranks() == 1 || shards_moments(store_->sharding())) return;
     const trace::Span span("share gradients");
     for (std::size_t unit = 0; unit < store_->unit_count(); ++unit) {
         if (!store_->trains(unit)) continue;
-        ranks.world().all_gather(store_->gradient_shard(unit), store_->gradients(unit), gradients_of(unit));
+        ranks.sharing().all_gather(store_->gradient_shard(unit), store_->gradients(unit), gradients_of(unit));
     }
 }
 

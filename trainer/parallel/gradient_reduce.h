@@ -94,7 +94,7 @@ class GradientReduce {
     }
     bool uses_fixed_tree() const { return options_.fixed_tree_sequences > 0; }
     bool has_buffer(std::size_t unit) const { return unit_buffers_[unit].element_count() > 0; }
-    int shard_ranks() const { return store_->layout().shard_ranks; }
+    int shard_ranks() const { return store_->layout().shard_ranks(); }
 
     const ParameterStore* store_ = nullptr;
     Options options_;

@@ -14,7 +14,7 @@ PairwiseSum PairwiseSum::lay_out(Arena& arena, const ParameterStore& store, std:
     for (std::size_t unit = 0; unit < store.unit_count(); ++unit) {
         auto& partial = tree.partial_.emplace_back();
         if (!store.trains(unit)) continue;
-        const std::int64_t count = store.shard_spec(unit).whole / store.layout().ranks;
+        const std::int64_t count = store.shard_spec(unit).whole / store.layout().ranks();
         for (int level = 0; level < levels; ++level) {
             partial.push_back(arena.allocate(tensor::Category::kGradients, store.model().formats.gradients, {count}));
         }

@@ -27,7 +27,9 @@ class ParameterStore {
     static ParameterStore lay_out(Arena& arena, const model::Model& model, const ParallelLayout& layout,
                                   const optim::Optimizer* optimizer, Arena* offload_buffers = nullptr);
     // Makes the file of an offloaded optimizer, in a directory that exists. Errors name it.
-    Status open_offload(const std::filesystem::path& directory) { return state_.open(directory, layout_.rank); }
+    Status open_offload(const std::filesystem::path& directory) {
+        return state_.open(directory, layout_.mesh.rank_of(layout_.place));
+    }
     std::int64_t offloaded_bytes() const { return state_.file_bytes(); }
 
     const model::Model& model() const { return *model_; }

@@ -3,17 +3,24 @@
 namespace atl::parallel {
 
 ProcessGroups::ProcessGroups(comm::Comm& world, const ParallelLayout& layout, kernels::Backend& backend)
-    : world_(world, backend) {
-    check(world.size() == layout.ranks && world.rank() == layout.rank, "ProcessGroups: a layout of other ranks");
+    : layout_(layout), world_(world, backend) {
+    const Mesh& mesh = layout.mesh;
+    check(world.size() == mesh.ranks() && world.rank() == mesh.rank_of(layout.place),
+          "ProcessGroups: a layout of other ranks");
+    if (mesh.model_parts() > 1) {
+        const int part = layout.place.stage * mesh.tensor + layout.place.tensor;
+        sharing_.emplace(world.split(part, layout.rank()), backend);
+    }
     if (layout.replicas() == 1) return;
-    copy_.emplace(world.split(layout.replica(), layout.shard()), backend);
-    replicas_.emplace(world.split(layout.shard(), layout.replica()), backend);
-    by_shard_.emplace(world.split(0, layout.rank_by_shard(layout.rank)), backend);
+    comm::Comm& all = sharing().comm();
+    copy_.emplace(all.split(layout.replica(), layout.shard()), backend);
+    replicas_.emplace(all.split(layout.shard(), layout.replica()), backend);
+    by_shard_.emplace(all.split(0, layout.rank_by_shard(layout.rank())), backend);
 }
 
 void ProcessGroups::progress() {
     world_.progress();
-    for (std::optional<Group>* group : {&copy_, &replicas_, &by_shard_}) {
+    for (std::optional<Group>* group : {&sharing_, &copy_, &replicas_, &by_shard_}) {
         if (*group) (*group)->collectives.progress();
     }
 }

@@ -8,8 +8,8 @@
 
 namespace atl::parallel {
 
-// The groups in which a run's ranks exchange what a ParallelLayout shards. Outside the hybrid modes all are the world.
-// Not movable.
+// The groups in which a run's ranks exchange weights, gradients and what is counted of rows: all are of the ranks that
+// have the same part of the model. Outside the hybrid modes they are one group. Not movable.
 class ProcessGroups {
   public:
     // Every rank makes the same call. `world` and `backend` must outlive it.
@@ -17,14 +17,16 @@ class ProcessGroups {
     ProcessGroups(const ProcessGroups&) = delete;
     ProcessGroups& operator=(const ProcessGroups&) = delete;
 
-    Collectives& world() { return world_; }
+    const ParallelLayout& layout() const { return layout_; }
+    // All that have the same part of the model as this rank, in the order of ParallelLayout::rank().
+    Collectives& sharing() { return sharing_ ? sharing_->collectives : world_; }
     // The ranks that keep one copy together with this one, in the order of their shards.
-    Collectives& shard_group() { return copy_ ? copy_->collectives : world_; }
+    Collectives& shard_group() { return copy_ ? copy_->collectives : sharing(); }
     // The ranks that keep the same shard as this one, one a copy; null when there is one copy.
     Collectives* replicate_group() { return replicas_ ? &replicas_->collectives : nullptr; }
-    // All ranks in the order of ParameterStore::own_gradients, so that a sum over them adds in the same order as
-    // full_shard does.
-    Collectives& world_by_shard() { return by_shard_ ? by_shard_->collectives : world_; }
+    // Those of sharing() in the order of ParameterStore::own_gradients, so that a sum over them adds in the same order
+    // as full_shard does.
+    Collectives& sharing_by_shard() { return by_shard_ ? by_shard_->collectives : sharing(); }
     // Moves on what is under way in any of them.
     void progress();
 
@@ -35,8 +37,9 @@ class ProcessGroups {
         std::unique_ptr<comm::Comm> comm;
         Collectives collectives;
     };
+    ParallelLayout layout_;
     Collectives world_;
-    std::optional<Group> copy_, replicas_, by_shard_;
+    std::optional<Group> sharing_, copy_, replicas_, by_shard_;
 };
 
 }  // namespace atl::parallel

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 namespace atl::parallel {
 namespace {
@@ -11,18 +12,30 @@ constexpr std::int64_t kAlignmentElements = 64;
 
 }  // namespace
 
-ParallelLayout parallel_layout(Sharding sharding, int rank, int ranks, int shard_group) {
-    if (!is_hybrid(sharding)) return {ranks == 1 ? Sharding::kNone : sharding, rank, ranks, ranks};
-    check(shard_group >= 1 && ranks % shard_group == 0, "parallel_layout: the groups do not divide the ranks");
-    if (shard_group == 1) return {Sharding::kNone, rank, ranks, ranks};  // as many whole copies as ranks
-    return {sharding == Sharding::kHybridShard ? Sharding::kFullShard : Sharding::kShardGradOp, rank, ranks,
-            shard_group};
+Mesh sharding_mesh(Sharding sharding, int ranks, int shard_group) {
+    if (!is_hybrid(sharding)) return {.shards = ranks};
+    check(shard_group >= 1 && ranks % shard_group == 0, "sharding_mesh: the groups do not divide the ranks");
+    return {.replicas = ranks / shard_group, .shards = shard_group};
+}
+
+ParallelLayout parallel_layout(Sharding sharding, Mesh mesh, int rank) {
+    if (is_hybrid(sharding)) {
+        const bool is_whole = mesh.shards * mesh.context == 1;
+        if (is_whole) std::swap(mesh.replicas, mesh.shards);
+        sharding = is_whole                             ? Sharding::kNone
+                   : sharding == Sharding::kHybridShard ? Sharding::kFullShard
+                                                        : Sharding::kShardGradOp;
+    } else {
+        check(mesh.replicas == 1, "parallel_layout: copies are of the hybrid modes");
+        if (mesh.sharing_ranks() == 1) sharding = Sharding::kNone;
+    }
+    return {sharding, mesh, mesh.place_of(rank)};
 }
 
 ShardSpec shard_spec(const model::FsdpUnit& unit, const ParallelLayout& layout) {
-    const std::int64_t multiple = kAlignmentElements * layout.ranks;
+    const std::int64_t multiple = kAlignmentElements * layout.ranks();
     const std::int64_t whole = (unit.element_count + multiple - 1) / multiple * multiple;
-    const std::int64_t shard = whole / layout.shard_ranks;
+    const std::int64_t shard = whole / layout.shard_ranks();
     return {unit.element_count, whole, shard, shard * layout.shard()};
 }
 

@@ -6,6 +6,7 @@
 
 #include "shared/run_settings/choices.h"
 #include "trainer/model/model.h"
+#include "trainer/parallel/mesh.h"
 
 namespace atl::parallel {
 
@@ -20,22 +21,36 @@ constexpr bool shards_weights(Sharding sharding) {
     return sharding == Sharding::kFullShard;
 }
 
-// How the ranks of a run share a model: every `shard_ranks` consecutive ranks keep one copy of what is sharded. That is
-// all ranks, but in the hybrid modes.
+// How a run's ranks share a model, and where one of them is. What is sharded is cut among `shard_ranks` of those that
+// have the same part of the model; the ranks of a context keep shards too, as they compute with the same weights.
 struct ParallelLayout {
     Sharding sharding = Sharding::kNone;  // within a copy, so never a hybrid one
-    int rank = 0;
-    int ranks = 1;
-    int shard_ranks = 1;  // divides ranks
-    int shard() const { return rank % shard_ranks; }
-    int replica() const { return rank / shard_ranks; }
-    int replicas() const { return ranks / shard_ranks; }
+    Mesh mesh;
+    Mesh::Place place;
+
+    // Among the ranks that have the same part of the model: all of the run, as long as it is not cut.
+    int rank() const { return replica() * shard_ranks() + shard(); }
+    int ranks() const { return mesh.sharing_ranks(); }
+    int shard_ranks() const { return mesh.shards * mesh.context; }
+    int shard() const { return place.shard * mesh.context + place.context; }
+    int replica() const { return place.replica; }
+    int replicas() const { return mesh.replicas; }
     // Where a rank stands when all are ordered by the elements that are theirs alone (ParameterStore::own_gradients).
-    int rank_by_shard(int of_rank) const { return of_rank % shard_ranks * replicas() + of_rank / shard_ranks; }
+    int rank_by_shard(int of_rank) const { return of_rank % shard_ranks() * replicas() + of_rank / shard_ranks(); }
+    // Among the ranks that see different rows.
+    int data_rank() const { return place.replica * mesh.shards + place.shard; }
+    int data_ranks() const { return mesh.data_ranks(); }
 };
 
-// `shard_group` counts in the hybrid modes only and divides `ranks`. On one rank, or one a group, nothing is sharded.
-ParallelLayout parallel_layout(Sharding sharding, int rank, int ranks, int shard_group = 0);
+// The mesh of `ranks` that shard a model and nothing else. `shard_group` counts in the hybrid modes only and divides
+// `ranks`: every so many consecutive ranks keep one copy.
+Mesh sharding_mesh(Sharding sharding, int ranks, int shard_group = 0);
+// On one rank nothing is sharded; nor in the hybrid modes where one rank keeps a copy, all of which then take turns to
+// update a part, as without sharding.
+ParallelLayout parallel_layout(Sharding sharding, Mesh mesh, int rank);
+inline ParallelLayout parallel_layout(Sharding sharding, int rank, int ranks, int shard_group = 0) {
+    return parallel_layout(sharding, sharding_mesh(sharding, ranks, shard_group), rank);
+}
 
 // How one unit's flat buffer is cut: padded with zeros so that each rank's part is equal and aligned, and that part
 // once more among the ranks that keep the same one.

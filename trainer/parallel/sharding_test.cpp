@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 namespace atl::parallel {
 namespace {
 
@@ -49,6 +51,20 @@ TEST(ShardSpecTest, AHybridGroupOfOneRankShardsNothing) {
     EXPECT_EQ(parallel_layout(Sharding::kHybridShard, 1, 4, 1).sharding, Sharding::kNone);
     EXPECT_EQ(parallel_layout(Sharding::kHybridShardZero2, 1, 4, 1).replicas(), 1);
     EXPECT_EQ(parallel_layout(Sharding::kFullShard, 0, 1).sharding, Sharding::kNone);
+}
+
+TEST(ShardSpecTest, RanksOfAContextKeepShardsAndSeeTheSameRows) {
+    const Mesh mesh{.replicas = 2, .shards = 2, .context = 2, .tensor = 3};
+    std::set<std::int64_t> begins;
+    for (int rank = 0; rank < mesh.ranks(); ++rank) {
+        const ParallelLayout layout = parallel_layout(Sharding::kHybridShard, mesh, rank);
+        EXPECT_EQ(layout.ranks(), 8);
+        EXPECT_EQ(layout.rank(), rank / 3);
+        EXPECT_EQ(layout.shard_ranks(), 4);
+        EXPECT_EQ(layout.data_rank(), rank / 6);
+        begins.insert(shard_spec(unit_of({1000}), layout).begin);
+    }
+    EXPECT_EQ(begins.size(), 4U);
 }
 
 TEST(PiecesTest, ARangeIsMadeOfThePartsOfParametersInIt) {

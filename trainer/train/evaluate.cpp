@@ -36,9 +36,10 @@ std::optional<Perplexity> evaluate_unless(const std::function<bool(double longes
                                           parallel::ProcessGroups& ranks, const CheckedData& data, std::int64_t micro) {
     using Clock = std::chrono::steady_clock;
     const dataset::RowOrder order(data.rows, /*shuffle=*/false, /*seed=*/0);
-    comm::Comm& comm = ranks.world().comm();
+    comm::Comm& comm = ranks.sharing().comm();
+    const parallel::ParallelLayout& layout = ranks.layout();
     const auto own_rows = [&](std::int64_t at) {
-        const std::int64_t begin = std::min(data.rows, at + micro * comm.rank());
+        const std::int64_t begin = std::min(data.rows, at + micro * layout.data_rank());
         return RowRange{begin, std::min(micro, data.rows - begin)};
     };
     RowPrefetch prefetch([&](const RowRange& range, dataset::Batch& batch) {
@@ -49,14 +50,14 @@ std::optional<Perplexity> evaluate_unless(const std::function<bool(double longes
     std::vector<double> losses;  // of each time
     double longest_s = 0;
     log::Progress progress("evaluating " + std::to_string(data.rows) + " rows");
-    for (std::int64_t at = 0; at < data.rows; at += micro * comm.size()) {
+    for (std::int64_t at = 0; at < data.rows; at += micro * layout.data_ranks()) {
         if (stop(longest_s)) return std::nullopt;
         const auto began = Clock::now();
         if (comm.rank() == 0) progress.at(static_cast<double>(at) / static_cast<double>(data.rows));
         const RowRange rows = own_rows(at);
         if (rows.count > 0) {
             targets += static_cast<double>(load_rows(memory, backend, prefetch, rows));
-            prefetch.start(own_rows(at + micro * comm.size()));
+            prefetch.start(own_rows(at + micro * layout.data_ranks()));
         }
         losses.push_back(memory.engine().evaluate(backend, ranks, rows.count > 0 ? &memory.batch().batch() : nullptr,
                                                   memory.scalars().loss()));

@@ -78,7 +78,7 @@ std::string find_not_finite(parallel::RunMemory& memory, kernels::Backend& backe
                             std::int64_t micro_steps, const std::function<void(std::int64_t micro)>& load_rows) {
     parallel::ParameterStore& store = memory.store();
     const model::Model& model = store.model();
-    comm::Comm& comm = ranks.world().comm();
+    comm::Comm& comm = ranks.sharing().comm();
     std::vector<Place> places = places_in_order(model);
     const auto name = [&](std::size_t i) { return model.units[places[i].unit].parameters[places[i].parameter].name; };
     if (const auto found = lowest_of_ranks(comm, find_weight(store, backend, places)))

@@ -70,7 +70,9 @@ Status settle(PreparedRun& prepared, const RankCounts& counts) {
                                                   " tokens, those of --data " + std::to_string(prepared.seq_len()) +
                                                   ": tokenize both with one --seq-len, or use `eval` afterwards");
     }
-    ATOLL_TRY(prepared.batch, plan_batch(config, counts.ranks));
+    ATOLL_TRY(prepared.shard_group, plan_shard_group(config, counts.ranks, counts.on_node));
+    const parallel::Mesh mesh = parallel::sharding_mesh(config.sharding, counts.ranks, prepared.shard_group);
+    ATOLL_TRY(prepared.batch, plan_batch(config, mesh.data_ranks()));
     ATOLL_RETURN_IF_ERROR(check_micro_step(prepared.batch.micro, prepared.seq_len()));
     ATOLL_TRY(prepared.steps, plan_steps(config, prepared.data.rows, prepared.batch.global));
     if (prepared.validation && prepared.steps == 0)
@@ -84,7 +86,6 @@ Status settle(PreparedRun& prepared, const RankCounts& counts) {
     prepared.schedule = {
         .kind = config.schedule, .peak = config.lr, .warmup_steps = config.warmup_steps, .steps = prepared.steps};
     prepared.directory.model.use_formats(formats_of(config));
-    ATOLL_TRY(prepared.shard_group, plan_shard_group(config, counts.ranks, counts.on_node));
     return {};
 }
 

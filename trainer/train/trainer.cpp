@@ -286,7 +286,7 @@ void Trainer::add_up(const std::vector<double>& losses_by_sequence) {
         is_first = false;
     }
     const trace::Span wait_span("wait for ranks");
-    if (!prepared_.config.deterministic) return ranks_.world_by_shard().all_reduce(scalars.sums());
+    if (!prepared_.config.deterministic) return ranks_.sharing_by_shard().all_reduce(scalars.sums());
     exact.combine(comm_);
     const std::array<double, 2> sums = {parallel::sum_by_sequence(comm_, losses_by_sequence), exact.value()};
     backend_.copy_from_host(sums.data(), scalars.sums());
@@ -318,8 +318,10 @@ RowRange Trainer::own_rows(std::int64_t step, std::int64_t micro) const {
     if (micro == plan.accumulation) return own_rows(step + 1, 0);
     if (step > prepared_.steps) return {};
     const std::int64_t begin = (step - 1) * plan.global;
-    const std::int64_t own = prepared_.config.deterministic ? micro * comm_.size() + comm_.rank()
-                                                            : (comm_.rank() * plan.accumulation + micro) * plan.micro;
+    const parallel::ParallelLayout& layout = ranks_.layout();
+    const std::int64_t own = prepared_.config.deterministic
+                                 ? micro * layout.data_ranks() + layout.data_rank()
+                                 : (layout.data_rank() * plan.accumulation + micro) * plan.micro;
     return {begin + own, plan.micro};
 }
 

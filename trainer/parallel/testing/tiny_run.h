@@ -68,11 +68,12 @@ struct Variant {
     double proximal_mu = 0;
     std::uint64_t far = 0;  // the device is a FarBackend with this seed; 0: the CPU
     std::function<std::unique_ptr<kernels::Backend>()> open_device = {};  // or the one that this gives
+    int tensor = 1;  // ranks that have the same rows and, as long as layers are not cut, the same model
 };
 
 struct Outcome {
     std::vector<double> losses;
-    std::vector<float> weights;  // on rank 0
+    std::vector<float> weights;  // on the first rank of each part of the mesh
     double eval_loss = 0;
 };
 
@@ -113,13 +114,15 @@ class Run {
         model_.use_formats(variant.formats);
         optimizer_.kind = variant.optimizer;
         RunMemoryOptions options;
-        micro_ = fixed_tree() ? 1 : kGlobalRows / comm.size() / variant.accumulation;
-        accumulation_ = fixed_tree() ? variant.fixed_tree_sequences / comm.size() : variant.accumulation;
+        Mesh mesh = sharding_mesh(variant.sharding, comm.size() / variant.tensor, variant.shard_group);
+        mesh.tensor = variant.tensor;
+        options.layout = layout_ = parallel_layout(variant.sharding, mesh, comm.rank());
+        micro_ = fixed_tree() ? 1 : kGlobalRows / layout_.data_ranks() / variant.accumulation;
+        accumulation_ = fixed_tree() ? variant.fixed_tree_sequences / layout_.data_ranks() : variant.accumulation;
         options.engine = {{micro_, kLength},
                           true,
                           {accumulation_, variant.fixed_tree_sequences},
                           {variant.activation_checkpointing, variant.checkpoint_layers}};
-        options.layout = parallel_layout(variant.sharding, comm.rank(), comm.size(), variant.shard_group);
         options.optimizer = &optimizer_;
         options.offload_optimizer = variant.offloaded;
         options.offload_dir = directory_.path();
@@ -147,9 +150,10 @@ class Run {
             sum[0] +=
                 memory_->engine().evaluate(*backend_, *ranks_, &memory_->batch().batch(), memory_->scalars().loss());
         }
-        comm_.all_reduce(sum, comm::Reduction::kSum);
+        comm::Comm& sharing = ranks_->sharing().comm();
+        sharing.all_reduce(sum, comm::Reduction::kSum);
         outcome.eval_loss = sum[0];
-        GatherToRank0 pieces(*backend_, comm_);
+        GatherToRank0 pieces(*backend_, sharing);
         for (std::size_t unit = 0; unit < memory_->store().unit_count(); ++unit) {
             const Status read = pieces.gather_weights(memory_->store(), unit, [&](std::span<const float> values) {
                 outcome.weights.insert(outcome.weights.end(), values.begin(), values.end());
@@ -200,8 +204,8 @@ class Run {
     bool fixed_tree() const { return variant_.fixed_tree_sequences > 0; }
     std::int64_t rows() const { return fixed_tree() ? variant_.fixed_tree_sequences : kGlobalRows; }
     std::int64_t first_row(std::int64_t micro) const {
-        if (fixed_tree()) return micro * comm_.size() + comm_.rank();
-        return (comm_.rank() * accumulation_ + micro) * micro_;
+        if (fixed_tree()) return micro * layout_.data_ranks() + layout_.data_rank();
+        return (layout_.data_rank() * accumulation_ + micro) * micro_;
     }
 
     // Of all ranks, into the device's scalars.
@@ -213,9 +217,9 @@ class Run {
             if (fixed_tree()) exact.add(*backend_, own);
             backend_->sum_of_squares(own, scalars.gradient_squares(), unit > 0);
         }
-        if (!fixed_tree()) return ranks_->world_by_shard().all_reduce(scalars.sums());
-        exact.combine(comm_);
-        const std::array<double, 2> sums = {sum_by_sequence(comm_, losses), exact.value()};
+        if (!fixed_tree()) return ranks_->sharing_by_shard().all_reduce(scalars.sums());
+        exact.combine(ranks_->sharing().comm());
+        const std::array<double, 2> sums = {sum_by_sequence(ranks_->sharing().comm(), losses), exact.value()};
         backend_->copy_from_host(sums.data(), scalars.sums());
     }
 
@@ -237,7 +241,7 @@ class Run {
         }
         GradientReduce& gradients = memory_->engine().gradients();
         gradients.finish(*backend_, *ranks_);
-        comm_.all_reduce(std::span(&targets, 1), comm::Reduction::kSum);
+        ranks_->sharing().comm().all_reduce(std::span(&targets, 1), comm::Reduction::kSum);
         const double scale = 8 / targets;
         if (variant_.proximal_mu > 0) {
             const Status added =
@@ -275,6 +279,7 @@ class Run {
     comm::Comm& comm_;
     Variant variant_;
     model::Model model_;
+    ParallelLayout layout_;
     std::unique_ptr<kernels::Backend> backend_;
     optim::Optimizer optimizer_{optim::OptimizerKind::kAdamW, 0.9, 0.99, 1e-8, 0.1, 0.9};
     TemporaryDirectory directory_;
