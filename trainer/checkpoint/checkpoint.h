@@ -12,7 +12,8 @@
 // What a stopped run needs to go on bit for bit: weights that train (in fp32: the masters where there are some), their
 // moments and counters, in safetensors files beside --out, one a rank, which all ranks write at once (see
 // state_format.h). They name no rank and no sharding, so any number of ranks may continue it, each of which reads what
-// it keeps. That is what torch.distributed.checkpoint does, and AsyncSaver what its async_save does.
+// it keeps. All ranks have the same part of the model (Mesh). That is what torch.distributed.checkpoint does, and
+// AsyncSaver what its async_save does.
 //
 //   ATOLL_RETURN_IF_ERROR(prepare_checkpoint(out));                              // rank 0, before the first step
 //   ATOLL_TRY(auto state, load_checkpoint(checkpoint_file(out), store, …));      // with --resume

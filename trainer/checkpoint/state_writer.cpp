@@ -144,6 +144,7 @@ Result<StateWriter> open_writer(const std::filesystem::path& file, const paralle
                                 const std::string& fingerprint) {
     std::string id = random_hex(kIdBytes);
     comm.broadcast(std::as_writable_bytes(std::span(id)), 0);
+    check(store.layout().mesh.model_parts() == 1, "open_writer: a state is of ranks that have the same units");
     const StateWriter::Place place{file, id, store.layout().rank_by_shard(comm.rank()), comm.size()};
     const Metadata of_the_run = {
         {"progress", trainer_state_text(state)}, {"fingerprint", fingerprint}, {"kernels", backend.name()}};

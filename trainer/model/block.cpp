@@ -1,5 +1,7 @@
 #include "trainer/model/block.h"
 
+#include <functional>
+#include <numeric>
 #include <utility>
 
 #include "shared/base/check.h"
@@ -13,6 +15,22 @@ std::int64_t Parameter::element_count() const {
     std::int64_t count = 1;
     for (const std::int64_t dim : shape) count *= dim;
     return count;
+}
+
+void Parameter::become_part(int part, int parts) {
+    if (partition == Partition::kReplicated || parts == 1) return;
+    const bool by_rows = partition == Partition::kRows;
+    const std::size_t dim = by_rows ? 0 : 1;
+    whole_shape = shape;
+    whole_shape[dim] *= parts;
+    (by_rows ? first_row : first_column) = shape[dim] * part;
+}
+
+Slice Parameter::slice() const {
+    const auto columns_of = [](const std::vector<std::int64_t>& dims) {
+        return std::accumulate(dims.begin() + 1, dims.end(), std::int64_t{1}, std::multiplies<>());
+    };
+    return {first_row, shape.front(), first_column, columns_of(shape), columns_of(shape_in_file())};
 }
 
 void FsdpUnit::add(Parameter parameter) {

@@ -10,6 +10,7 @@
 #include "trainer/kernels/backend.h"
 #include "trainer/kernels/formats.h"
 #include "trainer/model/batch.h"
+#include "trainer/model/slice.h"
 #include "trainer/tensor/arena.h"
 
 namespace atl::model {
@@ -18,13 +19,16 @@ using tensor::Tensor;
 
 enum class Init : std::uint8_t { kNormal, kOnes, kUniform, kZeros };
 // How tensor parallelism cuts a parameter: not at all, by rows of the [out, in] matrix (column-parallel in Megatron's
-// words) or by its columns (row-parallel).
+// words, Shoeybi et al., arXiv:1909.08053) or by its columns (row-parallel).
 enum class Partition : std::uint8_t { kReplicated, kRows, kColumns };
 
 // One tensor of the checkpoint.
 struct Parameter {
-    std::string name;  // Hugging Face's, "model.layers.0.self_attn.q_proj.weight"
-    std::vector<std::int64_t> shape;
+    std::string name;                            // Hugging Face's, "model.layers.0.self_attn.q_proj.weight"
+    std::vector<std::int64_t> shape;             // of what this model has of it
+    std::vector<std::int64_t> whole_shape = {};  // of the tensor, where the model has a slice of it; else empty
+    std::int64_t first_row = 0;                  // of the slice
+    std::int64_t first_column = 0;
     Init init = Init::kNormal;
     float init_deviation = 0.02F;  // kNormal; of kUniform the largest magnitude
     Partition partition = Partition::kReplicated;
@@ -35,6 +39,11 @@ struct Parameter {
     tensor::DType stored = tensor::DType::kF32;
 
     std::int64_t element_count() const;
+    // From here on the parameter is part number `part` of `parts` equal ones, as `partition` cuts it.
+    void become_part(int part, int parts);
+    bool is_slice() const { return !whole_shape.empty(); }
+    const std::vector<std::int64_t>& shape_in_file() const { return is_slice() ? whole_shape : shape; }
+    Slice slice() const;
 };
 
 // Parameters that are gathered, reduced and updated together: one flat buffer, the parameters one after another

@@ -164,12 +164,12 @@ class DecoderBlock final : public Block {
 };
 
 // losses [N] = cross entropy of lm_head(project_out(norm(x))) [N, V] with the targets, a chunk of tokens at a time: the
-// logits of all tokens never exist together. With a tied embedding lm_head is the embedding's unit. Without project_out
-// P is C.
+// logits of all tokens never exist together. With a tied embedding lm_head is the embedding's table. Without
+// project_out P is C.
 class HeadBlock final : public Block {
   public:
-    // Appends the head's unit; the embedding's is the first.
-    HeadBlock(const ModelConfig& config, std::vector<FsdpUnit>& units);
+    // Appends the head's unit. The embedding's is the first, unless `has_embedding` is false.
+    HeadBlock(const ModelConfig& config, std::vector<FsdpUnit>& units, bool has_embedding);
     // The table unless it is the embedding's, and project_out.
     std::vector<FusedLinear*> linears() override;
     std::int64_t workspace_bytes(const kernels::Backend& backend, const BatchShape& shape, bool saves) const override;
@@ -198,7 +198,7 @@ class HeadBlock final : public Block {
     void compute_features(const Context& context, std::span<const UnitView> units, const Tensor& input,
                           const Scratch& scratch) const;
     // Of this block's units, those that are not of adapters; the table's is the last of them.
-    std::size_t own_units() const { return is_tied_ ? 2 : 1; }
+    std::size_t own_units() const { return shares_table_ ? 2 : 1; }
     // The views that the table and project_out take: of their unit, and of the adapters.
     std::array<UnitView, 2> table_units(std::span<const UnitView> units) const {
         return with_adapters(units, own_units() - 1, own_units());
@@ -208,6 +208,7 @@ class HeadBlock final : public Block {
     }
 
     bool is_tied_;
+    bool shares_table_;  // the embedding's; a tied head may have one of its own
     std::int64_t hidden_, embedding_, vocabulary_;
     // In the order of their parameters.
     Norm norm_;

@@ -9,11 +9,22 @@ namespace {
 using tensor::Arena;
 using tensor::Category;
 
+FusedLinear make_table(const ModelConfig& config, std::vector<FsdpUnit>& units, bool is_shared) {
+    if (is_shared) return {units.front(), 0};
+    const bool is_tied = config.tie_word_embeddings;
+    return {config,
+            units.back(),
+            is_tied ? config.architecture.prefix : std::string_view(),
+            {{is_tied ? "embed_tokens" : "lm_head", config.vocab_size}},
+            config.embedding_size()};
+}
+
 }  // namespace
 
-HeadBlock::HeadBlock(const ModelConfig& config, std::vector<FsdpUnit>& units)
+HeadBlock::HeadBlock(const ModelConfig& config, std::vector<FsdpUnit>& units, bool has_embedding)
     : Block("head", units),
       is_tied_(config.tie_word_embeddings),
+      shares_table_(is_tied_ && has_embedding),
       hidden_(config.hidden_size),
       embedding_(config.embedding_size()),
       vocabulary_(config.vocab_size),
@@ -21,9 +32,8 @@ HeadBlock::HeadBlock(const ModelConfig& config, std::vector<FsdpUnit>& units)
       project_out_(embedding_ == hidden_ ? std::optional<FusedLinear>()
                                          : FusedLinear(config, units.back(), config.architecture.prefix,
                                                        {{"project_out", embedding_}}, hidden_)),
-      table_(is_tied_ ? FusedLinear(units.front(), 0)
-                      : FusedLinear(config, units.back(), "", {{"lm_head", vocabulary_}}, embedding_)) {
-    if (is_tied_) units_.push_back(0);
+      table_(make_table(config, units, shares_table_)) {
+    if (shares_table_) units_.push_back(0);
 }
 
 std::vector<FusedLinear*> HeadBlock::linears() {

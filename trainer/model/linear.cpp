@@ -47,6 +47,18 @@ std::vector<std::string> FusedLinear::module_names(const FsdpUnit& base) const {
     return names;
 }
 
+namespace {
+
+// An adapter's A has the columns of its matrix, its B the rows: each is cut where that is.
+Partition column_partition(const Parameter& matrix) {
+    return matrix.partition == Partition::kColumns ? Partition::kColumns : Partition::kReplicated;
+}
+Partition row_partition(const Parameter& matrix) {
+    return matrix.partition == Partition::kRows ? Partition::kRows : Partition::kReplicated;
+}
+
+}  // namespace
+
 // A as peft begins with it: uniform in ±1/√in (kaiming_uniform with a = √5), B zero: no change.
 void FusedLinear::adapt(const FsdpUnit& base, const LoraOptions& options, FsdpUnit& adapters) {
     rank_ = options.rank;
@@ -65,7 +77,8 @@ void FusedLinear::adapt(const FsdpUnit& base, const LoraOptions& options, FsdpUn
             adapters.add({.name = prefix(parameter) + ".lora_A.weight",
                           .shape = {rank_, inputs_},
                           .init = Init::kUniform,
-                          .init_deviation = 1.0F / std::sqrt(static_cast<float>(inputs_))});
+                          .init_deviation = 1.0F / std::sqrt(static_cast<float>(parameter.shape_in_file()[1])),
+                          .partition = column_partition(parameter)});
         }
         column += parameter.shape[0];
     }
@@ -73,7 +86,8 @@ void FusedLinear::adapt(const FsdpUnit& base, const LoraOptions& options, FsdpUn
         adapters_[i].b = adapters.parameters.size();
         adapters.add({.name = prefix(*adapted[i]) + ".lora_B.weight",
                       .shape = {adapters_[i].columns, rank_},
-                      .init = Init::kZeros});
+                      .init = Init::kZeros,
+                      .partition = row_partition(*adapted[i])});
     }
 }
 

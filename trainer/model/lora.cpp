@@ -31,6 +31,16 @@ Status unknown_target(const std::vector<std::string>& linears, const std::string
     return invalid_argument("--lora-targets", "'" + target + "' is no linear of this model; those are " + text);
 }
 
+// The full names.
+std::vector<std::string> linear_names(const Model& model) {
+    std::vector<std::string> names;
+    for (const auto& block : model.blocks) {
+        for (const FusedLinear* linear : block->linears())
+            std::ranges::move(linear->module_names(model.units[block->units().front()]), std::back_inserter(names));
+    }
+    return names;
+}
+
 }  // namespace
 
 bool LoraOptions::covers(std::string_view module) const {
@@ -45,12 +55,7 @@ std::string module_name(const Parameter& parameter) {
 }
 
 Status add_adapters(Model& model, const LoraOptions& options) {
-    std::vector<std::string> linears;  // the full names of all
-    for (const auto& block : model.blocks) {
-        for (const FusedLinear* linear : block->linears()) {
-            std::ranges::move(linear->module_names(model.units[block->units().front()]), std::back_inserter(linears));
-        }
-    }
+    const std::vector<std::string> linears = linear_names(make_model(model.config));  // also those of other parts
     for (const std::string& target : options.targets) {
         const auto is_meant = [&](const std::string& module) { return answers_to(module, target); };
         if (target != kAllLinear && std::ranges::none_of(linears, is_meant)) return unknown_target(linears, target);
@@ -61,6 +66,8 @@ Status add_adapters(Model& model, const LoraOptions& options) {
         for (FusedLinear* linear : block->linears())
             linear->adapt(model.units[block->units().front()], options, adapters);
         if (adapters.parameters.empty()) continue;
+        for (Parameter& parameter : adapters.parameters)
+            parameter.become_part(model.part.tensor_rank, model.part.tensor_ranks);
         block->use_adapters(model.units.size());
         model.units.push_back(std::move(adapters));
     }

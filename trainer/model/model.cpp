@@ -1,17 +1,67 @@
 #include "trainer/model/model.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "trainer/model/blocks.h"
 
 namespace atl::model {
 
-Model make_model(const ModelConfig& config) {
-    Model model{.config = config, .formats = {}, .units = {}, .blocks = {}};
-    model.blocks.push_back(std::make_unique<EmbeddingBlock>(config, model.units));
-    for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
-        model.blocks.push_back(std::make_unique<DecoderBlock>(config, layer, model.units));
-    model.blocks.push_back(std::make_unique<HeadBlock>(config, model.units));
+namespace {
+
+std::int64_t block_count(const ModelConfig& config) {
+    return config.num_hidden_layers + 2;
+}
+
+// That of the same model with a part of its heads and feed-forward channels.
+ModelConfig local_config(const ModelConfig& whole, int tensor_ranks) {
+    ModelConfig config = whole;
+    config.num_attention_heads /= tensor_ranks;
+    config.num_key_value_heads /= tensor_ranks;
+    config.intermediate_size /= tensor_ranks;
+    return config;
+}
+
+}  // namespace
+
+ModelPart model_part(const ModelConfig& config, int tensor_rank, int tensor_ranks, int stage, int stages) {
+    const std::int64_t blocks = block_count(config);
+    const std::int64_t first = blocks * stage / stages;
+    return {tensor_rank, tensor_ranks, first, blocks * (stage + 1) / stages - first};
+}
+
+Status check_parts(const ModelConfig& config, int tensor_ranks, int stages) {
+    const std::pair<const char*, std::int64_t> divided[] = {{"num_attention_heads", config.num_attention_heads},
+                                                            {"num_key_value_heads", config.num_key_value_heads},
+                                                            {"intermediate_size", config.intermediate_size}};
+    for (const auto& [key, count] : divided) {
+        if (count % tensor_ranks == 0) continue;
+        return invalid_argument(
+            key, std::to_string(count) + " does not divide into " + std::to_string(tensor_ranks) + " equal parts");
+    }
+    if (stages <= block_count(config)) return {};
+    return invalid_argument("num_hidden_layers", std::to_string(config.num_hidden_layers) +
+                                                     " layers, the embedding and the head are fewer blocks than " +
+                                                     std::to_string(stages) + " stages");
+}
+
+Model make_model(const ModelConfig& config, const ModelPart& part) {
+    Model model{.config = config, .part = part, .formats = {}, .units = {}, .blocks = {}};
+    const ModelConfig local = local_config(config, part.tensor_ranks);
+    const std::int64_t blocks = block_count(config);
+    const std::int64_t end = part.block_count == 0 ? blocks : part.first_block + part.block_count;
+    for (std::int64_t block = part.first_block; block < end; ++block) {
+        if (block == 0) {
+            model.blocks.push_back(std::make_unique<EmbeddingBlock>(local, model.units));
+        } else if (block + 1 < blocks) {
+            model.blocks.push_back(std::make_unique<DecoderBlock>(local, block - 1, model.units));
+        } else {
+            model.blocks.push_back(std::make_unique<HeadBlock>(local, model.units, part.first_block == 0));
+        }
+    }
+    for (FsdpUnit& unit : model.units) {
+        for (Parameter& parameter : unit.parameters) parameter.become_part(part.tensor_rank, part.tensor_ranks);
+    }
     return model;
 }
 
@@ -22,6 +72,7 @@ std::vector<std::string> ignorable_tensors(const ModelConfig& config) {
 }
 
 void quantize_layers(Model& model, tensor::DType format) {
+    check(model.part.tensor_ranks == 1, "quantize_layers: the scales of a slice are not those of the matrix");
     for (FsdpUnit& unit : model.units) unit.frozen = unit.frozen || !unit.is_adapter;
     for (const auto& block : model.blocks) {
         if (block->is_layer()) model.units[block->units().front()].quantize(format);

@@ -10,6 +10,23 @@
 
 namespace atl::model {
 
+// What a rank has of a model: of every layer one of `tensor_ranks` parts, which has as many heads and feed-forward
+// channels less; and a range of the blocks, which are numbered from the embedding on, the head being the last. Norms,
+// the embedding and the head are not cut.
+struct ModelPart {
+    int tensor_rank = 0;
+    int tensor_ranks = 1;
+    std::int64_t first_block = 0;
+    std::int64_t block_count = 0;  // 0: to the last one
+};
+
+// Stage number `stage` of `stages`, which have as many blocks or one less.
+ModelPart model_part(const ModelConfig& config, int tensor_rank, int tensor_ranks, int stage, int stages);
+
+// kInvalidArgument names the key of the configuration: what is to be cut does not divide, or there are fewer blocks
+// than stages.
+Status check_parts(const ModelConfig& config, int tensor_ranks, int stages);
+
 // A model is its units of parameters and its blocks in the order they run. It holds no tensors. A training step:
 //
 //   x₀ = empty
@@ -20,7 +37,8 @@ namespace atl::model {
 // A unit's first backward of a step overwrites its gradients, later ones (its other block, further micro-batches)
 // accumulate. dᵢ may be the same buffer as dᵢ₊₁.
 struct Model {
-    ModelConfig config;
+    ModelConfig config;  // of the whole model
+    ModelPart part = {};
     kernels::Formats formats = {};
     std::vector<FsdpUnit> units;
     std::vector<std::unique_ptr<Block>> blocks;
@@ -36,11 +54,13 @@ struct Model {
     double forward_flops(const BatchShape& shape) const;
 };
 
-// Of a configuration whose numbers fit together, as parse_config() gives it.
-Model make_model(const ModelConfig& config);
+// Of a configuration whose numbers fit together, as parse_config() gives it, and a part that check_parts() lets pass.
+// The blocks of a part of the layers compute partial results: whoever runs them sums those of all parts. The head of a
+// tied model has a table of its own where the embedding is in another part.
+Model make_model(const ModelConfig& config, const ModelPart& part = {});
 
-// Keeps the matrices of the layers in a quantised format and freezes all but adapters. Embedding, head, norms and
-// biases stay as they are, as in QLoRA.
+// Keeps the matrices of the layers, which are whole, in a quantised format and freezes all but adapters. Embedding,
+// head, norms and biases stay as they are, as in QLoRA.
 void quantize_layers(Model& model, tensor::DType format);
 
 // The head's matrix in a model's files.

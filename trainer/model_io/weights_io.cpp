@@ -18,12 +18,17 @@ constexpr std::int64_t kPieceElements = 1 << 16;
 // Elements of a parameter from `begin` on.
 Status read_values(const ModelDirectory& directory, const model::FsdpUnit& unit, const model::Parameter& parameter,
                    std::int64_t begin, std::span<float> values) {
-    if (unit.is_adapter && !directory.adapters->weights) {
-        model::initialize(parameter, directory.adapters->seed, begin, values);
-        return {};
+    const std::optional<weights::WeightReader>& weights =
+        unit.is_adapter ? directory.adapters->weights : directory.weights;
+    for (const model::SliceRun& run : model::runs_of(parameter.slice(), begin, std::ssize(values))) {
+        const auto part = values.subspan(static_cast<std::size_t>(run.at), static_cast<std::size_t>(run.count));
+        if (weights) {
+            ATOLL_RETURN_IF_ERROR(weights->read(parameter.name, run.in_matrix, run.in_matrix + run.count, part));
+        } else {  // new adapters
+            model::initialize(parameter, directory.adapters->seed, run.in_matrix, part);
+        }
     }
-    const weights::WeightReader& weights = unit.is_adapter ? *directory.adapters->weights : *directory.weights;
-    return weights.read(parameter.name, begin, begin + static_cast<std::int64_t>(values.size()), values);
+    return {};
 }
 
 // Hands over a parameter of a quantised unit as the unit keeps it. Such units are the model's own.
@@ -190,8 +195,8 @@ bool broadcast_quantized(const ModelDirectory& directory, const parallel::Parame
     return true;
 }
 
-Result<std::vector<weights::TensorSpec>> specs_to_save(const model::Model& model, const SaveWhere& where) {
-    std::vector<weights::TensorSpec> specs = weights::tensor_specs(model, false);
+Result<std::vector<weights::TensorSpec>> specs_to_save(const model::ModelConfig& config, const SaveWhere& where) {
+    std::vector<weights::TensorSpec> specs = weights::tensor_specs(model::make_model(config), false);
     if (where.dtype) return specs;
     ATOLL_TRY(const auto base, weights::WeightReader::open(where.base));
     for (weights::TensorSpec& spec : specs) {
@@ -200,8 +205,8 @@ Result<std::vector<weights::TensorSpec>> specs_to_save(const model::Model& model
     return specs;
 }
 
-Result<weights::WeightWriter> open_model_writer(const model::Model& model, const SaveWhere& where) {
-    ATOLL_TRY(auto specs, specs_to_save(model, where));
+Result<weights::WeightWriter> open_model_writer(const model::ModelConfig& config, const SaveWhere& where) {
+    ATOLL_TRY(auto specs, specs_to_save(config, where));
     weights::SaveOptions options;
     options.base = where.base;
     options.dtype = where.dtype;
@@ -209,7 +214,9 @@ Result<weights::WeightWriter> open_model_writer(const model::Model& model, const
 }
 
 // In the base's dtype, or in fp32 when it has several.
-Result<weights::WeightWriter> open_adapter_writer(const model::Model& model, const SaveWhere& where) {
+Result<weights::WeightWriter> open_adapter_writer(const model::ModelConfig& config, const SaveWhere& where) {
+    model::Model model = model::make_model(config);
+    ATOLL_RETURN_IF_ERROR(model::add_adapters(model, *where.adapters));
     weights::DType dtype = where.dtype.value_or(weights::DType::kF32);
     if (!where.dtype) {
         ATOLL_TRY(const auto base, weights::WeightReader::open(where.base));
@@ -226,6 +233,7 @@ Result<weights::WeightWriter> open_adapter_writer(const model::Model& model, con
 
 Status load_weights(const ModelDirectory& directory, parallel::ParameterStore& store, kernels::Backend& backend,
                     comm::Comm& comm, bool from_rank0) {
+    check(!from_rank0 || store.layout().mesh.model_parts() == 1, "load_weights: rank 0 keeps a part of the model");
     std::vector<float> buffer(kPieceElements);
     Status status;
     for (std::size_t unit = 0; unit < store.unit_count(); ++unit) {
@@ -242,27 +250,26 @@ Status load_weights(const ModelDirectory& directory, parallel::ParameterStore& s
     return comm.agree(parallel::write_outcome(status));
 }
 
-Status WeightSaver::open(const model::Model& model, const SaveWhere& where) {
-    ATOLL_TRY(auto writer, adapters_ ? open_adapter_writer(model, where) : open_model_writer(model, where));
+Status WeightSaver::open(const model::ModelConfig& config, const SaveWhere& where) {
+    ATOLL_TRY(auto writer, adapters_ ? open_adapter_writer(config, where) : open_model_writer(config, where));
     writer_.emplace(std::move(writer));
     return {};
 }
 
 Result<WeightSaver> WeightSaver::create(const model::Model& model, comm::Comm& comm, const SaveWhere& where) {
     WeightSaver saver;
-    saver.adapters_ = where.adapters != nullptr;
+    if (where.adapters != nullptr) saver.adapters_ = *where.adapters;
     Status status;
-    if (comm.rank() == 0) status = saver.open(model, where);
+    if (comm.rank() == 0) status = saver.open(model.config, where);
     ATOLL_RETURN_IF_ERROR(comm.agree(parallel::write_outcome(status)));
     return saver;
 }
 
 Status WeightSaver::save(parallel::ParameterStore& store, kernels::Backend& backend, comm::Comm& comm) {
     Status status;
-    parallel::GatherToRank0 pieces(backend, comm);
-    for (std::size_t unit = 0; unit < store.unit_count(); ++unit) {
-        if (store.model().units[unit].is_adapter != adapters_) continue;
-        const Status read = pieces.gather_weights(store, unit, [&](std::span<const float> values) {
+    parallel::GatherToRank0 pieces(backend, comm, store);
+    for (const parallel::PlacedTensor& tensor : parallel::placed_tensors(store, adapters_ ? &*adapters_ : nullptr)) {
+        const Status read = pieces.gather(tensor, [&](std::span<const float> values) {
             if (status.ok()) status = writer_->append(values);
         });
         if (status.ok()) status = read;
@@ -278,12 +285,14 @@ std::int64_t save_buffer_bytes(const model::Model& model, bool adapters) {
     std::int64_t largest = 0, all = 0;
     for (const model::FsdpUnit& unit : model.units) {
         if (unit.is_adapter != adapters) continue;
-        largest = std::max(largest, unit.element_count);
-        all += unit.element_count;
+        for (const model::Parameter& parameter : unit.parameters) {
+            largest = std::max(largest, parameter.element_count());
+            all += parameter.element_count();
+        }
     }
-    // A piece as it is gathered (at its full size), widened, and narrowed again; and what the writer holds back.
-    const std::int64_t piece = parallel::GatherToRank0::kPieceElements;
-    return kWidth * (piece + 2 * std::min(piece, largest)) + std::min(kWriter, kWidth * all);
+    // A piece as it is kept, widened, and narrowed again; and what the writer holds back.
+    const std::int64_t piece = std::min(parallel::GatherToRank0::kPieceElements, largest);
+    return kWidth * 3 * piece + std::min(kWriter, kWidth * all);
 }
 
 }  // namespace atl::model_io

@@ -11,8 +11,8 @@
 namespace atl::model_io {
 
 // Reads what this rank keeps of the weights; only those bytes of the files are touched. With from_rank0 only rank 0
-// reads the files, and sends all of it to every rank, a piece at a time. New adapters get their initial values. Every
-// rank takes part and gets the same outcome.
+// reads the files, and sends all of it to every rank, a piece at a time, which takes a model that is not cut. New
+// adapters get their initial values. Every rank takes part and gets the same outcome.
 Status load_weights(const ModelDirectory& directory, parallel::ParameterStore& store, kernels::Backend& backend,
                     comm::Comm& comm, bool from_rank0);
 
@@ -33,9 +33,9 @@ class WeightSaver {
     Status save(parallel::ParameterStore& store, kernels::Backend& backend, comm::Comm& comm);  // once
 
   private:
-    Status open(const model::Model& model, const SaveWhere& where);
+    Status open(const model::ModelConfig& config, const SaveWhere& where);
     std::optional<weights::WeightWriter> writer_;  // on rank 0
-    bool adapters_ = false;
+    std::optional<model::LoraOptions> adapters_;   // what is saved; absent: the model itself
 };
 
 // What WeightSaver takes of rank 0's memory meanwhile, of the model's weights or of its adapters'.

@@ -7,6 +7,7 @@
 
 #include "trainer/comm/comm.h"
 #include "trainer/parallel/parameter_store.h"
+#include "trainer/parallel/placed_tensors.h"
 
 namespace atl::parallel {
 
@@ -14,28 +15,31 @@ namespace atl::parallel {
 // much asked for means memory, and decides what the program exits with.
 Status write_outcome(Status status);
 
-// Hands a unit's flat buffer to rank 0 piece by piece, whoever keeps it, so that no rank ever holds more than it
-// keeps and one piece.
+// Hands the tensors of a model's files to rank 0 piece by piece, whoever keeps them, so that no rank ever holds more
+// than it keeps and some pieces.
 class GatherToRank0 {
   public:
-    GatherToRank0(kernels::Backend& backend, comm::Comm& comm);
+    // `world`: all ranks of the run.
+    GatherToRank0(kernels::Backend& backend, comm::Comm& world, ParameterStore& store);
 
-    // On rank 0, take() gets the exact weights of the unit's real elements (without padding), widened to fp32, in
-    // order. Every rank takes part, also after a failure of its own or of rank 0, which the others cannot see. Errors
-    // are this rank's alone: of reading what is offloaded.
-    Status gather_weights(ParameterStore& store, std::size_t unit,
-                          const std::function<void(std::span<const float>)>& take);
+    // On rank 0, take() gets the exact weights of a tensor in order, widened to fp32. Every rank takes part, also after
+    // a failure of its own or of rank 0, which the others cannot see. Errors are this rank's alone: of reading what is
+    // offloaded.
+    Status gather(const PlacedTensor& tensor, const std::function<void(std::span<const float>)>& take);
 
     static constexpr std::int64_t kPieceElements = std::int64_t{1} << 17;  // 512 KiB of fp32
 
   private:
-    Status gather_bytes(ParameterStore& store, ParameterStore::Saved saved, std::size_t unit,
-                        const std::function<void(std::span<const std::byte>)>& take);
+    // Elements [begin, begin + values.size()) of what a holder keeps, to rank 0.
+    void gather_slice(const TensorHolder& holder, std::int64_t begin, std::span<float> values);
+    Status read(std::size_t unit, std::int64_t begin, std::span<float> values);
 
     kernels::Backend& backend_;
-    comm::Comm& comm_;
-    std::vector<std::byte> buffer_;
-    std::vector<float> widened_;  // on rank 0
+    comm::Comm& world_;
+    ParameterStore& store_;
+    std::vector<float> piece_, slice_;
+    std::vector<std::byte> stored_;
+    Status status_;
 };
 
 }  // namespace atl::parallel

@@ -53,7 +53,7 @@ std::vector<TensorSpec> tensor_specs(const model::Model& model, bool adapters, D
     for (const model::FsdpUnit& unit : model.units) {
         if (unit.is_adapter != adapters) continue;
         for (const model::Parameter& parameter : unit.parameters)
-            specs.push_back({parameter.name, parameter.shape, dtype});
+            specs.push_back({parameter.name, parameter.shape_in_file(), dtype});
     }
     return specs;
 }

@@ -73,7 +73,7 @@ struct Variant {
 
 struct Outcome {
     std::vector<double> losses;
-    std::vector<float> weights;  // on the first rank of each part of the mesh
+    std::vector<float> weights;  // on rank 0
     double eval_loss = 0;
 };
 
@@ -153,9 +153,9 @@ class Run {
         comm::Comm& sharing = ranks_->sharing().comm();
         sharing.all_reduce(sum, comm::Reduction::kSum);
         outcome.eval_loss = sum[0];
-        GatherToRank0 pieces(*backend_, sharing);
-        for (std::size_t unit = 0; unit < memory_->store().unit_count(); ++unit) {
-            const Status read = pieces.gather_weights(memory_->store(), unit, [&](std::span<const float> values) {
+        GatherToRank0 pieces(*backend_, comm_, memory_->store());
+        for (const PlacedTensor& tensor : placed_tensors(memory_->store(), nullptr)) {
+            const Status read = pieces.gather(tensor, [&](std::span<const float> values) {
                 outcome.weights.insert(outcome.weights.end(), values.begin(), values.end());
             });
             EXPECT_TRUE(read.ok());
