@@ -73,7 +73,7 @@ struct Variant {
 
 struct Outcome {
     std::vector<double> losses;
-    std::vector<float> weights;  // on rank 0
+    std::vector<float> weights;  // on rank 0; none of a model that several parts of a mesh have whole
     double eval_loss = 0;
 };
 
@@ -153,6 +153,7 @@ class Run {
         comm::Comm& sharing = ranks_->sharing().comm();
         sharing.all_reduce(sum, comm::Reduction::kSum);
         outcome.eval_loss = sum[0];
+        if (variant_.tensor > 1) return outcome;
         GatherToRank0 pieces(*backend_, comm_, memory_->store());
         for (const PlacedTensor& tensor : placed_tensors(memory_->store(), nullptr)) {
             const Status read = pieces.gather(tensor, [&](std::span<const float> values) {
