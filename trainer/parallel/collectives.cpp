@@ -9,25 +9,6 @@ namespace atl::parallel {
 namespace {
 
 using comm::Parts;
-using kernels::Space;
-using kernels::Stream;
-
-// Bytes of pinned memory in the place of a tensor.
-Tensor as_bytes(const tensor::Memory& memory, std::int64_t count) {
-    return {memory.data(), tensor::DType::kU8, {count}};
-}
-
-Tensor as_bytes(const Tensor& tensor) {
-    return {tensor.data(), tensor::DType::kU8, {tensor.byte_count()}};
-}
-
-void make_room(kernels::Backend& backend, tensor::Memory& memory, std::int64_t bytes) {
-    if (memory.size_bytes() >= bytes) return;
-    memory.reset();
-    auto larger = backend.allocate(Space::kPinned, bytes);
-    check(larger.ok(), "no pinned memory for an exchange between ranks");
-    memory = std::move(larger).value();
-}
 
 // `bytes` a rank, of all ranks one after another, as parts of the groups of which they are cut: those of this machine's
 // ranks lie apart by machines, and those of ranks in the same place of each by the ranks of one.
@@ -43,10 +24,11 @@ Parts parts_across_nodes(const comm::NodeGroups& groups, std::size_t bytes) {
 }  // namespace
 
 Collectives::Collectives(comm::Comm& comm, kernels::Backend& backend) : comm_(&comm), backend_(&backend) {
+    if (comm.size() == 1) return;
     gathers_.groups = comm::split_by_node(comm);
-    if (!gathers_.groups) return;
-    if (std::has_single_bit(static_cast<unsigned>(gathers_.groups->on_node->size())))
+    if (gathers_.groups && std::has_single_bit(static_cast<unsigned>(gathers_.groups->on_node->size())))
         reductions_.groups = comm::split_by_node(comm);
+    pieces_.emplace(comm, reductions_.groups ? &*reductions_.groups : nullptr, backend);
 }
 
 Collectives::Slot& Collectives::claim_slot(const Tensor& to, const Tensor& sum, const comm::Awaited& awaited,
@@ -66,8 +48,8 @@ Collectives::Transfer Collectives::start_all_gather(const Tensor& shard, const T
     check(shard.byte_count() * size() == whole.byte_count(), "all_gather: the lengths differ");
     if (size() == 1) return copy_alone(shard, whole);
     Slot& slot = claim_slot(whole, {}, awaited, "all-gather");
-    const std::span<const std::byte> sent = leave_device(slot, shard);
-    std::span<std::byte> received = landing(slot);
+    const std::span<const std::byte> sent = slot.staging.leave_device(*backend_, shard);
+    std::span<std::byte> received = slot.staging.landing(*backend_, slot.to);
     Parts parts = Parts::one_after_another(sent.size());
     if (gathers_.groups) {
         slot.group = gathers_.groups->across_nodes.get();
@@ -81,7 +63,7 @@ Collectives::Transfer Collectives::start_all_gather(const Tensor& shard, const T
 }
 
 void Collectives::gather_on_node(Slot& slot) {
-    const std::span<std::byte> received = landing(slot);
+    const std::span<std::byte> received = slot.staging.landing(*backend_, slot.to);
     slot.group = gathers_.groups->on_node.get();
     slot.transfer = slot.group->start_all_gather(
         {}, received, parts_on_node(*gathers_.groups, received.size() / static_cast<std::size_t>(size())));
@@ -101,6 +83,15 @@ Collectives::Transfer Collectives::start_reduce_scatter(const Tensor& whole, con
     check(shard.element_count() * size() == whole.element_count(), "reduce_scatter: the lengths differ");
     if (size() == 1) return copy_alone(whole, shard);
     const std::int64_t count = whole.element_count();
+    if (scratch.element_count() < (scratch.dtype() == whole.dtype() ? count : 2 * count)) {
+        Slot& large = claim_slot({}, {}, awaited, "reduce-scatter");
+        large.in_pieces.whole = whole;
+        large.in_pieces.shard = shard;
+        large.in_pieces.scratch = scratch;
+        large.in_pieces.awaited = large.awaited;
+        pieces_->start(large.in_pieces);
+        return transfer_of(large);
+    }
     Slot& slot = claim_slot(flat_range(scratch, 0, count), shard, awaited, "reduce-scatter");
     slot.rounded = scratch.dtype() == whole.dtype() ? Tensor() : flat_range(scratch, count, count);
     if (!slot.rounded.empty()) backend_->convert(whole, slot.rounded);
@@ -119,7 +110,7 @@ Collectives::Transfer Collectives::start_reduce_scatter(const Tensor& whole, con
 }
 
 void Collectives::reduce_across_nodes(Slot& slot) {
-    receive(slot);
+    slot.staging.receive(*backend_, slot.to);
     backend_->sum_pieces(slot.to, slot.sum);
     const std::int64_t count = slot.sum.element_count();
     const Tensor sent = slot.rounded.empty() ? slot.sum : flat_range(slot.rounded, 0, count);
@@ -136,8 +127,8 @@ Collectives::Transfer Collectives::copy_alone(const Tensor& from, const Tensor& 
 }
 
 void Collectives::exchange(Slot& slot, const Tensor& from, const Parts& parts) {
-    const std::span<const std::byte> sent = leave_device(slot, from);
-    slot.transfer = slot.group->start_all_to_all(sent, parts, landing(slot));
+    const std::span<const std::byte> sent = slot.staging.leave_device(*backend_, from);
+    slot.transfer = slot.group->start_all_to_all(sent, parts, slot.staging.landing(*backend_, slot.to));
 }
 
 void Collectives::begin_first_step(TwoSteps& kind, Slot& slot) {
@@ -153,56 +144,29 @@ void Collectives::begin_second_step(TwoSteps& kind) {
     &kind == &gathers_ ? gather_on_node(slot) : reduce_across_nodes(slot);
 }
 
-// Once what is sent has left, so has what the device was asked for before: nothing reads or writes any more what the
-// transfer will bring, nor what an earlier one left in its buffer.
-std::span<const std::byte> Collectives::leave_device(Slot& slot, const Tensor& from) {
-    if (backend_->host_reaches_device()) {
-        backend_->synchronize();
-        return from.bytes();
-    }
-    make_room(*backend_, slot.sent, from.byte_count());
-    backend_->wait(Stream::kOut, backend_->record(Stream::kCompute));
-    backend_->transfer(Stream::kOut, as_bytes(from), as_bytes(slot.sent, from.byte_count()));
-    backend_->wait_on_host(backend_->record(Stream::kOut));
-    return as_bytes(slot.sent, from.byte_count()).bytes();
-}
-
-std::span<std::byte> Collectives::landing(Slot& slot) {
-    if (backend_->host_reaches_device()) return slot.to.bytes();
-    make_room(*backend_, slot.received, slot.to.byte_count());
-    return as_bytes(slot.received, slot.to.byte_count()).bytes();
-}
-
-void Collectives::receive(const Slot& slot) {
-    if (backend_->host_reaches_device()) return;
-    backend_->transfer(Stream::kIn, as_bytes(slot.received, slot.to.byte_count()), as_bytes(slot.to));
-    backend_->wait(Stream::kCompute, backend_->record(Stream::kIn));
-}
-
 void Collectives::all_reduce(const Tensor& few) {
     if (size() == 1) return;
     const auto count = static_cast<std::size_t>(few.element_count());
-    if (backend_->host_reaches_device()) {
-        backend_->synchronize();
-        return comm_->all_reduce({few.f64(), count}, comm::Reduction::kSum);
-    }
-    make_room(*backend_, few_, few.byte_count());
-    const Tensor staged = few.at_address(few_.data());
-    backend_->wait(Stream::kOut, backend_->record(Stream::kCompute));
-    backend_->transfer(Stream::kOut, few, staged);
-    backend_->wait_on_host(backend_->record(Stream::kOut));
-    comm_->all_reduce({staged.f64(), count}, comm::Reduction::kSum);
-    backend_->transfer(Stream::kIn, staged, few);
-    backend_->wait(Stream::kCompute, backend_->record(Stream::kIn));
+    const std::span<const std::byte> mine = few_.leave_device(*backend_, few);
+    const std::span<std::byte> sums = few_.landing(*backend_, few);
+    if (sums.data() != mine.data()) std::ranges::copy(mine, sums.begin());
+    comm_->all_reduce({reinterpret_cast<double*>(sums.data()), count}, comm::Reduction::kSum);
+    few_.receive(*backend_, few);
 }
 
 void Collectives::wait(Transfer transfer) {
     if (transfer.slot < 0) return;
     Slot& slot = slots_[static_cast<std::size_t>(transfer.slot)];
     check(slot.is_busy, "a transfer was waited for twice");
+    if (!slot.in_pieces.whole.empty()) {
+        pieces_->finish(slot.in_pieces);
+        slot.in_pieces.whole = {};
+        slot.is_busy = false;
+        return;
+    }
     while (slot.is_first_step) begin_second_step(slot.sum.empty() ? gathers_ : reductions_);
     slot.group->wait(slot.transfer, slot.awaited);
-    receive(slot);
+    slot.staging.receive(*backend_, slot.to);
     if (!slot.sum.empty()) backend_->sum_pieces(slot.to, slot.sum);
     slot.is_busy = false;
 }
@@ -219,6 +183,7 @@ void Collectives::progress() {
             begin_second_step(*kind);
         }
     }
+    if (pieces_) pieces_->progress();
 }
 
 }  // namespace atl::parallel

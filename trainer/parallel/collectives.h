@@ -1,11 +1,15 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <optional>
 #include <vector>
 
 #include "trainer/comm/comm.h"
 #include "trainer/comm/node_groups.h"
 #include "trainer/kernels/backend.h"
+#include "trainer/parallel/reduce_in_pieces.h"
+#include "trainer/parallel/staging.h"
 
 namespace atl::parallel {
 
@@ -51,9 +55,11 @@ class Collectives {
     Transfer start_all_to_all(const Tensor& whole, const Tensor& parts, const comm::Awaited& awaited);
     // The sum over ranks of `whole`, of which this rank gets its part in `shard`, which may lie in `whole`; added in
     // fp32 by the fixed tree of Backend::sum_pieces. It travels in the format of `scratch`, which has reduce_scratch()
-    // elements. Destroys `whole`.
-    static std::int64_t reduce_scratch(tensor::DType of_whole, tensor::DType of_scratch, std::int64_t whole) {
-        return of_whole == of_scratch ? whole : 2 * whole;
+    // elements; where that is less than all ranks send at once, in pieces. Destroys `whole`.
+    static constexpr std::int64_t kReduceScratchMax = std::int64_t{1} << 25;  // elements
+    static std::int64_t reduce_scratch(tensor::DType of_whole, tensor::DType of_scratch, std::int64_t whole,
+                                       std::int64_t max = kReduceScratchMax) {
+        return (of_whole == of_scratch ? 1 : 2) * std::min(whole, max);
     }
     Transfer start_reduce_scatter(const Tensor& whole, const Tensor& shard, const Tensor& scratch,
                                   const comm::Awaited& awaited);
@@ -72,12 +78,13 @@ class Collectives {
         comm::Comm* group = nullptr;  // whose transfer is under way
         Transfer transfer;
         comm::Awaited awaited;
-        Tensor to;                      // what arrives
-        Tensor sum;                     // gets the sum of its pieces; empty: nothing is added
-        bool is_first_step = false;     // of two
-        Tensor rounded;                 // what a reduction sends, where that is not what is added up
-        Tensor shard;                   // of a reduction in two steps: gets the sum over all machines
-        tensor::Memory sent, received;  // pinned, where the host does not reach the device's memory
+        Tensor to;                            // what arrives
+        Tensor sum;                           // gets the sum of its pieces; empty: nothing is added
+        bool is_first_step = false;           // of two
+        Tensor rounded;                       // what a reduction sends, where that is not what is added up
+        Tensor shard;                         // of a reduction in two steps: gets the sum over all machines
+        ReduceInPieces::Reduction in_pieces;  // instead of all that, where `whole` is not empty
+        Staging staging;
     };
     // What goes in two steps has groups of its own for each kind: their second steps begin at different times on
     // different ranks, but in the order in which the first ones did.
@@ -94,16 +101,13 @@ class Collectives {
     void begin_second_step(TwoSteps& kind);  // of the oldest, once its first is done
     void gather_on_node(Slot& slot);
     void reduce_across_nodes(Slot& slot);
-    // What the host sends of it, once the device is done with it, and where what arrives for the slot lies.
-    std::span<const std::byte> leave_device(Slot& slot, const Tensor& from);
-    std::span<std::byte> landing(Slot& slot);
-    void receive(const Slot& slot);
 
     comm::Comm* comm_;
     kernels::Backend* backend_;
     TwoSteps gathers_, reductions_;
     std::array<Slot, comm::Comm::kTransfersMax> slots_;
-    tensor::Memory few_;  // pinned, of all_reduce()
+    std::optional<ReduceInPieces> pieces_;  // absent: of one rank
+    Staging few_;                           // of all_reduce()
 };
 
 }  // namespace atl::parallel

@@ -28,7 +28,7 @@ Tensor replica_part(const Collectives& replicas, const Tensor& shard) {
 
 }  // namespace
 
-ReplicaReduce ReplicaReduce::lay_out(Arena& arena, const ParameterStore& store) {
+ReplicaReduce ReplicaReduce::lay_out(Arena& arena, const ParameterStore& store, std::int64_t scratch_max) {
     ReplicaReduce reduce;
     if (store.layout().replicas() == 1) return reduce;
     std::int64_t largest = 0;
@@ -36,8 +36,9 @@ ReplicaReduce ReplicaReduce::lay_out(Arena& arena, const ParameterStore& store) 
         if (store.trains(unit)) largest = std::max(largest, store.shard_spec(unit).shard);
     }
     const kernels::Formats& formats = store.model().formats;
-    reduce.scratch_ = arena.allocate(Category::kWorkspace, formats.reduced,
-                                     {Collectives::reduce_scratch(formats.gradients, formats.reduced, largest)});
+    reduce.scratch_ =
+        arena.allocate(Category::kWorkspace, formats.reduced,
+                       {Collectives::reduce_scratch(formats.gradients, formats.reduced, largest, scratch_max)});
     return reduce;
 }
 
@@ -87,7 +88,7 @@ GradientReduce GradientReduce::lay_out(Arena& arena, const ParameterStore& store
     if (reduce.uses_fixed_tree()) {
         reduce.pairwise_sum_ = PairwiseSum::lay_out(arena, store, options.fixed_tree_sequences);
     } else {
-        reduce.replica_reduce_ = ReplicaReduce::lay_out(arena, store);
+        reduce.replica_reduce_ = ReplicaReduce::lay_out(arena, store, options.scratch_max);
     }
     return reduce;
 }
@@ -101,9 +102,10 @@ void GradientReduce::lay_out_buckets(Arena& arena) {
         for (const std::size_t unit : blocks[block]->units()) {
             if (!store_->trains(unit)) continue;
             if (!has_buffer(unit)) unsharded[block] += store_->shard_spec(unit).whole;
-            if (completes(unit, block)) reduced += store_->shard_spec(unit).whole;
+            if (!completes(unit, block)) continue;
+            reduced += store_->shard_spec(unit).whole;
+            scratch[block] += scratch_elements(unit);
         }
-        scratch[block] = scratch_elements(reduced);
         if (adds) receive[block] = reduced / shard_ranks();
     }
     const kernels::Formats& formats = store_->model().formats;
@@ -155,7 +157,7 @@ void GradientReduce::take_room(Bucket& bucket, std::size_t block) const {
 void GradientReduce::block_done(kernels::Backend& backend, ProcessGroups& ranks, std::size_t block, bool last) {
     const auto& units = store_->model().blocks[block]->units();
     const bool now = last || uses_fixed_tree() || shards_gradients(store_->sharding());
-    std::int64_t scratch_at = 0;
+    Room room;
     for (std::size_t i = 0; now && i < units.size(); ++i) {
         const std::size_t unit = units[i];
         if (!completes(unit, block) || !store_->trains(unit)) continue;
@@ -163,9 +165,10 @@ void GradientReduce::block_done(kernels::Backend& backend, ProcessGroups& ranks,
         if (uses_fixed_tree() && store_->layout().ranks() == 1) {
             pairwise_sum_.add(backend, unit, lent_[i].whole, store_->gradients(unit));
         } else if (store_->layout().ranks() > 1) {
-            start(ranks, buckets_[bucket_], {{}, unit, {}, last}, lent_[i].whole, scratch_at);
+            start(ranks, buckets_[bucket_], {{}, unit, {}, last}, lent_[i].whole, room);
         }
-        scratch_at += store_->shard_spec(unit).whole;
+        room.scratch += scratch_elements(unit);
+        room.received += store_->shard_spec(unit).shard;
     }
 }
 
@@ -174,10 +177,10 @@ comm::Awaited GradientReduce::gradients_of(std::size_t unit) const {
 }
 
 void GradientReduce::start(ProcessGroups& ranks, Bucket& bucket, Reduction reduction, const Tensor& whole,
-                           std::int64_t scratch_at) {
+                           const Room& room) {
     const std::size_t unit = reduction.unit;
     const ShardSpec& spec = store_->shard_spec(unit);
-    const Tensor scratch = flat_range(bucket.scratch, scratch_elements(scratch_at), scratch_elements(spec.whole));
+    const Tensor scratch = flat_range(bucket.scratch, room.scratch, scratch_elements(unit));
     trace::begin_transfer("reduce", store_->model().units[unit].name, unit);
     if (uses_fixed_tree()) {
         reduction.receive_buffer = scratch;
@@ -185,8 +188,7 @@ void GradientReduce::start(ProcessGroups& ranks, Bucket& bucket, Reduction reduc
         bucket.reductions.push_back(reduction);
         return;
     }
-    if (reduced_[unit] != 0)
-        reduction.receive_buffer = flat_range(bucket.receive_buffer, scratch_at / shard_ranks(), spec.shard);
+    if (reduced_[unit] != 0) reduction.receive_buffer = flat_range(bucket.receive_buffer, room.received, spec.shard);
     const Tensor target = reduced_[unit] != 0 ? reduction.receive_buffer : store_->gradient_shard(unit);
     reduction.transfer = ranks.shard_group().start_reduce_scatter(whole, target, scratch, gradients_of(unit));
     reduced_[unit] = 1;

@@ -14,7 +14,7 @@ namespace atl::parallel {
 // Adds up the shards that several copies of a model hold, in place, one unit's while the next is prepared.
 class ReplicaReduce {
   public:
-    static ReplicaReduce lay_out(Arena& arena, const ParameterStore& store);
+    static ReplicaReduce lay_out(Arena& arena, const ParameterStore& store, std::int64_t scratch_max);
     void add(Collectives& replicas, const Tensor& shard, const comm::Awaited& awaited);
     // Waits for all that was added.
     void finish(Collectives& replicas);
@@ -45,6 +45,7 @@ class GradientReduce {
     struct Options {
         std::int64_t accumulation = 1;          // micro-steps a step
         std::int64_t fixed_tree_sequences = 0;  // of a step, over all ranks, when a fixed tree adds them; 0: by ranks
+        std::int64_t scratch_max = Collectives::kReduceScratchMax;
     };
     static GradientReduce lay_out(Arena& arena, const ParameterStore& store, const Options& options);
 
@@ -71,6 +72,11 @@ class GradientReduce {
                                 // else empty
         bool last = false;      // of this step
     };
+    // Where in those of its block a unit's scratch and received shard begin.
+    struct Room {
+        std::int64_t scratch = 0;
+        std::int64_t received = 0;
+    };
     // What one block has under way; two take turns, at the ends of the buffers below.
     struct Bucket {
         Tensor unsharded;  // gradients of the block's units that have no buffer of their own
@@ -82,15 +88,17 @@ class GradientReduce {
     void take_room(Bucket& bucket, std::size_t block) const;
     comm::Awaited gradients_of(std::size_t unit) const;
     bool completes(std::size_t unit, std::size_t block) const { return first_block_[unit] == block; }
-    void start(ProcessGroups& ranks, Bucket& bucket, Reduction reduction, const Tensor& whole, std::int64_t scratch_at);
+    void start(ProcessGroups& ranks, Bucket& bucket, Reduction reduction, const Tensor& whole, const Room& room);
     void complete(kernels::Backend& backend, ProcessGroups& ranks, Bucket& bucket);
     void wait(Collectives& ranks, const Reduction& reduction) const;
     void add_to_shard(kernels::Backend& backend, ProcessGroups& ranks, const Reduction& reduction);
     void add_sequences(kernels::Backend& backend, ProcessGroups& ranks, const Reduction& reduction);
-    // Of the scratch that so many elements of gradients take on their way.
-    std::int64_t scratch_elements(std::int64_t gradients) const {
+    // Of the scratch that a unit's gradients take on their way; sequences arrive all at once.
+    std::int64_t scratch_elements(std::size_t unit) const {
         const kernels::Formats& formats = store_->model().formats;
-        return Collectives::reduce_scratch(formats.gradients, formats.reduced, gradients);
+        const std::int64_t whole = store_->shard_spec(unit).whole;
+        return Collectives::reduce_scratch(formats.gradients, formats.reduced, whole,
+                                           uses_fixed_tree() ? whole : options_.scratch_max);
     }
     bool uses_fixed_tree() const { return options_.fixed_tree_sequences > 0; }
     bool has_buffer(std::size_t unit) const { return unit_buffers_[unit].element_count() > 0; }

@@ -32,6 +32,12 @@ TEST(NodesTest, MachinesChangeNoBit) {
                 EXPECT_EQ(told.losses, hidden.losses);
                 EXPECT_EQ(told.weights, hidden.weights);
                 EXPECT_EQ(told.eval_loss, hidden.eval_loss);
+                if (far != 0) continue;
+                Variant in_pieces = variant;
+                in_pieces.reduce_scratch = 2048;
+                const Outcome pieces = run_on_nodes(ranks_on_node, Told::kMachines, in_pieces);
+                EXPECT_EQ(pieces.losses, hidden.losses);
+                EXPECT_EQ(pieces.weights, hidden.weights);
             }
         }
     }

@@ -73,7 +73,7 @@ TEST(RunMemoryTest, BuffersUnderFullShardAreOfTwoNeighboursNotOfTheLargestBlockT
     options.layout = parallel_layout(Sharding::kNone, 0, 1);
     const std::int64_t without =
         RunMemory::measure(**backend, model, options).categories[static_cast<std::size_t>(Category::kWorkspace)];
-    EXPECT_EQ(with_scratch - without, 4 * (kLayer + kHead));
+    EXPECT_EQ(with_scratch - without, 4 * 2 * Collectives::kReduceScratchMax);
 }
 
 TEST(RunMemoryTest, FullShardKeepsLessThanNone) {

@@ -173,11 +173,11 @@ Result<PreparedRun> prepare_training(const RunConfig& config, comm::Comm& comm, 
 parallel::RunMemoryOptions run_memory_options(const PreparedRun& prepared, int rank, int ranks) {
     const bool drops = prepared.directory.adapters && prepared.directory.adapters->options.dropout > 0;
     parallel::RunMemoryOptions options;
-    options.engine = {
-        .largest = {prepared.batch.micro, prepared.seq_len()},
-        .train = true,
-        .reduce = {prepared.batch.accumulation, prepared.config.deterministic ? prepared.batch.global : 0},
-        .checkpointing = {prepared.config.activation_checkpointing, prepared.config.checkpoint_layers}};
+    options.engine = {.largest = {prepared.batch.micro, prepared.seq_len()},
+                      .train = true,
+                      .reduce = {.accumulation = prepared.batch.accumulation,
+                                 .fixed_tree_sequences = prepared.config.deterministic ? prepared.batch.global : 0},
+                      .checkpointing = {prepared.config.activation_checkpointing, prepared.config.checkpoint_layers}};
     if (drops) options.engine.dropout_seed = static_cast<std::uint64_t>(prepared.config.seed);
     options.layout = parallel::parallel_layout(prepared.config.sharding, rank, ranks, prepared.shard_group);
     options.optimizer = &prepared.optimizer;

@@ -68,6 +68,7 @@ struct Variant {
     double proximal_mu = 0;
     std::uint64_t far = 0;  // the device is a FarBackend with this seed; 0: the CPU
     std::function<std::unique_ptr<kernels::Backend>()> open_device = {};  // or the one that this gives
+    std::int64_t reduce_scratch = Collectives::kReduceScratchMax;
     int tensor = 1;  // ranks that have the same rows and, as long as layers are not cut, the same model
 };
 
@@ -121,7 +122,7 @@ class Run {
         accumulation_ = fixed_tree() ? variant.fixed_tree_sequences / layout_.data_ranks() : variant.accumulation;
         options.engine = {{micro_, kLength},
                           true,
-                          {accumulation_, variant.fixed_tree_sequences},
+                          {accumulation_, variant.fixed_tree_sequences, variant.reduce_scratch},
                           {variant.activation_checkpointing, variant.checkpoint_layers}};
         options.optimizer = &optimizer_;
         options.offload_optimizer = variant.offloaded;
