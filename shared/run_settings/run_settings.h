@@ -94,7 +94,10 @@ struct RunConfig {
     Offload offload_params = Offload::kNone;
     std::int64_t bucket_bytes = 0;
 
-    Precision computes_in() const { return compute_dtype.value_or(Precision::kFp32); }
+    // A CPU computes in fp32 unless it is told otherwise, a GPU in the format of the weights.
+    Precision computes_in() const {
+        return compute_dtype.value_or(device == Device::kCpu ? Precision::kFp32 : precision);
+    }
     Precision residual_in() const { return residual_dtype.value_or(computes_in()); }
     // Gradients may be too small or too large for fp16.
     bool scales_loss() const { return precision == Precision::kFp16; }

@@ -350,5 +350,16 @@ TEST(RunSettingsCasesTest, AreAnsweredAsTheyAreWritten) {
     }
 }
 
+TEST(RunConfigTest, ACpuComputesInFp32AndAGpuInTheFormatOfTheWeights) {
+    RunConfig config;
+    config.precision = Precision::kBf16;
+    EXPECT_EQ(config.computes_in(), Precision::kFp32);
+    config.device = Device::kCuda;
+    EXPECT_EQ(config.computes_in(), Precision::kBf16);
+    EXPECT_EQ(config.residual_in(), Precision::kBf16);
+    config.compute_dtype = Precision::kFp32;
+    EXPECT_EQ(config.computes_in(), Precision::kFp32);
+}
+
 }  // namespace
 }  // namespace atl::run_settings

@@ -116,9 +116,9 @@ TEST(MpiCommTest, CountsWhatARankWaitsForTheLastOneInGroupsOfItToo) {
     constexpr double kLate_s = 1;
     const auto part = world->split(0);
     const bool is_last = world->rank() == world->size() - 1;
-    const double before_s = world->waited_s();
     double number = 0;
     world->all_reduce(std::span(&number, 1), Reduction::kSum);
+    const double before_s = world->waited_s();
     if (is_last) std::this_thread::sleep_for(std::chrono::duration<double>(kLate_s));
     part->all_reduce(std::span(&number, 1), Reduction::kSum);
     const double waited_s = world->waited_s() - before_s;

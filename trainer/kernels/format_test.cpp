@@ -10,6 +10,7 @@
 
 #include "trainer/kernels/testing/backends.h"
 #include "trainer/kernels/testing/owned_tensor.h"
+#include "trainer/kernels/testing/worse.h"
 
 namespace atl::kernels {
 namespace {
@@ -291,8 +292,8 @@ TEST_P(FormatTest, AProductIsWithinOneRoundingOfTheExactOne) {
                         size += std::abs(term);
                     }
                     const double exact = sum + before[i * n + j];
-                    worst = std::max(worst, (std::abs(c.wide[i * n + j] - exact) - 1e-5 * size) / std::abs(exact));
-                    worst_wide = std::max(worst_wide, std::abs(wide[i * n + j] - sum - 0.5) / size);
+                    worst = worse(worst, (std::abs(c.wide[i * n + j] - exact) - 1e-5 * size) / std::abs(exact));
+                    worst_wide = worse(worst_wide, std::abs(wide[i * n + j] - sum - 0.5) / size);
                 }
             }
             EXPECT_LE(worst, half_step() * 1.001) << m << " " << n << " " << k << of_a << of_b;

@@ -46,6 +46,7 @@ Status check_parts(const ModelConfig& config, int tensor_ranks, int stages) {
 }
 
 Model make_model(const ModelConfig& config, const ModelPart& part) {
+    check(check_parts(config, part.tensor_ranks, 1).ok(), "make_model: the layers do not divide into such parts");
     Model model{.config = config, .part = part, .formats = {}, .units = {}, .blocks = {}};
     const ModelConfig local = local_config(config, part.tensor_ranks);
     const std::int64_t blocks = block_count(config);

@@ -54,6 +54,7 @@ Status GatherToRank0::gather(const PlacedTensor& tensor, const std::function<voi
                 gather_slice(holder, from, piece_);
                 continue;
             }
+            if (count == 0) continue;
             slice_.resize(static_cast<std::size_t>(count));
             gather_slice(holder, from, slice_);
             for (const model::SliceRun& run : model::runs_of(holder.slice, from, count))

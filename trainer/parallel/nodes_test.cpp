@@ -58,6 +58,12 @@ TEST(NodesTest, GradientsThatTravelInBf16AreRoundedOnceMoreBetweenMachines) {
             const Outcome told = run_on_nodes(ranks_on_node, Told::kMachines, variant);
             EXPECT_EQ(told.losses, hybrid.losses);
             EXPECT_EQ(told.weights, hybrid.weights);
+            Variant in_pieces = variant;
+            in_pieces.reduce_scratch = 2048;
+            in_pieces.far = 1;
+            const Outcome pieces = run_on_nodes(ranks_on_node, Told::kMachines, in_pieces);
+            EXPECT_EQ(pieces.losses, told.losses);
+            EXPECT_EQ(pieces.weights, told.weights);
             if (world->rank() != 0) continue;
             const bool is_rounded = ranks_on_node > 1 && ranks_on_node < world->size();
             EXPECT_EQ(told.weights != hidden.weights, is_rounded);

@@ -263,7 +263,7 @@ Result<double> Trainer::accumulate(std::int64_t number) {
         if (by_sequence) losses.push_back(parallel::read_scalar(backend_, scalars.loss()));
     }
     memory_.engine().gradients().finish(backend_, ranks_);
-    targets = sum_over(comm_, targets);
+    targets = sum_over(ranks_.sharing().comm(), targets);
     ATOLL_RETURN_IF_ERROR(add_proximal_term(targets));
     add_up(losses);
     return targets;
@@ -287,8 +287,9 @@ void Trainer::add_up(const std::vector<double>& losses_by_sequence) {
     }
     const trace::Span wait_span("wait for ranks");
     if (!prepared_.config.deterministic) return ranks_.sharing_by_shard().all_reduce(scalars.sums());
-    exact.combine(comm_);
-    const std::array<double, 2> sums = {parallel::sum_by_sequence(comm_, losses_by_sequence), exact.value()};
+    comm::Comm& sharing = ranks_.sharing().comm();
+    exact.combine(sharing);
+    const std::array<double, 2> sums = {parallel::sum_by_sequence(sharing, losses_by_sequence), exact.value()};
     backend_.copy_from_host(sums.data(), scalars.sums());
 }
 
