@@ -1,0 +1,100 @@
+// The engine with threads as its ranks, which the thread sanitizer can look at: what engine_test.cpp shows of
+// processes.
+
+#include <gtest/gtest.h>
+
+#include "trainer/comm/testing/thread_comm.h"
+#include "trainer/parallel/testing/tiny_run.h"
+
+namespace atl::parallel {
+namespace {
+
+constexpr Sharding kShardings[] = {Sharding::kNone,      Sharding::kShardOptimizer, Sharding::kShardGradOp,
+                                   Sharding::kFullShard, Sharding::kHybridShard,    Sharding::kHybridShardZero2};
+
+// Of rank 0, which has the weights.
+Outcome run_on_threads(int ranks, const Variant& variant, int ranks_on_node = 0) {
+    Outcome outcome;
+    const auto body = [&](comm::Comm& comm) {
+        Outcome mine = run_on(comm, variant);
+        if (comm.rank() == 0) outcome = std::move(mine);
+    };
+    comm::run_on_threads(ranks, body, ranks_on_node);
+    return outcome;
+}
+
+void expect_same_bits(const Outcome& outcome, const Outcome& reference) {
+    EXPECT_EQ(outcome.losses, reference.losses);
+    EXPECT_EQ(outcome.weights, reference.weights);
+    EXPECT_EQ(outcome.eval_loss, reference.eval_loss);
+}
+
+TEST(EngineThreadsTest, EveryShardingGivesTheSameBitsOnOneMachineAndOnTwo) {
+    for (const int ranks : {2, 4}) {
+        Variant variant;
+        variant.tied = true;
+        const Outcome reference = run_on_threads(ranks, variant);
+        for (const Sharding sharding : kShardings) {
+            for (const int ranks_on_node : {2, ranks}) {
+                SCOPED_TRACE(testing::Message() << ranks << " ranks, sharding " << static_cast<int>(sharding));
+                variant.sharding = sharding;
+                variant.shard_group = 2;
+                variant.activation_checkpointing = ActivationCheckpointing::kSelective;
+                expect_same_bits(run_on_threads(ranks, variant, ranks_on_node), reference);
+            }
+        }
+    }
+}
+
+TEST(EngineThreadsTest, WithAFixedTreeOverRowsRanksAndShardingsGiveTheBitsOfOneRank) {
+    Variant variant;
+    variant.fixed_tree_sequences = 12;
+    const auto self = comm::make_self();
+    const Outcome reference = run_on(*self, variant);
+    for (const int ranks : {1, 2, 3, 4}) {
+        for (const Sharding sharding : kShardings) {
+            SCOPED_TRACE(testing::Message() << ranks << " ranks, sharding " << static_cast<int>(sharding));
+            variant.sharding = sharding;
+            variant.shard_group = ranks == 4 ? 2 : ranks;
+            const Outcome outcome = run_on_threads(ranks, variant);
+            EXPECT_EQ(outcome.losses, reference.losses);
+            EXPECT_EQ(outcome.weights, reference.weights);
+        }
+    }
+}
+
+TEST(EngineThreadsTest, WithoutItTheNumberOfRanksChangesBits) {
+    const Outcome alone = run_alone(false);
+    expect_same_bits(run_on_threads(1, {}), alone);
+    for (const int ranks : {2, 4}) {
+        const Outcome outcome = run_on_threads(ranks, {});
+        EXPECT_NE(outcome.losses, alone.losses);
+        EXPECT_NE(outcome.weights, alone.weights);
+    }
+}
+
+// Each rank has two threads more, which read and write its state's file.
+TEST(EngineThreadsTest, AnOffloadedOptimizerGivesTheSameBitsInEverySharding) {
+    for (const Sharding sharding : kShardings) {
+        SCOPED_TRACE(static_cast<int>(sharding));
+        Variant variant{sharding};
+        variant.shard_group = 2;
+        const Outcome kept = run_on_threads(4, variant);
+        variant.offloaded = true;
+        expect_same_bits(run_on_threads(4, variant), kept);
+    }
+}
+
+TEST(EngineThreadsTest, FarDevicesOfFourRanksOnTwoMachinesGiveTheSameBits) {
+    for (const Sharding sharding : kShardings) {
+        SCOPED_TRACE(static_cast<int>(sharding));
+        Variant variant{sharding};
+        variant.shard_group = 2;
+        const Outcome near = run_on_threads(4, variant, 2);
+        variant.far = 3;
+        expect_same_bits(run_on_threads(4, variant, 2), near);
+    }
+}
+
+}  // namespace
+}  // namespace atl::parallel
