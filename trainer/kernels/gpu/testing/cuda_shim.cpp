@@ -200,9 +200,10 @@ cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+    if (const cudaError_t error = device().result("cudaStreamCreateWithFlags"); error != cudaSuccess) return error;
     *stream = new ShimStream;
     device().streams.push_back(*stream);
-    return device().result("cudaStreamCreateWithFlags");
+    return cudaSuccess;
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
