@@ -9,6 +9,8 @@ namespace atl::parallel {
 namespace {
 
 using comm::Parts;
+using kernels::Space;
+using kernels::Stream;
 
 // `bytes` a rank, of all ranks one after another, as parts of the groups of which they are cut: those of this machine's
 // ranks lie apart by machines, and those of ranks in the same place of each by the ranks of one.
@@ -38,18 +40,20 @@ Collectives::Slot& Collectives::claim_slot(const Tensor& to, const Tensor& sum, 
     free->is_busy = true;
     free->group = comm_;
     free->to = to;
+    free->to_space = Space::kDevice;
     free->sum = sum;
     free->awaited = {awaited.what, awaited.unit, collective};
     return *free;
 }
 
 Collectives::Transfer Collectives::start_all_gather(const Tensor& shard, const Tensor& whole,
-                                                    const comm::Awaited& awaited) {
+                                                    const comm::Awaited& awaited, const GatherSpaces& spaces) {
     check(shard.byte_count() * size() == whole.byte_count(), "all_gather: the lengths differ");
     if (size() == 1) return copy_alone(shard, whole);
     Slot& slot = claim_slot(whole, {}, awaited, "all-gather");
-    const std::span<const std::byte> sent = slot.staging.leave_device(*backend_, shard);
-    std::span<std::byte> received = slot.staging.landing(*backend_, slot.to);
+    slot.to_space = spaces.whole;
+    const std::span<const std::byte> sent = slot.staging.leave_device(*backend_, shard, spaces.shard);
+    std::span<std::byte> received = slot.staging.landing(*backend_, slot.to, slot.to_space);
     Parts parts = Parts::one_after_another(sent.size());
     if (gathers_.groups) {
         slot.group = gathers_.groups->across_nodes.get();
@@ -63,10 +67,21 @@ Collectives::Transfer Collectives::start_all_gather(const Tensor& shard, const T
 }
 
 void Collectives::gather_on_node(Slot& slot) {
-    const std::span<std::byte> received = slot.staging.landing(*backend_, slot.to);
+    const std::span<std::byte> received = slot.staging.landing(*backend_, slot.to, slot.to_space);
     slot.group = gathers_.groups->on_node.get();
     slot.transfer = slot.group->start_all_gather(
         {}, received, parts_on_node(*gathers_.groups, received.size() / static_cast<std::size_t>(size())));
+}
+
+// What the device was asked for before may read the place or write what is copied.
+Collectives::Transfer Collectives::start_copy_in(const Tensor& pinned, const Tensor& on_device) {
+    check(pinned.byte_count() == on_device.byte_count(), "copy_in: the lengths differ");
+    Slot& slot = claim_slot(on_device, {}, {}, {});
+    slot.group = nullptr;
+    backend_->wait(Stream::kIn, backend_->record(Stream::kCompute));
+    backend_->transfer(Stream::kIn, pinned, on_device);
+    slot.copied = backend_->record(Stream::kIn);
+    return transfer_of(slot);
 }
 
 Collectives::Transfer Collectives::start_all_to_all(const Tensor& whole, const Tensor& parts,
@@ -110,7 +125,7 @@ Collectives::Transfer Collectives::start_reduce_scatter(const Tensor& whole, con
 }
 
 void Collectives::reduce_across_nodes(Slot& slot) {
-    slot.staging.receive(*backend_, slot.to);
+    slot.staging.receive(*backend_, slot.to, slot.to_space);
     backend_->sum_pieces(slot.to, slot.sum);
     const std::int64_t count = slot.sum.element_count();
     const Tensor sent = slot.rounded.empty() ? slot.sum : flat_range(slot.rounded, 0, count);
@@ -128,7 +143,7 @@ Collectives::Transfer Collectives::copy_alone(const Tensor& from, const Tensor& 
 
 void Collectives::exchange(Slot& slot, const Tensor& from, const Parts& parts) {
     const std::span<const std::byte> sent = slot.staging.leave_device(*backend_, from);
-    slot.transfer = slot.group->start_all_to_all(sent, parts, slot.staging.landing(*backend_, slot.to));
+    slot.transfer = slot.group->start_all_to_all(sent, parts, slot.staging.landing(*backend_, slot.to, slot.to_space));
 }
 
 void Collectives::begin_first_step(TwoSteps& kind, Slot& slot) {
@@ -164,9 +179,13 @@ void Collectives::wait(Transfer transfer) {
         slot.is_busy = false;
         return;
     }
+    if (slot.group == nullptr) {
+        slot.is_busy = false;
+        return backend_->wait(Stream::kCompute, slot.copied);
+    }
     while (slot.is_first_step) begin_second_step(slot.sum.empty() ? gathers_ : reductions_);
     slot.group->wait(slot.transfer, slot.awaited);
-    slot.staging.receive(*backend_, slot.to);
+    slot.staging.receive(*backend_, slot.to, slot.to_space);
     if (!slot.sum.empty()) backend_->sum_pieces(slot.to, slot.sum);
     slot.is_busy = false;
 }

@@ -15,14 +15,21 @@ namespace atl::parallel {
 
 using tensor::Tensor;
 
+// Where the tensors of a gather lie.
+struct GatherSpaces {
+    kernels::Space shard = kernels::Space::kDevice;
+    kernels::Space whole = kernels::Space::kDevice;
+};
+
 // What the ranks of a group exchange of a device's tensors. Everything is in the order of the device's calls: a
 // transfer sees what was asked for before its start, and what is asked for after its wait() sees what it brought. In
 // between nothing touches the tensors. Every member calls the same operations in the same order, from one thread.
 //
 // Here the network is MPI, which takes memory of the host alone: where that reaches the device's, the tensors' own,
 // else pinned buffers of each transfer, made when it first needs them. Then start waits until what is sent has left the
-// device. So ranks that share a GPU exchange, too. A library that moves device memory by itself (NCCL, RCCL) keeps the
-// contract by events on a stream of its own, and the host never waits.
+// device. So ranks that share a GPU exchange, too. Tensors in pinned memory go from and to their own place; start waits
+// until the device is done with them. A library that moves device memory by itself (NCCL, RCCL) keeps the contract by
+// events on a stream of its own, and the host never waits.
 //
 // Where the group lies on several machines, with as many consecutive ranks on each, what is gathered crosses between
 // two machines once, not once a rank: first between ranks of different machines, then within each. Sums are added
@@ -50,7 +57,11 @@ class Collectives {
     // `awaited` says what is moved ("the weights" of "layers.17"); which collective that is each of these knows.
 
     // Every rank's `shard`, one after another, into `whole`. `shard` may be this rank's own part of it.
-    Transfer start_all_gather(const Tensor& shard, const Tensor& whole, const comm::Awaited& awaited);
+    Transfer start_all_gather(const Tensor& shard, const Tensor& whole, const comm::Awaited& awaited,
+                              const GatherSpaces& spaces = {});
+    // No exchange: this rank's `pinned` into `on_device`, on a stream of its own while the device computes. The host
+    // never waits.
+    Transfer start_copy_in(const Tensor& pinned, const Tensor& on_device);
     // Part r of every rank's `whole`, r being this rank, into `parts` one after another.
     Transfer start_all_to_all(const Tensor& whole, const Tensor& parts, const comm::Awaited& awaited);
     // The sum over ranks of `whole`, of which this rank gets its part in `shard`, which may lie in `whole`; added in
@@ -65,8 +76,9 @@ class Collectives {
                                   const comm::Awaited& awaited);
     void wait(Transfer transfer);
 
-    void all_gather(const Tensor& shard, const Tensor& whole, const comm::Awaited& awaited) {
-        wait(start_all_gather(shard, whole, awaited));
+    void all_gather(const Tensor& shard, const Tensor& whole, const comm::Awaited& awaited,
+                    const GatherSpaces& spaces = {}) {
+        wait(start_all_gather(shard, whole, awaited, spaces));
     }
     // The sum over ranks of a few numbers (fp64, at most Comm::kSmallCountMax) in their place, by the fixed tree.
     void all_reduce(const Tensor& few);
@@ -75,10 +87,12 @@ class Collectives {
   private:
     struct Slot {
         bool is_busy = false;
-        comm::Comm* group = nullptr;  // whose transfer is under way
+        comm::Comm* group = nullptr;  // whose transfer is under way; null: a copy into the device
         Transfer transfer;
         comm::Awaited awaited;
-        Tensor to;                            // what arrives
+        kernels::Event copied;  // of a copy into the device
+        Tensor to;              // what arrives
+        kernels::Space to_space = kernels::Space::kDevice;
         Tensor sum;                           // gets the sum of its pieces; empty: nothing is added
         bool is_first_step = false;           // of two
         Tensor rounded;                       // what a reduction sends, where that is not what is added up

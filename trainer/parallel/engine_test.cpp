@@ -218,7 +218,7 @@ TEST_P(EngineTest, AnOffloadedOptimizerGivesTheSameBitsInEveryShardingAndStorage
                 variant.formats.moments = storage == DType::kF16 ? DType::kBF16 : DType::kF32;
                 variant.optimizer = optimizer;
                 const Outcome kept = run_world(variant);
-                variant.offloaded = true;
+                variant.offload_optimizer = Offload::kNvme;
                 const Outcome offloaded = run_world(variant);
                 EXPECT_EQ(offloaded.losses, kept.losses);
                 EXPECT_EQ(offloaded.weights, kept.weights);
@@ -249,7 +249,7 @@ TEST(SaveStateTest, WhatOneRankCannotReadLeavesTheLastStateOfAll) {
     ASSERT_TRUE(write_file_atomic(file, "the last state").ok());
     Variant variant;
     variant.sharding = Sharding::kFullShard;
-    variant.offloaded = true;
+    variant.offload_optimizer = Offload::kNvme;
     parallel::Run run(*world, variant);
     const bool last = world->rank() == world->size() - 1;
     if (last) damage_offloaded_state();
@@ -267,6 +267,31 @@ std::filesystem::path shared_path(const TemporaryDirectory& of_rank0) {
     path.resize(4096);
     world->broadcast(std::as_writable_bytes(std::span(path)), 0);
     return path.c_str();  // without the zeros
+}
+
+TEST(SaveStateTest, WeightsInTheHostsMemoryAreSavedAndLoadedAsTheDevicesAre) {
+    const TemporaryDirectory directory;
+    const std::filesystem::path base = shared_path(directory);
+    for (const auto& formats : {kernels::Formats{}, kernels::Formats{.weights = tensor::DType::kBF16}}) {
+        const Variant kept{.sharding = Sharding::kFullShard, .formats = formats, .far = 1};
+        Variant offloaded = kept;
+        offloaded.offload_params = offloaded.offload_optimizer = Offload::kCpu;
+        const auto after_a_step = [&](const Variant& saved, const Variant& loaded) {
+            const auto file = base / "state.safetensors";
+            parallel::Run before(*world, saved), after(*world, loaded);
+            before.begin_step(1);
+            EXPECT_TRUE(before.save(file).ok());
+            EXPECT_TRUE(after.load(file).ok());
+            return after.run();
+        };
+        const Outcome reference = after_a_step(kept, kept);
+        EXPECT_NE(reference.losses, run_world(kept).losses);
+        for (const auto& [saved, loaded] : {std::pair(kept, offloaded), std::pair(offloaded, kept)}) {
+            const Outcome outcome = after_a_step(saved, loaded);
+            EXPECT_EQ(outcome.losses, reference.losses);
+            EXPECT_EQ(outcome.weights, reference.weights);
+        }
+    }
 }
 
 // As where one machine keeps what it read of a file that another has replaced.

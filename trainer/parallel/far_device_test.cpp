@@ -16,17 +16,61 @@ TEST(FarDeviceTest, TrainsTheSameBits) {
         Variant offloaded = by_rows;
         by_rows.fixed_tree_sequences = 12;
         offloaded.formats.weights = tensor::DType::kBF16;
-        offloaded.offloaded = true;
+        offloaded.offload_optimizer = Offload::kNvme;
         for (Variant variant : {by_rows, offloaded}) {
             const Outcome at_once = run_world(variant);
             for (const std::uint64_t seed : {1U, 2U, 3U}) {
-                SCOPED_TRACE(testing::Message() << static_cast<int>(sharding) << variant.offloaded << " seed " << seed);
+                SCOPED_TRACE(testing::Message() << static_cast<int>(sharding)
+                                                << static_cast<int>(variant.offload_optimizer) << " seed " << seed);
                 variant.far = seed;
                 const Outcome far = run_world(variant);
                 EXPECT_EQ(far.losses, at_once.losses);
                 EXPECT_EQ(far.weights, at_once.weights);
                 EXPECT_EQ(far.eval_loss, at_once.eval_loss);
             }
+        }
+    }
+}
+
+// Weights are gathered from pinned memory or copied out of it, and updated there.
+TEST(FarDeviceTest, WeightsInTheHostsMemoryTrainTheSameBits) {
+    for (const Sharding sharding : {Sharding::kNone, Sharding::kShardOptimizer, Sharding::kShardGradOp,
+                                    Sharding::kFullShard, Sharding::kHybridShard, Sharding::kHybridShardZero2}) {
+        Variant wide{sharding, ActivationCheckpointing::kSelective, 2, true, std::min(2, world->size())};
+        Variant half = wide;
+        half.formats.weights = tensor::DType::kBF16;
+        for (Variant variant : {wide, half}) {
+            const Outcome kept = run_world(variant);
+            variant.offload_params = Offload::kCpu;
+            for (const Offload optimizer : {Offload::kNone, Offload::kCpu, Offload::kNvme}) {
+                variant.offload_optimizer = optimizer;
+                for (const std::uint64_t seed : {0U, 1U, 2U}) {
+                    SCOPED_TRACE(testing::Message() << static_cast<int>(sharding) << " " << to_string(optimizer)
+                                                    << " seed " << seed << " of no device for 0");
+                    variant.far = seed;
+                    const Outcome offloaded = run_world(variant);
+                    EXPECT_EQ(offloaded.losses, kept.losses);
+                    EXPECT_EQ(offloaded.weights, kept.weights);
+                    EXPECT_EQ(offloaded.eval_loss, kept.eval_loss);
+                }
+            }
+        }
+    }
+}
+
+TEST(FarDeviceTest, AFrozenModelInTheHostsMemoryTrainsTheSameAdapters) {
+    for (const Sharding sharding : {Sharding::kNone, Sharding::kShardOptimizer, Sharding::kFullShard}) {
+        Variant variant{.sharding = sharding, .formats = {.weights = tensor::DType::kBF16}, .lora_rank = 2};
+        const Outcome kept = run_world(variant);
+        EXPECT_NE(kept.losses[0], kept.losses[2]);
+        variant.offload_params = Offload::kCpu;
+        for (const std::uint64_t seed : {1U, 2U}) {
+            SCOPED_TRACE(testing::Message() << static_cast<int>(sharding) << " seed " << seed);
+            variant.far = seed;
+            const Outcome offloaded = run_world(variant);
+            EXPECT_EQ(offloaded.losses, kept.losses);
+            EXPECT_EQ(offloaded.weights, kept.weights);
+            EXPECT_EQ(offloaded.eval_loss, kept.eval_loss);
         }
     }
 }
@@ -39,17 +83,20 @@ TEST(FarDeviceTest, AStepOfOneRankMakesTheHostWaitOnceAndNotForItself) {
     for (const auto checkpointing : {ActivationCheckpointing::kNone, ActivationCheckpointing::kFeedForward,
                                      ActivationCheckpointing::kAllButAttention, ActivationCheckpointing::kFull}) {
         for (const std::int64_t accumulation : {1, 4}) {
-            variant.activation_checkpointing = checkpointing;
-            variant.accumulation = accumulation;
-            parallel::Run run(*self, variant);
-            const int before = run.far_device().host_waits();
-            run.begin_step(1);
-            for (int step = 2; step <= 8; ++step) {
-                run.begin_step(step);
-                EXPECT_EQ(run.far_device().host_waits() - before, step - 2) << "before it reads step " << step - 1;
-                EXPECT_GT(run.read_loss(), 0);
+            for (const Offload offload : {Offload::kNone, Offload::kCpu}) {
+                variant.activation_checkpointing = checkpointing;
+                variant.accumulation = accumulation;
+                variant.offload_params = variant.offload_optimizer = offload;
+                parallel::Run run(*self, variant);
+                const int before = run.far_device().host_waits();
+                run.begin_step(1);
+                for (int step = 2; step <= 8; ++step) {
+                    run.begin_step(step);
+                    EXPECT_EQ(run.far_device().host_waits() - before, step - 2) << "before it reads step " << step - 1;
+                    EXPECT_GT(run.read_loss(), 0);
+                }
+                EXPECT_EQ(run.far_device().host_waits() - before, 7);
             }
-            EXPECT_EQ(run.far_device().host_waits() - before, 7);
         }
     }
 }

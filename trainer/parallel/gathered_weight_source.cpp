@@ -6,7 +6,7 @@
 namespace atl::parallel {
 
 void GatheredWeightSource::lay_out(const ParallelLayout& layout) {
-    store_ = ParameterStore::lay_out(arena_, model_, layout, nullptr);
+    store_ = ParameterStore::lay_out(arena_, model_, layout, nullptr, {});
     gather_ = ParameterGather::lay_out(arena_, store_);
 }
 

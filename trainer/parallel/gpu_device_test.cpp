@@ -38,7 +38,7 @@ std::vector<Compared> compared() {
     Variant bf16{Sharding::kShardGradOp, ActivationCheckpointing::kNone, 1, false};
     bf16.formats.weights = bf16.formats.activations = bf16.formats.residual = tensor::DType::kBF16;
     bf16.formats.reduced = bf16.formats.moments = tensor::DType::kBF16;
-    bf16.offloaded = true;
+    bf16.offload_optimizer = Offload::kNvme;
     runs.push_back({bf16, 5e-2});
     return runs;
 }
@@ -60,6 +60,23 @@ TEST_F(GpuDeviceTest, TrainsAsTheCpuDoesAndTheSameBitsInEveryOrder) {
             EXPECT_EQ(other.losses, gpu.losses);
             EXPECT_EQ(other.weights, gpu.weights);
             EXPECT_EQ(other.eval_loss, gpu.eval_loss);
+        }
+    }
+}
+
+// Its kernels update pinned memory where it lies.
+TEST_F(GpuDeviceTest, WeightsAndMomentsInTheHostsMemoryGiveTheSameBits) {
+    for (const auto& compare : compared()) {
+        Variant variant = compare.variant;
+        SCOPED_TRACE(static_cast<int>(variant.sharding));
+        variant.offload_optimizer = Offload::kNone;
+        const Outcome kept = run_on_gpu(variant, 1);
+        variant.offload_params = variant.offload_optimizer = Offload::kCpu;
+        for (const std::uint64_t seed : {1U, 2U, 3U}) {
+            const Outcome offloaded = run_on_gpu(variant, seed);
+            EXPECT_EQ(offloaded.losses, kept.losses);
+            EXPECT_EQ(offloaded.weights, kept.weights);
+            EXPECT_EQ(offloaded.eval_loss, kept.eval_loss);
         }
     }
 }

@@ -25,7 +25,7 @@ constexpr std::int64_t kChunkElements = std::int64_t{1} << 18;
 OptimizerState OptimizerState::lay_out(tensor::Arena& arena, Layout layout) {
     OptimizerState state;
     state.layout_ = std::move(layout);
-    if (state.layout_.offloaded) {
+    if (state.layout_.in_file) {
         state.lay_out_chunks(arena);
     } else {
         state.lay_out_memory(arena);
@@ -40,7 +40,7 @@ bool OptimizerState::has(Part part, std::size_t unit) const {
 }
 
 Tensor OptimizerState::in_memory(Part part, std::size_t unit) const {
-    return has(part, unit) && !layout_.offloaded ? parts_[static_cast<std::size_t>(part)][unit] : Tensor();
+    return has(part, unit) && !layout_.in_file ? parts_[static_cast<std::size_t>(part)][unit] : Tensor();
 }
 
 std::size_t OptimizerState::part_count(std::size_t unit) const {
@@ -125,7 +125,7 @@ void OptimizerState::clear(kernels::Backend& backend, Part part) const {
 Status OptimizerState::read(kernels::Backend& backend, Part part, std::size_t unit, std::int64_t at,
                             std::span<std::byte> to) {
     const auto count = static_cast<std::int64_t>(to.size()) / tensor::size_bytes(dtype(part));
-    if (!layout_.offloaded) {
+    if (!layout_.in_file) {
         backend.copy_to_host(flat_range(parts_[static_cast<std::size_t>(part)][unit], at, count), to.data());
         return {};
     }
@@ -138,7 +138,7 @@ Status OptimizerState::read(kernels::Backend& backend, Part part, std::size_t un
 Status OptimizerState::write(kernels::Backend& backend, Part part, std::size_t unit, std::int64_t at,
                              std::span<const std::byte> from) {
     const auto count = static_cast<std::int64_t>(from.size()) / tensor::size_bytes(dtype(part));
-    if (!layout_.offloaded) {
+    if (!layout_.in_file) {
         backend.copy_from_host(from.data(), flat_range(parts_[static_cast<std::size_t>(part)][unit], at, count));
         return {};
     }
@@ -187,9 +187,9 @@ OptimizerState::Piece OptimizerState::piece_in(const Chunk& chunk, std::byte* bu
 
 void OptimizerState::update(kernels::Backend& backend, std::size_t unit,
                             const std::function<void(const Piece&)>& change) {
-    if (!layout_.offloaded || part_count(unit) == 0) {
+    if (!layout_.in_file || part_count(unit) == 0) {
         Piece piece{0, layout_.counts[unit], {}};
-        for (std::size_t part = 0; part < kPartCount && !layout_.offloaded; ++part) {
+        for (std::size_t part = 0; part < kPartCount && !layout_.in_file; ++part) {
             piece.parts[part] = parts_[part][unit];
         }
         change(piece);

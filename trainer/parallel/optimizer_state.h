@@ -14,8 +14,8 @@
 namespace atl::parallel {
 
 // What the optimizer keeps beside the weights, of the elements of each unit that this rank updates: fp32 masters where
-// the weights are stored in another format, and moments. In memory, or offloaded: in a file of chunks, of which memory
-// holds three at a time.
+// the weights are stored in another format, and moments. In memory, or in a file of chunks, of which memory holds three
+// at a time.
 class OptimizerState {
   public:
     enum class Part : std::uint8_t { kMasters, kFirstMoment, kSecondMoment };
@@ -27,16 +27,16 @@ class OptimizerState {
         std::vector<char> has_masters;
         int moment_count = 0;
         tensor::DType masters_dtype, moments_dtype;
-        bool offloaded = false;
+        bool in_file = false;
     };
-    // The arena is of device memory, or, where it is offloaded, of pinned memory, in which both the device and the file
-    // work. With a measuring arena only the memory is counted.
+    // The arena is of device memory or of pinned memory, and of the latter for the chunks of a file, in which both the
+    // device and the file work. With a measuring arena only the memory is counted.
     static OptimizerState lay_out(tensor::Arena& arena, Layout layout);
     // Makes the file, all zeros; nothing to do in memory. Errors name it.
     Status open(const std::filesystem::path& directory, int rank);
 
     bool has(Part part, std::size_t unit) const;
-    // All of a part, in memory; empty: there is none, or it is offloaded.
+    // All of a part, in memory; empty: there is none, or it is in the file.
     tensor::Tensor in_memory(Part part, std::size_t unit) const;
     tensor::DType dtype(Part part) const {
         return part == Part::kMasters ? layout_.masters_dtype : layout_.moments_dtype;

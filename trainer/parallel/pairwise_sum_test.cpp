@@ -32,9 +32,9 @@ TEST(RowTreeTest, AddsAnyNumberOfRowsByTheTreeOverThem) {
     for (std::int64_t rows = 1; rows <= 20; ++rows) {
         Arena measured = Arena::measuring();
         const optim::Optimizer optimizer;
-        PairwiseSum::lay_out(measured, ParameterStore::lay_out(measured, model, {}, &optimizer), rows);
+        PairwiseSum::lay_out(measured, ParameterStore::lay_out(measured, model, {}, &optimizer, {}), rows);
         Arena arena(std::move((*backend)->allocate(measured.peak_bytes())).value());
-        const ParameterStore store = ParameterStore::lay_out(arena, model, {}, &optimizer);
+        const ParameterStore store = ParameterStore::lay_out(arena, model, {}, &optimizer, {});
         PairwiseSum tree = PairwiseSum::lay_out(arena, store, rows);
         for (int step = 0; step < 2; ++step) {
             std::vector<float> all, sum(1);

@@ -18,6 +18,7 @@ std::int64_t room(const ParameterStore& store, std::size_t unit) {
 ParameterGather ParameterGather::lay_out(Arena& arena, const ParameterStore& store) {
     ParameterGather gather;
     gather.store_ = &store;
+    const bool lends_copies = shards_weights(store.sharding()) || store.weights_space() == kernels::Space::kPinned;
     std::vector<std::int64_t> sizes;
     std::size_t groups_max = 0;
     for (const auto& block : store.model().blocks) {
@@ -29,9 +30,9 @@ ParameterGather ParameterGather::lay_out(Arena& arena, const ParameterStore& sto
         }
         sizes.push_back(size);
         groups_max = std::max(groups_max, resident.size());
-        if (!shards_weights(store.sharding())) gather.resident_.push_back(std::move(resident));
+        if (!lends_copies) gather.resident_.push_back(std::move(resident));
     }
-    if (!shards_weights(store.sharding())) return gather;
+    if (!lends_copies) return gather;
     gather.buffer_ = TwoEndedBuffer::lay_out(arena, tensor::Category::kGather, tensor::DType::kU8, std::move(sizes));
     for (Slot& slot : gather.slots_) {
         slot.weights.reserve(groups_max);
@@ -60,11 +61,18 @@ void ParameterGather::begin(Collectives& ranks, Slot& slot, std::size_t block) {
     for (const std::size_t unit : store_->model().blocks[block]->units()) {
         const std::string& name = store_->model().units[unit].name;
         const Tensor whole(room_of_block.at(at), store_->storage(unit), {store_->shard_spec(unit).whole});
-        slot.transfers.push_back(ranks.start_all_gather(store_->weights(unit), whole, {"the weights", name}));
+        slot.transfers.push_back(start(ranks, unit, whole));
         trace::begin_transfer("gather", name, unit);
         slot.weights.push_back(whole);
         at += room(*store_, unit);
     }
+}
+
+Collectives::Transfer ParameterGather::start(Collectives& ranks, std::size_t unit, const Tensor& whole) const {
+    const Tensor& kept = store_->weights(unit);
+    if (!shards_weights(store_->sharding())) return ranks.start_copy_in(kept, whole);
+    return ranks.start_all_gather(kept, whole, {"the weights", store_->model().units[unit].name},
+                                  {.shard = store_->weights_space()});
 }
 
 void ParameterGather::finish(Collectives& ranks, Slot& slot) const {

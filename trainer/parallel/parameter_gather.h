@@ -12,7 +12,9 @@
 namespace atl::parallel {
 
 // Lends each block its units' whole weights. Where every rank keeps them whole, those themselves; under full_shard
-// they are gathered into one of two slots, so that the next block's gather runs while this block computes.
+// they are gathered into one of two slots, so that the next block's gather runs while this block computes. Weights that
+// are offloaded come into these slots, too: gathered from the ranks' pinned memory, or copied where a rank keeps them
+// whole.
 class ParameterGather {
   public:
     static ParameterGather lay_out(Arena& arena, const ParameterStore& store);
@@ -36,6 +38,7 @@ class ParameterGather {
     };
     Slot* find(std::size_t block);
     void begin(Collectives& ranks, Slot& slot, std::size_t block);
+    Collectives::Transfer start(Collectives& ranks, std::size_t unit, const Tensor& whole) const;
     void finish(Collectives& ranks, Slot& slot) const;
 
     const ParameterStore* store_ = nullptr;

@@ -20,22 +20,25 @@ Part optimizer_part(ParameterStore::Saved saved) {
 }  // namespace
 
 ParameterStore ParameterStore::lay_out(Arena& arena, const model::Model& model, const ParallelLayout& layout,
-                                       const optim::Optimizer* optimizer, Arena* offload_buffers) {
+                                       const optim::Optimizer* optimizer, const Offload& offload) {
     ParameterStore store;
     store.model_ = &model;
     store.layout_ = layout;
     store.specs_ = shard_specs(model, layout);
+    store.weights_space_ = offload.weights ? kernels::Space::kPinned : kernels::Space::kDevice;
+    Arena& of_weights = offload.weights ? *offload.pinned : arena;
+    Arena& of_optimizer = offload.optimizer != run_settings::Offload::kNone ? *offload.pinned : arena;
     const auto length = [](const ShardSpec& spec, bool sharded) { return sharded ? spec.shard : spec.whole; };
     OptimizerState::Layout state;
-    state.offloaded = offload_buffers != nullptr;
+    state.in_file = offload.optimizer == run_settings::Offload::kNvme;
     std::int64_t elements = 0;
     for (std::size_t unit = 0; unit < store.specs_.size(); ++unit) {
         const ShardSpec& spec = store.specs_[unit];
         store.first_elements_.push_back(elements);
         elements += spec.element_count;
         store.weights_.push_back(
-            arena.allocate(model.units[unit].is_quantized() ? Category::kQuantized : Category::kWeights,
-                           store.storage(unit), {length(spec, shards_weights(layout.sharding))}));
+            of_weights.allocate(model.units[unit].is_quantized() ? Category::kQuantized : Category::kWeights,
+                                store.storage(unit), {length(spec, shards_weights(layout.sharding))}));
         if (optimizer == nullptr) continue;
         const bool trains = store.trains(unit);
         store.gradients_.push_back(trains ? arena.allocate(Category::kGradients, model.formats.gradients,
@@ -49,7 +52,7 @@ ParameterStore ParameterStore::lay_out(Arena& arena, const model::Model& model, 
     state.moment_count = optimizer->moment_count();
     state.masters_dtype = model.formats.masters;
     state.moments_dtype = model.formats.moments;
-    store.state_ = OptimizerState::lay_out(offload_buffers != nullptr ? *offload_buffers : arena, std::move(state));
+    store.state_ = OptimizerState::lay_out(of_optimizer, std::move(state));
     return store;
 }
 
@@ -151,7 +154,8 @@ Status ParameterStore::update(kernels::Backend& backend, Collectives& ranks, con
         if (!shards_moments(sharding()) || shards_weights(sharding())) continue;
         const std::string& name = model_->units[unit].name;
         const trace::Span span("wait for weights", name);
-        ranks.all_gather(weight_shard(unit), weights(unit), {"the new weights", name});
+        ranks.all_gather(weight_shard(unit), weights(unit), {"the new weights", name},
+                         {.shard = weights_space_, .whole = weights_space_});
     }
     return state_.end_update(backend);
 }

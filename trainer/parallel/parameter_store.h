@@ -18,14 +18,20 @@ using tensor::Tensor;
 // What a rank keeps of the model between steps: its weights, gradients and moments, whole or its shard, one flat buffer
 // a unit. With one rank the shard is the whole. Weights are in the unit's storage format; where that is not fp32 and
 // there is an optimizer, it updates fp32 masters, which are cut as the moments are, and the weights are those rounded
-// to nearest; or, without masters, the weights themselves. Formats says what all are kept in. Masters and moments may
-// be offloaded to a file.
+// to nearest; or, without masters, the weights themselves. Formats says what all are kept in.
+//
+// Weights, and masters and moments, may be offloaded to pinned memory of the host, where the device updates them;
+// masters and moments to a file, too.
 class ParameterStore {
   public:
-    // Without an optimizer (evaluation) there are weights only. With buffers (pinned memory) for it, what the optimizer
-    // keeps is in a file. With measuring arenas only the memory is counted.
+    struct Offload {
+        Arena* pinned = nullptr;  // where what is offloaded lies, or the buffers of a file; null: nothing is
+        bool weights = false;
+        run_settings::Offload optimizer = run_settings::Offload::kNone;
+    };
+    // Without an optimizer (evaluation) there are weights only. With measuring arenas only the memory is counted.
     static ParameterStore lay_out(Arena& arena, const model::Model& model, const ParallelLayout& layout,
-                                  const optim::Optimizer* optimizer, Arena* offload_buffers = nullptr);
+                                  const optim::Optimizer* optimizer, const Offload& offload);
     // Makes the file of an offloaded optimizer, in a directory that exists. Errors name it.
     Status open_offload(const std::filesystem::path& directory) {
         return state_.open(directory, layout_.mesh.rank_of(layout_.place));
@@ -41,6 +47,8 @@ class ParameterStore {
     bool trains(std::size_t unit) const { return !model_->units[unit].frozen; }
     tensor::DType storage(std::size_t unit) const { return model_->units[unit].storage; }
 
+    // Where weights lie; in pinned memory blocks do not read them.
+    kernels::Space weights_space() const { return weights_space_; }
     // [whole] if every rank keeps all weights, else [shard].
     const Tensor& weights(std::size_t unit) const { return weights_[unit]; }
     // [whole] in the modes that keep whole gradients, else [shard]; of a frozen unit empty, as its moments.
@@ -117,6 +125,7 @@ class ParameterStore {
     ParallelLayout layout_;
     std::vector<ShardSpec> specs_;
     std::vector<Tensor> weights_;
+    kernels::Space weights_space_ = kernels::Space::kDevice;
     std::vector<Tensor> gradients_;
     OptimizerState state_;
     std::vector<std::vector<Run>> runs_;

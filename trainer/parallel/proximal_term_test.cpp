@@ -33,7 +33,8 @@ class TermRun {
         options.engine.largest = {1, kLength};
         options.layout = parallel_layout(variant.sharding, world->rank(), world->size(), std::min(2, world->size()));
         options.optimizer = &optimizer_;
-        options.offload_optimizer = variant.offloaded;
+        options.offload_params = variant.offload_params;
+        options.offload_optimizer = variant.offload_optimizer;
         options.offload_dir = directory_.path();
         options.has_proximal_term = true;
         memory_ = RunMemory::allocate(*backend_, model_, options).value();
@@ -83,9 +84,9 @@ TEST(ProximalTermTest, TheGradientGetsMuTimesTheDistanceFromTheStart) {
     for (const Sharding sharding : kKeptShardings) {
         for (const kernels::Formats& formats : {kernels::Formats{}, kernels::Formats{.weights = DType::kBF16},
                                                 kernels::Formats{.weights = DType::kBF16, .has_masters = false}}) {
-            for (const bool offloaded : {false, true}) {
-                SCOPED_TRACE(testing::Message() << static_cast<int>(sharding) << " " << offloaded);
-                Variant variant{.sharding = sharding, .formats = formats, .offloaded = offloaded};
+            for (const Offload offload : {Offload::kNone, Offload::kNvme}) {
+                SCOPED_TRACE(testing::Message() << static_cast<int>(sharding) << " " << to_string(offload));
+                Variant variant{.sharding = sharding, .formats = formats, .offload_optimizer = offload};
                 TermRun run(variant);
                 run.set_weights(start_value);
                 run.set_start();
@@ -124,10 +125,12 @@ TEST(ProximalTermTest, ShardingsAndRanksAndOffloadingAndTheDeviceChangeNoBit) {
         for (const Sharding sharding : kKeptShardings) {
             variant.sharding = sharding;
             variant.shard_group = std::min(2, world->size());
-            for (const bool offloaded : {false, true}) {
+            for (const Offload offload : {Offload::kNone, Offload::kCpu, Offload::kNvme}) {
                 for (const std::uint64_t far : {0U, 5U}) {
-                    SCOPED_TRACE(testing::Message() << static_cast<int>(sharding) << " " << offloaded << " " << far);
-                    variant.offloaded = offloaded;
+                    SCOPED_TRACE(testing::Message()
+                                 << static_cast<int>(sharding) << " " << to_string(offload) << " " << far);
+                    variant.offload_params = offload == Offload::kNone ? Offload::kNone : Offload::kCpu;
+                    variant.offload_optimizer = offload;
                     variant.far = far;
                     const Outcome outcome = run_world(variant);
                     EXPECT_EQ(outcome.losses, reference.losses);

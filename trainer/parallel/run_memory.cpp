@@ -2,14 +2,45 @@
 
 #include <utility>
 
+#include "shared/base/text.h"
 #include "shared/host/node.h"
 #include "trainer/parallel/gather_to_rank0.h"
 
 namespace atl::parallel {
+namespace {
+
+using run_settings::Offload;
+
+// Memory of the host is offloaded to where it is another than the device's.
+bool is_offloaded(const kernels::Backend& backend, Offload asked) {
+    return asked == Offload::kNvme || (asked == Offload::kCpu && !backend.host_reaches_device());
+}
+
+// The device has no room for it: with what the host's memory could take of it.
+Error no_room(kernels::Backend& backend, const model::Model& model, RunMemoryOptions options, std::int64_t bytes,
+              Error error) {
+    std::string flags;
+    const auto offload = [&](Offload& setting, const char* flag) {
+        if (setting != Offload::kNone) return;
+        setting = Offload::kCpu;
+        flags += std::string(flags.empty() ? "" : " ") + flag + " cpu";
+    };
+    offload(options.offload_params, "--offload-params");
+    if (options.optimizer != nullptr) offload(options.offload_optimizer, "--offload-optimizer");
+    const std::int64_t less = RunMemory::measure(backend, model, options).device_bytes;
+    if (less < bytes) error.message += "; with " + flags + " it is " + human_bytes(static_cast<std::uint64_t>(less));
+    return error;
+}
+
+}  // namespace
 
 void RunMemory::lay_out(kernels::Backend& backend, const model::Model& model, const RunMemoryOptions& options) {
-    store_ = ParameterStore::lay_out(device_, model, options.layout, options.optimizer,
-                                     options.offload_optimizer ? &pinned_ : nullptr);
+    check(options.offload_params != Offload::kNvme, "weights are not offloaded to a file");
+    const ParameterStore::Offload offload = {
+        .pinned = &pinned_,
+        .weights = is_offloaded(backend, options.offload_params),
+        .optimizer = is_offloaded(backend, options.offload_optimizer) ? options.offload_optimizer : Offload::kNone};
+    store_ = ParameterStore::lay_out(device_, model, options.layout, options.optimizer, offload);
     engine_ = Engine::lay_out(device_, backend, store_, options.engine);
     if (options.has_proximal_term) proximal_term_ = ProximalTerm::lay_out(device_, store_);
     // The host is one step ahead of the scalars that it knows.
@@ -31,11 +62,12 @@ plan::MemoryPlan RunMemory::measure(kernels::Backend& backend, const model::Mode
 Result<std::unique_ptr<RunMemory>> RunMemory::allocate(kernels::Backend& backend, const model::Model& model,
                                                        const RunMemoryOptions& options) {
     const plan::MemoryPlan plan = measure(backend, model, options);
-    ATOLL_TRY(tensor::Memory device, backend.allocate(kernels::Space::kDevice, plan.device_bytes));
+    auto device = backend.allocate(kernels::Space::kDevice, plan.device_bytes);
+    if (!device.ok()) return no_room(backend, model, options, plan.device_bytes, device.error());
     ATOLL_TRY(tensor::Memory pinned, backend.allocate(kernels::Space::kPinned, plan.pinned_bytes));
-    std::unique_ptr<RunMemory> memory(new RunMemory(Arena(std::move(device)), Arena(std::move(pinned))));
+    std::unique_ptr<RunMemory> memory(new RunMemory(Arena(std::move(device).value()), Arena(std::move(pinned))));
     memory->lay_out(backend, model, options);
-    if (options.offload_optimizer) {
+    if (options.offload_optimizer == Offload::kNvme) {
         const Status opened = write_outcome(memory->store_.open_offload(options.offload_dir));
         if (!opened.ok()) return Error{opened.error().code, opened.error().message, "--offload-dir"};
     }

@@ -17,7 +17,10 @@ struct RunMemoryOptions {
     EngineOptions engine;
     ParallelLayout layout;
     const optim::Optimizer* optimizer = nullptr;  // null: evaluation
-    bool offload_optimizer = false;               // its masters and moments are in a file in offload_dir
+    // Where weights, and where masters and moments lie: with kCpu in pinned memory of the host, which where the host
+    // reaches the device's is the same as kNone. kNvme is for the optimizer's alone: in a file in offload_dir.
+    run_settings::Offload offload_params = run_settings::Offload::kNone;
+    run_settings::Offload offload_optimizer = run_settings::Offload::kNone;
     std::filesystem::path offload_dir = {};
     bool has_proximal_term = false;
     bool copies_state = false;  // whoever saves states takes memory for a copy of what this rank saves: counted only
@@ -33,8 +36,8 @@ struct RunMemoryOptions {
 //   memory->engine().train(…);
 class RunMemory {
   public:
-    // Weights are zeros, the rest is uninitialised. kResourceExhausted: there is not that much memory. Other errors are
-    // those of the file of an offloaded optimizer.
+    // Weights are zeros, the rest is uninitialised. kResourceExhausted: there is not that much memory; of the device's
+    // with what can be offloaded. Other errors are those of the file of an offloaded optimizer.
     static Result<std::unique_ptr<RunMemory>> allocate(kernels::Backend& backend, const model::Model& model,
                                                        const RunMemoryOptions& options);
     // What allocate() would take, exactly.

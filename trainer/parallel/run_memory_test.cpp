@@ -7,8 +7,8 @@
 namespace atl::parallel {
 namespace {
 
-// Bytes of one category in the plan of a rank of four.
-std::int64_t planned(tensor::Category category, const Variant& variant) {
+// The plan of a rank of four.
+plan::MemoryPlan plan_of(const Variant& variant) {
     model::Model model = tiny_model(variant.tied);
     model.use_formats(variant.formats);
     const optim::Optimizer optimizer;
@@ -16,10 +16,16 @@ std::int64_t planned(tensor::Category category, const Variant& variant) {
     options.engine = {{1, kLength}, true, {}, {variant.activation_checkpointing, variant.checkpoint_layers}};
     options.layout = parallel_layout(variant.sharding, 0, 4, variant.shard_group);
     options.optimizer = &optimizer;
-    options.offload_optimizer = variant.offloaded;
+    options.offload_params = variant.offload_params;
+    options.offload_optimizer = variant.offload_optimizer;
     options.has_proximal_term = variant.proximal_mu > 0;
-    const auto backend = kernels::make_cpu_backend(1);
-    return RunMemory::measure(**backend, model, options).categories[static_cast<std::size_t>(category)];
+    const auto backend = make_backend(variant.far);
+    return RunMemory::measure(*backend, model, options);
+}
+
+// Bytes of one category of it.
+std::int64_t planned(tensor::Category category, const Variant& variant) {
+    return plan_of(variant).categories[static_cast<std::size_t>(category)];
 }
 
 // Of three layers; what is computed again shares one memory.
@@ -136,12 +142,89 @@ TEST(RunMemoryTest, OffloadedMastersAndMomentsLeaveThreeBuffers) {
     using tensor::Category;
     Variant variant;
     variant.formats.weights = tensor::DType::kBF16;
-    variant.offloaded = true;
+    variant.offload_optimizer = Offload::kNvme;
     EXPECT_EQ(planned(Category::kMasters, variant), 0);
     constexpr std::int64_t kPage = offload::StateFile::kPageBytes;
     // The largest unit is the embedding, which has less than a chunk.
     const std::int64_t part = offload::StateFile::padded(kVocabulary * 24 * 4);
     EXPECT_NEAR(planned(Category::kMoments, variant), 3 * 3 * part + kPage, 10 * kPage);
+}
+
+TEST(RunMemoryTest, WeightsInTheHostsMemoryLeaveTheDevicesToTheByte) {
+    using tensor::Category;
+    for (const Sharding sharding : {Sharding::kFullShard, Sharding::kHybridShard}) {
+        Variant variant{.sharding = sharding, .shard_group = 2, .far = 1};
+        variant.formats.weights = tensor::DType::kBF16;
+        const plan::MemoryPlan kept = plan_of(variant);
+        variant.offload_params = Offload::kCpu;
+        const plan::MemoryPlan moved = plan_of(variant);
+        const std::int64_t weights = planned(Category::kWeights, variant);
+        EXPECT_EQ(kept.device_bytes - moved.device_bytes, weights);
+        EXPECT_EQ(moved.pinned_bytes - kept.pinned_bytes, weights);
+        EXPECT_EQ(moved.categories, kept.categories);
+        variant.offload_optimizer = Offload::kCpu;
+        const std::int64_t state = planned(Category::kMasters, variant) + planned(Category::kMoments, variant);
+        EXPECT_EQ(moved.device_bytes - plan_of(variant).device_bytes, state);
+        EXPECT_EQ(plan_of(variant).pinned_bytes - moved.pinned_bytes, state);
+    }
+}
+
+// Blocks need room for what they read in its place.
+TEST(RunMemoryTest, WholeWeightsInTheHostsMemoryLeaveTwoNeighboursOnTheDevice) {
+    using tensor::Category;
+    Variant variant{.far = 1};
+    const plan::MemoryPlan kept = plan_of(variant);
+    variant.offload_params = Offload::kCpu;
+    const plan::MemoryPlan moved = plan_of(variant);
+    EXPECT_EQ(kept.device_bytes - moved.device_bytes,
+              planned(Category::kWeights, variant) - planned(Category::kGather, variant));
+    EXPECT_EQ(planned(Category::kGather, variant), planned(Category::kGather, {.sharding = Sharding::kFullShard}));
+}
+
+// A device with so much memory.
+class SmallDevice : public FarBackend {
+  public:
+    explicit SmallDevice(std::int64_t bytes) : FarBackend(kernels::make_cpu_backend(1).value()), bytes_(bytes) {}
+    Result<tensor::Memory> allocate(Space space, std::int64_t bytes) override {
+        if (space == Space::kDevice && bytes > bytes_) return Error{ErrorCode::kResourceExhausted, "no room", {}};
+        return FarBackend::allocate(space, bytes);
+    }
+
+  private:
+    std::int64_t bytes_;
+};
+
+TEST(RunMemoryTest, ARunThatTheDeviceHasNoRoomForIsToldToUseTheHosts) {
+    const model::Model model = tiny_model(false);
+    const optim::Optimizer optimizer;
+    RunMemoryOptions options;
+    options.engine.largest = {1, kLength};
+    options.optimizer = &optimizer;
+    const auto refusal = [&](std::int64_t bytes) {
+        SmallDevice device(bytes);
+        const auto memory = RunMemory::allocate(device, model, options);
+        return memory.ok() ? "" : memory.error().message;
+    };
+    const std::string refused = refusal(1000);
+    EXPECT_NE(refused.find("--offload-params cpu --offload-optimizer cpu"), std::string::npos) << refused;
+    options.offload_params = Offload::kCpu;
+    EXPECT_NE(refusal(1000).find("; with --offload-optimizer cpu it is"), std::string::npos) << refusal(1000);
+    options.offload_optimizer = Offload::kCpu;
+    EXPECT_EQ(refusal(1000), "no room");
+    SmallDevice device(0);
+    EXPECT_EQ(refusal(RunMemory::measure(device, model, options).device_bytes), "");
+}
+
+TEST(RunMemoryTest, WhereTheHostReachesTheDevicesMemoryThereIsNoOther) {
+    for (const Sharding sharding : {Sharding::kNone, Sharding::kFullShard}) {
+        Variant variant{.sharding = sharding};
+        const plan::MemoryPlan kept = plan_of(variant);
+        variant.offload_params = variant.offload_optimizer = Offload::kCpu;
+        const plan::MemoryPlan asked = plan_of(variant);
+        EXPECT_EQ(asked.categories, kept.categories);
+        EXPECT_EQ(asked.device_bytes, kept.device_bytes);
+        EXPECT_EQ(asked.pinned_bytes, kept.pinned_bytes);
+    }
 }
 
 }  // namespace

@@ -17,6 +17,10 @@ Tensor as_bytes(const Tensor& tensor) {
     return {tensor.data(), tensor::DType::kU8, {tensor.byte_count()}};
 }
 
+bool host_reaches(const kernels::Backend& backend, Space space) {
+    return space == Space::kPinned || backend.host_reaches_device();
+}
+
 void make_room(kernels::Backend& backend, tensor::Memory& memory, std::int64_t bytes) {
     if (memory.size_bytes() >= bytes) return;
     memory.reset();
@@ -27,7 +31,11 @@ void make_room(kernels::Backend& backend, tensor::Memory& memory, std::int64_t b
 
 }  // namespace
 
-std::span<const std::byte> Staging::leave_device(kernels::Backend& backend, const Tensor& from) {
+std::span<const std::byte> Staging::leave_device(kernels::Backend& backend, const Tensor& from, Space space) {
+    if (space == Space::kPinned && !backend.host_reaches_device()) {
+        backend.wait_on_host(backend.record(Stream::kCompute));
+        return from.bytes();
+    }
     return leave_device(backend, from, 1, 0, from.element_count());
 }
 
@@ -49,14 +57,14 @@ std::span<const std::byte> Staging::leave_device(kernels::Backend& backend, cons
     return as_bytes(sent_, 0, parts * bytes).bytes();
 }
 
-std::span<std::byte> Staging::landing(kernels::Backend& backend, const Tensor& to) {
-    if (backend.host_reaches_device()) return to.bytes();
+std::span<std::byte> Staging::landing(kernels::Backend& backend, const Tensor& to, Space space) {
+    if (host_reaches(backend, space)) return to.bytes();
     make_room(backend, received_, to.byte_count());
     return as_bytes(received_, 0, to.byte_count()).bytes();
 }
 
-void Staging::receive(kernels::Backend& backend, const Tensor& to) const {
-    if (backend.host_reaches_device()) return;
+void Staging::receive(kernels::Backend& backend, const Tensor& to, Space space) const {
+    if (host_reaches(backend, space)) return;
     backend.transfer(Stream::kIn, as_bytes(received_, 0, to.byte_count()), as_bytes(to));
     backend.wait(Stream::kCompute, backend.record(Stream::kIn));
 }

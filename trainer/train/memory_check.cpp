@@ -81,7 +81,7 @@ plan::MemoryPlan measure_with(const PreparedRun& prepared, const plan::Settings&
     options.engine.reduce.accumulation = settings.grad_accum;
     options.engine.checkpointing = {settings.activation_checkpointing, settings.checkpoint_layers};
     options.copies_state = settings.save_async == run_settings::OnOff::kOn;
-    options.offload_optimizer = settings.offload_optimizer == run_settings::Offload::kNvme;
+    options.offload_optimizer = settings.offload_optimizer;
     plan::MemoryPlan plan = parallel::RunMemory::measure(backend, prepared.directory.model, options);
     plan.program_bytes += prepared.unseen_bytes + model_io::save_buffer_bytes(prepared.directory.model,
                                                                               prepared.directory.adapters.has_value());

@@ -181,7 +181,8 @@ parallel::RunMemoryOptions run_memory_options(const PreparedRun& prepared, int r
     if (drops) options.engine.dropout_seed = static_cast<std::uint64_t>(prepared.config.seed);
     options.layout = parallel::parallel_layout(prepared.config.sharding, rank, ranks, prepared.shard_group);
     options.optimizer = &prepared.optimizer;
-    options.offload_optimizer = prepared.config.offload_optimizer == run_settings::Offload::kNvme;
+    options.offload_params = prepared.config.offload_params;
+    options.offload_optimizer = prepared.config.offload_optimizer;
     options.offload_dir = prepared.config.offload_dir;
     options.has_proximal_term = prepared.config.proximal_mu > 0;
     return options;

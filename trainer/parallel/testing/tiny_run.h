@@ -5,10 +5,12 @@
 #include <deque>
 #include <functional>
 #include <random>
+#include <utility>
 
 #include "shared/base/file.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/model/initialize.h"
+#include "trainer/model/lora.h"
 #include "trainer/parallel/exact_sum_of_squares.h"
 #include "trainer/parallel/gather_to_rank0.h"
 #include "trainer/parallel/run_memory.h"
@@ -17,6 +19,8 @@
 
 // A few steps of a tiny model by the parts of a run, without files, in every variant that the engine has.
 namespace atl::parallel {
+
+using run_settings::Offload;
 
 inline comm::Comm* world = nullptr;  // all ranks that run the tests
 
@@ -63,10 +67,12 @@ struct Variant {
     kernels::Formats formats = {};
     std::int64_t fixed_tree_sequences = 0;  // of a step; 0: kGlobalRows, added by ranks
     optim::OptimizerKind optimizer = optim::OptimizerKind::kAdamW;
-    bool offloaded = false;
+    Offload offload_optimizer = Offload::kNone;
     std::int64_t checkpoint_layers = 0;
     double proximal_mu = 0;
-    std::uint64_t far = 0;  // the device is a FarBackend with this seed; 0: the CPU
+    Offload offload_params = Offload::kNone;
+    std::int64_t lora_rank = 0;  // adapters of all linears on a frozen model; 0: none
+    std::uint64_t far = 0;       // the device is a FarBackend with this seed; 0: the CPU
     std::function<std::unique_ptr<kernels::Backend>()> open_device = {};  // or the one that this gives
     std::int64_t reduce_scratch = Collectives::kReduceScratchMax;
     int tensor = 1;  // ranks that have the same rows and, as long as layers are not cut, the same model
@@ -112,6 +118,11 @@ class Run {
           variant_(variant),
           model_(tiny_model(variant.tied)),
           backend_(variant.open_device ? variant.open_device() : make_backend(variant.far)) {
+        if (variant.lora_rank > 0) {
+            const Status added =
+                model::add_adapters(model_, {.rank = variant.lora_rank, .alpha = 8, .targets = {"all-linear"}});
+            check(added.ok(), "no adapters");
+        }
         model_.use_formats(variant.formats);
         optimizer_.kind = variant.optimizer;
         RunMemoryOptions options;
@@ -125,7 +136,8 @@ class Run {
                           {accumulation_, variant.fixed_tree_sequences, variant.reduce_scratch},
                           {variant.activation_checkpointing, variant.checkpoint_layers}};
         options.optimizer = &optimizer_;
-        options.offload_optimizer = variant.offloaded;
+        options.offload_params = variant.offload_params;
+        options.offload_optimizer = variant.offload_optimizer;
         options.offload_dir = directory_.path();
         options.has_proximal_term = variant.proximal_mu > 0;
         auto memory = RunMemory::allocate(*backend_, model_, options);
@@ -214,10 +226,12 @@ class Run {
     void add_up(const std::vector<double>& losses) {
         const DeviceScalars& scalars = memory_->scalars();
         ExactSumOfSquares exact;
+        bool is_first = true;
         for (std::size_t unit = 0; unit < memory_->store().unit_count(); ++unit) {
+            if (!memory_->store().trains(unit)) continue;
             const Tensor own = memory_->store().own_gradients(unit);
             if (fixed_tree()) exact.add(*backend_, own);
-            backend_->sum_of_squares(own, scalars.gradient_squares(), unit > 0);
+            backend_->sum_of_squares(own, scalars.gradient_squares(), !std::exchange(is_first, false));
         }
         if (!fixed_tree()) return ranks_->sharing_by_shard().all_reduce(scalars.sums());
         exact.combine(ranks_->sharing().comm());
