@@ -21,7 +21,7 @@ struct Unbuilt {
     std::string_view value = {};
 };
 constexpr std::array<Unbuilt, 6> kUnbuilt = {
-    {{"tp"}, {"pp"}, {"offload-params"}, {"bucket-bytes"}, {"precision", "fp8"}, {"quantize", "int4"}}};
+    {{"tp"}, {"pp"}, {"offload-params", "nvme"}, {"bucket-bytes"}, {"precision", "fp8"}, {"quantize", "int4"}}};
 
 bool is_unbuilt(const Option& option, std::string_view value) {
     return std::ranges::any_of(kUnbuilt,

@@ -78,9 +78,14 @@ const std::vector<Option>& table() {
         {"checkpoint-layers", &C::checkpoint_layers,
          "of how many layers it does so, from the first on, but for selective; 0: of all", kTrain | kPlan, 0, 1e6},
         {"offload-optimizer", &C::offload_optimizer,
-         "where moments and masters lie: in a file of each rank (nvme), or in memory (on a CPU, none and cpu)",
+         "where moments and masters lie: in the device's memory (none), the host's (cpu, for GPUs: on a CPU the same) "
+         "or a file of each rank (nvme)",
          kTrain | kPlan},
-        {"offload-params", &C::offload_params, "where weights lie", kTrain | kPlan},
+        {"offload-params", &C::offload_params,
+         "where weights lie: in the device's memory (none) or the host's (cpu, for GPUs: on a CPU the same), from "
+         "which "
+         "each block's are copied before it runs",
+         kAll},
         {"offload-dir", &C::offload_dir, "directory for nvme, on a local disk; the default is $TMPDIR", kTrain | kPlan},
         {"bucket-bytes", &C::bucket_bytes, "of one exchange of gradients", kTrain | kPlan, 0, 1e15},
         {"adapter", &C::adapter, "adapter directory (PEFT) to use with the model, and to train further", kEvery},

@@ -67,6 +67,7 @@ struct RunConfig {
     ActivationCheckpointing activation_checkpointing = ActivationCheckpointing::kNone;
     std::int64_t checkpoint_layers = 0;  // 0: all
     Offload offload_optimizer = Offload::kNone;
+    Offload offload_params = Offload::kNone;
     std::string offload_dir;
     std::int64_t lora_rank = 0;
     double lora_alpha = 0;
@@ -91,7 +92,6 @@ struct RunConfig {
     // Not built yet: only these values pass (see assign).
     std::int64_t tp = 1;
     std::int64_t pp = 1;
-    Offload offload_params = Offload::kNone;
     std::int64_t bucket_bytes = 0;
 
     // A CPU computes in fp32 unless it is told otherwise, a GPU in the format of the weights.

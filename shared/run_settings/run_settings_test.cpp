@@ -79,8 +79,8 @@ TEST(RunConfigTest, WhatIsOutOfRangeIsToldTheRange) {
 TEST(RunConfigTest, WhatIsNotBuiltIsRefusedByName) {
     RunConfig config;
     const std::vector<std::pair<const char*, const char*>> unbuilt = {
-        {"precision", "fp8"}, {"quantize", "int4"},      {"tp", "2"},
-        {"pp", "4"},          {"offload-params", "cpu"}, {"bucket-bytes", "1024"}};
+        {"precision", "fp8"}, {"quantize", "int4"},       {"tp", "2"},
+        {"pp", "4"},          {"offload-params", "nvme"}, {"bucket-bytes", "1024"}};
     for (const auto& [name, text] : unbuilt) {
         const Status status = set(config, name, text);
         ASSERT_FALSE(status.ok()) << name;
@@ -89,6 +89,7 @@ TEST(RunConfigTest, WhatIsNotBuiltIsRefusedByName) {
     }
     EXPECT_TRUE(set(config, "tp", "1").ok());
     EXPECT_TRUE(set(config, "masters", "fp32").ok());
+    EXPECT_TRUE(set(config, "offload-params", "cpu").ok());
 }
 
 TEST(RunConfigTest, LayersToCheckpointNeedSomethingToCompute) {

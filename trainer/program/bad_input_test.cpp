@@ -60,6 +60,7 @@ TEST_F(BadInputTest, WrongFlagsAreNamed) {
 TEST_F(BadInputTest, WhatIsNotBuiltIsRefusedByName) {
     expect_refused(train("out", {"--steps", "1", "--tp", "2"}), "--tp");
     expect_refused(train("out", {"--steps", "1", "--precision", "fp8"}), "--precision");
+    expect_refused(train("out", {"--steps", "1", "--offload-params", "nvme"}), "--offload-params");
     expect_refused(train("out", {"--steps", "1", "--device", "cuda"}), "--device");
 }
 

@@ -41,6 +41,7 @@ class EvalCommand final : public Command {
         parallel::RunMemoryOptions options;
         options.engine.largest = {micro(data), data.dataset.seq_len()};
         options.engine.train = false;
+        options.offload_params = config_.offload_params;
         ATOLL_TRY(options.layout, comm::agreed(comm, train::choose_layout(config_, comm)));
         const auto need_bytes = [&](std::int64_t rows) {
             parallel::RunMemoryOptions smaller = options;

@@ -22,6 +22,7 @@ std::string to_json_line(const plan::MemoryPlan& plan, std::int64_t rank, std::i
         line[std::string(tensor::to_string(category)) + "_bytes"] = plan.categories[static_cast<std::size_t>(i)];
     }
     line["allocated_bytes"] = plan.device_bytes + plan.pinned_bytes;
+    line["pinned_bytes"] = plan.pinned_bytes;
     line["program_bytes"] = plan.program_bytes;
     line["staging_bytes"] = plan.staging_bytes;
     line["total_bytes"] = plan.total_bytes();

@@ -104,6 +104,28 @@ TEST_F(FarDeviceTrainTest, TrainsWhatTheCpuTrains) {
     expect_same({{"steps", "4"}, {"batch-size", "1"}, {"grad-accum", "4"}, {"deterministic", "true"}});
 }
 
+// The program's flag changes nothing on the CPU. A quantised base comes block by block, too.
+TEST_F(FarDeviceTrainTest, TrainsTheSameWithItsWeightsInTheHostsMemory) {
+    const CommandResult kept = train("kept", {"--steps", "5", "--batch-size", "4", "--offload-params", "none"});
+    expect_same({{"steps", "5"}, {"batch-size", "4"}, {"offload-params", "cpu"}, {"offload-optimizer", "cpu"}});
+    EXPECT_EQ(digest_of(path("kept/model.safetensors")), digest_of(path("far/model.safetensors"))) << kept.err;
+    expect_same({{"steps", "5"},
+                 {"batch-size", "4"},
+                 {"offload-params", "cpu"},
+                 {"precision", "bf16"},
+                 {"masters", "none"},
+                 {"proximal-mu", "0.1"},
+                 {"save-every", "2"},
+                 {"save-async", "on"}});
+    for (const char* format : {"int8", "nf4"})
+        expect_same({{"steps", "4"},
+                     {"batch-size", "2"},
+                     {"lora-rank", "4"},
+                     {"quantize", format},
+                     {"offload-params", "cpu"},
+                     {"val-data", path("data.safetensors")}});
+}
+
 // The scale of the loss, halved while the host does not know it yet.
 TEST_F(FarDeviceTrainTest, ScalesTheLossAsTheCpuDoes) {
     const std::vector<std::pair<std::string, std::string>> flags = {

@@ -103,6 +103,28 @@ TEST_F(OffloadTest, AStoppedRunGoesOnBitForBitWithOrWithoutIt) {
     EXPECT_EQ(weights("out") == weights("whole"), true);
 }
 
+// On a CPU, where the host's memory is the device's; on another device: FarDeviceTrainTest.
+TEST_F(OffloadTest, TheHostsMemoryOnACpuIsWhereWeightsLieWithoutIt) {
+    const auto with = [](std::vector<std::string> flags, const std::vector<std::string>& more) {
+        flags.insert(flags.end(), more.begin(), more.end());
+        return flags;
+    };
+    const std::vector<std::string> to_memory = {"--offload-params", "cpu", "--offload-optimizer", "cpu"};
+    const std::vector<std::string> flags = {"--steps", "2", "--global-batch-size", "4", "--sharding", "full_shard"};
+    for (const int ranks : {1, 2}) {
+        const auto kept = train("kept", flags, ranks);
+        const auto result = train("out", with(flags, to_memory), ranks);
+        ASSERT_EQ(result.exit_code, 0) << result.err;
+        EXPECT_EQ(member(result.out, "loss"), member(kept.out, "loss"));
+        EXPECT_EQ(weights("out") == weights("kept"), true);
+    }
+    const std::vector<std::string> planning = {"plan", "--model", path("model"), "--data", path("data.safetensors")};
+    EXPECT_EQ(member(run(with(planning, to_memory)).out, "allocated_bytes"),
+              member(run(planning).out, "allocated_bytes"));
+    const std::vector<std::string> evaluating = {"eval", "--model", path("out"), "--data", path("data.safetensors")};
+    EXPECT_EQ(run(with(evaluating, {"--offload-params", "cpu"})).out, run(evaluating).out);
+}
+
 TEST_F(OffloadTest, LowRankAdaptersAreOffloadedToo) {
     const std::vector<std::string> flags = {"--steps", "3", "--lora-rank", "2", "--precision", "bf16"};
     ASSERT_EQ(train("kept", flags).exit_code, 0);

@@ -58,6 +58,7 @@ TEST(TrainingSettingsTest, WhatIsNotBuiltIsNamed) {
     }
     EXPECT_EQ(check({{"tp", 0}}).error().field, "training.tp");
     EXPECT_TRUE(check({{"tp", 1}}).ok());
+    EXPECT_TRUE(check({{"offload_params", "cpu"}}).ok());
 }
 
 TEST(TrainingSettingsTest, MessagesSpellSettingsAsKeys) {
