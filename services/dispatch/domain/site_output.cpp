@@ -87,6 +87,7 @@ void visit_step(Line& line, Visitor& visit) {
     visit("mfu", line.mfu);
     visit("hfu", line.hfu);
     visit("peak_bytes", line.peak_bytes);
+    visit("exposed_comm_s", line.exposed_comm_s);
     visit("val_loss", line.val_loss);
     visit("val_perplexity", line.val_perplexity);
     visit("val_tokens", line.val_tokens);

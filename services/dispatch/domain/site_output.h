@@ -25,7 +25,8 @@ struct StepLine {
     std::optional<double> mfu;
     std::optional<double> hfu;
     std::optional<std::int64_t> peak_bytes;
-    std::optional<double> val_loss;  // of a validation after the step
+    std::optional<double> exposed_comm_s;  // seconds of the step in which a rank only waited for others
+    std::optional<double> val_loss;        // of a validation after the step
     std::optional<double> val_perplexity;
     std::optional<std::int64_t> val_tokens;
 };
