@@ -80,7 +80,7 @@ TEST(EngineThreadsTest, AnOffloadedOptimizerGivesTheSameBitsInEverySharding) {
         Variant variant{sharding};
         variant.shard_group = 2;
         const Outcome kept = run_on_threads(4, variant);
-        variant.offloaded = true;
+        variant.offload_optimizer = run_settings::Offload::kNvme;
         expect_same_bits(run_on_threads(4, variant), kept);
     }
 }

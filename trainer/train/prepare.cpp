@@ -75,6 +75,12 @@ Status settle(PreparedRun& prepared, const RankCounts& counts) {
     ATOLL_TRY(prepared.batch, plan_batch(config, mesh.data_ranks()));
     ATOLL_RETURN_IF_ERROR(check_micro_step(prepared.batch.micro, prepared.seq_len()));
     ATOLL_TRY(prepared.steps, plan_steps(config, prepared.data.rows, prepared.batch.global));
+    if (config.trace_steps > 0 && config.trace_from > std::max<std::int64_t>(1, prepared.steps))
+        return invalid_argument("--trace-from", "is step " + std::to_string(config.trace_from) + " of a run of " +
+                                                    std::to_string(prepared.steps));
+    const std::int64_t layers = prepared.directory.model.config.num_hidden_layers;
+    if (config.checkpoint_layers > layers)
+        return invalid_argument("--checkpoint-layers", "the model has " + std::to_string(layers) + " layers");
     if (prepared.validation && prepared.steps == 0)
         return invalid_argument("--val-data", "means nothing with --steps 0, which validates nothing: use `eval`");
     prepared.optimizer = {.kind = config.optimizer,
