@@ -5,8 +5,8 @@
 
 #include "shared/digest/digest.h"
 #include "trainer/comm/comm.h"
+#include "trainer/kernels/testing/far_backend.h"
 #include "trainer/model_io/model_directory.h"
-#include "trainer/parallel/testing/far_backend.h"
 #include "trainer/program/testing/program_fixture.h"
 #include "trainer/train/run_fingerprint.h"
 #include "trainer/train/trainer.h"
@@ -43,7 +43,7 @@ class FarDeviceTrainTest : public ProgramTest {
         auto prepared = train::prepare_training(config, *comm, train::rank_counts(*comm)).value();
         prepared.base_sha256 = model_io::base_digest(prepared.directory, *comm, false).value();
         const std::string fingerprint = train::run_fingerprint(prepared, *comm).value();
-        parallel::FarBackend backend(kernels::make_cpu_backend(1).value(), seed);
+        kernels::FarBackend backend(kernels::make_cpu_backend(1).value(), seed);
         const auto memory =
             parallel::RunMemory::allocate(backend, prepared.directory.model, train::run_memory_options(prepared, 0, 1))
                 .value();

@@ -8,13 +8,13 @@
 #include <set>
 #include <utility>
 
-#include "trainer/parallel/testing/far_backend.h"
+#include "trainer/kernels/testing/far_backend.h"
 
 namespace atl::train {
 namespace {
 
+using kernels::FarBackend;
 using kernels::Tensor;
-using parallel::FarBackend;
 
 std::unique_ptr<kernels::Backend> make_device() {
     return kernels::make_cpu_backend(1, "baseline").value();

@@ -9,17 +9,18 @@
 
 #include "shared/base/file.h"
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/kernels/testing/far_backend.h"
 #include "trainer/model/initialize.h"
 #include "trainer/model/lora.h"
 #include "trainer/parallel/exact_sum_of_squares.h"
 #include "trainer/parallel/gather_to_rank0.h"
 #include "trainer/parallel/run_memory.h"
-#include "trainer/parallel/testing/far_backend.h"
 #include "trainer/weights/storage.h"
 
 // A few steps of a tiny model by the parts of a run, without files, in every variant that the engine has.
 namespace atl::parallel {
 
+using kernels::FarBackend;
 using run_settings::Offload;
 
 inline comm::Comm* world = nullptr;  // all ranks that run the tests

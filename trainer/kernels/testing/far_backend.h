@@ -16,22 +16,19 @@
 
 #include "trainer/kernels/backend.h"
 
-namespace atl::parallel {
+namespace atl::kernels {
 
 // A device as far from the host as backend.h lets one be. Its memory is at addresses that fault when the host touches
-// them. What it is asked for waits until the host asks for an outcome; then the streams run in any order that their
-// events allow, by a seed. So a host that touches device memory ends by SIGSEGV, one that reads pinned memory too early
-// finds what was there before, and a missing event gives other bits than the CPU's. A region is replayed as a graph
-// would be: what its key does not say is not seen. Counts how often the host waited.
-class FarBackend : public kernels::Backend {
+// them, and its operations take that and pinned memory alone. What it is asked for waits until the host asks for an
+// outcome; then the streams run in any order that their events allow, by a seed. So a host that touches device memory
+// ends by SIGSEGV, one that hands over memory of its own by a message, one that reads pinned memory too early finds
+// what was there before, and a missing event gives other bits than the CPU's. A region is replayed as a graph would be:
+// what its key does not say is not seen. Counts how often the host waited.
+class FarBackend : public Backend {
   public:
-    using Tensor = kernels::Tensor;
-    using Shape = kernels::AttentionShape;
-    using Space = kernels::Space;
-    using Stream = kernels::Stream;
-    using Event = kernels::Event;
+    using Shape = AttentionShape;
 
-    explicit FarBackend(std::unique_ptr<kernels::Backend> device, std::uint64_t seed = 1)
+    explicit FarBackend(std::unique_ptr<Backend> device, std::uint64_t seed = 1)
         : device_(std::move(device)), random_(seed) {}
 
     int host_waits() const { return host_waits_; }
@@ -241,13 +238,13 @@ class FarBackend : public kernels::Backend {
                                 const Tensor& loss_scale, const Tensor& losses) override {
         later(&Backend::cross_entropy_backward, logits, targets, gradient_scale, loss_scale, losses);
     }
-    void finish_step(const kernels::StepRules& rules, const Tensor& scalars) override {
+    void finish_step(const StepRules& rules, const Tensor& scalars) override {
         later(&Backend::finish_step, rules, scalars);
     }
-    void adamw(const kernels::AdamWStep& step, const Tensor& scalars, const kernels::OptimizerRange& range) override {
+    void adamw(const AdamWStep& step, const Tensor& scalars, const OptimizerRange& range) override {
         later(&Backend::adamw, step, scalars, range);
     }
-    void sgd(const kernels::SgdStep& step, const Tensor& scalars, const kernels::OptimizerRange& range) override {
+    void sgd(const SgdStep& step, const Tensor& scalars, const OptimizerRange& range) override {
         later(&Backend::sgd, step, scalars, range);
     }
 
@@ -271,7 +268,7 @@ class FarBackend : public kernels::Backend {
         queue(Stream::kCompute).push_back({std::move(call), {}});
     }
     template <class... Parameters, class... Arguments>
-    void later(void (kernels::Backend::*operation)(Parameters...), const Arguments&... arguments) {
+    void later(void (Backend::*operation)(Parameters...), const Arguments&... arguments) {
         compute([=, this] { (device_.get()->*operation)(near(arguments)...); });
     }
     // The caller's scope has ended by then, so the call keeps the place that it would have taken.
@@ -302,17 +299,22 @@ class FarBackend : public kernels::Backend {
         while (is_busy()) run_one();
     }
 
-    // Where the device has what the host knows by a far address; pinned memory and plain values are themselves.
-    std::byte* near(std::byte* data) const {
-        auto after = regions_.upper_bound(data);
-        if (after == regions_.begin()) return data;
+    // Where the device has what the host knows by an address; null: this is no memory of the device's, nor pinned.
+    static std::byte* find(const Regions& regions, std::byte* data) {
+        auto after = regions.upper_bound(data);
+        if (after == regions.begin()) return nullptr;
         const auto& [begin, memory] = *--after;
-        return data < begin + memory.size_bytes() ? memory.data() + (data - begin) : data;
+        return data < begin + memory.size_bytes() ? memory.data() + (data - begin) : nullptr;
+    }
+    std::byte* near(std::byte* data) const {
+        if (std::byte* const device = find(regions_, data)) return device;
+        check(find(pinned_, data) != nullptr, "an operation is given memory that is neither the device's nor pinned");
+        return data;
     }
     Tensor near(const Tensor& tensor) const {
         return tensor.empty() ? tensor : tensor.at_address(near(static_cast<std::byte*>(tensor.data())));
     }
-    kernels::OptimizerRange near(kernels::OptimizerRange range) const {
+    OptimizerRange near(OptimizerRange range) const {
         range.weights = near(range.weights);
         range.gradients = near(range.gradients);
         range.first_moments = near(range.first_moments);
@@ -325,11 +327,10 @@ class FarBackend : public kernels::Backend {
         return value;
     }
     bool is_far(const Tensor& tensor) const {
-        auto* const data = static_cast<std::byte*>(tensor.data());
-        return near(data) != data;
+        return find(regions_, static_cast<std::byte*>(tensor.data())) != nullptr;
     }
 
-    std::unique_ptr<kernels::Backend> device_;
+    std::unique_ptr<Backend> device_;
     std::mt19937_64 random_;
     Regions regions_;  // by where they seem to be
     Regions pinned_;
@@ -346,4 +347,4 @@ class FarBackend : public kernels::Backend {
     int replays_ = 0;
 };
 
-}  // namespace atl::parallel
+}  // namespace atl::kernels
