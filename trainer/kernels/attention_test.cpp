@@ -1,16 +1,13 @@
-// Attention against a naive fp64 reference, values and gradients, for every instruction set of this machine and the
-// GPU's kernels.
+// Attention against a naive fp64 reference, values and gradients, on every backend.
 
 #include <gtest/gtest.h>
 
-#include <cstring>
-#include <deque>
 #include <ostream>
 #include <tuple>
 
 #include "trainer/kernels/cpu/cpu_backend.h"
 #include "trainer/kernels/testing/backends.h"
-#include "trainer/kernels/testing/owned_tensor.h"
+#include "trainer/kernels/testing/on_device.h"
 
 namespace atl::kernels {
 namespace {
@@ -19,10 +16,11 @@ namespace {
 struct Reference {
     std::vector<double> out, log_sum_exp, qkv_gradient;
 
-    Reference(const AttentionShape& s, const Owned& qkv, const std::vector<std::int32_t>& starts, const Owned& dout)
+    Reference(const AttentionShape& s, const OnDevice<>& qkv, const std::vector<std::int32_t>& starts,
+              const OnDevice<>& dout)
         : out(static_cast<std::size_t>(s.batch * s.length * s.heads * s.head_channels)),
           log_sum_exp(static_cast<std::size_t>(s.batch * s.heads * s.length)),
-          qkv_gradient(qkv.values.size()) {
+          qkv_gradient(qkv.given.size()) {
         for (std::int64_t b = 0; b < s.batch; ++b) {
             for (std::int64_t h = 0; h < s.heads; ++h) {
                 for (std::int64_t t = 0; t < s.length; ++t) query(s, qkv, starts, dout, b, h, t);
@@ -30,8 +28,8 @@ struct Reference {
         }
     }
 
-    void query(const AttentionShape& s, const Owned& qkv, const std::vector<std::int32_t>& starts, const Owned& dout,
-               std::int64_t b, std::int64_t h, std::int64_t t) {
+    void query(const AttentionShape& s, const OnDevice<>& qkv, const std::vector<std::int32_t>& starts,
+               const OnDevice<>& dout, std::int64_t b, std::int64_t h, std::int64_t t) {
         const std::int64_t d = s.head_channels, kv = h / (s.heads / s.kv_heads), columns = s.qkv_columns();
         const auto row = [&](std::int64_t token, std::int64_t head) {
             return (b * s.length + token) * columns + head * d;
@@ -98,10 +96,10 @@ class AttentionTest : public ::testing::TestWithParam<std::tuple<Case, std::stri
     const std::int64_t rows_ = shape_.batch * shape_.length, width_ = shape_.heads * shape_.head_channels;
     std::unique_ptr<Backend> backend_ = make_tested_backend(std::get<1>(GetParam()));
     tensor::Arena workspace_{backend_->allocate(backend_->attention_workspace_bytes(shape_)).value()};
-    const Owned qkv_ = random({rows_, shape_.qkv_columns()}, 1, 1.5F), dout_ = random({rows_, width_}, 2);
-    std::vector<std::int32_t> starts_ = make_starts();
-    const Reference reference_{shape_, qkv_, starts_, dout_};
-    std::deque<std::vector<float>> storage_;
+    const OnDevice<> qkv_ = random(*backend_, {rows_, shape_.qkv_columns()}, 1, 1.5F),
+                     dout_ = random(*backend_, {rows_, width_}, 2);
+    const OnDevice<std::int32_t> starts_ = integers(*backend_, make_starts());
+    const Reference reference_{shape_, qkv_, starts_.given, dout_};
 
     std::vector<std::int32_t> make_starts() const {
         std::vector<std::int32_t> starts;
@@ -118,12 +116,12 @@ class AttentionTest : public ::testing::TestWithParam<std::tuple<Case, std::stri
 };
 
 TEST_P(AttentionTest, ForwardAndBackwardAreTheDefinition) {
-    Owned out({rows_, width_}), lse({shape_.batch * shape_.heads * shape_.length});
-    Owned gradient({rows_, shape_.qkv_columns()});
-    backend_->attention_forward(shape_, qkv_.tensor, integers(starts_), out.tensor, lse.tensor, workspace_);
+    OnDevice<> out(*backend_, {rows_, width_}), lse(*backend_, {shape_.batch * shape_.heads * shape_.length});
+    OnDevice<> gradient(*backend_, {rows_, shape_.qkv_columns()});
+    backend_->attention_forward(shape_, qkv_.tensor, starts_.tensor, out.tensor, lse.tensor, workspace_);
     EXPECT_LE(relative_l2(out, reference_.out), kOpTolerance);
     EXPECT_LE(relative_l2(lse, reference_.log_sum_exp), kOpTolerance);
-    backend_->attention_backward(shape_, qkv_.tensor, integers(starts_), out.tensor, lse.tensor, dout_.tensor,
+    backend_->attention_backward(shape_, qkv_.tensor, starts_.tensor, out.tensor, lse.tensor, dout_.tensor,
                                  gradient.tensor, workspace_);
     EXPECT_LE(relative_l2(gradient, reference_.qkv_gradient), kOpTolerance);
     EXPECT_LE(workspace_.peak_bytes(), workspace_.size_bytes());
@@ -131,23 +129,25 @@ TEST_P(AttentionTest, ForwardAndBackwardAreTheDefinition) {
 
 // With a cache that is empty the same is computed a group of heads at a time.
 TEST_P(AttentionTest, CuttingTheForwardPassChangesNoBit) {
-    std::vector<std::int32_t> starts(static_cast<std::size_t>(rows_), 0);  // a cache knows no documents
+    const OnDevice<std::int32_t> starts =  // a cache knows no documents
+        integers(*backend_, std::vector<std::int32_t>(static_cast<std::size_t>(rows_), 0));
     const std::int64_t width = shape_.kv_heads * shape_.head_channels;
     for (const tensor::DType format : {tensor::DType::kF32, tensor::DType::kBF16}) {
         AttentionShape shape = shape_;
         shape.format = format;
         const auto make = [&](std::int64_t rows, std::int64_t columns) {
-            storage_.emplace_back(static_cast<std::size_t>(rows * columns), 0.0F);
-            return Tensor(storage_.back().data(), format, {rows, columns});
+            const auto bytes = static_cast<std::size_t>(tensor::size_bytes(format, rows * columns));
+            return OnDevice<std::byte>(*backend_, format, {rows, columns}, std::vector<std::byte>(bytes));
         };
-        const Tensor qkv = make(rows_, shape.qkv_columns()), out = make(rows_, width_), whole = make(rows_, width_);
-        if (format == tensor::DType::kF32) backend_->copy(qkv_.tensor, qkv);
-        if (format != tensor::DType::kF32) backend_->convert(qkv_.tensor, qkv);
-        Owned lse({shape.batch * shape.heads * shape.length});
+        const auto qkv = make(rows_, shape.qkv_columns()), out = make(rows_, width_), whole = make(rows_, width_);
+        const auto keys = make(rows_, width), values = make(rows_, width);
+        if (format == tensor::DType::kF32) backend_->copy(qkv_.tensor, qkv.tensor);
+        if (format != tensor::DType::kF32) backend_->convert(qkv_.tensor, qkv.tensor);
+        OnDevice<> lse(*backend_, {shape.batch * shape.heads * shape.length});
         tensor::Arena workspace(backend_->allocate(backend_->attention_workspace_bytes(shape)).value());
-        backend_->attention_forward(shape, qkv, integers(starts), out, lse.tensor, workspace);
-        backend_->attention_cached(shape, qkv, 0, make(rows_, width), make(rows_, width), whole, workspace);
-        EXPECT_EQ(std::memcmp(out.data(), whole.data(), static_cast<std::size_t>(out.byte_count())), 0);
+        backend_->attention_forward(shape, qkv.tensor, starts.tensor, out.tensor, lse.tensor, workspace);
+        backend_->attention_cached(shape, qkv.tensor, 0, keys.tensor, values.tensor, whole.tensor, workspace);
+        EXPECT_EQ(out.read() == whole.read(), true);
     }
 }
 
@@ -160,13 +160,15 @@ INSTANTIATE_TEST_SUITE_P(All, AttentionTest,
 TEST(AttentionControlTest, AScaleOfOnePercentMoreIsFarOff) {
     const AttentionShape shape{.batch = 1, .length = 20, .heads = 2, .kv_heads = 1, .head_channels = 8};
     const auto backend = make_cpu_backend(1).value();
-    const Owned qkv = random({20, 32}, 1, 1.5F), dout = random({20, 16}, 2);
-    std::vector<std::int32_t> starts(20, 0);
-    Owned scaled = random({20, 32}, 1, 1.5F), out({20, 16}), lse({40});
-    for (std::size_t i = 0; i < scaled.values.size(); ++i) scaled.values[i] *= i % 32 < 16 ? 1.01F : 1.0F;
+    const OnDevice<> qkv = random(*backend, {20, 32}, 1, 1.5F), dout = random(*backend, {20, 16}, 2);
+    const OnDevice<std::int32_t> starts = integers(*backend, std::vector<std::int32_t>(20, 0));
+    OnDevice<> scaled(*backend, {20, 32}), out(*backend, {20, 16}), lse(*backend, {40});
+    std::vector<float> values = qkv.given;
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] *= i % 32 < 16 ? 1.01F : 1.0F;
+    scaled.write(values);
     tensor::Arena workspace(backend->allocate(1 << 20).value());
-    backend->attention_forward(shape, scaled.tensor, integers(starts), out.tensor, lse.tensor, workspace);
-    EXPECT_GT(relative_l2(out, Reference(shape, qkv, starts, dout).out), 100 * kOpTolerance);
+    backend->attention_forward(shape, scaled.tensor, starts.tensor, out.tensor, lse.tensor, workspace);
+    EXPECT_GT(relative_l2(out, Reference(shape, qkv, starts.given, dout).out), 100 * kOpTolerance);
 }
 
 TEST(AttentionTilesTest, OneSequenceHasWorkForManyThreads) {
@@ -187,30 +189,32 @@ class CachedAttentionTest : public ::testing::TestWithParam<std::string> {
     static constexpr std::int64_t kWidth = 48, kRows = 2 * 45;
 
     // The whole output, from steps of 30, 1, 1 and 13 tokens; a control lets the steps begin `late`.
-    Owned out_of_steps(std::int64_t late = 0) const {
-        const auto backend = make_tested_backend(GetParam(), 1);
-        Owned keys({2 * 50, 24}, 0.0F), values({2 * 50, 24}, 0.0F), out({kRows, kWidth});
-        tensor::Arena workspace(backend->allocate(1 << 20).value());
+    std::vector<float> out_of_steps(std::int64_t late = 0) const {
+        OnDevice<> keys(*backend_, {2 * 50, 24}, 0.0F), values(*backend_, {2 * 50, 24}, 0.0F);
+        OnDevice<> out(*backend_, {kRows, kWidth});
+        tensor::Arena workspace(backend_->allocate(1 << 20).value());
         std::int64_t past = 0;
         for (const std::int64_t length : {30, 1, 1, 13}) {
             AttentionShape step = kShape;
             step.length = length;
-            Owned part({2 * length, kShape.qkv_columns()}), part_out({2 * length, kWidth});
+            OnDevice<> part(*backend_, {2 * length, kShape.qkv_columns()}), part_out(*backend_, {2 * length, kWidth});
             for (std::int64_t b = 0; b < 2; ++b) {
-                backend->copy(qkv_.tensor.row_range(b * 45 + past, length), part.tensor.row_range(b * length, length));
+                backend_->copy(qkv_.tensor.row_range(b * 45 + past, length), part.tensor.row_range(b * length, length));
             }
-            backend->attention_cached(step, part.tensor, past + (past > 0 ? late : 0), keys.tensor, values.tensor,
-                                      part_out.tensor, workspace);
+            backend_->attention_cached(step, part.tensor, past + (past > 0 ? late : 0), keys.tensor, values.tensor,
+                                       part_out.tensor, workspace);
             for (std::int64_t b = 0; b < 2; ++b) {
-                backend->copy(part_out.tensor.row_range(b * length, length),
-                              out.tensor.row_range(b * 45 + past, length));
+                backend_->copy(part_out.tensor.row_range(b * length, length),
+                               out.tensor.row_range(b * 45 + past, length));
             }
             past += length;
         }
-        return out;
+        return out.read();
     }
 
-    const Owned qkv_ = random({kRows, kShape.qkv_columns()}, 1), dout_ = random({kRows, kWidth}, 2);
+    const std::unique_ptr<Backend> backend_ = make_tested_backend(GetParam(), 1);
+    const OnDevice<> qkv_ = random(*backend_, {kRows, kShape.qkv_columns()}, 1),
+                     dout_ = random(*backend_, {kRows, kWidth}, 2);
     const Reference reference_{kShape, qkv_, std::vector<std::int32_t>(kRows, 0), dout_};
 };
 

@@ -1,15 +1,15 @@
 // Operations on tensors that are kept in fp16 or bf16: each gives what it gives on their fp32 copies, rounded once, bit
-// for bit; only products, whose sums may be taken in another order, are near to it. For every instruction set of this
-// machine and the GPU's kernels.
+// for bit; only products, whose sums may be taken in another order, are near to it. On every backend.
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <functional>
 #include <tuple>
 
 #include "trainer/kernels/testing/backends.h"
-#include "trainer/kernels/testing/owned_tensor.h"
+#include "trainer/kernels/testing/on_device.h"
 #include "trainer/kernels/testing/worse.h"
 
 namespace atl::kernels {
@@ -19,14 +19,15 @@ using tensor::DType;
 
 // Random values that a format holds exactly, kept in it and in fp32.
 struct Kept {
-    Owned wide;
-    std::vector<std::uint16_t> bits;
-    Tensor narrow;
+    OnDevice<> wide;
+    OnDevice<std::uint16_t> narrow;
 
     Kept(Backend& backend, DType dtype, std::int64_t rows, std::int64_t columns, unsigned seed)
-        : wide(random({rows, columns}, seed)), bits(wide.values.size()), narrow(bits.data(), dtype, {rows, columns}) {
-        backend.convert(wide.tensor, narrow);
-        backend.convert(narrow, wide.tensor);
+        : wide(random(backend, {rows, columns}, seed)),
+          narrow(halves(backend, dtype, {rows, columns}, std::vector<std::uint16_t>(wide.given.size()))) {
+        backend.convert(wide.tensor, narrow.tensor);
+        backend.convert(narrow.tensor, wide.tensor);
+        wide.write(wide.read());
     }
 };
 
@@ -54,23 +55,28 @@ class FormatTest : public ::testing::TestWithParam<std::tuple<std::string, DType
         std::vector<Tensor> wide, narrow;
         for (const Kept& one : kept) {
             wide.push_back(one.wide.tensor);
-            narrow.push_back(one.narrow);
+            narrow.push_back(one.narrow.tensor);
         }
         operation(wide);
         operation(narrow);
         for (std::size_t i = 0; i < kept.size(); ++i) {
-            std::vector<std::uint16_t> expected(kept[i].bits.size());
-            backend_->convert(wide[i], Tensor(expected.data(), dtype(), {wide[i].rows(), wide[i].columns()}));
-            EXPECT_EQ(kept[i].bits == expected, true) << "tensor " << i;
+            const auto expected = unset(wide[i]);
+            backend_->convert(wide[i], expected.tensor);
+            EXPECT_EQ(kept[i].narrow.read() == expected.read(), true) << "tensor " << i;
         }
+    }
+
+    // As large as that, in the format.
+    OnDevice<std::uint16_t> unset(const Tensor& like) {
+        return halves(*backend_, dtype(), {like.rows(), like.columns()},
+                      std::vector<std::uint16_t>(static_cast<std::size_t>(like.element_count())));
     }
 
     // fp32 values to what the format holds of them.
     void round(const Tensor& wide) {
-        std::vector<std::uint16_t> bits(static_cast<std::size_t>(wide.element_count()));
-        const Tensor narrow(bits.data(), dtype(), {wide.rows(), wide.columns()});
-        backend_->convert(wide, narrow);
-        backend_->convert(narrow, wide);
+        const auto narrow = unset(wide);
+        backend_->convert(wide, narrow.tensor);
+        backend_->convert(narrow.tensor, wide);
     }
 
     std::unique_ptr<Backend> backend_ = make_tested_backend(std::get<0>(GetParam()));
@@ -103,31 +109,33 @@ TEST_P(FormatTest, Biases) {
 
 TEST_P(FormatTest, SumsAreThoseOfTheFp32Copy) {
     const std::vector<Kept> kept = make({kFormatShape});
-    std::array<double, 2> of_narrow{}, of_wide{};
-    for (const auto& [x, sums] : {std::pair(kept[0].narrow, &of_narrow), std::pair(kept[0].wide.tensor, &of_wide)}) {
-        backend_->sum(x, one_number((*sums)[0]), false);
-        backend_->sum_of_squares(x, one_number((*sums)[1]), false);
-    }
-    EXPECT_EQ(of_narrow, of_wide);
+    const auto sums_of = [&](const Tensor& x) {
+        const OnDevice<double> sum = one_number(*backend_, 0), squares = one_number(*backend_, 0);
+        backend_->sum(x, sum.tensor, false);
+        backend_->sum_of_squares(x, squares.tensor, false);
+        return std::array{sum.read()[0], squares.read()[0]};
+    };
+    const auto of_narrow = sums_of(kept[0].narrow.tensor);
+    EXPECT_EQ(of_narrow, sums_of(kept[0].wide.tensor));
     EXPECT_NE(of_narrow[1], 0);
 }
 
 TEST_P(FormatTest, Embeddings) {
-    std::vector<std::int32_t> ids = {10, 0, 3, 3};
+    const OnDevice<std::int32_t> ids = integers(*backend_, {10, 0, 3, 3});
     expect_rounded_once({{11, kFormatColumns}, {4, kFormatColumns}},
-                        [&](std::span<const Tensor> x) { backend_->embedding_forward(x[0], integers(ids), x[1]); });
+                        [&](std::span<const Tensor> x) { backend_->embedding_forward(x[0], ids.tensor, x[1]); });
     std::vector<Kept> kept = make({{4, kFormatColumns}});
-    Owned of_narrow({11, kFormatColumns}), of_wide({11, kFormatColumns});
-    backend_->embedding_backward(integers(ids), kept[0].narrow, of_narrow.tensor, false);
-    backend_->embedding_backward(integers(ids), kept[0].wide.tensor, of_wide.tensor, false);
-    EXPECT_EQ(of_narrow.values, of_wide.values);
+    OnDevice<> of_narrow(*backend_, {11, kFormatColumns}), of_wide(*backend_, {11, kFormatColumns});
+    backend_->embedding_backward(ids.tensor, kept[0].narrow.tensor, of_narrow.tensor, false);
+    backend_->embedding_backward(ids.tensor, kept[0].wide.tensor, of_wide.tensor, false);
+    EXPECT_EQ(of_narrow.read(), of_wide.read());
 }
 
 TEST_P(FormatTest, RmsNorms) {
     expect_rounded_once({kFormatShape, {1, kFormatColumns}, kFormatShape, kFormatShape, kFormatShape, kFormatShape},
                         [&](std::span<const Tensor> x) {
                             const Tensor weight = x[1].reshape({kFormatColumns});
-                            Owned rstd({kFormatRows});
+                            OnDevice<> rstd(*backend_, {kFormatRows});
                             backend_->rmsnorm_forward(x[0], weight, 1e-5F, x[2], rstd.tensor);
                             backend_->rmsnorm_apply(x[0], weight, rstd.tensor, x[3]);
                             backend_->rmsnorm_backward(x[0], weight, rstd.tensor, x[4], x[5], x[5], {}, false);
@@ -137,15 +145,15 @@ TEST_P(FormatTest, RmsNorms) {
 TEST_P(FormatTest, ANormOfASumIsThatOfTheSumAsItIsKept) {
     std::vector<Kept> kept =
         make({kFormatShape, kFormatShape, {1, kFormatColumns}, kFormatShape, kFormatShape, kFormatShape});
-    const Tensor weight = kept[2].narrow.reshape({kFormatColumns});
-    Owned rstd({kFormatRows}), expected_rstd({kFormatRows});
-    backend_->add_rmsnorm_forward(kept[0].narrow, kept[1].narrow, weight, 1e-5F, kept[3].narrow, kept[4].narrow,
-                                  rstd.tensor);
-    backend_->add(kept[0].narrow, kept[1].narrow, kept[1].narrow);
-    backend_->rmsnorm_forward(kept[1].narrow, weight, 1e-5F, kept[5].narrow, expected_rstd.tensor);
-    EXPECT_EQ(kept[3].bits, kept[1].bits);
-    EXPECT_EQ(kept[4].bits, kept[5].bits);
-    EXPECT_EQ(rstd.values, expected_rstd.values);
+    const auto narrow = [&](std::size_t i) { return kept[i].narrow.tensor; };
+    const Tensor weight = narrow(2).reshape({kFormatColumns});
+    OnDevice<> rstd(*backend_, {kFormatRows}), expected_rstd(*backend_, {kFormatRows});
+    backend_->add_rmsnorm_forward(narrow(0), narrow(1), weight, 1e-5F, narrow(3), narrow(4), rstd.tensor);
+    backend_->add(narrow(0), narrow(1), narrow(1));
+    backend_->rmsnorm_forward(narrow(1), weight, 1e-5F, narrow(5), expected_rstd.tensor);
+    EXPECT_EQ(kept[3].narrow.read(), kept[1].narrow.read());
+    EXPECT_EQ(kept[4].narrow.read(), kept[5].narrow.read());
+    EXPECT_EQ(rstd.read(), expected_rstd.read());
 }
 
 TEST_P(FormatTest, NormsOfHeads) {
@@ -156,7 +164,7 @@ TEST_P(FormatTest, NormsOfHeads) {
             shape.format = x[0].dtype();
             const Tensor of_queries = x[1].row_range(0, 1).reshape({channels});
             const Tensor of_keys = x[1].row_range(1, 1).reshape({channels});
-            Owned rstd({rows, shape.heads + shape.kv_heads});
+            OnDevice<> rstd(*backend_, {rows, shape.heads + shape.kv_heads});
             backend_->norm_heads(shape, x[0], of_queries, of_keys, 1e-6F, x[2], rstd.tensor);
             backend_->norm_heads_backward(shape, x[0], of_queries, of_keys, rstd.tensor, x[3], {}, {}, false);
         });
@@ -167,7 +175,7 @@ TEST_P(FormatTest, LayerNorms) {
                         [&](std::span<const Tensor> x) {
                             const Tensor weight = x[1].row_range(0, 1).reshape({kFormatColumns}),
                                          bias = x[1].row_range(1, 1).reshape({kFormatColumns});
-                            Owned moments({kFormatRows, 2});
+                            OnDevice<> moments(*backend_, {kFormatRows, 2});
                             backend_->layernorm_forward(x[0], weight, bias, 1e-5F, x[2], moments.tensor);
                             backend_->layernorm_apply(x[0], weight, bias, moments.tensor, x[3]);
                             backend_->layernorm_backward(x[0], weight, moments.tensor, x[4], x[5], x[5], {}, {}, false);
@@ -178,56 +186,59 @@ TEST_P(FormatTest, LayerNorms) {
 TEST_P(FormatTest, TheGradientsOfNormsWeightsAreNearThoseOfTheFp32Copy) {
     constexpr std::int64_t kMany = 700, kWide = 300;
     std::vector<Kept> kept = make({{kMany, kWide}, {1, kWide}, {kMany, kWide}, {kMany, kWide}});
-    std::vector<Owned> gradients;
+    std::vector<std::vector<float>> gradients;
     for (const bool narrow : {false, true}) {
-        const auto x = [&](std::size_t i) { return narrow ? kept[i].narrow : kept[i].wide.tensor; };
-        Owned moments({kMany, 2});
+        const auto x = [&](std::size_t i) { return narrow ? kept[i].narrow.tensor : kept[i].wide.tensor; };
+        OnDevice<> moments(*backend_, {kMany, 2});
         const Tensor vector = x(1).reshape({kWide});
         backend_->layernorm_forward(x(0), vector, vector, 1e-5F, x(3), moments.tensor);
-        for (int i = 0; i < 2; ++i) gradients.push_back(random({kWide}, 5));
-        Owned& of_weight = gradients[gradients.size() - 2];
-        backend_->layernorm_backward(x(0), vector, moments.tensor, x(2), {}, x(3), of_weight.tensor,
-                                     gradients.back().tensor, true);
+        const OnDevice<> of_weight = random(*backend_, {kWide}, 5), of_bias = random(*backend_, {kWide}, 5);
+        backend_->layernorm_backward(x(0), vector, moments.tensor, x(2), {}, x(3), of_weight.tensor, of_bias.tensor,
+                                     true);
+        gradients.push_back(of_weight.read());
+        gradients.push_back(of_bias.read());
     }
     for (std::size_t i : {0U, 1U}) {
-        const std::vector<double> expected(gradients[i].values.begin(), gradients[i].values.end());
+        const std::vector<double> expected(gradients[i].begin(), gradients[i].end());
         EXPECT_LE(relative_l2(gradients[i + 2], expected), kOpTolerance);
     }
 }
 
 TEST_P(FormatTest, SwigluAndCrossEntropy) {
-    std::vector<std::int32_t> targets(kFormatRows, 5);
-    targets[3] = kIgnoredLabel;
+    std::vector<std::int32_t> labels(kFormatRows, 5);
+    labels[3] = kIgnoredLabel;
+    const OnDevice<std::int32_t> targets = integers(*backend_, labels);
     expect_rounded_once({{kFormatRows, 2 * kFormatColumns}, kFormatShape, kFormatShape, kFormatShape},
                         [&](std::span<const Tensor> x) {
-                            Owned losses({kFormatRows});
+                            OnDevice<> losses(*backend_, {kFormatRows});
                             backend_->swiglu_forward(x[0], x[2]);
                             backend_->swiglu_backward(x[0], x[1], x[0], x[1]);
-                            backend_->cross_entropy_backward(x[3], integers(targets), 0.25F, {}, losses.tensor);
+                            backend_->cross_entropy_backward(x[3], targets.tensor, 0.25F, {}, losses.tensor);
                         });
     std::vector<Kept> kept = make({kFormatShape});
-    Owned of_narrow({kFormatRows}), of_wide({kFormatRows});
-    backend_->cross_entropy_forward(kept[0].narrow, integers(targets), of_narrow.tensor);
-    backend_->cross_entropy_forward(kept[0].wide.tensor, integers(targets), of_wide.tensor);
-    EXPECT_EQ(of_narrow.values, of_wide.values);
+    OnDevice<> of_narrow(*backend_, {kFormatRows}), of_wide(*backend_, {kFormatRows});
+    backend_->cross_entropy_forward(kept[0].narrow.tensor, targets.tensor, of_narrow.tensor);
+    backend_->cross_entropy_forward(kept[0].wide.tensor, targets.tensor, of_wide.tensor);
+    EXPECT_EQ(of_narrow.read(), of_wide.read());
 }
 
 TEST_P(FormatTest, RopeAndAttention) {
     AttentionShape shape{.batch = 2, .length = 45, .heads = 4, .kv_heads = 2, .head_channels = 12};
     const std::int64_t rows = shape.batch * shape.length, columns = shape.heads * shape.head_channels;
-    const Owned table = random({shape.length, shape.head_channels}, 9);
-    std::vector<std::int32_t> positions, starts;
+    const OnDevice<> table = random(*backend_, {shape.length, shape.head_channels}, 9);
+    std::vector<std::int32_t> places, begins;
     for (std::int64_t row = 0; row < rows; ++row) {
-        positions.push_back(static_cast<std::int32_t>(row % shape.length));
-        starts.push_back(row % shape.length < 20 ? 0 : 20);
+        places.push_back(static_cast<std::int32_t>(row % shape.length));
+        begins.push_back(row % shape.length < 20 ? 0 : 20);
     }
+    const OnDevice<std::int32_t> positions = integers(*backend_, places), starts = integers(*backend_, begins);
     expect_rounded_once({{rows, shape.qkv_columns()}, {rows, columns}}, [&](std::span<const Tensor> x) {
         shape.format = x[0].dtype();
         tensor::Arena workspace(backend_->allocate(backend_->attention_workspace_bytes(shape)).value());
-        Owned log_sum_exp({shape.batch, shape.heads, shape.length});
-        backend_->rope(shape, table.tensor, integers(positions), x[0], false);
+        OnDevice<> log_sum_exp(*backend_, {shape.batch, shape.heads, shape.length});
+        backend_->rope(shape, table.tensor, positions.tensor, x[0], false);
         if (x[0].dtype() == DType::kF32) round(x[0]);
-        backend_->attention_forward(shape, x[0], integers(starts), x[1], log_sum_exp.tensor, workspace);
+        backend_->attention_forward(shape, x[0], starts.tensor, x[1], log_sum_exp.tensor, workspace);
     });
 }
 
@@ -237,23 +248,26 @@ TEST_P(FormatTest, AttentionsGradientsAreNearThoseOfTheFp32Copy) {
     AttentionShape shape{.batch = 1, .length = 45, .heads = 4, .kv_heads = 2, .head_channels = 12};
     const std::int64_t columns = shape.heads * shape.head_channels, wide_columns = shape.qkv_columns();
     std::vector<Kept> kept = make({{45, wide_columns}, {45, columns}, {45, columns}, {45, wide_columns}});
+    std::vector<float> shifted = kept[0].wide.given;
     for (std::int64_t row = 0; row < 45; ++row) {
         for (std::int64_t c = wide_columns - shape.kv_heads * shape.head_channels; c < wide_columns; ++c)
-            kept[0].wide.values[static_cast<std::size_t>(row * wide_columns + c)] += 16;
+            shifted[static_cast<std::size_t>(row * wide_columns + c)] += 16;
     }
-    backend_->convert(kept[0].wide.tensor, kept[0].narrow);
-    backend_->convert(kept[0].narrow, kept[0].wide.tensor);
-    std::vector<std::int32_t> starts(45, 0);
-    Owned log_sum_exp({shape.heads, shape.length});
+    kept[0].wide.write(shifted);
+    backend_->convert(kept[0].wide.tensor, kept[0].narrow.tensor);
+    backend_->convert(kept[0].narrow.tensor, kept[0].wide.tensor);
+    const OnDevice<std::int32_t> starts = integers(*backend_, std::vector<std::int32_t>(45, 0));
+    OnDevice<> log_sum_exp(*backend_, {shape.heads, shape.length});
     for (const bool narrow : {false, true}) {
-        const auto x = [&](std::size_t i) { return narrow ? kept[i].narrow : kept[i].wide.tensor; };
+        const auto x = [&](std::size_t i) { return narrow ? kept[i].narrow.tensor : kept[i].wide.tensor; };
         shape.format = x(0).dtype();
         tensor::Arena workspace(backend_->allocate(backend_->attention_workspace_bytes(shape)).value());
-        backend_->attention_forward(shape, x(0), integers(starts), x(1), log_sum_exp.tensor, workspace);
-        backend_->attention_backward(shape, x(0), integers(starts), x(1), log_sum_exp.tensor, x(2), x(3), workspace);
+        backend_->attention_forward(shape, x(0), starts.tensor, x(1), log_sum_exp.tensor, workspace);
+        backend_->attention_backward(shape, x(0), starts.tensor, x(1), log_sum_exp.tensor, x(2), x(3), workspace);
     }
-    const std::vector<double> expected(kept[3].wide.values.begin(), kept[3].wide.values.end());
-    backend_->convert(kept[3].narrow, kept[3].wide.tensor);
+    const std::vector<float> of_wide = kept[3].wide.read();
+    const std::vector<double> expected(of_wide.begin(), of_wide.end());
+    backend_->convert(kept[3].narrow.tensor, kept[3].wide.tensor);
     EXPECT_LE(relative_l2(kept[3].wide, expected), half_step());
 }
 
@@ -277,11 +291,13 @@ TEST_P(FormatTest, AProductIsWithinOneRoundingOfTheExactOne) {
             const Kept a(*backend_, dtype(), of_a ? k : m, of_a ? m : k, 1);
             const Kept b(*backend_, dtype(), of_b ? n : k, of_b ? k : n, 2);
             Kept c(*backend_, dtype(), m, n, 3);
-            Owned wide({m, n}, 0.5F);
-            const Owned before = c.wide.copy();
-            backend_->matmul(a.narrow, of_a, b.narrow, of_b, c.narrow, true);
-            backend_->matmul(a.narrow, of_a, b.narrow, of_b, wide.tensor, true);
-            backend_->convert(c.narrow, c.wide.tensor);
+            OnDevice<> wide(*backend_, {m, n}, 0.5F);
+            const std::vector<float> before = c.wide.given;
+            backend_->matmul(a.narrow.tensor, of_a, b.narrow.tensor, of_b, c.narrow.tensor, true);
+            backend_->matmul(a.narrow.tensor, of_a, b.narrow.tensor, of_b, wide.tensor, true);
+            backend_->convert(c.narrow.tensor, c.wide.tensor);
+            c.wide.write(c.wide.read());
+            wide.write(wide.read());
             double worst = 0, worst_wide = 0;
             for (std::int64_t i = 0; i < m; ++i) {
                 for (std::int64_t j = 0; j < n; ++j) {
@@ -291,7 +307,7 @@ TEST_P(FormatTest, AProductIsWithinOneRoundingOfTheExactOne) {
                         sum += term;
                         size += std::abs(term);
                     }
-                    const double exact = sum + before[i * n + j];
+                    const double exact = sum + static_cast<double>(before[static_cast<std::size_t>(i * n + j)]);
                     worst = worse(worst, (std::abs(c.wide[i * n + j] - exact) - 1e-5 * size) / std::abs(exact));
                     worst_wide = worse(worst_wide, std::abs(wide[i * n + j] - sum - 0.5) / size);
                 }
@@ -304,12 +320,13 @@ TEST_P(FormatTest, AProductIsWithinOneRoundingOfTheExactOne) {
 
 TEST_P(FormatTest, AProductTakesARightOperandOfMoreDigitsAsIfItWereRounded) {
     const Kept a(*backend_, dtype(), 40, 70, 1);
-    const Owned b = random({70, 50}, 2);
-    Owned rounded = b.copy(), c({40, 50}), expected({40, 50});
+    const OnDevice<> b = random(*backend_, {70, 50}, 2);
+    const OnDevice<> rounded = random(*backend_, {70, 50}, 2);
+    const OnDevice<> c(*backend_, {40, 50}), expected(*backend_, {40, 50});
     round(rounded.tensor);
-    backend_->matmul(a.narrow, false, b.tensor, false, c.tensor, false);
+    backend_->matmul(a.narrow.tensor, false, b.tensor, false, c.tensor, false);
     backend_->matmul(a.wide.tensor, false, rounded.tensor, false, expected.tensor, false);
-    EXPECT_EQ(c.values, expected.values);
+    EXPECT_EQ(c.read(), expected.read());
 }
 
 INSTANTIATE_TEST_SUITE_P(, FormatTest,
@@ -327,27 +344,26 @@ class WeightsWithoutMastersTest : public ::testing::TestWithParam<std::string> {
 
     // Weights of 1 that a step moves by an eighth of the distance to the next lower number in bf16.
     std::vector<std::uint16_t> stepped(std::uint64_t seed, std::vector<std::int64_t> cuts = {}) {
-        std::vector<std::uint16_t> weights(kCount, 0x3f80);
-        const Owned gradients({kCount}, 1.0F), first({kCount}, 0.0F), second({kCount}, 0.0F);
-        StepScalars scalars{.updates = 1};
+        const auto weights = halves(*backend_, DType::kBF16, {kCount}, std::vector<std::uint16_t>(kCount, 0x3f80));
+        const OnDevice<> gradients(*backend_, {kCount}, 1.0F), first(*backend_, {kCount}, 0.0F),
+            second(*backend_, {kCount}, 0.0F);
+        const OnDevice<StepScalars> numbers = scalars(*backend_, {.updates = 1});
         cuts.push_back(kCount);
         std::int64_t begin = 0;
         for (const std::int64_t end : cuts) {
-            const auto part = [&](const Owned& all) {
-                return Tensor(const_cast<float*>(all.values.data()) + begin, DType::kF32, {end - begin});
-            };
+            const auto part = [&](const Tensor& all) { return Tensor(all.at(begin), all.dtype(), {end - begin}); };
             backend_->adamw({.learning_rate = 0x1p-11F, .beta1 = 0.9F, .beta2 = 0.99F, .epsilon = 0, .weight_decay = 0},
-                            as_tensor(scalars),
-                            {.weights = Tensor(weights.data() + begin, DType::kBF16, {end - begin}),
-                             .gradients = part(gradients),
-                             .first_moments = part(first),
-                             .second_moments = part(second),
+                            numbers.tensor,
+                            {.weights = part(weights.tensor),
+                             .gradients = part(gradients.tensor),
+                             .first_moments = part(first.tensor),
+                             .second_moments = part(second.tensor),
                              .stored = {},
                              .seed = seed,
                              .first_element = begin});
             begin = end;
         }
-        return weights;
+        return weights.read();
     }
 
     std::unique_ptr<Backend> backend_ = make_tested_backend(GetParam());

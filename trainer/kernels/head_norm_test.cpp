@@ -1,11 +1,11 @@
-// RMS norms of heads against naive fp64 references, for every instruction set of this machine and the GPU's kernels.
+// RMS norms of heads against naive fp64 references, on every backend.
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
+#include <array>
 
 #include "trainer/kernels/testing/backends.h"
-#include "trainer/kernels/testing/owned_tensor.h"
+#include "trainer/kernels/testing/on_device.h"
 
 namespace atl::kernels {
 namespace {
@@ -18,7 +18,7 @@ class HeadNormTest : public ::testing::TestWithParam<std::string> {
     static constexpr float kEpsilon = 1e-3F;               // large enough to be seen
     static constexpr std::int64_t kHeads = kColumns / kD;  // of a token, those of values included
     static bool is_normed(std::int64_t head) { return head % kHeads < kNormed; }
-    const Owned& weight_of(std::int64_t head) const { return head % kHeads < kShape.heads ? query_ : key_; }
+    const OnDevice<>& weight_of(std::int64_t head) const { return head % kHeads < kShape.heads ? query_ : key_; }
 
     static double root(const double* x) {
         double squares = 0;
@@ -26,7 +26,7 @@ class HeadNormTest : public ::testing::TestWithParam<std::string> {
         return 1.0 / std::sqrt(squares + static_cast<double>(kEpsilon));
     }
     // What a head of x becomes, weighted by what is asked of it: the loss of that head.
-    double head_loss(const std::vector<double>& x, const Owned& asked, std::int64_t head) const {
+    double head_loss(const std::vector<double>& x, const OnDevice<>& asked, std::int64_t head) const {
         const double* const from = x.data() + head * kD;
         const double scale = root(from);
         double loss = 0;
@@ -36,19 +36,21 @@ class HeadNormTest : public ::testing::TestWithParam<std::string> {
     void forward() {
         backend_->norm_heads(kShape, qkv_.tensor, query_.tensor, key_.tensor, kEpsilon, out_.tensor, rstd_.tensor);
     }
-    void backward(const Owned& gradient, const Tensor& query_gradient, const Tensor& key_gradient, bool accumulate) {
+    void backward(const OnDevice<>& gradient, const Tensor& query_gradient, const Tensor& key_gradient,
+                  bool accumulate) {
         backend_->norm_heads_backward(kShape, qkv_.tensor, query_.tensor, key_.tensor, rstd_.tensor, gradient.tensor,
                                       query_gradient, key_gradient, accumulate);
     }
 
     std::unique_ptr<Backend> backend_ = make_tested_backend(GetParam());
-    Owned qkv_ = random({kRows, kColumns}, 1), query_ = random({kD}, 2), key_ = random({kD}, 3);
-    Owned out_{{kRows, kColumns}}, rstd_{{kRows, kNormed}};
+    OnDevice<> qkv_ = random(*backend_, {kRows, kColumns}, 1), query_ = random(*backend_, {kD}, 2),
+               key_ = random(*backend_, {kD}, 3);
+    OnDevice<> out_{*backend_, {kRows, kColumns}}, rstd_{*backend_, {kRows, kNormed}};
 };
 
 TEST_P(HeadNormTest, EachHeadOfQueryAndKeyIsNormedByItself) {
     forward();
-    const std::vector<double> x(qkv_.values.begin(), qkv_.values.end());
+    const std::vector<double> x(qkv_.given.begin(), qkv_.given.end());
     std::vector<double> expected, roots;
     for (std::int64_t head = 0; head < kRows * kHeads; ++head) {
         const double scale = is_normed(head) ? root(x.data() + head * kD) : 1.0;
@@ -64,11 +66,12 @@ TEST_P(HeadNormTest, EachHeadOfQueryAndKeyIsNormedByItself) {
 
 // Reference gradients come from central differences of the fp64 forward: no formula is used twice.
 TEST_P(HeadNormTest, BackwardIsTheDerivative) {
-    const Owned asked = random({kRows, kColumns}, 4);
-    Owned gradient = random({kRows, kColumns}, 4), query_gradient({kD}, 2.0F), key_gradient({kD}, 3.0F);
+    const OnDevice<> asked = random(*backend_, {kRows, kColumns}, 4);
+    OnDevice<> gradient = random(*backend_, {kRows, kColumns}, 4), query_gradient(*backend_, {kD}, 2.0F),
+               key_gradient(*backend_, {kD}, 3.0F);
     forward();
     backward(gradient, query_gradient.tensor, key_gradient.tensor, true);
-    std::vector<double> x(qkv_.values.begin(), qkv_.values.end()), expected;
+    std::vector<double> x(qkv_.given.begin(), qkv_.given.end()), expected;
     std::vector<double> expected_query(kD, 2.0), expected_key(kD, 3.0);
     constexpr double kStep = 1e-4;
     for (std::int64_t i = 0; i < kRows * kColumns; ++i) {
@@ -95,45 +98,46 @@ TEST_P(HeadNormTest, BackwardIsTheDerivative) {
 }
 
 TEST_P(HeadNormTest, WeightGradientsAreOverwrittenOrLeftOut) {
-    const Owned start = random({kRows, kColumns}, 4);
-    Owned with = random({kRows, kColumns}, 4), without = random({kRows, kColumns}, 4);
-    Owned query_gradient({kD}, 0.0F), key_gradient({kD}, 0.0F), query_again({kD}), key_again({kD});
+    OnDevice<> with = random(*backend_, {kRows, kColumns}, 4), without = random(*backend_, {kRows, kColumns}, 4);
+    OnDevice<> query_gradient(*backend_, {kD}, 0.0F), key_gradient(*backend_, {kD}, 0.0F), query_again(*backend_, {kD}),
+        key_again(*backend_, {kD});
     forward();
     backward(without, {}, {}, true);
     backward(with, query_gradient.tensor, key_gradient.tensor, true);
-    EXPECT_EQ(with.values, without.values);
-    EXPECT_NE(with.values, start.values);
-    std::ranges::copy(start.values, with.values.begin());
+    EXPECT_EQ(with.read(), without.read());
+    EXPECT_NE(with.read(), with.given);
+    with.write(with.given);
     backward(with, query_again.tensor, key_again.tensor, false);
-    EXPECT_EQ(query_again.values, query_gradient.values);
-    EXPECT_EQ(key_again.values, key_gradient.values);
+    EXPECT_EQ(query_again.read(), query_gradient.read());
+    EXPECT_EQ(key_again.read(), key_gradient.read());
 }
 
 TEST_P(HeadNormTest, TheBitsDoNotDependOnTheNumberOfThreads) {
-    Owned gradient = random({kRows, kColumns}, 4), query_gradient({kD}), key_gradient({kD});
-    forward();
-    const std::vector<float> out = out_.values;
-    backward(gradient, query_gradient.tensor, key_gradient.tensor, false);
-    backend_ = make_tested_backend(GetParam(), 5);
-    Owned again = random({kRows, kColumns}, 4), query_again({kD}), key_again({kD});
-    forward();
-    backward(again, query_again.tensor, key_again.tensor, false);
-    EXPECT_EQ(out_.values, out);
-    EXPECT_EQ(again.values, gradient.values);
-    EXPECT_EQ(query_again.values, query_gradient.values);
-    EXPECT_EQ(key_again.values, key_gradient.values);
+    const auto outcome = [](int threads) {
+        const auto backend = make_tested_backend(GetParam(), threads);
+        const OnDevice<> qkv = random(*backend, {kRows, kColumns}, 1), query = random(*backend, {kD}, 2),
+                         key = random(*backend, {kD}, 3), gradient = random(*backend, {kRows, kColumns}, 4);
+        const OnDevice<> out(*backend, {kRows, kColumns}), rstd(*backend, {kRows, kNormed});
+        const OnDevice<> query_gradient(*backend, {kD}), key_gradient(*backend, {kD});
+        backend->norm_heads(kShape, qkv.tensor, query.tensor, key.tensor, kEpsilon, out.tensor, rstd.tensor);
+        backend->norm_heads_backward(kShape, qkv.tensor, query.tensor, key.tensor, rstd.tensor, gradient.tensor,
+                                     query_gradient.tensor, key_gradient.tensor, false);
+        return std::array{out.read(), gradient.read(), query_gradient.read(), key_gradient.read()};
+    };
+    EXPECT_EQ(outcome(5), outcome(2));
 }
 
 // A control: one norm over all heads of a token is far off.
 TEST_P(HeadNormTest, OneNormOverAllHeadsIsFarOff) {
     forward();
+    const std::vector<float> out = out_.read();
     std::vector<double> wrong;
     for (std::int64_t i = 0; i < kRows * kColumns; ++i) {
         const std::int64_t token = i / kColumns * kColumns, queries = kShape.heads * kD;
         double squares = 0;
         for (std::int64_t c = 0; c < queries; ++c) squares += std::pow(qkv_[token + c], 2) / queries;
         const double scale = 1.0 / std::sqrt(squares + static_cast<double>(kEpsilon));
-        wrong.push_back(i - token < queries ? qkv_[i] * scale * query_[i % kD] : out_[i]);
+        wrong.push_back(i - token < queries ? qkv_[i] * scale * query_[i % kD] : out[static_cast<std::size_t>(i)]);
     }
     EXPECT_GT(relative_l2(out_, wrong), 1000 * kOpTolerance);
 }
@@ -141,17 +145,18 @@ TEST_P(HeadNormTest, OneNormOverAllHeadsIsFarOff) {
 TEST_P(HeadNormTest, WeightsInAStorageFormatCountAsTheirFp32Copies) {
     forward();
     for (const tensor::DType dtype : {tensor::DType::kF16, tensor::DType::kBF16}) {
-        std::vector<std::uint16_t> query(kD), key(kD);
-        const Tensor stored_query(query.data(), dtype, {kD}), stored_key(key.data(), dtype, {kD});
-        backend_->convert(query_.tensor, stored_query);
-        backend_->convert(key_.tensor, stored_key);
-        Owned out({kRows, kColumns}), wide_query({kD}), wide_key({kD}), wide_out({kRows, kColumns});
-        backend_->convert(stored_query, wide_query.tensor);
-        backend_->convert(stored_key, wide_key.tensor);
-        backend_->norm_heads(kShape, qkv_.tensor, stored_query, stored_key, kEpsilon, out.tensor, rstd_.tensor);
+        const std::vector<std::uint16_t> unset(kD);
+        const auto query = halves(*backend_, dtype, {kD}, unset), key = halves(*backend_, dtype, {kD}, unset);
+        backend_->convert(query_.tensor, query.tensor);
+        backend_->convert(key_.tensor, key.tensor);
+        OnDevice<> out(*backend_, {kRows, kColumns}), wide_query(*backend_, {kD}), wide_key(*backend_, {kD}),
+            wide_out(*backend_, {kRows, kColumns});
+        backend_->convert(query.tensor, wide_query.tensor);
+        backend_->convert(key.tensor, wide_key.tensor);
+        backend_->norm_heads(kShape, qkv_.tensor, query.tensor, key.tensor, kEpsilon, out.tensor, rstd_.tensor);
         backend_->norm_heads(kShape, qkv_.tensor, wide_query.tensor, wide_key.tensor, kEpsilon, wide_out.tensor,
                              rstd_.tensor);
-        EXPECT_EQ(out.values, wide_out.values);
+        EXPECT_EQ(out.read(), wide_out.read());
     }
 }
 

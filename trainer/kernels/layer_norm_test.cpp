@@ -1,12 +1,11 @@
-// Layer norm, biases and ReLU against naive fp64 references, for every instruction set of this machine and the GPU's
-// kernels.
+// Layer norm, biases and ReLU against naive fp64 references, on every backend.
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "trainer/kernels/testing/backends.h"
-#include "trainer/kernels/testing/owned_tensor.h"
+#include "trainer/kernels/testing/on_device.h"
 
 namespace atl::kernels {
 namespace {
@@ -24,29 +23,32 @@ class LayerNormTest : public ::testing::TestWithParam<std::string> {
         for (std::int64_t c = 0; c < kNormColumns; ++c) variance += (row[c] - mean) * (row[c] - mean) / kNormColumns;
         return {mean, 1.0 / std::sqrt(variance + 1e-5)};
     }
-    std::vector<double> values(const Owned& owned) const { return {owned.values.begin(), owned.values.end()}; }
+    std::vector<double> values(const OnDevice<>& x) const { return {x.given.begin(), x.given.end()}; }
 
     std::unique_ptr<Backend> backend_ = make_tested_backend(GetParam());
-    Owned x_ = random({kNormRows, kNormColumns}, 1), weight_ = random({kNormColumns}, 2),
-          bias_ = random({kNormColumns}, 3);
-    Owned out_{{kNormRows, kNormColumns}}, moments_{{kNormRows, 2}};
+    OnDevice<> x_ = random(*backend_, {kNormRows, kNormColumns}, 1), weight_ = random(*backend_, {kNormColumns}, 2),
+               bias_ = random(*backend_, {kNormColumns}, 3);
+    OnDevice<> out_{*backend_, {kNormRows, kNormColumns}}, moments_{*backend_, {kNormRows, 2}};
 };
 
 TEST_P(LayerNormTest, ForwardIsThatOfTheDefinition) {
-    for (float& value : x_.values) value += 100.0F;  // a large mean takes digits from a careless variance
+    std::vector<float> shifted = x_.given;
+    for (float& value : shifted) value += 100.0F;  // a large mean takes digits from a careless variance
+    x_.write(shifted);
     backend_->layernorm_forward(x_.tensor, weight_.tensor, bias_.tensor, 1e-5F, out_.tensor, moments_.tensor);
     const std::vector<double> x = values(x_);
+    const std::vector<float> kept = moments_.read();
     std::vector<double> expected;
     for (std::int64_t row = 0; row < kNormRows; ++row) {
         const auto moments = compute_moments(x.data() + row * kNormColumns);
-        EXPECT_NEAR(moments_[2 * row], moments.mean, 1e-4);
+        EXPECT_NEAR(kept[static_cast<std::size_t>(2 * row)], moments.mean, 1e-4);
         for (std::int64_t c = 0; c < kNormColumns; ++c)
             expected.push_back((x_[row * kNormColumns + c] - moments.mean) * moments.rstd * weight_[c] + bias_[c]);
     }
     EXPECT_LE(relative_l2(out_, expected), 1e-5);  // 100 + x has lost two digits of x before
-    Owned again({kNormRows, kNormColumns});
+    OnDevice<> again(*backend_, {kNormRows, kNormColumns});
     backend_->layernorm_apply(x_.tensor, weight_.tensor, bias_.tensor, moments_.tensor, again.tensor);
-    EXPECT_EQ(again.values, out_.values);
+    EXPECT_EQ(again.read(), out_.read());
 }
 
 TEST_P(LayerNormTest, ForwardIsExact) {
@@ -77,8 +79,10 @@ TEST_P(LayerNormTest, AnUnbiasedVarianceIsFarOff) {
 
 // Reference gradients come from central differences of the fp64 forward: no formula is used twice.
 TEST_P(LayerNormTest, BackwardIsTheDerivative) {
-    const Owned dy = random({kNormRows, kNormColumns}, 4), residual = random({kNormRows, kNormColumns}, 5);
-    Owned dx({kNormRows, kNormColumns}), dw({kNormColumns}, 2.0F), db({kNormColumns}, 3.0F);
+    const OnDevice<> dy = random(*backend_, {kNormRows, kNormColumns}, 4),
+                     residual = random(*backend_, {kNormRows, kNormColumns}, 5);
+    OnDevice<> dx(*backend_, {kNormRows, kNormColumns}), dw(*backend_, {kNormColumns}, 2.0F),
+        db(*backend_, {kNormColumns}, 3.0F);
     backend_->layernorm_forward(x_.tensor, weight_.tensor, bias_.tensor, 1e-5F, out_.tensor, moments_.tensor);
     backend_->layernorm_backward(x_.tensor, weight_.tensor, moments_.tensor, dy.tensor, residual.tensor, dx.tensor,
                                  dw.tensor, db.tensor, true);
@@ -109,7 +113,7 @@ TEST_P(LayerNormTest, BackwardIsTheDerivative) {
     EXPECT_LE(relative_l2(dx, expected_dx), kOpTolerance);
     EXPECT_LE(relative_l2(dw, expected_dw), kOpTolerance);
     EXPECT_LE(relative_l2(db, expected_db), kOpTolerance);
-    Owned alone({kNormRows, kNormColumns});
+    OnDevice<> alone(*backend_, {kNormRows, kNormColumns});
     backend_->layernorm_backward(x_.tensor, weight_.tensor, moments_.tensor, dy.tensor, {}, alone.tensor, dw.tensor,
                                  db.tensor, false);
     for (std::size_t i = 0; i < expected_dx.size(); ++i) expected_dx[i] -= residual[static_cast<std::int64_t>(i)];
@@ -119,7 +123,7 @@ TEST_P(LayerNormTest, BackwardIsTheDerivative) {
 }
 
 TEST_P(LayerNormTest, BiasesAreAddedWithOrWithoutAResidual) {
-    const Owned residual = random({kNormRows, kNormColumns}, 6);
+    const OnDevice<> residual = random(*backend_, {kNormRows, kNormColumns}, 6);
     backend_->add_bias(x_.tensor, bias_.tensor, residual.tensor, out_.tensor);
     std::vector<double> sum, plain;
     for (std::int64_t i = 0; i < kNormRows * kNormColumns; ++i) {
@@ -133,7 +137,7 @@ TEST_P(LayerNormTest, BiasesAreAddedWithOrWithoutAResidual) {
 
 TEST_P(LayerNormTest, ReluKeepsWhatIsPositive) {
     std::vector<double> expected, expected_gradient;
-    Owned gradient = random({kNormRows, kNormColumns}, 7);
+    OnDevice<> gradient = random(*backend_, {kNormRows, kNormColumns}, 7);
     for (std::int64_t i = 0; i < kNormRows * kNormColumns; ++i) {
         expected.push_back(std::max(0.0, x_[i] + bias_[i % kNormColumns]));
         expected_gradient.push_back(expected.back() > 0 ? gradient[i] : 0.0);
@@ -146,8 +150,8 @@ TEST_P(LayerNormTest, ReluKeepsWhatIsPositive) {
 
 TEST_P(LayerNormTest, RowsAreSummedWithoutLosingDigits) {
     constexpr std::int64_t kMany = 5000, kWidth = 150;
-    const Owned many = random({kMany, kWidth}, 8);
-    Owned out({kWidth}, 1.0F);
+    const OnDevice<> many = random(*backend_, {kMany, kWidth}, 8);
+    OnDevice<> out(*backend_, {kWidth}, 1.0F);
     std::vector<double> expected(kWidth, 1.0);
     for (std::int64_t i = 0; i < kMany * kWidth; ++i) expected[static_cast<std::size_t>(i % kWidth)] += many[i];
     backend_->sum_rows(many.tensor, out.tensor, true);

@@ -1,31 +1,31 @@
-// Products against a naive fp64 reference, for every instruction set of this machine and the GPU's kernels.
+// Products against a naive fp64 reference, on every backend.
 
 #include <gtest/gtest.h>
 
 #include <filesystem>
 
 #include "trainer/kernels/testing/backends.h"
-#include "trainer/kernels/testing/owned_tensor.h"
+#include "trainer/kernels/testing/on_device.h"
 
 namespace atl::kernels {
 namespace {
 
 class MatmulTest : public ::testing::TestWithParam<std::string> {
   protected:
+    OnDevice<> transposed(const OnDevice<>& matrix, std::int64_t rows, std::int64_t columns) const {
+        std::vector<float> values(matrix.given.size());
+        for (std::int64_t i = 0; i < rows * columns; ++i) {
+            values[static_cast<std::size_t>(i % columns * rows + i / columns)] =
+                matrix.given[static_cast<std::size_t>(i)];
+        }
+        return {*backend_, tensor::DType::kF32, {columns, rows}, std::move(values)};
+    }
+
     std::unique_ptr<Backend> backend_ = make_tested_backend(GetParam());
 };
 
-Owned transposed(const Owned& matrix, std::int64_t rows, std::int64_t columns) {
-    Owned out({columns, rows});
-    for (std::int64_t i = 0; i < rows * columns; ++i) {
-        out.values[static_cast<std::size_t>(i % columns * rows + i / columns)] =
-            matrix.values[static_cast<std::size_t>(i)];
-    }
-    return out;
-}
-
 // fill + a [m, k] · b [k, n].
-std::vector<double> product(const Owned& a, const Owned& b, std::int64_t m, std::int64_t n, std::int64_t k,
+std::vector<double> product(const OnDevice<>& a, const OnDevice<>& b, std::int64_t m, std::int64_t n, std::int64_t k,
                             double fill) {
     std::vector<double> c(static_cast<std::size_t>(m * n), fill);
     for (std::int64_t i = 0; i < m; ++i) {
@@ -45,13 +45,13 @@ constexpr Sizes kProducts[] = {{21, 34, 19}, {301, 290, 523}};
 
 TEST_P(MatmulTest, EveryTranspositionOverwritesAndAccumulates) {
     for (const auto& [m, n, k] : kProducts) {
-        const Owned a = random({m, k}, 1), b = random({k, n}, 2);
-        const Owned a_transposed = transposed(a, m, k), b_transposed = transposed(b, k, n);
+        const OnDevice<> a = random(*backend_, {m, k}, 1), b = random(*backend_, {k, n}, 2);
+        const OnDevice<> a_transposed = transposed(a, m, k), b_transposed = transposed(b, k, n);
         for (const bool accumulate : {false, true}) {
             const std::vector<double> expected = product(a, b, m, n, k, accumulate ? 3.0 : 0.0);
             for (const int transpose : {0, 1, 2, 3}) {
                 const bool of_a = (transpose & 1) != 0, of_b = (transpose & 2) != 0;
-                Owned c({m, n}, 3.0F);
+                OnDevice<> c(*backend_, {m, n}, 3.0F);
                 backend_->matmul((of_a ? a_transposed : a).tensor, of_a, (of_b ? b_transposed : b).tensor, of_b,
                                  c.tensor, accumulate);
                 EXPECT_LE(relative_l2(c, expected), kOpTolerance) << m << "x" << n << "x" << k << " " << of_a << of_b;
@@ -63,35 +63,37 @@ TEST_P(MatmulTest, EveryTranspositionOverwritesAndAccumulates) {
 // A control: a product that lacks the last of its 523 terms must be far off.
 TEST_P(MatmulTest, AProductThatLacksATermIsFarOff) {
     const auto& [m, n, k] = kProducts[1];
-    const Owned a = random({m, k}, 1), b = random({k, n}, 2);
-    Owned c({m, n});
+    const OnDevice<> a = random(*backend_, {m, k}, 1), b = random(*backend_, {k, n}, 2);
+    OnDevice<> c(*backend_, {m, n});
     backend_->matmul(a.tensor.column_range(0, k - 1), false, b.tensor.row_range(0, k - 1), false, c.tensor, false);
     EXPECT_GT(relative_l2(c, product(a, b, m, n, k, 0)), 1000 * kOpTolerance);
 }
 
 TEST_P(MatmulTest, ColumnRangesLeaveTheOtherColumnsAlone) {
-    const Owned a = random({5, 12}, 1), b = random({4, 3}, 2);
-    Owned c({5, 8}, 9.0F);
+    const OnDevice<> a = random(*backend_, {5, 12}, 1), b = random(*backend_, {4, 3}, 2);
+    OnDevice<> c(*backend_, {5, 8}, 9.0F);
     backend_->matmul(a.tensor.column_range(6, 4), false, b.tensor, false, c.tensor.column_range(2, 3), false);
+    const std::vector<float> got = c.read();
     for (std::int64_t m = 0; m < 5; ++m) {
         for (std::int64_t n = 0; n < 8; ++n) {
             double expected = n >= 2 && n < 5 ? 0.0 : 9.0;
             for (std::int64_t k = 0; n >= 2 && n < 5 && k < 4; ++k) expected += a[m * 12 + 6 + k] * b[k * 3 + n - 2];
-            EXPECT_NEAR(c[m * 8 + n], expected, 1e-6);
+            EXPECT_NEAR(got[static_cast<std::size_t>(m * 8 + n)], expected, 1e-6);
         }
     }
 }
 
 TEST_P(MatmulTest, TheBitsDoNotDependOnTheNumberOfThreads) {
     for (const auto& [m, n, k] : {Sizes{301, 290, 523}, Sizes{512, 1376, 512}}) {
-        const Owned a = random({m, k}, 1), b = random({n, k}, 2);
-        Owned expected({m, n});
-        backend_->matmul(a.tensor, false, b.tensor, true, expected.tensor, false);
-        for (const int threads : {1, 3, 5}) {
-            Owned c({m, n});
-            make_tested_backend(GetParam(), threads)->matmul(a.tensor, false, b.tensor, true, c.tensor, false);
-            EXPECT_TRUE(c.values == expected.values) << threads << " threads, " << m << "x" << n << "x" << k;
-        }
+        const auto outcome = [&, m = m, n = n, k = k](int threads) {
+            const auto backend = make_tested_backend(GetParam(), threads);
+            const OnDevice<> a = random(*backend, {m, k}, 1), b = random(*backend, {n, k}, 2), c(*backend, {m, n});
+            backend->matmul(a.tensor, false, b.tensor, true, c.tensor, false);
+            return c.read();
+        };
+        const std::vector<float> expected = outcome(2);
+        for (const int threads : {1, 3, 5})
+            EXPECT_TRUE(outcome(threads) == expected) << threads << " threads, " << m << "x" << n << "x" << k;
     }
 }
 
@@ -107,8 +109,8 @@ TEST(MatmulThreadsTest, OnlyTheBackendsOwnThreadsCompute) {
     const auto before = threads();
     for (const std::string& set : cpu_instruction_sets()) {
         const auto backend = make_cpu_backend(1, set).value();
-        const Owned a = random({512, 512}, 1), b = random({512, 512}, 2);
-        Owned c({512, 512});
+        const OnDevice<> a = random(*backend, {512, 512}, 1), b = random(*backend, {512, 512}, 2);
+        OnDevice<> c(*backend, {512, 512});
         backend->matmul(a.tensor, false, b.tensor, false, c.tensor, false);
         EXPECT_EQ(threads(), before) << set;
     }

@@ -4,8 +4,6 @@
 #include <cmath>
 #include <cstdint>
 
-#include "trainer/tensor/tensor.h"
-
 // finish_step() is the same code on every device: compilers of kernels take it for theirs, too.
 #if defined(__CUDACC__) || defined(__HIPCC__)
 #define ATOLL_ON_HOST_AND_DEVICE __host__ __device__
@@ -35,11 +33,6 @@ struct StepScalars {
     double has_failed = 0;  // 1: the loss or the gradient of this step or one before is not finite; nothing is updated
 };
 inline constexpr std::int64_t kStepScalars = sizeof(StepScalars) / sizeof(double);
-
-// The same as an operand, where an operation may reach it.
-inline tensor::Tensor as_tensor(StepScalars& scalars) {
-    return {&scalars, tensor::DType::kF64, {kStepScalars}};
-}
 
 struct StepRules {
     double nominal_targets = 1;  // the gradient was divided by

@@ -12,7 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "trainer/kernels/testing/owned_tensor.h"
+#include "trainer/kernels/testing/backends.h"
+#include "trainer/kernels/testing/on_device.h"
 #include "trainer/model/initialize.h"
 #include "trainer/model/lora.h"
 #include "trainer/model/testing/reference_driver.h"
@@ -20,7 +21,7 @@
 namespace atl::model {
 namespace {
 
-using kernels::Owned;
+using kernels::OnDevice;
 using kernels::relative_l2;
 
 constexpr std::int64_t kRows = 37, kChannels = 11, kVocabulary = 53, kChunk = 16;
@@ -30,7 +31,8 @@ constexpr double kLossTolerance = 1e-6;  // relative L2
 struct FullLoss {
     std::vector<double> losses, table_gradient, feature_gradients;
 
-    FullLoss(const Owned& features, const Owned& table, const std::vector<std::int32_t>& targets, double scale)
+    FullLoss(const OnDevice<>& features, const OnDevice<>& table, const std::vector<std::int32_t>& targets,
+             double scale)
         : losses(kRows), table_gradient(kVocabulary * kChannels), feature_gradients(kRows * kChannels) {
         for (std::int64_t row = 0; row < kRows; ++row) {
             const std::int32_t target = targets[static_cast<std::size_t>(row)];
@@ -38,7 +40,8 @@ struct FullLoss {
         }
     }
 
-    void add_row(const Owned& features, const Owned& table, std::int64_t row, std::int32_t target, double scale) {
+    void add_row(const OnDevice<>& features, const OnDevice<>& table, std::int64_t row, std::int32_t target,
+                 double scale) {
         std::vector<double> p;
         double total = 0;
         for (std::int64_t v = 0; v < kVocabulary; ++v) {
@@ -61,11 +64,13 @@ struct FullLoss {
 
 class ChunkedLossTest : public ::testing::TestWithParam<std::string> {
   protected:
-    ChunkedLossTest() {
+    ChunkedLossTest() { batch_.targets = targets_.tensor; }
+    static std::vector<std::int32_t> make_targets() {
+        std::vector<std::int32_t> targets;
         for (std::int32_t row = 0; row < kRows; ++row) {
-            targets_.push_back(row % 7 == 3 ? kernels::kIgnoredLabel : row * 29 % kVocabulary);
+            targets.push_back(row % 7 == 3 ? kernels::kIgnoredLabel : row * 29 % kVocabulary);
         }
-        batch_.targets = kernels::integers(targets_);
+        return targets;
     }
     Loss loss() { return {losses_.tensor, 0.25F}; }
     static FsdpUnit table_group() {
@@ -82,25 +87,26 @@ class ChunkedLossTest : public ::testing::TestWithParam<std::string> {
                               feature_gradients_.tensor);
     }
 
-    const std::unique_ptr<kernels::Backend> backend_ = kernels::make_cpu_backend(2, GetParam()).value();
+    const std::unique_ptr<kernels::Backend> backend_ = kernels::make_tested_backend(GetParam());
     tensor::Arena workspace_{backend_->allocate(1 << 16).value()};
     Batch batch_;
     const Context context_{.backend = *backend_, .workspace = workspace_, .batch = batch_};
-    const Owned features_ = kernels::random({kRows, kChannels}, 1),
-                table_ = kernels::random({kVocabulary, kChannels}, 2);
+    const OnDevice<> features_ = kernels::random(*backend_, {kRows, kChannels}, 1),
+                     table_ = kernels::random(*backend_, {kVocabulary, kChannels}, 2);
     const FsdpUnit unit_ = table_group();
     const FusedLinear run_{unit_, 0};
-    std::vector<std::int32_t> targets_;
-    Owned logits_{{kChunk, kVocabulary}}, losses_{{kRows}}, feature_gradients_{{kRows, kChannels}};
-    Owned table_gradient_{{kVocabulary, kChannels}, 2.0F};
+    const OnDevice<std::int32_t> targets_ = kernels::integers(*backend_, make_targets());
+    OnDevice<> logits_{*backend_, {kChunk, kVocabulary}}, losses_{*backend_, {kRows}};
+    OnDevice<> feature_gradients_{*backend_, {kRows, kChannels}};
+    OnDevice<> table_gradient_{*backend_, {kVocabulary, kChannels}, 2.0F};
 };
 
 TEST_P(ChunkedLossTest, LossesAndGradientsOfThreeChunksAreTheDefinition) {
-    const FullLoss expected(features_, table_, targets_, 0.25);
+    const FullLoss expected(features_, table_, targets_.given, 0.25);
     chunked_loss_forward(context_, run_, views({}, false), features_.tensor,
                          {.logits = logits_.tensor, .lora_hidden = {}, .lora_hidden_gradient = {}}, loss());
     EXPECT_LE(relative_l2(losses_, expected.losses), kLossTolerance);
-    losses_.values.assign(kRows, -1.0F);
+    losses_.write(std::vector<float>(kRows, -1.0F));
     backward(table_gradient_.tensor, false);
     EXPECT_LE(relative_l2(losses_, expected.losses), kLossTolerance);
     EXPECT_LE(relative_l2(table_gradient_, expected.table_gradient), kLossTolerance);
@@ -108,19 +114,19 @@ TEST_P(ChunkedLossTest, LossesAndGradientsOfThreeChunksAreTheDefinition) {
 }
 
 TEST_P(ChunkedLossTest, TheTablesGradientIsAddedOrLeftOut) {
-    const FullLoss expected(features_, table_, targets_, 0.25);
+    const FullLoss expected(features_, table_, targets_.given, 0.25);
     std::vector<double> added = expected.table_gradient;
     for (double& value : added) value += 2;
     backward(table_gradient_.tensor, true);
     EXPECT_LE(relative_l2(table_gradient_, added), kLossTolerance);
-    feature_gradients_.values.assign(feature_gradients_.values.size(), -1.0F);
+    feature_gradients_.write(std::vector<float>(kRows * kChannels, -1.0F));
     backward({}, false);
     EXPECT_LE(relative_l2(feature_gradients_, expected.feature_gradients), kLossTolerance);
 }
 
 // A control: the table's gradient of the last chunk alone, or targets of the chunk before, must be far off.
 TEST_P(ChunkedLossTest, TheLastChunkAloneIsFarOff) {
-    std::vector<std::int32_t> last = targets_, shifted = targets_;
+    std::vector<std::int32_t> last = targets_.given, shifted = targets_.given;
     std::fill_n(last.begin(), 2 * kChunk, kernels::kIgnoredLabel);
     std::rotate(shifted.begin(), shifted.begin() + kChunk, shifted.end());
     backward(table_gradient_.tensor, false);
@@ -129,7 +135,7 @@ TEST_P(ChunkedLossTest, TheLastChunkAloneIsFarOff) {
     EXPECT_GT(relative_l2(losses_, FullLoss(features_, table_, shifted, 0.25).losses), 1000 * kLossTolerance);
 }
 
-INSTANTIATE_TEST_SUITE_P(Cpu, ChunkedLossTest, ::testing::ValuesIn(kernels::cpu_instruction_sets()),
+INSTANTIATE_TEST_SUITE_P(All, ChunkedLossTest, ::testing::ValuesIn(kernels::tested_backends()),
                          [](const auto& instance) { return instance.param; });
 
 // The smallest model whose loss is cut: a chunk has 64 rows at least.

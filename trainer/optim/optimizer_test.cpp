@@ -12,9 +12,13 @@
 #include <vector>
 
 #include "shared/safetensors/file.h"
+#include "trainer/kernels/testing/backends.h"
+#include "trainer/kernels/testing/on_device.h"
 
 namespace atl::optim {
 namespace {
+
+using kernels::OnDevice;
 
 constexpr std::size_t kCount = 101;
 constexpr double kRate = 0.01;
@@ -26,34 +30,48 @@ struct Mistakes {
     bool no_bias_correction = false;  // as if thousands of steps had been before
 };
 
-// Against torch's optimizers, for every instruction set: tests/numerics/make_optim_goldens.py made the numbers.
+// What an optimizer works on; moments begin as zeros.
+struct Buffers {
+    OnDevice<> weights, gradients;
+    std::vector<OnDevice<>> moments;
+
+    Buffers(kernels::Backend& backend, std::int64_t count, int moment_count)
+        : weights(backend, {count}), gradients(backend, {count}) {
+        for (int i = 0; i < moment_count; ++i)
+            moments.emplace_back(backend, std::initializer_list<std::int64_t>{count}, 0.0F);
+    }
+    kernels::OptimizerRange range() const {
+        const auto moment = [&](std::size_t i) { return i < moments.size() ? moments[i].tensor : tensor::Tensor(); };
+        return {weights.tensor, gradients.tensor, moment(0), moment(1), {}};
+    }
+};
+
+// Against torch's optimizers, on every backend: tests/numerics/make_optim_goldens.py made the numbers.
 class OptimizerGoldenTest : public testing::TestWithParam<std::string> {
   protected:
     // Weights after so many steps; gradients and start as the script has them.
     std::vector<float> weights_after(Optimizer optimizer, int steps, double gradient_scale = 1,
                                      const Mistakes& mistakes = {}) {
         const double coupled = mistakes.coupled_decay ? std::exchange(optimizer.weight_decay, 0) : 0;
-        std::array<std::vector<float>, 4> buffers;
-        for (auto& buffer : buffers) buffer.assign(kCount, 0.0F);
-        const auto tensor_of = [&](int which) {
-            if (which > 1 + optimizer.moment_count()) return tensor::Tensor();
-            return tensor::Tensor(buffers[static_cast<std::size_t>(which)].data(), tensor::DType::kF32,
-                                  {static_cast<std::int64_t>(kCount)});
-        };
-        for (std::size_t i = 0; i < kCount; ++i) buffers[0][i] = static_cast<float>(std::cos(static_cast<double>(i)));
+        Buffers buffers(*backend_, kCount, optimizer.moment_count());
+        std::vector<float> weights, gradients(kCount);
+        for (std::size_t i = 0; i < kCount; ++i)
+            weights.push_back(static_cast<float>(std::cos(static_cast<double>(i))));
+        buffers.weights.write(weights);
         for (int step = 1; step <= steps; ++step) {
+            if (mistakes.coupled_decay) weights = buffers.weights.read();
             for (std::size_t i = 0; i < kCount; ++i) {
                 const double gradient =
                     std::sin(0.7 * static_cast<double>(i) + 0.05 * step) * std::pow(0.1, static_cast<double>(i % 3));
-                buffers[1][i] = static_cast<float>(gradient / gradient_scale) +
-                                static_cast<float>(coupled * static_cast<double>(buffers[0][i]));
+                gradients[i] = static_cast<float>(gradient / gradient_scale) +
+                               static_cast<float>(coupled * static_cast<double>(weights[i]));
             }
-            kernels::StepScalars scalars{.factor = gradient_scale,
-                                         .updates = mistakes.no_bias_correction ? step + 10000.0 : step};
-            optimizer.update(*backend_, as_tensor(scalars), kRate, true,
-                             {tensor_of(0), tensor_of(1), tensor_of(2), tensor_of(3), {}});
+            buffers.gradients.write(gradients);
+            const auto scalars = kernels::scalars(
+                *backend_, {.factor = gradient_scale, .updates = mistakes.no_bias_correction ? step + 10000.0 : step});
+            optimizer.update(*backend_, scalars.tensor, kRate, true, buffers.range());
         }
-        return buffers[0];
+        return buffers.weights.read();
     }
 
     // |weights − golden| / |golden|.
@@ -70,7 +88,7 @@ class OptimizerGoldenTest : public testing::TestWithParam<std::string> {
         return std::sqrt(difference / size);
     }
 
-    const std::unique_ptr<kernels::Backend> backend_ = kernels::make_cpu_backend(1, GetParam()).value();
+    const std::unique_ptr<kernels::Backend> backend_ = kernels::make_tested_backend(GetParam(), 1);
     const safetensors::File golden_ = safetensors::File::open(ATOLL_GOLDEN_DIR "/optim/golden.safetensors").value();
     const Optimizer adamw_{OptimizerKind::kAdamW, 0.9, 0.98, 1e-6, 0.1, 0};
     const Optimizer momentum_{OptimizerKind::kSgd, 0, 0, 0, 0.1, 0.9};
@@ -111,7 +129,7 @@ TEST_P(OptimizerGoldenTest, AnotherBetaOrMomentumIsFarOff) {
     EXPECT_GT(distance(weights_after(momentum, 1000), "sgd_momentum.1000"), 100 * kTolerance);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, OptimizerGoldenTest, testing::ValuesIn(kernels::cpu_instruction_sets()),
+INSTANTIATE_TEST_SUITE_P(All, OptimizerGoldenTest, testing::ValuesIn(kernels::tested_backends()),
                          [](const auto& instance) { return instance.param; });
 
 // The same steps in fp64: what rounding in fp32 makes of 1,000 of them.
@@ -121,39 +139,38 @@ TEST_P(AdamWRoundingTest, AThousandStepsAreThoseOfFp64ToAMillionth) {
     constexpr std::size_t kWeights = 3001;  // whole vectors and some over
     constexpr double kLearningRate = 1e-3, kBeta1 = 0.9, kBeta2 = 0.98, kEpsilon = 1e-8, kDecay = 0.1;
     const Optimizer adamw{OptimizerKind::kAdamW, kBeta1, kBeta2, kEpsilon, kDecay, 0};
-    const auto backend = kernels::make_cpu_backend(1, GetParam()).value();
+    const auto backend = kernels::make_tested_backend(GetParam(), 1);
     std::mt19937 random(5);
     std::normal_distribution<float> normal;
-    std::array<std::vector<float>, 4> single;  // weights, gradients, moments
+    Buffers buffers(*backend, kWeights, 2);
+    std::vector<float> single(kWeights), gradients(kWeights);
     std::array<std::vector<double>, 3> exact;  // weights, moments
-    for (auto& buffer : single) buffer.assign(kWeights, 0.0F);
     for (auto& buffer : exact) buffer.assign(kWeights, 0.0);
-    for (std::size_t i = 0; i < kWeights; ++i) exact[0][i] = single[0][i] = normal(random);
-    const auto tensor_of = [&](std::size_t which) {
-        return tensor::Tensor(single[which].data(), tensor::DType::kF32, {static_cast<std::int64_t>(kWeights)});
-    };
+    for (std::size_t i = 0; i < kWeights; ++i) exact[0][i] = single[i] = normal(random);
+    buffers.weights.write(single);
     for (int step = 1; step <= 1000; ++step) {
         for (std::size_t i = 0; i < kWeights; ++i) {
-            const float gradient = single[1][i] = normal(random) * static_cast<float>(1 + i % 7);
+            const float gradient = gradients[i] = normal(random) * static_cast<float>(1 + i % 7);
             exact[0][i] -= kLearningRate * kDecay * exact[0][i];
             exact[1][i] = kBeta1 * exact[1][i] + (1 - kBeta1) * gradient;
             exact[2][i] = kBeta2 * exact[2][i] + (1 - kBeta2) * gradient * static_cast<double>(gradient);
             exact[0][i] -= kLearningRate * (exact[1][i] / (1 - std::pow(kBeta1, step))) /
                            (std::sqrt(exact[2][i] / (1 - std::pow(kBeta2, step))) + kEpsilon);
         }
-        kernels::StepScalars scalars{.updates = static_cast<double>(step)};
-        adamw.update(*backend, as_tensor(scalars), kLearningRate, true,
-                     {tensor_of(0), tensor_of(1), tensor_of(2), tensor_of(3), {}});
+        buffers.gradients.write(gradients);
+        const auto scalars = kernels::scalars(*backend, {.updates = static_cast<double>(step)});
+        adamw.update(*backend, scalars.tensor, kLearningRate, true, buffers.range());
     }
+    single = buffers.weights.read();
     double difference = 0, size = 0;
     for (std::size_t i = 0; i < kWeights; ++i) {
-        difference += std::pow(static_cast<double>(single[0][i]) - exact[0][i], 2);
+        difference += std::pow(static_cast<double>(single[i]) - exact[0][i], 2);
         size += exact[0][i] * exact[0][i];
     }
     EXPECT_LE(std::sqrt(difference / size), 1e-6);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, AdamWRoundingTest, testing::ValuesIn(kernels::cpu_instruction_sets()),
+INSTANTIATE_TEST_SUITE_P(All, AdamWRoundingTest, testing::ValuesIn(kernels::tested_backends()),
                          [](const auto& instance) { return instance.param; });
 
 }  // namespace

@@ -50,7 +50,6 @@ struct Device {
         for (const auto& [data, bytes] : memory) atl::check(::mprotect(data, bytes, rights) == 0, "mprotect failed");
     }
     void run(const Work& work) const {
-        if (order == 0) return work.run();
         protect(PROT_READ | PROT_WRITE);
         work.run();
         protect(PROT_NONE);
@@ -76,10 +75,7 @@ struct Device {
         run_until(
             [&] { return std::ranges::all_of(streams, [](const auto* stream) { return stream->work.empty(); }); });
     }
-    void put(cudaStream_t stream, Work work) {
-        stream->work.push_back(std::move(work));
-        if (order == 0) run_all();
-    }
+    static void put(cudaStream_t stream, Work work) { stream->work.push_back(std::move(work)); }
     cudaError_t result(const char* call) {
         const auto found = failing.extract(call);
         return found ? found.mapped() : cudaSuccess;
@@ -162,8 +158,7 @@ cudaError_t cudaDeviceSynchronize() {
 
 cudaError_t cudaMalloc(void** data, std::size_t bytes) {
     if (const cudaError_t error = device().result("cudaMalloc"); error != cudaSuccess) return error;
-    const int rights = device().order == 0 ? PROT_READ | PROT_WRITE : PROT_NONE;
-    *data = ::mmap(nullptr, bytes, rights, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    *data = ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (*data == MAP_FAILED) return cudaErrorMemoryAllocation;
     device().memory.emplace(*data, bytes);
     return cudaSuccess;

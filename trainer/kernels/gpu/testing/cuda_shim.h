@@ -105,8 +105,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
 
 namespace atl::kernels::gpu::shim {
 
-// The order of what is free to run: of streams, and of the threads and blocks of a kernel. 0: each call is done before
-// it returns, threads and blocks in the order of their numbers; so tests may use memory that is not the device's.
+// The order of what is free to run: of streams, and of the threads and blocks of a kernel.
 void set_order(std::uint64_t seed);
 void set_device_count(int count);
 // The next call of that name fails ("cudaMalloc").
