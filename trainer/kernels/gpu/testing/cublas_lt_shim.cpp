@@ -43,6 +43,19 @@ struct Matrix {
     }
 };
 
+// Four sums at once, which the processor adds up side by side.
+double dot(const float* x, const float* y, std::int64_t count) {
+    constexpr std::int64_t kSums = 4;
+    double sums[kSums] = {};
+    std::int64_t k = 0;
+    for (; k + kSums <= count; k += kSums) {
+        for (std::int64_t i = 0; i < kSums; ++i)
+            sums[i] += static_cast<double>(x[k + i]) * static_cast<double>(y[k + i]);
+    }
+    for (; k < count; ++k) sums[0] += static_cast<double>(x[k]) * static_cast<double>(y[k]);
+    return sums[0] + sums[1] + sums[2] + sums[3];
+}
+
 struct Product {
     ShimMatmulDesc desc;
     Matrix a, b, c, d;
@@ -66,8 +79,7 @@ struct Product {
         for (std::int64_t column = 0; column < d.layout.columns; ++column) {
             for (std::int64_t row = 0; row < d.layout.rows; ++row) {
                 const float *const x = rows.data() + row * inner, *const y = columns.data() + column * inner;
-                double sum = 0;
-                for (std::int64_t k = 0; k < inner; ++k) sum += static_cast<double>(x[k]) * static_cast<double>(y[k]);
+                const double sum = dot(x, y, inner);
                 const double before = beta == 0.0F ? 0.0 : static_cast<double>(beta * c.load(row, column));
                 d.store(row, column, static_cast<float>(static_cast<double>(alpha) * sum + before));
             }

@@ -39,7 +39,6 @@ struct ShimEvent {
 namespace {
 
 struct Device {
-    std::uint64_t order = 1;
     std::mt19937_64 random{1};
     int count = 1;
     std::vector<ShimStream*> streams;
@@ -93,7 +92,6 @@ namespace atl::kernels::gpu::shim {
 
 void set_order(std::uint64_t seed) {
     device().run_all();
-    device().order = seed;
     device().random.seed(seed);
 }
 
@@ -111,8 +109,8 @@ cudaError_t enqueue(cudaStream_t stream, std::function<void()> work) {
     return error;
 }
 
-bool backwards() {
-    return device().order % 2 == 1;
+bool draw_backwards() {
+    return device().random() % 2 == 1;
 }
 
 }  // namespace atl::kernels::gpu::shim

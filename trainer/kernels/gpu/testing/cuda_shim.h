@@ -105,7 +105,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
 
 namespace atl::kernels::gpu::shim {
 
-// The order of what is free to run: of streams, and of the threads and blocks of a kernel.
+// The order of what is free to run: of streams, and of the threads and blocks of a kernel, which run from the first to
+// the last or back, as is drawn whenever some are to run.
 void set_order(std::uint64_t seed);
 void set_device_count(int count);
 // The next call of that name fails ("cudaMalloc").
@@ -113,13 +114,12 @@ void fail_next(const std::string& call, cudaError_t error);
 
 // As the launch of a kernel that does this.
 cudaError_t enqueue(cudaStream_t stream, std::function<void()> work);
-// Whether threads and blocks run from the last to the first.
-bool backwards();
+bool draw_backwards();
 
 // body(number) for each number in [0, count).
 template <class Number, class Body>
 void for_threads(Number count, const Body& body) {
-    if (backwards()) {
+    if (draw_backwards()) {
         for (Number number = count; number-- > 0;) body(number);
     } else {
         for (Number number = 0; number < count; ++number) body(number);
