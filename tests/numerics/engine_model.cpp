@@ -2,15 +2,18 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "trainer/weights/storage.h"
 
 namespace atl::numerics {
 namespace {
 
-parallel::RunMemoryOptions options_of(const model::BatchShape& shape, const optim::Optimizer& optimizer) {
+parallel::RunMemoryOptions options_of(const model::BatchShape& shape, const optim::Optimizer& optimizer,
+                                      const parallel::Checkpointing& checkpointing) {
     parallel::RunMemoryOptions options;
     options.engine.largest = shape;
+    options.engine.checkpointing = checkpointing;
     options.optimizer = &optimizer;
     return options;
 }
@@ -24,11 +27,15 @@ model::Model make(const model::ModelConfig& config, kernels::Formats formats) {
 
 }  // namespace
 
+EngineModel::EngineModel(model::Model model, const model::BatchShape& shape, kernels::Backend& backend,
+                         const parallel::Checkpointing& checkpointing)
+    : backend_(backend),
+      model_(std::move(model)),
+      memory_(parallel::RunMemory::allocate(backend, model_, options_of(shape, optimizer_, checkpointing)).value()) {}
+
 EngineModel::EngineModel(const model::ModelConfig& config, const kernels::Formats& formats,
                          const model::BatchShape& shape, kernels::Backend& backend)
-    : backend_(backend),
-      model_(make(config, formats)),
-      memory_(parallel::RunMemory::allocate(backend, model_, options_of(shape, optimizer_)).value()) {}
+    : EngineModel(make(config, formats), shape, backend) {}
 
 template <class Use>
 void EngineModel::use(std::string_view name, const Use& use_part) {
@@ -49,13 +56,39 @@ void EngineModel::set_weight(std::string_view name, std::span<const float> value
     memory_->engine().weights_changed();
 }
 
-double EngineModel::train(const model::HostBatch& rows) {
+std::vector<float> EngineModel::weight(std::string_view name) {
+    std::vector<float> values;
+    use(name, [&](std::size_t unit, const model::Parameter& parameter) {
+        const tensor::Tensor from =
+            parallel::flat_range(memory_->store().weights(unit), parameter.offset, parameter.element_count());
+        check(from.dtype() == tensor::DType::kF32, "weights are read in fp32");
+        values.resize(static_cast<std::size_t>(parameter.element_count()));
+        backend_.copy_to_host(from, values.data());
+    });
+    return values;
+}
+
+double EngineModel::load(const model::HostBatch& rows) {
     const auto counts = memory_->batch().load(backend_, rows).value();
-    const auto targets = static_cast<double>(std::accumulate(counts.begin(), counts.end(), std::int64_t{0}));
-    const auto scale = static_cast<float>(1 / targets);
+    return static_cast<double>(std::accumulate(counts.begin(), counts.end(), std::int64_t{0}));
+}
+
+double EngineModel::train(const model::HostBatch& rows, int passes) {
+    const double targets = load(rows);
     const tensor::Tensor sum = memory_->scalars().loss();
-    memory_->engine().train(backend_, ranks_, memory_->batch().batch(), {.gradient_scale = scale, .loss_sum = sum});
-    return parallel::read_scalar(backend_, sum) / targets;
+    for (int pass = 0; pass < passes; ++pass) {
+        memory_->engine().train(backend_, ranks_, memory_->batch().batch(),
+                                {.gradient_scale = static_cast<float>(1 / targets),
+                                 .is_first = pass == 0,
+                                 .is_last = pass + 1 == passes,
+                                 .loss_sum = sum});
+    }
+    return parallel::read_scalar(backend_, sum) / (targets * passes);
+}
+
+double EngineModel::evaluate(const model::HostBatch& rows) {
+    const double targets = load(rows);
+    return memory_->engine().evaluate(backend_, ranks_, &memory_->batch().batch(), memory_->scalars().loss()) / targets;
 }
 
 std::vector<float> EngineModel::gradient(std::string_view name) {

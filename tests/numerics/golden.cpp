@@ -23,13 +23,15 @@ std::vector<T> read(const safetensors::File& file, const std::string& name) {
 }
 
 // That of golden_tiles.py.
-void set_weight(std::string_view name, std::span<float> weight) {
+std::vector<float> formula_weight(std::string_view name, std::int64_t count) {
+    std::vector<float> weight(static_cast<std::size_t>(count));
     const bool around_one = name.find("norm") != std::string_view::npos && name.ends_with("weight");
     const std::uint64_t seed = seed_of(name);
     for (std::size_t i = 0; i < weight.size(); ++i) {
         const auto value = static_cast<float>(mixed(seed, i) >> 48) / (1 << 19) - 0.0625F;
         weight[i] = around_one ? value + 1 : value;
     }
+    return weight;
 }
 
 }  // namespace
@@ -70,22 +72,28 @@ model::HostBatch Golden::rows() const {
     return {.shape = shape_, .input_ids = input_ids_, .labels = labels_, .segment_ids = segment_ids_};
 }
 
-model::ReferenceDriver Golden::load(kernels::Backend& backend,
-                                    const std::function<void(model::ModelConfig&)>& change) const {
+std::map<std::string, std::vector<float>> Golden::weights() const {
+    std::map<std::string, std::vector<float>> weights;
+    for (const std::string& name : names("weight:")) weights.emplace(name, floats("weight:" + name));
+    if (!weights.empty()) return weights;
+    for (const model::FsdpUnit& unit : model::make_model(config_).units) {
+        for (const model::Parameter& parameter : unit.parameters)
+            weights.emplace(parameter.name, formula_weight(parameter.name, parameter.element_count()));
+    }
+    return weights;
+}
+
+std::unique_ptr<EngineModel> Golden::load(kernels::Backend& backend, const LoadOptions& options) const {
     model::ModelConfig config = config_;
-    if (change) change(config);
-    model::ReferenceDriver resident(model::make_model(config), backend);
-    const std::vector<std::string> stored = names("weight:");
-    if (stored.empty()) {
-        for (const std::string& name : names("gradient:")) set_weight(name, resident.weight(name));
-    }
-    for (const std::string& name : stored) {
-        const std::vector<float> values = floats("weight:" + name);
-        const auto weight = resident.weight(name);
-        check(weight.size() == values.size(), "the golden's parameter " + name + " is not the model's");
-        std::copy(values.begin(), values.end(), weight.begin());
-    }
-    return resident;
+    if (options.change) options.change(config);
+    auto loaded = std::make_unique<EngineModel>(model::make_model(config), shape_, backend, options.checkpointing);
+    for (const auto& [name, values] : weights()) loaded->set_weight(name, values);
+    return loaded;
+}
+
+bool has_tiles(std::string_view backend) {
+    const std::vector<std::string> sets = kernels::cpu_instruction_sets();
+    return std::ranges::find(sets, backend) != sets.end();
 }
 
 std::uint64_t mixed(std::uint64_t seed, std::uint64_t index) {

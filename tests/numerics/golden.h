@@ -2,18 +2,25 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "shared/safetensors/file.h"
+#include "tests/numerics/engine_model.h"
 #include "trainer/kernels/testing/worse.h"
-#include "trainer/model/testing/reference_driver.h"
 
 namespace atl::numerics {
 
 using kernels::worse;
+
+struct LoadOptions {
+    std::function<void(model::ModelConfig&)> change = {};  // by a control, of the configuration
+    parallel::Checkpointing checkpointing = {};
+};
 
 // One case of goldens/FAMILY, as tests/numerics/make_FAMILY_goldens.py wrote it.
 class Golden {
@@ -29,10 +36,10 @@ class Golden {
 
     // The batch; spans point into this object.
     model::HostBatch rows() const;
-    // The model with the golden weights, or those of golden_tiles.py's formula; a control may `change` the
-    // configuration first.
-    model::ReferenceDriver load(kernels::Backend& backend,
-                                const std::function<void(model::ModelConfig&)>& change = {}) const;
+    // The model with the golden weights, or those of golden_tiles.py's formula, for rows().
+    std::unique_ptr<EngineModel> load(kernels::Backend& backend, const LoadOptions& options = {}) const;
+    // All weights of such a model, by name.
+    std::map<std::string, std::vector<float>> weights() const;
 
   private:
     safetensors::File file_;
@@ -40,6 +47,10 @@ class Golden {
     std::vector<std::int32_t> input_ids_, labels_, segment_ids_;
     model::BatchShape shape_;
 };
+
+// Whether the goldens named tiles are for a backend of kernels/testing/backends.h: their every product has several of
+// the tiles that an instruction set's products come in.
+bool has_tiles(std::string_view backend);
 
 // As in golden_tiles.py: random number `index` of those that begin at a seed, and a name's seed.
 std::uint64_t mixed(std::uint64_t seed, std::uint64_t index);

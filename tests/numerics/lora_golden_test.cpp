@@ -1,4 +1,4 @@
-// The loss and the gradients of adapters against peft: make_lora_goldens.py made the numbers.
+// The loss and the gradients of adapters against peft, on every backend: make_lora_goldens.py made the numbers.
 
 #include <gtest/gtest.h>
 
@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "tests/numerics/golden.h"
+#include "trainer/kernels/testing/backends.h"
 #include "trainer/model/initialize.h"
 #include "trainer/model/lora.h"
 
@@ -39,7 +40,7 @@ const std::map<std::string, Case> kCases = {
     {"opt_heads", {"opt/heads/", "lora/opt/heads/", kAllAndHead, 2 * (2 * 6 + 3)}},
 };
 
-// An instruction set, and one of the cases.
+// A backend, and one of the cases.
 class LoraGoldenTest : public ::testing::TestWithParam<std::tuple<std::string, std::string>> {
   protected:
     LoraGoldenTest() {
@@ -51,22 +52,24 @@ class LoraGoldenTest : public ::testing::TestWithParam<std::tuple<std::string, s
         }
     }
 
-    model::ReferenceDriver load(double alpha) const {
+    std::unique_ptr<EngineModel> load(double alpha, const parallel::Checkpointing& checkpointing = {}) const {
         const auto config = model::load_config(std::string(ATOLL_GOLDEN_DIR) + "/" + case_.config).value();
         model::Model model = model::make_model(config);
         check(model::add_adapters(model, {4, alpha, 0, case_.targets}).ok(), "no adapters");
-        model::ReferenceDriver resident(std::move(model), *backend_);
-        for (const model::FsdpUnit& unit : resident.model().units) {
+        const model::BatchShape shape{kRows, kLength};
+        auto loaded = std::make_unique<EngineModel>(std::move(model), shape, *backend_, checkpointing);
+        for (const model::FsdpUnit& unit : loaded->model().units) {
             for (const model::Parameter& parameter : unit.parameters) {
-                const auto weight = resident.weight(parameter.name);
+                std::vector<float> weight(static_cast<std::size_t>(parameter.element_count()));
                 if (unit.is_adapter) {
-                    std::ranges::copy(floats(adapter_, parameter.name), weight.begin());
+                    weight = floats(adapter_, parameter.name);
                 } else {
                     model::initialize(parameter, 3, 0, weight);
                 }
+                loaded->set_weight(parameter.name, weight);
             }
         }
-        return resident;
+        return loaded;
     }
     model::HostBatch rows() const { return {{kRows, kLength}, ids_, labels_, {}}; }
     double golden_loss() const { return static_cast<double>(floats(golden_, "loss")[0]); }
@@ -76,21 +79,22 @@ class LoraGoldenTest : public ::testing::TestWithParam<std::tuple<std::string, s
     const safetensors::File adapter_ =
         safetensors::File::open(directory_ + "adapter/adapter_model.safetensors").value();
     const safetensors::File golden_ = safetensors::File::open(directory_ + "golden.safetensors").value();
-    std::unique_ptr<kernels::Backend> backend_ = kernels::make_cpu_backend(1, std::get<0>(GetParam())).value();
+    std::unique_ptr<kernels::Backend> backend_ = kernels::make_tested_backend(std::get<0>(GetParam()), 1);
     std::vector<std::int32_t> ids_, labels_;
 };
 
 TEST_P(LoraGoldenTest, LossAndGradientsAreThoseOfPeft) {
-    model::ReferenceDriver model = load(8);
-    EXPECT_NEAR(model.evaluate(rows()) / golden_loss(), 1.0, 1e-5);
-    for (const model::Keep keep :
-         {model::Keep::kAll, model::Keep::kWithoutFeedForward, model::Keep::kAttention, model::Keep::kInput}) {
-        EXPECT_NEAR(model.train(rows(), {.keep = keep}) / golden_loss(), 1.0, 1e-5);
+    using parallel::ActivationCheckpointing;
+    for (const auto what : {ActivationCheckpointing::kNone, ActivationCheckpointing::kFeedForward,
+                            ActivationCheckpointing::kAllButAttention, ActivationCheckpointing::kFull}) {
+        const auto model = load(8, {what});
+        EXPECT_NEAR(model->evaluate(rows()) / golden_loss(), 1.0, 1e-5);
+        EXPECT_NEAR(model->train(rows()) / golden_loss(), 1.0, 1e-5);
         std::size_t gradients = 0;
         for (const safetensors::TensorInfo& tensor : golden_.header().tensors) {
             if (!tensor.name.starts_with("gradient:")) continue;
             ++gradients;
-            EXPECT_LE(relative_l2(model.gradient(tensor.name.substr(9)), floats(golden_, tensor.name)), 1e-5)
+            EXPECT_LE(relative_l2(model->gradient(tensor.name.substr(9)), floats(golden_, tensor.name)), 1e-5)
                 << tensor.name;
         }
         EXPECT_EQ(gradients, case_.gradients);
@@ -98,25 +102,24 @@ TEST_P(LoraGoldenTest, LossAndGradientsAreThoseOfPeft) {
 }
 
 TEST_P(LoraGoldenTest, AccumulatingTwoPassesDoublesTheGradients) {
-    model::ReferenceDriver model = load(8);
-    model.train(rows());
-    model.train(rows(), {.accumulate = true});
+    const auto model = load(8);
+    model->train(rows(), 2);
     for (const safetensors::TensorInfo& tensor : golden_.header().tensors) {
         if (!tensor.name.starts_with("gradient:")) continue;
         auto twice = floats(golden_, tensor.name);
         for (float& value : twice) value *= 2;
-        EXPECT_LE(relative_l2(model.gradient(tensor.name.substr(9)), twice), 1e-5) << tensor.name;
+        EXPECT_LE(relative_l2(model->gradient(tensor.name.substr(9)), twice), 1e-5) << tensor.name;
     }
 }
 
 // A control: the tolerance can tell.
 TEST_P(LoraGoldenTest, AnotherScaleIsFarOff) {
-    model::ReferenceDriver model = load(9);
-    EXPECT_GT(std::abs(model.evaluate(rows()) / golden_loss() - 1.0), 1e-4);
+    const auto model = load(9);
+    EXPECT_GT(std::abs(model->evaluate(rows()) / golden_loss() - 1.0), 1e-4);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, LoraGoldenTest,
-                         ::testing::Combine(::testing::ValuesIn(kernels::cpu_instruction_sets()),
+                         ::testing::Combine(::testing::ValuesIn(kernels::tested_backends()),
                                             ::testing::Values("llama", "llama_heads", "opt", "opt_heads")),
                          [](const auto& instance) {
                              return std::get<0>(instance.param) + "_" + std::get<1>(instance.param);
