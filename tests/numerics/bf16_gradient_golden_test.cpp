@@ -11,6 +11,7 @@
 #include "shared/base/file.h"
 #include "tests/numerics/engine_model.h"
 #include "tests/numerics/golden.h"
+#include "trainer/kernels/testing/backends.h"
 #include "trainer/reference/reference_model.h"
 #include "trainer/weights/storage.h"
 
@@ -85,12 +86,11 @@ class Bf16GradientGoldenTest : public testing::TestWithParam<Case> {
         return gradients;
     }
 
-    // Of the trainer in bf16 compute with an instruction set: the root of the mean square over the batches.
-    Errors errors(const std::vector<std::map<std::string, Matrix>>& wanted, const std::string& instruction_set) const {
+    // Of the trainer in bf16 compute on a backend: the root of the mean square over the batches.
+    Errors errors(const std::vector<std::map<std::string, Matrix>>& wanted, kernels::Backend& backend) const {
         constexpr auto kBf16 = tensor::DType::kBF16;
-        const auto backend = kernels::make_cpu_backend(1, instruction_set).value();
         EngineModel ours(golden_.config(), {.weights = kBf16, .activations = kBf16, .residual = kBf16},
-                         {kRows, kLength}, *backend);
+                         {kRows, kLength}, backend);
         for (const auto& [name, weight] : weights_) ours.set_weight(name, weight);
         Errors errors;
         for (std::uint64_t index = 0; index < kBatches; ++index) {
@@ -113,16 +113,17 @@ class Bf16GradientGoldenTest : public testing::TestWithParam<Case> {
     }
 
     Golden golden_{GetParam().golden, GetParam().family};
+    std::unique_ptr<kernels::Backend> cpu_ = kernels::make_cpu_backend(1).value();
     std::map<std::string, std::vector<float>> weights_;  // rounded to bf16
     std::vector<std::int32_t> ids_;
 };
 
 TEST_P(Bf16GradientGoldenTest, EachGradientIsAsNearToFp64AsPyTorchs) {
     const auto wanted = reference();
-    for (const std::string& instruction_set : kernels::cpu_instruction_sets()) {
-        const Errors ours = errors(wanted, instruction_set);
+    for (const std::string& backend : kernels::tested_backends()) {
+        const Errors ours = errors(wanted, *kernels::make_tested_backend(backend, 1));
         for (const auto& [name, error] : theirs()) {
-            EXPECT_LE(ours.at(name), kWorseMax * error) << name << " " << instruction_set;
+            EXPECT_LE(ours.at(name), kWorseMax * error) << name << " " << backend;
         }
     }
 }
@@ -131,12 +132,12 @@ TEST_P(Bf16GradientGoldenTest, EachGradientIsAsNearToFp64AsPyTorchs) {
 // of the roundings of bf16.
 
 TEST_P(Bf16GradientGoldenTest, AttentionProbabilitiesOfFiveBitsAreFarOff) {
-    EXPECT_GT(worst(errors(reference({.probability_bits = 5}), "")), 1);
+    EXPECT_GT(worst(errors(reference({.probability_bits = 5}), *cpu_)), 1);
 }
 
 // Of five bits they would not be seen: of a gradient p − y the p of 97 tokens are a small part.
 TEST_P(Bf16GradientGoldenTest, LogitsOfTwoBitsAreFarOff) {
-    EXPECT_GT(worst(errors(reference({.logit_bits = 2}), "")), 1);
+    EXPECT_GT(worst(errors(reference({.logit_bits = 2}), *cpu_)), 1);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Bf16GradientGoldenTest,
