@@ -109,5 +109,6 @@ INSTANTIATE_TEST_SUITE_P(All, OptGoldenTest, ::testing::ValuesIn(opt_cases_on(ke
                          opt_name_of);
 INSTANTIATE_TEST_SUITE_P(All, OptControlTest, ::testing::ValuesIn(opt_cases_on(kernels::cpu_instruction_sets())),
                          opt_name_of);
+
 }  // namespace
 }  // namespace atl::numerics

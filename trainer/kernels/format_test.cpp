@@ -329,6 +329,25 @@ TEST_P(FormatTest, AProductTakesARightOperandOfMoreDigitsAsIfItWereRounded) {
     EXPECT_EQ(c.read(), expected.read());
 }
 
+TEST_P(FormatTest, AProductIntoAColumnRangeLeavesTheOtherColumnsAlone) {
+    const OnDevice<> a = random(*backend_, {5, 6}, 1), b = random(*backend_, {6, 3}, 2);
+    for (const bool accumulate : {false, true}) {
+        const Kept c(*backend_, dtype(), 5, 8, 3);
+        backend_->matmul(a.tensor, false, b.tensor, false, c.narrow.tensor.column_range(2, 3), accumulate);
+        backend_->convert(c.narrow.tensor, c.wide.tensor);
+        const std::vector<float> got = c.wide.read();
+        for (std::int64_t m = 0; m < 5; ++m) {
+            for (std::int64_t n = 0; n < 8; ++n) {
+                const bool is_inside = n >= 2 && n < 5;
+                double expected = is_inside && !accumulate ? 0.0 : c.wide[m * 8 + n];
+                for (std::int64_t k = 0; is_inside && k < 6; ++k) expected += a[m * 6 + k] * b[k * 3 + n - 2];
+                const double tolerance = is_inside ? half_step() * std::abs(expected) + 1e-5 : 0.0;
+                EXPECT_NEAR(got[static_cast<std::size_t>(m * 8 + n)], expected, tolerance) << m << " " << n;
+            }
+        }
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(, FormatTest,
                          ::testing::Combine(::testing::ValuesIn(tested_backends()),
                                             ::testing::Values(DType::kF16, DType::kBF16)),
@@ -384,7 +403,8 @@ TEST_P(WeightsWithoutMastersTest, TheyDoNotDependOnHowTheyAreCut) {
     EXPECT_NE(stepped(7), stepped(8));
 }
 
-INSTANTIATE_TEST_SUITE_P(, WeightsWithoutMastersTest, ::testing::ValuesIn(tested_backends()));
+INSTANTIATE_TEST_SUITE_P(, WeightsWithoutMastersTest, ::testing::ValuesIn(tested_backends()),
+                         [](const auto& instance) { return instance.param; });
 
 }  // namespace
 }  // namespace atl::kernels

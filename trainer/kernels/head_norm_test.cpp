@@ -160,7 +160,8 @@ TEST_P(HeadNormTest, WeightsInAStorageFormatCountAsTheirFp32Copies) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, HeadNormTest, ::testing::ValuesIn(tested_backends()));
+INSTANTIATE_TEST_SUITE_P(All, HeadNormTest, ::testing::ValuesIn(tested_backends()),
+                         [](const auto& instance) { return instance.param; });
 
 }  // namespace
 }  // namespace atl::kernels

@@ -161,7 +161,8 @@ TEST_P(LayerNormTest, RowsAreSummedWithoutLosingDigits) {
     EXPECT_LE(relative_l2(out, expected), kOpTolerance);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, LayerNormTest, ::testing::ValuesIn(tested_backends()));
+INSTANTIATE_TEST_SUITE_P(All, LayerNormTest, ::testing::ValuesIn(tested_backends()),
+                         [](const auto& instance) { return instance.param; });
 
 }  // namespace
 }  // namespace atl::kernels
