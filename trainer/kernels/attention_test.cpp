@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <ostream>
 #include <tuple>
 
-#include "trainer/kernels/cpu/cpu_backend.h"
+#include "trainer/kernels/cpu/attention_tiles.h"
+#include "trainer/kernels/cpu/simd_kernels.h"
 #include "trainer/kernels/testing/backends.h"
 #include "trainer/kernels/testing/on_device.h"
 
@@ -88,7 +90,14 @@ const Case kCases[] = {
     {"TwoHeadsATile", {2, 200, 6, 2, 8}, {}},  // of three: 2 and 1
     {"Long", {1, 1100, 4, 2, 8}, {}},
     {"LongAndPacked", {2, 600, 2, 2, 8}, {100, 450, 50}},
+    {"OneKeyHeadAndPacked", {1, 600, 3, 1, 12}, {100, 450, 50}},
+    {"StepOfManyHeads", {2, 1, 70, 2, 20}, {}},
 };
+
+OnDevice<std::byte> empty_matrix(Backend& backend, tensor::DType format, std::int64_t rows, std::int64_t columns) {
+    const auto bytes = static_cast<std::size_t>(tensor::size_bytes(format, rows * columns));
+    return {backend, format, {rows, columns}, std::vector<std::byte>(bytes)};
+}
 
 class AttentionTest : public ::testing::TestWithParam<std::tuple<Case, std::string>> {
   protected:
@@ -127,8 +136,7 @@ TEST_P(AttentionTest, ForwardAndBackwardAreTheDefinition) {
     EXPECT_LE(workspace_.peak_bytes(), workspace_.size_bytes());
 }
 
-// With a cache that is empty the same is computed a group of heads at a time.
-TEST_P(AttentionTest, CuttingTheForwardPassChangesNoBit) {
+TEST_P(AttentionTest, AnEmptyCacheChangesNoBit) {
     const OnDevice<std::int32_t> starts =  // a cache knows no documents
         integers(*backend_, std::vector<std::int32_t>(static_cast<std::size_t>(rows_), 0));
     const std::int64_t width = shape_.kv_heads * shape_.head_channels;
@@ -136,8 +144,7 @@ TEST_P(AttentionTest, CuttingTheForwardPassChangesNoBit) {
         AttentionShape shape = shape_;
         shape.format = format;
         const auto make = [&](std::int64_t rows, std::int64_t columns) {
-            const auto bytes = static_cast<std::size_t>(tensor::size_bytes(format, rows * columns));
-            return OnDevice<std::byte>(*backend_, format, {rows, columns}, std::vector<std::byte>(bytes));
+            return empty_matrix(*backend_, format, rows, columns);
         };
         const auto qkv = make(rows_, shape.qkv_columns()), out = make(rows_, width_), whole = make(rows_, width_);
         const auto keys = make(rows_, width), values = make(rows_, width);
@@ -146,8 +153,52 @@ TEST_P(AttentionTest, CuttingTheForwardPassChangesNoBit) {
         OnDevice<> lse(*backend_, {shape.batch * shape.heads * shape.length});
         tensor::Arena workspace(backend_->allocate(backend_->attention_workspace_bytes(shape)).value());
         backend_->attention_forward(shape, qkv.tensor, starts.tensor, out.tensor, lse.tensor, workspace);
-        backend_->attention_cached(shape, qkv.tensor, 0, keys.tensor, values.tensor, whole.tensor, workspace);
+        tensor::Arena for_cache(
+            backend_->allocate(backend_->attention_cached_workspace_bytes(shape, shape.length)).value());
+        backend_->attention_cached(shape, qkv.tensor, 0, keys.tensor, values.tensor, whole.tensor, for_cache);
         EXPECT_EQ(out.read() == whole.read(), true);
+    }
+}
+
+// What one thread computes, and more of them, for whom the same is cut otherwise.
+TEST_P(AttentionTest, ThreadsChangeNoBitAndTheWorkspaceIsWhatTheyNeed) {
+    const std::int64_t width = shape_.kv_heads * shape_.head_channels, past = 70;
+    if (std::get<1>(GetParam()) == kGpu) return;
+    for (const tensor::DType format : {tensor::DType::kF32, tensor::DType::kBF16}) {
+        std::vector<std::vector<std::byte>> first;
+        for (const int threads : {1, 2, 3, 5}) {
+            const auto backend = make_tested_backend(std::get<1>(GetParam()), threads);
+            const auto make = [&](std::int64_t rows, std::int64_t columns, unsigned seed) {
+                const OnDevice<> wide = random(*backend, {rows, columns}, seed);
+                OnDevice<std::byte> kept = empty_matrix(*backend, format, rows, columns);
+                if (format == tensor::DType::kF32) backend->copy(wide.tensor, kept.tensor);
+                if (format != tensor::DType::kF32) backend->convert(wide.tensor, kept.tensor);
+                return kept;
+            };
+            AttentionShape shape = shape_;
+            shape.format = format;
+            const auto qkv = make(rows_, shape.qkv_columns(), 1), out_gradient = make(rows_, width_, 2);
+            const auto out = make(rows_, width_, 3), gradient = make(rows_, shape.qkv_columns(), 4);
+            const OnDevice<std::int32_t> starts = integers(*backend, starts_.given);
+            OnDevice<> lse(*backend, {shape.batch * shape.heads * shape.length});
+            tensor::Arena workspace(backend->allocate(backend->attention_workspace_bytes(shape)).value());
+            backend->attention_forward(shape, qkv.tensor, starts.tensor, out.tensor, lse.tensor, workspace);
+            backend->attention_backward(shape, qkv.tensor, starts.tensor, out.tensor, lse.tensor, out_gradient.tensor,
+                                        gradient.tensor, workspace);
+            EXPECT_EQ(workspace.peak_bytes(), workspace.size_bytes());
+            const std::int64_t keys = past + shape.length;
+            const auto key_cache = make(shape.batch * keys, width, 5), value_cache = make(shape.batch * keys, width, 6);
+            const auto continued = make(rows_, width_, 7);
+            tensor::Arena for_cache(backend->allocate(backend->attention_cached_workspace_bytes(shape, keys)).value());
+            backend->attention_cached(shape, qkv.tensor, past, key_cache.tensor, value_cache.tensor, continued.tensor,
+                                      for_cache);
+            EXPECT_LE(for_cache.peak_bytes(), for_cache.size_bytes());
+            const std::vector<std::vector<std::byte>> results = {out.read(), gradient.read(), key_cache.read(),
+                                                                 value_cache.read(), continued.read()};
+            if (first.empty()) first = results;
+            for (std::size_t i = 0; i < first.size(); ++i)
+                EXPECT_EQ(first[i] == results[i], true) << threads << " threads, matrix " << i;
+        }
     }
 }
 
@@ -173,14 +224,63 @@ TEST(AttentionControlTest, AScaleOfOnePercentMoreIsFarOff) {
 
 TEST(AttentionTilesTest, OneSequenceHasWorkForManyThreads) {
     const auto tiles = [](std::int64_t batch, std::int64_t length, int threads) {
-        return cpu::attention_forward_tiles(
-            {.batch = batch, .length = length, .heads = 32, .kv_heads = 8, .head_channels = 128}, threads);
+        const AttentionShape shape{.batch = batch, .length = length, .heads = 32, .kv_heads = 8, .head_channels = 128};
+        return cpu::attention_forward_tiles(shape, length, threads).count();
     };
     EXPECT_EQ(tiles(1, 512, 32), 4 * 8) << "a head each";
     EXPECT_EQ(tiles(1, 2048, 32), 4 * 4 * 8) << "and 512 of its queries";
     EXPECT_EQ(tiles(1, 100, 32), 8) << "fewer queries are not worth packing their keys";
     EXPECT_EQ(tiles(1, 2048, 2), 8) << "enough for two threads";
     EXPECT_EQ(tiles(16, 2048, 32), 16 * 8);
+}
+
+TEST(AttentionTilesTest, TheBackwardPassOfOneSequenceIsSplitForManyThreads) {
+    const auto splits = [](std::int64_t batch, std::int64_t length, int threads) {
+        return cpu::splits_attention_backward(
+            {.batch = batch, .length = length, .heads = 32, .kv_heads = 8, .head_channels = 128}, threads);
+    };
+    EXPECT_TRUE(splits(1, 2048, 32));
+    EXPECT_TRUE(splits(1, 512, 32));
+    EXPECT_FALSE(splits(1, 100, 32)) << "one block of keys, and of queries, is the whole";
+    EXPECT_FALSE(splits(1, 2048, 2)) << "four groups a thread, with five products in place of seven";
+    EXPECT_FALSE(splits(1, 2048, 8)) << "a group each";
+    EXPECT_TRUE(splits(1, 2048, 6)) << "eight groups take six threads two turns";
+    EXPECT_FALSE(splits(16, 2048, 32));
+    const AttentionShape shape{.batch = 1, .length = 512, .heads = 32, .kv_heads = 8, .head_channels = 128};
+    EXPECT_EQ(cpu::AttentionTiles::of_queries(shape, 512).count(), 4 * 8);
+    EXPECT_EQ(cpu::AttentionTiles::of_keys(shape, 512).count(), 4 * 8);
+}
+
+TEST(AttentionTilesTest, AStepOfGenerationHasWorkForManyThreads) {
+    const AttentionShape shape{.batch = 1, .length = 1, .heads = 32, .kv_heads = 8, .head_channels = 128};
+    EXPECT_EQ(cpu::AttentionTiles::of_keys(shape, 512).count(), 4 * 8) << "scores";
+    EXPECT_EQ(cpu::attention_step_tiles(shape, 512, 32).count(), 32) << "values of a head each";
+    EXPECT_EQ(cpu::attention_step_tiles(shape, 512, 2).count(), 8) << "enough for two threads";
+}
+
+// Every query of every head meets every key that it sees in one tile.
+TEST(AttentionTilesTest, EachPairOfQueryAndKeyIsInOneTile) {
+    const AttentionShape shape{.batch = 2, .length = 600, .heads = 6, .kv_heads = 2, .head_channels = 4};
+    const std::int64_t past = 50, keys = shape.length + past;
+    for (const auto& tiles : {cpu::AttentionTiles::of_groups(shape, keys), cpu::AttentionTiles::of_queries(shape, keys),
+                              cpu::AttentionTiles::of_keys(shape, keys), cpu::AttentionTiles::of_heads(shape, keys)}) {
+        std::vector<std::int64_t> seen(static_cast<std::size_t>(shape.batch * shape.heads * shape.length), 0);
+        for (std::int64_t index = 0; index < tiles.count(); ++index) {
+            const cpu::AttentionTile tile = tiles.at(index);
+            EXPECT_LE(tile.key_count, tiles.keys_max());
+            EXPECT_EQ(tile.first_key % cpu::kAttentionPanel, 0);
+            for (std::int64_t head = tile.first_head; head < tile.first_head + tile.group; ++head) {
+                EXPECT_EQ(head / 3, tile.kv_head);
+                for (std::int64_t query = tile.first_query; query < tile.first_query + tile.query_count; ++query) {
+                    const std::int64_t end = std::min(past + query + 1, tile.first_key + tile.key_count);
+                    seen[static_cast<std::size_t>((tile.sequence * shape.heads + head) * shape.length + query)] +=
+                        std::max<std::int64_t>(0, end - tile.first_key);
+                }
+            }
+        }
+        for (std::size_t i = 0; i < seen.size(); ++i)
+            ASSERT_EQ(seen[i], past + static_cast<std::int64_t>(i) % shape.length + 1);
+    }
 }
 
 class CachedAttentionTest : public ::testing::TestWithParam<std::string> {

@@ -4,6 +4,7 @@
 constexpr int kTileRows = kLanes >= 16 ? 8 : 4;
 constexpr std::int64_t kPanel = 2 * kLanes;  // columns of a tile, keys of a packed panel
 constexpr std::int64_t kQueryBlock = 32;
+static_assert(kAttentionPanel % kPanel == 0 && kPanel <= kQueryBlock);
 
 inline std::int64_t round_up(std::int64_t count, std::int64_t step) {
     return (count + step - 1) / step * step;
@@ -59,33 +60,53 @@ inline void product(std::int64_t rows, std::int64_t columns, std::int64_t inner,
     if (j < columns) column_of_tiles<1>(rows, inner, a, b + j, b_row, c + j, c_row, accumulate);
 }
 
-// from [count, D] strided -> [panel][D][kPanel], the last panel filled with zeros: its transpose in panels.
-inline void pack_transposed(const float* from, std::int64_t stride, std::int64_t count, std::int64_t channels,
-                            float* to) {
-    for (std::int64_t panel = 0; panel < count; panel += kPanel, to += channels * kPanel) {
-        const std::int64_t width = count - panel < kPanel ? count - panel : kPanel;
-        for (std::int64_t c = 0; c < channels; ++c) {
-            for (std::int64_t j = 0; j < kPanel; ++j) {
-                to[c * kPanel + j] = j < width ? from[(panel + j) * stride + c] : 0.0F;
-            }
-        }
-    }
-}
-
-// from [count, D] strided -> [count, padded], filled with zeros.
-inline void pack(const float* from, std::int64_t stride, std::int64_t count, std::int64_t channels, std::int64_t padded,
-                 float* to) {
+// Rows [first, first + count) of one head's D channels -> [count, padded], filled with zeros. (Where they lie, rows are
+// often a multiple of 4 KiB apart, so that few of them stay in the first cache.)
+inline void pack(const AttentionTask& task, const AttentionRows& matrix, std::int64_t head, std::int64_t first,
+                 std::int64_t count, std::int64_t padded, float* to) {
+    const std::int64_t channels = task.head_channels;
     for (std::int64_t row = 0; row < count; ++row, to += padded) {
-        for (std::int64_t c = 0; c < channels; ++c) to[c] = from[row * stride + c];
+        const std::int64_t at = (first + row) * matrix.stride + head * channels;
+        if (task.format != nullptr) {
+            task.format->widen(static_cast<const char*>(matrix.data) + at * task.format->element_bytes, channels, to);
+        } else {
+            const float* const from = static_cast<const float*>(matrix.data) + at;
+            for (std::int64_t c = 0; c < channels; ++c) to[c] = from[c];
+        }
         for (std::int64_t c = channels; c < padded; ++c) to[c] = 0.0F;
     }
 }
 
-inline void unpack(const float* from, std::int64_t padded, std::int64_t count, std::int64_t channels, float* to,
-                   std::int64_t stride) {
-    for (std::int64_t row = 0; row < count; ++row) {
-        for (std::int64_t c = 0; c < channels; ++c) to[row * stride + c] = from[row * padded + c];
+// from [count, padded] into rows [first, first + count) of one head's D channels.
+inline void write_rows(const AttentionTask& task, const float* from, std::int64_t padded, const AttentionRows& matrix,
+                       std::int64_t head, std::int64_t first, std::int64_t count) {
+    const std::int64_t channels = task.head_channels;
+    for (std::int64_t row = 0; row < count; ++row, from += padded) {
+        const std::int64_t at = (first + row) * matrix.stride + head * channels;
+        if (task.format != nullptr) {
+            task.format->narrow(from, channels, static_cast<char*>(matrix.data) + at * task.format->element_bytes);
+        } else {
+            float* const to = static_cast<float*>(matrix.data) + at;
+            for (std::int64_t c = 0; c < channels; ++c) to[c] = from[c];
+        }
     }
+}
+
+// Keys or values [key, key + kPanel) -> [D][kPanel], filled with zeros: a panel of their transpose; rows: [kPanel, D].
+inline void pack_panel(const AttentionTask& task, const AttentionRows& matrix, std::int64_t key, float* rows,
+                       float* to) {
+    const std::int64_t channels = task.head_channels;
+    const std::int64_t count = task.key_count - key < kPanel ? task.key_count - key : kPanel;
+    pack(task, matrix, 0, key, count, channels, rows);
+    for (std::int64_t c = 0; c < channels; ++c) {
+        for (std::int64_t j = 0; j < kPanel; ++j) to[c * kPanel + j] = j < count ? rows[j * channels + c] : 0.0F;
+    }
+}
+
+// All keys or values of the task -> [panel][D][kPanel].
+inline void pack_transposed(const AttentionTask& task, const AttentionRows& matrix, float* rows, float* to) {
+    for (std::int64_t key = 0; key < task.key_count; key += kPanel, to += task.head_channels * kPanel)
+        pack_panel(task, matrix, key, rows, to);
 }
 
 inline void clear(float* x, std::int64_t count) {
@@ -95,6 +116,7 @@ inline void clear(float* x, std::int64_t count) {
 // The scratch of a task, cut into its arrays. Kp: keys rounded up to panels; Dp: channels rounded up to lanes.
 struct AttentionScratch {
     std::int64_t padded_keys, padded_channels;
+    float* rows;                                 // [kPanel, D]
     float *keys_transposed, *values_transposed;  // [Kp / kPanel][D][kPanel]
     float *keys, *values;                        // [Kp, Dp]
     float *scores, *score_gradients;             // [kQueryBlock, Kp]
@@ -103,7 +125,7 @@ struct AttentionScratch {
     std::int64_t floats;                         // of all
 };
 
-inline AttentionScratch allocate_scratch(std::int64_t keys, std::int64_t channels, bool backward, float* from) {
+inline AttentionScratch allocate_scratch(AttentionPass pass, std::int64_t keys, std::int64_t channels, float* from) {
     AttentionScratch s{};
     s.padded_keys = round_up(keys, kPanel);
     s.padded_channels = round_up(channels, kLanes);
@@ -112,43 +134,65 @@ inline AttentionScratch allocate_scratch(std::int64_t keys, std::int64_t channel
         array = from == nullptr ? nullptr : from + s.floats;
         s.floats += round_up(count, 16);
     };
-    take(s.keys_transposed, per_key);
-    take(s.values, per_key);
-    take(s.scores, kQueryBlock * s.padded_keys);
+    take(s.rows, kPanel * channels);
+    if (pass == AttentionPass::kStepScores) {
+        take(s.keys_transposed, kPanel * channels);
+        take(s.queries, kQueryBlock * channels);
+        return s;
+    }
     take(s.block, per_query);
-    if (!backward) return s;
-    take(s.values_transposed, per_key);
-    take(s.keys, per_key);
-    take(s.score_gradients, kQueryBlock * s.padded_keys);
+    if (pass == AttentionPass::kStepValues) {
+        take(s.values, per_query);
+        return s;
+    }
+    take(s.keys_transposed, per_key);
+    take(s.scores, kQueryBlock * s.padded_keys);
     take(s.queries, per_query);
+    if (pass == AttentionPass::kForward) {
+        take(s.values, per_key);
+        return s;
+    }
+    take(s.values_transposed, per_key);
+    take(s.score_gradients, kQueryBlock * s.padded_keys);
     take(s.out_gradient, per_query);
+    if (pass != AttentionPass::kKeyGradients) take(s.keys, per_key);
+    if (pass == AttentionPass::kQueryGradients) return s;
     take(s.key_gradient, per_key);
     take(s.value_gradient, per_key);
     return s;
 }
 
-std::int64_t attention_scratch_floats(std::int64_t keys, std::int64_t head_channels, bool backward) {
-    return allocate_scratch(keys, head_channels, backward, nullptr).floats;
+inline AttentionScratch allocate_scratch(const AttentionTask& task) {
+    return allocate_scratch(task.pass, task.key_count, task.head_channels, task.scratch);
 }
 
-// Rows [first, first + rows) of one head and the keys that any of them sees, rounded out to panels.
+std::int64_t attention_scratch_floats(AttentionPass pass, std::int64_t keys, std::int64_t head_channels) {
+    return allocate_scratch(pass, keys, head_channels, nullptr).floats;
+}
+
+// Rows [first, first + rows) of one head and the task's keys that any of them sees, rounded out to panels.
 struct QueryBlock {
     std::int64_t first, rows, key_begin, key_end;
 };
 
-inline std::int64_t first_key(const AttentionTask& task, std::int64_t query) {
-    return task.segment_starts == nullptr ? 0 : task.segment_starts[query];
+// Of the task's keys those that a query sees: [first_seen, end_seen).
+inline std::int64_t end_seen(const AttentionTask& task, std::int64_t query) {
+    const std::int64_t end = task.first_query + query + 1 - task.first_key;
+    if (end < 0) return 0;
+    return end < task.key_count ? end : task.key_count;
 }
 
-inline std::int64_t end_key(const AttentionTask& task, std::int64_t query) {
-    return task.key_count - task.query_count + query + 1;
+inline std::int64_t first_seen(const AttentionTask& task, std::int64_t query) {
+    const std::int64_t first = (task.segment_starts == nullptr ? 0 : task.segment_starts[query]) - task.first_key;
+    const std::int64_t end = end_seen(task, query);
+    if (first < 0) return 0;
+    return first < end ? first : end;
 }
 
 inline QueryBlock query_block(const AttentionTask& task, std::int64_t first) {
     const std::int64_t left = task.query_count - first;
     const std::int64_t rows = left < kQueryBlock ? left : kQueryBlock;
-    return {first, rows, first_key(task, first) / kPanel * kPanel,
-            round_up(end_key(task, first + rows - 1), kPanel)};
+    return {first, rows, first_seen(task, first) / kPanel * kPanel, round_up(end_seen(task, first + rows - 1), kPanel)};
 }
 
 // scores [rows, keys of the block] = a [rows, D] · (keys or values)ᵀ
@@ -180,108 +224,26 @@ inline float softmax_row(float* row, std::int64_t begin, std::int64_t end, const
 
 void attention_forward(const AttentionTask& task) {
     const std::int64_t channels = task.head_channels;
-    const AttentionScratch s = allocate_scratch(task.key_count, channels, false, task.scratch);
-    pack_transposed(task.keys, task.kv_stride, task.key_count, channels, s.keys_transposed);
-    pack(task.values, task.kv_stride, task.key_count, channels, s.padded_channels, s.values);
+    const AttentionScratch s = allocate_scratch(task);
+    pack_transposed(task, task.keys, s.rows, s.keys_transposed);
+    pack(task, task.values, 0, 0, task.key_count, s.padded_channels, s.values);
     clear(s.values + task.key_count * s.padded_channels, (s.padded_keys - task.key_count) * s.padded_channels);
     const float factor = root_scale(task);
     for (std::int64_t head = 0; head < task.group; ++head) {
         for (std::int64_t first = 0; first < task.query_count; first += kQueryBlock) {
             const QueryBlock block = query_block(task, first);
-            const float* const queries = task.queries + first * task.query_stride + head * channels;
-            multiply_transposed(block, channels, {queries, task.query_stride, 1}, s.keys_transposed, s.scores,
+            pack(task, task.queries, head, first, block.rows, s.padded_channels, s.queries);
+            multiply_transposed(block, channels, {s.queries, s.padded_channels, 1}, s.keys_transposed, s.scores,
                                 s.padded_keys);
             for (std::int64_t i = 0; i < block.rows; ++i) {
-                const float log_sum = softmax_row(s.scores + i * s.padded_keys, first_key(task, first + i),
-                                                  end_key(task, first + i), block, factor);
+                const float log_sum = softmax_row(s.scores + i * s.padded_keys, first_seen(task, first + i),
+                                                  end_seen(task, first + i), block, factor);
                 if (task.log_sum_exp != nullptr) task.log_sum_exp[head * task.query_count + first + i] = log_sum;
             }
             product(block.rows, s.padded_channels, block.key_end - block.key_begin,
                     {s.scores + block.key_begin, s.padded_keys, 1}, s.values + block.key_begin * s.padded_channels,
                     s.padded_channels, s.block, s.padded_channels, false);
-            unpack(s.block, s.padded_channels, block.rows, channels,
-                   task.out + first * task.out_stride + head * channels, task.out_stride);
+            write_rows(task, s.block, s.padded_channels, task.out, head, first, block.rows);
         }
     }
-}
-
-// Scores become probabilities = exp(factor · scores − log_sum_exp), 0 where a query may not look.
-inline void probability_row(float* row, std::int64_t begin, std::int64_t end, const QueryBlock& block, float factor,
-                            float log_sum) {
-    std::int64_t key = begin;
-    for (; key + kLanes <= end; key += kLanes) store(row + key, exp(load(row + key) * factor - log_sum));
-    if (const std::int64_t n = end - key; n > 0)
-        store_some(row + key, exp(load_some(row + key, n) * factor - log_sum), n);
-    clear_unseen(row, begin, end, block);
-}
-
-// Out gradient · valueᵀ becomes the scores' gradient, probabilities · (it − delta) · factor.
-inline void score_gradient_row(const float* probabilities, float* gradients, std::int64_t begin, std::int64_t end,
-                               const QueryBlock& block, float factor, float delta) {
-    std::int64_t key = begin;
-    for (; key + kLanes <= end; key += kLanes)
-        store(gradients + key, load(probabilities + key) * (load(gradients + key) - delta) * factor);
-    if (const std::int64_t n = end - key; n > 0) {
-        const Vec p = load_some(probabilities + key, n);
-        store_some(gradients + key, p * (load_some(gradients + key, n) - delta) * factor, n);
-    }
-    clear_unseen(gradients, begin, end, block);
-}
-
-inline float dot(const float* a, const float* b, std::int64_t count) {
-    return sum_over(
-        count, [=](std::int64_t i) { return load(a + i) * load(b + i); },
-        [=](std::int64_t i, std::int64_t n) { return load_some(a + i, n) * load_some(b + i, n); });
-}
-
-inline void backward_block(const AttentionTask& task, const AttentionScratch& s, std::int64_t head,
-                           const QueryBlock& block) {
-    const std::int64_t channels = task.head_channels, padded = s.padded_channels, first = block.first;
-    const float factor = root_scale(task);
-    const std::int64_t out_at = first * task.out_stride + head * channels;
-    pack(task.queries + first * task.query_stride + head * channels, task.query_stride, block.rows, channels, padded,
-         s.queries);
-    pack(task.out_gradient + out_at, task.out_stride, block.rows, channels, padded, s.out_gradient);
-    multiply_transposed(block, channels, {s.queries, padded, 1}, s.keys_transposed, s.scores, s.padded_keys);
-    multiply_transposed(block, channels, {s.out_gradient, padded, 1}, s.values_transposed, s.score_gradients,
-                        s.padded_keys);
-    for (std::int64_t i = 0; i < block.rows; ++i) {
-        float* const probabilities = s.scores + i * s.padded_keys;
-        float* const gradients = s.score_gradients + i * s.padded_keys;
-        const std::int64_t begin = first_key(task, first + i), end = end_key(task, first + i);
-        probability_row(probabilities, begin, end, block, factor,
-                        task.log_sum_exp[head * task.query_count + first + i]);
-        // Out gradient · out, which is also the mean of out gradient · valueᵀ.
-        const float delta = task.out != nullptr
-                                ? dot(s.out_gradient + i * padded, task.out + out_at + i * task.out_stride, channels)
-                                : dot(probabilities + begin, gradients + begin, end - begin);
-        score_gradient_row(probabilities, gradients, begin, end, block, factor, delta);
-    }
-    const std::int64_t keys = block.key_end - block.key_begin, at = block.key_begin * padded;
-    product(block.rows, padded, keys, {s.score_gradients + block.key_begin, s.padded_keys, 1}, s.keys + at, padded,
-            s.block, padded, false);
-    unpack(s.block, padded, block.rows, channels, task.query_gradient + first * task.query_stride + head * channels,
-           task.query_stride);
-    product(keys, padded, block.rows, {s.score_gradients + block.key_begin, 1, s.padded_keys}, s.queries, padded,
-            s.key_gradient + at, padded, true);
-    product(keys, padded, block.rows, {s.scores + block.key_begin, 1, s.padded_keys}, s.out_gradient, padded,
-            s.value_gradient + at, padded, true);
-}
-
-void attention_backward(const AttentionTask& task) {
-    const std::int64_t channels = task.head_channels, keys = task.key_count;
-    const AttentionScratch s = allocate_scratch(keys, channels, true, task.scratch);
-    pack_transposed(task.keys, task.kv_stride, keys, channels, s.keys_transposed);
-    pack_transposed(task.values, task.kv_stride, keys, channels, s.values_transposed);
-    pack(task.keys, task.kv_stride, keys, channels, s.padded_channels, s.keys);
-    clear(s.keys + keys * s.padded_channels, (s.padded_keys - keys) * s.padded_channels);
-    clear(s.key_gradient, s.padded_keys * s.padded_channels);
-    clear(s.value_gradient, s.padded_keys * s.padded_channels);
-    for (std::int64_t head = 0; head < task.group; ++head) {
-        for (std::int64_t first = 0; first < task.query_count; first += kQueryBlock) {
-            backward_block(task, s, head, query_block(task, first));
-        }
-    }
-    unpack(s.key_gradient, s.padded_channels, keys, channels, task.key_gradient, task.kv_stride);
-    unpack(s.value_gradient, s.padded_channels, keys, channels, task.value_gradient, task.kv_stride);
 }

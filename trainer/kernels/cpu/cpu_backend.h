@@ -11,6 +11,8 @@
 
 namespace atl::kernels::cpu {
 
+class AttentionTiles;
+
 // Backend over a library's GEMM and the kernels of one instruction set. Work is cut into tiles by shape alone and
 // sums over tiles are added in tile order, so results are bitwise the same for every number of threads.
 class CpuBackend final : public Backend {
@@ -121,11 +123,11 @@ class CpuBackend final : public Backend {
     template <class Body>
     void norm_rows_backward(const Tensor& x, const Tensor& weight, std::initializer_list<Tensor> like_x,
                             std::initializer_list<Tensor> gradients, bool accumulate, Body&& body);
-    template <class Body>
-    void for_tiles(std::int64_t count, const AttentionShape& shape, std::int64_t keys, bool backward,
-                   tensor::Arena& workspace, Body&& body);
+    template <class Fill>
+    void run_attention(AttentionPass pass, const AttentionShape& shape, const AttentionTiles& tiles, std::int64_t past,
+                       tensor::Arena& workspace, Fill&& fill);
     // Of a thread.
-    std::int64_t scratch_bytes(const AttentionShape& shape, std::int64_t keys, bool backward) const;
+    std::int64_t attention_scratch_bytes(AttentionPass pass, std::int64_t keys, std::int64_t channels) const;
 
     // update(weights, gradients, first, second, count) on run after run of the range, with moments in fp32 (null where
     // there are none); then rounds what is kept in another format.
@@ -145,9 +147,6 @@ class CpuBackend final : public Backend {
     std::vector<float> widened_bias_;        // [C]
     std::vector<float> widened_key_weight_;  // of norm_heads(): [D]
 };
-
-// Into how many tiles attention's forward pass is cut for so many threads, which take them one by one.
-std::int64_t attention_forward_tiles(const AttentionShape& shape, int threads);
 
 // CpuBackend::name() of one with these.
 std::string kernels_name(const SimdKernels& simd, const Sgemm& sgemm, tensor::DType products);

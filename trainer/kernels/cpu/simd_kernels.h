@@ -22,28 +22,59 @@ struct AdamWFactors {
     float gradient_scale;
 };
 
-// Attention of all query heads that share one key/value head, in one sequence.
+// How rows of a format other than fp32 are read and written.
+struct RowFormat {
+    std::int64_t element_bytes;
+    void (*widen)(const void* from, std::int64_t count, float* to);
+    void (*narrow)(const float* from, std::int64_t count, void* to);  // rounds to nearest even
+};
+
+// Some columns of a matrix: where they begin in the first row, and elements between rows.
+struct AttentionRows {
+    void* data;
+    std::int64_t stride;
+};
+
+// What a task of attention computes.
+enum class AttentionPass {
+    kForward,
+    kBackward,        // all gradients
+    kQueryGradients,  // and deltas
+    kKeyGradients,    // and those of the values, of deltas
+    kStepScores,      // a step of generation: one query a head
+    kStepValues,
+};
+
+// Attention of query heads that share one key/value head, in one sequence.
 struct AttentionTask {
-    const float* queries;  // the group's first head, first query row
-    const float* keys;
-    const float* values;
-    std::int64_t query_stride;  // floats between rows
-    std::int64_t kv_stride;
+    AttentionPass pass;
+    const RowFormat* format;             // of all rows; null: fp32
+    AttentionRows queries;               // the first head, first query
+    AttentionRows keys;                  // the first key
+    AttentionRows values;                // as keys
+    AttentionRows out;                   // as queries; data may be null in backward (not fp32), which does without it
     const std::int32_t* segment_starts;  // [query_count]; null: 0
-    std::int64_t query_count;            // query i sees keys segment_starts[i] … key_count − query_count + i
+    std::int64_t first_query;            // query i sees keys segment_starts[i] … first_query + i of the sequence
+    std::int64_t query_count;
+    std::int64_t first_key;  // of the sequence; a multiple of kAttentionPanel
     std::int64_t key_count;
     std::int64_t group;          // query heads
     std::int64_t head_channels;  // D
-    float* out;                  // like queries, with out_stride; may be null in backward, which then does without it
-    std::int64_t out_stride;
-    float* log_sum_exp;  // [group, query_count]; may be null in forward
+    float* log_sum_exp;          // [group, query_count]; may be null in forward
     float* scratch;
-    // Backward only. The gradients have the strides of queries and keys; out and out_gradient those of out.
-    const float* out_gradient;
-    float* query_gradient;
-    float* key_gradient;
-    float* value_gradient;
+    // Backward only.
+    AttentionRows out_gradient;    // as queries
+    AttentionRows query_gradient;  // as queries
+    AttentionRows key_gradient;    // as keys
+    AttentionRows value_gradient;  // as keys
+    float* deltas;                 // [group, query_count]: out gradient · out of each query; null in kBackward
+    // Steps of generation only. Floats between heads: a multiple of kAttentionPanel.
+    float* scores;  // [group, keys]
+    std::int64_t scores_stride;
 };
+
+// Keys that some instruction set packs together are as many, or a part of it.
+constexpr std::int64_t kAttentionPanel = 32;
 
 struct SimdKernels {
     const char* name;
@@ -91,9 +122,11 @@ struct SimdKernels {
     // One row of `heads` heads; table: D/2 cosines then D/2 sines, direction 1 forward and −1 backward.
     void (*rope)(float* row, const float* table, std::int64_t heads, std::int64_t head_channels, float direction);
 
-    std::int64_t (*attention_scratch_floats)(std::int64_t keys, std::int64_t head_channels, bool backward);
+    std::int64_t (*attention_scratch_floats)(AttentionPass pass, std::int64_t keys, std::int64_t head_channels);
     void (*attention_forward)(const AttentionTask& task);
     void (*attention_backward)(const AttentionTask& task);
+    void (*attention_step_scores)(const AttentionTask& task);
+    void (*attention_step_values)(const AttentionTask& task);
 
     // One row: gate [F] then up [F].
     void (*swiglu_forward)(const float* gate_up, float* out, std::int64_t channels);

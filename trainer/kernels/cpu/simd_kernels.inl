@@ -25,6 +25,8 @@ namespace {
 #include "trainer/kernels/cpu/softmax.inl"
 #include "trainer/kernels/cpu/cross_entropy.inl"
 #include "trainer/kernels/cpu/attention.inl"
+#include "trainer/kernels/cpu/attention_backward.inl"
+#include "trainer/kernels/cpu/attention_step.inl"
 #include "trainer/kernels/cpu/optimizer.inl"
 // clang-format on
 
@@ -59,6 +61,8 @@ const SimdKernels& simd_kernels() {
         .attention_scratch_floats = attention_scratch_floats,
         .attention_forward = attention_forward,
         .attention_backward = attention_backward,
+        .attention_step_scores = attention_step_scores,
+        .attention_step_values = attention_step_values,
         .swiglu_forward = swiglu_forward,
         .swiglu_backward = swiglu_backward,
         .cross_entropy_forward = cross_entropy_forward,
