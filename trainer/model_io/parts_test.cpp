@@ -63,9 +63,9 @@ class PartsTest : public testing::TestWithParam<const char*> {
         }
         const auto backend = kernels::make_cpu_backend(1).value();
         tensor::Arena measured = tensor::Arena::measuring();
-        parallel::ParameterStore::lay_out(measured, directory.model, layout, nullptr);
+        parallel::ParameterStore::lay_out(measured, directory.model, layout, nullptr, {});
         tensor::Arena arena(backend->allocate(measured.peak_bytes()).value());
-        auto store = parallel::ParameterStore::lay_out(arena, directory.model, layout, nullptr);
+        auto store = parallel::ParameterStore::lay_out(arena, directory.model, layout, nullptr, {});
         EXPECT_TRUE(load_weights(directory, store, *backend, *world, false).ok());
         const SaveWhere where{base_ / "model", base_ / "out", {}, adapters, {}};
         auto saver = WeightSaver::create(directory.model, *world, where);

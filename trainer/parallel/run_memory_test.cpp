@@ -185,8 +185,9 @@ TEST(RunMemoryTest, WholeWeightsInTheHostsMemoryLeaveTwoNeighboursOnTheDevice) {
 class SmallDevice : public FarBackend {
   public:
     explicit SmallDevice(std::int64_t bytes) : FarBackend(kernels::make_cpu_backend(1).value()), bytes_(bytes) {}
-    Result<tensor::Memory> allocate(Space space, std::int64_t bytes) override {
-        if (space == Space::kDevice && bytes > bytes_) return Error{ErrorCode::kResourceExhausted, "no room", {}};
+    Result<tensor::Memory> allocate(kernels::Space space, std::int64_t bytes) override {
+        if (space == kernels::Space::kDevice && bytes > bytes_)
+            return Error{ErrorCode::kResourceExhausted, "no room", {}};
         return FarBackend::allocate(space, bytes);
     }
 
