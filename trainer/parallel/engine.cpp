@@ -1,6 +1,7 @@
 #include "trainer/parallel/engine.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 
 #include "trainer/parallel/device_scalars.h"
@@ -13,7 +14,9 @@ using tensor::Category;
 
 Engine Engine::lay_out(Arena& arena, kernels::Backend& backend, const ParameterStore& store,
                        const EngineOptions& options) {
+    static std::atomic<std::uint64_t> engines = 0;
     Engine engine;
+    engine.number_ = ++engines;
     engine.store_ = &store;
     engine.model_ = &store.model();
     engine.options_ = options;
@@ -81,13 +84,14 @@ std::span<const model::UnitView> Engine::views(std::size_t block, std::span<cons
 }
 
 // The key has the addresses of what a block works on and what it is told to do there; what stays in its place for a
-// whole run is known by the block's number. No transfer is moved on in a region, as that is the host's work.
+// whole run is known by the engine's and the block's number. No transfer is moved on in a region, as that is the host's
+// work.
 void Engine::run_block(kernels::Backend& backend, const model::Context& context, std::size_t block, Pass pass,
                        std::span<const model::UnitView> units, const model::Loss* loss,
                        const std::function<void()>& body) {
     if (context.dropout_seed) return body();  // never the same twice
-    key_.assign({block, static_cast<std::uint64_t>(pass), static_cast<std::uint64_t>(context.batch.shape.batch),
-                 context.input_gradient_needed,
+    key_.assign({number_, block, static_cast<std::uint64_t>(pass),
+                 static_cast<std::uint64_t>(context.batch.shape.batch), context.input_gradient_needed,
                  loss == nullptr ? 0 : std::bit_cast<std::uint32_t>(loss->gradient_scale)});
     for (const model::UnitView& unit : units) unit.append_to(key_);
     backend.region(key_, body);

@@ -91,6 +91,7 @@ class Engine {
     Tensor token_losses_;                    // [N]
     Arena workspace_ = Arena::measuring();
     std::vector<model::UnitView> views_;
+    std::uint64_t number_ = 0;        // of this engine in the process: another may have had its memory
     std::vector<std::uint64_t> key_;  // of a block's region
 };
 
