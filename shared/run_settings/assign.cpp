@@ -101,7 +101,8 @@ std::string wrong_type(const Member& member, const json::Json& value) {
         return value.is_number_integer() ? "" : "must be a whole number";
     if (std::holds_alternative<double RunConfig::*>(member)) return value.is_number() ? "" : "must be a number";
     if (std::holds_alternative<bool RunConfig::*>(member)) return value.is_boolean() ? "" : "must be true or false";
-    return value.is_string() ? "" : "must be a string";
+    if (value.is_string()) return "";
+    return std::holds_alternative<OnOff RunConfig::*>(member) ? R"(must be "on" or "off")" : "must be a string";
 }
 
 }  // namespace
@@ -136,6 +137,9 @@ Status assign_json(RunConfig& config, const json::Json& object, Commands command
             keys.push_back(option.key());
             if (keys.back() == key) found = &option;
         }
+        const auto has_key = [&](const Option& option) { return option.key() == key; };
+        if (found == nullptr && std::ranges::any_of(options(), has_key))
+            return invalid_argument(key, "is a setting of other commands");
         if (found == nullptr) return invalid_argument(key, "there is no such setting" + did_you_mean(key, keys));
         if (std::string wrong = wrong_type(found->member, value); !wrong.empty()) return invalid_argument(key, wrong);
         const std::string text = value.is_string() ? value.get<std::string>() : value.dump();

@@ -90,8 +90,10 @@ const std::vector<Option>& table() {
         {"bucket-bytes", &C::bucket_bytes, "of one exchange of gradients", kTrain | kPlan, 0, 1e15},
         {"adapter", &C::adapter, "adapter directory (PEFT) to use with the model, and to train further", kEvery},
         {"lora-rank", &C::lora_rank,
-         "train new low-rank adapters of this rank on the frozen model; --out is a PEFT one; 0: none", kTrain | kPlan,
-         0, 65536},
+         "train new low-rank adapters of this rank on the frozen model; --out is a PEFT one; 0: none. Beside --adapter "
+         "only "
+         "that one's rank",
+         kTrain | kPlan, 0, 65536},
         {"lora-alpha", &C::lora_alpha, "an adapter counts alpha / rank times; the default is the rank", kTrain | kPlan,
          1e-6, 1e6},
         {"lora-dropout", &C::lora_dropout, "probability that an adapter's input is left out of a step", kTrain | kPlan,

@@ -36,7 +36,8 @@ Status check_formats(const RunConfig& config) {
     if (residual != Precision::kFp32 && residual != compute)
         return invalid_argument("--residual-dtype", "must be fp32 or --compute-dtype's " +
                                                         std::string(to_string(compute)) + ", got " +
-                                                        std::string(to_string(residual)));
+                                                        std::string(to_string(residual)) + ": give --compute-dtype " +
+                                                        std::string(to_string(residual)) + " too");
     if (config.reduce_dtype == Precision::kFp16)
         return invalid_argument("--reduce-dtype",
                                 "must be fp32 or bf16: gradients may be too small or too large for fp16");

@@ -238,9 +238,15 @@ TEST(RunConfigTest, AFilesErrorsNameTheKeyAndTheFile) {
     }
 }
 
+TEST(RunConfigTest, AFileSaysOnOrOffInWords) {
+    RunConfig config;
+    EXPECT_EQ(read_json(config, R"({"shuffle": false})").error().message, R"(must be "on" or "off")");
+    EXPECT_TRUE(read_json(config, R"({"shuffle": "off"})").ok());
+}
+
 TEST(RunConfigTest, AnotherCommandsKeyIsRefused) {
     RunConfig config;
-    EXPECT_FALSE(read_json(config, R"({"lr": 0.1})", kEval).ok());
+    EXPECT_EQ(read_json(config, R"({"lr": 0.1})", kEval).error().message, "is a setting of other commands");
 }
 
 TEST(BatchPlanTest, TheGlobalBatchIsBatchTimesRanksTimesAccumulation) {

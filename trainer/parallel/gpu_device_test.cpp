@@ -81,6 +81,22 @@ TEST_F(GpuDeviceTest, WeightsAndMomentsInTheHostsMemoryGiveTheSameBits) {
     }
 }
 
+double l2_distance(const std::vector<float>& one, const std::vector<float>& other) {
+    double sum = 0;
+    for (std::size_t i = 0; i < one.size(); ++i) sum += std::pow(static_cast<double>(one[i]) - other[i], 2);
+    return std::sqrt(sum);
+}
+
+// Both round at the same points, so that only the order of sums tells them apart: less than bf16 does from fp32.
+TEST_F(GpuDeviceTest, InBf16ItIsNearerToTheCpuThanFp32Is) {
+    const Variant half = compared().back().variant;
+    Variant wide = half;
+    wide.formats = {};
+    const Outcome cpu = run_world(half), gpu = run_on_gpu(half, 1), fp32 = run_world(wide);
+    if (world->rank() != 0) return;
+    EXPECT_LT(l2_distance(gpu.weights, cpu.weights), 0.5 * l2_distance(fp32.weights, cpu.weights));
+}
+
 // A control: SGD's steps are not near those of AdamW.
 TEST_F(GpuDeviceTest, AnotherOptimizerIsFarOff) {
     Variant variant = compared().front().variant;

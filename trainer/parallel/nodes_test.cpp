@@ -32,7 +32,7 @@ TEST(NodesTest, MachinesChangeNoBit) {
                 EXPECT_EQ(told.losses, hidden.losses);
                 EXPECT_EQ(told.weights, hidden.weights);
                 EXPECT_EQ(told.eval_loss, hidden.eval_loss);
-                if (far != 0) continue;
+                if (far != 0 || ranks_on_node != 2) continue;
                 Variant in_pieces = variant;
                 in_pieces.reduce_scratch = 2048;
                 const Outcome pieces = run_on_nodes(ranks_on_node, Told::kMachines, in_pieces);
@@ -58,15 +58,17 @@ TEST(NodesTest, GradientsThatTravelInBf16AreRoundedOnceMoreBetweenMachines) {
             const Outcome told = run_on_nodes(ranks_on_node, Told::kMachines, variant);
             EXPECT_EQ(told.losses, hybrid.losses);
             EXPECT_EQ(told.weights, hybrid.weights);
+            const bool is_rounded = ranks_on_node > 1 && ranks_on_node < world->size();
+            if (world->rank() == 0) {
+                EXPECT_EQ(told.weights != hidden.weights, is_rounded);
+            }
+            if (ranks_on_node != 2) continue;
             Variant in_pieces = variant;
             in_pieces.reduce_scratch = 2048;
             in_pieces.far = 1;
             const Outcome pieces = run_on_nodes(ranks_on_node, Told::kMachines, in_pieces);
             EXPECT_EQ(pieces.losses, told.losses);
             EXPECT_EQ(pieces.weights, told.weights);
-            if (world->rank() != 0) continue;
-            const bool is_rounded = ranks_on_node > 1 && ranks_on_node < world->size();
-            EXPECT_EQ(told.weights != hidden.weights, is_rounded);
         }
     }
 }

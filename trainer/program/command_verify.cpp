@@ -1,5 +1,6 @@
 #include <nlohmann/json.hpp>
 
+#include "trainer/kernels/device.h"
 #include "trainer/program/commands.h"
 #include "trainer/train/json_lines.h"
 #include "trainer/train/self_check.h"
@@ -12,23 +13,38 @@ class VerifyCommand final : public Command {
     std::vector<Flag> flags() override { return {}; }
 
     Status run() override {
-        Status outcome;
         for (const std::string& instructions : kernels::cpu_instruction_sets()) {
             ATOLL_TRY(const auto backend, kernels::make_cpu_backend(1, instructions));
-            const Status checked = train::check_backend(*backend, [&](const train::CheckResult& result) {
-                train::print_line(nlohmann::ordered_json{
-                    {"check", result.name},
-                    {"instructions", instructions},
-                    {"kernels", backend->name()},
-                    {"error", result.error},
-                    {"tolerance", result.tolerance},
-                    {"ok",
-                     result.ok()}}.dump());
-            });
-            if (outcome.ok()) outcome = checked;
+            check(*backend, {{"device", "cpu"}, {"instructions", instructions}});
         }
-        return outcome;
+        if (kernels::visible_gpus() > 0) {
+            const std::string device(kernels::gpu_device());
+            ATOLL_TRY(const auto backend, kernels::make_gpu_backend(device, 0));
+            check(*backend, {{"device", device}});
+        }
+        train::print_line(nlohmann::ordered_json{{"summary", true}, {"checks", checks_}, {"failed", failed_}}.dump());
+        return outcome_;
     }
+
+  private:
+    void check(kernels::Backend& backend, const nlohmann::ordered_json& of) {
+        const Status checked = train::check_backend(backend, [&](const train::CheckResult& result) {
+            nlohmann::ordered_json line{{"check", result.name}};
+            line.update(of);
+            line.update({{"kernels", backend.name()},
+                         {"error", result.error},
+                         {"tolerance", result.tolerance},
+                         {"ok", result.ok()}});
+            train::print_line(line.dump());
+            ++checks_;
+            failed_ += result.ok() ? 0 : 1;
+        });
+        if (outcome_.ok()) outcome_ = checked;
+    }
+
+    int checks_ = 0;
+    int failed_ = 0;
+    Status outcome_;
 };
 
 }  // namespace

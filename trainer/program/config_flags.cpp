@@ -59,7 +59,8 @@ Status ConfigFlags::apply() {
     const auto built = train::built_devices();
     if (std::ranges::find(built, to_string(config_.device)) == built.end())
         return invalid_argument("--device", "'" + std::string(to_string(config_.device)) +
-                                                "' is not built into this program, which has: " + join(built, ", "));
+                                                "' is not built into this program, which has: " + join(built, ", ") +
+                                                "; `./dev cuda` builds one for NVIDIA GPUs");
     return run_settings::check_needs(config_, command_);
 }
 

@@ -114,7 +114,12 @@ TEST(VerifyTest, EveryInstructionSetOfThisMachinePassesTheSameChecks) {
     const auto result = run_command({ATOLL_TRAINER, "verify"});
     ASSERT_TRUE(result.ok() && result->exit_code == 0) << (result.ok() ? result->err : result.error().message);
     std::map<std::string, std::set<std::string>> checks;
-    for (const auto& line : lines_of(result->out)) {
+    const auto lines = lines_of(result->out);
+    EXPECT_EQ(lines.back()["summary"], true);
+    EXPECT_EQ(lines.back()["checks"], lines.size() - 1);
+    EXPECT_EQ(lines.back()["failed"], 0);
+    for (const auto& line : lines) {
+        if (line.contains("summary") || line["device"] != "cpu") continue;
         EXPECT_EQ(line["ok"], true) << line;
         EXPECT_LE(line["error"].get<double>(), line["tolerance"].get<double>()) << line;
         const auto instructions = line["instructions"].get<std::string>();

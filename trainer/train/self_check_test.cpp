@@ -8,7 +8,7 @@
 #include <set>
 #include <utility>
 
-#include "trainer/kernels/testing/far_backend.h"
+#include "trainer/kernels/testing/backends.h"
 
 namespace atl::train {
 namespace {
@@ -88,11 +88,13 @@ Checked check(kernels::Backend& backend) {
     return checked;
 }
 
-TEST(SelfCheckTest, ABackendThatComputesRightPasses) {
-    const Checked checked = check(*make_device());
-    EXPECT_TRUE(checked.status.ok());
-    EXPECT_GT(checked.count, 12U);
-    EXPECT_TRUE(checked.failed.empty()) << *checked.failed.begin();
+TEST(SelfCheckTest, EveryBackendPasses) {
+    for (const std::string& name : kernels::tested_backends()) {
+        const Checked checked = check(*kernels::make_tested_backend(name));
+        EXPECT_TRUE(checked.status.ok());
+        EXPECT_GT(checked.count, 12U);
+        EXPECT_TRUE(checked.failed.empty()) << name << " " << *checked.failed.begin();
+    }
 }
 
 TEST(SelfCheckTest, AProductWithOneWrongNumberIsFound) {
