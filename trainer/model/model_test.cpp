@@ -10,21 +10,14 @@
 #include "trainer/model/generate.h"
 #include "trainer/model/initialize.h"
 #include "trainer/model/testing/reference_driver.h"
+#include "trainer/model/testing/tiny_config.h"
 #include "trainer/tensor/philox.h"
 
 namespace atl::model {
 namespace {
 
 ModelConfig tiny(bool tied) {
-    ModelConfig config;
-    config.vocab_size = 50;
-    config.hidden_size = 24;
-    config.intermediate_size = 40;
-    config.num_hidden_layers = 2;
-    config.num_attention_heads = 4;
-    config.num_key_value_heads = 2;
-    config.head_dim = 6;
-    config.max_position_embeddings = 32;
+    ModelConfig config = tiny_config(2);
     config.tie_word_embeddings = tied;
     return config;
 }

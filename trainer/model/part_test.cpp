@@ -7,20 +7,13 @@
 #include "trainer/model/initialize.h"
 #include "trainer/model/lora.h"
 #include "trainer/model/model.h"
+#include "trainer/model/testing/tiny_config.h"
 
 namespace atl::model {
 namespace {
 
 ModelConfig config_of(std::string_view family) {
-    ModelConfig config;
-    config.vocab_size = 50;
-    config.hidden_size = 24;
-    config.intermediate_size = 40;
-    config.num_hidden_layers = 3;
-    config.num_attention_heads = 4;
-    config.num_key_value_heads = 2;
-    config.head_dim = 6;
-    config.max_position_embeddings = 32;
+    ModelConfig config = tiny_config(3);
     config.architecture.qkv_bias = family == "qwen2" || family == "opt";
     config.architecture.head_norms = family == "qwen3";
     if (family != "opt") return config;

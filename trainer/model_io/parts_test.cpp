@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "shared/base/file.h"
-#include "trainer/comm/launch.h"
+#include "trainer/comm/testing/run_tests.h"
 #include "trainer/model_io/weights_io.h"
 #include "trainer/weights/init.h"
 
@@ -103,11 +103,5 @@ INSTANTIATE_TEST_SUITE_P(Models, PartsTest, testing::Values(kUntied, kTied),
 }  // namespace atl::model_io
 
 int main(int argc, char** argv) {
-    testing::InitGoogleTest(&argc, argv);
-    auto owner = atl::comm::open_world();
-    if (!owner.ok()) return 1;
-    atl::model_io::world = owner->get();
-    double failed = RUN_ALL_TESTS();
-    (*owner)->all_reduce(std::span(&failed, 1), atl::comm::Reduction::kMax);
-    return failed == 0 ? 0 : 1;
+    return atl::comm::run_tests(argc, argv, atl::model_io::world);
 }

@@ -11,7 +11,7 @@
 
 #include "shared/base/file.h"
 #include "trainer/checkpoint/checkpoint.h"
-#include "trainer/comm/launch.h"
+#include "trainer/comm/testing/run_tests.h"
 #include "trainer/kernels/testing/worse.h"
 #include "trainer/parallel/testing/tiny_run.h"
 
@@ -51,9 +51,7 @@ TEST_P(EngineTest, EveryShardingGivesTheSameBits) {
     const Outcome reference = run_world({Sharding::kNone, ActivationCheckpointing::kNone, 1, GetParam()});
     for (const Sharding sharding : {Sharding::kShardOptimizer, Sharding::kShardGradOp, Sharding::kFullShard}) {
         const Outcome outcome = run_world({sharding, ActivationCheckpointing::kNone, 1, GetParam()});
-        EXPECT_EQ(outcome.losses, reference.losses);
-        EXPECT_EQ(outcome.weights, reference.weights);
-        EXPECT_EQ(outcome.eval_loss, reference.eval_loss);
+        expect_same_bits(outcome, reference);
     }
 }
 
@@ -65,9 +63,7 @@ TEST_P(EngineTest, HybridShardingGivesTheSameBits) {
         for (int unit = 1; unit <= world->size(); unit *= 2) {
             SCOPED_TRACE(unit);
             const Outcome outcome = run_world({sharding, ActivationCheckpointing::kNone, 1, GetParam(), unit});
-            EXPECT_EQ(outcome.losses, reference.losses);
-            EXPECT_EQ(outcome.weights, reference.weights);
-            EXPECT_EQ(outcome.eval_loss, reference.eval_loss);
+            expect_same_bits(outcome, reference);
             expect_near(run_world({sharding, ActivationCheckpointing::kFull, 2, GetParam(), unit}), alone, 2e-5);
         }
     }
@@ -137,8 +133,7 @@ TEST_P(EngineTest, WithAFixedTreeOverRowsRanksAndShardingsChangeNoBit) {
     variant.fixed_tree_sequences = 12;
     const auto self = comm::make_self();
     const Outcome reference = run_on(*self, variant);
-    for (const Sharding sharding : {Sharding::kNone, Sharding::kShardOptimizer, Sharding::kShardGradOp,
-                                    Sharding::kFullShard, Sharding::kHybridShard, Sharding::kHybridShardZero2}) {
+    for (const Sharding sharding : kShardings) {
         for (const ActivationCheckpointing checkpointing :
              {ActivationCheckpointing::kNone, ActivationCheckpointing::kAllButAttention,
               ActivationCheckpointing::kFull}) {
@@ -175,9 +170,7 @@ TEST_P(EngineTest, EveryFormatGivesTheSameBitsInEverySharding) {
             variant.sharding = sharding;
             variant.activation_checkpointing = ActivationCheckpointing::kFull;
             const Outcome outcome = run_world(variant);
-            EXPECT_EQ(outcome.losses, reference.losses);
-            EXPECT_EQ(outcome.weights, reference.weights);
-            EXPECT_EQ(outcome.eval_loss, reference.eval_loss);
+            expect_same_bits(outcome, reference);
         }
     }
 }
@@ -208,8 +201,7 @@ TEST_P(EngineTest, GradientsThatTravelInBf16GiveTheSameBitsInEverySharding) {
 
 TEST_P(EngineTest, AnOffloadedOptimizerGivesTheSameBitsInEveryShardingAndStorage) {
     using tensor::DType;
-    for (const Sharding sharding : {Sharding::kNone, Sharding::kShardOptimizer, Sharding::kShardGradOp,
-                                    Sharding::kFullShard, Sharding::kHybridShard, Sharding::kHybridShardZero2}) {
+    for (const Sharding sharding : kShardings) {
         for (const DType storage : {DType::kF32, DType::kBF16, DType::kF16}) {
             for (const optim::OptimizerKind optimizer : {optim::OptimizerKind::kAdamW, optim::OptimizerKind::kSgd}) {
                 SCOPED_TRACE(testing::Message() << static_cast<int>(sharding) << tensor::size_bytes(storage));
@@ -331,11 +323,5 @@ INSTANTIATE_TEST_SUITE_P(TiedAndNot, EngineTest, testing::Bool());
 }  // namespace atl::parallel
 
 int main(int argc, char** argv) {
-    testing::InitGoogleTest(&argc, argv);
-    auto owner = atl::comm::open_world();
-    if (!owner.ok()) return 1;
-    atl::parallel::world = owner->get();
-    double failed = RUN_ALL_TESTS();
-    (*owner)->all_reduce(std::span(&failed, 1), atl::comm::Reduction::kMax);
-    return failed == 0 ? 0 : 1;
+    return atl::comm::run_tests(argc, argv, atl::parallel::world);
 }

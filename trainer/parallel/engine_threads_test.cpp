@@ -9,9 +9,6 @@
 namespace atl::parallel {
 namespace {
 
-constexpr Sharding kShardings[] = {Sharding::kNone,      Sharding::kShardOptimizer, Sharding::kShardGradOp,
-                                   Sharding::kFullShard, Sharding::kHybridShard,    Sharding::kHybridShardZero2};
-
 // Of rank 0, which has the weights.
 Outcome run_on_threads(int ranks, const Variant& variant, int ranks_on_node = 0) {
     Outcome outcome;
@@ -21,12 +18,6 @@ Outcome run_on_threads(int ranks, const Variant& variant, int ranks_on_node = 0)
     };
     comm::run_on_threads(ranks, body, ranks_on_node);
     return outcome;
-}
-
-void expect_same_bits(const Outcome& outcome, const Outcome& reference) {
-    EXPECT_EQ(outcome.losses, reference.losses);
-    EXPECT_EQ(outcome.weights, reference.weights);
-    EXPECT_EQ(outcome.eval_loss, reference.eval_loss);
 }
 
 TEST(EngineThreadsTest, EveryShardingGivesTheSameBitsOnOneMachineAndOnTwo) {

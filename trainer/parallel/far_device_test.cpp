@@ -10,8 +10,7 @@ namespace {
 
 // Memory that the host cannot touch, streams in any order that their events allow.
 TEST(FarDeviceTest, TrainsTheSameBits) {
-    for (const Sharding sharding : {Sharding::kNone, Sharding::kShardOptimizer, Sharding::kShardGradOp,
-                                    Sharding::kFullShard, Sharding::kHybridShard, Sharding::kHybridShardZero2}) {
+    for (const Sharding sharding : kShardings) {
         Variant by_rows{sharding, ActivationCheckpointing::kSelective, 2, true, std::min(2, world->size())};
         Variant offloaded = by_rows;
         by_rows.fixed_tree_sequences = 12;
@@ -24,9 +23,7 @@ TEST(FarDeviceTest, TrainsTheSameBits) {
                                                 << static_cast<int>(variant.offload_optimizer) << " seed " << seed);
                 variant.far = seed;
                 const Outcome far = run_world(variant);
-                EXPECT_EQ(far.losses, at_once.losses);
-                EXPECT_EQ(far.weights, at_once.weights);
-                EXPECT_EQ(far.eval_loss, at_once.eval_loss);
+                expect_same_bits(far, at_once);
             }
         }
     }
@@ -34,8 +31,7 @@ TEST(FarDeviceTest, TrainsTheSameBits) {
 
 // Weights are gathered from pinned memory or copied out of it, and updated there.
 TEST(FarDeviceTest, WeightsInTheHostsMemoryTrainTheSameBits) {
-    for (const Sharding sharding : {Sharding::kNone, Sharding::kShardOptimizer, Sharding::kShardGradOp,
-                                    Sharding::kFullShard, Sharding::kHybridShard, Sharding::kHybridShardZero2}) {
+    for (const Sharding sharding : kShardings) {
         Variant wide{sharding, ActivationCheckpointing::kSelective, 2, true, std::min(2, world->size())};
         Variant half = wide;
         half.formats.weights = tensor::DType::kBF16;
@@ -49,9 +45,7 @@ TEST(FarDeviceTest, WeightsInTheHostsMemoryTrainTheSameBits) {
                                                     << " seed " << seed << " of no device for 0");
                     variant.far = seed;
                     const Outcome offloaded = run_world(variant);
-                    EXPECT_EQ(offloaded.losses, kept.losses);
-                    EXPECT_EQ(offloaded.weights, kept.weights);
-                    EXPECT_EQ(offloaded.eval_loss, kept.eval_loss);
+                    expect_same_bits(offloaded, kept);
                 }
             }
         }
@@ -68,9 +62,7 @@ TEST(FarDeviceTest, AFrozenModelInTheHostsMemoryTrainsTheSameAdapters) {
             SCOPED_TRACE(testing::Message() << static_cast<int>(sharding) << " seed " << seed);
             variant.far = seed;
             const Outcome offloaded = run_world(variant);
-            EXPECT_EQ(offloaded.losses, kept.losses);
-            EXPECT_EQ(offloaded.weights, kept.weights);
-            EXPECT_EQ(offloaded.eval_loss, kept.eval_loss);
+            expect_same_bits(offloaded, kept);
         }
     }
 }

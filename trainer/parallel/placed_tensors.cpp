@@ -1,7 +1,7 @@
 #include "trainer/parallel/placed_tensors.h"
 
-#include <algorithm>
 #include <map>
+#include <utility>
 
 namespace atl::parallel {
 namespace {

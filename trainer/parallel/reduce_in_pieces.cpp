@@ -22,7 +22,7 @@ ReduceInPieces::ReduceInPieces(comm::Comm& comm, const comm::NodeGroups* nodes, 
 // Of the scratch, what arrives and what is rounded take as many elements as a piece has on all ranks, and the sum over
 // a machine's ranks half of what arrives at most, in the format of the whole.
 std::int64_t ReduceInPieces::piece_max(const Reduction& reduction) const {
-    const std::int64_t of_ranks = 2 * reduction.scratch.element_count() / (rounds(reduction) ? 6 : 3);
+    const std::int64_t of_ranks = (rounds(reduction) ? 1 : 2) * reduction.scratch.element_count() / 3;
     const std::int64_t piece = of_ranks / ranks_ / kPieceAlignment * kPieceAlignment;
     check(piece > 0, "reduce_scatter: the scratch is too small for a piece");
     return piece;

@@ -25,6 +25,8 @@ using run_settings::Offload;
 
 inline comm::Comm* world = nullptr;  // all ranks that run the tests
 
+constexpr Sharding kShardings[] = {Sharding::kNone,      Sharding::kShardOptimizer, Sharding::kShardGradOp,
+                                   Sharding::kFullShard, Sharding::kHybridShard,    Sharding::kHybridShardZero2};
 constexpr std::int64_t kGlobalRows = 8;
 constexpr std::int64_t kLength = 12;
 constexpr std::int64_t kVocabulary = 600;  // so that MPI does not send a table's gradient at once
@@ -84,6 +86,12 @@ struct Outcome {
     std::vector<float> weights;  // on rank 0; none of a model that several parts of a mesh have whole
     double eval_loss = 0;
 };
+
+inline void expect_same_bits(const Outcome& outcome, const Outcome& reference) {
+    EXPECT_EQ(outcome.losses, reference.losses);
+    EXPECT_EQ(outcome.weights, reference.weights);
+    EXPECT_EQ(outcome.eval_loss, reference.eval_loss);
+}
 
 inline std::unique_ptr<kernels::Backend> make_backend(std::uint64_t far) {
     auto backend = kernels::make_cpu_backend(1);
