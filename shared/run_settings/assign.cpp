@@ -138,9 +138,11 @@ Status assign_json(RunConfig& config, const json::Json& object, Commands command
             if (keys.back() == key) found = &option;
         }
         const auto has_key = [&](const Option& option) { return option.key() == key; };
-        if (found == nullptr && std::ranges::any_of(options(), has_key))
-            return invalid_argument(key, "is a setting of other commands");
-        if (found == nullptr) return invalid_argument(key, "there is no such setting" + did_you_mean(key, keys));
+        if (found == nullptr) {
+            const bool is_of_others = std::ranges::any_of(options(), has_key);
+            return invalid_argument(key, is_of_others ? "is a setting of other commands"
+                                                      : "there is no such setting" + did_you_mean(key, keys));
+        }
         if (std::string wrong = wrong_type(found->member, value); !wrong.empty()) return invalid_argument(key, wrong);
         const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
         ATOLL_RETURN_IF_ERROR(assign_named(config, *found, text, key));

@@ -82,17 +82,15 @@ const std::vector<Option>& table() {
          "or a file of each rank (nvme)",
          kTrain | kPlan},
         {"offload-params", &C::offload_params,
-         "where weights lie: in the device's memory (none) or the host's (cpu, for GPUs: on a CPU the same), from "
-         "which "
-         "each block's are copied before it runs",
+         "where weights lie: in the device's memory (none) or the host's (cpu, for GPUs: on a CPU the same), "
+         "from which each block's are copied before it runs",
          kAll},
         {"offload-dir", &C::offload_dir, "directory for nvme, on a local disk; the default is $TMPDIR", kTrain | kPlan},
         {"bucket-bytes", &C::bucket_bytes, "of one exchange of gradients", kTrain | kPlan, 0, 1e15},
         {"adapter", &C::adapter, "adapter directory (PEFT) to use with the model, and to train further", kEvery},
         {"lora-rank", &C::lora_rank,
-         "train new low-rank adapters of this rank on the frozen model; --out is a PEFT one; 0: none. Beside --adapter "
-         "only "
-         "that one's rank",
+         "train new low-rank adapters of this rank on the frozen model; --out is a PEFT one; 0: none. "
+         "Beside --adapter only that one's rank",
          kTrain | kPlan, 0, 65536},
         {"lora-alpha", &C::lora_alpha, "an adapter counts alpha / rank times; the default is the rank", kTrain | kPlan,
          1e-6, 1e6},
