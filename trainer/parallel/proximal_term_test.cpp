@@ -13,8 +13,6 @@ namespace {
 
 using tensor::DType;
 constexpr auto kExactWeights = ParameterStore::Saved::kExactWeights;
-constexpr std::array kKeptShardings = {Sharding::kNone,      Sharding::kShardOptimizer, Sharding::kShardGradOp,
-                                       Sharding::kFullShard, Sharding::kHybridShard,    Sharding::kHybridShardZero2};
 
 // Element `index` of a unit: numbers that bf16 holds.
 float start_value(std::size_t unit, std::int64_t index) {
@@ -81,7 +79,7 @@ class TermRun {
 
 TEST(ProximalTermTest, TheGradientGetsMuTimesTheDistanceFromTheStart) {
     constexpr double kFactor = 0.3;
-    for (const Sharding sharding : kKeptShardings) {
+    for (const Sharding sharding : kShardings) {
         for (const kernels::Formats& formats : {kernels::Formats{}, kernels::Formats{.weights = DType::kBF16},
                                                 kernels::Formats{.weights = DType::kBF16, .has_masters = false}}) {
             for (const Offload offload : {Offload::kNone, Offload::kNvme}) {
@@ -122,7 +120,7 @@ TEST(ProximalTermTest, ShardingsAndRanksAndOffloadingAndTheDeviceChangeNoBit) {
         const Outcome reference = run_on(*self, variant);
         EXPECT_EQ(reference.losses[1], without.losses[1]) << "the first step begins at the start";
         EXPECT_NE(reference.losses[2], without.losses[2]);
-        for (const Sharding sharding : kKeptShardings) {
+        for (const Sharding sharding : kShardings) {
             variant.sharding = sharding;
             variant.shard_group = std::min(2, world->size());
             for (const Offload offload : {Offload::kNone, Offload::kCpu, Offload::kNvme}) {
