@@ -44,21 +44,25 @@ TEST(ReportTest, TheKernelsInUseAndTheGemmLibrariesThatAreBuiltInAreNamed) {
     EXPECT_NE(unknown["kernels"]["error"].get<std::string>().find("'avx1024'"), std::string::npos);
 }
 
-// OPENBLAS_CORETYPE stands for a library that knows the processor, or does not.
-TEST(ReportTest, AnOpenblasThatDoesNotKnowTheProcessorIsPassedOver) {
+TEST(ReportTest, OpenblasComputesWithItsAvx2KernelsUnlessItIsToldOthers) {
     const auto here = report(1, "exec $0 report");
     const auto instructions = here["cpu"]["instructions"].get<std::vector<std::string>>();
     if (std::ranges::find(instructions, "avx2") == instructions.end()) GTEST_SKIP() << "no AVX2 here";
-    const auto run = [](const std::string& core) {
-        return run_command({"env", "OPENBLAS_CORETYPE=" + core, "ATOLL_INSTRUCTION_SET=avx2", ATOLL_TRAINER, "report"})
-            .value();
+    const auto run = [](const std::vector<std::string>& variables) {
+        std::vector<std::string> command = {"env", "-u", "OPENBLAS_CORETYPE", "ATOLL_INSTRUCTION_SET=avx2"};
+        command.insert(command.end(), variables.begin(), variables.end());
+        command.insert(command.end(), {ATOLL_TRAINER, "report"});
+        return run_command(command).value();
     };
-    const CommandResult old = run("Prescott");
+    const CommandResult chosen = run({});
+    EXPECT_TRUE(std::regex_search(chosen.out, std::regex("\"kernels\":\"cpu \\(avx2, OpenBLAS [0-9.]+ Haswell\\)")))
+        << chosen.out;
+    EXPECT_EQ(chosen.err, "");
+    const CommandResult zen = run({"OPENBLAS_CORETYPE=Zen"});
+    EXPECT_TRUE(std::regex_search(zen.out, std::regex("OpenBLAS [0-9.]+ Zen\\)"))) << zen.out;
+    const CommandResult old = run({"OPENBLAS_CORETYPE=Prescott"});
     EXPECT_NE(old.out.find("\"kernels\":\"cpu (avx2, oneDNN "), std::string::npos) << old.out;
     EXPECT_NE(old.err.find("takes its Prescott kernels"), std::string::npos) << old.err;
-    const CommandResult fresh = run("Haswell");
-    EXPECT_NE(fresh.out.find("\"kernels\":\"cpu (avx2, OpenBLAS "), std::string::npos) << fresh.out;
-    EXPECT_EQ(fresh.err, "");
 }
 
 TEST(ReportTest, EveryRankSaysWhereItIsAndWhatItMaySee) {

@@ -69,9 +69,9 @@ std::vector<std::string> cpu_gemm_libraries() {
 std::string cpu_gemm_warning() {
     const std::string core = numeric::has_avx2() ? cpu::openblas_too_old_for_avx2() : "";
     if (core.empty()) return "";
-    return "this OpenBLAS is older than the processor and takes its " + core +
-           " kernels, a third of the rate: products without AVX-512 go through oneDNN. With a newer OpenBLAS, or "
-           "OPENBLAS_CORETYPE=Haswell, they are OpenBLAS'";
+    return "OpenBLAS takes its " + core +
+           " kernels, which know no AVX2, at a third of the rate: products without AVX-512 go through oneDNN. Unset "
+           "OPENBLAS_CORETYPE; if it is not set, take an OpenBLAS that is built with DYNAMIC_ARCH";
 }
 
 Result<std::unique_ptr<Backend>> make_cpu_backend(int threads, const std::string& instruction_set,

@@ -36,7 +36,7 @@ struct Sgemm {
 };
 
 const Sgemm& openblas();
-// "" or what OpenBLAS has chosen for a processor that it does not know, "Prescott": kernels that know no AVX2.
+// "" or which kernels OpenBLAS takes that know no AVX2: "Prescott".
 std::string openblas_too_old_for_avx2();
 // In builds for x86-64.
 const Sgemm& onednn();

@@ -5,14 +5,26 @@
 #include <semaphore>
 #include <string_view>
 
+#include "shared/numeric/cpu_features.h"
 #include "trainer/kernels/cpu/sgemm.h"
 
-// What OpenBLAS asks, while it is loaded, for the size of its pool: this takes the place of its own reading of
-// OPENBLAS_NUM_THREADS. It is called by our threads and needs none; those would wait idle, and where they cannot have
+// These two take the place of OpenBLAS' own functions that read its variables while it is loaded.
+extern "C" {
+
+// Called before it chooses its kernels. A release that is older than the processor would take the oldest ones, a third
+// of the rate; all processors with AVX2 take one set here, and so compute the same bits, unless OPENBLAS_CORETYPE says
+// otherwise.
+void openblas_read_env() {
+    if (atl::numeric::has_avx2()) ::setenv("OPENBLAS_CORETYPE", "Haswell", 0);
+}
+
+// The size of its pool. It is called by our threads and needs none; those would wait idle, and where they cannot have
 // their memory (`ulimit -v`) the process would never end.
-extern "C" int openblas_num_threads_env() {
+int openblas_num_threads_env() {
     return 1;
 }
+
+}  // extern "C"
 
 namespace atl::kernels::cpu {
 namespace {
@@ -46,7 +58,6 @@ void openblas_multiply(std::int64_t m, std::int64_t n, std::int64_t k, const Gem
 
 }  // namespace
 
-// A release that is older than the processor falls back to the oldest kernels: a third of the rate.
 std::string openblas_too_old_for_avx2() {
     const std::string_view core = openblas_get_corename();
     for (const std::string_view known : {"Haswell", "Zen", "SkylakeX", "Cooperlake", "SapphireRapids"})
