@@ -37,11 +37,10 @@ double now_s() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// The ranks of a run, of which transfers behave as `way` says.
+// The ranks of a run, of which transfers behave as `way` says, here and in the groups that are split from it.
 class TimedComm final : public comm::Comm {
   public:
-    explicit TimedComm(comm::Comm& comm) : comm_(comm) {}
-    Way way = Way::kOverlapped;
+    TimedComm(comm::Comm& comm, const Way& way) : comm_(comm), way_(way) {}
 
     int rank() const override { return comm_.rank(); }
     int size() const override { return comm_.size(); }
@@ -53,26 +52,32 @@ class TimedComm final : public comm::Comm {
                                     std::span<std::byte> received) override {
         return started(comm_.start_all_to_all(whole, parts, received));
     }
-    bool is_done(comm::Transfer transfer) override { return comm_.is_done(transfer); }
+    bool is_done(comm::Transfer transfer) override { return way_ != Way::kBegun && comm_.is_done(transfer); }
     void wait(comm::Transfer transfer, const comm::Awaited& awaited) override { comm_.wait(transfer, awaited); }
     void progress() override {
-        if (way == Way::kOverlapped) comm_.progress();
+        if (way_ == Way::kOverlapped) comm_.progress();
     }
     void all_reduce(std::span<double> values, comm::Reduction reduction) override {
         comm_.all_reduce(values, reduction);
     }
     void broadcast(std::span<std::byte> bytes, int root) override { comm_.broadcast(bytes, root); }
     void send(std::span<std::byte> bytes, int from, int to) override { comm_.send(bytes, from, to); }
-    std::unique_ptr<comm::Comm> split(int color, int order) override { return comm_.split(color, order); }
-    std::unique_ptr<comm::Comm> on_node() override { return comm_.on_node(); }
+    std::unique_ptr<comm::Comm> split(int color, int order) override { return own(comm_.split(color, order)); }
+    std::unique_ptr<comm::Comm> on_node() override { return own(comm_.on_node()); }
 
   private:
+    TimedComm(std::unique_ptr<comm::Comm> owner, const Way& way) : TimedComm(*owner, way) { owner_ = std::move(owner); }
+    std::unique_ptr<comm::Comm> own(std::unique_ptr<comm::Comm> part) const {
+        return std::unique_ptr<comm::Comm>(new TimedComm(std::move(part), way_));
+    }
     comm::Transfer started(comm::Transfer transfer) {
-        if (way != Way::kAtOnce) return transfer;
+        if (way_ != Way::kAtOnce) return transfer;
         comm_.wait(transfer);
         return {};
     }
+    std::unique_ptr<comm::Comm> owner_;  // null: somebody else's
     comm::Comm& comm_;
+    const Way& way_;
 };
 
 model::Model llama() {
@@ -91,7 +96,7 @@ class Bench {
   public:
     explicit Bench(comm::Comm& world)
         : world_(world),
-          comm_(world),
+          comm_(world, way_),
           model_(llama()),
           backend_(kernels::make_cpu_backend(1).value()),
           rows_(kGlobalRows / world.size()) {
@@ -120,7 +125,7 @@ class Bench {
     };
     // Seconds a step, of the slowest rank.
     Times run(Way way, int steps) {
-        comm_.way = way;
+        way_ = way;
         double none = 0;
         comm_.all_reduce(std::span(&none, 1), comm::Reduction::kMax);  // all begin together
         const double waited_before_s = world_.waited_s();
@@ -147,6 +152,7 @@ class Bench {
     }
 
     comm::Comm& world_;
+    Way way_ = Way::kOverlapped;
     TimedComm comm_;
     model::Model model_;
     std::unique_ptr<kernels::Backend> backend_;

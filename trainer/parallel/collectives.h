@@ -35,7 +35,7 @@ struct GatherSpaces {
 // two machines once, not once a rank: first between ranks of different machines, then within each. Sums are added
 // within a machine first, where its ranks are a power of two: so they extend the same tree, and no bit changes (but
 // where what travels has fewer digits than what is added up: the sum over a machine's ranks is rounded, too). The
-// second step begins in progress() or wait(), whichever comes first.
+// second step, as the next piece of a reduction, begins in progress() or wait(), whichever comes first.
 //
 //   const Transfer gather = group.start_all_gather(shard, whole);
 //   compute(previous);      // calls progress() now and then
@@ -66,7 +66,7 @@ class Collectives {
     Transfer start_all_to_all(const Tensor& whole, const Tensor& parts, const comm::Awaited& awaited);
     // The sum over ranks of `whole`, of which this rank gets its part in `shard`, which may lie in `whole`; added in
     // fp32 by the fixed tree of Backend::sum_pieces. It travels in the format of `scratch`, which has reduce_scratch()
-    // elements; where that is less than all ranks send at once, in pieces. Destroys `whole`.
+    // elements, and where that is less than all ranks send at once, in pieces. Destroys `whole`.
     static constexpr std::int64_t kReduceScratchMax = std::int64_t{1} << 25;  // elements
     static std::int64_t reduce_scratch(tensor::DType of_whole, tensor::DType of_scratch, std::int64_t whole,
                                        std::int64_t max = kReduceScratchMax) {
@@ -85,43 +85,36 @@ class Collectives {
     void progress();
 
   private:
+    enum class Kind : std::uint8_t { kFree, kExchange, kReduction, kCopyIn };
     struct Slot {
-        bool is_busy = false;
-        comm::Comm* group = nullptr;  // whose transfer is under way; null: a copy into the device
-        Transfer transfer;
+        Kind kind = Kind::kFree;
         comm::Awaited awaited;
-        kernels::Event copied;  // of a copy into the device
-        Tensor to;              // what arrives
+        // Of an exchange.
+        comm::Comm* group = nullptr;  // whose transfer is under way
+        Transfer transfer;
+        Tensor to;  // what arrives
         kernels::Space to_space = kernels::Space::kDevice;
-        Tensor sum;                           // gets the sum of its pieces; empty: nothing is added
-        bool is_first_step = false;           // of two
-        Tensor rounded;                       // what a reduction sends, where that is not what is added up
-        Tensor shard;                         // of a reduction in two steps: gets the sum over all machines
-        ReduceInPieces::Reduction in_pieces;  // instead of all that, where `whole` is not empty
+        bool is_first_step = false;  // of a gather's two
         Staging staging;
-    };
-    // What goes in two steps has groups of its own for each kind: their second steps begin at different times on
-    // different ranks, but in the order in which the first ones did.
-    struct TwoSteps {
-        std::optional<comm::NodeGroups> groups;
-        std::vector<Slot*> first_steps;  // what is in its first step, the oldest first
+        // Of the others.
+        ReduceInPieces::Reduction reduction;
+        kernels::Event copied;
     };
 
-    Slot& claim_slot(const Tensor& to, const Tensor& sum, const comm::Awaited& awaited, std::string_view collective);
+    Slot& claim_slot(Kind kind, const comm::Awaited& awaited, std::string_view collective);
     Transfer transfer_of(const Slot& slot) const { return {static_cast<int>(&slot - slots_.data())}; }
     Transfer copy_alone(const Tensor& from, const Tensor& to);
-    void exchange(Slot& slot, const Tensor& from, const comm::Parts& parts);
-    static void begin_first_step(TwoSteps& kind, Slot& slot);
-    void begin_second_step(TwoSteps& kind);  // of the oldest, once its first is done
-    void gather_on_node(Slot& slot);
-    void reduce_across_nodes(Slot& slot);
+    void gather_on_node();  // the second step of the oldest gather in its first, once that is done
 
     comm::Comm* comm_;
     kernels::Backend* backend_;
-    TwoSteps gathers_, reductions_;
+    // Gathers in two steps have groups of their own: the second steps begin at different times on different ranks, but
+    // in the order in which the first ones did.
+    std::optional<comm::NodeGroups> nodes_;
+    std::vector<Slot*> first_steps_;  // gathers in their first step, the oldest first
     std::array<Slot, comm::Comm::kTransfersMax> slots_;
-    std::optional<ReduceInPieces> pieces_;  // absent: of one rank
-    Staging few_;                           // of all_reduce()
+    std::optional<ReduceInPieces> reductions_;  // absent: of one rank
+    Staging few_;                               // of all_reduce()
 };
 
 }  // namespace atl::parallel

@@ -9,14 +9,20 @@
 namespace atl::parallel {
 namespace {
 
-// Two ranks that hold the same, seen from the first, and a list of what was asked of them.
+// Two ranks that hold the same, seen from the first, and a list of what was asked of them and of the groups that were
+// split from them. Nothing is done before somebody waits for it.
 class MirroredComm final : public comm::Comm {
   public:
     struct Event {
         char kind = ' ';  // 'g' a gather begins, 'r' a reduction begins, 'w' one of them is waited for, 'p' progress
         int transfer = -1;
     };
-    std::vector<Event> events;
+    struct Record {
+        std::vector<Event> events;
+        int transfers = -1;
+    };
+
+    explicit MirroredComm(Record& record) : record_(record) {}
 
     int rank() const override { return 0; }
     int size() const override { return 2; }
@@ -34,17 +40,30 @@ class MirroredComm final : public comm::Comm {
         std::ranges::copy(mine, received.subspan(mine.size()).begin());
         return started('r');
     }
-    bool is_done(comm::Transfer) override { return true; }
-    void wait(comm::Transfer transfer, const comm::Awaited&) override { events.push_back({'w', transfer.slot}); }
-    void progress() override { events.push_back({'p', -1}); }
+    bool is_done(comm::Transfer) override { return false; }
+    void wait(comm::Transfer transfer, const comm::Awaited&) override {
+        record_.events.push_back({'w', transfer.slot});
+    }
+    void progress() override { record_.events.push_back({'p', -1}); }
     void all_reduce(std::span<double>, comm::Reduction) override {}
     void broadcast(std::span<std::byte>, int) override {}
     void send(std::span<std::byte>, int, int) override {}
-    std::unique_ptr<comm::Comm> split(int, int) override { return comm::make_self(); }
-    std::unique_ptr<comm::Comm> on_node() override { return std::make_unique<MirroredComm>(); }
+    std::unique_ptr<comm::Comm> split(int, int) override { return std::make_unique<MirroredComm>(record_); }
+    std::unique_ptr<comm::Comm> on_node() override { return split(0, 0); }
 
+  private:
+    comm::Transfer started(char kind) {
+        record_.events.push_back({kind, ++record_.transfers});
+        return {record_.transfers};
+    }
+    Record& record_;
+};
+
+class OverlapTest : public testing::Test {
+  protected:
     // Of every transfer of a kind, in the order they began: how often the others could move between begin and wait.
     std::vector<int> progress_during(char kind) const {
+        const auto& events = record_.events;
         std::vector<int> counts;
         for (std::size_t begin = 0; begin < events.size(); ++begin) {
             if (events[begin].kind != kind) continue;
@@ -56,16 +75,6 @@ class MirroredComm final : public comm::Comm {
         return counts;
     }
 
-  private:
-    comm::Transfer started(char kind) {
-        events.push_back({kind, ++transfers_});
-        return {transfers_};
-    }
-    int transfers_ = -1;
-};
-
-class OverlapTest : public testing::Test {
-  protected:
     static constexpr int kLayers = 3;
     // Embedding, layers, head: each a unit of its own but the head, which has a norm and a table.
     static model::Model make_model() {
@@ -94,7 +103,8 @@ class OverlapTest : public testing::Test {
         memory->engine().gradients().finish(*backend_, ranks);
     }
 
-    MirroredComm comm_;
+    MirroredComm::Record record_;
+    MirroredComm comm_{record_};
     model::Model model_ = make_model();
     std::unique_ptr<kernels::Backend> backend_ = kernels::make_cpu_backend(1).value();
     optim::Optimizer optimizer_;
@@ -102,7 +112,7 @@ class OverlapTest : public testing::Test {
 
 TEST_F(OverlapTest, TheNextBlocksWeightsMoveWhileALayerComputes) {
     step();
-    const std::vector<int> moves = comm_.progress_during('g');
+    const std::vector<int> moves = progress_during('g');
     // Forward each layer's successor; backward the layer before each layer.
     const auto moving = std::ranges::count_if(moves, [](int count) { return count >= 3; });
     EXPECT_GE(moving, kLayers + (kLayers - 1))
@@ -112,15 +122,30 @@ TEST_F(OverlapTest, TheNextBlocksWeightsMoveWhileALayerComputes) {
 // Forward each block, backward the layers whose buffer another block has taken; the embedding's backward reads none.
 TEST_F(OverlapTest, WeightsThatNobodyReadsAreNotGathered) {
     step();
-    EXPECT_EQ(comm_.progress_during('g').size(), std::size_t{(kLayers + 2) + (kLayers - 1)});
+    EXPECT_EQ(progress_during('g').size(), std::size_t{(kLayers + 2) + (kLayers - 1)});
 }
 
 TEST_F(OverlapTest, ABlocksGradientsAreReducedWhileTheOneBeforeComputes) {
     step();
-    const std::vector<int> moves = comm_.progress_during('r');
+    const std::vector<int> moves = progress_during('r');
     ASSERT_GE(moves.size(), std::size_t{kLayers + 2});
     const auto moving = std::ranges::count_if(moves, [](int count) { return count >= 3; });
     EXPECT_GE(moving, kLayers) << "those of the head and of all layers but the first";
+}
+
+TEST_F(OverlapTest, WhatTwoBlocksReduceIsUnderWayAtOnce) {
+    Collectives ranks(comm_, *backend_);
+    std::vector<float> values(256, 1.0F), shards(128), scratch(256);
+    const auto part = [](std::vector<float>& of, std::int64_t begin, std::int64_t count) {
+        return Tensor(of.data() + begin, tensor::DType::kF32, {count});
+    };
+    std::vector<Collectives::Transfer> transfers;
+    for (std::int64_t i = 0; i < 4; ++i)
+        transfers.push_back(ranks.start_reduce_scatter(part(values, 64 * i, 64), part(shards, 32 * i, 32),
+                                                       part(scratch, 64 * i, 64), {}));
+    EXPECT_EQ(std::ranges::count(record_.events, 'r', &MirroredComm::Event::kind), 4);
+    for (const auto transfer : transfers) ranks.wait(transfer);
+    EXPECT_EQ(shards, std::vector<float>(128, 2.0F));
 }
 
 }  // namespace

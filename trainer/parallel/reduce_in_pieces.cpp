@@ -1,6 +1,7 @@
 #include "trainer/parallel/reduce_in_pieces.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "trainer/parallel/sharding.h"
 
@@ -15,14 +16,25 @@ constexpr std::int64_t kPieceAlignment = 64;  // elements: whole cache lines in 
 }  // namespace
 
 ReduceInPieces::ReduceInPieces(comm::Comm& comm, const comm::NodeGroups* nodes, kernels::Backend& backend)
-    : backend_(&backend), ranks_(comm.size()), comm_(comm.split(0, comm.rank())) {
-    if (nodes != nullptr) nodes_ = comm::split_by_node(*comm_);
+    : backend_(&backend), ranks_(comm.size()) {
+    const bool is_two_steps = nodes != nullptr && std::has_single_bit(static_cast<unsigned>(nodes->on_node->size()));
+    for (Lane& lane : lanes_) {
+        if (is_two_steps) {
+            lane.nodes = {nodes->on_node->split(0, nodes->on_node->rank()),
+                          nodes->across_nodes->split(0, nodes->across_nodes->rank())};
+        } else {
+            lane.ranks = comm.split(0, comm.rank());
+        }
+    }
 }
 
-// Of the scratch, what arrives and what is rounded take as many elements as a piece has on all ranks, and the sum over
-// a machine's ranks half of what arrives at most, in the format of the whole.
+// The scratch holds what arrives and, where that is rounded, what is sent: as many elements as a piece has on all
+// ranks. In several pieces the sum over a machine's ranks is there, too: half of what arrives at most, in the format of
+// the whole.
 std::int64_t ReduceInPieces::piece_max(const Reduction& reduction) const {
-    const std::int64_t of_ranks = (rounds(reduction) ? 1 : 2) * reduction.scratch.element_count() / 3;
+    std::int64_t of_ranks = reduction.scratch.element_count() / (rounds(reduction) ? 2 : 1);
+    if (of_ranks >= reduction.whole.element_count()) return reduction.shard.element_count();
+    if (reduction.lane->nodes) of_ranks = of_ranks * 2 / 3;
     const std::int64_t piece = of_ranks / ranks_ / kPieceAlignment * kPieceAlignment;
     check(piece > 0, "reduce_scatter: the scratch is too small for a piece");
     return piece;
@@ -32,16 +44,33 @@ ReduceInPieces::Scratch ReduceInPieces::scratch_of(const Reduction& reduction) c
     const std::int64_t of_ranks = ranks_ * reduction.piece;
     Scratch scratch{.arrives = flat_range(reduction.scratch, 0, of_ranks), .rounded = {}, .summed = {}};
     if (rounds(reduction)) scratch.rounded = flat_range(reduction.scratch, of_ranks, of_ranks);
-    if (!nodes_) return scratch;
-    const std::int64_t begin = (rounds(reduction) ? 2 : 1) * of_ranks;
-    scratch.summed = Tensor(reduction.scratch.at(begin), reduction.whole.dtype(), {of_ranks / nodes_->on_node->size()});
+    if (!reduction.lane->nodes) return scratch;
+    const std::int64_t count = of_ranks / reduction.lane->nodes->on_node->size();
+    if (reduction.piece == reduction.shard.element_count()) {  // all has left it by then
+        scratch.summed = flat_range(reduction.whole, 0, count);
+    } else {
+        const std::int64_t begin = (rounds(reduction) ? 2 : 1) * of_ranks;
+        scratch.summed = Tensor(reduction.scratch.at(begin), reduction.whole.dtype(), {count});
+    }
     return scratch;
 }
 
 void ReduceInPieces::start(Reduction& reduction) {
     reduction.done = 0;
-    under_way_.push_back(&reduction);
-    if (under_way_.size() == 1) begin_piece(reduction);
+    reduction.lane = &lanes_[next_lane_++ % kLanes];
+    reduction.lane->under_way.push_back(&reduction);
+    if (reduction.lane->under_way.size() == 1) begin_piece(reduction);
+}
+
+std::span<const std::byte> ReduceInPieces::leave_device(Reduction& reduction, const Tensor& rounded) {
+    if (!rounds(reduction))
+        return reduction.staging.leave_device(*backend_, reduction.whole, ranks_, reduction.done, reduction.piece);
+    const std::int64_t part = reduction.shard.element_count();
+    for (int rank = 0; rank < ranks_; ++rank) {
+        backend_->convert(flat_range(reduction.whole, rank * part + reduction.done, reduction.piece),
+                          flat_range(rounded, rank * reduction.piece, reduction.piece));
+    }
+    return reduction.staging.leave_device(*backend_, rounded);
 }
 
 void ReduceInPieces::begin_piece(Reduction& reduction) {
@@ -49,22 +78,16 @@ void ReduceInPieces::begin_piece(Reduction& reduction) {
     reduction.piece = std::min(piece_max(reduction), part - reduction.done);
     const Scratch scratch = scratch_of(reduction);
     const bool is_packed = rounds(reduction) || !backend_->host_reaches_device();
-    for (int rank = 0; rounds(reduction) && rank < ranks_; ++rank) {
-        backend_->convert(flat_range(reduction.whole, rank * part + reduction.done, reduction.piece),
-                          flat_range(scratch.rounded, rank * reduction.piece, reduction.piece));
-    }
-    const std::span<const std::byte> sent =
-        rounds(reduction)
-            ? reduction.staging.leave_device(*backend_, scratch.rounded)
-            : reduction.staging.leave_device(*backend_, reduction.whole, ranks_, reduction.done, reduction.piece);
+    const std::span<const std::byte> sent = leave_device(reduction, scratch.rounded);
     const auto bytes = static_cast<std::size_t>(tensor::size_bytes(reduction.scratch.dtype(), reduction.piece));
     const auto stride =
         static_cast<std::size_t>(tensor::size_bytes(reduction.scratch.dtype(), is_packed ? reduction.piece : part));
+    const Lane& lane = *reduction.lane;
     reduction.is_across_nodes = false;
-    reduction.group = nodes_ ? nodes_->on_node.get() : comm_.get();
-    const Parts parts = nodes_ ? Parts{bytes, stride, static_cast<std::size_t>(nodes_->across_nodes->size()),
-                                       static_cast<std::size_t>(nodes_->on_node->size()) * stride}
-                               : Parts{bytes, stride};
+    reduction.group = lane.nodes ? lane.nodes->on_node.get() : lane.ranks.get();
+    const Parts parts = lane.nodes ? Parts{bytes, stride, static_cast<std::size_t>(lane.nodes->across_nodes->size()),
+                                           static_cast<std::size_t>(lane.nodes->on_node->size()) * stride}
+                                   : Parts{bytes, stride};
     reduction.transfer =
         reduction.group->start_all_to_all(sent, parts, reduction.staging.landing(*backend_, scratch.arrives));
 }
@@ -79,7 +102,7 @@ void ReduceInPieces::begin_second_step(Reduction& reduction) {
         backend_->convert(scratch.summed, sent);
     }
     reduction.is_across_nodes = true;
-    reduction.group = nodes_->across_nodes.get();
+    reduction.group = reduction.lane->nodes->across_nodes.get();
     const auto bytes = static_cast<std::size_t>(tensor::size_bytes(sent.dtype(), reduction.piece));
     const std::span<const std::byte> leaving = reduction.staging.leave_device(*backend_, sent);
     reduction.transfer =
@@ -87,31 +110,33 @@ void ReduceInPieces::begin_second_step(Reduction& reduction) {
                                           reduction.staging.landing(*backend_, flat_range(scratch.arrives, 0, count)));
 }
 
-void ReduceInPieces::advance() {
-    Reduction& reduction = *under_way_.front();
+void ReduceInPieces::advance(Lane& lane) {
+    Reduction& reduction = *lane.under_way.front();
     reduction.group->wait(reduction.transfer, reduction.awaited);
     const Scratch scratch = scratch_of(reduction);
     const Tensor arrived =
         reduction.is_across_nodes ? flat_range(scratch.arrives, 0, scratch.summed.element_count()) : scratch.arrives;
     reduction.staging.receive(*backend_, arrived);
-    if (nodes_ && !reduction.is_across_nodes) return begin_second_step(reduction);
+    if (lane.nodes && !reduction.is_across_nodes) return begin_second_step(reduction);
     backend_->sum_pieces(arrived, flat_range(reduction.shard, reduction.done, reduction.piece));
     reduction.done += reduction.piece;
     if (reduction.done < reduction.shard.element_count()) return begin_piece(reduction);
-    under_way_.pop_front();
-    if (!under_way_.empty()) begin_piece(*under_way_.front());
+    lane.under_way.pop_front();
+    if (!lane.under_way.empty()) begin_piece(*lane.under_way.front());
 }
 
 void ReduceInPieces::finish(Reduction& reduction) {
-    while (reduction.done < reduction.shard.element_count()) advance();
+    while (reduction.done < reduction.shard.element_count()) advance(*reduction.lane);
 }
 
 void ReduceInPieces::progress() {
-    while (!under_way_.empty()) {
-        Reduction& oldest = *under_way_.front();
-        oldest.group->progress();
-        if (!oldest.group->is_done(oldest.transfer)) return;
-        advance();
+    for (Lane& lane : lanes_) {
+        while (!lane.under_way.empty()) {
+            const Reduction& oldest = *lane.under_way.front();
+            oldest.group->progress();
+            if (!oldest.group->is_done(oldest.transfer)) break;
+            advance(lane);
+        }
     }
 }
 
