@@ -1,15 +1,11 @@
 #pragma once
 
-#include <algorithm>
-#include <array>
-#include <optional>
-#include <vector>
+#include <cstdint>
+#include <memory>
 
 #include "trainer/comm/comm.h"
-#include "trainer/comm/node_groups.h"
 #include "trainer/kernels/backend.h"
-#include "trainer/parallel/reduce_in_pieces.h"
-#include "trainer/parallel/staging.h"
+#include "trainer/tensor/arena.h"
 
 namespace atl::parallel {
 
@@ -21,23 +17,22 @@ struct GatherSpaces {
     kernels::Space whole = kernels::Space::kDevice;
 };
 
-// What the ranks of a group exchange of a device's tensors. Everything is in the order of the device's calls: a
-// transfer sees what was asked for before its start, and what is asked for after its wait() sees what it brought. In
-// between nothing touches the tensors. Every member calls the same operations in the same order, from one thread.
+// What the ranks of a group exchange of a device's tensors: the contract of a library that moves them. MPI is one
+// (mpi_collectives.h). Every member calls the same operations in the same order, from one thread.
 //
-// Here the network is MPI, which takes memory of the host alone: where that reaches the device's, the tensors' own,
-// else pinned buffers of each transfer, made when it first needs them. Then start waits until what is sent has left the
-// device. So ranks that share a GPU exchange, too. Tensors in pinned memory go from and to their own place; start waits
-// until the device is done with them. A library that moves device memory by itself (NCCL, RCCL) keeps the contract by
-// events on a stream of its own, and the host never waits.
+// A library promises:
+//   Order. Everything is in the order of Stream::kCompute. A transfer sees what that was asked for before its start,
+//     and what it is asked for after wait() sees what the transfer brought; in between nothing touches the tensors, the
+//     scratch or the pinned memory. Where the library moves memory of the host alone, start waits on the host until
+//     what is sent has left the device, and wait() until what was sent here has come. One that moves the device's
+//     memory works on a stream of its own, which at the start waits for an event of kCompute, as kCompute in wait()
+//     does for one of that stream: the host never waits.
+//   Bits. Equal inputs of the ranks of a group give equal bits in every run. Sums over ranks are added in fp32, by the
+//     fixed tree of Backend::sum_pieces over ranks; a library that adds in another order says in which.
+//   Ends. A rank that waits for others longer than Comm::limit_waits allows, on the host or on a stream, ends the run
+//     with a message that says who waits for what (`awaited`), as does a failing network.
 //
-// Where the group lies on several machines, with as many consecutive ranks on each, what is gathered crosses between
-// two machines once, not once a rank: first between ranks of different machines, then within each. Sums are added
-// within a machine first, where its ranks are a power of two: so they extend the same tree, and no bit changes (but
-// where what travels has fewer digits than what is added up: the sum over a machine's ranks is rounded, too). The
-// second step, as the next piece of a reduction, begins in progress() or wait(), whichever comes first.
-//
-//   const Transfer gather = group.start_all_gather(shard, whole);
+//   const Transfer gather = group.start_all_gather(shard, whole, {}, pinned, {"the weights", "layers.17"});
 //   compute(previous);      // calls progress() now and then
 //   group.wait(gather);
 //   compute(whole);
@@ -45,76 +40,83 @@ class Collectives {
   public:
     using Transfer = comm::Transfer;
 
-    // Both must outlive it. Every member makes the same call.
-    Collectives(comm::Comm& comm, kernels::Backend& backend);
-    Collectives(const Collectives&) = delete;
-    Collectives& operator=(const Collectives&) = delete;
+    virtual ~Collectives() = default;
 
-    comm::Comm& comm() const { return *comm_; }
-    int rank() const { return comm_->rank(); }
-    int size() const { return comm_->size(); }
+    // The same ranks, for what the host has to tell.
+    virtual comm::Comm& comm() const = 0;
+    int rank() const { return comm().rank(); }
+    int size() const { return comm().size(); }
 
-    // `awaited` says what is moved ("the weights" of "layers.17"); which collective that is each of these knows.
+    // `awaited` says what is moved ("the weights" of "layers.17"); which collective that is each of these knows. The
+    // `pinned` memory and the scratch of each are what ExchangeLibrary says that it takes.
 
     // Every rank's `shard`, one after another, into `whole`. `shard` may be this rank's own part of it.
-    Transfer start_all_gather(const Tensor& shard, const Tensor& whole, const comm::Awaited& awaited,
-                              const GatherSpaces& spaces = {});
+    virtual Transfer start_all_gather(const Tensor& shard, const Tensor& whole, const GatherSpaces& spaces,
+                                      const Tensor& pinned, const comm::Awaited& awaited) = 0;
     // No exchange: this rank's `pinned` into `on_device`, on a stream of its own while the device computes. The host
     // never waits.
-    Transfer start_copy_in(const Tensor& pinned, const Tensor& on_device);
+    virtual Transfer start_copy_in(const Tensor& pinned, const Tensor& on_device) = 0;
     // Part r of every rank's `whole`, r being this rank, into `parts` one after another.
-    Transfer start_all_to_all(const Tensor& whole, const Tensor& parts, const comm::Awaited& awaited);
-    // The sum over ranks of `whole`, of which this rank gets its part in `shard`, which may lie in `whole`; added in
-    // fp32 by the fixed tree of Backend::sum_pieces. It travels in the format of `scratch`, which has reduce_scratch()
-    // elements, and where that is less than all ranks send at once, in pieces. Destroys `whole`.
-    static constexpr std::int64_t kReduceScratchMax = std::int64_t{1} << 25;  // elements
-    static std::int64_t reduce_scratch(tensor::DType of_whole, tensor::DType of_scratch, std::int64_t whole,
-                                       std::int64_t max = kReduceScratchMax) {
-        return (of_whole == of_scratch ? 1 : 2) * std::min(whole, max);
-    }
-    Transfer start_reduce_scatter(const Tensor& whole, const Tensor& shard, const Tensor& scratch,
-                                  const comm::Awaited& awaited);
-    void wait(Transfer transfer);
+    virtual Transfer start_all_to_all(const Tensor& whole, const Tensor& parts, const Tensor& pinned,
+                                      const comm::Awaited& awaited) = 0;
+    struct ReduceMemory {
+        Tensor scratch;  // in the format that travels; empty: the library takes none, and `whole` travels as it is
+        Tensor pinned;
+    };
+    // The sum over ranks of `whole`, of which this rank gets its part in `shard`, which may lie in `whole`. Destroys
+    // `whole`.
+    virtual Transfer start_reduce_scatter(const Tensor& whole, const Tensor& shard, const ReduceMemory& memory,
+                                          const comm::Awaited& awaited) = 0;
+    virtual void wait(Transfer transfer) = 0;
 
-    void all_gather(const Tensor& shard, const Tensor& whole, const comm::Awaited& awaited,
-                    const GatherSpaces& spaces = {}) {
-        wait(start_all_gather(shard, whole, awaited, spaces));
+    void all_gather(const Tensor& shard, const Tensor& whole, const GatherSpaces& spaces, const Tensor& pinned,
+                    const comm::Awaited& awaited) {
+        wait(start_all_gather(shard, whole, spaces, pinned, awaited));
     }
     // The sum over ranks of a few numbers (fp64, at most Comm::kSmallCountMax) in their place, by the fixed tree.
-    void all_reduce(const Tensor& few);
-    void progress();
+    // `pinned` has as many.
+    virtual void all_reduce(const Tensor& few, const Tensor& pinned) = 0;
+    // Moves on what is under way, where that takes the host.
+    virtual void progress() = 0;
+};
 
-  private:
-    enum class Kind : std::uint8_t { kFree, kExchange, kReduction, kCopyIn };
-    struct Slot {
-        Kind kind = Kind::kFree;
-        comm::Awaited awaited;
-        // Of an exchange.
-        comm::Comm* group = nullptr;  // whose transfer is under way
-        Transfer transfer;
-        Tensor to;  // what arrives
-        kernels::Space to_space = kernels::Space::kDevice;
-        bool is_first_step = false;  // of a gather's two
-        Staging staging;
-        // Of the others.
-        ReduceInPieces::Reduction reduction;
-        kernels::Event copied;
+// A library that moves a device's tensors between ranks: it makes the groups, and says what their transfers take beside
+// the tensors. Who starts them lays that out with its own memory; it is known without ranks, so that a plan counts it.
+class ExchangeLibrary {
+  public:
+    virtual ~ExchangeLibrary() = default;
+
+    // Every member of `ranks`, which must outlive the group, makes the same call.
+    virtual std::unique_ptr<Collectives> make_group(comm::Comm& ranks) const = 0;
+
+    // Bytes of pinned memory. Of a group of one rank all are 0.
+    virtual std::int64_t gather_bytes(int ranks, std::int64_t shard_bytes, const GatherSpaces& spaces) const = 0;
+    virtual std::int64_t all_to_all_bytes(int ranks, std::int64_t whole_bytes) const = 0;
+
+    // A reduction of `elements` in one format, which travel in another.
+    struct Reduction {
+        int ranks = 1;
+        std::int64_t elements = 0;
+        tensor::DType format = tensor::DType::kF32;
+        tensor::DType travels = tensor::DType::kF32;
+        std::int64_t elements_max = kReduceElementsMax;  // on their way at once
     };
+    static constexpr std::int64_t kReduceElementsMax = std::int64_t{1} << 25;
+    struct ReduceNeed {
+        std::int64_t scratch = 0;  // elements, in the format that travels
+        std::int64_t pinned_bytes = 0;
+    };
+    virtual ReduceNeed reduce_need(const Reduction& reduction) const = 0;
+};
 
-    Slot& claim_slot(Kind kind, const comm::Awaited& awaited, std::string_view collective);
-    Transfer transfer_of(const Slot& slot) const { return {static_cast<int>(&slot - slots_.data())}; }
-    Transfer copy_alone(const Tensor& from, const Tensor& to);
-    void gather_on_node();  // the second step of the oldest gather in its first, once that is done
+// The one that is used with this device, which must outlive it and its groups.
+std::unique_ptr<ExchangeLibrary> open_exchange_library(kernels::Backend& backend);
 
-    comm::Comm* comm_;
-    kernels::Backend* backend_;
-    // Gathers in two steps have groups of their own: the second steps begin at different times on different ranks, but
-    // in the order in which the first ones did.
-    std::optional<comm::NodeGroups> nodes_;
-    std::vector<Slot*> first_steps_;  // gathers in their first step, the oldest first
-    std::array<Slot, comm::Comm::kTransfersMax> slots_;
-    std::optional<ReduceInPieces> reductions_;  // absent: of one rank
-    Staging few_;                               // of all_reduce()
+// Where what takes part in exchanges is laid out.
+struct Arenas {
+    tensor::Arena& device;
+    tensor::Arena& pinned;
+    const ExchangeLibrary& library;
 };
 
 }  // namespace atl::parallel

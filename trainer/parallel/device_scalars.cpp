@@ -18,6 +18,7 @@ double read_scalar(kernels::Backend& backend, const Tensor& scalar) {
 DeviceScalars DeviceScalars::lay_out(Arena& device, Arena& pinned) {
     DeviceScalars scalars;
     scalars.all_ = device.allocate(Category::kWorkspace, DType::kF64, {kernels::kStepScalars});
+    scalars.pinned_sums_ = pinned.allocate(Category::kWorkspace, DType::kF64, {2});
     for (Copy& copy : scalars.copies_)
         copy.scalars = pinned.allocate(Category::kWorkspace, DType::kF64, {kernels::kStepScalars});
     return scalars;

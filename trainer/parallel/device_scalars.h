@@ -36,8 +36,9 @@ class DeviceScalars {
     Tensor loss() const { return part(offsetof(kernels::StepScalars, loss), 1); }
     Tensor gradient_squares() const { return part(offsetof(kernels::StepScalars, gradient_squares), 1); }
     Tensor loss_scale() const { return part(offsetof(kernels::StepScalars, loss_scale), 1); }
-    // loss and gradient_squares, what ranks add up.
+    // loss and gradient_squares, what ranks add up, and pinned memory for them.
     Tensor sums() const { return part(offsetof(kernels::StepScalars, loss), 2); }
+    const Tensor& pinned_sums() const { return pinned_sums_; }
 
     void send(kernels::Backend& backend);
     std::int64_t unread() const { return sent_ - received_; }
@@ -46,7 +47,8 @@ class DeviceScalars {
   private:
     Tensor part(std::size_t offset_bytes, std::int64_t count) const;
 
-    Tensor all_;  // fp64 [kStepScalars]
+    Tensor all_;          // fp64 [kStepScalars]
+    Tensor pinned_sums_;  // fp64 [2]
     struct Copy {
         Tensor scalars;  // pinned
         kernels::Event arrived;

@@ -12,7 +12,7 @@ namespace atl::parallel {
 
 using tensor::Category;
 
-Engine Engine::lay_out(Arena& arena, kernels::Backend& backend, const ParameterStore& store,
+Engine Engine::lay_out(const Arenas& arenas, kernels::Backend& backend, const ParameterStore& store,
                        const EngineOptions& options) {
     static std::atomic<std::uint64_t> engines = 0;
     Engine engine;
@@ -21,9 +21,9 @@ Engine Engine::lay_out(Arena& arena, kernels::Backend& backend, const ParameterS
     engine.model_ = &store.model();
     engine.options_ = options;
     engine.first_trained_block_ = store.model().first_trained_block();
-    engine.gather_ = ParameterGather::lay_out(arena, store);
-    if (options.train) engine.reduce_ = GradientReduce::lay_out(arena, store, options.reduce);
-    engine.lay_out_activations(arena, backend);
+    engine.gather_ = ParameterGather::lay_out(arenas, store);
+    if (options.train) engine.reduce_ = GradientReduce::lay_out(arenas, store, options.reduce);
+    engine.lay_out_activations(arenas.device, backend);
     return engine;
 }
 

@@ -36,8 +36,8 @@ struct EngineOptions {
 //   engine.weights_changed();
 class Engine {
   public:
-    // With a measuring arena only the memory is counted.
-    static Engine lay_out(Arena& arena, kernels::Backend& backend, const ParameterStore& store,
+    // With measuring arenas only the memory is counted.
+    static Engine lay_out(const Arenas& arenas, kernels::Backend& backend, const ParameterStore& store,
                           const EngineOptions& options);
 
     // Forward and backward. Sums of token losses go into loss_sum, and the gradient of gradient_scale · loss_scale ·

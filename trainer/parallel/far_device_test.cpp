@@ -105,6 +105,49 @@ TEST(FarDeviceTest, TheBlocksOfLaterStepsAreReplayed) {
     EXPECT_EQ(run.far_device().replays(), 4 + 5) << "forward of all but the head, and backward of all";
 }
 
+struct Allocated {
+    int times = 0;
+    std::int64_t device_bytes = 0, pinned_bytes = 0;
+};
+
+class CountingDevice : public FarBackend {
+  public:
+    explicit CountingDevice(Allocated& allocated)
+        : FarBackend(kernels::make_cpu_backend(1).value()), allocated_(allocated) {}
+    Result<tensor::Memory> allocate(kernels::Space space, std::int64_t bytes) override {
+        ++allocated_.times;
+        (space == kernels::Space::kPinned ? allocated_.pinned_bytes : allocated_.device_bytes) += bytes;
+        return FarBackend::allocate(space, bytes);
+    }
+
+  private:
+    Allocated& allocated_;
+};
+
+TEST(FarDeviceTest, ARunTakesWhatItsPlanSaysAndAllocatesNothingMore) {
+    for (const Sharding sharding : kShardings) {
+        const Variant plain{sharding, ActivationCheckpointing::kSelective, 2, true, std::min(2, world->size())};
+        Variant by_rows = plain, in_pieces = plain, offloaded = plain;
+        by_rows.fixed_tree_sequences = 12;
+        in_pieces.reduce_scratch = 1024;
+        in_pieces.formats.reduced = tensor::DType::kBF16;
+        offloaded.offload_params = Offload::kCpu;
+        offloaded.offload_optimizer = Offload::kNvme;
+        for (Variant variant : {plain, by_rows, in_pieces, offloaded}) {
+            SCOPED_TRACE(testing::Message() << static_cast<int>(sharding) << " " << variant.fixed_tree_sequences << " "
+                                            << variant.reduce_scratch << " " << to_string(variant.offload_optimizer));
+            Allocated allocated;
+            variant.open_device = [&] { return std::make_unique<CountingDevice>(allocated); };
+            parallel::Run run(*world, variant);
+            EXPECT_EQ(allocated.device_bytes, run.plan().device_bytes);
+            EXPECT_EQ(allocated.pinned_bytes, run.plan().pinned_bytes);
+            const int times_at_start = allocated.times;
+            run.run();
+            EXPECT_EQ(allocated.times, times_at_start);
+        }
+    }
+}
+
 // A CPU that likes logits of so many tokens at a time.
 class LossRows : public FarBackend {
   public:
@@ -132,8 +175,8 @@ std::vector<float> generated_logits(std::uint64_t far) {
     const model::Model model = tiny_model(true);
     const auto backend = make_backend(far);
     const ParallelLayout layout = parallel_layout(Sharding::kFullShard, world->rank(), world->size());
-    Collectives ranks(*world, *backend);
-    const auto weights = GatheredWeightSource::allocate(*backend, model, layout, ranks).value();
+    const auto ranks = open_exchange_library(*backend)->make_group(*world);
+    const auto weights = GatheredWeightSource::allocate(*backend, model, layout, *ranks).value();
     for (std::size_t unit = 0; unit < model.units.size(); ++unit) {
         initialize_weights(weights->store(), unit, *backend);
     }

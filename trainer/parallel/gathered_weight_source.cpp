@@ -5,9 +5,9 @@
 
 namespace atl::parallel {
 
-void GatheredWeightSource::lay_out(const ParallelLayout& layout) {
-    store_ = ParameterStore::lay_out(arena_, model_, layout, nullptr, {});
-    gather_ = ParameterGather::lay_out(arena_, store_);
+void GatheredWeightSource::lay_out(kernels::Backend& backend, const ParallelLayout& layout) {
+    store_ = ParameterStore::lay_out(device_, model_, layout, nullptr, {});
+    gather_ = ParameterGather::lay_out({device_, pinned_, *open_exchange_library(backend)}, store_);
 }
 
 Result<std::unique_ptr<GatheredWeightSource>> GatheredWeightSource::allocate(kernels::Backend& backend,
@@ -15,19 +15,22 @@ Result<std::unique_ptr<GatheredWeightSource>> GatheredWeightSource::allocate(ker
                                                                              const ParallelLayout& layout,
                                                                              Collectives& copy) {
     std::unique_ptr<GatheredWeightSource> weights(new GatheredWeightSource(model, copy));
-    weights->lay_out(layout);
-    ATOLL_TRY(tensor::Memory memory, backend.allocate(kernels::Space::kDevice, weights->arena_.peak_bytes()));
-    weights->arena_ = Arena(std::move(memory));
-    weights->lay_out(layout);
+    weights->lay_out(backend, layout);
+    using kernels::Space;
+    ATOLL_TRY(tensor::Memory device, backend.allocate(Space::kDevice, weights->device_.peak_bytes()));
+    ATOLL_TRY(tensor::Memory pinned, backend.allocate(Space::kPinned, weights->pinned_.peak_bytes()));
+    weights->device_ = Arena(std::move(device));
+    weights->pinned_ = Arena(std::move(pinned));
+    weights->lay_out(backend, layout);
     weights->store_.clear_weights(backend);
     return weights;
 }
 
-std::int64_t GatheredWeightSource::need_bytes(const model::Model& model, const ParallelLayout& layout,
-                                              Collectives& copy) {
+std::int64_t GatheredWeightSource::need_bytes(kernels::Backend& backend, const model::Model& model,
+                                              const ParallelLayout& layout, Collectives& copy) {
     GatheredWeightSource weights(model, copy);
-    weights.lay_out(layout);
-    return weights.arena_.peak_bytes();
+    weights.lay_out(backend, layout);
+    return weights.device_.peak_bytes() + weights.pinned_.peak_bytes();
 }
 
 void GatheredWeightSource::begin_block(std::size_t block) {

@@ -18,21 +18,21 @@ class GatheredWeightSource final : public model::WeightSource {
     static Result<std::unique_ptr<GatheredWeightSource>> allocate(kernels::Backend& backend, const model::Model& model,
                                                                   const ParallelLayout& layout, Collectives& copy);
 
-    // What allocate() would take.
-    static std::int64_t need_bytes(const model::Model& model, const ParallelLayout& layout, Collectives& copy);
+    // What allocate() would take, of both kinds of memory.
+    static std::int64_t need_bytes(kernels::Backend& backend, const model::Model& model, const ParallelLayout& layout,
+                                   Collectives& copy);
 
     ParameterStore& store() { return store_; }
     void begin_block(std::size_t block) override;
     Tensor weights(std::size_t unit) override;
 
   private:
-    GatheredWeightSource(const model::Model& model, Collectives& copy)
-        : model_(model), copy_(copy), arena_(Arena::measuring()) {}
-    void lay_out(const ParallelLayout& layout);
+    GatheredWeightSource(const model::Model& model, Collectives& copy) : model_(model), copy_(copy) {}
+    void lay_out(kernels::Backend& backend, const ParallelLayout& layout);
 
     const model::Model& model_;
     Collectives& copy_;
-    Arena arena_;
+    Arena device_ = Arena::measuring(), pinned_ = Arena::measuring();
     ParameterStore store_;
     ParameterGather gather_;
     std::size_t block_ = 0;

@@ -20,6 +20,18 @@ std::vector<char> find_shared_units(const model::Model& model) {
     return uses;
 }
 
+std::int64_t largest_shard(const ParameterStore& store) {
+    std::int64_t largest = 0;
+    for (std::size_t unit = 0; unit < store.unit_count(); ++unit) {
+        if (store.trains(unit)) largest = std::max(largest, store.shard_spec(unit).shard);
+    }
+    return largest;
+}
+
+Tensor allocate_pinned(const Arenas& arenas, std::int64_t bytes) {
+    return bytes == 0 ? Tensor() : arenas.pinned.allocate(Category::kWorkspace, tensor::DType::kU8, {bytes});
+}
+
 // The part of a shard that one of the ranks that keep it adds up.
 Tensor replica_part(const Collectives& replicas, const Tensor& shard) {
     const std::int64_t count = shard.element_count() / replicas.size();
@@ -28,17 +40,19 @@ Tensor replica_part(const Collectives& replicas, const Tensor& shard) {
 
 }  // namespace
 
-ReplicaReduce ReplicaReduce::lay_out(Arena& arena, const ParameterStore& store, std::int64_t scratch_max) {
+ReplicaReduce ReplicaReduce::lay_out(const Arenas& arenas, const ParameterStore& store, std::int64_t elements_max) {
     ReplicaReduce reduce;
-    if (store.layout().replicas() == 1) return reduce;
-    std::int64_t largest = 0;
-    for (std::size_t unit = 0; unit < store.unit_count(); ++unit) {
-        if (store.trains(unit)) largest = std::max(largest, store.shard_spec(unit).shard);
-    }
+    const int replicas = store.layout().replicas();
+    if (replicas == 1) return reduce;
+    const std::int64_t largest = largest_shard(store);
     const kernels::Formats& formats = store.model().formats;
-    reduce.scratch_ =
-        arena.allocate(Category::kWorkspace, formats.reduced,
-                       {Collectives::reduce_scratch(formats.gradients, formats.reduced, largest, scratch_max)});
+    const ExchangeLibrary::ReduceNeed need =
+        arenas.library.reduce_need({replicas, largest, formats.gradients, formats.reduced, elements_max});
+    if (need.scratch > 0)
+        reduce.memory_.scratch = arenas.device.allocate(Category::kWorkspace, formats.reduced, {need.scratch});
+    reduce.memory_.pinned = allocate_pinned(arenas, need.pinned_bytes);
+    reduce.gather_pinned_ = allocate_pinned(
+        arenas, arenas.library.gather_bytes(replicas, tensor::size_bytes(formats.gradients, largest / replicas), {}));
     return reduce;
 }
 
@@ -46,7 +60,7 @@ void ReplicaReduce::add(Collectives& replicas, const Tensor& shard, const comm::
     begin_gather(replicas);
     reducing_ = shard;
     awaited_ = awaited;
-    reduce_ = replicas.start_reduce_scatter(shard, replica_part(replicas, shard), scratch_, awaited_);
+    reduce_ = replicas.start_reduce_scatter(shard, replica_part(replicas, shard), memory_, awaited_);
 }
 
 void ReplicaReduce::begin_gather(Collectives& replicas) {
@@ -54,7 +68,7 @@ void ReplicaReduce::begin_gather(Collectives& replicas) {
     const trace::Span span("wait for copies");
     replicas.wait(reduce_);
     replicas.wait(gather_);
-    gather_ = replicas.start_all_gather(replica_part(replicas, reducing_), reducing_, awaited_);
+    gather_ = replicas.start_all_gather(replica_part(replicas, reducing_), reducing_, {}, gather_pinned_, awaited_);
     reducing_ = Tensor();
 }
 
@@ -65,7 +79,7 @@ void ReplicaReduce::finish(Collectives& replicas) {
     gather_ = {};
 }
 
-GradientReduce GradientReduce::lay_out(Arena& arena, const ParameterStore& store, const Options& options) {
+GradientReduce GradientReduce::lay_out(const Arenas& arenas, const ParameterStore& store, const Options& options) {
     GradientReduce reduce;
     reduce.store_ = &store;
     reduce.options_ = options;
@@ -79,23 +93,48 @@ GradientReduce GradientReduce::lay_out(Arena& arena, const ParameterStore& store
         } else if (shared[unit] != 0 && store.trains(unit)) {
             const std::int64_t whole = store.shard_spec(unit).whole;
             reduce.unit_buffers_.push_back(
-                arena.allocate(Category::kGradients, store.model().formats.gradients, {whole}));
+                arenas.device.allocate(Category::kGradients, store.model().formats.gradients, {whole}));
         } else {
             reduce.unit_buffers_.emplace_back();
         }
     }
-    if (store.layout().ranks() > 1) reduce.lay_out_buckets(arena);
+    if (store.layout().ranks() > 1) {
+        reduce.lay_out_buckets(arenas);
+        reduce.lay_out_gathers(arenas);
+    }
     if (reduce.uses_fixed_tree()) {
-        reduce.pairwise_sum_ = PairwiseSum::lay_out(arena, store, options.fixed_tree_sequences);
+        reduce.pairwise_sum_ = PairwiseSum::lay_out(arenas.device, store, options.fixed_tree_sequences);
     } else {
-        reduce.replica_reduce_ = ReplicaReduce::lay_out(arena, store, options.scratch_max);
+        reduce.replica_reduce_ = ReplicaReduce::lay_out(arenas, store, options.elements_max);
     }
     return reduce;
 }
 
-void GradientReduce::lay_out_buckets(Arena& arena) {
+// Of sequences all arrive as they are, and at once.
+ExchangeLibrary::ReduceNeed GradientReduce::find_need(const ExchangeLibrary& library, std::size_t unit) const {
+    const kernels::Formats& formats = store_->model().formats;
+    const std::int64_t whole = store_->shard_spec(unit).whole;
+    if (!uses_fixed_tree())
+        return library.reduce_need({shard_ranks(), whole, formats.gradients, formats.reduced, options_.elements_max});
+    const std::int64_t bytes = tensor::size_bytes(formats.gradients, whole);
+    return {.scratch = whole, .pinned_bytes = library.all_to_all_bytes(store_->layout().ranks(), bytes)};
+}
+
+void GradientReduce::lay_out_gathers(const Arenas& arenas) {
+    const ParallelLayout& layout = store_->layout();
+    const bool gathers_sums = uses_fixed_tree() && layout.replicas() > 1;
+    if (!gathers_sums && shards_moments(store_->sharding())) return;
+    const int ranks = gathers_sums ? layout.replicas() : layout.ranks();
+    const std::int64_t sent = gathers_sums ? largest_shard(*store_) / ranks : largest_shard(*store_);
+    const std::int64_t bytes = tensor::size_bytes(store_->model().formats.gradients, sent);
+    gather_pinned_ = allocate_pinned(arenas, arenas.library.gather_bytes(ranks, bytes, {}));
+}
+
+void GradientReduce::lay_out_buckets(const Arenas& arenas) {
     const auto& blocks = store_->model().blocks;
-    std::vector<std::int64_t> unsharded(blocks.size()), scratch(blocks.size()), receive(blocks.size());
+    std::vector<std::int64_t> unsharded(blocks.size()), scratch(blocks.size()), pinned(blocks.size()),
+        receive(blocks.size());
+    for (std::size_t unit = 0; unit < store_->unit_count(); ++unit) needs_.push_back(find_need(arenas.library, unit));
     const bool adds = options_.accumulation > 1 && !uses_fixed_tree() && shards_gradients(store_->sharding());
     for (std::size_t block = 0; block < blocks.size(); ++block) {
         std::int64_t reduced = 0;
@@ -104,14 +143,17 @@ void GradientReduce::lay_out_buckets(Arena& arena) {
             if (!has_buffer(unit)) unsharded[block] += store_->shard_spec(unit).whole;
             if (!completes(unit, block)) continue;
             reduced += store_->shard_spec(unit).whole;
-            scratch[block] += scratch_elements(unit);
+            scratch[block] += needs_[unit].scratch;
+            pinned[block] += needs_[unit].pinned_bytes;
         }
         if (adds) receive[block] = reduced / shard_ranks();
     }
     const kernels::Formats& formats = store_->model().formats;
-    unsharded_ = TwoEndedBuffer::lay_out(arena, Category::kGradients, formats.gradients, std::move(unsharded));
-    scratch_ = TwoEndedBuffer::lay_out(arena, Category::kWorkspace, formats.reduced, std::move(scratch));
-    receive_buffer_ = TwoEndedBuffer::lay_out(arena, Category::kWorkspace, formats.gradients, std::move(receive));
+    unsharded_ = TwoEndedBuffer::lay_out(arenas.device, Category::kGradients, formats.gradients, std::move(unsharded));
+    scratch_ = TwoEndedBuffer::lay_out(arenas.device, Category::kWorkspace, formats.reduced, std::move(scratch));
+    pinned_ = TwoEndedBuffer::lay_out(arenas.pinned, Category::kWorkspace, tensor::DType::kU8, std::move(pinned));
+    receive_buffer_ =
+        TwoEndedBuffer::lay_out(arenas.device, Category::kWorkspace, formats.gradients, std::move(receive));
     for (Bucket& bucket : buckets_) bucket.reductions.reserve(store_->unit_count());
 }
 
@@ -151,6 +193,7 @@ void GradientReduce::take_room(Bucket& bucket, std::size_t block) const {
     const auto end = bucket_ == 0 ? TwoEndedBuffer::End::kFront : TwoEndedBuffer::End::kBack;
     bucket.unsharded = unsharded_.at(end, block);
     bucket.scratch = scratch_.at(end, block);
+    bucket.pinned = pinned_.at(end, block);
     bucket.receive_buffer = receive_buffer_.at(end, block);
 }
 
@@ -167,8 +210,6 @@ void GradientReduce::block_done(kernels::Backend& backend, ProcessGroups& ranks,
         } else if (store_->layout().ranks() > 1) {
             start(ranks, buckets_[bucket_], {{}, unit, {}, last}, lent_[i].whole, room);
         }
-        room.scratch += scratch_elements(unit);
-        room.received += store_->shard_spec(unit).shard;
     }
 }
 
@@ -176,21 +217,24 @@ comm::Awaited GradientReduce::gradients_of(std::size_t unit) const {
     return {"the gradients", store_->model().units[unit].name};
 }
 
-void GradientReduce::start(ProcessGroups& ranks, Bucket& bucket, Reduction reduction, const Tensor& whole,
-                           const Room& room) {
+void GradientReduce::start(ProcessGroups& ranks, Bucket& bucket, Reduction reduction, const Tensor& whole, Room& room) {
     const std::size_t unit = reduction.unit;
     const ShardSpec& spec = store_->shard_spec(unit);
-    const Tensor scratch = flat_range(bucket.scratch, room.scratch, scratch_elements(unit));
+    const Tensor scratch = flat_range(bucket.scratch, room.scratch, needs_[unit].scratch);
+    const Tensor pinned = flat_range(bucket.pinned, room.pinned, needs_[unit].pinned_bytes);
+    room.scratch += needs_[unit].scratch;
+    room.pinned += needs_[unit].pinned_bytes;
     trace::begin_transfer("reduce", store_->model().units[unit].name, unit);
     if (uses_fixed_tree()) {
         reduction.receive_buffer = scratch;
-        reduction.transfer = ranks.sharing_by_shard().start_all_to_all(whole, scratch, gradients_of(unit));
+        reduction.transfer = ranks.sharing_by_shard().start_all_to_all(whole, scratch, pinned, gradients_of(unit));
         bucket.reductions.push_back(reduction);
         return;
     }
     if (reduced_[unit] != 0) reduction.receive_buffer = flat_range(bucket.receive_buffer, room.received, spec.shard);
+    room.received += spec.shard;
     const Tensor target = reduced_[unit] != 0 ? reduction.receive_buffer : store_->gradient_shard(unit);
-    reduction.transfer = ranks.shard_group().start_reduce_scatter(whole, target, scratch, gradients_of(unit));
+    reduction.transfer = ranks.shard_group().start_reduce_scatter(whole, target, {scratch, pinned}, gradients_of(unit));
     reduced_[unit] = 1;
     bucket.reductions.push_back(reduction);
 }
@@ -230,7 +274,8 @@ void GradientReduce::add_sequences(kernels::Backend& backend, ProcessGroups& ran
                           flat_range(reduction.receive_buffer, layout.rank_by_shard(rank) * count, count), own);
     }
     if (!reduction.last || ranks.replicate_group() == nullptr) return;
-    ranks.replicate_group()->all_gather(own, store_->gradient_shard(reduction.unit), gradients_of(reduction.unit));
+    ranks.replicate_group()->all_gather(own, store_->gradient_shard(reduction.unit), {}, gather_pinned_,
+                                        gradients_of(reduction.unit));
 }
 
 void GradientReduce::finish(kernels::Backend& backend, ProcessGroups& ranks) {
@@ -245,7 +290,8 @@ void GradientReduce::share(ProcessGroups& ranks) const {
     const trace::Span span("share gradients");
     for (std::size_t unit = 0; unit < store_->unit_count(); ++unit) {
         if (!store_->trains(unit)) continue;
-        ranks.sharing().all_gather(store_->gradient_shard(unit), store_->gradients(unit), gradients_of(unit));
+        ranks.sharing().all_gather(store_->gradient_shard(unit), store_->gradients(unit), {}, gather_pinned_,
+                                   gradients_of(unit));
     }
 }
 

@@ -14,7 +14,7 @@ namespace atl::parallel {
 // Adds up the shards that several copies of a model hold, in place, one unit's while the next is prepared.
 class ReplicaReduce {
   public:
-    static ReplicaReduce lay_out(Arena& arena, const ParameterStore& store, std::int64_t scratch_max);
+    static ReplicaReduce lay_out(const Arenas& arenas, const ParameterStore& store, std::int64_t elements_max);
     void add(Collectives& replicas, const Tensor& shard, const comm::Awaited& awaited);
     // Waits for all that was added.
     void finish(Collectives& replicas);
@@ -22,7 +22,8 @@ class ReplicaReduce {
   private:
     void begin_gather(Collectives& replicas);  // of the sum under way, if there is one
 
-    Tensor scratch_;
+    Collectives::ReduceMemory memory_;
+    Tensor gather_pinned_;
     Tensor reducing_;  // the shard under way; empty: none
     comm::Awaited awaited_;
     Collectives::Transfer reduce_;
@@ -45,9 +46,9 @@ class GradientReduce {
     struct Options {
         std::int64_t accumulation = 1;          // micro-steps a step
         std::int64_t fixed_tree_sequences = 0;  // of a step, over all ranks, when a fixed tree adds them; 0: by ranks
-        std::int64_t scratch_max = Collectives::kReduceScratchMax;
+        std::int64_t elements_max = ExchangeLibrary::kReduceElementsMax;  // of a reduction on their way at once
     };
-    static GradientReduce lay_out(Arena& arena, const ParameterStore& store, const Options& options);
+    static GradientReduce lay_out(const Arenas& arenas, const ParameterStore& store, const Options& options);
 
     struct UnshardedGradient {
         Tensor whole;             // [ShardSpec::whole], its padding zero; empty: the unit is frozen
@@ -72,34 +73,31 @@ class GradientReduce {
                                 // else empty
         bool last = false;      // of this step
     };
-    // Where in those of its block a unit's scratch and received shard begin.
+    // Where in those of its block the next unit's scratch, pinned memory and received shard begin.
     struct Room {
         std::int64_t scratch = 0;
+        std::int64_t pinned = 0;
         std::int64_t received = 0;
     };
     // What one block has under way; two take turns, at the ends of the buffers below.
     struct Bucket {
         Tensor unsharded;  // gradients of the block's units that have no buffer of their own
         Tensor scratch;    // of its reductions
+        Tensor pinned;
         Tensor receive_buffer;
         std::vector<Reduction> reductions;
     };
-    void lay_out_buckets(Arena& arena);
+    void lay_out_buckets(const Arenas& arenas);
+    void lay_out_gathers(const Arenas& arenas);
+    ExchangeLibrary::ReduceNeed find_need(const ExchangeLibrary& library, std::size_t unit) const;
     void take_room(Bucket& bucket, std::size_t block) const;
     comm::Awaited gradients_of(std::size_t unit) const;
     bool completes(std::size_t unit, std::size_t block) const { return first_block_[unit] == block; }
-    void start(ProcessGroups& ranks, Bucket& bucket, Reduction reduction, const Tensor& whole, const Room& room);
+    void start(ProcessGroups& ranks, Bucket& bucket, Reduction reduction, const Tensor& whole, Room& room);
     void complete(kernels::Backend& backend, ProcessGroups& ranks, Bucket& bucket);
     void wait(Collectives& ranks, const Reduction& reduction) const;
     void add_to_shard(kernels::Backend& backend, ProcessGroups& ranks, const Reduction& reduction);
     void add_sequences(kernels::Backend& backend, ProcessGroups& ranks, const Reduction& reduction);
-    // Of the scratch that a unit's gradients take on their way; sequences arrive all at once.
-    std::int64_t scratch_elements(std::size_t unit) const {
-        const kernels::Formats& formats = store_->model().formats;
-        const std::int64_t whole = store_->shard_spec(unit).whole;
-        return Collectives::reduce_scratch(formats.gradients, formats.reduced, whole,
-                                           uses_fixed_tree() ? whole : options_.scratch_max);
-    }
     bool uses_fixed_tree() const { return options_.fixed_tree_sequences > 0; }
     bool has_buffer(std::size_t unit) const { return unit_buffers_[unit].element_count() > 0; }
     int shard_ranks() const { return store_->layout().shard_ranks(); }
@@ -110,7 +108,9 @@ class GradientReduce {
     std::vector<Tensor> unit_buffers_;      // unsharded gradients of a unit alone; empty: they are in the bucket
     std::vector<char> accumulates_;         // by unit: that buffer holds gradients to add to
     std::vector<char> reduced_;             // by unit: the shard holds gradients of this step
-    TwoEndedBuffer unsharded_, scratch_, receive_buffer_;
+    std::vector<ExchangeLibrary::ReduceNeed> needs_;  // by unit: what its gradients take on their way
+    TwoEndedBuffer unsharded_, scratch_, pinned_, receive_buffer_;
+    Tensor gather_pinned_;  // of the gathers that are waited for at once: of sequences' sums, in share()
     std::array<Bucket, 2> buckets_;
     std::size_t bucket_ = 0;
     ReplicaReduce replica_reduce_;

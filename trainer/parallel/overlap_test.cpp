@@ -134,17 +134,17 @@ TEST_F(OverlapTest, ABlocksGradientsAreReducedWhileTheOneBeforeComputes) {
 }
 
 TEST_F(OverlapTest, WhatTwoBlocksReduceIsUnderWayAtOnce) {
-    Collectives ranks(comm_, *backend_);
+    const auto ranks = open_exchange_library(*backend_)->make_group(comm_);
     std::vector<float> values(256, 1.0F), shards(128), scratch(256);
     const auto part = [](std::vector<float>& of, std::int64_t begin, std::int64_t count) {
         return Tensor(of.data() + begin, tensor::DType::kF32, {count});
     };
     std::vector<Collectives::Transfer> transfers;
     for (std::int64_t i = 0; i < 4; ++i)
-        transfers.push_back(ranks.start_reduce_scatter(part(values, 64 * i, 64), part(shards, 32 * i, 32),
-                                                       part(scratch, 64 * i, 64), {}));
+        transfers.push_back(ranks->start_reduce_scatter(part(values, 64 * i, 64), part(shards, 32 * i, 32),
+                                                        {part(scratch, 64 * i, 64), {}}, {}));
     EXPECT_EQ(std::ranges::count(record_.events, 'r', &MirroredComm::Event::kind), 4);
-    for (const auto transfer : transfers) ranks.wait(transfer);
+    for (const auto transfer : transfers) ranks->wait(transfer);
     EXPECT_EQ(shards, std::vector<float>(128, 2.0F));
 }
 

@@ -13,27 +13,39 @@ std::int64_t room(const ParameterStore& store, std::size_t unit) {
     return tensor::aligned(tensor::size_bytes(store.storage(unit), store.shard_spec(unit).whole));
 }
 
+std::int64_t pinned_bytes(const ExchangeLibrary& library, const ParameterStore& store, std::size_t unit) {
+    if (!shards_weights(store.sharding())) return 0;
+    return library.gather_bytes(store.layout().shard_ranks(), store.weights(unit).byte_count(),
+                                {.shard = store.weights_space()});
+}
+
 }  // namespace
 
-ParameterGather ParameterGather::lay_out(Arena& arena, const ParameterStore& store) {
+ParameterGather ParameterGather::lay_out(const Arenas& arenas, const ParameterStore& store) {
     ParameterGather gather;
     gather.store_ = &store;
+    for (std::size_t unit = 0; unit < store.unit_count(); ++unit)
+        gather.pinned_bytes_.push_back(pinned_bytes(arenas.library, store, unit));
     const bool lends_copies = shards_weights(store.sharding()) || store.weights_space() == kernels::Space::kPinned;
-    std::vector<std::int64_t> sizes;
+    std::vector<std::int64_t> sizes, pinned;
     std::size_t groups_max = 0;
     for (const auto& block : store.model().blocks) {
-        std::int64_t size = 0;
+        std::int64_t size = 0, of_gathers = 0;
         std::vector<Tensor> resident;
         for (const std::size_t unit : block->units()) {
             size += room(store, unit);
+            of_gathers += gather.pinned_bytes_[unit];
             resident.push_back(store.weights(unit));
         }
         sizes.push_back(size);
+        pinned.push_back(of_gathers);
         groups_max = std::max(groups_max, resident.size());
         if (!lends_copies) gather.resident_.push_back(std::move(resident));
     }
     if (!lends_copies) return gather;
-    gather.buffer_ = TwoEndedBuffer::lay_out(arena, tensor::Category::kGather, tensor::DType::kU8, std::move(sizes));
+    constexpr auto kGather = tensor::Category::kGather;
+    gather.buffer_ = TwoEndedBuffer::lay_out(arenas.device, kGather, tensor::DType::kU8, std::move(sizes));
+    gather.pinned_ = TwoEndedBuffer::lay_out(arenas.pinned, kGather, tensor::DType::kU8, std::move(pinned));
     for (Slot& slot : gather.slots_) {
         slot.weights.reserve(groups_max);
         slot.transfers.reserve(groups_max);
@@ -50,29 +62,33 @@ void ParameterGather::begin(Collectives& ranks, Slot& slot, std::size_t block) {
     const bool is_front = &slot == slots_.data();
     Slot& other = slots_[is_front ? 1 : 0];
     finish(ranks, slot);
-    if (other.block != kNoBlock && !buffer_.holds_both(block, other.block)) {
+    if (other.block != kNoBlock &&
+        !(buffer_.holds_both(block, other.block) && pinned_.holds_both(block, other.block))) {
         finish(ranks, other);
         other.block = kNoBlock;
     }
     slot.block = block;
     slot.weights.clear();
-    const Tensor room_of_block = buffer_.at(is_front ? TwoEndedBuffer::End::kFront : TwoEndedBuffer::End::kBack, block);
-    std::int64_t at = 0;
+    const auto end = is_front ? TwoEndedBuffer::End::kFront : TwoEndedBuffer::End::kBack;
+    const Tensor room_of_block = buffer_.at(end, block), pinned = pinned_.at(end, block);
+    std::int64_t at = 0, pinned_at = 0;
     for (const std::size_t unit : store_->model().blocks[block]->units()) {
         const std::string& name = store_->model().units[unit].name;
         const Tensor whole(room_of_block.at(at), store_->storage(unit), {store_->shard_spec(unit).whole});
-        slot.transfers.push_back(start(ranks, unit, whole));
+        slot.transfers.push_back(start(ranks, unit, whole, flat_range(pinned, pinned_at, pinned_bytes_[unit])));
         trace::begin_transfer("gather", name, unit);
         slot.weights.push_back(whole);
         at += room(*store_, unit);
+        pinned_at += pinned_bytes_[unit];
     }
 }
 
-Collectives::Transfer ParameterGather::start(Collectives& ranks, std::size_t unit, const Tensor& whole) const {
+Collectives::Transfer ParameterGather::start(Collectives& ranks, std::size_t unit, const Tensor& whole,
+                                             const Tensor& pinned) const {
     const Tensor& kept = store_->weights(unit);
     if (!shards_weights(store_->sharding())) return ranks.start_copy_in(kept, whole);
-    return ranks.start_all_gather(kept, whole, {"the weights", store_->model().units[unit].name},
-                                  {.shard = store_->weights_space()});
+    return ranks.start_all_gather(kept, whole, {.shard = store_->weights_space()}, pinned,
+                                  {"the weights", store_->model().units[unit].name});
 }
 
 void ParameterGather::finish(Collectives& ranks, Slot& slot) const {

@@ -17,7 +17,7 @@ namespace atl::parallel {
 // whole.
 class ParameterGather {
   public:
-    static ParameterGather lay_out(Arena& arena, const ParameterStore& store);
+    static ParameterGather lay_out(const Arenas& arenas, const ParameterStore& store);
 
     // The whole weights of the block's units, in the order of Block::units(); valid until a block is acquired or
     // prefetched that is not its neighbour, or any block twice over. Waits for a gather that prefetch() began, or
@@ -38,12 +38,13 @@ class ParameterGather {
     };
     Slot* find(std::size_t block);
     void begin(Collectives& ranks, Slot& slot, std::size_t block);
-    Collectives::Transfer start(Collectives& ranks, std::size_t unit, const Tensor& whole) const;
+    Collectives::Transfer start(Collectives& ranks, std::size_t unit, const Tensor& whole, const Tensor& pinned) const;
     void finish(Collectives& ranks, Slot& slot) const;
 
     const ParameterStore* store_ = nullptr;
-    TwoEndedBuffer buffer_;                      // of bytes
-    std::array<Slot, 2> slots_;                  // at its front and at its back
+    TwoEndedBuffer buffer_, pinned_;             // of bytes: the weights; what their gathers take
+    std::vector<std::int64_t> pinned_bytes_;     // that the gather of a unit takes
+    std::array<Slot, 2> slots_;                  // at the buffers' front and at their back
     std::size_t last_ = 0;                       // the slot that was acquired last
     std::vector<std::vector<Tensor>> resident_;  // by block, when nothing needs gathering
 };

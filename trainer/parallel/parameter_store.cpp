@@ -53,7 +53,19 @@ ParameterStore ParameterStore::lay_out(Arena& arena, const model::Model& model, 
     state.masters_dtype = model.formats.masters;
     state.moments_dtype = model.formats.moments;
     store.state_ = OptimizerState::lay_out(of_optimizer, std::move(state));
+    if (store.gathers_new_weights()) store.lay_out_update(offload);
     return store;
+}
+
+void ParameterStore::lay_out_update(const Offload& offload) {
+    std::int64_t bytes = 0;
+    for (std::size_t unit = 0; unit < specs_.size(); ++unit) {
+        if (!trains(unit)) continue;
+        bytes = std::max(bytes, offload.library->gather_bytes(layout_.shard_ranks(),
+                                                              tensor::size_bytes(storage(unit), specs_[unit].shard),
+                                                              {.shard = weights_space_, .whole = weights_space_}));
+    }
+    if (bytes > 0) update_pinned_ = offload.pinned->allocate(Category::kGather, DType::kU8, {bytes});
 }
 
 std::vector<ParameterStore::Run> ParameterStore::find_runs(std::size_t unit) const {
@@ -151,11 +163,11 @@ Status ParameterStore::update(kernels::Backend& backend, Collectives& ranks, con
         state_.update(backend, unit, [&](const OptimizerState::Piece& piece) {
             update_piece(backend, optimizer, update, unit, piece);
         });
-        if (!shards_moments(sharding()) || shards_weights(sharding())) continue;
+        if (!gathers_new_weights()) continue;
         const std::string& name = model_->units[unit].name;
         const trace::Span span("wait for weights", name);
-        ranks.all_gather(weight_shard(unit), weights(unit), {"the new weights", name},
-                         {.shard = weights_space_, .whole = weights_space_});
+        ranks.all_gather(weight_shard(unit), weights(unit), {.shard = weights_space_, .whole = weights_space_},
+                         update_pinned_, {"the new weights", name});
     }
     return state_.end_update(backend);
 }

@@ -26,6 +26,7 @@ class ParameterStore {
   public:
     struct Offload {
         Arena* pinned = nullptr;  // where what is offloaded lies, or the buffers of a file; null: nothing is
+        const ExchangeLibrary* library = nullptr;  // gathers new weights through that memory; null: of one rank
         bool weights = false;
         run_settings::Offload optimizer = run_settings::Offload::kNone;
     };
@@ -116,6 +117,9 @@ class ParameterStore {
         bool is_norm = false;
     };
     Range update_range(std::size_t unit) const;  // that this rank updates
+    // Whether a shard of replicated weights is.
+    bool gathers_new_weights() const { return shards_moments(sharding()) && !shards_weights(sharding()); }
+    void lay_out_update(const Offload& offload);
     std::vector<Run> find_runs(std::size_t unit) const;
     static Tensor shard_of(const Tensor& tensor, const ShardSpec& spec);
     void update_piece(kernels::Backend& backend, const optim::Optimizer& optimizer, const Update& update,
@@ -128,6 +132,7 @@ class ParameterStore {
     kernels::Space weights_space_ = kernels::Space::kDevice;
     std::vector<Tensor> gradients_;
     OptimizerState state_;
+    Tensor update_pinned_;  // of the gather of a unit's new weights
     std::vector<std::vector<Run>> runs_;
     std::vector<std::int64_t> first_elements_;  // of each unit, counted over the model
 };

@@ -64,13 +64,13 @@ void ReduceInPieces::start(Reduction& reduction) {
 
 std::span<const std::byte> ReduceInPieces::leave_device(Reduction& reduction, const Tensor& rounded) {
     if (!rounds(reduction))
-        return reduction.staging.leave_device(*backend_, reduction.whole, ranks_, reduction.done, reduction.piece);
+        return reduction.staging.leave_device(reduction.whole, ranks_, reduction.done, reduction.piece);
     const std::int64_t part = reduction.shard.element_count();
     for (int rank = 0; rank < ranks_; ++rank) {
         backend_->convert(flat_range(reduction.whole, rank * part + reduction.done, reduction.piece),
                           flat_range(rounded, rank * reduction.piece, reduction.piece));
     }
-    return reduction.staging.leave_device(*backend_, rounded);
+    return reduction.staging.leave_device(rounded);
 }
 
 void ReduceInPieces::begin_piece(Reduction& reduction) {
@@ -88,8 +88,7 @@ void ReduceInPieces::begin_piece(Reduction& reduction) {
     const Parts parts = lane.nodes ? Parts{bytes, stride, static_cast<std::size_t>(lane.nodes->across_nodes->size()),
                                            static_cast<std::size_t>(lane.nodes->on_node->size()) * stride}
                                    : Parts{bytes, stride};
-    reduction.transfer =
-        reduction.group->start_all_to_all(sent, parts, reduction.staging.landing(*backend_, scratch.arrives));
+    reduction.transfer = reduction.group->start_all_to_all(sent, parts, reduction.staging.landing(scratch.arrives));
 }
 
 void ReduceInPieces::begin_second_step(Reduction& reduction) {
@@ -104,10 +103,9 @@ void ReduceInPieces::begin_second_step(Reduction& reduction) {
     reduction.is_across_nodes = true;
     reduction.group = reduction.lane->nodes->across_nodes.get();
     const auto bytes = static_cast<std::size_t>(tensor::size_bytes(sent.dtype(), reduction.piece));
-    const std::span<const std::byte> leaving = reduction.staging.leave_device(*backend_, sent);
-    reduction.transfer =
-        reduction.group->start_all_to_all(leaving, Parts::one_after_another(bytes),
-                                          reduction.staging.landing(*backend_, flat_range(scratch.arrives, 0, count)));
+    const std::span<const std::byte> leaving = reduction.staging.leave_device(sent);
+    reduction.transfer = reduction.group->start_all_to_all(
+        leaving, Parts::one_after_another(bytes), reduction.staging.landing(flat_range(scratch.arrives, 0, count)));
 }
 
 void ReduceInPieces::advance(Lane& lane) {
@@ -116,7 +114,7 @@ void ReduceInPieces::advance(Lane& lane) {
     const Scratch scratch = scratch_of(reduction);
     const Tensor arrived =
         reduction.is_across_nodes ? flat_range(scratch.arrives, 0, scratch.summed.element_count()) : scratch.arrives;
-    reduction.staging.receive(*backend_, arrived);
+    reduction.staging.receive(arrived);
     if (lane.nodes && !reduction.is_across_nodes) return begin_second_step(reduction);
     backend_->sum_pieces(arrived, flat_range(reduction.shard, reduction.done, reduction.piece));
     reduction.done += reduction.piece;

@@ -28,6 +28,7 @@ class ReduceInPieces {
         tensor::Tensor shard;    // gets the sum over ranks of this rank's part of it
         tensor::Tensor scratch;  // in the format that travels; the larger, the larger the pieces
         comm::Awaited awaited;
+        Staging staging;
 
         Lane* lane = nullptr;
         std::int64_t done = 0;         // elements of each part; all of them: it is complete
@@ -35,7 +36,6 @@ class ReduceInPieces {
         bool is_across_nodes = false;  // the second of a piece's two steps
         comm::Comm* group = nullptr;
         comm::Transfer transfer;
-        Staging staging;
     };
     struct Lane {
         std::unique_ptr<comm::Comm> ranks;      // null where there are `nodes`

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "trainer/comm/testing/thread_comm.h"
-#include "trainer/parallel/collectives.h"
+#include "trainer/parallel/mpi_collectives.h"
 
 namespace atl::parallel {
 namespace {
@@ -47,7 +47,7 @@ std::vector<float> sum_of(const comm::Comm& comm, int reduction) {
 
 void reduce_several(comm::Comm& comm) {
     const auto backend = kernels::make_cpu_backend(1).value();
-    Collectives ranks(comm, *backend);
+    MpiCollectives ranks(comm, *backend);
     struct Buffers {
         std::vector<float> whole, shard, scratch;
         Collectives::Transfer transfer;
@@ -62,7 +62,7 @@ void reduce_several(comm::Comm& comm) {
     }
     for (Buffers& reduction : reductions) {
         reduction.transfer =
-            ranks.start_reduce_scatter(flat(reduction.whole), flat(reduction.shard), flat(reduction.scratch), {});
+            ranks.start_reduce_scatter(flat(reduction.whole), flat(reduction.shard), {flat(reduction.scratch), {}}, {});
         for (int i = 0; i < 3 * comm.rank(); ++i) ranks.progress();
     }
     for (int i = 0; i < kReductions; ++i) {

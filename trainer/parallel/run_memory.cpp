@@ -36,12 +36,14 @@ Error no_room(kernels::Backend& backend, const model::Model& model, RunMemoryOpt
 
 void RunMemory::lay_out(kernels::Backend& backend, const model::Model& model, const RunMemoryOptions& options) {
     check(options.offload_params != Offload::kNvme, "weights are not offloaded to a file");
+    const auto library = open_exchange_library(backend);
     const ParameterStore::Offload offload = {
         .pinned = &pinned_,
+        .library = library.get(),
         .weights = is_offloaded(backend, options.offload_params),
         .optimizer = is_offloaded(backend, options.offload_optimizer) ? options.offload_optimizer : Offload::kNone};
     store_ = ParameterStore::lay_out(device_, model, options.layout, options.optimizer, offload);
-    engine_ = Engine::lay_out(device_, backend, store_, options.engine);
+    engine_ = Engine::lay_out({device_, pinned_, *library}, backend, store_, options.engine);
     if (options.has_proximal_term) proximal_term_ = ProximalTerm::lay_out(device_, store_);
     // The host is one step ahead of the scalars that it knows.
     const std::int64_t ahead = DeviceScalars::kUnread * options.engine.reduce.accumulation;

@@ -9,10 +9,6 @@ using kernels::Space;
 using kernels::Stream;
 using tensor::Tensor;
 
-Tensor as_bytes(const tensor::Memory& memory, std::int64_t begin, std::int64_t count) {
-    return {memory.data() + begin, tensor::DType::kU8, {count}};
-}
-
 Tensor as_bytes(const Tensor& tensor) {
     return {tensor.data(), tensor::DType::kU8, {tensor.byte_count()}};
 }
@@ -21,52 +17,54 @@ bool host_reaches(const kernels::Backend& backend, Space space) {
     return space == Space::kPinned || backend.host_reaches_device();
 }
 
-void make_room(kernels::Backend& backend, tensor::Memory& memory, std::int64_t bytes) {
-    if (memory.size_bytes() >= bytes) return;
-    memory.reset();
-    auto larger = backend.allocate(Space::kPinned, bytes);
-    check(larger.ok(), "no pinned memory for an exchange between ranks");
-    memory = std::move(larger).value();
-}
-
 }  // namespace
 
-std::span<const std::byte> Staging::leave_device(kernels::Backend& backend, const Tensor& from, Space space) {
-    if (space == Space::kPinned && !backend.host_reaches_device()) {
-        backend.wait_on_host(backend.record(Stream::kCompute));
-        return from.bytes();
-    }
-    return leave_device(backend, from, 1, 0, from.element_count());
+std::int64_t Staging::need_bytes(const kernels::Backend& backend, std::int64_t bytes, Space space) {
+    return host_reaches(backend, space) ? 0 : tensor::aligned(bytes);
 }
 
-std::span<const std::byte> Staging::leave_device(kernels::Backend& backend, const Tensor& whole, int parts,
-                                                 std::int64_t begin, std::int64_t count) {
+Tensor Staging::front(std::int64_t begin, std::int64_t bytes) const {
+    check(begin + bytes <= pinned_.byte_count(), "an exchange has too little pinned memory");
+    return flat_range(pinned_, begin, bytes);
+}
+
+Tensor Staging::back(std::int64_t bytes) const {
+    return front(pinned_.byte_count() - tensor::aligned(bytes), bytes);
+}
+
+std::span<const std::byte> Staging::leave_device(const Tensor& from, Space space) const {
+    if (space == Space::kPinned && !backend_->host_reaches_device()) {
+        backend_->wait_on_host(backend_->record(Stream::kCompute));
+        return from.bytes();
+    }
+    return leave_device(from, 1, 0, from.element_count());
+}
+
+std::span<const std::byte> Staging::leave_device(const Tensor& whole, int parts, std::int64_t begin,
+                                                 std::int64_t count) const {
     const std::int64_t part = whole.element_count() / parts;
-    if (backend.host_reaches_device()) {
-        backend.synchronize();
+    if (backend_->host_reaches_device()) {
+        backend_->synchronize();
         return flat_range(whole, begin, (parts - 1) * part + count).bytes();
     }
     const std::int64_t bytes = tensor::size_bytes(whole.dtype(), count);
-    make_room(backend, sent_, parts * bytes);
-    backend.wait(Stream::kOut, backend.record(Stream::kCompute));
+    backend_->wait(Stream::kOut, backend_->record(Stream::kCompute));
     for (int i = 0; i < parts; ++i) {
         const Tensor range = flat_range(whole, i * part + begin, count);
-        backend.transfer(Stream::kOut, as_bytes(range), as_bytes(sent_, i * bytes, bytes));
+        backend_->transfer(Stream::kOut, as_bytes(range), front(i * bytes, bytes));
     }
-    backend.wait_on_host(backend.record(Stream::kOut));
-    return as_bytes(sent_, 0, parts * bytes).bytes();
+    backend_->wait_on_host(backend_->record(Stream::kOut));
+    return front(0, parts * bytes).bytes();
 }
 
-std::span<std::byte> Staging::landing(kernels::Backend& backend, const Tensor& to, Space space) {
-    if (host_reaches(backend, space)) return to.bytes();
-    make_room(backend, received_, to.byte_count());
-    return as_bytes(received_, 0, to.byte_count()).bytes();
+std::span<std::byte> Staging::landing(const Tensor& to, Space space) const {
+    return host_reaches(*backend_, space) ? to.bytes() : back(to.byte_count()).bytes();
 }
 
-void Staging::receive(kernels::Backend& backend, const Tensor& to, Space space) const {
-    if (host_reaches(backend, space)) return;
-    backend.transfer(Stream::kIn, as_bytes(received_, 0, to.byte_count()), as_bytes(to));
-    backend.wait(Stream::kCompute, backend.record(Stream::kIn));
+void Staging::receive(const Tensor& to, Space space) const {
+    if (host_reaches(*backend_, space)) return;
+    backend_->transfer(Stream::kIn, back(to.byte_count()), as_bytes(to));
+    backend_->wait(Stream::kCompute, backend_->record(Stream::kIn));
 }
 
 }  // namespace atl::parallel

@@ -40,7 +40,7 @@ class GenerateCommand final : public Command {
         parallel::ProcessGroups ranks(*comm, layout, *backend);
         const auto need_bytes = [&](std::int64_t) {
             const auto tokens = std::ssize(prompt);
-            return parallel::GatheredWeightSource::need_bytes(directory.model, layout, ranks.shard_group()) +
+            return parallel::GatheredWeightSource::need_bytes(*backend, directory.model, layout, ranks.shard_group()) +
                    model::Generation::need_bytes(directory.model, *backend, tokens, tokens + options_.tokens_max) +
                    host::resident_bytes();
         };

@@ -286,7 +286,8 @@ void Trainer::add_up(const std::vector<double>& losses_by_sequence) {
         is_first = false;
     }
     const trace::Span wait_span("wait for ranks");
-    if (!prepared_.config.deterministic) return ranks_.sharing_by_shard().all_reduce(scalars.sums());
+    if (!prepared_.config.deterministic)
+        return ranks_.sharing_by_shard().all_reduce(scalars.sums(), scalars.pinned_sums());
     comm::Comm& sharing = ranks_.sharing().comm();
     exact.combine(sharing);
     const std::array<double, 2> sums = {parallel::sum_by_sequence(sharing, losses_by_sequence), exact.value()};

@@ -77,7 +77,7 @@ struct Variant {
     std::int64_t lora_rank = 0;  // adapters of all linears on a frozen model; 0: none
     std::uint64_t far = 0;       // the device is a FarBackend with this seed; 0: the CPU
     std::function<std::unique_ptr<kernels::Backend>()> open_device = {};  // or the one that this gives
-    std::int64_t reduce_scratch = Collectives::kReduceScratchMax;
+    std::int64_t reduce_scratch = ExchangeLibrary::kReduceElementsMax;
     int tensor = 1;  // ranks that have the same rows and, as long as layers are not cut, the same model
 };
 
@@ -134,7 +134,7 @@ class Run {
         }
         model_.use_formats(variant.formats);
         optimizer_.kind = variant.optimizer;
-        RunMemoryOptions options;
+        RunMemoryOptions& options = options_;
         Mesh mesh = sharding_mesh(variant.sharding, comm.size() / variant.tensor, variant.shard_group);
         mesh.tensor = variant.tensor;
         options.layout = layout_ = parallel_layout(variant.sharding, mesh, comm.rank());
@@ -242,7 +242,7 @@ class Run {
             if (fixed_tree()) exact.add(*backend_, own);
             backend_->sum_of_squares(own, scalars.gradient_squares(), !std::exchange(is_first, false));
         }
-        if (!fixed_tree()) return ranks_->sharing_by_shard().all_reduce(scalars.sums());
+        if (!fixed_tree()) return ranks_->sharing_by_shard().all_reduce(scalars.sums(), scalars.pinned_sums());
         exact.combine(ranks_->sharing().comm());
         const std::array<double, 2> sums = {sum_by_sequence(ranks_->sharing().comm(), losses), exact.value()};
         backend_->copy_from_host(sums.data(), scalars.sums());
@@ -298,12 +298,15 @@ class Run {
         memory_->engine().gradients().finish(*backend_, *ranks_);
     }
 
+    plan::MemoryPlan plan() const { return RunMemory::measure(*backend_, model_, options_); }
+
     const FarBackend& far_device() const { return static_cast<const FarBackend&>(*backend_); }
 
   private:
     comm::Comm& comm_;
     Variant variant_;
     model::Model model_;
+    RunMemoryOptions options_;
     ParallelLayout layout_;
     std::unique_ptr<kernels::Backend> backend_;
     optim::Optimizer optimizer_{optim::OptimizerKind::kAdamW, 0.9, 0.99, 1e-8, 0.1, 0.9};
