@@ -64,7 +64,8 @@ std::string sha256(std::string_view bytes) {
     return hash.finish();
 }
 
-Result<std::string> sha256_file(const std::filesystem::path& path) {
+Result<std::string> sha256_file(const std::filesystem::path& path,
+                                const std::function<void(std::int64_t bytes)>& on_read) {
     const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     if (!fd.valid()) return file_error(path, "open");
     Sha256 hash;
@@ -75,6 +76,7 @@ Result<std::string> sha256_file(const std::filesystem::path& path) {
         if (got < 0) return file_error(path, "read");
         if (got == 0) return hash.finish();
         hash.update({block.data(), static_cast<std::size_t>(got)});
+        if (on_read) on_read(got);
     }
 }
 

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -27,7 +29,9 @@ class Sha256 {
 };
 
 std::string sha256(std::string_view bytes);
-Result<std::string> sha256_file(const std::filesystem::path& path);  // reads in blocks
+// Reads in blocks; on_read, if given, gets the bytes of each.
+Result<std::string> sha256_file(const std::filesystem::path& path,
+                                const std::function<void(std::int64_t bytes)>& on_read = {});
 bool is_sha256(std::string_view text);
 
 }  // namespace atl::digest

@@ -15,6 +15,7 @@
 #include "shared/safetensors/file.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/state_format.h"
+#include "trainer/comm/read_progress.h"
 #include "trainer/weights/storage.h"
 
 namespace atl::checkpoint {
@@ -171,7 +172,7 @@ Result<bool> rank0_finds(const std::filesystem::path& file, comm::Comm& comm) {
     return found != std::byte{0};
 }
 
-Status check_tensor(const safetensors::File& file, std::size_t index) {
+Status check_tensor(const safetensors::File& file, std::size_t index, comm::ReadProgress& progress) {
     const safetensors::TensorInfo& tensor = file.header().tensors[index];
     const std::uint64_t size = tensor.end - tensor.begin;
     std::vector<std::byte> block;
@@ -180,20 +181,23 @@ Status check_tensor(const safetensors::File& file, std::size_t index) {
         block.resize(std::min<std::uint64_t>(kReadBytes, size - done));
         ATOLL_RETURN_IF_ERROR(file.read(tensor, done, block));
         digest.update(as_text(block));
+        progress.add(0);
     }
+    progress.add(1);
     if (digest.finish() == digest_row(file, index)) return {};
     return damaged(file.path(), "'" + tensor.name + "' is not what was saved");
 }
 
 // That the tensors are what was written. Each rank reads its share of them whole: neighbours, so that it opens few
 // files. Of all files the first has the most tensors.
-Status check_digests(const SavedState& state, const comm::Comm& comm) {
+Status check_digests(const SavedState& state, comm::Comm& comm) {
     const auto share = [&](int rank) {
         const std::size_t all = static_cast<std::size_t>(state.files()) * (state.first().header().tensors.size() - 1);
         return all * static_cast<std::size_t>(rank) / static_cast<std::size_t>(comm.size());
     };
     const std::size_t tensors = state.first().header().tensors.size() - 1;
     const std::size_t begin = share(comm.rank()), end = share(comm.rank() + 1);
+    comm::ReadProgress progress(comm, "checking the state", static_cast<std::int64_t>(end - begin));
     for (int part = 0; part < state.files(); ++part) {
         const std::size_t first = static_cast<std::size_t>(part) * tensors;
         const std::size_t from = std::max(begin, first), to = std::min(end, first + tensors);
@@ -201,7 +205,7 @@ Status check_digests(const SavedState& state, const comm::Comm& comm) {
         ATOLL_RETURN_IF_ERROR(state.with_file(part, [&](const safetensors::File& file) {
             const std::size_t last = std::min(to - first, file.header().tensors.size() - 1);
             Status status;
-            for (std::size_t i = from - first; i < last && status.ok(); ++i) status = check_tensor(file, i);
+            for (std::size_t i = from - first; i < last && status.ok(); ++i) status = check_tensor(file, i, progress);
             return status;
         }));
     }
@@ -280,7 +284,8 @@ class Takings {
 // them.
 class Loader {
   public:
-    Loader(parallel::ParameterStore& store, kernels::Backend& backend) : store_(store), backend_(backend) {}
+    Loader(parallel::ParameterStore& store, kernels::Backend& backend, comm::ReadProgress& progress)
+        : store_(store), backend_(backend), progress_(progress) {}
 
     Status load(const safetensors::File& file, const Taking& taking) {
         const tensor::DType dtype = store_.saved_dtype(taking.saved, taking.unit);
@@ -298,6 +303,7 @@ class Loader {
             ATOLL_RETURN_IF_ERROR(taking.rounds
                                       ? round(file, taking, taking.at + done)
                                       : store_.write(backend_, taking.saved, taking.unit, taking.at + done, piece_));
+            progress_.add(0);
         }
         return {};
     }
@@ -314,14 +320,17 @@ class Loader {
 
     parallel::ParameterStore& store_;
     kernels::Backend& backend_;
+    comm::ReadProgress& progress_;
     std::vector<std::byte> piece_;
     std::vector<float> values_;
 };
 
-Status load_files(const SavedState& state, parallel::ParameterStore& store, kernels::Backend& backend) {
+Status load_files(const SavedState& state, parallel::ParameterStore& store, kernels::Backend& backend,
+                  comm::Comm& comm) {
     const Takings takings(state, store);
-    Loader loader(store, backend);
-    for (int part = 0; part < state.files(); ++part) {
+    comm::ReadProgress progress(comm, "loading the state", state.files());
+    Loader loader(store, backend, progress);
+    for (int part = 0; part < state.files(); ++part, progress.add(1)) {
         ATOLL_TRY(const auto wanted, takings.of(part));
         if (wanted.empty()) continue;
         ATOLL_RETURN_IF_ERROR(state.with_file(part, [&](const safetensors::File& file) {
@@ -346,7 +355,7 @@ Result<std::optional<TrainerState>> load_checkpoint(const std::filesystem::path&
     ATOLL_RETURN_IF_ERROR(comm.agree(check_same(first, comm)));
     ATOLL_RETURN_IF_ERROR(comm.agree(check_digests(saved, comm)));
     ATOLL_RETURN_IF_ERROR(comm.agree(comm.rank() == 0 ? check_kernels(first, backend, deterministic) : Status()));
-    ATOLL_RETURN_IF_ERROR(comm.agree(load_files(saved, store, backend)));
+    ATOLL_RETURN_IF_ERROR(comm.agree(load_files(saved, store, backend, comm)));
     return std::optional<TrainerState>(state);
 }
 

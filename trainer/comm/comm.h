@@ -113,6 +113,10 @@ class Comm {
     // From now on a wait of more than so many seconds ends all ranks, with exit code 1 and a message that says who
     // waits for what and which ranks do not answer; 0: a wait may last for ever. In all those groups.
     virtual void limit_waits(double /*seconds*/) {}
+    // This rank is at work alone, on `what` ("loading the weights"; empty: no longer), and gets on: from here on those
+    // that wait for it count their wait anew. Cheap enough for an inner loop; see ReadProgress. The text must outlive
+    // the work.
+    virtual void tell_work(std::string_view /*what*/) {}
 
     void all_gather(std::span<const std::byte> shard, std::span<std::byte> whole) {
         wait(start_all_gather(shard, whole));

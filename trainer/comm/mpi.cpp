@@ -155,12 +155,14 @@ class MpiComm final : public Comm {
     }
 
     std::unique_ptr<Comm> split(int color, int order) override {
+        await_all();
         MPI_Comm part = MPI_COMM_NULL;
         MPI_Comm_split(comm_, color, order, &part);
         return std::make_unique<MpiComm>(part, false, watch_);
     }
 
     std::unique_ptr<Comm> on_node() override {
+        await_all();
         MPI_Comm node = MPI_COMM_NULL;
         MPI_Comm_split_type(comm_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &node);
         return std::make_unique<MpiComm>(node, false, watch_);
@@ -168,6 +170,7 @@ class MpiComm final : public Comm {
 
     double waited_s() const override { return watch_->waited_s(); }
     void limit_waits(double seconds) override { watch_->limit(seconds); }
+    void tell_work(std::string_view what) override { watch_->tell_work(what); }
 
   private:
     struct Slot {
@@ -176,6 +179,13 @@ class MpiComm final : public Comm {
     };
 
     std::size_t own_part(const Parts& parts) const { return static_cast<std::size_t>(rank_) * parts.part_stride; }
+
+    // Before what MPI has in a blocking form alone, where nobody would look at the time.
+    void await_all() {
+        MPI_Request request = MPI_REQUEST_NULL;
+        MPI_Ibarrier(comm_, &request);
+        watch_->wait(request, {.what = "every rank", .collective = "barrier"});
+    }
 
     Slot& slot(Transfer transfer) { return slots_[static_cast<std::size_t>(transfer.slot)]; }
 

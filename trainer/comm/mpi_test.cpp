@@ -10,6 +10,7 @@
 
 #include "trainer/comm/launch.h"
 #include "trainer/comm/node_groups.h"
+#include "trainer/comm/read_progress.h"
 
 namespace atl::comm {
 namespace {
@@ -134,6 +135,24 @@ TEST(MpiCommTest, ARankThatComesInTimeEndsNothing) {
         if (world->rank() == round % world->size()) std::this_thread::sleep_for(std::chrono::duration<double>(0.5));
         world->all_reduce(std::span(&number, 1), Reduction::kMax);
     }
+    world->limit_waits(0);
+    EXPECT_EQ(number, 1);
+}
+
+// Of the time that a rank which stands still has, asked at the limit, and as much again.
+TEST(MpiCommTest, ARankThatSaysThatItWorksIsWaitedForBeyondTheLimit) {
+    constexpr double kLimit_s = 1, kWork_s = 6;
+    world->limit_waits(kLimit_s);
+    double number = 1;
+    if (world->rank() == 0) {
+        constexpr std::int64_t kPieces = 60;
+        ReadProgress progress(*world, "a test", kPieces);
+        for (std::int64_t piece = 0; piece < kPieces; ++piece) {
+            std::this_thread::sleep_for(std::chrono::duration<double>(kWork_s / kPieces));
+            progress.add(1);
+        }
+    }
+    world->all_reduce(std::span(&number, 1), Reduction::kMax);
     world->limit_waits(0);
     EXPECT_EQ(number, 1);
 }

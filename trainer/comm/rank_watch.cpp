@@ -50,32 +50,42 @@ void RankWatch::wait(MPI_Request& request, const Awaited& awaited) {
     int is_done = 0;
     MPI_Test(&request, &is_done, MPI_STATUS_IGNORE);
     if (is_done != 0) return;
-    const double began_s = now_s();
-    double next_look_s = began_s + kLookInterval_s;
-    asked_s_ = -1;
+    began_s_ = now_s();
+    begin_anew();
+    double next_look_s = began_s_ + kLookInterval_s;
     while (is_done == 0) {
         if (now_s() >= next_look_s) {
-            look(awaited, now_s() - began_s);
+            look(awaited);
             next_look_s = now_s() + kLookInterval_s;
         }
         MPI_Test(&request, &is_done, MPI_STATUS_IGNORE);
     }
-    waited_s_ += now_s() - began_s;
+    waited_s_ += now_s() - began_s_;
 }
 
-void RankWatch::look(const Awaited& awaited, double waited_s) {
-    answer();
-    if (limit_s_ <= 0 || waited_s < limit_s_) return;
-    if (asked_s_ < 0) {
-        ask();
-        asked_s_ = waited_s;
-    }
+void RankWatch::tell_work(std::string_view what) {
+    work_ = what;
+    if (what.empty() || now_s() < next_answer_s_) return;
+    answer(Doing::kWorks);
+    next_answer_s_ = now_s() + kLookInterval_s;
+}
+
+void RankWatch::begin_anew() {
+    quiet_since_s_ = now_s();
+    asked_ = 0;
+}
+
+void RankWatch::look(const Awaited& awaited) {
+    answer(Doing::kWaits);
+    if (limit_s_ <= 0) return;
+    const double quiet_s = now_s() - quiet_since_s_;
+    if (asked_ < 2 && quiet_s >= (asked_ == 0 ? limit_s_ / 2 : limit_s_)) ask();
     take_answers();
-    const double since_s = waited_s - asked_s_;
-    if (since_s < kAnswerTime_s) return;
+    const double since_s = now_s() - asked_s_;
+    if (asked_ < 2 || since_s < kAnswerTime_s) return;
     // The lowest of those who wait tells, or this rank when that one does not: it may wait for less time.
     const bool is_lowest = std::find(answered_.begin(), answered_.end(), 1) == answered_.begin() + rank_;
-    if (is_lowest || since_s > 5 * kAnswerTime_s) end_run(awaited, waited_s);
+    if (is_lowest || since_s > 5 * kAnswerTime_s) end_run(awaited);
 }
 
 template <class Handle>
@@ -90,14 +100,17 @@ void RankWatch::take_messages(int tag, const Handle& handle) {
     }
 }
 
-void RankWatch::answer() {
+void RankWatch::answer(Doing doing) {
     take_messages(kQuestionTag, [&](int from, int question) {
-        MPI_Send(&question, 1, MPI_INT, from, kAnswerTag, world_);  // who asked takes it
+        const int told = doing == Doing::kWaits ? question : -question;
+        MPI_Send(&told, 1, MPI_INT, from, kAnswerTag, world_);  // who asked takes it
     });
 }
 
 void RankWatch::ask() {
     ++questions_;
+    ++asked_;
+    asked_s_ = now_s();
     answered_.assign(static_cast<std::size_t>(size_), 0);
     answered_[static_cast<std::size_t>(rank_)] = 1;
     for (int rank = 0; rank < size_; ++rank) {
@@ -109,17 +122,20 @@ void RankWatch::ask() {
 }
 
 void RankWatch::take_answers() {
-    take_messages(kAnswerTag, [&](int from, int question) {
-        if (question == questions_) answered_[static_cast<std::size_t>(from)] = 1;
+    take_messages(kAnswerTag, [&](int from, int told) {
+        if (told < 0) begin_anew();
+        if (told == questions_) answered_[static_cast<std::size_t>(from)] = 1;
     });
 }
 
-void RankWatch::end_run(const Awaited& awaited, double waited_s) const {
+void RankWatch::end_run(const Awaited& awaited) const {
     std::string message = "rank " + std::to_string(rank_) + " has waited " +
-                          std::to_string(static_cast<std::int64_t>(waited_s)) + " s for " + std::string(awaited.what);
+                          std::to_string(static_cast<std::int64_t>(now_s() - began_s_)) + " s for " +
+                          std::string(awaited.what);
     if (!awaited.unit.empty()) message += " of " + std::string(awaited.unit);
-    message += " (" + std::string(awaited.collective) + "); " + tell_silent(answered_) +
-               ". More than --collective-timeout ends the run";
+    message += " (" + std::string(awaited.collective) + ")";
+    if (!work_.empty()) message += " after " + std::string(work_);
+    message += "; " + tell_silent(answered_) + ". More than --collective-timeout ends the run";
     log::warn(message);
     MPI_Abort(MPI_COMM_WORLD, 1);
     std::_Exit(1);

@@ -4,6 +4,7 @@
 #define MPICH_SKIP_MPICXX 1
 #include <mpi.h>
 
+#include <string_view>
 #include <vector>
 
 #include "trainer/comm/comm.h"
@@ -12,7 +13,8 @@ namespace atl::comm {
 
 // Waits for MPI's requests on behalf of all groups of a process, counts the time, and ends the run when a wait lasts
 // too long. To say then which ranks do not come it asks all of them: who waits answers at once, who has died, stands
-// still or computes does not.
+// still or computes does not. Who works alone and gets on says so (Comm::tell_work), and is waited for anew. As a piece
+// of such work may be long, it is asked at half the limit already.
 class RankWatch {
   public:
     // Over MPI's world; every rank makes one.
@@ -24,25 +26,33 @@ class RankWatch {
     void wait(MPI_Request& request, const Awaited& awaited);
     double waited_s() const { return waited_s_; }
     void limit(double seconds) { limit_s_ = seconds; }  // of one wait; 0: none
+    void tell_work(std::string_view what);              // see Comm
 
   private:
-    void look(const Awaited& awaited, double waited_s);
+    enum class Doing : std::uint8_t { kWaits, kWorks };
+    void look(const Awaited& awaited);
     // handle(rank, question) of each message of that kind that is there.
     template <class Handle>
     void take_messages(int tag, const Handle& handle);
-    void answer();
+    void answer(Doing doing);
     void ask();
     void take_answers();
-    [[noreturn]] void end_run(const Awaited& awaited, double waited_s) const;
+    void begin_anew();  // to count the wait
+    [[noreturn]] void end_run(const Awaited& awaited) const;
 
     MPI_Comm world_ = MPI_COMM_NULL;  // for questions and answers alone
     int rank_ = 0;
     int size_ = 1;
     double limit_s_ = 0;
     double waited_s_ = 0;
-    int questions_ = 0;           // that this rank has asked; an answer repeats which one it is to
-    double asked_s_ = -1;         // after how long in this wait it asked; below 0: not yet
-    std::vector<char> answered_;  // by rank
+    double began_s_ = 0;        // this wait, on the steady clock
+    double quiet_since_s_ = 0;  // no rank has said since then that it works
+    int questions_ = 0;         // that this rank has asked; an answer repeats which one it is to, below 0 by who works
+    int asked_ = 0;             // times since then
+    double asked_s_ = 0;        // the last time, on the steady clock
+    std::vector<char> answered_;  // by rank, those that wait
+    std::string_view work_;       // of this rank; empty: none
+    double next_answer_s_ = 0;    // while it works, on the steady clock
 };
 
 }  // namespace atl::comm

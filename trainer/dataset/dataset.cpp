@@ -205,8 +205,8 @@ Status Dataset::check_tokenizer(const std::string& tokenizer_sha256) const {
                     impl_->file->path().parent_path().string());
 }
 
-Result<std::string> Dataset::sha256() const {
-    return digest::sha256_file(impl_->file->path());
+Result<std::string> Dataset::sha256(const std::function<void(std::int64_t bytes)>& on_read) const {
+    return digest::sha256_file(impl_->file->path(), on_read);
 }
 
 Status Dataset::read(const RowOrder& order, std::int64_t begin, std::int64_t count, Batch& batch) const {

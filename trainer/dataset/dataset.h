@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -84,8 +85,9 @@ class Dataset {
     // kConflict: the data was made with another tokenizer than `tokenizer_sha256` (an empty one on either side passes).
     Status check_tokenizer(const std::string& tokenizer_sha256) const;
 
-    // Of data.safetensors or the bare file, which is read whole: what data.json's fingerprint is.
-    Result<std::string> sha256() const;
+    // Of data.safetensors or the bare file, which is read whole: what data.json's fingerprint is. on_read, if given,
+    // gets the bytes of each piece.
+    Result<std::string> sha256(const std::function<void(std::int64_t bytes)>& on_read = {}) const;
 
     // Reads the rows at positions [begin, begin + count) of the order into `batch`, reusing its memory. An error names
     // the file: it has become shorter, or its disk is broken.

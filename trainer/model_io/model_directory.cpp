@@ -1,11 +1,14 @@
 #include "trainer/model_io/model_directory.h"
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 #include <utility>
 #include <vector>
 
 #include "shared/digest/digest.h"
 #include "shared/log/warn.h"
+#include "trainer/comm/read_progress.h"
 #include "trainer/model/config.h"
 
 namespace atl::model_io {
@@ -20,12 +23,31 @@ std::vector<std::string> sorted_names(const model::Model& model, bool adapters) 
     return names;
 }
 
-// The digests of tensors rank, rank + ranks, …, one after another.
-Result<std::string> hash_own_tensors(const weights::WeightReader& weights, const std::vector<std::string>& names,
-                                     int rank, int ranks) {
+// Of `names`, which are sorted, those that this rank hashes of `ranks`: every ranks-th.
+std::vector<std::string> own_names(const std::vector<std::string>& names, int rank, int ranks) {
+    std::vector<std::string> own;
+    for (auto i = static_cast<std::size_t>(rank); i < names.size(); i += static_cast<std::size_t>(ranks))
+        own.push_back(names[i]);
+    return own;
+}
+
+// In the files.
+std::int64_t size_bytes(const weights::WeightReader& weights, const std::vector<std::string>& sorted) {
+    std::int64_t bytes = 0;
+    for (const weights::TensorSpec& spec : weights.tensors()) {
+        if (!std::ranges::binary_search(sorted, spec.name)) continue;
+        bytes += std::accumulate(spec.shape.begin(), spec.shape.end(),
+                                 std::int64_t{safetensors::size_bytes(spec.dtype)}, std::multiplies<>());
+    }
+    return bytes;
+}
+
+// One after another.
+Result<std::string> hash_each(const weights::WeightReader& weights, const std::vector<std::string>& names,
+                              comm::ReadProgress& progress) {
     std::string digests;
-    for (auto i = static_cast<std::size_t>(rank); i < names.size(); i += static_cast<std::size_t>(ranks)) {
-        ATOLL_TRY(const std::string digest, weights.sha256(names[i]));
+    for (const std::string& name : names) {
+        ATOLL_TRY(const std::string digest, weights.sha256(name, [&](std::int64_t bytes) { progress.add(bytes); }));
         digests += digest;
     }
     return digests;
@@ -35,8 +57,9 @@ Result<std::string> hash_own_tensors(const weights::WeightReader& weights, const
 Result<std::string> hash_tensors(const weights::WeightReader& weights, const std::vector<std::string>& names,
                                  comm::Comm& comm, bool from_rank0) {
     const int hashing = from_rank0 ? 1 : comm.size();  // ranks
-    auto part = comm.rank() < hashing ? hash_own_tensors(weights, names, comm.rank(), hashing) : std::string();
-    ATOLL_TRY(std::string mine, comm::agreed(comm, std::move(part)));
+    const auto own = comm.rank() < hashing ? own_names(names, comm.rank(), hashing) : std::vector<std::string>();
+    comm::ReadProgress progress(comm, "hashing the weights", size_bytes(weights, own));
+    ATOLL_TRY(std::string mine, comm::agreed(comm, hash_each(weights, own, progress)));
     const auto ranks = static_cast<std::size_t>(hashing);
     const std::size_t rows = (names.size() + ranks - 1) / ranks;  // of a rank, the last ones perhaps empty
     mine.resize(rows * kDigestChars);

@@ -4,6 +4,7 @@
 #include <functional>
 #include <utility>
 
+#include "trainer/comm/read_progress.h"
 #include "trainer/model/initialize.h"
 #include "trainer/parallel/gather_to_rank0.h"
 #include "trainer/weights/load.h"
@@ -52,13 +53,15 @@ void put_kept_bytes(const tensor::Tensor& kept, std::int64_t begin, std::int64_t
 
 // What this rank keeps of a quantised unit. A rank that keeps part of a matrix quantises all of it.
 Status load_quantized(const ModelDirectory& directory, const model::FsdpUnit& unit, std::int64_t begin,
-                      const tensor::Tensor& kept, kernels::Backend& backend) {
+                      const tensor::Tensor& kept, kernels::Backend& backend, comm::ReadProgress& progress) {
     for (const parallel::Piece& piece : parallel::split_by_parameter(unit, begin, kept.element_count())) {
         const model::Parameter& parameter = unit.parameters[piece.parameter];
         const auto put = [&](std::int64_t at, std::span<const std::byte> bytes) {
             put_kept_bytes(kept, begin, parameter.offset + at, bytes, backend);
+            progress.add(0);
         };
         ATOLL_RETURN_IF_ERROR(read_stored(directory, parameter, put));
+        progress.add(piece.count);
     }
     return {};
 }
@@ -91,10 +94,11 @@ Status put(parallel::ParameterStore& store, std::size_t unit, Target target, con
 
 // Reads what this rank keeps of a unit.
 Status load_flat(const ModelDirectory& directory, parallel::ParameterStore& store, std::size_t index, Target target,
-                 kernels::Backend& backend, std::span<float> buffer) {
+                 kernels::Backend& backend, std::span<float> buffer, comm::ReadProgress& progress) {
     const model::FsdpUnit& unit = store.model().units[index];
     const parallel::ParameterStore::Range range = target_range(store, index, target);
-    if (unit.is_quantized()) return load_quantized(directory, unit, range.begin, store.weights(index), backend);
+    if (unit.is_quantized())
+        return load_quantized(directory, unit, range.begin, store.weights(index), backend, progress);
     for (const parallel::Piece& piece : parallel::split_by_parameter(unit, range.begin, range.count)) {
         const model::Parameter& parameter = unit.parameters[piece.parameter];
         for (std::int64_t done = 0; done < piece.count; done += kPieceElements) {
@@ -102,6 +106,7 @@ Status load_flat(const ModelDirectory& directory, parallel::ParameterStore& stor
             const std::span<float> values = buffer.first(static_cast<std::size_t>(count));
             ATOLL_RETURN_IF_ERROR(read_values(directory, unit, parameter, piece.begin + done, values));
             ATOLL_RETURN_IF_ERROR(put(store, index, target, parameter.name, piece.at + done, values, backend));
+            progress.add(count);
         }
     }
     return {};
@@ -128,7 +133,8 @@ bool rank0_has_it(const Status& read, comm::Comm& comm, Status& status) {
 
 // The values of one unit, a piece at a time. False on all ranks when a read failed.
 bool broadcast_values(const ModelDirectory& directory, parallel::ParameterStore& store, std::size_t unit,
-                      kernels::Backend& backend, comm::Comm& comm, std::span<float> buffer, Status& status) {
+                      kernels::Backend& backend, comm::Comm& comm, std::span<float> buffer, Status& status,
+                      comm::ReadProgress& progress) {
     const model::FsdpUnit& parameters = store.model().units[unit];
     for (const model::Parameter& parameter : parameters.parameters) {
         for (std::int64_t done = 0; done < parameter.element_count(); done += kPieceElements) {
@@ -136,6 +142,7 @@ bool broadcast_values(const ModelDirectory& directory, parallel::ParameterStore&
             const std::span<float> values = buffer.first(static_cast<std::size_t>(count));
             Status read;
             if (comm.rank() == 0) read = read_values(directory, parameters, parameter, done, values);
+            progress.add(count);
             if (!rank0_has_it(read, comm, status)) return false;
             comm.broadcast(std::as_writable_bytes(values), 0);
             for (const Target target : targets_of(store, unit)) {
@@ -182,7 +189,7 @@ Status broadcast_pieces(const std::function<Status(const quant::TakeBytes&)>& re
 
 // A quantised unit: rank 0 quantises, so that quantised bytes travel.
 bool broadcast_quantized(const ModelDirectory& directory, const parallel::ParameterStore& store, std::size_t unit,
-                         kernels::Backend& backend, comm::Comm& comm, Status& status) {
+                         kernels::Backend& backend, comm::Comm& comm, Status& status, comm::ReadProgress& progress) {
     const tensor::Tensor& kept = store.weights(unit);
     const std::int64_t begin = store.kept_begin(kept, unit);
     for (const model::Parameter& parameter : store.model().units[unit].parameters) {
@@ -191,8 +198,18 @@ bool broadcast_quantized(const ModelDirectory& directory, const parallel::Parame
             put_kept_bytes(kept, begin, parameter.offset + at, bytes, backend);
         };
         if (!rank0_has_it(broadcast_pieces(read, comm, put), comm, status)) return false;
+        progress.add(parameter.element_count());
     }
     return true;
+}
+
+// Of this rank: what it keeps, of masters too; or all that rank 0 sends.
+std::int64_t elements_to_load(const parallel::ParameterStore& store, bool from_rank0) {
+    if (from_rank0) return store.model().parameter_count();
+    std::int64_t elements = 0;
+    for (std::size_t unit = 0; unit < store.unit_count(); ++unit)
+        for (const Target target : targets_of(store, unit)) elements += target_range(store, unit, target).count;
+    return elements;
 }
 
 Result<std::vector<weights::TensorSpec>> specs_to_save(const model::ModelConfig& config, const SaveWhere& where) {
@@ -235,16 +252,17 @@ Status load_weights(const ModelDirectory& directory, parallel::ParameterStore& s
                     comm::Comm& comm, bool from_rank0) {
     check(!from_rank0 || store.layout().mesh.model_parts() == 1, "load_weights: rank 0 keeps a part of the model");
     std::vector<float> buffer(kPieceElements);
+    comm::ReadProgress progress(comm, "loading the weights", elements_to_load(store, from_rank0));
     Status status;
     for (std::size_t unit = 0; unit < store.unit_count(); ++unit) {
         if (!from_rank0) {
             for (const Target target : targets_of(store, unit))
-                if (status.ok()) status = load_flat(directory, store, unit, target, backend, buffer);
+                if (status.ok()) status = load_flat(directory, store, unit, target, backend, buffer, progress);
             continue;
         }
         const bool sent = store.model().units[unit].is_quantized()
-                              ? broadcast_quantized(directory, store, unit, backend, comm, status)
-                              : broadcast_values(directory, store, unit, backend, comm, buffer, status);
+                              ? broadcast_quantized(directory, store, unit, backend, comm, status, progress)
+                              : broadcast_values(directory, store, unit, backend, comm, buffer, status, progress);
         if (!sent) break;
     }
     return comm.agree(parallel::write_outcome(status));

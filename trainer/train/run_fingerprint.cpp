@@ -1,8 +1,10 @@
 #include "trainer/train/run_fingerprint.h"
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <span>
 
+#include "trainer/comm/read_progress.h"
 #include "trainer/model_io/model_directory.h"
 
 namespace atl::train {
@@ -76,8 +78,8 @@ nlohmann::json flags_json(const PreparedRun& prepared) {
 }
 
 // The sha256 of the rows, which is what data.json says where there is one.
-Result<std::string> check_fingerprint(const dataset::Dataset& dataset) {
-    ATOLL_TRY(std::string found, dataset.sha256());
+Result<std::string> check_fingerprint(const dataset::Dataset& dataset, comm::ReadProgress& progress) {
+    ATOLL_TRY(std::string found, dataset.sha256([&](std::int64_t bytes) { progress.add(bytes); }));
     const std::string& told = dataset.info().fingerprint;
     if (told.empty() || told == found) return found;
     return conflict("data.json says that the rows have the sha256 " + told + ", but it is " + found +
@@ -88,7 +90,10 @@ Result<std::string> check_fingerprint(const dataset::Dataset& dataset) {
 }  // namespace
 
 Result<std::string> data_fingerprint(const dataset::Dataset& dataset, comm::Comm& comm) {
-    const auto mine = comm.rank() == 0 ? check_fingerprint(dataset) : std::string(kDigestCharacters, ' ');
+    std::error_code error;
+    const auto size = static_cast<std::int64_t>(std::filesystem::file_size(dataset.path(), error));  // -1: not known
+    comm::ReadProgress progress(comm, "hashing the rows", size);
+    const auto mine = comm.rank() == 0 ? check_fingerprint(dataset, progress) : std::string(kDigestCharacters, ' ');
     ATOLL_TRY(std::string digest, comm::agreed(comm, mine));
     comm.broadcast(std::as_writable_bytes(std::span(digest)), 0);
     return digest;

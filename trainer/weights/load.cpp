@@ -140,7 +140,8 @@ Status WeightReader::check_tied_head(const std::string& table, int part, int par
     return {};
 }
 
-Result<std::string> WeightReader::sha256(std::string_view name) const {
+Result<std::string> WeightReader::sha256(std::string_view name,
+                                         const std::function<void(std::int64_t bytes)>& on_read) const {
     const auto* entry = model_.find(name);
     if (entry == nullptr)
         return not_found(directory_.string() + ": no tensor \"" + std::string(name) + "\"", directory_.string());
@@ -153,6 +154,7 @@ Result<std::string> WeightReader::sha256(std::string_view name) const {
         const auto piece = std::span(buffer).first(std::min(kHashedBytes, size - at));
         ATOLL_RETURN_IF_ERROR(entry->file->read(tensor, at, piece));
         sha256.update({reinterpret_cast<const char*>(piece.data()), piece.size()});
+        if (on_read) on_read(std::ssize(piece));
     }
     return sha256.finish();
 }

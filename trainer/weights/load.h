@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -47,8 +48,9 @@ class WeightReader {
     // elements of part `part` of `parts`. The error names tensor and file.
     Status check_tied_head(const std::string& table, int part, int parts) const;
 
-    // Of one tensor's dtype, shape and bytes; kNotFound.
-    Result<std::string> sha256(std::string_view name) const;
+    // Of one tensor's dtype, shape and bytes; kNotFound. on_read, if given, gets the bytes of each piece that is read.
+    Result<std::string> sha256(std::string_view name,
+                               const std::function<void(std::int64_t bytes)>& on_read = {}) const;
 
     // The tensors of the directory, file by file.
     std::vector<TensorSpec> tensors() const;
