@@ -14,6 +14,7 @@ enum class OptimizerKind : std::uint8_t { kAdamW, kSgd };
 enum class LrSchedule : std::uint8_t { kConstant, kLinear, kCosine };
 enum class Precision : std::uint8_t { kFp32, kBf16, kFp16 };
 enum class MomentsPrecision : std::uint8_t { kFp32, kBf16 };
+enum class ReducePrecision : std::uint8_t { kFp32, kBf16 };
 enum class Masters : std::uint8_t { kFp32, kNone };
 enum class Device : std::uint8_t { kCpu, kCuda, kHip };
 enum class Offload : std::uint8_t { kNone, kCpu, kNvme };
@@ -56,6 +57,8 @@ template <>
 inline constexpr std::array<std::string_view, 3> kWords<Precision> = {"fp32", "bf16", "fp16"};
 template <>
 inline constexpr std::array<std::string_view, 2> kWords<MomentsPrecision> = {"fp32", "bf16"};
+template <>
+inline constexpr std::array<std::string_view, 2> kWords<ReducePrecision> = {"fp32", "bf16"};
 template <>
 inline constexpr std::array<std::string_view, 2> kWords<Masters> = {"fp32", "none"};
 template <>

@@ -59,8 +59,8 @@ const std::vector<Option>& table() {
         {"masters", &C::masters,
          "what the optimizer changes beside bf16 weights; none: those themselves, rounded stochastically",
          kTrain | kPlan},
-        {"reduce-dtype", &C::reduce_dtype,
-         "of gradients on their way between ranks, where they are added in fp32: fp32 or bf16", kTrain | kPlan},
+        {"reduce-dtype", &C::reduce_dtype, "of gradients on their way between ranks, where they are added in fp32",
+         kTrain | kPlan},
         {"sharding", &C::sharding, "what each rank keeps only its part of", kEvery},
         {"shard-group", &C::shard_group,
          "consecutive ranks that share one copy in the hybrid modes; the default is those of one machine", kEvery, 1,
@@ -124,6 +124,15 @@ const std::vector<Option>& table() {
          "write when each block, exchange and wait of so many steps began and ended into OUT.trace; 0: off",
          kTrain | kPlan, 0, 1e4},
         {"trace-from", &C::trace_from, "the first step of --trace-steps", kTrain | kPlan, 1},
+        {"prompt", &C::prompt, "the text to continue", kGenerate},
+        {"max-tokens", &C::max_tokens, "tokens at most", kGenerate, 1},
+        {"temperature", &C::temperature, "0, the default: always the likeliest token", kGenerate, 0},
+        {"top-p", &C::top_p, "draw from the likeliest tokens that together have this probability", kGenerate, 1e-9, 1},
+        {"ranks", &C::ranks, "ranks of the run that is planned; the default is what a launcher started", kPlan, 1,
+         kRanksMax},
+        {"ranks-per-node", &C::ranks_per_node, "how many of them share one machine's memory; the default is all", kPlan,
+         1, kRanksMax},
+        {"memory-bytes", &C::memory_bytes, "of one machine; the default is what this one has left", kPlan, 1},
     };
     return all;
 }

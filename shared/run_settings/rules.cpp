@@ -12,7 +12,7 @@ struct Need {
     std::string_view needed;
     std::string_view value = {};
 };
-constexpr std::array<Need, 11> kNeeds = {{{"momentum", "optimizer", "sgd"},
+constexpr std::array<Need, 13> kNeeds = {{{"momentum", "optimizer", "sgd"},
                                           {"beta1", "optimizer", "adamw"},
                                           {"beta2", "optimizer", "adamw"},
                                           {"eps", "optimizer", "adamw"},
@@ -22,7 +22,9 @@ constexpr std::array<Need, 11> kNeeds = {{{"momentum", "optimizer", "sgd"},
                                           {"eval-every", "val-data"},
                                           {"val-samples", "val-data"},
                                           {"save-async", "save-every"},
-                                          {"trace-from", "trace-steps"}}};
+                                          {"trace-from", "trace-steps"},
+                                          {"top-p", "temperature"},
+                                          {"seed", "temperature"}}};  // of `generate`, as no other has that
 
 // Formats that do not go together.
 Status check_formats(const RunConfig& config) {
@@ -38,10 +40,7 @@ Status check_formats(const RunConfig& config) {
                                                         std::string(to_string(compute)) + ", got " +
                                                         std::string(to_string(residual)) + ": give --compute-dtype " +
                                                         std::string(to_string(residual)) + " too");
-    if (config.reduce_dtype == Precision::kFp16)
-        return invalid_argument("--reduce-dtype",
-                                "must be fp32 or bf16: gradients may be too small or too large for fp16");
-    if (config.reduce_dtype == Precision::kBf16 && config.deterministic)
+    if (config.reduce_dtype == ReducePrecision::kBf16 && config.deterministic)
         return invalid_argument("--reduce-dtype",
                                 "bf16 rounds what --deterministic adds exactly: leave one of them out");
     if (config.masters == Masters::kNone && config.precision != Precision::kBf16)

@@ -58,7 +58,7 @@ struct RunConfig {
     std::optional<Precision> residual_dtype;  // absent: as compute_dtype
     Masters masters = Masters::kFp32;
     MomentsPrecision moments_dtype = MomentsPrecision::kFp32;
-    Precision reduce_dtype = Precision::kFp32;
+    ReducePrecision reduce_dtype = ReducePrecision::kFp32;
     Sharding sharding = Sharding::kNone;
     std::int64_t shard_group = 0;
     Device device = Device::kCpu;
@@ -89,6 +89,17 @@ struct RunConfig {
     std::int64_t trace_steps = 0;         // 0: none
     std::int64_t trace_from = 1;          // the first step that is traced
 
+    // Of `generate`.
+    std::string prompt;
+    std::int64_t max_tokens = 64;
+    double temperature = 0;  // 0: always the likeliest token
+    double top_p = 1;
+
+    // Of `plan`.
+    std::int64_t ranks = 0;           // 0: those that a launcher started
+    std::int64_t ranks_per_node = 0;  // 0: all
+    std::int64_t memory_bytes = 0;    // of one machine; 0: what this one has left
+
     // Not built yet: only these values pass (see assign).
     std::int64_t tp = 1;
     std::int64_t pp = 1;
@@ -111,8 +122,8 @@ enum Commands : unsigned { kTrain = 1, kEval = 2, kPlan = 4, kGenerate = 8, kAll
 template <class... T>
 using MemberOf = std::variant<T RunConfig::*...>;
 using Member = MemberOf<std::int64_t, double, bool, std::string, OnOff, OptimizerKind, LrSchedule, Precision,
-                        std::optional<Precision>, MomentsPrecision, Masters, Sharding, Device, ActivationCheckpointing,
-                        Offload, Quantization>;
+                        std::optional<Precision>, MomentsPrecision, ReducePrecision, Masters, Sharding, Device,
+                        ActivationCheckpointing, Offload, Quantization>;
 
 struct Option {
     std::string_view name;  // with dashes: "warmup-steps"
@@ -152,6 +163,7 @@ inline constexpr double kGlobalRowsMax = 1e9;
 inline constexpr double kAccumulationMax = 1e9;
 inline constexpr double kStepsMax = 1e9;
 inline constexpr double kEpochsMax = 1e6;
+inline constexpr double kRanksMax = 1 << 20;
 
 // The error names the option that was given and means nothing here: --momentum with AdamW.
 Status check_needs(const RunConfig& config, Commands command);

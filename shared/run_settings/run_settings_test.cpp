@@ -120,7 +120,6 @@ TEST(RunConfigTest, FormatsThatDoNotGoTogetherAreRefused) {
     EXPECT_EQ(refused({{"residual-dtype", "bf16"}}), "--residual-dtype");
     EXPECT_EQ(refused({{"precision", "fp16"}, {"masters", "none"}}), "--masters");
     EXPECT_EQ(refused({{"precision", "bf16"}, {"masters", "none"}, {"lora-rank", "2"}}), "--masters");
-    EXPECT_EQ(refused({{"reduce-dtype", "fp16"}}), "--reduce-dtype");
     EXPECT_EQ(refused({{"reduce-dtype", "bf16"}, {"deterministic", "true"}}), "--reduce-dtype");
 }
 
@@ -129,6 +128,7 @@ TEST(RunConfigTest, AWrongTextIsToldTheChoices) {
     const auto message = [&](const char* name, const char* text) { return set(config, name, text).error().message; };
     EXPECT_NE(message("schedule", "wrong").find("constant, linear, cosine"), std::string::npos);
     EXPECT_NE(message("save-dtype", "fp8").find("fp32, bf16, fp16"), std::string::npos);
+    EXPECT_TRUE(message("reduce-dtype", "fp16").ends_with("is none of fp32, bf16"));
 }
 
 TEST(RunConfigTest, AWrongNumberIsNotCalledUnbuilt) {
@@ -215,6 +215,21 @@ TEST(RunConfigTest, AFileSetsTheSameOptions) {
     EXPECT_EQ(config.warmup_steps, 2);
     EXPECT_EQ(config.eps, 1e-6);
     EXPECT_TRUE(config.no_decay_norms);
+}
+
+TEST(RunConfigTest, AFileSetsWhatOneCommandAloneHas) {
+    RunConfig config;
+    ASSERT_TRUE(read_json(config, R"({"ranks": 8, "ranks_per_node": 4, "memory_bytes": 1000})", kPlan).ok());
+    EXPECT_EQ(config.ranks, 8);
+    EXPECT_EQ(config.ranks_per_node, 4);
+    EXPECT_EQ(config.memory_bytes, 1000);
+    const char* const text = R"({"prompt": "a", "max_tokens": 5, "temperature": 0.5, "top_p": 0.9, "seed": 3})";
+    ASSERT_TRUE(read_json(config, text, kGenerate).ok());
+    EXPECT_EQ(config.prompt, "a");
+    EXPECT_EQ(config.max_tokens, 5);
+    EXPECT_EQ(config.top_p, 0.9);
+    EXPECT_TRUE(check_needs(config, kGenerate).ok());
+    EXPECT_EQ(read_json(config, text, kPlan).error().message, "is a setting of other commands");
 }
 
 TEST(RunConfigTest, AFilesErrorsNameTheKeyAndTheFile) {

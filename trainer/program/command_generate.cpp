@@ -16,15 +16,7 @@ namespace {
 // Every rank computes the whole text, from weights that it keeps or gathers; rank 0 prints it.
 class GenerateCommand final : public Command {
   public:
-    std::vector<Flag> flags() override {
-        std::vector<Flag> flags = flags_.flags();
-        flags.push_back({"prompt", "the text to continue", &prompt_, true});
-        flags.push_back({"max-tokens", "tokens at most", &options_.tokens_max});
-        flags.push_back({"temperature", "0, the default: always the likeliest token", &options_.temperature});
-        flags.push_back(
-            {"top-p", "draw from the likeliest tokens that together have this probability", &options_.top_p});
-        return flags;
-    }
+    std::vector<Flag> flags() override { return flags_.flags(); }
 
     Status run() override {
         ATOLL_TRY(const auto comm, comm::open_world());
@@ -33,7 +25,8 @@ class GenerateCommand final : public Command {
         ATOLL_TRY(directory.model.config.eos_token_ids,
                   comm::agreed(*comm, model::load_eos_token_ids(config_.model, directory.model.config)));
         ATOLL_TRY(const auto tokenizer, comm::agreed(*comm, tokenizer::Tokenizer::open(config_.model)));
-        ATOLL_TRY(const std::vector<std::int32_t> prompt, comm::agreed(*comm, tokenizer->encode_prompt(prompt_)));
+        ATOLL_TRY(const std::vector<std::int32_t> prompt,
+                  comm::agreed(*comm, tokenizer->encode_prompt(config_.prompt)));
         ATOLL_RETURN_IF_ERROR(comm->agree(model::check_prompt(directory.model.config, prompt, options_)));
         ATOLL_TRY(const auto backend, train::open_backend(config_, *comm));
         ATOLL_TRY(const parallel::ParallelLayout layout, comm::agreed(*comm, train::choose_layout(config_, *comm)));
@@ -55,13 +48,10 @@ class GenerateCommand final : public Command {
   private:
     Status read_flags() {
         ATOLL_RETURN_IF_ERROR(flags_.apply());
-        if (options_.tokens_max < 1) return invalid_argument("--max-tokens", "must be at least 1");
-        if (!(options_.temperature >= 0)) return invalid_argument("--temperature", "must not be negative");
-        if (!(options_.top_p > 0 && options_.top_p <= 1)) return invalid_argument("--top-p", "must be in (0, 1]");
-        const bool draws = options_.temperature > 0;
-        if (!draws && options_.top_p < 1) return invalid_argument("--top-p", "means nothing without --temperature");
-        if (!draws && config_.given.contains("seed"))
-            return invalid_argument("--seed", "means nothing without --temperature");
+        if (!config_.given.contains("prompt")) return invalid_argument("--prompt", "is required");
+        options_.tokens_max = config_.max_tokens;
+        options_.temperature = config_.temperature;
+        options_.top_p = config_.top_p;
         options_.seed = static_cast<std::uint64_t>(config_.seed);
         return {};
     }
@@ -86,7 +76,6 @@ class GenerateCommand final : public Command {
 
     run_settings::RunConfig config_;
     ConfigFlags flags_{config_, run_settings::kGenerate};
-    std::string prompt_;
     model::GenerateOptions options_;
 };
 

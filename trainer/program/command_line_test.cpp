@@ -148,6 +148,26 @@ TEST_F(CommandLineTest, AFlagIsNamedAsItIsWritten) {
     expect_refused(cases);
 }
 
+TEST_F(CommandLineTest, GeneratesOwnSettingsMayComeFromAFile) {
+    ASSERT_TRUE(write_file_atomic(path("run.json"), R"({"max_tokens": 5})").ok());
+    const std::vector<std::string> generate = {"generate", "--model", path("model"), "--config", path("run.json")};
+    expect_refused({{generate, "--prompt: is required"}});
+    ASSERT_TRUE(write_file_atomic(path("run.json"), R"({"prompt": "a", "top_p": 0.5})").ok());
+    expect_refused({{generate, "--top-p: means nothing without --temperature"}});
+}
+
+TEST_F(CommandLineTest, PlanTakesItsRanksFromAFileAndItsHelpSaysOneDefault) {
+    ASSERT_TRUE(write_file_atomic(path("run.json"), R"({"ranks": 2, "sharding": "full_shard"})").ok());
+    const std::vector<std::string> plan = {
+        "plan", "--model", path("model"), "--data", path("data.safetensors"), "--config", path("run.json")};
+    auto of_one = plan;
+    of_one.insert(of_one.end(), {"--ranks", "1"});
+    EXPECT_LT(member(run(plan).out, "moments_bytes").at(0), 0.6 * member(run(of_one).out, "moments_bytes").at(0));
+    const std::string help = run({"plan", "--help"}).out;
+    EXPECT_NE(help.find("--ranks INT "), std::string::npos) << help;
+    EXPECT_NE(help.find("--reduce-dtype fp32|bf16=fp32"), std::string::npos) << help;
+}
+
 TEST_F(CommandLineTest, WhatIsMissingOrMeansNothingIsNamed) {
     const std::string model = path("model"), data = path("data.safetensors");
     std::filesystem::create_directory(path("empty"));

@@ -13,8 +13,6 @@
 namespace atl::program {
 namespace {
 
-constexpr std::int64_t kRanksMax = 1 << 20;
-
 std::string to_json_line(const plan::MemoryPlan& plan, std::int64_t rank, std::int64_t limit) {
     nlohmann::ordered_json line = {{"device", "cpu"}, {"rank", rank}};
     for (int i = 0; i < tensor::kCategoryCount; ++i) {
@@ -35,29 +33,19 @@ std::string to_json_line(const plan::MemoryPlan& plan, std::int64_t rank, std::i
 // Needs no ranks: it says what each of --ranks would need, by the code that lays out a run's memory.
 class PlanCommand final : public Command {
   public:
-    std::vector<Flag> flags() override {
-        std::vector<Flag> flags = flags_.flags();
-        flags.push_back({"ranks", "ranks of the run that is planned; the default is what a launcher started", &ranks_});
-        flags.push_back(
-            {"ranks-per-node", "how many of them share one machine's memory; the default is all", &on_node_});
-        flags.push_back({"memory-bytes", "of one machine; the default is what this one has left", &memory_});
-        return flags;
-    }
+    std::vector<Flag> flags() override { return flags_.flags(); }
 
     Status run() override {
         ATOLL_RETURN_IF_ERROR(flags_.apply());
         ATOLL_RETURN_IF_ERROR(train::settle_offload_dir(config_));
-        if (ranks_ < 1 || ranks_ > kRanksMax) {
-            return invalid_argument("--ranks", "must be from 1 to " + std::to_string(kRanksMax));
-        }
-        if (on_node_ < 0) return invalid_argument("--ranks-per-node", "must be at least 1");
-        if (on_node_ > ranks_)
-            return invalid_argument("--ranks-per-node", "must not be more than the ranks, " + std::to_string(ranks_));
-        if (memory_ < 0) return invalid_argument("--memory-bytes", "must be at least 1");
+        if (config_.ranks == 0) config_.ranks = comm::launcher_size(comm::process_environment);
+        const std::int64_t ranks = config_.ranks;
+        if (config_.ranks_per_node > ranks)
+            return invalid_argument("--ranks-per-node", "must not be more than the ranks, " + std::to_string(ranks));
         const auto self = comm::make_self();
         if (config_.steps == 0) config_.epochs = 1;
-        const std::int64_t sharing = on_node_ > 0 ? on_node_ : ranks_;
-        const train::RankCounts counts{static_cast<int>(ranks_), static_cast<int>(sharing)};
+        const std::int64_t sharing = config_.ranks_per_node > 0 ? config_.ranks_per_node : ranks;
+        const train::RankCounts counts{static_cast<int>(ranks), static_cast<int>(sharing)};
         ATOLL_TRY(train::PreparedRun prepared, train::prepare_training(config_, *self, counts));
         prepared.unseen_bytes = comm::library_bytes(counts.on_node);
         if (config_.threads == 0)
@@ -66,19 +54,17 @@ class PlanCommand final : public Command {
         train::measure_peak_flops(
             *backend, prepared.directory.model.formats.activations);  // as `train` does: what it leaves behind counts
         const std::int64_t program = host::resident_bytes();
-        const std::int64_t limit = memory_ > 0 ? memory_ / sharing : host::available_bytes() / sharing + program;
+        const std::int64_t limit =
+            config_.memory_bytes > 0 ? config_.memory_bytes / sharing : host::available_bytes() / sharing + program;
         const plan::MemoryPlan plan =
-            train::measure_with(prepared, train::memory_settings(prepared), *backend, 0, static_cast<int>(ranks_));
+            train::measure_with(prepared, train::memory_settings(prepared), *backend, 0, counts.ranks);
         train::print_line(to_json_line(plan, 0, limit));
-        return train::check_memory(prepared, *backend, static_cast<int>(ranks_), limit);
+        return train::check_memory(prepared, *backend, counts.ranks, limit);
     }
 
   private:
     run_settings::RunConfig config_;
     ConfigFlags flags_{config_, run_settings::kPlan};
-    std::int64_t ranks_ = comm::launcher_size(comm::process_environment);
-    std::int64_t on_node_ = 0;
-    std::int64_t memory_ = 0;
 };
 
 }  // namespace

@@ -10,14 +10,16 @@ namespace atl::program {
 namespace {
 
 // The parts of --help, each with the option of the table that begins it.
-constexpr std::array<std::pair<std::string_view, const char*>, 7> kGroups = {
+constexpr std::array<std::pair<std::string_view, const char*>, 9> kGroups = {
     {{"model", "Files"},
      {"steps", "Rows and steps"},
      {"optimizer", "Optimizer"},
      {"precision", "Precision"},
      {"sharding", "Ranks and memory"},
      {"adapter", "Adapters and loading"},
-     {"eval-every", "Validating, saving and stopping"}}};
+     {"eval-every", "Validating, saving and stopping"},
+     {"prompt", "Generating"},
+     {"ranks", "Planning"}}};
 
 // "INT", "NUMBER", "TEXT", or "a|b|c".
 std::string value_kind(const run_settings::Option& option) {
@@ -40,7 +42,7 @@ std::vector<Flag> ConfigFlags::flags() {
             texts_.emplace_back(&option, text);
             return Status();
         };
-        const bool is_required = option.name == "model" || option.name == "data" ||
+        const bool is_required = option.name == "model" || option.name == "data" || option.name == "prompt" ||
                                  (option.name == "out" && command_ == run_settings::kTrain);
         std::string default_text = run_settings::value_text({}, option);
         if (default_text == "0" || default_text == "false") default_text.clear();  // they stand for "not given"

@@ -126,7 +126,8 @@ kernels::Formats formats_of(const RunConfig& config) {
     return {.weights = storage_dtype(config.precision),
             .activations = storage_dtype(config.computes_in()),
             .residual = storage_dtype(config.residual_in()),
-            .reduced = storage_dtype(config.reduce_dtype),
+            .reduced = config.reduce_dtype == run_settings::ReducePrecision::kBf16 ? tensor::DType::kBF16
+                                                                                   : tensor::DType::kF32,
             .has_masters = config.masters == run_settings::Masters::kFp32,
             .moments = config.moments_dtype == run_settings::MomentsPrecision::kBf16 ? tensor::DType::kBF16
                                                                                      : tensor::DType::kF32};
