@@ -122,6 +122,18 @@ void report(Error error, std::span<const Flag> flags) {
     log::warn(describe(error));
 }
 
+// Whether a flag that takes a value stands without one: at the end, or before another flag.
+bool lacks_value(const CLI::Option& option, const std::string& word, const char* next) {
+    const bool takes_one = option.get_items_expected_min() > 0;
+    return takes_one && word.find('=') == std::string::npos &&
+           (next == nullptr || std::string_view(next).starts_with("--"));
+}
+
+// "INT" of "INT REQUIRED"
+std::string value_kind(const CLI::Option& option) {
+    return option.get_type_name().substr(0, option.get_type_name().find(' '));
+}
+
 // CLI11's words name what was left over, the values of unknown flags as well; ours name the flag.
 std::string refusal(const CLI::App& app, int argc, char** argv, const std::string& words) {
     std::vector<std::string> known;
@@ -135,6 +147,8 @@ std::string refusal(const CLI::App& app, int argc, char** argv, const std::strin
         if (const CLI::Option* option = app.get_option_no_throw(flag); option == nullptr) {
             const std::string meant = did_you_mean(flag, known);
             return "there is no flag " + flag + (meant.empty() ? "; --help lists them" : meant);
+        } else if (lacks_value(*option, word, i + 1 < argc ? argv[i + 1] : nullptr)) {
+            return flag + " needs a value: " + value_kind(*option);
         } else if (option->get_items_expected_max() <= 1 && !given.insert(flag).second && twice.empty()) {
             twice = flag + " is given twice";
         }

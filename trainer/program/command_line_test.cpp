@@ -237,6 +237,15 @@ TEST_F(CommandLineTest, HelpTellsWhatIsRequiredAndNotWhatIsUnbuilt) {
     EXPECT_EQ(run({"help", "trian"}).exit_code, 2);
 }
 
+TEST_F(CommandLineTest, AFlagWithoutItsValueIsToldWhatItTakes) {
+    const std::string model = path("model"), data = path("data.safetensors");
+    expect_refused(
+        {{{"train", "--model", model, "--data", data, "--out", path("o"), "--steps"}, "--steps needs a value: INT\n"},
+         {{"eval", "--precision", "--model", model}, "--precision needs a value: fp32|bf16|fp16\n"},
+         {{"eval", "--data", "--model", model}, "--data needs a value: TEXT\n"},
+         {{"tokenize", "--input", "--tokenizer", model}, "--input needs a value: PATH…\n"}});
+}
+
 TEST_F(CommandLineTest, WhatIsLoggedDoesNotReachStandardOutput) {
     std::filesystem::create_directories(path("tokens.partial"));
     ASSERT_TRUE(write_file_atomic(path("tokens.partial") + "/run.json", "of another run").ok());
