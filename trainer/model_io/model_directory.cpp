@@ -85,17 +85,20 @@ void ModelDirectory::close_files() {
     if (adapters) adapters->weights.reset();
 }
 
-Result<ModelDirectory> open_model_directory(const std::filesystem::path& directory) {
+Result<ModelDirectory> open_model_directory(const std::filesystem::path& directory, Weights wanted) {
     ATOLL_TRY(const model::ModelConfig config, model::load_config(directory));
     model::Model built = model::make_model(config);
-    ATOLL_TRY(weights::WeightReader weights, weights::WeightReader::open(directory));
+    auto opened = weights::WeightReader::open(directory);
+    const bool has_none = !opened.ok() && opened.error().code == ErrorCode::kNotFound;
+    if (has_none && wanted == Weights::kIfThere) return ModelDirectory{directory, std::move(built), {}, {}};
+    ATOLL_TRY(weights::WeightReader weights, std::move(opened));
     const std::vector<std::string> ignorable = model::ignorable_tensors(config);
     ATOLL_RETURN_IF_ERROR(weights.check_tensors(weights::tensor_specs(built, false), ignorable));
     return ModelDirectory{directory, std::move(built), std::move(weights), {}};
 }
 
 Status check_tied_head(const ModelDirectory& directory, comm::Comm& comm, bool from_rank0) {
-    if (!directory.model.config.tie_word_embeddings) return {};
+    if (!directory.model.config.tie_word_embeddings || !directory.weights) return {};
     const std::string& table = directory.model.units.front().parameters.front().name;
     const int reading = from_rank0 ? 1 : comm.size();  // ranks
     return comm.agree(comm.rank() < reading ? directory.weights->check_tied_head(table, comm.rank(), reading)

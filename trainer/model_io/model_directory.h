@@ -26,15 +26,19 @@ struct AdapterSource {
 struct ModelDirectory {
     std::filesystem::path path;
     model::Model model;
-    std::optional<weights::WeightReader> weights;  // until close_files()
-    std::optional<AdapterSource> adapters;         // what the model was given beside its own weights
+    std::optional<weights::WeightReader>
+        weights;                            // until close_files(); absent also where Weights::kIfThere found none
+    std::optional<AdapterSource> adapters;  // what the model was given beside its own weights
 
     // Once the weights are loaded: mapped files count as memory.
     void close_files();
 };
 
+// Whether a command reads the weights: one that only needs to know their shapes does without files of them.
+enum class Weights : std::uint8_t { kNeeded, kIfThere };
+
 // Opens and checks a model directory: its configuration is supported and its tensors are the ones it calls for.
-Result<ModelDirectory> open_model_directory(const std::filesystem::path& directory);
+Result<ModelDirectory> open_model_directory(const std::filesystem::path& directory, Weights wanted = Weights::kNeeded);
 // Where a tied model's files hold the head too: that it is the embedding. The ranks share the reading, or with
 // from_rank0 leave it to rank 0; all get the same outcome.
 Status check_tied_head(const ModelDirectory& directory, comm::Comm& comm, bool from_rank0);

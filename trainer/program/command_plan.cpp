@@ -13,8 +13,8 @@
 namespace atl::program {
 namespace {
 
-std::string to_json_line(const plan::MemoryPlan& plan, std::int64_t rank, std::int64_t limit) {
-    nlohmann::ordered_json line = {{"device", "cpu"}, {"rank", rank}};
+std::string to_json_line(const plan::MemoryPlan& plan, std::string_view device, std::int64_t limit, bool fits) {
+    nlohmann::ordered_json line = {{"device", device}, {"rank", 0}};
     for (int i = 0; i < tensor::kCategoryCount; ++i) {
         const auto category = static_cast<tensor::Category>(i);
         line[std::string(tensor::to_string(category)) + "_bytes"] = plan.categories[static_cast<std::size_t>(i)];
@@ -26,7 +26,7 @@ std::string to_json_line(const plan::MemoryPlan& plan, std::int64_t rank, std::i
     line["total_bytes"] = plan.total_bytes();
     line["offloaded_bytes"] = plan.offloaded_bytes;
     line["available_bytes"] = limit;
-    line["fits"] = plan.total_bytes() <= limit;
+    line["fits"] = fits;
     return line.dump();
 }
 
@@ -46,7 +46,8 @@ class PlanCommand final : public Command {
         if (config_.steps == 0) config_.epochs = 1;
         const std::int64_t sharing = config_.ranks_per_node > 0 ? config_.ranks_per_node : ranks;
         const train::RankCounts counts{static_cast<int>(ranks), static_cast<int>(sharing)};
-        ATOLL_TRY(train::PreparedRun prepared, train::prepare_training(config_, *self, counts));
+        ATOLL_TRY(train::PreparedRun prepared,
+                  train::prepare_training(config_, *self, counts, model_io::Weights::kIfThere));
         prepared.unseen_bytes = comm::library_bytes(counts.on_node);
         if (config_.threads == 0)
             config_.threads = std::max(1, host::usable_cores() / counts.on_node);  // of a rank, not all
@@ -58,8 +59,9 @@ class PlanCommand final : public Command {
             config_.memory_bytes > 0 ? config_.memory_bytes / sharing : host::available_bytes() / sharing + program;
         const plan::MemoryPlan plan =
             train::measure_with(prepared, train::memory_settings(prepared), *backend, 0, counts.ranks);
-        train::print_line(to_json_line(plan, 0, limit));
-        return train::check_memory(prepared, *backend, counts.ranks, limit);
+        const Status fits = train::check_memory(prepared, *backend, counts.ranks, limit);
+        train::print_line(to_json_line(plan, to_string(config_.device), limit, fits.ok()));
+        return fits;
     }
 
   private:

@@ -223,6 +223,23 @@ TEST_F(PlanTest, HasTheThreadsThatARankOfTheRunWouldHave) {
     EXPECT_GT(program({"--threads", "8"}), one + 1e6);
 }
 
+TEST_F(PlanTest, OfAConfigurationAloneIsThatOfTheModel) {
+    const auto parts = [](const CommandResult& planned) {
+        auto line = lines_of(planned.out).at(0);
+        for (const char* of_the_process : {"program_bytes", "total_bytes", "available_bytes"})
+            line.erase(of_the_process);
+        return line;
+    };
+    const auto whole = plan({"--lora-rank", "2"});
+    ASSERT_EQ(whole.exit_code, 0) << whole.err;
+    std::filesystem::remove(path("model/model.safetensors"));
+    const auto planned = plan({"--lora-rank", "2"});
+    ASSERT_EQ(planned.exit_code, 0) << planned.err;
+    EXPECT_EQ(parts(planned), parts(whole));
+    EXPECT_EQ(parts(planned)["device"], "cpu");
+    EXPECT_EQ(train("out", {"--steps", "1"}).exit_code, 2) << "which reads the weights";
+}
+
 TEST_F(PlanTest, WhatTrainingRefusesIsRefused) {
     const auto plan = run_under({"env", "-u", "TMPDIR"},
                                 command({"plan", "--model", path("model"), "--data", path("data.safetensors"),

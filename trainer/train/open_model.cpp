@@ -76,8 +76,9 @@ Result<std::optional<model_io::AdapterSource>> choose_adapters(const RunConfig& 
     return std::optional<model_io::AdapterSource>();
 }
 
-Result<model_io::ModelDirectory> open_with_adapters(const RunConfig& config) {
-    ATOLL_TRY(model_io::ModelDirectory directory, model_io::open_model_directory(std::filesystem::path(config.model)));
+Result<model_io::ModelDirectory> open_with_adapters(const RunConfig& config, model_io::Weights wanted) {
+    ATOLL_TRY(model_io::ModelDirectory directory,
+              model_io::open_model_directory(std::filesystem::path(config.model), wanted));
     ATOLL_TRY(auto adapters, choose_adapters(config));
     if (adapters) ATOLL_RETURN_IF_ERROR(model_io::add_adapters(directory, std::move(*adapters)));
     if (const auto format = weights::storage_dtype(config.quantize)) model::quantize_layers(directory.model, *format);
@@ -103,10 +104,10 @@ void warn_of_rank(const model::Model& model, std::int64_t rank) {
 
 }  // namespace
 
-Result<model_io::ModelDirectory> open_model(const RunConfig& config, comm::Comm& comm) {
+Result<model_io::ModelDirectory> open_model(const RunConfig& config, comm::Comm& comm, model_io::Weights wanted) {
     ATOLL_RETURN_IF_ERROR(comm.agree(check_model_path(config.model, "--model")));
     if (!config.adapter.empty()) ATOLL_RETURN_IF_ERROR(comm.agree(check_adapter_path(config.adapter, "--adapter")));
-    ATOLL_TRY(model_io::ModelDirectory directory, comm::agreed(comm, open_with_adapters(config)));
+    ATOLL_TRY(model_io::ModelDirectory directory, comm::agreed(comm, open_with_adapters(config, wanted)));
     ATOLL_RETURN_IF_ERROR(model_io::check_tied_head(directory, comm, config.broadcast_from_rank0));
     return directory;
 }

@@ -154,9 +154,10 @@ RankCounts rank_counts(comm::Comm& comm) {
     return {comm.size(), static_cast<int>(on_node)};
 }
 
-Result<PreparedRun> prepare_training(const RunConfig& config, comm::Comm& comm, const RankCounts& counts) {
+Result<PreparedRun> prepare_training(const RunConfig& config, comm::Comm& comm, const RankCounts& counts,
+                                     model_io::Weights wanted) {
     ATOLL_RETURN_IF_ERROR(comm.agree(check_trainable(config)));
-    ATOLL_TRY(model_io::ModelDirectory directory, open_model(config, comm));
+    ATOLL_TRY(model_io::ModelDirectory directory, open_model(config, comm, wanted));
     warn_of_adapters(directory, config, comm);
     digest::sha256("");  // loads what digests take of the program, a few MB, so that a plan counts it
     ATOLL_TRY(CheckedData data, open_data(config, {config.data, "--data", config.train_samples}, directory, comm));

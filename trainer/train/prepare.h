@@ -65,12 +65,14 @@ Status settle_offload_dir(RunConfig& config);
 Result<parallel::ParallelLayout> choose_layout(const RunConfig& config, comm::Comm& comm);
 
 // Errors name the flag or the file. Every rank takes part and gets the same outcome.
-Result<PreparedRun> prepare_training(const RunConfig& config, comm::Comm& comm, const RankCounts& counts);
+Result<PreparedRun> prepare_training(const RunConfig& config, comm::Comm& comm, const RankCounts& counts,
+                                     model_io::Weights wanted = model_io::Weights::kNeeded);
 parallel::RunMemoryOptions run_memory_options(const PreparedRun& prepared, int rank, int ranks);
 
 // Opens the model directory on every rank, with the adapters that the run asks for; all get the same outcome.
 // kInvalidArgument names the flag: --lora flags that contradict the adapter, or that mean nothing without --lora-rank.
-Result<model_io::ModelDirectory> open_model(const RunConfig& config, comm::Comm& comm);
+Result<model_io::ModelDirectory> open_model(const RunConfig& config, comm::Comm& comm,
+                                            model_io::Weights wanted = model_io::Weights::kNeeded);
 // The same for a command that only reads the model: it is to be kept in these formats, and what its adapters
 // were trained on is compared with it.
 Result<model_io::ModelDirectory> open_model_to_read(const RunConfig& config, comm::Comm& comm);
