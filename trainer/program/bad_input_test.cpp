@@ -318,16 +318,34 @@ TEST_F(BadInputTest, ARunThatCannotFitExitsWithThreeAndSaysWhatWould) {
     EXPECT_NE(result.err.find("--sharding none --batch-size "), std::string::npos) << result.err;
 }
 
-TEST_F(BadInputTest, EvalAndGenerateThatCannotFitExitWithThreeBeforeTheyStart) {
-    auto config = nlohmann::json::parse(read_file(path("config.json")).value());
-    config.update({{"vocab_size", 480}, {"intermediate_size", 1 << 16}, {"max_position_embeddings", 1LL << 33}});
-    ASSERT_TRUE(write_file_atomic(path("wide.json"), config.dump()).ok());
-    ASSERT_EQ(run({"init", "--config", path("wide.json"), "--tokenizer", ATOLL_FIXTURES "/tokenizers/small", "--out",
-                   path("model"), "--overwrite"})
-                  .exit_code,
-              0);
-    constexpr std::int64_t kLength = 2048, kMany = 2048;  // of 4 million tokens: 1 TB of the feed-forward's channels
-    write_data("long.safetensors", kLength, {{"input_ids", std::vector<std::int32_t>(kLength * kMany, 5)}});
+class TooLargeTest : public BadInputTest {
+  protected:
+    TooLargeTest() {
+        auto config = nlohmann::json::parse(read_file(path("config.json")).value());
+        config.update({{"vocab_size", 480}, {"intermediate_size", 1 << 16}, {"max_position_embeddings", 1LL << 33}});
+        EXPECT_TRUE(write_file_atomic(path("wide.json"), config.dump()).ok());
+        EXPECT_EQ(run({"init", "--config", path("wide.json"), "--tokenizer", ATOLL_FIXTURES "/tokenizers/small",
+                       "--out", path("model"), "--overwrite"})
+                      .exit_code,
+                  0);
+        constexpr std::int64_t kLength = 2048,
+                               kMany = 2048;  // of 4 million tokens: 1 TB of the feed-forward's channels
+        write_data("long.safetensors", kLength, {{"input_ids", std::vector<std::int32_t>(kLength * kMany, 5)}});
+    }
+};
+
+TEST_F(TooLargeTest, ATrainingThatCannotFitSaysSoBeforeItReadsItsWeights) {
+    if (ATOLL_SANITIZED) GTEST_SKIP() << "a sanitizer's own library must come first, not the one that ends the program";
+    const auto refused = run_under({"env", "LD_PRELOAD=" ATOLL_DIE_AT_CALL, "ATOLL_DIE_READING=model.safetensors"},
+                                   command({"train", "--model", path("model"), "--data", path("long.safetensors"),
+                                            "--out", path("out"), "--steps", "1", "--batch-size", "2048"},
+                                           1));
+    EXPECT_EQ(refused.exit_code, 3) << refused.err;
+    EXPECT_NE(refused.err.find("memory: "), std::string::npos) << refused.err;
+    EXPECT_FALSE(std::filesystem::exists(path("out")) || std::filesystem::exists(path("out.state")));
+}
+
+TEST_F(TooLargeTest, EvalAndGenerateThatCannotFitExitWithThreeBeforeTheyStart) {
     const auto evaluated =
         run({"eval", "--model", path("model"), "--data", path("long.safetensors"), "--batch-size", "2048"});
     EXPECT_EQ(evaluated.exit_code, 3);

@@ -19,7 +19,6 @@ class EvalCommand final : public Command {
         ATOLL_TRY(model_io::ModelDirectory directory, train::open_model_to_read(config_, *comm));
         ATOLL_TRY(const train::CheckedData data,
                   train::open_data(config_, {config_.data, "--data", config_.val_samples}, directory, *comm));
-        ATOLL_RETURN_IF_ERROR(train::data_fingerprint(data.dataset, *comm));  // that these are the rows of data.json
         ATOLL_TRY(const auto backend, train::open_backend(config_, *comm));
         ATOLL_TRY(const auto memory, prepare(directory, data, *backend, *comm));
         parallel::ProcessGroups ranks(*comm, memory->store().layout(), *backend);
@@ -50,6 +49,8 @@ class EvalCommand final : public Command {
         };
         ATOLL_RETURN_IF_ERROR(train::check_fits(micro(data), need_bytes, comm));
         ATOLL_TRY(auto memory, comm::agreed(comm, parallel::RunMemory::allocate(backend, directory.model, options)));
+        ATOLL_RETURN_IF_ERROR(train::compare_with_adapters(directory, config_, comm));
+        ATOLL_RETURN_IF_ERROR(train::data_fingerprint(data.dataset, comm));  // that these are the rows of data.json
         ATOLL_RETURN_IF_ERROR(
             model_io::load_weights(directory, memory->store(), backend, comm, config_.broadcast_from_rank0));
         return memory;

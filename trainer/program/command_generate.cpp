@@ -40,6 +40,7 @@ class GenerateCommand final : public Command {
         ATOLL_RETURN_IF_ERROR(train::check_fits(1, need_bytes, *comm));
         ATOLL_TRY(const auto weights, comm::agreed(*comm, parallel::GatheredWeightSource::allocate(
                                                               *backend, directory.model, layout, ranks.shard_group())));
+        ATOLL_RETURN_IF_ERROR(train::compare_with_adapters(directory, config_, *comm));
         ATOLL_RETURN_IF_ERROR(
             model_io::load_weights(directory, weights->store(), *backend, *comm, config_.broadcast_from_rank0));
         return print_continuation(directory.model, *backend, *weights, *tokenizer, prompt, *comm);

@@ -28,11 +28,10 @@ class TrainCommand final : public Command {
         ATOLL_RETURN_IF_ERROR(comm->agree(read_flags()));
         ATOLL_TRY(const train::TrainOutput found, find_output(*comm));
         ATOLL_TRY(train::PreparedRun prepared, train::prepare_training(config_, *comm, train::rank_counts(*comm)));
-        ATOLL_RETURN_IF_ERROR(read_base(prepared, *comm));
-        ATOLL_TRY(const std::string fingerprint, train::run_fingerprint(prepared, *comm));
-        if (prepared.validation) ATOLL_RETURN_IF_ERROR(train::data_fingerprint(prepared.validation->dataset, *comm));
-        if (found == train::TrainOutput::kFinished)
+        if (found == train::TrainOutput::kFinished) {
+            ATOLL_TRY(const std::string fingerprint, read_inputs(prepared, *comm));
             return comm->agree(comm->rank() == 0 ? check_finished(fingerprint) : Status());
+        }
         ATOLL_TRY(const auto backend, train::open_backend(config_, *comm));
         const double measured = train::measure_peak_flops(
             *backend,
@@ -42,6 +41,7 @@ class TrainCommand final : public Command {
         auto memory = parallel::RunMemory::allocate(*backend, prepared.directory.model,
                                                     train::run_memory_options(prepared, comm->rank(), comm->size()));
         ATOLL_RETURN_IF_ERROR(comm->agree(memory.ok() ? Status() : Status(memory.error())));
+        ATOLL_TRY(const std::string fingerprint, read_inputs(prepared, *comm));  // long: once there is memory for it
         return train::Trainer(prepared, fingerprint, **memory, *backend, *comm, stop, peak).run();
     }
 
@@ -65,13 +65,16 @@ class TrainCommand final : public Command {
         return static_cast<train::TrainOutput>(kind);
     }
 
-    static Status read_base(train::PreparedRun& prepared, comm::Comm& comm) {
+    // All bytes of weights and rows, for what the run is known by: its fingerprint.
+    static Result<std::string> read_inputs(train::PreparedRun& prepared, comm::Comm& comm) {
         ATOLL_TRY(prepared.base_sha256,
                   model_io::base_digest(prepared.directory, comm, prepared.config.broadcast_from_rank0));
         if (prepared.directory.adapters)
             model_io::warn_of_other_weights(prepared.directory, prepared.directory.adapters->trained_on,
                                             prepared.base_sha256, comm);
-        return {};
+        ATOLL_TRY(std::string fingerprint, train::run_fingerprint(prepared, comm));
+        if (prepared.validation) ATOLL_RETURN_IF_ERROR(train::data_fingerprint(prepared.validation->dataset, comm));
+        return fingerprint;
     }
 
     // The result that is there is that of this very run.

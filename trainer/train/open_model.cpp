@@ -115,11 +115,14 @@ Result<model_io::ModelDirectory> open_model(const RunConfig& config, comm::Comm&
 Result<model_io::ModelDirectory> open_model_to_read(const RunConfig& config, comm::Comm& comm) {
     ATOLL_TRY(model_io::ModelDirectory directory, open_model(config, comm));
     warn_of_adapters(directory, config, comm);
-    if (directory.adapters)
-        ATOLL_RETURN_IF_ERROR(model_io::warn_of_other_weights(directory, directory.adapters->trained_on, comm,
-                                                              config.broadcast_from_rank0));
     directory.model.use_formats(formats_of(config));
     return directory;
+}
+
+Status compare_with_adapters(const model_io::ModelDirectory& directory, const RunConfig& config, comm::Comm& comm) {
+    if (!directory.adapters) return {};
+    return model_io::warn_of_other_weights(directory, directory.adapters->trained_on, comm,
+                                           config.broadcast_from_rank0);
 }
 
 kernels::Formats formats_of(const RunConfig& config) {

@@ -73,9 +73,11 @@ parallel::RunMemoryOptions run_memory_options(const PreparedRun& prepared, int r
 // kInvalidArgument names the flag: --lora flags that contradict the adapter, or that mean nothing without --lora-rank.
 Result<model_io::ModelDirectory> open_model(const RunConfig& config, comm::Comm& comm,
                                             model_io::Weights wanted = model_io::Weights::kNeeded);
-// The same for a command that only reads the model: it is to be kept in these formats, and what its adapters
-// were trained on is compared with it.
+// The same for a command that only reads the model: it is to be kept in these formats.
 Result<model_io::ModelDirectory> open_model_to_read(const RunConfig& config, comm::Comm& comm);
+// Compares that model with what its adapters were trained on, for which it may read all weights. Every rank takes part
+// and gets the same outcome.
+Status compare_with_adapters(const model_io::ModelDirectory& directory, const RunConfig& config, comm::Comm& comm);
 
 // What --precision and the flags beside it ask for.
 kernels::Formats formats_of(const RunConfig& config);
