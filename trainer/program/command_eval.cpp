@@ -15,7 +15,9 @@ class EvalCommand final : public Command {
 
     Status run() override {
         ATOLL_TRY(const auto comm, comm::open_world());
-        ATOLL_RETURN_IF_ERROR(comm->agree(flags_.apply()));
+        const Status read = flags_.apply();
+        comm->limit_waits(config_.collective_timeout);
+        ATOLL_RETURN_IF_ERROR(comm->agree(read));
         ATOLL_TRY(model_io::ModelDirectory directory, train::open_model_to_read(config_, *comm));
         ATOLL_TRY(const train::CheckedData data,
                   train::open_data(config_, {config_.data, "--data", config_.val_samples}, directory, *comm));

@@ -20,7 +20,9 @@ class GenerateCommand final : public Command {
 
     Status run() override {
         ATOLL_TRY(const auto comm, comm::open_world());
-        ATOLL_RETURN_IF_ERROR(comm->agree(read_flags()));
+        const Status read = read_flags();
+        comm->limit_waits(config_.collective_timeout);
+        ATOLL_RETURN_IF_ERROR(comm->agree(read));
         ATOLL_TRY(model_io::ModelDirectory directory, train::open_model_to_read(config_, *comm));
         ATOLL_TRY(directory.model.config.eos_token_ids,
                   comm::agreed(*comm, model::load_eos_token_ids(config_.model, directory.model.config)));

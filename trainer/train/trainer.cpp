@@ -99,6 +99,7 @@ Status Trainer::run() {
 }
 
 Status Trainer::start() {
+    const WaitLimit limit(comm_, prepared_.config.collective_timeout);
     const double began = now_s();
     ATOLL_RETURN_IF_ERROR(model_io::load_weights(prepared_.directory, memory_.store(), backend_, comm_,
                                                  prepared_.config.broadcast_from_rank0));
