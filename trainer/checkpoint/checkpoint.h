@@ -46,8 +46,11 @@ bool is_checkpoint_file(std::string_view name);
 // that could not save there is told before its first step. On one rank.
 Status prepare_checkpoint(const std::filesystem::path& out);
 
-// After that, by every rank: kInvalidArgument names --out and the rank when one does not see the directory that rank 0
-// made, so that no state which is saved there could ever be read. All get the same outcome.
+// What a run that ends without a state takes back of it: the directory, if it is empty. On one rank.
+void unprepare_checkpoint(const std::filesystem::path& out);
+
+// After prepare_checkpoint(), by every rank: kInvalidArgument names --out and the rank when one does not see the
+// directory that rank 0 made, so that no state which is saved there could ever be read. All get the same outcome.
 Status check_directory_is_shared(const std::filesystem::path& out, comm::Comm& comm);
 
 // The state goes, and with it the record of a run that finished; what others put there stays. On one rank.

@@ -66,6 +66,10 @@ Status prepare_checkpoint(const std::filesystem::path& out) {
     });
 }
 
+void unprepare_checkpoint(const std::filesystem::path& out) {
+    ::rmdir(checkpoint_file(out).parent_path().c_str());  // fails for a file, and if there is something in it
+}
+
 // The first file goes first: without it the others are no state.
 Status remove_checkpoint(const std::filesystem::path& out) {
     ATOLL_RETURN_IF_ERROR(remove_file(checkpoint_file(out)));

@@ -257,6 +257,27 @@ TEST_F(OutputProgramTest, AStateThatCouldNotBeSavedIsToldBeforeTheFirstStep) {
     EXPECT_NE(result.exit_code, 0);
     EXPECT_TRUE(member(result.out, "loss").empty()) << result.out;
     EXPECT_NE(result.err.find("out.state"), std::string::npos) << result.err;
+    EXPECT_EQ(read_file(path("out.state")).value(), "a file");
+}
+
+// Refused as late as can be: by the state that another run left, and by a step.
+TEST_F(OutputProgramTest, ARefusedTrainingLeavesNothing) {
+    ASSERT_EQ(into("out", training(), {"--time-limit", kAtOnce}).exit_code, 0);
+    const auto state = files("out.state");
+    const auto other = into("out", training({"--lr", "0.5"}), {"--resume"});
+    EXPECT_EQ(other.exit_code, 2) << other.out;
+    EXPECT_NE(other.err.find("--lr 0.0003 (now 0.5)"), std::string::npos) << other.err;
+    EXPECT_FALSE(fs::exists(path("out")));
+    EXPECT_EQ(files("out.state") == state, true);
+    EXPECT_TRUE(fs::exists(path("exit.json"))) << "the run that stopped is still to go on";
+    auto diverging = training({"--lr", "1e6", "--max-grad-norm", "0", "--optimizer", "sgd"});
+    diverging[8] = "100";  // steps
+    const auto diverged = into("high", diverging);
+    EXPECT_EQ(diverged.exit_code, 1) << diverged.err;
+    EXPECT_FALSE(fs::exists(path("high")) || fs::exists(path("high.state")));
+    fs::create_directory(path("mine"));
+    EXPECT_EQ(into("mine", diverging).exit_code, 1);
+    EXPECT_TRUE(fs::exists(path("mine"))) << "it was there";
 }
 
 TEST_F(OutputProgramTest, AReaderThatGoesAwayDoesNotEndATraining) {

@@ -28,6 +28,15 @@ bool is_directory_path(const std::string& path) {
     return fs::is_directory(path, error);
 }
 
+// Refuses what a training is still to write, which may not be there yet.
+Status check_written(const std::string& path, OutputKind wanted, const char* flag) {
+    const fs::path state = checkpoint::checkpoint_file(path);
+    std::error_code error;
+    if (path.empty() || !fs::exists(state, error)) return {};
+    return invalid_argument(flag, "'" + path + "' holds " + (wanted == OutputKind::kModel ? "no model" : "no adapter") +
+                                      " yet: `train --resume` goes on from '" + state.parent_path().string() + "'");
+}
+
 Status check_readable(const std::string& path, const char* flag) {
     if (path.empty()) return invalid_argument(flag, "is required");
     const int mode = is_directory_path(path) ? R_OK | X_OK : R_OK;
@@ -36,7 +45,8 @@ Status check_readable(const std::string& path, const char* flag) {
     return invalid_argument(flag, "'" + path + "' cannot be read: " + std::strerror(errno));
 }
 
-Status check_directory(const std::string& path, const char* flag) {
+Status check_directory(const std::string& path, OutputKind wanted, const char* flag) {
+    if (std::error_code error; !fs::exists(path, error)) ATOLL_RETURN_IF_ERROR(check_written(path, wanted, flag));
     ATOLL_RETURN_IF_ERROR(check_readable(path, flag));
     if (is_directory_path(path)) return {};
     return invalid_argument(flag, "'" + path + "' is a file; give the directory that holds it");
@@ -51,17 +61,13 @@ Status check_kind(const std::string& path, OutputKind wanted, const char* flag) 
     if (kind && kind != wanted)
         return invalid_argument(
             flag, "'" + path + "' holds " + to_string(*kind) + ": give a directory with " + to_string(wanted));
-    const fs::path state = checkpoint::checkpoint_file(path);
-    std::error_code error;
-    if (!fs::exists(state, error)) return {};
-    return invalid_argument(flag, "'" + path + "' holds " + (wanted == OutputKind::kModel ? "no model" : "no adapter") +
-                                      " yet: `train --resume` goes on from '" + state.parent_path().string() + "'");
+    return check_written(path, wanted, flag);
 }
 
 }  // namespace
 
 Status check_model_path(const std::string& path, const char* flag) {
-    ATOLL_RETURN_IF_ERROR(check_directory(path, flag));
+    ATOLL_RETURN_IF_ERROR(check_directory(path, OutputKind::kModel, flag));
     if (holds(path, kModelConfig)) return {};
     if (holds(path, weights::kAdapterConfig)) {
         return invalid_argument(
@@ -71,7 +77,7 @@ Status check_model_path(const std::string& path, const char* flag) {
 }
 
 Status check_adapter_path(const std::string& path, const char* flag) {
-    ATOLL_RETURN_IF_ERROR(check_directory(path, flag));
+    ATOLL_RETURN_IF_ERROR(check_directory(path, OutputKind::kAdapter, flag));
     if (holds(path, weights::kAdapterConfig)) return {};
     ATOLL_RETURN_IF_ERROR(check_kind(path, OutputKind::kAdapter, flag));
     return invalid_argument(flag, "'" + path + "' is no adapter: it holds no " + weights::kAdapterConfig);

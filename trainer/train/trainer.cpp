@@ -88,9 +88,14 @@ Trainer::Trainer(PreparedRun& prepared, std::string fingerprint, parallel::RunMe
 }
 
 Status Trainer::run() {
+    const Status done = run_to_end();
+    if (!done.ok() && comm_.rank() == 0) checkpoint::unprepare_checkpoint(prepared_.config.out);
+    return done;
+}
+
+Status Trainer::run_to_end() {
     started_s_ = now_s();
     ATOLL_RETURN_IF_ERROR(start());
-    stopped_ = max_over(comm_, stop_.told() ? 1 : 0) > 0;
     if (stopped_ && !saved_steps_) ATOLL_RETURN_IF_ERROR(save_or_tell());
     const Status made = steps();
     if (made.ok()) return finish();
@@ -117,29 +122,37 @@ Status Trainer::start() {
         ATOLL_TRY(async_saver_, checkpoint::AsyncSaver::create(checkpoint::checkpoint_file(prepared_.config.out),
                                                                memory_.store(), backend_, comm_, fingerprint_));
     }
-    if (prepared_.config.resume) {
-        ATOLL_TRY(const auto found,
-                  checkpoint::load_checkpoint(checkpoint::checkpoint_file(prepared_.config.out), memory_.store(),
-                                              backend_, comm_, fingerprint_, prepared_.config.deterministic));
-        if (!found) return {};
-        state_ = *found;
-        saved_steps_ = found->steps;
-        if (comm_.rank() == 0)
-            log::warn("--resume: goes on after step " + std::to_string(found->steps) + " of " +
-                      std::to_string(prepared_.steps));
-    }
+    if (prepared_.config.resume) ATOLL_RETURN_IF_ERROR(load_state());
+    ATOLL_RETURN_IF_ERROR(comm_.agree(comm_.rank() == 0 ? take_over() : Status()));
+    stopped_ = max_over(comm_, stop_.told() ? 1 : 0) > 0;
+    return {};
+}
+
+Status Trainer::take_output() {
+    ATOLL_RETURN_IF_ERROR(check_train_output(prepared_.config));  // again: the saver keeps others away only now
+    return checkpoint::prepare_checkpoint(prepared_.config.out);
+}
+
+Status Trainer::load_state() {
+    ATOLL_TRY(const auto found,
+              checkpoint::load_checkpoint(checkpoint::checkpoint_file(prepared_.config.out), memory_.store(), backend_,
+                                          comm_, fingerprint_, prepared_.config.deterministic));
+    if (!found) return {};
+    state_ = *found;
+    saved_steps_ = found->steps;
+    if (comm_.rank() == 0)
+        log::warn("--resume: goes on after step " + std::to_string(found->steps) + " of " +
+                  std::to_string(prepared_.steps));
     return {};
 }
 
 // A run that begins anew takes the place of one that stopped, whose state would go on with its own settings.
-Status Trainer::take_output() {
-    ATOLL_RETURN_IF_ERROR(check_train_output(prepared_.config));  // again: the saver keeps others away only now
+Status Trainer::take_over() {
     const std::filesystem::path out = prepared_.config.out, ended = exit_file(out);
     const auto text = read_file(ended);
     std::error_code error;
     if (text.ok() && is_exit_json_of(*text, run_name(out))) std::filesystem::remove(ended, error);
     if (error) return internal_error("cannot remove " + ended.string() + ": " + error.message());
-    ATOLL_RETURN_IF_ERROR(checkpoint::prepare_checkpoint(out));
     return prepared_.config.resume ? Status() : checkpoint::remove_checkpoint(out);
 }
 

@@ -29,8 +29,11 @@ class Trainer {
     Status run();
 
   private:
+    Status run_to_end();
     Status start();        // loads the weights, or a saved state; closes the model directory
     Status take_output();  // on rank 0
+    Status load_state();   // if there is one
+    Status take_over();    // from a run that stopped; on rank 0, once nothing is left to be refused
     Status steps();        // until done or stopped
     Status finish();
     Status save_result();

@@ -1,6 +1,7 @@
 #include "trainer/weights/staged_directory.h"
 
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <system_error>
@@ -43,23 +44,29 @@ Result<UniqueFd> lock_directory(const fs::path& directory) {
 
 }  // namespace
 
-StagedDirectory::StagedDirectory(fs::path out, UniqueFd lock)
-    : out_(std::move(out)), work_(out_ / ".saving"), lock_(std::move(lock)) {}
+StagedDirectory::StagedDirectory(fs::path out, bool is_new, UniqueFd lock)
+    : out_(std::move(out)), is_new_(is_new), work_(out_ / ".saving"), lock_(std::move(lock)) {}
 
 StagedDirectory::StagedDirectory(StagedDirectory&& other) noexcept
-    : out_(std::move(other.out_)), work_(std::exchange(other.work_, {})), lock_(std::move(other.lock_)) {}
+    : out_(std::move(other.out_)),
+      is_new_(other.is_new_),
+      work_(std::exchange(other.work_, {})),
+      lock_(std::move(other.lock_)) {}
 
 StagedDirectory::~StagedDirectory() {
+    if (work_.empty()) return;
     std::error_code ignored;
-    if (!work_.empty()) fs::remove_all(work_, ignored);
+    fs::remove_all(work_, ignored);
+    if (is_new_) ::rmdir(out_.c_str());  // fails if there is something in it
 }
 
 Result<StagedDirectory> StagedDirectory::create(const fs::path& out) {
     std::error_code error;
+    const bool was_there = fs::exists(out, error);
     fs::create_directories(out, error);
     if (error) return internal_error("cannot create " + out.string() + ": " + error.message());
     ATOLL_TRY(UniqueFd lock, lock_directory(out));
-    StagedDirectory staged(out, std::move(lock));
+    StagedDirectory staged(out, !was_there, std::move(lock));
     fs::remove_all(staged.work_, error);
     if (!error) fs::create_directory(staged.work_, error);
     if (error) return internal_error("cannot create " + staged.work_.string() + ": " + error.message());

@@ -16,7 +16,7 @@ class StagedDirectory {
   public:
     // Makes the directory too. kConflict: another process is writing there.
     static Result<StagedDirectory> create(const std::filesystem::path& out);
-    ~StagedDirectory();  // removes what is not in place
+    ~StagedDirectory();  // removes what is not in place, and the directory if it was made for that and is empty
     StagedDirectory(StagedDirectory&& other) noexcept;
     StagedDirectory& operator=(StagedDirectory&&) = delete;
 
@@ -28,8 +28,9 @@ class StagedDirectory {
     Status commit(const std::string& gate, const std::function<bool(const std::string&)>& stale);
 
   private:
-    StagedDirectory(std::filesystem::path out, UniqueFd lock);
+    StagedDirectory(std::filesystem::path out, bool is_new, UniqueFd lock);
     std::filesystem::path out_;
+    bool is_new_;                 // out_, which was not there
     std::filesystem::path work_;  // empty: moved from
     UniqueFd lock_;               // of out_
 };
