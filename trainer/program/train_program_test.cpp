@@ -32,11 +32,13 @@ TEST_F(TrainProgramTest, StepsAndSummarySayWhatWasDone) {
     const auto lines = lines_of(result.out);
     ASSERT_EQ(lines.size(), 9U) << result.err;  // 2 × 32 rows in steps of 8
     for (const char* key :
-         {"step", "loss", "lr", "grad_norm", "tokens_per_s", "mfu", "hfu", "peak_bytes", "exposed_comm_s"}) {
+         {"step", "loss", "lr", "grad_norm", "tokens_per_s", "mfu", "hfu", "peak_bytes", "exposed_comm_s", "eta_s"}) {
         EXPECT_TRUE(lines[0].contains(key)) << key;
     }
     EXPECT_GT(lines[0]["peak_bytes"].get<std::int64_t>(), 1 << 20);
     EXPECT_EQ(lines[0]["exposed_comm_s"], 0) << "of one rank";
+    EXPECT_GT(lines[0]["eta_s"].get<double>(), 0);
+    EXPECT_EQ(lines[7]["eta_s"], 0) << "no step is left";
     EXPECT_EQ(lines[8]["summary"], true);
     EXPECT_EQ(lines[8]["steps"], 8);
     EXPECT_EQ(lines[8]["samples"], 64);

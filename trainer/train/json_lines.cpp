@@ -55,7 +55,8 @@ std::string to_json_line(const StepMetrics& metrics) {
                         {"mfu", share_or_null(metrics.mfu)},
                         {"hfu", share_or_null(metrics.hfu)},
                         {"peak_bytes", metrics.peak_bytes},
-                        {"exposed_comm_s", metrics.exposed_comm_s}};
+                        {"exposed_comm_s", metrics.exposed_comm_s},
+                        {"eta_s", metrics.eta_s}};
     if (metrics.loss_scale > 0) json["loss_scale"] = metrics.loss_scale;
     return json.dump();
 }

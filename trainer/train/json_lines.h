@@ -19,6 +19,7 @@ struct StepMetrics {
     double hfu = 0;
     std::int64_t peak_bytes = 0;
     double exposed_comm_s = 0;
+    double eta_s = 0;  // what the steps after this one are likely to take
 };
 
 struct Summary {

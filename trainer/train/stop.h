@@ -3,6 +3,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <csignal>
+#include <cstdint>
 #include <filesystem>
 #include <mutex>
 #include <thread>
@@ -21,6 +22,22 @@ struct LastTimes {
     }
     // Of a validation, whose longest batch so far is given.
     double needed_for_batch(double longest_s) const { return longest_s + save_s; }
+};
+
+// What a step of this process takes, with what comes between steps: the mean since the first one, in which memory is
+// touched for the first time, or of that one until there is a second. Times are seconds of one clock.
+class Pace {
+  public:
+    // Before its first step, after so many of the run.
+    Pace(double now_s, std::int64_t steps) : since_s_(now_s), since_steps_(steps) {}
+
+    // Seconds, after that step; of later steps later.
+    double step_s(double now_s, std::int64_t step);
+
+  private:
+    double since_s_;
+    std::int64_t since_steps_;
+    double step_s_ = 0;
 };
 
 // Asks a run to stop after the step it is in: a batch system's signal, a file, or the run's own time limit. One object

@@ -163,6 +163,7 @@ Status Trainer::steps() {
                                        .skipped = static_cast<double>(state_.skipped_steps)};
     memory_.scalars().set(backend_, carried);
     if (!stopped_) prefetch_.start(own_rows(state_.steps + 1, 0));
+    pace_.emplace(now_s(), state_.steps);
     for (std::int64_t number = state_.steps + 1; number <= prepared_.steps && !stopped_; ++number) {
         trace_.before_step(number);
         std::optional<WaitLimit> limit(std::in_place, comm_, prepared_.config.collective_timeout);
@@ -195,6 +196,7 @@ Status Trainer::print_steps(std::int64_t last, const StepBegin& began) {
         ++state_.steps;
         took_.step_s = (now_s() - began.at_s) / count;
         metrics.exposed_comm_s = (comm_.waited_s() - began.waited_s) / count;
+        metrics.eta_s = pace_->step_s(now_s(), last) * static_cast<double>(prepared_.steps - state_.steps);
         report_rates(metrics, took_.step_s);
         if (comm_.rank() == 0) print_line(to_json_line(metrics));
     }

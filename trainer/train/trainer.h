@@ -108,6 +108,7 @@ class Trainer {
     std::optional<model_io::WeightSaver> saver_;
     LastTimes took_;
     double started_s_ = 0;                     // on the steady clock
+    std::optional<Pace> pace_;                 // from the first step on
     std::optional<std::int64_t> saved_steps_;  // of the state that is there
     std::optional<checkpoint::AsyncSaver> async_saver_;
     std::optional<std::int64_t> saving_steps_;  // of the state under way
