@@ -28,7 +28,8 @@ if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     list(APPEND warnings -Wno-subobject-linkage)
 endif()
 target_compile_options(atoll_compile_options INTERFACE
-    "$<$<COMPILE_LANGUAGE:C,CXX>:${warnings}>" "$<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings;-Xcompiler=-Wall,-Wextra>")
+    "$<$<COMPILE_LANGUAGE:C,CXX>:${warnings}>" "$<$<COMPILE_LANGUAGE:HIP>:-Wall;-Wextra;-Werror>"
+    "$<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings;-Xcompiler=-Wall,-Wextra>")
 target_include_directories(atoll_compile_options INTERFACE ${CMAKE_SOURCE_DIR})
 target_link_libraries(atoll_compile_options INTERFACE Threads::Threads)
 if(ATOLL_SANITIZE)

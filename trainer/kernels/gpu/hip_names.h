@@ -1,8 +1,11 @@
 #pragma once
 
-// HIP's runtime and hipBLASLt under CUDA's names.
+// HIP's runtime and hipBLASLt under CUDA's names. With ATOLL_HIPBLASLT_SHIM products compile against the tests'
+// declarations of hipBLASLt, and do not link: for a HIP that has none (compile_for_rocm.sh).
 #include <hip/hip_runtime.h>
+#if !defined(ATOLL_HIPBLASLT_SHIM)
 #include <hipblaslt/hipblaslt.h>
+#endif
 
 #define cudaError_t hipError_t
 #define cudaSuccess hipSuccess
@@ -42,7 +45,12 @@
 #define cudaDataType_t hipDataType
 #define CUDA_R_32F HIP_R_32F
 #define CUDA_R_16F HIP_R_16F
+#if defined(ATOLL_HIPBLASLT_SHIM)
+#define CUDA_R_16BF static_cast<hipDataType>(14)  // HIP_R_16BF, which HIP 5.2 lacks
+#else
 #define CUDA_R_16BF HIP_R_16BF
+#endif
+#define cublasComputeType_t hipblasComputeType_t
 #define CUBLAS_COMPUTE_32F HIPBLAS_COMPUTE_32F
 #define cublasOperation_t hipblasOperation_t
 #define CUBLAS_OP_N HIPBLAS_OP_N
@@ -53,6 +61,7 @@
 #define cublasLtMatmulPreference_t hipblasLtMatmulPreference_t
 #define cublasLtMatmulAlgo_t hipblasLtMatmulAlgo_t
 #define cublasLtMatmulHeuristicResult_t hipblasLtMatmulHeuristicResult_t
+#define cublasLtMatmulDescAttributes_t hipblasLtMatmulDescAttributes_t
 #define cublasLtMatmulPreferenceAttributes_t hipblasLtMatmulPreferenceAttributes_t
 #define CUBLASLT_MATMUL_DESC_TRANSA HIPBLASLT_MATMUL_DESC_TRANSA
 #define CUBLASLT_MATMUL_DESC_TRANSB HIPBLASLT_MATMUL_DESC_TRANSB
@@ -69,3 +78,7 @@
 #define cublasLtMatmulPreferenceSetAttribute hipblasLtMatmulPreferenceSetAttribute
 #define cublasLtMatmulAlgoGetHeuristic hipblasLtMatmulAlgoGetHeuristic
 #define cublasLtMatmul hipblasLtMatmul
+
+#if defined(ATOLL_HIPBLASLT_SHIM)
+#include "trainer/kernels/gpu/testing/cublas_lt_shim.h"
+#endif

@@ -4,6 +4,8 @@
 // hipcc, or the tests' shim, which runs everything on the host (testing/cuda_shim.h).
 #if defined(ATOLL_GPU_SHIM)
 #include "trainer/kernels/gpu/testing/cuda_shim.h"
+// After the runtime that it is declared with.
+#include "trainer/kernels/gpu/testing/cublas_lt_shim.h"
 #elif defined(__HIP__)
 #include "trainer/kernels/gpu/hip_names.h"
 #else

@@ -5,7 +5,7 @@
 
 #include "shared/base/check.h"
 #include "shared/numeric/float16.h"
-#include "trainer/kernels/gpu/testing/cuda_shim.h"
+#include "trainer/kernels/gpu/runtime.h"
 
 struct ShimLt {};
 struct ShimMatmulDesc {

@@ -5,8 +5,9 @@
 #include <functional>
 #include <string>
 
-// The calls of CUDA's runtime and of cuBLASLt that gpu/ makes, on the host, with the meaning that NVIDIA documents: for
-// tests without a GPU. Types and functions have CUDA's names, so that the backend's sources compile as they stand.
+// The calls of CUDA's runtime that gpu/ makes, on the host, with the meaning that NVIDIA documents: for tests without a
+// GPU, and cublas_lt_shim.h those of cuBLASLt. Types and functions have CUDA's names, so that the backend's sources
+// compile as they stand.
 //
 // What a stream is asked for waits until the host waits for something; then streams run in any order that their events
 // allow, by a seed (shim::set_order). Device memory faults when the host touches it.
@@ -52,56 +53,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 
-enum cublasStatus_t { CUBLAS_STATUS_SUCCESS = 0, CUBLAS_STATUS_EXECUTION_FAILED = 13 };
 enum cudaDataType_t { CUDA_R_32F = 0, CUDA_R_16F = 2, CUDA_R_16BF = 14 };
-enum cublasComputeType_t { CUBLAS_COMPUTE_32F = 68 };
-enum cublasOperation_t { CUBLAS_OP_N = 0, CUBLAS_OP_T = 1 };
-enum cublasLtMatmulDescAttributes_t { CUBLASLT_MATMUL_DESC_TRANSA, CUBLASLT_MATMUL_DESC_TRANSB };
-enum cublasLtMatmulPreferenceAttributes_t {
-    CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-    CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-    CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
-    CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
-    CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
-    CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES
-};
-inline constexpr std::uint32_t CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE = 2;
-using cublasLtHandle_t = struct ShimLt*;
-using cublasLtMatmulDesc_t = struct ShimMatmulDesc*;
-using cublasLtMatrixLayout_t = struct ShimLayout*;
-using cublasLtMatmulPreference_t = struct ShimPreference*;
-struct cublasLtMatmulAlgo_t {
-    std::uint64_t data[8];
-};
-struct cublasLtMatmulHeuristicResult_t {
-    cublasLtMatmulAlgo_t algo;
-};
-
-std::size_t cublasLtGetVersion();
-cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle);
-cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle);
-cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* desc, cublasComputeType_t compute, cudaDataType_t scale);
-cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc);
-cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute,
-                                              const void* value, std::size_t bytes);
-cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType_t type, std::uint64_t rows,
-                                          std::uint64_t columns, std::int64_t leading);
-cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout);
-cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* preference);
-cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference);
-cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
-                                                    cublasLtMatmulPreferenceAttributes_t attribute, const void* value,
-                                                    std::size_t bytes);
-cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
-                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
-                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
-                                              cublasLtMatmulPreference_t preference, int wanted,
-                                              cublasLtMatmulHeuristicResult_t* results, int* found);
-cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void* alpha, const void* a,
-                              cublasLtMatrixLayout_t a_layout, const void* b, cublasLtMatrixLayout_t b_layout,
-                              const void* beta, const void* c, cublasLtMatrixLayout_t c_layout, void* d,
-                              cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* algo, void* workspace,
-                              std::size_t workspace_bytes, cudaStream_t stream);
 
 namespace atl::kernels::gpu::shim {
 
