@@ -92,6 +92,9 @@ class Backend {
     // must outlive the memory; freeing it waits for the calls that use it.
     virtual Result<tensor::Memory> allocate(Space space, std::int64_t bytes) = 0;
     Result<tensor::Memory> allocate(std::int64_t bytes) { return allocate(Space::kDevice, bytes); }
+    // Device memory that it keeps for itself from its beginning to its end, beside what is allocated: it takes no more
+    // later, so a plan of memory is whole with it. 0 where device memory is the host's own, which is counted otherwise.
+    virtual std::int64_t own_bytes() const { return 0; }
     // Whether device memory is the host's own.
     virtual bool host_reaches_device() const = 0;
     virtual void copy(const Tensor& from, const Tensor& to) = 0;          // same dtype and element count, any shape

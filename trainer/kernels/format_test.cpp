@@ -348,6 +348,30 @@ TEST_P(FormatTest, AProductIntoAColumnRangeLeavesTheOtherColumnsAlone) {
     }
 }
 
+// More than a GPU converts at a time. Row i of a chooses row i % kInner of b, so every number is exact.
+TEST_P(FormatTest, ALargeProductOfSeveralFormatsIsRightInEveryColumn) {
+    constexpr std::int64_t kLong = 1 << 15, kWide = 300, kInner = 8;
+    OnDevice<> a(*backend_, {kLong, kInner}, 0.0F), b(*backend_, {kInner, kWide}), got(*backend_, {kLong, kWide});
+    std::vector<float> choice = a.given, values = b.given;
+    for (std::size_t i = 0; i < kLong; ++i) choice[i * kInner + i % kInner] = 1;
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i * 31 % 120);
+    a.write(choice);
+    b.write(values);
+    const auto narrow = unset(b.tensor), c = unset(got.tensor);
+    backend_->convert(b.tensor, narrow.tensor);
+    for (const bool accumulate : {false, true}) {
+        backend_->matmul(a.tensor, false, narrow.tensor, false, c.tensor, accumulate);
+        backend_->convert(c.tensor, got.tensor);
+        const std::vector<float> all = got.read();
+        std::int64_t wrong = 0;
+        for (std::size_t i = 0; i < all.size(); ++i) {
+            const float expected = values[i / kWide % kInner * kWide + i % kWide];
+            wrong += all[i] == (accumulate ? 2 * expected : expected) ? 0 : 1;
+        }
+        EXPECT_EQ(wrong, 0) << accumulate;
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(, FormatTest,
                          ::testing::Combine(::testing::ValuesIn(tested_backends()),
                                             ::testing::Values(DType::kF16, DType::kBF16)),

@@ -102,5 +102,40 @@ TEST_F(GpuDeviceTest, AnotherOptimizerIsFarOff) {
     EXPECT_GT(distance(gpu, cpu), 1e-3);
 }
 
+#if defined(ATOLL_GPU_SHIM)
+
+// How often a run's steps ask the device for memory.
+std::int64_t allocations_of_steps(Variant variant) {
+    variant.open_device = [] { return kernels::open_tested_gpu(1); };
+    Run run(*world, variant);
+    const std::int64_t before = kernels::gpu::shim::device_allocations();
+    run.run();
+    return kernels::gpu::shim::device_allocations() - before;
+}
+
+TEST(GpuMemoryTest, ARunTakesNoMemoryOfTheDeviceOnceItHasBegun) {
+    for (const auto& compare : compared()) EXPECT_EQ(allocations_of_steps(compare.variant), 0);
+    Variant converted = compared().front().variant;  // products of formats that the library does not take together
+    converted.formats.weights = tensor::DType::kBF16;
+    EXPECT_EQ(allocations_of_steps(converted), 0);
+}
+
+TEST(GpuMemoryTest, ThePlanCountsTheDevicesMemoryToTheByte) {
+    const std::int64_t before = kernels::gpu::shim::device_bytes();
+    const auto gpu = kernels::open_tested_gpu(1);
+    const model::Model model = tiny_model(false);
+    const optim::Optimizer optimizer;
+    RunMemoryOptions options;
+    options.engine.largest = {1, kLength};
+    options.optimizer = &optimizer;
+    const plan::MemoryPlan plan = RunMemory::measure(*gpu, model, options);
+    const auto memory = RunMemory::allocate(*gpu, model, options);
+    ASSERT_TRUE(memory.ok());
+    EXPECT_EQ(kernels::gpu::shim::device_bytes() - before, plan.device_bytes + plan.backend_bytes);
+    EXPECT_EQ(plan.total_bytes(), plan.device_bytes + plan.backend_bytes + plan.pinned_bytes + plan.program_bytes);
+}
+
+#endif
+
 }  // namespace
 }  // namespace atl::parallel

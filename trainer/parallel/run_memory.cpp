@@ -56,6 +56,7 @@ plan::MemoryPlan RunMemory::measure(kernels::Backend& backend, const model::Mode
     RunMemory memory(Arena::measuring(), Arena::measuring());
     memory.lay_out(backend, model, options);
     plan::MemoryPlan plan = plan::read_plan(memory.device_, memory.pinned_, host::resident_bytes());
+    plan.backend_bytes = backend.own_bytes();
     plan.offloaded_bytes = memory.store_.offloaded_bytes();
     if (options.copies_state) plan.staging_bytes = memory.store_.own_state_bytes();
     return plan;

@@ -19,10 +19,13 @@ struct MemoryPlan {
     // All categories with their alignment: what is allocated of the device's memory, and of pinned memory of the host.
     // On a CPU they are the same memory.
     std::int64_t device_bytes = 0, pinned_bytes = 0;
+    std::int64_t backend_bytes = 0;    // of the device's memory, what its backend keeps for itself; 0 on a CPU
     std::int64_t program_bytes = 0;    // the program, its libraries and buffers: this process's resident size by now
     std::int64_t staging_bytes = 0;    // with --save-async, of the host: the copy that is being written
     std::int64_t offloaded_bytes = 0;  // on a disk instead
-    std::int64_t total_bytes() const { return device_bytes + pinned_bytes + program_bytes + staging_bytes; }
+    std::int64_t total_bytes() const {
+        return device_bytes + pinned_bytes + backend_bytes + program_bytes + staging_bytes;
+    }
 };
 
 MemoryPlan read_plan(const tensor::Arena& device, const tensor::Arena& pinned, std::int64_t program_bytes);

@@ -21,6 +21,7 @@ std::string to_json_line(const plan::MemoryPlan& plan, std::string_view device, 
     }
     line["allocated_bytes"] = plan.device_bytes + plan.pinned_bytes;
     line["pinned_bytes"] = plan.pinned_bytes;
+    line["backend_bytes"] = plan.backend_bytes;
     line["program_bytes"] = plan.program_bytes;
     line["staging_bytes"] = plan.staging_bytes;
     line["total_bytes"] = plan.total_bytes();

@@ -8,6 +8,7 @@ namespace atl::kernels::gpu {
 namespace {
 
 constexpr std::int64_t kProductWorkspaceBytes = 32 << 20;  // what NVIDIA advises for Hopper
+constexpr std::int64_t kScratchBytes = 32 << 20;
 
 Error no_memory(const char* kind, std::int64_t bytes, cudaError_t error) {
     return {ErrorCode::kResourceExhausted,
@@ -64,12 +65,17 @@ GpuBackend::GpuBackend(std::string name, std::array<StreamHandle, 3> streams)
     : name_(std::move(name)), streams_(std::move(streams)) {}
 
 Status GpuBackend::prepare() {
+    ATOLL_TRY(scratch_, allocate(kScratchBytes));
     ATOLL_TRY(sums_, allocate(kSumBlocks * static_cast<std::int64_t>(sizeof(double))));
     ATOLL_TRY(corrections_, allocate(2 * static_cast<std::int64_t>(sizeof(float))));
     ATOLL_TRY(tensor::Memory workspace, allocate(kProductWorkspaceBytes));
     ATOLL_TRY(Products products, Products::open(std::move(workspace)));
     products_ = std::make_unique<Products>(std::move(products));
     return {};
+}
+
+std::int64_t GpuBackend::own_bytes() const {
+    return kProductWorkspaceBytes + scratch_.size_bytes() + sums_.size_bytes() + corrections_.size_bytes();
 }
 
 GpuBackend::~GpuBackend() {

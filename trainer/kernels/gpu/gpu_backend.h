@@ -25,6 +25,7 @@ class GpuBackend final : public Backend {
     std::string name() const override { return name_; }
     using Backend::allocate;
     Result<tensor::Memory> allocate(Space space, std::int64_t bytes) override;
+    std::int64_t own_bytes() const override;
     bool host_reaches_device() const override { return false; }
     void copy(const Tensor& from, const Tensor& to) override;
     void copy_from_host(const void* from, const Tensor& to) override;
@@ -121,8 +122,10 @@ class GpuBackend final : public Backend {
     cudaStream_t on(Stream stream) const { return streams_[static_cast<std::size_t>(stream)].get(); }
     cudaStream_t compute() const { return on(Stream::kCompute); }
     const EventHandle* find(Event event) const;
-    // Of device memory for what a product has to convert, until the next call.
-    std::byte* scratch(std::int64_t bytes);
+    // A product whose operands the library does not take together: converted in scratch_, as many columns of c at a
+    // time as fit there.
+    void multiply_converted(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b, const Tensor& c,
+                            bool accumulate);
     template <class Term>
     void add_up(std::int64_t count, const Term& term, const Tensor& into, bool accumulate);
 
@@ -132,7 +135,7 @@ class GpuBackend final : public Backend {
     std::deque<EventHandle> idle_;   // to be recorded again
     std::uint64_t last_event_ = 0;
     std::unique_ptr<Products> products_;
-    tensor::Memory scratch_;
+    tensor::Memory scratch_;      // of multiply_converted()
     tensor::Memory sums_;         // of add_up()
     tensor::Memory corrections_;  // of adamw()
 };

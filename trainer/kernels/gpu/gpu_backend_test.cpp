@@ -87,6 +87,14 @@ TEST_P(GpuBackendTest, OperationsReachPinnedMemory) {
     EXPECT_EQ(values[5], 6.0F);
 }
 
+TEST_P(GpuBackendTest, WhatItKeepsForItselfIsThereFromTheStart) {
+    const std::int64_t before = shim::device_bytes();
+    const auto backend = GpuBackend::open(0).value();
+    EXPECT_EQ(shim::device_bytes() - before, backend->own_bytes());
+    const auto memory = backend->allocate(kBytes).value();
+    EXPECT_EQ(shim::device_bytes() - before, backend->own_bytes() + kBytes) << "what is asked for is not its own";
+}
+
 TEST_P(GpuBackendTest, NoMemoryIsAnErrorThatSaysHowMuchWasAskedFor) {
     const auto backend = GpuBackend::open(0).value();
     for (const auto& [space, call] : {std::pair(Space::kDevice, "cudaMalloc"), {Space::kPinned, "cudaHostAlloc"}}) {

@@ -180,8 +180,18 @@ struct Scatter {
     }
 };
 
-std::int64_t dense_bytes(const Tensor& like, DType dtype) {
-    return tensor::aligned(tensor::size_bytes(dtype, like.element_count()));
+// The library multiplies what is of one format, into that or fp32.
+bool is_result(const Tensor& c, const Tensor& a) {
+    return c.dtype() == a.dtype() || c.dtype() == DType::kF32;
+}
+
+// Of how many columns a dense copy of op(b) [k, columns] and one of c [m, columns] fit in so many bytes, whatever their
+// formats: some thousands of rows leave room for hundreds.
+std::int64_t columns_in(std::int64_t bytes, std::int64_t m, std::int64_t k) {
+    constexpr std::int64_t kElementBytes = 4, kStep = 64;  // whole tiles of the library's kernels
+    const std::int64_t columns = (bytes - tensor::kAlignmentBytes) / (kElementBytes * (m + k));
+    check(columns > 0, "a product's matrices are too long to be converted");
+    return columns < kStep ? columns : columns / kStep * kStep;
 }
 
 }  // namespace
@@ -276,17 +286,34 @@ void GpuBackend::sum_of_squares(const Tensor& x, const Tensor& into, bool accumu
     add_up(x.element_count(), SumOfSquares{Elements(x)}, into, accumulate);
 }
 
-std::byte* GpuBackend::scratch(std::int64_t bytes) {
-    if (scratch_.size_bytes() < bytes) {
-        scratch_.reset();
-        auto memory = allocate(Space::kDevice, bytes);
-        check(memory.ok(), memory.ok() ? "" : "a product's operands do not fit: " + memory.error().message);
-        scratch_ = std::move(memory).value();
+// Columns of op(b) or of c, which are rows of b where it is transposed.
+void GpuBackend::multiply_converted(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b,
+                                    const Tensor& c, bool accumulate) {
+    const std::int64_t m = c.rows(), n = c.columns(), k = transpose_b ? b.columns() : b.rows();
+    const std::int64_t columns_max = columns_in(scratch_.size_bytes(), m, k);
+    for (std::int64_t first = 0; first < n; first += columns_max) {
+        const std::int64_t columns = std::min(columns_max, n - first);
+        Tensor operand = transpose_b ? b.row_range(first, columns) : b.column_range(first, columns);
+        const Tensor part = c.column_range(first, columns);
+        std::byte* place = scratch_.data();
+        if (operand.dtype() != a.dtype()) {
+            const Tensor dense(place, a.dtype(), {operand.rows(), operand.columns()});
+            launch_for_each(compute(), operand.element_count(),
+                            Gather{Elements(operand), Elements(dense), operand.columns(), operand.row_stride()});
+            place += tensor::aligned(dense.byte_count());
+            operand = dense;
+        }
+        if (is_result(c, a)) {
+            products_->multiply(compute(), a, transpose_a, operand, transpose_b, part, accumulate);
+            continue;
+        }
+        const Tensor product(place, DType::kF32, {m, columns});
+        products_->multiply(compute(), a, transpose_a, operand, transpose_b, product, false);
+        launch_for_each(compute(), m * columns,
+                        Scatter{Elements(product), Elements(part), columns, part.row_stride(), accumulate});
     }
-    return scratch_.data();
 }
 
-// The library multiplies what is of one format, into that or fp32; other operands and results go through scratch.
 void GpuBackend::matmul(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b, const Tensor& c,
                         bool accumulate) {
     const auto [m, n, k] = matmul_shape(a, transpose_a, b, transpose_b, c);
@@ -297,21 +324,11 @@ void GpuBackend::matmul(const Tensor& a, bool transpose_a, const Tensor& b, bool
             launch_for_each(compute(), m * n, Scatter{Elements(Tensor()), Elements(c), n, c.row_stride(), false});
         return;
     }
-    const bool converts_b = b.dtype() != a.dtype();
-    const bool converts_c = c.dtype() != a.dtype() && c.dtype() != DType::kF32;
-    const std::int64_t b_bytes = converts_b ? dense_bytes(b, a.dtype()) : 0;
-    const std::int64_t c_bytes = converts_c ? dense_bytes(c, DType::kF32) : 0;
-    std::byte* const place = b_bytes + c_bytes > 0 ? scratch(b_bytes + c_bytes) : nullptr;
-    Tensor operand = b;
-    if (converts_b) {
-        operand = Tensor(place, a.dtype(), {b.rows(), b.columns()});
-        launch_for_each(compute(), b.element_count(),
-                        Gather{Elements(b), Elements(operand), b.columns(), b.row_stride()});
+    if (b.dtype() == a.dtype() && is_result(c, a)) {
+        products_->multiply(compute(), a, transpose_a, b, transpose_b, c, accumulate);
+    } else {
+        multiply_converted(a, transpose_a, b, transpose_b, c, accumulate);
     }
-    if (!converts_c) return products_->multiply(compute(), a, transpose_a, operand, transpose_b, c, accumulate);
-    const Tensor product(place + b_bytes, DType::kF32, {m, n});
-    products_->multiply(compute(), a, transpose_a, operand, transpose_b, product, false);
-    launch_for_each(compute(), m * n, Scatter{Elements(product), Elements(c), n, c.row_stride(), accumulate});
 }
 
 }  // namespace atl::kernels::gpu

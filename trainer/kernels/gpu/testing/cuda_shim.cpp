@@ -43,6 +43,7 @@ struct Device {
     int count = 1;
     std::vector<ShimStream*> streams;
     std::map<void*, std::size_t> memory;  // of the device
+    std::int64_t allocations = 0;         // of that, ever
     std::map<std::string, cudaError_t> failing;
 
     void protect(int rights) const {
@@ -97,6 +98,16 @@ void set_order(std::uint64_t seed) {
 
 void set_device_count(int count) {
     device().count = count;
+}
+
+std::int64_t device_allocations() {
+    return device().allocations;
+}
+
+std::int64_t device_bytes() {
+    std::int64_t all = 0;
+    for (const auto& [data, bytes] : device().memory) all += static_cast<std::int64_t>(bytes);
+    return all;
 }
 
 void fail_next(const std::string& call, cudaError_t error) {
@@ -159,6 +170,7 @@ cudaError_t cudaMalloc(void** data, std::size_t bytes) {
     *data = ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (*data == MAP_FAILED) return cudaErrorMemoryAllocation;
     device().memory.emplace(*data, bytes);
+    ++device().allocations;
     return cudaSuccess;
 }
 

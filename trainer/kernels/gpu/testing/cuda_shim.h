@@ -61,6 +61,9 @@ namespace atl::kernels::gpu::shim {
 // the last or back, as is drawn whenever some are to run.
 void set_order(std::uint64_t seed);
 void set_device_count(int count);
+// Of cudaMalloc: how many there were, and the bytes that were not freed.
+std::int64_t device_allocations();
+std::int64_t device_bytes();
 // The next call of that name fails ("cudaMalloc").
 void fail_next(const std::string& call, cudaError_t error);
 
