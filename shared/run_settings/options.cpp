@@ -118,8 +118,9 @@ const std::vector<Option>& table() {
          "seconds that a rank waits for the others before it ends the run and names those that do not come; one that "
          "reads and gets on is waited for. 0: for ever",
          kEvery, 0, 1e9},
-        {"peak-tflops", &C::peak_tflops, "of one rank, for mfu and hfu; the default is measured", kTrain | kPlan, 0,
-         1e9},
+        {"peak-tflops", &C::peak_tflops,
+         "of one rank, for mfu and hfu; the default is the best rate of matrix products that is measured before step 1",
+         kTrain | kPlan, 0, 1e9},
         {"trace-steps", &C::trace_steps,
          "write when each block, exchange and wait of so many steps began and ended into OUT.trace; 0: off",
          kTrain | kPlan, 0, 1e4},

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <random>
+#include <vector>
 
 #include "shared/log/warn.h"
 #include "trainer/comm/launch.h"
@@ -49,6 +51,100 @@ Result<std::unique_ptr<kernels::Backend>> open_cpu(const run_settings::RunConfig
     return kernels::make_cpu_backend(threads, {}, weights::storage_dtype(config.computes_in()));
 }
 
+// What a product of squares with that side takes.
+struct Squares {
+    tensor::Tensor a, b, c;
+
+    static Result<tensor::Memory> allocate(kernels::Backend& backend, tensor::DType format, std::int64_t side) {
+        return backend.allocate(3 * tensor::aligned(tensor::size_bytes(format, side * side)));
+    }
+    // In what allocate() gave for that side.
+    Squares(const tensor::Memory& memory, tensor::DType format, std::int64_t side) {
+        std::byte* place = memory.data();
+        for (tensor::Tensor* matrix : {&a, &b, &c}) {
+            *matrix = tensor::Tensor(place, format, {side, side});
+            place += tensor::aligned(matrix->byte_count());
+        }
+    }
+    // In the ways of forward and backward.
+    void multiply(kernels::Backend& backend, int way) const { backend.matmul(a, way == 1, b, way == 2, c, false); }
+};
+
+double flops_of_product(std::int64_t side) {
+    return 2.0 * static_cast<double>(side) * static_cast<double>(side) * static_cast<double>(side);
+}
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point start) {
+    return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+double host_peak_flops(kernels::Backend& backend, tensor::DType format) {
+    constexpr std::int64_t kSide = 512;
+    constexpr int kPatience = 48;  // products in a row of which none was faster: a core that was busy may be free again
+    constexpr double kNoticed = 0.99;
+    const auto memory = Squares::allocate(backend, format, kSide);
+    if (!memory.ok()) return 0;
+    const Squares squares(*memory, format, kSide);
+    backend.zero(squares.a);
+    backend.zero(squares.b);
+    double seconds = 1e30;
+    for (int i = 0, best = 0; i - best < kPatience; ++i) {
+        const auto start = Clock::now();
+        squares.multiply(backend, i % 3);
+        backend.synchronize();
+        const double taken = seconds_since(start);
+        if (taken < kNoticed * seconds) best = i;
+        seconds = std::min(seconds, taken);
+    }
+    return seconds > 0 ? flops_of_product(kSide) / seconds : 0;
+}
+
+// Values that differ: of zeros a GPU multiplies faster than of what a model has, as it draws less power.
+void fill(kernels::Backend& backend, const tensor::Tensor& matrix) {
+    constexpr std::int64_t kRows = 64;
+    std::mt19937 random(1);
+    std::vector<float> values(static_cast<std::size_t>(kRows * matrix.columns()));
+    for (float& value : values) value = static_cast<float>(random() % 255) / 128 - 1;
+    const tensor::Tensor first = matrix.row_range(0, kRows);
+    check(weights::store_values(values, first, backend), "values of at most 1 are in every format");
+    for (std::int64_t row = kRows; row < matrix.rows(); row += kRows) backend.copy(first, matrix.row_range(row, kRows));
+}
+
+// The seconds of a product, of several that the device has to do without the host: the best of a few times.
+double seconds_of_product(kernels::Backend& backend, const Squares& squares) {
+    constexpr int kAtOnce = 10, kTimes = 6;
+    double seconds = 1e30;
+    for (int i = 0; i < kTimes; ++i) {
+        squares.multiply(backend, i % 3);  // the first of a kind chooses its kernel
+        backend.synchronize();
+        const auto start = Clock::now();
+        for (int product = 0; product < kAtOnce; ++product) squares.multiply(backend, i % 3);
+        backend.synchronize();
+        seconds = std::min(seconds, seconds_since(start) / kAtOnce);
+    }
+    return seconds;
+}
+
+double device_peak_flops(kernels::Backend& backend, tensor::DType format) {
+    constexpr std::int64_t kSideMin = 1024, kSideMax = 8192;
+    constexpr double kLongS = 5e-3;    // what takes so long fills a device
+    constexpr double kNoticed = 1.02;  // of the rate
+    double best = 0;
+    for (std::int64_t side = kSideMin; side <= kSideMax; side *= 2) {
+        const auto memory = Squares::allocate(backend, format, side);
+        if (!memory.ok()) break;
+        const Squares squares(*memory, format, side);
+        fill(backend, squares.a);
+        fill(backend, squares.b);
+        const double seconds = seconds_of_product(backend, squares), rate = flops_of_product(side) / seconds;
+        const bool is_faster = rate > kNoticed * best;
+        best = std::max(best, rate);
+        if (!is_faster || seconds > kLongS) break;
+    }
+    return best;
+}
+
 }  // namespace
 
 std::span<const std::string_view> built_devices() {
@@ -64,28 +160,7 @@ Result<std::unique_ptr<kernels::Backend>> open_backend(const run_settings::RunCo
 }
 
 double measure_peak_flops(kernels::Backend& backend, tensor::DType format) {
-    constexpr std::int64_t kSide = 512;
-    constexpr int kPatience = 48;  // products in a row of which none was faster: a core that was busy may be free again
-    constexpr double kNoticed = 0.99;
-    auto memory = backend.allocate(3 * tensor::size_bytes(format, kSide * kSide));
-    if (!memory.ok()) return 0;
-    tensor::Arena arena(std::move(memory).value());
-    const auto matrix = [&] { return arena.allocate(tensor::Category::kWorkspace, format, {kSide, kSide}); };
-    const tensor::Tensor a = matrix();
-    const tensor::Tensor b = matrix();
-    const tensor::Tensor c = matrix();
-    backend.zero(a);
-    backend.zero(b);
-    double seconds = 1e30;
-    for (int i = 0, best = 0; i - best < kPatience; ++i) {
-        const auto start = std::chrono::steady_clock::now();
-        backend.matmul(a, i % 3 == 1, b, i % 3 == 2, c, false);  // the ways of forward and backward
-        backend.synchronize();
-        const double taken = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-        if (taken < kNoticed * seconds) best = i;
-        seconds = std::min(seconds, taken);
-    }
-    return seconds > 0 ? 2.0 * kSide * kSide * kSide / seconds : 0;
+    return backend.host_reaches_device() ? host_peak_flops(backend, format) : device_peak_flops(backend, format);
 }
 
 }  // namespace atl::train

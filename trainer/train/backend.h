@@ -23,7 +23,9 @@ Result<std::unique_ptr<kernels::Backend>> open_backend(const run_settings::RunCo
 int thread_share(comm::Comm& node);
 
 // The rate of large matrix products in this format that this backend reaches now, in floating-point operations a
-// second: the best of a few products of 512×512 matrices. 0 when there is no memory for it.
+// second: on a CPU the best of a few products of 512×512 matrices; on a device that the host does not reach the best
+// of several asked for at once, of squares that double until one takes milliseconds or gets no faster. 0 when there is
+// no memory for it.
 double measure_peak_flops(kernels::Backend& backend, tensor::DType format);
 
 }  // namespace atl::train
