@@ -19,7 +19,7 @@ parallel::RunMemoryOptions options_of(const model::BatchShape& shape, const opti
 }
 
 model::Model make(const model::ModelConfig& config, kernels::Formats formats) {
-    formats.has_masters = false;  // nothing is updated
+    formats.masters.reset();  // nothing is updated
     model::Model model = model::make_model(config);
     model.use_formats(formats);
     return model;

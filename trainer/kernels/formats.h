@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 #include "trainer/tensor/tensor.h"
 
 namespace atl::kernels {
@@ -13,12 +15,12 @@ struct Formats {
     DType weights = DType::kF32;      // of the model, between steps and as they are gathered; adapters' are fp32
     DType activations = DType::kF32;  // what the operations of a block hand on, the logits, and the gradients of both
     DType residual = DType::kF32;     // what a block hands to the next, and its gradient: fp32, or as activations
-    DType gradients = DType::kF32;    // of parameters
+    DType gradients = DType::kF32;    // of parameters, as a block's backward pass leaves them to be reduced at once
     DType reduced = DType::kF32;      // of those on their way between ranks, where fp32 adds them
-    // Whether an optimizer updates fp32 masters of weights that are kept in another format; else it updates those
-    // themselves (bf16) and rounds stochastically.
-    bool has_masters = true;
-    DType masters = DType::kF32;
+    DType accumulated = DType::kF32;  // of their sums over micro-steps and ranks, which the optimizer reads
+    // What an optimizer updates beside weights that are kept in another format; without it updates those themselves
+    // (bf16) and rounds stochastically.
+    std::optional<DType> masters = DType::kF32;
     DType moments = DType::kF32;
 };
 

@@ -47,12 +47,12 @@ ReplicaReduce ReplicaReduce::lay_out(const Arenas& arenas, const ParameterStore&
     const std::int64_t largest = largest_shard(store);
     const kernels::Formats& formats = store.model().formats;
     const ExchangeLibrary::ReduceNeed need =
-        arenas.library.reduce_need({replicas, largest, formats.gradients, formats.reduced, elements_max});
+        arenas.library.reduce_need({replicas, largest, formats.accumulated, formats.reduced, elements_max});
     if (need.scratch > 0)
         reduce.memory_.scratch = arenas.device.allocate(Category::kWorkspace, formats.reduced, {need.scratch});
     reduce.memory_.pinned = allocate_pinned(arenas, need.pinned_bytes);
     reduce.gather_pinned_ = allocate_pinned(
-        arenas, arenas.library.gather_bytes(replicas, tensor::size_bytes(formats.gradients, largest / replicas), {}));
+        arenas, arenas.library.gather_bytes(replicas, tensor::size_bytes(formats.accumulated, largest / replicas), {}));
     return reduce;
 }
 
@@ -93,7 +93,7 @@ GradientReduce GradientReduce::lay_out(const Arenas& arenas, const ParameterStor
         } else if (shared[unit] != 0 && store.trains(unit)) {
             const std::int64_t whole = store.shard_spec(unit).whole;
             reduce.unit_buffers_.push_back(
-                arenas.device.allocate(Category::kGradients, store.model().formats.gradients, {whole}));
+                arenas.device.allocate(Category::kGradients, store.model().formats.accumulated, {whole}));
         } else {
             reduce.unit_buffers_.emplace_back();
         }
@@ -115,8 +115,8 @@ ExchangeLibrary::ReduceNeed GradientReduce::find_need(const ExchangeLibrary& lib
     const kernels::Formats& formats = store_->model().formats;
     const std::int64_t whole = store_->shard_spec(unit).whole;
     if (!uses_fixed_tree())
-        return library.reduce_need({shard_ranks(), whole, formats.gradients, formats.reduced, options_.elements_max});
-    const std::int64_t bytes = tensor::size_bytes(formats.gradients, whole);
+        return library.reduce_need({shard_ranks(), whole, unsharded_format(unit), formats.reduced, options_.elements_max});
+    const std::int64_t bytes = tensor::size_bytes(unsharded_format(unit), whole);
     return {.scratch = whole, .pinned_bytes = library.all_to_all_bytes(store_->layout().ranks(), bytes)};
 }
 
@@ -126,7 +126,7 @@ void GradientReduce::lay_out_gathers(const Arenas& arenas) {
     if (!gathers_sums && shards_moments(store_->sharding())) return;
     const int ranks = gathers_sums ? layout.replicas() : layout.ranks();
     const std::int64_t sent = gathers_sums ? largest_shard(*store_) / ranks : largest_shard(*store_);
-    const std::int64_t bytes = tensor::size_bytes(store_->model().formats.gradients, sent);
+    const std::int64_t bytes = tensor::size_bytes(store_->model().formats.accumulated, sent);
     gather_pinned_ = allocate_pinned(arenas, arenas.library.gather_bytes(ranks, bytes, {}));
 }
 
@@ -153,7 +153,7 @@ void GradientReduce::lay_out_buckets(const Arenas& arenas) {
     scratch_ = TwoEndedBuffer::lay_out(arenas.device, Category::kWorkspace, formats.reduced, std::move(scratch));
     pinned_ = TwoEndedBuffer::lay_out(arenas.pinned, Category::kWorkspace, tensor::DType::kU8, std::move(pinned));
     receive_buffer_ =
-        TwoEndedBuffer::lay_out(arenas.device, Category::kWorkspace, formats.gradients, std::move(receive));
+        TwoEndedBuffer::lay_out(arenas.device, Category::kWorkspace, formats.accumulated, std::move(receive));
     for (Bucket& bucket : buckets_) bucket.reductions.reserve(store_->unit_count());
 }
 

@@ -99,6 +99,10 @@ class GradientReduce {
     void add_to_shard(kernels::Backend& backend, ProcessGroups& ranks, const Reduction& reduction);
     void add_sequences(kernels::Backend& backend, ProcessGroups& ranks, const Reduction& reduction);
     bool uses_fixed_tree() const { return options_.fixed_tree_sequences > 0; }
+    tensor::DType unsharded_format(std::size_t unit) const {
+        const kernels::Formats& formats = store_->model().formats;
+        return has_buffer(unit) ? formats.accumulated : formats.gradients;
+    }
     bool has_buffer(std::size_t unit) const { return unit_buffers_[unit].element_count() > 0; }
     int shard_ranks() const { return store_->layout().shard_ranks(); }
 

@@ -16,7 +16,7 @@ PairwiseSum PairwiseSum::lay_out(Arena& arena, const ParameterStore& store, std:
         if (!store.trains(unit)) continue;
         const std::int64_t count = store.shard_spec(unit).whole / store.layout().ranks();
         for (int level = 0; level < levels; ++level) {
-            partial.push_back(arena.allocate(tensor::Category::kGradients, store.model().formats.gradients, {count}));
+            partial.push_back(arena.allocate(tensor::Category::kGradients, store.model().formats.accumulated, {count}));
         }
     }
     return tree;

@@ -41,16 +41,16 @@ ParameterStore ParameterStore::lay_out(Arena& arena, const model::Model& model, 
                                 store.storage(unit), {length(spec, shards_weights(layout.sharding))}));
         if (optimizer == nullptr) continue;
         const bool trains = store.trains(unit);
-        store.gradients_.push_back(trains ? arena.allocate(Category::kGradients, model.formats.gradients,
+        store.gradients_.push_back(trains ? arena.allocate(Category::kGradients, model.formats.accumulated,
                                                            {length(spec, shards_gradients(layout.sharding))})
                                           : Tensor());
         state.counts.push_back(trains ? store.update_range(unit).count : 0);
-        state.has_masters.push_back(model.formats.has_masters && store.storage(unit) != model.formats.masters ? 1 : 0);
+        state.has_masters.push_back(model.formats.masters.value_or(store.storage(unit)) != store.storage(unit) ? 1 : 0);
         store.runs_.push_back(store.find_runs(unit));
     }
     if (optimizer == nullptr) return store;
     state.moment_count = optimizer->moment_count();
-    state.masters_dtype = model.formats.masters;
+    state.masters_dtype = model.formats.masters.value_or(DType::kF32);
     state.moments_dtype = model.formats.moments;
     store.state_ = OptimizerState::lay_out(of_optimizer, std::move(state));
     if (store.gathers_new_weights()) store.lay_out_update(offload);

@@ -23,7 +23,7 @@ ProximalTerm ProximalTerm::lay_out(Arena& arena, const ParameterStore& store) {
         if (trains) largest = std::max(largest, shard);
     }
     term.difference_ =
-        arena.allocate(Category::kWorkspace, store.model().formats.masters, {std::min(kRangeElements, largest)});
+        arena.allocate(Category::kWorkspace, store.model().formats.accumulated, {std::min(kRangeElements, largest)});
     return term;
 }
 

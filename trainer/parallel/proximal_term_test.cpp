@@ -81,7 +81,7 @@ TEST(ProximalTermTest, TheGradientGetsMuTimesTheDistanceFromTheStart) {
     constexpr double kFactor = 0.3;
     for (const Sharding sharding : kShardings) {
         for (const kernels::Formats& formats : {kernels::Formats{}, kernels::Formats{.weights = DType::kBF16},
-                                                kernels::Formats{.weights = DType::kBF16, .has_masters = false}}) {
+                                                kernels::Formats{.weights = DType::kBF16, .masters = {}}}) {
             for (const Offload offload : {Offload::kNone, Offload::kNvme}) {
                 SCOPED_TRACE(testing::Message() << static_cast<int>(sharding) << " " << to_string(offload));
                 Variant variant{.sharding = sharding, .formats = formats, .offload_optimizer = offload};

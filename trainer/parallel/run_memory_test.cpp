@@ -59,7 +59,8 @@ TEST(RunMemoryTest, BuffersUnderFullShardAreOfTwoNeighboursNotOfTheLargestBlockT
         "num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 8192, "rms_norm_eps": 1e-5,
         "rope_theta": 500000.0, "hidden_act": "silu", "tie_word_embeddings": false})");
     model::Model model = model::make_model(*config);
-    model.use_formats({.weights = tensor::DType::kBF16});
+    constexpr tensor::DType kBF16 = tensor::DType::kBF16;
+    model.use_formats({.weights = kBF16});
     const optim::Optimizer optimizer;
     RunMemoryOptions options;
     options.engine.largest = {1, 16};
@@ -80,6 +81,8 @@ TEST(RunMemoryTest, BuffersUnderFullShardAreOfTwoNeighboursNotOfTheLargestBlockT
     const std::int64_t without =
         RunMemory::measure(**backend, model, options).categories[static_cast<std::size_t>(Category::kWorkspace)];
     EXPECT_EQ(with_scratch - without, 4 * 2 * ExchangeLibrary::kReduceElementsMax);
+    model.use_formats({.weights = kBF16, .activations = kBF16, .gradients = kBF16, .reduced = kBF16});
+    EXPECT_EQ(planned_bytes(Sharding::kFullShard, Category::kGradients), 4 * kAll / 8 + 2 * 2 * (kLayer + kHead));
 }
 
 TEST(RunMemoryTest, FullShardKeepsLessThanNone) {
@@ -116,7 +119,7 @@ TEST(RunMemoryTest, ActivationsInHalvesTakeHalfAndNoMastersTakeNothing) {
     using tensor::DType;
     Variant wide, half;
     half.formats = {
-        .weights = DType::kBF16, .activations = DType::kBF16, .residual = DType::kBF16, .has_masters = false};
+        .weights = DType::kBF16, .activations = DType::kBF16, .residual = DType::kBF16, .masters = {}};
     EXPECT_EQ(planned(Category::kMasters, half), 0);
     // Statistics, log-sums and losses stay fp32.
     EXPECT_LE(planned(Category::kActivations, half), planned(Category::kActivations, wide) * 6 / 10);
@@ -133,7 +136,7 @@ TEST(RunMemoryTest, AProximalTermTakesTheRanksShardOfTheExactWeights) {
         Variant half = variant;
         half.formats.weights = tensor::DType::kBF16;
         EXPECT_EQ(planned(Category::kStartWeights, half), planned(Category::kStartWeights, variant)) << "of masters";
-        half.formats.has_masters = false;
+        half.formats.masters.reset();
         EXPECT_EQ(2 * planned(Category::kStartWeights, half), planned(Category::kStartWeights, variant));
     }
 }
