@@ -72,6 +72,9 @@ TEST_F(ResumeTest, AStoppedRunGoesOnBitForBit) {
     EXPECT_EQ(first.exit_code, 0) << first.err;
     EXPECT_EQ(lines_of(first.out).back()["resumable"], true);
     EXPECT_EQ(lines_of(first.out).back()["steps"], 1);
+    EXPECT_NE(first.err.find("stopped by --time-limit after step 1 of 6; its state is in " + path("out.state")),
+              std::string::npos)
+        << first.err;
     EXPECT_TRUE(std::filesystem::exists(path("out.state/state.safetensors")));
     EXPECT_FALSE(std::filesystem::exists(path("out/model.safetensors")));
     const auto too_early = run({"eval", "--model", path("out"), "--data", path("data.safetensors")});

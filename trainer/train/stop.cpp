@@ -6,13 +6,19 @@
 namespace atl::train {
 namespace {
 
-std::atomic<bool> is_told = false;
-static_assert(std::atomic<bool>::is_always_lock_free, "a handler must not lock");
+std::atomic<StopCause> told_by = StopCause::kNone;
+static_assert(std::atomic<StopCause>::is_always_lock_free, "a handler must not lock");
 
 constexpr int kSignals[] = {SIGTERM, SIGINT, SIGUSR1};
 
-void remember(int /*signal*/) {
-    is_told = true;
+void remember(StopCause cause) {
+    StopCause none = StopCause::kNone;
+    told_by.compare_exchange_strong(none, cause);
+}
+
+void remember_signal(int signal) {
+    if (signal == SIGTERM) return remember(StopCause::kSigterm);
+    remember(signal == SIGINT ? StopCause::kSigint : StopCause::kSigusr1);
 }
 
 void handle(void (*handler)(int)) {
@@ -44,9 +50,21 @@ double Pace::step_s(double now_s, std::int64_t step) {
     return step_s_;
 }
 
+std::string_view to_string(StopCause cause) {
+    switch (cause) {
+        case StopCause::kTimeLimit: return "--time-limit";
+        case StopCause::kFile: return "the file that ATOLL_STOP_FILE names, which is to go before it";
+        case StopCause::kSigusr1: return "SIGUSR1";
+        case StopCause::kSigint: return "SIGINT";
+        case StopCause::kSigterm: return "SIGTERM";
+        case StopCause::kNone: break;
+    }
+    return "nothing";
+}
+
 StopRequest::StopRequest() : start_(std::chrono::steady_clock::now()) {
-    is_told = false;
-    handle(remember);
+    told_by = StopCause::kNone;
+    handle(remember_signal);
     const sigset_t set = signals();
     pthread_sigmask(SIG_BLOCK, &set, &before_);
     taker_ = std::jthread([this](const std::stop_token& end) { take_signals(end); });
@@ -64,10 +82,10 @@ void StopRequest::take_signals(const std::stop_token& end) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, end, [this] { return !file_.empty(); });
     const std::filesystem::path file = file_;
-    while (!end.stop_requested() && !is_told) {
+    while (!end.stop_requested() && told_by == StopCause::kNone) {
         std::error_code error;  // a file that cannot be looked for is not there
         lock.unlock();
-        if (std::filesystem::exists(file, error)) is_told = true;
+        if (std::filesystem::exists(file, error)) remember(StopCause::kFile);
         lock.lock();
         changed_.wait_for(lock, end, kLookInterval, [] { return false; });
     }
@@ -80,14 +98,14 @@ void StopRequest::watch(std::filesystem::path file) {
     changed_.notify_all();
 }
 
-bool StopRequest::told() const {
-    return is_told;
+StopCause StopRequest::told() const {
+    return told_by;
 }
 
-bool StopRequest::wanted(double time_limit_s, double needed_s) const {
-    if (told()) return true;
+StopCause StopRequest::wanted(double time_limit_s, double needed_s) const {
+    if (told() != StopCause::kNone) return told();
     const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-    return time_limit_s > 0 && elapsed + needed_s > time_limit_s;
+    return time_limit_s > 0 && elapsed + needed_s > time_limit_s ? StopCause::kTimeLimit : StopCause::kNone;
 }
 
 }  // namespace atl::train

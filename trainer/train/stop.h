@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <mutex>
+#include <string_view>
 #include <thread>
 
 namespace atl::train {
@@ -40,6 +41,10 @@ class Pace {
     double step_s_ = 0;
 };
 
+// What stops a run before its last step.
+enum class StopCause : std::uint8_t { kNone, kTimeLimit, kFile, kSigusr1, kSigint, kSigterm };
+std::string_view to_string(StopCause cause);  // as a user knows it: "SIGTERM"
+
 // Asks a run to stop after the step it is in: a batch system's signal, a file, or the run's own time limit. One object
 // a process, made before MPI and every thread that computes.
 class StopRequest {
@@ -59,10 +64,10 @@ class StopRequest {
     // half second: no step waits for a file system that hangs, only the end does. One rank is enough; once.
     void watch(std::filesystem::path file);
 
-    // Whether a signal or the file came.
-    bool told() const;
-    // Whether to stop now: when told, or when less than `needed_s` is left of the limit (0: none).
-    bool wanted(double time_limit_s, double needed_s) const;
+    // The signal or the file that came first.
+    StopCause told() const;
+    // Why to stop now: what told() says, or as less than `needed_s` is left of the limit (0: none).
+    StopCause wanted(double time_limit_s, double needed_s) const;
 
   private:
     void take_signals(const std::stop_token& end);

@@ -14,9 +14,9 @@ namespace {
 
 TEST(StopTest, TheTimeThatIsNeededMustFitIntoWhatIsLeft) {
     const StopRequest stop;
-    EXPECT_FALSE(stop.wanted(10000, 1));
-    EXPECT_TRUE(stop.wanted(10000, 10001));
-    EXPECT_FALSE(stop.wanted(0, 10001)) << "no limit";
+    EXPECT_EQ(stop.wanted(10000, 1), StopCause::kNone);
+    EXPECT_EQ(stop.wanted(10000, 10001), StopCause::kTimeLimit);
+    EXPECT_EQ(stop.wanted(0, 10001), StopCause::kNone) << "no limit";
 }
 
 TEST(StopTest, AStepNeedsTheValidationAfterItAndSavingToo) {
@@ -36,10 +36,10 @@ TEST(PaceTest, IsThatOfTheFirstStepUntilThereAreOthersWhichCountAlone) {
 
 TEST(StopTest, ASignalIsRemembered) {
     const StopRequest stop;
-    EXPECT_FALSE(stop.told());
+    EXPECT_EQ(stop.told(), StopCause::kNone);
     kill(getpid(), SIGTERM);
-    while (!stop.told()) std::this_thread::yield();  // for good: the test's time limit
-    EXPECT_TRUE(stop.wanted(0, 0));
+    while (stop.told() == StopCause::kNone) std::this_thread::yield();  // for good: the test's time limit
+    EXPECT_EQ(stop.wanted(0, 0), StopCause::kSigterm);
 }
 
 TEST(StopTest, AFileThatComesIsASignal) {
@@ -47,10 +47,10 @@ TEST(StopTest, AFileThatComesIsASignal) {
     const std::filesystem::path file = work.path() / "stop";
     StopRequest stop;
     stop.watch(file);
-    EXPECT_FALSE(stop.wanted(0, 0));
+    EXPECT_EQ(stop.wanted(0, 0), StopCause::kNone);
     ASSERT_TRUE(write_file_atomic(file, "").ok());
-    while (!stop.told()) std::this_thread::yield();  // for good: the test's time limit
-    EXPECT_TRUE(stop.wanted(0, 0));
+    while (stop.told() == StopCause::kNone) std::this_thread::yield();  // for good: the test's time limit
+    EXPECT_EQ(stop.wanted(0, 0), StopCause::kFile);
 }
 
 // Whether a thread of this process takes the signal itself.

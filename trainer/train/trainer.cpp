@@ -6,6 +6,7 @@
 
 #include "shared/base/file.h"
 #include "shared/host/node.h"
+#include "shared/log/log.h"
 #include "shared/log/warn.h"
 #include "trainer/parallel/exact_sum_of_squares.h"
 #include "trainer/parallel/gather_to_rank0.h"
@@ -124,7 +125,7 @@ Status Trainer::start() {
     }
     if (prepared_.config.resume) ATOLL_RETURN_IF_ERROR(load_state());
     ATOLL_RETURN_IF_ERROR(comm_.agree(comm_.rank() == 0 ? take_over() : Status()));
-    stopped_ = max_over(comm_, stop_.told() ? 1 : 0) > 0;
+    stopped_ = stops_for(stop_.told());
     return {};
 }
 
@@ -379,7 +380,18 @@ bool Trainer::saves_after(std::int64_t step) const {
 
 bool Trainer::must_stop(double needed_s) {
     if (saving_steps_) needed_s += took_.save_s;
-    return max_over(comm_, stop_.wanted(prepared_.config.time_limit, needed_s) ? 1 : 0) > 0;
+    return stops_for(stop_.wanted(prepared_.config.time_limit, needed_s));
+}
+
+bool Trainer::stops_for(StopCause mine) {
+    stop_cause_ = static_cast<StopCause>(max_over(comm_, static_cast<double>(mine)));
+    return stop_cause_ != StopCause::kNone;
+}
+
+void Trainer::tell_stop() const {
+    const std::filesystem::path state = checkpoint::checkpoint_file(prepared_.config.out).parent_path();
+    spdlog::info("stopped by {} after step {} of {}; its state is in {}: the same command with --resume goes on",
+                 to_string(stop_cause_), state_.steps, prepared_.steps, state.string());
 }
 
 bool Trainer::validate() {
@@ -468,6 +480,7 @@ Status Trainer::finish() {
     Status recorded;
     if (comm_.rank() == 0) {
         print_line(to_json_line(made));
+        if (stopped_) tell_stop();
         const std::string& out = prepared_.config.out;
         recorded = stopped_ ? write_file_atomic(exit_file(out), to_exit_json(made, run_name(out)) + "\n")
                             : checkpoint::finish_checkpoint(out, result_fingerprint(fingerprint_, prepared_.config));

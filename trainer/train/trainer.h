@@ -70,6 +70,8 @@ class Trainer {
     bool validate();  // false: left out, as the run shall stop
     // Whether to stop now: what would come next needs so long.
     bool must_stop(double needed_s);
+    bool stops_for(StopCause mine);  // on any rank
+    void tell_stop() const;
     Status save();
     Status save_or_tell();  // an error says what is lost
     // With --save-async: begins to save while steps go on.
@@ -112,6 +114,7 @@ class Trainer {
     std::optional<std::int64_t> saved_steps_;  // of the state that is there
     std::optional<checkpoint::AsyncSaver> async_saver_;
     std::optional<std::int64_t> saving_steps_;  // of the state under way
+    StopCause stop_cause_ = StopCause::kNone;
     bool stopped_ = false;
     StepTrace trace_;
 };
