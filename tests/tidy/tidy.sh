@@ -162,11 +162,8 @@ check_order() {
 }
 
 check_sizes() {
-    local file lines
-    for file in "${code[@]}"; do
-        lines=$(wc -l <"$file")
-        ((lines <= file_lines_max)) || echo "$file:$lines:" | report "more than $file_lines_max lines"
-    done
+    wc -l -- "${code[@]}" | awk -v max=$file_lines_max '$2 != "total" && $1 > max { print $2 ":" $1 ":" }' |
+        report "more than $file_lines_max lines"
     if [ -e ARCHITECTURE.md ] && (($(wc -l <ARCHITECTURE.md) > architecture_lines_max)); then
         echo "ARCHITECTURE.md:$architecture_lines_max:" | report "more than $architecture_lines_max lines"
     fi
@@ -195,10 +192,8 @@ repeated_fields() {
 }
 
 check_habits() {
-    local file
-    for file in "${headers[@]}"; do
-        grep -q '^#pragma once$' "$file" || echo "$file:1:" | report "a header without #pragma once"
-    done
+    [ ${#headers[@]} = 0 ] || grep -L '^#pragma once$' -- "${headers[@]}" | sed 's/$/:1:/' |
+        report "a header without #pragma once"
     in_code '^ *using namespace ' "${headers[@]}" | report "using namespace in a header"
     in_code '\b(TODO|FIXME|HACK)\b' "${text[@]}" | grep -v '^tests/tidy/' | report "finish it, or file an issue"
     in_code 'std::thread[ ({&>]' "${code[@]}" | report "threads are std::jthread"
@@ -211,9 +206,7 @@ check_habits() {
     in_code '\b(file|FILE)\(GLOB' "${text[@]}" | grep -v '^tests/tidy/' | report "sources are listed, not globbed"
     in_code '[ 	]+$' "${text[@]}" | report "white space at the end of a line"
     in_code $'\r$' "${text[@]}" | report "a carriage return"
-    for file in "${text[@]}"; do
-        [ ! -s "$file" ] || [ -z "$(tail -c 1 "$file")" ] || echo "$file:$(wc -l <"$file"):" | report "no newline at its end"
-    done
+    perl -0777 -ne 'print "$ARGV:" . tr/\n// . ":\n" if length && !/\n\z/' "${text[@]}" | report "no newline at its end"
 }
 
 # "file:line:" of source files that a page names and that are nowhere: `sites/site.cpp`, `strategy.{h,cpp}`. CONTRIBUTING.md
