@@ -7,9 +7,10 @@ namespace {
 
 using json::Json;
 
-constexpr int kRounds = 3;
+constexpr int kRounds = 2;
 
-// What is killed, and at which event of the second round.
+// What is killed, and at which event: while the first round trains, so that another one follows, or while the second is
+// aggregated, so that there is one before it.
 struct Death {
     const char* component;
     const char* event;
@@ -26,9 +27,10 @@ TEST_P(KillServiceTest, AJobSurvivesItsDeathInARoundAndCountsEveryUpdateOnce) {
     const std::string name = std::string("kill-") + component + (at == std::string(kTraining) ? "" : "-late");
     const auto id = federation.coordinator().submit(federation.job_spec(name, kRounds));
     ASSERT_TRUE(id.ok()) << id.error().message;
+    const int round = at == std::string(kTraining) ? 1 : 2;
     bool killed = false;
     const auto on_event = [&](const Json& event) {
-        if (killed || event["type"] != at || event["data"]["round"] != 2) return;
+        if (killed || event["type"] != at || event["data"]["round"] != round) return;
         killed = true;
         ASSERT_TRUE(federation.kill_component(component).ok());
         const Status status = federation.up();
