@@ -163,7 +163,7 @@ TEST(AuthTest, ATokenEndsWithItsTimeAlsoWhereItWasSeenBefore) {
     const auto verifier = Verifier::from_pem(keys().public_pem).value();
     const std::string token = viewers_token(keys(), seconds(2));
     ASSERT_TRUE(verifier.verify(token).ok());
-    const auto deadline = std::chrono::steady_clock::now() + seconds(30);
+    const auto deadline = std::chrono::steady_clock::now() + seconds(180);
     while (verifier.verify(token).ok() && std::chrono::steady_clock::now() < deadline)
         std::this_thread::sleep_for(std::chrono::milliseconds(50));
     EXPECT_FALSE(verifier.verify(token).ok());

@@ -24,11 +24,12 @@ CommandResult run_shell(const std::string& script, CommandOptions options = {}) 
 // Polls until the condition holds; false when it never did.
 template <class Condition>
 bool eventually(Condition condition) {
-    for (int attempt = 0; attempt < 500; ++attempt) {
-        if (condition()) return true;
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(3);
+    while (!condition()) {
+        if (std::chrono::steady_clock::now() > deadline) return false;
         std::this_thread::sleep_for(milliseconds(10));
     }
-    return false;
+    return true;
 }
 
 TEST(SubprocessTest, OutputErrorsAndExitCodeAreKeptApart) {

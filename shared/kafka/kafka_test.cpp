@@ -1,5 +1,7 @@
 #include "shared/kafka/kafka.h"
 
+#include <thread>
+
 #include "shared/auth/certificate.h"
 #include "shared/base/file.h"
 #include "tests/integration/test_stack.h"
@@ -100,8 +102,8 @@ TEST_F(KafkaTest, AMessageThatIsTooLargeIsRefused) {
 
 TEST_F(KafkaTest, OnlyABrokerIsReachable) {
     Probe probe(stack().kafka());
-    EXPECT_TRUE(probe.is_reachable(milliseconds(10000)));
-    EXPECT_TRUE(probe.is_reachable(milliseconds(10000))) << "as often as one asks";
+    EXPECT_TRUE(probe.is_reachable(std::chrono::minutes(3)));
+    EXPECT_TRUE(probe.is_reachable(std::chrono::minutes(3))) << "as often as one asks";
     EXPECT_FALSE(Probe("127.0.0.1:1").is_reachable(milliseconds(300)));
 }
 
@@ -118,14 +120,19 @@ TEST_F(KafkaTest, WithoutTheCredentialsNothingIsReadListedOrWritten) {
         write_file_atomic(trusting, others_pem + broker_pem.substr(broker_pem.find("-----BEGIN CERTIFICATE"))).ok());
     auto producer = Producer::create(stack().kafka(), "test").value();
     ASSERT_TRUE(producer.send({{.topic = topic_, .key = "k", .value = "v"}}).ok());
-    for (const std::string& cluster :
-         {address, with_credentials(address, others), with_credentials(address, trusting)}) {
+    const auto try_all = [&](const std::string& cluster) {
         EXPECT_FALSE(Probe(cluster).is_reachable(milliseconds(2000))) << cluster;
         auto stranger = Producer::create(cluster, "test").value();
         EXPECT_FALSE(stranger.send({{.topic = topic_, .key = "k", .value = "w"}}, milliseconds(2000)).ok()) << cluster;
         auto reader = Consumer::create(cluster, stack().unique("group"), {topic_}).value();
         const auto read = reader.poll(milliseconds(2000));
         EXPECT_TRUE(!read.ok() || read->empty()) << cluster;
+    };
+    {
+        std::vector<std::jthread> strangers;  // each waits for answers that do not come
+        for (const std::string& cluster :
+             {address, with_credentials(address, others), with_credentials(address, trusting)})
+            strangers.emplace_back(try_all, cluster);
     }
     EXPECT_TRUE(producer.send({{.topic = topic_, .key = "k", .value = "v"}}).ok());
 }

@@ -43,7 +43,7 @@ class StackTest : public testing::Test {
     std::optional<TestStack> stack_ = TestStack::from_environment();
 };
 
-// Polls until the condition holds; false when it did not within about a minute.
+// Polls until the condition holds; false when it did not within some minutes.
 bool eventually(const std::function<bool()>& condition);
 
 // A TCP port of loopback on which nothing listens.

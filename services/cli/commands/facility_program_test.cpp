@@ -57,7 +57,7 @@ class FacilityProgramTest : public testing::Test {
         return result;
     }
     void wait_until_it_says_something() const {
-        const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+        const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(3);
         while (read_file(said_)->empty() && std::chrono::steady_clock::now() < deadline)
             std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
