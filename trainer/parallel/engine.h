@@ -25,7 +25,7 @@ struct EngineOptions {
 // and reducing gradients after it. While a block computes, the next one's weights and the previous one's gradients are
 // under way, and move on between its products. Every rank makes the same calls.
 //
-// One optimizer step over `micros` micro-batches, as Trainer does it (RunMemory lays out all three):
+// One optimizer step over `micros` micro-batches in short; TrainingStep does all of it (RunMemory lays out all three):
 //
 //   for (int m = 0; m < micros; ++m) {
 //       engine.train(backend, ranks, batch[m],

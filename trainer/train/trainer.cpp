@@ -8,7 +8,6 @@
 #include "shared/host/node.h"
 #include "shared/log/log.h"
 #include "shared/log/warn.h"
-#include "trainer/parallel/exact_sum_of_squares.h"
 #include "trainer/parallel/gather_to_rank0.h"
 #include "trainer/parallel/recompute.h"
 #include "trainer/trace/trace.h"
@@ -69,6 +68,25 @@ model_io::SaveWhere save_where(const PreparedRun& prepared) {
             {config.model, std::string(to_string(config.quantize)), prepared.base_sha256}};
 }
 
+// Rows × tokens of a step: what gradients are scaled by before the number of real targets is known.
+double nominal_targets(const PreparedRun& prepared) {
+    return static_cast<double>(prepared.batch.global * prepared.seq_len());
+}
+
+parallel::StepRules step_rules(const PreparedRun& prepared) {
+    const RunConfig& config = prepared.config;
+    return {.micro_steps = prepared.batch.accumulation,
+            .by_sequence = config.deterministic,
+            .nominal_targets = nominal_targets(prepared),
+            .gradient_norm_max = config.max_grad_norm,
+            .scales_loss = config.scales_loss(),
+            .proximal_mu = config.proximal_mu,
+            .optimizer = prepared.optimizer,
+            .decay_norms = !config.no_decay_norms,
+            .seed = static_cast<std::uint64_t>(config.seed),
+            .has_file = config.offload_optimizer == run_settings::Offload::kNvme};
+}
+
 }  // namespace
 
 Trainer::Trainer(PreparedRun& prepared, std::string fingerprint, parallel::RunMemory& memory, kernels::Backend& backend,
@@ -79,6 +97,7 @@ Trainer::Trainer(PreparedRun& prepared, std::string fingerprint, parallel::RunMe
       backend_(backend),
       comm_(comm),
       ranks_(comm, memory.store().layout(), backend),
+      step_(step_rules(prepared), memory, backend, comm, ranks_),
       order_(prepared.data.rows, prepared.config.shuffle == run_settings::OnOff::kOn,
              static_cast<std::uint64_t>(prepared.config.seed)),
       prefetch_(row_reader()),
@@ -206,17 +225,15 @@ Status Trainer::print_steps(std::int64_t last, const StepBegin& began) {
 
 Status Trainer::begin_step(std::int64_t number) {
     const trace::Span span("step", trace::is_on() ? std::to_string(number) : std::string());
-    ATOLL_TRY(const double targets, accumulate(number));
     const double rate = prepared_.schedule.rate(number);
-    backend_.finish_step({.nominal_targets = nominal_targets(),
-                          .targets = targets,
-                          .norm_max = prepared_.config.max_grad_norm,
-                          .scales_loss = scales_loss()},
-                         memory_.scalars().all());
+    const auto load = [&](std::int64_t micro) {
+        const std::int64_t targets = load_rows(memory_, backend_, prefetch_, own_rows(number, micro));
+        prefetch_.start(own_rows(number, micro + 1));
+        return targets;
+    };
+    ATOLL_TRY(const double targets, step_.begin(rate, state_.loss_scale, load));
     begun_.push_back({number, rate, targets});
-    const Status updated = update(rate);
-    memory_.scalars().send(backend_);
-    return updated;
+    return {};
 }
 
 Result<StepMetrics> Trainer::read_step() {
@@ -250,82 +267,6 @@ Error Trainer::not_finite(std::int64_t number) {
     return comm_.agree(error).error();  // one rank tells
 }
 
-Status Trainer::update(double rate) {
-    const trace::Span span("optimizer");
-    memory_.engine().gradients().share(ranks_);
-    const Status updated = memory_.store().update(backend_, ranks_.shard_group(), prepared_.optimizer,
-                                                  {.scalars = memory_.scalars().all(),
-                                                   .learning_rate = rate,
-                                                   .decay_norms = !prepared_.config.no_decay_norms,
-                                                   .seed = static_cast<std::uint64_t>(prepared_.config.seed)});
-    memory_.engine().weights_changed();
-    return agree_on_offload(updated);
-}
-
-Result<double> Trainer::accumulate(std::int64_t number) {
-    const run_settings::BatchPlan& plan = prepared_.batch;
-    const parallel::DeviceScalars& scalars = memory_.scalars();
-    const bool by_sequence = prepared_.config.deterministic;
-    std::vector<double> losses;  // of the micro-steps, where they are added by sequence
-    double targets = 0;
-    for (std::int64_t micro = 0; micro < plan.accumulation; ++micro) {
-        targets += static_cast<double>(load_rows(memory_, backend_, prefetch_, own_rows(number, micro)));
-        prefetch_.start(own_rows(number, micro + 1));
-        memory_.engine().train(backend_, ranks_, memory_.batch().batch(),
-                               {.gradient_scale = static_cast<float>(1 / nominal_targets()),
-                                .is_first = by_sequence || micro == 0,
-                                .is_last = micro + 1 == plan.accumulation,
-                                .loss_sum = scalars.loss(),
-                                .loss_scale = scales_loss() ? scalars.loss_scale() : tensor::Tensor()});
-        if (by_sequence) losses.push_back(parallel::read_scalar(backend_, scalars.loss()));
-    }
-    memory_.engine().gradients().finish(backend_, ranks_);
-    targets = sum_over(ranks_.sharing().comm(), targets);
-    ATOLL_RETURN_IF_ERROR(add_proximal_term(targets));
-    add_up(losses);
-    return targets;
-}
-
-void Trainer::add_up(const std::vector<double>& losses_by_sequence) {
-    const trace::Span span("norm");
-    const parallel::ParameterStore& store = memory_.store();
-    const parallel::DeviceScalars& scalars = memory_.scalars();
-    parallel::ExactSumOfSquares exact;
-    bool is_first = true;
-    for (std::size_t unit = 0; unit < store.unit_count(); ++unit) {
-        if (!store.trains(unit)) continue;
-        const tensor::Tensor own = store.own_gradients(unit);
-        if (prepared_.config.deterministic) {
-            exact.add(backend_, own);
-        } else {
-            backend_.sum_of_squares(own, scalars.gradient_squares(), !is_first);
-        }
-        is_first = false;
-    }
-    const trace::Span wait_span("wait for ranks");
-    if (!prepared_.config.deterministic)
-        return ranks_.sharing_by_shard().all_reduce(scalars.sums(), scalars.pinned_sums());
-    comm::Comm& sharing = ranks_.sharing().comm();
-    exact.combine(sharing);
-    const std::array<double, 2> sums = {parallel::sum_by_sequence(sharing, losses_by_sequence), exact.value()};
-    backend_.copy_from_host(sums.data(), scalars.sums());
-}
-
-Status Trainer::add_proximal_term(double targets) {
-    if (prepared_.config.proximal_mu == 0 || targets == 0) return {};
-    const trace::Span span("proximal term");
-    // Of the gradients as they are, before the optimizer multiplies them by kernels::StepScalars::factor.
-    const double share = targets * state_.loss_scale / nominal_targets();
-    const Status added =
-        memory_.proximal_term().add_to_gradients(backend_, memory_.store(), prepared_.config.proximal_mu * share);
-    return agree_on_offload(added);
-}
-
-Status Trainer::agree_on_offload(const Status& mine) {
-    const bool may_differ = prepared_.config.offload_optimizer == run_settings::Offload::kNvme;
-    return may_differ ? comm_.agree(parallel::write_outcome(mine)) : mine;
-}
-
 RowPrefetch::Read Trainer::row_reader() const {
     return [this](const RowRange& range, dataset::Batch& batch) {
         return prepared_.data.dataset.read(order_, range.begin, range.count, batch);
@@ -344,10 +285,6 @@ RowRange Trainer::own_rows(std::int64_t step, std::int64_t micro) const {
     return {begin + own, plan.micro};
 }
 
-double Trainer::nominal_targets() const {
-    return static_cast<double>(prepared_.batch.global * prepared_.seq_len());
-}
-
 std::int64_t Trainer::peak_bytes() const {
     return static_cast<std::int64_t>(max_over(comm_, static_cast<double>(host::resident_peak_bytes())));
 }
@@ -357,7 +294,7 @@ void Trainer::report_rates(StepMetrics& metrics, double step_s) {
     comm_.all_reduce(most, comm::Reduction::kMax);
     metrics.peak_bytes = static_cast<std::int64_t>(most[0]);
     metrics.exposed_comm_s = most[1];
-    metrics.tokens_per_s = nominal_targets() / step_s;
+    metrics.tokens_per_s = nominal_targets(prepared_) / step_s;
     const double forward = prepared_.directory.model.forward_flops({prepared_.batch.global, prepared_.seq_len()});
     if (peak_flops_ <= 0) return;
     // Forward, the gradient of the activations, and that of the weights unless they are frozen.
@@ -528,7 +465,7 @@ Summary Trainer::summary() const {
     summary.loss = state_.tokens > 0 ? state_.loss_sum / static_cast<double>(state_.tokens) : 0;
     summary.final_loss = state_.final_loss;
     summary.wall_s = state_.wall_s + now_s() - started_s_;
-    summary.tokens_per_s = static_cast<double>(state_.steps) * nominal_targets() / summary.wall_s;
+    summary.tokens_per_s = static_cast<double>(state_.steps) * nominal_targets(prepared_) / summary.wall_s;
     summary.peak_tflops = peak_flops_ / comm_.size() / 1e12;
     summary.peak_bytes = peak_bytes();
     summary.resumable = stopped_;

@@ -6,6 +6,7 @@
 
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/model_io/weights_io.h"
+#include "trainer/parallel/training_step.h"
 #include "trainer/train/evaluate.h"
 #include "trainer/train/output.h"
 #include "trainer/train/step_trace.h"
@@ -42,9 +43,6 @@ class Trainer {
     Status keep_unsaved(const Status& failed);
     // Asks the device for a step. What it makes of it comes with read_step(), as many at a time as there are.
     Status begin_step(std::int64_t number);
-    // Returns the number of targets over all ranks.
-    Result<double> accumulate(std::int64_t number);
-    Status update(double rate);
     Result<StepMetrics> read_step();
     struct StepBegin {
         double at_s = 0;
@@ -53,18 +51,12 @@ class Trainer {
     // Reads and prints steps until that one, which took their time since then.
     Status print_steps(std::int64_t last, const StepBegin& began);
     bool scales_loss() const { return prepared_.config.scales_loss(); }
-    // The sums' gradients become those of the loss with the proximal term, if there is one.
-    Status add_proximal_term(double targets);
     // The error of a step whose loss or gradient is not finite; one rank's has the message.
     Error not_finite(std::int64_t number);
-    // The outcome of what may read or write the file of an offloaded optimizer: then ranks differ in it.
-    Status agree_on_offload(const Status& mine);
     RowPrefetch::Read row_reader() const;
     // This rank's rows of a micro-step (from 0); those after a step's last micro-step are the next step's first, and
     // none after the last step.
     RowRange own_rows(std::int64_t step, std::int64_t micro) const;
-    // The sums of a step over all ranks, of those of its micro-steps, into the device's scalars.
-    void add_up(const std::vector<double>& losses_by_sequence);
     bool validates_after(std::int64_t step) const;
     bool saves_after(std::int64_t step) const;
     bool validate();  // false: left out, as the run shall stop
@@ -86,8 +78,6 @@ class Trainer {
     std::int64_t peak_bytes() const;  // the largest of all ranks; all of them ask
     // Adds what depends on the time that the step took, and takes the most of all ranks where they differ.
     void report_rates(StepMetrics& metrics, double step_s);
-    // Rows × tokens of a step: what gradients are scaled by before the number of real targets is known.
-    double nominal_targets() const;
     Summary summary() const;  // all ranks ask
 
     PreparedRun& prepared_;
@@ -96,6 +86,7 @@ class Trainer {
     kernels::Backend& backend_;
     comm::Comm& comm_;
     parallel::ProcessGroups ranks_;
+    parallel::TrainingStep step_;
     dataset::RowOrder order_;
     RowPrefetch prefetch_;
     const StopRequest& stop_;

@@ -5,16 +5,14 @@
 #include <deque>
 #include <functional>
 #include <random>
-#include <utility>
 
 #include "shared/base/file.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/kernels/testing/far_backend.h"
 #include "trainer/model/initialize.h"
 #include "trainer/model/lora.h"
-#include "trainer/parallel/exact_sum_of_squares.h"
 #include "trainer/parallel/gather_to_rank0.h"
-#include "trainer/parallel/run_memory.h"
+#include "trainer/parallel/training_step.h"
 #include "trainer/weights/storage.h"
 
 // A few steps of a tiny model by the parts of a run, without files, in every variant that the engine has.
@@ -30,6 +28,7 @@ constexpr Sharding kShardings[] = {Sharding::kNone,      Sharding::kShardOptimiz
 constexpr std::int64_t kGlobalRows = 8;
 constexpr std::int64_t kLength = 12;
 constexpr std::int64_t kVocabulary = 600;  // so that MPI does not send a table's gradient at once
+constexpr double kNominalTargets = 8;
 constexpr int kSteps = 3;
 
 inline model::Model tiny_model(bool tied) {
@@ -153,6 +152,7 @@ class Run {
         check(memory.ok(), "no memory");
         memory_ = std::move(memory).value();
         ranks_ = std::make_unique<ProcessGroups>(comm, options.layout, *backend_);
+        step_ = std::make_unique<TrainingStep>(step_rules(), *memory_, *backend_, comm, *ranks_);
         memory_->scalars().set(*backend_, {});
         initialize();
         if (variant.proximal_mu > 0)
@@ -224,6 +224,18 @@ class Run {
         return sum;
     }
 
+    StepRules step_rules() const {
+        return {.micro_steps = accumulation_,
+                .by_sequence = fixed_tree(),
+                .nominal_targets = kNominalTargets,
+                .gradient_norm_max = 0.5,
+                .proximal_mu = variant_.proximal_mu,
+                .optimizer = optimizer_,
+                .decay_norms = false,
+                .seed = 3,
+                .has_file = variant_.offload_optimizer == Offload::kNvme};
+    }
+
     bool fixed_tree() const { return variant_.fixed_tree_sequences > 0; }
     std::int64_t rows() const { return fixed_tree() ? variant_.fixed_tree_sequences : kGlobalRows; }
     std::int64_t first_row(std::int64_t micro) const {
@@ -231,57 +243,14 @@ class Run {
         return (layout_.data_rank() * accumulation_ + micro) * micro_;
     }
 
-    // Of all ranks, into the device's scalars.
-    void add_up(const std::vector<double>& losses) {
-        const DeviceScalars& scalars = memory_->scalars();
-        ExactSumOfSquares exact;
-        bool is_first = true;
-        for (std::size_t unit = 0; unit < memory_->store().unit_count(); ++unit) {
-            if (!memory_->store().trains(unit)) continue;
-            const Tensor own = memory_->store().own_gradients(unit);
-            if (fixed_tree()) exact.add(*backend_, own);
-            backend_->sum_of_squares(own, scalars.gradient_squares(), !std::exchange(is_first, false));
-        }
-        if (!fixed_tree()) return ranks_->sharing_by_shard().all_reduce(scalars.sums(), scalars.pinned_sums());
-        exact.combine(ranks_->sharing().comm());
-        const std::array<double, 2> sums = {sum_by_sequence(ranks_->sharing().comm(), losses), exact.value()};
-        backend_->copy_from_host(sums.data(), scalars.sums());
-    }
-
   public:
-    // As Trainer does, which reads a step's loss while the next one is under way.
     void begin_step(int number) {
         const Rows rows = rows_of_step(number, this->rows());
-        const DeviceScalars& scalars = memory_->scalars();
-        double targets = 0;
-        std::vector<double> losses;
-        for (std::int64_t micro = 0; micro < accumulation_; ++micro) {
-            targets += static_cast<double>(load(rows, first_row(micro)));
-            memory_->engine().train(*backend_, *ranks_, memory_->batch().batch(),
-                                    {.gradient_scale = 0.125F,
-                                     .is_first = micro == 0 || fixed_tree(),
-                                     .is_last = micro + 1 == accumulation_,
-                                     .loss_sum = scalars.loss()});
-            if (fixed_tree()) losses.push_back(read_scalar(*backend_, scalars.loss()));
-        }
-        GradientReduce& gradients = memory_->engine().gradients();
-        gradients.finish(*backend_, *ranks_);
-        ranks_->sharing().comm().all_reduce(std::span(&targets, 1), comm::Reduction::kSum);
-        const double scale = 8 / targets;
-        if (variant_.proximal_mu > 0) {
-            const Status added =
-                memory_->proximal_term().add_to_gradients(*backend_, memory_->store(), variant_.proximal_mu / scale);
-            EXPECT_TRUE(added.ok());
-        }
-        gradients.share(*ranks_);
-        add_up(losses);
-        backend_->finish_step({.nominal_targets = 8, .targets = targets, .norm_max = 0.5}, scalars.all());
-        const Status updated =
-            memory_->store().update(*backend_, ranks_->shard_group(), optimizer_, {scalars.all(), 1e-2, false, 3});
-        EXPECT_TRUE(updated.ok());
-        memory_->engine().weights_changed();
-        memory_->scalars().send(*backend_);
-        targets_.push_back(targets);
+        constexpr double kLossScale = 1;
+        const auto targets =
+            step_->begin(1e-2, kLossScale, [&](std::int64_t micro) { return load(rows, first_row(micro)); });
+        check(targets.ok(), "the step is not made");
+        targets_.push_back(*targets);
     }
     // Of the oldest step that was not read.
     double read_loss() {
@@ -293,8 +262,9 @@ class Run {
     // Without a sum over ranks of anything but gradients.
     void micro_step() {
         load(rows_of_step(1, rows()), first_row(0));
-        memory_->engine().train(*backend_, *ranks_, memory_->batch().batch(),
-                                {.gradient_scale = 0.125F, .loss_sum = memory_->scalars().loss()});
+        memory_->engine().train(
+            *backend_, *ranks_, memory_->batch().batch(),
+            {.gradient_scale = static_cast<float>(1 / kNominalTargets), .loss_sum = memory_->scalars().loss()});
         memory_->engine().gradients().finish(*backend_, *ranks_);
     }
 
@@ -315,6 +285,7 @@ class Run {
     std::int64_t accumulation_ = 1;
     std::unique_ptr<RunMemory> memory_;
     std::unique_ptr<ProcessGroups> ranks_;
+    std::unique_ptr<TrainingStep> step_;
     std::deque<double> targets_;  // of the steps that were not read
 };
 

@@ -1,0 +1,98 @@
+#include "trainer/parallel/training_step.h"
+
+#include <array>
+#include <span>
+#include <vector>
+
+#include "trainer/parallel/exact_sum_of_squares.h"
+#include "trainer/parallel/gather_to_rank0.h"
+#include "trainer/parallel/pairwise_sum.h"
+#include "trainer/trace/trace.h"
+
+namespace atl::parallel {
+
+Result<double> TrainingStep::begin(double learning_rate, double loss_scale, const Load& load) {
+    ATOLL_TRY(const double targets, accumulate(loss_scale, load));
+    backend_.finish_step({.nominal_targets = rules_.nominal_targets,
+                          .targets = targets,
+                          .norm_max = rules_.gradient_norm_max,
+                          .scales_loss = rules_.scales_loss},
+                         memory_.scalars().all());
+    const Status updated = update(learning_rate);
+    memory_.scalars().send(backend_);
+    ATOLL_RETURN_IF_ERROR(updated);
+    return targets;
+}
+
+Result<double> TrainingStep::accumulate(double loss_scale, const Load& load) {
+    const DeviceScalars& scalars = memory_.scalars();
+    std::vector<double> losses;  // of the micro-steps, where they are added by sequence
+    double targets = 0;
+    for (std::int64_t micro = 0; micro < rules_.micro_steps; ++micro) {
+        targets += static_cast<double>(load(micro));
+        memory_.engine().train(backend_, ranks_, memory_.batch().batch(),
+                               {.gradient_scale = static_cast<float>(1 / rules_.nominal_targets),
+                                .is_first = rules_.by_sequence || micro == 0,
+                                .is_last = micro + 1 == rules_.micro_steps,
+                                .loss_sum = scalars.loss(),
+                                .loss_scale = rules_.scales_loss ? scalars.loss_scale() : Tensor()});
+        if (rules_.by_sequence) losses.push_back(read_scalar(backend_, scalars.loss()));
+    }
+    memory_.engine().gradients().finish(backend_, ranks_);
+    ranks_.sharing().comm().all_reduce(std::span(&targets, 1), comm::Reduction::kSum);
+    ATOLL_RETURN_IF_ERROR(add_proximal_term(targets, loss_scale));
+    add_up(losses);
+    return targets;
+}
+
+Status TrainingStep::add_proximal_term(double targets, double loss_scale) {
+    if (rules_.proximal_mu == 0 || targets == 0) return {};
+    const trace::Span span("proximal term");
+    // Of the gradients as they are, before the optimizer multiplies them by kernels::StepScalars::factor.
+    const double share = targets * loss_scale / rules_.nominal_targets;
+    const Status added =
+        memory_.proximal_term().add_to_gradients(backend_, memory_.store(), rules_.proximal_mu * share);
+    return agree_on_file(added);
+}
+
+void TrainingStep::add_up(const std::vector<double>& losses_by_sequence) {
+    const trace::Span span("norm");
+    const ParameterStore& store = memory_.store();
+    const DeviceScalars& scalars = memory_.scalars();
+    ExactSumOfSquares exact;
+    bool is_first = true;
+    for (std::size_t unit = 0; unit < store.unit_count(); ++unit) {
+        if (!store.trains(unit)) continue;
+        const Tensor own = store.own_gradients(unit);
+        if (rules_.by_sequence) {
+            exact.add(backend_, own);
+        } else {
+            backend_.sum_of_squares(own, scalars.gradient_squares(), !is_first);
+        }
+        is_first = false;
+    }
+    const trace::Span wait_span("wait for ranks");
+    if (!rules_.by_sequence) return ranks_.sharing_by_shard().all_reduce(scalars.sums(), scalars.pinned_sums());
+    comm::Comm& sharing = ranks_.sharing().comm();
+    exact.combine(sharing);
+    const std::array<double, 2> sums = {sum_by_sequence(sharing, losses_by_sequence), exact.value()};
+    backend_.copy_from_host(sums.data(), scalars.sums());
+}
+
+Status TrainingStep::update(double learning_rate) {
+    const trace::Span span("optimizer");
+    memory_.engine().gradients().share(ranks_);
+    const Status updated = memory_.store().update(backend_, ranks_.shard_group(), rules_.optimizer,
+                                                  {.scalars = memory_.scalars().all(),
+                                                   .learning_rate = learning_rate,
+                                                   .decay_norms = rules_.decay_norms,
+                                                   .seed = rules_.seed});
+    memory_.engine().weights_changed();
+    return agree_on_file(updated);
+}
+
+Status TrainingStep::agree_on_file(const Status& mine) {
+    return rules_.has_file ? world_.agree(write_outcome(mine)) : mine;
+}
+
+}  // namespace atl::parallel
