@@ -8,9 +8,9 @@
 #include <thread>
 #include <vector>
 
-#include "trainer/comm/launch.h"
 #include "trainer/comm/node_groups.h"
 #include "trainer/comm/read_progress.h"
+#include "trainer/comm/testing/run_tests.h"
 
 namespace atl::comm {
 namespace {
@@ -113,17 +113,24 @@ TEST(MpiCommTest, SendsToOneRankAndNoOther) {
     world->send(std::as_writable_bytes(std::span(text)), 0, 0);  // nothing to do
 }
 
+// Tried again where the machine was so busy that another rank was late as well.
 TEST(MpiCommTest, CountsWhatARankWaitsForTheLastOneInGroupsOfItToo) {
     constexpr double kLate_s = 1;
+    constexpr int kTriesMax = 60;
     const auto part = world->split(0);
     const bool is_last = world->rank() == world->size() - 1;
-    double number = 0;
-    world->all_reduce(std::span(&number, 1), Reduction::kSum);
-    const double before_s = world->waited_s();
-    if (is_last) std::this_thread::sleep_for(std::chrono::duration<double>(kLate_s));
-    part->all_reduce(std::span(&number, 1), Reduction::kSum);
-    const double waited_s = world->waited_s() - before_s;
-    EXPECT_EQ(waited_s > kLate_s / 2, !is_last) << waited_s;
+    double is_wrong = 1;  // on any rank
+    for (int i = 0; i < kTriesMax && is_wrong != 0; ++i) {
+        double number = 0;
+        world->all_reduce(std::span(&number, 1), Reduction::kSum);
+        const double before_s = world->waited_s();
+        if (is_last) std::this_thread::sleep_for(std::chrono::duration<double>(kLate_s));
+        part->all_reduce(std::span(&number, 1), Reduction::kSum);
+        const bool has_waited = world->waited_s() - before_s > kLate_s / 2;
+        is_wrong = has_waited == is_last ? 1 : 0;
+        world->all_reduce(std::span(&is_wrong, 1), Reduction::kMax);
+    }
+    EXPECT_EQ(is_wrong, 0);
     EXPECT_EQ(part->waited_s(), world->waited_s());
 }
 
@@ -227,10 +234,5 @@ TEST(MpiCommTest, NodeGroupsAreThereForEqualNumbersOfRanksThatFollowEachOther) {
 }  // namespace atl::comm
 
 int main(int argc, char** argv) {
-    testing::InitGoogleTest(&argc, argv);
-    const auto owner = atl::comm::make_mpi_world();
-    atl::comm::world = owner.get();
-    double failed = RUN_ALL_TESTS();
-    owner->all_reduce(std::span(&failed, 1), atl::comm::Reduction::kMax);
-    return failed == 0 ? 0 : 1;
+    return atl::comm::run_tests(argc, argv, atl::comm::world);
 }
