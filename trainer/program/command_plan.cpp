@@ -53,8 +53,8 @@ class PlanCommand final : public Command {
         if (config_.threads == 0)
             config_.threads = std::max(1, host::usable_cores() / counts.on_node);  // of a rank, not all
         ATOLL_TRY(const auto backend, train::open_backend(config_, *self));
-        train::measure_peak_flops(
-            *backend, prepared.directory.model.formats.activations);  // as `train` does: what it leaves behind counts
+        train::warm_up_products(  // as `train` does: what they leave behind counts
+            *backend, prepared.directory.model.formats.activations);
         const std::int64_t program = host::resident_bytes();
         const std::int64_t limit =
             config_.memory_bytes > 0 ? config_.memory_bytes / sharing : host::available_bytes() / sharing + program;

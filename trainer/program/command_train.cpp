@@ -35,10 +35,7 @@ class TrainCommand final : public Command {
             return comm->agree(comm->rank() == 0 ? check_finished(fingerprint) : Status());
         }
         ATOLL_TRY(const auto backend, train::open_backend(config_, *comm));
-        const double measured = train::measure_peak_flops(
-            *backend,
-            prepared.directory.model.formats.activations);  // before memory is judged: what it leaves behind counts
-        const double peak = config_.peak_tflops > 0 ? config_.peak_tflops * 1e12 : measured;
+        const double peak = peak_flops(*backend, prepared.directory.model.formats.activations);
         ATOLL_RETURN_IF_ERROR(train::check_fits(prepared, *backend, *comm));
         auto memory = parallel::RunMemory::allocate(*backend, prepared.directory.model,
                                                     train::run_memory_options(prepared, comm->rank(), comm->size()));
@@ -52,6 +49,13 @@ class TrainCommand final : public Command {
         ATOLL_RETURN_IF_ERROR(flags_.apply());
         if (config_.out.empty()) return invalid_argument("--out", "is required");
         return train::settle_offload_dir(config_);
+    }
+
+    // Before memory is judged: what the products leave behind counts.
+    double peak_flops(kernels::Backend& backend, tensor::DType format) const {
+        if (config_.peak_tflops == 0) return train::measure_peak_flops(backend, format);
+        train::warm_up_products(backend, format);
+        return config_.peak_tflops * 1e12;
     }
 
     // Rank 0 looks and tells: the others may not see its directory.

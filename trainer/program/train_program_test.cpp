@@ -28,7 +28,7 @@ TEST_F(TrainProgramTest, TheLossFallsAndTheModelIsBetter) {
 }
 
 TEST_F(TrainProgramTest, StepsAndSummarySayWhatWasDone) {
-    const auto result = train("out", {"--epochs", "2", "--batch-size", "4", "--grad-accum", "2"});
+    const auto result = train("out", {"--epochs", "2", "--batch-size", "4", "--grad-accum", "2", "--peak-tflops", "0"});
     const auto lines = lines_of(result.out);
     ASSERT_EQ(lines.size(), 9U) << result.err;  // 2 × 32 rows in steps of 8
     for (const char* key :

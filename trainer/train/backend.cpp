@@ -79,13 +79,14 @@ double seconds_since(Clock::time_point start) {
     return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+constexpr std::int64_t kHostSide = 512;
+
 double host_peak_flops(kernels::Backend& backend, tensor::DType format) {
-    constexpr std::int64_t kSide = 512;
     constexpr int kPatience = 48;  // products in a row of which none was faster: a core that was busy may be free again
     constexpr double kNoticed = 0.99;
-    const auto memory = Squares::allocate(backend, format, kSide);
+    const auto memory = Squares::allocate(backend, format, kHostSide);
     if (!memory.ok()) return 0;
-    const Squares squares(*memory, format, kSide);
+    const Squares squares(*memory, format, kHostSide);
     backend.zero(squares.a);
     backend.zero(squares.b);
     double seconds = 1e30;
@@ -97,7 +98,7 @@ double host_peak_flops(kernels::Backend& backend, tensor::DType format) {
         if (taken < kNoticed * seconds) best = i;
         seconds = std::min(seconds, taken);
     }
-    return seconds > 0 ? flops_of_product(kSide) / seconds : 0;
+    return seconds > 0 ? flops_of_product(kHostSide) / seconds : 0;
 }
 
 // Values that differ: of zeros a GPU multiplies faster than of what a model has, as it draws less power.
@@ -161,6 +162,16 @@ Result<std::unique_ptr<kernels::Backend>> open_backend(const run_settings::RunCo
 
 double measure_peak_flops(kernels::Backend& backend, tensor::DType format) {
     return backend.host_reaches_device() ? host_peak_flops(backend, format) : device_peak_flops(backend, format);
+}
+
+void warm_up_products(kernels::Backend& backend, tensor::DType format) {
+    const auto memory = Squares::allocate(backend, format, kHostSide);
+    if (!memory.ok()) return;
+    const Squares squares(*memory, format, kHostSide);
+    backend.zero(squares.a);
+    backend.zero(squares.b);
+    for (const int way : {0, 1, 2}) squares.multiply(backend, way);
+    backend.synchronize();
 }
 
 }  // namespace atl::train

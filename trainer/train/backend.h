@@ -28,4 +28,8 @@ int thread_share(comm::Comm& node);
 // no memory for it.
 double measure_peak_flops(kernels::Backend& backend, tensor::DType format);
 
+// One such product of each kind, where their rate is of no interest: what the libraries keep of them is memory that a
+// training has taken before its own is judged.
+void warm_up_products(kernels::Backend& backend, tensor::DType format);
+
 }  // namespace atl::train

@@ -56,6 +56,9 @@ std::vector<std::string> ProgramTest::command(const std::vector<std::string>& ar
     if (ranks > 1) command = {ATOLL_MPIRUN, std::to_string(ranks)};
     command.emplace_back(ATOLL_TRAINER);
     command.insert(command.end(), arguments.begin(), arguments.end());
+    const bool trains = !arguments.empty() && arguments.front() == "train";
+    if (trains && std::ranges::find(arguments, "--peak-tflops") == arguments.end())
+        command.insert(command.end(), {"--peak-tflops", "1"});
     return command;
 }
 

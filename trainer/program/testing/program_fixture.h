@@ -42,6 +42,7 @@ class ProgramTest : public testing::Test {
     void make_wide_model(const std::string& out) const;
     // A run of 16 MB of weights takes the memory that `plan` says, to 5 % and 2 MB, and that is at least `bytes_min`.
     void expect_plan_holds(const std::vector<std::string>& flags, double bytes_min = 80e6) const;
+    // A `train` is told the peak of its ranks, whose measurement would take longer than its steps: 0 asks for it.
     static std::vector<std::string> command(const std::vector<std::string>& arguments, int ranks);
 
     std::string path(const std::string& name) const { return (directory_.path() / name).string(); }
