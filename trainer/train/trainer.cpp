@@ -290,10 +290,11 @@ std::int64_t Trainer::peak_bytes() const {
 }
 
 void Trainer::report_rates(StepMetrics& metrics, double step_s) {
-    std::array<double, 2> most = {static_cast<double>(host::resident_peak_bytes()), metrics.exposed_comm_s};
+    std::array<double, 3> most = {static_cast<double>(host::resident_peak_bytes()), metrics.exposed_comm_s, step_s};
     comm_.all_reduce(most, comm::Reduction::kMax);
     metrics.peak_bytes = static_cast<std::int64_t>(most[0]);
     metrics.exposed_comm_s = most[1];
+    step_s = most[2];
     metrics.tokens_per_s = nominal_targets(prepared_) / step_s;
     const double forward = prepared_.directory.model.forward_flops({prepared_.batch.global, prepared_.seq_len()});
     if (peak_flops_ <= 0) return;
