@@ -26,6 +26,12 @@ const std::vector<Sharded>& shardings() {
     return all;
 }
 
+// One for each way in which ranks keep the weights: whole, a shard of all, a shard of a group.
+const std::vector<Sharded>& ways_to_keep_weights() {
+    static const std::vector<Sharded> all = {shardings()[0], shardings()[4], shardings()[5]};
+    return all;
+}
+
 class ShardedProgramTest : public ProgramTest {
   protected:
     ShardedProgramTest() {
@@ -92,8 +98,9 @@ TEST_F(ShardedProgramTest, EveryShardingGeneratesTheTextOfOneRank) {
     };
     std::vector<std::string> texts;
     for (const auto& flags : cases) {
+        const bool is_first = texts.empty();
         texts.push_back(text(flags));
-        for (const Sharded& sharded : shardings()) {
+        for (const Sharded& sharded : is_first ? shardings() : ways_to_keep_weights()) {
             EXPECT_EQ(text(join(flags, sharded.flags), sharded.ranks), texts.back())
                 << sharded.ranks << sharded.flags[1];
         }
