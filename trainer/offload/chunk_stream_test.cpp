@@ -103,7 +103,7 @@ class HeldFile final : public StateFile {
   private:
     Status wait_until_caller_has(std::size_t chunks) const {
         std::unique_lock lock(mutex_);
-        if (wake_.wait_for(lock, std::chrono::seconds(20), [&] { return handed_out_ >= chunks; })) return {};
+        if (wake_.wait_for(lock, std::chrono::minutes(3), [&] { return handed_out_ >= chunks; })) return {};
         return internal_error("the caller waited for a transfer instead of chunk " + std::to_string(chunks));
     }
 

@@ -39,10 +39,10 @@ class OffloadTest : public ProgramTest {
         EXPECT_TRUE(wait_until(first_step));
         return started.ok() ? *started : -1;
     }
-    // False after a minute.
+    // False after three minutes.
     template <class Condition>
     static bool wait_until(const Condition& condition) {
-        for (const auto until = steady_clock::now() + std::chrono::minutes(1); steady_clock::now() < until;) {
+        for (const auto until = steady_clock::now() + std::chrono::minutes(3); steady_clock::now() < until;) {
             if (condition()) return true;
             std::this_thread::sleep_for(std::chrono::milliseconds(2));
         }
