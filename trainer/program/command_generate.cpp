@@ -24,6 +24,7 @@ class GenerateCommand final : public Command {
         comm->limit_waits(config_.collective_timeout);
         ATOLL_RETURN_IF_ERROR(comm->agree(read));
         ATOLL_TRY(model_io::ModelDirectory directory, train::open_model_to_read(config_, *comm));
+        ATOLL_RETURN_IF_ERROR(train::compare_with_adapters(directory, config_, *comm));
         ATOLL_TRY(directory.model.config.eos_token_ids,
                   comm::agreed(*comm, model::load_eos_token_ids(config_.model, directory.model.config)));
         ATOLL_TRY(const auto tokenizer, comm::agreed(*comm, tokenizer::Tokenizer::open(config_.model)));
@@ -42,7 +43,6 @@ class GenerateCommand final : public Command {
         ATOLL_RETURN_IF_ERROR(train::check_fits(1, need_bytes, *comm));
         ATOLL_TRY(const auto weights, comm::agreed(*comm, parallel::GatheredWeightSource::allocate(
                                                               *backend, directory.model, layout, ranks.shard_group())));
-        ATOLL_RETURN_IF_ERROR(train::compare_with_adapters(directory, config_, *comm));
         ATOLL_RETURN_IF_ERROR(
             model_io::load_weights(directory, weights->store(), *backend, *comm, config_.broadcast_from_rank0));
         return print_continuation(directory.model, *backend, *weights, *tokenizer, prompt, *comm);
