@@ -170,7 +170,8 @@ const DatasetInfo& Dataset::info() const {
     return impl_->info;
 }
 
-Status Dataset::check_tokens(std::int32_t vocab_size, std::int64_t row_begin, std::int64_t row_end) const {
+Status Dataset::check_tokens(std::int32_t vocab_size, std::int64_t row_begin, std::int64_t row_end,
+                             const std::function<void(std::int64_t rows)>& on_rows) const {
     check(row_begin >= 0 && row_end <= rows(), "check_tokens beyond the rows");
     const std::int64_t rows_max =
         std::max<std::int64_t>(1, kCheckedBytes / static_cast<std::int64_t>(sizeof(std::int32_t)) / seq_len());
@@ -189,9 +190,11 @@ Status Dataset::check_tokens(std::int32_t vocab_size, std::int64_t row_begin, st
                                                        " is outside the vocabulary of " + std::to_string(vocab_size)));
     };
     for (std::int64_t first = row_begin; first < row_end; first += rows_max) {
-        ids.resize(static_cast<std::size_t>(std::min(rows_max, row_end - first) * seq_len()));
+        const std::int64_t count = std::min(rows_max, row_end - first);
+        ids.resize(static_cast<std::size_t>(count * seq_len()));
         ATOLL_RETURN_IF_ERROR(check_rows(impl_->input_ids, first, "token", false));
         if (impl_->labels.present()) ATOLL_RETURN_IF_ERROR(check_rows(impl_->labels, first, "label", true));
+        if (on_rows) on_rows(count);
     }
     return {};
 }

@@ -79,8 +79,10 @@ class Dataset {
     std::int64_t seq_len() const { return info().seq_len; }
 
     // Checks rows [row_begin, row_end): ids within [0, vocab_size), labels there or -100. The error names the row. Each
-    // rank checks its part of the rows before training begins.
-    Status check_tokens(std::int32_t vocab_size, std::int64_t row_begin, std::int64_t row_end) const;
+    // rank checks its part of the rows before training begins. on_rows, if given, gets the rows of each piece that is
+    // done.
+    Status check_tokens(std::int32_t vocab_size, std::int64_t row_begin, std::int64_t row_end,
+                        const std::function<void(std::int64_t rows)>& on_rows = {}) const;
 
     // kConflict: the data was made with another tokenizer than `tokenizer_sha256` (an empty one on either side passes).
     Status check_tokenizer(const std::string& tokenizer_sha256) const;

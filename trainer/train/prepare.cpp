@@ -6,6 +6,7 @@
 
 #include "shared/digest/digest.h"
 #include "shared/log/warn.h"
+#include "trainer/comm/read_progress.h"
 #include "trainer/tensor/targets.h"
 #include "trainer/tokenizer/tokenizer.h"
 #include "trainer/train/input_paths.h"
@@ -40,7 +41,7 @@ Result<bool> find_target(const CheckedData& data, const comm::Comm& comm) {
 }
 
 Result<CheckedData> open_and_check(const RunConfig& settings, const DataSelection& choice,
-                                   const model_io::ModelDirectory& directory, const comm::Comm& comm) {
+                                   const model_io::ModelDirectory& directory, comm::Comm& comm) {
     const std::string& path = choice.path;
     const std::int64_t samples_max = choice.samples_max;
     const model::ModelConfig& config = directory.model.config;
@@ -53,7 +54,9 @@ Result<CheckedData> open_and_check(const RunConfig& settings, const DataSelectio
     ATOLL_RETURN_IF_ERROR(check_tokenizer(dataset, directory));
     const std::int64_t rows = samples_max > 0 ? std::min(samples_max, dataset.rows()) : dataset.rows();
     const auto [begin, end] = rows_of_rank(rows, comm);
-    ATOLL_RETURN_IF_ERROR(dataset.check_tokens(static_cast<std::int32_t>(config.vocab_size), begin, end));
+    comm::ReadProgress progress(comm, "checking the rows", end - begin);
+    ATOLL_RETURN_IF_ERROR(dataset.check_tokens(static_cast<std::int32_t>(config.vocab_size), begin, end,
+                                               [&](std::int64_t read) { progress.add(read); }));
     const bool join_documents = settings.cross_document_attention == run_settings::OnOff::kOn;
     if (join_documents && !dataset.has_documents() && choice.flag == std::string_view("--data"))
         return invalid_argument("--cross-document-attention",
