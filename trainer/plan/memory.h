@@ -26,6 +26,10 @@ struct MemoryPlan {
     std::int64_t total_bytes() const {
         return device_bytes + pinned_bytes + backend_bytes + program_bytes + staging_bytes;
     }
+    // Of the host: all where its memory is the device's.
+    std::int64_t host_bytes(bool host_reaches_device) const {
+        return total_bytes() - (host_reaches_device ? 0 : device_bytes + backend_bytes);
+    }
 };
 
 MemoryPlan read_plan(const tensor::Arena& device, const tensor::Arena& pinned, std::int64_t program_bytes);

@@ -26,6 +26,18 @@ TEST(MemoryPlanTest, CountsWhatTheArenaWasAskedFor) {
     EXPECT_EQ(plan.total_bytes(), plan.device_bytes + 7);
 }
 
+TEST(MemoryPlanTest, WhatADeviceOfItsOwnMemoryTakesIsNotTheHosts) {
+    MemoryPlan plan;
+    plan.device_bytes = 1;
+    plan.pinned_bytes = 2;
+    plan.backend_bytes = 4;
+    plan.program_bytes = 8;
+    plan.staging_bytes = 16;
+    EXPECT_EQ(plan.total_bytes(), 31);
+    EXPECT_EQ(plan.host_bytes(true), 31);
+    EXPECT_EQ(plan.host_bytes(false), 26);
+}
+
 TEST(SmallerSettingsTest, RecomputationComesFirstAndTheRowsOfAStepStay) {
     const auto all = smaller_settings({Sharding::kNone, 4, 2, ActivationCheckpointing::kNone}, 2);
     ASSERT_FALSE(all.empty());

@@ -4,6 +4,7 @@
 
 #include "shared/base/testing/sanitizers.h"
 #include "shared/safetensors/file.h"
+#include "trainer/kernels/device.h"
 #include "trainer/program/testing/program_fixture.h"
 
 namespace atl::program {
@@ -61,7 +62,8 @@ TEST_F(BadInputTest, WhatIsNotBuiltIsRefusedByName) {
     expect_refused(train("out", {"--steps", "1", "--tp", "2"}), "--tp");
     expect_refused(train("out", {"--steps", "1", "--precision", "fp8"}), "--precision");
     expect_refused(train("out", {"--steps", "1", "--offload-params", "nvme"}), "--offload-params");
-    expect_refused(train("out", {"--steps", "1", "--device", "cuda"}), "--device");
+    const std::string other_gpu = kernels::gpu_device() == "cuda" ? "hip" : "cuda";  // which this build has not
+    expect_refused(train("out", {"--steps", "1", "--device", other_gpu}), "--device");
 }
 
 TEST_F(BadInputTest, AShardGroupThatDoesNotDivideTheRanksIsRefused) {

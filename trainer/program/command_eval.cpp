@@ -47,7 +47,8 @@ class EvalCommand final : public Command {
         const auto need_bytes = [&](std::int64_t rows) {
             parallel::RunMemoryOptions smaller = options;
             smaller.engine.largest.batch = rows;
-            return parallel::RunMemory::measure(backend, directory.model, smaller).total_bytes();
+            return parallel::RunMemory::measure(backend, directory.model, smaller)
+                .host_bytes(backend.host_reaches_device());
         };
         ATOLL_RETURN_IF_ERROR(train::check_fits(micro(data), need_bytes, comm));
         ATOLL_TRY(auto memory, comm::agreed(comm, parallel::RunMemory::allocate(backend, directory.model, options)));

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "trainer/program/testing/program_fixture.h"
+#include "trainer/train/backend.h"
 
 namespace atl::program {
 namespace {
@@ -31,7 +32,8 @@ TEST(ReportTest, TheKernelsInUseAndTheGemmLibrariesThatAreBuiltInAreNamed) {
         return here["kernels"] == "cpu (" + here["cpu"]["instructions"][0].get<std::string>() + ", " + library + ")";
     });
     EXPECT_NE(used, libraries.end()) << here;
-    EXPECT_EQ(here["devices"], nlohmann::json({"cpu"}));
+    const auto built = train::built_devices();
+    EXPECT_EQ(here["devices"], nlohmann::json(std::vector<std::string>(built.begin(), built.end())));
     for (const std::string& library : libraries) {
         EXPECT_TRUE(std::regex_match(library, std::regex(R"((oneDNN|OpenBLAS) \d+\.\d+\.\d+.*)"))) << library;
     }

@@ -13,7 +13,7 @@ constexpr std::int64_t kProgramSpreadBytes = 2'000'000;
 
 // Of the host. What does not fit into a device's own memory is told when it is allocated.
 std::int64_t host_bytes(const plan::MemoryPlan& plan, const kernels::Backend& backend) {
-    return plan.total_bytes() - (backend.host_reaches_device() ? 0 : plan.device_bytes + plan.backend_bytes);
+    return plan.host_bytes(backend.host_reaches_device());
 }
 
 // What helps a rank that needs more than its share.
