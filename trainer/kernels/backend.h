@@ -75,9 +75,9 @@ struct Event {
 // thread; a device may run them asynchronously, in order. Tensors are contiguous and fp32, fp16 or bf16, each in the
 // format of its own (kernels/formats.h), unless said otherwise; wrong shapes are programmer's errors. Whatever the
 // formats, an operation computes in fp32 and rounds once, to nearest even, where it writes: two devices differ by the
-// order of their sums alone. fp32 always: statistics of norms, log_sum_exp, losses, the rope table. Results do not
-// depend on the number of threads. "accumulate" adds to what the output holds instead of overwriting it. Outputs do not
-// alias inputs unless said so.
+// order of their sums alone, and in half formats by what attention says below. fp32 always: statistics of norms,
+// log_sum_exp, losses, the rope table. Results do not depend on the number of threads. "accumulate" adds to what the
+// output holds instead of overwriting it. Outputs do not alias inputs unless said so.
 //
 // Host code (MPI, files, memcpy) touches pinned memory alone, once the events of what the device does there have
 // happened; device memory it touches through copies, or where host_reaches_device() says so, after synchronize().
@@ -200,6 +200,13 @@ class Backend {
     // --- causal attention, scaled by 1/sqrt(D), grouped-query ---
     // Query t of a sequence sees the keys segment_starts[t] … t (int32 [B, T]), so packed documents do not see one
     // another. out [B, T, H·D]; log_sum_exp [B, H, T] is what the backward pass needs. Scratch is O(T) a thread.
+    //
+    // In fp16 and bf16 a device may round more than what it writes, as FlashAttention-2 does for tensor cores (Dao,
+    // arXiv:2307.08691): to shape.format the probabilities, or exponentials before they are divided by their sum, and
+    // the gradients of scores, each before it is multiplied; and it may take what the gradients of a query's scores
+    // have in common, Σ out · out_gradient, from out as it is kept. Scores, sums and log_sum_exp stay in fp32. So
+    // out and gradients are at most 1.2 times as far from fp64 as those roundings take them
+    // (attention_format_test.cpp). The CPU does none of this: it rounds what it writes, once.
     virtual std::int64_t attention_workspace_bytes(const AttentionShape& shape) const = 0;
     virtual void attention_forward(const AttentionShape& shape, const Tensor& qkv, const Tensor& segment_starts,
                                    const Tensor& out, const Tensor& log_sum_exp, tensor::Arena& workspace) = 0;
