@@ -32,6 +32,14 @@ void expect_near(const Outcome& outcome, const Outcome& reference, double tolera
     EXPECT_LT(worst, tolerance);
 }
 
+// Of another format than fp32: its steps end within a part of the way that the weights of `wide` went.
+void expect_same_way(const Outcome& outcome, const Outcome& wide, bool tied, double part_max) {
+    const std::vector<float> start = Run(*world, {.tied = tied}).weights();
+    if (world->rank() != 0) return;
+    ASSERT_EQ(outcome.weights.size(), start.size());
+    EXPECT_LT(l2_distance(outcome.weights, wide.weights), part_max * l2_distance(start, wide.weights));
+}
+
 class EngineTest : public testing::TestWithParam<bool> {};
 
 TEST_P(EngineTest, EveryShardingGivesTheStepsOfOneProcess) {
@@ -164,7 +172,7 @@ TEST_P(EngineTest, EveryFormatGivesTheSameBitsInEverySharding) {
         variant.tied = GetParam();
         variant.formats = formats;
         const Outcome reference = run_world(variant);
-        for (int step = 0; step < kSteps; ++step) EXPECT_NEAR(reference.losses[step], wide.losses[step], 2e-2);
+        expect_same_way(reference, wide, GetParam(), 0.15);
         EXPECT_NE(reference.losses, wide.losses);
         for (const Sharding sharding : {Sharding::kShardOptimizer, Sharding::kShardGradOp, Sharding::kFullShard}) {
             variant.sharding = sharding;
@@ -182,9 +190,9 @@ TEST_P(EngineTest, GradientsThatTravelInBf16GiveTheSameBitsInEverySharding) {
     const Outcome wide = run_world(variant);
     variant.formats.reduced = tensor::DType::kBF16;
     const Outcome reference = run_world(variant);
-    variant.formats.gradients = tensor::DType::kBF16;  // rounded where they are written: of one rank too
-    for (int step = 0; step < kSteps; ++step) EXPECT_NEAR(reference.losses[step], wide.losses[step], 1e-2);
+    expect_same_way(reference, wide, GetParam(), 0.07);
     EXPECT_EQ(reference.losses == wide.losses, world->size() == 1);
+    if (world->size() > 1) variant.formats.gradients = tensor::DType::kBF16;  // rounded where they are written
     for (const Sharding sharding : {Sharding::kShardOptimizer, Sharding::kShardGradOp, Sharding::kFullShard}) {
         variant.sharding = sharding;
         for (const std::uint64_t far : {0U, 3U}) {
@@ -196,8 +204,7 @@ TEST_P(EngineTest, GradientsThatTravelInBf16GiveTheSameBitsInEverySharding) {
     }
     variant.sharding = Sharding::kHybridShard;
     variant.shard_group = std::min(2, world->size());
-    const Outcome hybrid = run_world(variant);
-    for (int step = 0; step < kSteps; ++step) EXPECT_NEAR(hybrid.losses[step], wide.losses[step], 1e-2);
+    expect_same_way(run_world(variant), wide, GetParam(), 0.07);
 }
 
 TEST_P(EngineTest, AnOffloadedOptimizerGivesTheSameBitsInEveryShardingAndStorage) {

@@ -92,6 +92,15 @@ inline void expect_same_bits(const Outcome& outcome, const Outcome& reference) {
     EXPECT_EQ(outcome.eval_loss, reference.eval_loss);
 }
 
+// Of losses or of weights.
+template <class Number>
+double l2_distance(const std::vector<Number>& one, const std::vector<Number>& other) {
+    double sum = 0;
+    for (std::size_t i = 0; i < one.size(); ++i)
+        sum += std::pow(static_cast<double>(one[i]) - static_cast<double>(other[i]), 2);
+    return std::sqrt(sum);
+}
+
 inline std::unique_ptr<kernels::Backend> make_backend(std::uint64_t far) {
     auto backend = kernels::make_cpu_backend(1);
     check(backend.ok(), "no backend");
@@ -175,15 +184,21 @@ class Run {
         comm::Comm& sharing = ranks_->sharing().comm();
         sharing.all_reduce(sum, comm::Reduction::kSum);
         outcome.eval_loss = sum[0];
-        if (variant_.tensor > 1) return outcome;
+        outcome.weights = weights();
+        return outcome;
+    }
+
+    // As an Outcome has them; before run() those that it begins with.
+    std::vector<float> weights() {
+        std::vector<float> all;
+        if (variant_.tensor > 1) return all;
         GatherToRank0 pieces(*backend_, comm_, memory_->store());
         for (const PlacedTensor& tensor : placed_tensors(memory_->store(), nullptr)) {
-            const Status read = pieces.gather(tensor, [&](std::span<const float> values) {
-                outcome.weights.insert(outcome.weights.end(), values.begin(), values.end());
-            });
+            const Status read = pieces.gather(
+                tensor, [&](std::span<const float> values) { all.insert(all.end(), values.begin(), values.end()); });
             EXPECT_TRUE(read.ok());
         }
-        return outcome;
+        return all;
     }
 
     Status save(const std::filesystem::path& file) {
