@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Measures how far PyTorch's gradients in bf16 are from those in fp64, for tiny models of transformers.
+"""Measures how far PyTorch's gradients in bf16 and in fp32 are from those in fp64, for tiny models of transformers.
 
 Usage: make_bf16_gradient_goldens.py OUT_DIR    (needs torch, transformers, safetensors; written with torch 2.15 and
                                                  transformers 5.23, CPU, one thread)
 
 The models are those of goldens/llama and goldens/opt in CASES, their weights rounded to bf16; the batches follow a
 formula that bf16_gradient_golden_test.cpp repeats. "In bf16" is model.to(bfloat16) with eager attention; the loss takes
-the logits in fp32, as in transformers. Writes errors.json, {FAMILY: {CASE: {NAME: error}}}: of each parameter's
-gradient |bf16 − fp64| / |fp64|, the root of the mean of its square over the batches. One batch's error of a norm's
-few weights varies by a third; so there are several, of many tokens.
+the logits in fp32, as in transformers. Writes errors.json and, of fp32 and Llama alone, fp32_errors.json, {FAMILY:
+{CASE: {NAME: error}}}: of each parameter's gradient |bf16 − fp64| / |fp64|, the root of the mean of its square over the
+batches. One batch's error of a norm's few weights varies by a third; so there are several, of many tokens. OPT's ReLU
+has a kink, at which fp32 takes now one side, now the other.
 """
 
 import json
@@ -49,8 +50,8 @@ def gradients(model, ids):
     return {name: parameter.grad.double() for name, parameter in model.named_parameters()}
 
 
-def errors_of(folder):
-    rounded, exact = load(folder).bfloat16(), load(folder).double()
+def errors_of(folder, dtype):
+    rounded, exact = load(folder).to(dtype), load(folder).double()
     squares = {}
     for ids in batches(exact.config.vocab_size):
         ours, wanted = gradients(rounded, ids), gradients(exact, ids)
@@ -67,8 +68,12 @@ def main():
     torch.set_num_threads(1)
     out.mkdir(parents=True, exist_ok=True)
     goldens = pathlib.Path(__file__).parent / "goldens"
-    errors = {family: {case: errors_of(goldens / family / case) for case in cases} for family, cases in CASES.items()}
-    (out / "errors.json").write_text(json.dumps(errors, indent=1) + "\n")
+    files = {"errors.json": (torch.bfloat16, CASES), "fp32_errors.json": (torch.float32, ("llama",))}
+    for file, (dtype, families) in files.items():
+        errors = {
+            family: {case: errors_of(goldens / family / case, dtype) for case in CASES[family]} for family in families
+        }
+        (out / file).write_text(json.dumps(errors, indent=1) + "\n")
 
 
 if __name__ == "__main__":
