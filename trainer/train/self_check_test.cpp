@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -20,18 +21,18 @@ std::unique_ptr<kernels::Backend> make_device() {
     return kernels::make_cpu_backend(1, "baseline").value();
 }
 
-// Products have one wrong number.
+// Products have one wrong number where they are kept in fp32.
 class WrongProducts final : public FarBackend {
   public:
     WrongProducts() : FarBackend(make_device()) {}
     void matmul(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b, const Tensor& c,
                 bool accumulate) override {
         FarBackend::matmul(a, transpose_a, b, transpose_b, c, accumulate);
-        reach(c).f32()[0] += 0.125F;
+        if (c.dtype() == tensor::DType::kF32) reach(c).f32()[0] += 0.125F;
     }
 };
 
-// Something is wrong with the gradients of SwiGLU.
+// Something is wrong with the gradients of SwiGLU in fp32.
 class WrongSwiglu final : public FarBackend {
   public:
     explicit WrongSwiglu(std::function<void(const Tensor&)> spoil)
@@ -39,7 +40,7 @@ class WrongSwiglu final : public FarBackend {
     void swiglu_backward(const Tensor& gate_up, const Tensor& out_gradient, const Tensor& gate_up_gradient,
                          const Tensor& out) override {
         FarBackend::swiglu_backward(gate_up, out_gradient, gate_up_gradient, out);
-        spoil_(reach(gate_up_gradient));
+        if (gate_up_gradient.dtype() == tensor::DType::kF32) spoil_(reach(gate_up_gradient));
     }
 
   private:
@@ -70,6 +71,38 @@ class WrongHeadNorm final : public FarBackend {
         FarBackend::norm_heads_backward(shape, qkv, query_weight, key_weight, rstd, gradient, query_weight_gradient,
                                         key_weight_gradient, accumulate);
         scale(key_weight_gradient, 0.999F);
+    }
+};
+
+// Of gradients in bf16 that come from SwiGLU the first two channels are exchanged.
+class TurnedInBf16 final : public FarBackend {
+  public:
+    TurnedInBf16() : FarBackend(make_device()) {}
+    void swiglu_backward(const Tensor& gate_up, const Tensor& out_gradient, const Tensor& gate_up_gradient,
+                         const Tensor& out) override {
+        FarBackend::swiglu_backward(gate_up, out_gradient, gate_up_gradient, out);
+        const Tensor gradient = reach(gate_up_gradient);
+        if (gradient.dtype() != tensor::DType::kBF16) return;
+        auto* const elements = static_cast<std::uint16_t*>(gradient.data());
+        for (std::int64_t row = 0; row < gradient.rows(); ++row)
+            std::swap(elements[row * gradient.columns()], elements[row * gradient.columns() + 1]);
+    }
+};
+
+// In bf16 the second document's queries see the last key of the first one, in the backward pass.
+class ForgottenBorder final : public FarBackend {
+  public:
+    ForgottenBorder() : FarBackend(make_device()) {}
+    void attention_backward(const kernels::AttentionShape& shape, const Tensor& qkv, const Tensor& segment_starts,
+                            const Tensor& out, const Tensor& log_sum_exp, const Tensor& out_gradient,
+                            const Tensor& qkv_gradient, tensor::Arena& workspace) override {
+        if (shape.format == tensor::DType::kBF16) {
+            const Tensor starts = reach(segment_starts);
+            auto* const begins = static_cast<std::int32_t*>(starts.data());
+            for (std::int64_t t = 0; t < starts.element_count(); ++t) begins[t] = std::max(begins[t] - 1, 0);
+        }
+        FarBackend::attention_backward(shape, qkv, segment_starts, out, log_sum_exp, out_gradient, qkv_gradient,
+                                       workspace);
     }
 };
 
@@ -104,6 +137,7 @@ TEST(SelfCheckTest, AProductWithOneWrongNumberIsFound) {
     EXPECT_EQ(checked.status.error().code, ErrorCode::kInternal) << "the program's exit code is 1";
     EXPECT_TRUE(checked.failed.contains("matmul 1x3x3"));
     EXPECT_TRUE(checked.failed.contains("matmul 301x290x523, first transposed, second transposed, added"));
+    EXPECT_TRUE(checked.failed.contains("bf16 matmul 256x192x512, second transposed"));
 }
 
 TEST(SelfCheckTest, AGradientThatLacksAHundredthIsFound) {
@@ -143,6 +177,21 @@ TEST(SelfCheckTest, AnErrorInWhatLlamaLacksIsFound) {
     EXPECT_EQ(check(backend).failed,
               (std::set<std::string>{"qwen3: gradient of model.layers.0.self_attn.k_norm.weight",
                                      "qwen3: gradient of model.layers.1.self_attn.k_norm.weight"}));
+}
+
+TEST(SelfCheckTest, AGradientInBf16ThatIsTurnedIsFound) {
+    TurnedInBf16 backend;
+    const Checked checked = check(backend);
+    EXPECT_TRUE(checked.failed.contains("bf16: gradient of model.layers.0.mlp.gate_proj.weight"));
+    EXPECT_FALSE(checked.failed.contains("bf16: gradient of model.layers.0.mlp.down_proj.weight")) << "comes before it";
+}
+
+TEST(SelfCheckTest, AForgottenBorderOfDocumentsInBf16IsFound) {
+    ForgottenBorder backend;
+    const std::set<std::string> failed = check(backend).failed;
+    EXPECT_TRUE(failed.contains("bf16: gradient of model.layers.0.self_attn.q_proj.weight"));
+    EXPECT_TRUE(failed.contains("bf16: gradient of model.layers.0.self_attn.k_proj.weight"));
+    EXPECT_FALSE(failed.contains("bf16: gradient of model.layers.0.self_attn.o_proj.weight")) << "comes before it";
 }
 
 TEST(SelfCheckTest, WhatIsNoNumberIsFound) {
