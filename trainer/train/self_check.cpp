@@ -171,7 +171,7 @@ class TinyRun {
         ATOLL_TRY(const model::ModelConfig config, model::parse_config(tiny.config));
         model::Model model = model::make_model(config);
         model.use_formats(
-            {.weights = tiny.format, .activations = tiny.format, .residual = tiny.format, .has_masters = false});
+            {.weights = tiny.format, .activations = tiny.format, .residual = tiny.format, .masters = {}});
         std::unique_ptr<TinyRun> run(new TinyRun(backend, std::move(model), tiny));
         parallel::RunMemoryOptions options;
         options.engine.largest = tiny.rows;
