@@ -187,7 +187,7 @@ Status Trainer::steps() {
     for (std::int64_t number = state_.steps + 1; number <= prepared_.steps && !stopped_; ++number) {
         trace_.before_step(number);
         std::optional<WaitLimit> limit(std::in_place, comm_, prepared_.config.collective_timeout);
-        const StepBegin began = {now_s(), comm_.waited_s()};
+        times_.begin({now_s(), comm_.waited_s()});
         const bool is_last = number == prepared_.steps;
         ATOLL_RETURN_IF_ERROR(begin_step(number));
         // A device of its own has the next step to do while the host looks at this one, unless that needs to know of
@@ -195,12 +195,12 @@ Status Trainer::steps() {
         const bool scales_term = scales_loss() && prepared_.config.proximal_mu > 0;
         const bool at_once =
             backend_.host_reaches_device() || is_last || validates_after(number) || saves_after(number) || scales_term;
-        ATOLL_RETURN_IF_ERROR(print_steps(at_once ? number : number - 1, began));
+        ATOLL_RETURN_IF_ERROR(print_steps(at_once ? number : number - 1));
         if (!is_last) ATOLL_RETURN_IF_ERROR(tell_loss(end_save(false)));
         const bool asked =
             (validates_after(number) && !validate()) || must_stop(took_.needed_for_step(validates_after(number + 1)));
         stopped_ = asked && !is_last;
-        ATOLL_RETURN_IF_ERROR(print_steps(stopped_ ? number : 0, began));
+        ATOLL_RETURN_IF_ERROR(print_steps(stopped_ ? number : 0));
         limit.reset();  // one rank may write for long
         if (stopped_ || saves_after(number))
             ATOLL_RETURN_IF_ERROR(async_saver_ && !stopped_ ? tell_loss(begin_save()) : save_or_tell());
@@ -209,13 +209,13 @@ Status Trainer::steps() {
     return {};
 }
 
-Status Trainer::print_steps(std::int64_t last, const StepBegin& began) {
-    const auto count = static_cast<double>(last - state_.steps);
+Status Trainer::print_steps(std::int64_t last) {
     while (state_.steps < last) {
         ATOLL_TRY(StepMetrics metrics, read_step());
         ++state_.steps;
-        took_.step_s = (now_s() - began.at_s) / count;
-        metrics.exposed_comm_s = (comm_.waited_s() - began.waited_s) / count;
+        const RunMoment took = times_.read({now_s(), comm_.waited_s()});
+        took_.step_s = took.at_s;
+        metrics.exposed_comm_s = took.waited_s;
         metrics.eta_s = pace_->step_s(now_s(), last) * static_cast<double>(prepared_.steps - state_.steps);
         report_rates(metrics, took_.step_s);
         if (comm_.rank() == 0) print_line(to_json_line(metrics));

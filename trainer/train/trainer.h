@@ -9,6 +9,7 @@
 #include "trainer/parallel/training_step.h"
 #include "trainer/train/evaluate.h"
 #include "trainer/train/output.h"
+#include "trainer/train/step_times.h"
 #include "trainer/train/step_trace.h"
 #include "trainer/train/stop.h"
 
@@ -44,12 +45,7 @@ class Trainer {
     // Asks the device for a step. What it makes of it comes with read_step(), as many at a time as there are.
     Status begin_step(std::int64_t number);
     Result<StepMetrics> read_step();
-    struct StepBegin {
-        double at_s = 0;
-        double waited_s = 0;  // for other ranks, before it
-    };
-    // Reads and prints steps until that one, which took their time since then.
-    Status print_steps(std::int64_t last, const StepBegin& began);
+    Status print_steps(std::int64_t last);  // reads and prints steps until that one
     bool scales_loss() const { return prepared_.config.scales_loss(); }
     // The error of a step whose loss or gradient is not finite; one rank's has the message.
     Error not_finite(std::int64_t number);
@@ -100,6 +96,7 @@ class Trainer {
     std::deque<BegunStep> begun_;  // not read yet
     std::optional<model_io::WeightSaver> saver_;
     LastTimes took_;
+    StepTimes times_;
     double started_s_ = 0;                     // on the steady clock
     std::optional<Pace> pace_;                 // from the first step on
     std::optional<std::int64_t> saved_steps_;  // of the state that is there
