@@ -68,7 +68,16 @@ enum class Space : std::uint8_t { kDevice, kPinned };
 // transfers are on the others.
 enum class Stream : std::uint8_t { kCompute, kIn, kOut };
 struct Event {
-    std::uint64_t number = 0;  // 0: has happened
+    std::uint64_t number = 0;  // 0: has happened; else counted from 1 in the order of their recording
+};
+
+// When a stream came to a point, for measurements. Of one device; may outlive it.
+class TimedEvent {
+  public:
+    virtual ~TimedEvent() = default;
+    virtual bool has_happened() const = 0;
+    // From another event of the same device to this one, below 0 where this was earlier. Both have happened.
+    virtual double seconds_since(const TimedEvent& other) const = 0;
 };
 
 // A device: its memory and every operation that a model, an optimizer or a driver needs. All calls come from one
@@ -110,6 +119,9 @@ class Backend {
     virtual Event record(Stream stream) = 0;            // happens when what the stream was asked for is done
     virtual void wait(Stream stream, Event event) = 0;  // what the stream is asked for next; the host goes on
     virtual void wait_on_host(Event event) = 0;
+    virtual bool has_happened(Event event) = 0;  // asked again and again, it will: the host need not wait without limit
+    // As record(), with the time by the device's clock (the CPU's is the host's), which costs it a little.
+    virtual std::shared_ptr<const TimedEvent> record_timed(Stream stream) = 0;
     // Runs `body`, which asks for operations alone. Calls with equal keys ask for the same ones, with equal arguments:
     // so a device may keep those of the first (a CUDA graph) and ask for them again without running `body`.
     virtual void region(const std::vector<std::uint64_t>& key, const std::function<void()>& body) {

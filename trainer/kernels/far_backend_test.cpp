@@ -37,5 +37,24 @@ TEST_F(FarBackendTest, OperationsReachPinnedMemory) {
     EXPECT_EQ(values.f32()[15], 6.0F);
 }
 
+TEST_F(FarBackendTest, EveryCopyFromOrToTheHostIsAWaitOfTheHost) {
+    backend_.copy_from_host(here_.data(), there_);
+    EXPECT_EQ(backend_.host_waits(), 1);
+    backend_.copy_to_host(there_, here_.data());
+    EXPECT_EQ(backend_.host_waits(), 2);
+}
+
+TEST_F(FarBackendTest, AskingOnceWaitsForNothingAndAskingAgainIsOneWait) {
+    backend_.zero(there_);
+    const Event zeroed = backend_.record(Stream::kCompute), empty = backend_.record(Stream::kOut);
+    EXPECT_FALSE(backend_.has_happened(zeroed));
+    EXPECT_EQ(backend_.host_waits(), 0);
+    EXPECT_TRUE(backend_.has_happened(zeroed));
+    EXPECT_TRUE(backend_.has_happened(empty));
+    EXPECT_EQ(backend_.host_waits(), 1);
+    EXPECT_FALSE(backend_.has_happened(backend_.record(Stream::kCompute)));
+    EXPECT_EQ(backend_.host_waits(), 1);
+}
+
 }  // namespace
 }  // namespace atl::kernels

@@ -8,6 +8,7 @@
 #include "shared/numeric/cpu_features.h"
 #include "trainer/kernels/cpu/tile.h"
 #include "trainer/kernels/cpu/widen.h"
+#include "trainer/kernels/host_timed_event.h"
 #include "trainer/kernels/operands.h"
 
 namespace atl::kernels::cpu {
@@ -25,6 +26,12 @@ void check_same_count(const Tensor& a, const Tensor& b) {
 
 CpuBackend::CpuBackend(const SimdKernels& simd, const Sgemm& sgemm, int threads, DType products)
     : simd_(simd), sgemm_(sgemm), products_(products), pool_(threads), gemm_(pool_, simd, sgemm, products) {}
+
+std::shared_ptr<const TimedEvent> CpuBackend::record_timed(Stream) {
+    const auto event = std::make_shared<HostTimedEvent>();
+    event->happen();
+    return event;
+}
 
 std::string CpuBackend::name() const {
     return kernels_name(simd_, sgemm_, products_);

@@ -32,6 +32,8 @@ class CpuBackend final : public Backend {
     Event record(Stream) override { return {}; }
     void wait(Stream, Event) override {}
     void wait_on_host(Event) override {}
+    bool has_happened(Event) override { return true; }
+    std::shared_ptr<const TimedEvent> record_timed(Stream) override;
 
     void matmul(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b, const Tensor& c,
                 bool accumulate) override;

@@ -29,6 +29,35 @@ Error does_not_start(int index, cudaError_t error) {
     return unavailable("GPU " + std::to_string(index) + " does not start: " + cudaGetErrorString(error));
 }
 
+bool query(const EventHandle& event) {
+    const cudaError_t status = cudaEventQuery(event.get());
+    if (status != cudaErrorNotReady) must(status, "what an event waits for");
+    return status == cudaSuccess;
+}
+
+EventHandle create_event(unsigned flags) {
+    cudaEvent_t created = nullptr;
+    must(cudaEventCreateWithFlags(&created, flags), "a new event");
+    return EventHandle(created);
+}
+
+class GpuTimedEvent final : public TimedEvent {
+  public:
+    explicit GpuTimedEvent(cudaStream_t stream) : event_(create_event(cudaEventDefault)) {
+        must(cudaEventRecord(event_.get(), stream), "the recording of an event");
+    }
+    bool has_happened() const override { return query(event_); }
+    double seconds_since(const TimedEvent& other) const override {
+        float milliseconds = 0;
+        must(cudaEventElapsedTime(&milliseconds, static_cast<const GpuTimedEvent&>(other).event_.get(), event_.get()),
+             "the time between two events");
+        return static_cast<double>(milliseconds) / 1e3;
+    }
+
+  private:
+    EventHandle event_;
+};
+
 }  // namespace
 
 Result<int> count_devices() {
@@ -138,15 +167,11 @@ void GpuBackend::transfer(Stream stream, const Tensor& from, const Tensor& to) {
 }
 
 Event GpuBackend::record(Stream stream) {
-    while (!recorded_.empty() && cudaEventQuery(recorded_.front().event.get()) == cudaSuccess) {
+    while (!recorded_.empty() && query(recorded_.front().event)) {
         idle_.push_back(std::move(recorded_.front().event));
         recorded_.pop_front();
     }
-    if (idle_.empty()) {
-        cudaEvent_t created = nullptr;
-        must(cudaEventCreateWithFlags(&created, cudaEventDisableTiming), "a new event");
-        idle_.emplace_back(created);
-    }
+    if (idle_.empty()) idle_.push_back(create_event(cudaEventDisableTiming));
     recorded_.push_back({++last_event_, std::move(idle_.front())});
     idle_.pop_front();
     must(cudaEventRecord(recorded_.back().event.get(), on(stream)), "the recording of an event");
@@ -168,6 +193,15 @@ void GpuBackend::wait(Stream stream, Event event) {
 void GpuBackend::wait_on_host(Event event) {
     const EventHandle* const found = find(event);
     if (found != nullptr) must(cudaEventSynchronize(found->get()), "what an event waits for");
+}
+
+bool GpuBackend::has_happened(Event event) {
+    const EventHandle* const found = find(event);
+    return found == nullptr || query(*found);
+}
+
+std::shared_ptr<const TimedEvent> GpuBackend::record_timed(Stream stream) {
+    return std::make_shared<GpuTimedEvent>(on(stream));
 }
 
 }  // namespace atl::kernels::gpu

@@ -37,6 +37,8 @@ class GpuBackend final : public Backend {
     Event record(Stream stream) override;
     void wait(Stream stream, Event event) override;
     void wait_on_host(Event event) override;
+    bool has_happened(Event event) override;
+    std::shared_ptr<const TimedEvent> record_timed(Stream stream) override;
 
     void matmul(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b, const Tensor& c,
                 bool accumulate) override;

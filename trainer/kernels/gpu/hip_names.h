@@ -14,6 +14,8 @@
 #define cudaDeviceProp hipDeviceProp_t
 #define cudaMemcpyDefault hipMemcpyDefault
 #define cudaStreamNonBlocking hipStreamNonBlocking
+#define cudaErrorNotReady hipErrorNotReady
+#define cudaEventDefault hipEventDefault
 #define cudaEventDisableTiming hipEventDisableTiming
 #define cudaHostAllocDefault hipHostMallocDefault
 
@@ -37,6 +39,7 @@
 #define cudaEventCreateWithFlags hipEventCreateWithFlags
 #define cudaEventDestroy hipEventDestroy
 #define cudaEventRecord hipEventRecord
+#define cudaEventElapsedTime hipEventElapsedTime
 #define cudaEventQuery hipEventQuery
 #define cudaEventSynchronize hipEventSynchronize
 

@@ -15,15 +15,17 @@
 #include <vector>
 
 #include "trainer/kernels/backend.h"
+#include "trainer/kernels/host_timed_event.h"
 
 namespace atl::kernels {
 
 // A device as far from the host as backend.h lets one be. Its memory is at addresses that fault when the host touches
-// them, and its operations take that and pinned memory alone. What it is asked for waits until the host asks for an
-// outcome; then the streams run in any order that their events allow, by a seed. So a host that touches device memory
-// ends by SIGSEGV, one that hands over memory of its own by a message, one that reads pinned memory too early finds
-// what was there before, and a missing event gives other bits than the CPU's. A region is replayed as a graph would be:
-// what its key does not say is not seen. Counts how often the host waited.
+// them, and its operations take that and pinned memory alone. What it is asked for waits until the host waits for an
+// outcome, or asks a second time whether it is there and for nothing else in between; then the streams run in any order
+// that their events allow, by a seed. So a host that touches device memory ends by SIGSEGV, one that hands over memory
+// of its own by a message, one that reads pinned memory too early finds what was there before, and a missing event
+// gives other bits than the CPU's. A region is replayed as a graph would be: what its key does not say is not seen.
+// Counts how often the host waited.
 class FarBackend : public Backend {
   public:
     using Shape = AttentionShape;
@@ -71,22 +73,35 @@ class FarBackend : public Backend {
     Event record(Stream stream) override {
         check(region_ == nullptr, "an event in a region");
         const Event event{++last_event_};
-        queue(stream).push_back({[this, event] { happened_.at(event.number - 1) = true; }, {}});
+        put(stream, {[this, event] { happened_.at(event.number - 1) = true; }, {}});
         happened_.push_back(false);
         return event;
     }
     void wait(Stream stream, Event event) override {
-        queue(stream).push_back({[] {}, event});
+        put(stream, {[] {}, event});
     }
     void wait_on_host(Event event) override {
-        if (has_happened(event)) return;
+        if (is_over(event)) return;
         ++host_waits_;
-        while (!has_happened(event)) run_one();
+        while (!is_over(event)) run_one();
+    }
+    bool has_happened(Event event) override {
+        if (is_over(event)) return true;
+        if (++questions_ == 1) return false;
+        if (questions_ == 2) ++host_waits_;
+        while (!is_over(event)) run_one();
+        return true;
+    }
+    std::shared_ptr<const TimedEvent> record_timed(Stream stream) override {
+        check(region_ == nullptr, "an event in a region");
+        auto event = std::make_shared<HostTimedEvent>();
+        put(stream, {[event] { event->happen(); }, {}});
+        return event;
     }
     void transfer(Stream stream, const Tensor& from, const Tensor& to) override {
         check(is_far(from) != is_far(to), "a transfer is between pinned and device memory");
         check(stream != Stream::kCompute, "transfers have streams of their own");
-        queue(stream).push_back({[this, from, to] { device_->copy(near(from), near(to)); }, {}});
+        put(stream, {[this, from, to] { device_->copy(near(from), near(to)); }, {}});
     }
 
     // The second time and later the operations of the first are asked for again, and `body` is not run.
@@ -115,12 +130,12 @@ class FarBackend : public Backend {
         device_->copy_to_host(near(from), to);
     }
 
-    // --- what comes later ---
     void copy_from_host(const void* from, const Tensor& to) override {
-        std::vector<std::byte> bytes(static_cast<std::size_t>(to.byte_count()));
-        std::memcpy(bytes.data(), from, bytes.size());
-        compute([this, to, bytes = std::move(bytes)] { device_->copy_from_host(bytes.data(), near(to)); });
+        compute([this, from, to] { device_->copy_from_host(from, near(to)); });
+        wait_on_host(record(Stream::kCompute));
     }
+
+    // --- what comes later ---
     void copy(const Tensor& from, const Tensor& to) override { later(&Backend::copy, from, to); }
     void zero(const Tensor& x) override { later(&Backend::zero, x); }
     void matmul(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b, const Tensor& c,
@@ -262,10 +277,13 @@ class FarBackend : public Backend {
     };
     using Regions = std::map<std::byte*, tensor::Memory>;
 
-    std::deque<Call>& queue(Stream stream) { return queues_[static_cast<std::size_t>(stream)]; }
+    void put(Stream stream, Call call) {
+        queues_[static_cast<std::size_t>(stream)].push_back(std::move(call));
+        questions_ = 0;
+    }
     void compute(std::function<void()> call) {
         if (region_ != nullptr) region_->push_back(call);
-        queue(Stream::kCompute).push_back({std::move(call), {}});
+        put(Stream::kCompute, {std::move(call), {}});
     }
     template <class... Parameters, class... Arguments>
     void later(void (Backend::*operation)(Parameters...), const Arguments&... arguments) {
@@ -281,11 +299,11 @@ class FarBackend : public Backend {
         });
     }
 
-    bool has_happened(Event event) const { return event.number == 0 || happened_.at(event.number - 1); }
+    bool is_over(Event event) const { return event.number == 0 || happened_.at(event.number - 1); }
     void run_one() {
         if (random_() % kCallsOfAnOrder == 0) std::ranges::shuffle(order_, random_);
         const auto chosen = std::ranges::find_if(order_, [&](std::size_t stream) {
-            return !queues_[stream].empty() && has_happened(queues_[stream].front().after);
+            return !queues_[stream].empty() && is_over(queues_[stream].front().after);
         });
         check(chosen != order_.end(), "every stream waits for an event that nothing will record");
         Call call = std::move(queues_[*chosen].front());
@@ -341,6 +359,7 @@ class FarBackend : public Backend {
     std::vector<bool> happened_;
     std::uint64_t last_event_ = 0;
     int host_waits_ = 0;
+    int questions_ = 0;  // whether something has happened that has not, since the host last asked for work
     using Calls = std::vector<std::function<void()>>;
     std::map<std::vector<std::uint64_t>, Calls> kept_;  // regions
     Calls* region_ = nullptr;                           // that is kept now

@@ -3,21 +3,25 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <map>
 #include <memory>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "shared/base/check.h"
 
 namespace {
 
-// How often an event was recorded, and how many of these have happened.
+// How often an event was recorded, and how many of these have happened, the last one when.
 struct EventState {
     std::uint64_t recorded = 0, happened = 0;
+    std::chrono::steady_clock::time_point at;
+    bool is_done() const { return happened == recorded; }
 };
 
 struct Work {
@@ -33,6 +37,7 @@ struct ShimStream {
     std::deque<Work> work;
 };
 struct ShimEvent {
+    bool is_timed = false;
     std::shared_ptr<EventState> state = std::make_shared<EventState>();
 };
 
@@ -45,6 +50,7 @@ struct Device {
     std::map<void*, std::size_t> memory;  // of the device
     std::int64_t allocations = 0;         // of that, ever
     std::map<std::string, cudaError_t> failing;
+    bool is_asked = false;  // whether an event has happened that has not, since the host last asked for work
 
     void protect(int rights) const {
         for (const auto& [data, bytes] : memory) atl::check(::mprotect(data, bytes, rights) == 0, "mprotect failed");
@@ -75,7 +81,10 @@ struct Device {
         run_until(
             [&] { return std::ranges::all_of(streams, [](const auto* stream) { return stream->work.empty(); }); });
     }
-    static void put(cudaStream_t stream, Work work) { stream->work.push_back(std::move(work)); }
+    void put(cudaStream_t stream, Work work) {
+        stream->work.push_back(std::move(work));
+        is_asked = false;
+    }
     cudaError_t result(const char* call) {
         const auto found = failing.extract(call);
         return found ? found.mapped() : cudaSuccess;
@@ -136,6 +145,8 @@ const char* cudaGetErrorString(cudaError_t error) {
             return "invalid device ordinal";
         case cudaErrorNoDevice:
             return "no CUDA-capable device is detected";
+        case cudaErrorInvalidResourceHandle:
+            return "invalid resource handle";
         case cudaErrorNotReady:
             return "device not ready";
     }
@@ -228,8 +239,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     return cudaSuccess;
 }
 
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
-    *event = new ShimEvent;
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
+    *event = new ShimEvent{.is_timed = flags != cudaEventDisableTiming};
     return cudaSuccess;
 }
 
@@ -240,15 +251,28 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     const std::uint64_t number = ++event->state->recorded;
-    device().put(stream, {[state = event->state, number] { state->happened = number; }, {}, 0});
+    const auto happen = [state = event->state, number] {
+        state->happened = number;
+        state->at = std::chrono::steady_clock::now();
+    };
+    device().put(stream, {happen, {}, 0});
     return cudaSuccess;
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-    return event->state->happened == event->state->recorded ? cudaSuccess : cudaErrorNotReady;
+    if (event->state->is_done()) return cudaSuccess;
+    if (!std::exchange(device().is_asked, true)) return cudaErrorNotReady;
+    return cudaEventSynchronize(event);
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-    device().run_until([&] { return cudaEventQuery(event) == cudaSuccess; });
+    device().run_until([&] { return event->state->is_done(); });
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
+    if (!from->is_timed || !to->is_timed) return cudaErrorInvalidResourceHandle;
+    if (!from->state->is_done() || !to->state->is_done()) return cudaErrorNotReady;
+    *milliseconds = std::chrono::duration<float, std::milli>(to->state->at - from->state->at).count();
     return cudaSuccess;
 }

@@ -9,8 +9,9 @@
 // GPU, and cublas_lt_shim.h those of cuBLASLt. Types and functions have CUDA's names, so that the backend's sources
 // compile as they stand.
 //
-// What a stream is asked for waits until the host waits for something; then streams run in any order that their events
-// allow, by a seed (shim::set_order). Device memory faults when the host touches it.
+// What a stream is asked for waits until the host waits for something, or asks a second time whether an event has
+// happened and for nothing else in between; then streams run in any order that their events allow, by a seed
+// (shim::set_order). Device memory faults when the host touches it.
 
 #define __device__  // NOLINT(bugprone-reserved-identifier)
 #define __shared__  // NOLINT(bugprone-reserved-identifier)
@@ -20,6 +21,7 @@ enum cudaError_t {
     cudaErrorMemoryAllocation = 2,
     cudaErrorNoDevice = 100,
     cudaErrorInvalidDevice = 101,
+    cudaErrorInvalidResourceHandle = 400,
     cudaErrorNotReady = 600
 };
 enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
@@ -29,7 +31,8 @@ struct cudaDeviceProp {
     char name[256];
     int major, minor;
 };
-inline constexpr unsigned cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2, cudaHostAllocDefault = 0;
+inline constexpr unsigned cudaStreamNonBlocking = 1, cudaHostAllocDefault = 0;
+inline constexpr unsigned cudaEventDefault = 0, cudaEventDisableTiming = 2;
 
 const char* cudaGetErrorString(cudaError_t error);
 cudaError_t cudaGetLastError();
@@ -52,6 +55,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to);
 
 enum cudaDataType_t { CUDA_R_32F = 0, CUDA_R_16F = 2, CUDA_R_16BF = 14 };
 
