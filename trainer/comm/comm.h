@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -18,7 +19,8 @@ struct Transfer {
     int slot = -1;  // -1: complete already
 };
 
-// What a rank waits for, for a message: "the weights of layers.17 (all-gather)". The texts must outlive the wait.
+// What a rank waits for, for a message: "the weights of layers.17 (all-gather)", "step 12 of its device (computing)".
+// The texts must outlive the wait.
 struct Awaited {
     std::string_view what = "what the ranks exchange";
     std::string_view unit{};  // empty: of none
@@ -106,6 +108,10 @@ class Comm {
     // The ranks of this group on this machine, in its order: those that can share memory.
     virtual std::unique_ptr<Comm> on_node() = 0;
     int ranks_on_node() { return on_node()->size(); }
+
+    // Until is_done(), which is called again and again, says so: for what this rank's device does. Such a wait has the
+    // same limit, answers ranks that ask, and does not count in waited_s().
+    virtual void wait_until(const std::function<bool()>& is_done, const Awaited& awaited);
 
     // Seconds that this rank has waited for others so far: in this group, in those that it is split from and in those
     // split from it. 0 where nobody counts them.

@@ -168,6 +168,9 @@ class MpiComm final : public Comm {
         return std::make_unique<MpiComm>(node, false, watch_);
     }
 
+    void wait_until(const std::function<bool()>& is_done, const Awaited& awaited) override {
+        watch_->wait_until(is_done, awaited);
+    }
     double waited_s() const override { return watch_->waited_s(); }
     void limit_waits(double seconds) override { watch_->limit(seconds); }
     void tell_work(std::string_view what) override { watch_->tell_work(what); }

@@ -230,6 +230,23 @@ TEST(MpiCommTest, NodeGroupsAreThereForEqualNumbersOfRanksThatFollowEachOther) {
     EXPECT_FALSE(split_by_node(*world->split(world->rank() % 2)));
 }
 
+TEST(MpiCommTest, AWaitForTheDeviceIsNoneForOtherRanks) {
+    const double before_s = world->waited_s();
+    int looks = 0;
+    world->wait_until([&] { return ++looks == 3 + world->rank(); }, {});
+    EXPECT_EQ(looks, 3 + world->rank());
+    EXPECT_EQ(world->waited_s(), before_s);
+}
+
+// It ends all ranks, so it runs alone (CMakeLists.txt, which has the message), the last one's device standing still.
+TEST(MpiCommTest, DISABLED_ADeviceThatStandsStillEndsTheRunAndIsNamed) {
+    world->limit_waits(0.2);
+    if (world->rank() + 1 == world->size())
+        world->wait_until([] { return false; }, {"step 7", "its device", "computing"});
+    double nothing = 0;
+    world->all_reduce(std::span(&nothing, 1), Reduction::kMax);
+}
+
 }  // namespace
 }  // namespace atl::comm
 

@@ -1,12 +1,18 @@
 #include <algorithm>
+#include <cstdlib>
+#include <thread>
 
+#include "shared/log/warn.h"
 #include "trainer/comm/comm.h"
+#include "trainer/comm/wait_text.h"
 
 namespace atl::comm {
 namespace {
 
 class SelfComm final : public Comm {
   public:
+    explicit SelfComm(std::shared_ptr<double> limit_s) : limit_s_(std::move(limit_s)) {}
+
     int rank() const override { return 0; }
     int size() const override { return 1; }
 
@@ -40,14 +46,28 @@ class SelfComm final : public Comm {
     void send(std::span<std::byte> /*bytes*/, int from, int to) override {
         check(from == 0 && to == 0, "send: no such rank");
     }
-    std::unique_ptr<Comm> split(int /*color*/, int /*order*/) override { return make_self(); }
-    std::unique_ptr<Comm> on_node() override { return make_self(); }
+    std::unique_ptr<Comm> split(int /*color*/, int /*order*/) override { return std::make_unique<SelfComm>(limit_s_); }
+    std::unique_ptr<Comm> on_node() override { return std::make_unique<SelfComm>(limit_s_); }
+
+    void wait_until(const std::function<bool()>& is_done, const Awaited& awaited) override {
+        using Clock = std::chrono::steady_clock;
+        for (const auto began = Clock::now(); !is_done(); std::this_thread::sleep_for(kDeviceInterval)) {
+            const double waited_s = std::chrono::duration<double>(Clock::now() - began).count();
+            if (*limit_s_ <= 0 || waited_s < *limit_s_) continue;
+            log::warn(wait_text(0, waited_s, awaited) + "; the device stands still" + kLimitText);
+            std::_Exit(1);  // what the device holds cannot be freed
+        }
+    }
+    void limit_waits(double seconds) override { *limit_s_ = seconds; }
+
+  private:
+    std::shared_ptr<double> limit_s_;  // of this group and those that it was split from and into; 0: none
 };
 
 }  // namespace
 
 std::unique_ptr<Comm> make_self() {
-    return std::make_unique<SelfComm>();
+    return std::make_unique<SelfComm>(std::make_shared<double>(0));
 }
 
 }  // namespace atl::comm

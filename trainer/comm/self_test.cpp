@@ -24,5 +24,22 @@ TEST(SelfCommTest, AgreementIsItsOwnStatus) {
     EXPECT_EQ(self->agree(invalid_argument("lr", "no")).error().field, "lr");
 }
 
+TEST(SelfCommTest, AWaitForTheDeviceLooksUntilItIsDone) {
+    const auto self = make_self();
+    int looks = 0;
+    self->wait_until([&] { return ++looks == 3; }, {});
+    EXPECT_EQ(looks, 3);
+}
+
+TEST(SelfCommTest, ADeviceThatStandsStillEndsTheRunWithinItsLimitAndIsNamed) {
+    const auto self = make_self();
+    const auto part = self->split(0, 0);
+    self->limit_waits(0.01);
+    EXPECT_EXIT(
+        part->wait_until([] { return false; }, {.what = "step 7", .unit = "its device", .collective = "computing"}),
+        testing::ExitedWithCode(1),
+        R"(rank 0 has waited 0 s for step 7 of its device \(computing\); the device stands still)");
+}
+
 }  // namespace
 }  // namespace atl::comm

@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "trainer/trace/trace.h"
+
 namespace atl::parallel {
 
 using kernels::Stream;
@@ -41,13 +43,21 @@ void DeviceScalars::send(kernels::Backend& backend) {
     backend.wait(Stream::kCompute, copy.arrived);  // the next step writes there
 }
 
-kernels::StepScalars DeviceScalars::receive(kernels::Backend& backend) {
+kernels::StepScalars DeviceScalars::receive(kernels::Backend& backend, comm::Comm& comm, const comm::Awaited& awaited) {
     check(unread() > 0, "no scalars were sent");
     const Copy& copy = copies_[static_cast<std::size_t>(received_++ % kUnread)];
-    backend.wait_on_host(copy.arrived);
+    wait(backend, comm, copy.arrived, awaited);
     kernels::StepScalars scalars;
     std::memcpy(&scalars, copy.scalars.data(), sizeof(scalars));
     return scalars;
+}
+
+void DeviceScalars::wait(kernels::Backend& backend, comm::Comm& comm, kernels::Event event,
+                         const comm::Awaited& awaited) {
+    if (happened_ >= event.number) return;
+    const trace::Span span("wait for device", awaited.what);
+    for (; happened_ < event.number; ++happened_)
+        comm.wait_until([&] { return backend.has_happened({happened_ + 1}); }, awaited);
 }
 
 }  // namespace atl::parallel

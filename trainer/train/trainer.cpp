@@ -237,9 +237,10 @@ Status Trainer::begin_step(std::int64_t number) {
 }
 
 Result<StepMetrics> Trainer::read_step() {
-    const kernels::StepScalars scalars = memory_.scalars().receive(backend_);
     const BegunStep step = begun_.front();
     begun_.pop_front();
+    const std::string name = "step " + std::to_string(step.number);
+    const kernels::StepScalars scalars = memory_.scalars().receive(backend_, comm_, {name, "its device", "computing"});
     if (scalars.has_failed != 0) return not_finite(step.number);
     StepMetrics metrics;
     metrics.step = step.number;
