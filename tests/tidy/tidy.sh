@@ -84,7 +84,7 @@ check_layers() {
 layers() {
     cat <<'TABLE'
 shared base numeric host json run_settings log digest safetensors config metrics auth http pg kafka events service store_client aggregate
-trainer tensor quant comm trace kernels model reference optim offload plan text tokenizer dataset tokenize weights importer parallel model_io checkpoint train program
+trainer tensor quant comm kernels trace model reference optim offload plan text tokenizer dataset tokenize weights importer parallel model_io checkpoint train program
 shared/http message client server
 services/* embedded domain settings db blobs clients sites events work routes service main
 services/cli context interrupt output rest usage transfer job_names watch commands site main

@@ -4,6 +4,7 @@
 
 #include "trainer/model/config.h"
 #include "trainer/tensor/targets.h"
+#include "trainer/trace/trace.h"
 
 namespace atl::model {
 namespace {
@@ -126,7 +127,10 @@ Result<std::int64_t> BatchBuffers::prepare(const HostBatch& host, std::int64_t s
 void BatchBuffers::send(kernels::Backend& backend, const Tokens& from, const Tokens& to) {
     using kernels::Stream;
     backend.wait(Stream::kIn, backend.record(Stream::kCompute));  // what reads the batch before
-    for (std::size_t i = 0; i < from.size(); ++i) backend.transfer(Stream::kIn, from[i], to[i]);
+    for (std::size_t i = 0; i < from.size(); ++i) {
+        const trace::StreamSpan span(Stream::kIn, "copy in", "rows");
+        backend.transfer(Stream::kIn, from[i], to[i]);
+    }
     staging_[next_].sent = backend.record(Stream::kIn);
     backend.wait(Stream::kCompute, staging_[next_].sent);
     next_ = (next_ + 1) % staging_.size();

@@ -38,7 +38,10 @@ void DeviceScalars::send(kernels::Backend& backend) {
     check(unread() < kUnread, "the scalars of too many steps are unread");
     Copy& copy = copies_[static_cast<std::size_t>(sent_++ % kUnread)];
     backend.wait(Stream::kOut, backend.record(Stream::kCompute));
-    backend.transfer(Stream::kOut, all_, copy.scalars);
+    {
+        const trace::StreamSpan span(Stream::kOut, "copy out", "loss and norm");
+        backend.transfer(Stream::kOut, all_, copy.scalars);
+    }
     copy.arrived = backend.record(Stream::kOut);
     backend.wait(Stream::kCompute, copy.arrived);  // the next step writes there
 }

@@ -1,6 +1,7 @@
 #include "trainer/parallel/engine.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <bit>
 
@@ -89,6 +90,9 @@ std::span<const model::UnitView> Engine::views(std::size_t block, std::span<cons
 void Engine::run_block(kernels::Backend& backend, const model::Context& context, std::size_t block, Pass pass,
                        std::span<const model::UnitView> units, const model::Loss* loss,
                        const std::function<void()>& body) {
+    constexpr std::array kKinds = {"forward", "recompute", "backward"};
+    const trace::StreamSpan span(kernels::Stream::kCompute, kKinds[static_cast<std::size_t>(pass)],
+                                 model_->blocks[block]->name());
     if (context.dropout_seed) return body();  // never the same twice
     key_.assign({number_, block, static_cast<std::uint64_t>(pass),
                  static_cast<std::uint64_t>(context.batch.shape.batch), context.input_gradient_needed,

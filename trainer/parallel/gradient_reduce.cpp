@@ -65,7 +65,8 @@ void ReplicaReduce::add(Collectives& replicas, const Tensor& shard, const comm::
 
 void ReplicaReduce::begin_gather(Collectives& replicas) {
     if (reducing_.empty()) return;
-    const trace::Span span("wait for copies");
+    const trace::Span span("wait for replicas");
+    const trace::StreamSpan of_device(kernels::Stream::kCompute, "wait for replicas");
     replicas.wait(reduce_);
     replicas.wait(gather_);
     gather_ = replicas.start_all_gather(replica_part(replicas, reducing_), reducing_, {}, gather_pinned_, awaited_);
@@ -74,7 +75,8 @@ void ReplicaReduce::begin_gather(Collectives& replicas) {
 
 void ReplicaReduce::finish(Collectives& replicas) {
     begin_gather(replicas);
-    const trace::Span span("wait for copies");
+    const trace::Span span("wait for replicas");
+    const trace::StreamSpan of_device(kernels::Stream::kCompute, "wait for replicas");
     replicas.wait(gather_);
     gather_ = {};
 }
@@ -251,7 +253,9 @@ void GradientReduce::complete(kernels::Backend& backend, ProcessGroups& ranks, B
 }
 
 void GradientReduce::wait(Collectives& ranks, const Reduction& reduction) const {
-    const trace::Span span("wait for reduce", store_->model().units[reduction.unit].name);
+    const std::string& name = store_->model().units[reduction.unit].name;
+    const trace::Span span("wait for reduce", name);
+    const trace::StreamSpan of_device(kernels::Stream::kCompute, "wait for reduce", name);
     ranks.wait(reduction.transfer);
     trace::end_transfer("reduce", reduction.unit);
 }
@@ -288,6 +292,7 @@ void GradientReduce::finish(kernels::Backend& backend, ProcessGroups& ranks) {
 void GradientReduce::share(ProcessGroups& ranks) const {
     if (store_->layout().ranks() == 1 || shards_moments(store_->sharding())) return;
     const trace::Span span("share gradients");
+    const trace::StreamSpan of_device(kernels::Stream::kCompute, "share gradients");
     for (std::size_t unit = 0; unit < store_->unit_count(); ++unit) {
         if (!store_->trains(unit)) continue;
         ranks.sharing().all_gather(store_->gradient_shard(unit), store_->gradients(unit), {}, gather_pinned_,

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "trainer/trace/trace.h"
+
 namespace atl::parallel {
 
 using comm::Parts;
@@ -67,7 +69,10 @@ Collectives::Transfer MpiCollectives::start_copy_in(const Tensor& pinned, const 
     check(pinned.byte_count() == on_device.byte_count(), "copy_in: the lengths differ");
     Slot& slot = claim_slot(Kind::kCopyIn, {}, {});
     backend_->wait(Stream::kIn, backend_->record(Stream::kCompute));
-    backend_->transfer(Stream::kIn, pinned, on_device);
+    {
+        const trace::StreamSpan span(Stream::kIn, "copy in");
+        backend_->transfer(Stream::kIn, pinned, on_device);
+    }
     slot.copied = backend_->record(Stream::kIn);
     return transfer_of(slot);
 }

@@ -95,6 +95,7 @@ void ParameterGather::finish(Collectives& ranks, Slot& slot) const {
     if (slot.transfers.empty()) return;
     const model::Block& block = *store_->model().blocks[slot.block];
     const trace::Span span("wait for gather", block.name());
+    const trace::StreamSpan of_device(kernels::Stream::kCompute, "wait for gather", block.name());
     for (std::size_t i = 0; i < slot.transfers.size(); ++i) {
         ranks.wait(slot.transfers[i]);
         trace::end_transfer("gather", block.units()[i]);

@@ -160,12 +160,14 @@ Status ParameterStore::update(kernels::Backend& backend, Collectives& ranks, con
                               const Update& update) {
     for (std::size_t unit = 0; unit < specs_.size(); ++unit) {
         if (!trains(unit)) continue;
+        const std::string& name = model_->units[unit].name;
         state_.update(backend, unit, [&](const OptimizerState::Piece& piece) {
+            const trace::StreamSpan of_device(kernels::Stream::kCompute, "optimizer", name);
             update_piece(backend, optimizer, update, unit, piece);
         });
         if (!gathers_new_weights()) continue;
-        const std::string& name = model_->units[unit].name;
         const trace::Span span("wait for weights", name);
+        const trace::StreamSpan of_device(kernels::Stream::kCompute, "wait for weights", name);
         ranks.all_gather(weight_shard(unit), weights(unit), {.shard = weights_space_, .whole = weights_space_},
                          update_pinned_, {"the new weights", name});
     }

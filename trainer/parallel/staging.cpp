@@ -1,6 +1,7 @@
 #include "trainer/parallel/staging.h"
 
 #include "trainer/parallel/sharding.h"
+#include "trainer/trace/trace.h"
 
 namespace atl::parallel {
 namespace {
@@ -50,6 +51,7 @@ std::span<const std::byte> Staging::leave_device(const Tensor& whole, int parts,
     const std::int64_t bytes = tensor::size_bytes(whole.dtype(), count);
     backend_->wait(Stream::kOut, backend_->record(Stream::kCompute));
     for (int i = 0; i < parts; ++i) {
+        const trace::StreamSpan span(Stream::kOut, "copy out");
         const Tensor range = flat_range(whole, i * part + begin, count);
         backend_->transfer(Stream::kOut, as_bytes(range), front(i * bytes, bytes));
     }
@@ -63,7 +65,10 @@ std::span<std::byte> Staging::landing(const Tensor& to, Space space) const {
 
 void Staging::receive(const Tensor& to, Space space) const {
     if (host_reaches(*backend_, space)) return;
-    backend_->transfer(Stream::kIn, back(to.byte_count()), as_bytes(to));
+    {
+        const trace::StreamSpan span(Stream::kIn, "copy in");
+        backend_->transfer(Stream::kIn, back(to.byte_count()), as_bytes(to));
+    }
     backend_->wait(Stream::kCompute, backend_->record(Stream::kIn));
 }
 

@@ -64,6 +64,7 @@ void TrainingStep::add_up(const std::vector<double>& losses_by_sequence) {
     for (std::size_t unit = 0; unit < store.unit_count(); ++unit) {
         if (!store.trains(unit)) continue;
         const Tensor own = store.own_gradients(unit);
+        const trace::StreamSpan of_device(kernels::Stream::kCompute, "norm", store.model().units[unit].name);
         if (rules_.by_sequence) {
             exact.add(backend_, own);
         } else {
@@ -72,6 +73,7 @@ void TrainingStep::add_up(const std::vector<double>& losses_by_sequence) {
         is_first = false;
     }
     const trace::Span wait_span("wait for ranks");
+    const trace::StreamSpan of_device(kernels::Stream::kCompute, "wait for ranks");
     if (!rules_.by_sequence) return ranks_.sharing_by_shard().all_reduce(scalars.sums(), scalars.pinned_sums());
     comm::Comm& sharing = ranks_.sharing().comm();
     exact.combine(sharing);

@@ -2,6 +2,7 @@
 // program on the CPU.
 
 #include <cmath>
+#include <map>
 
 #include "shared/digest/digest.h"
 #include "trainer/comm/comm.h"
@@ -139,6 +140,26 @@ TEST_F(FarDeviceTrainTest, WaitsOnceAStep) {
         return train_far("far", {{"steps", steps}, {"batch-size", "2"}, {"grad-accum", "2"}}).host_waits;
     };
     EXPECT_EQ(waits("28") - waits("8"), 20);
+}
+
+TEST_F(FarDeviceTrainTest, ATraceShowsWhatTheDeviceDidInEachStep) {
+    const Outcome far = train_far(
+        "far", {{"steps", "7"}, {"batch-size", "2"}, {"grad-accum", "2"}, {"trace-steps", "3"}, {"trace-from", "3"}});
+    ASSERT_TRUE(far.status.ok());
+    const auto trace = nlohmann::json::parse(read_file(path("far.trace/rank-0.json")).value());
+    std::map<int, std::string> rows;
+    std::map<std::string, int> counts;  // by row and name
+    for (const auto& event : trace["traceEvents"]) {
+        if (event["name"] == "thread_name") rows[event["tid"]] = event["args"]["name"];
+        if (event["ph"] == "X") ++counts[rows.at(event["tid"]) + ": " + event["name"].get<std::string>()];
+    }
+    EXPECT_EQ(rows.size(), 5U);
+    for (const std::string kind : {"forward", "backward"})
+        EXPECT_EQ(counts["device: computes: " + kind + " layers.1"], 3 * 2) << "steps of two micro-steps each";
+    EXPECT_EQ(counts["device: copies out: copy out loss and norm"], 3);
+    for (const std::string step : {"step 3", "step 4", "step 5"}) EXPECT_EQ(counts["host: " + step], 1);
+    EXPECT_EQ(counts["host: wait for device step 3"], 1) << "while the device has step 4 to do";
+    EXPECT_EQ(counts["host: wait for device step 5"], 0) << "after the last that is traced";
 }
 
 TEST_F(FarDeviceTrainTest, AStepThatIsNotFiniteIsToldByItsNumberAndNothingIsSaved) {

@@ -32,11 +32,12 @@ void StepTrace::before_step(std::int64_t step) {
     left_ = config_.trace_steps;
     double nothing = 0;
     comm_.all_reduce(std::span(&nothing, 1), comm::Reduction::kMax);  // so that no rank begins before another is here
-    trace::start();
+    trace::start(backend_);
 }
 
 void StepTrace::after_step() {
-    if (left_ > 0 && --left_ == 0) write();
+    if (left_ > 0 && --left_ == 0) return write();
+    trace::take_times();
 }
 
 void StepTrace::write() {

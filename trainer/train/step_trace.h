@@ -4,6 +4,7 @@
 
 #include "shared/run_settings/run_settings.h"
 #include "trainer/comm/comm.h"
+#include "trainer/kernels/backend.h"
 
 namespace atl::train {
 
@@ -12,7 +13,9 @@ namespace atl::train {
 // cannot be written is a warning. Every rank makes the same calls.
 class StepTrace {
   public:
-    StepTrace(const run_settings::RunConfig& config, comm::Comm& comm) : config_(config), comm_(comm) {}
+    // All must outlive it.
+    StepTrace(const run_settings::RunConfig& config, comm::Comm& comm, kernels::Backend& backend)
+        : config_(config), comm_(comm), backend_(backend) {}
     ~StepTrace();
     StepTrace(const StepTrace&) = delete;
     StepTrace& operator=(const StepTrace&) = delete;
@@ -26,6 +29,7 @@ class StepTrace {
 
     const run_settings::RunConfig& config_;
     comm::Comm& comm_;
+    kernels::Backend& backend_;
     std::int64_t left_ = -1;  // steps to trace; -1: the first has not come
 };
 

@@ -103,7 +103,7 @@ Trainer::Trainer(PreparedRun& prepared, std::string fingerprint, parallel::RunMe
       prefetch_(row_reader()),
       stop_(stop),
       peak_flops_(sum_over(comm, rank_peak_flops)),
-      trace_(prepared.config, comm) {
+      trace_(prepared.config, comm, backend) {
     if (scales_loss()) state_.loss_scale = prepared_.config.loss_scale;
 }
 

@@ -285,6 +285,7 @@ class Run {
 
     plan::MemoryPlan plan() const { return RunMemory::measure(*backend_, model_, options_); }
 
+    kernels::Backend& device() { return *backend_; }
     const FarBackend& far_device() const { return static_cast<const FarBackend&>(*backend_); }
 
   private:
