@@ -130,7 +130,7 @@ void append(std::string& events, const Event& event, int rank) {
     for (const bool begins : {true, false}) {
         nlohmann::ordered_json half =
             event_json(begins ? "b" : "e", event, begins ? event.begin_ns : event.end_ns, rank);
-        half["id"] = event.id;
+        half["id2"] = {{"local", std::to_string(event.id)}};  // of this process alone: traces of ranks are put together
         append(events, half);
     }
 }
