@@ -6,14 +6,36 @@
 
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
 
 namespace atl {
+namespace {
+
+ErrorCode code_of(int error_number) {
+    switch (error_number) {
+        case ENOENT:
+        case ENOTDIR:
+            return ErrorCode::kNotFound;
+        case EACCES:
+        case EPERM:
+        case EROFS:
+            return ErrorCode::kPermissionDenied;
+        case ENOSPC:
+        case EDQUOT:
+            return ErrorCode::kResourceExhausted;
+        default:
+            return ErrorCode::kInternal;
+    }
+}
+
+}  // namespace
+
+Error file_error(const std::filesystem::path& path, std::string_view what, const std::error_code& reason) {
+    return {code_of(reason.value()), "cannot " + std::string(what) + " " + path.string() + ": " + reason.message(),
+            path.string()};
+}
+
 Error file_error(const std::filesystem::path& path, std::string_view what) {
-    auto code = ErrorCode::kInternal;
-    if (errno == ENOENT || errno == ENOTDIR) code = ErrorCode::kNotFound;
-    if (errno == ENOSPC || errno == EDQUOT) code = ErrorCode::kResourceExhausted;
-    return {code, "cannot " + std::string(what) + " " + path.string() + ": " + std::strerror(errno), path.string()};
+    return file_error(path, what, std::error_code(errno, std::generic_category()));
 }
 
 Status write_all(int fd, std::string_view bytes, const std::filesystem::path& path) {

@@ -6,16 +6,19 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 #include "shared/base/result.h"
 
 namespace atl {
 
-// "cannot WHAT PATH: REASON" from errno, with the path in `field`: kNotFound, kResourceExhausted (no space left), else
-// kInternal. `what` is a verb: "open", "write".
+// "cannot WHAT PATH: REASON", with the path in `field`: kNotFound, kPermissionDenied (no right to it, or its file
+// system is read-only), kResourceExhausted (no space left), else kInternal. `what` is a verb: "open", "write".
+Error file_error(const std::filesystem::path& path, std::string_view what, const std::error_code& reason);
+// The same from errno.
 Error file_error(const std::filesystem::path& path, std::string_view what);
 
-// The whole file as bytes. kNotFound or kInternal with the path in `field`.
+// The whole file as bytes, or an error of file_error().
 Result<std::string> read_file(const std::filesystem::path& path);
 
 // Writes beside the target, fsyncs, renames: readers see the old bytes or the new, also after a power cut.

@@ -3,6 +3,9 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 
+#include <cerrno>
+#include <cstring>
+
 #include "shared/base/file_lock.h"
 #include "shared/base/id.h"
 
@@ -23,6 +26,21 @@ TEST(FileTest, AMissingFileIsNotFoundAndNamed) {
     ASSERT_FALSE(result.ok());
     EXPECT_EQ(result.error().code, ErrorCode::kNotFound);
     EXPECT_EQ(result.error().field, "/nonexistent/file");
+}
+
+TEST(FileTest, AnErrorSaysWhetherTheFileIsNotThereClosedOrWithoutRoom) {
+    const std::pair<int, ErrorCode> codes[] = {
+        {ENOENT, ErrorCode::kNotFound},          {ENOTDIR, ErrorCode::kNotFound},
+        {EACCES, ErrorCode::kPermissionDenied},  {EPERM, ErrorCode::kPermissionDenied},
+        {EROFS, ErrorCode::kPermissionDenied},   {ENOSPC, ErrorCode::kResourceExhausted},
+        {EDQUOT, ErrorCode::kResourceExhausted}, {EIO, ErrorCode::kInternal}};
+    for (const auto& [number, code] : codes) {
+        errno = number;
+        const Error error = file_error("a/b", "write");
+        EXPECT_EQ(error.code, code) << number;
+        EXPECT_EQ(error.field, "a/b");
+        EXPECT_EQ(error.message, std::string("cannot write a/b: ") + std::strerror(number));
+    }
 }
 
 TEST(FileTest, ALockIsOnesAndAFileSystemWithoutLocksGrantsIt) {

@@ -1,6 +1,7 @@
 #include "shared/base/out_directory.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <vector>
 
@@ -48,6 +49,9 @@ TEST_F(OutDirectoryTest, WhatAKilledProcessLeftDoesNotCount) {
     EXPECT_TRUE(replaceable("mine").ok()) << "nothing else";
     write("mine/data.json");
     EXPECT_TRUE(replaceable("mine").ok());
+    write("half/.saving/data.json");
+    write("half/rows");
+    EXPECT_TRUE(replaceable("half").ok()) << "it died while it put its files in place";
     write("mine/.notes.a1B2c3");
     EXPECT_FALSE(replaceable("mine").ok());
 }
@@ -62,6 +66,29 @@ TEST_F(OutDirectoryTest, AFileASignlessDirectoryAndNestedOnesStay) {
     EXPECT_FALSE(replaceable("nested").ok());
     fs::create_symlink(directory_.path() / "gone", directory_.path() / "dangling");
     EXPECT_FALSE(replaceable("dangling").ok());
+}
+
+TEST_F(OutDirectoryTest, WhatCannotBeMadeOrWrittenIntoIsRefusedByName) {
+    for (const char* name : {"closed", "own"}) fs::create_directories(directory_.path() / name);
+    fs::permissions(directory_.path() / "closed", fs::perms(0555));
+    fs::permissions(directory_.path() / "own", fs::perms(0777));
+    fs::permissions(directory_.path(), fs::perms(0755));
+    write("file");
+    const uid_t user = ::geteuid();
+    const uid_t other = user == 0 ? 65534 : user;  // root may write anywhere
+    ASSERT_EQ(::seteuid(other), 0);
+    const Status closed = replaceable("closed"), below = replaceable("closed/new/deep"), open = replaceable("own/new");
+    const Status in_file = replaceable("file/new");
+    ASSERT_EQ(::seteuid(user), 0);
+    EXPECT_TRUE(open.ok());
+    for (const Status& status : {closed, below}) {
+        ASSERT_FALSE(status.ok());
+        EXPECT_EQ(status.error().code, ErrorCode::kPermissionDenied);
+        EXPECT_EQ(status.error().field, "out");
+    }
+    EXPECT_NE(below.error().message.find("cannot create"), std::string::npos) << below.error().message;
+    ASSERT_FALSE(in_file.ok());
+    EXPECT_EQ(in_file.error().code, ErrorCode::kNotFound);
 }
 
 TEST_F(OutDirectoryTest, WhatIsReadIsNeitherTheOutNorInIt) {

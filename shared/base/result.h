@@ -15,7 +15,7 @@ namespace atl {
 enum class ErrorCode {
     kInvalidArgument,      // 400/422: the input is wrong; `field` names what
     kUnauthenticated,      // 401
-    kPermissionDenied,     // 403
+    kPermissionDenied,     // 403; of a file: the system does not let us at it
     kNotFound,             // 404
     kConflict,             // 409: it exists already, or its state forbids this
     kPreconditionFailed,   // 412: If-Match or a fencing number is stale

@@ -20,7 +20,7 @@ std::filesystem::path finished_file(const std::filesystem::path& out) {
 Status remove_file(const std::filesystem::path& path) {
     std::error_code error;
     std::filesystem::remove(path, error);
-    return error ? internal_error("cannot remove " + path.string() + ": " + error.message()) : Status();
+    return error ? file_error(path, "remove", error) : Status();
 }
 
 Status remove_files(const std::filesystem::path& directory, const std::function<bool(std::string_view)>& goes) {
@@ -57,7 +57,7 @@ Status prepare_checkpoint(const std::filesystem::path& out) {
     const std::filesystem::path directory = checkpoint_file(out).parent_path();
     std::error_code error;
     std::filesystem::create_directories(directory, error);
-    if (error) return internal_error("cannot create " + directory.string() + ": " + error.message());
+    if (error) return file_error(directory, "create", error);
     if (::access(directory.c_str(), W_OK | X_OK) != 0) return file_error(directory, "write in");
     const auto id = read_id(checkpoint_file(out));
     return remove_files(directory, [&](std::string_view name) {

@@ -9,6 +9,7 @@ int exit_code(const Status& status) {
             return status.error().field.empty() || status.error().field == "memory" ? 3 : 1;
         case ErrorCode::kInvalidArgument:
         case ErrorCode::kNotFound:
+        case ErrorCode::kPermissionDenied:  // of a file that the user gave
         case ErrorCode::kConflict:
             return 2;  // which nobody tries again
         default:

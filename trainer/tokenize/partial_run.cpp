@@ -18,21 +18,21 @@ namespace {
 
 constexpr std::int64_t kMax = std::int64_t{1} << 62;
 
-Status to_status(const std::error_code& error, const std::string& what) {
-    return error ? Status(internal_error(what + ": " + error.message())) : Status();
+Status to_status(const std::error_code& error, const char* what, const std::filesystem::path& path) {
+    return error ? Status(file_error(path, what, error)) : Status();
 }
 
 Status make_directory(const std::filesystem::path& path) {
     std::error_code error;
     std::filesystem::create_directories(path, error);
-    return to_status(error, "cannot create " + path.string());
+    return to_status(error, "create", path);
 }
 
 Status remove_in(const std::filesystem::path& directory, std::initializer_list<const char*> names) {
     std::error_code error;
     for (const char* name : names) {
         std::filesystem::remove_all(directory / name, error);
-        ATOLL_RETURN_IF_ERROR(to_status(error, "cannot remove " + (directory / name).string()));
+        ATOLL_RETURN_IF_ERROR(to_status(error, "remove", directory / name));
     }
     return {};
 }
@@ -156,10 +156,10 @@ Status PartialRun::put_in_place() {
     std::filesystem::remove_all(old, error);
     if (std::filesystem::exists(target_, error)) {
         std::filesystem::rename(target_, old, error);
-        ATOLL_RETURN_IF_ERROR(to_status(error, "cannot move " + target_.string()));
+        ATOLL_RETURN_IF_ERROR(to_status(error, "move", target_));
     }
     std::filesystem::rename(data(), target_, error);
-    ATOLL_RETURN_IF_ERROR(to_status(error, "cannot rename to " + target_.string()));
+    ATOLL_RETURN_IF_ERROR(to_status(error, "rename to", target_));
     return discard();
 }
 
