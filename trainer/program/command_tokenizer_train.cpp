@@ -8,26 +8,24 @@ namespace {
 class TokenizerTrainCommand final : public Command {
   public:
     std::vector<Flag> flags() override {
-        return {{"input", "files of JSON lines (plain, .gz or .zst), or of text; no pipe", &options_.inputs, true},
-                {"template", "text of a document; {{name}} stands for that field of a line, \\n is a newline",
-                 &options_.text_template},
-                {"vocab-size", "pieces: 260 at least, and one for each character of the text", &vocab_size_, true},
-                {"character-coverage", "part of the text's characters that get a piece", &options_.character_coverage},
-                {"out", "directory for tokenizer.model", &options_.out, true},
-                {"overwrite", "replace a tokenizer that is in --out", &overwrite_}};
+        return {
+            {"input", "files of JSON lines (plain, .gz or .zst), or of text; no pipe", &options_.inputs, true},
+            {"template", "text of a document; {{name}} stands for that field of a line, \\n is a newline",
+             &options_.text_template},
+            {"vocab-size", "pieces: 260 at least, and one for each character of the text", &options_.vocab_size, true},
+            {"character-coverage", "part of the text's characters that get a piece", &options_.character_coverage},
+            {"out", "directory for tokenizer.model", &options_.out, true},
+            {"overwrite", "replace a tokenizer that is in --out", &overwrite_}};
     }
 
     Status run() override {
-        if (vocab_size_ < 1 || vocab_size_ > (1 << 24)) return invalid_argument("--vocab-size", "is out of range");
         ATOLL_RETURN_IF_ERROR(
             train::check_output(train::OutputKind::kTokenizer, options_.out, options_.inputs, overwrite_));
-        options_.vocab_size = static_cast<std::int32_t>(vocab_size_);
         return tokenizer::train_tokenizer(options_);
     }
 
   private:
     tokenizer::TokenizerTrainOptions options_;
-    std::int64_t vocab_size_ = 0;
     bool overwrite_ = false;
 };
 

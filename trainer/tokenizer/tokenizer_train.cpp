@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "shared/base/file.h"
+#include "shared/base/staged_directory.h"
 #include "shared/json/json.h"
 #include "shared/log/log.h"
 #include "trainer/text/line_reader.h"
@@ -18,8 +19,9 @@ namespace atl::tokenizer {
 namespace {
 
 // unk, bos, eos, 256 bytes and one piece of text.
-constexpr std::int32_t kVocabSizeMin = 260;
-constexpr std::int32_t kVocabSizeMax = 1'000'000;
+constexpr std::int64_t kVocabSizeMin = 260;
+constexpr std::int64_t kVocabSizeMax = 1'000'000;
+constexpr char kModelFile[] = "tokenizer.model";
 // The library skips longer sentences; we cut them instead.
 constexpr std::size_t kSentenceBytesMax = 4000;
 
@@ -172,7 +174,7 @@ std::string tokenizer_config() {
 }  // namespace
 
 bool is_trained_tokenizer_file(std::string_view name) {
-    return name == "tokenizer.model" || name == "tokenizer_config.json" || name == "special_tokens_map.json";
+    return name == kModelFile || name == "tokenizer_config.json" || name == "special_tokens_map.json";
 }
 
 Status train_tokenizer(const TokenizerTrainOptions& options) {
@@ -184,13 +186,12 @@ Status train_tokenizer(const TokenizerTrainOptions& options) {
     if (options.inputs.empty()) return invalid_argument("input", "names no file");
     ATOLL_TRY(const std::vector<std::string> sentences, read_sentences(options));
     ATOLL_TRY(const std::string model, train_model(options, sentences));
-    std::error_code error;
-    std::filesystem::create_directories(options.out, error);
-    if (error) return internal_error("cannot create " + options.out.string() + ": " + error.message());
     const nlohmann::ordered_json special = {{"bos_token", "<s>"}, {"eos_token", "</s>"}, {"unk_token", "<unk>"}};
-    ATOLL_RETURN_IF_ERROR(write_file_atomic(options.out / "tokenizer_config.json", tokenizer_config()));
-    ATOLL_RETURN_IF_ERROR(write_file_atomic(options.out / "special_tokens_map.json", special.dump(2) + "\n"));
-    return write_file_atomic(options.out / "tokenizer.model", model);
+    ATOLL_TRY(StagedDirectory staged, StagedDirectory::create(options.out));
+    ATOLL_RETURN_IF_ERROR(write_file_atomic(staged.path() / "tokenizer_config.json", tokenizer_config()));
+    ATOLL_RETURN_IF_ERROR(write_file_atomic(staged.path() / "special_tokens_map.json", special.dump(2) + "\n"));
+    ATOLL_RETURN_IF_ERROR(write_file_atomic(staged.path() / kModelFile, model));
+    return staged.commit(kModelFile, [](const std::string& name) { return is_trained_tokenizer_file(name); });
 }
 
 }  // namespace atl::tokenizer

@@ -16,14 +16,15 @@ struct TokenizerTrainOptions {
     std::vector<std::filesystem::path> inputs;  // .jsonl[.gz|.zst] (rendered by the template), else text, a line each
     std::string text_template = "{{text}}";
     std::filesystem::path out;    // gets tokenizer.model, tokenizer_config.json and special_tokens_map.json
-    std::int32_t vocab_size = 0;  // at least 260: three special tokens, 256 bytes and the text's own pieces
+    std::int64_t vocab_size = 0;  // at least 260: three special tokens, 256 bytes and the text's own pieces
     double character_coverage = 0.9998;
 };
 
 // Whether it makes a file of this name.
 bool is_trained_tokenizer_file(std::string_view name);
 
-// The same input and options give the same bytes. kInvalidArgument: the text is too small for vocab_size, a bad row.
+// The same input and options give the same bytes. An error, a full disk too, leaves what was at `out`.
+// kInvalidArgument: the text is too small for vocab_size, a bad row. kConflict: another process is writing into `out`.
 Status train_tokenizer(const TokenizerTrainOptions& options);
 
 }  // namespace atl::tokenizer

@@ -1,7 +1,9 @@
 #include "trainer/tokenizer/tokenizer_train.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <csignal>
 #include <nlohmann/json.hpp>
 
 #include "shared/base/file.h"
@@ -27,6 +29,18 @@ class TokenizerTrainTest : public testing::Test {
         options_.out = directory_.path() / "out";
         options_.vocab_size = 320;
     }
+    // Trains where no file grows beyond a KiB, as on a full disk: there is room for all files but tokenizer.model.
+    Status train_without_room() const {
+        std::signal(SIGXFSZ, SIG_IGN);
+        rlimit old_limit{};
+        check(::getrlimit(RLIMIT_FSIZE, &old_limit) == 0, "cannot read the limit of files");
+        const rlimit limit{1024, old_limit.rlim_max};
+        check(::setrlimit(RLIMIT_FSIZE, &limit) == 0, "cannot limit files");
+        Status status = train_tokenizer(options_);
+        ::setrlimit(RLIMIT_FSIZE, &old_limit);
+        return status;
+    }
+
     TemporaryDirectory directory_;
     TokenizerTrainOptions options_;
 };
@@ -55,10 +69,26 @@ TEST_F(TokenizerTrainTest, TheSameTextGivesTheSameBytesFromJsonlAndFromPlainText
     EXPECT_EQ(read_file(options_.out / "tokenizer.model").value(), first);
 }
 
+TEST_F(TokenizerTrainTest, AFullDiskLeavesNothingOrTheOldTokenizer) {
+    const Status first = train_without_room();
+    ASSERT_FALSE(first.ok());
+    EXPECT_NE(first.error().message.find("tokenizer.model"), std::string::npos) << first.error().message;
+    EXPECT_FALSE(std::filesystem::exists(options_.out));
+    ASSERT_TRUE(train_tokenizer(options_).ok());
+    const std::string old = read_file(options_.out / "tokenizer.model").value();
+    options_.vocab_size = 321;
+    EXPECT_FALSE(train_without_room().ok());
+    EXPECT_EQ(read_file(options_.out / "tokenizer.model").value(), old);
+    ASSERT_TRUE(train_tokenizer(options_).ok());
+    EXPECT_EQ(Tokenizer::open(options_.out).value()->vocab_size(), 321);
+}
+
 TEST_F(TokenizerTrainTest, WhatCannotBeTrainedIsRefusedByName) {
     const auto field = [&] { return train_tokenizer(options_).error().field; };
     options_.vocab_size = 259;
     EXPECT_EQ(field(), "vocab-size");
+    options_.vocab_size = 99'999'999'999;
+    EXPECT_EQ(describe(train_tokenizer(options_).error()), "vocab-size: must be between 260 and 1000000");
     options_.vocab_size = 100000;
     EXPECT_EQ(field(), "vocab-size") << "the text has not so many pieces";
     options_.vocab_size = 262;

@@ -9,7 +9,6 @@
 
 #include "shared/base/file.h"
 #include "shared/json/json.h"
-#include "trainer/weights/staged_directory.h"
 
 namespace atl::weights {
 namespace {

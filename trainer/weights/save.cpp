@@ -8,7 +8,6 @@
 #include "shared/base/file.h"
 #include "shared/safetensors/file.h"
 #include "trainer/weights/model_files.h"
-#include "trainer/weights/staged_directory.h"
 #include "trainer/weights/storage.h"
 
 namespace atl::weights {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "shared/base/result.h"
+#include "shared/base/staged_directory.h"
 #include "trainer/weights/load.h"
 
 namespace atl::weights {
@@ -24,8 +25,6 @@ struct SaveOptions {
     std::optional<DType> dtype;                     // kF32, kF16 or kBF16 for all; absent: as each TensorSpec says
     std::uint64_t shard_bytes_max = 5'000'000'000;  // a larger model is written in shards with an index
 };
-
-class StagedDirectory;
 
 // How a directory's weights are written: STEM.safetensors, or shards and their index.
 struct WeightFiles {

@@ -1,4 +1,4 @@
-#include "trainer/weights/staged_directory.h"
+#include "shared/base/staged_directory.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@
 
 #include "shared/base/file_lock.h"
 
-namespace atl::weights {
+namespace atl {
 namespace {
 
 namespace fs = std::filesystem;
@@ -18,13 +18,13 @@ namespace fs = std::filesystem;
 Status remove_file(const fs::path& path) {
     std::error_code error;
     fs::remove(path, error);
-    return error ? Status(internal_error("cannot remove " + path.string() + ": " + error.message())) : Status();
+    return error ? Status(file_error(path, "remove", error)) : Status();
 }
 
 Status move_file(const fs::path& from, const fs::path& to) {
     std::error_code error;
     fs::rename(from, to, error);
-    return error ? Status(internal_error("cannot rename to " + to.string() + ": " + error.message())) : Status();
+    return error ? Status(file_error(to, "rename to", error)) : Status();
 }
 
 std::vector<std::string> names_in(const fs::path& directory) {
@@ -64,12 +64,12 @@ Result<StagedDirectory> StagedDirectory::create(const fs::path& out) {
     std::error_code error;
     const bool was_there = fs::exists(out, error);
     fs::create_directories(out, error);
-    if (error) return internal_error("cannot create " + out.string() + ": " + error.message());
+    if (error) return file_error(out, "create", error);
     ATOLL_TRY(UniqueFd lock, lock_directory(out));
     StagedDirectory staged(out, !was_there, std::move(lock));
     fs::remove_all(staged.work_, error);
     if (!error) fs::create_directory(staged.work_, error);
-    if (error) return internal_error("cannot create " + staged.work_.string() + ": " + error.message());
+    if (error) return file_error(staged.work_, "create", error);
     return staged;
 }
 
@@ -91,4 +91,4 @@ Status StagedDirectory::commit(const std::string& gate, const std::function<bool
     return {};
 }
 
-}  // namespace atl::weights
+}  // namespace atl

@@ -6,12 +6,15 @@
 
 #include "shared/base/file.h"
 
-// Inside trainer/weights and trainer/importer only.
-namespace atl::weights {
+namespace atl {
 
 // New files of a directory that take the place of older ones together. They are written into path(), inside the
 // directory, so that renaming never copies. While the object lives, no process of this machine makes another for the
 // same directory; what a killed process left is removed.
+//
+//   ATOLL_TRY(StagedDirectory staged, StagedDirectory::create(out));
+//   for (each file) ATOLL_RETURN_IF_ERROR(write_file_atomic(staged.path() / name, bytes));
+//   return staged.commit("config.json", is_one_of_ours);
 class StagedDirectory {
   public:
     // Makes the directory too. kConflict: another process is writing there.
@@ -35,4 +38,4 @@ class StagedDirectory {
     UniqueFd lock_;               // of out_
 };
 
-}  // namespace atl::weights
+}  // namespace atl
