@@ -94,8 +94,8 @@ Result<ForeignTensor> join_parts(weights::TensorSpec spec, std::vector<Part> par
 }
 
 Result<ExpectedModel> expected_model(const std::string& config, const std::filesystem::path& config_path) {
-    const auto parsed = model::parse_config(config);
-    if (!parsed.ok()) return in_file(config_path, parsed.error().field + " " + parsed.error().message);
+    const auto parsed = model::parse_config(config, config_path);
+    if (!parsed.ok()) return invalid_argument(config_path.string(), parsed.error().message);
     return ExpectedModel{.tensors = weights::tensor_specs(model::make_model(*parsed), false),
                          .ignorable = model::ignorable_tensors(*parsed)};
 }

@@ -68,13 +68,14 @@ Status write_tensor(const ForeignTensor& tensor, std::vector<float>& buffer, wei
     return {};
 }
 
-Status write(const ForeignModel& model, const ImportOptions& options) {
+Result<weights::ModelSize> write(const ForeignModel& model, const ImportOptions& options) {
     std::vector<weights::TensorSpec> specs;
     for (const ForeignTensor& tensor : model.tensors) specs.push_back(tensor.spec);
     weights::SaveOptions save;
     save.base = options.tokenizer.empty() ? options.from : options.tokenizer;
     save.config_text = model.config;
     save.dtype = options.dtype;
+    save.is_whole_command = true;
     ATOLL_TRY(weights::WeightWriter writer, weights::WeightWriter::create(options.out, std::move(specs), save));
     std::vector<float> buffer;
     double all = 0, written = 0;
@@ -84,21 +85,19 @@ Status write(const ForeignModel& model, const ImportOptions& options) {
     const auto count = [&](std::size_t values) { progress.at((written += static_cast<double>(values)) / all); };
     for (const ForeignTensor& tensor : model.tensors)
         ATOLL_RETURN_IF_ERROR(write_tensor(tensor, buffer, writer, count));
-    return writer.finish();
+    ATOLL_RETURN_IF_ERROR(writer.finish());
+    return writer.size();
 }
 
 }  // namespace
 
-Status import_model(const ImportOptions& options) {
+Result<weights::ModelSize> import_model(const ImportOptions& options) {
     std::error_code ignored;
     if (fs::equivalent(options.from, options.out, ignored))
         return invalid_argument("--out", "is --from: give another directory");
     ATOLL_RETURN_IF_ERROR(check_tokenizer(options.tokenizer));
     ATOLL_TRY(const ForeignModel model, open_foreign(options));
-    const bool existed = fs::exists(options.out, ignored);
-    const Status status = write(model, options);
-    if (!status.ok() && !existed) fs::remove(options.out, ignored);  // only if it is empty
-    return status;
+    return write(model, options);
 }
 
 }  // namespace atl::importer

@@ -6,6 +6,7 @@
 
 #include "shared/base/result.h"
 #include "trainer/weights/load.h"
+#include "trainer/weights/save.h"
 
 namespace atl::importer {
 
@@ -25,6 +26,6 @@ struct ImportOptions {
 
 // Converts tensor by tensor: memory is a small buffer and the mapped pages of one tensor. Without `dtype` every value
 // keeps its bits. kInvalidArgument names the file (and the tensor, class or opcode in it); then nothing is written.
-Status import_model(const ImportOptions& options);
+Result<weights::ModelSize> import_model(const ImportOptions& options);
 
 }  // namespace atl::importer

@@ -37,7 +37,7 @@ class ImportTest : public testing::Test {
     }
     // The error must name `what`, and nothing must be written.
     void expect_refused(const std::string& what, ErrorCode code = ErrorCode::kInvalidArgument) {
-        const Status status = import_model(options_);
+        const auto status = import_model(options_);
         ASSERT_FALSE(status.ok());
         EXPECT_EQ(status.error().code, code);
         EXPECT_NE(describe(status.error()).find(what), std::string::npos) << describe(status.error());
@@ -73,7 +73,7 @@ class ImportGoldenTest : public ImportTest, public testing::WithParamInterface<c
 
 TEST_P(ImportGoldenTest, EveryTensorHasTheBytesThatPyTorchWrote) {
     take(GetParam());
-    const Status status = import_model(options_);
+    const auto status = import_model(options_);
     ASSERT_TRUE(status.ok()) << status.error().message;
     expect_the_same_tensors(options_.out, options_.from / "expected.safetensors");
 }
@@ -131,7 +131,7 @@ TEST_F(ImportTest, WhatMeansNothingIsRefusedByName) {
         options_.out = out;
         take(fixture);
         give(options_);
-        const Status status = import_model(options_);
+        const auto status = import_model(options_);
         ASSERT_FALSE(status.ok()) << fixture << " " << field;
         EXPECT_EQ(status.error().field, field) << fixture;
         EXPECT_EQ(status.error().code, ErrorCode::kInvalidArgument) << fixture << " " << field;

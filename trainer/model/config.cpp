@@ -21,17 +21,16 @@ constexpr auto kSharedKeys = std::to_array<std::string_view>(
      "tokenizer_class", "chunk_size_feed_forward", "is_encoder_decoder", "unsloth_fixed", "unsloth_version", "atoll",
      "base_model_name_or_path", "sep_token_id"});
 
-// `file` is for the message.
-Result<Json> parse_object(std::string_view text, const char* file) {
+Result<Json> parse_object(std::string_view text) {
     auto parsed = json::parse(text);
-    if (!parsed.ok()) return invalid_argument(file, "is " + parsed.error().message);
-    if (!parsed->is_object()) return invalid_argument(file, "is not a JSON object");
+    if (!parsed.ok()) return invalid_argument("", "is " + parsed.error().message);
+    if (!parsed->is_object()) return invalid_argument("", "is not a JSON object");
     return parsed;
 }
 
-// With the file and the field that it is about.
+// With the file, and the key that it is about if there is one.
 Error in_file(const std::filesystem::path& path, Error error) {
-    error.message = path.string() + ": " + error.field + " " + error.message;
+    error.message = path.string() + (error.field.empty() ? " " : ": " + error.field + " ") + error.message;
     return error;
 }
 
@@ -122,7 +121,7 @@ Result<ModelConfig> parse_config(std::string_view json_text) {
     static constexpr const char* kBuilt =
         " is not built: LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM and OPTForCausalLM "
         "are";
-    ATOLL_TRY(const Json object, parse_object(json_text, "config.json"));
+    ATOLL_TRY(const Json object, parse_object(json_text));
     ConfigReader reader(object, "");
     // By `architectures` and `model_type`: either, or both of one mind.
     const std::string type = reader.text("model_type", "");
@@ -143,12 +142,16 @@ Result<ModelConfig> parse_config(std::string_view json_text) {
     return named(object);
 }
 
+Result<ModelConfig> parse_config(std::string_view json_text, const std::filesystem::path& file) {
+    auto config = parse_config(json_text);
+    if (config.ok()) return config;
+    return in_file(file, config.error());
+}
+
 Result<ModelConfig> load_config(const std::filesystem::path& model_directory) {
     const auto path = model_directory / "config.json";
     ATOLL_TRY(const std::string text, read_file(path));
-    auto config = parse_config(text);
-    if (config.ok()) return config;
-    return in_file(path, config.error());
+    return parse_config(text, path);
 }
 
 Result<std::vector<std::int64_t>> load_eos_token_ids(const std::filesystem::path& model_directory,
@@ -161,7 +164,7 @@ Result<std::vector<std::int64_t>> load_eos_token_ids(const std::filesystem::path
         return config.eos_token_ids;
     }
     if (!text.ok()) return text.error();
-    const auto object = parse_object(*text, kFile);
+    const auto object = parse_object(*text);
     if (!object.ok()) return in_file(model_directory / kFile, object.error());
     ConfigReader reader(*object, "");
     auto ids = parse_eos(reader);

@@ -96,7 +96,9 @@ struct ModelConfig {
 // wrong value, or a key that would change the mathematics. Keys known to be harmless and keys that begin with "_" are
 // ignored.
 Result<ModelConfig> parse_config(std::string_view json_text);
-// The same of a model directory's config.json; errors name the file.
+// The same of the text of a file, by any name, which the errors' messages begin with.
+Result<ModelConfig> parse_config(std::string_view json_text, const std::filesystem::path& file);
+// The same of a model directory's config.json.
 Result<ModelConfig> load_config(const std::filesystem::path& model_directory);
 // The tokens that end a generated text: those of the directory's generation_config.json, where chat models keep the end
 // of a turn, or those of config.json where there is no such file, as transformers has them. kInvalidArgument names the

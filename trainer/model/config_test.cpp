@@ -251,6 +251,8 @@ TEST(ConfigTest, AFileThatIsCutOffSaysLineAndColumn) {
     const auto config = load_config(directory.path());
     ASSERT_FALSE(config.ok());
     EXPECT_TRUE(std::regex_search(config.error().message, std::regex("\\b2\\b.*\\b14\\b"))) << config.error().message;
+    const std::string file = (directory.path() / "config.json").string();
+    EXPECT_EQ(describe(config.error()).find(file + " is not valid JSON: "), 0) << describe(config.error());
 }
 
 TEST(ConfigTest, WhatEndsATextIsReadFromTheGenerationConfigFirst) {
@@ -301,6 +303,8 @@ TEST(ConfigTest, AFilesErrorNamesFileAndKey) {
     const auto config = load_config(directory.path());
     ASSERT_FALSE(config.ok());
     EXPECT_NE(config.error().message.find("BartForCausalLM"), std::string::npos);
+    EXPECT_EQ(parse_config("{}", "tiny.json").error().message.find("tiny.json: model_type "), 0);
+    EXPECT_EQ(parse_config("[]", "tiny.json").error().message, "tiny.json is not a JSON object");
 }
 
 }  // namespace

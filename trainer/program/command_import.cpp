@@ -2,6 +2,7 @@
 
 #include "trainer/importer/import.h"
 #include "trainer/program/commands.h"
+#include "trainer/train/json_lines.h"
 #include "trainer/train/output.h"
 #include "trainer/weights/storage.h"
 
@@ -33,7 +34,8 @@ class ImportCommand final : public Command {
         ATOLL_RETURN_IF_ERROR(train::check_output(train::OutputKind::kModel, options_.out, reads, overwrite_));
         if (positions_ > 0) options_.max_position_embeddings = positions_;
         if (rope_factor_ > 0.0) options_.rope_factor = rope_factor_;
-        ATOLL_RETURN_IF_ERROR(importer::import_model(options_));
+        ATOLL_TRY(const weights::ModelSize size, importer::import_model(options_));
+        train::print_line(weights::to_json_line(size));
         train::warn_of_missing_tokenizer(options_.out);
         return {};
     }

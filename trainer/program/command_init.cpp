@@ -3,6 +3,7 @@
 
 #include "shared/run_settings/run_settings.h"
 #include "trainer/program/commands.h"
+#include "trainer/train/json_lines.h"
 #include "trainer/train/output.h"
 #include "trainer/weights/init.h"
 #include "trainer/weights/storage.h"
@@ -35,7 +36,8 @@ class InitCommand final : public Command {
         const std::array<std::filesystem::path, 2> reads = {options_.config, options_.tokenizer};
         ATOLL_RETURN_IF_ERROR(train::check_output(train::OutputKind::kModel, options_.out, reads, overwrite_));
         options_.seed = static_cast<std::uint64_t>(as_training_.seed);
-        ATOLL_RETURN_IF_ERROR(weights::init_model(options_));
+        ATOLL_TRY(const weights::ModelSize size, weights::init_model(options_));
+        train::print_line(weights::to_json_line(size));
         train::warn_of_missing_tokenizer(options_.out);
         return {};
     }

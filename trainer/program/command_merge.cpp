@@ -2,6 +2,7 @@
 
 #include "shared/log/warn.h"
 #include "trainer/program/commands.h"
+#include "trainer/train/json_lines.h"
 #include "trainer/train/output.h"
 #include "trainer/train/prepare.h"
 #include "trainer/weights/merge.h"
@@ -47,7 +48,8 @@ class MergeCommand final : public Command {
                                                       ", not in " + quantize_ + ": give that one, or none");
         }
         ATOLL_RETURN_IF_ERROR(model_io::warn_of_other_weights(directory, base, *alone, false));
-        ATOLL_RETURN_IF_ERROR(weights::merge_adapter(options_, directory.model));
+        ATOLL_TRY(const weights::ModelSize size, weights::merge_adapter(options_, directory.model));
+        train::print_line(weights::to_json_line(size));
         say_what_was_merged(trained_on);
         return {};
     }

@@ -16,7 +16,20 @@ struct Source {
     std::filesystem::path merges;  // beside vocab.json; else empty
 };
 
+// That it is a directory which may be looked into.
+Status check_directory(const std::filesystem::path& directory) {
+    namespace fs = std::filesystem;
+    std::error_code error;
+    const std::string named = "'" + directory.string() + "'";
+    const fs::file_type type = fs::status(directory, error).type();
+    if (type == fs::file_type::not_found) return not_found("there is no " + named, directory.string());
+    if (fs::exists(directory / ".", error)) return {};
+    if (type == fs::file_type::directory || type == fs::file_type::none) return file_error(directory, "open", error);
+    return invalid_argument(directory.string(), named + " is a file; give the directory that holds it");
+}
+
 Result<Source> find_tokenizer(const std::filesystem::path& directory) {
+    ATOLL_RETURN_IF_ERROR(check_directory(directory));
     std::error_code ignored;
     const auto has = [&](const char* name) { return std::filesystem::is_regular_file(directory / name, ignored); };
     for (const char* name : {"tokenizer.model", "tokenizer.json"})

@@ -26,8 +26,9 @@ class Tokenizer {
     virtual ~Tokenizer() = default;
 
     // Opens the tokenizer of a Hugging Face directory: tokenizer.model (SentencePiece), tokenizer.json (byte-level BPE)
-    // or vocab.json with merges.txt (the same in GPT-2's files), the first that is there. kNotFound when the directory
-    // has none; kInvalidArgument names the file that is wrong.
+    // or vocab.json with merges.txt (the same in GPT-2's files), the first that is there. kNotFound when there is no
+    // such directory, or none of them in it; kInvalidArgument names the file that is wrong, a file in the directory's
+    // place too.
     static Result<std::unique_ptr<Tokenizer>> open(const std::filesystem::path& directory);
 
     // Appends the ids of `text` to `ids`, without any special token around it. Bytes that are not UTF-8 are taken as

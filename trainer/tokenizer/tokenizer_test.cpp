@@ -193,6 +193,12 @@ TEST(TokenizerTest, TheFingerprintOfATokenizerJsonIsOfItsEndTokenToo) {
 TEST(TokenizerTest, WhatIsNoTokenizerIsRefusedByName) {
     const TemporaryDirectory directory;
     EXPECT_EQ(Tokenizer::open(directory.path()).error().code, ErrorCode::kNotFound);
+    const auto refusal = [&](const char* name) { return Tokenizer::open(directory.path() / name).error(); };
+    EXPECT_EQ(refusal("nope").code, ErrorCode::kNotFound);
+    EXPECT_EQ(refusal("nope").message.find("there is no '"), 0) << refusal("nope").message;
+    ASSERT_TRUE(write_file_atomic(directory.path() / "file", "{}").ok());
+    EXPECT_EQ(refusal("file").code, ErrorCode::kInvalidArgument);
+    EXPECT_NE(refusal("file").message.find("is a file; give the directory"), std::string::npos);
 
     const auto json = directory.path() / "tokenizer.json";
     ASSERT_TRUE(write_file_atomic(json, "{}").ok());

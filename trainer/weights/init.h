@@ -6,6 +6,7 @@
 
 #include "shared/base/result.h"
 #include "trainer/weights/load.h"
+#include "trainer/weights/save.h"
 
 namespace atl::weights {
 
@@ -18,8 +19,9 @@ struct InitOptions {
     std::optional<DType> dtype;  // absent: config.json's dtype or torch_dtype, fp32 if it has neither
 };
 
-// The same config and seed give the same bytes on every machine. kInvalidArgument: a config the model refuses, or a
-// tokenizer with more ids than the config's vocab_size.
-Status init_model(const InitOptions& options);
+// The same config and seed give the same bytes on every machine. Warns of a tokenizer with far fewer ids than the
+// config's vocab_size. kInvalidArgument: a config that the model refuses, no tokenizer, or one with more ids than
+// vocab_size. kResourceExhausted, naming --out: there is no room for it. An error leaves what was at `out`.
+Result<ModelSize> init_model(const InitOptions& options);
 
 }  // namespace atl::weights

@@ -45,8 +45,13 @@ class InitTest : public testing::Test {
 };
 
 TEST_F(InitTest, AModelDirectoryWithTheConfigsDtypeAndTheTokenizerComesOut) {
-    const Status status = init_model(options_);
-    ASSERT_TRUE(status.ok()) << status.error().message;
+    const auto size = init_model(options_);
+    ASSERT_TRUE(size.ok()) << size.error().message;
+    EXPECT_EQ(to_json_line(*size),
+              nlohmann::ordered_json({{"parameters", size->parameters}, {"bytes", size->bytes}}).dump());
+    EXPECT_EQ(size->bytes, 2 * size->parameters) << "fp16";
+    const auto file = safetensors::File::open(options_.out / "model.safetensors").value();
+    EXPECT_EQ(size->bytes, file.header().data_size);
     EXPECT_EQ(read_file(options_.out / "config.json").value(), read_file(options_.config).value());
     EXPECT_EQ(read_file(options_.out / "tokenizer.model").value(), read_file(kTokenizer / "tokenizer.model").value());
     const auto reader = WeightReader::open(options_.out);
@@ -75,11 +80,47 @@ TEST_F(InitTest, AnotherDtypeIsWrittenIntoTheConfigToo) {
     EXPECT_EQ(nlohmann::json::parse(read_file(options_.out / "config.json").value())["torch_dtype"], "bfloat16");
 }
 
-TEST_F(InitTest, AConfigThatCannotWorkIsRefusedByName) {
+TEST_F(InitTest, ATokenizerMuchSmallerThanTheVocabularyIsToldAndUsualPaddingIsNot) {
+    const auto warning = [&](int vocab_size) {
+        write_config({{"vocab_size", vocab_size}});
+        testing::internal::CaptureStderr();
+        EXPECT_TRUE(init_model(options_).ok());
+        return testing::internal::GetCapturedStderr();
+    };
+    EXPECT_EQ(warning(480), "");
+    EXPECT_EQ(warning(512), "");
+    const std::string told = warning(8000);
+    for (const char* part : {"tiny.json: ", "vocab_size is 8000", "480 tokens", "--vocab-size 8000"})
+        EXPECT_NE(told.find(part), std::string::npos) << part << " is not in: " << told;
+}
+
+TEST_F(InitTest, AModelWithoutRoomIsRefusedBeforeAByteIsWritten) {
+    constexpr int kLargest = 1 << 24;
+    write_config(
+        {{"hidden_size", kLargest}, {"intermediate_size", kLargest}, {"head_dim", 8}, {"num_hidden_layers", 8}});
+    const auto status = init_model(options_);
+    ASSERT_FALSE(status.ok());
+    EXPECT_EQ(status.error().code, ErrorCode::kResourceExhausted);
+    EXPECT_EQ(status.error().field, "--out");
+    for (const char* part : {" free", " parameters need ", " PiB"})
+        EXPECT_NE(status.error().message.find(part), std::string::npos) << status.error().message;
+    EXPECT_FALSE(std::filesystem::exists(options_.out));
+}
+
+TEST_F(InitTest, AConfigOrTokenizerThatCannotWorkIsRefusedByFlagFileAndKey) {
+    const auto refusal = [&] { return describe(init_model(options_).error()); };
+    const std::string config = "--config: " + options_.config.string();
     write_config({{"vocab_size", 479}});
-    EXPECT_EQ(init_model(options_).error().field, "vocab_size") << "the tokenizer has 480 ids";
+    EXPECT_EQ(refusal().find(config + ": vocab_size is 479, but "), 0) << refusal();
+    write_config({{"num_attention_heads", 3}});
+    EXPECT_EQ(refusal().find(config + ": num_attention_heads must divide "), 0) << refusal();
     write_config({{"model_type", "mamba"}, {"architectures", {"MambaForCausalLM"}}});
-    EXPECT_NE(init_model(options_).error().message.find("tiny.json"), std::string::npos);
+    EXPECT_EQ(refusal().find(config + ": model_type 'mamba' is not built"), 0) << refusal();
+    ASSERT_TRUE(write_file_atomic(options_.config, "{").ok());
+    EXPECT_EQ(refusal().find(config + " is not valid JSON"), 0) << refusal();
+    write_config({});
+    options_.tokenizer = "nowhere";
+    EXPECT_EQ(refusal(), "--tokenizer: there is no 'nowhere'");
     options_.config = directory_.path() / "missing.json";
     EXPECT_EQ(init_model(options_).error().code, ErrorCode::kInvalidArgument);
     EXPECT_EQ(init_model(options_).error().field, "--config");

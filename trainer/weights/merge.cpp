@@ -114,7 +114,7 @@ Status merge_tensor(const model::Parameter& parameter, const Values& model, cons
 
 }  // namespace
 
-Status merge_adapter(const MergeOptions& options, const model::Model& adapted) {
+Result<ModelSize> merge_adapter(const MergeOptions& options, const model::Model& adapted) {
     ATOLL_RETURN_IF_ERROR(check_not_the_model(options.out, options.model));
     ATOLL_TRY(const model::LoraOptions lora, load_adapter_config(options.adapter));
     ATOLL_TRY(const WeightReader adapter, WeightReader::open_adapter(options.adapter));
@@ -128,6 +128,7 @@ Status merge_adapter(const MergeOptions& options, const model::Model& adapted) {
     SaveOptions save;
     save.base = options.model;
     save.dtype = options.dtype;
+    save.is_whole_command = true;
     ATOLL_TRY(auto writer, WeightWriter::create(options.out, std::move(specs), save));
     log::Progress progress("merge");
     double merged = 0;
@@ -137,7 +138,8 @@ Status merge_adapter(const MergeOptions& options, const model::Model& adapted) {
         ATOLL_TRY(const Values values, Values::open(model, *weight));
         ATOLL_RETURN_IF_ERROR(merge_tensor(*weight, values, pair, lora.scale(), writer));
     }
-    return writer.finish();
+    ATOLL_RETURN_IF_ERROR(writer.finish());
+    return writer.size();
 }
 
 }  // namespace atl::weights

@@ -6,6 +6,7 @@
 #include "shared/base/result.h"
 #include "trainer/model/model.h"
 #include "trainer/weights/load.h"
+#include "trainer/weights/save.h"
 
 namespace atl::weights {
 
@@ -20,6 +21,6 @@ struct MergeOptions {
 // `adapted` is the model with the adapter's matrices; both directories hold its tensors. A matrix of it that is
 // quantised is what that format makes of the model's weights, as it was while the adapter was trained on a quantised
 // base.
-Status merge_adapter(const MergeOptions& options, const model::Model& adapted);
+Result<ModelSize> merge_adapter(const MergeOptions& options, const model::Model& adapted);
 
 }  // namespace atl::weights

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "shared/base/file.h"
+#include "shared/base/text.h"
 #include "shared/safetensors/file.h"
 #include "trainer/weights/model_files.h"
 #include "trainer/weights/storage.h"
@@ -22,6 +23,25 @@ std::uint64_t size_bytes(const TensorSpec& tensor) {
     std::uint64_t size = static_cast<std::uint64_t>(safetensors::size_bytes(tensor.dtype));
     for (const std::int64_t extent : tensor.shape) size *= static_cast<std::uint64_t>(extent);
     return size;
+}
+
+// In fp64: a size that somebody mistyped is beyond 64 bits soon.
+Status check_room(const std::filesystem::path& out, const std::vector<TensorSpec>& tensors) {
+    double parameters = 0, bytes = 0;
+    for (const TensorSpec& tensor : tensors) {
+        bytes += static_cast<double>(size_bytes(tensor));
+        parameters +=
+            static_cast<double>(size_bytes(tensor)) / static_cast<double>(safetensors::size_bytes(tensor.dtype));
+    }
+    std::error_code error;
+    const std::filesystem::space_info space = std::filesystem::space(out, error);
+    const bool is_told = !error && space.capacity > 0;
+    if (!is_told || bytes <= static_cast<double>(space.available)) return {};
+    return Error{ErrorCode::kResourceExhausted,
+                 "the disk of " + out.string() + " has " + human_bytes(space.available) + " free, the model's " +
+                     number_text(parameters) + " parameters need " +
+                     human_bytes(static_cast<std::uint64_t>(std::min(bytes, 9e18))),
+                 "--out"};
 }
 
 // Tensors [begin, end) of one file.
@@ -135,6 +155,7 @@ Result<WeightWriter> WeightWriter::create(const std::filesystem::path& out, std:
         for (TensorSpec& tensor : tensors) tensor.dtype = *options.dtype;
     }
     ATOLL_TRY(StagedDirectory staged, StagedDirectory::create(out));
+    if (options.is_whole_command) ATOLL_RETURN_IF_ERROR(check_room(out, tensors));
     ATOLL_RETURN_IF_ERROR(
         copy_model_files(options.base, options.config, options.config_text, common_dtype(tensors), staged.path()));
     // transformers refuses files without this entry.
@@ -176,6 +197,19 @@ Status WeightWriter::finish() {
         // Of another model, its tokenizer too.
         return is_weight_file(impl_->files.stem, name) || (impl_->files.stem == "model" && is_model_file(name));
     });
+}
+
+ModelSize WeightWriter::size() const {
+    ModelSize size;
+    for (std::size_t i = 0; i < impl_->tensors.size(); ++i) {
+        size.parameters += impl_->element_count(i);
+        size.bytes += size_bytes(impl_->tensors[i]);
+    }
+    return size;
+}
+
+std::string to_json_line(const ModelSize& size) {
+    return nlohmann::ordered_json{{"parameters", size.parameters}, {"bytes", size.bytes}}.dump();
 }
 
 Status check_not_the_model(const std::filesystem::path& out, const std::filesystem::path& model) {

@@ -24,7 +24,18 @@ struct SaveOptions {
     std::string config_text;                        // the text of a config.json instead of both
     std::optional<DType> dtype;                     // kF32, kF16 or kBF16 for all; absent: as each TensorSpec says
     std::uint64_t shard_bytes_max = 5'000'000'000;  // a larger model is written in shards with an index
+    // The whole work of a command, not the result of a training: refuse what the file system has no room for before any
+    // byte.
+    bool is_whole_command = false;
 };
+
+// A model as its files have it.
+struct ModelSize {
+    std::uint64_t parameters = 0;
+    std::uint64_t bytes = 0;  // of their values
+};
+// As the one JSON line that the commands print which make a model.
+std::string to_json_line(const ModelSize& size);
 
 // How a directory's weights are written: STEM.safetensors, or shards and their index.
 struct WeightFiles {
@@ -46,7 +57,7 @@ struct WeightFiles {
 // crash between the renames leaves no config.json, and so no model: never a mixture.
 class WeightWriter {
   public:
-    // kConflict: another process is writing into `out`.
+    // kConflict: another process is writing into `out`. kResourceExhausted, naming --out: there is no room.
     static Result<WeightWriter> create(const std::filesystem::path& out, std::vector<TensorSpec> tensors,
                                        const SaveOptions& options);
     // Beside files that are staged already, in the specs' dtypes.
@@ -59,6 +70,7 @@ class WeightWriter {
     // NaN or infinite: such a model could not be loaded again.
     Status append(std::span<const float> values);
     Status finish();
+    ModelSize size() const;  // of the whole model
 
   private:
     struct Impl;
