@@ -22,11 +22,14 @@ class TokenizeCommand final : public Command {
             {"tokenizer", "directory with tokenizer.model, tokenizer.json, or vocab.json and merges.txt",
              &options_.tokenizer, true},
             {"input", "files of JSON lines, plain, .gz or .zst; no pipe", &options_.inputs, true},
-            {"template",
-             "text of a document; {{name}} stands for that field of a line, {{#answer}}…{{/answer}} marks the answer, "
-             "\\n is a "
-             "newline, \\t a tab, \\\\ a backslash",
-             &options_.text_template},
+            choice("template",
+                   "text of a document; {{name}} stands for that field of a line, {{#answer}}…{{/answer}} marks the "
+                   "answer, \\n is a newline, \\t a tab, \\\\ a backslash",
+                   "TEXT", "{{text}}",
+                   [this](std::string_view text) -> Status {
+                       options_.text_template = text;
+                       return {};
+                   }),
             {"chat-template",
              "lines are conversations ({\"messages\": [{\"role\": …, \"content\": …}, …]}), written as this says: auto "
              "(as "

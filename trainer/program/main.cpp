@@ -20,7 +20,8 @@ constexpr std::array<CommandEntry, 11> kCommands = {{
     {"tokenize", "turns text into rows of token ids",
      "atoll-trainer tokenize --tokenizer model --input corpus.jsonl.gz --template '{{text}}' --seq-len 512 "
      "--batching packing --out data\n"
-     "  atoll-trainer tokenize --tokenizer model --input talks.jsonl --chat-template auto --seq-len 2048 --out data",
+     "  atoll-trainer tokenize --tokenizer tokenizer --input talks.jsonl --chat-template zephyr --seq-len 2048 --out "
+     "data",
      atl::program::make_tokenize_command, kOneProcess},
     {"train", "trains a model; start it with mpirun or srun to use several ranks",
      "mpirun -n 4 atoll-trainer train --model model --data data --out trained --steps 1000 --global-batch-size 64 "

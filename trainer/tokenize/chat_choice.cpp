@@ -15,10 +15,6 @@ constexpr const char* kField = "chat-template";
 using text::ChatFormat;
 using tokenizer::Tokenizer;
 
-std::string ways_on() {
-    return "name one of " + text::chat_format_names() + ", or a JSON file that describes it";
-}
-
 // The file's text; empty: there is none.
 Result<std::string> read_if_there(const std::filesystem::path& path) {
     auto text = read_file(path);
@@ -52,6 +48,50 @@ Result<std::string> read_own_template(const std::filesystem::path& directory) {
     return text;
 }
 
+// Its special tokens are tokens, and those of the tokenizer would not silently be text in it.
+Status check_tokens(const text::ChatTemplate& chat_template, const Tokenizer& tokenizer) {
+    for (const std::string& text : chat_template.special_tokens()) {
+        const auto found = tokenizer.special_tokens().find(text);
+        if (found == tokenizer.special_tokens().end())
+            return invalid_argument("", "the tokenizer has no token " + text + ", which the chat template holds");
+        if (found->second.strips_spaces)
+            return invalid_argument("", "the token " + text +
+                                            " takes the white space beside it with it (lstrip or rstrip), which is "
+                                            "not supported in a chat template");
+    }
+    for (const auto& [text, token] : tokenizer.special_tokens())
+        if (token.stays_text && chat_template.holds_text(text))
+            return invalid_argument("", "the chat template holds " + text +
+                                            ", a token of the tokenizer, which its special_tokens do not name");
+    return {};
+}
+
+Result<text::ChatTemplate> parse_for(std::string_view json, const Tokenizer& tokenizer) {
+    const text::ChatTemplate::Ends ends = {tokenizer.special_text(tokenizer.bos()),
+                                           tokenizer.special_text(tokenizer.eos())};
+    ATOLL_TRY(text::ChatTemplate parsed, text::ChatTemplate::parse(json, ends));
+    ATOLL_RETURN_IF_ERROR(check_tokens(parsed, tokenizer));
+    return parsed;
+}
+
+// Names those that this tokenizer has the tokens for.
+std::string ways_on(const Tokenizer& tokenizer) {
+    std::string names;
+    for (const ChatFormat& format : text::chat_formats())
+        if (parse_for(format.json, tokenizer).ok()) names += (names.empty() ? "" : ", ") + std::string(format.name);
+    if (names.empty()) return "describe one in a JSON file: this tokenizer lacks the tokens of those with a name";
+    return "name one of " + names + ", or a JSON file that describes it";
+}
+
+Error no_such_name(const std::string& wanted, const Tokenizer& tokenizer) {
+    std::error_code error;
+    if (std::filesystem::is_regular_file(wanted, error))
+        return invalid_argument(kField,
+                                "there is no chat template of this name, but a file: the name of a chat "
+                                "template's file must end in .json");
+    return invalid_argument(kField, "there is no chat template of this name: " + ways_on(tokenizer));
+}
+
 Result<const ChatFormat*> recognize(const std::filesystem::path& directory, const Tokenizer& tokenizer) {
     ATOLL_TRY(const std::string own, read_own_template(directory));
     const auto holds = [&](std::string_view sign) {
@@ -66,32 +106,23 @@ Result<const ChatFormat*> recognize(const std::filesystem::path& directory, cons
             return invalid_argument(kField, std::string("the tokenizer's ") +
                                                 (own.empty() ? "special tokens" : "own template") +
                                                 " could be those of " + std::string(found->name) + " or " +
-                                                std::string(format.name) + ": " + ways_on());
+                                                std::string(format.name) + ": " + ways_on(tokenizer));
         found = &format;
     }
     if (found != nullptr) return found;
     return invalid_argument(kField,
                             (own.empty() ? "the tokenizer has no chat template, and its special tokens tell none"
                                          : "the tokenizer's own chat template is none that is known here") +
-                                (": " + ways_on()));
+                                (": " + ways_on(tokenizer)));
 }
 
-// Its special tokens are tokens, and those of the tokenizer would not silently be text in it.
-Status check_tokens(const text::ChatTemplate& chat_template, const Tokenizer& tokenizer) {
-    for (const std::string& text : chat_template.special_tokens()) {
-        const auto found = tokenizer.special_tokens().find(text);
-        if (found == tokenizer.special_tokens().end())
-            return invalid_argument(kField, "the tokenizer has no token " + text + ", which the chat template holds");
-        if (found->second.strips_spaces)
-            return invalid_argument(kField, "the token " + text +
-                                                " takes the white space beside it with it (lstrip or rstrip), which is "
-                                                "not supported in a chat template");
-    }
-    for (const auto& [text, token] : tokenizer.special_tokens())
-        if (token.stays_text && chat_template.holds_text(text))
-            return invalid_argument(kField, "the chat template holds " + text +
-                                                ", a token of the tokenizer, which its special_tokens do not name");
-    return {};
+// Of a name or "auto".
+Result<const ChatFormat*> find_format(const std::string& wanted, const std::filesystem::path& tokenizer_directory,
+                                      const Tokenizer& tokenizer) {
+    if (wanted == "auto") return recognize(tokenizer_directory, tokenizer);
+    for (const ChatFormat& format : text::chat_formats())
+        if (format.name == wanted) return &format;
+    return no_such_name(wanted, tokenizer);
 }
 
 }  // namespace
@@ -103,30 +134,19 @@ bool is_chat_template_file(const std::string& wanted) {
 Result<ChatChoice> choose_chat_template(const std::string& wanted, const std::filesystem::path& tokenizer_directory,
                                         const Tokenizer& tokenizer) {
     ChatChoice choice;
-    const text::ChatTemplate::Ends ends = {tokenizer.special_text(tokenizer.bos()),
-                                           tokenizer.special_text(tokenizer.eos())};
     if (is_chat_template_file(wanted)) {
         choice.name = wanted;
         auto json = read_file(wanted);
         if (!json.ok()) return Error{json.error().code, json.error().message, kField};
         choice.json = std::move(json).value();
     } else {
-        const auto formats = text::chat_formats();
-        const auto named = std::find_if(formats.begin(), formats.end(),
-                                        [&](const ChatFormat& format) { return format.name == wanted; });
-        if (named == formats.end() && wanted != "auto")
-            return invalid_argument(kField, "there is no chat template of this name: " + ways_on());
-        const ChatFormat* format = named == formats.end() ? nullptr : &*named;
-        if (format == nullptr) {
-            ATOLL_TRY(format, recognize(tokenizer_directory, tokenizer));
-        }
+        ATOLL_TRY(const ChatFormat* const format, find_format(wanted, tokenizer_directory, tokenizer));
         choice.name = format->name;
         choice.json = format->json;
     }
-    auto parsed = text::ChatTemplate::parse(choice.json, ends);
-    if (!parsed.ok()) return invalid_argument(kField, choice.name + ": " + parsed.error().message);
+    auto parsed = parse_for(choice.json, tokenizer);
+    if (!parsed.ok()) return invalid_argument(kField, choice.name + ": " + describe(parsed.error()));
     choice.chat_template = std::move(parsed).value();
-    ATOLL_RETURN_IF_ERROR(check_tokens(choice.chat_template, tokenizer));
     return choice;
 }
 

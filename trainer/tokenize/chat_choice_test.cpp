@@ -93,6 +93,18 @@ TEST_F(ChatChoiceTest, SpecialTokensTellTheTemplateWhereThereIsNone) {
     EXPECT_NE(chosen("auto").find("has no chat template, and its special tokens tell none"), std::string::npos);
 }
 
+TEST_F(ChatChoiceTest, OnlyTemplatesThatTheTokenizerHasTheTokensForAreNamed) {
+    const auto small =
+        tokenizer::Tokenizer::open(kChatFixtures / "tokenizers/small").value();  // as tokenizer-train makes
+    const auto choose_for_small = [&](const std::string& wanted) {
+        return choose_chat_template(wanted, kChatFixtures / "tokenizers/small", *small);
+    };
+    const std::string refusal = choose_for_small("auto").error().message;
+    EXPECT_NE(refusal.find(": name one of llama2, mistral, zephyr, or a JSON file"), std::string::npos) << refusal;
+    for (const char* name : {"llama2", "mistral", "zephyr"}) EXPECT_TRUE(choose_for_small(name).ok()) << name;
+    for (const char* name : {"chatml", "qwen2.5", "llama3", "gemma"}) EXPECT_FALSE(choose_for_small(name).ok()) << name;
+}
+
 TEST_F(ChatChoiceTest, AFileDescribesATemplateOfItsOwn) {
     Json description = {{"special_tokens", {"<|im_start|>"}},
                         {"user", "<|im_start|>{{content}}"},
@@ -108,7 +120,19 @@ TEST_F(ChatChoiceTest, AFileDescribesATemplateOfItsOwn) {
     description["user"] = "hello";
     write("mine.json", description.dump());
     EXPECT_NE(chosen(file).find("mine.json: user: must hold {{content}} once"), std::string::npos) << chosen(file);
+    description.erase("user");
+    write("mine.json", description.dump());
+    EXPECT_NE(chosen(file).find("mine.json: user: is required (a string)"), std::string::npos) << chosen(file);
     EXPECT_NE(chosen("./none.json").find("chat-template: cannot open ./none.json"), std::string::npos);
+}
+
+TEST_F(ChatChoiceTest, AFilesNameMustEndInJson) {
+    const std::filesystem::path before = std::filesystem::current_path();
+    write("mine.txt", "{}");
+    std::filesystem::current_path(directory_.path());
+    const std::string refusal = chosen("mine.txt");
+    std::filesystem::current_path(before);
+    EXPECT_NE(refusal.find("must end in .json"), std::string::npos) << refusal;
 }
 
 TEST_F(ChatChoiceTest, ATokenThatTakesWhiteSpaceWithItIsRefused) {

@@ -28,7 +28,7 @@ Status check_options(const TokenizeOptions& options) {
     if (options.inputs.empty()) return invalid_argument("input", "names no file");
     if (options.seq_len < 2 || options.seq_len > kSeqLenMax)
         return invalid_argument("seq-len", "must be between 2 and " + std::to_string(kSeqLenMax));
-    if (!options.chat_template.empty() && options.text_template != TokenizeOptions().text_template)
+    if (!options.chat_template.empty() && options.text_template)
         return invalid_argument("chat-template", "stands in the place of --template: give one of them");
     if (options.validation_percent < 0 || options.validation_percent > 100)
         return invalid_argument("validation-percent", "must be between 0 and 100");
@@ -233,8 +233,11 @@ std::string data_json(const TokenizeOptions& options, const tokenizer::Tokenizer
 
 Error no_document(const TokenizeOptions& options) {
     if (options.split != Split::kAll)
-        return invalid_argument("input",
-                                std::string("the input holds no document for the split ") + to_string(options.split));
+        return invalid_argument(
+            "input", fmt::format("the input holds no document for the split {}: a {} "
+                                 "--validation-percent than {} gives it some",
+                                 to_string(options.split), options.split == Split::kValidation ? "larger" : "smaller",
+                                 options.validation_percent));
     std::string files;
     for (const auto& input : options.inputs) files += (files.empty() ? "" : ", ") + input.string();
     return invalid_argument("input", "no document: there is no line but blank ones in " + files);
@@ -269,7 +272,7 @@ Result<TokenizeOptions> settle(TokenizeOptions options, const Documents& documen
 Result<Documents> open_documents(const TokenizeOptions& options, const tokenizer::Tokenizer& tokenizer) {
     Documents documents;
     if (options.chat_template.empty()) {
-        ATOLL_TRY(documents.text_template, text::Template::parse(options.text_template));
+        ATOLL_TRY(documents.text_template, text::Template::parse(options.text_template.value_or("{{text}}")));
     } else {
         ATOLL_TRY(documents.chat, choose_chat_template(options.chat_template, options.tokenizer, tokenizer));
     }

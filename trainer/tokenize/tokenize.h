@@ -35,7 +35,7 @@ Result<LossOn> parse_loss_on(std::string_view name);
 struct TokenizeOptions {
     std::filesystem::path tokenizer;            // a directory with a tokenizer
     std::vector<std::filesystem::path> inputs;  // .jsonl, .jsonl.gz, .jsonl.zst: one JSON object a line
-    std::string text_template = "{{text}}";
+    std::optional<std::string> text_template;   // not given: "{{text}}"
     // Of conversations: "auto", a name or a JSON file (trainer/tokenize/chat_choice.h), in the place of text_template;
     // empty: the lines are no conversations.
     std::string chat_template;

@@ -286,8 +286,10 @@ TEST_F(TokenizeChatTest, AKilledRunGoesOnUnlessItsTemplateChanged) {
 }
 
 TEST_F(TokenizeChatTest, AChatTemplateStandsInThePlaceOfATemplate) {
-    options_.text_template = "{{question}}";
-    EXPECT_EQ(error().field, "chat-template");
+    for (const char* text_template : {"{{question}}", "{{text}}"}) {
+        options_.text_template = text_template;
+        EXPECT_EQ(error().field, "chat-template") << text_template;
+    }
 }
 
 TEST_F(TokenizeChatTest, TheLastAnswerNeedsConversations) {

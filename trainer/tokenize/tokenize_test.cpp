@@ -203,6 +203,16 @@ TEST_F(TokenizeTest, TheHashRuleIsTheDocumentedOne) {
     EXPECT_TRUE(is_validation("abc", 100));
 }
 
+TEST_F(TokenizeTest, AnEmptySplitIsRefusedWithTheWayToADocument) {
+    write_input(row("abc"));
+    options_.split = Split::kValidation;
+    options_.validation_percent = 74;
+    EXPECT_NE(tokenize(options_).error().message.find("a larger --validation-percent than 74"), std::string::npos);
+    options_.split = Split::kTrain;
+    options_.validation_percent = 75;
+    EXPECT_NE(tokenize(options_).error().message.find("a smaller --validation-percent than 75"), std::string::npos);
+}
+
 TEST_F(TokenizeTest, TheInfoSaysHowTheDataWasMade) {
     write_input(row("Il treno"));
     options_.text_template = "scrivi:: {{text}}";
