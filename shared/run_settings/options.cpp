@@ -115,7 +115,8 @@ const std::vector<Option>& table() {
         {"save-dtype", &C::save_dtype, "of the saved weights; the default is the base's", kTrain | kPlan},
         {"time-limit", &C::time_limit, "stop with a checkpoint after so many seconds; 0: none", kTrain | kPlan, 0, 1e9},
         {"collective-timeout", &C::collective_timeout,
-         "seconds that a rank waits for the others, or for its device to get on, before it ends the run and names those "
+         "seconds that a rank waits for the others, or for its device to get on, before it ends the run and names "
+         "those "
          "that do not come; one that reads and gets on is waited for. 0: for ever",
          kEvery, 0, 1e9},
         {"peak-tflops", &C::peak_tflops,

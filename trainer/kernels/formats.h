@@ -15,7 +15,9 @@ struct Formats {
     DType weights = DType::kF32;      // of the model, between steps and as they are gathered; adapters' are fp32
     DType activations = DType::kF32;  // what the operations of a block hand on, the logits, and the gradients of both
     DType residual = DType::kF32;     // what a block hands to the next, and its gradient: fp32, or as activations
-    DType gradients = DType::kF32;    // of parameters, as a block's backward pass leaves them to be reduced at once
+    // Of parameters, as a block's backward pass leaves them to be reduced at once. No flag makes it narrower: an
+    // embedding adds up a row for each of its tokens there, and a head chunks of tokens.
+    DType gradients = DType::kF32;
     DType reduced = DType::kF32;      // of those on their way between ranks, where fp32 adds them
     DType accumulated = DType::kF32;  // of their sums over micro-steps and ranks, which the optimizer reads
     // What an optimizer updates beside weights that are kept in another format; without it updates those themselves

@@ -38,7 +38,7 @@ std::vector<Variant> in_fp32() {
 Variant in_bf16() {
     Variant bf16{Sharding::kShardGradOp, ActivationCheckpointing::kNone, 1, false};
     bf16.formats.weights = bf16.formats.activations = bf16.formats.residual = tensor::DType::kBF16;
-    bf16.formats.gradients = bf16.formats.reduced = bf16.formats.moments = tensor::DType::kBF16;
+    bf16.formats.reduced = bf16.formats.moments = tensor::DType::kBF16;
     bf16.offload_optimizer = Offload::kNvme;
     return bf16;
 }

@@ -117,7 +117,8 @@ ExchangeLibrary::ReduceNeed GradientReduce::find_need(const ExchangeLibrary& lib
     const kernels::Formats& formats = store_->model().formats;
     const std::int64_t whole = store_->shard_spec(unit).whole;
     if (!uses_fixed_tree())
-        return library.reduce_need({shard_ranks(), whole, unsharded_format(unit), formats.reduced, options_.elements_max});
+        return library.reduce_need(
+            {shard_ranks(), whole, unsharded_format(unit), formats.reduced, options_.elements_max});
     const std::int64_t bytes = tensor::size_bytes(unsharded_format(unit), whole);
     return {.scratch = whole, .pinned_bytes = library.all_to_all_bytes(store_->layout().ranks(), bytes)};
 }

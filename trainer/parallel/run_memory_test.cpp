@@ -82,7 +82,7 @@ TEST(RunMemoryTest, BuffersUnderFullShardAreOfTwoNeighboursNotOfTheLargestBlockT
         RunMemory::measure(**backend, model, options).categories[static_cast<std::size_t>(Category::kWorkspace)];
     EXPECT_EQ(with_scratch - without, 4 * 2 * ExchangeLibrary::kReduceElementsMax);
     model.use_formats({.weights = kBF16, .activations = kBF16, .gradients = kBF16, .reduced = kBF16});
-    EXPECT_EQ(planned_bytes(Sharding::kFullShard, Category::kGradients), 4 * kAll / 8 + 2 * 2 * (kLayer + kHead));
+    EXPECT_EQ(planned_bytes(Sharding::kFullShard, Category::kGradients), 4 * kAll / 8 + 2 * (kLayer + kHead));
 }
 
 TEST(RunMemoryTest, FullShardKeepsLessThanNone) {
@@ -118,8 +118,7 @@ TEST(RunMemoryTest, ActivationsInHalvesTakeHalfAndNoMastersTakeNothing) {
     using tensor::Category;
     using tensor::DType;
     Variant wide, half;
-    half.formats = {
-        .weights = DType::kBF16, .activations = DType::kBF16, .residual = DType::kBF16, .masters = {}};
+    half.formats = {.weights = DType::kBF16, .activations = DType::kBF16, .residual = DType::kBF16, .masters = {}};
     EXPECT_EQ(planned(Category::kMasters, half), 0);
     // Statistics, log-sums and losses stay fp32.
     EXPECT_LE(planned(Category::kActivations, half), planned(Category::kActivations, wide) * 6 / 10);

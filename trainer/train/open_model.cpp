@@ -127,16 +127,15 @@ Status compare_with_adapters(const model_io::ModelDirectory& directory, const Ru
 
 kernels::Formats formats_of(const RunConfig& config) {
     using weights::storage_dtype;
-    const bool travel_in_bf16 = config.reduce_dtype == run_settings::ReducePrecision::kBf16;
-    const bool leave_in_bf16 = travel_in_bf16 && config.computes_in() == run_settings::Precision::kBf16;
-    return {.weights = storage_dtype(config.precision),
-            .activations = storage_dtype(config.computes_in()),
-            .residual = storage_dtype(config.residual_in()),
-            .gradients = leave_in_bf16 ? tensor::DType::kBF16 : tensor::DType::kF32,
-            .reduced = travel_in_bf16 ? tensor::DType::kBF16 : tensor::DType::kF32,
-            .masters = config.masters == run_settings::Masters::kFp32 ? std::optional(tensor::DType::kF32) : std::nullopt,
-            .moments = config.moments_dtype == run_settings::MomentsPrecision::kBf16 ? tensor::DType::kBF16
-                                                                                     : tensor::DType::kF32};
+    return {
+        .weights = storage_dtype(config.precision),
+        .activations = storage_dtype(config.computes_in()),
+        .residual = storage_dtype(config.residual_in()),
+        .reduced =
+            config.reduce_dtype == run_settings::ReducePrecision::kBf16 ? tensor::DType::kBF16 : tensor::DType::kF32,
+        .masters = config.masters == run_settings::Masters::kFp32 ? std::optional(tensor::DType::kF32) : std::nullopt,
+        .moments =
+            config.moments_dtype == run_settings::MomentsPrecision::kBf16 ? tensor::DType::kBF16 : tensor::DType::kF32};
 }
 
 void warn_of_adapters(const model_io::ModelDirectory& directory, const RunConfig& config, const comm::Comm& comm) {

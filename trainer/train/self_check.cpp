@@ -170,8 +170,7 @@ class TinyRun {
     static Result<std::unique_ptr<TinyRun>> make(kernels::Backend& backend, const TinyModel& tiny) {
         ATOLL_TRY(const model::ModelConfig config, model::parse_config(tiny.config));
         model::Model model = model::make_model(config);
-        model.use_formats(
-            {.weights = tiny.format, .activations = tiny.format, .residual = tiny.format, .masters = {}});
+        model.use_formats({.weights = tiny.format, .activations = tiny.format, .residual = tiny.format, .masters = {}});
         std::unique_ptr<TinyRun> run(new TinyRun(backend, std::move(model), tiny));
         parallel::RunMemoryOptions options;
         options.engine.largest = tiny.rows;

@@ -52,12 +52,18 @@ double Pace::step_s(double now_s, std::int64_t step) {
 
 std::string_view to_string(StopCause cause) {
     switch (cause) {
-        case StopCause::kTimeLimit: return "--time-limit";
-        case StopCause::kFile: return "the file that ATOLL_STOP_FILE names, which is to go before it";
-        case StopCause::kSigusr1: return "SIGUSR1";
-        case StopCause::kSigint: return "SIGINT";
-        case StopCause::kSigterm: return "SIGTERM";
-        case StopCause::kNone: break;
+        case StopCause::kTimeLimit:
+            return "--time-limit";
+        case StopCause::kFile:
+            return "the file that ATOLL_STOP_FILE names, which is to go before it";
+        case StopCause::kSigusr1:
+            return "SIGUSR1";
+        case StopCause::kSigint:
+            return "SIGINT";
+        case StopCause::kSigterm:
+            return "SIGTERM";
+        case StopCause::kNone:
+            break;
     }
     return "nothing";
 }
