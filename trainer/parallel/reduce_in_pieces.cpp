@@ -9,6 +9,7 @@ namespace atl::parallel {
 namespace {
 
 using comm::Parts;
+using tensor::DType;
 using tensor::Tensor;
 
 constexpr std::int64_t kPieceAlignment = 64;  // elements: whole cache lines in every format
@@ -29,12 +30,14 @@ ReduceInPieces::ReduceInPieces(comm::Comm& comm, const comm::NodeGroups* nodes, 
 }
 
 // The scratch holds what arrives and, where that is rounded, what is sent: as many elements as a piece has on all
-// ranks. In several pieces the sum over a machine's ranks is there, too: half of what arrives at most, in the format of
-// the whole.
+// ranks. In several pieces the sum over a machine's ranks is there, too: half as many at most, in fp32.
 std::int64_t ReduceInPieces::piece_max(const Reduction& reduction) const {
-    std::int64_t of_ranks = reduction.scratch.element_count() / (rounds(reduction) ? 2 : 1);
-    if (of_ranks >= reduction.whole.element_count()) return reduction.shard.element_count();
-    if (reduction.lane->nodes) of_ranks = of_ranks * 2 / 3;
+    const std::int64_t elements = reduction.scratch.element_count(), copies = rounds(reduction) ? 2 : 1;
+    if (elements / copies >= reduction.whole.element_count()) return reduction.shard.element_count();
+    const std::int64_t halves_summed =
+        reduction.lane->nodes ? tensor::size_bytes(DType::kF32, 1) / tensor::size_bytes(reduction.scratch.dtype(), 1)
+                              : 0;
+    const std::int64_t of_ranks = 2 * elements / (2 * copies + halves_summed);
     const std::int64_t piece = of_ranks / ranks_ / kPieceAlignment * kPieceAlignment;
     check(piece > 0, "reduce_scatter: the scratch is too small for a piece");
     return piece;
@@ -47,10 +50,10 @@ ReduceInPieces::Scratch ReduceInPieces::scratch_of(const Reduction& reduction) c
     if (!reduction.lane->nodes) return scratch;
     const std::int64_t count = of_ranks / reduction.lane->nodes->on_node->size();
     if (reduction.piece == reduction.shard.element_count()) {  // all has left it by then
-        scratch.summed = flat_range(reduction.whole, 0, count);
+        scratch.summed = Tensor(reduction.whole.data(), DType::kF32, {count});
     } else {
         const std::int64_t begin = (rounds(reduction) ? 2 : 1) * of_ranks;
-        scratch.summed = Tensor(reduction.scratch.at(begin), reduction.whole.dtype(), {count});
+        scratch.summed = Tensor(reduction.scratch.at(begin), DType::kF32, {count});
     }
     return scratch;
 }
@@ -96,8 +99,8 @@ void ReduceInPieces::begin_second_step(Reduction& reduction) {
     const std::int64_t count = scratch.summed.element_count();
     backend_->sum_pieces(scratch.arrives, scratch.summed);
     Tensor sent = scratch.summed;
-    if (rounds(reduction)) {
-        sent = flat_range(scratch.rounded, 0, count);
+    if (sent.dtype() != reduction.scratch.dtype()) {
+        sent = flat_range(scratch.arrives, count, count);  // beside what arrives next
         backend_->convert(scratch.summed, sent);
     }
     reduction.is_across_nodes = true;
