@@ -88,11 +88,11 @@ double warm_page_cache(const std::filesystem::path& directory) {
 
 Times load_once(const model_io::ModelDirectory& directory, kernels::Backend& backend) {
     auto arena = tensor::Arena::measuring();
-    parallel::ParameterStore::lay_out(arena, directory.model, parallel::ParallelLayout{}, nullptr);
+    parallel::ParameterStore::lay_out(arena, directory.model, parallel::ParallelLayout{}, nullptr, {});
     const std::int64_t bytes = arena.peak_bytes();
     free_some_memory(bytes, backend);
     arena = tensor::Arena(backend.allocate(bytes).value());
-    auto store = parallel::ParameterStore::lay_out(arena, directory.model, parallel::ParallelLayout{}, nullptr);
+    auto store = parallel::ParameterStore::lay_out(arena, directory.model, parallel::ParallelLayout{}, nullptr, {});
     const auto alone = comm::make_self();
     return timed(static_cast<double>(bytes),
                  [&] { check(load_weights(directory, store, backend, *alone, false).ok(), "cannot load"); });
