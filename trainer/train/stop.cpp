@@ -55,7 +55,7 @@ std::string_view to_string(StopCause cause) {
         case StopCause::kTimeLimit:
             return "--time-limit";
         case StopCause::kFile:
-            return "the file that ATOLL_STOP_FILE names, which is to go before it";
+            return "the file that ATOLL_STOP_FILE names (remove it before the run goes on)";
         case StopCause::kSigusr1:
             return "SIGUSR1";
         case StopCause::kSigint:
