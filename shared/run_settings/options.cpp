@@ -116,8 +116,7 @@ const std::vector<Option>& table() {
         {"time-limit", &C::time_limit, "stop with a checkpoint after so many seconds; 0: none", kTrain | kPlan, 0, 1e9},
         {"collective-timeout", &C::collective_timeout,
          "seconds that a rank waits for the others, or for its device to get on, before it ends the run and names "
-         "those "
-         "that do not come; one that reads and gets on is waited for. 0: for ever",
+         "those that do not come; one that reads and gets on is waited for. 0: for ever",
          kEvery, 0, 1e9},
         {"peak-tflops", &C::peak_tflops,
          "of one rank, for mfu and hfu; the default is the best rate of matrix products that is measured before step 1",

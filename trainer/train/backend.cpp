@@ -53,18 +53,26 @@ Result<std::unique_ptr<kernels::Backend>> open_cpu(const run_settings::RunConfig
 
 // What a product of squares with that side takes.
 struct Squares {
+    tensor::Memory memory;
     tensor::Tensor a, b, c;
 
-    static Result<tensor::Memory> allocate(kernels::Backend& backend, tensor::DType format, std::int64_t side) {
-        return backend.allocate(3 * tensor::aligned(tensor::size_bytes(format, side * side)));
-    }
-    // In what allocate() gave for that side.
-    Squares(const tensor::Memory& memory, tensor::DType format, std::int64_t side) {
-        std::byte* place = memory.data();
-        for (tensor::Tensor* matrix : {&a, &b, &c}) {
-            *matrix = tensor::Tensor(place, format, {side, side});
-            place += tensor::aligned(matrix->byte_count());
+    static Result<Squares> allocate(kernels::Backend& backend, tensor::DType format, std::int64_t side) {
+        ATOLL_TRY(tensor::Memory memory,
+                  backend.allocate(3 * tensor::aligned(tensor::size_bytes(format, side * side))));
+        std::byte* const place = memory.data();
+        Squares squares{.memory = std::move(memory), .a = {}, .b = {}, .c = {}};
+        std::int64_t at = 0;
+        for (tensor::Tensor* matrix : {&squares.a, &squares.b, &squares.c}) {
+            *matrix = tensor::Tensor(place + at, format, {side, side});
+            at += tensor::aligned(matrix->byte_count());
         }
+        return squares;
+    }
+    static Result<Squares> allocate_zeros(kernels::Backend& backend, tensor::DType format, std::int64_t side) {
+        ATOLL_TRY(Squares squares, allocate(backend, format, side));
+        backend.zero(squares.a);
+        backend.zero(squares.b);
+        return squares;
     }
     // In the ways of forward and backward.
     void multiply(kernels::Backend& backend, int way) const { backend.matmul(a, way == 1, b, way == 2, c, false); }
@@ -84,15 +92,12 @@ constexpr std::int64_t kHostSide = 512;
 double host_peak_flops(kernels::Backend& backend, tensor::DType format) {
     constexpr int kPatience = 48;  // products in a row of which none was faster: a core that was busy may be free again
     constexpr double kNoticed = 0.99;
-    const auto memory = Squares::allocate(backend, format, kHostSide);
-    if (!memory.ok()) return 0;
-    const Squares squares(*memory, format, kHostSide);
-    backend.zero(squares.a);
-    backend.zero(squares.b);
+    const auto squares = Squares::allocate_zeros(backend, format, kHostSide);
+    if (!squares.ok()) return 0;
     double seconds = 1e30;
     for (int i = 0, best = 0; i - best < kPatience; ++i) {
         const auto start = Clock::now();
-        squares.multiply(backend, i % 3);
+        squares->multiply(backend, i % 3);
         backend.synchronize();
         const double taken = seconds_since(start);
         if (taken < kNoticed * seconds) best = i;
@@ -133,12 +138,11 @@ double device_peak_flops(kernels::Backend& backend, tensor::DType format) {
     constexpr double kNoticed = 1.02;  // of the rate
     double best = 0;
     for (std::int64_t side = kSideMin; side <= kSideMax; side *= 2) {
-        const auto memory = Squares::allocate(backend, format, side);
-        if (!memory.ok()) break;
-        const Squares squares(*memory, format, side);
-        fill(backend, squares.a);
-        fill(backend, squares.b);
-        const double seconds = seconds_of_product(backend, squares), rate = flops_of_product(side) / seconds;
+        const auto squares = Squares::allocate(backend, format, side);
+        if (!squares.ok()) break;
+        fill(backend, squares->a);
+        fill(backend, squares->b);
+        const double seconds = seconds_of_product(backend, *squares), rate = flops_of_product(side) / seconds;
         const bool is_faster = rate > kNoticed * best;
         best = std::max(best, rate);
         if (!is_faster || seconds > kLongS) break;
@@ -165,12 +169,9 @@ double measure_peak_flops(kernels::Backend& backend, tensor::DType format) {
 }
 
 void warm_up_products(kernels::Backend& backend, tensor::DType format) {
-    const auto memory = Squares::allocate(backend, format, kHostSide);
-    if (!memory.ok()) return;
-    const Squares squares(*memory, format, kHostSide);
-    backend.zero(squares.a);
-    backend.zero(squares.b);
-    for (const int way : {0, 1, 2}) squares.multiply(backend, way);
+    const auto squares = Squares::allocate_zeros(backend, format, kHostSide);
+    if (!squares.ok()) return;
+    for (const int way : {0, 1, 2}) squares->multiply(backend, way);
     backend.synchronize();
 }
 

@@ -46,5 +46,13 @@ TEST(StepTimesTest, AllStepsOfARunThatNeverPausesAddUpToIt) {
     EXPECT_EQ(sum.waited_s + last.waited_s, now.waited_s - 1);
 }
 
+TEST(PaceTest, IsThatOfTheFirstStepUntilThereAreOthersWhichCountAlone) {
+    Pace pace(100, 7);
+    EXPECT_EQ(pace.step_s(110, 8), 10);
+    EXPECT_EQ(pace.step_s(111, 8), 10) << "of the same step";
+    EXPECT_EQ(pace.step_s(112, 9), 2);
+    EXPECT_EQ(pace.step_s(118, 10), 4);
+}
+
 }  // namespace
 }  // namespace atl::train

@@ -39,17 +39,6 @@ constexpr auto kLookInterval = std::chrono::milliseconds(500);
 
 }  // namespace
 
-double Pace::step_s(double now_s, std::int64_t step) {
-    if (step == since_steps_) return step_s_;
-    const bool is_first = step_s_ == 0;
-    step_s_ = (now_s - since_s_) / static_cast<double>(step - since_steps_);
-    if (is_first) {
-        since_s_ = now_s;
-        since_steps_ = step;
-    }
-    return step_s_;
-}
-
 std::string_view to_string(StopCause cause) {
     switch (cause) {
         case StopCause::kTimeLimit:

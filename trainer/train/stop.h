@@ -25,22 +25,6 @@ struct LastTimes {
     double needed_for_batch(double longest_s) const { return longest_s + save_s; }
 };
 
-// What a step of this process takes, with what comes between steps: the mean since the first one, in which memory is
-// touched for the first time, or of that one until there is a second. Times are seconds of one clock.
-class Pace {
-  public:
-    // Before its first step, after so many of the run.
-    Pace(double now_s, std::int64_t steps) : since_s_(now_s), since_steps_(steps) {}
-
-    // Seconds, after that step; of later steps later.
-    double step_s(double now_s, std::int64_t step);
-
-  private:
-    double since_s_;
-    std::int64_t since_steps_;
-    double step_s_ = 0;
-};
-
 // What stops a run before its last step.
 enum class StopCause : std::uint8_t { kNone, kTimeLimit, kFile, kSigusr1, kSigint, kSigterm };
 std::string_view to_string(StopCause cause);  // as a user knows it: "SIGTERM"

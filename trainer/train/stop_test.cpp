@@ -26,14 +26,6 @@ TEST(StopTest, AStepNeedsTheValidationAfterItAndSavingToo) {
     EXPECT_EQ(took.needed_for_batch(4), 304);
 }
 
-TEST(PaceTest, IsThatOfTheFirstStepUntilThereAreOthersWhichCountAlone) {
-    Pace pace(100, 7);
-    EXPECT_EQ(pace.step_s(110, 8), 10);
-    EXPECT_EQ(pace.step_s(111, 8), 10) << "of the same step";
-    EXPECT_EQ(pace.step_s(112, 9), 2);
-    EXPECT_EQ(pace.step_s(118, 10), 4);
-}
-
 TEST(StopTest, ASignalIsRemembered) {
     const StopRequest stop;
     EXPECT_EQ(stop.told(), StopCause::kNone);
