@@ -31,16 +31,17 @@ inline float dot(const float* a, const float* b, std::int64_t count) {
         [=](std::int64_t i, std::int64_t n) { return load_some(a + i, n) * load_some(b + i, n); });
 }
 
-// Out gradient · out of a query, which is also the mean of out gradient · valueᵀ over its probabilities.
-inline float delta_of(const AttentionTask& task, const AttentionScratch& s, std::int64_t head, std::int64_t query,
-                      std::int64_t row) {
-    if (task.out.data != nullptr) {
-        const float* const out =
-            static_cast<const float*>(task.out.data) + query * task.out.stride + head * task.head_channels;
-        return dot(s.out_gradient + row * s.padded_channels, out, task.head_channels);
-    }
+// The mean of out gradient · valueᵀ over a query's probabilities, which is out gradient · out. From the probabilities,
+// over their own sum: so the scores' gradients of a query add up to zero as nearly as they can, and what its keys have
+// in common adds no error to its gradient. The sum of probabilities is 1 but for the rounding of log_sum_exp.
+inline float delta_of(const AttentionTask& task, const AttentionScratch& s, std::int64_t query, std::int64_t row) {
     const std::int64_t begin = first_seen(task, query), at = row * s.padded_keys + begin;
-    return dot(s.scores + at, s.score_gradients + at, end_seen(task, query) - begin);
+    const std::int64_t keys = end_seen(task, query) - begin;
+    const float* const p = s.scores + at;
+    const float total = sum_over(
+        keys, [=](std::int64_t i) { return load(p + i); },
+        [=](std::int64_t i, std::int64_t n) { return load_some(p + i, n); });
+    return dot(p, s.score_gradients + at, keys) / total;
 }
 
 // The block's probabilities and the gradients of its scores.
@@ -58,7 +59,7 @@ inline void backward_scores(const AttentionTask& task, const AttentionScratch& s
         const std::int64_t begin = first_seen(task, query), end = end_seen(task, query);
         probability_row(s.scores + i * s.padded_keys, begin, end, block, factor, task.log_sum_exp[at]);
         const bool is_known = task.pass == AttentionPass::kKeyGradients;
-        const float delta = is_known ? task.deltas[at] : delta_of(task, s, head, query, i);
+        const float delta = is_known ? task.deltas[at] : delta_of(task, s, query, i);
         if (task.pass == AttentionPass::kQueryGradients) task.deltas[at] = delta;
         score_gradient_row(s.scores + i * s.padded_keys, s.score_gradients + i * s.padded_keys, begin, end, block,
                            factor, delta);

@@ -169,8 +169,6 @@ void CpuBackend::attention_backward(const AttentionShape& shape, const Tensor& q
             task.queries = rows.of_queries(qkv);
             task.keys = rows.of_keys(qkv);
             task.values = rows.of_values(qkv);
-            // What was rounded when it was written is a worse source than the probabilities.
-            if (shape.format == DType::kF32) task.out = rows.of_out(out);
             task.log_sum_exp = statistics_at(shape, tile, log_sum_exp);
             task.deltas = statistics_at(shape, tile, deltas);
             task.segment_starts = segments_at(shape, tile, segment_starts);

@@ -52,7 +52,7 @@ struct AttentionTask {
     AttentionRows queries;               // the first head, first query
     AttentionRows keys;                  // the first key
     AttentionRows values;                // as keys
-    AttentionRows out;                   // as queries; data may be null in backward (not fp32), which does without it
+    AttentionRows out;                   // as queries; not in backward
     const std::int32_t* segment_starts;  // [query_count]; null: 0
     std::int64_t first_query;            // query i sees keys segment_starts[i] … first_query + i of the sequence
     std::int64_t query_count;

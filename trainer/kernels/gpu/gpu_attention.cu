@@ -94,7 +94,7 @@ struct Gradients {
     Operands of;
     Elements out_gradient, qkv_gradient;
     const float* log_sum_exp;
-    float* deltas;  // [B, H, T]: Σ_keys probability · (out gradient · value), what a query's scores have in common
+    float* deltas;  // [B, H, T]: the mean of out gradient · value over a query's keys, by their probabilities
 
     __device__ float probability(const Query& query, std::int64_t key, float log_sum) const {
         const std::int64_t key_at = of.key_at(query.sequence, key, query.kv_head);
@@ -117,11 +117,14 @@ struct QueryGradient {
         const Operands& of = g.of;
         const Query query(of, block.number());
         const float log_sum = g.log_sum_exp[block.number()];
-        // From the probabilities: out was rounded when it was written.
-        const float delta = block.sum(query.end_key - query.first_key, [&](std::int64_t i) {
+        // From the probabilities, over their own sum, as the CPU does: out was rounded when it was written.
+        const std::int64_t keys = query.end_key - query.first_key;
+        const float total =
+            block.sum(keys, [&](std::int64_t i) { return g.probability(query, query.first_key + i, log_sum); });
+        const float delta = block.sum(keys, [&](std::int64_t i) {
             const std::int64_t key = query.first_key + i;
             return g.probability(query, key, log_sum) * g.of_probability(query, key);
-        });
+        }) / total;
         block.once([&] { g.deltas[block.number()] = delta; });
         block.each_of(of.channels, [&](std::int64_t c) { sums[c] = 0.0F; });
         for (std::int64_t key = query.first_key; key < query.end_key; key += kThreads) {
