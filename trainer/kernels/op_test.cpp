@@ -457,7 +457,7 @@ TEST(BackendTest, TheEnvironmentChoosesTheInstructionSet) {
     ASSERT_TRUE(chosen.ok());
     EXPECT_TRUE((*chosen)->name().starts_with("cpu (" + narrowest + ", ")) << (*chosen)->name();
     ASSERT_FALSE(unknown.ok());
-    EXPECT_EQ(unknown.error().field, "instruction_set");
+    EXPECT_EQ(unknown.error().field, "ATOLL_INSTRUCTION_SET");
 }
 
 TEST(BackendTest, EachInstructionSetHasItsLibraryOfProducts) {

@@ -27,14 +27,17 @@ constexpr std::array kInstructionSets = {
     InstructionSet{"baseline", cpu::baseline::simd_kernels, cpu::openblas, [] { return true; }},
 };
 
+constexpr const char* kInstructionSetVariable = "ATOLL_INSTRUCTION_SET";
+
 Result<InstructionSet> choose_instruction_set(const std::string& given) {
-    const char* const chosen = std::getenv("ATOLL_INSTRUCTION_SET");
+    const char* const chosen = std::getenv(kInstructionSetVariable);
     const std::string wanted = given.empty() && chosen != nullptr ? chosen : given;
     for (const auto& set : kInstructionSets) {
         if (set.offered() && (wanted.empty() || set.name == wanted)) return set;
     }
-    return invalid_argument("instruction_set", "'" + wanted + "' is not offered by this machine or build; " +
-                                                   "`atoll-trainer report` lists what is");
+    const char* const field = given.empty() ? kInstructionSetVariable : "instruction_set";
+    return invalid_argument(
+        field, "'" + wanted + "' is not offered by this machine or build; `atoll-trainer report` lists what is");
 }
 
 }  // namespace
