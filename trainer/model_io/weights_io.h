@@ -31,6 +31,7 @@ class WeightSaver {
   public:
     static Result<WeightSaver> create(const model::Model& model, comm::Comm& comm, const SaveWhere& where);
     Status save(parallel::ParameterStore& store, kernels::Backend& backend, comm::Comm& comm);  // once
+    std::uint64_t bytes() const { return writer_ ? writer_->size().bytes : 0; }  // of what is saved; on rank 0
 
   private:
     Status open(const model::ModelConfig& config, const SaveWhere& where);

@@ -1,5 +1,6 @@
 #include "trainer/train/trainer.h"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <system_error>
@@ -56,6 +57,15 @@ std::string run_name(const std::filesystem::path& out) {
 // Values that cannot be written, not a file: the same would fail again.
 bool is_of_values(const Status& failed) {
     return !failed.ok() && failed.error().code == ErrorCode::kInvalidArgument;
+}
+
+// What was there and could be written when the run began is not the user's to mend: the same may be tried again.
+Status as_passing(Status failed) {
+    if (failed.ok()) return failed;
+    Error error = failed.error();
+    if (error.code == ErrorCode::kNotFound || error.code == ErrorCode::kPermissionDenied)
+        error.code = ErrorCode::kUnavailable;
+    return error;
 }
 
 model_io::SaveWhere save_where(const PreparedRun& prepared) {
@@ -116,6 +126,10 @@ Status Trainer::run() {
 Status Trainer::run_to_end() {
     started_s_ = now_s();
     ATOLL_RETURN_IF_ERROR(start());
+    return as_passing(train_and_save());
+}
+
+Status Trainer::train_and_save() {
     if (stopped_ && !saved_steps_) ATOLL_RETURN_IF_ERROR(save_or_tell());
     const Status made = steps();
     if (made.ok()) return finish();
@@ -145,7 +159,25 @@ Status Trainer::start() {
     if (prepared_.config.resume) ATOLL_RETURN_IF_ERROR(load_state());
     ATOLL_RETURN_IF_ERROR(comm_.agree(comm_.rank() == 0 ? take_over() : Status()));
     stopped_ = stops_for(stop_.told());
-    return {};
+    return check_room();
+}
+
+// A state is replaced by one that is written beside it, and the result is written beside the last one.
+Status Trainer::check_room() {
+    const RunConfig& config = prepared_.config;
+    const double state = sum_over(comm_, static_cast<double>(memory_.store().own_state_bytes()));
+    const std::int64_t every = config.save_every;
+    const std::int64_t saves = every > 0 ? (prepared_.steps - 1) / every - state_.steps / every : 0;
+    const double there = saved_steps_ ? state : 0;
+    const double last = saves > 0 ? state : there;
+    const double two = saves > (saved_steps_ ? 0 : 1) ? 2 * state : 0;
+    Status status;
+    if (comm_.rank() == 0) {
+        const double result = static_cast<double>(saver_->bytes());
+        status = weights::check_room(config.out, std::max(last + result, two) - there,
+                                     saves > 0 ? "the run's result and its states need" : "the run's result needs");
+    }
+    return comm_.agree(parallel::write_outcome(status));
 }
 
 Status Trainer::take_output() {

@@ -36,7 +36,9 @@ class Trainer {
     Status take_output();  // on rank 0
     Status load_state();   // if there is one
     Status take_over();    // from a run that stopped; on rank 0, once nothing is left to be refused
-    Status steps();        // until done or stopped
+    Status check_room();   // on the disk, for what the run writes
+    Status train_and_save();
+    Status steps();  // until done or stopped
     Status finish();
     Status save_result();
     // The model could not be saved: saves the state instead, so that only the saving is to be done again. Returns

@@ -25,23 +25,14 @@ std::uint64_t size_bytes(const TensorSpec& tensor) {
     return size;
 }
 
-// In fp64: a size that somebody mistyped is beyond 64 bits soon.
-Status check_room(const std::filesystem::path& out, const std::vector<TensorSpec>& tensors) {
+Status check_room_of(const std::vector<TensorSpec>& tensors, const std::filesystem::path& out) {
     double parameters = 0, bytes = 0;
     for (const TensorSpec& tensor : tensors) {
         bytes += static_cast<double>(size_bytes(tensor));
         parameters +=
             static_cast<double>(size_bytes(tensor)) / static_cast<double>(safetensors::size_bytes(tensor.dtype));
     }
-    std::error_code error;
-    const std::filesystem::space_info space = std::filesystem::space(out, error);
-    const bool is_told = !error && space.capacity > 0;
-    if (!is_told || bytes <= static_cast<double>(space.available)) return {};
-    return Error{ErrorCode::kResourceExhausted,
-                 "the disk of " + out.string() + " has " + human_bytes(space.available) + " free, the model's " +
-                     number_text(parameters) + " parameters need " +
-                     human_bytes(static_cast<std::uint64_t>(std::min(bytes, 9e18))),
-                 "--out"};
+    return check_room(out, bytes, "the model's " + number_text(parameters) + " parameters need");
 }
 
 // Tensors [begin, end) of one file.
@@ -155,7 +146,7 @@ Result<WeightWriter> WeightWriter::create(const std::filesystem::path& out, std:
         for (TensorSpec& tensor : tensors) tensor.dtype = *options.dtype;
     }
     ATOLL_TRY(StagedDirectory staged, StagedDirectory::create(out));
-    if (options.is_whole_command) ATOLL_RETURN_IF_ERROR(check_room(out, tensors));
+    if (options.is_whole_command) ATOLL_RETURN_IF_ERROR(check_room_of(tensors, out));
     ATOLL_RETURN_IF_ERROR(
         copy_model_files(options.base, options.config, options.config_text, common_dtype(tensors), staged.path()));
     // transformers refuses files without this entry.
@@ -216,6 +207,17 @@ Status check_not_the_model(const std::filesystem::path& out, const std::filesyst
     std::error_code missing;
     if (!std::filesystem::equivalent(out, model, missing)) return {};
     return invalid_argument("--out", "'" + out.string() + "' is the model itself; name another directory");
+}
+
+Status check_room(const std::filesystem::path& out, double bytes, const std::string& needed) {
+    std::error_code error;
+    const std::filesystem::space_info space = std::filesystem::space(out, error);
+    const bool is_told = !error && space.capacity > 0;
+    if (!is_told || bytes <= static_cast<double>(space.available)) return {};
+    return Error{ErrorCode::kResourceExhausted,
+                 "the disk of " + out.string() + " has " + human_bytes(space.available) + " free, " + needed + " " +
+                     human_bytes(static_cast<std::uint64_t>(std::min(bytes, 9e18))),
+                 "--out"};
 }
 
 }  // namespace atl::weights

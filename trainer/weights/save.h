@@ -24,8 +24,8 @@ struct SaveOptions {
     std::string config_text;                        // the text of a config.json instead of both
     std::optional<DType> dtype;                     // kF32, kF16 or kBF16 for all; absent: as each TensorSpec says
     std::uint64_t shard_bytes_max = 5'000'000'000;  // a larger model is written in shards with an index
-    // The whole work of a command, not the result of a training: refuse what the file system has no room for before any
-    // byte.
+    // The whole work of a command: refuse what the file system has no room for before any byte. (A training asks for
+    // its states, too.)
     bool is_whole_command = false;
 };
 
@@ -80,6 +80,10 @@ class WeightWriter {
 
 // Whether a file of this name may belong to a model directory that WeightWriter made.
 bool is_model_file(std::string_view name);
+
+// kResourceExhausted naming --out when the disk of that directory has less than these bytes free; `needed` says what
+// needs them: "the model needs". In fp64, as a size that somebody mistyped is beyond 64 bits soon.
+Status check_room(const std::filesystem::path& out, double bytes, const std::string& needed);
 
 // kInvalidArgument naming --out when it is the directory of the model that is read: nobody could make its result again.
 Status check_not_the_model(const std::filesystem::path& out, const std::filesystem::path& model);
