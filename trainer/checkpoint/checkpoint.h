@@ -56,6 +56,9 @@ Status check_directory_is_shared(const std::filesystem::path& out, comm::Comm& c
 // The state goes, and with it the record of a run that finished; what others put there stays. On one rank.
 Status remove_checkpoint(const std::filesystem::path& out);
 
+// What that directory's files take. On one rank.
+std::uint64_t bytes_on_disk(const std::filesystem::path& out);
+
 // A record of the run whose result is, or will be, in `out`: it says nothing where there is a state or no result. On
 // one rank.
 Status write_finished(const std::filesystem::path& out, const std::string& fingerprint);

@@ -76,6 +76,16 @@ Status remove_checkpoint(const std::filesystem::path& out) {
     return remove_files(checkpoint_file(out).parent_path(), is_checkpoint_file);
 }
 
+std::uint64_t bytes_on_disk(const std::filesystem::path& out) {
+    std::uint64_t bytes = 0;
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(checkpoint_file(out).parent_path(), error)) {
+        const auto size = entry.file_size(error);
+        if (!error) bytes += size;
+    }
+    return bytes;
+}
+
 Status write_finished(const std::filesystem::path& out, const std::string& fingerprint) {
     return write_file_atomic(finished_file(out), fingerprint + "\n");
 }

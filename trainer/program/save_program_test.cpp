@@ -187,6 +187,22 @@ TEST_F(DiskTest, WhatHasNoRoomIsNotBegun) {
                    {" free, the run's result and its states need "});
 }
 
+// What another run left is given up once nothing is left to be refused.
+TEST_F(DiskTest, WhatIsRefusedForRoomGivesNothingUp) {
+    for (const char* const way : {"--resume", "--overwrite"}) {
+        expect_failure(std::string(R"sh("$@" --out "$DISK/out" --time-limit 0.000001 >"$LOG" || exit 3
+            sums() { cd "$DISK" && sha256sum exit.json out.state/*; }
+            before=$(sums)
+            head -c 64m /dev/zero >"$DISK/others" 2>"$LOG"
+            truncate -s -64k "$DISK/others"
+            "$@" --out "$DISK/out" --save-every 100 )sh") +
+                           way + R"sh(; code=$?
+            [ "$before" = "$(sums)" ] || exit 4
+            exit $code)sh",
+                       {" free, the run's result and its states need "});
+    }
+}
+
 // Neither the new model nor, in its place, the state has room on a disk that holds the old model.
 TEST_F(DiskTest, TheOldModelStaysWhenTheDiskIsFull) {
     const std::string small = std::to_string(weights("model").size() * 3 / 2);

@@ -157,26 +157,26 @@ Status Trainer::start() {
                                                                memory_.store(), backend_, comm_, fingerprint_));
     }
     if (prepared_.config.resume) ATOLL_RETURN_IF_ERROR(load_state());
+    ATOLL_RETURN_IF_ERROR(check_room());
     ATOLL_RETURN_IF_ERROR(comm_.agree(comm_.rank() == 0 ? take_over() : Status()));
     stopped_ = stops_for(stop_.told());
-    return check_room();
+    return {};
 }
 
 // A state is replaced by one that is written beside it, and the result is written beside the last one.
 Status Trainer::check_room() {
     const RunConfig& config = prepared_.config;
     const double state = sum_over(comm_, static_cast<double>(memory_.store().own_state_bytes()));
+    if (comm_.rank() != 0) return comm_.agree({});
+    const auto there = static_cast<double>(checkpoint::bytes_on_disk(config.out));  // goes on with it, or removes it
+    const auto result = static_cast<double>(saver_->bytes());
     const std::int64_t every = config.save_every;
     const std::int64_t saves = every > 0 ? (prepared_.steps - 1) / every - state_.steps / every : 0;
-    const double there = saved_steps_ ? state : 0;
-    const double last = saves > 0 ? state : there;
+    const double last = saves > 0 ? state : saved_steps_ ? there : 0;
     const double two = saves > (saved_steps_ ? 0 : 1) ? 2 * state : 0;
-    Status status;
-    if (comm_.rank() == 0) {
-        const double result = static_cast<double>(saver_->bytes());
-        status = weights::check_room(config.out, std::max(last + result, two) - there,
-                                     saves > 0 ? "the run's result and its states need" : "the run's result needs");
-    }
+    const Status status =
+        weights::check_room(config.out, std::max(last + result, two) - there,
+                            saves > 0 ? "the run's result and its states need" : "the run's result needs");
     return comm_.agree(parallel::write_outcome(status));
 }
 
