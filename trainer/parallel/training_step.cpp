@@ -12,7 +12,7 @@
 namespace atl::parallel {
 
 Result<double> TrainingStep::begin(double learning_rate, double loss_scale, const Load& load) {
-    ATOLL_TRY(const double targets, accumulate(loss_scale, load));
+    ATOLL_TRY(const double targets, make_gradients(loss_scale, load));
     backend_.finish_step({.nominal_targets = rules_.nominal_targets,
                           .targets = targets,
                           .norm_max = rules_.gradient_norm_max,
@@ -24,7 +24,7 @@ Result<double> TrainingStep::begin(double learning_rate, double loss_scale, cons
     return targets;
 }
 
-Result<double> TrainingStep::accumulate(double loss_scale, const Load& load) {
+Result<double> TrainingStep::make_gradients(double loss_scale, const Load& load) {
     const DeviceScalars& scalars = memory_.scalars();
     std::vector<double> losses;  // of the micro-steps, where they are added by sequence
     double targets = 0;

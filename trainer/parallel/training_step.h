@@ -43,9 +43,10 @@ class TrainingStep {
     // StepScalars at its beginning, which a proximal term needs. Returns the number of targets over all ranks. Errors
     // are those of an offloaded optimizer's file, the same outcome on every rank.
     Result<double> begin(double learning_rate, double loss_scale, const Load& load);
+    // The first half of that alone: gradients, and their sums among the scalars.
+    Result<double> make_gradients(double loss_scale, const Load& load);
 
   private:
-    Result<double> accumulate(double loss_scale, const Load& load);
     // The sums' gradients become those of the loss with the proximal term.
     Status add_proximal_term(double targets, double loss_scale);
     // The sums of a step over all ranks, of those of its micro-steps, into the device's scalars.

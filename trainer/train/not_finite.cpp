@@ -75,7 +75,8 @@ std::optional<std::size_t> find_gradient(parallel::ParameterStore& store, kernel
 }  // namespace
 
 std::string find_not_finite(parallel::RunMemory& memory, kernels::Backend& backend, parallel::ProcessGroups& ranks,
-                            std::int64_t micro_steps, const std::function<void(std::int64_t micro)>& load_rows) {
+                            std::int64_t micro_steps, const std::function<void(std::int64_t micro)>& load_rows,
+                            const std::function<void()>& make_gradients) {
     parallel::ParameterStore& store = memory.store();
     const model::Model& model = store.model();
     comm::Comm& comm = ranks.sharing().comm();
@@ -91,6 +92,7 @@ std::string find_not_finite(parallel::RunMemory& memory, kernels::Backend& backe
     }
     if (const auto found = lowest_of_ranks(comm, first))
         return "first in the output of " + model.blocks[*found]->name();
+    make_gradients();
     std::ranges::reverse(places);
     if (const auto found = lowest_of_ranks(comm, find_gradient(store, backend, places)))
         return "first in the gradient of " + name(*found);

@@ -35,8 +35,8 @@ class NotFiniteTest : public testing::Test {
                                 {.gradient_scale = gradient_scale, .loss_sum = memory_->scalars().loss()});
         memory_->engine().gradients().finish(*backend_, *ranks_);
     }
-    std::string find() {
-        return find_not_finite(*memory_, *backend_, *ranks_, 1, [&](std::int64_t) { load(); });
+    std::string find(const std::function<void()>& make_gradients = [] {}) {
+        return find_not_finite(*memory_, *backend_, *ranks_, 1, [&](std::int64_t) { load(); }, make_gradients);
     }
 
     // A parameter's part of its unit's weights or gradients.
@@ -91,6 +91,11 @@ TEST_F(NotFiniteTest, AGradientThatOverflowsIsNamedFromTheEnd) {
     gradient("model.layers.1.self_attn.q_proj.weight").f32()[0] = kInfinity;
     gradient("model.layers.1.mlp.down_proj.weight").f32()[0] = -kInfinity;
     EXPECT_EQ(find(), "first in the gradient of model.layers.1.mlp.down_proj.weight");
+}
+
+TEST_F(NotFiniteTest, TheGradientsAreThoseOfTheStepItself) {
+    train(1);  // the next step, which has begun
+    EXPECT_EQ(find([&] { train(3e38F); }), "first in the gradient of lm_head.weight");
 }
 
 TEST_F(NotFiniteTest, OfFiniteValuesNoneIsNamed) {

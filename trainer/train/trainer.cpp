@@ -292,9 +292,11 @@ Error Trainer::not_finite(std::int64_t number) {
     RowPrefetch again(row_reader());
     const auto load = [&](std::int64_t micro) {
         again.start(own_rows(number, micro));
-        load_rows(memory_, backend_, again, own_rows(number, micro));
+        return load_rows(memory_, backend_, again, own_rows(number, micro));
     };
-    const std::string where = find_not_finite(memory_, backend_, ranks_, prepared_.batch.accumulation, load);
+    const auto make_gradients = [&] { static_cast<void>(step_.make_gradients(state_.loss_scale, load)); };
+    const std::string where =
+        find_not_finite(memory_, backend_, ranks_, prepared_.batch.accumulation, load, make_gradients);
     const Error error = internal_error("the loss or its gradient is not finite at step " + std::to_string(number) +
                                        ": " + where + "; a smaller --lr, --max-grad-norm or a warm-up may help");
     return comm_.agree(error).error();  // one rank tells
