@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "shared/base/result.h"
@@ -118,8 +119,14 @@ class Backend {
     virtual void transfer(Stream stream, const Tensor& from, const Tensor& to) = 0;
     virtual Event record(Stream stream) = 0;            // happens when what the stream was asked for is done
     virtual void wait(Stream stream, Event event) = 0;  // what the stream is asked for next; the host goes on
-    virtual void wait_on_host(Event event) = 0;
-    virtual bool has_happened(Event event) = 0;  // asked again and again, it will: the host need not wait without limit
+    virtual bool has_happened(Event event) = 0;         // asked again and again, it will
+    // Until an event has happened. `of` says what work it ends ("step 12"), for a message.
+    void wait_on_host(Event event, std::string_view of = {});
+    // From now on the host waits by this, here and for outcomes: until is_done(), asked again and again, says so. A
+    // device may get nowhere, so a wait may have a limit; it is for one event, and all before are waited for one after
+    // another. Otherwise the host waits without limit.
+    using Wait = std::function<void(const std::function<bool()>& is_done, std::string_view of)>;
+    void wait_by(Wait wait) { wait_ = std::move(wait); }
     // As record(), with the time by the device's clock (the CPU's is the host's), which costs it a little.
     virtual std::shared_ptr<const TimedEvent> record_timed(Stream stream) = 0;
     // Runs `body`, which asks for operations alone. Calls with equal keys ask for the same ones, with equal arguments:
@@ -132,7 +139,8 @@ class Backend {
     // --- linear algebra ---
     // c [M, N] = op(a) [M, K] · op(b) [K, N]; matrices may be strided (column_range), and b quantised. Multiplied is
     // in the format of a, to which b is rounded where it has more digits; sums are fp32. So where a is fp32 the product
-    // is that of b's fp32 copy, bit for bit, but that copy is never made.
+    // is that of b's fp32 copy: on a CPU bit for bit, though that copy is never made; on a GPU the library may add up
+    // in another order.
     virtual void matmul(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b, const Tensor& c,
                         bool accumulate) = 0;
 
@@ -269,6 +277,12 @@ class Backend {
     // one momentum, or none.
     virtual void adamw(const AdamWStep& step, const Tensor& scalars, const OptimizerRange& range) = 0;
     virtual void sgd(const SgdStep& step, const Tensor& scalars, const OptimizerRange& range) = 0;
+
+  private:
+    virtual void wait_without_limit(Event event) = 0;
+
+    Wait wait_;
+    std::uint64_t waited_for_ = 0;  // by it: all events up to that number have happened
 };
 
 // The CPU with that many threads (≥ 1). An empty instruction set means that of ATOLL_INSTRUCTION_SET in the

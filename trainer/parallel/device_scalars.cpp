@@ -46,21 +46,16 @@ void DeviceScalars::send(kernels::Backend& backend) {
     backend.wait(Stream::kCompute, copy.arrived);  // the next step writes there
 }
 
-kernels::StepScalars DeviceScalars::receive(kernels::Backend& backend, comm::Comm& comm, const comm::Awaited& awaited) {
+kernels::StepScalars DeviceScalars::receive(kernels::Backend& backend, std::string_view step) {
     check(unread() > 0, "no scalars were sent");
     const Copy& copy = copies_[static_cast<std::size_t>(received_++ % kUnread)];
-    wait(backend, comm, copy.arrived, awaited);
+    if (!backend.has_happened(copy.arrived)) {
+        const trace::Span span("wait for device", step);
+        backend.wait_on_host(copy.arrived, step);
+    }
     kernels::StepScalars scalars;
     std::memcpy(&scalars, copy.scalars.data(), sizeof(scalars));
     return scalars;
-}
-
-void DeviceScalars::wait(kernels::Backend& backend, comm::Comm& comm, kernels::Event event,
-                         const comm::Awaited& awaited) {
-    if (happened_ >= event.number) return;
-    const trace::Span span("wait for device", awaited.what);
-    for (; happened_ < event.number; ++happened_)
-        comm.wait_until([&] { return backend.has_happened({happened_ + 1}); }, awaited);
 }
 
 }  // namespace atl::parallel

@@ -3,8 +3,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
-#include "trainer/comm/comm.h"
 #include "trainer/kernels/backend.h"
 #include "trainer/tensor/arena.h"
 
@@ -24,7 +24,7 @@ double read_scalar(kernels::Backend& backend, const Tensor& scalar);
 //   store.update(…, {.scalars = scalars.all()});
 //   scalars.send(backend);                      // after each step, at most kUnread of them unread
 //   … the next step is asked for …
-//   const kernels::StepScalars seen = scalars.receive(backend, comm, {"step 7", "its device", "computing"});
+//   const kernels::StepScalars seen = scalars.receive(backend, "step 7");
 class DeviceScalars {
   public:
     static constexpr std::int64_t kUnread = 2;
@@ -43,12 +43,10 @@ class DeviceScalars {
 
     void send(kernels::Backend& backend);
     std::int64_t unread() const { return sent_ - received_; }
-    // Of the oldest step not read yet, whose name is `awaited` for a message: waits for it. As a step may take long,
-    // the limit of waits is for the time in which the device gets nowhere, from one event to the next.
-    kernels::StepScalars receive(kernels::Backend& backend, comm::Comm& comm, const comm::Awaited& awaited);
+    // Of the oldest step not read yet, whose name is for a message: waits for it.
+    kernels::StepScalars receive(kernels::Backend& backend, std::string_view step);
 
   private:
-    void wait(kernels::Backend& backend, comm::Comm& comm, kernels::Event event, const comm::Awaited& awaited);
     Tensor part(std::size_t offset_bytes, std::int64_t count) const;
 
     Tensor all_;          // fp64 [kStepScalars]
@@ -59,7 +57,6 @@ class DeviceScalars {
     };
     std::array<Copy, kUnread> copies_;
     std::int64_t sent_ = 0, received_ = 0;
-    std::uint64_t happened_ = 0;  // all events up to that number have
 };
 
 }  // namespace atl::parallel

@@ -36,7 +36,13 @@ struct Scalars {
     DeviceScalars scalars;
 };
 
-constexpr comm::Awaited kStep = {"step 7", "its device", "computing"};
+constexpr const char* kStep = "step 7";
+
+void wait_as_rank(kernels::Backend& device, comm::Comm& rank) {
+    device.wait_by([&](const std::function<bool()>& is_done, std::string_view of) {
+        rank.wait_until(is_done, {of, "its device", "computing"});
+    });
+}
 
 TEST(DeviceScalarsTest, AStepThatTheDeviceNeverFinishesEndsTheRunAndIsNamed) {
     Device device(1);
@@ -45,7 +51,8 @@ TEST(DeviceScalarsTest, AStepThatTheDeviceNeverFinishesEndsTheRunAndIsNamed) {
     run.scalars.send(device);
     const auto self = comm::make_self();
     self->limit_waits(0.01);
-    EXPECT_EXIT(run.scalars.receive(device, *self, kStep), testing::ExitedWithCode(1),
+    wait_as_rank(device, *self);
+    EXPECT_EXIT(run.scalars.receive(device, kStep), testing::ExitedWithCode(1),
                 "rank 0 has waited [0-9]+ s for step 7 of its device \\(computing\\); the device stands still. "
                 "More than --collective-timeout");
 }
@@ -59,14 +66,15 @@ TEST(DeviceScalarsTest, TheHostWaitsForOneEventAfterAnother) {
     for (int i = 0; i < 3; ++i) device.record(kernels::Stream::kCompute);
     run.scalars.send(device);
     const auto self = comm::make_self();
-    EXPECT_EQ(run.scalars.receive(device, *self, kStep).updates, 6);
+    wait_as_rank(device, *self);
+    EXPECT_EQ(run.scalars.receive(device, kStep).updates, 6);
     const std::uint64_t last = device.record(kernels::Stream::kIn).number - 1;
     ASSERT_EQ(device.seen.size(), last);
     for (std::uint64_t number = 1; number <= last; ++number) EXPECT_EQ(device.seen[number - 1], number);
     EXPECT_GT(last, before + 3);
     run.scalars.send(device);
     device.seen.clear();
-    run.scalars.receive(device, *self, kStep);
+    run.scalars.receive(device, kStep);
     EXPECT_EQ(device.seen.front(), last + 1) << "what has happened is not asked for again";
 }
 

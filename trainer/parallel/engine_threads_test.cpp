@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "trainer/comm/testing/thread_comm.h"
+#include "trainer/parallel/mpi_collectives.h"
 #include "trainer/parallel/testing/tiny_run.h"
 
 namespace atl::parallel {
@@ -85,6 +86,44 @@ TEST(EngineThreadsTest, FarDevicesOfFourRanksOnTwoMachinesGiveTheSameBits) {
         variant.far = 3;
         expect_same_bits(run_on_threads(4, variant, 2), near);
     }
+}
+
+// A device whose events happen once the host waits as it was told to.
+class PatientDevice final : public kernels::FarBackend {
+  public:
+    PatientDevice() : FarBackend(kernels::make_cpu_backend(1).value()) {
+        wait_by([this](const std::function<bool()>& is_done, std::string_view of) {
+            waits.emplace_back(of);
+            is_waited_for_ = true;
+            while (!is_done()) {
+            }
+            is_waited_for_ = false;
+        });
+    }
+    bool has_happened(kernels::Event event) override { return is_waited_for_ && FarBackend::has_happened(event); }
+    std::vector<std::string> waits;
+
+  private:
+    bool is_waited_for_ = false;
+};
+
+// So a device that gets nowhere is found there, too, by the limit of waits.
+TEST(EngineThreadsTest, ExchangesWaitForTheDeviceAsTheyAreToldToAndByTheNameOfTheirBlock) {
+    constexpr std::int64_t kShard = 64;
+    comm::run_on_threads(2, [&](comm::Comm& comm) {
+        PatientDevice device;
+        const MpiLibrary library(device);
+        const auto group = library.make_group(comm);
+        const std::int64_t bytes = library.gather_bytes(2, 4 * kShard, {});
+        const tensor::Memory memory = device.allocate(kernels::Space::kDevice, 3 * 4 * kShard).value();
+        const tensor::Memory pinned = device.allocate(kernels::Space::kPinned, bytes).value();
+        const Tensor shard(memory.data(), tensor::DType::kF32, {kShard});
+        const Tensor whole(memory.data() + 4 * kShard, tensor::DType::kF32, {2 * kShard});
+        device.zero(shard);
+        group->wait(group->start_all_gather(shard, whole, {}, {pinned.data(), tensor::DType::kU8, {bytes}},
+                                            {"the weights", "layers.1", {}}));
+        EXPECT_EQ(device.waits.front(), "layers.1");
+    });
 }
 
 }  // namespace

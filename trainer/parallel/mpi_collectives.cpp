@@ -33,7 +33,7 @@ Collectives::Transfer MpiCollectives::start_all_gather(const Tensor& shard, cons
     Slot& slot = claim_slot(Kind::kExchange, awaited, "all-gather");
     slot.to = whole;
     slot.to_space = spaces.whole;
-    slot.staging = Staging(*backend_, pinned);
+    slot.staging = Staging(*backend_, pinned, awaited.unit);
     const std::span<const std::byte> sent = slot.staging.leave_device(shard, spaces.shard);
     std::span<std::byte> received = slot.staging.landing(slot.to, slot.to_space);
     slot.group = comm_;
@@ -84,7 +84,7 @@ Collectives::Transfer MpiCollectives::start_all_to_all(const Tensor& whole, cons
     Slot& slot = claim_slot(Kind::kExchange, awaited, "all-to-all");
     slot.to = parts;
     slot.to_space = Space::kDevice;
-    slot.staging = Staging(*backend_, pinned);
+    slot.staging = Staging(*backend_, pinned, awaited.unit);
     const std::span<const std::byte> sent = slot.staging.leave_device(whole);
     slot.group = comm_;
     slot.transfer = slot.group->start_all_to_all(sent, slot.staging.landing(slot.to));
@@ -100,7 +100,7 @@ Collectives::Transfer MpiCollectives::start_reduce_scatter(const Tensor& whole, 
     slot.reduction.shard = shard;
     slot.reduction.scratch = memory.scratch;
     slot.reduction.awaited = slot.awaited;
-    slot.reduction.staging = Staging(*backend_, memory.pinned);
+    slot.reduction.staging = Staging(*backend_, memory.pinned, awaited.unit);
     reductions_->start(slot.reduction);
     return transfer_of(slot);
 }
@@ -114,7 +114,7 @@ void MpiCollectives::all_reduce(const Tensor& few, const Tensor& pinned) {
     if (size() == 1) return;
     backend_->wait(Stream::kOut, backend_->record(Stream::kCompute));
     backend_->transfer(Stream::kOut, few, pinned);
-    backend_->wait_on_host(backend_->record(Stream::kOut));
+    backend_->wait_on_host(backend_->record(Stream::kOut), "the sums of a step");
     comm_->all_reduce({reinterpret_cast<double*>(pinned.data()), static_cast<std::size_t>(few.element_count())},
                       comm::Reduction::kSum);
     backend_->transfer(Stream::kIn, pinned, few);

@@ -35,7 +35,7 @@ Tensor Staging::back(std::int64_t bytes) const {
 
 std::span<const std::byte> Staging::leave_device(const Tensor& from, Space space) const {
     if (space == Space::kPinned && !backend_->host_reaches_device()) {
-        backend_->wait_on_host(backend_->record(Stream::kCompute));
+        backend_->wait_on_host(backend_->record(Stream::kCompute), of_);
         return from.bytes();
     }
     return leave_device(from, 1, 0, from.element_count());
@@ -55,7 +55,7 @@ std::span<const std::byte> Staging::leave_device(const Tensor& whole, int parts,
         const Tensor range = flat_range(whole, i * part + begin, count);
         backend_->transfer(Stream::kOut, as_bytes(range), front(i * bytes, bytes));
     }
-    backend_->wait_on_host(backend_->record(Stream::kOut));
+    backend_->wait_on_host(backend_->record(Stream::kOut), of_);
     return front(0, parts * bytes).bytes();
 }
 

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 #include "trainer/kernels/backend.h"
 
@@ -13,7 +14,9 @@ namespace atl::parallel {
 class Staging {
   public:
     Staging() = default;
-    Staging(kernels::Backend& backend, const tensor::Tensor& pinned) : backend_(&backend), pinned_(pinned) {}
+    // `of` is whose transfer it is ("layers.17"), for a message; it outlives it.
+    Staging(kernels::Backend& backend, const tensor::Tensor& pinned, std::string_view of)
+        : backend_(&backend), pinned_(pinned), of_(of) {}
     // The pinned memory that a tensor of so many bytes takes, sent or received.
     static std::int64_t need_bytes(const kernels::Backend& backend, std::int64_t bytes,
                                    kernels::Space space = kernels::Space::kDevice);
@@ -36,6 +39,7 @@ class Staging {
 
     kernels::Backend* backend_ = nullptr;
     tensor::Tensor pinned_;  // bytes; empty: the host reaches what is exchanged
+    std::string_view of_;
 };
 
 }  // namespace atl::parallel

@@ -161,6 +161,9 @@ Result<std::unique_ptr<kernels::Backend>> open_backend(const run_settings::RunCo
     const bool is_cpu = config.device == run_settings::Device::kCpu;
     ATOLL_TRY(auto backend, comm::agreed(comm, is_cpu ? open_cpu(config, comm) : open_gpu(config, comm)));
     ATOLL_RETURN_IF_ERROR(check_one_kind(config, *backend, comm));
+    backend->wait_by([&comm](const std::function<bool()>& is_done, std::string_view of) {
+        comm.wait_until(is_done, {of.empty() ? "the work" : of, "its device", "computing"});
+    });
     return backend;
 }
 

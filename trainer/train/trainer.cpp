@@ -272,7 +272,7 @@ Result<StepMetrics> Trainer::read_step() {
     const BegunStep step = begun_.front();
     begun_.pop_front();
     const std::string name = "step " + std::to_string(step.number);
-    const kernels::StepScalars scalars = memory_.scalars().receive(backend_, comm_, {name, "its device", "computing"});
+    const kernels::StepScalars scalars = memory_.scalars().receive(backend_, name);
     if (scalars.has_failed != 0) return not_finite(step.number);
     StepMetrics metrics;
     metrics.step = step.number;

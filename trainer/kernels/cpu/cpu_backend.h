@@ -31,7 +31,6 @@ class CpuBackend final : public Backend {
     void transfer(Stream, const Tensor& from, const Tensor& to) override { copy(from, to); }
     Event record(Stream) override { return {}; }
     void wait(Stream, Event) override {}
-    void wait_on_host(Event) override {}
     bool has_happened(Event) override { return true; }
     std::shared_ptr<const TimedEvent> record_timed(Stream) override;
 
@@ -107,6 +106,7 @@ class CpuBackend final : public Backend {
     void sgd(const SgdStep& step, const Tensor& scalars, const OptimizerRange& range) override;
 
   private:
+    void wait_without_limit(Event) override {}
     // body(begin, end) over tiles of [0, count); the tiles depend on count and tile alone.
     template <class Body>
     void for_ranges(std::int64_t count, std::int64_t tile, Body&& body);

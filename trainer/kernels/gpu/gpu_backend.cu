@@ -31,8 +31,12 @@ Error does_not_start(int index, cudaError_t error) {
 
 bool query(const EventHandle& event) {
     const cudaError_t status = cudaEventQuery(event.get());
-    if (status != cudaErrorNotReady) must(status, "what an event waits for");
-    return status == cudaSuccess;
+    if (status == cudaErrorNotReady) {
+        static_cast<void>(cudaGetLastError());  // forgotten, or a library takes it for its own
+        return false;
+    }
+    must(status, "what an event waits for");
+    return true;
 }
 
 EventHandle create_event(unsigned flags) {
@@ -137,6 +141,7 @@ void GpuBackend::copy(const Tensor& from, const Tensor& to) {
 
 void GpuBackend::copy_from_host(const void* from, const Tensor& to) {
     check(to.contiguous(), "copies are of contiguous tensors");
+    wait_on_host(record(Stream::kCompute));  // the copy itself blocks
     must(cudaMemcpyAsync(to.data(), from, static_cast<std::size_t>(to.byte_count()), cudaMemcpyDefault, compute()),
          "a copy from the host");
     must(cudaStreamSynchronize(compute()), "a copy from the host");
@@ -144,9 +149,10 @@ void GpuBackend::copy_from_host(const void* from, const Tensor& to) {
 
 void GpuBackend::copy_to_host(const Tensor& from, void* to) {
     check(from.contiguous(), "copies are of contiguous tensors");
+    wait_on_host(record(Stream::kCompute));
     must(cudaMemcpyAsync(to, from.data(), static_cast<std::size_t>(from.byte_count()), cudaMemcpyDefault, compute()),
          "a copy to the host");
-    must(cudaStreamSynchronize(compute()), "what was computed, or its copy to the host");
+    must(cudaStreamSynchronize(compute()), "a copy to the host");
 }
 
 void GpuBackend::zero(const Tensor& x) {
@@ -155,6 +161,7 @@ void GpuBackend::zero(const Tensor& x) {
 }
 
 void GpuBackend::synchronize() {
+    for (const Stream stream : {Stream::kCompute, Stream::kIn, Stream::kOut}) wait_on_host(record(stream));
     must(cudaDeviceSynchronize(), "what was computed");
 }
 
@@ -190,7 +197,7 @@ void GpuBackend::wait(Stream stream, Event event) {
     if (found != nullptr) must(cudaStreamWaitEvent(on(stream), found->get(), 0), "a stream's wait");
 }
 
-void GpuBackend::wait_on_host(Event event) {
+void GpuBackend::wait_without_limit(Event event) {
     const EventHandle* const found = find(event);
     if (found != nullptr) must(cudaEventSynchronize(found->get()), "what an event waits for");
 }

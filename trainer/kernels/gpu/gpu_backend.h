@@ -36,7 +36,6 @@ class GpuBackend final : public Backend {
     void transfer(Stream stream, const Tensor& from, const Tensor& to) override;
     Event record(Stream stream) override;
     void wait(Stream stream, Event event) override;
-    void wait_on_host(Event event) override;
     bool has_happened(Event event) override;
     std::shared_ptr<const TimedEvent> record_timed(Stream stream) override;
 
@@ -111,6 +110,8 @@ class GpuBackend final : public Backend {
     void sgd(const SgdStep& step, const Tensor& scalars, const OptimizerRange& range) override;
 
   private:
+    void wait_without_limit(Event event) override;
+
     struct Recorded {
         std::uint64_t number;
         EventHandle event;

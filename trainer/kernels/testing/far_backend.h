@@ -80,11 +80,6 @@ class FarBackend : public Backend {
     void wait(Stream stream, Event event) override {
         put(stream, {[] {}, event});
     }
-    void wait_on_host(Event event) override {
-        if (is_over(event)) return;
-        ++host_waits_;
-        while (!is_over(event)) run_one();
-    }
     bool has_happened(Event event) override {
         if (is_over(event)) return true;
         if (++questions_ == 1) return false;
@@ -271,6 +266,12 @@ class FarBackend : public Backend {
     }
 
   private:
+    void wait_without_limit(Event event) override {
+        if (is_over(event)) return;
+        ++host_waits_;
+        while (!is_over(event)) run_one();
+    }
+
     struct Call {
         std::function<void()> run;
         Event after;  // that has to happen first

@@ -271,7 +271,7 @@ class Run {
     double read_loss() {
         const double targets = targets_.front();
         targets_.pop_front();
-        return memory_->scalars().receive(*backend_, comm_, {}).loss / targets;
+        return memory_->scalars().receive(*backend_, {}).loss / targets;
     }
 
     // Without a sum over ranks of anything but gradients.
