@@ -61,7 +61,10 @@ const char* process_environment(const char* name) {
 }
 
 Result<std::unique_ptr<Comm>> open_world() {
-    if (!started_as_ranks(process_environment)) return make_self();
+    if (!started_as_ranks(process_environment)) {
+        set_abort_handler([] { std::_Exit(1); });  // as with ranks: a GPU that fails is no signal
+        return make_self();
+    }
     const bool are_several = launched_processes(process_environment) > 1;  // before MPI, which sets variables too
     std::unique_ptr<Comm> world = make_mpi_world();
     if (are_several && world->size() == 1) {

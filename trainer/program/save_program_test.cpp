@@ -226,6 +226,15 @@ TEST_F(DiskTest, TheLastStateStaysWhenTheDiskIsFull) {
                    {"No space left on device"});
 }
 
+TEST_F(DiskTest, DataThatBecomesShorterEndsTheRun) {
+    expect_failure(R"sh(data=$(dirname "$OLD")/data.safetensors
+        cp "$data" "$DISK/copy"
+        run_while "truncate -s 100 $data" "$@" --out "$DISK/out"; code=$?
+        cp "$DISK/copy" "$data"
+        exit $code)sh",
+                   {"has become shorter"});
+}
+
 // Not 2, with which nobody tries again: what was there at the start may come back.
 TEST_F(DiskTest, APlaceThatGoesAwayEndsARunThatMayBeTriedAgain) {
     expect_failure(R"sh(run_while "rm -r $DISK/out.state" "$@" --out "$DISK/out" --save-every 100)sh",

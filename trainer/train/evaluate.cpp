@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "shared/log/progress.h"
+#include "shared/log/warn.h"
+#include "trainer/comm/launch.h"
 #include "trainer/parallel/pairwise_sum.h"
 #include "trainer/trace/trace.h"
 
@@ -17,7 +19,10 @@ std::int64_t load_rows(parallel::RunMemory& memory, kernels::Backend& backend, R
         const trace::Span span("wait for rows");
         return prefetch.take(range);
     }();
-    check(read.ok(), read.ok() ? "" : read.error().message);  // the other ranks are on their way to the next exchange
+    if (!read.ok()) {  // the other ranks are on their way to the next exchange
+        log::warn(read.error().message);
+        comm::abort_run(1);
+    }
     const dataset::Batch& rows = **read;
     const trace::Span span("load rows");
     const auto targets = memory.batch().load(
