@@ -148,6 +148,19 @@ TEST_P(LayerNormTest, ReluKeepsWhatIsPositive) {
     EXPECT_LE(relative_l2(gradient, expected_gradient), kOpTolerance);
 }
 
+TEST_P(LayerNormTest, ReluLeavesNaN) {
+    constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+    OnDevice<> x(*backend_, {2, 3}, 0.0F);
+    const OnDevice<> bias(*backend_, tensor::DType::kF32, {3}, {kNaN, -1, 2});
+    backend_->bias_relu(x.tensor, bias.tensor);
+    const std::vector<float> out = x.read();
+    for (const std::size_t row : {0U, 3U}) {
+        EXPECT_TRUE(std::isnan(out[row]));
+        EXPECT_EQ(out[row + 1], 0);
+        EXPECT_EQ(out[row + 2], 2);
+    }
+}
+
 TEST_P(LayerNormTest, RowsAreSummedWithoutLosingDigits) {
     constexpr std::int64_t kMany = 5000, kWidth = 150;
     const OnDevice<> many = random(*backend_, {kMany, kWidth}, 8);

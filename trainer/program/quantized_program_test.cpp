@@ -99,7 +99,7 @@ TEST_F(QuantizedProgramTest, ARunIsThatOnTheDequantisedWeights) {
         ASSERT_EQ(losses.size(), 5U) << mine.err;
         for (std::size_t i = 0; i < 5; ++i) {
             EXPECT_NEAR(losses[i] / member(expected.out, "loss").at(i), 1, 1e-6) << model << format << i;
-            EXPECT_NEAR(norms[i] / member(expected.out, "grad_norm").at(i), 1, 1e-6) << model << format << i;
+            EXPECT_NEAR(norms[i] / member(expected.out, "grad_norm").at(i), 1, 3e-6) << model << format << i;
         }
     }
 }

@@ -52,7 +52,7 @@ void bias_relu(float* x, const float* bias, std::int64_t columns) {
 #pragma GCC ivdep
     for (std::int64_t c = 0; c < columns; ++c) {
         const float sum = x[c] + bias[c];
-        x[c] = sum > 0.0F ? sum : 0.0F;
+        x[c] = sum <= 0.0F ? 0.0F : sum;  // NaN stays
     }
 }
 

@@ -41,7 +41,7 @@ struct BiasRelu {
     std::int64_t columns;
     __device__ void operator()(std::int64_t i) const {
         const float sum = x.load(i) + bias.load(i % columns);
-        x.store(i, sum > 0.0F ? sum : 0.0F);
+        x.store(i, sum <= 0.0F ? 0.0F : sum);  // NaN stays
     }
 };
 

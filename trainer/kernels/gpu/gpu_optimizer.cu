@@ -1,5 +1,7 @@
 // The optimizer steps of GpuBackend: an element a thread.
 
+#include <cmath>
+
 #include "trainer/kernels/gpu/elements.h"
 #include "trainer/kernels/gpu/gpu_backend.h"
 #include "trainer/kernels/gpu/launch.h"
@@ -9,8 +11,9 @@
 namespace atl::kernels::gpu {
 namespace {
 
-// Up with the probability that makes the mean exact.
+// Up with the probability that makes the mean exact. NaN stays, which a carry would make a number.
 __device__ std::uint16_t round_to_bf16(float value, std::uint32_t random) {
+    if (std::isnan(value)) return 0x7fc0;
     return static_cast<std::uint16_t>((__builtin_bit_cast(std::uint32_t, value) + (random & 0xffffU)) >> 16);
 }
 

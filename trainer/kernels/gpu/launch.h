@@ -107,7 +107,12 @@ __global__ void __launch_bounds__(kThreads) run_kernel(Kernel kernel) {
 // kernel(block) for each of `blocks` blocks, which run in any order.
 template <class Kernel>
 void launch(cudaStream_t stream, std::int64_t blocks, const Kernel& kernel) {
-    check(blocks < std::int64_t{1} << 31, "too many blocks for one launch");
+#if defined(__HIP__)  // whose threads of a launch are numbered in 32 bits
+    constexpr std::int64_t kBlocksMax = (std::int64_t{1} << 32) / kThreads;
+#else
+    constexpr std::int64_t kBlocksMax = std::int64_t{1} << 31;
+#endif
+    check(blocks < kBlocksMax, "too many blocks for one launch");
     if (blocks == 0) return;
     const char* const what = "the launch of a kernel";
 #if defined(ATOLL_GPU_SHIM)

@@ -8,9 +8,16 @@ namespace {
 using tensor::DType;
 using tensor::Tensor;
 
+#if defined(__HIP__)
+constexpr const char* kLibrary = "hipBLASLt";
+#else
+constexpr const char* kLibrary = "cuBLASLt";
+#endif
+
 void must(cublasStatus_t status, const char* what) {
     if (status != CUBLAS_STATUS_SUCCESS)
-        check(false, std::string("cuBLASLt failed: ") + what + ": status " + std::to_string(static_cast<int>(status)));
+        check(false,
+              std::string(kLibrary) + " failed: " + what + ": status " + std::to_string(static_cast<int>(status)));
 }
 
 cudaDataType_t data_type(DType dtype) {
@@ -47,7 +54,21 @@ void prefer(const Preference& preference, cublasLtMatmulPreferenceAttributes_t a
     must(cublasLtMatmulPreferenceSetAttribute(preference.get(), attribute, &value, sizeof(value)), "a preference");
 }
 
+const char* name_of(DType dtype) {
+    if (dtype == DType::kF32) return "fp32";
+    return dtype == DType::kF16 ? "fp16" : "bf16";
+}
+
 }  // namespace
+
+std::string Products::describe(const Kind& kind) {
+    const auto matrix = [](const Operand& operand, bool transposed) {
+        return std::string(name_of(operand.dtype)) + " [" + std::to_string(operand.rows) + ", " +
+               std::to_string(operand.columns) + "]" + (transposed ? " transposed" : "");
+    };
+    return matrix(kind.a, kind.transpose_a) + " · " + matrix(kind.b, kind.transpose_b) + " into " +
+           matrix(kind.c, false);
+}
 
 // cᵀ = op(b)ᵀ · op(a)ᵀ, each as the library sees it.
 struct Products::Plan {
@@ -58,7 +79,8 @@ struct Products::Plan {
 Result<Products> Products::open(tensor::Memory workspace) {
     cublasLtHandle_t handle = nullptr;
     if (const cublasStatus_t status = cublasLtCreate(&handle); status != CUBLAS_STATUS_SUCCESS)
-        return unavailable("cuBLASLt does not start: status " + std::to_string(static_cast<int>(status)));
+        return unavailable(std::string(kLibrary) + " does not start: status " +
+                           std::to_string(static_cast<int>(status)));
     return Products(LtHandle(handle), std::move(workspace));
 }
 
@@ -90,7 +112,7 @@ const cublasLtMatmulAlgo_t& Products::choose(const Kind& kind, const Plan& plan)
     must(cublasLtMatmulAlgoGetHeuristic(handle_.get(), plan.desc.get(), plan.b.get(), plan.a.get(), plan.c.get(),
                                         plan.c.get(), preference.get(), 1, &result, &found),
          "the choice of a kernel");
-    check(found > 0, "cuBLASLt has no kernel for a product");
+    if (found == 0) check(false, std::string(kLibrary) + " has no kernel for " + describe(kind));
     entry->second = result.algo;
     return entry->second;
 }

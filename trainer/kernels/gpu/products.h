@@ -2,6 +2,7 @@
 
 #include <compare>
 #include <map>
+#include <string>
 
 #include "shared/base/result.h"
 #include "trainer/kernels/gpu/runtime.h"
@@ -40,6 +41,7 @@ class Products {
     Products(LtHandle handle, tensor::Memory workspace)
         : handle_(std::move(handle)), workspace_(std::move(workspace)) {}
     static Operand operand(const tensor::Tensor& matrix);
+    static std::string describe(const Kind& kind);
     const cublasLtMatmulAlgo_t& choose(const Kind& kind, const Plan& plan);
 
     LtHandle handle_;
