@@ -177,15 +177,16 @@ class PlanTest : public ProgramTest {
 class PlannedPeakTest : public PlanTest, public testing::WithParamInterface<PlanCase> {};
 
 // What no plan can know: how many pages of the program and its libraries the kernel maps around each one that is
-// touched, and, among ranks, how many messages wait in MPI's memory for a rank that other processes hold up (1 to 4.7
-// MB of 120 were seen with four of them on a busy machine, 2.4 to 5.5 of 102 with two of which one reads for both);
-// what allocator and libraries keep for each thread of many (6.3 MB of 176 were seen with 16 of them); and the code
-// that oneDNN makes for each shape of a product in bf16 (4.8 MB with adapters).
+// touched (with what else it has in its cache, up to 3.7 MB on one rank), and, among ranks, how many messages wait in
+// MPI's memory for a rank that other processes hold up (1 to 4.7 MB of 120 were seen with four of them on a busy
+// machine, 2.4 to 5.5 of 102 with two of which one reads for both); what allocator and libraries keep for each thread
+// of many (6.3 MB of 176 were seen with 16 of them); and the code that oneDNN makes for each shape of a product in bf16
+// (4.8 MB with adapters).
 double unplannable_bytes(const PlanCase& planned) {
     const auto flag = std::ranges::find(planned.flags, "--threads");
     const int threads = flag == planned.flags.end() ? 0 : std::stoi(*(flag + 1));
     const bool makes_code = std::ranges::find(planned.flags, "--compute-dtype") != planned.flags.end();
-    return 3e6 + (planned.ranks == 1 ? 0 : 2e6 + 1e6 * planned.ranks) + 0.4e6 * threads + (makes_code ? 3.5e6 : 0);
+    return (planned.ranks == 1 ? 4.5e6 : 5e6 + 1e6 * planned.ranks) + 0.4e6 * threads + (makes_code ? 3.5e6 : 0);
 }
 
 TEST_P(PlannedPeakTest, IsTheMeasuredOneTo3Percent) {
