@@ -166,12 +166,38 @@ bool SshMaster::is_open() const {
     return stands(spec_, socket_);
 }
 
+class SshMaster::Turn {
+  public:
+    Turn(SshMaster& master, Clock::time_point until) : master_(master) {
+        std::unique_lock lock(master.mutex_);
+        is_own_ = master.turn_ends_.wait_until(lock, until, [&] { return !master.is_turn_taken_; });
+        if (is_own_) master.is_turn_taken_ = true;
+    }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+    ~Turn() {
+        if (!is_own_) return;
+        const std::scoped_lock lock(master_.mutex_);
+        master_.is_turn_taken_ = false;
+        master_.turn_ends_.notify_one();
+    }
+    bool is_own() const { return is_own_; }
+
+  private:
+    SshMaster& master_;
+    bool is_own_ = false;
+};
+
 Status SshMaster::open(bool is_asked_for, Clock::time_point until) {
     const int seen = logins_;
-    const std::unique_lock lock(mutex_, std::min(until, Clock::now() + 2 * kLoginTimeMax));
-    if (!lock.owns_lock()) return no_answer("the login at " + spec_.host + " is still under way", Trouble::kBusy);
+    const Turn turn(*this, std::min(until, Clock::now() + 2 * kLoginTimeMax));
+    if (!turn.is_own()) return no_answer("the login at " + spec_.host + " is still under way", Trouble::kBusy);
+    return open_in_turn(is_asked_for, until, seen);
+}
+
+Status SshMaster::open_in_turn(bool is_asked_for, Clock::time_point until, int logins_seen) {
     if (is_open()) return {};
-    if (logins_ != seen && !last_login_.ok()) return last_login_;
+    if (logins_ != logins_seen && !last_login_.ok()) return last_login_;
     Credentials now = read_credentials(spec_);
     if (!is_asked_for && is_still_refused(now)) return last_login_;
     Status login = log_in(until);

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <filesystem>
 #include <mutex>
 #include <stop_token>
@@ -35,7 +36,9 @@ class SshMaster {
     std::vector<std::string> session_command() const;
 
   private:
+    class Turn;
     bool is_open() const;
+    Status open_in_turn(bool is_asked_for, std::chrono::steady_clock::time_point until, int logins_seen);
     Status log_in(std::chrono::steady_clock::time_point until) const;
     Status log_in_once(LoginLog& log, std::chrono::steady_clock::time_point until) const;
     bool is_still_refused(const Credentials& now) const;
@@ -45,8 +48,13 @@ class SshMaster {
     const SshSettings settings_;
     const std::filesystem::path socket_;
     const std::stop_token stop_;
-    std::timed_mutex mutex_;
+    // One thread at a time looks and logs in. (Not a timed_mutex, of whose clock GCC 12's thread sanitizer knows
+    // nothing.)
+    std::mutex mutex_;
+    std::condition_variable turn_ends_;
+    bool is_turn_taken_ = false;
     std::atomic<int> logins_ = 0;
+    // Of whose turn it is.
     Status last_login_;
     // With what the last login was made, and when.
     Credentials credentials_;
