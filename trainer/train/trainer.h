@@ -35,8 +35,8 @@ class Trainer {
     Status start();        // loads the weights, or a saved state; closes the model directory
     Status take_output();  // on rank 0
     Status load_state();   // if there is one
-    Status take_over();    // from a run that stopped; on rank 0, once nothing is left to be refused
     Status check_room();   // on the disk, for what the run writes
+    Status take_over();    // from a run that stopped; on rank 0, once nothing is left to be refused
     Status train_and_save();
     Status steps();  // until done or stopped
     Status finish();
