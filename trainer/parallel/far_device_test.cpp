@@ -94,6 +94,32 @@ TEST(FarDeviceTest, AStepOfOneRankMakesTheHostWaitOnceAndNotForItself) {
 }
 
 // Each pass of each block, once it was seen with the same buffers.
+// Two steps are asked for before one is read, and the last is read together with the one before it.
+TEST(FarDeviceTest, AStepIsTimedByTheDeviceFromTheEndOfTheOneBefore) {
+    Variant variant{Sharding::kFullShard};
+    variant.far = 7;
+    parallel::Run run(*world, variant);
+    std::vector<TrainingStep::Begun> steps;
+    const auto read = [&] {
+        run.read_loss();
+        steps.push_back(run.read_step());
+    };
+    run.begin_step(1);
+    for (int number = 2; number <= 5; ++number) {
+        run.begin_step(number);
+        read();
+    }
+    read();
+    double shortest = 1e30;
+    for (const auto& [targets, began, ended] : steps) {
+        ASSERT_TRUE(began->has_happened() && ended->has_happened());
+        if (&ended != &steps.back().ended) shortest = std::min(shortest, ended->seconds_since(*began));
+    }
+    for (std::size_t i = 1; i < steps.size(); ++i) EXPECT_GE(steps[i].began->seconds_since(*steps[i - 1].ended), 0);
+    EXPECT_GT(shortest, 0);
+    EXPECT_GT(steps.back().ended->seconds_since(*steps.back().began), shortest / 10) << "it computes as much as others";
+}
+
 TEST(FarDeviceTest, TheBlocksOfLaterStepsAreReplayed) {
     const auto self = comm::make_self();
     Variant variant;

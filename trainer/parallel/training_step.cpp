@@ -11,7 +11,8 @@
 
 namespace atl::parallel {
 
-Result<double> TrainingStep::begin(double learning_rate, double loss_scale, const Load& load) {
+Result<TrainingStep::Begun> TrainingStep::begin(double learning_rate, double loss_scale, const Load& load) {
+    auto began = backend_.record_timed(kernels::Stream::kCompute);
     ATOLL_TRY(const double targets, make_gradients(loss_scale, load));
     backend_.finish_step({.nominal_targets = rules_.nominal_targets,
                           .targets = targets,
@@ -19,9 +20,10 @@ Result<double> TrainingStep::begin(double learning_rate, double loss_scale, cons
                           .scales_loss = rules_.scales_loss},
                          memory_.scalars().all());
     const Status updated = update(learning_rate);
+    auto ended = backend_.record_timed(kernels::Stream::kCompute);
     memory_.scalars().send(backend_);
     ATOLL_RETURN_IF_ERROR(updated);
-    return targets;
+    return Begun{targets, std::move(began), std::move(ended)};
 }
 
 Result<double> TrainingStep::make_gradients(double loss_scale, const Load& load) {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "trainer/parallel/run_memory.h"
@@ -29,8 +30,8 @@ struct StepRules {
 // (kernels::Backend::finish_step). Every rank makes the same calls; all references must outlive it.
 //
 //   TrainingStep step(rules, memory, backend, world, ranks);
-//   ATOLL_TRY(const double targets, step.begin(rate, loss_scale, [&](std::int64_t micro) { return load(micro); }));
-//   const kernels::StepScalars made = memory.scalars().receive(backend);  // made.loss / targets is the mean loss
+//   ATOLL_TRY(const auto begun, step.begin(rate, loss_scale, [&](std::int64_t micro) { return load(micro); }));
+//   const kernels::StepScalars made = memory.scalars().receive(backend);  // made.loss / begun.targets is the mean loss
 class TrainingStep {
   public:
     TrainingStep(const StepRules& rules, RunMemory& memory, kernels::Backend& backend, comm::Comm& world,
@@ -39,11 +40,18 @@ class TrainingStep {
 
     // Puts a micro-step's rows into memory.batch() and returns how many targets they have on this rank.
     using Load = std::function<std::int64_t(std::int64_t micro)>;
+    // A step that the device was asked for.
+    struct Begun {
+        double targets = 0;  // over all ranks
+        // Where the device was done with all before it, and with the step: both have happened once its scalars are
+        // received.
+        std::shared_ptr<const kernels::TimedEvent> began, ended;
+    };
     // Asks the device for a step and sends its scalars, to be read by DeviceScalars::receive(). `loss_scale` is that of
-    // StepScalars at its beginning, which a proximal term needs. Returns the number of targets over all ranks. Errors
-    // are those of an offloaded optimizer's file, the same outcome on every rank.
-    Result<double> begin(double learning_rate, double loss_scale, const Load& load);
-    // The first half of that alone: gradients, and their sums among the scalars.
+    // StepScalars at its beginning, which a proximal term needs. Errors are those of an offloaded optimizer's file, the
+    // same outcome on every rank.
+    Result<Begun> begin(double learning_rate, double loss_scale, const Load& load);
+    // The first half of that alone: gradients, and their sums among the scalars. Returns the targets.
     Result<double> make_gradients(double loss_scale, const Load& load);
 
   private:

@@ -219,7 +219,6 @@ Status Trainer::steps() {
     for (std::int64_t number = state_.steps + 1; number <= prepared_.steps && !stopped_; ++number) {
         trace_.before_step(number);
         std::optional<WaitLimit> limit(std::in_place, comm_, prepared_.config.collective_timeout);
-        times_.begin({now_s(), comm_.waited_s()});
         const bool is_last = number == prepared_.steps;
         ATOLL_RETURN_IF_ERROR(begin_step(number));
         // A device of its own has the next step to do while the host looks at this one, unless that needs to know of
@@ -245,9 +244,6 @@ Status Trainer::print_steps(std::int64_t last) {
     while (state_.steps < last) {
         ATOLL_TRY(StepMetrics metrics, read_step());
         ++state_.steps;
-        const RunMoment took = times_.read({now_s(), comm_.waited_s()});
-        took_.step_s = took.at_s;
-        metrics.exposed_comm_s = took.waited_s;
         metrics.eta_s = pace_->step_s(now_s(), last) * static_cast<double>(prepared_.steps - state_.steps);
         report_rates(metrics, took_.step_s);
         if (comm_.rank() == 0) print_line(to_json_line(metrics));
@@ -263,8 +259,9 @@ Status Trainer::begin_step(std::int64_t number) {
         prefetch_.start(own_rows(number, micro + 1));
         return targets;
     };
-    ATOLL_TRY(const double targets, step_.begin(rate, state_.loss_scale, load));
-    begun_.push_back({number, rate, targets});
+    const double waited_s = comm_.waited_s();
+    ATOLL_TRY(const auto asked, step_.begin(rate, state_.loss_scale, load));
+    begun_.push_back({number, rate, asked, comm_.waited_s() - waited_s});
     return {};
 }
 
@@ -274,14 +271,17 @@ Result<StepMetrics> Trainer::read_step() {
     const std::string name = "step " + std::to_string(step.number);
     const kernels::StepScalars scalars = memory_.scalars().receive(backend_, name);
     if (scalars.has_failed != 0) return not_finite(step.number);
+    took_.step_s = step.asked.ended->seconds_since(*step.asked.began);
+    const double targets = step.asked.targets;
     StepMetrics metrics;
     metrics.step = step.number;
-    if (step.targets > 0) metrics.loss = state_.final_loss = scalars.loss / step.targets;
+    metrics.exposed_comm_s = step.waited_s;
+    if (targets > 0) metrics.loss = state_.final_loss = scalars.loss / targets;
     metrics.learning_rate = step.learning_rate;
     metrics.gradient_norm = scalars.norm;
     if (scales_loss()) metrics.loss_scale = state_.loss_scale;
     state_.loss_sum += scalars.loss;
-    state_.tokens += static_cast<std::int64_t>(step.targets);
+    state_.tokens += static_cast<std::int64_t>(targets);
     state_.loss_scale = scalars.loss_scale;
     state_.good_steps = static_cast<std::int64_t>(scalars.good_steps);
     state_.skipped_steps = static_cast<std::int64_t>(scalars.skipped);

@@ -9,7 +9,7 @@
 #include "trainer/parallel/training_step.h"
 #include "trainer/train/evaluate.h"
 #include "trainer/train/output.h"
-#include "trainer/train/step_times.h"
+#include "trainer/train/pace.h"
 #include "trainer/train/step_trace.h"
 #include "trainer/train/stop.h"
 
@@ -93,12 +93,12 @@ class Trainer {
     struct BegunStep {
         std::int64_t number = 0;
         double learning_rate = 0;
-        double targets = 0;
+        parallel::TrainingStep::Begun asked;
+        double waited_s = 0;  // for other ranks, by the host while it asked
     };
     std::deque<BegunStep> begun_;  // not read yet
     std::optional<model_io::WeightSaver> saver_;
     LastTimes took_;
-    StepTimes times_;
     double started_s_ = 0;                     // on the steady clock
     std::optional<Pace> pace_;                 // from the first step on
     std::optional<std::int64_t> saved_steps_;  // of the state that is there

@@ -262,17 +262,19 @@ class Run {
     void begin_step(int number) {
         const Rows rows = rows_of_step(number, this->rows());
         constexpr double kLossScale = 1;
-        const auto targets =
+        const auto begun =
             step_->begin(1e-2, kLossScale, [&](std::int64_t micro) { return load(rows, first_row(micro)); });
-        check(targets.ok(), "the step is not made");
-        targets_.push_back(*targets);
+        check(begun.ok(), "the step is not made");
+        begun_.push_back(*begun);
     }
     // Of the oldest step that was not read.
     double read_loss() {
-        const double targets = targets_.front();
-        targets_.pop_front();
-        return memory_->scalars().receive(*backend_, {}).loss / targets;
+        read_ = std::move(begun_.front());
+        begun_.pop_front();
+        return memory_->scalars().receive(*backend_, {}).loss / read_.targets;
     }
+    // The last one that was.
+    const TrainingStep::Begun& read_step() const { return read_; }
 
     // Without a sum over ranks of anything but gradients.
     void micro_step() {
@@ -302,7 +304,8 @@ class Run {
     std::unique_ptr<RunMemory> memory_;
     std::unique_ptr<ProcessGroups> ranks_;
     std::unique_ptr<TrainingStep> step_;
-    std::deque<double> targets_;  // of the steps that were not read
+    std::deque<TrainingStep::Begun> begun_;  // and not read
+    TrainingStep::Begun read_;
 };
 
 inline Outcome run_on(comm::Comm& comm, const Variant& variant) {
