@@ -1,6 +1,7 @@
 #include "trainer/program/testing/program_fixture.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <sstream>
@@ -43,6 +44,15 @@ std::vector<std::int32_t> last_labels(std::vector<std::int32_t> ids, std::int32_
     return ids;
 }
 
+// With the device, in the formats that a CPU has by default: what a test does not say itself.
+void compute_on(const char* device, std::vector<std::string>& command, const std::vector<std::string>& arguments) {
+    const std::vector<std::string> computing = {"train", "eval", "generate", "plan"};
+    const auto has = [&](const char* flag) { return std::ranges::find(arguments, flag) != arguments.end(); };
+    if (arguments.empty() || std::ranges::find(computing, arguments.front()) == computing.end()) return;
+    if (!has("--device")) command.insert(command.end(), {"--device", device});
+    if (!has("--compute-dtype")) command.insert(command.end(), {"--compute-dtype", "fp32"});
+}
+
 }  // namespace
 
 ProgramTest::ProgramTest() {
@@ -59,6 +69,8 @@ std::vector<std::string> ProgramTest::command(const std::vector<std::string>& ar
     const bool trains = !arguments.empty() && arguments.front() == "train";
     if (trains && std::ranges::find(arguments, "--peak-tflops") == arguments.end())
         command.insert(command.end(), {"--peak-tflops", "1"});
+    if (const char* device = std::getenv("ATOLL_TEST_DEVICE"); device != nullptr)
+        compute_on(device, command, arguments);
     return command;
 }
 
