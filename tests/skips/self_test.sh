@@ -58,4 +58,16 @@ expect 8
 tail -n 1 "$tree/said" | grep -q 'failed out of 6$' || wrong 'does not end with the summary'
 expect 8 true
 
+# The seconds, from a log that is made up.
+logged() { printf '1/3 Testing: %s\n1/3 Test: %s\nCommand: "%s"\nOutput:\n<end of output>\nTest time = %6.2f sec\n' "$1" "$1" "$2" "$3"; }
+{
+    logged A.Quick "/b/bin/atoll_json_test" 0.52
+    logged engine_ranks /tests/mpirun.sh" \"2\" \"/b/bin/atoll_engine_test" 31.5
+    logged A.Slow "/b/bin/atoll_json_test" 7
+    logged demo.down "/b/bin/atoll" 0.2
+} >"$tree/log"
+awk -f "$here/list_seconds.awk" "$tree/log" >"$tree/said"
+says '39 s of tests, by module: engine 31, json 7' 'the ten slowest:' '    31.5 s  engine_ranks' '     7.0 s  A.Slow' \
+    '     0.5 s  A.Quick' '     0.2 s  demo.down'
+
 ((failures == 0)) && echo "every skip is listed"

@@ -3,5 +3,4 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 command -v clang-format-19 >/dev/null || { echo "clang-format-19 is not installed"; exit 77; }
-find . \( -name build -o -name .git \) -prune -o \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \) -print0 |
-    xargs -0 clang-format-19 --dry-run --Werror
+git ls-files -z '*.cpp' '*.h' '*.cu' '*.cuh' | xargs -0 clang-format-19 --dry-run --Werror

@@ -13,17 +13,20 @@ report() {
 }
 
 scratch=$(mktemp)
-trap 'rm -f "$scratch"' EXIT
+trap 'rm -f "$scratch" "$scratch.files"' EXIT
 
-# Our own files of the given kinds, outside build directories.
-files() {
-    local pattern=() extension
-    for extension in "$@"; do pattern+=(-o -name "*.$extension"); done
-    find . \( -name build -o -name .git -o -name .cache \) -prune -o -type f \( "${pattern[@]:1}" \) -printf '%P\n' | sort
-}
+# Our own files: those that git knows or would add; all files where there is no repository.
+if git rev-parse --is-inside-work-tree >/dev/null 2>&1; then
+    git ls-files --cached --others --exclude-standard | grep -vxFf <(git ls-files --deleted)
+else
+    find . -type f -printf '%P\n'
+fi | sort -u >"$scratch.files"
+# files EXTENSION…: those of these kinds.
+files() { grep -E "\.($(IFS='|' && printf '%s' "$*"))\$" "$scratch.files" || true; }
+mapfile -t cmake_lists < <(grep -E '(^|/)CMakeLists\.txt$' "$scratch.files")
 mapfile -t code < <(files cpp h inl cu cuh)
 mapfile -t headers < <(files h cuh)
-mapfile -t text < <(files cpp h inl cu cuh cmake sh sql yaml md json py xml js css html && find . -name CMakeLists.txt -not -path './build/*' -printf '%P\n')
+mapfile -t text < <(files cpp h inl cu cuh cmake sh sql yaml md json py xml js css html && printf '%s\n' "${cmake_lists[@]}")
 [ ${#code[@]} -gt 0 ] || { echo "no source files under $PWD" && exit 1; }
 
 # in_code PATTERN [FILES…]: "file:line:text" of matches of an extended regular expression.
@@ -109,7 +112,7 @@ check_clocks() {
 # what stands in tests/ or testing/. A module is a folder in shared/, services/, trainer/ or tests/, with what is below it.
 check_public_headers() {
     {
-        find . -name CMakeLists.txt -not -path './build/*' -printf '%P\n' | sort | while read -r file; do
+        for file in "${cmake_lists[@]}"; do
             sed 's/#.*//' "$file" | tr -s '() \t\n' '\n' | awk -v folder="${file%CMakeLists.txt}" -v file="$file" '
                 /^[A-Z_]+$/ { listed = $0 == "PUBLIC_HEADERS"; next }
                 listed && /\.(h|inl|cuh)$/ { print "public\t" folder $0 "\t" file }'
@@ -201,7 +204,7 @@ check_habits() {
         report "return an error; check() is for programmers' errors"
     repeated_fields | report "a message does not repeat its field: describe() puts it in front"
     in_code 'spdlog::.*\.error\(\)\.message' "${code[@]}" | report "a log shows describe(error), with the field"
-    grep -HnE '^[^#]*((^| )\.\./|\$\{CMAKE_SOURCE_DIR\}/[^ )"]*\.(cpp|cu|inl)\b)' $(find . -name CMakeLists.txt -not -path './build/*') /dev/null | sed 's#^\./##' |
+    grep -HnE '^[^#]*((^| )\.\./|\$\{CMAKE_SOURCE_DIR\}/[^ )"]*\.(cpp|cu|inl)\b)' "${cmake_lists[@]}" /dev/null |
         report "a module's CMake reaches into another module"
     in_code '\b(file|FILE)\(GLOB' "${text[@]}" | grep -v '^tests/tidy/' | report "sources are listed, not globbed"
     in_code '[ 	]+$' "${text[@]}" | report "white space at the end of a line"

@@ -1,0 +1,53 @@
+# awk -f list_seconds.awk LAST_TEST_LOG: the seconds that tests took, by the program that they are in, and the ten slowest.
+# Tests run side by side, so the sum is more than the run took.
+
+/^[0-9]+\/[0-9]+ Testing: / {
+    test = $0
+    sub(/^[0-9]+\/[0-9]+ Testing: /, "", test)
+    module = ""
+}
+/^Command: / && module == "" {
+    module = test
+    sub(/\..*$/, "", module)
+    if (match($0, /\/bin\/atoll_[A-Za-z0-9_]+_test"/)) {
+        module = substr($0, RSTART + 11, RLENGTH - 12)
+        sub(/_test$/, "", module)
+    }
+}
+/^Test time = / {
+    if (test == "") next
+    tests[++count] = test
+    seconds[count] = $4
+    total[module] += $4
+    sum += $4
+    test = ""
+}
+
+# The index of the greatest value, or "" if none is above zero.
+function greatest(values,    key, best) {
+    best = ""
+    for (key in values)
+        if (values[key] > 0 && (best == "" || values[key] > values[best])) best = key
+    return best
+}
+
+END {
+    if (count == 0) exit
+    printf "\n%d s of tests, by module:", sum
+    line = ""
+    for (module = greatest(total); module != "" && total[module] >= 1; module = greatest(total)) {
+        item = sprintf(" %s %d,", module, total[module])
+        if (length(line) + length(item) > 110) { print line; line = "   " }
+        line = line item
+        delete total[module]
+    }
+    sub(/,$/, "", line)
+    print line
+    print "the ten slowest:"
+    for (i = 0; i < 10; ++i) {
+        key = greatest(seconds)
+        if (key == "") break
+        printf "  %6.1f s  %s\n", seconds[key], tests[key]
+        delete seconds[key]
+    }
+}
