@@ -87,6 +87,8 @@ printf '#pragma once\nusing namespace std;\n' >"$tree/shared/pg/a.h" && expect '
 echo '// TO''DO: later' >"$tree/shared/pg/a.cpp" && expect 'a.cpp:1: finish it'
 echo 'std::thread t;' >"$tree/shared/pg/a.cpp" && expect 'a.cpp:1: threads are std::jthread'
 echo '    exit(1);' >"$tree/shared/pg/a.cpp" && expect 'a.cpp:1: return an error'
+echo 'for (const auto& [name, queue] : batch.value("queues", json::object()).items()) use(name);' >"$tree/services/store/a.cpp" &&
+    expect 'a.cpp:1: a loop over a part of a temporary'
 echo 'return invalid_argument("after", "after: must be a cursor");' >"$tree/services/store/a.cpp" && expect 'a.cpp:1: a message does'
 echo 'return invalid_argument(field, field + ": must be a name");' >"$tree/services/store/a.cpp" && expect 'a.cpp:1: a message does'
 printf 'return invalid_argument(path + ".at",\n    path + ".at: stands here twice");\n' >"$tree/services/store/a.cpp" &&

@@ -202,6 +202,8 @@ check_habits() {
     in_code 'std::thread[ ({&>]' "${code[@]}" | report "threads are std::jthread"
     in_code '(^|[^_a-zA-Z:.])(exit|abort) *\(' "${code[@]}" | grep -vE '_test\.cpp:|^shared/base/check\.|::_?exit' |
         report "return an error; check() is for programmers' errors"
+    in_code 'for \([^;]*[^:]:[^:].*[^a-z_]value\("[^"]*", .*\)\.(items|begin|at|front|back|find)\b' "${code[@]}" |
+        report "a loop over a part of a temporary that is gone by then: give it a name"
     repeated_fields | report "a message does not repeat its field: describe() puts it in front"
     in_code 'spdlog::.*\.error\(\)\.message' "${code[@]}" | report "a log shows describe(error), with the field"
     grep -HnE '^[^#]*((^| )\.\./|\$\{CMAKE_SOURCE_DIR\}/[^ )"]*\.(cpp|cu|inl)\b)' "${cmake_lists[@]}" /dev/null |

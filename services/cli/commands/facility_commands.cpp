@@ -207,7 +207,8 @@ std::string batch_text(const json& facility) {
     const std::string kind = text(batch, "kind");
     if (kind != "slurm") return kind + ", " + text(batch, "slots") + " at once";
     std::vector<std::string> queues;
-    for (const auto& [name, queue] : batch.value("queues", json::object()).items())
+    const json known = batch.value("queues", json::object());  // named: items() refers to it
+    for (const auto& [name, queue] : known.items())
         queues.push_back(name + (name == text(batch, "default_queue") ? " (default)" : ""));
     return kind + ": " + join(queues);
 }
