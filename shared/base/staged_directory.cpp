@@ -1,6 +1,5 @@
 #include "shared/base/staged_directory.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -35,11 +34,9 @@ std::vector<std::string> names_in(const fs::path& directory) {
     return names;
 }
 
-Result<UniqueFd> lock_directory(const fs::path& directory) {
-    UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (!fd.valid()) return file_error(directory, "open");
-    if (!try_lock(fd)) return conflict("another process is writing into " + directory.string(), directory.string());
-    return fd;
+// By the open directory, so that nothing of another directory goes which has its name now.
+fs::path path_by_lock(const UniqueFd& lock, const fs::path& name) {
+    return fs::path("/proc/self/fd") / std::to_string(lock.get()) / name;
 }
 
 }  // namespace
@@ -56,8 +53,8 @@ StagedDirectory::StagedDirectory(StagedDirectory&& other) noexcept
 StagedDirectory::~StagedDirectory() {
     if (work_.empty()) return;
     std::error_code ignored;
-    fs::remove_all(work_, ignored);
-    if (is_new_) ::rmdir(out_.c_str());  // fails if there is something in it
+    fs::remove_all(path_by_lock(lock_, work_.filename()), ignored);
+    if (is_new_ && leads_to(out_, lock_)) ::rmdir(out_.c_str());  // fails if there is something in it
 }
 
 Result<StagedDirectory> StagedDirectory::create(const fs::path& out) {
@@ -76,6 +73,10 @@ Result<StagedDirectory> StagedDirectory::create(const fs::path& out) {
 Status StagedDirectory::commit(const std::string& gate, const std::function<bool(const std::string&)>& stale) {
     const std::vector<std::string> names = names_in(work_);
     check(std::ranges::find(names, gate) != names.end(), "a staged directory without what makes it readable");
+    if (!leads_to(out_, lock_))
+        return Error{ErrorCode::kNotFound,
+                     out_.string() + " was renamed, removed or replaced while its new files were written",
+                     out_.string()};
     ATOLL_RETURN_IF_ERROR(remove_file(out_ / gate));
     (void)sync_path(out_);
     for (const std::string& name : names) {

@@ -27,7 +27,8 @@ class StagedDirectory {
 
     // Puts the files in place, which are synced; others that are `stale` by name go. Nothing can be read without the
     // file `gate`: the old one goes first and the new one comes last. So a crash, or an error, leaves the old files,
-    // the new ones, or nothing that can be read: never a mixture.
+    // the new ones, or nothing that can be read: never a mixture. kNotFound: the directory is no longer at its place,
+    // or another one is there, which is left as it is.
     Status commit(const std::string& gate, const std::function<bool(const std::string&)>& stale);
 
   private:

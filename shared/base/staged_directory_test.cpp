@@ -47,5 +47,29 @@ TEST_F(StagedDirectoryTest, WhatIsNotPutInPlaceGoesAndWithItTheDirectoryThatWasM
     EXPECT_TRUE(fs::is_empty(out_)) << "it was there before";
 }
 
+TEST_F(StagedDirectoryTest, ADirectoryThatTookTheNameMeanwhileIsLeftAsItIs) {
+    for (const bool commits : {true, false}) {
+        {
+            auto first = StagedDirectory::create(out_).value();
+            write(first.path() / "our_gate", "first");
+            fs::rename(out_, directory_.path() / "renamed");
+            auto second = StagedDirectory::create(out_).value();
+            write(second.path() / "our_gate", "second");
+            if (commits) {
+                EXPECT_EQ(first.commit("our_gate", is_ours).error().code, ErrorCode::kNotFound);
+                EXPECT_FALSE(fs::exists(out_ / "our_gate"));
+            }
+            {
+                const StagedDirectory ends = std::move(first);
+            }
+            ASSERT_TRUE(second.commit("our_gate", is_ours).ok());
+        }
+        EXPECT_EQ(read_file(out_ / "our_gate").value(), "second");
+        EXPECT_TRUE(fs::is_empty(directory_.path() / "renamed")) << "the first removed its own files";
+        fs::remove_all(out_);
+        fs::remove(directory_.path() / "renamed");
+    }
+}
+
 }  // namespace
 }  // namespace atl

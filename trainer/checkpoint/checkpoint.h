@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "shared/base/file.h"
 #include "trainer/parallel/parameter_store.h"
 
 // What a stopped run needs to go on bit for bit: weights that train (in fp32: the masters where there are some), their
@@ -15,12 +16,12 @@
 // it keeps. All ranks have the same part of the model (Mesh). That is what torch.distributed.checkpoint does, and
 // AsyncSaver what its async_save does.
 //
-//   ATOLL_RETURN_IF_ERROR(prepare_checkpoint(out));                              // rank 0, before the first step
+//   ATOLL_TRY(auto directory, StateDirectory::open(out));                        // rank 0, before the first step
 //   ATOLL_TRY(auto state, load_checkpoint(checkpoint_file(out), store, …));      // with --resume
 //   ATOLL_RETURN_IF_ERROR(save_checkpoint(checkpoint_file(out), store, …));      // every --save-every steps, at a stop
 //   ATOLL_RETURN_IF_ERROR(saver.begin(state));                                   // or so, while steps go on
-//   ATOLL_RETURN_IF_ERROR(write_finished(out, fingerprint));                     // rank 0, before the result appears
-//   ATOLL_RETURN_IF_ERROR(finish_checkpoint(out, fingerprint));                  // rank 0, once it is there
+//   ATOLL_RETURN_IF_ERROR(directory.write_finished(fingerprint));                // rank 0, before the result appears
+//   ATOLL_RETURN_IF_ERROR(directory.finish(fingerprint));                        // rank 0, once it is there
 namespace atl::checkpoint {
 
 // Where a run stands. The position in the data follows from the number of steps.
@@ -42,29 +43,40 @@ std::filesystem::path checkpoint_file(const std::filesystem::path& out);
 // Whether that directory has a file of this name.
 bool is_checkpoint_file(std::string_view name);
 
-// Makes that directory and takes what a killed process left in it, files of a state that was never whole too: a run
-// that could not save there is told before its first step. On one rank.
-Status prepare_checkpoint(const std::filesystem::path& out);
+// OUT.state for one run: no other process of this machine has it meanwhile. On one rank. While it lives the directory
+// is locked, also when OUT itself is renamed and another run makes a new one; only who has this object changes or
+// removes anything there.
+class StateDirectory {
+  public:
+    // Makes the directory and removes what a killed process left in it, files of a state that was never whole too: a
+    // run that could not save there is told before its first step. kConflict: another run has it.
+    static Result<StateDirectory> open(const std::filesystem::path& out);
+    StateDirectory(StateDirectory&& other) noexcept;
+    StateDirectory& operator=(StateDirectory&&) = delete;
+    ~StateDirectory();  // removes the directory if it is empty and still at its place
 
-// What a run that ends without a state takes back of it: the directory, if it is empty. On one rank.
-void unprepare_checkpoint(const std::filesystem::path& out);
+    // The state goes, and with it the record of a run that finished; what others put there stays.
+    Status remove_state() const;
+    // Writes a record of the run whose result is, or will be, in OUT: it says nothing where there is a state or no
+    // result.
+    Status write_finished(const std::string& fingerprint) const;
+    // The same in the place of the state.
+    Status finish(const std::string& fingerprint) const;
 
-// After prepare_checkpoint(), by every rank: kInvalidArgument names --out and the rank when one does not see the
-// directory that rank 0 made, so that no state which is saved there could ever be read. All get the same outcome.
+  private:
+    StateDirectory(std::filesystem::path path, UniqueFd lock) : path_(std::move(path)), lock_(std::move(lock)) {}
+
+    std::filesystem::path path_;
+    UniqueFd lock_;
+};
+
+// After StateDirectory::open() on rank 0, by every rank: kInvalidArgument names --out and the rank when one does not
+// see the directory that rank 0 made, so that no state which is saved there could ever be read. All get the same
+// outcome.
 Status check_directory_is_shared(const std::filesystem::path& out, comm::Comm& comm);
-
-// The state goes, and with it the record of a run that finished; what others put there stays. On one rank.
-Status remove_checkpoint(const std::filesystem::path& out);
 
 // What that directory's files take. On one rank.
 std::uint64_t bytes_on_disk(const std::filesystem::path& out);
-
-// A record of the run whose result is, or will be, in `out`: it says nothing where there is a state or no result. On
-// one rank.
-Status write_finished(const std::filesystem::path& out, const std::string& fingerprint);
-
-// The same in the place of the state. On one rank.
-Status finish_checkpoint(const std::filesystem::path& out, const std::string& fingerprint);
 
 // The fingerprint in that record; absent: there is none.
 Result<std::optional<std::string>> read_finished(const std::filesystem::path& out);

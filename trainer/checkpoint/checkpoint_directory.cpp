@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include "shared/base/file.h"
+#include "shared/base/file_lock.h"
 #include "shared/base/out_directory.h"
 #include "shared/safetensors/file.h"
 #include "trainer/checkpoint/checkpoint.h"
@@ -13,8 +14,11 @@
 namespace atl::checkpoint {
 namespace {
 
+constexpr std::string_view kStateFile = "state.safetensors";
+constexpr std::string_view kFinishedFile = "finished.json";
+
 std::filesystem::path finished_file(const std::filesystem::path& out) {
-    return checkpoint_file(out).parent_path() / "finished.json";
+    return checkpoint_file(out).parent_path() / kFinishedFile;
 }
 
 Status remove_file(const std::filesystem::path& path) {
@@ -46,34 +50,41 @@ Result<std::string> read_id(const std::filesystem::path& file) {
 std::filesystem::path checkpoint_file(const std::filesystem::path& out) {
     std::filesystem::path directory = (out.has_filename() ? out : out.parent_path());
     directory += ".state";
-    return directory / "state.safetensors";
+    return directory / kStateFile;
 }
 
 bool is_checkpoint_file(std::string_view name) {
-    return name == "state.safetensors" || name == "finished.json" || is_part_file(name);
+    return name == kStateFile || name == kFinishedFile || is_part_file(name);
 }
 
-Status prepare_checkpoint(const std::filesystem::path& out) {
-    const std::filesystem::path directory = checkpoint_file(out).parent_path();
+Result<StateDirectory> StateDirectory::open(const std::filesystem::path& out) {
+    const std::filesystem::path path = checkpoint_file(out).parent_path();
     std::error_code error;
-    std::filesystem::create_directories(directory, error);
-    if (error) return file_error(directory, "create", error);
-    if (::access(directory.c_str(), W_OK | X_OK) != 0) return file_error(directory, "write in");
+    std::filesystem::create_directories(path, error);
+    if (error) return file_error(path, "create", error);
+    if (::access(path.c_str(), W_OK | X_OK) != 0) return file_error(path, "write in");
+    ATOLL_TRY(UniqueFd lock, lock_directory(path));
+    StateDirectory directory(path, std::move(lock));
     const auto id = read_id(checkpoint_file(out));
-    return remove_files(directory, [&](std::string_view name) {
+    ATOLL_RETURN_IF_ERROR(remove_files(path, [&](std::string_view name) {
         const bool is_of_another = id.ok() && is_part_file(name) && !is_part_of(name, *id);
         return is_of_another || is_left_over(name, is_checkpoint_file);
-    });
+    }));
+    return directory;
 }
 
-void unprepare_checkpoint(const std::filesystem::path& out) {
-    ::rmdir(checkpoint_file(out).parent_path().c_str());  // fails for a file, and if there is something in it
+StateDirectory::StateDirectory(StateDirectory&& other) noexcept
+    : path_(std::move(other.path_)), lock_(std::move(other.lock_)) {}
+
+StateDirectory::~StateDirectory() {
+    // rmdir() fails if there is something in it.
+    if (lock_.valid() && leads_to(path_, lock_)) ::rmdir(path_.c_str());
 }
 
 // The first file goes first: without it the others are no state.
-Status remove_checkpoint(const std::filesystem::path& out) {
-    ATOLL_RETURN_IF_ERROR(remove_file(checkpoint_file(out)));
-    return remove_files(checkpoint_file(out).parent_path(), is_checkpoint_file);
+Status StateDirectory::remove_state() const {
+    ATOLL_RETURN_IF_ERROR(remove_file(path_ / kStateFile));
+    return remove_files(path_, is_checkpoint_file);
 }
 
 std::uint64_t bytes_on_disk(const std::filesystem::path& out) {
@@ -86,14 +97,14 @@ std::uint64_t bytes_on_disk(const std::filesystem::path& out) {
     return bytes;
 }
 
-Status write_finished(const std::filesystem::path& out, const std::string& fingerprint) {
-    return write_file_atomic(finished_file(out), fingerprint + "\n");
+Status StateDirectory::write_finished(const std::string& fingerprint) const {
+    return write_file_atomic(path_ / kFinishedFile, fingerprint + "\n");
 }
 
-Status finish_checkpoint(const std::filesystem::path& out, const std::string& fingerprint) {
-    ATOLL_RETURN_IF_ERROR(write_finished(out, fingerprint));
-    ATOLL_RETURN_IF_ERROR(remove_file(checkpoint_file(out)));
-    return remove_files(checkpoint_file(out).parent_path(), is_part_file);
+Status StateDirectory::finish(const std::string& fingerprint) const {
+    ATOLL_RETURN_IF_ERROR(write_finished(fingerprint));
+    ATOLL_RETURN_IF_ERROR(remove_file(path_ / kStateFile));
+    return remove_files(path_, is_part_file);
 }
 
 Result<std::optional<std::string>> read_finished(const std::filesystem::path& out) {

@@ -85,6 +85,8 @@ class TrainCommand final : public Command {
 
     // The result that is there is that of this very run.
     Status check_finished(const std::string& fingerprint) const {
+        // It removes what is left of the state. While another run works there the result is about to be replaced.
+        ATOLL_TRY(const auto directory, checkpoint::StateDirectory::open(config_.out));
         ATOLL_TRY(const auto record, checkpoint::read_finished(config_.out));
         const std::string differing =
             checkpoint::differences(record.value_or(""), train::result_fingerprint(fingerprint, config_));
@@ -93,7 +95,6 @@ class TrainCommand final : public Command {
                                 "; it is finished: train on with its result as --model, or begin anew with --overwrite",
                             "--out");
         }
-        ATOLL_RETURN_IF_ERROR(checkpoint::prepare_checkpoint(config_.out));  // of its state, what it could not remove
         log::warn("--resume: the run is finished already: " + config_.out +
                   " holds its result, and no state is left to go on from");
         train::print_line(R"({"summary":true,"already_finished":true,"resumable":false})");

@@ -13,52 +13,12 @@
 
 #include "shared/digest/digest.h"
 #include "shared/safetensors/safetensors.h"
-#include "trainer/program/testing/program_fixture.h"
+#include "trainer/program/testing/running_program_fixture.h"
 
 namespace atl::program {
 namespace {
 
-using std::chrono::steady_clock;
-
-constexpr std::chrono::minutes kPatience{3};  // of a test on a busy machine
-
-class ResumeTest : public ProgramTest {
-  protected:
-    // Waits until the text holds `what`; false after some minutes.
-    static bool wait_for(const std::string& file, const std::string& what) {
-        for (const auto until = steady_clock::now() + kPatience; steady_clock::now() < until;) {
-            const auto text = read_file(file);
-            if (text.ok() && text->find(what) != std::string::npos) return true;
-            std::this_thread::sleep_for(std::chrono::milliseconds(5));
-        }
-        return false;
-    }
-
-    // Starts an endless run that logs to `log` and waits for its first step.
-    pid_t start_endless(int ranks, const std::vector<std::string>& more = {}) const {
-        std::filesystem::remove(path("log"));
-        auto arguments = command({"train", "--model", path("model"), "--data", path("data.safetensors"), "--out",
-                                  path("out"), "--steps", "100000000", "--global-batch-size", "4", "--threads", "1"},
-                                 ranks);
-        arguments.insert(arguments.end(), more.begin(), more.end());
-        const auto started = start_daemon(arguments, {path("log"), {}, {}});
-        EXPECT_TRUE(started.ok());
-        EXPECT_TRUE(wait_for(path("log"), "\"step\":1,"));
-        return started.ok() ? *started : -1;
-    }
-
-    // The exit status of a child; fails after some minutes.
-    static int wait_exit(pid_t child) {
-        int status = -1;
-        for (const auto until = steady_clock::now() + kPatience; steady_clock::now() < until;) {
-            if (waitpid(child, &status, WNOHANG) == child) return status;
-            std::this_thread::sleep_for(std::chrono::milliseconds(5));
-        }
-        ADD_FAILURE() << "the process did not end";
-        kill(child, SIGKILL);
-        return status;
-    }
-};
+class ResumeTest : public RunningProgramTest {};
 
 TEST_F(ResumeTest, AStoppedRunGoesOnBitForBit) {
     const std::vector<std::string> flags = {"--steps",    "6",      "--global-batch-size", "4",
@@ -314,7 +274,7 @@ TEST_F(ResumeTest, AStateThatCannotBeLookedForIsNotAMissingOne) {
 }
 
 // `train` that may write no file beyond 32 kB, as on a full disk.
-class FullDiskTest : public ResumeTest {
+class FullDiskTest : public RunningProgramTest {
   protected:
     CommandResult train_without_room(const std::vector<std::string>& flags) const {
         return run_under({"sh", "-c", "ulimit -f 64; exec \"$@\"", "sh"}, command(train_arguments("out", flags), 1));
@@ -443,21 +403,8 @@ TEST_F(ResumeTest, AStateIsGoneOnceARunThatOverwritesItHasBegun) {
     wait_exit(child);
 }
 
-TEST_F(ResumeTest, TwoRunsAreNeverInOneDirectory) {
-    const pid_t child = start_endless(1);
-    for (const std::vector<std::string>& flags :
-         {std::vector<std::string>{"--steps", "2"}, {"--steps", "2", "--resume"}}) {
-        const auto second = train("out", flags);
-        EXPECT_EQ(second.exit_code, 2) << second.out;
-        EXPECT_NE(second.err.find(path("out")), std::string::npos) << second.err;
-    }
-    kill(child, SIGKILL);
-    wait_exit(child);
-    EXPECT_EQ(train("out", {"--steps", "2", "--resume"}).exit_code, 0) << "the lock goes with the process";
-}
-
 // Rows for a validation that takes minutes.
-class LongValidationTest : public ResumeTest {
+class LongValidationTest : public RunningProgramTest {
   protected:
     LongValidationTest() {
         write_data("long.safetensors", 16, {{"input_ids", std::vector<std::int32_t>(16 * 400'000, 7)}});
@@ -524,7 +471,7 @@ std::vector<pid_t> children_of(pid_t parent) {
 
 // Dead, whether or not somebody has collected it; false after some minutes.
 bool wait_dead(pid_t process) {
-    for (const auto until = steady_clock::now() + kPatience; steady_clock::now() < until;) {
+    for (const auto until = std::chrono::steady_clock::now() + kPatience; std::chrono::steady_clock::now() < until;) {
         const char state = state_of(process).state;
         if (state == 'X' || state == 'Z') return true;
         std::this_thread::sleep_for(std::chrono::milliseconds(5));

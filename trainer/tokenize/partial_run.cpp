@@ -37,6 +37,21 @@ Status remove_in(const std::filesystem::path& directory, std::initializer_list<c
     return {};
 }
 
+// The lock of OUT.partial, which is made. A process that ends removes the file: its lock would keep nobody away then.
+Result<UniqueFd> lock_partial(const std::filesystem::path& directory, const std::filesystem::path& target) {
+    const Error taken = conflict("another process is making " + target.string(), "out");
+    const auto lock = directory / "lock";
+    constexpr int kTries = 10;
+    for (int i = 0; i < kTries; ++i) {
+        ATOLL_RETURN_IF_ERROR(make_directory(directory));
+        UniqueFd fd(::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+        if (!fd.valid()) return file_error(lock, "create");
+        if (!try_lock(fd)) return taken;
+        if (leads_to(lock, fd)) return fd;
+    }
+    return taken;
+}
+
 std::vector<PartRecord> read_parts(const std::filesystem::path& journal) {
     std::vector<PartRecord> parts;
     const auto text = read_file(journal);
@@ -98,11 +113,7 @@ Result<PartialRun> PartialRun::open(const std::filesystem::path& target, const n
     PartialRun run;
     run.target_ = target.has_filename() ? target : target.parent_path();
     run.path_ = run.target_.string() + ".partial";
-    ATOLL_RETURN_IF_ERROR(make_directory(run.path_));
-    const auto lock = run.path_ / "lock";
-    run.lock_.reset(::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-    if (!run.lock_.valid()) return file_error(lock, "create");
-    if (!try_lock(run.lock_)) return conflict("another process is making " + run.target_.string(), "out");
+    ATOLL_TRY(run.lock_, lock_partial(run.path_, run.target_));
     const std::string text = description.dump(2) + "\n";
     const auto earlier = read_file(run.path_ / "run.json");
     if (earlier.ok() && *earlier == text) {

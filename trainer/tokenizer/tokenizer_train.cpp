@@ -184,10 +184,11 @@ Status train_tokenizer(const TokenizerTrainOptions& options) {
     if (!(options.character_coverage > 0.0 && options.character_coverage <= 1.0))
         return invalid_argument("character-coverage", "must be above 0 and at most 1");
     if (options.inputs.empty()) return invalid_argument("input", "names no file");
+    // From the start: whoever comes second is refused at once and does not replace what the first one makes.
+    ATOLL_TRY(StagedDirectory staged, StagedDirectory::create(options.out));
     ATOLL_TRY(const std::vector<std::string> sentences, read_sentences(options));
     ATOLL_TRY(const std::string model, train_model(options, sentences));
     const nlohmann::ordered_json special = {{"bos_token", "<s>"}, {"eos_token", "</s>"}, {"unk_token", "<unk>"}};
-    ATOLL_TRY(StagedDirectory staged, StagedDirectory::create(options.out));
     ATOLL_RETURN_IF_ERROR(write_file_atomic(staged.path() / "tokenizer_config.json", tokenizer_config()));
     ATOLL_RETURN_IF_ERROR(write_file_atomic(staged.path() / "special_tokens_map.json", special.dump(2) + "\n"));
     ATOLL_RETURN_IF_ERROR(write_file_atomic(staged.path() / kModelFile, model));

@@ -118,12 +118,6 @@ Trainer::Trainer(PreparedRun& prepared, std::string fingerprint, parallel::RunMe
 }
 
 Status Trainer::run() {
-    const Status done = run_to_end();
-    if (!done.ok() && comm_.rank() == 0) checkpoint::unprepare_checkpoint(prepared_.config.out);
-    return done;
-}
-
-Status Trainer::run_to_end() {
     started_s_ = now_s();
     ATOLL_RETURN_IF_ERROR(start());
     return as_passing(train_and_save());
@@ -182,7 +176,9 @@ Status Trainer::check_room() {
 
 Status Trainer::take_output() {
     ATOLL_RETURN_IF_ERROR(check_train_output(prepared_.config));  // again: the saver keeps others away only now
-    return checkpoint::prepare_checkpoint(prepared_.config.out);
+    ATOLL_TRY(auto directory, checkpoint::StateDirectory::open(prepared_.config.out));
+    state_directory_.emplace(std::move(directory));
+    return {};
 }
 
 Status Trainer::load_state() {
@@ -205,7 +201,7 @@ Status Trainer::take_over() {
     std::error_code error;
     if (text.ok() && is_exit_json_of(*text, run_name(out))) std::filesystem::remove(ended, error);
     if (error) return internal_error("cannot remove " + ended.string() + ": " + error.message());
-    return prepared_.config.resume ? Status() : checkpoint::remove_checkpoint(out);
+    return prepared_.config.resume ? Status() : state_directory_->remove_state();
 }
 
 Status Trainer::steps() {
@@ -456,7 +452,7 @@ Status Trainer::finish() {
         if (stopped_) tell_stop();
         const std::string& out = prepared_.config.out;
         recorded = stopped_ ? write_file_atomic(exit_file(out), to_exit_json(made, run_name(out)) + "\n")
-                            : checkpoint::finish_checkpoint(out, result_fingerprint(fingerprint_, prepared_.config));
+                            : state_directory_->finish(result_fingerprint(fingerprint_, prepared_.config));
     }
     return comm_.agree(parallel::write_outcome(recorded));
 }
@@ -467,7 +463,7 @@ Status Trainer::save_result() {
     const trace::Span span("save the model");
     const bool is_first = comm_.rank() == 0 && !holds_result(prepared_.config);
     const auto record = [&] {
-        return checkpoint::write_finished(prepared_.config.out, result_fingerprint(fingerprint_, prepared_.config));
+        return state_directory_->write_finished(result_fingerprint(fingerprint_, prepared_.config));
     };
     ATOLL_RETURN_IF_ERROR(comm_.agree(parallel::write_outcome(is_first ? record() : Status())));
     return saver_->save(memory_.store(), backend_, comm_);

@@ -31,7 +31,6 @@ class Trainer {
     Status run();
 
   private:
-    Status run_to_end();
     Status start();        // loads the weights, or a saved state; closes the model directory
     Status take_output();  // on rank 0
     Status load_state();   // if there is one
@@ -96,8 +95,9 @@ class Trainer {
         parallel::TrainingStep::Begun asked;
         double waited_s = 0;  // for other ranks, by the host while it asked
     };
-    std::deque<BegunStep> begun_;  // not read yet
-    std::optional<model_io::WeightSaver> saver_;
+    std::deque<BegunStep> begun_;                                // not read yet
+    std::optional<model_io::WeightSaver> saver_;                 // its --out is locked while it lives
+    std::optional<checkpoint::StateDirectory> state_directory_;  // on rank 0
     LastTimes took_;
     double started_s_ = 0;                     // on the steady clock
     std::optional<Pace> pace_;                 // from the first step on
