@@ -119,6 +119,15 @@ struct RunConfig {
 // Which commands an option belongs to.
 enum Commands : unsigned { kTrain = 1, kEval = 2, kPlan = 4, kGenerate = 8, kAll = 7, kEvery = 15 };
 
+// What another value of an option changes of a training's result, beyond the rounding of sums. The fingerprint by which
+// --resume knows a run is made from this (trainer/train/run_fingerprint.h), so a wrong one lets a run go on as another.
+enum class Effect : std::uint8_t {
+    kNone = 1,    // nothing: how and where it is computed, what is told and kept meanwhile
+    kResult,      // the weights; the fingerprint has the value as it was given
+    kIndirect,    // the weights, through what it stands for: a file's content, a number of steps
+    kSavedFiles,  // the files that the same weights are saved in
+};
+
 template <class... T>
 using MemberOf = std::variant<T RunConfig::*...>;
 using Member = MemberOf<std::int64_t, double, bool, std::string, OnOff, OptimizerKind, LrSchedule, Precision,
@@ -129,6 +138,7 @@ struct Option {
     std::string_view name;  // with dashes: "warmup-steps"
     Member member;
     std::string_view help;
+    Effect effect;  // without a default, so that no row goes without one
     unsigned commands = kAll;
     double min = 0;           // of numbers
     double max = 1e15;        // of numbers

@@ -206,6 +206,13 @@ TEST(RunConfigTest, EveryFlagOfTheDesignIsKnown) {
     }
 }
 
+TEST(RunConfigTest, EachOptionSaysWhatItChangesOfTheResult) {
+    for (const Option& option : options()) {
+        EXPECT_GE(option.effect, Effect::kNone) << option.name;
+        EXPECT_LE(option.effect, Effect::kSavedFiles) << option.name;
+    }
+}
+
 TEST(RunConfigTest, AFileSetsTheSameOptions) {
     RunConfig config;
     ASSERT_TRUE(

@@ -3,6 +3,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <span>
+#include <type_traits>
+#include <variant>
 
 #include "trainer/comm/read_progress.h"
 #include "trainer/model_io/model_directory.h"
@@ -39,35 +41,35 @@ nlohmann::json mathematics_json(const model::ModelConfig& config) {
     return mathematics;
 }
 
-// The settings that the weights depend on, by their flags.
+using run_settings::Effect;
+
+nlohmann::json value_json(const RunConfig& config, const run_settings::Option& option) {
+    const auto json = [&]<class T>(T RunConfig::* member) -> nlohmann::json {
+        if constexpr (std::is_arithmetic_v<T>) return config.*member;
+        return run_settings::value_text(config, option);
+    };
+    return std::visit(json, option.member);
+}
+
+// The options with this effect, by their flags.
+nlohmann::json options_json(const RunConfig& config, Effect effect) {
+    nlohmann::json flags = nlohmann::json::object();
+    for (const run_settings::Option& option : run_settings::options()) {
+        if (option.effect == effect && (option.commands & run_settings::kTrain) != 0)
+            flags[std::string(option.name)] = value_json(config, option);
+    }
+    return flags;
+}
+
+// The settings that the weights depend on, by their flags: those of the table, and what the indirect ones come to. Of
+// these, files and rows count by their content.
 nlohmann::json flags_json(const PreparedRun& prepared) {
     const RunConfig& config = prepared.config;
-    nlohmann::json flags = {{"steps", prepared.steps},
-                            {"global-batch-size", prepared.batch.global},
-                            {"shuffle", to_string(config.shuffle)},
-                            {"cross-document-attention", to_string(config.cross_document_attention)},
-                            {"seed", config.seed},
-                            {"deterministic", config.deterministic},
-                            {"optimizer", to_string(config.optimizer)},
-                            {"lr", config.lr},
-                            {"schedule", to_string(config.schedule)},
-                            {"warmup-steps", config.warmup_steps},
-                            {"beta1", config.beta1},
-                            {"beta2", config.beta2},
-                            {"eps", config.eps},
-                            {"weight-decay", config.weight_decay},
-                            {"momentum", config.momentum},
-                            {"no-decay-norms", config.no_decay_norms},
-                            {"precision", to_string(config.precision)},
-                            {"compute-dtype", to_string(config.computes_in())},
-                            {"residual-dtype", to_string(config.residual_in())},
-                            {"masters", to_string(config.masters)},
-                            {"reduce-dtype", to_string(config.reduce_dtype)},
-                            {"moments-dtype", to_string(config.moments_dtype)},
-                            {"loss-scale", config.loss_scale},
-                            {"max-grad-norm", config.max_grad_norm},
-                            {"proximal-mu", config.proximal_mu},
-                            {"quantize", to_string(config.quantize)}};
+    nlohmann::json flags = options_json(config, Effect::kResult);
+    flags.update({{"steps", prepared.steps},
+                  {"global-batch-size", prepared.batch.global},
+                  {"compute-dtype", to_string(config.computes_in())},
+                  {"residual-dtype", to_string(config.residual_in())}});
     if (!prepared.directory.adapters) return flags;
     const model::LoraOptions& lora = prepared.directory.adapters->options;
     flags.update({{"lora-rank", lora.rank},
@@ -116,7 +118,7 @@ Result<std::string> run_fingerprint(const PreparedRun& prepared, comm::Comm& com
 
 std::string result_fingerprint(const std::string& fingerprint, const RunConfig& config) {
     nlohmann::json all = nlohmann::json::parse(fingerprint);
-    all["flags"]["save-dtype"] = config.save_dtype ? to_string(*config.save_dtype) : "";
+    all["flags"].update(options_json(config, Effect::kSavedFiles));
     return all.dump();
 }
 
