@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "trainer/comm/mpi.h"
+#include "trainer/comm/start_watch.h"
 
 namespace atl::comm {
 namespace {
@@ -23,6 +24,11 @@ long launched_processes(const Environment& environment) {
         if (environment(size) != nullptr) return number(environment, size);
     }
     return 0;
+}
+
+std::unique_ptr<Comm> connect_ranks(double limit_s) {
+    const StartWatch watch(launcher_rank(process_environment), launcher_size(process_environment), limit_s);
+    return make_mpi_world(limit_s);
 }
 
 }  // namespace
@@ -60,17 +66,30 @@ const char* process_environment(const char* name) {
     return std::getenv(name);
 }
 
-Result<std::unique_ptr<Comm>> open_world() {
-    if (!started_as_ranks(process_environment)) {
-        set_abort_handler([] { std::_Exit(1); });  // as with ranks: a GPU that fails is no signal
-        return make_self();
-    }
+int torchrun_size(const Environment& environment) {
+    if (environment("RANK") == nullptr) return 1;
+    return static_cast<int>(std::max(1L, number(environment, "WORLD_SIZE")));
+}
+
+Result<std::unique_ptr<Comm>> open_world(double limit_s) {
+    const bool are_ranks = started_as_ranks(process_environment);
     const bool are_several = launched_processes(process_environment) > 1;  // before MPI, which sets variables too
-    std::unique_ptr<Comm> world = make_mpi_world();
-    if (are_several && world->size() == 1) {
+    if (!are_ranks) set_abort_handler([] { std::_Exit(1); });  // as with ranks: a GPU that fails is no signal
+    std::unique_ptr<Comm> world = are_ranks ? connect_ranks(limit_s) : make_self();
+    world->limit_waits(limit_s);
+    if (world->size() > 1) return world;
+    if (are_several) {
         return invalid_argument("ranks",
                                 "a launcher started several processes, but MPI sees each alone; use mpirun, or srun "
                                 "with --mpi=pmix");
+    }
+    if (const int processes = torchrun_size(process_environment); processes > 1) {
+        return invalid_argument("ranks", "RANK and WORLD_SIZE say that this is one of " + std::to_string(processes) +
+                                             " processes, as torchrun starts them, but to MPI it is alone: each would "
+                                             "do the whole run. Start it with `mpirun -n " +
+                                             std::to_string(processes) +
+                                             " atoll-trainer …` or `srun --mpi=pmix atoll-trainer …`, or unset both "
+                                             "variables for one process");
     }
     return world;
 }

@@ -37,10 +37,17 @@ int launcher_rank(const Environment& environment);
 // This process's own environment.
 const char* process_environment(const char* name);
 
+inline constexpr double kWaitLimit_s = 600;
+
 // The group of all ranks of this run: MPI's world when a launcher started several, else this process alone (which
-// never touches MPI: initialising it takes longer than a small command). kInvalidArgument when a launcher started
-// several processes that MPI cannot see as one world.
-Result<std::unique_ptr<Comm>> open_world();
+// never touches MPI: initialising it takes longer than a small command). limit_s: of each wait for other ranks, from
+// the start of MPI on; see Comm::limit_waits. kInvalidArgument: several processes were started that MPI cannot see as
+// one world.
+Result<std::unique_ptr<Comm>> open_world(double limit_s = kWaitLimit_s);
+
+// How many processes torchrun, or what sets its variables, says that it started: none of them is a rank of MPI by that.
+// 1: none, or it does not say.
+int torchrun_size(const Environment& environment);
 
 // Ends every rank of this run at once with that exit code; what an exception does in main.
 [[noreturn]] void abort_run(int code);

@@ -87,5 +87,13 @@ TEST(LaunchTest, TheLauncherThatStartedTheRanksSaysTheLocalRank) {
     EXPECT_FALSE(launcher_local_rank(make_environment({{"PMIX_RANK", "3"}})));
 }
 
+TEST(LaunchTest, TorchrunsProcessesAreCounted) {
+    const auto size = [](const Variables& variables) { return torchrun_size(make_environment(variables)); };
+    EXPECT_EQ(size({}), 1);
+    EXPECT_EQ(size({{"RANK", "1"}, {"WORLD_SIZE", "4"}, {"LOCAL_RANK", "1"}}), 4);
+    EXPECT_EQ(size({{"RANK", "0"}, {"WORLD_SIZE", "1"}}), 1);
+    EXPECT_EQ(size({{"WORLD_SIZE", "4"}}), 1) << "somebody else's";
+}
+
 }  // namespace
 }  // namespace atl::comm

@@ -212,7 +212,7 @@ class MpiComm final : public Comm {
 
 }  // namespace
 
-std::unique_ptr<Comm> make_mpi_world() {
+std::unique_ptr<Comm> make_mpi_world(double limit_s) {
     int provided = 0;
     MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided);
     check(provided >= MPI_THREAD_FUNNELED, "MPI does not allow a process with threads");
@@ -220,7 +220,7 @@ std::unique_ptr<Comm> make_mpi_world() {
     // At the process' end, where the ranks wait for each other: a rank that ended with an error of all before rank 0
     // has told it would have the launcher kill that one.
     std::atexit([] { MPI_Finalize(); });
-    return std::make_unique<MpiComm>(MPI_COMM_WORLD, true, std::make_shared<RankWatch>());
+    return std::make_unique<MpiComm>(MPI_COMM_WORLD, true, std::make_shared<RankWatch>(limit_s));
 }
 
 void abort_mpi_world(int code) {

@@ -9,8 +9,9 @@
 namespace atl::comm {
 
 // MPI's world as a group. MPI is initialised here and finalised at the process' end, which every rank must reach;
-// check() and abort_run() end all ranks. Once a process.
-std::unique_ptr<Comm> make_mpi_world();
+// check() and abort_run() end all ranks. Once a process. limit_s: of each wait for other ranks, the start among them;
+// see Comm::limit_waits.
+std::unique_ptr<Comm> make_mpi_world(double limit_s);
 
 // Ends all its ranks; does nothing where MPI is not initialised.
 void abort_mpi_world(int code);

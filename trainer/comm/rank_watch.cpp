@@ -37,7 +37,7 @@ std::pair<int, std::string> name_ranks(const std::vector<State>& states, State s
 
 }  // namespace
 
-RankWatch::RankWatch() {
+RankWatch::RankWatch(double limit_s) : limit_s_(limit_s) {
     MPI_Comm_dup(MPI_COMM_WORLD, &world_);
     MPI_Comm_rank(world_, &rank_);
     MPI_Comm_size(world_, &size_);

@@ -20,8 +20,9 @@ namespace atl::comm {
 // of such work may be long, it is asked at half the limit already.
 class RankWatch {
   public:
-    // Over MPI's world; every rank makes one.
-    RankWatch();
+    // Over MPI's world; every rank makes one, in the first exchange of all ranks (see StartWatch). limit_s: see
+    // limit().
+    explicit RankWatch(double limit_s);
     RankWatch(const RankWatch&) = delete;
     RankWatch& operator=(const RankWatch&) = delete;
     ~RankWatch();

@@ -14,9 +14,8 @@ class EvalCommand final : public Command {
     std::vector<Flag> flags() override { return flags_.flags(); }
 
     Status run() override {
-        ATOLL_TRY(const auto comm, comm::open_world());
         const Status read = flags_.apply();
-        comm->limit_waits(config_.collective_timeout);
+        ATOLL_TRY(const auto comm, comm::open_world(config_.collective_timeout));
         ATOLL_RETURN_IF_ERROR(comm->agree(read));
         ATOLL_TRY(model_io::ModelDirectory directory, train::open_model_to_read(config_, *comm));
         ATOLL_TRY(const train::CheckedData data,

@@ -19,9 +19,8 @@ class GenerateCommand final : public Command {
     std::vector<Flag> flags() override { return flags_.flags(); }
 
     Status run() override {
-        ATOLL_TRY(const auto comm, comm::open_world());
         const Status read = read_flags();
-        comm->limit_waits(config_.collective_timeout);
+        ATOLL_TRY(const auto comm, comm::open_world(config_.collective_timeout));
         ATOLL_RETURN_IF_ERROR(comm->agree(read));
         ATOLL_TRY(model_io::ModelDirectory directory, train::open_model_to_read(config_, *comm));
         ATOLL_RETURN_IF_ERROR(train::compare_with_adapters(directory, config_, *comm));

@@ -23,10 +23,9 @@ class TrainCommand final : public Command {
 
     Status run() override {
         train::StopRequest stop;
-        ATOLL_TRY(const auto comm, comm::open_world());
-        if (const char* file = std::getenv("ATOLL_STOP_FILE"); file && comm->rank() == 0) stop.watch(file);
         const Status read = read_flags();
-        comm->limit_waits(config_.collective_timeout);
+        ATOLL_TRY(const auto comm, comm::open_world(config_.collective_timeout));
+        if (const char* file = std::getenv("ATOLL_STOP_FILE"); file && comm->rank() == 0) stop.watch(file);
         ATOLL_RETURN_IF_ERROR(comm->agree(read));
         ATOLL_TRY(const train::TrainOutput found, find_output(*comm));
         ATOLL_TRY(train::PreparedRun prepared, train::prepare_training(config_, *comm, train::rank_counts(*comm)));

@@ -1,7 +1,7 @@
 // Preloaded into a program (LD_PRELOAD), kills it as `kill -9` does right before the ATOLL_DIE_AT-th call that changes
 // a file under a directory *.state: a write, fsync, rename or removal. Of ranks only number ATOLL_DIE_RANK dies. With
 // ATOLL_DIE_READING it dies right before it reads of a file whose path has that in it; with ATOLL_STOP_READING it
-// stands still there (SIGSTOP).
+// stands still there (SIGSTOP), and with ATOLL_STOP_AT_START right before the first exchange of all ranks.
 #include <dlfcn.h>
 #include <signal.h>
 #include <unistd.h>
@@ -79,6 +79,13 @@ int rename(const char* from, const char* to) noexcept {
     static const auto real = next<int(const char*, const char*)>("rename");
     count_call(to);
     return real(from, to);
+}
+
+// Its handles are integers or pointers: which of them does not matter here.
+int MPI_Comm_dup(void* comm, void** copy) {
+    static const auto real = next<int(void*, void**)>("MPI_Comm_dup");
+    if (std::getenv("ATOLL_STOP_AT_START") != nullptr && is_victim()) kill(getpid(), SIGSTOP);
+    return real(comm, copy);
 }
 
 int remove(const char* path) noexcept {
