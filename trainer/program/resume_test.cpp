@@ -344,7 +344,7 @@ TEST_F(ResumeTest, SignalsDuringProductsHarmNothing) {
     make_wide_model("wide");
     const auto child = start_daemon(
         command({"train", "--model", path("wide"), "--data", path("data.safetensors"), "--out", path("out"), "--steps",
-                 "3", "--global-batch-size", "256", "--batch-size", "8", "--threads", "2"},
+                 "1000", "--global-batch-size", "256", "--batch-size", "8", "--threads", "2"},
                 1),
         {path("log"), {}, {}});
     ASSERT_TRUE(child.ok());

@@ -63,8 +63,9 @@ ProgramTest::ProgramTest() {
 
 std::vector<std::string> ProgramTest::command(const std::vector<std::string>& arguments, int ranks) {
     std::vector<std::string> command;
-    if (ranks > 1) command = {ATOLL_MPIRUN, std::to_string(ranks)};
-    command.emplace_back(ATOLL_TRAINER);
+    // Absolute, as some are run from another directory.
+    if (ranks > 1) command = {std::filesystem::absolute(ATOLL_MPIRUN).string(), std::to_string(ranks)};
+    command.push_back(std::filesystem::absolute(ATOLL_TRAINER).string());
     command.insert(command.end(), arguments.begin(), arguments.end());
     const bool trains = !arguments.empty() && arguments.front() == "train";
     if (trains && std::ranges::find(arguments, "--peak-tflops") == arguments.end())

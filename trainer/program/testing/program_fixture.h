@@ -45,6 +45,25 @@ class ProgramTest : public testing::Test {
     // A `train` is told the peak of its ranks, whose measurement would take longer than its steps: 0 asks for it.
     static std::vector<std::string> command(const std::vector<std::string>& arguments, int ranks);
 
+    static constexpr const char* kHoldSkipped = "a sanitizer's own library must come first, not the one that holds";
+    // Shell functions. `hold COMMAND…` runs COMMAND and holds it right after its first step line until there is
+    // $LOG.go. `run_while CHANGE COMMAND…` does CHANGE meanwhile, and has COMMAND's exit code; its output is in $LOG.
+    // Not for builds with a sanitizer: kHoldSkipped.
+    static constexpr const char* kRunWhile = R"sh(holder=$(realpath ")sh" ATOLL_HOLD_AT_LINE R"sh(")
+        hold() {
+            LD_PRELOAD=$holder ATOLL_HOLD_AFTER='"step":' ATOLL_HOLD="$LOG" "$@"
+        }
+        run_while() {
+            change=$1; shift
+            rm -f "$LOG" "$LOG.here" "$LOG.go"
+            hold "$@" >"$LOG" &
+            until [ -e "$LOG.here" ]; do kill -0 $! || exit 79; sleep 0.01; done
+            $change || exit 78
+            : >"$LOG.go"
+            wait $!
+        }
+        )sh";
+
     std::string path(const std::string& name) const { return (directory_.path() / name).string(); }
     std::string weights(const std::string& model) const;  // the bytes of its model.safetensors
 
