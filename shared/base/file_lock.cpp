@@ -13,7 +13,9 @@ bool try_lock(const UniqueFd& fd) {
 }
 
 Result<UniqueFd> lock_directory(const std::filesystem::path& directory) {
-    const Error taken = conflict("another process is writing into " + directory.string(), directory.string());
+    const Error taken = conflict(
+        "another process is writing into " + directory.string() + ": wait until it ends, or name another directory",
+        directory.string());
     constexpr int kTries = 10;
     for (int i = 0; i < kTries; ++i) {
         UniqueFd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));

@@ -55,6 +55,12 @@ class StateDirectory {
     StateDirectory& operator=(StateDirectory&&) = delete;
     ~StateDirectory();  // removes the directory if it is empty and still at its place
 
+    // Makes the directory again where it was removed or renamed meanwhile, and warns. kConflict: what has its place now
+    // is not an empty directory.
+    Status restore();
+    // Where the directory is now, whatever its name; absent: it was removed.
+    std::optional<std::filesystem::path> current_path() const;
+
     // The state goes, and with it the record of a run that finished; what others put there stays.
     Status remove_state() const;
     // Writes a record of the run whose result is, or will be, in OUT: it says nothing where there is a state or no

@@ -7,6 +7,7 @@
 #include "shared/base/file.h"
 #include "shared/base/file_lock.h"
 #include "shared/base/out_directory.h"
+#include "shared/log/warn.h"
 #include "shared/safetensors/file.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/state_format.h"
@@ -79,6 +80,26 @@ StateDirectory::StateDirectory(StateDirectory&& other) noexcept
 StateDirectory::~StateDirectory() {
     // rmdir() fails if there is something in it.
     if (lock_.valid() && leads_to(path_, lock_)) ::rmdir(path_.c_str());
+}
+
+Status StateDirectory::restore() {
+    if (leads_to(path_, lock_)) return {};
+    std::error_code error;
+    std::filesystem::create_directory(path_, error);  // fails without what it was in
+    if (error) return file_error(path_, "create", error);
+    ATOLL_TRY(UniqueFd lock, lock_directory(path_));
+    if (!std::filesystem::is_empty(path_, error) || error)
+        return conflict(path_.string() + " is another directory than when the run began, with something in it",
+                        path_.string());
+    lock_ = std::move(lock);
+    log::warn(path_.string() + " was removed or renamed meanwhile: made again");
+    return {};
+}
+
+std::optional<std::filesystem::path> StateDirectory::current_path() const {
+    std::error_code error;
+    const auto path = std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(lock_.get()), error);
+    return !error && leads_to(path, lock_) ? std::optional(path) : std::nullopt;
 }
 
 // The first file goes first: without it the others are no state.

@@ -204,7 +204,7 @@ Status Dataset::check_tokenizer(const std::string& tokenizer_sha256) const {
         return {};
     return conflict(impl_->file->path().parent_path().string() + " was made with another tokenizer (" +
                         info().tokenizer_sha256 + "), or other settings of it, than the model's (" + tokenizer_sha256 +
-                        ")",
+                        "): tokenize the text again with --tokenizer MODEL, or give the model that it was made for",
                     impl_->file->path().parent_path().string());
 }
 

@@ -4,9 +4,11 @@
 #include <sys/resource.h>
 
 #include <csignal>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "shared/base/file.h"
+#include "shared/base/staged_directory.h"
 #include "trainer/tokenizer/tokenizer.h"
 
 namespace atl::tokenizer {
@@ -44,6 +46,17 @@ class TokenizerTrainTest : public testing::Test {
     TemporaryDirectory directory_;
     TokenizerTrainOptions options_;
 };
+
+TEST_F(TokenizerTrainTest, WhoComesSecondIsRefusedBeforeAnythingIsRead) {
+    options_.inputs = {directory_.path() / "not there"};
+    {
+        const auto first = StagedDirectory::create(options_.out).value();
+        EXPECT_EQ(train_tokenizer(options_).error().code, ErrorCode::kConflict);
+        EXPECT_TRUE(std::filesystem::exists(first.path()));
+    }
+    EXPECT_FALSE(train_tokenizer(options_).ok());
+    EXPECT_FALSE(std::filesystem::exists(options_.out)) << "a refusal leaves nothing";
+}
 
 TEST_F(TokenizerTrainTest, TheTokenizerHasTheAskedSizeAndRestoresAnyText) {
     const Status status = train_tokenizer(options_);

@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <system_error>
 
-#include "shared/base/file.h"
 #include "shared/host/node.h"
 #include "shared/log/log.h"
 #include "shared/log/warn.h"
@@ -13,8 +11,6 @@
 #include "trainer/parallel/recompute.h"
 #include "trainer/trace/trace.h"
 #include "trainer/train/not_finite.h"
-#include "trainer/train/run_fingerprint.h"
-#include "trainer/weights/storage.h"
 
 namespace atl::train {
 namespace {
@@ -45,37 +41,14 @@ class WaitLimit {
     comm::Comm& comm_;
 };
 
-// Beside --out; tells that a run was stopped, and which.
-std::filesystem::path exit_file(const std::filesystem::path& out) {
-    return checkpoint::checkpoint_file(out).parent_path().parent_path() / "exit.json";
-}
-
-std::string run_name(const std::filesystem::path& out) {
-    return checkpoint::checkpoint_file(out).parent_path().stem().string();  // without .state
-}
-
-// Values that cannot be written, not a file: the same would fail again.
-bool is_of_values(const Status& failed) {
-    return !failed.ok() && failed.error().code == ErrorCode::kInvalidArgument;
-}
-
 // What was there and could be written when the run began is not the user's to mend: the same may be tried again.
 Status as_passing(Status failed) {
     if (failed.ok()) return failed;
     Error error = failed.error();
-    if (error.code == ErrorCode::kNotFound || error.code == ErrorCode::kPermissionDenied)
+    if (error.code == ErrorCode::kNotFound || error.code == ErrorCode::kPermissionDenied ||
+        error.code == ErrorCode::kConflict)
         error.code = ErrorCode::kUnavailable;
     return error;
-}
-
-model_io::SaveWhere save_where(const PreparedRun& prepared) {
-    const RunConfig& config = prepared.config;
-    return {config.model,
-            config.out,
-            config.save_dtype ? std::optional(weights::file_dtype(weights::storage_dtype(*config.save_dtype)))
-                              : std::nullopt,
-            prepared.directory.adapters ? &prepared.directory.adapters->options : nullptr,
-            {config.model, std::string(to_string(config.quantize)), prepared.base_sha256}};
 }
 
 // Rows × tokens of a step: what gradients are scaled by before the number of real targets is known.
@@ -102,7 +75,6 @@ parallel::StepRules step_rules(const PreparedRun& prepared) {
 Trainer::Trainer(PreparedRun& prepared, std::string fingerprint, parallel::RunMemory& memory, kernels::Backend& backend,
                  comm::Comm& comm, const StopRequest& stop, double rank_peak_flops)
     : prepared_(prepared),
-      fingerprint_(std::move(fingerprint)),
       memory_(memory),
       backend_(backend),
       comm_(comm),
@@ -113,6 +85,7 @@ Trainer::Trainer(PreparedRun& prepared, std::string fingerprint, parallel::RunMe
       prefetch_(row_reader()),
       stop_(stop),
       peak_flops_(sum_over(comm, rank_peak_flops)),
+      output_(prepared, std::move(fingerprint), memory, backend, comm),
       trace_(prepared.config, comm, backend) {
     if (scales_loss()) state_.loss_scale = prepared_.config.loss_scale;
 }
@@ -124,10 +97,10 @@ Status Trainer::run() {
 }
 
 Status Trainer::train_and_save() {
-    if (stopped_ && !saved_steps_) ATOLL_RETURN_IF_ERROR(save_or_tell());
+    if (stopped_ && !output_.has_state()) ATOLL_RETURN_IF_ERROR(save());
     const Status made = steps();
     if (made.ok()) return finish();
-    wait_for_save();
+    output_.wait_for_save();
     return made;
 }
 
@@ -137,71 +110,22 @@ Status Trainer::start() {
     ATOLL_RETURN_IF_ERROR(model_io::load_weights(prepared_.directory, memory_.store(), backend_, comm_,
                                                  prepared_.config.broadcast_from_rank0));
     took_.save_s = now_s() - began;
-    ATOLL_TRY(saver_, model_io::WeightSaver::create(prepared_.directory.model, comm_, save_where(prepared_)));
-    ATOLL_RETURN_IF_ERROR(comm_.agree(comm_.rank() == 0 ? take_output() : Status()));
-    ATOLL_RETURN_IF_ERROR(checkpoint::check_directory_is_shared(prepared_.config.out, comm_));
+    ATOLL_RETURN_IF_ERROR(output_.open());
     prepared_.directory.close_files();
     memory_.store().clear_moments(backend_);
     if (prepared_.config.proximal_mu > 0) {  // before a state is loaded: the start is the model's
         const Status kept = memory_.proximal_term().set_start(backend_, memory_.store());
         ATOLL_RETURN_IF_ERROR(comm_.agree(parallel::write_outcome(kept)));
     }
-    if (prepared_.config.save_async == run_settings::OnOff::kOn) {
-        ATOLL_TRY(async_saver_, checkpoint::AsyncSaver::create(checkpoint::checkpoint_file(prepared_.config.out),
-                                                               memory_.store(), backend_, comm_, fingerprint_));
+    ATOLL_RETURN_IF_ERROR(output_.prepare_async());
+    if (prepared_.config.resume) {
+        ATOLL_TRY(const auto found, output_.load_state());
+        state_ = found.value_or(state_);
     }
-    if (prepared_.config.resume) ATOLL_RETURN_IF_ERROR(load_state());
-    ATOLL_RETURN_IF_ERROR(check_room());
-    ATOLL_RETURN_IF_ERROR(comm_.agree(comm_.rank() == 0 ? take_over() : Status()));
+    ATOLL_RETURN_IF_ERROR(output_.check_room(state_.steps));
+    ATOLL_RETURN_IF_ERROR(output_.take_over());
     stopped_ = stops_for(stop_.told());
     return {};
-}
-
-// A state is replaced by one that is written beside it, and the result is written beside the last one.
-Status Trainer::check_room() {
-    const RunConfig& config = prepared_.config;
-    const double state = sum_over(comm_, static_cast<double>(memory_.store().own_state_bytes()));
-    if (comm_.rank() != 0) return comm_.agree({});
-    const auto there = static_cast<double>(checkpoint::bytes_on_disk(config.out));  // goes on with it, or removes it
-    const auto result = static_cast<double>(saver_->bytes());
-    const std::int64_t every = config.save_every;
-    const std::int64_t saves = every > 0 ? (prepared_.steps - 1) / every - state_.steps / every : 0;
-    const double last = saves > 0 ? state : saved_steps_ ? there : 0;
-    const double two = saves > (saved_steps_ ? 0 : 1) ? 2 * state : 0;
-    const Status status =
-        weights::check_room(config.out, std::max(last + result, two) - there,
-                            saves > 0 ? "the run's result and its states need" : "the run's result needs");
-    return comm_.agree(parallel::write_outcome(status));
-}
-
-Status Trainer::take_output() {
-    ATOLL_RETURN_IF_ERROR(check_train_output(prepared_.config));  // again: the saver keeps others away only now
-    ATOLL_TRY(auto directory, checkpoint::StateDirectory::open(prepared_.config.out));
-    state_directory_.emplace(std::move(directory));
-    return {};
-}
-
-Status Trainer::load_state() {
-    ATOLL_TRY(const auto found,
-              checkpoint::load_checkpoint(checkpoint::checkpoint_file(prepared_.config.out), memory_.store(), backend_,
-                                          comm_, fingerprint_, prepared_.config.deterministic));
-    if (!found) return {};
-    state_ = *found;
-    saved_steps_ = found->steps;
-    if (comm_.rank() == 0)
-        log::warn("--resume: goes on after step " + std::to_string(found->steps) + " of " +
-                  std::to_string(prepared_.steps));
-    return {};
-}
-
-// A run that begins anew takes the place of one that stopped, whose state would go on with its own settings.
-Status Trainer::take_over() {
-    const std::filesystem::path out = prepared_.config.out, ended = exit_file(out);
-    const auto text = read_file(ended);
-    std::error_code error;
-    if (text.ok() && is_exit_json_of(*text, run_name(out))) std::filesystem::remove(ended, error);
-    if (error) return internal_error("cannot remove " + ended.string() + ": " + error.message());
-    return prepared_.config.resume ? Status() : state_directory_->remove_state();
 }
 
 Status Trainer::steps() {
@@ -223,14 +147,14 @@ Status Trainer::steps() {
         const bool at_once =
             backend_.host_reaches_device() || is_last || validates_after(number) || saves_after(number) || scales_term;
         ATOLL_RETURN_IF_ERROR(print_steps(at_once ? number : number - 1));
-        if (!is_last) ATOLL_RETURN_IF_ERROR(tell_loss(end_save(false)));
+        if (!is_last) ATOLL_RETURN_IF_ERROR(watch_save(number));
         const bool asked =
             (validates_after(number) && !validate()) || must_stop(took_.needed_for_step(validates_after(number + 1)));
         stopped_ = asked && !is_last;
         ATOLL_RETURN_IF_ERROR(print_steps(stopped_ ? number : 0));
         limit.reset();  // one rank may write for long
         if (stopped_ || saves_after(number))
-            ATOLL_RETURN_IF_ERROR(async_saver_ && !stopped_ ? tell_loss(begin_save()) : save_or_tell());
+            ATOLL_RETURN_IF_ERROR(output_.saves_aside() && !stopped_ ? begin_save() : save());
         trace_.after_step();
     }
     return {};
@@ -348,7 +272,7 @@ bool Trainer::saves_after(std::int64_t step) const {
 }
 
 bool Trainer::must_stop(double needed_s) {
-    if (saving_steps_) needed_s += took_.save_s;
+    if (output_.is_saving()) needed_s += took_.save_s;
     return stops_for(stop_.wanted(prepared_.config.time_limit, needed_s));
 }
 
@@ -358,9 +282,8 @@ bool Trainer::stops_for(StopCause mine) {
 }
 
 void Trainer::tell_stop() const {
-    const std::filesystem::path state = checkpoint::checkpoint_file(prepared_.config.out).parent_path();
     spdlog::info("stopped by {} after step {} of {}; its state is in {}: the same command with --resume goes on",
-                 to_string(stop_cause_), state_.steps, prepared_.steps, state.string());
+                 to_string(stop_cause_), state_.steps, prepared_.steps, output_.state_directory().string());
 }
 
 bool Trainer::validate() {
@@ -380,113 +303,56 @@ bool Trainer::validate() {
     return perplexity.has_value();
 }
 
-Status Trainer::save() {
-    const trace::Span span("save");
-    wait_for_save();
+checkpoint::TrainerState Trainer::state_now() const {
     checkpoint::TrainerState state = state_;
     state.wall_s += now_s() - started_s_;
-    const double began = now_s();
-    Status saved = checkpoint::save_checkpoint(checkpoint::checkpoint_file(prepared_.config.out), memory_.store(),
-                                               backend_, comm_, state, fingerprint_);
-    took_.save_s = now_s() - began;
-    if (saved.ok()) saved_steps_ = state_.steps;
-    return saved;
+    return state;
 }
 
-Status Trainer::save_or_tell() {
-    return tell_loss(save());
+void Trainer::note_save_time() {
+    if (output_.save_s() > 0) took_.save_s = output_.save_s();
+}
+
+Status Trainer::save() {
+    Status saved = output_.save(state_now());
+    note_save_time();
+    return saved;
 }
 
 Status Trainer::begin_save() {
-    const trace::Span span("begin to save");
-    ATOLL_RETURN_IF_ERROR(end_save(true));
-    checkpoint::TrainerState state = state_;
-    state.wall_s += now_s() - started_s_;
-    ATOLL_RETURN_IF_ERROR(async_saver_->begin(state));
-    saving_steps_ = state_.steps;
-    return {};
+    Status begun = output_.begin_save(state_now());
+    note_save_time();
+    return begun;
 }
 
-Status Trainer::end_save(bool waits) {
-    if (!saving_steps_) return {};
-    const trace::Span span("end of saving");
-    const Status saved = waits ? async_saver_->wait() : async_saver_->progress();
-    if (async_saver_->is_saving()) return {};
-    took_.save_s = async_saver_->took_s();
-    if (saved.ok()) saved_steps_ = saving_steps_;
-    saving_steps_.reset();
-    return saved;
-}
-
-void Trainer::wait_for_save() {
-    const Status saved = end_save(true);
-    if (!saved.ok() && !saved.error().message.empty()) log::warn(saved.error().message);
-}
-
-Status Trainer::tell_loss(const Status& saved) const {
-    if (saved.ok() || saved.error().message.empty()) return saved;  // another rank tells
-    Error error = saved.error();
-    error.message += "; " + loss_without_state(saved);
-    return error;
-}
-
-std::string Trainer::loss_without_state(const Status& failed) const {
-    if (is_of_values(failed)) {
-        return "no run can go on from such values: begin anew with --overwrite and a smaller --lr, --max-grad-norm or "
-               "a warm-up";
-    }
-    if (!saved_steps_) return "what was trained is lost: begin anew once a state can be written there";
-    return "what was trained since the last state, of step " + std::to_string(*saved_steps_) +
-           ", is lost: once a state can be written there, the same command with --resume goes on from that";
+// A state that could not be written beside the steps: the one of this step is written in its place.
+Status Trainer::watch_save(std::int64_t number) {
+    const Status written = output_.progress();
+    note_save_time();
+    if (written.ok()) return {};
+    ATOLL_RETURN_IF_ERROR(print_steps(number));
+    comm_.limit_waits(0);  // one rank may write for long
+    return save();
 }
 
 Status Trainer::finish() {
-    wait_for_save();
-    const Status saved = stopped_ ? Status() : save_result();
-    saver_.reset();
+    output_.wait_for_save();
+    const Status saved = stopped_ ? Status() : output_.save_result();
     if (!saved.ok()) return keep_unsaved(saved);
     const Summary made = summary();
-    Status recorded;
     if (comm_.rank() == 0) {
         print_line(to_json_line(made));
         if (stopped_) tell_stop();
-        const std::string& out = prepared_.config.out;
-        recorded = stopped_ ? write_file_atomic(exit_file(out), to_exit_json(made, run_name(out)) + "\n")
-                            : state_directory_->finish(result_fingerprint(fingerprint_, prepared_.config));
     }
-    return comm_.agree(parallel::write_outcome(recorded));
-}
-
-// The record goes first, so that no end of the process leaves a result without it. Beside a result that is still to be
-// replaced it would tell of that one.
-Status Trainer::save_result() {
-    const trace::Span span("save the model");
-    const bool is_first = comm_.rank() == 0 && !holds_result(prepared_.config);
-    const auto record = [&] {
-        return state_directory_->write_finished(result_fingerprint(fingerprint_, prepared_.config));
-    };
-    ATOLL_RETURN_IF_ERROR(comm_.agree(parallel::write_outcome(is_first ? record() : Status())));
-    return saver_->save(memory_.store(), backend_, comm_);
+    return output_.record(made, stopped_);
 }
 
 Status Trainer::keep_unsaved(const Status& failed) {
-    const Status kept = save();
-    stopped_ = kept.ok();
+    const RunOutput::Kept kept = output_.keep_unsaved(failed, state_now());
+    stopped_ = kept.is_resumable;
     const Summary made = summary();
-    const bool is_final = stopped_ || is_of_values(kept);  // else a state before it may be there to go on from
-    if (is_final && comm_.rank() == 0) print_line(to_json_line(made));
-    if (failed.error().message.empty()) return failed;  // another rank tells
-    Error error = failed.error();
-    if (!stopped_) {
-        error.message += "; its state could not be saved either: " + loss_without_state(kept);
-    } else {
-        error.message +=
-            std::string("; the training is done and its state saved: ") +
-            (is_of_values(failed) ? "--resume with --save-dtype bf16 or fp32 saves the model; without that "
-                                    "it would fail again"
-                                  : "the same command with --resume saves the model");
-    }
-    return error;
+    if (kept.is_final && comm_.rank() == 0) print_line(to_json_line(made));
+    return kept.outcome;
 }
 
 Summary Trainer::summary() const {

@@ -5,11 +5,10 @@
 #include <string>
 
 #include "trainer/checkpoint/checkpoint.h"
-#include "trainer/model_io/weights_io.h"
 #include "trainer/parallel/training_step.h"
 #include "trainer/train/evaluate.h"
-#include "trainer/train/output.h"
 #include "trainer/train/pace.h"
+#include "trainer/train/run_output.h"
 #include "trainer/train/step_trace.h"
 #include "trainer/train/stop.h"
 
@@ -31,18 +30,11 @@ class Trainer {
     Status run();
 
   private:
-    Status start();        // loads the weights, or a saved state; closes the model directory
-    Status take_output();  // on rank 0
-    Status load_state();   // if there is one
-    Status check_room();   // on the disk, for what the run writes
-    Status take_over();    // from a run that stopped; on rank 0, once nothing is left to be refused
+    Status start();  // loads the weights, or a saved state; closes the model directory
     Status train_and_save();
     Status steps();  // until done or stopped
     Status finish();
-    Status save_result();
-    // The model could not be saved: saves the state instead, so that only the saving is to be done again. Returns
-    // `failed`, whose message then says how.
-    Status keep_unsaved(const Status& failed);
+    Status keep_unsaved(const Status& failed);  // the result could not be saved: the state is instead
     // Asks the device for a step. What it makes of it comes with read_step(), as many at a time as there are.
     Status begin_step(std::int64_t number);
     Result<StepMetrics> read_step();
@@ -61,24 +53,17 @@ class Trainer {
     bool must_stop(double needed_s);
     bool stops_for(StopCause mine);  // on any rank
     void tell_stop() const;
+    checkpoint::TrainerState state_now() const;
     Status save();
-    Status save_or_tell();  // an error says what is lost
-    // With --save-async: begins to save while steps go on.
-    Status begin_save();
-    // What became of the state under way: if it is done, or once it is.
-    Status end_save(bool waits);
-    // The same where the run goes on without it: an error is told.
-    void wait_for_save();
-    Status tell_loss(const Status& saved) const;
-    // When a state cannot be saved for this reason.
-    std::string loss_without_state(const Status& failed) const;
+    Status begin_save();  // --save-async
+    void note_save_time();
+    Status watch_save(std::int64_t number);
     std::int64_t peak_bytes() const;  // the largest of all ranks; all of them ask
     // Adds what depends on the time that the step took, and takes the most of all ranks where they differ.
     void report_rates(StepMetrics& metrics, double step_s);
     Summary summary() const;  // all ranks ask
 
     PreparedRun& prepared_;
-    std::string fingerprint_;
     parallel::RunMemory& memory_;
     kernels::Backend& backend_;
     comm::Comm& comm_;
@@ -88,6 +73,7 @@ class Trainer {
     RowPrefetch prefetch_;
     const StopRequest& stop_;
     double peak_flops_;  // of all ranks together; 0: unknown
+    RunOutput output_;
     checkpoint::TrainerState state_;
     struct BegunStep {
         std::int64_t number = 0;
@@ -95,15 +81,10 @@ class Trainer {
         parallel::TrainingStep::Begun asked;
         double waited_s = 0;  // for other ranks, by the host while it asked
     };
-    std::deque<BegunStep> begun_;                                // not read yet
-    std::optional<model_io::WeightSaver> saver_;                 // its --out is locked while it lives
-    std::optional<checkpoint::StateDirectory> state_directory_;  // on rank 0
+    std::deque<BegunStep> begun_;  // not read yet
     LastTimes took_;
-    double started_s_ = 0;                     // on the steady clock
-    std::optional<Pace> pace_;                 // from the first step on
-    std::optional<std::int64_t> saved_steps_;  // of the state that is there
-    std::optional<checkpoint::AsyncSaver> async_saver_;
-    std::optional<std::int64_t> saving_steps_;  // of the state under way
+    double started_s_ = 0;      // on the steady clock
+    std::optional<Pace> pace_;  // from the first step on
     StopCause stop_cause_ = StopCause::kNone;
     bool stopped_ = false;
     StepTrace trace_;
