@@ -1,22 +1,103 @@
 #include "shared/json/printable.h"
 
-#include "shared/json/json.h"
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdio>
+
+#include "shared/json/printable_line.h"
 
 namespace atl::json {
+namespace {
+
+constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
+
+struct Character {
+    std::uint32_t code = 0;
+    std::size_t bytes = 0;  // 0: these bytes are no character
+};
+
+// The first character of `text`, which is not empty.
+Character decode(std::string_view text) {
+    const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+    const unsigned char first = byte(0);
+    if (first < 0x80) return {first, 1};
+    const std::size_t bytes = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
+    if (first < 0xC2 || first > 0xF4 || text.size() < bytes) return {};
+    std::uint32_t code = first & (0xFFU >> (bytes + 1));
+    for (std::size_t i = 1; i < bytes; ++i) {
+        if ((byte(i) & 0xC0U) != 0x80U) return {};
+        code = code << 6U | (byte(i) & 0x3FU);
+    }
+    constexpr std::array<std::uint32_t, 5> kLeast = {0, 0, 0x80, 0x800, 0x10000};
+    const bool is_surrogate = code >= 0xD800 && code <= 0xDFFF;
+    if (code < kLeast[bytes] || code > 0x10FFFF || is_surrogate) return {};
+    return {code, bytes};
+}
+
+// What makes a terminal do or show something else than the text: C0 but for newline and tab, DEL, C1, and what turns
+// the direction of writing or ends a line.
+bool steers_a_terminal(std::uint32_t code) {
+    if (code < 0x20) return code != '\n' && code != '\t';
+    return (code >= 0x7F && code <= 0x9F) || code == 0x061C || code == 0x200E || code == 0x200F ||
+           (code >= 0x2028 && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069);
+}
+
+}  // namespace
 
 std::string printable(std::string_view bytes) {
-    // nlohmann's replacing dump is a complete UTF-8 repair; what it escapes comes back by parsing.
-    const std::string repaired = Json(std::string(bytes)).dump(-1, ' ', false, Json::error_handler_t::replace);
-    std::string text = Json::parse(repaired).get<std::string>();
-    std::erase_if(text, [](unsigned char c) { return (c < 0x20 && c != '\n' && c != '\t') || c == 0x7f; });
+    std::string text;
+    text.reserve(bytes.size());
+    while (!bytes.empty()) {
+        const Character one = decode(bytes);
+        if (one.bytes == 0)
+            text += kReplacement;
+        else if (!steers_a_terminal(one.code))
+            text += bytes.substr(0, one.bytes);
+        bytes.remove_prefix(std::max<std::size_t>(one.bytes, 1));
+    }
     return text;
 }
 
-bool is_utf8(std::string_view bytes) try {
-    static_cast<void>(Json(std::string(bytes)).dump());  // of nlohmann's two ways to dump the one that throws
+bool is_printable_line(std::string_view text) {
+    return text.find_first_of("\n\t") == std::string_view::npos && printable(text) == text;
+}
+
+std::string printable_json(std::string_view text) {
+    std::string escaped;
+    escaped.reserve(text.size());
+    while (!text.empty()) {
+        const Character one = decode(text);
+        const std::size_t bytes = std::max<std::size_t>(one.bytes, 1);
+        if (one.code > 0x20 && steers_a_terminal(one.code)) {
+            char escape[7];
+            std::snprintf(escape, sizeof escape, "\\u%04x", static_cast<unsigned>(one.code & 0xFFFFU));
+            escaped += escape;
+        } else {
+            escaped += text.substr(0, bytes);
+        }
+        text.remove_prefix(bytes);
+    }
+    return escaped;
+}
+
+std::size_t incomplete_tail(std::string_view bytes) {
+    for (std::size_t tail = 1; tail <= std::min<std::size_t>(3, bytes.size()); ++tail) {
+        const auto first = static_cast<unsigned char>(bytes[bytes.size() - tail]);
+        if ((first & 0xC0U) == 0x80U) continue;  // goes on
+        const std::size_t wanted = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : first >= 0xC0 ? 2 : 1;
+        return wanted > tail ? tail : 0;
+    }
+    return 0;
+}
+
+bool is_utf8(std::string_view bytes) {
+    while (!bytes.empty()) {
+        const Character one = decode(bytes);
+        if (one.bytes == 0) return false;
+        bytes.remove_prefix(one.bytes);
+    }
     return true;
-} catch (const Json::type_error&) {
-    return false;
 }
 
 }  // namespace atl::json

@@ -10,12 +10,14 @@
 #include <string_view>
 #include <utility>
 
+#include "shared/json/printable.h"
+
 namespace atl::log {
 namespace {
 
-// Secrets never reach the logs, whoever logs them.
+// Secrets never reach the logs, whoever logs them, and what somebody else wrote steers no terminal.
 std::string redacted_message(const spdlog::details::log_msg& line) {
-    return redact(std::string(line.payload.data(), line.payload.size()));
+    return json::printable(redact(std::string(line.payload.data(), line.payload.size())));
 }
 
 void append(spdlog::memory_buf_t& to, std::string_view text) {

@@ -33,6 +33,14 @@ TEST(LogTest, AnyMessageIsOneValidJsonLine) {
     EXPECT_EQ(object["time"].get<std::string>().back(), 'Z');
 }
 
+TEST(LogTest, WhatSomebodyElseWroteSteersNoTerminal) {
+    for (const bool json : {true, false}) {
+        const std::string line =
+            logged({.program = "x", .level = "info", .json = json}, "a\x1b[31m\xC2\x9B\xE2\x80\xAEz");
+        EXPECT_NE(line.find("a[31mz"), std::string::npos) << line;
+    }
+}
+
 TEST(LogTest, AFileThatGrowsIsSetAsideAndOldOnesGo) {
     const TemporaryDirectory directory;
     const auto file = directory.path() / "store.log";

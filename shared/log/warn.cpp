@@ -2,6 +2,8 @@
 
 #include <cstdio>
 
+#include "shared/json/printable.h"
+
 namespace atl::log {
 namespace {
 
@@ -17,7 +19,7 @@ void name_command(const std::string& name) {
 }
 
 void warn(const std::string& message) {
-    std::fputs((prefix() + message + "\n").c_str(), stderr);
+    std::fputs(json::printable(prefix() + message + "\n").c_str(), stderr);
 }
 
 }  // namespace atl::log

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "shared/json/printable_line.h"
+
 namespace atl::service {
 namespace {
 
@@ -45,8 +47,7 @@ std::string required_web_address(json::ObjectReader& reader, const char* key) {
 }
 
 bool is_safe_relative_path(std::string_view path) {
-    const auto control = [](unsigned char c) { return c < ' ' || c == 127; };
-    if (path.empty() || std::any_of(path.begin(), path.end(), control)) return false;
+    if (path.empty() || !json::is_printable_line(path)) return false;
     for (std::size_t begin = 0; begin <= path.size();) {
         const std::size_t end = std::min(path.find('/', begin), path.size());
         const std::string_view segment = path.substr(begin, end - begin);

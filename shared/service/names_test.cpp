@@ -18,7 +18,8 @@ TEST(NamesTest, ANameStartsWithALetterOrDigitAndIsShort) {
 TEST(NamesTest, APathThatCouldLeaveItsDirectoryIsNotSafe) {
     for (const char* path : {"a", "datasets/fortunes-it/1", "a/..b/c.", "a b"})
         EXPECT_TRUE(is_safe_relative_path(path)) << path;
-    for (const char* path : {"", "/a", "a/", "a//b", "..", "a/../b", "./a", "a/.", "a\nb"})
+    for (const char* path :
+         {"", "/a", "a/", "a//b", "..", "a/../b", "./a", "a/.", "a\nb", "a\xC2\x9B", "a\xE2\x80\xAE.b", "a\xFF"})
         EXPECT_FALSE(is_safe_relative_path(path)) << path;
 }
 

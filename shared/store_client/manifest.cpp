@@ -5,6 +5,7 @@
 
 #include "shared/digest/digest.h"
 #include "shared/json/json.h"
+#include "shared/json/printable_line.h"
 
 namespace atl::store_client {
 namespace {
@@ -35,7 +36,8 @@ Result<ManifestFile> parse_file(const json::Json& value, const std::string& fiel
     const json::Json& chunks = reader.required_array("chunks");
     ATOLL_RETURN_IF_ERROR(reader.finish());
     if (!is_safe_path(file.path))
-        return invalid_argument(reader.field("path"), "must be a relative path without empty, '.' or '..' parts");
+        return invalid_argument(reader.field("path"),
+                                "must be a relative path of printable UTF-8 without empty, '.' or '..' parts");
     std::uint64_t total = 0;
     file.chunks.reserve(chunks.size());
     for (std::size_t i = 0; i < chunks.size(); ++i) {
@@ -82,8 +84,7 @@ const ManifestFile* Manifest::find(std::string_view path) const {
 
 bool is_safe_path(std::string_view path) {
     if (path.empty() || path.size() > kPathBytesMax) return false;
-    const auto is_forbidden = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f || c == '\\'; };
-    if (std::any_of(path.begin(), path.end(), is_forbidden)) return false;
+    if (path.find('\\') != std::string_view::npos || !json::is_printable_line(path)) return false;
     for (;;) {
         const auto slash = path.find('/');
         if (!is_safe_part(path.substr(0, slash))) return false;

@@ -1,10 +1,13 @@
 #include "trainer/train/json_lines.h"
 
+#include <unistd.h>
+
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "shared/base/check.h"
+#include "shared/json/printable.h"
 
 namespace atl::train {
 namespace {
@@ -91,7 +94,8 @@ std::string to_json_line(std::int64_t step, const Perplexity& perplexity) {
 }
 
 void print_line(const std::string& line) {
-    std::fputs((line + "\n").c_str(), stdout);
+    // A model's words, a file's name: for a program as they are, but no terminal obeys them.
+    std::fputs((::isatty(STDOUT_FILENO) == 1 ? atl::json::printable(line) + "\n" : line + "\n").c_str(), stdout);
     std::fflush(stdout);
 }
 
