@@ -3,9 +3,13 @@
 #include <exception>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <string_view>
+#include <vector>
 
 #include "services/cli/commands/commands.h"
 #include "services/cli/output.h"
+#include "services/cli/rest.h"
+#include "services/cli/terminal.h"
 #include "services/cli/usage.h"
 #include "services/stack/layout.h"
 #include "shared/log/log.h"
@@ -24,7 +28,7 @@ Examples, in the order of a first federation:
   atoll job init job.yaml                     a job file to edit
   atoll job submit job.yaml --watch
   atoll model pull italian-czech --out ./model
-Each command's --help has an example of its own.
+`atoll help COMMAND`, or COMMAND --help, has an example of its own. (`man atoll` is a function of the C library.)
 
 Exit status: 0; 2 for bad input, also a name or a file that is not there; 3 for not enough of something; 1 for any other
 failure.
@@ -52,16 +56,27 @@ void add_global_flags(CLI::App& program, Context& context) {
 
 int fail(const Context& context, const Error& error) {
     if (context.json)
-        std::cerr
-            << nlohmann::json{{"error",
-                               {{"type", to_string(error.code)}, {"message", error.message}, {"field", error.field}}}}
-            << "\n";
+        std::cerr << json_text(
+                         {{"error",
+                           {{"type", to_string(error.code)}, {"message", error.message}, {"field", error.field}}}})
+                  << "\n";
     else
         std::cerr << explain(error) << "\n";
     return context.exit_status_of ? context.exit_status_of(error) : exit_status(error);
 }
 
-int run(int argc, char** argv) {
+// `atoll help job watch` is `atoll job watch --help`.
+std::vector<const char*> with_help_as_flag(int argc, char** argv) {
+    std::vector<const char*> words(argv, argv + argc);
+    if (argc < 2 || std::string_view(argv[1]) != "help") return words;
+    words.erase(words.begin() + 1);
+    words.push_back("--help");
+    return words;
+}
+
+int run(const std::vector<const char*>& words) {
+    const auto argc = static_cast<int>(words.size());
+    const char* const* argv = words.data();
     Context context;
     CLI::App program(kAbout, "atoll");
     add_global_flags(program, context);
@@ -91,9 +106,11 @@ int run(int argc, char** argv) {
 }  // namespace atl::cli
 
 int main(int argc, char** argv) {
+    const atl::cli::PrintableOutput out(std::cout);
+    const atl::cli::PrintableOutput err(std::cerr);
     try {
         atl::log::set_up({.program = "atoll", .level = "warn"});
-        return atl::cli::run(argc, argv);
+        return atl::cli::run(atl::cli::with_help_as_flag(argc, argv));
     } catch (const std::exception& error) {
         std::cerr << "error: " << error.what() << "\n";
         return 1;

@@ -1,12 +1,11 @@
 #include "services/cli/output.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "shared/base/check.h"
+#include "shared/json/printable.h"
 
 namespace atl::cli {
 namespace {
@@ -38,7 +37,10 @@ Table::Table(std::vector<std::string> header) {
 
 void Table::add(std::vector<std::string> row) {
     check(row.size() == rows_.front().size(), "a table's row has another number of cells than its header");
-    for (std::string& cell : row) std::replace(cell.begin(), cell.end(), '\n', ' ');  // an error may have several lines
+    for (std::string& cell : row) {
+        cell = atl::json::printable(cell);  // here too, as what is not shown has no width
+        std::replace_if(cell.begin(), cell.end(), [](char c) { return c == '\n' || c == '\t'; }, ' ');
+    }
     rows_.push_back(std::move(row));
 }
 
@@ -79,11 +81,6 @@ int exit_status(const Error& error) {
         default:
             return 1;
     }
-}
-
-bool interactive() {
-    const char* terminal = std::getenv("TERM");
-    return ::isatty(STDOUT_FILENO) == 1 && terminal != nullptr && std::string_view(terminal) != "dumb";
 }
 
 }  // namespace atl::cli

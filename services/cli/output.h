@@ -30,7 +30,4 @@ std::string explain(const Error& error);
 // something, 1 anything else.
 int exit_status(const Error& error);
 
-// True when standard output is a terminal that shows colours and moves its cursor.
-bool interactive();
-
 }  // namespace atl::cli

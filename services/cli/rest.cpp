@@ -9,6 +9,7 @@
 #include "services/cli/output.h"
 #include "shared/base/spelling.h"
 #include "shared/config/config.h"
+#include "shared/json/printable_line.h"
 
 namespace atl::cli {
 
@@ -43,8 +44,12 @@ Result<json> get_named(http::Client& client, const std::string& list, const std:
     return found;
 }
 
+std::string json_text(const json& value, int indent) {
+    return atl::json::printable_json(value.dump(indent, ' ', false, json::error_handler_t::replace));
+}
+
 Status print_json(const json& value) {
-    std::cout << value.dump(2, ' ', false, json::error_handler_t::replace) << "\n";
+    std::cout << json_text(value, 2) << "\n";
     return {};
 }
 

@@ -24,6 +24,8 @@ Error with_near_name(http::Client& client, const std::string& list, const std::s
 Result<nlohmann::json> get_named(http::Client& client, const std::string& list, const std::string& what,
                                  const std::string& name);
 
+// As JSON that does nothing to a terminal; `indent` below 0: on one line.
+std::string json_text(const nlohmann::json& value, int indent = -1);
 // Prints it indented on standard output.
 Status print_json(const nlohmann::json& value);
 

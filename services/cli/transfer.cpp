@@ -5,6 +5,7 @@
 #include <iostream>
 
 #include "services/cli/output.h"
+#include "services/cli/terminal.h"
 #include "shared/json/json.h"
 
 namespace atl::cli {
@@ -31,9 +32,12 @@ std::function<void(const store_client::Progress&)> show_progress(const std::stri
             seconds > 0 ? static_cast<double>(progress.bytes_done - shown->bytes_at_begin) / seconds : 0;
         const std::uint64_t percent =
             progress.bytes_total == 0 ? 100 : progress.bytes_done * 100 / progress.bytes_total;
-        std::cerr << "\r  " << what << " " << percent << " %, " << human_bytes(progress.bytes_done) << " of "
+        write_as_it_is(std::cerr, "\r");
+        std::cerr << "  " << what << " " << percent << " %, " << human_bytes(progress.bytes_done) << " of "
                   << human_bytes(progress.bytes_total) << ", " << human_bytes(static_cast<std::uint64_t>(rate))
-                  << "/s \x1b[K" << (done ? "\n" : "") << std::flush;
+                  << "/s ";
+        write_as_it_is(std::cerr, "\x1b[K");
+        std::cerr << (done ? "\n" : "") << std::flush;
     };
 }
 

@@ -14,6 +14,7 @@
 
 #include "services/cli/output.h"
 #include "services/cli/rest.h"
+#include "services/cli/terminal.h"
 #include "shared/base/environment.h"
 #include "shared/base/id.h"
 #include "shared/base/interrupt.h"
@@ -36,7 +37,7 @@ class Activity {
     ~Activity() {
         thread_.request_stop();
         thread_.join();
-        if (is_shown_ && is_terminal_) std::cerr << "\r\x1b[K" << std::flush;
+        if (is_shown_ && is_terminal_) write_as_it_is(std::cerr, "\r\x1b[K");
     }
     Activity(const Activity&) = delete;
     Activity& operator=(const Activity&) = delete;
@@ -54,10 +55,13 @@ class Activity {
             if (seconds < 2 || (!is_terminal_ && said == what_)) continue;
             said = what_;
             is_shown_ = true;
-            if (is_terminal_)
-                std::cerr << "\r  " << what_ << ", " << seconds << " s \x1b[K" << std::flush;
-            else
+            if (is_terminal_) {
+                write_as_it_is(std::cerr, "\r");
+                std::cerr << "  " << what_ << ", " << seconds << " s ";
+                write_as_it_is(std::cerr, "\x1b[K");
+            } else {
                 std::cerr << what_ << " …\n" << std::flush;
+            }
         }
     }
 

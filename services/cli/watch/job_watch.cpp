@@ -6,10 +6,11 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "services/cli/output.h"
 #include "services/cli/rest.h"
+#include "services/cli/terminal.h"
 #include "services/cli/watch/job_progress.h"
 #include "shared/base/interrupt.h"
+#include "shared/json/printable.h"
 
 namespace atl::cli {
 namespace {
@@ -26,16 +27,16 @@ class Display {
 
     void event(const json& event, const std::string& line) {
         if (as_json_)
-            std::cout << event.dump() << std::endl;
+            std::cout << json_text(event) << std::endl;
         else if (!live_ && !line.empty())
             std::cout << line << std::endl;
     }
     // Draws the picture over the one before: up by its lines, then each line cleared before it is written.
     void picture(const std::string& text) {
         if (!live_) return;
-        if (lines_ > 0) std::cout << "\033[" << lines_ << "A";
-        std::string drawn = "\033[J" + text;
-        std::cout << drawn << std::flush;
+        if (lines_ > 0) write_as_it_is(std::cout, "\033[" + std::to_string(lines_) + "A");
+        write_as_it_is(std::cout, "\033[J");
+        std::cout << text << std::flush;
         lines_ = std::count(text.begin(), text.end(), '\n');
     }
     void note(const std::string& text) {
@@ -96,8 +97,8 @@ Status watch_job(const Context& context, const std::string& id) {
     ATOLL_TRY(http::Client aggregations, context.client("aggregation"));
     const std::string job_path = "/v1/jobs/" + segment(id);
     ATOLL_TRY(const json job, client.get_json(job_path));
-    say_on_interrupt("job " + id + " runs on without you\n  watch it again:  atoll job watch " + id +
-                     "\n  end it:          atoll job cancel " + id);
+    say_on_interrupt(atl::json::printable("job " + id + " runs on without you\n  watch it again:  atoll job watch " +
+                                          id + "\n  end it:          atoll job cancel " + id));
     JobProgress progress(job);
     Display display(context.json);
     std::string after = "0";

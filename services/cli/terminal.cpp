@@ -1,0 +1,89 @@
+#include "services/cli/terminal.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <mutex>
+#include <streambuf>
+#include <string>
+#include <utility>
+
+#include "shared/json/printable.h"
+#include "shared/json/printable_line.h"
+
+namespace atl::cli {
+
+class PrintableOutput::Filter : public std::streambuf {
+  public:
+    explicit Filter(std::streambuf* to) : to_(to) {}
+
+    std::streambuf* target() const { return to_; }
+    void write_as_it_is(std::string_view bytes) {
+        const std::lock_guard lock(mutex_);
+        put(std::exchange(held_, {}));  // a character that was never finished
+        to_->sputn(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    }
+    void finish() {
+        const std::lock_guard lock(mutex_);
+        put(std::exchange(held_, {}));
+        to_->pubsync();
+    }
+
+  protected:
+    std::streamsize xsputn(const char* data, std::streamsize count) override {
+        const std::lock_guard lock(mutex_);
+        held_.append(data, static_cast<std::size_t>(count));
+        const std::size_t whole = held_.size() - atl::json::incomplete_tail(held_);
+        const bool is_written = put(std::string_view(held_).substr(0, whole));
+        held_.erase(0, whole);
+        return is_written ? count : 0;
+    }
+    int_type overflow(int_type c) override {
+        if (traits_type::eq_int_type(c, traits_type::eof())) return traits_type::not_eof(c);
+        const char byte = traits_type::to_char_type(c);
+        return xsputn(&byte, 1) == 1 ? c : traits_type::eof();
+    }
+    int sync() override {
+        const std::lock_guard lock(mutex_);
+        return to_->pubsync();
+    }
+
+  private:
+    bool put(std::string_view bytes) {
+        const std::string text = atl::json::printable(bytes);
+        const auto size = static_cast<std::streamsize>(text.size());
+        return to_->sputn(text.data(), size) == size;
+    }
+
+    std::streambuf* to_;
+    std::mutex mutex_;
+    std::string held_;  // the begin of a character, at most three bytes between writes
+};
+
+PrintableOutput::PrintableOutput(std::ostream& stream)
+    : stream_(stream), filter_(std::make_unique<Filter>(stream.rdbuf())) {
+    stream_.rdbuf(filter_.get());
+}
+
+PrintableOutput::~PrintableOutput() {
+    filter_->finish();
+    stream_.rdbuf(filter_->target());
+}
+
+void write_as_it_is(std::ostream& stream, std::string_view bytes) {
+    if (auto* filter = dynamic_cast<PrintableOutput::Filter*>(stream.rdbuf()))
+        filter->write_as_it_is(bytes);
+    else
+        stream << bytes;
+}
+
+bool is_terminal_output() {
+    return ::isatty(STDOUT_FILENO) == 1;
+}
+
+bool interactive() {
+    const char* terminal = std::getenv("TERM");
+    return is_terminal_output() && terminal != nullptr && std::string_view(terminal) != "dumb";
+}
+
+}  // namespace atl::cli

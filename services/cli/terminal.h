@@ -1,0 +1,36 @@
+#pragma once
+
+#include <memory>
+#include <ostream>
+#include <string_view>
+
+// What this program shows was written by many: sites, operators, servers. None of it steers the terminal.
+namespace atl::cli {
+
+// While it lives, all that is written to a stream is made printable (shared/json/printable.h) on its way; characters
+// may come in parts. Writing from several threads is safe.
+//
+//   const PrintableOutput out(std::cout);
+class PrintableOutput {
+  public:
+    explicit PrintableOutput(std::ostream& stream);
+    ~PrintableOutput();
+    PrintableOutput(const PrintableOutput&) = delete;
+    PrintableOutput& operator=(const PrintableOutput&) = delete;
+
+  private:
+    class Filter;
+    std::ostream& stream_;
+    std::unique_ptr<Filter> filter_;
+    friend void write_as_it_is(std::ostream& stream, std::string_view bytes);
+};
+
+// Past the filter of PrintableOutput: our own control sequences ("\r", "\x1b[K"), and bytes for a program.
+void write_as_it_is(std::ostream& stream, std::string_view bytes);
+
+// True when standard output is a terminal.
+bool is_terminal_output();
+// True when it is one that moves its cursor, too.
+bool interactive();
+
+}  // namespace atl::cli
