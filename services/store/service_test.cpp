@@ -77,6 +77,46 @@ TEST_F(StoreTest, AVersionIsFoundByDigestByTagAndFromAnyModel) {
     EXPECT_EQ(problem_field(call(Method::kPut, "/v1/models/llama/tags/Best", {{"digest", digest}})), "tag");
 }
 
+TEST_F(StoreTest, AVersionIsFoundByTheBeginningOfItsDigestAsNewestAndByItsRound) {
+    create_model("llama");
+    const auto post = [&](const char* config, const Json& more) {
+        Json version = {{"manifest", stored({{"config.json", config}})}};
+        version.update(more);
+        return Json::parse(call(Method::kPost, "/v1/models/llama/versions", version).body)
+            .at("digest")
+            .get<std::string>();
+    };
+    const auto ask = [&](const std::string& reference) {
+        return call(Method::kGet, "/v1/models/llama/versions/" + reference);
+    };
+    const auto found = [&](const std::string& reference) {
+        return Json::parse(ask(reference).body).value("digest", reference + " is not found");
+    };
+    EXPECT_EQ(ask("newest").status, 404);
+    const std::string base = post("{}", Json::object());
+    const auto of_round = [&](const char* kind, int round, const char* job) {
+        return Json{{"kind", kind}, {"job", job}, {"round", round}, {"parents", {base}}};
+    };
+    const std::string third = post(R"({"a":3})", of_round("global", 3, "one"));
+    const std::string update = post(R"({"a":4})", of_round("update", 4, "one"));
+    EXPECT_EQ(found("newest"), third) << "no update of one facility";
+    EXPECT_EQ(found("round3"), third);
+    EXPECT_EQ(ask("round4").status, 404);
+    for (const std::string& digest : {base, third, update}) {
+        EXPECT_EQ(found(digest.substr(0, 8)), digest);
+        const auto refused = ask(digest.substr(0, 7));
+        EXPECT_EQ(refused.status, 422);
+        EXPECT_EQ(problem_field(refused), "version");
+        EXPECT_NE(refused.body.find("8 characters or more: this has 7"), std::string::npos) << refused.body;
+    }
+    EXPECT_EQ(call(Method::kPut, "/v1/models/llama/tags/" + third.substr(0, 9), {{"digest", base}}).status, 200);
+    EXPECT_EQ(found(third.substr(0, 9)), base) << "a tag goes first";
+    post(R"({"a":5})", of_round("global", 3, "two"));
+    const auto several = ask("round3");
+    EXPECT_EQ(several.status, 422);
+    EXPECT_NE(several.body.find(third.substr(0, 16)), std::string::npos) << several.body;
+}
+
 TEST_F(StoreTest, TheSameManifestAgainIsTheSameVersion) {
     create_model("llama");
     const Json manifest = stored({{"config.json", "{}"}});

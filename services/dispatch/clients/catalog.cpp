@@ -164,14 +164,17 @@ Result<Json> Catalog::get_named(Service service, const std::string& list, const 
 Result<std::string> Catalog::model_digest(const std::string& model, const std::string& version, const std::string& path,
                                           const std::string& name_key) const {
     ATOLL_TRY(const Json known, get_named(Service::kStore, "/v1/models", model, path + "." + name_key, "model"));
-    const auto found = get_as(
-        Service::kStore, "/v1/models/" + http::percent_encode(model) + "/versions/" + http::percent_encode(version),
-        path + ".version", "version \"" + version + "\" of model \"" + model + "\"");
-    if (!found.ok() && found.error().code == ErrorCode::kInvalidArgument) {
+    const auto found = get(Service::kStore,
+                           "/v1/models/" + http::percent_encode(model) + "/versions/" + http::percent_encode(version));
+    // A beginning of a digest that is too short, or that several have: the store says which.
+    if (!found.ok() && found.error().code == ErrorCode::kInvalidArgument)
+        return invalid_argument(path + ".version", found.error().message);
+    if (!found.ok() && found.error().code == ErrorCode::kNotFound) {
         ATOLL_TRY(const Json by_name, member<Json>(known, "tags"));
         std::vector<std::string> tags;
         for (const auto& tag : by_name.items()) tags.push_back(tag.key());
-        return invalid_argument(path + ".version", found.error().message + did_you_mean(version, tags));
+        return invalid_argument(path + ".version", "there is no version \"" + version + "\" of model \"" + model +
+                                                       "\"" + did_you_mean(version, tags));
     }
     if (!found.ok()) return found.error();
     ATOLL_TRY(std::string digest, member<std::string>(*found, "digest"));

@@ -137,7 +137,7 @@ Status parse_model(const Json& value, JobSpec& spec) {
     spec.model = required_name(reader, "name");
     spec.model_version = reader.required_string("version");
     if (spec.model_version.empty() || spec.model_version.size() > 128)
-        reader.fail("version", "must be a digest or a tag");
+        reader.fail("version", "must be a digest or 8 characters of it, a tag, newest, or round3");
     return reader.finish();
 }
 

@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "services/store/db/version_names.h"
 #include "shared/digest/digest.h"
 #include "shared/json/json.h"
 
@@ -166,13 +167,19 @@ Result<InsertedVersion> insert_version(pg::Transaction& transaction, const std::
 }
 
 Result<StoredVersion> find_version(pg::Connection& connection, const std::string& model, const std::string& reference) {
-    ATOLL_TRY(const auto rows,
-              connection.query(version_query(true,
-                                             "WHERE v.model = $1 AND v.digest = coalesce((SELECT digest FROM tags"
-                                             " WHERE tags.model = $1 AND tag = $2), $2)"),
-                               {model, reference}));
-    if (rows.empty()) return not_found("model " + model + " has no version or tag " + reference, "version");
-    return read_stored_version(rows);
+    const auto find = [&](const std::string& name) {
+        return connection.query(version_query(true,
+                                              "WHERE v.model = $1 AND v.digest = coalesce((SELECT digest FROM tags"
+                                              " WHERE tags.model = $1 AND tag = $2), $2)"),
+                                {model, name});
+    };
+    ATOLL_TRY(const auto named, find(reference));
+    if (!named.empty()) return read_stored_version(named);
+    ATOLL_RETURN_IF_ERROR(find_model(connection, model));
+    ATOLL_TRY(const std::string digest, resolve_version(connection, model, reference));
+    ATOLL_TRY(const auto resolved, find(digest));
+    if (resolved.empty()) return not_found("model " + model + " has no version " + digest, "version");
+    return read_stored_version(resolved);
 }
 
 Result<StoredVersion> find_version_anywhere(pg::Connection& connection, const std::string& digest) {

@@ -34,7 +34,7 @@ struct InsertedVersion {
 // gives the version as it was first made.
 Result<InsertedVersion> insert_version(pg::Transaction& transaction, const std::string& model,
                                        const NewVersion& version, const std::string& subject);
-// By digest or by tag.
+// By digest, by tag, or by what resolve_version() takes (version_names.h); a tag of such a name goes first.
 Result<StoredVersion> find_version(pg::Connection& connection, const std::string& model, const std::string& reference);
 // The oldest version of that digest, of any model.
 Result<StoredVersion> find_version_anywhere(pg::Connection& connection, const std::string& digest);

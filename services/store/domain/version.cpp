@@ -46,6 +46,10 @@ Result<std::vector<std::string>> parse_digests(const Json& values, const std::st
     return digests;
 }
 
+Status check_description(const std::string& text, const std::string& field) {
+    return text.size() <= kDescriptionBytesMax ? Status() : invalid_argument(field, "must be at most 4096 bytes");
+}
+
 Result<Json> parse_contribution(const Json& value, const std::string& field) {
     ObjectReader reader(value, field);
     const std::string facility = reader.required_string("facility");
@@ -117,8 +121,7 @@ Result<NewModel> parse_new_model(const Json& body) {
     model.description = reader.string_or("description", "");
     ATOLL_RETURN_IF_ERROR(reader.finish());
     ATOLL_RETURN_IF_ERROR(service::check_name(model.name, "name"));
-    if (model.description.size() > kDescriptionBytesMax)
-        return invalid_argument("description", "must be at most 4096 bytes");
+    ATOLL_RETURN_IF_ERROR(check_description(model.description, "description"));
     return model;
 }
 
@@ -129,6 +132,7 @@ Result<NewVersion> parse_new_version(const Json& body) {
     const Json& parents = reader.array_or_null("parents");
     const Json& contributions = reader.array_or_null("contributions");
     const Json& metrics = reader.object_or_null("metrics");
+    const Json& new_model = reader.object_or_null("new_model");
     const std::string job = reader.string_or("job", "");
     const std::int64_t round = reader.integer_or("round", -1, 0, kRoundMax);
     version.kind = parse_kind(reader);
@@ -141,6 +145,12 @@ Result<NewVersion> parse_new_version(const Json& body) {
     if (version.metrics.dump().size() > kMetricsBytesMax) return invalid_argument("metrics", "must be at most 64 KiB");
     if (!job.empty()) version.job = job;
     if (round >= 0) version.round = round;
+    if (!new_model.is_null()) {
+        ObjectReader model(new_model, "new_model");
+        version.new_model = model.string_or("description", "");
+        ATOLL_RETURN_IF_ERROR(model.finish());
+        ATOLL_RETURN_IF_ERROR(check_description(*version.new_model, model.field("description")));
+    }
     return version;
 }
 

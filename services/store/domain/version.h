@@ -40,6 +40,8 @@ struct NewVersion {
     std::optional<std::int64_t> round;
     nlohmann::json contributions;  // [{"facility","version","weight","samples","tokens"[,"norm"]}]
     nlohmann::json metrics;        // an object, as given
+    // The model's description, if the model is to be made with this version should there be none of that name.
+    std::optional<std::string> new_model;
 };
 
 // kInvalidArgument naming the field.

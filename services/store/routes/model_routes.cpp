@@ -120,6 +120,9 @@ Result<Response> save_version(Routing& routing, Transaction& transaction, const 
         ATOLL_RETURN_IF_ERROR(record_submission(transaction, *writer.scope, version.digest));
         // A job's first update makes its output model, so that one that fails before leaves no empty model.
         ATOLL_RETURN_IF_ERROR(ensure_model(transaction, {model, {}}, writer.subject));
+    } else if (version.new_model) {  // likewise of what a person brings
+        ATOLL_RETURN_IF_ERROR(service::check_name(model, "model"));
+        ATOLL_RETURN_IF_ERROR(ensure_model(transaction, {model, *version.new_model}, writer.subject));
     }
     ATOLL_RETURN_IF_ERROR(lock_blobs_shared(transaction));
     ATOLL_RETURN_IF_ERROR(

@@ -1,0 +1,29 @@
+#include "services/store/domain/version_reference.h"
+
+#include <string_view>
+
+namespace atl::store {
+namespace {
+
+constexpr std::string_view kRound = "round";
+constexpr std::size_t kRoundDigitsMax = 9;
+constexpr std::size_t kDigestCharacters = 64;
+
+}  // namespace
+
+VersionReference parse_version_reference(const std::string& text) {
+    if (text == "newest") return NewestVersion{};
+    const auto all_of = [](std::string_view part, const char* characters) {
+        return !part.empty() && part.find_first_not_of(characters) == std::string_view::npos;
+    };
+    if (text.starts_with(kRound)) {
+        const std::string digits = text.substr(kRound.size());
+        if (!all_of(digits, "0123456789") || digits.size() > kRoundDigitsMax) return UnknownVersion{};
+        return RoundVersion{std::stoll(digits)};
+    }
+    if (!all_of(text, "0123456789abcdef") || text.size() >= kDigestCharacters) return UnknownVersion{};
+    if (text.size() < kDigestBeginningMin) return ShortBeginning{};
+    return DigestBeginning{text};
+}
+
+}  // namespace atl::store

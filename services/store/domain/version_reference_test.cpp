@@ -1,0 +1,27 @@
+#include "services/store/domain/version_reference.h"
+
+#include <gtest/gtest.h>
+
+namespace atl::store {
+namespace {
+
+TEST(VersionReferenceTest, AVersionHasManyNames) {
+    EXPECT_TRUE(std::holds_alternative<NewestVersion>(parse_version_reference("newest")));
+    const auto round = parse_version_reference("round12");
+    ASSERT_TRUE(std::holds_alternative<RoundVersion>(round));
+    EXPECT_EQ(std::get<RoundVersion>(round).round, 12);
+    const auto beginning = parse_version_reference("3f6c0a11");
+    ASSERT_TRUE(std::holds_alternative<DigestBeginning>(beginning));
+    EXPECT_EQ(std::get<DigestBeginning>(beginning).text, "3f6c0a11");
+    EXPECT_TRUE(std::holds_alternative<ShortBeginning>(parse_version_reference("22625d")));
+}
+
+TEST(VersionReferenceTest, AllElseIsATagOrNothing) {
+    for (const std::string& text : {std::string(), std::string("v1"), std::string("round"), std::string("roundx"),
+                                    std::string("round-1"), std::string("round9999999999"), std::string("3F6C0A11"),
+                                    std::string("3f6c0a11%"), std::string(64, 'a'), std::string("rounds3")})
+        EXPECT_TRUE(std::holds_alternative<UnknownVersion>(parse_version_reference(text))) << text;
+}
+
+}  // namespace
+}  // namespace atl::store
