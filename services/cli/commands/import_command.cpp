@@ -4,10 +4,10 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "services/cli/commands/model_directory.h"
 #include "services/cli/commands/model_push.h"
 #include "shared/base/file.h"
 #include "shared/base/subprocess.h"
-#include "shared/safetensors/file.h"
 
 namespace atl::cli {
 namespace {
@@ -61,15 +61,6 @@ Status convert(const ImportOptions& given, const fs::path& out) {
                  said.empty() ? trainer.string() + " failed" : said, given.push.directory.string()};
 }
 
-// What a base model must have before the store's own checks of it.
-Status check_model_directory(const fs::path& directory) {
-    const fs::path config = directory / "config.json";
-    if (!fs::exists(config)) return invalid_argument(config.string(), directory.string() + " has no config.json");
-    ATOLL_RETURN_IF_ERROR(read_document(config));
-    ATOLL_RETURN_IF_ERROR(safetensors::Model::open(directory));
-    return {};
-}
-
 // A flag that would be passed over in silence.
 Status check_unconverted(const ImportOptions& given) {
     for (const auto& [flag, value] : {std::pair{"--dtype", given.dtype},
@@ -86,6 +77,7 @@ Status check_unconverted(const ImportOptions& given) {
 Status run_import(const Context& context, const ImportOptions& given) {
     ATOLL_RETURN_IF_ERROR(check_names(given.push));
     const fs::path& from = given.push.directory;
+    ATOLL_RETURN_IF_ERROR(check_files_to_send(from));
     PushOptions push = given.push;
     std::unique_ptr<TemporaryDirectory> temporary;
     if (needs_conversion(from)) {

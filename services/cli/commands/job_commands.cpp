@@ -1,4 +1,5 @@
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <fstream>
 #include <iostream>
 #include <memory>
@@ -9,6 +10,7 @@
 #include "services/cli/job_names.h"
 #include "services/cli/output.h"
 #include "services/cli/rest.h"
+#include "services/cli/terminal.h"
 #include "services/cli/usage.h"
 #include "services/cli/watch/job_watch.h"
 #include "services/cli/watch/metrics_table.h"
@@ -24,7 +26,7 @@ using nlohmann::json;
 constexpr const char* kTemplate =
     R"(# A job of Atoll. `atoll job submit job.yaml` sends it, `atoll job watch newest` follows it.
 name: italian-czech
-model: {name: llama, version: v1}     # a model version's digest or tag: `atoll model list`
+model: {name: llama, version: v1}     # a tag, a digest or 8 characters of it, newest, round3
 output_model: italian-czech           # a model of its own: an update a facility and a global model each round
 rounds: 12
 participants:                         # each trains on its own data, which never leaves it
@@ -88,9 +90,23 @@ Status run_submit(const Context& context, const std::string& file, const std::st
     return watch ? watch_job(context, id) : Status();
 }
 
-Status list_jobs(const Context& context) {
+constexpr const char* kJobStates[] = {"running", "paused", "completed", "failed", "cancelled"};
+
+bool is_job_state(const std::string& word) {
+    return std::find(std::begin(kJobStates), std::end(kJobStates), word) != std::end(kJobStates);
+}
+
+// `only`: states; empty: all.
+Status list_jobs(const Context& context, const std::vector<std::string>& only) {
+    if (const std::string state = context.state_directory.string(); is_job_state(state))
+        return invalid_argument("--state", "names the directory of a stack; for the jobs that are " + state +
+                                               " type `atoll job list --only " + state + "`");
     ATOLL_TRY(http::Client client, context.client("dispatch"));
-    ATOLL_TRY(const json jobs, get_all(client, "/v1/jobs"));
+    ATOLL_TRY(json jobs, get_all(client, "/v1/jobs"));
+    const auto is_left_out = [&](const json& job) {
+        return !only.empty() && std::find(only.begin(), only.end(), text(job, "state")) == only.end();
+    };
+    jobs.erase(std::remove_if(jobs.begin(), jobs.end(), is_left_out), jobs.end());
     return print_items(context, jobs, {"job", "name", "state", "round", "submitted"},
                        [](const json& job) -> std::vector<std::string> {
                            return {text(job, "id"), text(job, "name"), text(job, "state"), text(job, "round"),
@@ -190,7 +206,10 @@ Status run_script(const Context& context, const std::string& what, const std::st
                   client.call(http::Method::kGet, "/v1/jobs/" + segment(id) + "/tasks/" + segment(task) + "/script"));
     }
     ATOLL_RETURN_IF_ERROR(answer.check());
-    std::cout << answer.body;
+    if (is_terminal_output())
+        std::cout << answer.body;
+    else
+        write_as_it_is(std::cout, answer.body);  // what sbatch would get
     return {};
 }
 
@@ -343,8 +362,13 @@ void add_job_commands(CLI::App& program, Context& context) {
     add_submit(*group, context);
     add_script(*group, context);
     auto* list = group->add_subcommand("list", "all jobs");
-    set_example(*list, "atoll job list");
-    on_run(*list, context, [&context] { return list_jobs(context); });
+    const auto only = std::make_shared<std::vector<std::string>>();
+    list->add_option("--only", *only, "those in these states: running, paused, completed, failed, cancelled")
+        ->delimiter(',')
+        ->allow_extra_args(false)
+        ->check(CLI::IsMember(std::vector<std::string>(std::begin(kJobStates), std::end(kJobStates))));
+    set_example(*list, "atoll job list --only running,paused");
+    on_run(*list, context, [&context, only] { return list_jobs(context, *only); });
     add_job_verb(*group, context, "show", "one job, all fields",
                  [&context](http::Client& client, const std::string& id) { return show_job(context, client, id); });
     add_job_verb(*group, context, "watch", "follow a job to its end",

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "services/cli/commands/commands.h"
+#include "services/cli/commands/model_directory.h"
 #include "services/cli/commands/model_push.h"
 #include "services/cli/commands/model_verify.h"
 #include "services/cli/output.h"
@@ -24,7 +25,8 @@ namespace fs = std::filesystem;
 constexpr const char* kPullHelp =
     R"(Fetches a version into a directory; an interrupted call goes on where it stopped. Example:
   atoll model pull italian-czech@newest --out ./model
-MODEL@VERSION takes a digest or its beginning as tables show it, a tag, or newest (also without @VERSION).)";
+MODEL@VERSION: a tag, a digest or at least 8 characters of it as tables show it, newest (also without @VERSION), or
+round3, the global model of that round.)";
 
 constexpr const char* kRemoveHelp =
     R"(What a tag, another version, a job or a site needs stays, and the error says what that is. Example:
@@ -33,7 +35,7 @@ The bytes go when nothing needs them any more; `atoll model prune` does not wait
 
 struct Reference {
     std::string model;
-    std::string version;  // a digest, a tag or "newest"
+    std::string version;  // as the store takes it: a digest or its beginning, a tag, "newest", "round3"
 };
 
 Result<Reference> parse_reference(const std::string& text) {
@@ -41,7 +43,8 @@ Result<Reference> parse_reference(const std::string& text) {
     if (at == 0 || text.empty()) return invalid_argument("version", "no model stands before the @ of '" + text + "'");
     if (at == std::string::npos) return Reference{text, "newest"};
     if (at + 1 == text.size())
-        return invalid_argument("version", "nothing stands after the @ of '" + text + "': a digest, a tag, or newest");
+        return invalid_argument("version",
+                                "nothing stands after the @ of '" + text + "': a digest, a tag, newest, or round3");
     return Reference{text.substr(0, at), text.substr(at + 1)};
 }
 
@@ -49,64 +52,48 @@ std::string model_path(const std::string& model) {
     return "/v1/models/" + segment(model);
 }
 
-// The digest that begins as `start` does, where one version's alone does, as in tables; otherwise `start`.
-std::string complete_digest(const json& versions, const std::string& start) {
-    std::vector<std::string> digests;
-    for (const json& version : versions)
-        if (start.size() >= 8 && text(version, "digest").starts_with(start)) digests.push_back(text(version, "digest"));
-    return digests.size() == 1 ? digests.front() : start;
-}
-
-// The digest of the newest version that a job can begin with: no update of one facility, no optimizer's state.
-Result<std::string> newest_digest(const json& versions, const std::string& model) {
-    for (auto version = versions.rbegin(); version != versions.rend(); ++version)
-        if (const std::string kind = text(*version, "kind"); kind == "base" || kind == "global")
-            return text(*version, "digest");
-    return not_found("model " + model + " has no base or global version");
-}
-
 // The version's JSON with its manifest.
 Result<json> find_version(http::Client& store, const Reference& reference) {
-    const std::string& version = reference.version;
-    const std::string versions_path = model_path(reference.model) + "/versions";
     ATOLL_TRY(const json model, get_named(store, "/v1/models", "model", reference.model));
-    if (version != "newest") {
-        auto found = store.get_json(versions_path + "/" + segment(version));
-        if (found.ok() || found.error().code != ErrorCode::kNotFound) return found;
-    }
-    ATOLL_TRY(const json versions, get_all(store, versions_path));
-    std::string digest = complete_digest(versions, version);
-    if (version == "newest") {
-        ATOLL_TRY(digest, newest_digest(versions, reference.model));
-    }
-    if (digest != version) return store.get_json(versions_path + "/" + digest);
+    auto found = store.get_json(model_path(reference.model) + "/versions/" + segment(reference.version));
+    if (found.ok() || found.error().code != ErrorCode::kNotFound) return found;
     std::vector<std::string> tags = {"newest"};
     const json tagged = model.value("tags", json::object());
     for (const auto& [tag, tagged_digest] : tagged.items()) tags.push_back(tag);
-    return not_found("model " + reference.model + " has no version or tag " + version + did_you_mean(version, tags),
-                     "version");
+    return not_found(found.error().message + did_you_mean(reference.version, tags), "version");
 }
 
-// Somebody else may have made it meanwhile: that is as good. A description that it does not have is refused.
-Status ensure_model(http::Client& store, const std::string& model, const std::string& description) {
-    const auto created = store.post_json("/v1/models", {{"name", model}, {"description", description}}, new_id());
-    if (created.ok()) return {};
-    if (created.error().code != ErrorCode::kConflict) return created.error();
-    if (description.empty()) return {};
-    ATOLL_TRY(const json existing, store.get_json(model_path(model)));
-    if (text(existing, "description") == description) return {};
+// A description that the model does not have, which exists already, is refused.
+Status check_description(http::Client& store, const std::string& model, const std::string& description) {
+    const auto existing = store.get_json(model_path(model));
+    if (!existing.ok()) return existing.error().code == ErrorCode::kNotFound ? Status() : existing.error();
+    if (description.empty() || text(*existing, "description") == description) return {};
     return invalid_argument("--description", "only for a model that is made now; " + model + " exists already");
+}
+
+// A digest as it is; MODEL@VERSION as its digest.
+Result<std::string> parent_digest(http::Client& store, const std::string& given) {
+    if (given.find('@') == std::string::npos) return given;
+    ATOLL_TRY(const Reference reference, parse_reference(given));
+    ATOLL_TRY(const json version, find_version(store, reference));
+    return text(version, "digest");
 }
 
 Result<json> push(const Context& context, const PushOptions& given) {
     ATOLL_TRY(const auto options, transfer_options(context, "uploading"));
     http::Client store(options.store);
-    ATOLL_RETURN_IF_ERROR(ensure_model(store, given.model, given.description));
+    ATOLL_RETURN_IF_ERROR(check_description(store, given.model, given.description));
+    json parents = json::array();
+    for (const std::string& parent : given.parents) {
+        ATOLL_TRY(const std::string digest, parent_digest(store, parent));
+        parents.push_back(digest);
+    }
     ATOLL_TRY(const auto uploaded, store_client::upload_directory(given.directory, options));
-    store_client::VersionDetails details;
-    details.kind = given.kind;
-    details.parents = given.parents;
-    ATOLL_TRY(json version, store_client::create_version(store, given.model, uploaded.manifest, details));
+    const json order = {{"manifest", store_client::to_json(uploaded.manifest)},
+                        {"kind", given.kind},
+                        {"parents", parents},
+                        {"new_model", {{"description", given.description}}}};
+    ATOLL_TRY(json version, store.post_json(model_path(given.model) + "/versions", order, new_id()));
     if (!given.tag.empty()) {
         const std::string path = model_path(given.model) + "/tags/" + segment(given.tag);
         ATOLL_RETURN_IF_ERROR(store.put_json(path, {{"digest", version.at("digest")}}));
@@ -257,7 +244,7 @@ void add_push(CLI::App& group, Context& context) {
     push->add_option("--kind", pushed->kind, "base, update or global")
         ->check(CLI::IsMember({"base", "update", "global"}))
         ->capture_default_str();
-    push->add_option("--parent", pushed->parents, "digest of a version that it comes from; may be repeated")
+    push->add_option("--parent", pushed->parents, "digest or MODEL@VERSION that it comes from; may be repeated")
         ->allow_extra_args(false);
     set_example(*push, "atoll model push llama ./llama-3.2-1b --tag v1");
     on_run(*push, context, [&context, pushed] { return push_model(context, *pushed); });
@@ -300,7 +287,10 @@ void add_prune(CLI::App& group, Context& context) {
 
 std::shared_ptr<std::string> add_reference(CLI::App& command) {
     auto reference = std::make_shared<std::string>();
-    command.add_option("version", *reference, "MODEL@VERSION; VERSION: a digest, a tag, or newest")->required();
+    command
+        .add_option("version", *reference,
+                    "MODEL@VERSION; VERSION: a digest or 8 characters of it, a tag, newest, or round3")
+        ->required();
     return reference;
 }
 
@@ -313,6 +303,7 @@ Status check_names(const PushOptions& given) {
 
 Status push_model(const Context& context, const PushOptions& given) {
     ATOLL_RETURN_IF_ERROR(check_names(given));
+    ATOLL_RETURN_IF_ERROR(check_files_to_send(given.directory));
     ATOLL_TRY(const json version, push(context, given));
     if (context.json) return print_json(version);
     std::cout << given.model << "@" << text(version, "digest") << (given.tag.empty() ? "" : " (" + given.tag + ")")

@@ -114,17 +114,6 @@ class CliProgramTest : public testing::Test {
             if (request.param("name") != "llama") return Response::problem(not_found("nothing of that name"));
             return Response::json(200, {{"name", "llama"}, {"tags", {{"final", "d1"}}}});
         });
-        server.route(Method::kGet, "/store/v1/models/:name/versions", anyone, [](const Request&) {
-            return Response::json(
-                200,
-                {{"items",
-                  {{{"digest", "3f6c0000aa11"}, {"kind", "base"}}, {{"digest", "3f6c0000bb22"}, {"kind", "update"}}}},
-                 {"next", nullptr}});
-        });
-        server.route(Method::kGet, "/store/v1/models/:name/versions/:version", anyone, [](const Request& request) {
-            if (request.param("version") != "3f6c0000aa11") return Response::problem(not_found("no such version"));
-            return Response::json(200, {{"digest", "3f6c0000aa11"}, {"model", "llama"}, {"kind", "base"}});
-        });
         const auto received = [this](const Request& request) {
             set(posted_, request.json().value());
             return Response::json(201, {{"id", "job2"}});
@@ -474,27 +463,13 @@ TEST_F(CliProgramTest, ARoundBelowOneIsRefused) {
     }
 }
 
-TEST_F(CliProgramTest, NewestIsNoTag) {
-    const std::string directory = directory_.path().string();
-    for (const std::vector<std::string>& arguments :
-         std::vector<std::vector<std::string>>{{"model", "import", "llama", directory, "--tag", "newest"},
-                                               {"model", "push", "llama", directory, "--tag", "newest"},
-                                               {"model", "tag", "llama@final", "newest"}}) {
-        const CommandResult result = run(arguments);
-        EXPECT_EQ(result.exit_code, 2) << result.out;
-        EXPECT_NE(result.err.find("'newest' always means the newest one; choose another"), std::string::npos)
-            << result.err;
-    }
-}
-
-TEST_F(CliProgramTest, ADigestIsGivenWholeOrByABeginningOfItsOwn) {
-    for (const char* version : {"3f6c0000aa11", "3f6c0000aa", "newest"}) {
-        const CommandResult shown = run({"model", "show", std::string("llama@") + version, "--json"});
-        EXPECT_EQ(shown.exit_code, 0) << shown.err;
-        EXPECT_NE(shown.out.find("3f6c0000aa11"), std::string::npos) << version << shown.out;
-    }
-    for (const char* version : {"3f6c0000", "3f6c", "bb22"})  // of two, too short, not a beginning
-        EXPECT_EQ(run({"model", "show", std::string("llama@") + version}).exit_code, 2) << version;
+TEST_F(CliProgramTest, AListOfJobsIsCutDownToStates) {
+    EXPECT_NE(run({"job", "list", "--only", "running,paused"}).out.find("italian"), std::string::npos);
+    EXPECT_EQ(run({"job", "list", "--only", "failed"}).out.find("italian"), std::string::npos);
+    EXPECT_EQ(run({"job", "list", "--only", "fine"}).exit_code, 2);
+    const CommandResult mistaken = run({"job", "list", "--state", "failed"});
+    EXPECT_EQ(mistaken.exit_code, 2);
+    EXPECT_NE(mistaken.err.find("atoll job list --only failed"), std::string::npos) << mistaken.err;
 }
 
 TEST_F(CliProgramTest, FlagsOfAFacilityWinOverItsFile) {

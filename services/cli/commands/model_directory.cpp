@@ -1,0 +1,116 @@
+#include "services/cli/commands/model_directory.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "services/cli/context.h"
+#include "shared/base/text.h"
+#include "shared/safetensors/file.h"
+#include "shared/store_client/transfer.h"
+
+namespace atl::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+struct Bound {
+    const char* member;
+    std::int64_t max;
+};
+// As the trainer has them, and far above any model.
+constexpr Bound kBounds[] = {
+    {"num_hidden_layers", 1 << 16}, {"num_attention_heads", 1 << 16}, {"num_key_value_heads", 1 << 16},
+    {"head_dim", 1 << 16},          {"hidden_size", 1 << 24},         {"intermediate_size", 1 << 24},
+    {"ffn_dim", 1 << 24},           {"word_embed_proj_dim", 1 << 24}, {"vocab_size", 1 << 24}};
+
+bool is_within(const fs::path& path, const fs::path& directory) {
+    const auto [end, unused] = std::mismatch(directory.begin(), directory.end(), path.begin(), path.end());
+    return end == directory.end();
+}
+
+// Where links may lead: the directory, and the blobs of Hugging Face's cache of which it is a snapshot.
+std::vector<fs::path> allowed_places(const fs::path& directory) {
+    std::vector<fs::path> places = {directory};
+    std::error_code error;
+    const fs::path snapshots = directory.parent_path();
+    const fs::path blobs = fs::canonical(snapshots.parent_path() / "blobs", error);
+    if (snapshots.filename() == "snapshots" && !error) places.push_back(blobs);
+    return places;
+}
+
+Status check_link(const fs::path& link, const std::vector<fs::path>& places) {
+    std::error_code error;
+    const fs::path target = fs::canonical(link, error);
+    if (error) return invalid_argument(link.string(), "is a link that leads nowhere: remove it");
+    if (std::any_of(places.begin(), places.end(), [&](const fs::path& place) { return is_within(target, place); }))
+        return {};
+    return invalid_argument(link.string(), "is a link to " + target.string() +
+                                               ", outside the directory: whoever fetches the version would get that "
+                                               "file. If it belongs to the model, copy it here (cp -rL copies what "
+                                               "links lead to)");
+}
+
+Status check_json_file(const fs::path& file) {
+    std::ifstream stream(file, std::ios::binary);
+    if (!stream) return invalid_argument(file.string(), "cannot be read");
+    if (json::accept(stream)) return {};
+    return invalid_argument(file.string(), "is not JSON: mend it, or take it out of the directory");
+}
+
+Status check_sizes(const json& config, const std::string& file) {
+    for (const auto& [member, max] : kBounds) {
+        const auto value = config.find(member);
+        if (value == config.end() || value->is_null()) continue;
+        const bool fits = value->is_number_unsigned() && value->get<std::uint64_t>() >= 1 &&
+                          value->get<std::uint64_t>() <= static_cast<std::uint64_t>(max);
+        if (!fits)
+            return invalid_argument(file + ": " + member, "must be a whole number from 1 to " + std::to_string(max) +
+                                                              ", got " + shorten(value->dump(), 40));
+    }
+    return {};
+}
+
+}  // namespace
+
+Status check_files_to_send(const fs::path& directory) {
+    std::error_code error;
+    const fs::path real = fs::canonical(directory, error);
+    if (error) return invalid_argument(directory.string(), error.message());
+    const std::vector<fs::path> places = allowed_places(real);
+    for (auto entry = fs::recursive_directory_iterator(real, error); !error && entry != fs::end(entry);
+         entry.increment(error)) {
+        const fs::path& path = entry->path();
+        if (path.filename().string().starts_with(".")) {  // hidden: not sent
+            entry.disable_recursion_pending();
+            continue;
+        }
+        std::error_code none;
+        if (entry->is_symlink(none)) ATOLL_RETURN_IF_ERROR(check_link(path, places));
+        if (entry->is_regular_file(none)) continue;
+        if (entry->is_symlink(none))
+            return invalid_argument(path.string(), "is a link to a directory, which is not followed: copy it here");
+        if (!entry->is_directory(none))
+            return invalid_argument(path.string(), "is neither a file nor a directory: remove it");
+    }
+    if (error) return invalid_argument(directory.string(), "cannot be listed: " + error.message());
+    return {};
+}
+
+Status check_model_directory(const fs::path& directory) {
+    const fs::path file = directory / "config.json";
+    if (!fs::exists(file)) return invalid_argument(file.string(), directory.string() + " has no config.json");
+    ATOLL_TRY(const json config, read_document(file));
+    if (!config.is_object()) return invalid_argument(file.string(), "must hold an object");
+    ATOLL_RETURN_IF_ERROR(check_sizes(config, file.string()));
+    ATOLL_TRY(const auto paths, store_client::list_files(directory));
+    for (const std::string& path : paths)
+        if (path.ends_with(".json")) ATOLL_RETURN_IF_ERROR(check_json_file(directory / path));
+    ATOLL_RETURN_IF_ERROR(safetensors::Model::open(directory));
+    return {};
+}
+
+}  // namespace atl::cli
