@@ -211,6 +211,10 @@ TEST_F(GatewayTest, WithAClientAuthorityOnlyClientsWithItsCertificateGetAnything
     ASSERT_TRUE(start_recorded(*argv, pid_file(), directory_.path() / "nginx.log").ok());
     http::ClientOptions options;
     options.base_url = "https://" + options_.listen;
+    const auto stranger = http::Client(options).call(Method::kGet, "/store/v1/things/a");
+    ASSERT_FALSE(stranger.ok());
+    EXPECT_NE(stranger.error().message.find("set ATOLL_CA_FILE to a PEM file"), std::string::npos)
+        << stranger.error().message;
     ::setenv("ATOLL_CA_FILE", file("cert.pem").c_str(), 1);
     const auto refused = http::Client(options).call(Method::kGet, "/store/v1/things/a");
     ASSERT_TRUE(refused.ok()) << refused.error().message;

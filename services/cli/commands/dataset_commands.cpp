@@ -2,6 +2,8 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
 #include <thread>
 
 #include "services/cli/commands/commands.h"
@@ -139,6 +141,17 @@ Status list_datasets(const Context& context) {
                        });
 }
 
+// Those that dispatch knows; nothing where it does not answer.
+std::optional<std::set<std::string>> facility_names(const Context& context) {
+    auto client = context.client("dispatch");
+    if (!client.ok()) return std::nullopt;
+    const auto facilities = get_all(*client, "/v1/facilities");
+    if (!facilities.ok()) return std::nullopt;
+    std::set<std::string> names;
+    for (const json& facility : *facilities) names.insert(text(facility, "name"));
+    return names;
+}
+
 Status show_dataset(const Context& context, const std::string& name, bool croissant) {
     ATOLL_TRY(http::Client client, context.client("registry"));
     const std::string path = "/v1/datasets/" + segment(name);
@@ -155,9 +168,13 @@ Status show_dataset(const Context& context, const std::string& name, bool croiss
     for (const char* key : {"name", "language", "license", "description", "template", "source"})
         if (const std::string value = text(dataset, key); !value.empty()) std::cout << key << ": " << value << "\n";
     Table table({"version", "seq_len", "batching", "train tokens", "validation tokens", "copies at"});
+    const auto known = facility_names(context);
     for (const json& version : dataset["versions"]) {
         std::vector<std::string> facilities;
-        for (const json& copy : version["copies"]) facilities.push_back(text(copy, "facility"));
+        for (const json& copy : version["copies"]) {
+            const std::string facility = text(copy, "facility");
+            facilities.push_back(facility + (known && !known->contains(facility) ? " (no such facility)" : ""));
+        }
         table.add({text(version, "version"), text(version, "seq_len"), text(version, "batching"),
                    text(version, "train", "tokens"), text(version, "validation", "tokens"), join(facilities)});
     }

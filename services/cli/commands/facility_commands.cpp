@@ -274,11 +274,32 @@ Status run_set(const Context& context, const FacilityFlags& options) {
     return print_facility(context, after);
 }
 
+// The copies of datasets that the registry lists at a facility: [{"dataset", "version"}].
+Result<json> copies_at(const Context& context, const std::string& facility) {
+    ATOLL_TRY(http::Client registry, context.client("registry"));
+    ATOLL_TRY(const json datasets, get_all(registry, "/v1/datasets"));
+    json copies = json::array();
+    for (const json& dataset : datasets) {
+        const std::string name = text(dataset, "name");
+        ATOLL_TRY(const json page, registry.get_json("/v1/datasets/" + segment(name) +
+                                                     "/versions?limit=1000&facility=" + segment(facility)));
+        for (const json& version : page.at("items"))
+            copies.push_back({{"dataset", name}, {"version", version.at("version")}});
+    }
+    return copies;
+}
+
 Status remove_facility(const Context& context, http::Client& client, const std::string& name) {
     ATOLL_TRY(const auto answer, client.call(http::Method::kDelete, "/v1/facilities/" + segment(name)));
     if (const Status removed = answer.check(); !removed.ok()) return facility_error(client, name, removed.error());
-    if (context.json) return print_json({{"removed", name}});
+    auto found = copies_at(context, name);
+    const json copies = found.ok() ? std::move(*found) : json::array();
+    if (context.json) return print_json({{"removed", name}, {"copies", copies}});
     std::cout << name << " is removed; what lies in its work directory stays there\n";
+    if (!copies.empty()) std::cout << "The registry still lists copies of datasets there; to forget them:\n";
+    for (const json& copy : copies)
+        std::cout << "  atoll dataset rm " << text(copy, "dataset") << " --version " << text(copy, "version")
+                  << " --copy " << name << "\n";
     return {};
 }
 

@@ -143,6 +143,19 @@ Status ClientResponse::check() const {
     return make_error(*this);
 }
 
+// What helps where the server's certificate is right but its authority is not known here.
+std::string certificate_advice(CURL* handle, CURLcode code) {
+    constexpr long kUnknownAuthority[] = {2, 18, 19, 20, 21};  // X509_V_ERR_… of <openssl/x509_vfy.h>
+    if (code == CURLE_SSL_CACERT_BADFILE) return "; ATOLL_CA_FILE must name a PEM file of certificates";
+    long verified = 0;
+    curl_easy_getinfo(handle, CURLINFO_SSL_VERIFYRESULT, &verified);
+    const bool is_unknown =
+        std::find(std::begin(kUnknownAuthority), std::end(kUnknownAuthority), verified) != std::end(kUnknownAuthority);
+    if (code != CURLE_PEER_FAILED_VERIFICATION || !is_unknown) return {};
+    return "; if the certificate is of an authority of your own, set ATOLL_CA_FILE to a PEM file with the authority's "
+           "certificate";
+}
+
 class Client::Impl {
   public:
     explicit Impl(ClientOptions options) : options_(std::move(options)) {
@@ -191,7 +204,8 @@ class Client::Impl {
                          {}};
         if (code != CURLE_OK && !transfer.sink_ended)
             return unavailable("no answer from " + options_.base_url + path + ": " +
-                               (reason[0] != '\0' ? reason : curl_easy_strerror(code)));
+                               (reason[0] != '\0' ? reason : curl_easy_strerror(code)) +
+                               certificate_advice(handle, code));
         long status = 0;
         curl_easy_getinfo(handle, CURLINFO_RESPONSE_CODE, &status);
         transfer.response.status = static_cast<int>(status);
