@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <memory>
 #include <regex>
 #include <set>
 #include <thread>
@@ -134,12 +133,7 @@ std::string detail_of(const ClientResponse& answer) {
 
 class ContractTest : public testing::TestWithParam<const char*> {
   protected:
-    static void SetUpTestSuite() {
-        stack_ = std::make_unique<RunningStack>();
-        const Status status = stack_->start();
-        ASSERT_TRUE(status.ok()) << status.error().message;
-    }
-    static void TearDownTestSuite() { stack_.reset(); }
+    static void SetUpTestSuite() { stack_ = &shared_stack(); }
 
     std::string service() const { return GetParam(); }
     std::string what(const Operation& operation, const char* with) const {
@@ -157,11 +151,11 @@ class ContractTest : public testing::TestWithParam<const char*> {
         return method == Method::kPost || method == Method::kPut || method == Method::kPatch ? "{}" : "";
     }
 
-    static std::unique_ptr<RunningStack> stack_;
+    static RunningStack* stack_;
     service::ResponseCheck answers_{stack_->call(service(), Method::kGet, "/openapi.json", "").body};
 };
 
-std::unique_ptr<RunningStack> ContractTest::stack_;
+RunningStack* ContractTest::stack_ = nullptr;
 
 TEST_P(ContractTest, NobodyGetsAnythingWithoutAValidToken) {
     const std::string expired = stack_->token(Role::kAdmin, std::chrono::seconds(-60));

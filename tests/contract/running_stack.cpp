@@ -1,5 +1,7 @@
 #include "tests/contract/running_stack.h"
 
+#include <gtest/gtest.h>
+
 #include <cstdio>
 #include <utility>
 
@@ -54,6 +56,29 @@ std::vector<std::string> strict_parameters_of(const Json& document, const Json& 
     }
     return names;
 }
+
+// Ends the stack before the program does.
+class SharedStack : public testing::Environment {
+  public:
+    RunningStack& get() {
+        if (!stack_) {
+            stack_ = std::make_unique<RunningStack>();
+            const Status started = stack_->start();
+            check(started.ok(), started.ok() ? "" : describe(started.error()));
+        }
+        return *stack_;
+    }
+    void TearDown() override { stack_.reset(); }
+
+  private:
+    std::unique_ptr<RunningStack> stack_;
+};
+
+SharedStack* const shared = [] {
+    auto stack = std::make_unique<SharedStack>();
+    testing::AddGlobalTestEnvironment(stack.get());  // owns it
+    return stack.release();
+}();
 
 }  // namespace
 
@@ -155,6 +180,10 @@ Status RunningStack::revoke(const auth::TaskScope& scope) const {
     ATOLL_RETURN_IF_ERROR(
         service::revoke_token(transaction, auth::attempt_token_id(scope.task, scope.attempt), std::chrono::hours(2)));
     return transaction.commit();
+}
+
+RunningStack& shared_stack() {
+    return shared->get();
 }
 
 }  // namespace atl::contract

@@ -65,4 +65,8 @@ class RunningStack {
     json::Json description_;  // stack.json
 };
 
+// The one stack of all tests of this program that leave it as they found it, or add to it what disturbs nobody. Started
+// when it is first asked for, ended with the program.
+RunningStack& shared_stack();
+
 }  // namespace atl::contract

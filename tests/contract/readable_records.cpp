@@ -1,0 +1,334 @@
+#include "tests/contract/readable_records.h"
+
+#include "services/dispatch/testing/made_attempt.h"
+#include "shared/base/file.h"
+
+namespace atl::contract {
+namespace {
+
+using http::Method;
+using json::Json;
+
+const char* const kDigest = "3f6c0a1100000000000000000000000000000000000000000000000000000000";
+// No pause of the services is longer than an hour, and one that is longer than two they take for a clock's mistake.
+constexpr const char* kNotNow = "now() + interval '90 minutes'";
+
+// What a task and its newest attempt may stand at.
+struct TaskAt {
+    const char* state;
+    const char* step;  // nullptr: no attempt
+};
+constexpr TaskAt kTasksAt[] = {{"pending", nullptr},      {"running", "staging"}, {"running", "submitting"},
+                               {"running", "queued"},     {"running", "running"}, {"running", "collecting"},
+                               {"done", "done"},          {"failed", "failed"},   {"cancelled", "cancelled"},
+                               {"pending", "interrupted"}};
+
+constexpr TaskAt kPreparationsAt[] = {
+    {"pending", nullptr}, {"running", "queued"}, {"done", "done"}, {"failed", "failed"}, {"cancelled", "cancelled"}};
+
+// The bytes of a safetensors file of one tensor.
+std::string safetensors(char fill) {
+    std::string header = R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
+    header.resize((header.size() + 7) / 8 * 8, ' ');
+    std::string bytes(8, '\0');
+    bytes[0] = static_cast<char>(header.size());
+    return bytes + header + std::string(8, fill);
+}
+
+std::string text_of(const Json& value, const char* key) {
+    return value.at(key).get<std::string>();
+}
+
+}  // namespace
+
+Result<Json> ReadableRecords::send(Method method, const std::string& service, const std::string& path,
+                                   const Json& body) const {
+    const auto answer = stack_.call(service, method, path, stack_.token(auth::Role::kAdmin), body.dump());
+    if (!answer.ok()) return internal_error(service + path + ": " + answer.body);
+    return answer.body.empty() ? Result<Json>(Json()) : answer.json();
+}
+
+Status ReadableRecords::sql(const std::string& schema, const std::string& statement,
+                            const std::vector<pg::Param>& parameters) const {
+    ATOLL_TRY(auto connection, pg::connect(stack_.postgres(), schema));
+    const auto done = connection.query(statement, parameters);
+    return done.ok() ? Status() : internal_error(statement + ": " + describe(done.error()));
+}
+
+Status ReadableRecords::make() {
+    ATOLL_RETURN_IF_ERROR(make_models());
+    ATOLL_RETURN_IF_ERROR(make_facilities());
+    ATOLL_RETURN_IF_ERROR(make_dataset());
+    ATOLL_RETURN_IF_ERROR(make_preparations());
+    ATOLL_RETURN_IF_ERROR(make_jobs());
+    ATOLL_RETURN_IF_ERROR(set_tasks());
+    ATOLL_RETURN_IF_ERROR(set_rounds());
+    ATOLL_RETURN_IF_ERROR(make_tokens());
+    ATOLL_RETURN_IF_ERROR(make_aggregations());
+    ATOLL_RETURN_IF_ERROR(make_rare_records());
+    return set_facilities();
+}
+
+Status ReadableRecords::make_models() {
+    const auto version = directory_.path() / "model";
+    std::filesystem::create_directories(version);
+    models = {"llama", "diaries"};
+    const char* const kinds[] = {"base", "update", "optimizer_state", "global"};
+    for (const char* kind : kinds) {
+        ATOLL_RETURN_IF_ERROR(
+            write_file_atomic(version / "config.json", Json{{"vocab_size", 320}, {"kind", kind}}.dump()));
+        ATOLL_RETURN_IF_ERROR(write_file_atomic(version / "model.safetensors", safetensors(kind[0])));
+        ATOLL_RETURN_IF_ERROR(stack_.run(
+            {"model", "push", "llama", version, "--tag", std::string("is-") + kind, "--description", "tiny"}));
+        ATOLL_TRY(const Json made,
+                  send(Method::kGet, "store", std::string("/v1/models/llama/versions/is-") + kind, nullptr));
+        digests.push_back(text_of(made, "digest"));
+        blobs.push_back(made.at("manifest").at("files").at(0).at("chunks").at(0).at("sha256"));
+        const Json contribution = {{"facility", "here"}, {"version", kDigest}, {"weight", 1.0},
+                                   {"samples", 8},       {"tokens", 64},       {"norm", 1.5}};
+        ATOLL_RETURN_IF_ERROR(sql("store",
+                                  "UPDATE versions SET kind = $2, contributions = $3, metrics = $4,"
+                                  " job = CASE WHEN $2 <> 'base' THEN 'made' END,"
+                                  " round = CASE WHEN $2 <> 'base' THEN 3 END WHERE digest = $1",
+                                  {digests.back(), kind, Json::array({contribution}), Json{{"loss", 2.5}}}));
+    }
+    ATOLL_RETURN_IF_ERROR(
+        sql("store",
+            "INSERT INTO round_versions SELECT job, round, kind, model, digest, parents, contributions FROM"
+            " versions WHERE job = 'made'"));
+    ATOLL_RETURN_IF_ERROR(send(Method::kPost, "store", "/v1/models", {{"name", "diaries"}}));
+    version_names = {"newest", "round3", "is-base", digests.front().substr(0, 8), digests.back()};
+    return {};
+}
+
+Status ReadableRecords::make_facilities() {
+    const auto config = directory_.path() / "ssh_config";
+    ATOLL_RETURN_IF_ERROR(write_file_atomic(config, "Host site\n  HostName 127.0.0.1\n  Port 1\n  BatchMode yes\n"));
+    const Json local = {{"kind", "local"}};
+    const Json ssh = {{"kind", "ssh"}, {"host", "site"}, {"config_file", config}};
+    const Json slots = {{"kind", "local"}, {"slots", 2}};
+    const Json slurm = {{"kind", "slurm"},
+                        {"default_queue", "gpu"},
+                        {"queues",
+                         {{"gpu", {{"partition", "boost"}, {"nodes_max", 4}, {"time_max", "24:00:00"}}},
+                          {"cpu", {{"partition", "dcgp"}, {"time_max", "1:00:00"}}}}}};
+    const auto add = [&](const std::string& name, const Json& transport, const Json& batch,
+                         const Json& more) -> Status {
+        Json facility = {{"name", name}, {"transport", transport}, {"batch", batch}};
+        facility["work_dir"] = (directory_.path() / name).string();
+        facility.update(more);
+        facilities.push_back(name);
+        std::filesystem::create_directories(directory_.path() / name);
+        ATOLL_RETURN_IF_ERROR(send(Method::kPost, "dispatch", "/v1/facilities", facility));
+        return {};
+    };
+    const Json image = {{"path", "/images/atoll.sif"}, {"gpu", "nv"}, {"runtime", "apptainer"}};
+    ATOLL_RETURN_IF_ERROR(add("here", local, slots, {{"allow", {"*"}}}));
+    ATOLL_RETURN_IF_ERROR(add("far", ssh, slots, {{"logs", {{"return", "errors"}}}}));
+    ATOLL_RETURN_IF_ERROR(add("cluster", ssh, slurm, {{"environment", {{"HTTPS_PROXY", "http://proxy:3128"}}}}));
+    Json streams = ssh;
+    streams["data"] = "ssh";
+    ATOLL_RETURN_IF_ERROR(add("boxed", streams, slurm, {{"image", image}, {"logs", {{"return", "none"}}}}));
+    Json other_image = image;
+    other_image.update({{"gpu", "rocm"}, {"runtime", "singularity"}});
+    ATOLL_RETURN_IF_ERROR(add("away", ssh, slurm, {{"image", other_image}}));
+    ATOLL_RETURN_IF_ERROR(add("full", local, slots, Json::object()));
+    ATOLL_RETURN_IF_ERROR(add("unowned", local, slots, Json::object()));
+    return sql("dispatch", std::string("UPDATE facilities SET retry_at = ") + kNotNow);  // nothing is started there
+}
+
+Status ReadableRecords::make_dataset() {
+    datasets = {"diaries-it", "nothing-yet"};
+    for (const std::string& name : datasets)
+        ATOLL_RETURN_IF_ERROR(send(Method::kPost, "registry", "/v1/datasets",
+                                   {{"name", name},
+                                    {"language", "it"},
+                                    {"license", "CC0-1.0"},
+                                    {"template", "{{text}}"},
+                                    {"description", "diari"}}));
+    const Json counts = {{"documents", 10}, {"rows", 8}, {"tokens", 100}};
+    for (const char* batching : {"packing", "padding"})
+        ATOLL_RETURN_IF_ERROR(send(Method::kPost, "registry", "/v1/datasets/diaries-it/versions",
+                                   {{"tokenizer_sha256", kDigest},
+                                    {"seq_len", 16},
+                                    {"batching", batching},
+                                    {"train", counts},
+                                    {"validation", counts},
+                                    {"fingerprint", std::string(64, batching[3] == 'k' ? 'a' : 'b')}}));
+    for (const std::string& facility : facilities)
+        ATOLL_RETURN_IF_ERROR(send(Method::kPut, "registry", "/v1/datasets/diaries-it/versions/1/copies/" + facility,
+                                   {{"path", "datasets/diaries-it/1"}}));
+    return sql("registry",
+               "INSERT INTO copies (dataset, version, facility, path, updated_by)"
+               " SELECT dataset, version, 'removed-site', path, updated_by FROM copies LIMIT 1");
+}
+
+Status ReadableRecords::make_preparations() {
+    for (int i = 0; i < 5; ++i) {
+        ATOLL_TRY(const Json made, send(Method::kPost, "dispatch", "/v1/preparations",
+                                        {{"facility", facilities[static_cast<std::size_t>(i)]},
+                                         {"dataset", "diaries-it"},
+                                         {"tokenizer", {{"model", "llama"}, {"version", "is-base"}}},
+                                         {"input", "texts.jsonl"},
+                                         {"batching", i == 0 ? "padding" : "packing"},
+                                         {"seq_len", 16}}));
+        preparations.push_back(text_of(made, "id"));
+    }
+    return {};
+}
+
+Status ReadableRecords::make_jobs() {
+    Json participants = Json::array();
+    for (const std::string& facility : facilities)
+        participants.push_back({{"facility", facility}, {"dataset", "diaries-it"}, {"dataset_version", 1}});
+    for (const char* state : {"running", "paused", "completed", "failed", "cancelled"}) {
+        ATOLL_TRY(const Json made, send(Method::kPost, "dispatch", "/v1/jobs",
+                                        {{"name", state},
+                                         {"model", {{"name", "llama"}, {"version", "is-base"}}},
+                                         {"rounds", 3},
+                                         {"participants", participants},
+                                         {"training", {{"steps", 4}}}}));
+        const std::string id = text_of(made, "id");
+        jobs[state] = id;
+        const bool has_ended = std::string_view(state) != "running" && std::string_view(state) != "paused";
+        ATOLL_RETURN_IF_ERROR(sql(
+            "dispatch",
+            "UPDATE jobs SET state = $2, error = CASE WHEN $2 = 'failed' THEN 'here: train of"
+            " round 1 failed: exit code 137' ELSE '' END, records = $3,"
+            " paused_at = CASE WHEN $2 = 'paused' THEN now() END,"
+            " finished_at = CASE WHEN $4 = 'true' THEN now() END WHERE id = $1",
+            {id, state, Json{{"far", {{"refusals", 2}, {"reason", "it holds NaN"}}}}, has_ended ? "true" : "false"}));
+        if (!has_ended) continue;
+        ATOLL_RETURN_IF_ERROR(
+            sql("dispatch",
+                "WITH one AS (UPDATE jobs SET event_count = event_count + 1 WHERE id = $1 RETURNING event_count, name)"
+                " INSERT INTO job_events (job_id, number, type, data) SELECT $1, event_count, $2, $3 FROM one",
+                {id, std::string("atoll.job.") + state + ".v1",
+                 Json{{"job", id}, {"name", state}, {"round", 1}, {"error", "as it ended"}}}));
+    }
+    return {};
+}
+
+// Parks all tasks, then gives each its state in turn, so that each kind of task has each of them.
+Status ReadableRecords::set_tasks() {
+    ATOLL_RETURN_IF_ERROR(sql("dispatch", std::string("UPDATE tasks SET next_step_at = ") + kNotNow));
+    ATOLL_TRY(auto connection, pg::connect(stack_.postgres(), "dispatch"));
+    ATOLL_TRY(const auto rows, connection.query("SELECT id, coalesce(job_id, '') AS job, kind, facility FROM tasks"
+                                                " WHERE kind <> 'clean' ORDER BY kind, id"));
+    std::map<std::string, std::size_t> next;  // by kind
+    for (int row = 0; row < rows.size(); ++row) {
+        const std::string id = rows.text(row, "id");
+        const std::string kind = rows.text(row, "kind");
+        if (const std::string job = rows.text(row, "job"); !job.empty()) tasks[job].push_back(id);
+        const std::size_t turn = next[kind]++;
+        const TaskAt& at = kind == "prepare" ? kPreparationsAt[turn % std::size(kPreparationsAt)]
+                                             : kTasksAt[turn % std::size(kTasksAt)];
+        Json result;
+        if (kind == "train")
+            result = {{"version", digests.at(1)}, {"samples", 8}, {"tokens", 64}, {"metrics", {{"loss", 2.5}}}};
+        else if (kind == "evaluate")
+            result = {{"dataset", "diaries-it"},
+                      {"evaluations",
+                       {{{"which", "global"}, {"model", digests.front()}, {"perplexity", 13.56}, {"tokens", 64}}}}};
+        else
+            result = {{"dataset_version", 1}};
+        ATOLL_RETURN_IF_ERROR(sql("dispatch",
+                                  "UPDATE tasks SET state = $2, error = CASE WHEN $2 = 'failed' THEN 'exit code 137:"
+                                  " out of memory' ELSE '' END, result = CASE WHEN $2 = 'done' THEN $3::jsonb END"
+                                  " WHERE id = $1",
+                                  {id, at.state, result}));
+        if (at.step == nullptr) continue;
+        ATOLL_RETURN_IF_ERROR(
+            sql("dispatch",
+                "INSERT INTO attempts (task_id, number, batch_job_name, step, batch_id, error, progress)"
+                " VALUES ($1, 1, $2, $3, '4711', CASE WHEN $3 IN ('failed', 'interrupted') THEN"
+                " 'TIMEOUT: TimeLimit' ELSE '' END, $4)",
+                {id, "atoll-" + id + "-1", at.step, dispatch::progress_at(at.step)}));
+        for (const char* file : {"stdout.jsonl", "stderr.log"})
+            ATOLL_RETURN_IF_ERROR(sql("dispatch", "INSERT INTO attempt_logs VALUES ($1, 1, $2, $3)",
+                                      {id, file, "what " + rows.text(row, "facility") + " wrote\n"}));
+    }
+    return {};
+}
+
+Status ReadableRecords::set_rounds() {
+    const std::map<std::string, std::string> rounds = {{"running", "training"},
+                                                       {"paused", "aggregating"},
+                                                       {"completed", "closed"},
+                                                       {"failed", "failed"},
+                                                       {"cancelled", "failed"}};
+    for (const auto& [job, state] : rounds)
+        ATOLL_RETURN_IF_ERROR(
+            sql("dispatch",
+                "INSERT INTO rounds (job_id, number, state, base_digest, version_digest, evaluated, deadline_at)"
+                " VALUES ($1, 1, $2, $3, CASE WHEN $2 = 'closed' THEN $4 ELSE '' END, $2 = 'closed',"
+                " now() + interval '5 days') ON CONFLICT (job_id, number) DO UPDATE SET state = excluded.state,"
+                " version_digest = excluded.version_digest, evaluated = excluded.evaluated",
+                {jobs.at(job), state, digests.front(), digests.back()}));
+    return sql("dispatch", "UPDATE jobs SET current_round = 1");
+}
+
+Status ReadableRecords::make_tokens() {
+    for (const char* role : {"admin", "operator", "viewer"}) {
+        ATOLL_TRY(const Json made, send(Method::kPost, "dispatch", "/v1/tokens",
+                                        {{"subject", std::string("ada-") + role}, {"role", role}, {"days", 1}}));
+        token_ids.push_back(text_of(made, "id"));
+    }
+    ATOLL_RETURN_IF_ERROR(send(Method::kDelete, "dispatch", "/v1/tokens/" + token_ids.front(), nullptr));
+    return {};
+}
+
+Status ReadableRecords::make_aggregations() {
+    int round = 0;
+    for (const char* state : {"planning", "measuring", "averaging", "publishing", "completed", "failed"}) {
+        aggregations.emplace_back("made", std::to_string(++round));
+        const Json fedavg = {{"name", "fedavg"},
+                             {"weighting", round == 1 ? "uniform" : "tokens"},
+                             {"norm_bound", 10},
+                             {"outer", {{"optimizer", "nesterov"}, {"lr", 0.7}, {"momentum", 0.9}}}};
+        ATOLL_RETURN_IF_ERROR(sql(
+            "aggregation",
+            std::string("INSERT INTO aggregations (job, round, model, base, strategy, updates, state, parts_total,"
+                        " parts_left, error, lease_until, lease_holder) VALUES ('made', $1::integer, 'diaries', $2, $3,"
+                        " '[]', $4, 4, 2, CASE WHEN $4 = 'failed' THEN 'no update is left' END, ") +
+                kNotNow + ", 'a test')",
+            {std::to_string(round), digests.front(),
+             round % 2 == 0 ? Json{{"name", "trimmed_mean"}, {"norm_bound", nullptr}, {"trim", 0.1}} : fedavg, state}));
+    }
+    return {};
+}
+
+// Dead letters, a damaged blob, an upload.
+Status ReadableRecords::make_rare_records() {
+    for (const char* service : {"dispatch", "aggregation"}) {
+        dead_letters.push_back(std::string("letter-of-") + service);
+        ATOLL_RETURN_IF_ERROR(sql(service,
+                                  "INSERT INTO dead_letters (consumer, event_id, topic, key, value, error) VALUES"
+                                  " ($1, $2, 'atoll.rounds', 'made', '{}', 'data.round: is required')",
+                                  {service, dead_letters.back()}));
+    }
+    ATOLL_RETURN_IF_ERROR(sql("store", "INSERT INTO damaged_blobs (blob) VALUES ($1)", {blobs.front()}));
+    return sql("store", "INSERT INTO uploads (task, attempt, bytes, version) VALUES ($1, '1', 4096, $2)",
+               {upload_task, digests.at(1)});
+}
+
+// What dispatch has found out of sites.
+Status ReadableRecords::set_facilities() {
+    const auto wait = [&](const char* name, const char* reason) {
+        return sql("dispatch",
+                   std::string("UPDATE facilities SET unknown_answers = 3, waiting_since = now() - interval '1 hour',"
+                               " waiting_reason = $2, retry_at = ") +
+                       kNotNow + " WHERE name = $1",
+                   {name, reason});
+    };
+    ATOLL_RETURN_IF_ERROR(sql("dispatch", "UPDATE facilities SET retry_at = NULL"));
+    ATOLL_RETURN_IF_ERROR(wait("away", "ssh: connect to host 127.0.0.1 port 1: Connection refused"));
+    ATOLL_RETURN_IF_ERROR(wait("full", "nothing can be written in its work directory: No space left on device"));
+    ATOLL_RETURN_IF_ERROR(sql("dispatch", "UPDATE facilities SET spec = spec - 'owner' WHERE name = 'unowned'"));
+    const Json limits = {
+        {"nodes_max", 4}, {"time_max_s", 86400}, {"time_default_s", 0}, {"cores_max", 32}, {"memory_mib_max", 480000}};
+    return sql("dispatch", "UPDATE facilities SET devices = $1, limits = $2 WHERE name IN ('cluster', 'boxed')",
+               {Json{"cuda", "cpu"}, Json{{"gpu", limits}}});
+}
+
+}  // namespace atl::contract

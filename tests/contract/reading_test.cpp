@@ -1,0 +1,317 @@
+// What people read: every reading command of `atoll` and every GET of the OpenAPI documents, with every kind of record
+// and state, as text on a terminal, in a pipe and as JSON. A command, a GET or a state that is new fails until it has a
+// place here or in ReadableRecords.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <mutex>
+#include <set>
+#include <sstream>
+
+#include "shared/base/parallel.h"
+#include "shared/base/text.h"
+#include "shared/service/testing/response_check.h"
+#include "tests/contract/readable_records.h"
+#include "tests/contract/running_stack.h"
+#include "tests/contract/seen_words.h"
+#include "tests/contract/typed_command.h"
+
+namespace atl::contract {
+namespace {
+
+using http::Method;
+using json::Json;
+using Words = std::vector<std::string>;
+
+constexpr int kAtOnce = 4;  // commands; most of their time they wait
+
+// What changes something, or runs at a site: not looked at here.
+const std::set<std::string> kNotReading = {"up",
+                                           "down",
+                                           "gateway",
+                                           "credentials",
+                                           "aggregate",
+                                           "stage",
+                                           "seal",
+                                           "push",
+                                           "ping",
+                                           "facility add",
+                                           "facility set",
+                                           "facility put-image",
+                                           "facility rm",
+                                           "facility login",
+                                           "facility trust",
+                                           "dataset register",
+                                           "dataset prepare",
+                                           "dataset rm",
+                                           "model import",
+                                           "model push",
+                                           "model tag",
+                                           "model untag",
+                                           "model rm",
+                                           "model prune",
+                                           "job submit",
+                                           "job pause",
+                                           "job resume",
+                                           "job cancel",
+                                           "job rm",
+                                           "job prune",
+                                           "events replay",
+                                           "token issue",
+                                           "token revoke",
+                                           "token rotate-key"};
+
+// GETs whose records may answer otherwise than 200: what is at a site that does not answer, a round that is not closed.
+const std::set<std::string> kMayRefuse = {"dispatch /v1/facilities/{name}/check-jobs/{id}",
+                                          "dispatch /v1/jobs/{id}/rounds/{round}/updates",
+                                          "dispatch /v1/jobs/{id}/tasks/{task}/script"};
+
+// Words of the documents that no record here has, and why.
+const std::set<std::string> kUnseenWords = {
+    // A job of a check and what its ranks found: only a site that runs one has it.
+    "dispatch #/components/schemas/CheckJob/state: queued", "dispatch #/components/schemas/CheckJob/state: running",
+    "dispatch #/components/schemas/CheckJob/state: ended",  "dispatch #/components/schemas/CheckRow/state: ok",
+    "dispatch #/components/schemas/CheckRow/state: warn",   "dispatch #/components/schemas/CheckRow/state: fail",
+    "dispatch #/components/schemas/CheckRow/state: skipped"};
+
+// A command as it is typed, and what must be in its answer.
+struct Typed {
+    std::string command;  // "job show"
+    Words arguments;
+    Words named;
+    std::set<int> codes = {0};
+    enum class Json { kOne, kLines, kNone } json = Json::kOne;
+    bool goes_on = false;  // until Ctrl-C
+};
+
+// Leaves of the command tree, by --help.
+void walk_commands(const std::string& command, std::set<std::string>& leaves) {
+    Words argv = {ATOLL_PROGRAM};
+    std::istringstream words(command);
+    for (std::string word; words >> word;) argv.push_back(word);
+    argv.emplace_back("--help");
+    const Answer help = type(argv, Output::kPipe);
+    ASSERT_EQ(help.exit_code, 0) << command << help.err;
+    const auto at = help.out.find("Subcommands:\n");
+    if (at == std::string::npos) {
+        leaves.insert(command);
+        return;
+    }
+    std::istringstream lines(help.out.substr(at));
+    std::string line;
+    std::getline(lines, line);
+    while (std::getline(lines, line) && line.starts_with("  "))
+        if (line[2] != ' ')
+            walk_commands(command + (command.empty() ? "" : " ") + line.substr(2, line.find(' ', 2) - 2), leaves);
+}
+
+class ReadingTest : public testing::Test {
+  protected:
+    static void SetUpTestSuite() {
+        records_ = std::make_unique<ReadableRecords>(shared_stack());
+        const Status made = records_->make();
+        ASSERT_TRUE(made.ok()) << describe(made.error());
+    }
+    static void TearDownTestSuite() { records_.reset(); }
+
+    static std::vector<Typed> typed();
+    static Words paths_of(const std::string& service, const std::string& path);
+    static void look(const std::string& service);
+    static std::string fault_of(const Typed& typed, int way, const std::filesystem::path& out);
+
+    static std::unique_ptr<ReadableRecords> records_;
+};
+
+std::unique_ptr<ReadableRecords> ReadingTest::records_;
+
+std::vector<Typed> ReadingTest::typed() {
+    const ReadableRecords& all = *records_;
+    std::vector<Typed> rows = {{"facility list", {}, all.facilities},
+                               {"dataset list", {}, all.datasets},
+                               {"dataset show", {"diaries-it", "--croissant"}, {"diaries-it"}},
+                               {"dataset preparations", {}, all.preparations},
+                               {"dataset preparations", {"nothing-yet"}, {}},
+                               {"model list", {}, all.models},
+                               {"model show", {"diaries"}, {}},
+                               {"model verify", {"llama@is-base"}, {"ok"}},
+                               {"job init", {}, {"participants"}, {0}, Typed::Json::kNone},
+                               {"events list", {}, all.dead_letters},
+                               {"token list", {}, all.token_ids},
+                               {"token show", {}, {"admin"}},
+                               {"status", {}, {"dispatch", "gateway"}}};
+    Typed versions = {"model show", {"llama"}, {}};
+    for (const std::string& digest : all.digests) versions.named.push_back(digest.substr(0, 16));
+    rows.push_back(versions);
+    for (const std::string& version : all.version_names) {
+        rows.push_back({"model show", {"llama@" + version}, {"llama"}});
+        rows.push_back({"model pull", {"llama@" + version, "--out", version}, {}});
+    }
+    for (const std::string& name : all.datasets) rows.push_back({"dataset show", {name}, {name}});
+    for (const std::string& name : all.facilities) {
+        rows.push_back({"facility show", {name}, {name}});
+        rows.push_back({"facility check", {name}, {name == "here" ? "work_dir" : "connection"}, {0, 1}});
+    }
+    Typed jobs = {"job list", {}, {}};
+    for (const auto& [name, id] : all.jobs) {
+        jobs.named.push_back(name);
+        jobs.named.push_back(id);
+        const bool goes_on = name == "running" || name == "paused";
+        rows.push_back({"job list", {"--only", name}, {id}});
+        rows.push_back({"job show", {name}, {name, id}});
+        rows.push_back({"job watch",
+                        {id},
+                        {},
+                        {goes_on               ? 130
+                         : name == "completed" ? 0
+                                               : 1},
+                        Typed::Json::kLines,
+                        goes_on});
+        rows.push_back({"job logs", {name}, {}});
+        rows.push_back({"job script", {name, "--facility", "here"}, {"#!"}, {0}, Typed::Json::kNone});
+        rows.push_back({"round show", {name}, all.facilities});
+        rows.push_back({"round show", {name, "1"}, all.facilities});
+    }
+    rows.push_back(jobs);
+    return rows;
+}
+
+// Empty: as it should be. The ways: 0 a terminal, 1 a pipe, 2 JSON.
+std::string ReadingTest::fault_of(const Typed& typed, int way, const std::filesystem::path& out) {
+    Words argv = {ATOLL_PROGRAM};
+    std::istringstream words(typed.command);
+    for (std::string word; words >> word;) argv.push_back(word);
+    for (const std::string& argument : typed.arguments) argv.push_back(argument);
+    if (typed.command == "model pull") argv.back() = out / std::to_string(way) / argv.back();
+    argv.insert(argv.end(), {"--state", shared_stack().state()});
+    if (way == 2) argv.emplace_back("--json");
+    const Output to = way == 0 ? Output::kTerminal : Output::kPipe;
+    const Answer answer = typed.goes_on ? type_and_interrupt(argv, to) : type(argv, to);
+    const std::string shown = answer.out + answer.err;
+    std::string fault;
+    if (answer.is_late) fault += "does not end; ";
+    if (!typed.codes.contains(answer.exit_code)) fault += "exit status " + std::to_string(answer.exit_code) + "; ";
+    for (const std::string& name : typed.named)
+        if (answer.out.find(name) == std::string::npos) fault += "lacks " + name + "; ";
+    for (const char* broken : {"Sanitizer", "json.exception", "terminate called"})
+        if (shown.find(broken) != std::string::npos) fault += std::string(broken) + "; ";
+    if (way == 1 && answer.out.find('\x1b') != std::string::npos) fault += "control sequences in a pipe; ";
+    const auto is_json = [](const std::string& text) { return Json::accept(text); };
+    std::istringstream lines(answer.out);
+    for (std::string line; way == 2 && typed.json == Typed::Json::kLines && std::getline(lines, line);)
+        if (!is_json(line)) fault += "not JSON: " + line + "; ";
+    if (way == 2 && typed.json == Typed::Json::kOne && !is_json(answer.out)) fault += "not JSON; ";
+    if (fault.empty()) return {};
+    return join(argv, " ") + (way == 0 ? " (on a terminal): " : ": ") + fault + "\n" + shorten(shown, 4000) + "\n";
+}
+
+TEST_F(ReadingTest, EveryCommandThatReadsShowsEveryRecord) {
+    const TemporaryDirectory out;
+    for (const char* way : {"0", "1", "2"}) std::filesystem::create_directories(out.path() / way);
+    const std::vector<Typed> rows = typed();
+    std::mutex mutex;
+    std::string faults;
+    const Status done = for_each_parallel(3 * rows.size(), kAtOnce, [&](std::size_t i, int) -> Status {
+        const std::string fault = fault_of(rows[i / 3], static_cast<int>(i % 3), out.path());
+        const std::lock_guard lock(mutex);
+        faults += fault;
+        return {};
+    });
+    EXPECT_TRUE(done.ok());
+    EXPECT_EQ(faults, "");
+}
+
+TEST_F(ReadingTest, EveryCommandHasItsPlaceInTheTable) {
+    std::set<std::string> known = kNotReading;
+    for (const Typed& row : typed()) known.insert(row.command);
+    std::set<std::string> commands;
+    walk_commands("", commands);
+    EXPECT_EQ(commands, known) << "a command that reads stands in typed(), another in kNotReading";
+}
+
+// What stands for the parameters of a described path.
+Words ReadingTest::paths_of(const std::string& service, const std::string& path) {
+    const ReadableRecords& all = *records_;
+    Words jobs;
+    for (const auto& [name, id] : all.jobs) jobs.push_back(id);
+    Words paths;
+    if (path == "/v1/jobs/{id}/tasks/{task}/script") {
+        for (const auto& [job, tasks] : all.tasks)
+            for (const std::string& task : tasks) paths.push_back("/v1/jobs/" + job + "/tasks/" + task + "/script");
+        return paths;
+    }
+    Words rounds;
+    for (const auto& [job, round] : all.aggregations) rounds.push_back(round);
+    const bool is_of_model = path.starts_with("/v1/models/");
+    const std::map<std::string, Words> values = {
+        {"name", service == "registry" ? Words{"diaries-it"} : all.facilities},
+        {"version", {"1", "2"}},
+        {"sha256", all.blobs},
+        {"model", is_of_model && path.ends_with("{reference}") ? Words{"llama"} : all.models},
+        {"reference", all.version_names},
+        {"digest", all.digests},
+        {"task", {all.upload_task}},
+        {"attempt", {"1"}},
+        {"id", path.starts_with("/v1/jobs/")           ? jobs
+               : path.starts_with("/v1/preparations/") ? all.preparations
+                                                       : Words{"0123456789abcdef"}},
+        {"job", {"made"}},
+        {"round", service == "aggregation" ? rounds : Words{"1"}}};
+    paths = {""};
+    for (std::size_t at = 0; at < path.size();) {
+        const auto open = std::min(path.find('{', at), path.size());
+        const auto close = std::min(path.find('}', open), path.size());
+        const std::string parameter = open == path.size() ? "" : path.substr(open + 1, close - open - 1);
+        Words longer;
+        for (const std::string& begun : paths) {
+            const std::string fixed = begun + path.substr(at, open - at);
+            if (parameter.empty()) longer.push_back(fixed);
+            const auto known = values.find(parameter);
+            if (known == values.end()) continue;
+            for (const std::string& value : known->second) longer.push_back(fixed + value);
+        }
+        paths = longer;
+        at = close == path.size() ? close : close + 1;
+    }
+    if (path.ends_with("/logs"))
+        for (std::size_t i = 0, count = paths.size(); i < count; ++i) paths.push_back(paths[i] + "?format=json");
+    return paths;
+}
+
+void ReadingTest::look(const std::string& service) {
+    const RunningStack& stack = shared_stack();
+    const std::string document = stack.call(service, Method::kGet, "/openapi.json", "").body;
+    service::ResponseCheck answers(document);
+    SeenWords words(Json::parse(document));
+    Words everybody;
+    for (const auth::Role role :
+         {auth::Role::kAdmin, auth::Role::kOperator, auth::Role::kViewer, auth::Role::kFacility})
+        everybody.push_back(stack.token(role));
+    for (const Operation& operation : stack.operations(service)) {
+        if (operation.method != Method::kGet || operation.is_public) continue;
+        const Words paths = paths_of(service, operation.path);
+        EXPECT_FALSE(paths.empty()) << service << " " << operation.path
+                                    << ": a parameter that paths_of() does not know";
+        for (const std::string& path : paths)
+            for (const std::string& token : operation.path == "/v1/token" ? everybody : Words{everybody.front()}) {
+                const auto answer = stack.call(service, operation.method, path, token);
+                for (const std::string& fault : answers.faults(operation.method, path, answer))
+                    ADD_FAILURE() << service << ": " << fault;
+                const bool may_refuse = kMayRefuse.contains(service + " " + operation.path);
+                EXPECT_TRUE(answer.status == 200 || may_refuse) << path << ": " << answer.body;
+                EXPECT_NE(answer.status, 500) << path << ": " << answer.body;
+                const Json body = Json::parse(answer.body, nullptr, /*allow_exceptions=*/false);
+                if (answer.status == 200 && !body.is_discarded()) words.look(operation.path, body);
+            }
+    }
+    for (const std::string& word : words.unseen())
+        EXPECT_TRUE(kUnseenWords.contains(service + " " + word)) << service << " " << word << ": no record has it";
+}
+
+TEST_F(ReadingTest, EveryGetShowsEveryRecordInEveryState) {
+    for (const char* service : {"registry", "store", "dispatch", "aggregation"}) look(service);
+}
+
+}  // namespace
+}  // namespace atl::contract
