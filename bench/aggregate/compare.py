@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times `atoll aggregate`, with and without a norm bound, against `cat` of its inputs, a copy of one, and a PyTorch script, in turns.
+"""Times `atoll aggregate`, with and without measuring the changes, against `cat` of its inputs, a copy of one, and a PyTorch script, in turns.
 
   compare.py --atoll build/release/bin/atoll [--python PYTHON-WITH-TORCH] [--dir /var/tmp/atoll-bench] [--repeats 7]
 
@@ -58,8 +58,8 @@ def main():
         "cp of one": "exec cp in0/model.safetensors out.copy",
         "atoll aggregate": f"exec {options.atoll} aggregate --out out.atoll {' '.join(inputs)}",
         "the same with a base": f"exec {options.atoll} aggregate --base base --out out.based {' '.join(inputs)}",
-        "with a base and its norm bound":
-            f"exec {options.atoll} aggregate --base base --norm-bound 10 --out out.bounded {' '.join(inputs)}",
+        "with a base, measured":
+            f"exec {options.atoll} aggregate --base base --clip 1.3 --drop 3 --out out.measured {' '.join(inputs)}",
     }
     if options.python:
         commands["PyTorch"] = f"exec {peer} average out.torch {' '.join(inputs)}"

@@ -1,8 +1,10 @@
 #include "shared/aggregate/aggregator.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
+#include "shared/aggregate/defence.h"
 #include "shared/aggregate/plan.h"
 #include "shared/aggregate/reduce.h"
 
@@ -35,6 +37,23 @@ Status make_piece(const Plan& plan, const Tensor& tensor, std::uint64_t offset, 
     return {};
 }
 
+double count_elements(const Plan& plan) {
+    double count = 0;
+    for (const PlannedFile& file : plan.planned)
+        for (const Tensor& tensor : file.tensors)
+            if (tensor.kind == TensorKind::kCombine)
+                count += static_cast<double>(tensor.end - tensor.begin) /
+                         static_cast<double>(safetensors::size_bytes(tensor.info.dtype));
+    return count;
+}
+
+// Of a change to the sum of the others', from the sums of its squares, of the products and of the others' squares.
+std::optional<double> find_cosine(double own, double both, double others) {
+    const double scale = std::sqrt(own * others);
+    if (!(scale > 0)) return std::nullopt;
+    return std::clamp(both / scale, -1.0, 1.0);
+}
+
 }  // namespace
 
 Aggregator::Workspace::Workspace(const Aggregator& aggregator)
@@ -61,29 +80,42 @@ Result<Aggregator> Aggregator::plan(const StrategySpec& strategy, std::vector<In
 }
 
 std::size_t Aggregator::statistics_count() const {
-    return is_measured(*plan_) ? plan_->inputs.size() * plan_->strategy->statistics_per_update() : 0;
+    return plan_->measures ? plan_->inputs.size() * kSumsPerInput + 1 : 0;
 }
 
-Status Aggregator::measure(std::size_t file, std::uint64_t offset, std::uint64_t size, std::span<double> statistics,
+Status Aggregator::measure(std::size_t file, std::uint64_t offset, std::uint64_t size, std::span<ExactSum> statistics,
                            Workspace& workspace) const {
     check(statistics.size() == statistics_count() && file < plan_->files.size(), "Aggregator::measure of what is not");
+    if (!plan_->measures) return {};
     for (const Tensor& tensor : plan_->planned[file].tensors) {
         if (tensor.kind != TensorKind::kCombine || tensor.end <= offset || tensor.begin >= offset + size) continue;
-        const auto width = static_cast<std::uint64_t>(safetensors::size_bytes(tensor.info.dtype));
-        const auto elements_before = [&](std::uint64_t at) {  // that begin before this byte of the file
-            return (std::clamp(at, tensor.begin, tensor.end) - tensor.begin + width - 1) / width;
+        const std::uint64_t tile = kTile * static_cast<std::uint64_t>(safetensors::size_bytes(tensor.info.dtype));
+        const auto tiles_before = [&](std::uint64_t at) {  // that begin before this byte of the file
+            return (std::clamp(at, tensor.begin, tensor.end) - tensor.begin + tile - 1) / tile;
         };
-        ATOLL_RETURN_IF_ERROR(measure_elements(*plan_, tensor, elements_before(offset), elements_before(offset + size),
-                                               statistics, *workspace.scratch_));
+        ATOLL_RETURN_IF_ERROR(measure_tiles(*plan_, tensor, tiles_before(offset), tiles_before(offset + size),
+                                            statistics, *workspace.scratch_));
     }
     return {};
 }
 
-Result<Prepared> Aggregator::prepare(std::span<const double> statistics, std::span<const double> earlier_norms,
-                                     double bound) {
+Result<Prepared> Aggregator::prepare(std::span<const double> statistics, std::span<const Assignment> assigned,
+                                     std::span<const EarlierNorm> earlier) {
     check(statistics.size() == statistics_count(), "Aggregator::prepare without all statistics");
-    ATOLL_TRY(Prepared prepared, plan_->strategy->prepare({plan_->weights, statistics, earlier_norms, bound}));
-    plan_->shares = prepared.shares;
+    check(assigned.empty() || assigned.size() == plan_->inputs.size(), "an assignment is one input's");
+    Prepared prepared{plan_->shares};
+    if (!plan_->measures) return prepared;
+    std::vector<Change> changes;
+    for (std::size_t i = 0; i < plan_->inputs.size(); ++i) {
+        const Assignment given = assigned.empty() ? Assignment() : assigned[i];
+        changes.push_back({std::sqrt(statistics[i * kSumsPerInput]), given.effort,
+                           find_reach(given, count_elements(*plan_), std::sqrt(statistics.back()))});
+    }
+    plan_->parts = parts_that_count(changes, earlier, plan_->spec);
+    for (std::size_t i = 0; i < changes.size(); ++i) {
+        const auto sums = statistics.subspan(i * kSumsPerInput, kSumsPerInput);
+        prepared.figures.push_back({changes[i].norm, find_cosine(sums[0], sums[1], sums[2]), plan_->parts[i]});
+    }
     return prepared;
 }
 

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "shared/aggregate/exact_sum.h"
 #include "shared/aggregate/strategy.h"
 #include "shared/base/result.h"
 #include "shared/safetensors/safetensors.h"
@@ -107,17 +108,18 @@ class Aggregator {
         std::unique_ptr<Scratch> scratch_;
     };
 
-    // Numbers that measure() sums up, for prepare(); 0: the strategy needs no look at the updates before the first
-    // read(), or there is no base that they could be compared with.
+    // Numbers that measure() sums up, for prepare(); 0: nothing has to be measured before the first read(), as the
+    // strategy's `clip` and `drop` say nothing or there is no base.
     std::size_t statistics_count() const;
-    // Adds those of the elements that begin in the output file's bytes [offset, offset + size). They depend on the
-    // inputs and on how the whole was cut, not on blocks and threads. Errors as read().
-    Status measure(std::size_t file, std::uint64_t offset, std::uint64_t size, std::span<double> statistics,
+    // Adds those of the tiles that begin in the output file's bytes [offset, offset + size). The sums over all files
+    // depend on the inputs alone, not on parts, blocks or threads. Errors as read().
+    Status measure(std::size_t file, std::uint64_t offset, std::uint64_t size, std::span<ExactSum> statistics,
                    Workspace& workspace) const;
-    // Says how much each input counts from now on, from the sums over all files. Before it, and where nothing is
-    // measured, the shares are what the weights give. Not while another thread reads.
-    Result<Prepared> prepare(std::span<const double> statistics, std::span<const double> earlier_norms = {},
-                             double bound = 0);
+    // Decides how much each input counts from now on, from the sums over all files. Before it, and where nothing is
+    // measured, the shares are what the weights give and every change counts whole. `assigned`: one an input, or none.
+    // Not while another thread reads.
+    Result<Prepared> prepare(std::span<const double> statistics, std::span<const Assignment> assigned = {},
+                             std::span<const EarlierNorm> earlier = {});
 
     // The output file's bytes [offset, offset + into.size()). kInvalidArgument, naming tensor and input, for NaN or
     // infinity in a model, a result that overflows its dtype, or integer tensors that differ.

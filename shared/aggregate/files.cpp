@@ -263,21 +263,26 @@ Status check_finite(std::vector<Input> inputs) {
     return {};
 }
 
-Result<Prepared> measure_inputs(Aggregator& aggregator, const WriteOptions& options) {
+Result<Prepared> measure_inputs(Aggregator& aggregator, const std::vector<Assignment>& assigned,
+                                const WriteOptions& options) {
     const std::vector<Piece> pieces = cut_into_pieces(aggregator);
     const std::size_t count = aggregator.statistics_count();
-    std::vector<double> by_piece(pieces.size() * count);
+    std::vector<std::vector<ExactSum>> by_thread(thread_count(options), std::vector<ExactSum>(count));
     std::vector<std::optional<Aggregator::Workspace>> workspaces(thread_count(options));
     ATOLL_RETURN_IF_ERROR(
         for_each_parallel(pieces.size(), thread_count(options), [&](std::size_t at, int thread) -> Status {
             if (count == 0) return {};
             if (!workspaces[thread]) workspaces[thread].emplace(aggregator);
-            return aggregator.measure(pieces[at].file, pieces[at].offset, pieces[at].size,
-                                      std::span(by_piece).subspan(at * count, count), *workspaces[thread]);
+            return aggregator.measure(pieces[at].file, pieces[at].offset, pieces[at].size, by_thread[thread],
+                                      *workspaces[thread]);
         }));
-    std::vector<double> sums(count);
-    for (std::size_t i = 0; i < by_piece.size(); ++i) sums[i % count] += by_piece[i];
-    return aggregator.prepare(sums);
+    std::vector<double> totals;
+    for (std::size_t i = 0; i < count; ++i) {
+        ExactSum sum;
+        for (const auto& sums : by_thread) sum.add(sums[i]);
+        totals.push_back(sum.value());
+    }
+    return aggregator.prepare(totals, assigned);
 }
 
 Status write_aggregate(const Aggregator& aggregator, const fs::path& first, const fs::path& out,

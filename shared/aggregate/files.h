@@ -28,7 +28,9 @@ struct WriteOptions {
 };
 
 // Measures the inputs of an aggregator that has to (statistics_count()) and prepares it with what that gives.
-Result<Prepared> measure_inputs(Aggregator& aggregator, const WriteOptions& options = {});
+// `assigned`: as Aggregator::prepare() takes it.
+Result<Prepared> measure_inputs(Aggregator& aggregator, const std::vector<Assignment>& assigned = {},
+                                const WriteOptions& options = {});
 
 // Makes the directory `out` with the averaged files and copies of `first`'s other files. It appears whole or not
 // at all, also after a power cut: kConflict if it exists (an empty directory is replaced).

@@ -29,23 +29,48 @@ ATOLL_INLINE void nesterov_loop(float* mean, float* momentum, const float* base,
     }
 }
 
-ATOLL_INLINE double squared_distance_loop(const float* a, const float* b, std::size_t count) {
-    constexpr std::size_t kLanes = 16;  // sums side by side, so that the order does not depend on the vectors' width
-    double lanes[kLanes] = {};
-    std::size_t at = 0;
-    for (; at + kLanes <= count; at += kLanes) {
-        for (std::size_t lane = 0; lane < kLanes; ++lane) {
-            const double difference = static_cast<double>(a[at + lane]) - static_cast<double>(b[at + lane]);
-            lanes[lane] += difference * difference;
-        }
+ATOLL_INLINE void shorten_loop(float* a, const float* base, double part, std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) {
+        const double from = base[i];
+        a[i] = static_cast<float>(from + part * (static_cast<double>(a[i]) - from));
     }
-    for (; at < count; ++at) {
-        const double difference = static_cast<double>(a[at]) - static_cast<double>(b[at]);
-        lanes[at % kLanes] += difference * difference;
-    }
+}
+
+ATOLL_INLINE void add_change_loop(double* sum, const float* a, const float* base, std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) sum[i] += static_cast<double>(a[i]) - static_cast<double>(base[i]);
+}
+
+constexpr std::size_t kLanes = 16;  // sums side by side, so that the order does not depend on the vectors' width
+
+ATOLL_INLINE double sum_lanes(double* lanes) {
     for (std::size_t half = kLanes / 2; half > 0; half /= 2)
         for (std::size_t lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
     return lanes[0];
+}
+
+struct MeasureLanes {
+    double own[kLanes] = {}, both[kLanes] = {}, others[kLanes] = {};
+};
+
+ATOLL_INLINE void measure_element(MeasureLanes& lanes, std::size_t lane, float a, float base, double sum) {
+    const double change = static_cast<double>(a) - static_cast<double>(base);
+    const double rest = sum - change;
+    lanes.own[lane] += change * change;
+    lanes.both[lane] += change * rest;
+    lanes.others[lane] += rest * rest;
+}
+
+ATOLL_INLINE void measure_loop(const float* a, const float* base, const double* sum, std::size_t count,
+                               double sums[3]) {
+    MeasureLanes lanes;
+    std::size_t at = 0;
+    for (; at + kLanes <= count; at += kLanes)
+        for (std::size_t lane = 0; lane < kLanes; ++lane)
+            measure_element(lanes, lane, a[at + lane], base[at + lane], sum[at + lane]);
+    for (; at < count; ++at) measure_element(lanes, at % kLanes, a[at], base[at], sum[at]);
+    sums[0] = sum_lanes(lanes.own);
+    sums[1] = sum_lanes(lanes.both);
+    sums[2] = sum_lanes(lanes.others);
 }
 
 // ---- the sets ----
@@ -61,10 +86,18 @@ ATOLL_INLINE double squared_distance_loop(const float* a, const float* b, std::s
                                      std::size_t n) {                                                         \
         nesterov_loop(mean, momentum, base, rate, beta, n);                                                   \
     }                                                                                                         \
-    attribute double squared_distance_##suffix(const float* a, const float* b, std::size_t n) {               \
-        return squared_distance_loop(a, b, n);                                                                \
+    attribute void shorten_##suffix(float* a, const float* base, double part, std::size_t n) {                \
+        shorten_loop(a, base, part, n);                                                                       \
     }                                                                                                         \
-    constexpr Kernels k_##suffix{#suffix, scale_##suffix, add_##suffix, nesterov_##suffix, squared_distance_##suffix};
+    attribute void add_change_##suffix(double* sum, const float* a, const float* base, std::size_t n) {       \
+        add_change_loop(sum, a, base, n);                                                                     \
+    }                                                                                                         \
+    attribute void measure_##suffix(const float* a, const float* base, const double* sum, std::size_t n,      \
+                                    double sums[3]) {                                                         \
+        measure_loop(a, base, sum, n, sums);                                                                  \
+    }                                                                                                         \
+    constexpr Kernels k_##suffix{#suffix,          scale_##suffix,      add_##suffix,    nesterov_##suffix,   \
+                                 shorten_##suffix, add_change_##suffix, measure_##suffix};
 
 ATOLL_DEFINE_SET(baseline, )
 #if defined(__x86_64__)

@@ -13,8 +13,13 @@ struct Kernels {
     void (*add)(float* sum, const float* in, float weight, std::size_t count);    // sum += weight * in
     // The server optimizer's step (aggregator.h): `mean` becomes the weights, `momentum` the new momentum.
     void (*nesterov)(float* mean, float* momentum, const float* base, float rate, float beta, std::size_t count);
-    // Σ (a - b)² in fp64, in one order.
-    double (*squared_distance)(const float* a, const float* b, std::size_t count);
+    // a becomes base + part (a - base), in fp64 and rounded once.
+    void (*shorten)(float* a, const float* base, double part, std::size_t count);
+    // sum += a - base in fp64.
+    void (*add_change)(double* sum, const float* a, const float* base, std::size_t count);
+    // Of the change d = a - base and what is left of `sum` without it, o = sum - d: Σ d², Σ d o and Σ o² in fp64, each
+    // in one order.
+    void (*measure)(const float* a, const float* base, const double* sum, std::size_t count, double sums[3]);
 };
 
 // The sets that this CPU can run, slowest first; the baseline is always there.

@@ -21,8 +21,19 @@ TEST(AverageKernelsTest, AllSetsGiveTheSameBits) {
         kernels.add(sum.data(), values.data(), 0.7F, values.size());
         baseline.add(expected.data(), values.data(), 0.7F, values.size());
         EXPECT_EQ(std::memcmp(sum.data(), expected.data(), sum.size() * sizeof(float)), 0) << kernels.name;
-        EXPECT_EQ(kernels.squared_distance(values.data(), expected.data(), values.size()),
-                  baseline.squared_distance(values.data(), expected.data(), values.size()))
+        std::vector<double> changes(values.size()), expected_changes(values.size());
+        kernels.add_change(changes.data(), values.data(), expected.data(), values.size());
+        baseline.add_change(expected_changes.data(), values.data(), expected.data(), values.size());
+        EXPECT_EQ(changes, expected_changes) << kernels.name;
+        double sums[3], expected_sums[3];
+        for (double& change : changes) change *= 1.7;
+        kernels.measure(values.data(), expected.data(), changes.data(), values.size(), sums);
+        baseline.measure(values.data(), expected.data(), changes.data(), values.size(), expected_sums);
+        EXPECT_EQ(std::memcmp(sums, expected_sums, sizeof sums), 0) << kernels.name;
+        std::vector<float> shortened = values, expected_shortened = values;
+        kernels.shorten(shortened.data(), expected.data(), 0.37, values.size());
+        baseline.shorten(expected_shortened.data(), expected.data(), 0.37, values.size());
+        EXPECT_EQ(std::memcmp(shortened.data(), expected_shortened.data(), sum.size() * sizeof(float)), 0)
             << kernels.name;
         std::vector<float> momentum(values.rbegin(), values.rend());
         std::vector<float> expected_momentum = momentum;

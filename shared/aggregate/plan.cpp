@@ -304,8 +304,9 @@ Result<Plan> make_plan(const StrategySpec& strategy, std::vector<Input> inputs, 
     ATOLL_TRY(plan.strategy, make_strategy(strategy));
     ATOLL_RETURN_IF_ERROR(check_weights(weights, inputs.size()));
     plan.weights = weights;
-    ATOLL_TRY(Prepared prepared, plan.strategy->prepare({.weights = weights}));
-    plan.shares = std::move(prepared.shares);
+    plan.measures = plan.start && (strategy.clip || strategy.drop);
+    plan.spec = strategy;
+    ATOLL_TRY(plan.shares, plan.strategy->share_out(weights));
     ATOLL_RETURN_IF_ERROR(check_base(*plan.strategy, plan.start));
     ATOLL_TRY(const Headers headers, read_headers(inputs, *plan.strategy, options, plan.start));
     const Input& layout = plan.start ? plan.start->base : inputs.front();

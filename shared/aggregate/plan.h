@@ -42,9 +42,12 @@ struct PlannedFile {
 
 struct Plan {
     std::vector<Input> inputs;
+    StrategySpec spec;
     std::unique_ptr<const Strategy> strategy;
+    bool measures = false;  // the inputs are measured against the base before the first block is made
     std::vector<double> weights;
     std::vector<double> shares;
+    std::vector<double> parts;       // of each update's change that count; empty: all of it
     std::optional<RoundBase> start;  // the output has its files, or the first input's
     AggregatorOptions options;
     std::vector<Aggregator::OutputFile> files;

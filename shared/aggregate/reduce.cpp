@@ -6,6 +6,7 @@
 #include <limits>
 #include <optional>
 
+#include "shared/aggregate/kernels.h"
 #include "shared/numeric/conversions.h"
 
 namespace atl::aggregate {
@@ -42,8 +43,7 @@ Range range_of(DType dtype, std::span<const std::byte> bytes) {
     return range;
 }
 
-constexpr double kOutlier = 10;      // times the lower median of the inputs' largest numbers
-constexpr std::size_t kTile = 2048;  // elements of a model that a strategy gets at a time, 8 KiB
+constexpr double kOutlier = 10;  // times the lower median of the inputs' largest numbers
 
 void widen(DType dtype, float* wide, const std::byte* stored, std::size_t count) {
     const auto& conversions = numeric::conversions();
@@ -176,13 +176,31 @@ Block& widen_sources(const Elements& which, Beside beside, std::size_t at, std::
         widen(dtype, wide.data(), scratch.raw_of(source++).data() + at * element_bytes(dtype), count);
         return wide;
     };
-    for (std::size_t i = 0; i < block.updates.size(); ++i) block.updates[i] = next(which.tensor.inputs[i].dtype);
+    std::vector<std::span<float>>& updates = scratch.updates;
+    for (std::size_t i = 0; i < updates.size(); ++i) block.updates[i] = updates[i] = next(which.tensor.inputs[i].dtype);
     if (beside.base) block.base = next(which.tensor.base.dtype);
     for (std::size_t i = 0; beside.state && i < block.state.size(); ++i) {
         block.state[i] = next(DType::kF32);
         if (!which.tensor.state[i]) std::fill(block.state[i].begin(), block.state[i].end(), 0.0F);
     }
     return block;
+}
+
+// Whether some change counts in part only.
+bool is_shortened(const Plan& plan) {
+    return std::any_of(plan.parts.begin(), plan.parts.end(), [](double part) { return part < 1; });
+}
+
+// Leaves of each widened update's change the part that counts.
+void shorten_changes(const Plan& plan, Scratch& scratch) {
+    for (std::size_t i = 0; i < plan.parts.size(); ++i) {
+        const std::span<float> update = scratch.updates[i];
+        const float* base = scratch.block.base.data();
+        if (plan.parts[i] == 0)
+            std::copy_n(base, update.size(), update.data());
+        else if (plan.parts[i] < 1)
+            best_kernels().shorten(update.data(), base, plan.parts[i], update.size());
+    }
 }
 
 // What the strategy makes of the elements, or the state that it leaves.
@@ -194,11 +212,13 @@ Status combine(const Elements& which, std::span<std::byte> into, Scratch& scratc
                               (!tensor.state.empty() || std::any_of(
                                                             tensor.inputs.begin(), tensor.inputs.end(),
                                                             [&](const Place& place) { return place.dtype != dtype; }));
-    const Beside beside{which.plan.strategy->needs_base(), true};
+    const bool shortens = is_shortened(which.plan);
+    const Beside beside{which.plan.strategy->needs_base() || shortens, true};
     ATOLL_RETURN_IF_ERROR(read_sources(which, beside, scratch));
     for (std::size_t at = 0; at < which.count; at += kTile) {
         const std::size_t count = std::min(kTile, which.count - at);
         Block& block = widen_sources(which, beside, at, count, scratch);
+        if (shortens) shorten_changes(which.plan, scratch);
         const std::span<float> result = std::span(scratch.result).first(count);
         which.plan.strategy->combine(block, which.plan.shares, result);
         const std::span<const float> made = tensor.kind == TensorKind::kState ? block.state[tensor.made] : result;
@@ -209,15 +229,24 @@ Status combine(const Elements& which, std::span<std::byte> into, Scratch& scratc
 }
 
 Status mean_f64(const Elements& which, std::span<std::byte> into, Scratch& scratch) {
-    std::vector<double> sum(which.count, 0.0);
+    std::vector<double> sum(which.count, 0.0), base;
+    const auto take = [&](std::span<const std::byte> raw, std::vector<double>& values) {
+        values.resize(which.count);
+        std::memcpy(values.data(), raw.data(), raw.size());
+    };
+    if (is_shortened(which.plan)) {
+        ATOLL_TRY(const auto raw, read_elements(which, which.plan.start->base, which.tensor.base, scratch));
+        take(raw, base);
+    }
     bool finite = true;
+    std::vector<double> values;
     for (std::size_t i = 0; i < which.plan.inputs.size(); ++i) {
         ATOLL_TRY(const auto raw, read_input(which, i, scratch));
-        const double share = which.plan.shares[i];
+        take(raw, values);
+        const double share = which.plan.shares[i], part = base.empty() ? 1 : which.plan.parts[i];
         for (std::size_t at = 0; at < sum.size(); ++at) {
-            double value;
-            std::memcpy(&value, &raw[at * sizeof value], sizeof value);
-            sum[at] = i == 0 ? share * value : sum[at] + share * value;
+            if (part < 1) values[at] = part == 0 ? base[at] : base[at] + part * (values[at] - base[at]);
+            sum[at] = i == 0 ? share * values[at] : sum[at] + share * values[at];
             finite = finite && std::isfinite(sum[at]);
         }
     }
@@ -256,22 +285,19 @@ Status copy(const Elements& which, std::span<std::byte> into, Scratch& scratch) 
 
 }  // namespace
 
-bool is_measured(const Plan& plan) {
-    return plan.start && plan.strategy->statistics_per_update() > 0;
-}
-
 std::size_t source_count(const Plan& plan) {
-    const bool base = plan.strategy->needs_base() || is_measured(plan);
+    const bool base = plan.strategy->needs_base() || plan.measures;
     return plan.inputs.size() + (base ? 1 : 0) + plan.strategy->state().size();
 }
 
 Scratch::Scratch(const Plan& plan)
-    : raw_bytes(is_measured(plan) ? std::max(plan.options.block_bytes, kTile * sizeof(double))
-                                  : plan.options.block_bytes),
+    : raw_bytes(plan.measures ? std::max(plan.options.block_bytes, kTile * sizeof(double)) : plan.options.block_bytes),
       raw(raw_bytes * source_count(plan)),
       whole(sizeof(double)),
       wide(kTile * source_count(plan)),
-      result(kTile) {
+      result(kTile),
+      changes(plan.measures ? kTile : 0),
+      updates(plan.inputs.size()) {
     block.updates.resize(plan.inputs.size());
     block.state.resize(plan.strategy->state().size());
 }
@@ -283,20 +309,52 @@ Status reduce_elements(const Plan& plan, const Tensor& tensor, std::uint64_t fir
     return tensor.info.dtype == DType::kF64 ? mean_f64(which, into, scratch) : combine(which, into, scratch);
 }
 
-Status measure_elements(const Plan& plan, const Tensor& tensor, std::uint64_t first, std::uint64_t end,
-                        std::span<double> statistics, Scratch& scratch) {
+namespace {
+
+// False: one of them is NaN or infinite.
+bool add_finite(std::span<const double> values, std::span<ExactSum> sums) {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        if (!std::isfinite(values[i])) return false;
+        sums[i].add(values[i]);
+    }
+    return true;
+}
+
+// Measures a tile that has been widened. False: some update holds NaN or infinity.
+bool measure_tile(const Block& block, std::span<ExactSum> sums, Scratch& scratch) {
+    static const std::vector<float> kZeros(kTile);
+    const Kernels& kernels = best_kernels();
+    const std::span<double> changes = std::span(scratch.changes).first(block.size);
+    std::fill(changes.begin(), changes.end(), 0.0);
+    for (const auto& update : block.updates)
+        kernels.add_change(changes.data(), update.data(), block.base.data(), block.size);
+    double values[kSumsPerInput];
+    for (std::size_t i = 0; i < block.updates.size(); ++i) {
+        kernels.measure(block.updates[i].data(), block.base.data(), changes.data(), block.size, values);
+        if (!add_finite(values, sums.subspan(i * kSumsPerInput, kSumsPerInput))) return false;
+    }
+    std::fill(changes.begin(), changes.end(), 0.0);
+    kernels.measure(block.base.data(), kZeros.data(), changes.data(), block.size, values);
+    return add_finite(std::span(values).first(1), sums.last(1));
+}
+
+}  // namespace
+
+Status measure_tiles(const Plan& plan, const Tensor& tensor, std::uint64_t first, std::uint64_t end,
+                     std::span<ExactSum> sums, Scratch& scratch) {
     const Beside beside{.base = true, .state = false};
-    // Whole tiles from the first element on: so the sums are the same whatever a block is.
-    const std::size_t block = std::max<std::size_t>(scratch.raw_bytes / tensor.widest / kTile, 1) * kTile;
+    const std::size_t block = std::max<std::size_t>(scratch.raw_bytes / tensor.widest / kTile, 1);
+    const std::uint64_t elements =
+        (tensor.end - tensor.begin) / static_cast<std::uint64_t>(safetensors::size_bytes(tensor.info.dtype));
     for (; first < end; first += block) {
-        const Elements which{plan, tensor, first, std::min<std::size_t>(block, end - first)};
+        const std::uint64_t begin = first * kTile;
+        const std::uint64_t until = std::min(std::min(first + block, end) * kTile, elements);
+        const Elements which{plan, tensor, begin, static_cast<std::size_t>(until - begin)};
         ATOLL_RETURN_IF_ERROR(read_sources(which, beside, scratch));
-        for (std::size_t at = 0; at < which.count; at += kTile) {
-            plan.strategy->measure(widen_sources(which, beside, at, std::min(kTile, which.count - at), scratch),
-                                   statistics);
-            if (!std::all_of(statistics.begin(), statistics.end(), [](double x) { return std::isfinite(x); }))
+        for (std::size_t at = 0; at < which.count; at += kTile)
+            if (!measure_tile(widen_sources(which, beside, at, std::min(kTile, which.count - at), scratch), sums,
+                              scratch))
                 return blame(which, scratch);
-        }
     }
     return {};
 }

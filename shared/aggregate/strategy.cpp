@@ -24,13 +24,18 @@ std::string unknown_strategy(const std::string& name) {
     return "unknown strategy \"" + name + "\"; there is " + join(strategy_names());
 }
 
-constexpr double kNormBound = 10;
+constexpr double kClip = 1.3;
+constexpr double kDrop = 3;
 
-// A number from 1, or null: any norm goes.
-std::optional<double> parse_norm_bound(json::ObjectReader& reader, const json::Json& value) {
-    const auto given = value.find("norm_bound");
-    const double times = reader.number_or("norm_bound", kNormBound, 1, 1e9);
+// A number from 1, or null: any length counts whole.
+std::optional<double> parse_times(json::ObjectReader& reader, const json::Json& value, const char* key, double usual) {
+    const auto given = value.find(key);
+    const double times = reader.number_or(key, usual, 1, 1e9);
     return given != value.end() && given->is_null() ? std::nullopt : std::optional(times);
+}
+
+json::Json number_or_null(const std::optional<double>& number) {
+    return number ? json::Json(*number) : json::Json();
 }
 
 bool is_known(const std::string& name) {
@@ -47,11 +52,14 @@ const std::vector<std::string>& strategy_names() {
 
 Result<StrategySpec> parse_strategy(const json::Json& value) {
     StrategySpec strategy;
-    strategy.norm_bound = kNormBound;
+    strategy.clip = kClip;
+    strategy.drop = kDrop;
     strategy.max_share.reset();
     if (value.is_null()) return strategy;
     json::ObjectReader reader(value, "strategy");
-    strategy.norm_bound = parse_norm_bound(reader, value);
+    strategy.clip = parse_times(reader, value, "clip", kClip);
+    strategy.drop = parse_times(reader, value, "drop", kDrop);
+    if (strategy.clip && strategy.drop && *strategy.drop < *strategy.clip) reader.fail("drop", "must be at least clip");
     strategy.name = reader.required_string("name");
     if (!is_known(strategy.name)) reader.fail("name", unknown_strategy(strategy.name));
     if (strategy.name == "trimmed_mean") {
@@ -70,8 +78,8 @@ Result<StrategySpec> parse_strategy(const json::Json& value) {
 }
 
 json::Json to_json(const StrategySpec& strategy) {
-    json::Json value = {{"name", strategy.name},
-                        {"norm_bound", strategy.norm_bound ? json::Json(*strategy.norm_bound) : json::Json()}};
+    json::Json value = {
+        {"name", strategy.name}, {"clip", number_or_null(strategy.clip)}, {"drop", number_or_null(strategy.drop)}};
     if (strategy.name == "trimmed_mean") {
         value["trim"] = strategy.trim;
         return value;
@@ -85,8 +93,8 @@ json::Json to_json(const StrategySpec& strategy) {
 
 Result<std::unique_ptr<const Strategy>> make_strategy(const StrategySpec& spec) {
     if (!is_known(spec.name)) return invalid_argument("strategy.name", unknown_strategy(spec.name));
-    if (spec.norm_bound && !(*spec.norm_bound >= 1 && std::isfinite(*spec.norm_bound)))
-        return invalid_argument("norm_bound", "must be at least 1");
+    for (const auto& [key, times] : {std::pair{"clip", spec.clip}, {"drop", spec.drop}})
+        if (times && !(*times >= 1 && std::isfinite(*times))) return invalid_argument(key, "must be at least 1");
     if (spec.max_share && !(*spec.max_share > 0 && *spec.max_share <= 1))
         return invalid_argument("max_share", "must be above 0 and at most 1");
     return spec.name == "trimmed_mean" ? make_trimmed_mean(spec) : make_fedavg(spec);

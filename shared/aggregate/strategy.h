@@ -12,8 +12,7 @@
 
 // How the accepted updates of a round become the next model. A strategy is a class in strategies/ that computes one
 // block of elements at a time and knows of no file, shard or network; `Aggregator` feeds it. To add one: derive from
-// NormBounded (strategies/norm_bound.h), name it in strategy_names() and make_strategy(), read its settings in
-// parse_strategy().
+// Strategy, name it in strategy_names() and make_strategy(), read its settings in parse_strategy().
 namespace atl::aggregate {
 
 // An optimizer's step from the base against the pseudo-gradient base - mean (Reddi et al. 2021,
@@ -29,16 +28,18 @@ struct ServerOptimizer {
 //   {"name": "fedavg", "weighting": "uniform" | "tokens", "outer": {"optimizer": "nesterov", "lr": 0.7,
 //    "momentum": 0.9}}
 //   {"name": "trimmed_mean", "trim": 0.2}
-// Both take "norm_bound" (a number or null), fedavg "max_share". Where a job says nothing of these it gets the defaults
-// of parse_strategy(): 10, and min(2/N, 2/3). A StrategySpec made in code has neither.
+// Both take "clip" and "drop" (numbers or null), fedavg "max_share". Where a job says nothing of these it gets the
+// defaults of parse_strategy(): 1.3, 3, and min(2/N, 2/3). A StrategySpec made in code has none of them.
 struct StrategySpec {
     std::string name = "fedavg";
     bool weighs_by_tokens = true;                          // fedavg only
     std::optional<ServerOptimizer> server_optimizer = {};  // "outer", fedavg only; none: the mean is the next model
     double trim = 0.2;                                     // trimmed_mean only
-    // Refuses an update whose distance from the base is more than this times the median of the updates' distances; it
-    // costs a look at all of them before the first block is made. None: one pass, and any distance goes.
-    std::optional<double> norm_bound = {};
+    // What an update's change counts for by its length: one longer than `clip` times what is usual is shortened to
+    // that, one longer than `drop` times counts as no change (defence.h says what is usual). It costs a look at all
+    // updates before the first block is made. Neither: one pass, and a change counts whole however long it is.
+    std::optional<double> clip = {};
+    std::optional<double> drop = {};
     // The most of the mean that one update makes, whatever its weight; the rest is shared out by weight. At least 1/N.
     // None: min(2/N, 2/3) for N updates.
     std::optional<double> max_share = 1.0;
@@ -54,23 +55,34 @@ nlohmann::json to_json(const StrategySpec& strategy);
 struct Block {
     std::size_t size = 0;
     std::vector<std::span<const float>> updates;  // in the updates' order
-    std::span<const float> base;                  // what they were trained from; there to be measured, or needs_base()
+    std::span<const float> base;                  // what they were trained from; there only if needs_base()
     std::vector<std::span<float>> state;          // one a name of state(): as the round before left it, zero at first
 };
 
-// What is known of all updates before the first block is made.
-struct Measured {
-    std::span<const double> weights;             // one an update: finite, >= 0, not all zero
-    std::span<const double> statistics = {};     // by measure(), over the whole model; empty: nothing was measured
-    std::span<const double> earlier_norms = {};  // of updates of earlier rounds
-    double bound = 0;                            // of the norms, where some have been refused for it; 0: to be found
+// What an update's training was given to do by whoever opened its round: nothing that its site says.
+struct Assignment {
+    double effort = 1;       // the sum of the learning rate over its steps
+    double element_max = 0;  // the most that its optimizer can move an element; 0: not known
+    double decay = 0;        // the most of itself that an element can lose to weight decay
+};
+
+// What was counted of an update in a round before.
+struct EarlierNorm {
+    double norm = 0;
+    double effort = 1;
+    std::optional<std::size_t> update = {};  // of this round, of the same site; none: it has no part in it
+};
+
+// What was measured of an update.
+struct UpdateFigures {
+    double norm = 0;                    // ‖update - base‖ over all floating tensors
+    std::optional<double> cosine = {};  // of its change to the mean of the others'; none: one of both is zero
+    double counted = 1;                 // the part of its change that counts
 };
 
 struct Prepared {
-    std::vector<double> shares;             // of the result, one an update; they sum to one
-    std::vector<double> norms = {};         // one an update, where they were measured
-    double bound = 0;                       // what they may be at most; 0: anything
-    std::vector<std::size_t> refused = {};  // the updates beyond it, in order: to be made without them
+    std::vector<double> shares;               // of the result, one an update; they sum to one
+    std::vector<UpdateFigures> figures = {};  // one an update, where they were measured
 };
 
 // Immutable, so that any number of threads may use one. Elements do not see one another: the result depends on the
@@ -87,22 +99,16 @@ class Strategy {
     // in fp64; other strategies refuse them.
     virtual bool is_weighted_mean() const { return false; }
 
-    // Figures about each update, summed over the elements of all floating tensors, that prepare() asks for; 0: none,
-    // and the updates are read once.
-    virtual std::size_t statistics_per_update() const = 0;
-    // Adds a block's to them, those of one update beside one another. Finite where the block is; the sums depend on the
-    // blocks that they are made of in their last bits.
-    virtual void measure(const Block& block, std::span<double> statistics) const = 0;
-    // Says how much each update counts, and which are refused. kInvalidArgument naming "weights" where those given
-    // cannot be followed.
-    virtual Result<Prepared> prepare(const Measured& measured) const = 0;
+    // Each update's share of the result; they sum to one. kInvalidArgument naming "weights" where these, finite, >= 0
+    // and not all zero, cannot be followed.
+    virtual Result<std::vector<double>> share_out(std::span<const double> weights) const = 0;
     // Makes the block of the next model, and of the state in place. Where an update holds NaN or infinity the result
     // does too: that is how it is found, before anything is stored.
     virtual void combine(Block& block, std::span<const double> shares, std::span<float> result) const = 0;
 };
 
 // kInvalidArgument naming "strategy.name" where there is no such strategy, else the setting that means nothing ("lr",
-// "momentum", "trim", "norm_bound", "max_share").
+// "momentum", "trim", "clip", "drop", "max_share").
 Result<std::unique_ptr<const Strategy>> make_strategy(const StrategySpec& spec);
 
 }  // namespace atl::aggregate

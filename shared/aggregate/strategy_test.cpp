@@ -11,7 +11,7 @@ using Json = nlohmann::json;
 
 TEST(StrategyTest, WithoutOneUpdatesAreWeighedByTheirTokens) {
     EXPECT_EQ(to_json(parse_strategy(nullptr).value()),
-              (Json{{"name", "fedavg"}, {"weighting", "tokens"}, {"norm_bound", 10.0}}));
+              (Json{{"name", "fedavg"}, {"weighting", "tokens"}, {"clip", 1.3}, {"drop", 3.0}}));
 }
 
 TEST(StrategyTest, DefaultsAreFilledInAndTheRestStays) {
@@ -19,17 +19,19 @@ TEST(StrategyTest, DefaultsAreFilledInAndTheRestStays) {
     const Json full = to_json(parse_strategy(given).value());
     EXPECT_EQ(full, (Json{{"name", "fedavg"},
                           {"weighting", "uniform"},
-                          {"norm_bound", 10.0},
+                          {"clip", 1.3},
+                          {"drop", 3.0},
                           {"outer", {{"optimizer", "nesterov"}, {"lr", 0.7}, {"momentum", 0.6}}}}));
     EXPECT_EQ(to_json(parse_strategy(full).value()), full);
     EXPECT_EQ(to_json(parse_strategy({{"name", "trimmed_mean"}}).value()),
-              (Json{{"name", "trimmed_mean"}, {"trim", 0.2}, {"norm_bound", 10.0}}));
+              (Json{{"name", "trimmed_mean"}, {"trim", 0.2}, {"clip", 1.3}, {"drop", 3.0}}));
 }
 
-TEST(StrategyTest, TheBoundIsTurnedOffByNullAndTheMostOfTheMeanFollowsTheNumberOfUpdatesUnlessGiven) {
-    const Json off = {{"name", "fedavg"}, {"weighting", "tokens"}, {"norm_bound", nullptr}, {"max_share", 1.0}};
+TEST(StrategyTest, TheDefenceIsTurnedOffByNullAndTheMostOfTheMeanFollowsTheNumberOfUpdatesUnlessGiven) {
+    const Json off = {
+        {"name", "fedavg"}, {"weighting", "tokens"}, {"clip", nullptr}, {"drop", nullptr}, {"max_share", 1.0}};
     const StrategySpec strategy = parse_strategy(off).value();
-    EXPECT_FALSE(strategy.norm_bound);
+    EXPECT_FALSE(strategy.clip || strategy.drop);
     EXPECT_EQ(strategy.max_share, 1.0);
     EXPECT_EQ(to_json(strategy), off);
     EXPECT_FALSE(parse_strategy({{"name", "fedavg"}})->max_share);
@@ -43,8 +45,9 @@ TEST(StrategyTest, WhatIsWrongIsNamed) {
     EXPECT_EQ(field({{"name", "fedavg"}, {"weighting", "size"}}), "strategy.weighting");
     EXPECT_EQ(field({{"name", "fedavg"}, {"lr", 1}}), "strategy.lr");
     EXPECT_EQ(field({{"name", "fedavg"}, {"trim", 0.1}}), "strategy.trim");
-    EXPECT_EQ(field({{"name", "fedavg"}, {"norm_bound", 0.5}}), "strategy.norm_bound");
-    EXPECT_EQ(field({{"name", "fedavg"}, {"norm_bound", "off"}}), "strategy.norm_bound");
+    EXPECT_EQ(field({{"name", "fedavg"}, {"clip", 0.5}}), "strategy.clip");
+    EXPECT_EQ(field({{"name", "fedavg"}, {"drop", "off"}}), "strategy.drop");
+    EXPECT_EQ(field({{"name", "fedavg"}, {"clip", 4}}), "strategy.drop") << "below the clip";
     EXPECT_EQ(field({{"name", "fedavg"}, {"max_share", 0}}), "strategy.max_share");
     EXPECT_EQ(field({{"name", "fedavg"}, {"max_share", 1.1}}), "strategy.max_share");
     EXPECT_EQ(field({{"name", "trimmed_mean"}, {"max_share", 1}}), "strategy.max_share");

@@ -1,5 +1,6 @@
 #include <CLI/CLI.hpp>
 #include <chrono>
+#include <cmath>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -19,8 +20,8 @@ constexpr const char* kHelp =
     R"(Averages model directories on this machine, with no service running. Tensors are matched by name and keep their
 type; sums are in fp32, integers must be equal; all other files are the first directory's. trimmed_mean leaves out the
 smallest and largest values of each element, a fraction --trim of the models on each side. With --base files, types and
-all other files are those of the model that the others were trained from, and --norm-bound refuses what went farther from it
-than so many times the median of them. Example:
+all other files are those of the model that the others were trained from; there --clip shortens a change longer than so many
+times the median of them to that length, and --drop counts one longer than so many times as no change. Example:
   atoll aggregate --strategy fedavg --weights 3,1 --out mean leonardo/out karolina/out)";
 
 struct AggregateOptions {
@@ -28,22 +29,35 @@ struct AggregateOptions {
     std::optional<double> trim;
     std::vector<double> weights;
     std::optional<std::filesystem::path> base;
-    std::optional<double> norm_bound;
+    std::optional<double> clip;
+    std::optional<double> drop;
     std::filesystem::path out;
     std::vector<std::filesystem::path> directories;
     int threads = 0;
 };
 
-// None of the models goes farther from the base than the strategy lets it.
-Status check_norms(aggregate::Aggregator& aggregator, const AggregateOptions& given,
-                   const aggregate::WriteOptions& options) {
-    if (aggregator.statistics_count() == 0) return {};
-    ATOLL_TRY(const aggregate::Prepared prepared, aggregate::measure_inputs(aggregator, options));
-    if (prepared.refused.empty()) return {};
-    const std::size_t first = prepared.refused.front();
-    const std::string directory = given.directories[first].string();
-    return invalid_argument(directory, directory + " has the norm " + nlohmann::json(prepared.norms[first]).dump() +
-                                           ", above the bound " + nlohmann::json(prepared.bound).dump());
+// What was measured of each model, for --json.
+nlohmann::json figures_of(const AggregateOptions& given, const aggregate::Prepared& prepared) {
+    nlohmann::json figures = nlohmann::json::array();
+    for (std::size_t i = 0; i < prepared.figures.size(); ++i) {
+        const auto& [norm, cosine, counted] = prepared.figures[i];
+        figures.push_back({{"directory", given.directories[i].string()},
+                           {"norm", norm},
+                           {"cosine", cosine ? nlohmann::json(*cosine) : nlohmann::json()},
+                           {"counted", counted}});
+    }
+    return figures;
+}
+
+// Says which of the models do not count whole.
+void tell_shortened(const AggregateOptions& given, const aggregate::Prepared& prepared) {
+    for (std::size_t i = 0; i < prepared.figures.size(); ++i) {
+        const aggregate::UpdateFigures& one = prepared.figures[i];
+        if (one.counted < 1)
+            std::cout << given.directories[i].string() << ": its change has the norm "
+                      << nlohmann::json(one.norm).dump() << "; " << std::lround(100 * one.counted)
+                      << " % of it counts\n";
+    }
 }
 
 Status run_aggregate(const Context& context, const AggregateOptions& given) {
@@ -55,8 +69,10 @@ Status run_aggregate(const Context& context, const AggregateOptions& given) {
     if (given.trim) settings["trim"] = *given.trim;
     ATOLL_TRY(auto strategy, aggregate::parse_strategy(settings));
     strategy.max_share = 1;  // --weights come from whoever runs this, not from the models
-    strategy.norm_bound = given.norm_bound;
-    if (given.norm_bound && !given.base) return invalid_argument("--norm-bound", "--norm-bound needs --base");
+    strategy.clip = given.clip;
+    strategy.drop = given.drop;
+    for (const auto& [flag, times] : {std::pair{"--clip", given.clip}, {"--drop", given.drop}})
+        if (times && !given.base) return invalid_argument(flag, std::string(flag) + " needs --base");
     std::optional<aggregate::RoundBase> start;
     if (given.base) {
         ATOLL_TRY(aggregate::Input base, aggregate::open_directory(*given.base));
@@ -72,7 +88,7 @@ Status run_aggregate(const Context& context, const AggregateOptions& given) {
     ATOLL_TRY(auto aggregator, aggregate::Aggregator::plan(strategy, std::move(inputs), weights, {}, std::move(start)));
     aggregate::WriteOptions options;
     options.threads = given.threads;
-    ATOLL_RETURN_IF_ERROR(check_norms(aggregator, given, options));
+    ATOLL_TRY(const aggregate::Prepared prepared, aggregate::measure_inputs(aggregator, {}, options));
     if (const auto show = show_progress("averaging"))
         options.progress = [show](std::uint64_t done, std::uint64_t total) { show({done, total}); };
     ATOLL_RETURN_IF_ERROR(
@@ -84,12 +100,15 @@ Status run_aggregate(const Context& context, const AggregateOptions& given) {
         std::cout << nlohmann::json{{"out", given.out.string()},
                                     {"inputs", given.directories.size()},
                                     {"bytes", bytes},
-                                    {"wall_s", seconds}}
+                                    {"wall_s", seconds},
+                                    {"changes", figures_of(given, prepared)}}
                   << "\n";
-    else
+    else {
+        tell_shortened(given, prepared);
         std::cout << given.out.string() << ": the " << (given.strategy == "fedavg" ? "mean" : given.strategy) << " of "
                   << given.directories.size() << " models, " << human_bytes(bytes) << " in " << human_seconds(seconds)
                   << "\n";
+    }
     return {};
 }
 
@@ -109,8 +128,10 @@ void add_aggregate_command(CLI::App& program, Context& context) {
     command->add_option("--base", given->base, "the model that the others were trained from: its layout wins")
         ->check(CLI::ExistingDirectory);
     command
-        ->add_option("--norm-bound", given->norm_bound,
-                     "refuse a model this many times as far from --base as the median")
+        ->add_option("--clip", given->clip,
+                     "shorten a change to this many times the median length of the changes from --base")
+        ->check(CLI::Range(1.0, 1e9));
+    command->add_option("--drop", given->drop, "count a change longer than this many times the median as none")
         ->check(CLI::Range(1.0, 1e9));
     command->add_option("--out", given->out, "the directory to make")->required()->check(CLI::NonexistentPath);
     command->add_option("--threads", given->threads, "default: one a core")->check(CLI::Range(1, 1024));

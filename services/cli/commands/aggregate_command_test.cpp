@@ -66,18 +66,24 @@ TEST_F(AggregateCommandTest, ATrimmedMeanLeavesOutWhatLiesOutside) {
     EXPECT_EQ(weights_of(out_, 2), (std::vector<float>{0, 8}));
 }
 
-TEST_F(AggregateCommandTest, WithABaseItsFilesCountAndAFarModelIsRefusedWithItsNorm) {
+TEST_F(AggregateCommandTest, WithABaseItsFilesCountAndAFarModelCountsInPartOrNotAtAll) {
     const std::string base = make_model("base", {1, 5});
     fs::rename(fs::path(a_) / "model.safetensors", fs::path(a_) / "renamed.safetensors");
-    const auto result = aggregate({"--base", base, "--norm-bound", "10", "--out", out_, a_, b_});
+    const auto result = aggregate({"--base", base, "--clip", "1.3", "--drop", "3", "--out", out_, a_, b_});
     ASSERT_EQ(result.exit_code, 0) << result.err;
     EXPECT_EQ(weights_of(out_, 2), (std::vector<float>{2, 6}));
     EXPECT_EQ(read_file(fs::path(out_) / "config.json").value(), "\"base\"");
+    const std::string near = make_model("near", {1, 6}), other = make_model("other", {1, 6});
     const std::string far = make_model("far", {1, 105});
-    const auto refused = aggregate({"--base", base, "--norm-bound", "10", "--out", out_ + "2", a_, b_, far});
-    EXPECT_EQ(refused.exit_code, 2);
-    EXPECT_NE(refused.err.find("far has the norm 100"), std::string::npos) << refused.err;
-    EXPECT_FALSE(fs::exists(out_ + "2"));
+    const auto dropped = aggregate({"--base", base, "--drop", "3", "--out", out_ + "2", near, other, far});
+    ASSERT_EQ(dropped.exit_code, 0) << dropped.err;
+    EXPECT_EQ(weights_of(out_ + "2", 2)[1], 5 + 2.F / 3);
+    EXPECT_NE(dropped.out.find("far: its change has the norm 100; 0 % of it counts"), std::string::npos) << dropped.out;
+    const auto clipped = aggregate({"--json", "--base", base, "--clip", "2", "--out", out_ + "3", near, other, far});
+    ASSERT_EQ(clipped.exit_code, 0) << clipped.err;
+    EXPECT_EQ(weights_of(out_ + "3", 2)[1], 5 + 4.F / 3);
+    EXPECT_EQ(json::parse(clipped.out)->at("changes")[2]["counted"], 0.02);
+    EXPECT_EQ(json::parse(clipped.out)->at("changes")[2]["cosine"], 1);
 }
 
 TEST_F(AggregateCommandTest, AnUpdateWithNanIsNotPushed) {
@@ -103,7 +109,7 @@ TEST_F(AggregateCommandTest, WhatIsWrongIsNamedAndNothingIsWritten) {
         {{"--strategy", "median", "--out", out_, a_, b_}, "strategy.name: unknown strategy \"median\""},
         {{"--strategy", "fedavg", "--trim", "0.1", "--out", out_, a_, b_}, "strategy.trim"},
         {{"--strategy", "trimmed_mean", "--weights", "1,2", "--out", out_, a_, b_}, "weights"},
-        {{"--norm-bound", "10", "--out", out_, a_, b_}, "--norm-bound needs --base"},
+        {{"--clip", "2", "--out", out_, a_, b_}, "--clip needs --base"},
         {{"--out", out_, "--weights", "1", a_, b_}, "--weights: 1 given for 2 directories"},
         {{"--out", out_, "--weights", "1,x", a_, b_}, "--weights"},
         {{"--out", out_, a_, other}, "\"w\""},

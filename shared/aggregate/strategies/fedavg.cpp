@@ -4,7 +4,6 @@
 #include <numeric>
 
 #include "shared/aggregate/kernels.h"
-#include "shared/aggregate/strategies/norm_bound.h"
 #include "shared/aggregate/strategies/strategies.h"
 
 namespace atl::aggregate {
@@ -40,10 +39,9 @@ std::vector<double> share_by_weight(std::span<const double> weights, std::option
     return shares;
 }
 
-class FedAvg final : public NormBounded {
+class FedAvg final : public Strategy {
   public:
-    explicit FedAvg(const StrategySpec& spec)
-        : NormBounded(spec.norm_bound), optimizer_(spec.server_optimizer), max_share_(spec.max_share) {}
+    explicit FedAvg(const StrategySpec& spec) : optimizer_(spec.server_optimizer), max_share_(spec.max_share) {}
 
     std::span<const std::string_view> state() const override {
         static constexpr std::array<std::string_view, 1> kState = {"momentum"};
@@ -51,6 +49,10 @@ class FedAvg final : public NormBounded {
     }
     bool needs_base() const override { return optimizer_.has_value(); }
     bool is_weighted_mean() const override { return !optimizer_; }
+
+    Result<std::vector<double>> share_out(std::span<const double> weights) const override {
+        return share_by_weight(weights, max_share_);
+    }
 
     void combine(Block& block, std::span<const double> shares, std::span<float> result) const override {
         const Kernels& kernels = best_kernels();
@@ -64,10 +66,6 @@ class FedAvg final : public NormBounded {
     }
 
   private:
-    Result<std::vector<double>> share_out(std::span<const double> weights) const override {
-        return share_by_weight(weights, max_share_);
-    }
-
     std::optional<ServerOptimizer> optimizer_;
     std::optional<double> max_share_;
 };

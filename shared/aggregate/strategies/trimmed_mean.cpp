@@ -3,16 +3,21 @@
 #include <limits>
 #include <numeric>
 
-#include "shared/aggregate/strategies/norm_bound.h"
 #include "shared/aggregate/strategies/strategies.h"
 #include "shared/numeric/conversions.h"
 
 namespace atl::aggregate {
 namespace {
 
-class TrimmedMean final : public NormBounded {
+class TrimmedMean final : public Strategy {
   public:
-    explicit TrimmedMean(const StrategySpec& spec) : NormBounded(spec.norm_bound), trim_(spec.trim) {}
+    explicit TrimmedMean(const StrategySpec& spec) : trim_(spec.trim) {}
+
+    Result<std::vector<double>> share_out(std::span<const double> weights) const override {
+        if (std::any_of(weights.begin(), weights.end(), [&](double weight) { return weight != weights.front(); }))
+            return invalid_argument("weights", "must be equal: a trimmed mean counts every update alike");
+        return std::vector<double>(weights.size(), 1.0 / static_cast<double>(weights.size()));
+    }
 
     void combine(Block& block, std::span<const double>, std::span<float> result) const override {
         const std::size_t count = block.updates.size();
@@ -30,12 +35,6 @@ class TrimmedMean final : public NormBounded {
     }
 
   private:
-    Result<std::vector<double>> share_out(std::span<const double> weights) const override {
-        if (std::any_of(weights.begin(), weights.end(), [&](double weight) { return weight != weights.front(); }))
-            return invalid_argument("weights", "must be equal: a trimmed mean counts every update alike");
-        return std::vector<double>(weights.size(), 1.0 / static_cast<double>(weights.size()));
-    }
-
     std::size_t cut_each_side(std::size_t count) const {
         constexpr double kRounding = 1e-9;  // 0.1 x 30 is 3, whatever its product in fp64
         const double wanted = std::ceil(trim_ * static_cast<double>(count) - kRounding);

@@ -1,0 +1,86 @@
+#include "shared/aggregate/defence.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace atl::aggregate {
+namespace {
+
+StrategySpec usual_strategy() {
+    StrategySpec spec;
+    spec.clip = 1.3;
+    spec.drop = 3;
+    return spec;
+}
+
+std::vector<double> parts_of(const std::vector<Change>& changes, const std::vector<EarlierNorm>& earlier = {}) {
+    return parts_that_count(changes, earlier, usual_strategy());
+}
+
+using Parts = std::vector<double>;
+
+TEST(DefenceTest, OfThreeTheMedianSaysWhatIsUsual) {
+    EXPECT_EQ(parts_of({{20}, {22}, {25}}), (Parts{1, 1, 1}));
+    EXPECT_EQ(parts_of({{20}, {22}, {28.6}}), (Parts{1, 1, 1})) << "1.3 times";
+    EXPECT_EQ(parts_of({{20}, {22}, {44}}), (Parts{1, 1, 0.65}));
+    EXPECT_EQ(parts_of({{20}, {22}, {66}})[2], 1.3 / 3) << "three times";
+    EXPECT_EQ(parts_of({{20}, {22}, {67}}), (Parts{1, 1, 0}));
+    EXPECT_EQ(parts_of({{1}, {2}, {3}, {4}}), (Parts{1, 1, 2.6 / 3, 2.6 / 4})) << "of an even number the lower one";
+}
+
+TEST(DefenceTest, ASiteThatHardlyMovesShrinksNobody) {
+    EXPECT_EQ(parts_of({{1e-9}, {20}, {24}}), (Parts{1, 1, 1}));
+    EXPECT_EQ(parts_of({{0}, {20}, {400}}), (Parts{1, 1, 1})) << "of two neither says what is usual for the other";
+    EXPECT_EQ(parts_of({{1e-9}, {20}}), (Parts{1, 1}));
+    EXPECT_EQ(parts_of({{0}, {0}, {5}}), (Parts{1, 1, 1}));
+    std::vector<EarlierNorm> earlier;
+    for (int round = 1; round <= 10; ++round) {
+        EXPECT_EQ(parts_of({{1e-9}, {20}}, earlier), (Parts{1, 1})) << "round " << round;
+        earlier.push_back({1e-9, 1, 0});
+        earlier.push_back({20, 1, 1});
+    }
+    const std::vector<EarlierNorm> alone(10, EarlierNorm{1e-9, 1, 0});
+    EXPECT_EQ(parts_of({{1e-9}, {20}}, alone), (Parts{1, 1})) << "who comes late is not held against the other's";
+}
+
+TEST(DefenceTest, OfTwoARoundIsHeldAgainstThoseBefore) {
+    const std::vector<EarlierNorm> earlier = {{20, 1, 0}, {22, 1, 1}, {19, 1, 0}, {21, 1, 1}};
+    EXPECT_EQ(parts_of({{20}, {25}}, earlier), (Parts{1, 1}));
+    EXPECT_EQ(parts_of({{20}, {198}}, earlier), (Parts{1, 0}));
+    EXPECT_DOUBLE_EQ(parts_of({{20}, {44}}, earlier)[1], 1.3 * 22 / 44);
+    EXPECT_EQ(parts_of({{198}}, {{20, 1, 0}, {22, 1, 0}, {19, 1, 0}}), Parts{1}) << "who is alone harms nobody else";
+}
+
+TEST(DefenceTest, NoChangeIsLongerThanItsOptimizerCanMakeIt) {
+    EXPECT_EQ(parts_of({{20, 1, 100}, {90, 1, 100}}), (Parts{1, 1}));
+    EXPECT_EQ(parts_of({{20, 1, 100}, {200, 1, 100}}), (Parts{1, 0.5}));
+    EXPECT_EQ(parts_of({{20, 1, 100}, {301, 1, 100}}), (Parts{1, 0}));
+    // 0.1 for each of 10,000 elements, and what decays and is rounded of the base.
+    EXPECT_DOUBLE_EQ(find_reach({1, 0.1, 0.01}, 10'000, 50), 10 + 0.01 * 50 + 50.0 / 256);
+    EXPECT_EQ(find_reach({1, 0, 0.01}, 10'000, 50), 0);
+}
+
+// What AdamW made of the demo's Italian rows in so many steps, five of them of warm-up.
+TEST(DefenceTest, HonestSitesOfOtherEffortsCountWhole) {
+    const std::vector<Change> measured = {{2.2, 1.2}, {9.4, 8}, {22, 28}, {42.8, 98}, {84.6, 298}};
+    for (const Change& one : measured)
+        for (const Change& other : measured)
+            for (const Change& third : {one, other})
+                EXPECT_EQ(parts_of({one, other, third}), (Parts{1, 1, 1})) << one.effort << " " << other.effort;
+    EXPECT_EQ(parts_of({{10, 1}, {100, 10}, {10, 1}}), (Parts{1, 1, 1})) << "all steps in one direction";
+    EXPECT_EQ(parts_of({{10, 1}, {100, 10}, {100, 10}}), (Parts{1, 1, 1}));
+    EXPECT_EQ(parts_of({{10, 1}, {301, 10}, {10, 1}}), (Parts{1, 0, 1}));
+}
+
+TEST(DefenceTest, WhatIsTurnedOffShortensNothing) {
+    StrategySpec spec;
+    spec.drop = 3;
+    EXPECT_EQ(parts_that_count(std::vector<Change>{{1}, {1}, {2.9}, {3.1}}, {}, spec), (Parts{1, 1, 1, 0}));
+    spec = {};
+    spec.clip = 2;
+    EXPECT_EQ(parts_that_count(std::vector<Change>{{1}, {1}, {1}, {40}}, {}, spec), (Parts{1, 1, 1, 0.05}));
+}
+
+}  // namespace
+}  // namespace atl::aggregate

@@ -1,0 +1,233 @@
+// What one lying site costs a federation of two, three and eight, with each strategy: the table of services/THREATS.md.
+// A small language model, a table of logits from a token to the next, is trained by AdamW on the exact gradient of each
+// site's own bigrams, so that the numbers are the same on every machine. bench/learning/liars.py plays the same with
+// the trainer and real text.
+#include <cmath>
+#include <functional>
+#include <random>
+
+#include "shared/aggregate/testing/memory_models.h"
+
+namespace atl::aggregate {
+namespace {
+
+constexpr std::size_t kTokens = 24;
+constexpr std::size_t kWeights = kTokens * kTokens;
+constexpr int kRounds = 10;
+constexpr int kSteps = 30;
+constexpr double kRate = 0.1;
+
+using Weights = std::vector<double>;
+
+void to_probabilities(const double* logits, double* probabilities) {
+    double sum = 0;
+    for (std::size_t b = 0; b < kTokens; ++b) sum += probabilities[b] = std::exp(logits[b]);
+    for (std::size_t b = 0; b < kTokens; ++b) probabilities[b] /= sum;
+}
+
+// Bigrams of a language, and of a site's share of it, which is not quite the whole.
+Weights bigrams(unsigned language, unsigned site) {
+    std::mt19937 of_language(language), of_site(1000 + site);
+    Weights probabilities(kWeights);
+    for (std::size_t a = 0; a < kTokens; ++a) {
+        double logits[kTokens];
+        for (double& logit : logits)
+            logit = 3 * (static_cast<double>(of_language()) / 0x1p31 - 1) +
+                    0.3 * (static_cast<double>(of_site()) / 0x1p31 - 1);
+        to_probabilities(logits, &probabilities[a * kTokens]);
+    }
+    return probabilities;
+}
+
+double perplexity(const Weights& model, const Weights& truth) {
+    double loss = 0;
+    for (std::size_t a = 0; a < kTokens; ++a) {
+        double said[kTokens];
+        to_probabilities(&model[a * kTokens], said);
+        for (std::size_t b = 0; b < kTokens; ++b) loss -= truth[a * kTokens + b] * std::log(said[b]) / kTokens;
+    }
+    return std::exp(loss);
+}
+
+double rate_of_round(int round) {
+    return kRate * 0.5 * (1 + std::cos(M_PI * (round - 1) / kRounds));
+}
+
+// What a site's training makes of the model.
+Weights train(Weights model, const Weights& truth, double rate, int steps) {
+    Weights m(kWeights), v(kWeights);
+    for (int step = 1; step <= steps; ++step) {
+        for (std::size_t a = 0; a < kTokens; ++a) {
+            double said[kTokens];
+            to_probabilities(&model[a * kTokens], said);
+            for (std::size_t b = 0; b < kTokens; ++b) {
+                const std::size_t i = a * kTokens + b;
+                const double gradient = (said[b] - truth[i]) / kTokens;
+                m[i] = 0.9 * m[i] + 0.1 * gradient;
+                v[i] = 0.95 * v[i] + 0.05 * gradient * gradient;
+                model[i] -=
+                    rate * (m[i] / (1 - std::pow(0.9, step))) / (std::sqrt(v[i] / (1 - std::pow(0.95, step))) + 1e-8);
+            }
+        }
+    }
+    return model;
+}
+
+struct Site {
+    Weights truth;
+    int steps = kSteps;
+    double lie = 1;  // times its honest change
+    int from = 1;    // the first round in which it lies
+};
+
+Input input_of_weights(const Weights& weights) {
+    return input_of("u", {{f32("w", std::vector<float>(weights.begin(), weights.end()))}});
+}
+
+Weights weights_of(const std::string& file) {
+    std::vector<float> values(kWeights);
+    const std::size_t bytes = kWeights * sizeof(float);
+    std::memcpy(values.data(), file.data() + file.size() - bytes, bytes);
+    return {values.begin(), values.end()};
+}
+
+struct Federation {
+    StrategySpec strategy;
+    std::vector<EarlierNorm> earlier = {};
+
+    Weights make_round(const Weights& base, const std::vector<Site>& sites, int round) {
+        std::vector<Input> inputs;
+        std::vector<Assignment> assigned;
+        const double rate = rate_of_round(round);
+        for (const Site& site : sites) {
+            Weights update = train(base, site.truth, rate, site.steps);
+            for (std::size_t i = 0; site.lie != 1 && round >= site.from && i < kWeights; ++i)
+                update[i] = base[i] + site.lie * (update[i] - base[i]);
+            inputs.push_back(input_of_weights(update));
+            assigned.push_back({rate * site.steps, rate * site.steps, 0});
+        }
+        auto aggregator = Aggregator::plan(strategy, std::move(inputs), std::vector<double>(sites.size(), 1.0), {},
+                                           RoundBase{input_of_weights(base)})
+                              .value();
+        std::vector<ExactSum> sums(aggregator.statistics_count());
+        Aggregator::Workspace workspace(aggregator);
+        EXPECT_TRUE(aggregator.measure(0, 0, aggregator.files()[0].size, sums, workspace).ok());
+        std::vector<double> totals;
+        for (const ExactSum& sum : sums) totals.push_back(sum.value());
+        const Prepared prepared = aggregator.prepare(totals, assigned, earlier).value();
+        for (std::size_t i = 0; i < prepared.figures.size(); ++i)
+            earlier.push_back({prepared.figures[i].norm * prepared.figures[i].counted, assigned[i].effort, i});
+        return weights_of(whole_file(aggregator, 0).value());
+    }
+
+    Weights run(const std::vector<Site>& sites) {
+        Weights model = weights_of(whole_file_of(Weights(kWeights)));
+        for (int round = 1; round <= kRounds; ++round) model = make_round(model, sites, round);
+        return model;
+    }
+
+    static std::string whole_file_of(const Weights& weights) {
+        return file_of({f32("w", std::vector<float>(weights.begin(), weights.end()))});
+    }
+};
+
+StrategySpec default_strategy() {
+    StrategySpec spec;
+    spec.clip = 1.3;
+    spec.drop = 3;
+    spec.max_share.reset();
+    return spec;
+}
+
+StrategySpec plain_mean() {
+    return {};
+}
+
+StrategySpec trimmed(double trim) {
+    StrategySpec spec = default_strategy();
+    spec.name = "trimmed_mean";
+    spec.trim = trim;
+    return spec;
+}
+
+// All of one language, and one of another, the last.
+std::vector<Site> sites_of(unsigned count) {
+    std::vector<Site> sites;
+    for (unsigned i = 0; i + 1 < count; ++i) sites.push_back({bigrams(1, i)});
+    sites.push_back({bigrams(2, count)});
+    return sites;
+}
+
+// How much worse the others' language ends with the last site than without it, as it was trained or lying.
+double cost(unsigned count, const StrategySpec& strategy, double lie, int from = 1) {
+    std::vector<Site> sites = sites_of(count);
+    const std::vector<Site> others(sites.begin(), sites.end() - 1);
+    sites.back().lie = lie;
+    sites.back().from = from;
+    const Weights truth = bigrams(1, 999);
+    return perplexity(Federation{strategy}.run(sites), truth) / perplexity(Federation{plain_mean()}.run(others), truth);
+}
+
+struct Row {
+    const char* strategy;
+    StrategySpec spec;
+    unsigned count;
+    std::vector<double> costs;  // of each of kLies
+};
+constexpr double kLies[] = {1, -1, -2.5, -9, 9};
+
+TEST(LiarTest, OneLiarCostsWhatTheThreatsSay) {
+    const std::vector<Row> rows = {};
+    for (const Row& row : rows)
+        for (std::size_t i = 0; i < std::size(kLies); ++i)
+            EXPECT_NEAR(cost(row.count, row.spec, kLies[i]) / row.costs[i], 1, 0.02)
+                << row.strategy << " of " << row.count << ", " << kLies[i] << " times its change";
+}
+
+TEST(LiarTest, PRINT) {
+    for (const auto& [name, spec] : {std::pair{"default", default_strategy()},
+                                     {"plain", plain_mean()},
+                                     {"trimmed .2", trimmed(0.2)},
+                                     {"trimmed .34", trimmed(0.34)}})
+        for (const unsigned count : {2U, 3U, 8U}) {
+            std::printf("%-12s %u:", name, count);
+            for (const double lie : kLies) std::printf(" %10.3f", cost(count, spec, lie));
+            std::printf("\n");
+        }
+    std::printf("from 5: %f %f\n", cost(3, default_strategy(), -9, 5), cost(3, default_strategy(), -2.5, 5));
+}
+
+// Of the language that only the last site has: what the defence costs it.
+double lone_site(const StrategySpec& strategy) {
+    return perplexity(Federation{strategy}.run(sites_of(3)), bigrams(2, 999));
+}
+
+TEST(LiarTest, TheHonestSiteOfAnotherLanguageLosesLittle) {
+    EXPECT_LT(lone_site(default_strategy()) / lone_site(plain_mean()), 1.05);
+}
+
+TEST(LiarTest, HonestSitesOfOtherStepsCountWhole) {
+    for (const int few : {3, 10}) {
+        std::vector<Site> sites = sites_of(3);
+        sites[0].steps = few;
+        for (const unsigned language : {1U, 2U}) {
+            const Weights truth = bigrams(language, 999);
+            EXPECT_LT(perplexity(Federation{default_strategy()}.run(sites), truth) /
+                          perplexity(Federation{plain_mean()}.run(sites), truth),
+                      1.02)
+                << few << " steps instead of 30, language " << language;
+        }
+    }
+}
+
+TEST(LiarTest, OfTwoNeitherShrinksTheOtherByHardlyMoving) {
+    std::vector<Site> sites = sites_of(2);
+    sites[1].lie = 1e-6;
+    const Weights truth = bigrams(1, 999);
+    EXPECT_NEAR(perplexity(Federation{default_strategy()}.run(sites), truth) /
+                    perplexity(Federation{plain_mean()}.run(sites), truth),
+                1, 1e-6);
+}
+
+}  // namespace
+}  // namespace atl::aggregate
