@@ -22,8 +22,7 @@ TEST_F(AggregationTest, TheOpenApiDocumentFitsTheRoutes) {
 
 TEST_F(AggregationTest, EveryReadingRouteAnswersAsTheDocumentSays) {
     ASSERT_TRUE(take(closed(1)).ok());
-    ASSERT_TRUE(
-        commit(save_plan, claim(), cut_into_parts({{"model.safetensors", 10}}, 10), Measuring::kNone, Json::array()));
+    ASSERT_TRUE(commit(save_plan, claim(), cut_into_parts({{"model.safetensors", 10}}, 10), Json::array()));
     ASSERT_TRUE(commit(save_part, claim(), std::string(64, 'b')));
     ASSERT_TRUE(commit(save_version, claim(), Published{std::string(64, 'e'), std::string(64, 'f')}));
     auto second = closed(2);
@@ -88,8 +87,8 @@ TEST_F(AggregationTest, EachPartIsHeldByOneWorkerAndTheLastOneOpensPublishing) {
     EXPECT_EQ(planning.step, Step::kPlan);
     EXPECT_FALSE(claim_work(*pool_->acquire().value(), {std::chrono::seconds(60), "other"}).value().has_value());
     const auto parts = cut_into_parts({{"model.safetensors", 20}}, 10);
-    ASSERT_TRUE(commit(save_plan, planning, parts, Measuring::kNone, Json::array()));
-    EXPECT_FALSE(commit(save_plan, planning, parts, Measuring::kNone, Json::array())) << "a plan counts once";
+    ASSERT_TRUE(commit(save_plan, planning, parts, Json::array()));
+    EXPECT_FALSE(commit(save_plan, planning, parts, Json::array())) << "a plan counts once";
     const Claim first = claim("one");
     const Claim second = claim("two");
     EXPECT_NE(first.number, second.number);
@@ -107,8 +106,7 @@ TEST_F(AggregationTest, EachPartIsHeldByOneWorkerAndTheLastOneOpensPublishing) {
 
 TEST_F(AggregationTest, PartsThatTheStoreHasLostAreMadeAgain) {
     ASSERT_TRUE(take(closed(1)).ok());
-    ASSERT_TRUE(
-        commit(save_plan, claim(), cut_into_parts({{"model.safetensors", 30}}, 10), Measuring::kNone, Json::array()));
+    ASSERT_TRUE(commit(save_plan, claim(), cut_into_parts({{"model.safetensors", 30}}, 10), Json::array()));
     const Claim first = claim();
     ASSERT_TRUE(commit(save_part, first, std::string(64, 'b')));
     ASSERT_TRUE(commit(save_part, claim(), std::string(64, 'c')));
@@ -128,19 +126,19 @@ TEST_F(AggregationTest, PartsThatTheStoreHasLostAreMadeAgain) {
 TEST_F(AggregationTest, AnUpdateThatIsLeftOutBeginsTheAverageAnewAndOlderPartsCountNoMore) {
     ASSERT_TRUE(take(closed_by_two()).ok());
     const auto parts = cut_into_parts({{"model.safetensors", 20}}, 10);
-    ASSERT_TRUE(commit(save_plan, claim(), parts, Measuring::kNone, Json::array()));
+    ASSERT_TRUE(commit(save_plan, claim(), parts, Json::array()));
     const Claim first = claim("one");
     const Claim second = claim("two");
     const ClosedRound round = load_round(*pool_->acquire().value(), first.aggregation).value();
-    ASSERT_TRUE(commit(save_refusal, first, std::vector{RefusedUpdate{round.updates[1], "NaN"}}, Json()));
-    EXPECT_FALSE(commit(save_refusal, first, std::vector{RefusedUpdate{round.updates[0], "NaN"}}, Json()))
+    ASSERT_TRUE(commit(save_refusal, first, std::vector{RefusedUpdate{round.updates[1], "NaN"}}));
+    EXPECT_FALSE(commit(save_refusal, first, std::vector{RefusedUpdate{round.updates[0], "NaN"}}))
         << "a claim refuses once";
-    EXPECT_FALSE(commit(save_refusal, second, std::vector{RefusedUpdate{round.updates[1], "NaN"}}, Json()));
+    EXPECT_FALSE(commit(save_refusal, second, std::vector{RefusedUpdate{round.updates[1], "NaN"}}));
     EXPECT_FALSE(commit(save_part, second, std::string(64, 'b')));
     const Claim again = claim();
     ASSERT_EQ(again.step, Step::kPlan);
     EXPECT_EQ(again.plan, 1);
-    ASSERT_TRUE(commit(save_plan, again, parts, Measuring::kNone, Json::array()));
+    ASSERT_TRUE(commit(save_plan, again, parts, Json::array()));
     const Claim renewed = claim("one");
     EXPECT_EQ(std::pair(renewed.number, renewed.lease.fence), std::pair(first.number, first.lease.fence));
     EXPECT_FALSE(commit(save_part, first, std::string(64, 'b'))) << "of the earlier plan";
@@ -155,56 +153,60 @@ TEST_F(AggregationTest, AnUpdateThatIsLeftOutBeginsTheAverageAnewAndOlderPartsCo
 TEST_F(AggregationTest, PartsAreMeasuredOnceThenTheSharesAreDecidedAndTheyAreMade) {
     ASSERT_TRUE(take(closed(1)).ok());
     const auto parts = cut_into_parts({{"model.safetensors", 20}}, 10);
-    ASSERT_TRUE(commit(save_plan, claim(), parts, Measuring::kDue, Json::array()));
+    ASSERT_TRUE(commit(save_plan, claim(), parts, Json()));
     EXPECT_EQ(get("/v1/aggregations/j1/1").value()["state"], "measuring");
     const Claim first = claim();
     const Claim second = claim();
     ASSERT_EQ(first.step, Step::kMeasure);
     EXPECT_FALSE(commit(save_part, first, std::string(64, 'b'))) << "it is not to be made yet";
-    ASSERT_TRUE(commit(save_measured, first, std::vector{0.1}));
-    EXPECT_FALSE(commit(save_measured, first, std::vector{0.3})) << "a part counts once";
+    ASSERT_TRUE(commit(save_measured, first, Json::parse("[[0.1], [1.0, 1e300]]")));
+    EXPECT_FALSE(commit(save_measured, first, Json::parse("[[0.3], []]"))) << "a part counts once";
     EXPECT_FALSE(claim_work(*pool_->acquire().value(), {std::chrono::seconds(60), "w"}).value().has_value());
-    ASSERT_TRUE(commit(save_measured, second, std::vector{1e300}));
+    ASSERT_TRUE(commit(save_measured, second, Json::parse("[[1e-300], []]")));
     const Claim preparing = claim();
     ASSERT_EQ(preparing.step, Step::kPrepare);
     EXPECT_EQ(load_statistics(*pool_->acquire().value(), preparing.aggregation).value(),
-              (std::vector<std::vector<double>>{{0.1}, {1e300}}));
-    ASSERT_TRUE(commit(save_prepared, preparing, Json{{"t1", {1e300}}}, Json{{{"norm", 2.5}}}));
-    EXPECT_FALSE(commit(save_prepared, preparing, Json{{"t1", {7}}}, Json::array()));
+              (std::vector{Json::parse("[[0.1], [1.0, 1e300]]"), Json::parse("[[1e-300], []]")}));
+    const Json made_of = {{{"facility", "leonardo"}, {"version", std::string(64, 'a')}, {"norm", 5}, {"counted", 0.5}}};
+    ASSERT_TRUE(commit(save_prepared, preparing, std::vector{0.1, 1e300}, made_of));
+    EXPECT_FALSE(commit(save_prepared, preparing, std::vector{7.0}, Json::array()));
     const Claim made = claim();
     ASSERT_EQ(made.step, Step::kPart);
-    EXPECT_FALSE(commit(save_measured, made, std::vector{0.1}));
+    EXPECT_FALSE(commit(save_measured, made, Json::parse("[[0.1], []]")));
     ASSERT_TRUE(commit(save_part, made, std::string(64, 'b')));
     ASSERT_TRUE(commit(save_part, claim(), std::string(64, 'c')));
-    EXPECT_EQ(load_round(*pool_->acquire().value(), made.aggregation)->statistics, std::vector{1e300});
+    EXPECT_EQ(load_round(*pool_->acquire().value(), made.aggregation)->statistics, (std::vector{0.1, 1e300}));
     ASSERT_TRUE(commit(save_version, claim(), Published{std::string(64, 'e'), {}}));
     ASSERT_TRUE(take(closed(2)).ok());
-    EXPECT_EQ(load_round(*pool_->acquire().value(), made.aggregation + 1)->earlier_norms, std::vector{2.5});
+    const auto earlier = load_round(*pool_->acquire().value(), made.aggregation + 1)->earlier;
+    ASSERT_EQ(earlier.size(), 1U);
+    EXPECT_EQ(earlier[0].norm, 2.5) << "what counted of it";
+    EXPECT_EQ(earlier[0].effort, 1);
+    EXPECT_EQ(earlier[0].update, 0U) << "the same site's";
 }
 
-TEST_F(AggregationTest, WhatWasMeasuredIsKeptWhenAnotherUpdateIsLeftOut) {
+TEST_F(AggregationTest, WhatWasMeasuredIsMeasuredAgainWhenAnUpdateIsLeftOut) {
     ASSERT_TRUE(take(closed_by_two()).ok());
     const auto parts = cut_into_parts({{"model.safetensors", 10}}, 10);
-    ASSERT_TRUE(commit(save_plan, claim(), parts, Measuring::kDue, Json::array()));
-    ASSERT_TRUE(commit(save_measured, claim(), std::vector{1.0, 1e6}));
-    const Claim preparing = claim();
-    const ClosedRound round = load_round(*pool_->acquire().value(), preparing.aggregation).value();
-    ASSERT_TRUE(commit(save_refusal, preparing, std::vector{RefusedUpdate{round.updates[1], "far", 1e3, 10.0}},
-                       Json{{"t1", {1.0}}, {"t2", {1e6}}}));
+    ASSERT_TRUE(commit(save_plan, claim(), parts, Json()));
+    ASSERT_TRUE(commit(save_measured, claim(), Json::parse("[[1.0]]")));
+    ASSERT_TRUE(commit(save_prepared, claim(), std::vector{1.0}, Json::array()));
+    const Claim part = claim();
+    const ClosedRound round = load_round(*pool_->acquire().value(), part.aggregation).value();
+    ASSERT_TRUE(commit(save_refusal, part, std::vector{RefusedUpdate{round.updates[1], "lost", false}}));
     const Claim again = claim();
     const ClosedRound left = load_round(*pool_->acquire().value(), again.aggregation).value();
-    EXPECT_EQ(left.statistics, std::vector{1.0});
-    EXPECT_EQ(decided_bound(left), 10.0);
-    EXPECT_EQ(get("/v1/aggregations/j1/1").value()["refused"][0]["norm"], 1e3);
-    ASSERT_TRUE(commit(save_plan, again, parts, Measuring::kDone, Json::array()));
-    EXPECT_EQ(claim().step, Step::kPrepare) << "nothing is measured again";
+    EXPECT_TRUE(left.statistics.empty()) << "each was measured beside the other";
+    EXPECT_FALSE(left.refused.at(0).is_sites_fault);
+    EXPECT_EQ(get("/v1/aggregations/j1/1").value()["refused"][0]["fault"], "store");
+    ASSERT_TRUE(commit(save_plan, again, parts, Json()));
+    EXPECT_EQ(claim().step, Step::kMeasure);
 }
 
 TEST_F(AggregationTest, ARoundGetsTheOptimizersStateThatCameWithItsBase) {
     ASSERT_TRUE(take(closed(1)).ok());
     const Claim first = claim();
-    ASSERT_TRUE(
-        commit(save_plan, first, cut_into_parts({{"model.safetensors", 10}}, 10), Measuring::kNone, Json::array()));
+    ASSERT_TRUE(commit(save_plan, first, cut_into_parts({{"model.safetensors", 10}}, 10), Json::array()));
     ASSERT_TRUE(commit(save_part, claim(), std::string(64, 'b')));
     const Published published{std::string(64, 'e'), std::string(64, 'f')};
     ASSERT_TRUE(commit(save_version, claim(), published));
@@ -220,8 +222,7 @@ TEST_F(AggregationTest, ARoundGetsTheOptimizersStateThatCameWithItsBase) {
 
 TEST_F(AggregationTest, AWorkerWhoseLeaseWentToAnotherChangesNothing) {
     ASSERT_TRUE(take(closed(1)).ok());
-    ASSERT_TRUE(
-        commit(save_plan, claim(), cut_into_parts({{"model.safetensors", 10}}, 10), Measuring::kNone, Json::array()));
+    ASSERT_TRUE(commit(save_plan, claim(), cut_into_parts({{"model.safetensors", 10}}, 10), Json::array()));
     const Claim slow = claim("slow");
     query("UPDATE parts SET lease_until = now() - interval '1 second'");
     EXPECT_FALSE(pg::renew_lease(*pool_->acquire().value(), slow.lease, std::chrono::seconds(60)).value());
@@ -234,8 +235,7 @@ TEST_F(AggregationTest, AWorkerWhoseLeaseWentToAnotherChangesNothing) {
 
 TEST_F(AggregationTest, AnInstanceThatComesBackFreesWhatItHeldAndNothingElse) {
     ASSERT_TRUE(take(closed(1)).ok());
-    ASSERT_TRUE(
-        commit(save_plan, claim(), cut_into_parts({{"model.safetensors", 20}}, 10), Measuring::kNone, Json::array()));
+    ASSERT_TRUE(commit(save_plan, claim(), cut_into_parts({{"model.safetensors", 20}}, 10), Json::array()));
     const Claim mine = claim("host:1");
     claim("host:10");
     for (const auto* table : lease_tables())

@@ -46,6 +46,9 @@ void write_model(const fs::path& directory, const ModelOptions& options) {
     ASSERT_TRUE(writer.finish().ok());
 }
 
+const Json kPlainMean = {{"name", "fedavg"}, {"weighting", "tokens"}, {"clip", nullptr}, {"drop", nullptr}};
+const Json kDefault = {{"name", "fedavg"}};
+
 class AggregationProcessTest : public StackTest {
   protected:
     void SetUp() override {
@@ -117,11 +120,7 @@ class AggregationProcessTest : public StackTest {
     void close_round(const Json& updates) { close_round(updates, {{"base", updates[0]["version"]}}); }
     // `changes`: of the event's data.
     void close_round(const Json& updates, const Json& changes) {
-        Json data = {{"job", "j1"},
-                     {"round", 1},
-                     {"model", "demo"},
-                     {"strategy", {{"name", "fedavg"}, {"weighting", "tokens"}}},
-                     {"updates", updates}};
+        Json data = {{"job", "j1"}, {"round", 1}, {"model", "demo"}, {"strategy", kPlainMean}, {"updates", updates}};
         data.update(changes);
         dispatch_->add(data);
         tell_closed(data, "closed-" + data["round"].dump());
@@ -158,6 +157,20 @@ class AggregationProcessTest : public StackTest {
         for (const char* file : {"model.safetensors", "config.json"})
             EXPECT_TRUE(read_file(root() / "got" / file).value() == read_file(root() / "expected" / file).value())
                 << file;
+    }
+    // The same of updates that are measured against their base, by the strategy.
+    void expect_measured(const std::string& version, const std::vector<std::string>& facilities,
+                         const std::vector<double>& weights, const std::string& base, const Json& strategy) {
+        std::vector<aggregate::Input> inputs;
+        for (const auto& facility : facilities) inputs.push_back(aggregate::open_directory(root() / facility).value());
+        auto aggregator = aggregate::Aggregator::plan(aggregate::parse_strategy(strategy).value(), std::move(inputs),
+                                                      weights, {}, {{aggregate::open_directory(root() / base).value()}})
+                              .value();
+        ASSERT_TRUE(aggregate::measure_inputs(aggregator).ok());
+        const fs::path expected = root() / ("expected-" + version);
+        ASSERT_TRUE(aggregate::write_aggregate(aggregator, root() / base, expected).ok());
+        EXPECT_TRUE(read_file(download(version, "got-" + version) / "model.safetensors").value() ==
+                    read_file(expected / "model.safetensors").value());
     }
     fs::path download(const std::string& version, const std::string& name) {
         const auto status = store_client::download_version(version, root() / name, transfer_);
@@ -269,57 +282,62 @@ TEST_F(AggregationProcessTest, ASiteThatRenamesItsFilesCountsAndTheResultHasTheB
     expect_average(event["data"]["version"], {"a-renamed", "leonardo"}, {100, 100});
 }
 
-TEST_F(AggregationProcessTest, AnUpdateThatClaimsAllTokensWeighsNoMoreThanItsShareAndAFarOneIsRefused) {
+TEST_F(AggregationProcessTest, AnUpdateThatClaimsAllTokensWeighsNoMoreThanItsShareAndAFarOneChangesNothing) {
     const ServiceProcess service("aggregation", aggregation_config({{"part_bytes", 4096}, {"workers", 4}}), root());
     const std::string base = store_model("base", {});
     const Json claims = store_update("a-claims", {.offset = 0.5F}, std::int64_t{1} << 40);
     const Json honest = store_update("honest", {.offset = 0.25F}, 100);
     const Json far = store_update("far", {.offset = 100}, 100);
-    close_round({claims, honest, far}, {{"base", base}, {"quorum", 2}});
+    close_round({claims, honest, far}, {{"base", base}, {"quorum", 2}, {"strategy", kDefault}});
     const Json event = result();
     ASSERT_EQ(event["type"], "atoll.aggregation.completed.v1") << event;
-    const Json refused = event["data"]["updates_refused"];
-    ASSERT_EQ(refused.size(), 1U) << refused;
-    EXPECT_EQ(refused[0]["facility"], "far");
-    EXPECT_NEAR(refused[0]["norm"].get<double>(), 100 * std::sqrt(5003), 0.1) << "of 5003 elements, each 100 away";
-    EXPECT_NEAR(refused[0]["bound"].get<double>(), 10 * 0.5 * std::sqrt(5003), 0.1);
-    EXPECT_NE(refused[0]["reason"].get<std::string>().find("7073."), std::string::npos) << refused;
-    expect_average(event["data"]["version"], {"a-claims", "honest"}, {2, 1});
+    EXPECT_TRUE(event["data"]["updates_refused"].empty()) << "how far one goes refuses none";
+    expect_measured(event["data"]["version"], {"a-claims", "far", "honest"}, {0x1p40, 100, 100}, "base", kDefault);
     http::Client client(transfer_.store);
     const Json version = client.get_json("/v1/versions/" + event["data"]["version"].get<std::string>()).value();
-    EXPECT_EQ(version["contributions"][0]["weight"], 2.0 / 3);
-    EXPECT_NEAR(version["contributions"][1]["norm"].get<double>(), 0.25 * std::sqrt(5003), 0.01);
+    const Json& made = version["contributions"];
+    EXPECT_EQ(made[0]["weight"], 2.0 / 3);
+    EXPECT_EQ(made[0]["counted"], 1);
+    EXPECT_NEAR(made[0]["cosine"].get<double>(), 1, 1e-6);
+    EXPECT_EQ(made[1]["facility"], "far");
+    EXPECT_NEAR(made[1]["norm"].get<double>(), 100 * std::sqrt(5003), 0.1) << "of 5003 elements, each 100 away";
+    EXPECT_EQ(made[1]["counted"], 0);
+    EXPECT_NEAR(made[2]["norm"].get<double>(), 0.25 * std::sqrt(5003), 0.01);
 
-    // In the next round there are two, and of those of the round before it is known how far one goes.
-    close_round({store_update("near", {.offset = 0.5F}, 1), store_update("wild", {.offset = 50}, 1)},
-                {{"base", base}, {"round", 2}, {"quorum", 1}});
-    const Json second = result();
-    ASSERT_EQ(second["data"]["updates_refused"].size(), 1U) << second;
-    EXPECT_EQ(second["data"]["updates_refused"][0]["facility"], "wild");
+    // Of two the rounds before say what is usual.
+    const Json wild = store_update("a-claims", {.offset = 50}, 1);
+    close_round({wild, honest}, {{"base", base}, {"round", 2}, {"quorum", 1}, {"strategy", kDefault}});
+    ASSERT_EQ(result()["type"], "atoll.aggregation.completed.v1");
+    const Json second = query("SELECT contributions FROM aggregations WHERE round = 2").json(0, "contributions");
+    EXPECT_EQ(second[0]["counted"], 0) << second;
+    EXPECT_EQ(second[1]["counted"], 1) << second;
 
     // Turned off, any goes, and nothing is measured.
-    close_round({honest, far}, {{"base", base},
-                                {"round", 3},
-                                {"strategy", {{"name", "fedavg"}, {"norm_bound", nullptr}, {"weighting", "uniform"}}}});
-    const Json third = result();
-    EXPECT_TRUE(third["data"]["updates_refused"].empty()) << third;
+    close_round({honest, far}, {{"base", base}, {"round", 3}, {"strategy", kPlainMean}});
+    ASSERT_EQ(result()["type"], "atoll.aggregation.completed.v1");
     EXPECT_FALSE(
         query("SELECT contributions FROM aggregations WHERE round = 3").json(0, "contributions")[0].contains("norm"));
 }
 
-TEST_F(AggregationProcessTest, WhoIsLeftOfARoundIsHeldAgainstTheBoundThatRefusedTheOthers) {
-    const ServiceProcess service("aggregation", aggregation_config({{"part_bytes", 4096}, {"workers", 4}}), root());
-    const std::string base = store_model("base", {});
+TEST_F(AggregationProcessTest, TheSameUpdatesGiveTheSameBytesWhateverThePartsAndTheWorkers) {
     std::vector<Json> updates;
-    for (int i = 1; i <= 5; ++i)
-        updates.push_back(store_update("site-" + std::to_string(i), {.offset = static_cast<float>(i)}, 100));
-    close_round(updates, {{"base", base}, {"quorum", 1}, {"strategy", {{"name", "fedavg"}, {"norm_bound", 1}}}});
-    const Json event = result();
-    ASSERT_EQ(event["type"], "atoll.aggregation.completed.v1") << event;
-    const Json refused = event["data"]["updates_refused"];
-    ASSERT_EQ(refused.size(), 2U) << refused;  // beyond the middle one's 3; of those three the middle would be 2
-    EXPECT_EQ(refused[0]["facility"], "site-4");
-    EXPECT_EQ(refused[1]["facility"], "site-5");
+    const std::string base = store_model("base", {});
+    for (int i = 1; i <= 4; ++i)  // the last two go too far
+        updates.push_back(store_update("site-" + std::to_string(i), {.offset = 0.1F * static_cast<float>(i)}, 100));
+    std::vector<std::string> bytes;
+    for (const auto& [part_bytes, workers] : {std::pair{4096, 4}, {5000, 1}, {1 << 20, 2}}) {
+        const std::string job = "j" + std::to_string(part_bytes);
+        const ServiceProcess service(
+            "aggregation", aggregation_config({{"part_bytes", part_bytes}, {"workers", workers}}), root(), "-" + job);
+        close_round(updates, {{"job", job}, {"base", base}, {"strategy", kDefault}});
+        const Json event = result();
+        ASSERT_EQ(event["type"], "atoll.aggregation.completed.v1") << event;
+        bytes.push_back(read_file(download(event["data"]["version"], job) / "model.safetensors").value());
+        const Json made =
+            query("SELECT contributions FROM aggregations WHERE job = '" + job + "'").json(0, "contributions");
+        EXPECT_NEAR(made[3]["counted"].get<double>(), 1.3 * 0.2 / 0.4, 1e-5) << made;
+    }
+    EXPECT_TRUE(bytes[0] == bytes[1] && bytes[1] == bytes[2]);
 }
 
 TEST_F(AggregationProcessTest, AnAggregatorKilledWhileItMeasuresIsMadeUpFor) {
@@ -330,7 +348,7 @@ TEST_F(AggregationProcessTest, AnAggregatorKilledWhileItMeasuresIsMadeUpFor) {
     const Json karolina = store_update("karolina", {.elements = kElements, .offset = 1}, 100);
     const Json far = store_update("far", {.elements = kElements, .offset = 100}, 100);
     close_round({karolina, store_update("leonardo", {.elements = kElements, .offset = 2}, 200), far},
-                {{"base", store_model("base", {.elements = kElements})}, {"quorum", 2}});
+                {{"base", store_model("base", {.elements = kElements})}, {"quorum", 2}, {"strategy", kDefault}});
     ASSERT_TRUE(eventually([&] {
         return query("SELECT count(*) AS n FROM parts WHERE stage = 'measured'").integer(0, "n") >= 20;
     })) << first->log();
@@ -338,8 +356,7 @@ TEST_F(AggregationProcessTest, AnAggregatorKilledWhileItMeasuresIsMadeUpFor) {
     const ServiceProcess second("aggregation", aggregation_config(own), root(), "-second");
     const Json event = result();
     ASSERT_EQ(event["type"], "atoll.aggregation.completed.v1") << event << second.log();
-    EXPECT_EQ(event["data"]["updates_refused"].size(), 1U) << event;
-    expect_average(event["data"]["version"], {"karolina", "leonardo"}, {100, 200});
+    expect_measured(event["data"]["version"], {"far", "karolina", "leonardo"}, {100, 100, 200}, "base", kDefault);
 }
 
 TEST_F(AggregationProcessTest, AnUpdateThatRotsInTheStoreIsRefusedHoweverManyThereAre) {
@@ -365,6 +382,7 @@ TEST_F(AggregationProcessTest, AnUpdateThatRotsInTheStoreIsRefusedHoweverManyThe
     ASSERT_EQ(refused.size(), 1U) << refused;
     EXPECT_EQ(refused[0]["facility"], "site4");
     EXPECT_NE(refused[0]["reason"].get<std::string>().find(chunk), std::string::npos) << refused;
+    EXPECT_EQ(refused[0]["fault"], "store") << "it was good when it was handed in";
 }
 
 TEST_F(AggregationProcessTest, AnUpdateOfAnotherShapeFailsTheRoundByName) {

@@ -180,19 +180,20 @@ Result<ClosedRound> load_round(pg::Connection& connection, std::int64_t aggregat
                   " 'strategy', strategy, 'updates', updates, 'quorum', quorum) AS data, refused, "
                   "coalesce((SELECT optimizer_state FROM aggregations b"
                   " WHERE b.job = a.job AND b.version = a.base ORDER BY b.round DESC LIMIT 1), '') AS optimizer_state,"
-                  " coalesce(statistics, '{}') AS statistics,"
-                  " coalesce((SELECT jsonb_agg(c->'norm') FROM (SELECT contributions FROM aggregations b"
-                  " WHERE b.job = a.job AND b.round < a.round AND b.state = 'completed' ORDER BY b.round DESC LIMIT 10)"
-                  " AS last, jsonb_array_elements(last.contributions) AS c WHERE c ? 'norm'), '[]') AS earlier_norms"
+                  " coalesce(statistics, '[]') AS statistics,"
+                  // Of many updates the round's own tell what is usual.
+                  " coalesce((SELECT jsonb_agg(jsonb_build_object('contributions', contributions, 'updates', updates))"
+                  " FROM (SELECT contributions, updates FROM aggregations b WHERE b.job = a.job AND b.round < a.round"
+                  " AND b.state = 'completed' AND jsonb_array_length(a.updates) < 16 ORDER BY b.round DESC LIMIT 10)"
+                  " AS last), '[]') AS earlier"
                   " FROM aggregations a WHERE id = $1",
                   {aggregation}));
     if (rows.empty()) return not_found("there is no such aggregation");
     ATOLL_TRY(ClosedRound round, parse_closed_round(rows.json(0, "data")));
     round.optimizer_state = rows.text(0, "optimizer_state");
     ATOLL_RETURN_IF_ERROR(leave_out(round, rows.json(0, "refused")));
-    ATOLL_TRY(const auto strategy, aggregate::make_strategy(round.strategy));
-    take_statistics(round, rows.json(0, "statistics"), strategy->statistics_per_update());
-    round.earlier_norms = rows.json(0, "earlier_norms").get<std::vector<double>>();
+    round.statistics = rows.json(0, "statistics").get<std::vector<double>>();
+    take_earlier(round, rows.json(0, "earlier"));
     return round;
 }
 
@@ -205,25 +206,24 @@ Result<std::vector<Part>> load_parts(pg::Connection& connection, std::int64_t ag
     return parts;
 }
 
-Result<std::vector<std::vector<double>>> load_statistics(pg::Connection& connection, std::int64_t aggregation) {
+Result<std::vector<Json>> load_statistics(pg::Connection& connection, std::int64_t aggregation) {
     ATOLL_TRY(const auto rows,
               connection.query("SELECT statistics FROM parts WHERE aggregation = $1 ORDER BY part", {aggregation}));
-    std::vector<std::vector<double>> statistics;
-    for (int i = 0; i < rows.size(); ++i) statistics.push_back(rows.json(i, "statistics").get<std::vector<double>>());
+    std::vector<Json> statistics;
+    for (int i = 0; i < rows.size(); ++i) statistics.push_back(rows.json(i, "statistics"));
     return statistics;
 }
 
 Result<bool> save_plan(pg::Transaction& transaction, const Claim& claim, const std::vector<Part>& parts,
-                       Measuring measuring, const Json& contributions) {
-    const bool averages = measuring == Measuring::kNone;
+                       const Json& contributions) {
+    const char* const stage = contributions.is_null() ? "measuring" : "averaging";
     ATOLL_TRY(
         const auto updated,
-        transaction.query(kEndStep + "state = $4, parts_total = $3, parts_left = $5, contributions = $6, attempts = 0"
+        transaction.query(kEndStep + "state = $4, parts_total = $3, parts_left = $3, contributions = $5, attempts = 0"
                                      " WHERE id = $1 AND fence = $2 AND state = 'planning'",
-                          {claim.aggregation, claim.lease.fence, parts.size(), averages ? "averaging" : "measuring",
-                           measuring == Measuring::kDone ? 0 : parts.size(), contributions}));
+                          {claim.aggregation, claim.lease.fence, parts.size(), stage,
+                           contributions.is_null() ? Json::array() : contributions}));
     if (updated.affected() == 0) return false;
-    const char* const stage = averages ? "averaging" : measuring == Measuring::kDue ? "measuring" : "measured";
     Json rows = Json::array();
     for (const Part& part : parts)
         rows.push_back(
@@ -237,17 +237,17 @@ Result<bool> save_plan(pg::Transaction& transaction, const Claim& claim, const s
     return true;
 }
 
-Result<bool> save_measured(pg::Transaction& transaction, const Claim& claim, const std::vector<double>& statistics) {
-    return end_part(transaction, claim, "statistics = $4, stage = 'measured'", "measuring", Json(statistics));
+Result<bool> save_measured(pg::Transaction& transaction, const Claim& claim, const Json& statistics) {
+    return end_part(transaction, claim, "statistics = $4, stage = 'measured'", "measuring", statistics);
 }
 
-Result<bool> save_prepared(pg::Transaction& transaction, const Claim& claim, const Json& statistics,
+Result<bool> save_prepared(pg::Transaction& transaction, const Claim& claim, const std::vector<double>& statistics,
                            const Json& contributions) {
     ATOLL_TRY(const auto updated,
               transaction.query(kEndStep + "state = 'averaging', parts_left = parts_total, attempts = 0,"
                                            " statistics = $3, contributions = $4"
                                            " WHERE id = $1 AND fence = $2 AND state = 'measuring'",
-                                {claim.aggregation, claim.lease.fence, statistics, contributions}));
+                                {claim.aggregation, claim.lease.fence, Json(statistics), contributions}));
     if (updated.affected() == 0) return false;
     ATOLL_RETURN_IF_ERROR(
         transaction.query("UPDATE parts SET stage = 'averaging', statistics = NULL, attempts = 0"
@@ -289,13 +289,11 @@ Result<bool> save_version(pg::Transaction& transaction, const Claim& claim, cons
     return true;
 }
 
-Result<bool> save_refusal(pg::Transaction& transaction, const Claim& claim, const std::vector<RefusedUpdate>& refused,
-                          const Json& statistics) {
-    ATOLL_TRY(const bool saved,
-              end_claim(transaction, claim,
-                        "state = 'planning', parts_total = 0, parts_left = 0, attempts = 0,"
-                        " contributions = '[]', statistics = coalesce(nullif($3::jsonb, 'null'), statistics)",
-                        {claim.aggregation, to_json(refused), statistics}));
+Result<bool> save_refusal(pg::Transaction& transaction, const Claim& claim, const std::vector<RefusedUpdate>& refused) {
+    ATOLL_TRY(const bool saved, end_claim(transaction, claim,
+                                          "state = 'planning', parts_total = 0, parts_left = 0, attempts = $3,"
+                                          " contributions = '[]', statistics = NULL",
+                                          {claim.aggregation, to_json(refused), 0}));
     if (saved) ATOLL_RETURN_IF_ERROR(notify_workers(transaction));
     return saved;
 }

@@ -50,25 +50,22 @@ Result<ClosedRound> load_round(pg::Connection& connection, std::int64_t aggregat
 // The aggregation's parts in order.
 Result<std::vector<Part>> load_parts(pg::Connection& connection, std::int64_t aggregation);
 
-// What was measured, part by part in their order.
-Result<std::vector<std::vector<double>>> load_statistics(pg::Connection& connection, std::int64_t aggregation);
+// What was measured of each part, as they keep it.
+Result<std::vector<nlohmann::json>> load_statistics(pg::Connection& connection, std::int64_t aggregation);
 
-// Who measures the parts of a plan: nobody as the shares are known (`contributions`), nobody as it was done before, or
-// the workers.
-enum class Measuring { kNone, kDone, kDue };
+// `contributions`: where they are known without a look at the updates; null: the parts are to be measured first.
 Result<bool> save_plan(pg::Transaction& transaction, const Claim& claim, const std::vector<Part>& parts,
-                       Measuring measuring, const nlohmann::json& contributions);
-Result<bool> save_measured(pg::Transaction& transaction, const Claim& claim, const std::vector<double>& statistics);
-// Ends the measuring: with what it gave the parts can be made. `statistics`: of statistics_by_task().
-Result<bool> save_prepared(pg::Transaction& transaction, const Claim& claim, const nlohmann::json& statistics,
+                       const nlohmann::json& contributions);
+Result<bool> save_measured(pg::Transaction& transaction, const Claim& claim, const nlohmann::json& statistics);
+// Ends the measuring: with its sums over all parts these can be made.
+Result<bool> save_prepared(pg::Transaction& transaction, const Claim& claim, const std::vector<double>& statistics,
                            const nlohmann::json& contributions);
 Result<bool> save_part(pg::Transaction& transaction, const Claim& claim, const std::string& sha256);
 // Gives the parts of these digests back to be averaged again: the store has lost them.
 Result<bool> reopen_parts(pg::Transaction& transaction, const Claim& claim, const std::set<std::string>& digests);
 Result<bool> save_version(pg::Transaction& transaction, const Claim& claim, const Published& published);
-// Leaves updates out for good and begins the average of the others anew. `statistics`: what is known of all, or null.
-Result<bool> save_refusal(pg::Transaction& transaction, const Claim& claim, const std::vector<RefusedUpdate>& refused,
-                          const nlohmann::json& statistics = {});
+// Leaves updates out for good and begins with the others anew: what was measured was measured beside them.
+Result<bool> save_refusal(pg::Transaction& transaction, const Claim& claim, const std::vector<RefusedUpdate>& refused);
 // `refused`: the updates because of which it fails, beside those that were left out before.
 Result<bool> save_failure(pg::Transaction& transaction, const Claim& claim, const std::string& error,
                           const std::vector<RefusedUpdate>& refused);

@@ -1,8 +1,8 @@
 #include "services/aggregation/domain/closed_round.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <limits>
+#include <map>
 #include <set>
 #include <tuple>
 
@@ -24,6 +24,20 @@ std::string required_digest(ObjectReader& reader, const char* key) {
     return text;
 }
 
+// What is not said is as if all had been given the same.
+Result<aggregate::Assignment> parse_assignment(const Json& value, const std::string& path) {
+    aggregate::Assignment assigned;
+    if (value.is_null()) return assigned;
+    constexpr double kMost = std::numeric_limits<double>::max();
+    ObjectReader reader(value, path);
+    assigned.effort = reader.number_or("effort", assigned.effort, 0, kMost);
+    assigned.element_max = reader.number_or("element_max", assigned.element_max, 0, kMost);
+    assigned.decay = reader.number_or("decay", assigned.decay, 0, kMost);
+    reader.allow_unknown();
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+    return assigned;
+}
+
 Result<Update> parse_update(const Json& value, const std::string& path) {
     ObjectReader reader(value, path);
     Update update;
@@ -32,8 +46,10 @@ Result<Update> parse_update(const Json& value, const std::string& path) {
     update.version = required_digest(reader, "version");
     update.samples = reader.required_integer("samples", 0, kCountMax);
     update.tokens = reader.required_integer("tokens", 0, kCountMax);
+    const Json& assigned = reader.object_or_null("assigned");
     reader.allow_unknown();
     ATOLL_RETURN_IF_ERROR(reader.finish());
+    ATOLL_TRY(update.assigned, parse_assignment(assigned, path + ".assigned"));
     return update;
 }
 
@@ -100,7 +116,11 @@ Json to_json(const std::vector<Update>& updates) {
                           {"task", update.task},
                           {"version", update.version},
                           {"samples", update.samples},
-                          {"tokens", update.tokens}});
+                          {"tokens", update.tokens},
+                          {"assigned",
+                           {{"effort", update.assigned.effort},
+                            {"element_max", update.assigned.element_max},
+                            {"decay", update.assigned.decay}}}});
     return values;
 }
 
@@ -110,9 +130,8 @@ Json to_json(const std::vector<RefusedUpdate>& refused) {
         values.push_back({{"facility", one.update.facility},
                           {"task", one.update.task},
                           {"version", one.update.version},
-                          {"reason", one.reason}});
-        if (one.norm) values.back()["norm"] = *one.norm;
-        if (one.bound) values.back()["bound"] = *one.bound;
+                          {"reason", one.reason},
+                          {"fault", one.is_sites_fault ? "site" : "store"}});
     }
     return values;
 }
@@ -122,17 +141,13 @@ Status leave_out(ClosedRound& round, const Json& refused) {
         ObjectReader reader(one, "refused");
         const std::string task = reader.required_string("task");
         const std::string reason = reader.required_string("reason");
-        const auto number = [&](const char* key) {
-            const double value = reader.number_or(key, -1, 0, std::numeric_limits<double>::max());
-            return value < 0 ? std::nullopt : std::optional(value);
-        };
-        const auto norm = number("norm"), bound = number("bound");
+        const bool is_sites_fault = reader.one_of("fault", {"site", "store"}, "site") == "site";
         reader.allow_unknown();
         ATOLL_RETURN_IF_ERROR(reader.finish());
         const auto at = std::find_if(round.updates.begin(), round.updates.end(),
                                      [&](const Update& update) { return update.task == task; });
         if (at == round.updates.end()) continue;
-        round.refused.push_back({std::move(*at), reason, norm, bound});
+        round.refused.push_back({std::move(*at), reason, is_sites_fault});
         round.updates.erase(at);
     }
     std::sort(round.refused.begin(), round.refused.end(), [](const RefusedUpdate& a, const RefusedUpdate& b) {
@@ -145,29 +160,51 @@ std::vector<double> averaging_weights(const ClosedRound& round) {
     std::vector<double> weights;
     for (const Update& update : round.updates)
         weights.push_back(round.strategy.weighs_by_tokens ? static_cast<double>(update.tokens) : 1.0);
+    if (std::all_of(weights.begin(), weights.end(), [](double weight) { return weight == 0; }))
+        std::fill(weights.begin(), weights.end(), 1.0);
     return weights;
 }
 
-Json statistics_by_task(const ClosedRound& round, const std::vector<double>& statistics) {
-    const std::size_t per_update = statistics.size() / round.updates.size();
-    Json by_task = Json::object();
-    for (std::size_t i = 0; i < round.updates.size(); ++i)
-        by_task[round.updates[i].task] =
-            std::vector<double>(statistics.begin() + i * per_update, statistics.begin() + (i + 1) * per_update);
-    return by_task;
-}
-
-void take_statistics(ClosedRound& round, const Json& by_task, std::size_t per_update) {
-    std::vector<double> statistics;
-    for (const Update& update : round.updates) {
-        const auto at = by_task.find(update.task);
-        if (at == by_task.end() || !at->is_array() || at->size() != per_update) return;
-        for (const Json& number : *at) {
-            if (!number.is_number()) return;
-            statistics.push_back(number.get<double>());
+void take_earlier(ClosedRound& round, const Json& rows) {
+    for (const Json& row : rows) {
+        std::map<std::pair<std::string, std::string>, double> efforts;
+        for (const Json& value : row.value("updates", Json::array()))
+            if (const auto update = parse_update(value, "updates"); update.ok())
+                efforts[{update->facility, update->version}] = update->assigned.effort;
+        for (const Json& one : row.value("contributions", Json::array())) {
+            ObjectReader reader(one);
+            const std::string facility = reader.required_string("facility");
+            const std::string version = reader.required_string("version");
+            const double norm = reader.number_or("norm", 0, 0, std::numeric_limits<double>::max());
+            const double counted = reader.number_or("counted", 1, 0, 1);
+            reader.allow_unknown();
+            const auto effort = efforts.find({facility, version});
+            if (!reader.finish().ok() || effort == efforts.end()) continue;
+            const auto same = std::find_if(round.updates.begin(), round.updates.end(),
+                                           [&](const Update& update) { return update.facility == facility; });
+            aggregate::EarlierNorm earlier{norm * counted, effort->second, {}};
+            if (same != round.updates.end()) earlier.update = same - round.updates.begin();
+            round.earlier.push_back(earlier);
         }
     }
-    round.statistics = std::move(statistics);
+}
+
+Json to_json(const std::vector<aggregate::ExactSum>& statistics) {
+    Json sums = Json::array();
+    for (const aggregate::ExactSum& sum : statistics)
+        sums.push_back(std::vector<double>(sum.terms().begin(), sum.terms().end()));
+    return sums;
+}
+
+Status add_statistics(std::vector<aggregate::ExactSum>& sums, const Json& part) {
+    const auto is_number = [](const Json& term) { return term.is_number(); };
+    if (!part.is_array() || part.size() != sums.size()) return unavailable("a part has not been measured");
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+        if (!part[i].is_array() || !std::all_of(part[i].begin(), part[i].end(), is_number))
+            return internal_error("what was measured of a part cannot be read");
+        for (const Json& term : part[i]) sums[i].add(term.get<double>());
+    }
+    return {};
 }
 
 Json contributions(const ClosedRound& round, const aggregate::Prepared& prepared) {
@@ -178,26 +215,13 @@ Json contributions(const ClosedRound& round, const aggregate::Prepared& prepared
                                  {"weight", prepared.shares[i]},
                                  {"samples", round.updates[i].samples},
                                  {"tokens", round.updates[i].tokens}});
-        if (!prepared.norms.empty()) contributions.back()["norm"] = prepared.norms[i];
+        if (prepared.figures.empty()) continue;
+        const aggregate::UpdateFigures& figures = prepared.figures[i];
+        contributions.back()["norm"] = figures.norm;
+        contributions.back()["counted"] = figures.counted;
+        if (figures.cosine) contributions.back()["cosine"] = *figures.cosine;
     }
     return contributions;
-}
-
-double decided_bound(const ClosedRound& round) {
-    for (const RefusedUpdate& one : round.refused)
-        if (one.bound) return *one.bound;
-    return 0;
-}
-
-std::vector<RefusedUpdate> beyond_bound(const ClosedRound& round, const aggregate::Prepared& prepared) {
-    std::vector<RefusedUpdate> refused;
-    for (const std::size_t i : prepared.refused) {
-        char why[160];
-        std::snprintf(why, sizeof why, " has the norm %.6g, above %.6g: %.6g times the median of what updates have",
-                      prepared.norms[i], prepared.bound, *round.strategy.norm_bound);
-        refused.push_back({round.updates[i], describe(round.updates[i]) + why, prepared.norms[i], prepared.bound});
-    }
-    return refused;
 }
 
 std::string describe(const Update& update) {

@@ -20,14 +20,14 @@ struct Update {
     std::string version;  // digest
     std::int64_t samples = 0;
     std::int64_t tokens = 0;
+    aggregate::Assignment assigned = {};  // by dispatch, whatever its site says
 };
 
 // An update that was left out of its round.
 struct RefusedUpdate {
     Update update;
     std::string reason;
-    std::optional<double> norm = {};   // where it was refused for it
-    std::optional<double> bound = {};  // what the norm may have been at most
+    bool is_sites_fault = true;  // false: the store has lost or damaged it
 };
 
 // The data of atoll.round.closed.v1.
@@ -41,36 +41,33 @@ struct ClosedRound {
     std::string optimizer_state;         // digest of what the strategy left that made the base; empty: none
     std::size_t quorum = 0;              // updates that are needed; the others may turn out to be of no use
     std::vector<RefusedUpdate> refused;  // those that did, by facility and task; no longer among `updates`
-    std::vector<double> statistics;      // of all updates, in their order; empty until they have been measured
-    std::vector<double> earlier_norms;   // of the updates that made the job's last versions
+    std::vector<double> statistics;      // the sums over all parts; empty until they have been measured
+    std::vector<aggregate::EarlierNorm> earlier;  // of the job's last rounds
 };
 
 // kInvalidArgument naming the field: also an unknown strategy, no updates at all, or a task that counts twice.
 Result<ClosedRound> parse_closed_round(const nlohmann::json& data);
 nlohmann::json to_json(const std::vector<Update>& updates);
-// [{facility, task, version, reason}], with norm and bound where they are the reason
+// [{facility, task, version, reason, fault}], the fault the "site"'s or the "store"'s
 nlohmann::json to_json(const std::vector<RefusedUpdate>& refused);
 
 // Leaves out the updates of these tasks: to_json()'s list of an earlier plan.
 Status leave_out(ClosedRound& round, const nlohmann::json& refused);
 
-// Statistics of all updates in their order, by task as the table keeps them; null: none. take_statistics() leaves the
-// round without where one lacks, or is not of `per_update` numbers.
-nlohmann::json statistics_by_task(const ClosedRound& round, const std::vector<double>& statistics);
-void take_statistics(ClosedRound& round, const nlohmann::json& by_task, std::size_t per_update);
+// What earlier rounds counted, from their rows: [{contributions, updates}]. What a row lacks is passed over.
+void take_earlier(ClosedRound& round, const nlohmann::json& rows);
 
-// One weight an update, as its strategy says; they need not sum to one.
+// A part's statistics as its row keeps them: of each sum its terms. kInternal where a row holds something else.
+nlohmann::json to_json(const std::vector<aggregate::ExactSum>& statistics);
+Status add_statistics(std::vector<aggregate::ExactSum>& sums, const nlohmann::json& part);
+
+// One weight an update, as its strategy says; they need not sum to one. Where all of them would be zero they are equal:
+// what sites claim never ends a round.
 std::vector<double> averaging_weights(const ClosedRound& round);
 
-// What the version says about who made it: facility, version, its share of the result as "weight", samples, tokens, its
-// norm where that was measured.
+// What the version says about who made it: facility, version, its share of the result as "weight", samples, tokens, and
+// where that was measured its norm, its cosine to the mean of the others, and the part of its change that counted.
 nlohmann::json contributions(const ClosedRound& round, const aggregate::Prepared& prepared);
-
-// What the updates' norms were held against when some were left out for theirs; 0: none was.
-double decided_bound(const ClosedRound& round);
-
-// The updates that go too far from the base to be counted.
-std::vector<RefusedUpdate> beyond_bound(const ClosedRound& round, const aggregate::Prepared& prepared);
 
 // "the update of leonardo (3fa9c1…)", for messages.
 std::string describe(const Update& update);

@@ -110,6 +110,53 @@ TEST(ClosedRoundTest, WeightsFollowTheStrategy) {
     EXPECT_EQ(averaging_weights(*parse_closed_round(data)), (std::vector<double>{100, 300}));
     data["strategy"]["weighting"] = "uniform";
     EXPECT_EQ(averaging_weights(*parse_closed_round(data)), (std::vector<double>{1, 1}));
+    data = closed_round();
+    for (Json& update : data["updates"]) update["tokens"] = 0;
+    EXPECT_EQ(averaging_weights(*parse_closed_round(data)), (std::vector<double>{1, 1}))
+        << "sites that claim nothing end no round";
+}
+
+TEST(ClosedRoundTest, WhatWasAssignedIsDispatchsWord) {
+    Json data = closed_round();
+    data["updates"][0]["assigned"] = {{"effort", 0.5}, {"element_max", 0.25}, {"decay", 0.125}};
+    const ClosedRound round = parse_closed_round(data).value();
+    const auto& said =
+        round.updates[0].facility == data["updates"][0]["facility"] ? round.updates[0] : round.updates[1];
+    const auto& unsaid = &said == &round.updates[0] ? round.updates[1] : round.updates[0];
+    EXPECT_EQ(said.assigned.effort, 0.5);
+    EXPECT_EQ(said.assigned.element_max, 0.25);
+    EXPECT_EQ(said.assigned.decay, 0.125);
+    EXPECT_EQ(unsaid.assigned.effort, 1);
+    EXPECT_EQ(to_json(parse_closed_round({{"job", "j"},
+                                          {"round", 1},
+                                          {"model", "m"},
+                                          {"base", data["base"]},
+                                          {"strategy", data["strategy"]},
+                                          {"updates", to_json(round.updates)}})
+                          ->updates),
+              to_json(round.updates));
+}
+
+TEST(ClosedRoundTest, EarlierRoundsSayWhatWasCountedOfWhom) {
+    ClosedRound round = parse_closed_round(closed_round()).value();
+    const std::string version = digest_of_letter('c');
+    Json update = {{"facility", "leonardo"}, {"task", "t"}, {"version", version},
+                   {"samples", 1},           {"tokens", 1}, {"assigned", {{"effort", 2}}}};
+    Json other = update;
+    other["facility"] = "gone";
+    take_earlier(round, {{{"updates", {update, other}},
+                          {"contributions",
+                           {{{"facility", "leonardo"}, {"version", version}, {"norm", 8}, {"counted", 0.5}},
+                            {{"facility", "gone"}, {"version", version}, {"norm", 3}},
+                            {{"facility", "nobody"}, {"version", version}, {"norm", 3}},
+                            {{"facility", 7}}}}},
+                         Json::object()});
+    ASSERT_EQ(round.earlier.size(), 2U);
+    EXPECT_EQ(round.earlier[0].norm, 4);
+    EXPECT_EQ(round.earlier[0].effort, 2);
+    EXPECT_EQ(round.earlier[0].update, 1U);
+    EXPECT_EQ(round.earlier[1].norm, 3);
+    EXPECT_FALSE(round.earlier[1].update);
 }
 
 TEST(ClosedRoundTest, ContributionsSaySharesAndNormsWhereThereAreSome) {
@@ -120,36 +167,23 @@ TEST(ClosedRoundTest, ContributionsSaySharesAndNormsWhereThereAreSome) {
                                 {"weight", 0.75},
                                 {"samples", 10},
                                 {"tokens", 300}}));
-    EXPECT_EQ(contributions(round, {.shares = {0.25, 0.75}, .norms = {3, 4}})[1]["norm"], 4.0);
+    const Json measured = contributions(round, {.shares = {0.25, 0.75}, .figures = {{3, {}, 1}, {4, -0.5, 0.25}}});
+    EXPECT_EQ(measured[1]["norm"], 4.0);
+    EXPECT_EQ(measured[1]["cosine"], -0.5);
+    EXPECT_EQ(measured[1]["counted"], 0.25);
+    EXPECT_FALSE(measured[0].contains("cosine"));
 }
 
-TEST(ClosedRoundTest, AnUpdateBeyondTheBoundIsRefusedWithItsFigures) {
-    ClosedRound round = parse_closed_round(closed_round()).value();
-    const auto refused = beyond_bound(round, {.shares = {0.5, 0.5}, .norms = {1234.5, 2}, .bound = 20, .refused = {0}});
-    ASSERT_EQ(refused.size(), 1U);
-    EXPECT_EQ(refused[0].update.facility, "karolina");
-    for (const char* told : {"karolina", "1234.5", "20", "10 times"})
-        EXPECT_NE(refused[0].reason.find(told), std::string::npos) << refused[0].reason;
-    const Json kept = to_json(refused);
-    EXPECT_EQ(kept[0]["norm"], 1234.5);
-    EXPECT_EQ(kept[0]["bound"], 20.0);
-    ASSERT_TRUE(leave_out(round, kept).ok());
-    EXPECT_EQ(to_json(round.refused), kept);
-}
-
-TEST(ClosedRoundTest, StatisticsAreKeptByTaskAndTakenOnlyWhole) {
-    ClosedRound round = parse_closed_round(closed_round()).value();
-    const Json by_task = statistics_by_task(round, {1.5, 2.5});
-    EXPECT_EQ(by_task, (Json{{"task-karolina", {1.5}}, {"task-leonardo", {2.5}}}));
-    for (const Json& damaged : {Json(), Json::object(), Json{{"task-karolina", {1.5}}},
-                                Json{{"task-karolina", {1.5}}, {"task-leonardo", {"x"}}}}) {
-        take_statistics(round, damaged, 1);
-        EXPECT_TRUE(round.statistics.empty()) << damaged;
-    }
-    take_statistics(round, by_task, 2);
-    EXPECT_TRUE(round.statistics.empty());
-    take_statistics(round, by_task, 1);
-    EXPECT_EQ(round.statistics, (std::vector<double>{1.5, 2.5}));
+TEST(ClosedRoundTest, StatisticsOfPartsAreAddedExactly) {
+    std::vector<aggregate::ExactSum> first(2), second(2), sums(2);
+    first[0].add(1);
+    first[0].add(1e100);
+    second[0].add(-1e100);
+    for (const auto& part : {first, second}) ASSERT_TRUE(add_statistics(sums, Json::parse(to_json(part).dump())).ok());
+    EXPECT_EQ(sums[0].value(), 1);
+    EXPECT_EQ(sums[1].value(), 0);
+    for (const char* damaged : {"null", "[[1]]", "[[1], [\"x\"]]", "[1, 2]"})
+        EXPECT_FALSE(add_statistics(sums, Json::parse(damaged)).ok()) << damaged;
 }
 
 TEST(ClosedRoundTest, TheServerOptimizerIsWhatTheStrategySays) {

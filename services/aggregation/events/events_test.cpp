@@ -52,8 +52,7 @@ TEST_F(AggregationTest, ARoundThatIsAskedForAgainIsAnsweredAgainOnceItHasAnAnswe
     ASSERT_TRUE(take(closed(1)).ok());
     ASSERT_TRUE(take(closed(1)).ok());
     EXPECT_EQ(query("SELECT 1 FROM outbox").size(), 0) << "it is still at work";
-    ASSERT_TRUE(
-        commit(save_plan, claim(), cut_into_parts({{"model.safetensors", 10}}, 10), Measuring::kNone, Json::array()));
+    ASSERT_TRUE(commit(save_plan, claim(), cut_into_parts({{"model.safetensors", 10}}, 10), Json::array()));
     ASSERT_TRUE(commit(save_part, claim(), std::string(64, 'b')));
     ASSERT_TRUE(commit(save_version, claim(), Published{std::string(64, 'e'), {}}));
     ASSERT_TRUE(take(closed(1)).ok());

@@ -14,11 +14,11 @@ CREATE TABLE aggregations (
     quorum      integer NOT NULL DEFAULT 2147483647,  -- updates needed; more than there are: all of them
     -- Updates that cannot be used are left out and the average begins again, as a new plan: the number of those that
     -- were left out before it.
-    refused     jsonb NOT NULL DEFAULT '[]',          -- [{facility, task, version, reason, norm, bound}]
-    -- What was measured of each update, by its task, once all parts were: {task: [number]}. It is kept when an update is
-    -- left out, as it says nothing of the others.
+    refused     jsonb NOT NULL DEFAULT '[]',          -- [{facility, task, version, reason, fault}]
+    -- The sums of what was measured, once all parts were: [number]. They are lost when an update is left out, as each
+    -- was measured beside the others.
     statistics  jsonb,
-    contributions jsonb NOT NULL DEFAULT '[]',        -- [{facility, version, weight, samples, tokens, norm}]
+    contributions jsonb NOT NULL DEFAULT '[]',  -- [{facility, version, weight, samples, tokens, norm, counted, cosine}]
     -- planning: headers are read and parts cut; measuring: parts are looked at for how much each update is to count,
     -- which is decided when none is left; averaging: parts are made; publishing: the version is posted
     state       text NOT NULL DEFAULT 'planning'
@@ -48,7 +48,7 @@ CREATE TABLE parts (
     begin_byte  bigint NOT NULL,
     size_bytes  bigint NOT NULL,
     stage       text NOT NULL CHECK (stage IN ('measuring', 'measured', 'averaging')),
-    statistics  jsonb,  -- measured: [number], as many an update as the strategy wants
+    statistics  jsonb,  -- measured: of each sum the terms, [[number]]
     sha256      text,   -- made
     lease_until timestamptz NOT NULL DEFAULT '-infinity',
     lease_holder text NOT NULL DEFAULT '',

@@ -59,14 +59,13 @@ std::string describe_base(const ClosedRound& round) {
 
 // The updates, in their order.
 Result<std::vector<aggregate::Input>> open_updates(const std::shared_ptr<ClientPool>& store, const ClosedRound& round,
-                                                   std::size_t window_bytes,
-                                                   const std::function<void(std::size_t)>& on_fault) {
+                                                   std::size_t window_bytes, const RemoteModels::OnFault& on_fault) {
     std::vector<aggregate::Input> inputs;
     for (std::size_t i = 0; i < round.updates.size(); ++i) {
         const std::string name = describe(round.updates[i]);
         auto manifest = fetch_manifest(*store, name, round.updates[i].version);
         if (!manifest.ok()) {
-            on_fault(i);
+            on_fault(i, /*is_stores=*/true);
             return manifest.error();
         }
         inputs.push_back(make_input(store, name, *manifest, window_bytes));
@@ -91,7 +90,7 @@ Result<aggregate::RoundBase> open_base(const std::shared_ptr<ClientPool>& store,
 }  // namespace
 
 RemoteModels::RemoteModels(std::shared_ptr<ClientPool> store, Manifest base, std::vector<Source> sources,
-                           std::function<void(std::size_t)> on_fault, aggregate::Aggregator aggregator)
+                           OnFault on_fault, aggregate::Aggregator aggregator)
     : store_(std::move(store)),
       base_manifest_(std::move(base)),
       sources_(std::move(sources)),
@@ -99,8 +98,7 @@ RemoteModels::RemoteModels(std::shared_ptr<ClientPool> store, Manifest base, std
       aggregator_(std::move(aggregator)),
       workspace_(aggregator_) {}
 
-Result<RemoteModels> RemoteModels::open(const Settings& settings, const ClosedRound& round,
-                                        const std::function<void(std::size_t)>& on_fault) {
+Result<RemoteModels> RemoteModels::open(const Settings& settings, const ClosedRound& round, const OnFault& on_fault) {
     ATOLL_TRY(auto store, connect(settings));
     ATOLL_TRY(const auto strategy, aggregate::make_strategy(round.strategy));
     const std::size_t window_bytes = window_bytes_for(round.updates.size() + 1 + strategy->state().size());
@@ -117,7 +115,7 @@ Result<RemoteModels> RemoteModels::open(const Settings& settings, const ClosedRo
     for (const auto& [name, kept] : start.state) add(kept, std::nullopt);
     aggregate::AggregatorOptions options;
     options.block_bytes = kBlockBytes;
-    options.on_fault = on_fault;
+    options.on_fault = [on_fault](std::size_t update) { on_fault(update, /*is_stores=*/false); };
     ATOLL_TRY(aggregate::Aggregator aggregator,
               aggregate::Aggregator::plan(round.strategy, std::move(inputs), averaging_weights(round), options,
                                           std::move(start)));
@@ -131,11 +129,10 @@ Result<std::size_t> RemoteModels::find_file(const std::string& path) const {
     return static_cast<std::size_t>(at - files.begin());
 }
 
-Result<std::vector<double>> RemoteModels::measure_part(const Part& part) {
+Result<std::vector<aggregate::ExactSum>> RemoteModels::measure_part(const Part& part) {
     ATOLL_TRY(const std::size_t file, find_file(part.path));
-    std::vector<double> statistics(aggregator_.statistics_count());
-    ATOLL_RETURN_IF_ERROR(aggregator_.measure(file, part.begin, part.size, statistics, workspace_));
-    ATOLL_RETURN_IF_ERROR(check_chunks());
+    std::vector<aggregate::ExactSum> statistics(aggregator_.statistics_count());
+    ATOLL_RETURN_IF_ERROR(blame_store_first(aggregator_.measure(file, part.begin, part.size, statistics, workspace_)));
     return statistics;
 }
 
@@ -143,22 +140,31 @@ Status RemoteModels::check_chunks() const {
     for (const Source& source : sources_) {
         const Status status = source.file->check_chunks();
         if (status.ok()) continue;
-        if (source.update) on_fault_(*source.update);
+        if (source.update) on_fault_(*source.update, /*is_stores=*/true);
         return status;
     }
     return {};
 }
 
+Status RemoteModels::blame_store_first(const Status& work) const {
+    if (work.ok()) return check_chunks();
+    if (work.error().code != ErrorCode::kInvalidArgument) return work;
+    const Status chunks = check_chunks();
+    return chunks.ok() ? work : chunks;
+}
+
 Result<aggregate::Prepared> RemoteModels::prepare(const ClosedRound& round) {
     for (const Source& source : sources_) source.file->forget_checks();  // the updates are read a second time from here
-    return aggregator_.prepare(round.statistics, round.earlier_norms, decided_bound(round));
+    std::vector<aggregate::Assignment> assigned;
+    for (const Update& update : round.updates) assigned.push_back(update.assigned);
+    return aggregator_.prepare(round.statistics, assigned, round.earlier);
 }
 
 Result<std::string> RemoteModels::make_part(const Part& part) {
     ATOLL_TRY(const std::size_t file, find_file(part.path));
     std::string bytes(part.size, '\0');
-    ATOLL_RETURN_IF_ERROR(aggregator_.read(file, part.begin, std::as_writable_bytes(std::span(bytes)), workspace_));
-    ATOLL_RETURN_IF_ERROR(check_chunks());
+    ATOLL_RETURN_IF_ERROR(
+        blame_store_first(aggregator_.read(file, part.begin, std::as_writable_bytes(std::span(bytes)), workspace_)));
     const std::string sha256 = digest::sha256(bytes);
     http::CallOptions options;
     options.headers.emplace_back("Content-Type", "application/octet-stream");

@@ -20,18 +20,19 @@ namespace atl::aggregation {
 
 class RemoteModels {
   public:
+    // Told by its index of an update because of which open(), measure_part() or make_part() is about to fail, for what
+    // it holds (`is_stores` false) or because the store has lost or damaged it. The last word counts.
+    using OnFault = std::function<void(std::size_t update, bool is_stores)>;
+
     // Fetches the manifests and reads the tensors' headers. kInvalidArgument naming the tensor, with a message that
-    // names the update, when the updates do not fit their base. `on_fault` is told by its index of an
-    // update that is at fault just before this, or later measure_part() or make_part(), fails because of it: also of
-    // one that rots in the store.
-    static Result<RemoteModels> open(const Settings& settings, const ClosedRound& round,
-                                     const std::function<void(std::size_t update)>& on_fault);
+    // names the update, when the updates do not fit their base.
+    static Result<RemoteModels> open(const Settings& settings, const ClosedRound& round, const OnFault& on_fault);
 
     const aggregate::Aggregator& aggregator() const { return aggregator_; }
 
     bool is_measured() const { return aggregator_.statistics_count() > 0; }
     // What the updates' statistics are in a part. One thread at a time, as all below.
-    Result<std::vector<double>> measure_part(const Part& part);
+    Result<std::vector<aggregate::ExactSum>> measure_part(const Part& part);
     // How much each update counts, which make_part() follows from now on.
     Result<aggregate::Prepared> prepare(const ClosedRound& round);
 
@@ -52,16 +53,17 @@ class RemoteModels {
     };
 
     RemoteModels(std::shared_ptr<store_client::ClientPool> store, store_client::Manifest base,
-                 std::vector<Source> sources, std::function<void(std::size_t)> on_fault,
-                 aggregate::Aggregator aggregator);
+                 std::vector<Source> sources, OnFault on_fault, aggregate::Aggregator aggregator);
     Result<std::size_t> find_file(const std::string& path) const;
     // Nothing that was read so far is rotten. Before what was made of it leaves.
     Status check_chunks() const;
+    // The same before what was read is found wrong: bytes that rotted in the store say nothing of who sent them.
+    Status blame_store_first(const Status& work) const;
 
     std::shared_ptr<store_client::ClientPool> store_;
     store_client::Manifest base_manifest_;  // the result has its layout
     std::vector<Source> sources_;
-    std::function<void(std::size_t)> on_fault_;
+    OnFault on_fault_;
     aggregate::Aggregator aggregator_;
     aggregate::Aggregator::Workspace workspace_;
 };

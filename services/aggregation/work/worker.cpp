@@ -89,7 +89,9 @@ Status Worker::open(const Claim& claim) {
         ATOLL_TRY(auto lease, pool_.acquire());
         ATOLL_TRY(round_, load_round(*lease, claim.aggregation));
     }
-    ATOLL_TRY(auto models, RemoteModels::open(settings_, round_, [this](std::size_t at) { at_fault_ = at; }));
+    ATOLL_TRY(auto models, RemoteModels::open(settings_, round_, [this](std::size_t update, bool is_stores) {
+                  at_fault_ = Fault{update, is_stores};
+              }));
     models_.emplace(std::move(models));
     opened_ = wanted;
     return {};
@@ -97,15 +99,13 @@ Status Worker::open(const Claim& claim) {
 
 Status Worker::plan(const Claim& claim) {
     const auto parts = cut_into_parts(models_->aggregator().files(), static_cast<std::uint64_t>(settings_.part_bytes));
-    Measuring measuring = round_.statistics.empty() ? Measuring::kDue : Measuring::kDone;
-    nlohmann::json shares = nlohmann::json::array();
+    nlohmann::json shares;
     if (!models_->is_measured()) {
         ATOLL_TRY(prepared_, models_->prepare(round_));
-        measuring = Measuring::kNone;
         shares = contributions(round_, *prepared_);
     }
     ATOLL_TRY(const bool current, in_transaction(pool_, [&](pg::Transaction& transaction) {
-                  return save_plan(transaction, claim, parts, measuring, shares);
+                  return save_plan(transaction, claim, parts, shares);
               }));
     if (!current) stale_.Increment();
     return {};
@@ -114,7 +114,7 @@ Status Worker::plan(const Claim& claim) {
 Status Worker::measure_part(const Claim& claim) {
     ATOLL_TRY(const auto statistics, models_->measure_part(claim.part));
     ATOLL_TRY(const bool current, in_transaction(pool_, [&](pg::Transaction& transaction) {
-                  return save_measured(transaction, claim, statistics);
+                  return save_measured(transaction, claim, to_json(statistics));
               }));
     if (!current) stale_.Increment();
     return {};
@@ -122,28 +122,20 @@ Status Worker::measure_part(const Claim& claim) {
 
 Status Worker::prepare(const Claim& claim) {
     if (round_.statistics.empty()) {
-        std::vector<std::vector<double>> parts;
+        std::vector<nlohmann::json> parts;
         {
             ATOLL_TRY(auto lease, pool_.acquire());
             ATOLL_TRY(parts, load_statistics(*lease, claim.aggregation));
         }
-        std::vector<double> sums(models_->aggregator().statistics_count());
-        for (const auto& part : parts) {
-            if (part.size() != sums.size()) return unavailable("a part has not been measured");
-            for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += part[i];
-        }
-        round_.statistics = std::move(sums);
+        std::vector<aggregate::ExactSum> sums(models_->aggregator().statistics_count());
+        for (const auto& part : parts) ATOLL_RETURN_IF_ERROR(add_statistics(sums, part));
+        for (const auto& sum : sums) round_.statistics.push_back(sum.value());
     }
     ATOLL_TRY(prepared_, models_->prepare(round_));
-    const nlohmann::json statistics = statistics_by_task(round_, round_.statistics);
-    const auto refused = beyond_bound(round_, *prepared_);
     ATOLL_TRY(const bool current, in_transaction(pool_, [&](pg::Transaction& transaction) {
-                  return refused.empty()
-                             ? save_prepared(transaction, claim, statistics, contributions(round_, *prepared_))
-                             : refuse(transaction, claim, refused, statistics);
+                  return save_prepared(transaction, claim, round_.statistics, contributions(round_, *prepared_));
               }));
     if (!current) stale_.Increment();
-    for (const RefusedUpdate& one : refused) spdlog::error("aggregation {}: {}", claim.aggregation, one.reason);
     return {};
 }
 
@@ -225,21 +217,21 @@ Status Worker::handle_failure(const Claim& claim, Error error) {
         return release(*lease, claim, std::chrono::duration_cast<std::chrono::seconds>(pause), counts);
     }
     ATOLL_TRY(const bool current, in_transaction(pool_, [&](pg::Transaction& transaction) {
-                  return at_fault_ ? refuse(transaction, claim, {{round_.updates[*at_fault_], error.message}}, {})
-                                   : fail(transaction, claim, error.message, {});
+                  if (!at_fault_) return fail(transaction, claim, error.message, {});
+                  const bool is_sites = !at_fault_->is_stores && error.code == ErrorCode::kInvalidArgument;
+                  return refuse(transaction, claim, {round_.updates[at_fault_->update], error.message, is_sites});
               }));
     if (current) spdlog::error("aggregation {}: {}", claim.aggregation, error.message);
     return {};
 }
 
-Result<bool> Worker::refuse(pg::Transaction& transaction, const Claim& claim, const std::vector<RefusedUpdate>& refused,
-                            const nlohmann::json& statistics) {
-    const std::size_t left = round_.updates.size() - refused.size();
-    if (left >= round_.quorum) return save_refusal(transaction, claim, refused, statistics);
+Result<bool> Worker::refuse(pg::Transaction& transaction, const Claim& claim, const RefusedUpdate& refused) {
+    const std::size_t left = round_.updates.size() - 1;
+    if (left >= round_.quorum) return save_refusal(transaction, claim, {refused});
     return fail(transaction, claim,
-                refused.front().reason + "; " + std::to_string(left) + " of the " + std::to_string(round_.quorum) +
+                refused.reason + "; " + std::to_string(left) + " of the " + std::to_string(round_.quorum) +
                     " updates that the round needs are left",
-                refused);
+                {refused});
 }
 
 Result<bool> Worker::fail(pg::Transaction& transaction, const Claim& claim, const std::string& error,

@@ -27,15 +27,14 @@ class Worker {
     Status perform(const Claim& claim);
     Status plan(const Claim& claim);
     Status measure_part(const Claim& claim);
-    // Decides how much each update counts, and which are left out.
+    // Decides how much each update counts.
     Status prepare(const Claim& claim);
     Status make_part(const Claim& claim);
     Status publish(const Claim& claim);
     Status make_again(const Claim& claim, const std::set<std::string>& missing);
     Status handle_failure(const Claim& claim, Error error);
-    // Updates are to blame: the round goes on without them while its quorum holds. False: the claim is stale.
-    Result<bool> refuse(pg::Transaction& transaction, const Claim& claim, const std::vector<RefusedUpdate>& refused,
-                        const nlohmann::json& statistics);
+    // An update is to blame: the round goes on without it while its quorum holds. False: the claim is stale.
+    Result<bool> refuse(pg::Transaction& transaction, const Claim& claim, const RefusedUpdate& refused);
     Result<bool> fail(pg::Transaction& transaction, const Claim& claim, const std::string& error,
                       const std::vector<RefusedUpdate>& refused);
     Status open(const Claim& claim);  // makes round_ and models_ those of the claim's plan
@@ -54,7 +53,11 @@ class Worker {
     ClosedRound round_;
     std::optional<RemoteModels> models_;
     std::optional<aggregate::Prepared> prepared_;  // of models_, once they may be averaged
-    std::optional<std::size_t> at_fault_;          // which of round_'s updates spoilt the work in hand
+    struct Fault {
+        std::size_t update;  // of round_
+        bool is_stores;
+    };
+    std::optional<Fault> at_fault_;  // what spoilt the work in hand
 };
 
 // The threads that do the work of this process. `instance`: service::instance_name().

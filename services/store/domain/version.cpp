@@ -57,13 +57,15 @@ Result<Json> parse_contribution(const Json& value, const std::string& field) {
     const double weight = reader.number_or("weight", 1.0, 0.0, 1e300);
     const std::int64_t samples = reader.integer_or("samples", 0, 0, kCountMax);
     const std::int64_t tokens = reader.integer_or("tokens", 0, 0, kCountMax);
-    const double norm = reader.number_or("norm", -1, 0.0, 1e300);
+    Json figures = Json::object();
+    for (const auto& [key, min, max] : {std::tuple{"norm", 0.0, 1e300}, {"cosine", -1.0, 1.0}, {"counted", 0.0, 1.0}})
+        if (const double number = reader.number_or(key, -2, min, max); number >= min) figures[key] = number;
     ATOLL_RETURN_IF_ERROR(reader.finish());
     if (!digest::is_sha256(version))
         return invalid_argument(reader.field("version"), "must be 64 lower-case hexadecimal characters");
     Json contribution = {
         {"facility", facility}, {"version", version}, {"weight", weight}, {"samples", samples}, {"tokens", tokens}};
-    if (norm >= 0) contribution["norm"] = norm;
+    contribution.update(figures);
     return contribution;
 }
 

@@ -49,8 +49,11 @@ TEST(StoreDomainTest, AVersionIsReadWithAllItsMembers) {
     EXPECT_EQ(version->contributions[0]["samples"], 0);
     EXPECT_FALSE(version->contributions[0].contains("norm"));
     json measured = contributions;
-    measured[0]["norm"] = 3.5;
-    EXPECT_EQ(parse_new_version(with(version_body(), "/contributions", measured))->contributions[0]["norm"], 3.5);
+    measured[0].update({{"norm", 3.5}, {"cosine", -0.25}, {"counted", 0.5}});
+    const auto figures = parse_new_version(with(version_body(), "/contributions", measured))->contributions[0];
+    EXPECT_EQ(figures["norm"], 3.5);
+    EXPECT_EQ(figures["cosine"], -0.25);
+    EXPECT_EQ(figures["counted"], 0.5);
 }
 
 TEST(StoreDomainTest, WhatIsWrongInAVersionIsNamed) {
