@@ -93,6 +93,7 @@ const std::map<std::string, std::map<std::string, std::string>> kAccess = {
       {"POST /v1/jobs/{id}/cancel", "ao"},
       {"POST /v1/jobs/{id}/pause", "ao"},
       {"POST /v1/jobs/{id}/resume", "ao"},
+      {"POST /v1/jobs/{id}/participants/{facility}/readmit", "ao"},
       {"POST /v1/tokens", "a"},
       {"GET /v1/tokens", "a"},
       {"DELETE /v1/tokens/{id}", "a"},

@@ -40,7 +40,8 @@ strategy:
   name: fedavg                        # or trimmed_mean: {name: trimmed_mean, trim: 0.1} leaves out the extremes
   weighting: uniform                  # or tokens
   # max_share: 0.5                    # the most that one update of N may weigh; default: 2/N, at most 2/3
-  # norm_bound: 10                    # the default: an update of 10 times the median's norm is refused; null: none is
+  # clip: 1.3                         # the default: a change longer than 1.3 times the usual is shortened; null: none is
+  # drop: 3                           # the default: one longer than 3 times the usual counts as none; null: all count
   # outer: {optimizer: nesterov, lr: 0.7, momentum: 0.9}   # steps along what a round changed; default: takes the mean
 training:                             # of a round: flags of `atoll-trainer train` with _ for -
   steps: 20                           # or epochs
@@ -53,6 +54,7 @@ attempts_max: 3                       # of a task, before its round fails
 # quorum: 1                           # updates that are enough; default: all
 # grace_s: 1800                       # the default: so long are the others waited for once the quorum is in
 # evaluation_grace_s: 1800            # the default: and evaluations at the job's end, once half of them are there
+# evaluation: {pause_when_worse: false}   # go on from a model that most participants find worse; default: the job pauses
 # quarantine_after: 2                 # refused updates of a facility, which then trains no more for this job
 )";
 
@@ -117,14 +119,24 @@ Status list_jobs(const Context& context, const std::vector<std::string>& only) {
 Status show_job(const Context& context, http::Client& client, const std::string& id) {
     ATOLL_TRY(const json job, client.get_json("/v1/jobs/" + segment(id)));
     if (context.json) return print_json(job);
-    std::cout << yaml_text(job, {"id", "name", "state", "error", "round", "rounds", "participants"});
+    std::cout << yaml_text(job, {"id", "name", "state", "error", "spoiled", "round", "rounds", "participants"});
     return {};
 }
 
-Status run_verb(const Context& context, http::Client& client, const std::string& id, const std::string& verb) {
-    ATOLL_TRY(const json job, client.post_json("/v1/jobs/" + segment(id) + "/" + verb, json::object()));
+Status run_verb(const Context& context, http::Client& client, const std::string& id, const std::string& verb,
+                const json& order = json::object()) {
+    ATOLL_TRY(const json job, client.post_json("/v1/jobs/" + segment(id) + "/" + verb, order));
     if (context.json) return print_json(job);
     std::cout << "job " << id << " is " << text(job, "state") << "\n";
+    return {};
+}
+
+Status readmit_facility(const Context& context, http::Client& client, const std::string& id,
+                        const std::string& facility) {
+    const std::string path = "/v1/jobs/" + segment(id) + "/participants/" + segment(facility) + "/readmit";
+    ATOLL_TRY(const json job, client.post_json(path, json::object()));
+    if (context.json) return print_json(job);
+    std::cout << facility << " trains from the next round of job " << id << " on\n";
     return {};
 }
 
@@ -213,6 +225,24 @@ Status run_script(const Context& context, const std::string& what, const std::st
     return {};
 }
 
+// What each update is in the round's model, once there is one.
+void print_contributions(const json& round) {
+    Table table({"update of", "share", "norm", "cosine to the others", "counted"});
+    bool is_empty = true;
+    for (const json& task : round.value("tasks", json::array())) {
+        const json one = task.value("contribution", json());
+        if (!one.is_object()) continue;
+        const auto cell = [&](const char* key, double times, const char* unit) {
+            const auto found = one.find(key);
+            return found == one.end() ? std::string() : human_number(times * found->get<double>()) + unit;
+        };
+        table.add({text(task, "facility"), cell("share", 100, " %"), cell("norm", 1, ""), cell("cosine", 1, ""),
+                   cell("counted", 100, " %")});
+        is_empty = false;
+    }
+    if (!is_empty) std::cout << table.text();
+}
+
 void print_round(const json& round) {
     std::cout << "round " << text(round, "round") << "  " << text(round, "state");
     if (const std::string version = text(round, "version"); !version.empty()) std::cout << "  model " << version;
@@ -241,6 +271,7 @@ void print_round(const json& round) {
         tasks.add(std::move(row));
     }
     std::cout << tasks.text();
+    print_contributions(round);
     Table evaluations({"model of", "dataset", "at", "perplexity", "tokens"});
     for (const json& one : round.value("evaluations", json::array()))
         evaluations.add({text(one, "which"), text(one, "dataset"), text(one, "facility"), text(one, "perplexity"),
@@ -298,6 +329,39 @@ void add_submit(CLI::App& group, Context& context) {
     submit->add_flag("--watch", *watch, "follow it to its end");
     set_example(*submit, "atoll job submit job.yaml --watch");
     on_run(*submit, context, [&context, file, key, watch] { return run_submit(context, *file, *key, *watch); });
+}
+
+void add_resume(CLI::App& group, Context& context) {
+    struct Given {
+        bool accepts = false;
+        std::vector<std::string> without;
+        std::optional<std::int64_t> from_round;
+    };
+    const auto given = std::make_shared<Given>();
+    auto* resume = add_job_verb(group, context, "resume", "go on after a pause",
+                                [&context, given](http::Client& client, const std::string& id) {
+                                    json order = json::object();
+                                    if (given->accepts) order["accept"] = true;
+                                    if (!given->without.empty()) order["without"] = given->without;
+                                    if (given->from_round) order["from_round"] = *given->from_round;
+                                    return run_verb(context, client, id, "resume", order);
+                                });
+    resume->add_flag("--accept", given->accepts, "keep a model that its evaluations find worse than the one before");
+    resume->add_option("--without", given->without, "a facility that trains no more for the job; may be repeated")
+        ->allow_extra_args(false);
+    resume->add_option("--from-round", given->from_round, "go back to the model of this round; 0: the base model")
+        ->check(CLI::Range(0, 1'000'000));
+    set_example(*resume, "atoll job resume newest --without leonardo");
+}
+
+void add_readmit(CLI::App& group, Context& context) {
+    const auto facility = std::make_shared<std::string>();
+    auto* readmit = add_job_verb(group, context, "readmit", "let a quarantined facility train again",
+                                 [&context, facility](http::Client& client, const std::string& id) {
+                                     return readmit_facility(context, client, id, *facility);
+                                 });
+    readmit->add_option("facility", *facility, "whose refused updates are forgotten")->required();
+    set_example(*readmit, "atoll job readmit newest leonardo");
 }
 
 void add_logs(CLI::App& group, Context& context) {
@@ -373,13 +437,14 @@ void add_job_commands(CLI::App& program, Context& context) {
                  [&context](http::Client& client, const std::string& id) { return show_job(context, client, id); });
     add_job_verb(*group, context, "watch", "follow a job to its end",
                  [&context](http::Client&, const std::string& id) { return watch_job(context, id); });
-    for (const auto& [verb, about] : {std::pair{"pause", "start no further task"},
-                                      {"resume", "go on after a pause"},
-                                      {"cancel", "end the job and its batch jobs"}})
+    for (const auto& [verb, about] :
+         {std::pair{"pause", "start no further task"}, {"cancel", "end the job and its batch jobs"}})
         add_job_verb(*group, context, verb, about,
                      [&context, verb = std::string(verb)](http::Client& client, const std::string& id) {
                          return run_verb(context, client, id, verb);
                      });
+    add_resume(*group, context);
+    add_readmit(*group, context);
     add_logs(*group, context);
     add_job_verb(*group, context, "rm", "remove a job that has ended; its models stay",
                  [&context](http::Client& client, const std::string& id) { return remove_job(context, client, id); });

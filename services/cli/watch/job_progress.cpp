@@ -38,6 +38,19 @@ std::optional<std::chrono::system_clock::time_point> parse_time(const std::strin
     return std::chrono::system_clock::from_time_t(::timegm(&fields));
 }
 
+// Those of a round's updates that did not count whole, and how far they went.
+std::string shortened_updates(const json& data) {
+    std::string lines;
+    for (const json& one : data.value("updates", json::array())) {
+        const double counted = one.value("counted", 1.0);
+        if (counted < 1)
+            lines +=
+                fmt::format("\nround {}  {}'s change has the norm {:.4g}, far from the others': {:.0f} % of it counts",
+                            integer(data, "round"), text(one, "facility"), one.value("norm", 0.0), 100 * counted);
+    }
+    return lines;
+}
+
 }  // namespace
 
 JobProgress::JobProgress(const json& job) : name_(text(job, "name")), evaluations_(job.value("spec", job)) {
@@ -63,8 +76,15 @@ std::string JobProgress::apply(const json& event) {
     if (what == "round.aggregated") enter(Phase::kEvaluating, event);
     if (what.rfind("round.", 0) == 0) return apply_round(what.substr(6), data);
     if (what == "participant.quarantined") return apply_quarantine(data);
+    if (what == "participant.readmitted") return apply_readmission(data);
+    if (what == "participant.left_out") return apply_left_out(data);
     if (what.rfind("job.", 0) != 0) return {};
     if (what == "job.submitted") evaluations_.begin(0);
+    if (what == "job.paused")
+        return "job " + name_ + " paused: " + text(data, "error") +
+               "\n`atoll job resume` goes on: --accept, --without FACILITY or --from-round N";
+    if (what == "job.resumed")
+        return fmt::format("job {} goes on from the model of round {}", name_, integer(data, "from_round"));
     if (what != "job.completed" && what != "job.failed" && what != "job.cancelled")
         return "job " + name_ + " " + what.substr(4);
     error_ = text(data, "error");
@@ -79,10 +99,21 @@ std::string JobProgress::apply_quarantine(const json& data) {
                        integer(data, "round"), facility, integer(data, "refusals"), text(data, "error"));
 }
 
+std::string JobProgress::apply_left_out(const json& data) {
+    std::erase(participants_, text(data, "facility"));
+    return fmt::format("{} trains no more for this job", text(data, "facility"));
+}
+
+std::string JobProgress::apply_readmission(const json& data) {
+    participants_.push_back(text(data, "facility"));
+    return fmt::format("{} trains again from the next round on", text(data, "facility"));
+}
+
 std::string JobProgress::apply_round(const std::string& what, const json& data) {
     const std::int64_t round = integer(data, "round");
     if (what == "opened") {
         round_ = round;
+        rounds_ = std::max(rounds_, integer(data, "rounds"));
         training_.clear();
         for (const std::string& facility : participants_) training_[facility];
         return fmt::format("round {} of {} opened", round_, rounds_);
@@ -93,8 +124,11 @@ std::string JobProgress::apply_round(const std::string& what, const json& data) 
     }
     if (what == "aggregated") {
         evaluations_.begin(round);
-        if (evaluations_.dataset_count() == 0) return fmt::format("round {}: aggregated", round);
-        return fmt::format("round {}: aggregated, to be evaluated on {} datasets", round, evaluations_.dataset_count());
+        const std::string shortened = shortened_updates(data);
+        if (evaluations_.dataset_count() == 0) return fmt::format("round {}: aggregated", round) + shortened;
+        return fmt::format("round {}: aggregated, to be evaluated on {} datasets", round,
+                           evaluations_.dataset_count()) +
+               shortened;
     }
     if (what != "evaluated") return {};
     evaluations_.end(round);

@@ -53,6 +53,8 @@ class JobProgress {
         nlohmann::json metrics;   // of the update, when it is done
     };
     void enter(Phase phase, const nlohmann::json& event);
+    std::string apply_readmission(const nlohmann::json& data);
+    std::string apply_left_out(const nlohmann::json& data);
     std::string apply_quarantine(const nlohmann::json& data);
     std::string apply_round(const std::string& what, const nlohmann::json& data);
     std::string phase_text(std::chrono::system_clock::time_point now) const;

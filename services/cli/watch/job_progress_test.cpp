@@ -116,6 +116,27 @@ TEST(JobProgressTest, WhileARoundIsAggregatedItsPartsAndTimeAreShown) {
     EXPECT_EQ(progress.picture().find("parts"), std::string::npos) << progress.picture();
 }
 
+TEST(JobProgressTest, ASpoiledModelAndWhoDoesNotCountWholeAreTold) {
+    JobProgress progress(kJobOfTwo);
+    const std::string aggregated = progress.apply(
+        event("atoll.round.aggregated.v1", {{"round", 1},
+                                            {"updates",
+                                             {{{"facility", "leonardo"}, {"norm", 21.5}, {"counted", 1}},
+                                              {{"facility", "karolina"}, {"norm", 194}, {"counted", 0.25}}}}}));
+    EXPECT_NE(aggregated.find("karolina's change has the norm 194, far from the others': 25 % of it counts"),
+              std::string::npos)
+        << aggregated;
+    EXPECT_EQ(aggregated.find("leonardo"), std::string::npos) << aggregated;
+    const std::string paused = progress.apply(event("atoll.job.paused.v1", {{"round", 1}, {"error", "it got worse"}}));
+    for (const char* said : {"paused: it got worse", "--accept", "--without FACILITY", "--from-round N"})
+        EXPECT_NE(paused.find(said), std::string::npos) << paused;
+    EXPECT_NE(progress.apply(event("atoll.participant.left_out.v1", {{"facility", "karolina"}}))
+                  .find("karolina trains no more"),
+              std::string::npos);
+    EXPECT_NE(progress.apply(event("atoll.job.resumed.v1", {{"from_round", 0}})).find("from the model of round 0"),
+              std::string::npos);
+}
+
 json evaluation(const char* what, const char* facility, const char* dataset, const json& more = json::object()) {
     json data = {{"round", 1}, {"facility", facility}, {"dataset", dataset}, {"kind", "evaluate"}, {"attempt", 1}};
     data.update(more);

@@ -145,6 +145,7 @@ class JobView {
         return [
             h('h1', null, job.name, ' ', badge(job.state)),
             job.error && notice(job.error, 'bad'),
+            job.spoiled && notice(`${job.spoiled.reason}. atoll job resume goes on.`, 'bad'),
             h(
                 'dl',
                 {class: 'facts'},

@@ -25,7 +25,7 @@ export function participantsTable(job) {
         one.facility,
         [
             badge(one.state),
-            one.state === 'quarantined' && h('span', {class: 'soft'}, ', trains in no later round'),
+            one.state !== 'active' && h('span', {class: 'soft'}, ', trains in no later round'),
         ],
         `${one.refusals}`,
         notice(one.reason, one.state === 'quarantined' ? 'bad' : ''),
@@ -141,12 +141,15 @@ export function roundsList(jobProgress, now) {
 
 function contribution(one, round) {
     const share = one.share === null ? '' : `${number(one.share * 100)}\u00a0%, `;
+    const norm = one.norm === undefined ? '' : `, norm ${number(one.norm)}`;
+    const cosine = one.cosine === undefined ? '' : `, cosine ${number(one.cosine)} to the others`;
+    const counted = (one.counted ?? 1) < 1 ? `, ${number(one.counted * 100)}\u00a0% of its change counted` : '';
     return h(
         'div',
         null,
         `${one.facility}: `,
         digest(one.version, `update-${round}-${one.facility}-${one.version}`),
-        h('span', {class: 'soft'}, ` ${share}${count(one.tokens)} tokens`)
+        h('span', {class: 'soft'}, ` ${share}${count(one.tokens)} tokens${norm}${cosine}${counted}`)
     );
 }
 

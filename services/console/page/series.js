@@ -75,7 +75,7 @@ export function perplexityPanels(jobProgress) {
 }
 
 // The rounds that made a model, oldest first: [{round, parent, version, contributions: [{facility, version, weight,
-// tokens}]}]. `versions` are the store's records of the output model; without one the contributions are the updates.
+// tokens, norm, cosine, counted}]}]. `versions` are the store's records of the output model; without one the contributions are the updates.
 export function lineage(jobProgress, versions) {
     const records = new Map();
     for (const version of versions)
@@ -93,10 +93,13 @@ export function lineage(jobProgress, versions) {
                 version: round.version,
                 size: records.get(round.round)?.size,
                 tags: records.get(round.round)?.tags ?? [],
-                contributions: contributions.map(({facility, version, weight, tokens}) => ({
+                contributions: contributions.map(({facility, version, weight, tokens, norm, cosine, counted}) => ({
                     facility,
                     version,
                     tokens,
+                    norm,
+                    cosine,
+                    counted,
                     share: total > 0 && weight !== undefined ? weight / total : null,
                 })),
             };

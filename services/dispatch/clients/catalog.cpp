@@ -50,6 +50,8 @@ Status read_numbers(const Json& version, DatasetCopy& data) {
     ATOLL_TRY(data.seq_len, member<std::int64_t>(version, "seq_len"));
     ATOLL_TRY(const Json train, member<Json>(version, "train"));
     ATOLL_TRY(data.rows, member<std::int64_t>(train, "rows"));
+    ATOLL_TRY(const Json validation, member<Json>(version, "validation"));
+    ATOLL_TRY(data.validation_tokens, member<std::int64_t>(validation, "tokens"));
     return {};
 }
 

@@ -19,11 +19,13 @@ const std::string kJobColumns =
     "j.base_digest, j.state, j.current_round, j.error, j.created_by, " +
     pg::rfc3339("j.created_at") + " AS created_at, " + pg::rfc3339("j.finished_at") +
     " AS finished_at, coalesce((SELECT version_digest FROM rounds r WHERE r.job_id = j.id AND r.state = 'closed' "
-    "ORDER BY number DESC LIMIT 1), '') AS version";
+    "AND r.error = '' AND (j.spoiled = 'null' OR r.number <= (j.spoiled->>'good_round')::integer) ORDER BY number DESC "
+    "LIMIT 1), '') AS version, coalesce((SELECT number - index FROM rounds r WHERE r.job_id = j.id AND "
+    "r.number = j.current_round), 0) AS detour";
 // One job whole, with its tasks over all rounds as {"train": {"done": 2, …}, …}; cleaning up is not shown. One
 // statement, so that it is one state of the job.
 const std::string kJobQuery =
-    "SELECT j.spec, j.records, " + kJobColumns +
+    "SELECT j.spec, j.records, j.spoiled, " + kJobColumns +
     ", (SELECT jsonb_object_agg(kind, states) FROM (SELECT kind, jsonb_object_agg(state, n) AS states FROM "
     "(SELECT kind, state, count(*) AS n FROM tasks WHERE job_id = j.id AND state IN ('pending', 'running') AND kind "
     "<> 'clean' GROUP BY kind, state UNION ALL SELECT kind, state, count FROM ended_tasks WHERE owner = j.id AND kind "
@@ -58,7 +60,7 @@ Json read_job(const pg::Rows& rows, int row) {
             {"name", rows.text(row, "name")},
             {"state", rows.text(row, "state")},
             {"round", rows.integer(row, "current_round")},
-            {"rounds", rounds},
+            {"rounds", rounds + rows.integer(row, "detour")},
             {"error", read.ok() ? rows.text(row, "error") : "the job cannot be read: " + describe(read.error())},
             {"base", rows.text(row, "base_digest")},
             {"output_model", output_model},
@@ -81,7 +83,9 @@ Json participants_view(const pg::Rows& rows, const Json& spec) {
         const std::string& facility = participant.data.facility;
         const Record record = job.records[facility];
         participants.push_back({{"facility", facility},
-                                {"state", is_quarantined(job, facility) ? "quarantined" : "active"},
+                                {"state", record.is_left_out              ? "left_out"
+                                          : is_quarantined(job, facility) ? "quarantined"
+                                                                          : "active"},
                                 {"refusals", record.refusals},
                                 {"reason", record.reason}});
     }
@@ -93,6 +97,7 @@ Json view_of_job(const pg::Rows& rows) {
     Json view = read_job(rows, 0);
     view["participants"] = participants_view(rows, spec);
     view["spec"] = std::move(spec);
+    view["spoiled"] = rows.json(0, "spoiled");
     view["waiting"] = rows.is_null(0, "waiting") ? Json::array() : rows.json(0, "waiting");
     view["tasks"] = rows.is_null(0, "tasks") ? Json::object() : rows.json(0, "tasks");
     return view;
@@ -170,18 +175,34 @@ struct RoundTasks {
     Json::array_t evaluations;
 };
 
-// `refused`: why updates were left out, by task.
-std::map<std::int64_t, RoundTasks> tasks_by_round(const std::vector<Task>& tasks,
-                                                  const std::map<std::string, std::string>& refused,
+// What the aggregation made of updates, by task.
+struct Updates {
+    std::map<std::string, std::string> refused;  // why they were left out
+    std::map<std::string, Json> contributions;   // what of them is in the round's model
+};
+
+void add_contributions(Updates& updates, const Json& list) {
+    for (const Json& one : list) {
+        Json figures = Json::object();
+        for (const char* key : {"share", "norm", "cosine", "counted"})
+            if (const Json& number = find_member(one, key); number.is_number()) figures[key] = number;
+        if (const Json& task = find_member(one, "task"); task.is_string())
+            updates.contributions[task.get<std::string>()] = std::move(figures);
+    }
+}
+
+std::map<std::int64_t, RoundTasks> tasks_by_round(const std::vector<Task>& tasks, const Updates& updates,
                                                   const WaitingFacilities& facilities) {
     std::map<std::int64_t, RoundTasks> rounds;
     for (const Task& task : tasks) {
         RoundTasks& round = rounds[task.round];
         Json view = task_view(task, facilities);
         if (task.kind() == TaskKind::kTrain) {
-            const auto at = refused.find(task.id);
-            view["refused"] = at != refused.end();
-            if (at != refused.end()) view["error"] = "the update was left out: " + at->second;
+            const auto at = updates.refused.find(task.id);
+            view["refused"] = at != updates.refused.end();
+            if (at != updates.refused.end()) view["error"] = "the update was left out: " + at->second;
+            const auto made = updates.contributions.find(task.id);
+            if (made != updates.contributions.end()) view["contribution"] = made->second;
         }
         round.tasks.push_back(std::move(view));
         if (task.kind() != TaskKind::kEvaluate || task.state != TaskState::kDone) continue;
@@ -272,25 +293,26 @@ Result<Json> rounds_view(pg::Connection& connection, const std::string& job, std
     ATOLL_TRY(const JobSpec spec, read_job_spec(jobs, job));
     const std::int64_t count = rounds_of_page(spec, limit);
     ATOLL_TRY(const pg::Rows rows,
-              connection.query("SELECT number, state, base_digest, version_digest, evaluated, error, " +
-                                   pg::rfc3339("opened_at") + " AS opened_at, " + pg::rfc3339("closed_at") +
-                                   " AS closed_at, " + pg::rfc3339("deadline_at") + " AS deadline_at, " +
-                                   pg::rfc3339("evaluate_by") +
-                                   " AS evaluate_by, accepted, refused FROM rounds WHERE job_id = $1 AND number > $2 "
-                                   "ORDER BY number LIMIT $3",
-                               {job, after, count + 1}));  // one more tells whether there is a next page
+              connection.query(
+                  "SELECT number, state, base_digest, version_digest, evaluated, error, " + pg::rfc3339("opened_at") +
+                      " AS opened_at, " + pg::rfc3339("closed_at") + " AS closed_at, " + pg::rfc3339("deadline_at") +
+                      " AS deadline_at, " + pg::rfc3339("evaluate_by") +
+                      " AS evaluate_by, accepted, refused, contributions FROM rounds WHERE job_id = $1 AND number > $2 "
+                      "ORDER BY number LIMIT $3",
+                  {job, after, count + 1}));  // one more tells whether there is a next page
     const int shown = std::min(rows.size(), static_cast<int>(count));
     const std::int64_t last = shown == 0 ? after : rows.integer(shown - 1, "number");
     ATOLL_TRY(const std::vector<Task> tasks,
               load_tasks(connection, "t.job_id = $1 AND t.kind <> 'clean' AND t.round > $2 AND t.round <= $3",
                          {job, after, last}));
-    std::map<std::string, std::string> refused;  // why updates were left out, by task
+    Updates updates;
     for (int i = 0; i < rows.size(); ++i) {
         ATOLL_TRY(const auto refusals, read_refusals(rows, i));
-        for (const Refusal& refusal : refusals) refused[refusal.task] = refusal.reason;
+        for (const Refusal& refusal : refusals) updates.refused[refusal.task] = refusal.reason;
+        add_contributions(updates, rows.json(i, "contributions"));
     }
     ATOLL_TRY(const WaitingFacilities facilities, waiting_facilities(connection));
-    auto rounds = tasks_by_round(tasks, refused, facilities);
+    auto rounds = tasks_by_round(tasks, updates, facilities);
     Json items = Json::array();
     for (int i = 0; i < shown; ++i) items.push_back(round_item(rows, i, rounds[rows.integer(i, "number")]));
     return Json{{"items", std::move(items)}, {"next", shown < rows.size() ? Json(std::to_string(last)) : Json()}};

@@ -1,5 +1,6 @@
 #include "services/dispatch/db/jobs.h"
 
+#include <algorithm>
 #include <set>
 
 #include "services/dispatch/db/facilities.h"
@@ -7,6 +8,7 @@
 #include "services/dispatch/db/tasks.h"
 #include "shared/base/contained.h"
 #include "shared/base/id.h"
+#include "shared/base/text.h"
 
 namespace atl::dispatch {
 namespace {
@@ -22,49 +24,74 @@ Result<std::vector<std::string>> read_accepted(const pg::Rows& rows, int row) {
     return accepted;
 }
 
+const std::string kRoundColumns =
+    "number, index, parent, state, base_digest, version_digest, evaluated, error, accepted, refused, contributions, " +
+    sql_to_ms("deadline_at") + " AS deadline_ms, " + sql_to_ms("closed_at") + " AS closed_ms, " +
+    sql_to_ms("evaluate_by") + " AS evaluate_by_ms, " + sql_to_ms("ask_again_at") + " AS ask_again_ms";
+
+Result<Round> read_round(const pg::Rows& rows, int row) {
+    Round round;
+    round.number = rows.integer(row, "number");
+    round.index = rows.integer(row, "index");
+    round.parent = rows.integer(row, "parent");
+    ATOLL_TRY(round.state, parse_round_state(rows.text(row, "state")));
+    round.base = rows.text(row, "base_digest");
+    round.version = rows.text(row, "version_digest");
+    round.evaluated = rows.boolean(row, "evaluated");
+    round.error = rows.text(row, "error");
+    if (!rows.is_null(row, "deadline_ms")) round.deadline_ms = rows.integer(row, "deadline_ms");
+    if (!rows.is_null(row, "closed_ms")) round.closed_ms = rows.integer(row, "closed_ms");
+    if (!rows.is_null(row, "evaluate_by_ms")) round.evaluate_by_ms = rows.integer(row, "evaluate_by_ms");
+    if (!rows.is_null(row, "ask_again_ms")) round.ask_again_ms = rows.integer(row, "ask_again_ms");
+    ATOLL_TRY(round.accepted, read_accepted(rows, row));
+    ATOLL_TRY(round.refused, read_refusals(rows, row));
+    round.contributions = rows.json(row, "contributions");
+    return round;
+}
+
 Status read_rounds(pg::Transaction& transaction, JobView& job, std::int64_t current) {
-    ATOLL_TRY(const pg::Rows rows,
-              transaction.query(
-                  "SELECT number, state, base_digest, version_digest, evaluated, error, accepted, refused, " +
-                      sql_to_ms("deadline_at") + " AS deadline_ms, " + sql_to_ms("closed_at") + " AS closed_ms, " +
-                      sql_to_ms("evaluate_by") + " AS evaluate_by_ms, " + sql_to_ms("ask_again_at") +
-                      " AS ask_again_ms FROM rounds WHERE job_id = $1 AND (number = $2 OR (state = "
-                      "'closed' AND NOT evaluated)) ORDER BY number",
-                  {job.id, current}));
+    ATOLL_TRY(const pg::Rows rows, transaction.query("SELECT " + kRoundColumns +
+                                                         " FROM rounds WHERE job_id = $1 AND (number = $2 OR (state = "
+                                                         "'closed' AND NOT evaluated)) ORDER BY number",
+                                                     {job.id, current}));
     for (int i = 0; i < rows.size(); ++i) {
-        Round round;
-        round.number = rows.integer(i, "number");
-        ATOLL_TRY(round.state, parse_round_state(rows.text(i, "state")));
-        round.base = rows.text(i, "base_digest");
-        round.version = rows.text(i, "version_digest");
-        round.evaluated = rows.boolean(i, "evaluated");
-        round.error = rows.text(i, "error");
-        if (!rows.is_null(i, "deadline_ms")) round.deadline_ms = rows.integer(i, "deadline_ms");
-        if (!rows.is_null(i, "closed_ms")) round.closed_ms = rows.integer(i, "closed_ms");
-        if (!rows.is_null(i, "evaluate_by_ms")) round.evaluate_by_ms = rows.integer(i, "evaluate_by_ms");
-        if (!rows.is_null(i, "ask_again_ms")) round.ask_again_ms = rows.integer(i, "ask_again_ms");
-        ATOLL_TRY(round.accepted, read_accepted(rows, i));
-        ATOLL_TRY(round.refused, read_refusals(rows, i));
+        ATOLL_TRY(Round round, read_round(rows, i));
         if (round.number == current) job.round = round;
-        if (round.state == RoundState::kClosed && !round.evaluated) job.closed.push_back(round);
+        if (round.state == RoundState::kClosed && !round.evaluated) job.closed.push_back(std::move(round));
     }
     return {};
 }
 
+Result<std::vector<Round>> all_rounds(pg::Transaction& transaction, const std::string& job) {
+    ATOLL_TRY(const pg::Rows rows,
+              transaction.query("SELECT " + kRoundColumns + " FROM rounds WHERE job_id = $1 ORDER BY number", {job}));
+    std::vector<Round> rounds;
+    for (int i = 0; i < rows.size(); ++i) {
+        ATOLL_TRY(Round round, read_round(rows, i));
+        rounds.push_back(std::move(round));
+    }
+    return rounds;
+}
+
 Status save_round(pg::Transaction& transaction, const std::string& job, const Round& round) {
     json::Json refused = json::Json::array();
-    for (const auto& update : round.refused) refused.push_back({{"task", update.task}, {"reason", update.reason}});
+    for (const auto& update : round.refused)
+        refused.push_back(
+            {{"task", update.task}, {"reason", update.reason}, {"fault", update.is_sites_fault ? "site" : "store"}});
     ATOLL_RETURN_IF_ERROR(transaction.query(
         "INSERT INTO rounds (job_id, number, state, base_digest, version_digest, evaluated, error, deadline_at, "
-        "evaluate_by, accepted, refused, ask_again_at, closed_at) VALUES ($1, $2, $3, $4, $5, $6, $7, " +
+        "evaluate_by, accepted, refused, ask_again_at, contributions, index, parent, closed_at) VALUES ($1, $2, $3, "
+        "$4, $5, $6, $7, " +
             sql_from_ms("$8") + ", " + sql_from_ms("$9") + ", $10, $11, " + sql_from_ms("$12") +
-            ", CASE WHEN $3 IN ('closed', 'failed') THEN now() END) ON CONFLICT (job_id, number) DO UPDATE SET "
+            ", $13, $14, $15, CASE WHEN $3 IN ('closed', 'failed', 'cancelled') THEN now() END) ON CONFLICT (job_id, "
+            "number) DO UPDATE SET "
             "state = $3, version_digest = $5, evaluated = $6, error = $7, deadline_at = excluded.deadline_at, "
             "evaluate_by = excluded.evaluate_by, quiet_ends = 0, quiet_losses = 0, "
-            "accepted = $10, refused = $11, ask_again_at = excluded.ask_again_at, "
-            "closed_at = coalesce(rounds.closed_at, CASE WHEN $3 IN ('closed', 'failed') THEN now() END)",
+            "accepted = $10, refused = $11, ask_again_at = excluded.ask_again_at, contributions = $13, "
+            "closed_at = coalesce(rounds.closed_at, CASE WHEN $3 IN ('closed', 'failed', 'cancelled') THEN now() END)",
         {job, round.number, to_string(round.state), round.base, round.version, round.evaluated, round.error,
-         round.deadline_ms, round.evaluate_by_ms, json::Json(round.accepted), std::move(refused), round.ask_again_ms}));
+         round.deadline_ms, round.evaluate_by_ms, json::Json(round.accepted), std::move(refused), round.ask_again_ms,
+         round.contributions, round.index, round.parent}));
     ATOLL_RETURN_IF_ERROR(transaction.query("UPDATE jobs SET current_round = greatest(current_round, $2) WHERE id = $1",
                                             {job, round.number}));
     return {};
@@ -109,6 +136,8 @@ Result<std::map<std::string, Record>> read_records(const pg::Rows& rows, int row
         Record& record = records[facility];
         record.refusals = reader.required_integer("refusals", 0, INT64_MAX);
         record.reason = reader.required_string("reason");
+        record.is_left_out = reader.boolean_or("left_out", false);
+        record.counted_round = reader.integer_or("counted_round", 0, 0, INT64_MAX);
         if (const Status read = reader.finish(); !read.ok())
             return internal_error("the job cannot be read: " + describe(read.error()));
     }
@@ -146,9 +175,12 @@ namespace {
 
 // `lock`: what SQL is to do to the job's row, or nothing.
 Result<JobView> read_job_view(pg::Transaction& transaction, const std::string& id, const std::string& lock) {
-    ATOLL_TRY(const pg::Rows rows,
-              transaction.query(
-                  "SELECT spec, state, base_digest, current_round, records FROM jobs WHERE id = $1" + lock, {id}));
+    ATOLL_TRY(
+        const pg::Rows rows,
+        transaction.query(
+            "SELECT spec, state, base_digest, current_round, records, spoiled, judged_until FROM jobs WHERE id = $1" +
+                lock,
+            {id}));
     if (rows.empty()) return not_found("there is no job " + id, "id");
     JobView job;
     job.id = id;
@@ -156,13 +188,20 @@ Result<JobView> read_job_view(pg::Transaction& transaction, const std::string& i
     ATOLL_TRY(job.state, parse_job_state(rows.text(0, "state")));
     job.base = rows.text(0, "base_digest");
     ATOLL_TRY(job.records, read_records(rows, 0));
+    job.spoiled = rows.json(0, "spoiled");
+    job.judged_until = rows.integer(0, "judged_until");
     ATOLL_RETURN_IF_ERROR(read_rounds(transaction, job, rows.integer(0, "current_round")));
     std::vector<std::string> rounds{std::to_string(job.round.number)};
-    for (const Round& round : job.closed) rounds.push_back(std::to_string(round.number));
+    std::vector<std::string> parents;  // whose evaluations those of the closed rounds are compared with
+    for (const Round& round : job.closed) {
+        rounds.push_back(std::to_string(round.number));
+        parents.push_back(std::to_string(round.parent));
+    }
     ATOLL_TRY(job.tasks, load_tasks(transaction.connection(),
                                     "(t.job_id = $1 AND t.state IN ('pending', 'running')) OR "
-                                    "(t.job_id = $1 AND t.round = ANY ($2::integer[]))",
-                                    {id, sql_array(rounds)}));
+                                    "(t.job_id = $1 AND (t.round = ANY ($2::integer[]) OR (t.kind = 'evaluate' AND "
+                                    "t.round = ANY ($3::integer[]))))",
+                                    {id, sql_array(rounds), sql_array(parents)}));
     for (const Task& task : job.tasks)
         if (!task.damage.empty() && is_finished(task.state))
             return internal_error("the job " + id + " cannot be read: task " + task.id + ": " + task.damage);
@@ -186,12 +225,27 @@ Status apply_decision(pg::Transaction& transaction, const Topics& topics, const 
                       const JobDecision& decision) {
     if (decision.job_state)
         ATOLL_RETURN_IF_ERROR(
-            transaction.query("UPDATE jobs SET state = $2, error = $3, finished_at = now() WHERE id = $1",
+            transaction.query(std::string("UPDATE jobs SET state = $2, error = $3, ") +
+                                  (is_finished(*decision.job_state)           ? "finished_at = now()"
+                                   : *decision.job_state == JobState::kPaused ? "paused_at = coalesce(paused_at, now())"
+                                                                              : "paused_at = NULL") +
+                                  " WHERE id = $1",
                               {job.id, to_string(*decision.job_state), decision.job_error}));
+    if (decision.spoiled)
+        ATOLL_RETURN_IF_ERROR(
+            transaction.query("UPDATE jobs SET spoiled = $2 WHERE id = $1", {job.id, *decision.spoiled}));
+    if (decision.judged_until)
+        ATOLL_RETURN_IF_ERROR(
+            transaction.query("UPDATE jobs SET judged_until = $2 WHERE id = $1", {job.id, *decision.judged_until}));
+    json::Json records = json::Json::object();
     for (const auto& [facility, record] : decision.records)
-        ATOLL_RETURN_IF_ERROR(transaction.query(
-            "UPDATE jobs SET records = records || $2 WHERE id = $1",
-            {job.id, json::Json{{facility, {{"refusals", record.refusals}, {"reason", record.reason}}}}}));
+        records[facility] = {{"refusals", record.refusals},
+                             {"reason", record.reason},
+                             {"left_out", record.is_left_out},
+                             {"counted_round", record.counted_round}};
+    if (!records.empty())
+        ATOLL_RETURN_IF_ERROR(
+            transaction.query("UPDATE jobs SET records = records || $2 WHERE id = $1", {job.id, std::move(records)}));
     for (const auto& round : decision.rounds) ATOLL_RETURN_IF_ERROR(save_round(transaction, job.id, round));
     for (const auto& [round, quiet] : decision.quiet_ends)
         ATOLL_RETURN_IF_ERROR(
@@ -286,6 +340,28 @@ Status insert_job(pg::Transaction& transaction, const Topics& topics, const JobV
         {job.id, job.spec.name, to_json(job.spec), job.base, created_by}));
     ATOLL_TRY(const std::int64_t now_ms, database_now_ms(transaction.connection()));
     return apply_decision(transaction, topics, job, submit_job(job, now_ms));
+}
+
+Status readmit_participant(pg::Transaction& transaction, const Topics& topics, const std::string& id,
+                           const std::string& facility) {
+    ATOLL_TRY(const JobView job, lock_job(transaction, id));
+    const auto& participants = job.spec.participants;
+    if (std::none_of(participants.begin(), participants.end(),
+                     [&](const Participant& one) { return one.data.facility == facility; }))
+        return not_found("the job has no participant " + in_quotes(facility), "facility");
+    if (is_finished(job.state))
+        return conflict(std::string("the job is ") + to_string(job.state) + " and trains no more", "state");
+    return apply_decision(transaction, topics, job, readmit(job, facility));
+}
+
+Status resume_job(pg::Transaction& transaction, const Topics& topics, const std::string& id, const ResumeOrder& order) {
+    ATOLL_TRY(const JobView job, lock_job(transaction, id));
+    if (order.is_empty() && job.spoiled.is_null()) return set_paused(transaction, id, false);
+    ATOLL_TRY(const std::vector<Round> rounds, all_rounds(transaction, id));
+    ATOLL_TRY(const JobDecision decision, resume_job(job, rounds, order));
+    ATOLL_RETURN_IF_ERROR(resume(transaction, id));
+    ATOLL_RETURN_IF_ERROR(apply_decision(transaction, topics, job, decision));
+    return advance_job(transaction, topics, id);
 }
 
 Status set_paused(pg::Transaction& transaction, const std::string& id, bool paused) {

@@ -60,6 +60,13 @@ Status claim_output_model(pg::Transaction& transaction, const std::string& model
 Status insert_job(pg::Transaction& transaction, const Topics& topics, const JobView& job,
                   const std::string& created_by);
 
+// Takes a participant out of its quarantine. kNotFound: it is none of the job's; kConflict: the job has ended.
+Status readmit_participant(pg::Transaction& transaction, const Topics& topics, const std::string& id,
+                           const std::string& facility);
+
+// Goes on with a paused job as the order says; errors of the round machine's resume_job().
+Status resume_job(pg::Transaction& transaction, const Topics& topics, const std::string& id, const ResumeOrder& order);
+
 // running ⇄ paused; the time in between does not count towards deadlines. kConflict from any other state.
 Status set_paused(pg::Transaction& transaction, const std::string& id, bool paused);
 

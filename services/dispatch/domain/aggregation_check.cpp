@@ -55,8 +55,10 @@ Result<bool> check_aggregation(const JobView& job, const AggregationResult& resu
     if (is_finished(job.state)) return false;
     const bool is_failure = result.version.empty();
     const bool is_current = result.round == job.round.number;
-    const bool is_over = result.round < job.round.number || (is_current && job.round.state == RoundState::kClosed);
-    if (is_over && !is_failure) return false;
+    const bool is_over =
+        result.round < job.round.number ||
+        (is_current && (job.round.state == RoundState::kClosed || job.round.state == RoundState::kCancelled));
+    if (is_over && (!is_failure || job.round.state == RoundState::kCancelled)) return false;
     if (!is_current || job.round.state != RoundState::kAggregating)
         return conflict(round_name(job, result.round) + " waits for no aggregation: the job is at round " +
                             std::to_string(job.round.number) + ", which is " + to_string(job.round.state),

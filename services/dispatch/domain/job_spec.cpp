@@ -34,6 +34,7 @@ DatasetCopy read_dataset_copy(ObjectReader& reader, JobSource source) {
     data.path = reader.required_string("path");
     data.rows = reader.required_integer("rows", 0, INT64_MAX);
     data.seq_len = reader.required_integer("seq_len", 0, INT64_MAX);
+    data.validation_tokens = reader.integer_or("validation_tokens", 0, 0, INT64_MAX);
     return data;
 }
 
@@ -118,6 +119,8 @@ Status parse_evaluation(const Json& value, JobSource source, JobSpec& spec) {
     }
     ObjectReader reader(value, "evaluation");
     const Json& copies = reader.array_or_null("at");
+    const bool pauses = reader.boolean_or("pause_when_worse", true);
+    if (!value.value("pause_when_worse", Json()).is_null()) spec.pause_when_worse = pauses;
     spec.evaluate_updates = reader.one_of("models", {"all", "global"}, "global") == "all";
     ATOLL_RETURN_IF_ERROR(reader.finish());
     ATOLL_TRY(spec.evaluation_copies, parse_evaluation_copies(copies, source));
@@ -147,8 +150,13 @@ std::optional<std::int64_t> optional_integer(ObjectReader& reader, const char* k
 }
 
 Json copy_to_json(const DatasetCopy& data) {
-    return {{"facility", data.facility}, {"dataset", data.dataset}, {"dataset_version", data.version},
-            {"path", data.path},         {"rows", data.rows},       {"seq_len", data.seq_len}};
+    return {{"facility", data.facility},
+            {"dataset", data.dataset},
+            {"dataset_version", data.version},
+            {"path", data.path},
+            {"rows", data.rows},
+            {"seq_len", data.seq_len},
+            {"validation_tokens", data.validation_tokens}};
 }
 
 // Only a rate that the job names can fall: the trainer's default is the trainer's.
@@ -162,6 +170,15 @@ Status check_rate(const JobSpec& spec) {
 }
 
 }  // namespace
+
+bool JobSpec::pauses_when_worse() const {
+    if (pause_when_worse) return *pause_when_worse;
+    return std::all_of(participants.begin(), participants.end(), [&](const Participant& one) {
+        return std::any_of(evaluation_copies.begin(), evaluation_copies.end(), [&](const DatasetCopy& copy) {
+            return copy.facility == one.data.facility && copy.dataset == one.data.dataset;
+        });
+    });
+}
 
 double rate_factor(LrSchedule schedule, std::int64_t round, std::int64_t rounds) {
     const double done = static_cast<double>(round - 1) / static_cast<double>(rounds);
@@ -241,6 +258,7 @@ Json to_json(const JobSpec& spec) {
                   {"evaluation_grace_s", spec.evaluation_grace_s},
                   {"quarantine_after", spec.quarantine_after}};
     if (spec.quorum) value["quorum"] = *spec.quorum;
+    if (spec.pause_when_worse) value["evaluation"]["pause_when_worse"] = *spec.pause_when_worse;
     return value;
 }
 

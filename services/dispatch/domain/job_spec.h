@@ -23,6 +23,7 @@ struct DatasetCopy {
     std::string path = {};
     std::int64_t rows = 0;  // of the training split
     std::int64_t seq_len = 0;
+    std::int64_t validation_tokens = 0;  // the most that an evaluation can see; 0: not known
 };
 
 // An event about all of them has some 300 kB; Kafka takes 1 MB.
@@ -58,6 +59,8 @@ struct JobSpec {
     // "models": "all": every facility that evaluates gets every other's update. False: only the base and the global
     // models, so that an update stays between its facility and the coordinator.
     bool evaluate_updates = false;
+    // "pause_when_worse": the job pauses where a round has spoiled its model. Unset: where every participant evaluates.
+    std::optional<bool> pause_when_worse;
     std::int64_t attempts_max = 3;
     // How long a round trains, and after its end is evaluated, at most. Queues can be long, but a dead site is for
     // ever.
@@ -70,6 +73,7 @@ struct JobSpec {
     std::int64_t quarantine_after = 2;  // refused updates of a facility, which trains no more for this job then
 
     std::int64_t updates_needed() const { return quorum.value_or(static_cast<std::int64_t>(participants.size())); }
+    bool pauses_when_worse() const;
 };
 
 // Where a job comes from: a request, or what to_json() made of one and the database kept, versions and paths filled in.

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <set>
 
+#include "services/dispatch/domain/model_guard.h"
+#include "services/dispatch/domain/round_steps.h"
 #include "services/dispatch/domain/training_settings.h"
+#include "services/dispatch/domain/update_check.h"
 #include "shared/base/text.h"
 
 namespace atl::dispatch {
@@ -19,9 +22,13 @@ DomainEvent make_event(const JobView& job, const char* type, Json data) {
     return {type, std::move(data)};
 }
 
-void add_event(JobDecision& decision, const JobView& job, const char* type, Json data = Json::object()) {
+}  // namespace
+
+void add_event(JobDecision& decision, const JobView& job, const char* type, Json data) {
     decision.events.push_back(make_event(job, type, std::move(data)));
 }
+
+namespace {
 
 // Ends the job: what still runs is cancelled, and each facility is cleaned up once it is quiet there.
 void end_job(JobDecision& decision, const JobView& job, JobState state, const std::string& error) {
@@ -50,6 +57,14 @@ void fail_round(JobDecision& decision, const JobView& job, const std::string& er
     round.error = error;
     decision.rounds.push_back(std::move(round));
     end_job(decision, job, JobState::kFailed, error);
+}
+
+// Without a quorum of its own a round needs an update of everyone who has not been left out.
+std::int64_t updates_needed(const JobView& job) {
+    const std::int64_t left_out = std::count_if(job.records.begin(), job.records.end(),
+                                                [](const auto& record) { return record.second.is_left_out; });
+    const auto left = static_cast<std::int64_t>(job.spec.participants.size()) - left_out;
+    return std::max<std::int64_t>(std::min(job.spec.updates_needed(), left), 1);
 }
 
 bool is_late(const JobView& job, std::optional<std::int64_t> deadline_ms, std::int64_t now_ms) {
@@ -96,19 +111,24 @@ void go_on_without(JobDecision& decision, const JobView& job, const std::vector<
 }
 
 // Every round trains on another order of the rows, and at the rate that lr_round_schedule gives it.
-Json round_settings(const JobSpec& spec, const Participant& participant, std::int64_t round) {
+Json round_settings(const JobSpec& spec, const Participant& participant, const Round& round) {
     Json settings = merge_training_settings(spec.training, participant.training);
-    settings["seed"] = settings.value("seed", std::int64_t{0}) + round - 1;
+    settings["seed"] = settings.value("seed", std::int64_t{0}) + round.number - 1;
     if (settings.contains("lr"))
-        settings["lr"] = settings.at("lr").get<double>() * rate_factor(spec.lr_round_schedule, round, spec.rounds);
+        settings["lr"] =
+            settings.at("lr").get<double>() * rate_factor(spec.lr_round_schedule, round.index, spec.rounds);
     return settings;
 }
 
-void open_round(JobDecision& decision, const JobView& job, std::int64_t number, const std::string& base,
+}  // namespace
+
+void open_round(JobDecision& decision, const JobView& job, std::int64_t number, const Round& from,
                 std::int64_t now_ms) {
     Round round;
     round.number = number;
-    round.base = base;
+    round.index = from.index + 1;
+    round.parent = from.number;
+    round.base = from.version;
     round.deadline_ms = now_ms + job.spec.round_deadline_s * 1000;
     decision.rounds.push_back(round);
     for (std::size_t i = 0; i < job.spec.participants.size(); ++i) {
@@ -118,7 +138,8 @@ void open_round(JobDecision& decision, const JobView& job, std::int64_t number, 
         task.round = number;
         task.facility = participant.data.facility;
         task.attempts_max = job.spec.attempts_max;
-        task.params = TrainParams{.base = base,
+        const auto record = job.records.find(task.facility);
+        task.params = TrainParams{.base = round.base,
                                   .output_model = job.spec.output_model,
                                   .dataset = participant.data.dataset,
                                   .dataset_version = participant.data.version,
@@ -127,11 +148,15 @@ void open_round(JobDecision& decision, const JobView& job, std::int64_t number, 
                                   .seq_len = participant.data.seq_len,
                                   .resources = participant.resources,
                                   .participant = static_cast<std::int64_t>(i),
-                                  .training = round_settings(job.spec, participant, number)};
+                                  .state_round = record == job.records.end() ? 0 : record->second.counted_round,
+                                  .training = round_settings(job.spec, participant, round)};
         decision.new_tasks.push_back(std::move(task));
     }
-    add_event(decision, job, "atoll.round.opened.v1", {{"round", number}, {"base", base}});
+    add_event(decision, job, "atoll.round.opened.v1",
+              {{"round", number}, {"base", round.base}, {"rounds", job.spec.rounds + number - round.index}});
 }
+
+namespace {
 
 // A closed round with what evaluates its models.
 void evaluate_round(JobDecision& decision, const JobView& job, Round round, const std::vector<EvaluatedModel>& models,
@@ -145,7 +170,7 @@ void evaluate_round(JobDecision& decision, const JobView& job, Round round, cons
         task.round = round.number;
         task.facility = copy.facility;
         task.attempts_max = job.spec.attempts_max;
-        task.params = EvaluateParams{copy.dataset, copy.path, models};
+        task.params = EvaluateParams{copy.dataset, copy.path, models, copy.validation_tokens};
         decision.new_tasks.push_back(std::move(task));
     }
 }
@@ -204,7 +229,7 @@ TaskCount count_tasks(const JobView& job, const std::vector<const Task*>& tasks)
 void advance_training(JobDecision& decision, const JobView& job, std::int64_t now_ms) {
     const auto tasks = round_tasks(job, TaskKind::kTrain, job.round.number);
     const auto [done, unfinished, silent] = count_tasks(job, tasks);
-    const std::int64_t needed = job.spec.updates_needed();
+    const std::int64_t needed = updates_needed(job);
     Round round = job.round;
     const std::int64_t grace_s = job.spec.grace_s;
     if (done >= needed) round.deadline_ms = std::min(round.deadline_ms.value_or(INT64_MAX), now_ms + grace_s * 1000);
@@ -225,7 +250,7 @@ void advance_training(JobDecision& decision, const JobView& job, std::int64_t no
 }
 
 bool is_last_round_closed(const JobView& job) {
-    return job.round.state == RoundState::kClosed && job.round.number == job.spec.rounds;
+    return job.round.state == RoundState::kClosed && job.round.index == job.spec.rounds;
 }
 
 // Until when evaluations that are not there are waited for. While the job trains nobody needs them, and they may stand
@@ -245,6 +270,7 @@ std::int64_t evaluations_end(const JobView& job, std::int64_t now_ms) {
 bool advance_evaluations(JobDecision& decision, const JobView& job, std::int64_t now_ms) {
     bool all = true;
     const std::int64_t end_ms = evaluations_end(job, now_ms);
+    std::set<std::int64_t> open;  // rounds that still wait for evaluations
     for (Round round : job.closed) {
         const auto tasks = round_tasks(job, TaskKind::kEvaluate, round.number);
         const bool is_evaluated =
@@ -254,7 +280,14 @@ bool advance_evaluations(JobDecision& decision, const JobView& job, std::int64_t
         if (!is_evaluated && !is_late(job, round.evaluate_by_ms, now_ms) &&
             !only_silent_are_left(job, tasks, job.spec.evaluation_grace_s, now_ms)) {
             all = false;
+            open.insert(round.number);
             if (round.evaluate_by_ms != before) decision.rounds.push_back(round);
+            continue;
+        }
+        // Its model is judged beside the one that it began with.
+        if (job.spec.pauses_when_worse() && open.contains(round.parent)) {
+            all = false;
+            open.insert(round.number);
             continue;
         }
         round.evaluated = true;
@@ -268,7 +301,7 @@ bool advance_evaluations(JobDecision& decision, const JobView& job, std::int64_t
 
 QuietEnds quiet_trainings(const JobView& job) {
     const TaskCount count = count_tasks(job, round_tasks(job, TaskKind::kTrain, job.round.number));
-    const std::int64_t needed = job.spec.updates_needed();
+    const std::int64_t needed = updates_needed(job);
     // Until the quorum is in, or cannot be any more; then until all but the silent ones have ended.
     if (count.done < needed) return {needed - count.done - 1, count.done + count.unfinished - needed};
     const std::int64_t ends = count.unfinished - count.silent - 1;
@@ -283,6 +316,7 @@ QuietEnds quiet_evaluations(const JobView& job, const Round& round) {
     const std::int64_t until_half = (total + 1) / 2 - (total - count.unfinished) - 1;
     if (is_last_round_closed(job) && round.number == job.round.number && until_half >= 0)
         ends = std::min(ends, until_half);
+    ends = std::min(ends, quiet_judgements(job, round));
     return {ends, ends};
 }
 
@@ -305,7 +339,39 @@ void count_refusal(JobDecision& decision, JobView& job, const std::string& facil
               {{"round", job.round.number}, {"facility", facility}, {"refusals", record.refusals}, {"error", reason}});
 }
 
-// Why no further round can get the updates that it needs.
+// What a site keeps goes on from the round in whose model its update is.
+void count_contribution(JobDecision& decision, JobView& job, const std::string& facility, std::int64_t round) {
+    job.records[facility].counted_round = round;
+    decision.records[facility] = job.records[facility];
+}
+
+// The job does not go on from a spoiled model: what was begun from it is ended, and somebody has to say how it goes on.
+void pause_for(JobDecision& decision, const JobView& job, const SpoiledModel& spoiled) {
+    Json details = to_json(job, spoiled);
+    cancel_round(decision, job, "it began with a model that got worse: " + describe(job, spoiled));
+    decision.job_state = JobState::kPaused;
+    Json data = details;
+    data["error"] = details.at("reason");
+    data.erase("reason");
+    add_event(decision, job, "atoll.job.paused.v1", std::move(data));
+    decision.spoiled = std::move(details);
+}
+
+}  // namespace
+
+void cancel_round(JobDecision& decision, const JobView& job, const std::string& why) {
+    if (job.round.state != RoundState::kTraining && job.round.state != RoundState::kAggregating) return;
+    Round round = job.round;
+    round.state = RoundState::kCancelled;
+    round.error = why;
+    decision.rounds.push_back(round);
+    for (const Task* task : round_tasks(job, TaskKind::kTrain, round.number)) {
+        if (is_finished(task->state)) continue;
+        decision.cancelled_tasks.push_back(task->id);
+        decision.reasons[task->id] = shorten(why, kAbsenceBytesMax);
+    }
+}
+
 std::optional<std::string> lack_of_participants(const JobView& job) {
     constexpr int kNamedMax = 8;  // the reason has to fit into an event, and before people
     std::int64_t left = 0;
@@ -319,14 +385,19 @@ std::optional<std::string> lack_of_participants(const JobView& job) {
         }
         if (++quarantined > kNamedMax) continue;
         const Record& record = job.records.at(facility);
-        why += "; " + facility + " is in quarantine after " + std::to_string(record.refusals) +
-               " refused updates: " + record.reason;
+        if (record.is_left_out)
+            why += "; the job was resumed without " + facility;
+        else
+            why += "; " + facility + " is in quarantine after " + std::to_string(record.refusals) +
+                   " refused updates: " + record.reason;
     }
-    if (left >= job.spec.updates_needed()) return std::nullopt;
+    if (left >= updates_needed(job)) return std::nullopt;
     if (quarantined > kNamedMax) why += "; and " + std::to_string(quarantined - kNamedMax) + " more";
-    return "round " + std::to_string(job.round.number + 1) + " needs " + std::to_string(job.spec.updates_needed()) +
+    return "round " + std::to_string(job.round.number + 1) + " needs " + std::to_string(updates_needed(job)) +
            " updates and can get " + std::to_string(left) + why;
 }
+
+namespace {
 
 // Of the round's accepted updates those that the aggregation could not use are left out, each with its reason.
 void refuse_updates(JobDecision& decision, JobView& job, const std::vector<Refusal>& refused) {
@@ -343,7 +414,7 @@ void refuse_updates(JobDecision& decision, JobView& job, const std::vector<Refus
                    {"facility", task->facility},
                    {"version", task->result.at("version")},
                    {"error", why->reason}});
-        count_refusal(decision, job, task->facility, why->reason);
+        if (why->is_sites_fault) count_refusal(decision, job, task->facility, why->reason);
     }
 }
 
@@ -353,12 +424,41 @@ Result<std::vector<Refusal>> parse_refused(const Json& list, const std::string& 
     std::vector<Refusal> refused;
     for (const Json& item : list) {
         json::ObjectReader reader(item, path);
-        refused.push_back({reader.required_string("task"), reader.required_string("reason")});
+        refused.push_back({reader.required_string("task"), reader.required_string("reason"),
+                           reader.one_of("fault", {"site", "store"}, "site") == "site"});
         reader.allow_unknown();
         ATOLL_RETURN_IF_ERROR(reader.finish());
     }
     return refused;
 }
+
+namespace {
+
+// How much the task's training was given to do, whatever its site says that it did.
+Json assigned_to(const Task& task) {
+    const auto& train = std::get<TrainParams>(task.params);
+    const auto work = assigned_work(train.training, train.resources.ranks(), train.rows);
+    return {{"effort", work.effort}, {"element_max", work.element_max}, {"decay", work.decay}};
+}
+
+// What the round's updates made of its model, by the version's record in the store.
+Json contributions_of(const JobView& job, const Json& recorded) {
+    Json contributions = Json::array();
+    for (const Task* task : accepted_updates(job)) {
+        const auto made = std::find_if(recorded.begin(), recorded.end(), [&](const Json& one) {
+            return one.is_object() && one.value("facility", Json()) == task->facility &&
+                   one.value("version", Json()) == task->result.at("version");
+        });
+        if (made == recorded.end()) continue;
+        Json& one = contributions.emplace_back(Json{{"task", task->id}, {"facility", task->facility}});
+        for (const auto& [key, name] :
+             {std::pair{"weight", "share"}, {"norm", "norm"}, {"cosine", "cosine"}, {"counted", "counted"}})
+            if (const Json number = made->value(key, Json()); number.is_number()) one[name] = number;
+    }
+    return contributions;
+}
+
+}  // namespace
 
 // One that came in after the round closed is not among them.
 std::vector<const Task*> accepted_updates(const JobView& job) {
@@ -375,20 +475,33 @@ Json closed_round(const JobView& job) {
                            {"task", task->id},
                            {"version", task->result.at("version")},
                            {"samples", task->result.at("samples")},
-                           {"tokens", task->result.at("tokens")}});
+                           {"tokens", task->result.at("tokens")},
+                           {"assigned", assigned_to(*task)}});
     return {{"job", job.id},
             {"name", job.spec.name},
             {"round", job.round.number},
             {"model", job.spec.output_model},
             {"base", job.round.base},
             {"strategy", aggregate::to_json(job.spec.strategy)},
-            {"quorum", job.spec.updates_needed()},
+            {"quorum", updates_needed(job)},
             {"updates", std::move(updates)}};
 }
 
 bool is_quarantined(const JobView& job, const std::string& facility) {
     const auto record = job.records.find(facility);
-    return record != job.records.end() && record->second.refusals >= job.spec.quarantine_after;
+    return record != job.records.end() &&
+           (record->second.is_left_out || record->second.refusals >= job.spec.quarantine_after);
+}
+
+JobDecision readmit(const JobView& job, const std::string& facility) {
+    JobDecision decision;
+    const auto record = job.records.find(facility);
+    if (is_finished(job.state) || record == job.records.end()) return decision;
+    if (record->second.refusals == 0 && !record->second.is_left_out) return decision;
+    decision.records[facility].counted_round = record->second.counted_round;
+    add_event(decision, job, "atoll.participant.readmitted.v1",
+              {{"round", job.round.number}, {"facility", facility}, {"refusals", record->second.refusals}});
+    return decision;
 }
 
 JobDecision count_refused_update(JobView job, const std::string& facility, const std::string& reason) {
@@ -404,18 +517,24 @@ JobDecision submit_job(const JobView& job, std::int64_t now_ms) {
     base.state = RoundState::kClosed;
     base.base = base.version = job.base;
     evaluate_round(decision, job, base, {{job.base, "base"}}, now_ms);
-    open_round(decision, job, 1, job.base, now_ms);
+    open_round(decision, job, 1, base, now_ms);
     return decision;
 }
 
 JobDecision advance_job(const JobView& job, std::int64_t now_ms) {
     JobDecision decision;
     if (is_finished(job.state)) return decision;
+    if (job.spoiled.is_null())
+        if (const auto spoiled = find_spoiled_model(job)) {
+            pause_for(decision, job, *spoiled);
+            return decision;
+        }
     const bool all_evaluated = advance_evaluations(decision, job, now_ms);
     if (job.round.state == RoundState::kTraining) advance_training(decision, job, now_ms);
     if (job.round.state == RoundState::kAggregating && is_late(job, job.round.ask_again_ms, now_ms))
         decision.repeats.push_back(ask_aggregation(decision, job, job.round, now_ms));
-    if (is_last_round_closed(job) && all_evaluated) end_job(decision, job, JobState::kCompleted, "");
+    if (is_last_round_closed(job) && all_evaluated && job.spoiled.is_null())
+        end_job(decision, job, JobState::kCompleted, "");
     foresee_quiet_ends(decision, job);
     return decision;
 }
@@ -434,20 +553,26 @@ JobDecision apply_aggregation(const JobView& job, const AggregationResult& resul
     Round& round = now.round;
     round.state = RoundState::kClosed;
     round.version = result.version;
-    add_event(decision, job, "atoll.round.aggregated.v1", {{"round", round.number}, {"version", result.version}});
+    round.contributions = contributions_of(now, result.contributions);
+    add_event(decision, job, "atoll.round.aggregated.v1",
+              {{"round", round.number}, {"version", result.version}, {"updates", round.contributions}});
     std::vector<EvaluatedModel> models = {{result.version, "global"}};
     if (job.spec.evaluate_updates)
         for (const Task* task : accepted_updates(now)) models.push_back({task->result.at("version"), task->facility});
-    const auto lack = round.number < job.spec.rounds ? lack_of_participants(now) : std::nullopt;
+    for (const Json& one : round.contributions)
+        if (one.value("counted", 1.0) > 0)
+            count_contribution(decision, now, one.at("facility").get<std::string>(), round.number);
+    const bool is_last = round.index == job.spec.rounds;
+    const auto lack = is_last ? std::nullopt : lack_of_participants(now);
     if (lack) {
         round.evaluated = true;  // nobody waits for that any more
         decision.rounds.push_back(round);
         end_job(decision, now, JobState::kFailed, *lack);
         return decision;
     }
-    if (round.number < job.spec.rounds) open_round(decision, now, round.number + 1, result.version, now_ms);
+    if (!is_last) open_round(decision, now, round.number + 1, round, now_ms);
     evaluate_round(decision, job, round, models, now_ms);
-    if (round.number == job.spec.rounds && job.spec.evaluation_copies.empty()) {
+    if (is_last && job.spec.evaluation_copies.empty()) {
         end_job(decision, now, JobState::kCompleted, "");
     }
     return decision;

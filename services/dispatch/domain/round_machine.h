@@ -12,7 +12,7 @@
 // The course of a job: pure functions from what the database holds, under the job's lock, to what changes.
 //
 //   job    running ⇄ paused → completed | failed | cancelled
-//   round  training → aggregating → closed (or failed)
+//   round  training → aggregating → closed (or failed, or cancelled where the job goes back to an earlier model)
 //
 // Round 0 stands for the base model: it is closed from the start and only evaluated. Evaluations run beside the next
 // round's training; a failed evaluation is shown and stops nothing, one that is late is cancelled. While a job is
@@ -23,12 +23,15 @@ namespace atl::dispatch {
 struct Refusal {
     std::string task;
     std::string reason;
+    bool is_sites_fault = true;  // false: the store has lost or damaged it, which is not held against its site
 };
 // From the aggregation's answer or the database; an error names the field `path`.
 Result<std::vector<Refusal>> parse_refused(const json::Json& list, const std::string& path);
 
 struct Round {
     std::int64_t number = 0;
+    std::int64_t index = 0;   // which of the job's rounds it stands for: less than its number where the job went back
+    std::int64_t parent = 0;  // the round that made its base
     RoundState state = RoundState::kTraining;
     std::string base;
     std::string version;  // once closed
@@ -40,6 +43,9 @@ struct Round {
     std::optional<std::int64_t> ask_again_ms;    // while aggregating: when its closing is told once more
     std::vector<std::string> accepted;           // once training closed: the tasks whose updates count
     std::vector<Refusal> refused;                // those that turned out not to; no longer accepted
+    // Once closed, of each accepted update: [{task, facility, share, norm, cosine, counted}], the last three where the
+    // aggregation measured them.
+    json::Json contributions = json::Json::array();
 };
 
 // How long an answer of the aggregation is waited for before atoll.round.closed.v1 is sent again. Both sides count a
@@ -50,7 +56,11 @@ constexpr std::int64_t kAggregationPatience_s = 10 * 60;
 // quarantine: it trains in no later round.
 struct Record {
     std::int64_t refusals = 0;
-    std::string reason;  // of the newest
+    std::string reason;        // of the newest
+    bool is_left_out = false;  // the job was resumed without it
+    // The newest round, among those that the job's model comes from, whose model its update is in: what a site keeps
+    // from round to round goes on from there. 0: none.
+    std::int64_t counted_round = 0;
 };
 
 struct JobView {
@@ -63,6 +73,8 @@ struct JobView {
     std::vector<Round> closed;              // earlier or equal rounds whose evaluations are not all finished
     std::vector<Task> tasks;                // all that are not finished, and every one of those rounds
     std::map<std::string, Record> records;  // by facility; without one nothing was refused
+    json::Json spoiled;                     // what model_guard.h says of a model because of which it pauses, or null
+    std::int64_t judged_until = 0;          // the newest round whose model is not judged again
     std::map<std::string, std::int64_t> waiting_since_ms;  // facilities that gave no answer when last asked
 };
 
@@ -83,6 +95,8 @@ struct QuietEnds {
 
 struct JobDecision {
     std::optional<JobState> job_state;
+    std::optional<json::Json> spoiled;  // set, or taken back by null
+    std::optional<std::int64_t> judged_until;
     std::string job_error;
     std::vector<Round> rounds;              // new or changed
     std::map<std::string, Record> records;  // new or changed
@@ -99,6 +113,7 @@ struct AggregationResult {
     std::string version;  // empty: it failed
     std::string error;
     std::vector<Refusal> refused = {};
+    json::Json contributions = json::Json::array();  // as the store's version of it has them
 };
 
 // A job's first decision: rounds 0 and 1.
@@ -108,6 +123,20 @@ JobDecision advance_job(const JobView& job, std::int64_t now_ms);
 // A second result for the same round, or one for a finished job, changes nothing.
 JobDecision apply_aggregation(const JobView& job, const AggregationResult& result, std::int64_t now_ms);
 JobDecision cancel_job(const JobView& job);
+
+// How a paused job goes on.
+struct ResumeOrder {
+    bool accepts = false;                         // its model is good, whatever the evaluations say
+    std::vector<std::string> without = {};        // facilities that train no more for it
+    std::optional<std::int64_t> from_round = {};  // whose model it goes on from
+    bool is_empty() const { return !accepts && without.empty() && !from_round; }
+};
+// `rounds`: all of the job. kConflict: it is not paused, or paused for a spoiled model and the order says nothing of
+// it, or too few would be left; kInvalidArgument naming the member that is wrong.
+Result<JobDecision> resume_job(const JobView& job, const std::vector<Round>& rounds, const ResumeOrder& order);
+
+// Forgets what a facility has had refused: it trains again from the next round on. Nothing changes where nothing was.
+JobDecision readmit(const JobView& job, const std::string& facility);
 // After an attempt of a facility has ended with an update that was refused.
 JobDecision count_refused_update(JobView job, const std::string& facility, const std::string& reason);
 

@@ -117,9 +117,11 @@ TEST(RoundMachineTest, ARoundClosesOnceAllUpdatesAreThere) {
     ASSERT_EQ(types(decision), std::vector<std::string>{"atoll.round.closed.v1"});
     const Json& data = decision.events[0].data;
     EXPECT_EQ(data.at("base"), "base");
-    EXPECT_EQ(data.at("strategy"), (Json{{"name", "fedavg"}, {"weighting", "uniform"}, {"norm_bound", 10.0}}));
+    EXPECT_EQ(data.at("strategy"), (Json{{"name", "fedavg"}, {"weighting", "uniform"}, {"clip", 1.3}, {"drop", 3.0}}));
     EXPECT_EQ(data.at("updates").at(0).at("version"), "a1") << "in the participants' order";
     EXPECT_EQ(data.at("updates").at(1).at("tokens"), 100);
+    EXPECT_NEAR(data.at("updates").at(1).at("assigned").at("effort"), 5 * 3e-4, 1e-9)
+        << "five steps of the trainer's rate, whatever the site says";
     take(job, decision);
     EXPECT_EQ(job.round.state, RoundState::kAggregating);
     EXPECT_TRUE(advance_job(job, 0).events.empty()) << "it closed twice";
@@ -549,6 +551,59 @@ TEST(RoundMachineTest, AFacilityWhoseUpdatesAreRefusedTrainsNoMore) {
     train(job, 3, "b");
     take(job, advance_job(job, 0));
     EXPECT_EQ(job.round.state, RoundState::kAggregating) << "nobody waits for a";
+}
+
+TEST(RoundMachineTest, WhatTheStoreHasLostIsNotHeldAgainstTheSite) {
+    JobView job = new_job();
+    job.spec.quorum = 1;
+    job.spec.quarantine_after = 1;
+    take(job, submit_job(job, 0));
+    for (const char* facility : {"a", "b"}) train(job, 1, facility);
+    take(job, advance_job(job, 0));
+    AggregationResult answer = refusing(job, 1, "a");
+    answer.refused =
+        parse_refused({{{"task", answer.refused[0].task}, {"reason", "rotten"}, {"fault", "store"}}}, "r").value();
+    take(job, apply_aggregation(job, answer, 0));
+    EXPECT_FALSE(is_quarantined(job, "a"));
+    EXPECT_EQ(train_params(job, 2, "a").base, "g1");
+}
+
+TEST(RoundMachineTest, AFacilityInQuarantineTrainsAgainOnceItIsReadmitted) {
+    JobView job = new_job();
+    job.spec.quorum = 1;
+    job.spec.quarantine_after = 1;
+    take(job, submit_job(job, 0));
+    EXPECT_TRUE(types(readmit(job, "a")).empty()) << "it is in none";
+    take(job, count_refused_update(job, "a", "NaN"));
+    EXPECT_TRUE(is_quarantined(job, "a"));
+    const JobDecision decision = readmit(job, "a");
+    EXPECT_EQ(types(decision), std::vector<std::string>{"atoll.participant.readmitted.v1"});
+    take(job, decision);
+    EXPECT_FALSE(is_quarantined(job, "a"));
+    for (const char* facility : {"a", "b"}) train(job, 1, facility);
+    take(job, advance_job(job, 0));
+    EXPECT_EQ(trained_by(apply_aggregation(job, {1, "g1", ""}, 0)), (std::vector<std::string>{"a", "b"}));
+}
+
+TEST(RoundMachineTest, WhatTheAggregationMeasuredIsKeptWithTheRoundAndTold) {
+    JobView job = aggregating();
+    AggregationResult answer{1, "g1", "", {}};
+    answer.contributions = Json::parse(R"([
+        {"facility": "b", "version": "b1", "weight": 0.25, "norm": 7.5, "cosine": -0.5, "counted": 0.5, "samples": 10},
+        {"facility": "a", "version": "a1", "weight": 0.75}])");
+    const JobDecision decision = apply_aggregation(job, answer, 0);
+    const Json kept = {{{"task", task_of(job, TaskKind::kTrain, 1, "a").id}, {"facility", "a"}, {"share", 0.75}},
+                       {{"task", task_of(job, TaskKind::kTrain, 1, "b").id},
+                        {"facility", "b"},
+                        {"share", 0.25},
+                        {"norm", 7.5},
+                        {"cosine", -0.5},
+                        {"counted", 0.5}}};
+    EXPECT_EQ(decision.events.at(0).data.at("updates"), kept);
+    const auto closed = std::find_if(decision.rounds.begin(), decision.rounds.end(),
+                                     [](const Round& round) { return round.number == 1; });
+    ASSERT_NE(closed, decision.rounds.end());
+    EXPECT_EQ(closed->contributions, kept);
 }
 
 TEST(RoundMachineTest, AJobFailsWhereTheQuarantineLeavesTooFew) {

@@ -100,6 +100,8 @@ TEST(SiteOutputTest, AResultThatCannotBeWhatItSaysIsRefusedByItsMember) {
     EXPECT_EQ(field_of("{\"summary\":true,\"tokens\":18446744073709551615}"), "tokens");
     EXPECT_EQ(field_of("{\"summary\":true,\"loss\":[]}"), "loss");
     EXPECT_EQ(field_of("{\"perplexity\":true}"), "perplexity");
+    EXPECT_EQ(field_of("{\"perplexity\":0.9}"), "perplexity") << "no model is surer than sure";
+    EXPECT_EQ(field_of("{\"perplexity\":-1e308}"), "perplexity");
     EXPECT_EQ(field_of("{\"perplexity\":1,\"tokens\":9007199254740993}"), "tokens");
     EXPECT_EQ(field_of("{\"summary\":true,\"tokens\":9007199254740992}"), "none");
 }

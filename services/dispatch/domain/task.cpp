@@ -15,7 +15,7 @@ constexpr const char* kTaskStates[] = {"pending", "running", "done", "failed", "
 constexpr const char* kSteps[] = {"staging", "submitting", "queued",      "running",  "collecting",
                                   "done",    "failed",     "interrupted", "cancelled"};
 constexpr const char* kJobStates[] = {"running", "paused", "completed", "failed", "cancelled"};
-constexpr const char* kRoundStates[] = {"training", "aggregating", "closed", "failed"};
+constexpr const char* kRoundStates[] = {"training", "aggregating", "closed", "failed", "cancelled"};
 
 template <class Enum, std::size_t count>
 Result<Enum> parse(const char* const (&words)[count], const std::string& word) {

@@ -16,7 +16,7 @@ namespace atl::dispatch {
 enum class TaskState { kPending, kRunning, kDone, kFailed, kCancelled };
 enum class Step { kStaging, kSubmitting, kQueued, kRunning, kCollecting, kDone, kFailed, kInterrupted, kCancelled };
 enum class JobState { kRunning, kPaused, kCompleted, kFailed, kCancelled };
-enum class RoundState { kTraining, kAggregating, kClosed, kFailed };
+enum class RoundState { kTraining, kAggregating, kClosed, kFailed, kCancelled };
 
 // The words of the API and the database. parse_* of a word that this release does not know is kInternal.
 const char* to_string(TaskKind kind);

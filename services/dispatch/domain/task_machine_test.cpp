@@ -449,6 +449,17 @@ TEST(TaskMachineTest, AnEvaluationNeedsOneLineAModel) {
     EXPECT_EQ(apply(evaluate_task(), ended(0, {line}), kPollPolicy, 0).task.attempt->step, Step::kFailed);
 }
 
+TEST(TaskMachineTest, AnEvaluationOfMoreTokensThanThereAreFails) {
+    const Json line = {{"loss", 2.0}, {"perplexity", 7.4}, {"tokens", 10}};
+    Task task = evaluate_task();
+    std::get<EvaluateParams>(task.params).tokens_max = 10;
+    EXPECT_EQ(apply(task, ended(0, {line, line}), kPollPolicy, 0).task.state, TaskState::kDone);
+    std::get<EvaluateParams>(task.params).tokens_max = 9;
+    const Task failed = apply(task, ended(0, {line, line}), kPollPolicy, 0).task;
+    EXPECT_EQ(failed.attempt->step, Step::kFailed);
+    EXPECT_NE(failed.attempt->error.find("the dataset version has 9"), std::string::npos) << failed.attempt->error;
+}
+
 TEST(TaskMachineTest, WhatIsUnknownInATrainersLinesGoesNowhere) {
     Json summary = kSummary;
     summary["note"] = std::string("a\0b", 3);

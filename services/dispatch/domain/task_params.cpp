@@ -26,6 +26,7 @@ Status read(ObjectReader& reader, TrainParams& params) {
     params.rows = reader.required_integer("rows", 0, INT64_MAX);
     params.seq_len = reader.required_integer("seq_len", 0, INT64_MAX);
     const Json& resources = reader.required_object("resources");
+    params.state_round = reader.integer_or("state_round", 0, 0, INT32_MAX);
     params.participant = reader.required_integer("participant", 0, kParticipantsMax - 1);
     params.training = reader.required_object("training");
     ATOLL_RETURN_IF_ERROR(reader.finish());
@@ -36,6 +37,7 @@ Status read(ObjectReader& reader, TrainParams& params) {
 Status read(ObjectReader& reader, EvaluateParams& params) {
     params.dataset = read_text(reader, "dataset");
     params.path = read_text(reader, "path");
+    params.tokens_max = reader.integer_or("tokens_max", 0, 0, INT64_MAX);
     const Json& models = reader.required_array("models");
     if (models.size() > kModelsMax) reader.fail("models", "has more than " + std::to_string(kModelsMax) + " entries");
     ATOLL_RETURN_IF_ERROR(reader.finish());
@@ -88,6 +90,7 @@ Json to_json(const TaskParams& params) {
                                              {"rows", train.rows},
                                              {"seq_len", train.seq_len},
                                              {"resources", to_json(train.resources)},
+                                             {"state_round", train.state_round},
                                              {"participant", train.participant},
                                              {"training", train.training}};
                                  },
@@ -95,8 +98,10 @@ Json to_json(const TaskParams& params) {
                                      Json models = Json::array();
                                      for (const auto& model : evaluate.models)
                                          models.push_back({{"digest", model.digest}, {"which", model.which}});
-                                     return {
-                                         {"dataset", evaluate.dataset}, {"path", evaluate.path}, {"models", models}};
+                                     return {{"dataset", evaluate.dataset},
+                                             {"path", evaluate.path},
+                                             {"models", models},
+                                             {"tokens_max", evaluate.tokens_max}};
                                  },
                                  [](const PrepareParams& prepare) -> Json {
                                      return {{"dataset", prepare.dataset},

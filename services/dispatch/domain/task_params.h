@@ -21,8 +21,11 @@ struct TrainParams {
     std::string path;       // of the data; relative to the facility's work directory
     std::int64_t rows = 0;  // of its training split
     std::int64_t seq_len = 0;
-    Resources resources = {};                    // of its batch job; as many ranks train
-    std::int64_t participant = 0;                // its index in the job: a round lists its updates in this order
+    Resources resources = {};      // of its batch job; as many ranks train
+    std::int64_t participant = 0;  // its index in the job: a round lists its updates in this order
+    // The round from whose end on goes what the site keeps from round to round, told as ATOLL_STATE_ROUND; 0: it begins
+    // anew, and nothing is told.
+    std::int64_t state_round = 0;
     json::Json training = json::Json::object();  // becomes run.json
 };
 
@@ -36,6 +39,7 @@ struct EvaluateParams {
     std::string path;
     // In the order of the trainer's results: the base or a round's global model, then the updates of that round.
     std::vector<EvaluatedModel> models;
+    std::int64_t tokens_max = 0;  // of its dataset version; 0: not known
 };
 
 // Tokenises raw text at a facility and registers the result as a version of the dataset.

@@ -1,5 +1,6 @@
 #include "services/dispatch/domain/update_check.h"
 
+#include <algorithm>
 #include <cstdio>
 
 #include "services/dispatch/domain/training_settings.h"
@@ -9,8 +10,11 @@ namespace {
 
 using json::Json;
 
-Status check_count(const std::optional<std::int64_t>& count, const std::string& key, double max) {
+Status check_count(const std::optional<std::int64_t>& count, const std::string& key, double max, std::int64_t steps) {
     if (!count) return invalid_argument(key, "the trainer's summary must give \"" + key + "\" as an integer from 0");
+    if (*count == 0 && steps > 0)
+        return invalid_argument(key, "the trainer's summary says 0 " + key + ", but its settings make " +
+                                         std::to_string(steps) + " steps: each sees some");
     if (static_cast<double>(*count) <= max) return {};
     char limit[32];
     std::snprintf(limit, sizeof limit, "%.0f", max);
@@ -28,9 +32,26 @@ Result<UpdateLimits> update_limits(const Json& training, std::int64_t ranks, std
     return UpdateLimits{samples, samples * static_cast<double>(seq_len), steps};
 }
 
+aggregate::Assignment assigned_work(const Json& training, std::int64_t ranks, std::int64_t rows) {
+    const auto config = parse_training_settings(training, "training");
+    const auto limits = update_limits(training, ranks, rows, 1);
+    if (!config.ok() || !limits.ok()) return {};
+    // The rate rises to its peak over the warm-up, and stays or falls to zero after it.
+    const std::int64_t warmup = std::min(config->warmup_steps, limits->steps);
+    const auto after = static_cast<double>(limits->steps - warmup);
+    const bool falls = config->schedule != run_settings::LrSchedule::kConstant;
+    const double rising = warmup > 0 ? (static_cast<double>(warmup) + 1) / 2 : 0;
+    aggregate::Assignment work;
+    work.effort = config->lr * (rising + (falls ? (after + 1) / 2 : after));
+    // AdamW moves an element by about its rate a step, however large its gradient is.
+    if (config->optimizer == run_settings::OptimizerKind::kAdamW) work.element_max = work.effort;
+    work.decay = work.effort * config->weight_decay;
+    return work;
+}
+
 Status check_counts(const SummaryLine& summary, const UpdateLimits& limits) {
-    ATOLL_RETURN_IF_ERROR(check_count(summary.samples, "samples", limits.samples));
-    return check_count(summary.tokens, "tokens", limits.tokens);
+    ATOLL_RETURN_IF_ERROR(check_count(summary.samples, "samples", limits.samples, limits.steps));
+    return check_count(summary.tokens, "tokens", limits.tokens, limits.steps);
 }
 
 Status check_version(const Json& version, const std::string& base) {

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "services/dispatch/domain/site_output.h"
+#include "shared/aggregate/strategy.h"
 #include "shared/json/json.h"
 
 // A site is believed only as far as what it says can be: its numbers weigh its update.
@@ -20,7 +21,12 @@ struct UpdateLimits {
 Result<UpdateLimits> update_limits(const json::Json& training, std::int64_t ranks, std::int64_t rows,
                                    std::int64_t seq_len);
 
-// `samples` and `tokens` of the trainer's summary: they are there, and within the limits.
+// What a training with these settings is given to do, for the aggregation to compare how far updates go. Settings that
+// the trainer would not take give what is not known.
+aggregate::Assignment assigned_work(const json::Json& training, std::int64_t ranks, std::int64_t rows);
+
+// `samples` and `tokens` of the trainer's summary: they are there, within the limits, and not zero where there are
+// steps.
 Status check_counts(const SummaryLine& summary, const UpdateLimits& limits);
 
 // What the store knows of the version that a site says it has pushed: an update whose only parent is the base. Its job

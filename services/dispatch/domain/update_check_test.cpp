@@ -18,7 +18,7 @@ TEST(UpdateCheckTest, LimitsFollowFromTheSettingsAndTheDatasetVersion) {
 }
 
 TEST(UpdateCheckTest, CountsBeyondWhatIsPossibleAreRefused) {
-    const UpdateLimits limits{320, 40960};
+    const UpdateLimits limits{320, 40960, 20};
     const auto summary = [](std::optional<std::int64_t> samples, std::optional<std::int64_t> tokens) {
         SummaryLine line;
         line.samples = samples;
@@ -26,10 +26,22 @@ TEST(UpdateCheckTest, CountsBeyondWhatIsPossibleAreRefused) {
         return line;
     };
     EXPECT_TRUE(check_counts(summary(320, 40960), limits).ok());
-    EXPECT_TRUE(check_counts(summary(0, 0), limits).ok());
-    for (const SummaryLine& wrong :
-         {summary(321, 1), summary(1, 40961), summary(std::nullopt, 1), summary(1, std::nullopt)})
+    EXPECT_TRUE(check_counts(summary(0, 0), UpdateLimits{320, 40960, 0}).ok());
+    for (const SummaryLine& wrong : {summary(321, 1), summary(1, 40961), summary(std::nullopt, 1),
+                                     summary(1, std::nullopt), summary(0, 0), summary(1, 0), summary(0, 1)})
         EXPECT_TRUE(is_refusal(check_counts(wrong, limits).error())) << to_json(wrong);
+}
+
+TEST(UpdateCheckTest, WhatIsAssignedIsTheSumOfTheRates) {
+    const Json settings = {{"steps", 30}, {"warmup_steps", 5}, {"lr", 0.5}, {"weight_decay", 0.1}};
+    const auto work = assigned_work(settings, 1, 1000);
+    EXPECT_DOUBLE_EQ(work.effort, 0.5 * (3 + 25)) << "a fifth to five fifths, then 25 whole ones";
+    EXPECT_EQ(work.element_max, work.effort);
+    EXPECT_DOUBLE_EQ(work.decay, 0.1 * work.effort);
+    EXPECT_EQ(assigned_work({{"steps", 100}, {"lr", 1}, {"schedule", "linear"}}, 1, 1000).effort, 50.5);
+    EXPECT_EQ(assigned_work({{"epochs", 2}, {"batch_size", 10}, {"lr", 1}}, 1, 1000).effort, 200);
+    EXPECT_EQ(assigned_work({{"steps", 3}, {"optimizer", "sgd"}}, 1, 1000).element_max, 0) << "of SGD nothing is known";
+    EXPECT_EQ(assigned_work({{"steps", -3}}, 1, 1000).effort, 1) << "settings of no trainer";
 }
 
 TEST(UpdateCheckTest, TheStoreMustKnowAnUpdateOfTheBase) {

@@ -57,13 +57,14 @@ Result<json::Json> find_global(const Catalog& catalog, const std::string& model,
 Status apply_aggregation_event(pg::Transaction& transaction, const Catalog& catalog, const Topics& topics,
                                const events::Event& event) {
     if (event.type != "atoll.aggregation.completed.v1" && event.type != "atoll.aggregation.failed.v1") return {};
-    ATOLL_TRY(const AggregationAnswer answer, read_answer(event));
+    ATOLL_TRY(AggregationAnswer answer, read_answer(event));
     ATOLL_TRY(const auto model, find_output_model(transaction.connection(), answer.job));
     if (!model) return {};                                                     // the job has ended meanwhile
     ATOLL_TRY(const json::Json global, find_global(catalog, *model, answer));  // asked while the job is not locked
     ATOLL_TRY(const JobView job, lock_job(transaction, answer.job));
     ATOLL_TRY(const bool counts, check_aggregation(job, answer.result, global));
     if (!counts) return {};
+    if (global.is_object()) answer.result.contributions = global.value("contributions", json::Json::array());
     return apply_decision(transaction, topics, job, apply_aggregation(job, answer.result, job.now_ms));
 }
 

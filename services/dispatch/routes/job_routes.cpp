@@ -158,7 +158,8 @@ Result<Response> post_script(Routing& routing, const Request& request) {
     return invalid_argument("facility", "the job has no participant " + in_quotes(asked->second));
 }
 
-Status cancel(Routing& routing, pg::Transaction& transaction, const std::string& id) {
+Status cancel(Routing& routing, pg::Transaction& transaction, const Request& request) {
+    const std::string id = request.param("id");
     const auto job = lock_job(transaction, id);
     if (!job.ok() && job.error().code == ErrorCode::kInternal)
         return fail_unreadable_job(transaction, routing.topics, id, describe(job.error()));
@@ -169,12 +170,30 @@ Status cancel(Routing& routing, pg::Transaction& transaction, const std::string&
     return apply_decision(transaction, routing.topics, *job, cancel_job(*job));
 }
 
-Status pause(Routing&, pg::Transaction& transaction, const std::string& id) {
-    return set_paused(transaction, id, true);
+Status pause(Routing&, pg::Transaction& transaction, const Request& request) {
+    return set_paused(transaction, request.param("id"), true);
 }
 
-Status resume(Routing&, pg::Transaction& transaction, const std::string& id) {
-    return set_paused(transaction, id, false);
+Result<ResumeOrder> parse_resume_order(const Request& request) {
+    ResumeOrder order;
+    if (request.body.empty()) return order;
+    ATOLL_TRY(const Json body, request.json());
+    json::ObjectReader reader(body);
+    order.accepts = reader.boolean_or("accept", false);
+    const Json& without = reader.array_or_null("without");
+    if (const std::int64_t round = reader.integer_or("from_round", -1, 0, 1'000'000); round >= 0)
+        order.from_round = round;
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+    for (const Json& facility : without) {
+        if (!facility.is_string()) return invalid_argument("without", "must be a list of facilities");
+        order.without.push_back(facility.get<std::string>());
+    }
+    return order;
+}
+
+Status resume(Routing& routing, pg::Transaction& transaction, const Request& request) {
+    ATOLL_TRY(const ResumeOrder order, parse_resume_order(request));
+    return resume_job(transaction, routing.topics, request.param("id"), order);
 }
 
 // A job is changed by who submitted it, or by an admin.
@@ -184,14 +203,18 @@ Status require_owner(pg::Connection& connection, const Request& request) {
 }
 
 // A change of a job's state; safe to repeat.
-template <Status (*change)(Routing&, pg::Transaction&, const std::string&)>
+template <Status (*change)(Routing&, pg::Transaction&, const Request&)>
 Result<Response> change_job(Routing& routing, const Request& request) {
     return service::in_transaction(routing.pool, [&](pg::Transaction& transaction) -> Result<Response> {
         ATOLL_RETURN_IF_ERROR(require_owner(transaction.connection(), request));
-        ATOLL_RETURN_IF_ERROR(change(routing, transaction, request.param("id")));
+        ATOLL_RETURN_IF_ERROR(change(routing, transaction, request));
         ATOLL_TRY(const Json view, job_view(transaction.connection(), request.param("id")));
         return Response::json(200, view);
     });
+}
+
+Status readmit(Routing& routing, pg::Transaction& transaction, const Request& request) {
+    return readmit_participant(transaction, routing.topics, request.param("id"), request.param("facility"));
 }
 
 // A transaction of its own for each step: see delete_job().
@@ -244,6 +267,7 @@ void add_job_routes(http::Server& server, Routing& routing) {
     routes.add(Method::kPost, "/v1/jobs/:id/cancel", service::writers(), change_job<cancel>);
     routes.add(Method::kPost, "/v1/jobs/:id/pause", service::writers(), change_job<pause>);
     routes.add(Method::kPost, "/v1/jobs/:id/resume", service::writers(), change_job<resume>);
+    routes.add(Method::kPost, "/v1/jobs/:id/participants/:facility/readmit", service::writers(), change_job<readmit>);
 }
 
 }  // namespace atl::dispatch

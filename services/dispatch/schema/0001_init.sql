@@ -21,7 +21,9 @@ CREATE TABLE jobs (
     base_digest text NOT NULL,
     state text NOT NULL CHECK (state IN ('running', 'paused', 'completed', 'failed', 'cancelled')),
     current_round integer NOT NULL,
-    records jsonb NOT NULL DEFAULT '{}', -- {facility: {refusals, reason}} of those whose updates were refused
+    records jsonb NOT NULL DEFAULT '{}', -- {facility: {refusals, reason, left_out, counted_round}}
+    spoiled jsonb NOT NULL DEFAULT 'null',  -- the model because of which it pauses, and how each site judges it
+    judged_until integer NOT NULL DEFAULT 0,  -- the newest round whose model is not judged again
     error text NOT NULL DEFAULT '',
     created_by text NOT NULL,
     created_at timestamptz NOT NULL DEFAULT now(),
@@ -36,7 +38,9 @@ CREATE INDEX jobs_unpruned ON jobs (finished_at) WHERE NOT pruned;
 CREATE TABLE rounds (
     job_id text NOT NULL REFERENCES jobs,
     number integer NOT NULL,             -- 0: the base model, only evaluated
-    state text NOT NULL CHECK (state IN ('training', 'aggregating', 'closed', 'failed')),
+    index integer NOT NULL DEFAULT 0,    -- which of the job's rounds it stands for
+    parent integer NOT NULL DEFAULT 0,   -- the round that made its base
+    state text NOT NULL CHECK (state IN ('training', 'aggregating', 'closed', 'failed', 'cancelled')),
     base_digest text NOT NULL,
     version_digest text NOT NULL DEFAULT '',
     evaluated boolean NOT NULL DEFAULT false,
@@ -47,7 +51,8 @@ CREATE TABLE rounds (
     -- broker's retention.
     ask_again_at timestamptz,
     accepted jsonb NOT NULL DEFAULT '[]',  -- ids of the training tasks whose updates count
-    refused jsonb NOT NULL DEFAULT '[]',   -- [{task, reason}] that the aggregation left out; not among `accepted`
+    refused jsonb NOT NULL DEFAULT '[]',   -- [{task, reason, fault}] left out by the aggregation; not among `accepted`
+    contributions jsonb NOT NULL DEFAULT '[]',  -- [{task, facility, share, norm, cosine, counted}], once closed
     -- So many of the tasks that it waits for may end, and so many of them without success, before its job is looked at
     -- again: fewer change nothing.
     quiet_ends bigint NOT NULL DEFAULT 0,

@@ -49,6 +49,8 @@ Result<BatchJob> describe_batch_job(const Task& task, const Site& site) {
                                         "--resume"}};
                        // Login nodes end what computes for minutes.
                        job.seal = {site.program("atoll"), "seal", "--dir", "out", "--seal", "seal.json"};
+                       if (train.state_round > 0)
+                           job.environment["ATOLL_STATE_ROUND"] = std::to_string(train.state_round);
                        job.resources = train.resources;
                        job.run_json = limit_time(train.training, batch_time_s(batch, train.resources));
                        for (std::int64_t earlier = task.attempt->number - 1; earlier > 0; --earlier)

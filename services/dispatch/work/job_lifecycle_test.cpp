@@ -271,6 +271,32 @@ TEST_F(JobLifecycleTest, AnUpdateThatTheAggregationLeavesOutIsShownWithItsReason
     EXPECT_EQ(participants[1].at("state"), "quarantined") << participants;
     EXPECT_EQ(participants[1].at("reason"), "tensor \"w\" holds NaN");
     EXPECT_EQ(count(event_types(job), "atoll.participant.quarantined.v1"), 1U);
+    EXPECT_EQ(post("/v1/jobs/" + job + "/participants/karolina/readmit", Json::object()).status, 409) << "it has ended";
+}
+
+TEST_F(JobLifecycleTest, AFacilityInQuarantineIsReadmittedByTheJobsOwner) {
+    begin();
+    set("train.samples", "49");  // more than its settings allow
+    Json request = job_request(1);
+    request["quarantine_after"] = 1;
+    const std::string job = submit(request);
+    const std::string path = "/v1/jobs/" + job;
+    auto connection = connect();
+    const auto readmit = [&](const std::string& facility) {
+        return post(path + "/participants/" + facility + "/readmit", Json::object());
+    };
+    ASSERT_TRUE(connection
+                    .query("UPDATE jobs SET state = 'paused', records = '{\"karolina\": {\"refusals\": 1, \"reason\": "
+                           "\"NaN\"}}'")
+                    .ok());
+    EXPECT_EQ(get(path).at("participants")[1].at("state"), "quarantined");
+    EXPECT_EQ(readmit("nobody").status, 404);
+    EXPECT_EQ(client(auth::Role::kViewer).call(Method::kPost, path + "/participants/karolina/readmit", "{}")->status,
+              403);
+    EXPECT_EQ(readmit("karolina").status, 200);
+    EXPECT_EQ(readmit("karolina").status, 200) << "safe to repeat";
+    EXPECT_EQ(get(path).at("participants")[1].at("state"), "active");
+    EXPECT_EQ(count(event_types(job), "atoll.participant.readmitted.v1"), 1U);
 }
 
 TEST_F(JobLifecycleTest, AServiceThatStopsDuringALongStepLeavesItToTheNext) {
@@ -457,6 +483,37 @@ TEST_F(JobLifecycleTest, APausedJobCollectsWhatRunsAndStartsNothingUntilItIsResu
     EXPECT_EQ(client().call(Method::kPost, "/v1/jobs/" + job + "/resume", "{}")->status, 200);
     EXPECT_TRUE(reaches(job, "completed"));
     EXPECT_EQ(trainings().size(), 4U);
+}
+
+TEST_F(JobLifecycleTest, AJobWhoseModelIsSpoiledPausesAndGoesOnFromTheLastGoodOneWithoutAFacility) {
+    begin();
+    set("train.waits");
+    const std::string job = submit(job_request(2));
+    const std::string path = "/v1/jobs/" + job;
+    ASSERT_TRUE(eventually([&] { return get(path).at("tasks").at("evaluate") == Json{{"done", 2}}; }));
+    set("eval.perplexity", "100");
+    std::filesystem::remove(fake("train.waits"));
+    ASSERT_TRUE(reaches(job, "paused")) << get(path).dump(2);
+    const Json paused = get(path);
+    EXPECT_EQ(paused.at("version"), paused.at("base")) << "the last good model";
+    EXPECT_EQ(paused.at("spoiled").at("round"), 1);
+    EXPECT_EQ(paused.at("spoiled").at("sites")[0].at("after"), 100) << paused.at("spoiled");
+    EXPECT_EQ(count(event_types(job), "atoll.job.paused.v1"), 1U);
+    const auto resume = [&](const Json& order) { return client().call(Method::kPost, path + "/resume", order.dump()); };
+    EXPECT_EQ(resume(Json::object())->status, 409) << "it does not say how";
+    EXPECT_EQ(resume({{"without", {"nobody"}}})->status, 422);
+    set("eval.perplexity", "7");
+    EXPECT_EQ(post(path + "/resume", {{"without", {"karolina"}}}).status, 200);
+    ASSERT_TRUE(reaches(job, "completed")) << get(path).dump(2);
+    const Json ended = get(path);
+    EXPECT_EQ(ended.at("round"), 4) << "the first two count no more";
+    EXPECT_EQ(ended.at("rounds"), 4);
+    EXPECT_EQ(ended.at("participants")[1].at("state"), "left_out");
+    const Json rounds = get(path + "/rounds").at("items");
+    EXPECT_EQ(rounds[2].at("state"), "cancelled");
+    EXPECT_EQ(rounds[3].at("base"), ended.at("base"));
+    EXPECT_EQ(rounds[3].at("accepted").size(), 1U);
+    EXPECT_EQ(rounds[4].at("version"), ended.at("version"));
 }
 
 TEST_F(JobLifecycleTest, TheTimeThatAJobIsPausedDoesNotCountTowardsItsDeadlines) {

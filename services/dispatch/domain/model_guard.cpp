@@ -1,0 +1,147 @@
+#include "services/dispatch/domain/model_guard.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+
+namespace atl::dispatch {
+namespace {
+
+using json::Json;
+
+constexpr double kWorse = 1.5;             // at a majority
+constexpr double kMuchWorse = 3;           // at one of two
+constexpr std::size_t kSitesNamedMax = 8;  // the reason has to fit into an event, and before people
+constexpr std::size_t kLookedAtEach = 16;  // participants up to which each evaluation is looked at as it comes
+
+std::vector<const Participant*> judges(const JobView& job) {
+    std::vector<const Participant*> left;
+    for (const Participant& one : job.spec.participants)
+        if (!is_quarantined(job, one.data.facility)) left.push_back(&one);
+    return left;
+}
+
+// What a participant's evaluation in a round says of its first model, the base or the round's own.
+std::optional<double> perplexity(const JobView& job, std::int64_t round, const std::string& model,
+                                 const DatasetCopy& data) {
+    for (const Task& task : job.tasks) {
+        const auto* evaluate = std::get_if<EvaluateParams>(&task.params);
+        if (evaluate == nullptr || task.round != round || task.state != TaskState::kDone) continue;
+        if (task.facility != data.facility || evaluate->dataset != data.dataset) continue;
+        const auto found = task.result.find("evaluations");
+        if (found == task.result.end() || found->empty() || !found->front().is_object()) return std::nullopt;
+        const Json& first = found->front();
+        if (first.value("model", Json()) != model || !first.contains("perplexity")) return std::nullopt;
+        const Json& number = first.at("perplexity");
+        return number.is_number() ? number.get<double>() : std::numeric_limits<double>::infinity();
+    }
+    return std::nullopt;
+}
+
+std::vector<Judgement> judge(const JobView& job, const Round& round) {
+    std::vector<Judgement> judgements;
+    for (const Participant* one : judges(job)) {
+        const auto before = perplexity(job, round.parent, round.base, one->data);
+        const auto after = perplexity(job, round.number, round.version, one->data);
+        if (before && after && std::isfinite(*before)) judgements.push_back({one->data.facility, *before, *after});
+    }
+    return judgements;
+}
+
+std::int64_t count_worse(const std::vector<Judgement>& judgements, double times) {
+    return std::count_if(judgements.begin(), judgements.end(),
+                         [times](const Judgement& one) { return one.times() >= times; });
+}
+
+bool is_spoiled(const JobView& job, const std::vector<Judgement>& judgements) {
+    const std::size_t count = judges(job).size();
+    if (2 * count_worse(judgements, kWorse) > static_cast<std::int64_t>(count)) return true;
+    return count == 2 && count_worse(judgements, kMuchWorse) > 0;
+}
+
+bool is_judged(const JobView& job, const Round& round) {
+    return job.spec.pauses_when_worse() && round.number > job.judged_until && round.number > 0 &&
+           round.state == RoundState::kClosed;
+}
+
+std::string shown(double perplexity) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.4g", perplexity);
+    return text;
+}
+
+Json number_or_null(double number) {
+    return std::isfinite(number) ? Json(number) : Json();
+}
+
+double number_of(const Json& one, const char* key, double otherwise) {
+    const auto found = one.find(key);
+    return found != one.end() && found->is_number() ? found->get<double>() : otherwise;
+}
+
+}  // namespace
+
+std::optional<SpoiledModel> find_spoiled_model(const JobView& job) {
+    for (const Round& round : job.closed) {
+        if (!is_judged(job, round)) continue;
+        auto judgements = judge(job, round);
+        if (is_spoiled(job, judgements)) return SpoiledModel{round, std::move(judgements)};
+    }
+    return std::nullopt;
+}
+
+std::string find_outlier(const Round& round) {
+    const Json* found = nullptr;
+    const auto least = [&](const char* key, double otherwise, double sign) {
+        for (const Json& one : round.contributions)
+            if (found == nullptr || sign * number_of(one, key, otherwise) < sign * number_of(*found, key, otherwise))
+                found = &one;
+    };
+    least("counted", 1, 1);
+    if (found == nullptr) return {};
+    if (number_of(*found, "counted", 1) == 1) {
+        found = nullptr;
+        if (round.contributions.size() > 2)
+            least("cosine", 1, 1);
+        else
+            least("norm", 0, -1);
+    }
+    return found->value("facility", "");
+}
+
+std::string describe(const JobView& job, const SpoiledModel& spoiled) {
+    std::string why = "the model of round " + std::to_string(spoiled.round.number) + " is worse than that of round " +
+                      std::to_string(spoiled.round.parent);
+    for (std::size_t i = 0; i < spoiled.judgements.size() && i < kSitesNamedMax; ++i) {
+        const Judgement& one = spoiled.judgements[i];
+        why += std::string(i == 0 ? ": " : ", ") + one.facility + " finds the perplexity " + shown(one.after) +
+               " after " + shown(one.before);
+    }
+    if (spoiled.judgements.size() > kSitesNamedMax)
+        why += ", and " + std::to_string(spoiled.judgements.size() - kSitesNamedMax) + " more have evaluated both";
+    if (const std::string outlier = find_outlier(spoiled.round); !outlier.empty() && job.spec.participants.size() > 1)
+        why += "; the update of " + outlier + " stands out";
+    return why;
+}
+
+Json to_json(const JobView& job, const SpoiledModel& spoiled) {
+    Json sites = Json::array();
+    for (const Judgement& one : spoiled.judgements)
+        sites.push_back(
+            {{"facility", one.facility}, {"before", number_or_null(one.before)}, {"after", number_or_null(one.after)}});
+    return {{"round", spoiled.round.number},          {"good_round", spoiled.round.parent},
+            {"version", spoiled.round.version},       {"sites", std::move(sites)},
+            {"updates", spoiled.round.contributions}, {"outlier", find_outlier(spoiled.round)},
+            {"reason", describe(job, spoiled)}};
+}
+
+std::int64_t quiet_judgements(const JobView& job, const Round& round) {
+    constexpr std::int64_t kAll = std::numeric_limits<std::int64_t>::max();
+    if (!is_judged(job, round)) return kAll;
+    const std::size_t count = judges(job).size();
+    if (count <= kLookedAtEach) return 0;
+    return static_cast<std::int64_t>(count / 2) - count_worse(judge(job, round), kWorse);
+}
+
+}  // namespace atl::dispatch

@@ -1,0 +1,99 @@
+#include <algorithm>
+#include <map>
+
+#include "services/dispatch/domain/round_steps.h"
+#include "shared/base/text.h"
+
+namespace atl::dispatch {
+using json::Json;
+
+namespace {
+
+Status check_order(const JobView& job, const ResumeOrder& order) {
+    if (job.state != JobState::kPaused)
+        return conflict(std::string("the job is ") + to_string(job.state) + ", not paused", "state");
+    if (order.accepts && !(order.without.empty() && !order.from_round))
+        return invalid_argument("accept", "goes on from the newest model: leave out \"without\" and \"from_round\"");
+    if (order.is_empty() && job.spoiled.is_object())
+        return conflict(job.spoiled.value("reason", "a round has spoiled the model") +
+                            "; say how to go on: --accept, --without FACILITY or --from-round N",
+                        "state");
+    for (const std::string& facility : order.without)
+        if (std::none_of(job.spec.participants.begin(), job.spec.participants.end(),
+                         [&](const Participant& one) { return one.data.facility == facility; }))
+            return invalid_argument("without", "the job has no participant " + in_quotes(facility));
+    return {};
+}
+
+// The round whose model the job goes on from.
+Result<Round> find_start(const JobView& job, const std::vector<Round>& rounds, const ResumeOrder& order) {
+    std::int64_t wanted = job.round.state == RoundState::kClosed ? job.round.number : job.round.parent;
+    if (!order.accepts && job.spoiled.is_object()) wanted = job.spoiled.value("good_round", wanted);
+    if (order.from_round) wanted = *order.from_round;
+    const auto found = std::find_if(rounds.begin(), rounds.end(), [&](const Round& round) {
+        return round.number == wanted && round.state == RoundState::kClosed;
+    });
+    if (found == rounds.end())
+        return invalid_argument("from_round", "round " + std::to_string(wanted) + " has made no model");
+    if (found->index >= job.spec.rounds && !order.accepts)
+        return invalid_argument(
+            "from_round", "round " + std::to_string(wanted) + " is the job's last: to keep its model say --accept");
+    return *found;
+}
+
+// The newest round up to `from`, along its line, whose model has an update of each facility.
+std::map<std::string, std::int64_t> counted_rounds(const std::vector<Round>& rounds, const Round& from) {
+    std::map<std::int64_t, const Round*> by_number;
+    for (const Round& round : rounds) by_number[round.number] = &round;
+    std::map<std::string, std::int64_t> counted;
+    for (const Round* round = &from; round->number > 0; round = by_number.at(round->parent)) {
+        for (const Json& one : round->contributions)
+            if (one.is_object() && one.value("counted", 1.0) > 0)
+                counted.emplace(one.value("facility", ""), round->number);
+        if (!by_number.contains(round->parent)) break;
+    }
+    return counted;
+}
+
+// Rounds that the job's model does not come from any more.
+void set_aside(JobDecision& decision, const std::vector<Round>& rounds, const Round& from) {
+    for (Round round : rounds) {
+        if (round.number <= from.number || round.state != RoundState::kClosed || !round.error.empty()) continue;
+        round.error = "the job went back to the model of round " + std::to_string(from.number);
+        round.evaluated = true;
+        decision.rounds.push_back(std::move(round));
+    }
+}
+
+}  // namespace
+
+Result<JobDecision> resume_job(const JobView& job, const std::vector<Round>& rounds, const ResumeOrder& order) {
+    ATOLL_RETURN_IF_ERROR(check_order(job, order));
+    ATOLL_TRY(const Round from, find_start(job, rounds, order));
+    JobDecision decision;
+    JobView now = job;
+    for (auto& [facility, record] : now.records) record.counted_round = 0;
+    for (const auto& [facility, round] : counted_rounds(rounds, from)) now.records[facility].counted_round = round;
+    for (const std::string& facility : order.without) {
+        now.records[facility].is_left_out = true;
+        add_event(decision, job, "atoll.participant.left_out.v1",
+                  {{"round", job.round.number}, {"facility", facility}, {"from_round", from.number}});
+    }
+    if (const auto lack = lack_of_participants(now)) return conflict(*lack, "without");
+    decision.records = now.records;
+    decision.job_state = JobState::kRunning;
+    decision.spoiled = Json();
+    decision.judged_until = job.round.number;
+    cancel_round(decision, job, "the job went on from the model of round " + std::to_string(from.number));
+    set_aside(decision, rounds, from);
+    add_event(decision, job, "atoll.job.resumed.v1",
+              {{"round", job.round.number},
+               {"from_round", from.number},
+               {"version", from.version},
+               {"without", order.without},
+               {"accepted", order.accepts}});
+    if (from.index < job.spec.rounds) open_round(decision, now, job.round.number + 1, from, job.now_ms);
+    return decision;
+}
+
+}  // namespace atl::dispatch

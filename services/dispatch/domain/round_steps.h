@@ -1,0 +1,22 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "services/dispatch/domain/round_machine.h"
+
+// What the decisions about a job are made of, for the files that make them. Each adds to the decision.
+namespace atl::dispatch {
+
+void add_event(JobDecision& decision, const JobView& job, const char* type, json::Json data = json::Json::object());
+
+// Opens the round of that number, which begins with the model of the round `from` and stands for the one after it.
+void open_round(JobDecision& decision, const JobView& job, std::int64_t number, const Round& from, std::int64_t now_ms);
+
+// Cancels the current round and its trainings, unless it has ended.
+void cancel_round(JobDecision& decision, const JobView& job, const std::string& why);
+
+// Why no further round can get the updates that it needs; nothing: it can.
+std::optional<std::string> lack_of_participants(const JobView& job);
+
+}  // namespace atl::dispatch
