@@ -1,6 +1,7 @@
 #include <condition_variable>
 #include <mutex>
 
+#include "shared/base/on_exit.h"
 #include "shared/pg/pg.h"
 
 namespace atl::pg {
@@ -10,19 +11,19 @@ class Pool::Impl {
     Impl(std::string conninfo, std::string search_path, int size_max)
         : conninfo_(std::move(conninfo)), search_path_(std::move(search_path)), size_max_(size_max) {
         check(size_max > 0, "a pool needs room for a connection");
+        idle_.reserve(static_cast<std::size_t>(size_max));  // give_back() must not throw
     }
 
     // An idle connection, or a new one while there is room; waits for one to come back otherwise.
     Result<std::unique_ptr<Connection>> take(std::chrono::milliseconds timeout) {
         ATOLL_TRY(auto connection, reserve(timeout));
         if (connection != nullptr && connection->healthy()) return connection;
+        OnExit give_up([this] { release(); });
         connection.reset();
-        auto fresh = pg::connect(conninfo_, search_path_);
-        if (!fresh.ok()) {
-            release();
-            return fresh.error();
-        }
-        return std::make_unique<Connection>(std::move(fresh).value());
+        ATOLL_TRY(Connection fresh, pg::connect(conninfo_, search_path_));
+        connection = std::make_unique<Connection>(std::move(fresh));
+        give_up.disarm();
+        return connection;
     }
 
     Result<Connection> connect_beside() const { return pg::connect(conninfo_, search_path_); }

@@ -11,17 +11,18 @@ std::unique_ptr<StreamTurns::Turn> StreamTurns::take(const std::string& facility
         ++refused_;
         return nullptr;
     }
-    lane.is_taken = true;
-    ++streams_;
     return std::make_unique<Turn>(*this, facility);
 }
 
-// Under the lock of take().
+// Under the lock of take(). It counts from here on: its destructor gives it back.
 StreamTurns::Turn::Turn(StreamTurns& turns, std::string facility)
     : turns_(turns),
       facility_(std::move(facility)),
       refused_before_(turns.refused_),
-      in_hand_(turns.lanes_[facility_].in_hand) {}
+      in_hand_(turns.lanes_[facility_].in_hand) {
+    turns_.lanes_[facility_].is_taken = true;
+    ++turns_.streams_;
+}
 
 StreamTurns::Turn::~Turn() {
     const std::lock_guard lock(turns_.mutex_);
