@@ -333,6 +333,9 @@ class Judge {
         if (has("image_changed"))
             return add("image", CheckState::kWarn, image.path + " is another file than the one that was hashed",
                        check_job() + " computes its sha256");
+        if (!is_known && !image.sha256.empty())
+            return add("image", CheckState::kWarn, place + ": nothing of it is run there before",
+                       check_job() + " computes it, and so does the first staging");
         if (machine != fact("machine"))
             return add("image", is_of_nodes ? CheckState::kOk : CheckState::kWarn,
                        place + ", not tried: it " + other_machine(machine),

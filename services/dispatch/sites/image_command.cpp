@@ -5,6 +5,24 @@
 
 namespace atl::dispatch {
 
+namespace {
+
+bool is_pinned(const Facility& facility) {
+    return facility.image && !facility.image->sha256.empty();
+}
+
+// In front of what runs in the image on a login node: nothing of an image that is not known to be the record's.
+std::string pin_check(const Facility& facility) {
+    if (!is_pinned(facility)) return "";
+    return render_image_digest(facility) +
+           "find_digest && [ \"$digest\" = \"$wanted\" ] || {\n"
+           "    echo \"$image is not known to have the sha256 $wanted: nothing of it is run here\" >&2\n"
+           "    exit 75\n"
+           "}\n";
+}
+
+}  // namespace
+
 std::string render_image_runner(const Facility& facility) {
     if (!facility.image) return "";
     const ImageSpec& image = *facility.image;
@@ -25,13 +43,14 @@ std::string render_image_programs(const Facility& facility) {
     if (!facility.image) return "";
     return "programs=" + shell_quote(facility.work_dir + "/programs") +
            "\n"
-           "{ [ -d \"${programs%/*}\" ] || mkdir \"${programs%/*}\"; mkdir -p \"$programs\"; } 2>/dev/null\n"
-           "cat >\"$programs/in-image.$$\" <<'ATOLL_IMAGE' && chmod 700 \"$programs/in-image.$$\" &&\n"
-           "#!/bin/sh\n"
-           "set -- \"${0##*/}\" \"$@\"\n" +
-           render_image_runner(facility) +
+           "[ -d \"${programs%/*}\" ] || mkdir -m 700 \"${programs%/*}\" 2>/dev/null\n" +
+           std::string(kSitesScriptsImageDigestSh) +
+           "make_private \"$programs\" && in_image=$(mktemp \"$programs/in-image.XXXXXX\") &&\n"
+           "cat >\"$in_image\" <<'ATOLL_IMAGE' && chmod 700 \"$in_image\" &&\n"
+           "#!/bin/sh\n" +
+           pin_check(facility) + "set -- \"${0##*/}\" \"$@\"\n" + render_image_runner(facility) +
            "ATOLL_IMAGE\n"
-           "    mv -f \"$programs/in-image.$$\" \"$programs/in-image\" &&\n"
+           "    mv -f \"$in_image\" \"$programs/in-image\" &&\n"
            "    ln -sf in-image \"$programs/atoll\" && ln -sf in-image \"$programs/atoll-trainer\"\n"
            "PATH=$programs:$PATH\n";
 }
@@ -42,8 +61,16 @@ std::string render_image_digest(const Facility& facility) {
            "\nwanted=" + shell_quote(facility.image->sha256) + "\n" + std::string(kSitesScriptsImageDigestSh);
 }
 
+std::string render_know_image(const Facility& facility) {
+    if (!is_pinned(facility)) return "know_image() { :; }\n";
+    const std::string mover = std::string(kSitesScriptsMovingSh) + std::string(kSitesScriptsImageDigestSh) +
+                              std::string(kSitesScriptsKnowImageMoverSh);
+    return render_image_digest(facility) + "image_mover=" + shell_quote(mover) + "\n" +
+           std::string(kSitesScriptsKnowImageSh);
+}
+
 std::string render_image_check(const Facility& facility) {
-    if (!facility.image || facility.image->sha256.empty()) return "";
+    if (!is_pinned(facility)) return "";
     return render_image_digest(facility) + std::string(kSitesScriptsVerifyImageSh);
 }
 

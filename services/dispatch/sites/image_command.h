@@ -12,8 +12,13 @@ namespace atl::dispatch {
 std::string render_image_runner(const Facility& facility);
 
 // Stands in front of a script on the login node: `atoll` and `atoll-trainer` in PATH are those of the facility's image.
-// Empty: the facility has none.
+// Where the record has its digest they run nothing of another image, or of one whose digest is not known. Empty: the
+// facility has none.
 std::string render_image_programs(const Facility& facility);
+
+// Defines know_image, which a script that uses moving.sh calls before it runs a program: it does nothing where the
+// facility's record has no digest of an image.
+std::string render_know_image(const Facility& facility);
 
 // Names for scripts that look at the facility's image: $image, $kept, $wanted, the digest of the record, and functions.
 std::string render_image_digest(const Facility& facility);

@@ -234,9 +234,10 @@ class PutImageTest : public ImageSiteTest {
         facility_.image->path = path("place/atoll.sif");
         facility_.image->sha256 = run_command({"sha256sum", path("here.sif")})->out.substr(0, 64);
     }
-    std::string partial() const {
+    std::string putting() const {
         return path("place/.atoll.sif." + facility_.image->sha256.substr(0, 16) + ".partial");
     }
+    std::string partial() const { return putting() + "/image"; }
     Site::Move put(std::int64_t offset, std::size_t count) const {
         const auto total = static_cast<std::int64_t>(bytes_.size());
         return site().put_image({total, offset, bytes_.substr(static_cast<std::size_t>(offset), count)});
@@ -251,7 +252,7 @@ class PutImageTest : public ImageSiteTest {
         ASSERT_TRUE(move.ok()) << describe(move.error());
         EXPECT_FALSE(*move) << (*move)->bytes_done;
         EXPECT_EQ(read_file(facility_.image->path).value(), bytes_);
-        EXPECT_FALSE(std::filesystem::exists(partial()));
+        EXPECT_FALSE(std::filesystem::exists(putting()));
     }
 
     std::string bytes_;
@@ -269,6 +270,27 @@ TEST_F(PutImageTest, AnImageGoesOnAtTheByteWhereItWasAndHasItsNameWhenItIsWhole)
     expect_in_place(send());
     EXPECT_EQ(run_job(1), 0) << said(1);
     EXPECT_EQ(calls("sha256sum"), 0) << "what was read when it came is not read again";
+}
+
+// In a directory where others may write, somebody has made what is to come a link to a file of ours.
+TEST_F(PutImageTest, WhatSomebodyElseHasPutInItsWayIsNotFollowed) {
+    const std::string precious = path("precious");
+    ASSERT_TRUE(write_file_atomic(precious, "precious").ok());
+    std::filesystem::create_directories(path("place"));
+    std::filesystem::create_symlink(precious, putting());
+    const auto refused = send();
+    ASSERT_FALSE(refused.ok());
+    EXPECT_NE(describe(refused.error()).find("is a link"), std::string::npos) << describe(refused.error());
+    std::filesystem::remove(putting());
+    std::filesystem::create_directories(path("elsewhere"));
+    std::filesystem::create_directory_symlink(path("elsewhere"), putting());
+    EXPECT_FALSE(send().ok());
+    EXPECT_TRUE(std::filesystem::is_empty(path("elsewhere")));
+    EXPECT_EQ(read_file(precious).value(), "precious");
+    std::filesystem::remove(putting());
+    ASSERT_TRUE(send(1).ok());
+    EXPECT_EQ(std::filesystem::status(putting()).permissions(), std::filesystem::perms::owner_all);
+    expect_in_place(send());
 }
 
 TEST_F(PutImageTest, WhatComesWithAnotherDigestIsRemovedAndBegunAnew) {
@@ -331,6 +353,65 @@ TEST_F(ImageSiteTest, ADigestIsKeptUntilSizeOrTimeOfTheFileChange) {
     put_image("02", "more");
     age(std::chrono::hours(1));
     EXPECT_EQ(image_row().state, CheckState::kWarn) << image_row().seen;
+}
+
+// Exchanged for another of the same size and times.
+TEST_F(ImageSiteTest, AnImageOfTheSameSizeAndTimeIsAnotherOne) {
+    put_image("02", "good");
+    facility_.image->sha256 = digest();
+    age(std::chrono::hours(1));
+    ASSERT_EQ(run_job(1), 0);
+    const auto written = std::filesystem::last_write_time(path("trainer.sif"));
+    put_image("02", "evil");
+    std::filesystem::last_write_time(path("trainer.sif"), written);
+    EXPECT_EQ(run_job(2), 75) << said(2);
+    EXPECT_FALSE(std::filesystem::exists(site().task_directory("t", 2) + "/trained"));
+}
+
+TEST_F(ImageSiteTest, NothingOfAnImageRunsOnALoginNodeBeforeItIsKnownToBeTheRecords) {
+    const std::string as_login = render_image_programs(facility_) + "atoll stage";
+    EXPECT_EQ(run(as_login, {}).exit_code, 0) << "whatever lies there, as nothing is pinned";
+    put_image("02", "good");
+    facility_.image->sha256 = digest();
+    age(std::chrono::hours(1));
+    const auto try_it = [&] { return run(render_image_programs(facility_) + "atoll stage", {}); };
+    const auto unknown = try_it();
+    EXPECT_EQ(unknown.exit_code, 75);
+    EXPECT_EQ(unknown.out, "");
+    EXPECT_NE(unknown.err.find("is not known to have the sha256"), std::string::npos) << unknown.err;
+    EXPECT_EQ(image_row().state, CheckState::kWarn) << "the check runs nothing of it either";
+    ASSERT_EQ(run_job(1), 0);
+    EXPECT_EQ(try_it().exit_code, 0);
+    const auto written = std::filesystem::last_write_time(path("trainer.sif"));
+    put_image("02", "evil");
+    std::filesystem::last_write_time(path("trainer.sif"), written);
+    EXPECT_EQ(try_it().exit_code, 75);
+    EXPECT_EQ(try_it().out, "");
+}
+
+// What a staging comes to; the runtime notes each start.
+TEST_F(ImageSiteTest, AStagingReadsTheImageFirstAndRunsOnlyTheRecords) {
+    const std::string noting = "#!/bin/sh\necho x >>" + path("started") + "\nexit 1\n";
+    ASSERT_TRUE(write_file_atomic(path("bin/apptainer"), noting, 0755).ok());
+    const auto stage = [&] {
+        const StageOrder order{{std::string(64, 'a')}, "job", "attempt", "http://127.0.0.1:1", "token"};
+        Site::Move move = site().stage(order);
+        const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+        while (move.ok() && *move && std::chrono::steady_clock::now() < deadline) move = site().stage(order);
+        return move;
+    };
+    const auto was_started = [&] { return std::filesystem::exists(path("started")); };
+    facility_.image->sha256 = std::string(64, '0');
+    EXPECT_EQ(stage().error().code, ErrorCode::kUnavailable) << "it may still be on its way";
+    age(std::chrono::hours(1));
+    const auto other = stage();
+    ASSERT_FALSE(other.ok());
+    EXPECT_EQ(other.error().code, ErrorCode::kInvalidArgument) << describe(other.error());
+    EXPECT_NE(other.error().message.find("has the sha256 " + digest()), std::string::npos) << other.error().message;
+    EXPECT_FALSE(was_started());
+    facility_.image->sha256 = digest();
+    EXPECT_FALSE(stage().ok()) << "it runs, and its program fails";
+    EXPECT_TRUE(was_started());
 }
 
 TEST_F(ImageSiteTest, AnImageIsForTheComputeNodesWhateverTheLoginNodeIs) {

@@ -251,7 +251,8 @@ Status ScriptSite::cancel(const BatchJobRef& job) {
 
 Site::Move ScriptSite::stage(const StageOrder& order) {
     RemoteScript script{
-        with_programs(std::string(kSitesScriptsPrepareStageSh) + std::string(kSitesScriptsStageSh)),
+        with_programs(render_know_image(facility()) + std::string(kSitesScriptsPrepareStageSh) +
+                      std::string(kSitesScriptsStageSh)),
         {program("atoll"), program("atoll-trainer"), order.store_url, facility().work_dir, order.pin, order.attempt},
         order.token + "\n"};
     script.arguments.insert(script.arguments.end(), order.digests.begin(), order.digests.end());
@@ -273,7 +274,7 @@ Result<PushAnswer> ScriptSite::push(const PushOrder& order) {
     const std::string meta = order.meta.dump();
     ATOLL_TRY(
         const CommandResult result,
-        run_moving({with_programs(kSitesScriptsPushSh),
+        run_moving({with_programs(render_know_image(facility()) + std::string(kSitesScriptsPushSh)),
                     {program("atoll"), order.store_url, order.model, order.directory, std::to_string(meta.size())},
                     order.token + "\n" + meta},
                    kSitesScriptsPushMoverSh));
@@ -350,9 +351,9 @@ Site::Move ScriptSite::clean(const std::string& pin, const std::vector<std::stri
 Site::Move ScriptSite::put_image(const ImagePart& part) {
     const std::filesystem::path image = facility().image->path;
     const std::string partial =
-        "." + image.filename().string() + "." + facility().image->sha256.substr(0, 16) + ".partial";
+        "." + image.filename().string() + "." + facility().image->sha256.substr(0, 16) + ".partial/image";
     ATOLL_TRY(const CommandResult result,
-              run_moving({render_image_digest(facility()) + "partial=" + shell_quote(image.parent_path() / partial) +
+              run_moving({render_know_image(facility()) + "partial=" + shell_quote(image.parent_path() / partial) +
                               "\n" + std::string(kSitesScriptsPutImageSh),
                           {facility().work_dir, std::to_string(part.bytes_total),
                            part.bytes.empty() ? "" : std::to_string(part.offset)},

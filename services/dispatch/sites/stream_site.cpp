@@ -6,8 +6,10 @@
 #include <utility>
 
 #include "services/dispatch/embedded.h"
+#include "services/dispatch/sites/image_command.h"
 #include "services/dispatch/sites/stream_ranges.h"
 #include "shared/digest/digest.h"
+#include "shared/json/bounded.h"
 #include "shared/json/printable.h"
 #include "shared/store_client/transfer.h"
 
@@ -17,9 +19,10 @@ namespace {
 using store_client::Manifest;
 
 constexpr std::chrono::seconds kStoreTimeMax{10};
-constexpr std::chrono::seconds kScriptTimeMax{20};               // that moves no data
-constexpr std::int64_t kNotYet_ms = 5000;                        // until the next try of who has no turn,
-constexpr std::int64_t kYield_ms = 6000;                         // and of who has had one while others waited
+constexpr std::chrono::seconds kScriptTimeMax{20};  // that moves no data
+constexpr std::int64_t kNotYet_ms = 5000;           // until the next try of who has no turn,
+constexpr std::int64_t kYield_ms = 6000;            // and of who has had one while others waited
+constexpr std::size_t kSealValuesMax = 300'000;
 constexpr std::size_t kSealBytesMax = (4U << 20) - (64U << 10);  // what a script may print: an update of some 350 GB
 constexpr int kExitSpoilt = 81;                                  // what is there is not what was sent
 constexpr const char* kStaging = "staging models";
@@ -60,7 +63,7 @@ std::set<std::string> digests_of(const Manifest& manifest) {
 Result<Manifest> read_sealed_manifest(const std::string& text) {
     if (text.size() > kSealBytesMax)
         return invalid_argument("seal.json", "has more than " + std::to_string(kSealBytesMax) + " bytes");
-    ATOLL_TRY(const json::Json seal, json::parse(text));
+    ATOLL_TRY(const json::Json seal, json::parse_bounded(text, kSealValuesMax));
     if (!seal.is_object() || !seal.contains("manifest")) return invalid_argument("seal.json", "has no manifest");
     return store_client::parse_manifest(seal.at("manifest"));
 }
@@ -203,7 +206,7 @@ Result<PushAnswer> StreamSite::push(const PushOrder& order) {
     const auto turn = turns_.take(facility().name);
     if (turn == nullptr) return PushAnswer{{}, {}, false, Moving{0, 0, kNotYet_ms}};
     ATOLL_TRY(const CommandResult sealed,
-              run_moving({with_programs(kSitesScriptsSealedSh),
+              run_moving({with_programs(render_know_image(facility()) + std::string(kSitesScriptsSealedSh)),
                           {program("atoll"), order.directory, std::to_string(kSealBytesMax + 1)},
                           {}},
                          kSitesScriptsSealMoverSh));

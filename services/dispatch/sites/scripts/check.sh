@@ -42,7 +42,7 @@ look_for_programs() {
     for tool in $local $tools; do
         has "$tool" || tell missing "$tool"
     done
-    ! has stat || stat -L -c '%s %Y' / >/dev/null 2>&1 || tell missing "stat -c"
+    ! has stat || stat -L -c '%s %Y %i %Z' / >/dev/null 2>&1 || tell missing "stat -c"
     ! has dd || dd if=/dev/null of=/dev/null bs=1 count=0 conv=notrunc 2>/dev/null || tell missing "dd conv=notrunc"
 }
 
@@ -96,11 +96,11 @@ look_at_image() {
         [ -z "$found" ] || break
     done
     tell runtime "$found"
-    # Hashed by a batch job, not here: what one has found holds while the file's size and time stay.
+    # Not hashed here: what a batch job or a staging has found holds while the file is the same.
     { read -r of && read -r digest; } 2>/dev/null <"$work/programs/sha256" || return
-    [ "${of#* * }" = "$image" ] || return
+    [ "${of#* * * * }" = "$image" ] || return
     tell image_sha256 "$digest"
-    [ "$of" = "$(stat -L -c '%s %Y' "$image" 2>/dev/null) $image" ] || tell image_changed yes
+    [ "$of" = "$(stat -L -c '%s %Y %i %Z' "$image" 2>/dev/null) $image" ] || tell image_changed yes
 }
 
 # Of programs that are for another machine nothing is asked.
@@ -155,7 +155,11 @@ try_work_dir() {
         tell no_work_dir "$why"
         return
     fi
-    probe=$work/.atoll-check.$$
+    if ! why=$(mktemp "$work/.atoll-check.XXXXXX" 2>&1); then
+        tell no_write "$why"
+        return
+    fi
+    probe=$why
     if ! why=$(head -c 65536 /dev/zero 2>&1 >"$probe"); then
         tell no_write "${why:-no space is left}"
     else

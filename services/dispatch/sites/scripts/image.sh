@@ -2,9 +2,7 @@
 # known. Exit 75: it cannot be read, or is still being copied; 65: it is no image.
 [ -r "$image" ] && stamp_image || { echo "there is no image $image, or it cannot be read" >&2; exit 75; }
 find_digest
-written=${stamp#* }
-quiet_s=$(($(date +%s) - ${written%% *}))
-[ "$quiet_s" -gt -60 ] || quiet_s=$1  # a time to come says nothing
+quiet_seconds "$1"
 # The header of a SIF file: its launch line (32 bytes), "SIF_MAGIC".
 [ "$(dd if="$image" bs=1 skip=32 count=9 2>/dev/null)" = SIF_MAGIC ] || {
     echo "$image is no image (no SIF file)" >&2

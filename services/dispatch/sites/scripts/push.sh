@@ -3,6 +3,7 @@
 # follow(); 66: the attempt's directory is gone (and not the whole file system); 74: the work directory is not there; 72:
 # the program is not there, its name on standard output. Any other status without an answer says nothing of the update.
 umask 077
+know_image 75 600
 cd "$4" || { [ -d "${4%/*/*/*}" ] || exit 74; [ ! -e "$4" ] && [ -d "${4%/*/*}" ] && exit 66; exit 75; }
 IFS= read -r token || exit 75
 cat >"meta.json.$$" || exit 75

@@ -5,6 +5,7 @@
 umask 077
 cd "$2" || { [ -d "${2%/*/*/*}" ] || exit 74; [ ! -e "$2" ] && [ -d "${2%/*/*}" ] && exit 66; exit 75; }
 if [ ! -s seal.json ]; then
+    know_image 75 600
     command -v "$1" >/dev/null 2>&1 || { echo "${1##*/}"; exit 72; }
     token=
     follow push.moving seal '' "$1"

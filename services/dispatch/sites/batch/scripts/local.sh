@@ -28,7 +28,7 @@ local_locks() {
     [ "$has_locks" -ne 0 ] || return 0
     locks=/tmp/atoll-slots-$(id -u)-$(printf %s "$locks" | sha256sum | cut -c1-16)
     mkdir -m 700 "$locks" 2>/dev/null
-    [ -O "$locks" ] && [ -w "$locks" ] || { echo "$locks cannot be written, or is somebody else's" >&2; return 1; }
+    [ ! -L "$locks" ] && [ -O "$locks" ] && [ -w "$locks" ] || { echo "$locks cannot be written, or is somebody else's" >&2; return 1; }
 }
 
 # $1 directory. Prints the name of the other machine that its job was started on.
