@@ -1,7 +1,5 @@
 #include "services/store/service.h"
 
-#include <malloc.h>
-
 #include "services/store/embedded.h"
 #include "services/store/routes/routes.h"
 #include "services/store/work/disk_watch.h"
@@ -12,9 +10,6 @@
 
 namespace atl::store {
 namespace {
-
-// What has so many bytes is given back to the system when it is freed: bodies come seldom and many at once.
-constexpr int kBodyBytes = 1 << 20;
 
 std::span<const pg::Migration> migrations() {
     static const std::string first =
@@ -54,7 +49,6 @@ class RunningStore : public service::Running {
 }  // namespace
 
 Result<std::unique_ptr<service::Running>> start(service::Context& context, const Settings& settings) {
-    ::mallopt(M_MMAP_THRESHOLD, kBodyBytes);
     ATOLL_TRY(auto blobs, BlobStore::open(settings.root, settings.free_bytes_min));
     ATOLL_RETURN_IF_ERROR(recall_damage(context.pool, *blobs));
     return std::unique_ptr<service::Running>(std::make_unique<RunningStore>(context, settings, std::move(blobs)));

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <set>
 #include <vector>
 
 #include "shared/base/spelling.h"
+#include "shared/json/bounded.h"
 
 namespace atl::json {
 namespace {
@@ -13,7 +15,8 @@ namespace {
 // Builds the value while it is parsed, so that a text that is too deep or repeats a key is refused where that happens.
 class StrictBuilder final : public nlohmann::json_sax<Json> {
   public:
-    explicit StrictBuilder(int depth_max) : depth_max_(static_cast<std::size_t>(depth_max)) {}
+    StrictBuilder(int depth_max, std::size_t values_max)
+        : depth_max_(static_cast<std::size_t>(depth_max)), values_max_(values_max) {}
 
     bool null() override { return add(nullptr); }
     bool boolean(bool value) override { return add(value); }
@@ -53,10 +56,13 @@ class StrictBuilder final : public nlohmann::json_sax<Json> {
         return &(parent[key_] = std::move(value));
     }
     bool add(Json value) {
+        if (!count()) return false;
         place(std::move(value));
         return true;
     }
+    bool count() { return ++values_ <= values_max_ || fail("more than " + std::to_string(values_max_) + " values"); }
     bool open(Json value) {
+        if (!count()) return false;
         if (stack_.size() >= depth_max_) return fail("more than " + std::to_string(depth_max_) + " levels");
         stack_.push_back(place(std::move(value)));
         return true;
@@ -71,6 +77,8 @@ class StrictBuilder final : public nlohmann::json_sax<Json> {
     }
 
     std::size_t depth_max_;
+    std::size_t values_max_;
+    std::size_t values_ = 0;
     Json root_;
     std::vector<Json*> stack_;  // the open objects and arrays; stable, as only the innermost one grows
     std::string key_;
@@ -108,7 +116,11 @@ std::string near_member(const Json& object, const std::vector<std::string>& read
 }  // namespace
 
 Result<Json> parse(std::string_view text, int depth_max) {
-    StrictBuilder builder(depth_max);
+    return parse_bounded(text, SIZE_MAX, depth_max);
+}
+
+Result<Json> parse_bounded(std::string_view text, std::size_t values_max, int depth_max) {
+    StrictBuilder builder(depth_max, values_max);
     if (!Json::sax_parse(text, &builder, Json::input_format_t::json, /*strict=*/true))
         return invalid_argument("", "not valid JSON: " + builder.error());
     return std::move(builder.root());

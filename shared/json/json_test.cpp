@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "shared/json/bounded.h"
+
 namespace atl::json {
 namespace {
 
@@ -46,6 +48,14 @@ TEST(JsonParseTest, DepthIsBoundedWhileParsing) {
     EXPECT_EQ(parse_error("[[[]]]", 3), "");
     EXPECT_EQ(parse_error("[[[[]]]]", 3), "not valid JSON: more than 3 levels");
     EXPECT_NE(parse_error(std::string(1'000'000, '[')), "");
+}
+
+TEST(JsonParseTest, ValuesAreCountedWhileParsing) {
+    EXPECT_TRUE(parse_bounded(R"({"a":[1,2]})", 4).ok());
+    EXPECT_EQ(parse_bounded(R"({"a":[1,2]})", 3).error().message, "not valid JSON: more than 3 values");
+    std::string many = "[";
+    for (int i = 0; i < 1000; ++i) many += "{},";
+    EXPECT_FALSE(parse_bounded(many, 100).ok()) << "also of what would be no JSON later";
 }
 
 TEST(JsonParseTest, ANumberThatDoesNotFitIsRefused) {

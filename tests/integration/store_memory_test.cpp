@@ -1,4 +1,5 @@
 // What the store's process takes of memory while it is sent what is large on purpose.
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <sstream>
@@ -91,6 +92,7 @@ class StoreMemoryTest : public StackTest {
                             {"chunks", {{{"sha256", put(client, bytes)}, {"size", bytes.size()}}}}});
         return {{"schema", 1}, {"files", list}};
     }
+    Json put_model_file(std::size_t tensor_count, std::size_t metadata_bytes);
     // The status that each of kAtOnce clients is answered with.
     std::vector<int> post_at_once(const std::function<http::Client(int)>& client_for, const std::string& model,
                                   const std::vector<std::string>& bodies) {
@@ -114,6 +116,9 @@ class StoreMemoryTest : public StackTest {
         return -1;
     }
     void expect_little_memory() {
+        const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+        while (status_MiB("VmRSS") > kAfterMiBMax && std::chrono::steady_clock::now() < deadline)
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
         RecordProperty("during_MiB", std::to_string(status_MiB("VmHWM")));
         RecordProperty("after_MiB", std::to_string(status_MiB("VmRSS")));
         std::cout << "store: " << status_MiB("VmHWM") << " MiB at most, " << status_MiB("VmRSS") << " MiB after\n";
@@ -143,6 +148,53 @@ TEST_F(StoreMemoryTest, LargeManifestsAreLookedAtOneAtATime) {
     ASSERT_GT(bodies.front().size(), 13U << 20);
     EXPECT_EQ(post_at_once([&](int i) { return site(i); }, "out", bodies), std::vector<int>(kAtOnce, 413));
     EXPECT_EQ(post_at_once([&](int) { return admin(); }, "base", bodies), std::vector<int>(kAtOnce, 201));
+    expect_little_memory();
+}
+
+// A file of these tensors and this much of __metadata__ in many small entries; its entry in a manifest.
+Json StoreMemoryTest::put_model_file(std::size_t tensor_count, std::size_t metadata_bytes) {
+    std::vector<safetensors::TensorInfo> tensors;
+    for (std::size_t i = 0; i < tensor_count; ++i)
+        tensors.push_back({"layer." + std::to_string(i) + ".weight", safetensors::DType::kU8, {1}, 0, 0});
+    std::map<std::string, std::string> metadata;
+    for (std::size_t i = 0; i < metadata_bytes / 14; ++i) metadata[std::to_string(10'000'000 + i)] = "";
+    const std::string file = safetensors::make_header(tensors, metadata) + std::string(tensor_count, 'x');
+    constexpr std::size_t kChunkBytes = 16U << 20;
+    http::Client client = admin();
+    Json chunks = Json::array();
+    for (std::size_t at = 0; at < file.size(); at += kChunkBytes) {
+        const std::string chunk = file.substr(at, kChunkBytes);
+        chunks.push_back({{"sha256", put(client, chunk)}, {"size", chunk.size()}});
+    }
+    return {{"path", "model.safetensors"}, {"size", file.size()}, {"chunks", chunks}};
+}
+
+TEST_F(StoreMemoryTest, OfAPersonsVersionTooNoLongHeaderIsParsedAndNoneTwice) {
+    const auto post = [&](const Json& file, int expected, int repeated) {
+        const std::string body = Json{{"manifest", {{"schema", 1}, {"files", Json::array({file})}}}}.dump();
+        std::vector<int> statuses = post_at_once([&](int) { return admin(); }, "base", {body});
+        std::vector<int> wanted(kAtOnce, repeated);
+        wanted.back() = expected;
+        std::sort(statuses.begin(), statuses.end());
+        EXPECT_EQ(statuses, wanted);
+    };
+    post(put_model_file(1, 90U << 20), 422, 422);
+    post(put_model_file(1, 7U << 20), 422, 422);
+    post(put_model_file(100'000, 0), 201, 200);
+    expect_little_memory();
+}
+
+TEST_F(StoreMemoryTest, BodiesOfManySmallValuesAreReadAsFarAsTheBudget) {
+    std::string body = R"({"digests":[{})";
+    while (body.size() < (1U << 20) - 10) body += ",{}";
+    body += "]}";
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < 5 * kAtOnce; ++i)
+        threads.emplace_back([&, i] {
+            const auto answer = site(i).call(Method::kPost, "/v1/blobs/missing", body);
+            EXPECT_TRUE(answer.ok() && answer->status == 400) << (answer.ok() ? answer->body : "no answer");
+        });
+    threads.clear();
     expect_little_memory();
 }
 

@@ -21,6 +21,8 @@ Result<std::string> read_front(const store_client::ManifestFile& file, std::uint
 
 // The length of a safetensors file's header, without its 8 bytes of length. kInvalidArgument names the file.
 Result<std::uint64_t> read_header_length(const store_client::ManifestFile& file, const BlobStore& blobs);
+// Also refused before it is parsed: a header longer than its tensors can need (8 MiB and 200 bytes a tensor, 32 MiB at
+// most); and more than 64 KiB of __metadata__.
 Result<safetensors::Header> read_header(const store_client::ManifestFile& file, const BlobStore& blobs);
 
 // Which file of the manifest its index (kIndexPath) says that each tensor is in. kInvalidArgument names the index: it
@@ -28,6 +30,10 @@ Result<safetensors::Header> read_header(const store_client::ManifestFile& file, 
 Result<std::map<std::string, std::string>> read_index(const store_client::ManifestFile& index,
                                                       const store_client::Manifest& manifest, std::uint64_t bytes_max,
                                                       const BlobStore& blobs);
+
+// What the checks of a version read of its files: the headers, as far as they are any, and the index. Call after
+// check_blobs().
+Result<std::uint64_t> head_bytes(const store_client::Manifest& manifest, const BlobStore& blobs);
 
 Error wrong_file(const store_client::ManifestFile& file, const std::string& why);
 

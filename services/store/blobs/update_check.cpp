@@ -6,7 +6,7 @@
 
 #include "services/store/blobs/model_file.h"
 #include "shared/digest/digest.h"
-#include "shared/json/json.h"
+#include "shared/json/bounded.h"
 
 namespace atl::store {
 namespace {
@@ -14,13 +14,13 @@ namespace {
 using store_client::Manifest;
 using store_client::ManifestFile;
 
-constexpr std::uint64_t kMetadataBytesMax = 64U << 10;
 constexpr std::uint64_t kHeadAllowanceBytes = 72U << 10;
 constexpr std::uint64_t kFileAllowanceBytes = 8U << 10;
 constexpr std::uint64_t kTensorAllowanceBytes = 200;
 constexpr int kElementBytesMax = 4;
 constexpr std::uint64_t kConfigBytesMax = 1U << 20;
 constexpr std::uint64_t kConfigAllowanceBytes = 64U << 10;
+constexpr std::size_t kConfigValuesMax = 50'000;
 
 bool is_weight_file(const ManifestFile& file) {
     return is_safetensors(file) || file.path == kIndexPath;
@@ -82,7 +82,7 @@ Result<bool> same_config(const ManifestFile& a, const ManifestFile& b, const Blo
     if (b.size > kConfigBytesMax || a.size > b.size + kConfigAllowanceBytes) return false;
     const auto read = [&](const ManifestFile& file) -> Result<json::Json> {
         ATOLL_TRY(const std::string text, read_front(file, file.size, blobs));
-        auto config = json::parse(text);
+        auto config = json::parse_bounded(text, kConfigValuesMax);
         if (!config.ok() || !config->is_object()) return json::Json();
         config->erase("dtype");
         config->erase("torch_dtype");
@@ -172,9 +172,6 @@ class UpdateCheck {
                                  " bytes, all that those of this base's tensors can take");
         const auto header = read_header(update_.files[i], blobs_);
         if (!header.ok()) return at_path(i, header.error());
-        std::uint64_t metadata_bytes = 0;
-        for (const auto& [key, value] : header->metadata) metadata_bytes += key.size() + value.size();
-        if (metadata_bytes > kMetadataBytesMax) return refuse(i, "has more than 64 KiB of __metadata__");
         for (const auto& tensor : header->tensors) ATOLL_RETURN_IF_ERROR(check_tensor(i, tensor));
         return {};
     }

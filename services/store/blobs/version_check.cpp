@@ -12,7 +12,7 @@ namespace {
 using store_client::Manifest;
 using store_client::ManifestFile;
 
-constexpr std::uint64_t kIndexBytesMax = 64U << 20;
+constexpr std::uint64_t kIndexBytesMax = 16U << 20;
 
 using Shapes = std::map<std::string, std::vector<std::int64_t>>;
 

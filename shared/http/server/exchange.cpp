@@ -88,6 +88,7 @@ std::shared_ptr<void> ServerState::enter(std::size_t body_bytes) {
 }
 
 void ServerState::leave(std::size_t body_bytes) {
+    memory_.count(body_bytes);
     const std::lock_guard lock(mutex_);
     --request_count_;
     body_bytes_ -= body_bytes;

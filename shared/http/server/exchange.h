@@ -10,6 +10,7 @@
 #include <string>
 
 #include "shared/http/server/listener.h"
+#include "shared/http/server/memory_return.h"
 #include "shared/http/server/server.h"
 
 namespace atl::http {
@@ -47,6 +48,7 @@ class ServerState : public std::enable_shared_from_this<ServerState> {
     std::condition_variable idle_;
     std::size_t request_count_ = 0;
     std::size_t body_bytes_ = 0;
+    MemoryReturn memory_;
 };
 
 // One request on its way to its one answer.
