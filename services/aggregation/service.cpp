@@ -26,7 +26,7 @@ class RunningAggregation final : public service::Running {
               context.metrics, service::instance_name(context.settings)),
           routing_{context.pool} {
         add_routes(context.server, routing_);
-        service::add_dead_letter_routes(context.server, context.pool,
+        service::add_dead_letter_routes("aggregation", context.server, context.pool,
                                         [this](const std::string& id) { return inbox_.replay(id); });
     }
 

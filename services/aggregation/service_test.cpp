@@ -17,7 +17,8 @@ namespace {
 const std::vector<RefusedUpdate> kNoneRefused;
 
 TEST_F(AggregationTest, TheOpenApiDocumentFitsTheRoutes) {
-    for (const auto& fault : service::openapi_faults(definition().openapi, server_->server())) ADD_FAILURE() << fault;
+    for (const auto& fault : service::openapi_faults(definition().openapi, server_->server(), "aggregation"))
+        ADD_FAILURE() << fault;
 }
 
 TEST_F(AggregationTest, EveryReadingRouteAnswersAsTheDocumentSays) {

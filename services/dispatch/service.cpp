@@ -58,7 +58,7 @@ class Service : public service::Running {
         add_job_routes(context.server, routing_);
         add_job_reading_routes(context.server, routing_);
         add_token_routes(context.server, routing_);
-        service::add_dead_letter_routes(context.server, context.pool,
+        service::add_dead_letter_routes("dispatch", context.server, context.pool,
                                         [this](const std::string& id) { return answers_.replay(id); });
     }
 

@@ -17,7 +17,9 @@ struct Settings {
     std::int64_t put_concurrency = 8;  // bodies being written at a time; memory is about 2 × 16 MiB each at worst
     std::int64_t unused_blob_hours = 24;  // blobs that no version needs go after that long; 0: never
     std::optional<std::uint64_t> free_bytes_min =
-        std::nullopt;                      // of root's file system, below which uploads are refused
+        std::nullopt;  // of root's file system, below which uploads are refused
+    // Of an operator's blobs that no version needs; a quarter of the file system where nothing is said.
+    std::optional<std::int64_t> operator_unused_bytes_max = std::nullopt;
     std::int64_t keep_updates_rounds = 2;  // of a job, whose updates are kept; 0: all
     std::int64_t scrub_days = 30;          // in which all blobs are read and compared with their names; 0: never
     std::string topic_prefix;              // of Kafka topics, for tests

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 
 #include "shared/http/server/server.h"
 #include "shared/pg/pg.h"
@@ -12,6 +13,7 @@ namespace atl::service {
 using Replay = std::function<Status(const std::string& event_id)>;
 
 // GET /v1/dead-letters: the events that this service's handler refused; POST /v1/dead-letters/:id/replay.
-void add_dead_letter_routes(http::Server& server, pg::Pool& pool, Replay replay);
+// `service`: whose they are, "dispatch" or "aggregation".
+void add_dead_letter_routes(std::string_view service, http::Server& server, pg::Pool& pool, Replay replay);
 
 }  // namespace atl::service

@@ -37,7 +37,8 @@ Status check_if_match(const http::Request& request, std::int64_t revision) {
 Status require_owner(const http::Request& request, const std::string& owner, const std::string& what) {
     const auth::Principal& asking = *request.principal;
     if (asking.role == auth::Role::kAdmin || asking.subject == owner) return {};
-    return permission_denied(what + " is of " + owner + "; only " + owner + " or an admin may change it");
+    if (owner.empty()) return permission_denied(what + " belongs to the admins; only they may change it");
+    return permission_denied(what + " belongs to " + owner + "; only " + owner + " or an admin may change it");
 }
 
 http::Response list(std::vector<json::Json> items, const http::Page& page, const char* cursor) {

@@ -1,23 +1,14 @@
 #include "shared/service/routes.h"
 
+#include "shared/base/check.h"
+
 namespace atl::service {
 
-using auth::Role;
-
-http::Access admins() {
-    return http::Access::roles({Role::kAdmin});
-}
-http::Access writers() {
-    return http::Access::roles({Role::kAdmin, Role::kOperator});
-}
-http::Access readers() {
-    return http::Access::roles({Role::kAdmin, Role::kOperator, Role::kViewer});
-}
-http::Access writers_and_facilities() {
-    return http::Access::roles({Role::kAdmin, Role::kOperator, Role::kFacility});
-}
-http::Access readers_and_facilities() {
-    return http::Access::roles({Role::kAdmin, Role::kOperator, Role::kViewer, Role::kFacility});
+const Permission& permission_of(std::string_view service, http::Method method, std::string_view pattern) {
+    const Permission* found = find_permission(service, method, pattern);
+    check(found != nullptr, "no row in permissions.cpp for " + std::string(http::to_string(method)) + " " +
+                                std::string(pattern) + " of " + std::string(service));
+    return *found;
 }
 
 http::Response answer(Result<http::Response> response, const http::Request& request) {

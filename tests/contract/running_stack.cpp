@@ -87,6 +87,10 @@ std::string Operation::name() const {
 }
 
 std::string Operation::path_of_none() const {
+    return path_with({});
+}
+
+std::string Operation::path_with(const std::map<std::string, std::string>& parameters) const {
     std::string made;
     for (std::size_t at = 0; at < path.size();) {
         if (path[at] != '{') {
@@ -95,8 +99,12 @@ std::string Operation::path_of_none() const {
         }
         const auto end = path.find('}', at);
         const std::string parameter = path.substr(at + 1, end - at - 1);
+        const auto given = parameters.find(parameter);
         const bool is_digest = parameter == "sha256" || parameter == "digest" || parameter == "reference";
-        made += is_digest ? kNoDigest : parameter == "version" || parameter == "round" ? "7" : "none";
+        if (given != parameters.end())
+            made += given->second;
+        else
+            made += is_digest ? kNoDigest : parameter == "version" || parameter == "round" ? "7" : "none";
         at = end + 1;
     }
     return made;
@@ -164,6 +172,13 @@ std::string RunningStack::token(auth::Role role, std::chrono::seconds life) cons
     if (role == auth::Role::kFacility)
         principal.scope = auth::TaskScope{"none", "none", "none", "1", {kNoDigest}, "none"};
     return sign(std::move(principal), life);
+}
+
+std::string RunningStack::token(const std::string& subject, auth::Role role) const {
+    auth::Principal principal;
+    principal.subject = subject;
+    principal.role = role;
+    return sign(std::move(principal), std::chrono::hours(1));
 }
 
 std::string RunningStack::token(const auth::TaskScope& scope) const {

@@ -22,6 +22,8 @@ struct Operation {
 
     std::string name() const;          // "GET /v1/jobs/{id}"
     std::string path_of_none() const;  // with well-formed names of things that do not exist
+    // With these in place of its parameters, and of others as path_of_none().
+    std::string path_with(const std::map<std::string, std::string>& parameters) const;
 };
 
 // Everything that `atoll up` starts, with the programs of this build, until the object dies.
@@ -54,6 +56,7 @@ class RunningStack {
     // A token that the stack's own key signed; a facility's scope names the things of path_of_none().
     std::string token(auth::Role role, std::chrono::seconds life = std::chrono::hours(1)) const;
     std::string token(const auth::TaskScope& scope) const;
+    std::string token(const std::string& subject, auth::Role role) const;
     // As the end of the attempt does. The services know it some seconds later.
     Status revoke(const auth::TaskScope& scope) const;
 

@@ -36,9 +36,9 @@ Result<Response> get_aggregations(Routing&, pg::Transaction& transaction, const 
 }  // namespace
 
 void add_routes(http::Server& server, Routing& routing) {
-    const service::Routes routes(server, routing);
-    routes.add(http::Method::kGet, "/v1/aggregations", service::readers(), get_aggregations);
-    routes.add(http::Method::kGet, "/v1/aggregations/:job/:round", service::readers(), get_aggregation);
+    const service::Routes routes("aggregation", server, routing);
+    routes.add(http::Method::kGet, "/v1/aggregations", get_aggregations);
+    routes.add(http::Method::kGet, "/v1/aggregations/:job/:round", get_aggregation);
 }
 
 }  // namespace atl::aggregation

@@ -26,7 +26,7 @@ class AggregationTest : public service::RoutesFixture {
     void add_routes(http::Server& server) override {
         routing_.emplace(*pool_);
         aggregation::add_routes(server, *routing_);
-        service::add_dead_letter_routes(server, *pool_,
+        service::add_dead_letter_routes("aggregation", server, *pool_,
                                         [](const std::string& id) -> Status { return not_found("none", id); });
     }
 

@@ -7,6 +7,7 @@
 #include "shared/base/spelling.h"
 #include "shared/digest/digest.h"
 #include "shared/http/client/client.h"
+#include "shared/json/bounded.h"
 #include "shared/service/names.h"
 #include "shared/store_client/remote_file.h"
 
@@ -193,10 +194,28 @@ Status Catalog::require_no_base(const std::string& model, const std::string& fie
                             "the model \"" + model + "\" holds imported versions; give a job's results another name");
 }
 
+Result<std::optional<std::string>> Catalog::model_owner(const std::string& model) const {
+    const auto found = get(Service::kStore, "/v1/models/" + http::percent_encode(model));
+    if (!found.ok() && found.error().code == ErrorCode::kNotFound) return std::optional<std::string>();
+    ATOLL_RETURN_IF_ERROR(found);
+    ATOLL_TRY(std::string owner, member<std::string>(*found, "owner"));
+    return std::optional(std::move(owner));
+}
+
+Result<bool> Catalog::make_model(const std::string& model, const std::string& owner) const {
+    const Json wanted = {{"name", model}, {"owner", owner}};
+    const auto made = ask(Service::kStore, [&, key = new_id()](http::Client& client) {
+        return client.post_json("/v1/models", wanted, key);
+    });
+    if (!made.ok() && made.error().code != ErrorCode::kConflict) return made.error();
+    return made.ok();
+}
+
 Result<DatasetInfo> Catalog::dataset(const std::string& name, const std::string& field) const {
     ATOLL_TRY(const Json found, get_named(Service::kRegistry, "/v1/datasets", name, field, "dataset"));
     ATOLL_TRY(std::string prompt_template, member<std::string>(found, "template"));
-    return DatasetInfo{name, std::move(prompt_template)};
+    ATOLL_TRY(std::string owner, member<std::string>(found, "created_by"));
+    return DatasetInfo{name, std::move(prompt_template), std::move(owner)};
 }
 
 Result<Json> Catalog::model_version(const std::string& model, const std::string& digest) const {
@@ -233,6 +252,7 @@ Result<std::string> Catalog::handed_in_version(const std::string& task, std::int
 
 Result<std::optional<std::int64_t>> Catalog::row_tokens_max(const std::string& model, const std::string& digest) const {
     constexpr std::uint64_t kConfigBytesMax = 1U << 20;
+    constexpr std::size_t kConfigValuesMax = 50'000;
     ATOLL_TRY(const Json version, model_version(model, digest));
     ATOLL_TRY(const Json body, member<Json>(version, "manifest"));
     ATOLL_TRY(const auto manifest, store_client::parse_manifest(body));
@@ -241,7 +261,7 @@ Result<std::optional<std::int64_t>> Catalog::row_tokens_max(const std::string& m
     std::string text(file->size, '\0');
     ATOLL_RETURN_IF_ERROR(
         store_client::RemoteFile(session()->store, *file).read(0, std::as_writable_bytes(std::span(text))));
-    const auto config = json::parse(text);
+    const auto config = json::parse_bounded(text, kConfigValuesMax);
     return config.ok() ? dispatch::row_tokens_max(*config) : std::optional<std::int64_t>();
 }
 

@@ -19,6 +19,7 @@ namespace atl::dispatch {
 struct DatasetInfo {
     std::string name;
     std::string prompt_template;
+    std::string owner;  // who registered it: they and admins change it
 };
 
 // Where a job's training or evaluation finds its data. `path` is the field to name: "participants[0]".
@@ -40,6 +41,10 @@ class Catalog {
     // kInvalidArgument that names `field`: the model holds versions that somebody imported or pushed as a base, among
     // which a job's updates and global models would get lost.
     Status require_no_base(const std::string& model, const std::string& field) const;
+    // Who may change that model; nothing: there is no such model. Empty: admins alone.
+    Result<std::optional<std::string>> model_owner(const std::string& model) const;
+    // Makes the model for its owner. False: there is one of that name, which stays as it is.
+    Result<bool> make_model(const std::string& model, const std::string& owner) const;
     Result<DatasetInfo> dataset(const std::string& name, const std::string& field) const;
     // What the store knows of a version of that model. kNotFound: the model has none of that digest.
     Result<json::Json> model_version(const std::string& model, const std::string& digest) const;

@@ -89,7 +89,8 @@ class RefusedTokenTest : public testing::Test {
         if (takes_none_ || refused_ == token)
             return http::Response::problem({ErrorCode::kUnauthenticated, "the token has expired", {}});
         seen_ = token;
-        return http::Response::json(200, {{"name", "it"}, {"template", "{{text}}"}, {"version", 7}});
+        return http::Response::json(200,
+                                    {{"name", "it"}, {"template", "{{text}}"}, {"created_by", "ada"}, {"version", 7}});
     }
     std::string seen_, refused_;
     bool takes_none_ = false;

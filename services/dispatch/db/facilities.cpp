@@ -14,8 +14,9 @@ using json::Json;
 const std::string kWaitingColumns = "waiting_reason, " + sql_to_ms("waiting_since") + " AS waiting_since_ms, " +
                                     sql_to_ms("coalesce(retry_at, now())") + " AS retry_ms";
 
-const std::string kColumns = "name, spec, limits, devices, version, " + pg::rfc3339("created_at") + " AS created_at, " +
-                             pg::rfc3339("updated_at") + " AS updated_at, " + kWaitingColumns;
+const std::string kColumns = "name, spec, limits, devices, version, admin_pinned_host_key, " +
+                             pg::rfc3339("created_at") + " AS created_at, " + pg::rfc3339("updated_at") +
+                             " AS updated_at, " + kWaitingColumns;
 
 std::optional<Waiting> read_facility_waiting(const pg::Rows& rows, int row) {
     if (rows.is_null(row, "waiting_since_ms")) return std::nullopt;
@@ -29,10 +30,10 @@ Result<StoredFacility> read(const pg::Rows& rows, int row) {
     if (!facility.ok())
         return internal_error("the facility \"" + rows.text(row, "name") +
                               "\" cannot be read: " + describe(facility.error()));
-    return StoredFacility{std::move(facility).value(),     std::move(limits),
-                          rows.json(row, "devices"),       rows.integer(row, "version"),
-                          rows.text(row, "created_at"),    rows.text(row, "updated_at"),
-                          read_facility_waiting(rows, row)};
+    return StoredFacility{std::move(facility).value(),      std::move(limits),
+                          rows.json(row, "devices"),        rows.integer(row, "version"),
+                          rows.text(row, "created_at"),     rows.text(row, "updated_at"),
+                          read_facility_waiting(rows, row), rows.boolean(row, "admin_pinned_host_key")};
 }
 
 }  // namespace
@@ -118,8 +119,8 @@ Status require_own_place(pg::Transaction& transaction, const Facility& facility)
 }
 
 Status insert_facility(pg::Transaction& transaction, const Facility& facility) {
-    auto rows =
-        transaction.query("INSERT INTO facilities (name, spec) VALUES ($1, $2)", {facility.name, to_json(facility)});
+    auto rows = transaction.query("INSERT INTO facilities (name, spec, admin_pinned_host_key) VALUES ($1, $2, $3)",
+                                  {facility.name, to_json(facility), !facility.transport.host_key.empty()});
     if (!rows.ok() && rows.error().code == ErrorCode::kConflict)
         return conflict("there is a facility \"" + facility.name + "\" already", "name");
     return rows.ok() ? Status() : Status(rows.error());
@@ -140,16 +141,21 @@ Status require_idle(pg::Transaction& transaction, const std::string& name, const
         field);
 }
 
-Status update_facility(pg::Connection& connection, const StoredFacility& before, const Facility& facility) {
+Status update_facility(pg::Connection& connection, const StoredFacility& before, const Facility& facility,
+                       bool by_admin) {
+    const std::string& host_key = facility.transport.host_key;
+    const bool is_same_key = host_key == before.facility.transport.host_key;
+    const bool admin_pinned = is_same_key ? before.admin_pinned_host_key : by_admin && !host_key.empty();
     ATOLL_TRY(
         const pg::Rows rows,
         connection.query(
             "UPDATE facilities SET spec = $2, devices = CASE WHEN $4 THEN NULL ELSE devices END, limits = CASE WHEN "
             "spec->'batch' = $2::jsonb->'batch' THEN limits END, version = "
-            "version + 1, updated_at = now(), "
+            "version + 1, updated_at = now(), admin_pinned_host_key = $5, "
             "unknown_answers = 0, waiting_since = NULL, waiting_reason = '', retry_at = NULL WHERE name = $1 AND "
             "version = $3",
-            {facility.name, to_json(facility), before.version, is_other_trainer(before.facility, facility)}));
+            {facility.name, to_json(facility), before.version, is_other_trainer(before.facility, facility),
+             admin_pinned}));
     if (rows.affected() == 0)
         return Error{ErrorCode::kPreconditionFailed, "the facility was changed by somebody else; read it again", {}};
     return try_again(connection, facility.name);

@@ -21,6 +21,7 @@ struct StoredFacility {
     std::string created_at;
     std::string updated_at;
     std::optional<Waiting> waiting = {};  // what stands in the way of everything there
+    bool admin_pinned_host_key = false;   // then only admins change it
 };
 
 Result<StoredFacility> find_facility(pg::Connection& connection, const std::string& name);
@@ -43,13 +44,14 @@ Result<std::vector<StoredFacility>> list_facilities(pg::Connection& connection, 
 // the two would take each other's data and models for their own. Otherwise the place stays free until the transaction
 // ends.
 Status require_own_place(pg::Transaction& transaction, const Facility& facility);
-// kConflict: the name is taken.
+// A host key that it brings is an admin's. kConflict: the name is taken.
 Status insert_facility(pg::Transaction& transaction, const Facility& facility);
 // kConflict that names `field`: the facility has tasks that are not finished. Otherwise it gets none until the
 // transaction ends.
 Status require_idle(pg::Transaction& transaction, const std::string& name, const std::string& field);
-// kPreconditionFailed: `before` is not as it is now.
-Status update_facility(pg::Connection& connection, const StoredFacility& before, const Facility& facility);
+// kPreconditionFailed: `before` is not as it is now. `by_admin`: a new host key is an admin's.
+Status update_facility(pg::Connection& connection, const StoredFacility& before, const Facility& facility,
+                       bool by_admin);
 
 // A facility that cannot be reached or worked with (`reason` says why) is left alone for a while, longer each time and
 // never all at once; one that answered (no reason) is used again.

@@ -76,6 +76,12 @@ Status require_change(const Facility& before, const Facility& after, const auth:
     return {};
 }
 
+Status require_host_key_change(const StoredFacility& before, const Facility& after, const auth::Principal& principal) {
+    const std::string& pinned = before.facility.transport.host_key;
+    if (is_admin(principal) || !before.admin_pinned_host_key || pinned == after.transport.host_key) return {};
+    return denied("an admin pinned this host key, and only an admin may change it", "transport.host_key");
+}
+
 Status require_remove(const Facility& facility, const auth::Principal& principal) {
     return require_owner(facility, principal);
 }

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "services/dispatch/db/facilities.h"
 #include "services/dispatch/domain/facility.h"
 #include "shared/auth/auth.h"
 
@@ -20,5 +21,7 @@ Facility without_secrets(Facility facility, const auth::Principal& principal);
 // reached (the login is made with the coordinator's keys), and what runs on the coordinator's own machine.
 Status require_change(const Facility& before, const Facility& after, const auth::Principal& principal);
 Status require_remove(const Facility& facility, const auth::Principal& principal);
+// kPermissionDenied: an admin has pinned the host key, which then only admins change.
+Status require_host_key_change(const StoredFacility& before, const Facility& after, const auth::Principal& principal);
 
 }  // namespace atl::dispatch

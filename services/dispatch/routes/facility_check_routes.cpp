@@ -111,11 +111,11 @@ Result<StoredFacility> find_named_facility(Routing& routing, const Request& requ
 }
 
 void add_facility_check_routes(http::Server& server, Routing& routing) {
-    const service::Routes routes(server, routing);
-    routes.add(Method::kPost, "/v1/facilities/:name/check", service::writers(), check_facility);
-    routes.add(Method::kPut, "/v1/facilities/:name/check-jobs/:id", service::writers(), put_check_job);
-    routes.add(Method::kGet, "/v1/facilities/:name/check-jobs/:id", service::writers(), get_check_job);
-    routes.add(Method::kDelete, "/v1/facilities/:name/check-jobs/:id", service::writers(), delete_check_job);
+    const service::Routes routes("dispatch", server, routing);
+    routes.add(Method::kPost, "/v1/facilities/:name/check", check_facility);
+    routes.add(Method::kPut, "/v1/facilities/:name/check-jobs/:id", put_check_job);
+    routes.add(Method::kGet, "/v1/facilities/:name/check-jobs/:id", get_check_job);
+    routes.add(Method::kDelete, "/v1/facilities/:name/check-jobs/:id", delete_check_job);
 }
 
 }  // namespace atl::dispatch

@@ -98,7 +98,57 @@ TEST_F(FacilityOwnersTest, AFacilityIsChangedAndRemovedByItsOwnerAndByAdmins) {
     EXPECT_EQ(ask("admin", Method::kDelete, "/v1/facilities/mine"), "204");
 }
 
+TEST_F(FacilityOwnersTest, AHostKeyThatAnAdminPinnedAdminsAloneChange) {
+    const auto key = [](const Json& value) { return Json{{"transport", {{"host_key", value}}}}; };
+    const std::string pinned = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBvUafYuyb6q/3fDmhQzQKdCcezsy8id3ky6UjGAwqcS";
+    const std::string other = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJZzfM9LL7Qe2EsJJaUlxLEtznipZ9sQlllKpysP8UhM";
+    ASSERT_EQ(ask("admin", Method::kPost, kAll, site("vega", "login.vega", {{"owner", "ada"}})), "201");
+    EXPECT_EQ(ask("ada", Method::kPatch, kVega, key(other)), "200") << "nobody has pinned one";
+    EXPECT_EQ(ask("ada", Method::kPatch, kVega, key(pinned)), "200") << "her own";
+    EXPECT_EQ(ask("admin", Method::kPatch, kVega, key(other)), "200");
+    EXPECT_EQ(ask("ada", Method::kPatch, kVega, key(pinned)), "403 transport.host_key");
+    EXPECT_EQ(ask("ada", Method::kPatch, kVega, key(nullptr)), "403 transport.host_key");
+    EXPECT_EQ(ask("ada", Method::kPatch, kVega, {{"allow", {"bo"}}}), "200");
+    EXPECT_EQ(ask("admin", Method::kPatch, kVega, key(nullptr)), "200");
+    EXPECT_EQ(ask("ada", Method::kPatch, kVega, key(pinned)), "200");
+    Json with_key = site("mine", "login.mine", {{"owner", "ada"}});
+    with_key["transport"]["host_key"] = pinned;
+    ASSERT_EQ(ask("admin", Method::kPost, kAll, with_key), "201");
+    EXPECT_EQ(ask("ada", Method::kPatch, "/v1/facilities/mine", key(other)), "403 transport.host_key");
+}
+
+TEST_F(FacilityOwnersTest, WhoOwnsADatasetSaysWhereACopyLiesIfTheFacilityAllowsIt) {
+    catalog_->set_dataset_owner("ada");
+    const std::string copy = kLeonardo + "/copies/it/1";
+    const Json path = {{"path", "datasets/it/1"}};
+    EXPECT_EQ(ask("ada", Method::kPut, copy, path), "403 name") << "the tester's facility";
+    EXPECT_EQ(ask("admin", Method::kPatch, kLeonardo, {{"allow", {"ada", "eve"}}}), "200");
+    EXPECT_EQ(ask("ada", Method::kPut, copy, path), "200");
+    EXPECT_EQ(ask("eve", Method::kPut, copy, path), "403 ") << "ada's dataset";
+    EXPECT_EQ(ask("ada", Method::kPut, kLeonardo + "/copies/it/x", path), "422 version");
+    EXPECT_EQ(ask("ada", Method::kPut, copy), "422 path");
+    EXPECT_EQ(ask("eve", Method::kPost, "/v1/preparations", kPreparation), "403 ");
+}
+
+TEST_F(FacilityOwnersTest, AJobWritesAModelOfItsSubmittersOwn) {
+    for (const char* name : {"leonardo", "karolina"})
+        ASSERT_EQ(ask("admin", Method::kPatch, "/v1/facilities/" + std::string(name), {{"allow", {"*"}}}), "200");
+    Json job = job_request(1);
+    job["output_model"] = "hers";
+    ASSERT_EQ(ask("ada", Method::kPost, "/v1/jobs", job), "201");
+    EXPECT_EQ(ask("eve", Method::kPost, "/v1/jobs", job), "403 output_model");
+    EXPECT_EQ(ask("eve", Method::kPost, "/v1/scripts?facility=leonardo", job), "403 output_model");
+    job["output_model"] = "tiny";
+    EXPECT_EQ(ask("ada", Method::kPost, "/v1/jobs", job), "403 output_model") << "the tester's";
+}
+
+TEST_F(FacilityOwnersTest, NobodyIsGivenTheNameOfAService) {
+    for (const char* name : {"dispatch", "aggregation"})
+        EXPECT_EQ(ask("admin", Method::kPost, "/v1/tokens", {{"subject", name}, {"role", "operator"}}), "422 subject");
+}
+
 TEST_F(FacilityOwnersTest, AnAccountIsForWhomItsOwnerAllows) {
+    catalog_->set_dataset_owner("eve");
     EXPECT_EQ(ask("eve", Method::kPost, "/v1/jobs", job_request(1)), "403 participants[0].facility");
     EXPECT_EQ(ask("eve", Method::kPost, "/v1/scripts?facility=leonardo", job_request(1)),
               "403 participants[0].facility");
@@ -113,6 +163,7 @@ TEST_F(FacilityOwnersTest, AnAccountIsForWhomItsOwnerAllows) {
 }
 
 TEST_F(FacilityOwnersTest, OneOfAnEarlierReleaseIsTheAdminsAndForEverybody) {
+    catalog_->set_dataset_owner("ada");
     ASSERT_TRUE(connect().query("UPDATE facilities SET spec = spec - 'owner' - 'allow'").ok());
     EXPECT_EQ(get(kLeonardo).at("owner"), "");
     EXPECT_EQ(ask("ada", Method::kPost, "/v1/jobs", job_request(1)), "201");

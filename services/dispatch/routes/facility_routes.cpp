@@ -1,6 +1,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 
 #include "services/dispatch/db/deletion.h"
 #include "services/dispatch/db/facilities.h"
@@ -91,6 +92,7 @@ Result<Response> patch_facility(Routing&, pg::Transaction& transaction, const Re
     ATOLL_TRY(const Json body, request.json());
     ATOLL_TRY(const Facility patched, patch_facility(stored.facility, body));
     ATOLL_RETURN_IF_ERROR(require_change(stored.facility, patched, *request.principal));
+    ATOLL_RETURN_IF_ERROR(require_host_key_change(stored, patched, *request.principal));
     const bool same_programs = patched.programs == stored.facility.programs;
     if (!same_programs || patched.transport != stored.facility.transport)
         ATOLL_RETURN_IF_ERROR(require_local_programs(patched));
@@ -100,7 +102,8 @@ Result<Response> patch_facility(Routing&, pg::Transaction& transaction, const Re
     if (gives_up) ATOLL_RETURN_IF_ERROR(abandon_tasks(transaction, patched.name, request.principal->subject));
     const std::string moved = moved_member(stored.facility, patched);
     if (!moved.empty()) ATOLL_RETURN_IF_ERROR(require_idle(transaction, patched.name, moved));
-    ATOLL_RETURN_IF_ERROR(update_facility(transaction.connection(), stored, patched));
+    const bool is_admin = request.principal->role == auth::Role::kAdmin;
+    ATOLL_RETURN_IF_ERROR(update_facility(transaction.connection(), stored, patched, is_admin));
     ATOLL_TRY(const StoredFacility now, find_facility(transaction.connection(), patched.name));
     return answer_one(200, now, request);
 }
@@ -156,19 +159,48 @@ Result<Response> put_image(Routing& routing, const Request& request) {
                                 {"bytes_total", moving ? moving->bytes_total : part.bytes_total}});
 }
 
+Result<std::int64_t> version_number(const std::string& text) {
+    std::int64_t number = 0;
+    const char* end = text.data() + text.size();
+    const auto [parsed, error] = std::from_chars(text.data(), end, number);
+    if (error != std::errc() || parsed != end || number < 1 || number > INT32_MAX)
+        return invalid_argument("version", "must be a whole number from 1, as the registry gives them");
+    return number;
+}
+
+// Where a version of a dataset lies at the facility. The registry takes it from dispatch alone, which knows who may use
+// the facility's account. No database connection is held meanwhile.
+Result<Response> put_copy(Routing& routing, const Request& request) {
+    ATOLL_TRY(const StoredFacility stored, find_named_facility(routing, request));
+    ATOLL_RETURN_IF_ERROR(require_use(stored.facility, *request.principal, "name"));
+    const std::string& dataset = request.param("dataset");
+    ATOLL_RETURN_IF_ERROR(service::check_name(dataset, "dataset"));
+    ATOLL_TRY(const DatasetInfo known, routing.catalog.dataset(dataset, "dataset"));
+    ATOLL_RETURN_IF_ERROR(service::require_owner(request, known.owner, "the dataset " + dataset));
+    ATOLL_TRY(const std::int64_t version, version_number(request.param("version")));
+    ATOLL_TRY(const Json body, request.json());
+    json::ObjectReader reader(body);
+    const std::string path = reader.required_string("path");
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+    ATOLL_RETURN_IF_ERROR(routing.catalog.register_copy(dataset, version, stored.facility.name, path));
+    return Response::json(
+        200, {{"dataset", dataset}, {"version", version}, {"facility", stored.facility.name}, {"path", path}});
+}
+
 }  // namespace
 
 void add_facility_routes(http::Server& server, Routing& routing) {
-    const service::Routes routes(server, routing);
-    routes.add(Method::kPost, "/v1/facilities", service::admins(), post_facility);
-    routes.add(Method::kGet, "/v1/facilities", service::readers(), get_facilities);
-    routes.add(Method::kGet, "/v1/facilities/:name", service::readers(), get_facility);
-    routes.add(Method::kPatch, "/v1/facilities/:name", service::writers(), patch_facility);
-    routes.add(Method::kDelete, "/v1/facilities/:name", service::writers(), remove_facility);
+    const service::Routes routes("dispatch", server, routing);
+    routes.add(Method::kPost, "/v1/facilities", post_facility);
+    routes.add(Method::kGet, "/v1/facilities", get_facilities);
+    routes.add(Method::kGet, "/v1/facilities/:name", get_facility);
+    routes.add(Method::kPatch, "/v1/facilities/:name", patch_facility);
+    routes.add(Method::kDelete, "/v1/facilities/:name", remove_facility);
     add_facility_check_routes(server, routing);
-    routes.add(Method::kPost, "/v1/facilities/:name/host-key", service::writers(), post_host_key);
-    routes.add(Method::kPut, "/v1/facilities/:name/image", service::writers(), put_image);
-    routes.add(Method::kPost, "/v1/facilities/:name/login", service::admins(), post_login);
+    routes.add(Method::kPost, "/v1/facilities/:name/host-key", post_host_key);
+    routes.add(Method::kPut, "/v1/facilities/:name/image", put_image);
+    routes.add(Method::kPost, "/v1/facilities/:name/login", post_login);
+    routes.add(Method::kPut, "/v1/facilities/:name/copies/:dataset/:version", put_copy);
 }
 
 }  // namespace atl::dispatch

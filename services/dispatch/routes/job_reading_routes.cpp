@@ -250,15 +250,16 @@ Result<std::int64_t> query_integer(const Request& request, const std::string& ke
 }
 
 void add_job_reading_routes(http::Server& server, Routing& routing) {
-    const service::Routes routes(server, routing);
-    routes.add(Method::kGet, "/v1/jobs", service::readers(), get_jobs);
-    routes.add(Method::kGet, "/v1/jobs/:id", service::readers(), get_job);
-    routes.add(Method::kGet, "/v1/jobs/:id/rounds", service::readers(), get_rounds);
-    routes.add(Method::kGet, "/v1/jobs/:id/rounds/:round/updates", service::readers(), get_updates);
-    routes.add(Method::kGet, "/v1/jobs/:id/logs", service::writers(), get_logs);
-    routes.add(Method::kGet, "/v1/jobs/:id/tasks/:task/script", service::writers(), get_script);
+    const service::Routes routes("dispatch", server, routing);
+    routes.add(Method::kGet, "/v1/jobs", get_jobs);
+    routes.add(Method::kGet, "/v1/jobs/:id", get_job);
+    routes.add(Method::kGet, "/v1/jobs/:id/rounds", get_rounds);
+    routes.add(Method::kGet, "/v1/jobs/:id/rounds/:round/updates", get_updates);
+    routes.add(Method::kGet, "/v1/jobs/:id/logs", get_logs);
+    routes.add(Method::kGet, "/v1/jobs/:id/tasks/:task/script", get_script);
     server.route_async(
-        Method::kGet, "/v1/jobs/:id/events", service::readers(),
+        Method::kGet, "/v1/jobs/:id/events",
+        service::access_of(service::permission_of("dispatch", Method::kGet, "/v1/jobs/:id/events")),
         [&routing](const Request& request, const http::Responder& responder) { events(routing, request, responder); });
 }
 

@@ -91,6 +91,18 @@ Error too_long(const DatasetCopy& data, const std::string& model, std::int64_t t
                    most);
 }
 
+// A job writes a model that does not exist yet, or one of its submitter's own.
+Status require_output_model(const Catalog& catalog, const std::string& model, const auth::Principal& principal) {
+    ATOLL_TRY(const auto owner, catalog.model_owner(model));
+    if (!owner) return {};
+    if (principal.role != auth::Role::kAdmin && principal.subject != *owner)
+        return Error{ErrorCode::kPermissionDenied,
+                     "the model " + in_quotes(model) + " belongs to " + (owner->empty() ? "the admins" : *owner) +
+                         "; give this job an output_model of its own",
+                     "output_model"};
+    return catalog.require_no_base(model, "output_model");
+}
+
 // The job as it is asked for, checked against the world, with versions and paths filled in. Other services are asked,
 // so no connection is held meanwhile.
 Result<JobView> resolve(Routing& routing, const Json& body, const auth::Principal& principal) {
@@ -114,7 +126,7 @@ Result<JobView> resolve(Routing& routing, const Json& body, const auth::Principa
     for (const NamedCopy& copy : copies)
         if (tokens_max && copy.data->seq_len > *tokens_max)
             return too_long(*copy.data, job.spec.model, *tokens_max, copy.path + ".dataset");
-    ATOLL_RETURN_IF_ERROR(routing.catalog.require_no_base(job.spec.output_model, "output_model"));
+    ATOLL_RETURN_IF_ERROR(require_output_model(routing.catalog, job.spec.output_model, principal));
     return job;
 }
 
@@ -123,7 +135,10 @@ Result<Response> post_job(Routing& routing, const Request& request) {
     const auto before = [&]() -> Status {
         ATOLL_TRY(const Json body, request.json());
         ATOLL_TRY(job, resolve(routing, body, *request.principal));
-        return {};
+        // It is there before the first update comes, so that nobody else makes one of its name meanwhile.
+        const std::string& output = job.spec.output_model;
+        ATOLL_TRY(const bool is_new, routing.catalog.make_model(output, request.principal->subject));
+        return is_new ? Status() : require_output_model(routing.catalog, output, *request.principal);
     };
     const auto insert = [&](pg::Transaction& transaction) -> Result<Response> {
         ATOLL_RETURN_IF_ERROR(
@@ -259,15 +274,15 @@ Result<Response> post_prune(Routing& routing, const Request& request) {
 }  // namespace
 
 void add_job_routes(http::Server& server, Routing& routing) {
-    const service::Routes routes(server, routing);
-    routes.add(Method::kPost, "/v1/jobs", service::writers(), post_job);
-    routes.add(Method::kPost, "/v1/scripts", service::writers(), post_script);
-    routes.add(Method::kDelete, "/v1/jobs/:id", service::writers(), remove_job);
-    routes.add(Method::kPost, "/v1/prune", service::admins(), post_prune);
-    routes.add(Method::kPost, "/v1/jobs/:id/cancel", service::writers(), change_job<cancel>);
-    routes.add(Method::kPost, "/v1/jobs/:id/pause", service::writers(), change_job<pause>);
-    routes.add(Method::kPost, "/v1/jobs/:id/resume", service::writers(), change_job<resume>);
-    routes.add(Method::kPost, "/v1/jobs/:id/participants/:facility/readmit", service::writers(), change_job<readmit>);
+    const service::Routes routes("dispatch", server, routing);
+    routes.add(Method::kPost, "/v1/jobs", post_job);
+    routes.add(Method::kPost, "/v1/scripts", post_script);
+    routes.add(Method::kDelete, "/v1/jobs/:id", remove_job);
+    routes.add(Method::kPost, "/v1/prune", post_prune);
+    routes.add(Method::kPost, "/v1/jobs/:id/cancel", change_job<cancel>);
+    routes.add(Method::kPost, "/v1/jobs/:id/pause", change_job<pause>);
+    routes.add(Method::kPost, "/v1/jobs/:id/resume", change_job<resume>);
+    routes.add(Method::kPost, "/v1/jobs/:id/participants/:facility/readmit", change_job<readmit>);
 }
 
 }  // namespace atl::dispatch

@@ -19,9 +19,11 @@ using json::Json;
 constexpr std::int64_t kAttemptsMax = 3;
 
 // Asks other services: no connection is held meanwhile.
-Result<Task> make_preparation_task(const PreparationSpec& spec, const Catalog& catalog,
-                                   const std::string& preparation) {
+Result<Task> make_preparation_task(const PreparationSpec& spec, const Catalog& catalog, const std::string& preparation,
+                                   const Request& request) {
     ATOLL_TRY(const DatasetInfo dataset, catalog.dataset(spec.dataset, "dataset"));
+    // What is prepared becomes a version of it.
+    ATOLL_RETURN_IF_ERROR(service::require_owner(request, dataset.owner, "the dataset " + dataset.name));
     ATOLL_TRY(const std::string tokenizer,
               catalog.model_digest(spec.tokenizer_model, spec.tokenizer_version, "tokenizer", "model"));
     ATOLL_TRY(const auto most, catalog.row_tokens_max(spec.tokenizer_model, tokenizer));
@@ -64,7 +66,7 @@ Result<Response> post_preparation(Routing& routing, const Request& request) {
             ATOLL_TRY(auto connection, routing.pool.acquire());
             ATOLL_RETURN_IF_ERROR(require_usable(*connection, spec.facility, *request.principal));
         }
-        ATOLL_TRY(task, make_preparation_task(spec, routing.catalog, id));
+        ATOLL_TRY(task, make_preparation_task(spec, routing.catalog, id, request));
         return {};
     };
     const auto insert = [&](pg::Transaction& transaction) -> Result<Response> {
@@ -98,11 +100,11 @@ Result<Response> remove_preparation(Routing&, pg::Transaction& transaction, cons
 }  // namespace
 
 void add_preparation_routes(http::Server& server, Routing& routing) {
-    const service::Routes routes(server, routing);
-    routes.add(Method::kPost, "/v1/preparations", service::writers(), post_preparation);
-    routes.add(Method::kGet, "/v1/preparations", service::readers(), get_preparations);
-    routes.add(Method::kGet, "/v1/preparations/:id", service::readers(), get_preparation);
-    routes.add(Method::kDelete, "/v1/preparations/:id", service::writers(), remove_preparation);
+    const service::Routes routes("dispatch", server, routing);
+    routes.add(Method::kPost, "/v1/preparations", post_preparation);
+    routes.add(Method::kGet, "/v1/preparations", get_preparations);
+    routes.add(Method::kGet, "/v1/preparations/:id", get_preparation);
+    routes.add(Method::kDelete, "/v1/preparations/:id", remove_preparation);
 }
 
 }  // namespace atl::dispatch

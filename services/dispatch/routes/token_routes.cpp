@@ -1,5 +1,6 @@
 #include "services/dispatch/db/tokens.h"
 #include "services/dispatch/routes/routes.h"
+#include "shared/auth/subjects.h"
 #include "shared/base/id.h"
 #include "shared/service/names.h"
 #include "shared/service/routes.h"
@@ -29,6 +30,8 @@ Result<TokenOrder> parse_order(const Json& body) {
     order.life = std::chrono::hours(24) * reader.integer_or("days", kDays, 1, kDaysMax);
     ATOLL_RETURN_IF_ERROR(reader.finish());
     ATOLL_RETURN_IF_ERROR(service::check_name(order.principal.subject, "subject"));
+    if (auth::is_reserved_subject(order.principal.subject))
+        return invalid_argument("subject", "is the name of a service; choose another");
     ATOLL_TRY(order.principal.role, auth::parse_role(role));
     if (order.principal.role == auth::Role::kFacility)
         return invalid_argument("role", "must be admin, operator or viewer: dispatch gives each attempt its own token");
@@ -61,10 +64,10 @@ Result<Response> revoke_token(Routing&, pg::Transaction& transaction, const Requ
 }  // namespace
 
 void add_token_routes(http::Server& server, Routing& routing) {
-    const service::Routes routes(server, routing);
-    routes.add(Method::kPost, "/v1/tokens", service::admins(), post_token);
-    routes.add(Method::kGet, "/v1/tokens", service::admins(), get_tokens);
-    routes.add(Method::kDelete, "/v1/tokens/:id", service::admins(), revoke_token);
+    const service::Routes routes("dispatch", server, routing);
+    routes.add(Method::kPost, "/v1/tokens", post_token);
+    routes.add(Method::kGet, "/v1/tokens", get_tokens);
+    routes.add(Method::kDelete, "/v1/tokens/:id", revoke_token);
 }
 
 }  // namespace atl::dispatch

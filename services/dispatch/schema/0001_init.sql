@@ -4,6 +4,7 @@ CREATE TABLE facilities (
     name text PRIMARY KEY,
     spec jsonb NOT NULL,
     devices jsonb,                               -- what its trainer computes on: ["cpu"]; NULL: not known
+    admin_pinned_host_key boolean NOT NULL DEFAULT false, -- then only admins change it
     limits jsonb,                                -- what its batch system says of its queues, by name; NULL: not known
     version bigint NOT NULL DEFAULT 1,         -- the ETag
     created_at timestamptz NOT NULL DEFAULT now(),

@@ -93,9 +93,11 @@ void FakeCatalog::add_registry(http::Server& server) {
     server.route(Method::kGet, "/v1/datasets", services_only(), [](const Request&) {
         return Response::json(200, {{"items", {{{"name", "cs"}}, {{"name", "it"}}}}, {"next", nullptr}});
     });
-    server.route(Method::kGet, "/v1/datasets/:name", services_only(), [known](const Request& request) {
+    server.route(Method::kGet, "/v1/datasets/:name", services_only(), [this, known](const Request& request) {
         if (!known(request.param("name"))) return none();
-        return Response::json(200, {{"name", request.param("name")}, {"template", "scrivi:: {{text}}"}});
+        const std::lock_guard lock(mutex_);
+        return Response::json(
+            200, {{"name", request.param("name")}, {"template", "scrivi:: {{text}}"}, {"created_by", dataset_owner_}});
     });
     server.route(Method::kGet, "/v1/datasets/:name/versions", services_only(), [this](const Request& request) {
         const std::lock_guard lock(mutex_);
@@ -145,10 +147,17 @@ void FakeCatalog::add_store(http::Server& server) {
     server.route(Method::kGet, "/v1/models", services_only(), [](const Request&) {
         return Response::json(200, {{"items", {{{"name", "tiny"}}}}, {"next", nullptr}});
     });
-    server.route(Method::kGet, "/v1/models/:name", services_only(), [](const Request& request) {
+    server.route(Method::kGet, "/v1/models/:name", services_only(), [this](const Request& request) {
         return request.param("name") == "tiny"
-                   ? Response::json(200, {{"name", "tiny"}, {"tags", {{"base", kBaseDigest}}}})
-                   : none();
+                   ? Response::json(200, {{"name", "tiny"}, {"tags", {{"base", kBaseDigest}}}, {"owner", "tester"}})
+                   : show_model(request.param("name"));
+    });
+    server.route(Method::kPost, "/v1/models", services_only(), [this](const Request& request) {
+        const std::lock_guard lock(mutex_);
+        const Json body = request.json().value();
+        if (!models_.emplace(body.at("name"), body).second)
+            return Response::problem(conflict("there is a model of that name already", "name"), "");
+        return Response::json(201, body);
     });
     server.route(Method::kGet, "/v1/models/:name/versions", services_only(), [this](const Request& request) {
         const auto job = request.query.find("job");
@@ -182,6 +191,12 @@ void FakeCatalog::add_store(http::Server& server) {
         return request.param("sha256") == digest::sha256(text) ? Response::text(200, text, "application/octet-stream")
                                                                : none();
     });
+}
+
+Response FakeCatalog::show_model(const std::string& name) {
+    const std::lock_guard lock(mutex_);
+    const auto found = models_.find(name);
+    return found == models_.end() ? none() : Response::json(200, found->second);
 }
 
 Json FakeCatalog::find_globals(const std::string& model, const std::string& job, const std::string& round) {

@@ -30,6 +30,11 @@ class FakeCatalog {
     std::int64_t requests() const;  // answered so far
     // A version of "it" or "cs" with rows of `seq_len` tokens, of which a facility holds a copy.
     void add_version(const std::string& dataset, int version, const std::string& facility, int seq_len = 128);
+    // Who has registered the datasets.
+    void set_dataset_owner(std::string owner) {
+        const std::lock_guard lock(mutex_);
+        dataset_owner_ = std::move(owner);
+    }
     // What the base model's config.json says; null: it has none.
     void set_config(json::Json config) {
         const std::lock_guard lock(mutex_);
@@ -59,6 +64,7 @@ class FakeCatalog {
     // A route that set_refusal() is for.
     void add_reading(http::Server& server, const char* path, http::Handler handler);
     http::Response find_upload(const std::string& task, const std::string& attempt);
+    http::Response show_model(const std::string& name);
     http::Response find_version(const std::string& model, const std::string& reference);
     json::Json find_globals(const std::string& model, const std::string& job, const std::string& round);
     json::Json find_copy(const json::Json& wanted) const;  // null: none
@@ -71,8 +77,10 @@ class FakeCatalog {
     std::mutex mutex_;
     std::map<std::string, json::Json> versions_;               // by Idempotency-Key
     std::map<std::string, std::map<int, json::Json>> shapes_;  // by dataset and version
+    std::string dataset_owner_ = "tester";
     json::Json config_ = {{"max_position_embeddings", 2048}};
     std::map<std::string, std::vector<json::Json>> globals_;  // by model
+    std::map<std::string, json::Json> models_;                // those that jobs write, by name
     std::map<std::string, json::Json> copies_;                // "dataset/version/facility"
     int versions_made_ = 0;
     std::atomic<int> refusal_ = 0;

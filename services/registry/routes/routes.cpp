@@ -4,6 +4,7 @@
 
 #include "services/registry/db/repository.h"
 #include "services/registry/domain/croissant.h"
+#include "shared/auth/subjects.h"
 #include "shared/events/events.h"
 #include "shared/service/names.h"
 #include "shared/service/routes.h"
@@ -26,6 +27,13 @@ Result<Response> show_dataset(Transaction& transaction, const std::string& name,
     return with_etag(status, dataset.shown, dataset.revision);
 }
 
+// The dataset, locked, as whoever registered it or an admin may change it.
+Result<StoredDataset> find_own_dataset(Transaction& transaction, const Request& request) {
+    ATOLL_TRY(StoredDataset dataset, find_dataset(transaction, request.param("name"), /*for_update=*/true));
+    ATOLL_RETURN_IF_ERROR(service::require_owner(request, dataset.created_by, "the dataset " + dataset.spec.name));
+    return dataset;
+}
+
 Result<Response> post_dataset(Routing&, Transaction& transaction, const Request& request) {
     ATOLL_TRY(const Json body, request.json());
     ATOLL_TRY(const DatasetSpec spec, parse_dataset(body));
@@ -45,9 +53,9 @@ Result<Response> get_dataset(Routing&, Transaction& transaction, const Request& 
 }
 
 Result<Response> patch_dataset(Routing&, Transaction& transaction, const Request& request) {
+    ATOLL_TRY(const StoredDataset dataset, find_own_dataset(transaction, request));
     ATOLL_TRY(const Json body, request.json());
     ATOLL_TRY(const DatasetPatch patch, parse_patch(body));
-    ATOLL_TRY(const StoredDataset dataset, find_dataset(transaction, request.param("name"), /*for_update=*/true));
     ATOLL_RETURN_IF_ERROR(service::check_if_match(request, dataset.revision));
     if (dataset.latest_version > 0 && changes_meaning(dataset.spec, patch))
         return conflict("versions of " + dataset.spec.name +
@@ -83,9 +91,12 @@ Result<Response> same_version(const Json& existing, const VersionSpec& spec) {
 }
 
 Result<Response> post_version(Routing& routing, Transaction& transaction, const Request& request) {
+    ATOLL_TRY(const StoredDataset dataset, find_dataset(transaction, request.param("name"), /*for_update=*/true));
+    // dispatch registers what a preparation has made, which the dataset's owner has ordered there.
+    if (!auth::is_service(*request.principal, auth::kDispatch))
+        ATOLL_RETURN_IF_ERROR(service::require_owner(request, dataset.created_by, "the dataset " + dataset.spec.name));
     ATOLL_TRY(const Json body, request.json());
     ATOLL_TRY(const VersionSpec spec, parse_version(body));
-    ATOLL_TRY(const StoredDataset dataset, find_dataset(transaction, request.param("name"), /*for_update=*/true));
     const std::string& name = dataset.spec.name;
     ATOLL_TRY(const Json existing, find_fingerprint(transaction, name, spec.fingerprint));
     if (!existing.is_null()) return same_version(existing, spec);
@@ -165,21 +176,15 @@ Result<Response> get_croissant(Routing&, Transaction& transaction, const Request
     return response;
 }
 
-// Who has registered the dataset, or an admin, removes it and what belongs to it. It is locked then.
-Status require_dataset_owner(Transaction& transaction, const Request& request) {
-    ATOLL_TRY(const StoredDataset dataset, find_dataset(transaction, request.param("name"), /*for_update=*/true));
-    return service::require_owner(request, dataset.created_by, "the dataset");
-}
-
 Result<Response> remove_dataset(Routing&, Transaction& transaction, const Request& request) {
-    ATOLL_RETURN_IF_ERROR(require_dataset_owner(transaction, request));
+    ATOLL_RETURN_IF_ERROR(find_own_dataset(transaction, request));
     ATOLL_TRY(const auto left, delete_dataset(transaction, request.param("name")));
     return Response::json(200, {{"left", left}});
 }
 
 Result<Response> remove_version(Routing&, Transaction& transaction, const Request& request) {
     ATOLL_TRY(const std::int64_t number, parse_version_number(request.param("version")));
-    ATOLL_RETURN_IF_ERROR(require_dataset_owner(transaction, request));
+    ATOLL_RETURN_IF_ERROR(find_own_dataset(transaction, request));
     ATOLL_TRY(const auto left, delete_version(transaction, request.param("name"), number));
     return Response::json(200, {{"left", left}});
 }
@@ -187,7 +192,7 @@ Result<Response> remove_version(Routing&, Transaction& transaction, const Reques
 Result<Response> remove_copy(Routing&, Transaction& transaction, const Request& request) {
     ATOLL_TRY(const std::int64_t number, parse_version_number(request.param("version")));
     ATOLL_RETURN_IF_ERROR(service::check_name(request.param("facility"), "facility"));
-    ATOLL_RETURN_IF_ERROR(require_dataset_owner(transaction, request));
+    ATOLL_RETURN_IF_ERROR(find_own_dataset(transaction, request));
     ATOLL_TRY(const auto left, delete_copy(transaction, request.param("name"), number, request.param("facility")));
     return Response::json(200, {{"left", left}});
 }
@@ -195,23 +200,21 @@ Result<Response> remove_copy(Routing&, Transaction& transaction, const Request& 
 }  // namespace
 
 void add_routes(http::Server& server, Routing& routing) {
-    using service::readers;
-    using service::writers;
-    const service::Routes routes(server, routing);
-    routes.add(Method::kPost, "/v1/datasets", writers(), post_dataset);
-    routes.add(Method::kGet, "/v1/datasets", readers(), get_datasets);
-    routes.add(Method::kGet, "/v1/datasets/:name", readers(), get_dataset);
-    routes.add(Method::kPatch, "/v1/datasets/:name", writers(), patch_dataset);
-    routes.add(Method::kDelete, "/v1/datasets/:name", writers(), remove_dataset);
-    routes.add(Method::kPost, "/v1/datasets/:name/versions", writers(), post_version);
-    routes.add(Method::kGet, "/v1/datasets/:name/versions", readers(), get_versions);
-    routes.add(Method::kGet, "/v1/datasets/:name/versions/:version", readers(), get_version);
-    routes.add(Method::kDelete, "/v1/datasets/:name/versions/:version", writers(), remove_version);
-    routes.add(Method::kPut, "/v1/datasets/:name/versions/:version/copies/:facility", writers(), put_copy);
-    routes.add(Method::kDelete, "/v1/datasets/:name/versions/:version/copies/:facility", writers(), remove_copy);
-    routes.add(Method::kGet, "/v1/datasets/:name/versions/:version/copies", readers(), get_copies);
-    routes.add(Method::kPost, "/v1/copies/find", readers(), post_find_copies);
-    routes.add(Method::kGet, "/v1/datasets/:name/croissant", readers(), get_croissant);
+    const service::Routes routes("registry", server, routing);
+    routes.add(Method::kPost, "/v1/datasets", post_dataset);
+    routes.add(Method::kGet, "/v1/datasets", get_datasets);
+    routes.add(Method::kGet, "/v1/datasets/:name", get_dataset);
+    routes.add(Method::kPatch, "/v1/datasets/:name", patch_dataset);
+    routes.add(Method::kDelete, "/v1/datasets/:name", remove_dataset);
+    routes.add(Method::kPost, "/v1/datasets/:name/versions", post_version);
+    routes.add(Method::kGet, "/v1/datasets/:name/versions", get_versions);
+    routes.add(Method::kGet, "/v1/datasets/:name/versions/:version", get_version);
+    routes.add(Method::kDelete, "/v1/datasets/:name/versions/:version", remove_version);
+    routes.add(Method::kPut, "/v1/datasets/:name/versions/:version/copies/:facility", put_copy);
+    routes.add(Method::kDelete, "/v1/datasets/:name/versions/:version/copies/:facility", remove_copy);
+    routes.add(Method::kGet, "/v1/datasets/:name/versions/:version/copies", get_copies);
+    routes.add(Method::kPost, "/v1/copies/find", post_find_copies);
+    routes.add(Method::kGet, "/v1/datasets/:name/croissant", get_croissant);
 }
 
 }  // namespace atl::registry

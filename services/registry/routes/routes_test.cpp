@@ -200,9 +200,9 @@ TEST_F(RegistryTest, ACopyIsRecordedMovedAndListed) {
     call(Method::kPost, "/v1/datasets", kDataset);
     call(Method::kPost, "/v1/datasets/fortunes-it/versions", version_of('a'));
     const std::string copies = "/v1/datasets/fortunes-it/versions/1/copies";
-    EXPECT_EQ(call(Method::kPut, copies + "/leonardo", {{"path", "datasets/fortunes-it/1"}}).status, 201);
-    EXPECT_EQ(call(Method::kPut, copies + "/leonardo", {{"path", "elsewhere/1"}}).status, 200);
-    EXPECT_EQ(call(Method::kPut, copies + "/karolina", {{"path", "datasets/fortunes-it/1"}}).status, 201);
+    EXPECT_EQ(call(Method::kPut, copies + "/leonardo", {{"path", "datasets/fortunes-it/1"}}, Role::kAdmin).status, 201);
+    EXPECT_EQ(call(Method::kPut, copies + "/leonardo", {{"path", "elsewhere/1"}}, Role::kAdmin).status, 200);
+    EXPECT_EQ(call(Method::kPut, copies + "/karolina", {{"path", "datasets/fortunes-it/1"}}, Role::kAdmin).status, 201);
     const auto items = get(copies)["items"];
     ASSERT_EQ(items.size(), 2U);
     EXPECT_EQ(items[0]["facility"], "karolina");
@@ -214,7 +214,7 @@ TEST_F(RegistryTest, TheVersionsThatAFacilityHoldsAreListed) {
     const std::string versions = "/v1/datasets/fortunes-it/versions";
     for (const char fingerprint : {'a', 'b', 'c'}) call(Method::kPost, versions, version_of(fingerprint));
     for (const char* copy : {"/1/copies/leonardo", "/3/copies/leonardo", "/2/copies/karolina"})
-        ASSERT_EQ(call(Method::kPut, versions + copy, {{"path", "a"}}).status, 201);
+        ASSERT_EQ(call(Method::kPut, versions + copy, {{"path", "a"}}, Role::kAdmin).status, 201);
     const auto numbers = [&](const std::string& query) {
         std::vector<int> found;
         const Json page = get(versions + query);
@@ -235,7 +235,7 @@ TEST_F(RegistryTest, ManyCopiesAreFoundAtOnceTheNewestUnlessAVersionIsNamed) {
     const std::string versions = "/v1/datasets/fortunes-it/versions";
     for (const char fingerprint : {'a', 'c', 'd'}) call(Method::kPost, versions, version_of(fingerprint));
     for (const char* copy : {"/1/copies/leonardo", "/2/copies/leonardo", "/3/copies/karolina"})
-        ASSERT_EQ(call(Method::kPut, versions + copy, {{"path", std::string("at") + copy}}).status, 201);
+        ASSERT_EQ(call(Method::kPut, versions + copy, {{"path", std::string("at") + copy}}, Role::kAdmin).status, 201);
     const auto find = [&](const Json& copies, Role role = Role::kOperator) {
         return call(Method::kPost, "/v1/copies/find", {{"copies", copies}}, role);
     };
@@ -270,11 +270,12 @@ TEST_F(RegistryTest, AWrongCopyIsNamed) {
     call(Method::kPost, "/v1/datasets", kDataset);
     call(Method::kPost, "/v1/datasets/fortunes-it/versions", version_of('a'));
     const std::string versions = "/v1/datasets/fortunes-it/versions";
-    expect_problem(call(Method::kPut, versions + "/1/copies/leonardo", {{"path", "../secrets"}}), 422, "path");
-    expect_problem(call(Method::kPut, versions + "/1/copies/leonardo", {{"path", "/etc"}}), 422, "path");
-    expect_problem(call(Method::kPut, versions + "/1/copies/Leonardo", {{"path", "a"}}), 422, "facility");
-    expect_problem(call(Method::kPut, versions + "/2/copies/leonardo", {{"path", "a"}}), 404, "version");
-    expect_problem(call(Method::kPut, versions + "/x/copies/leonardo", {{"path", "a"}}), 422, "version");
+    expect_problem(call(Method::kPut, versions + "/1/copies/leonardo", {{"path", "../secrets"}}, Role::kAdmin), 422,
+                   "path");
+    expect_problem(call(Method::kPut, versions + "/1/copies/leonardo", {{"path", "/etc"}}, Role::kAdmin), 422, "path");
+    expect_problem(call(Method::kPut, versions + "/1/copies/Leonardo", {{"path", "a"}}, Role::kAdmin), 422, "facility");
+    expect_problem(call(Method::kPut, versions + "/2/copies/leonardo", {{"path", "a"}}, Role::kAdmin), 404, "version");
+    expect_problem(call(Method::kPut, versions + "/x/copies/leonardo", {{"path", "a"}}, Role::kAdmin), 422, "version");
     EXPECT_EQ(count("copies"), 0);
 }
 
@@ -293,7 +294,7 @@ TEST_F(RegistryTest, WhatIsRemovedIsGoneAndSaysWhichCopiesStay) {
     call(Method::kPost, "/v1/datasets", kDataset);
     for (const char fingerprint : {'a', 'b', 'c'}) call(Method::kPost, versions, version_of(fingerprint));
     for (const char* copy : {"/1/copies/leonardo", "/3/copies/karolina", "/3/copies/leonardo"})
-        ASSERT_EQ(call(Method::kPut, versions + copy, {{"path", "a"}}).status, 201);
+        ASSERT_EQ(call(Method::kPut, versions + copy, {{"path", "a"}}, Role::kAdmin).status, 201);
     const auto left = [&](const std::string& path) {
         const auto answer = call(Method::kDelete, path);
         EXPECT_EQ(answer.status, 200) << answer.body;
@@ -310,22 +311,44 @@ TEST_F(RegistryTest, WhatIsRemovedIsGoneAndSaysWhichCopiesStay) {
     EXPECT_EQ(get(dataset)["latest_version"], 2);
     EXPECT_EQ(call(Method::kPost, versions, version_of('d')).json().value()["version"], 4)
         << "no number is given twice";
-    call(Method::kPut, versions + "/4/copies/karolina", {{"path", "a"}});
+    call(Method::kPut, versions + "/4/copies/karolina", {{"path", "a"}}, Role::kAdmin);
     EXPECT_EQ(left(dataset), Places{"4 karolina"});
     for (const char* table : {"datasets", "dataset_versions", "copies"}) EXPECT_EQ(count(table), 0) << table;
     EXPECT_EQ(call(Method::kPost, "/v1/datasets", kDataset).status, 201);
 }
 
-TEST_F(RegistryTest, WhoRegisteredADatasetAndAdminsRemoveIt) {
+TEST_F(RegistryTest, WhoRegisteredADatasetAndAdminsChangeAndRemoveIt) {
+    const std::string dataset = "/v1/datasets/fortunes-it";
     call(Method::kPost, "/v1/datasets", kDataset);
+    call(Method::kPost, dataset + "/versions", version_of('a'));
     auto connection = pool_->acquire().value();
     ASSERT_TRUE(connection->query("UPDATE datasets SET created_by = 'ada'").ok());
-    call(Method::kPost, "/v1/datasets/fortunes-it/versions", version_of('a'));
     for (const char* path : {"", "/versions/1", "/versions/1/copies/leonardo"})
-        expect_problem(call(Method::kDelete, std::string("/v1/datasets/fortunes-it") + path), 403, "");
+        expect_problem(call(Method::kDelete, dataset + path), 403, "");
+    const std::vector<std::pair<std::string, std::string>> any = {{"If-Match", "*"}};
+    expect_problem(call(Method::kPatch, dataset, {{"license", "MIT"}}, Role::kOperator, any), 403, "");
+    expect_problem(call(Method::kPost, dataset + "/versions", version_of('b')), 403, "");
     EXPECT_EQ(count("dataset_versions"), 1);
-    EXPECT_EQ(call(Method::kDelete, "/v1/datasets/fortunes-it", nullptr, Role::kAdmin).status, 200);
-    expect_problem(call(Method::kDelete, "/v1/datasets/fortunes-it", nullptr, Role::kAdmin), 404, "dataset");
+    EXPECT_EQ(call(Method::kPatch, dataset, {{"license", "MIT"}}, Role::kAdmin, any).status, 200);
+    EXPECT_EQ(call(Method::kPost, dataset + "/versions", version_of('b'), Role::kAdmin).status, 201);
+    EXPECT_EQ(call(Method::kDelete, dataset, nullptr, Role::kAdmin).status, 200);
+    expect_problem(call(Method::kDelete, dataset, nullptr, Role::kAdmin), 404, "dataset");
+}
+
+// Its path decides what a job trains on: dispatch alone knows who may use the facility.
+TEST_F(RegistryTest, OnlyDispatchAndAdminsSayWhereACopyLies) {
+    call(Method::kPost, "/v1/datasets", kDataset);
+    call(Method::kPost, "/v1/datasets/fortunes-it/versions", version_of('a'));
+    const std::string copy = "/v1/datasets/fortunes-it/versions/1/copies/leonardo";
+    const auto put = [&](const std::string& subject, const std::string& path) {
+        http::ClientOptions options;
+        options.base_url = server_->url();
+        options.token = server_->token({.subject = subject, .role = Role::kOperator});
+        return http::Client(options).call(Method::kPut, copy, Json{{"path", path}}.dump()).value().status;
+    };
+    EXPECT_EQ(put("dispatch", "datasets/fortunes-it/1"), 201);
+    for (const char* subject : {"tester", "aggregation"}) EXPECT_EQ(put(subject, "datasets/secret/1"), 403) << subject;
+    EXPECT_EQ(get("/v1/datasets/fortunes-it/versions/1/copies")["items"][0]["path"], "datasets/fortunes-it/1");
 }
 
 TEST_F(RegistryTest, CroissantDescribesTheNewestVersion) {
@@ -342,7 +365,7 @@ TEST_F(RegistryTest, EveryReadingRouteAnswersAsTheDocumentSays) {
     const std::string dataset = "/v1/datasets/fortunes-it";
     call(Method::kPost, "/v1/datasets", kDataset);
     call(Method::kPost, dataset + "/versions", version_of('a'));
-    call(Method::kPut, dataset + "/versions/1/copies/leonardo", {{"path", "datasets/fortunes-it/1"}});
+    call(Method::kPut, dataset + "/versions/1/copies/leonardo", {{"path", "datasets/fortunes-it/1"}}, Role::kAdmin);
     for (const std::string& list : {std::string("/v1/datasets"), dataset + "/versions", dataset + "/versions/1/copies"})
         EXPECT_FALSE(get(list).at("items").empty()) << list;
     for (const std::string& one : {dataset, dataset + "/versions/1", dataset + "/croissant"}) get(one);
@@ -350,7 +373,7 @@ TEST_F(RegistryTest, EveryReadingRouteAnswersAsTheDocumentSays) {
 }
 
 TEST_F(RegistryTest, TheOpenapiDocumentDescribesExactlyTheRoutes) {
-    EXPECT_EQ(service::openapi_faults(definition().openapi, server_->server()), std::vector<std::string>());
+    EXPECT_EQ(service::openapi_faults(definition().openapi, server_->server(), "registry"), std::vector<std::string>());
 }
 
 }  // namespace

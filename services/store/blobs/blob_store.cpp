@@ -12,6 +12,7 @@
 
 #include "shared/base/file.h"
 #include "shared/base/id.h"
+#include "shared/base/on_exit.h"
 #include "shared/base/text.h"
 #include "shared/digest/digest.h"
 
@@ -65,7 +66,7 @@ std::string BlobStore::relative_path(const std::string& sha256) {
     return sha256.substr(0, 2) + "/" + sha256.substr(2, 2) + "/" + sha256;
 }
 
-Result<BlobStore::Stored> BlobStore::put(const std::string& sha256, std::string_view bytes) {
+Result<BlobStore::Stored> BlobStore::put(const std::string& sha256, std::string_view bytes, Reserve reserve) {
     const std::string actual = digest::sha256(bytes);
     if (actual != sha256) return invalid_argument("sha256", "the body's sha256 is " + actual + ", not " + sha256);
     const fs::path path = root_ / relative_path(sha256);
@@ -77,10 +78,11 @@ Result<BlobStore::Stored> BlobStore::put(const std::string& sha256, std::string_
         if (is_there) ATOLL_RETURN_IF_ERROR(sync_names(path));
         if (is_there) return Stored::kThereAlready;
     }
-    bytes_in_hand_ += bytes.size();
-    const Status written = write_new(path, bytes);
-    bytes_in_hand_ -= bytes.size();
-    ATOLL_RETURN_IF_ERROR(written);
+    {
+        bytes_in_hand_ += bytes.size();
+        const OnExit subtract([&] { bytes_in_hand_ -= bytes.size(); });
+        ATOLL_RETURN_IF_ERROR(write_new(path, bytes, reserve));
+    }
     forget_damage(sha256);
     ATOLL_RETURN_IF_ERROR(sync_names(path));
     return Stored::kNew;
@@ -97,18 +99,19 @@ Result<bool> BlobStore::holds(const std::string& sha256, std::string_view bytes)
     return true;
 }
 
-Status BlobStore::write_new(const fs::path& path, std::string_view bytes) {
-    ATOLL_RETURN_IF_ERROR(check_space());
+Status BlobStore::write_new(const fs::path& path, std::string_view bytes, Reserve reserve) {
+    ATOLL_RETURN_IF_ERROR(check_space(reserve));
     const fs::path temporary = root_ / "tmp" / new_id();
-    Status status = write_temporary(temporary, bytes);
-    if (status.ok()) status = make_parents(path);
-    if (status.ok()) status = publish(temporary, path);
-    if (!status.ok()) ::unlink(temporary.c_str());
-    return status;
+    OnExit remove([&] { ::unlink(temporary.c_str()); });
+    ATOLL_RETURN_IF_ERROR(write_temporary(temporary, bytes));
+    ATOLL_RETURN_IF_ERROR(make_parents(path));
+    ATOLL_RETURN_IF_ERROR(publish(temporary, path));
+    remove.disarm();
+    return {};
 }
 
 // With what others are writing just now: together they leave the reserve.
-Status BlobStore::check_space() const {
+Status BlobStore::check_space(Reserve reserve) const {
     struct statvfs info{};
     if (::statvfs(root_.c_str(), &info) != 0) return disk_error("looking at the disk");
     const std::uint64_t available = info.f_bavail * info.f_frsize;
@@ -117,17 +120,20 @@ Status BlobStore::check_space() const {
                      "the store's disk can hold only " + std::to_string(info.f_favail) +
                          " files more; remove what nobody needs (atoll model prune)",
                      {}};
-    if (available >= free_bytes_min_ + bytes_in_hand_) return {};
+    if (available >= static_cast<std::uint64_t>(reserve) * free_bytes_min_ + bytes_in_hand_) return {};
     return Error{ErrorCode::kInsufficientStorage,
                  "the store's disk has " + human_bytes(available) + " free, of which store.free_bytes_min keeps " +
-                     human_bytes(free_bytes_min_) + "; remove what nobody needs (atoll model prune)",
+                     human_bytes(free_bytes_min_) +
+                     (reserve == Reserve::kTwice ? ", and as much again for the updates of jobs" : "") +
+                     "; remove what nobody needs (atoll model prune)",
                  {}};
 }
 
 Result<BlobStore::Space> BlobStore::space() const {
     struct statvfs info{};
     if (::statvfs(root_.c_str(), &info) != 0) return disk_error("looking at the disk");
-    return Space{.free = info.f_bavail * info.f_frsize, .free_min = free_bytes_min_};
+    return Space{
+        .free = info.f_bavail * info.f_frsize, .free_min = free_bytes_min_, .total = info.f_blocks * info.f_frsize};
 }
 
 // Two writers of one blob rename the same bytes: whoever is last changes nothing.

@@ -32,9 +32,11 @@ class BlobStore {
                                                    std::optional<std::uint64_t> free_bytes_min = 0);
 
     enum class Stored { kNew, kThereAlready };
+    // How often the disk's reserve is left: twice by who must leave room for others.
+    enum class Reserve : std::uint64_t { kOnce = 1, kTwice = 2 };
     // kInvalidArgument (field "sha256") when the bytes hash to something else; kInsufficientStorage when the disk is
     // full, but for the reserve. Either way nothing becomes visible.
-    Result<Stored> put(const std::string& sha256, std::string_view bytes);
+    Result<Stored> put(const std::string& sha256, std::string_view bytes, Reserve reserve = Reserve::kOnce);
 
     // Puts on the disk every name that can be seen, so that a version may count on it after a power cut. What put() has
     // answered is there already: this is for names that another caller has just made.
@@ -49,10 +51,11 @@ class BlobStore {
     // Removes the blob if it is still that old. A reader that has opened it reads on.
     Result<bool> remove_if_older(const std::string& sha256, std::chrono::seconds age);
 
-    // Of the root's file system, in bytes: what is free of it, and what uploads leave.
+    // Of the root's file system, in bytes: what is free of it, what uploads leave, and all of it.
     struct Space {
         std::uint64_t free = 0;
         std::uint64_t free_min = 0;
+        std::uint64_t total = 0;
     };
     Result<Space> space() const;
 
@@ -82,8 +85,8 @@ class BlobStore {
   private:
     BlobStore(std::filesystem::path root, std::uint64_t free_bytes_min)
         : root_(std::move(root)), free_bytes_min_(free_bytes_min) {}
-    Status write_new(const std::filesystem::path& path, std::string_view bytes);
-    Status check_space() const;
+    Status write_new(const std::filesystem::path& path, std::string_view bytes, Reserve reserve);
+    Status check_space(Reserve reserve) const;
     Result<bool> holds(const std::string& sha256, std::string_view bytes) const;
     void forget_damage(const std::string& sha256);
     Status publish(const std::filesystem::path& temporary, const std::filesystem::path& path);

@@ -93,6 +93,15 @@ TEST_F(BlobStoreTest, UploadsLeaveTheDiskAReserve) {
     EXPECT_EQ(blobs_->read(sha256_, 0, 1000).value(), bytes_);
 }
 
+TEST_F(BlobStoreTest, WhoLeavesRoomForOthersLeavesTheReserveTwice) {
+    const std::uint64_t available = blobs_->space()->free;
+    blobs_ = BlobStore::open(root_, available / 10 * 7).value();
+    const auto refused = blobs_->put(sha256_, bytes_, BlobStore::Reserve::kTwice);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, ErrorCode::kInsufficientStorage);
+    EXPECT_TRUE(blobs_->put(sha256_, bytes_).ok());
+}
+
 TEST_F(BlobStoreTest, TheReserveFitsTheDisk) {
     constexpr std::uint64_t kGiB = 1U << 30;
     EXPECT_EQ(default_free_bytes_min(100 * kGiB), 5 * kGiB);

@@ -17,7 +17,7 @@ std::string time_column(const std::string& column) {
 }
 
 std::string model_columns() {
-    return "name, description, created_by, " + time_column("created_at") +
+    return "name, description, owner, created_by, " + time_column("created_at") +
            ", (SELECT count(*) FROM versions WHERE versions.model = models.name) AS version_count"
            ", (SELECT coalesce(jsonb_object_agg(tag, digest), '{}') FROM tags WHERE tags.model = models.name) AS tags";
 }
@@ -27,6 +27,7 @@ Json read_model(const pg::Rows& rows, int row) {
             {"description", rows.text(row, "description")},
             {"version_count", rows.integer(row, "version_count")},
             {"tags", rows.json(row, "tags")},
+            {"owner", rows.text(row, "owner")},
             {"created_by", rows.text(row, "created_by")},
             {"created_at", rows.text(row, "created_at")}};
 }
@@ -114,9 +115,9 @@ Status check_parents(pg::Transaction& transaction, const std::vector<std::string
 
 Result<bool> ensure_model(pg::Transaction& transaction, const NewModel& model, const std::string& subject) {
     ATOLL_TRY(const auto inserted,
-              transaction.query("INSERT INTO models (name, description, created_by) VALUES ($1, $2, $3)"
+              transaction.query("INSERT INTO models (name, description, owner, created_by) VALUES ($1, $2, $3, $4)"
                                 " ON CONFLICT (name) DO NOTHING",
-                                {model.name, model.description, subject}));
+                                {model.name, model.description, model.owner, subject}));
     return inserted.affected() == 1;
 }
 
@@ -164,6 +165,12 @@ Result<InsertedVersion> insert_version(pg::Transaction& transaction, const std::
     ATOLL_TRY(const auto rows,
               transaction.query(version_query(false, "WHERE v.model = $1 AND v.digest = $2"), {model, version.digest}));
     return InsertedVersion{read_version(rows, 0), inserted.affected() == 1};
+}
+
+Result<bool> has_version(pg::Connection& connection, const std::string& model, const std::string& digest) {
+    ATOLL_TRY(const auto rows,
+              connection.query("SELECT 1 FROM versions WHERE model = $1 AND digest = $2", {model, digest}));
+    return !rows.empty();
 }
 
 Result<StoredVersion> find_version(pg::Connection& connection, const std::string& model, const std::string& reference) {
@@ -297,6 +304,13 @@ Result<Json> find_upload(pg::Connection& connection, const std::string& task, co
     Json upload = {{"task", task}, {"attempt", attempt}, {"version", nullptr}, {"bytes", rows.integer(0, "bytes")}};
     if (!rows.is_null(0, "version")) upload["version"] = rows.text(0, "version");
     return upload;
+}
+
+Result<bool> has_handed_in(pg::Connection& connection, const auth::TaskScope& scope, const std::string& digest) {
+    ATOLL_TRY(const auto rows,
+              connection.query("SELECT 1 FROM uploads WHERE task = $1 AND attempt = $2 AND version = $3",
+                               {scope.task, scope.attempt, digest}));
+    return !rows.empty();
 }
 
 Status record_submission(pg::Transaction& transaction, const auth::TaskScope& scope, const std::string& digest) {

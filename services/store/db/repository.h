@@ -16,7 +16,7 @@ using json::Json;
 
 // kConflict (field "name") if there is a model of that name.
 Result<Json> insert_model(pg::Transaction& transaction, const NewModel& model, const std::string& subject);
-// False, and nothing is changed, if there is a model of that name.
+// Its owner is `model.owner`, also an empty one. False, and nothing is changed, if there is a model of that name.
 Result<bool> ensure_model(pg::Transaction& transaction, const NewModel& model, const std::string& subject);
 Result<Json> find_model(pg::Connection& connection, const std::string& name);
 Result<Json> list_models(pg::Connection& connection, const http::Page& page);  // {"items", "next"}
@@ -34,6 +34,7 @@ struct InsertedVersion {
 // gives the version as it was first made.
 Result<InsertedVersion> insert_version(pg::Transaction& transaction, const std::string& model,
                                        const NewVersion& version, const std::string& subject);
+Result<bool> has_version(pg::Connection& connection, const std::string& model, const std::string& digest);
 // By digest, by tag, or by what resolve_version() takes (version_names.h); a tag of such a name goes first.
 Result<StoredVersion> find_version(pg::Connection& connection, const std::string& model, const std::string& reference);
 // The oldest version of that digest, of any model.
@@ -68,6 +69,8 @@ Status delete_old_uploads(pg::Connection& connection);
 // {"task","attempt","version","bytes"}; kNotFound if the attempt has uploaded nothing.
 Result<Json> find_upload(pg::Connection& connection, const std::string& task, const std::string& attempt);
 
+// Whether this attempt has handed in that version.
+Result<bool> has_handed_in(pg::Connection& connection, const auth::TaskScope& scope, const std::string& digest);
 // Notes which version an attempt hands in. kConflict: it has handed in another, and may have only one.
 Status record_submission(pg::Transaction& transaction, const auth::TaskScope& scope, const std::string& digest);
 

@@ -101,7 +101,7 @@ Status delete_tag(pg::Transaction& transaction, const std::string& model, const 
     return {};
 }
 
-Result<std::vector<Json>> outdated_versions(pg::Connection& connection, std::int64_t rounds, const std::string& model,
+Result<std::vector<Json>> outdated_versions(pg::Connection& connection, std::int64_t rounds, const PruneScope& scope,
                                             std::int64_t count_max) {
     ATOLL_TRY(
         const auto rows,
@@ -114,11 +114,12 @@ Result<std::vector<Json>> outdated_versions(pg::Connection& connection, std::int
                          " AND NOT EXISTS (SELECT 1 FROM round_versions r JOIN newest ON newest.job = r.job"
                          " WHERE r.model = v.model AND r.digest = v.digest AND r.round > newest.round - $1::int)"
                          " AND ($2 = '' OR v.model = $2)"
+                         " AND ($4 = '' OR v.model IN (SELECT name FROM models WHERE owner = $4))"
                          " AND (v.read_at IS NULL OR v.read_at < now() - interval '1 day')"
                          " AND NOT EXISTS (SELECT 1 FROM tags t WHERE t.model = v.model AND t.digest = v.digest)"
                          " AND NOT EXISTS (SELECT 1 FROM versions c WHERE c.parents->>0 = v.digest"
                          " AND c.digest <> v.digest) ORDER BY v.sequence LIMIT $3",
-                         {rounds, model, count_max}));
+                         {rounds, scope.model, count_max, scope.owner}));
     std::vector<Json> outdated;
     for (int row = 0; row < rows.size(); ++row)
         outdated.push_back({{"model", rows.text(row, "model")},

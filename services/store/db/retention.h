@@ -19,9 +19,15 @@ Status delete_version(pg::Transaction& transaction, const std::string& model, co
 Status delete_model(pg::Transaction& transaction, const std::string& model);
 Status delete_tag(pg::Transaction& transaction, const std::string& model, const std::string& tag);
 
+// Which models are pruned.
+struct PruneScope {
+    std::string model = {};  // empty: all
+    std::string owner = {};  // empty: of everybody
+};
+
 // Updates and optimizer states of rounds before the newest `rounds` of their job, those that nothing needs, oldest
-// first: {"model","digest","kind","job","round","size"} each. All models if `model` is empty.
-Result<std::vector<Json>> outdated_versions(pg::Connection& connection, std::int64_t rounds, const std::string& model,
+// first: {"model","digest","kind","job","round","size"} each.
+Result<std::vector<Json>> outdated_versions(pg::Connection& connection, std::int64_t rounds, const PruneScope& scope,
                                             std::int64_t count_max);
 // Removes versions of outdated_versions(), in whose transaction it must be.
 Status delete_versions(pg::Transaction& transaction, const std::vector<Json>& versions);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "shared/auth/subjects.h"
 #include "shared/digest/digest.h"
 #include "shared/json/json.h"
 #include "shared/service/names.h"
@@ -78,6 +79,18 @@ Result<Json> parse_contributions(const Json& values) {
     return contributions;
 }
 
+// What rounds make: a person's version cannot pass for it.
+Status may_write_as_operator(const NewVersion& version) {
+    const auto denied = [](const char* field, const std::string& what) {
+        return Error{ErrorCode::kPermissionDenied, "only aggregation makes " + what, field};
+    };
+    if (version.kind == Kind::kGlobal || version.kind == Kind::kOptimizerState)
+        return denied("kind", std::string("versions of kind ") + to_string(version.kind));
+    if (version.job || version.round) return denied(version.job ? "job" : "round", "versions of a job's round");
+    if (!version.contributions.empty()) return denied("contributions", "versions with contributions");
+    return {};
+}
+
 Kind parse_kind(ObjectReader& reader) {
     const std::string kind = reader.one_of("kind", {"base", "update", "global", "optimizer_state"}, "base");
     for (const Kind candidate : {Kind::kUpdate, Kind::kGlobal, Kind::kOptimizerState})
@@ -121,8 +134,10 @@ Result<NewModel> parse_new_model(const Json& body) {
     NewModel model;
     model.name = reader.required_string("name");
     model.description = reader.string_or("description", "");
+    model.owner = reader.string_or("owner", "");
     ATOLL_RETURN_IF_ERROR(reader.finish());
     ATOLL_RETURN_IF_ERROR(service::check_name(model.name, "name"));
+    if (!model.owner.empty()) ATOLL_RETURN_IF_ERROR(service::check_name(model.owner, "owner"));
     ATOLL_RETURN_IF_ERROR(check_description(model.description, "description"));
     return model;
 }
@@ -208,8 +223,15 @@ std::int64_t update_body_bytes_max(std::int64_t base_manifest_bytes) {
     return kManifestFactor * base_manifest_bytes + kManifestAllowanceBytes;
 }
 
+Status may_name_owner(const auth::Principal& principal, const NewModel& model) {
+    const bool may_name = principal.role == auth::Role::kAdmin || auth::is_service(principal, auth::kDispatch);
+    if (may_name || model.owner.empty() || model.owner == principal.subject) return {};
+    return Error{ErrorCode::kPermissionDenied, "only an admin makes a model for somebody else", "owner"};
+}
+
 Status may_write_version(const auth::Principal& principal, const std::string& model, const NewVersion& version) {
-    if (principal.role == auth::Role::kAdmin || principal.role == auth::Role::kOperator) return {};
+    if (principal.role == auth::Role::kAdmin || auth::is_service(principal, auth::kAggregation)) return {};
+    if (principal.role == auth::Role::kOperator) return may_write_as_operator(version);
     if (principal.role != auth::Role::kFacility || !principal.scope)
         return permission_denied("this token may not write versions");
     const auth::TaskScope& scope = *principal.scope;

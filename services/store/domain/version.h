@@ -17,6 +17,7 @@ namespace atl::store {
 struct NewModel {
     std::string name;
     std::string description;
+    std::string owner = {};  // the subject who may change it; empty: who makes it
 };
 
 enum class Kind { kBase, kUpdate, kGlobal, kOptimizerState };
@@ -70,8 +71,12 @@ std::int64_t upload_quota(std::int64_t readable_bytes);
 // Bytes that the description of its update may take, when its base's manifest has so many: room for four times the
 // chunks, and for metrics.
 std::int64_t update_body_bytes_max(std::int64_t base_manifest_bytes);
-// Admin and operator may write; a facility only an update to its own model.
+// kPermissionDenied for what this writer may not say of a version: a facility makes only updates of its own model, and
+// only aggregation (or an admin) global models, optimizer states, and versions that name a job and a round. Whose the
+// model is must be checked beside it.
 Status may_write_version(const auth::Principal& principal, const std::string& model, const NewVersion& version);
+// A model belongs to whoever makes it; only dispatch, for the owner of a job, and admins name another owner.
+Status may_name_owner(const auth::Principal& principal, const NewModel& model);
 // An update has its job, its round and its one parent, the base, from the token that hands it in. kInvalidArgument
 // names what the body says otherwise; kPermissionDenied: the token reads more than a base.
 Status take_origin(const auth::TaskScope& scope, NewVersion& version);

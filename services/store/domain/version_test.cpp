@@ -132,13 +132,44 @@ TEST(StoreDomainTest, AnUpdatesOriginIsItsTokens) {
     EXPECT_EQ(take_origin(reading_more, version).error().code, ErrorCode::kPermissionDenied);
 }
 
-TEST(StoreDomainTest, OnlyAdminsAndOperatorsWriteAnything) {
+Principal person(const std::string& subject, Role role = Role::kOperator) {
+    Principal principal;
+    principal.subject = subject;
+    principal.role = role;
+    return principal;
+}
+
+TEST(StoreDomainTest, OnlyAggregationAndAdminsWriteWhatRoundsMake) {
+    json base = {{"manifest", version_body().at("manifest")}};
     for (const Role role : {Role::kAdmin, Role::kOperator, Role::kViewer}) {
-        Principal principal;
-        principal.role = role;
-        EXPECT_EQ(may_write(principal, "any", with(version_body(), "/kind", "base")), role != Role::kViewer);
-        EXPECT_TRUE(may_read_version(principal, kOther).ok());
+        EXPECT_EQ(may_write(person("ada", role), "any", base), role != Role::kViewer);
+        EXPECT_TRUE(may_read_version(person("ada", role), kOther).ok());
     }
+    const auto field_for_ada = [&](const json& body) {
+        return may_write_version(person("ada"), "any", parse_new_version(body).value()).error().field;
+    };
+    for (const char* kind : {"global", "optimizer_state"}) {
+        const json made = with(base, "/kind", kind);
+        EXPECT_EQ(field_for_ada(made), "kind");
+        EXPECT_TRUE(may_write(person("aggregation"), "any", made));
+        EXPECT_FALSE(may_write(person("dispatch"), "any", made));
+        EXPECT_TRUE(may_write(person("ada", Role::kAdmin), "any", made));
+    }
+    EXPECT_TRUE(may_write(person("ada"), "any", with(base, "/kind", "update")));
+    EXPECT_EQ(field_for_ada(with(base, "/job", "job1")), "job");
+    EXPECT_EQ(field_for_ada(with(base, "/round", 1)), "round");
+    EXPECT_EQ(field_for_ada(with(base, "/contributions", {{{"facility", "x"}, {"version", kOther}}})), "contributions");
+}
+
+TEST(StoreDomainTest, OnlyDispatchAndAdminsMakeAModelForSomebodyElse) {
+    const auto may = [](const Principal& by, const char* owner) {
+        return may_name_owner(by, parse_new_model({{"name", "a"}, {"owner", owner}}).value()).ok();
+    };
+    EXPECT_TRUE(may(person("ada"), "ada"));
+    EXPECT_FALSE(may(person("ada"), "bo"));
+    EXPECT_FALSE(may(person("aggregation"), "bo"));
+    EXPECT_TRUE(may(person("dispatch"), "bo"));
+    EXPECT_TRUE(may(person("ada", Role::kAdmin), "bo"));
 }
 
 TEST(StoreDomainTest, OnlyATokenThatHandsInAModelStoresBlobs) {
@@ -146,9 +177,7 @@ TEST(StoreDomainTest, OnlyATokenThatHandsInAModelStoresBlobs) {
     Principal evaluating = facility();
     evaluating.scope->write_model.clear();
     EXPECT_EQ(may_write_blobs(evaluating).error().code, ErrorCode::kPermissionDenied);
-    Principal person;
-    person.role = Role::kOperator;
-    EXPECT_TRUE(may_write_blobs(person).ok());
+    EXPECT_TRUE(may_write_blobs(person("ada")).ok());
 }
 
 TEST(StoreDomainTest, AFacilityReadsOnlyTheVersionsOfItsToken) {

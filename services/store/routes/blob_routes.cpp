@@ -1,12 +1,10 @@
-#include <algorithm>
-
 #include "services/store/db/repository.h"
 #include "services/store/db/retention.h"
 #include "services/store/domain/byte_range.h"
 #include "services/store/domain/version.h"
 #include "services/store/routes/routes.h"
+#include "shared/base/on_exit.h"
 #include "shared/digest/digest.h"
-#include "shared/log/log.h"
 #include "shared/service/routes.h"
 #include "shared/store_client/manifest.h"
 
@@ -16,7 +14,6 @@ namespace {
 using auth::Role;
 
 const std::string kBinary = "application/octet-stream";
-constexpr std::size_t kBlobCostMin = 64U << 10;  // of a site's quota: a file costs the disk more than its bytes
 
 Result<std::string> digest_param(const http::Request& request) {
     const std::string& sha256 = request.param("sha256");
@@ -36,50 +33,6 @@ Status may_read(Routing& routing, const auth::Principal& principal, const std::s
     ATOLL_TRY(const bool allowed, reads_blob(*connection, *principal.scope, sha256));
     if (!allowed) return permission_denied("this token may not read blob " + sha256);
     return {};
-}
-
-Status reserve(Routing& routing, const auth::TaskScope& scope, std::size_t bytes) {
-    ATOLL_TRY(auto connection, routing.pool.acquire());
-    ATOLL_TRY(const std::int64_t readable, bytes_of_versions(*connection, scope.read_versions));
-    const std::int64_t quota = upload_quota(readable);
-    ATOLL_TRY(const bool fits, count_upload(*connection, scope, bytes, quota));
-    if (fits) return {};
-    return Error{
-        ErrorCode::kTooLarge,
-        "attempt " + scope.attempt + " of task " + scope.task + " may upload " + std::to_string(quota) +
-            " bytes, some times the size of its base, and so may three of the task's attempts together; that is done",
-        "body"};
-}
-
-void refund(Routing& routing, const auth::TaskScope& scope, std::size_t bytes) {
-    const auto give_back = [&]() -> Status {
-        ATOLL_TRY(auto connection, routing.pool.acquire());
-        return uncount_upload(*connection, scope, bytes);
-    };
-    if (const Status status = give_back(); !status.ok())
-        spdlog::warn("bytes of task {} that were not kept stay counted: {}", scope.task, describe(status.error()));
-}
-
-// A facility that uploads more than any update of its base could need fills no disk. Only what becomes a new blob
-// counts in the end: what is there costs nothing, and what could not be kept is uploaded again.
-Result<BlobStore::Stored> keep(Routing& routing, const auth::Principal& principal, const std::string& sha256,
-                               const std::string& body) {
-    const bool counts = principal.role == Role::kFacility && !routing.blobs.blob_size(sha256).ok();
-    const std::size_t cost = std::max(body.size(), kBlobCostMin);
-    if (counts) ATOLL_RETURN_IF_ERROR(reserve(routing, *principal.scope, cost));
-    const bool was_damaged = routing.blobs.is_damaged(sha256);
-    const auto stored = routing.blobs.put(sha256, body);
-    if (stored.ok() && was_damaged) {
-        ATOLL_TRY(auto connection, routing.pool.acquire());
-        ATOLL_RETURN_IF_ERROR(remove_damaged(*connection, sha256));
-    }
-    const bool is_new = stored.ok() && *stored == BlobStore::Stored::kNew;
-    if (counts && !is_new) refund(routing, *principal.scope, cost);
-    if (stored.ok() && principal.role == Role::kFacility) {
-        ATOLL_TRY(auto connection, routing.pool.acquire());
-        ATOLL_RETURN_IF_ERROR(record_upload(*connection, *principal.scope, sha256));
-    }
-    return stored;
 }
 
 Result<http::Response> get_blob(Routing& routing, const http::Request& request) {
@@ -114,8 +67,8 @@ Result<http::Response> put_blob(Routing& routing, const http::Request& request) 
         return http::Response::problem(unavailable("too many blobs are being written; try again"), request.request_id)
             .with("Retry-After", "1");
     }
-    const auto stored = keep(routing, *request.principal, sha256, request.body);
-    routing.puts.release();
+    const OnExit release([&] { routing.puts.release(); });
+    const auto stored = routing.intake.keep(*request.principal, sha256, request.body);
     if (!stored.ok()) return stored.error();
     const bool is_new = *stored == BlobStore::Stored::kNew;
     if (is_new) routing.bytes_in.Increment(static_cast<double>(request.body.size()));
@@ -153,6 +106,7 @@ Result<http::Response> post_missing(Routing& routing, const http::Request& reque
 Routing::Routing(pg::Pool& database, BlobStore& blob_store, const Settings& settings, metrics::Registry& metrics)
     : pool(database),
       blobs(blob_store),
+      intake(database, blob_store, settings),
       topic(settings.topic_prefix + "atoll.models"),
       accel_prefix(settings.accel_prefix),
       keep_updates_rounds(settings.keep_updates_rounds),
@@ -164,11 +118,11 @@ Routing::Routing(pg::Pool& database, BlobStore& blob_store, const Settings& sett
 
 void add_blob_routes(http::Server& server, Routing& routing) {
     using http::Method;
-    const service::Routes routes(server, routing);
-    routes.add(Method::kGet, "/v1/damaged-blobs", service::readers(), get_damaged);
-    routes.add(Method::kGet, "/v1/blobs/:sha256", service::readers_and_facilities(), get_blob);
-    routes.add(Method::kPut, "/v1/blobs/:sha256", service::writers_and_facilities(), put_blob);
-    routes.add(Method::kPost, "/v1/blobs/missing", service::writers_and_facilities(), post_missing);
+    const service::Routes routes("store", server, routing);
+    routes.add(Method::kGet, "/v1/damaged-blobs", get_damaged);
+    routes.add(Method::kGet, "/v1/blobs/:sha256", get_blob);
+    routes.add(Method::kPut, "/v1/blobs/:sha256", put_blob);
+    routes.add(Method::kPost, "/v1/blobs/missing", post_missing);
 }
 
 }  // namespace atl::store

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cerrno>
 #include <future>
+#include <new>
 #include <thread>
 
 #include "services/store/routes/routes.h"
@@ -63,6 +64,16 @@ TEST_F(BlobRoutesTest, AFullDiskIsSaidWithoutPathsAndTheNextBodyIsTaken) {
     EXPECT_NE(refused.body.find("disk"), std::string::npos) << refused.body;
     EXPECT_EQ(refused.body.find(temporary_.path().string()), std::string::npos) << refused.body;
     EXPECT_FALSE(is_there("bytes"));
+    EXPECT_EQ(put("bytes").status, 201);
+}
+
+// The permit and the bytes in hand go back although an exception passes.
+TEST_F(BlobRoutesTest, AnExceptionWhileABodyIsKeptCostsThatBodyAlone) {
+    blobs_->set_write_hook([first = true]() mutable {
+        if (std::exchange(first, false)) throw std::bad_alloc();
+        return 0;
+    });
+    EXPECT_EQ(put("bytes").status, 500);
     EXPECT_EQ(put("bytes").status, 201);
 }
 

@@ -1,20 +1,22 @@
-#include <malloc.h>
-
+#include "services/store/blobs/model_file.h"
 #include "services/store/blobs/update_check.h"
 #include "services/store/blobs/version_check.h"
 #include "services/store/db/repository.h"
 #include "services/store/db/retention.h"
 #include "services/store/routes/routes.h"
 #include "services/store/work/sweep.h"
+#include "shared/auth/subjects.h"
 #include "shared/digest/digest.h"
 #include "shared/events/events.h"
+#include "shared/json/bounded.h"
 #include "shared/service/names.h"
 #include "shared/service/routes.h"
 
 namespace atl::store {
 namespace {
 
-constexpr std::size_t kLargeManifestBytes = 1U << 20;
+constexpr std::size_t kLargeVersionBytes = 1U << 20;  // of its manifest, its base's, and what is read of their files
+constexpr std::size_t kManifestValuesMax = 1'000'000;
 
 using auth::Role;
 using http::Method;
@@ -52,7 +54,9 @@ events::Event created_event(const Json& version) {
 
 Result<Response> post_model(Routing&, Transaction& transaction, const Request& request) {
     ATOLL_TRY(const Json body, request.json());
-    ATOLL_TRY(const NewModel model, parse_new_model(body));
+    ATOLL_TRY(NewModel model, parse_new_model(body));
+    ATOLL_RETURN_IF_ERROR(may_name_owner(*request.principal, model));
+    if (model.owner.empty()) model.owner = request.principal->subject;
     ATOLL_TRY(const Json created, insert_model(transaction, model, request.principal->subject));
     return Response::json(201, created);
 }
@@ -68,6 +72,20 @@ Result<Response> get_model(Routing&, Transaction& transaction, const Request& re
     return with_etag(Response::json(200, model), digest::sha256(model.dump()).substr(0, 16));
 }
 
+// kNotFound: there is no such model. kPermissionDenied: it belongs to somebody else.
+Status require_own_model(pg::Connection& connection, const Request& request, const std::string& model) {
+    ATOLL_TRY(const Json found, find_model(connection, model));
+    return service::require_owner(request, found.at("owner").get<std::string>(), "the model " + model);
+}
+
+// Whether this writer may add versions to the model, as far as it is there already.
+Status may_add_to_model(pg::Connection& connection, const Request& request, const std::string& model) {
+    const auth::Principal& writer = *request.principal;
+    if (writer.role == Role::kFacility || auth::is_service(writer, auth::kAggregation)) return {};
+    const Status own = require_own_model(connection, request, model);
+    return !own.ok() && own.error().code == ErrorCode::kNotFound ? Status() : own;
+}
+
 // Nothing if there is no such version.
 Result<std::optional<store_client::Manifest>> find_manifest(Routing& routing, const std::string& digest) {
     ATOLL_TRY(auto connection, routing.pool.acquire());
@@ -79,26 +97,47 @@ Result<std::optional<store_client::Manifest>> find_manifest(Routing& routing, co
     return std::optional(std::move(manifest));
 }
 
+// A manifest takes some twenty times its bytes while it is looked at, and a header ten times: versions of large ones
+// are made one at a time.
+class LargeTurn {
+  public:
+    explicit LargeTurn(std::mutex& mutex) : lock_(mutex, std::defer_lock) {}
+    // Counts what is about to be read. kUnavailable: that is large, and another one is being looked at.
+    Status require(std::uint64_t bytes) {
+        bytes_ += bytes;
+        if (bytes_ <= kLargeVersionBytes || lock_.owns_lock() || lock_.try_lock()) return {};
+        return unavailable("another large version is being looked at; try again");
+    }
+
+  private:
+    std::unique_lock<std::mutex> lock_;
+    std::uint64_t bytes_ = 0;
+};
+
 // An update that could never be averaged with the others is no version.
-Status check_parents(Routing& routing, const NewVersion& version) {
+Status check_parents(Routing& routing, const NewVersion& version, LargeTurn& turn) {
     if (version.kind != Kind::kUpdate) return {};
     for (const std::string& digest : version.parents) {
         ATOLL_TRY(const auto manifest, find_manifest(routing, digest));
         if (!manifest) continue;  // named when it is saved
+        ATOLL_TRY(const std::uint64_t head, head_bytes(*manifest, routing.blobs));
+        ATOLL_RETURN_IF_ERROR(turn.require(head));
         ATOLL_RETURN_IF_ERROR(check_same_tensors(version.manifest, *manifest, routing.blobs));
     }
     return {};
 }
 
 // What a person or a service hands in.
-Status check_files(Routing& routing, const NewVersion& version) {
+Status check_files(Routing& routing, const NewVersion& version, LargeTurn& turn) {
     ATOLL_RETURN_IF_ERROR(check_blobs(version.manifest, routing.blobs));
+    ATOLL_TRY(const std::uint64_t head, head_bytes(version.manifest, routing.blobs));
+    ATOLL_RETURN_IF_ERROR(turn.require(head));
     ATOLL_RETURN_IF_ERROR(check_model_files(version.manifest, routing.blobs));
-    return check_parents(routing, version);
+    return check_parents(routing, version, turn);
 }
 
 // What a site hands in: nothing in it is believed.
-Status check_files_of_site(Routing& routing, const auth::TaskScope& scope, const NewVersion& version) {
+Status check_files_of_site(Routing& routing, const auth::TaskScope& scope, const NewVersion& version, LargeTurn& turn) {
     const std::string& base = scope.read_versions.front();
     {
         ATOLL_TRY(auto connection, routing.pool.acquire());
@@ -109,21 +148,28 @@ Status check_files_of_site(Routing& routing, const auth::TaskScope& scope, const
     }
     ATOLL_RETURN_IF_ERROR(check_blobs(version.manifest, routing.blobs));
     if (version.digest == base) return {};  // a training that changed nothing
+    ATOLL_TRY(const std::uint64_t head, head_bytes(version.manifest, routing.blobs));
+    ATOLL_RETURN_IF_ERROR(turn.require(head));
     ATOLL_TRY(const auto manifest, find_manifest(routing, base));
     if (!manifest) return invalid_argument("parents[0]", "there is no version " + base);
+    ATOLL_TRY(const std::uint64_t of_base, head_bytes(*manifest, routing.blobs));
+    ATOLL_RETURN_IF_ERROR(turn.require(of_base));
     return check_update(version.manifest, *manifest, routing.blobs);
 }
 
-Result<Response> save_version(Routing& routing, Transaction& transaction, const std::string& model,
-                              const NewVersion& version, const auth::Principal& writer) {
+Result<Response> save_version(Routing& routing, Transaction& transaction, const Request& request,
+                              const NewVersion& version) {
+    const std::string& model = request.param("model");
+    const auth::Principal& writer = *request.principal;
     if (writer.role == Role::kFacility) {
         ATOLL_RETURN_IF_ERROR(record_submission(transaction, *writer.scope, version.digest));
-        // A job's first update makes its output model, so that one that fails before leaves no empty model.
+        // Dispatch has made a job's output model; one that was removed since is the admins'.
         ATOLL_RETURN_IF_ERROR(ensure_model(transaction, {model, {}}, writer.subject));
     } else if (version.new_model) {  // likewise of what a person brings
         ATOLL_RETURN_IF_ERROR(service::check_name(model, "model"));
-        ATOLL_RETURN_IF_ERROR(ensure_model(transaction, {model, *version.new_model}, writer.subject));
+        ATOLL_RETURN_IF_ERROR(ensure_model(transaction, {model, *version.new_model, writer.subject}, writer.subject));
     }
+    ATOLL_RETURN_IF_ERROR(may_add_to_model(transaction.connection(), request, model));
     ATOLL_RETURN_IF_ERROR(lock_blobs_shared(transaction));
     ATOLL_RETURN_IF_ERROR(
         check_blobs(version.manifest, routing.blobs));  // once more: none has gone since, none goes now
@@ -137,9 +183,10 @@ Result<Response> save_version(Routing& routing, Transaction& transaction, const 
 }
 
 // What a site sends is not even parsed when it is larger than a manifest of its base's shape can be.
-Status check_body_size(Routing& routing, const auth::TaskScope& scope, std::size_t bytes) {
+Status check_body_size(Routing& routing, const auth::TaskScope& scope, std::size_t bytes, LargeTurn& turn) {
     ATOLL_TRY(auto connection, routing.pool.acquire());
     ATOLL_TRY(const std::int64_t of_base, manifest_bytes_of(*connection, scope.read_versions));
+    ATOLL_RETURN_IF_ERROR(turn.require(static_cast<std::uint64_t>(of_base)));
     const std::int64_t bytes_max = update_body_bytes_max(of_base);
     if (static_cast<std::int64_t>(bytes) <= bytes_max) return {};
     return Error{ErrorCode::kTooLarge,
@@ -147,39 +194,42 @@ Status check_body_size(Routing& routing, const auth::TaskScope& scope, std::size
 }
 
 Result<NewVersion> read_new_version(const Request& request) {
-    ATOLL_TRY(const Json body, request.json());
+    const bool is_large = request.body.size() > kLargeVersionBytes;
+    ATOLL_TRY(const Json body, is_large ? json::parse_bounded(request.body, kManifestValuesMax) : request.json());
     return parse_new_version(body);
 }
 
-Result<Response> make_version(Routing& routing, const Request& request) {
+// What has been looked at is not looked at again: a version of this model, or what this attempt has handed in before.
+Result<bool> is_known(Routing& routing, const std::string& model, const NewVersion& version,
+                      const auth::Principal& writer) {
+    ATOLL_TRY(auto connection, routing.pool.acquire());
+    if (writer.role != Role::kFacility) return has_version(*connection, model, version.digest);
+    return has_handed_in(*connection, *writer.scope, version.digest);
+}
+
+Result<Response> post_version(Routing& routing, const Request& request) {
+    LargeTurn turn(routing.large_version);
+    ATOLL_RETURN_IF_ERROR(turn.require(request.body.size()));
     const std::string& model = request.param("model");
     const auth::Principal& writer = *request.principal;
     if (writer.role == Role::kFacility)
-        ATOLL_RETURN_IF_ERROR(check_body_size(routing, *writer.scope, request.body.size()));
+        ATOLL_RETURN_IF_ERROR(check_body_size(routing, *writer.scope, request.body.size(), turn));
+    {
+        ATOLL_TRY(auto connection, routing.pool.acquire());
+        ATOLL_RETURN_IF_ERROR(may_add_to_model(*connection, request, model));
+    }
     ATOLL_TRY(NewVersion version, read_new_version(request));
     ATOLL_RETURN_IF_ERROR(may_write_version(writer, model, version));
-    if (writer.role == Role::kFacility) {
-        ATOLL_RETURN_IF_ERROR(take_origin(*writer.scope, version));
-        ATOLL_RETURN_IF_ERROR(check_files_of_site(routing, *writer.scope, version));
-    } else {
-        ATOLL_RETURN_IF_ERROR(check_files(routing, version));
-    }
-    const auto save = [&](Transaction& transaction) {
-        return save_version(routing, transaction, model, version, writer);
-    };
+    if (writer.role == Role::kFacility) ATOLL_RETURN_IF_ERROR(take_origin(*writer.scope, version));
+    ATOLL_TRY(const bool known, is_known(routing, model, version, writer));
+    if (!known)
+        ATOLL_RETURN_IF_ERROR(writer.role == Role::kFacility
+                                  ? check_files_of_site(routing, *writer.scope, version, turn)
+                                  : check_files(routing, version, turn));
+    const auto save = [&](Transaction& transaction) { return save_version(routing, transaction, request, version); };
     // An attempt's one version is its own key: whatever a facility sends again, no more is kept.
     if (writer.role == Role::kFacility) return service::in_transaction(routing.pool, save);
     return service::idempotent(routing.pool, request, save);
-}
-
-// A large manifest takes some twenty times its bytes while it is worked on: one at a time, and the memory goes back.
-Result<Response> post_version(Routing& routing, const Request& request) {
-    if (request.body.size() <= kLargeManifestBytes) return make_version(routing, request);
-    const std::unique_lock alone(routing.large_manifest, std::try_to_lock);
-    if (!alone.owns_lock()) return unavailable("another large manifest is being looked at; try again");
-    auto made = make_version(routing, request);
-    ::malloc_trim(0);
-    return made;
 }
 
 Result<Response> get_versions(Routing&, Transaction& transaction, const Request& request) {
@@ -215,6 +265,7 @@ Result<Response> get_version_anywhere(Routing&, Transaction& transaction, const 
 }
 
 Result<Response> remove_version(Routing&, Transaction& transaction, const Request& request) {
+    ATOLL_RETURN_IF_ERROR(require_own_model(transaction.connection(), request, request.param("model")));
     const std::string& digest = request.param("reference");
     if (!digest::is_sha256(digest))
         return invalid_argument("reference", "a version is removed by its digest, 64 hexadecimal characters");
@@ -223,19 +274,25 @@ Result<Response> remove_version(Routing&, Transaction& transaction, const Reques
 }
 
 Result<Response> remove_model(Routing&, Transaction& transaction, const Request& request) {
+    ATOLL_RETURN_IF_ERROR(require_own_model(transaction.connection(), request, request.param("model")));
     ATOLL_RETURN_IF_ERROR(delete_model(transaction, request.param("model")));
     return Response::empty(204);
 }
 
 Result<Response> remove_tag(Routing&, Transaction& transaction, const Request& request) {
+    ATOLL_RETURN_IF_ERROR(require_own_model(transaction.connection(), request, request.param("model")));
     ATOLL_RETURN_IF_ERROR(delete_tag(transaction, request.param("model"), request.param("tag")));
     return Response::empty(204);
 }
 
-Status check_model(pg::Pool& pool, const std::string& model) {
+// An operator prunes models of their own, an admin all.
+Result<PruneScope> prune_scope(pg::Pool& pool, const Request& request, const std::string& model) {
+    PruneScope scope{model, {}};
+    if (request.principal->role != Role::kAdmin) scope.owner = request.principal->subject;
+    if (model.empty()) return scope;
     ATOLL_TRY(auto connection, pool.acquire());
-    ATOLL_RETURN_IF_ERROR(find_model(*connection, model));
-    return {};
+    ATOLL_RETURN_IF_ERROR(require_own_model(*connection, request, model));
+    return scope;
 }
 
 Result<Response> post_prune(Routing& routing, const Request& request) {
@@ -246,9 +303,9 @@ Result<Response> post_prune(Routing& routing, const Request& request) {
         return permission_denied("uploads under way may need blobs that nobody has asked for in " +
                                  std::to_string(routing.unused_blob_hours) +
                                  " hours: only an admin removes younger ones");
-    if (!order.model.empty()) ATOLL_RETURN_IF_ERROR(check_model(routing.pool, order.model));
+    ATOLL_TRY(const PruneScope scope, prune_scope(routing.pool, request, order.model));
     const std::int64_t rounds = order.keep_updates_rounds.value_or(routing.keep_updates_rounds);
-    ATOLL_TRY(const auto versions, prune_versions(routing.pool, rounds, order.model, order.dry_run));
+    ATOLL_TRY(const auto versions, prune_versions(routing.pool, rounds, scope, order.dry_run));
     const std::chrono::hours age(order.unused_blob_hours.value_or(routing.unused_blob_hours));
     const bool sweeps = order.unused_blob_hours || age.count() > 0;
     ATOLL_TRY(const Swept swept,
@@ -269,6 +326,7 @@ Result<Response> get_upload(Routing&, Transaction& transaction, const Request& r
 }
 
 Result<Response> put_model_tag(Routing&, Transaction& transaction, const Request& request) {
+    ATOLL_RETURN_IF_ERROR(require_own_model(transaction.connection(), request, request.param("model")));
     const std::string& tag = request.param("tag");
     ATOLL_RETURN_IF_ERROR(service::check_name(tag, "tag"));  // never looks like a digest: it is shorter
     ATOLL_TRY(const Json body, request.json());
@@ -280,22 +338,20 @@ Result<Response> put_model_tag(Routing&, Transaction& transaction, const Request
 }  // namespace
 
 void add_model_routes(http::Server& server, Routing& routing) {
-    using service::readers;
-    using service::writers;
-    const service::Routes routes(server, routing);
-    routes.add(Method::kPost, "/v1/models", writers(), post_model);
-    routes.add(Method::kGet, "/v1/models", readers(), get_models);
-    routes.add(Method::kGet, "/v1/models/:model", readers(), get_model);
-    routes.add(Method::kPost, "/v1/models/:model/versions", service::writers_and_facilities(), post_version);
-    routes.add(Method::kGet, "/v1/models/:model/versions", readers(), get_versions);
-    routes.add(Method::kGet, "/v1/models/:model/versions/:reference", readers(), get_version);
-    routes.add(Method::kPut, "/v1/models/:model/tags/:tag", writers(), put_model_tag);
-    routes.add(Method::kGet, "/v1/versions/:digest", service::readers_and_facilities(), get_version_anywhere);
-    routes.add(Method::kDelete, "/v1/models/:model", writers(), remove_model);
-    routes.add(Method::kDelete, "/v1/models/:model/versions/:reference", writers(), remove_version);
-    routes.add(Method::kDelete, "/v1/models/:model/tags/:tag", writers(), remove_tag);
-    routes.add(Method::kPost, "/v1/prune", writers(), post_prune);
-    routes.add(Method::kGet, "/v1/uploads/:task/:attempt", readers(), get_upload);
+    const service::Routes routes("store", server, routing);
+    routes.add(Method::kPost, "/v1/models", post_model);
+    routes.add(Method::kGet, "/v1/models", get_models);
+    routes.add(Method::kGet, "/v1/models/:model", get_model);
+    routes.add(Method::kPost, "/v1/models/:model/versions", post_version);
+    routes.add(Method::kGet, "/v1/models/:model/versions", get_versions);
+    routes.add(Method::kGet, "/v1/models/:model/versions/:reference", get_version);
+    routes.add(Method::kPut, "/v1/models/:model/tags/:tag", put_model_tag);
+    routes.add(Method::kGet, "/v1/versions/:digest", get_version_anywhere);
+    routes.add(Method::kDelete, "/v1/models/:model", remove_model);
+    routes.add(Method::kDelete, "/v1/models/:model/versions/:reference", remove_version);
+    routes.add(Method::kDelete, "/v1/models/:model/tags/:tag", remove_tag);
+    routes.add(Method::kPost, "/v1/prune", post_prune);
+    routes.add(Method::kGet, "/v1/uploads/:task/:attempt", get_upload);
 }
 
 }  // namespace atl::store

@@ -7,6 +7,7 @@
 
 #include "services/store/blobs/blob_store.h"
 #include "services/store/settings.h"
+#include "services/store/work/blob_intake.h"
 #include "shared/http/server/server.h"
 #include "shared/metrics/metrics.h"
 #include "shared/pg/pg.h"
@@ -19,12 +20,13 @@ struct Routing {
 
     pg::Pool& pool;
     BlobStore& blobs;
+    BlobIntake intake;
     std::string topic;                   // of new versions
     std::string accel_prefix;            // as in Settings
     std::int64_t keep_updates_rounds;    // as in Settings
     std::int64_t unused_blob_hours;      // as in Settings
     std::counting_semaphore<1024> puts;  // bodies that may be written at once
-    std::mutex large_manifest;           // held by the one version of a large manifest that is being made
+    std::mutex large_version;            // held by the one version of a large manifest or head that is being made
     prometheus::Counter& bytes_in;
     prometheus::Counter& bytes_out;
     prometheus::Counter& refused;

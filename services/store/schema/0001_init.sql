@@ -3,9 +3,11 @@
 CREATE TABLE models (
     name        text PRIMARY KEY,
     description text NOT NULL,
+    owner       text NOT NULL,          -- the subject who may change it; empty: admins alone
     created_by  text NOT NULL,
     created_at  timestamptz NOT NULL DEFAULT now()
 );
+CREATE INDEX models_owner ON models (owner);
 
 -- A manifest once, however many models it is a version of. `body` is the canonical JSON whose sha256 is the digest.
 CREATE TABLE manifests (
@@ -88,6 +90,21 @@ CREATE TABLE uploaded_blobs (
     blob text NOT NULL,
     at   timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (task, blob)
+);
+
+-- Blobs that operators have sent, by whom: while no version needs one it takes of its sender's quota.
+CREATE TABLE operator_blobs (
+    blob    text PRIMARY KEY,
+    subject text NOT NULL,
+    bytes   bigint NOT NULL  -- what it takes of the quota
+);
+CREATE INDEX operator_blobs_subject ON operator_blobs (subject);
+
+-- How much of that each operator has: an upper bound, counted anew when it reaches the quota.
+CREATE TABLE operator_quotas (
+    subject    text PRIMARY KEY,
+    bytes      bigint NOT NULL,
+    counted_at timestamptz NOT NULL DEFAULT '-infinity'
 );
 
 -- Blobs that the scrubber has found to be no longer what their name says, until they are uploaded again.

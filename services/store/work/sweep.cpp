@@ -4,6 +4,7 @@
 #include <exception>
 #include <iterator>
 
+#include "services/store/db/operator_quota.h"
 #include "services/store/db/repository.h"
 #include "services/store/db/retention.h"
 #include "shared/base/backoff.h"
@@ -26,6 +27,7 @@ Result<Swept> sweep_directory(pg::Pool& pool, BlobStore& blobs, const std::strin
     ATOLL_TRY(auto transaction, pg::Transaction::begin(*connection));
     ATOLL_TRY(const std::vector<std::string> unneeded, unreferenced_blobs(transaction, old));
     Swept swept;
+    std::vector<std::string> gone;
     for (const std::string& sha256 : unneeded) {
         const auto size = blobs.blob_size(sha256);
         const auto removed = dry_run ? Result<bool>(true) : blobs.remove_if_older(sha256, age);
@@ -33,7 +35,9 @@ Result<Swept> sweep_directory(pg::Pool& pool, BlobStore& blobs, const std::strin
         if (!removed.ok() || !*removed || !size.ok()) continue;
         ++swept.blobs;
         swept.bytes += *size;
+        if (!dry_run) gone.push_back(sha256);
     }
+    ATOLL_RETURN_IF_ERROR(forget_operator_blobs(transaction, gone));
     ATOLL_RETURN_IF_ERROR(transaction.commit());
     return swept;
 }
@@ -74,14 +78,14 @@ Result<Swept> sweep(pg::Pool& pool, BlobStore& blobs, std::chrono::seconds age, 
     return swept;
 }
 
-Result<std::vector<Json>> prune_versions(pg::Pool& pool, std::int64_t rounds, const std::string& model, bool dry_run) {
+Result<std::vector<Json>> prune_versions(pg::Pool& pool, std::int64_t rounds, const PruneScope& scope, bool dry_run) {
     std::vector<Json> gone;
     while (rounds > 0) {
         ATOLL_TRY(auto connection, pool.acquire());
-        if (dry_run) return outdated_versions(*connection, rounds, model, kDryRunMax);
+        if (dry_run) return outdated_versions(*connection, rounds, scope, kDryRunMax);
         ATOLL_TRY(auto transaction, pg::Transaction::begin(*connection));
         ATOLL_RETURN_IF_ERROR(lock_blobs_alone(transaction));
-        ATOLL_TRY(auto some, outdated_versions(*connection, rounds, model, kPrunedAtOnce));
+        ATOLL_TRY(auto some, outdated_versions(*connection, rounds, scope, kPrunedAtOnce));
         if (some.empty()) break;
         ATOLL_RETURN_IF_ERROR(delete_versions(transaction, some));
         ATOLL_RETURN_IF_ERROR(transaction.commit());

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "services/store/blobs/blob_store.h"
+#include "services/store/db/retention.h"
 #include "shared/metrics/metrics.h"
 #include "shared/pg/pg.h"
 
@@ -23,9 +24,9 @@ struct Swept {
 // cannot be removed is logged and stays. `dry_run` only counts.
 Result<Swept> sweep(pg::Pool& pool, BlobStore& blobs, std::chrono::seconds age, bool dry_run = false);
 
-// Removes what outdated_versions() names, of all models if `model` is empty, in small transactions; returns it. Safe to
-// be killed at any instant. `rounds` 0 removes nothing, nor does `dry_run`.
-Result<std::vector<nlohmann::json>> prune_versions(pg::Pool& pool, std::int64_t rounds, const std::string& model,
+// Removes what outdated_versions() names, in small transactions; returns it. Safe to be killed at any instant. `rounds`
+// 0 removes nothing, nor does `dry_run`.
+Result<std::vector<nlohmann::json>> prune_versions(pg::Pool& pool, std::int64_t rounds, const PruneScope& scope,
                                                    bool dry_run);
 
 // Forgets what attempts have uploaded whose tokens have long expired.

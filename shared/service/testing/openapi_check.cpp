@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "shared/service/permissions.h"
 #include "shared/service/testing/schema_check.h"
 
 namespace atl::service {
@@ -43,7 +44,7 @@ std::set<std::string> path_parameters(const std::string& path) {
 
 class Checker {
   public:
-    explicit Checker(const Json& document) : document_(document) {}
+    Checker(const Json& document, std::string_view service) : document_(document), service_(service) {}
 
     std::vector<std::string> run(const http::Server& server) {
         if (document_.value("openapi", "").rfind("3.1.", 0) != 0) fault("openapi is not 3.1");
@@ -69,6 +70,7 @@ class Checker {
             name += " " + path;
             operations_.insert(name);
             check_operation(name, path, item[method]);
+            if (!service_.empty() && !kPublicPaths.contains(path)) check_roles(name, path, item[method]);
             check_parameters(name, path, item, item[method]);
         }
     }
@@ -91,6 +93,20 @@ class Checker {
             fault(name + ": no security requirement");
     }
 
+    void check_roles(const std::string& name, const std::string& path, const Json& operation) {
+        const auto rows = permissions();
+        const auto row = std::find_if(rows.begin(), rows.end(), [&](const Permission& one) {
+            return (one.service == service_ || one.service == "*") && one.path == path &&
+                   name.starts_with(std::string(http::to_string(one.method)) + " ");
+        });
+        if (row == rows.end()) return fault(name + ": the table of permissions has no row for it");
+        const std::string roles = "Roles: " + describe_roles(*row);
+        const std::string description = operation.value("description", "");
+        const bool is_said = description.starts_with(roles + ".") || description.starts_with(roles + ";") ||
+                             description.starts_with(roles + " (");
+        if (!is_said) fault(name + ": its description does not begin with \"" + roles + "\"");
+    }
+
     void check_parameters(const std::string& name, const std::string& path, const Json& item, const Json& operation) {
         std::set<std::string> declared;
         for (const Json& list : {item.value("parameters", Json::array()), operation.value("parameters", Json::array())})
@@ -110,8 +126,11 @@ class Checker {
             routes.insert(std::string(http::to_string(method)) + " " + path_template(pattern));
         for (const std::string& route : routes)
             if (!operations_.contains(route)) fault(route + ": served but not described");
-        for (const std::string& operation : operations_)
-            if (!routes.contains(operation)) fault(operation + ": described but not served");
+        for (const std::string& operation : operations_) {
+            const bool is_head = operation.starts_with("HEAD ");  // a GET route answers it
+            if (!routes.contains(is_head ? "GET" + operation.substr(4) : operation))
+                fault(operation + ": described but not served");
+        }
     }
 
     void check_references(const Json& value) {
@@ -167,6 +186,7 @@ class Checker {
     }
 
     const Json& document_;
+    std::string_view service_;
     std::vector<std::string> faults_;
     std::set<std::pair<const Json*, Body>> visited_;
     std::set<std::string> operations_;
@@ -175,10 +195,11 @@ class Checker {
 
 }  // namespace
 
-std::vector<std::string> openapi_faults(std::string_view document, const http::Server& server) {
+std::vector<std::string> openapi_faults(std::string_view document, const http::Server& server,
+                                        std::string_view service) {
     const auto parsed = json::parse(document);
     if (!parsed.ok()) return {"not JSON: " + parsed.error().message};
-    return Checker(*parsed).run(server);
+    return Checker(*parsed, service).run(server);
 }
 
 }  // namespace atl::service
