@@ -287,13 +287,6 @@ TEST_F(GatewayLimitsTest, StrangersGetSoManyAnswersASecond) {
     EXPECT_EQ(client().call(Method::kGet, "/registry/v1/things/x")->status, 200) << "it shows a token";
 }
 
-TEST_F(GatewayLimitsTest, HoweverOftenItIsAskedAServiceLooksOnceASecondWhetherItIsReady) {
-    auto caller = client();
-    for (int i = 0; i < 200; ++i) ASSERT_EQ(caller.call(Method::kGet, "/dispatch/readyz")->status, 200);
-    EXPECT_LT(readiness_count_, 100);
-    EXPECT_GT(readiness_count_, 0);
-}
-
 TEST_F(GatewayLimitsTest, WhatIsNoRequestGetsAProblem) {
     for (const std::string line : {"GET /registry/v1/things/a%00b HTTP/1.1", "GET /registry/v1/things/%zz HTTP/1.1",
                                    "GET /registry/v1/things/% HTTP/1.1", "GET /registry/../../x HTTP/1.1",
@@ -304,6 +297,50 @@ TEST_F(GatewayLimitsTest, WhatIsNoRequestGetsAProblem) {
         EXPECT_TRUE(answer.starts_with("HTTP/1.1 400 ")) << line << "\n" << answer;
         EXPECT_NE(answer.find("Content-Type: application/problem+json"), std::string::npos) << line << "\n" << answer;
         EXPECT_NE(answer.find("urn:atoll:problem:invalid-argument"), std::string::npos) << line << "\n" << answer;
+    }
+}
+
+TEST_F(GatewayLimitsTest, WhateverNginxRefusesByItselfIsAProblemOfThatStatus) {
+    struct Case {
+        int status;
+        std::string request;  // without its last empty line
+    };
+    const std::string upload = "POST /registry/v1/things HTTP/1.1\r\n";
+    const Case cases[] = {
+        {501, upload + "Transfer-Encoding: gzip"},
+        {501, upload + "Transfer-Encoding: xchunked"},
+        {501,
+         upload + "Transfer-Encoding: chunked, gzip\r\nAuthorization: Bearer " + backend_.token(auth::Role::kOperator)},
+        {400, upload + "Transfer-Encoding: chunked\r\nContent-Length: 5"},
+        {400, upload + "Content-Length: many"},
+        {400, "GET /registry/v1/things/a?" + std::string(20000, 'x') + " HTTP/1.1"},        // 414
+        {400, "GET /registry/v1/things/a HTTP/1.1\r\nX-Long: " + std::string(20000, 'x')},  // 494
+        {400, "GET /registry/v1/things/a HTTP/3.0"},                                        // 505
+        {401, upload + "Content-Length: 5\r\nAuthorization: Bearer x"},
+        {403, "GET /store/v1/directories/ab HTTP/1.1"},
+        {404, "GET /nothing HTTP/1.1"},
+        {404, "GET /console/nothing HTTP/1.1"},
+        {405, "TRACE /registry/v1/things/a HTTP/1.1"},
+        {405, "POST /console/index.html HTTP/1.1\r\nContent-Length: 0"},
+        {412, "GET /console/index.html HTTP/1.1\r\nIf-Match: \"another\""},
+        {412, "GET /console/index.html HTTP/1.1\r\nIf-Unmodified-Since: Thu, 01 Jan 1970 00:00:00 GMT"},
+        {413, upload + "Content-Length: 20000000\r\nAuthorization: Bearer " + backend_.token(auth::Role::kOperator)},
+        {416, "GET /store/v1/blobs/cd HTTP/1.1\r\nRange: bytes=100-200"},
+    };
+    for (const Case& one : cases) {
+        const RawConnection connection(port());
+        ASSERT_TRUE(connection.send(one.request + "\r\nHost: x\r\nConnection: close\r\n\r\n"));
+        const std::string answer = connection.read_until("}\n");
+        const std::string shown = one.request.substr(0, 200) + "\n" + answer;
+        EXPECT_TRUE(answer.starts_with("HTTP/1.1 " + std::to_string(one.status) + " ")) << shown;
+        EXPECT_NE(answer.find("Content-Type: application/problem+json"), std::string::npos) << shown;
+        const auto body = answer.find("\r\n\r\n");
+        const auto problem =
+            nlohmann::json::parse(body == std::string::npos ? "" : answer.substr(body), nullptr, false);
+        ASSERT_TRUE(problem.is_object()) << shown;
+        EXPECT_EQ(problem.value("status", 0), one.status) << shown;
+        EXPECT_TRUE(problem.value("type", "").starts_with("urn:atoll:problem:")) << shown;
+        EXPECT_FALSE(problem.value("detail", "").empty()) << shown;
     }
 }
 

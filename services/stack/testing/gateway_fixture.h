@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include <atomic>
 #include <cstdio>
 #include <filesystem>
 #include <string>
@@ -83,9 +82,8 @@ class GatewayTest : public ::testing::Test {
         server.route(Method::kGet, "/v1/blobs/:digest", Access::open(), [](const Request&) {
             return Response::empty(200).with("X-Accel-Redirect", "/internal/blobs/ab/cd").with("ETag", "\"cd\"");
         });
-        server.route(Method::kGet, "/readyz", Access::open(), [this](const Request&) {
-            ++readiness_count_;
-            return Response::json(200, {{"status", "ready"}});
+        server.route(Method::kGet, "/v1/directories/:digest", Access::open(), [](const Request&) {
+            return Response::empty(200).with("X-Accel-Redirect", "/internal/blobs/ab/");
         });
     }
 
@@ -100,7 +98,6 @@ class GatewayTest : public ::testing::Test {
     std::uint16_t port() const { return static_cast<std::uint16_t>(std::stoi(options_.listen.substr(10))); }
 
     TemporaryDirectory directory_;
-    std::atomic<int> readiness_count_ = 0;
     http::TestServer backend_;
     GatewayOptions options_;
 };
