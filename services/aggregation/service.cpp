@@ -30,6 +30,11 @@ class RunningAggregation final : public service::Running {
                                         [this](const std::string& id) { return inbox_.replay(id); });
     }
 
+    Status ready() override {
+        ATOLL_RETURN_IF_ERROR(inbox_.ready());
+        return relay_.ready();
+    }
+
   private:
     events::Relay relay_;
     pg::LeaseWorkers workers_;

@@ -14,7 +14,6 @@
 #include "services/dispatch/work/key_watch.h"
 #include "shared/base/file.h"
 #include "shared/events/events.h"
-#include "shared/kafka/kafka.h"
 #include "shared/service/dead_letters.h"
 #include "shared/service/idempotency.h"
 
@@ -22,7 +21,6 @@ namespace atl::dispatch {
 namespace {
 
 constexpr const char* kSchema = "dispatch";
-constexpr std::chrono::seconds kBrokerPatience{2};
 
 std::span<const pg::Migration> migrations() {
     static const std::string first =
@@ -36,7 +34,6 @@ class Service : public service::Running {
     Service(service::Context& context, Settings settings, const auth::Issuer& issuer, WorkerSeams seams)
         : settings_(std::move(settings)),
           brokers_(context.settings.kafka_brokers),
-          broker_(brokers_),
           topics_(settings_.topic_prefix),
           catalog_(settings_.registry_url, settings_.store_url, issuer),
           runner_(settings_, catalog_, issuer, context.pool, seams.make_site),
@@ -63,8 +60,8 @@ class Service : public service::Running {
     }
 
     Status ready() override {
-        if (broker_.is_reachable(kBrokerPatience)) return {};
-        return unavailable("no Kafka broker of " + brokers_ + " answers");
+        ATOLL_RETURN_IF_ERROR(answers_.ready());
+        return relay_.ready();
     }
     void stop_waiting() override { feed_.stop_waiting(); }
 
@@ -72,7 +69,6 @@ class Service : public service::Running {
     // In the order in which they need one another; destroyed in reverse.
     Settings settings_;
     std::string brokers_;
-    kafka::Probe broker_;
     Topics topics_;
     Catalog catalog_;
     AttemptRunner runner_;

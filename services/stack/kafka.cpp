@@ -50,6 +50,9 @@ std::string broker_settings(const Stack& stack) {
            (stack.layout.kafka() / "data").string() +
            "\n"
            "auto.create.topics.enable=false\n"
+           // A producer's own time is refused where its clock is over an hour ahead, and decides what is too old to
+           // keep.
+           "log.message.timestamp.type=LogAppendTime\n"
            "log.retention.hours=2160\n"  // events outlive a coordinator that is off for weeks
            "controlled.shutdown.enable=false\n"
            "broker.session.timeout.ms=4000\n"  // so long a new process waits for the one before it

@@ -38,12 +38,17 @@ Status add_to_outbox(pg::Transaction& transaction, const std::string& topic, con
 // A thread that moves committed outbox rows to Kafka in commit order per key (rows whose transaction is older than
 // every running one), woken by NOTIFY, and deletes them on the broker's confirmation. Several replicas may run it: an
 // exclusive row lock lets one work at a time. Delivery is at least once.
+class RelayLoop;
 class Relay {
   public:
     Relay(pg::Pool& pool, std::string conninfo, std::string schema, std::string brokers, metrics::Registry& metrics);
     ~Relay();  // stops after the batch in hand
 
+    // kUnavailable with the reason: events have waited to be sent for over a minute. Thread-safe.
+    Status ready() const;
+
   private:
+    std::unique_ptr<RelayLoop> loop_;
     std::jthread thread_;
 };
 
@@ -72,6 +77,10 @@ class InboxConsumer {
     InboxConsumer(pg::Pool& pool, std::string brokers, std::string consumer_name, std::vector<std::string> topics,
                   Handler handler, metrics::Registry& metrics, std::string instance = {});
     ~InboxConsumer();
+
+    // kUnavailable with the reason: no broker answers, or events have waited for over a minute without any taking
+    // effect. Asks the broker, for two seconds at most; one thread at a time.
+    Status ready();
 
     // Gives a dead letter to the handler again and forgets it in the same transaction; from any thread. kNotFound:
     // there is none of that id; the handler's error leaves it there.

@@ -266,6 +266,39 @@ TEST_F(EventsTest, TheOutboxTellsHowFarItIsBehind) {
     }));
 }
 
+TEST_F(EventsTest, ARelayIsNotReadyWhileEventsWaitForOverAMinuteAndSaysWhy) {
+    {
+        auto lease = pool_->acquire().value();
+        auto transaction = pg::Transaction::begin(*lease).value();
+        Event event = event_of("a", 1);
+        event.time = "2026-01-01T00:00:00Z";
+        ASSERT_TRUE(add_to_outbox(transaction, topic_, "a", event).ok());
+        ASSERT_TRUE(transaction.commit().ok());
+    }
+    relay_.emplace(*pool_, conninfo_, kSchema, "127.0.0.1:1", metrics_);
+    EXPECT_TRUE(eventually([&] {
+        const Status ready = relay_->ready();
+        return !ready.ok() && ready.error().message.find("no broker answers") != std::string::npos;
+    }));
+    relay_.reset();
+    start_relay();
+    EXPECT_TRUE(eventually([&] { return relay_->ready().ok() && count("outbox") == 0; }));
+}
+
+TEST_F(EventsTest, AnInboxTellsHowLongEventsHaveHadNoEffect) {
+    std::atomic<bool> is_away = true;
+    start_relay();
+    start_consumer([&](pg::Transaction& transaction, const Event& event) -> Status {
+        return is_away ? Status(unavailable("not now")) : write_effect(transaction, event);
+    });
+    auto& lag_s = metrics_.gauge("atoll_inbox_lag_seconds", "", {{"consumer", group_}});
+    add_committed("a", 1);
+    EXPECT_TRUE(eventually([&] { return lag_s.Value() > 0; }));
+    EXPECT_TRUE(consumer_->ready().ok()) << "for less than a minute";
+    is_away = false;
+    EXPECT_TRUE(eventually([&] { return count("effect") == 1 && lag_s.Value() == 0; }));
+}
+
 TEST_F(EventsTest, ARelayThatNoBrokerAnswersKeepsNothingFromTheOthers) {
     metrics::Registry its_own;
     const Relay cut_off(*pool_, conninfo_, kSchema, "127.0.0.1:1", its_own);

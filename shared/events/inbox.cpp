@@ -1,5 +1,7 @@
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
+#include <mutex>
 #include <optional>
 
 #include "shared/base/backoff.h"
@@ -16,6 +18,8 @@ using std::chrono::milliseconds;
 constexpr milliseconds kPollTimeout{200};  // also how long stopping may take
 constexpr std::chrono::hours kPruneInterval{1};
 constexpr std::chrono::seconds kCountInterval{5};
+constexpr std::chrono::seconds kWaitMax{60};  // of events, before it counts as a fault
+constexpr std::chrono::seconds kBrokerPatience{2};
 
 }  // namespace
 
@@ -25,6 +29,7 @@ class InboxLoop {
               InboxConsumer::Handler handler, metrics::Registry& metrics, std::string instance)
         : pool_(pool),
           brokers_(std::move(brokers)),
+          probe_(brokers_),
           name_(std::move(name)),
           topics_(std::move(topics)),
           handler_(std::move(handler)),
@@ -34,6 +39,10 @@ class InboxLoop {
           dead_lettered_(counter(metrics, "dead_lettered")),
           waiting_(metrics.gauge("atoll_inbox_dead_letters",
                                  "Events that their handler refused and nobody has replayed", {{"consumer", name_}})),
+          unread_(metrics.gauge("atoll_inbox_waiting", "Events at the broker that have not come yet",
+                                {{"consumer", name_}})),
+          lag_s_(metrics.gauge("atoll_inbox_lag_seconds", "How long events have waited and none has taken effect",
+                               {{"consumer", name_}})),
           pruned_events_(pruned(metrics, "inbox")),
           pruned_letters_(pruned(metrics, "dead_letters")) {}
 
@@ -42,6 +51,7 @@ class InboxLoop {
             stop, kRetryWait, kRetryWaitMax, [&] { return step(stop); },
             [this](const Error& error) {
                 spdlog::warn("inbox of {}: {}", name_, describe(error));
+                note_obstacle(describe(error), Clock::now());
                 consumer_.reset();
             });
     }
@@ -52,6 +62,15 @@ class InboxLoop {
             const Status status = contained([&] { return prune(stop); });
             if (!status.ok()) spdlog::warn("inbox of {}: cannot prune: {}", name_, describe(status.error()));
         } while (wait_unless_stopped(stop, kPruneInterval));
+    }
+
+    Status ready() {
+        if (!probe_.is_reachable(kBrokerPatience)) return unavailable("no Kafka broker of " + brokers_ + " answers");
+        const std::lock_guard lock(mutex_);
+        if (!obstacle_ || Clock::now() < obstacle_->since + kWaitMax) return {};
+        const auto waited = std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - obstacle_->since);
+        return unavailable("events have not taken effect for " + std::to_string(waited.count()) +
+                           " s: " + obstacle_->reason);
     }
 
     Status replay(const std::string& event_id) {
@@ -98,6 +117,7 @@ class InboxLoop {
         }
         count_dead_letters();
         ATOLL_TRY(const auto messages, consumer_->poll(kPollTimeout));
+        if (messages.empty()) note_lag(consumer_->lag());
         std::map<std::pair<std::string, std::int32_t>, const kafka::Message*> last_done;
         for (const auto& message : messages) {
             if (!deliver(message, stop)) break;
@@ -114,8 +134,12 @@ class InboxLoop {
             Status status = contained([&] { return handle(message); });
             if (!status.ok() && !is_transient(status.error().code))
                 status = contained([&, why = describe(status.error())] { return keep_dead_letter(message, why); });
-            if (status.ok()) return true;
+            if (status.ok()) {
+                note_progress();
+                return true;
+            }
             spdlog::warn("inbox of {}: will try again: {}", name_, describe(status.error()));
+            note_obstacle(describe(status.error()), Clock::now());
             wait_unless_stopped(stop, backoff_delay(failures, kRetryWait, kRetryWaitMax));
         }
         return false;
@@ -176,6 +200,28 @@ class InboxLoop {
         return json::Json(bytes).dump(-1, ' ', true, json::Json::error_handler_t::replace);
     }
 
+    // After a poll that brought nothing.
+    void note_lag(const std::optional<kafka::Lag>& lag) {
+        if (!lag) return;
+        unread_.Set(static_cast<double>(lag->messages));
+        if (lag->messages == 0)
+            note_progress();
+        else if (lag->age > std::chrono::milliseconds(0))
+            note_obstacle("Kafka holds them and they do not come", Clock::now() - lag->age);
+    }
+
+    void note_progress() {
+        const std::lock_guard lock(mutex_);
+        obstacle_.reset();
+        lag_s_.Set(0);
+    }
+
+    void note_obstacle(const std::string& reason, Clock::time_point since) {
+        const std::lock_guard lock(mutex_);
+        obstacle_ = {reason, obstacle_ ? std::min(since, obstacle_->since) : since};
+        lag_s_.Set(std::chrono::duration<double>(Clock::now() - obstacle_->since).count());
+    }
+
     void count_dead_letters() {
         if (Clock::now() < next_count_) return;
         next_count_ = Clock::now() + kCountInterval;
@@ -187,6 +233,7 @@ class InboxLoop {
 
     pg::Pool& pool_;
     const std::string brokers_;
+    kafka::Probe probe_;
     const std::string name_;
     const std::vector<std::string> topics_;
     const InboxConsumer::Handler handler_;
@@ -195,10 +242,20 @@ class InboxLoop {
     prometheus::Counter& repeated_;
     prometheus::Counter& dead_lettered_;
     prometheus::Gauge& waiting_;
+    prometheus::Gauge& unread_;
+    prometheus::Gauge& lag_s_;
     prometheus::Counter& pruned_events_;
     prometheus::Counter& pruned_letters_;
     std::optional<kafka::Consumer> consumer_;
     Clock::time_point next_count_ = Clock::now();
+
+    // What events that came, or that should, wait for.
+    struct Obstacle {
+        std::string reason;
+        Clock::time_point since;
+    };
+    std::mutex mutex_;
+    std::optional<Obstacle> obstacle_;
 };
 
 InboxConsumer::InboxConsumer(pg::Pool& pool, std::string brokers, std::string consumer_name,
@@ -211,6 +268,10 @@ InboxConsumer::InboxConsumer(pg::Pool& pool, std::string brokers, std::string co
 
 InboxConsumer::~InboxConsumer() {
     pruner_.request_stop();  // both at once
+}
+
+Status InboxConsumer::ready() {
+    return loop_->ready();
 }
 
 Status InboxConsumer::replay(const std::string& event_id) {

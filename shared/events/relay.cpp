@@ -1,6 +1,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <mutex>
 #include <optional>
 #include <set>
 
@@ -18,6 +19,7 @@ constexpr milliseconds kHeldBackWait{20};  // rows wait for an older transaction
 constexpr std::chrono::seconds kLagInterval{2};
 constexpr milliseconds kConnectTimeout{3000};
 constexpr milliseconds kSendTimeout{5000};       // without a confirmation
+constexpr milliseconds kLagMax{60'000};          // before it counts as a fault
 constexpr milliseconds kGiveWay{2 * kIdleWait};  // after it, whatever the others were told, each has looked
 
 // An array literal of Postgres: "{1,2,3}".
@@ -36,6 +38,8 @@ std::vector<kafka::Message> make_messages(const pg::Rows& rows) {
                             .headers = {{"content-type", "application/cloudevents+json"}}});
     return messages;
 }
+
+}  // namespace
 
 class RelayLoop {
   public:
@@ -57,11 +61,19 @@ class RelayLoop {
             [this](const Error& error) {
                 spdlog::warn("outbox of {}: {}", schema_, describe(error));
                 failures_.Increment();
+                note_failure(describe(error));
                 next_look_ = {};
                 listener_.reset();
                 producer_.reset();      // a new one keeps the order, see kafka::Producer::send
                 known_topics_.clear();  // one may have been deleted
             });
+    }
+
+    Status ready() const {
+        const std::lock_guard lock(mutex_);
+        if (lag_ < kLagMax) return {};
+        return unavailable("events have waited to be sent for " + std::to_string(lag_.count() / 1000) + " s" +
+                           (failure_.empty() ? "" : ": " + failure_));
     }
 
   private:
@@ -94,7 +106,14 @@ class RelayLoop {
                                " LIMIT 1), 0)::bigint AS lag_ms"));
         waiting_.Set(static_cast<double>(rows.integer(0, "waiting")));
         lag_s_.Set(static_cast<double>(rows.integer(0, "lag_ms")) / 1000);
+        const std::lock_guard lock(mutex_);
+        lag_ = milliseconds(rows.integer(0, "lag_ms"));
         return {};
+    }
+
+    void note_failure(std::string reason) {
+        const std::lock_guard lock(mutex_);
+        failure_ = std::move(reason);
     }
 
     // Sends the oldest rows and deletes them; how long to wait for more, 0 when there may be more already. The lock
@@ -123,6 +142,7 @@ class RelayLoop {
         ATOLL_RETURN_IF_ERROR(transaction.query("DELETE FROM outbox WHERE id = ANY ($1::bigint[])", {join_ids(rows)}));
         ATOLL_RETURN_IF_ERROR(transaction.commit());
         sent_.Increment(rows.size());
+        note_failure({});
         return milliseconds(0);
     }
 
@@ -161,14 +181,19 @@ class RelayLoop {
     std::optional<pg::Connection> listener_;
     std::optional<kafka::Producer> producer_;
     std::set<std::string> known_topics_;
+    mutable std::mutex mutex_;
+    milliseconds lag_{0};  // age of the oldest event in the outbox
+    std::string failure_;  // the newest, until events are sent
 };
 
-}  // namespace
-
 Relay::Relay(pg::Pool& pool, std::string conninfo, std::string schema, std::string brokers, metrics::Registry& metrics)
-    : thread_([loop = std::make_unique<RelayLoop>(pool, std::move(conninfo), std::move(schema), std::move(brokers),
-                                                  metrics)](const std::stop_token& stop) { loop->run(stop); }) {}
+    : loop_(std::make_unique<RelayLoop>(pool, std::move(conninfo), std::move(schema), std::move(brokers), metrics)),
+      thread_([loop = loop_.get()](const std::stop_token& stop) { loop->run(stop); }) {}
 
 Relay::~Relay() = default;
+
+Status Relay::ready() const {
+    return loop_->ready();
+}
 
 }  // namespace atl::events

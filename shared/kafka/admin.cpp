@@ -51,6 +51,8 @@ Status ensure_topics(const std::string& brokers, const std::vector<std::string>&
     for (const auto& topic : topics) {
         owned.emplace_back(rd_kafka_NewTopic_new(topic.c_str(), partitions, replication, why.data(), why.size()));
         if (owned.back() == nullptr) return invalid_argument(topic, std::string("kafka: ") + why.data());
+        // The broker's clock dates messages: it refuses those of a producer whose clock is far ahead of its own.
+        rd_kafka_NewTopic_set_config(owned.back().get(), "message.timestamp.type", "LogAppendTime");
         borrowed.push_back(owned.back().get());
     }
     return create(handle.get(), borrowed);

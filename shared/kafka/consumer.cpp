@@ -2,14 +2,10 @@
 
 #include "shared/kafka/handle.h"
 #include "shared/kafka/kafka.h"
+#include "shared/kafka/lag_watch.h"
 
 namespace atl::kafka {
 namespace {
-
-struct DestroyList {
-    void operator()(rd_kafka_topic_partition_list_t* list) const { rd_kafka_topic_partition_list_destroy(list); }
-};
-using List = std::unique_ptr<rd_kafka_topic_partition_list_t, DestroyList>;
 
 struct DestroyMessage {
     void operator()(rd_kafka_message_t* message) const { rd_kafka_message_destroy(message); }
@@ -48,16 +44,20 @@ Message convert(const rd_kafka_message_t* raw) {
 
 class Consumer::Impl {
   public:
-    explicit Impl(Handle handle) : handle_(std::move(handle)) {}
+    Impl(Handle handle, std::vector<std::string> topics, std::chrono::milliseconds deaf_after)
+        : handle_(std::move(handle)), watch_(handle_.get(), std::move(topics), deaf_after) {}
     ~Impl() { rd_kafka_consumer_close(handle_.get()); }  // a member without a name leaves the group
     rd_kafka_t* handle() { return handle_.get(); }
+    LagWatch& watch() { return watch_; }
 
   private:
     Handle handle_;
+    LagWatch watch_;
 };
 
 Result<Consumer> Consumer::create(const std::string& brokers, const std::string& group,
-                                  const std::vector<std::string>& topics, const std::string& instance) {
+                                  const std::vector<std::string>& topics, const std::string& instance,
+                                  std::chrono::milliseconds deaf_after) {
     Settings settings{.values = {{"group.id", group},
                                  {"client.id", group},
                                  {"enable.auto.commit", "false"},
@@ -72,12 +72,12 @@ Result<Consumer> Consumer::create(const std::string& brokers, const std::string&
     if (!instance.empty()) settings.values.emplace("group.instance.id", instance);
     ATOLL_TRY(Handle handle, make_handle(RD_KAFKA_CONSUMER, brokers, settings));
     rd_kafka_poll_set_consumer(handle.get());
-    const List list(rd_kafka_topic_partition_list_new(static_cast<int>(topics.size())));
+    const Partitions list(rd_kafka_topic_partition_list_new(static_cast<int>(topics.size())));
     for (const auto& topic : topics)
         rd_kafka_topic_partition_list_add(list.get(), topic.c_str(), RD_KAFKA_PARTITION_UA);
     const auto code = rd_kafka_subscribe(handle.get(), list.get());
     if (code != RD_KAFKA_RESP_ERR_NO_ERROR) return make_error(code, "cannot subscribe");
-    return Consumer(std::make_unique<Impl>(std::move(handle)));
+    return Consumer(std::make_unique<Impl>(std::move(handle), topics, deaf_after));
 }
 
 Consumer::Consumer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -99,11 +99,17 @@ Result<std::vector<Message>> Consumer::poll(std::chrono::milliseconds timeout, i
         else  // librdkafka retries by itself
             spdlog::warn("kafka: {}", rd_kafka_message_errstr(raw.get()));
     }
+    for (const Message& message : messages) impl_->watch().on_message(message);
+    if (messages.empty()) ATOLL_RETURN_IF_ERROR(impl_->watch().look());
     return messages;
 }
 
+std::optional<Lag> Consumer::lag() const {
+    return impl_->watch().lag();
+}
+
 Status Consumer::commit(const Message& last_done) {
-    const List list(rd_kafka_topic_partition_list_new(1));
+    const Partitions list(rd_kafka_topic_partition_list_new(1));
     rd_kafka_topic_partition_list_add(list.get(), last_done.topic.c_str(), last_done.partition)->offset =
         last_done.offset + 1;
     const auto code = rd_kafka_commit(impl_->handle(), list.get(), /*async=*/0);

@@ -16,6 +16,11 @@ struct DestroyHandle {
 };
 using Handle = std::unique_ptr<rd_kafka_t, DestroyHandle>;
 
+struct DestroyLocalTopic {
+    void operator()(rd_kafka_topic_t* topic) const { rd_kafka_topic_destroy(topic); }
+};
+using LocalTopic = std::unique_ptr<rd_kafka_topic_t, DestroyLocalTopic>;
+
 struct Settings {
     std::map<std::string, std::string> values;
     void (*on_delivery)(rd_kafka_t*, const rd_kafka_message_t*, void*) = nullptr;

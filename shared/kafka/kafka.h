@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -45,6 +46,12 @@ class Producer {
     std::unique_ptr<Impl> impl_;
 };
 
+// What a consumer has not read yet of its partitions; of all partitions of its topics while it has none.
+struct Lag {
+    std::int64_t messages = 0;
+    std::chrono::milliseconds age{0};  // how long messages have waited in a partition without any of it being read
+};
+
 // Manual commits, range assignor, starts at the earliest offset. One thread. A process that dies is noticed by the
 // group within 10 s. With an `instance` (unique among the living members of the group) it is a static member: whoever
 // comes back under that name within the 10 s has its partitions at once, and a consumer that ends keeps them as long.
@@ -61,15 +68,21 @@ class Producer {
 //   }
 class Consumer {
   public:
+    static constexpr std::chrono::seconds kDeafAfter{15};
+    // deaf_after: how long messages may wait at a broker that answers without any of them coming.
     static Result<Consumer> create(const std::string& brokers, const std::string& group,
-                                   const std::vector<std::string>& topics, const std::string& instance = {});
+                                   const std::vector<std::string>& topics, const std::string& instance = {},
+                                   std::chrono::milliseconds deaf_after = kDeafAfter);
     ~Consumer();
     Consumer(Consumer&&) noexcept;
     Consumer& operator=(Consumer&&) noexcept;
 
-    // Up to messages_max messages, none when the time is over. An Error means that a new Consumer is needed; passing
-    // faults are logged and retried inside.
+    // Up to messages_max messages, none when the time is over. An Error means that a new Consumer is needed, also when
+    // this one has gone deaf: the broker answers, and what waits there does not come. Passing faults are logged and
+    // retried inside. Now and then a call that brings nothing asks for the lag, which takes up to a few seconds more
+    // where the broker does not answer.
     Result<std::vector<Message>> poll(std::chrono::milliseconds timeout, int messages_max = 100);
+    std::optional<Lag> lag() const;           // when last asked for; none while the broker has not said
     Status commit(const Message& last_done);  // everything of its partition up to and including it
 
   private:
@@ -78,7 +91,8 @@ class Consumer {
     std::unique_ptr<Impl> impl_;
 };
 
-// Creates the topics that do not exist yet. partitions and replication -1: the broker's defaults.
+// Creates the topics that do not exist yet, which take the broker's time for their messages and not the producer's.
+// partitions and replication -1: the broker's defaults.
 Status ensure_topics(const std::string& brokers, const std::vector<std::string>& topics, int partitions,
                      int replication = 1);
 // Whether a broker answers, asked by one client over connections that stay open. One thread at a time.

@@ -4,6 +4,7 @@
 
 #include "shared/auth/certificate.h"
 #include "shared/base/file.h"
+#include "shared/kafka/testing/topics.h"
 #include "tests/integration/test_stack.h"
 
 namespace atl::kafka {
@@ -88,6 +89,19 @@ TEST_F(KafkaTest, WhoComesBackUnderItsNameHasItsPartitionsWhileTheFormerIsStillA
     EXPECT_TRUE(eventually([&] { return !former.poll(milliseconds(200)).ok(); })) << "one of a name at a time";
 }
 
+TEST_F(KafkaTest, OneThatReadsIsNotTakenForDeafAndHasNoLagAtTheEnd) {
+    constexpr milliseconds kSoonDeaf{300};
+    auto producer = Producer::create(stack().kafka(), "test").value();
+    auto consumer = Consumer::create(stack().kafka(), stack().unique("group"), {topic_}, {}, kSoonDeaf).value();
+    for (int i = 0; i < 3; ++i) {
+        ASSERT_TRUE(producer.send({{.topic = topic_, .key = "k", .value = "v"}}).ok());
+        ASSERT_TRUE(eventually([&] { return consumer.poll(milliseconds(50)).value().size() == 1; }));
+    }
+    int looks = 0;  // nothing was committed: what counts is what has been read
+    EXPECT_TRUE(eventually([&] { return consumer.poll(kSoonDeaf).value().empty() && ++looks == 5; }));
+    EXPECT_EQ(consumer.lag().value().messages, 0);
+}
+
 TEST_F(KafkaTest, TopicsMayExistAlready) {
     EXPECT_TRUE(ensure_topics(stack().kafka(), {topic_, stack().unique("other")}, -1).ok());
     EXPECT_FALSE(ensure_topics(stack().kafka(), {"not a topic's name"}, 1).ok());
@@ -98,6 +112,14 @@ TEST_F(KafkaTest, AMessageThatIsTooLargeIsRefused) {
     const auto status = producer.send({{.topic = topic_, .key = "k", .value = std::string(2U << 20, 'x')}});
     ASSERT_FALSE(status.ok());
     EXPECT_EQ(status.error().code, ErrorCode::kTooLarge);
+}
+
+TEST_F(KafkaTest, MessagesOfAProducerWhoseClockIsWrongByDaysAreTaken) {
+    for (const int hours : {24, -24, 7 * 24, -365 * 24}) {
+        const Status sent = send_by_wrong_clock(stack().kafka(), topic_, std::chrono::hours(hours));
+        EXPECT_TRUE(sent.ok()) << hours << " h: " << sent.error().message;
+    }
+    EXPECT_EQ(read(stack().unique("group"), 4).size(), 4U);
 }
 
 TEST_F(KafkaTest, OnlyABrokerIsReachable) {

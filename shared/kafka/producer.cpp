@@ -69,17 +69,13 @@ class Producer::Impl {
     // and holds their messages back until then; so it goes on where this has no answer.
     void ask_for(const std::string& topic, milliseconds patience) {
         if (!asked_for_.insert(topic).second) return;
-        const std::unique_ptr<rd_kafka_topic_t, DestroyTopic> local(
-            rd_kafka_topic_new(handle_.get(), topic.c_str(), nullptr));
+        const LocalTopic local(rd_kafka_topic_new(handle_.get(), topic.c_str(), nullptr));
         const rd_kafka_metadata_t* answer = nullptr;
         const auto code = rd_kafka_metadata(handle_.get(), 0, local.get(), &answer, static_cast<int>(patience.count()));
         if (code == RD_KAFKA_RESP_ERR_NO_ERROR) rd_kafka_metadata_destroy(answer);
     }
 
   private:
-    struct DestroyTopic {
-        void operator()(rd_kafka_topic_t* topic) const { rd_kafka_topic_destroy(topic); }
-    };
     Handle handle_;
     std::set<std::string> asked_for_;
 };

@@ -1,0 +1,53 @@
+// A consumer to which nothing comes any more, though its broker has it.
+#include <gtest/gtest.h>
+
+#include "shared/kafka/kafka.h"
+#include "shared/kafka/testing/fake_broker.h"
+#include "tests/integration/test_stack.h"
+
+namespace atl::kafka {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr std::size_t kCount = 20;
+// That broker lets a group wait for 3 s before it has members. Asked for its lag before, it would give the wrong answer
+// to that question and not to the consumer's own.
+constexpr milliseconds kDeafAfter{3500};
+
+// How many messages came before the consumer was found to be deaf, or all.
+std::size_t read_until_deaf(Consumer& consumer) {
+    std::size_t received = 0;
+    EXPECT_TRUE(eventually([&] {
+        const auto messages = consumer.poll(milliseconds(50));
+        if (messages.ok()) received += messages->size();
+        return !messages.ok() || received == kCount;
+    })) << "it hears nothing and does not know";
+    return received;
+}
+
+TEST(DeafConsumerTest, OneThatGetsNothingOfWhatWaitsIsFoundOutAndANewOneGetsAll) {
+    FakeBroker broker("news", 3);
+    auto producer = Producer::create(broker.address(), "test").value();
+    std::vector<Message> sent;
+    for (std::size_t i = 0; i < kCount; ++i)
+        sent.push_back({.topic = "news", .key = std::to_string(i), .value = std::to_string(i)});
+    ASSERT_TRUE(producer.send(sent).ok());
+    bool was_deaf = false;
+    for (int attempt = 0; attempt < 10 && !was_deaf; ++attempt) {
+        broker.disown_group_once();
+        const std::string group = "readers-" + std::to_string(attempt);
+        Consumer deaf = Consumer::create(broker.address(), group, {"news"}, {}, kDeafAfter).value();
+        if (read_until_deaf(deaf) == kCount) continue;  // it joined too late
+        EXPECT_EQ(deaf.lag().value().messages, static_cast<std::int64_t>(kCount));
+        EXPECT_GE(deaf.lag().value().age, kDeafAfter);
+        was_deaf = true;
+    }
+    EXPECT_TRUE(was_deaf) << "nothing was tested";
+    // In a group of its own: that broker keeps a member that has left for 10 s.
+    Consumer next = Consumer::create(broker.address(), "next", {"news"}).value();
+    EXPECT_EQ(read_until_deaf(next), kCount);
+}
+
+}  // namespace
+}  // namespace atl::kafka

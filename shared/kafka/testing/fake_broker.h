@@ -1,0 +1,28 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+namespace atl::kafka {
+
+// A broker of librdkafka's own, in this process, that answers wrongly when told to. It cannot create topics on request:
+// name them here.
+class FakeBroker {
+  public:
+    FakeBroker(const std::string& topic, int partitions);
+    ~FakeBroker();
+    FakeBroker(const FakeBroker&) = delete;
+    FakeBroker& operator=(const FakeBroker&) = delete;
+
+    const std::string& address() const { return address_; }
+    // The next question for a group's committed offsets is answered with NOT_COORDINATOR, as by a broker that has just
+    // come back from a pause.
+    void disown_group_once();
+
+  private:
+    class Impl;
+    std::unique_ptr<Impl> impl_;
+    std::string address_;
+};
+
+}  // namespace atl::kafka
