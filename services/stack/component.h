@@ -58,8 +58,9 @@ std::string loopback(std::uint16_t port);
 // "unix:/path", where a service listens.
 std::string socket_address(const Layout& layout, const std::string& service);
 
-// Held by whoever changes what is there. kConflict: another is at it.
+// Held by whoever changes what is there. kConflict: another is at it, for some seconds in the case of lock_state().
 Result<UniqueFd> lock_state(const Layout& layout);
+Result<UniqueFd> try_lock_state(const Layout& layout);
 
 // Keys and tokens, made once; a token that expires within a week is renewed.
 Status make_credentials(const Layout& layout);

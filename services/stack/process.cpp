@@ -156,11 +156,20 @@ Status start_recorded(const std::vector<std::string>& argv, const std::filesyste
     ATOLL_TRY(const pid_t pid, start_daemon(wrapped, options));
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
     while (!std::filesystem::exists(pid_file)) {
-        if (!read_stat(pid) || std::chrono::steady_clock::now() > deadline)
+        const auto starter = read_stat(pid);
+        if (!starter || !alive(*starter) || std::chrono::steady_clock::now() > deadline) {
+            reap(pid);
             return internal_error("cannot start " + argv.front() + "; see " + log.string());
+        }
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
     return {};
+}
+
+Status record_self(const std::filesystem::path& pid_file) {
+    ATOLL_RETURN_IF_ERROR(stop_recorded(pid_file, SIGTERM, std::chrono::seconds(5)));  // a dead leader's children
+    ATOLL_TRY(const std::string stat, read_file("/proc/self/stat"));
+    return write_file_atomic(pid_file, stat + boot_id() + "\n");
 }
 
 std::optional<Process> running_process(const std::filesystem::path& pid_file) {
@@ -186,10 +195,11 @@ double uptime_s(const Process& process) {
     return since_boot_s - static_cast<double>(process.start_ticks) / static_cast<double>(::sysconf(_SC_CLK_TCK));
 }
 
-std::uint64_t memory_bytes(const Process& process) {
+std::uint64_t memory_bytes(const Process& process, bool with_children) {
     std::uint64_t kibibytes = 0;
     for (const auto& stat : all_living())
-        if (stat.session == process.pid || stat.parent == process.pid) kibibytes += proportional_kibibytes(stat.pid);
+        if (stat.session == process.pid || (with_children && stat.parent == process.pid))
+            kibibytes += proportional_kibibytes(stat.pid);
     return kibibytes * 1024;
 }
 

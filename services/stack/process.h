@@ -26,6 +26,9 @@ struct Process {
 Status start_recorded(const std::vector<std::string>& argv, const std::filesystem::path& pid_file,
                       const std::filesystem::path& log);
 
+// Makes this process, and what it becomes by exec, the recorded one.
+Status record_self(const std::filesystem::path& pid_file);
+
 // The recorded process if it still runs.
 std::optional<Process> running_process(const std::filesystem::path& pid_file);
 
@@ -33,7 +36,8 @@ std::optional<Process> running_process(const std::filesystem::path& pid_file);
 std::vector<std::string> command_line(const Process& process);
 
 double uptime_s(const Process& process);
-std::uint64_t memory_bytes(const Process& process);  // with its children's; 0 where the kernel does not tell us
+// Of its session, and of its children in sessions of their own where they are to count; 0: the kernel does not tell us.
+std::uint64_t memory_bytes(const Process& process, bool with_children = true);
 
 // Sends `signal`, waits; after `patience` SIGKILL to all that is left of its session. Returns how many were killed so,
 // 0 after a graceful end or when nothing ran. The pid file is gone afterwards.

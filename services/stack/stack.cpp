@@ -1,6 +1,7 @@
 #include "services/stack/stack.h"
 
 #include <fcntl.h>
+#include <sys/statvfs.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -8,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "services/stack/components.h"
 #include "services/stack/process.h"
 #include "shared/base/backoff.h"
 #include "shared/base/file.h"
@@ -21,33 +23,9 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::uint16_t kPortBase = 7400;
-// Each wave needs the one before: the services their database and broker, the gateway's readiness the services.
-const std::vector<std::vector<std::string>> kWaves = {
-    {"postgres", "kafka"}, {"registry", "store", "dispatch", "aggregation"}, {"gateway"}};
-
-Component component_named(const Stack& stack, const std::string& name) {
-    if (name == "postgres") return postgres_component(stack);
-    if (name == "kafka") return kafka_component(stack);
-    if (name == "gateway") return gateway_component(stack);
-    return service_component(stack, name);
-}
-
+constexpr std::chrono::seconds kSupervisorStopMax{5};
 double seconds_since(Clock::time_point start) {
     return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-fs::path own_directory() {
-    return fs::read_symlink("/proc/self/exe").parent_path();
-}
-
-// Beside the programs as `./dev` builds them (build/release/bin and build/kafka/lib) or as an image installs them.
-fs::path find_kafka_jars() {
-    if (const char* given = std::getenv("ATOLL_KAFKA_JARS")) return given;
-    const fs::path here = own_directory();
-    for (const fs::path& candidate :
-         {here / "../../kafka/lib", here / "../lib/atoll/kafka", fs::path("/opt/kafka/libs")})
-        if (fs::exists(candidate)) return fs::canonical(candidate);
-    return (here / "../../kafka/lib").lexically_normal();
 }
 
 // The likeliest holder of a port of ours is another coordinator on this machine, the demo's perhaps.
@@ -65,23 +43,29 @@ Result<Ports> ports_for(const UpOptions& options, const Layout& layout) {
     return conflict(ports.error().message + hint_of_holder(base), ports.error().field);
 }
 
-PublicAddress recorded_address(const Layout& layout) {
-    const auto before = read_stack_file(layout.state);
-    return before.ok() && before->contains("public") ? address_from_json(before->at("public")) : PublicAddress();
+const char* to_string(Supervision supervision) {
+    return supervision == Supervision::kAtoll ? "atoll" : supervision == Supervision::kSystemd ? "systemd" : "none";
 }
 
-// What a flag says, now or the last time that it was given; empty: never.
-fs::path given_or_recorded(const fs::path& given, const Layout& layout, const char* key) {
-    if (!given.empty()) return given;
+// As asked for, or as it was.
+Supervision supervision_of(const UpOptions& options, const Layout& layout) {
+    if (options.supervision) return *options.supervision;
     const auto before = read_stack_file(layout.state);
-    return before.ok() ? before->value(key, "") : "";
+    const std::string had = before.ok() ? before->value("supervision", "") : "";
+    for (const Supervision one : {Supervision::kNone, Supervision::kAtoll, Supervision::kSystemd})
+        if (had == to_string(one)) return one;
+    return options.atoll.empty() ? Supervision::kNone : Supervision::kAtoll;
 }
 
-bool any_running(const Layout& layout) {
-    return std::any_of(kWaves.begin(), kWaves.end(), [&](const auto& wave) {
-        return std::any_of(wave.begin(), wave.end(),
-                           [&](const auto& name) { return running_process(layout.pid_file(name)).has_value(); });
-    });
+// Whoever starts the components starts all of them.
+Status check_supervision(const UpOptions& options, const Layout& layout) {
+    const bool is_systemds = supervision_of({}, layout) == Supervision::kSystemd;
+    const bool will_be = supervision_of(options, layout) == Supervision::kSystemd;
+    if (is_systemds && !options.supervision)
+        return conflict("systemd starts this stack: `systemctl start atoll.target`; with --supervise Atoll does again");
+    if (is_systemds == will_be || !any_running(layout)) return {};
+    return conflict(will_be ? "Atoll runs: `atoll down --state " + quoted(layout.state) + "` first, its data stays"
+                            : "systemd runs this stack: `systemctl stop atoll.target` first, its data stays");
 }
 
 bool wanted(const UpOptions& options, const std::string& name) {
@@ -91,7 +75,7 @@ bool wanted(const UpOptions& options, const std::string& name) {
 // The ports of what will be started: nothing else listens there.
 Status check_ports(const UpOptions& options, const Stack& stack) {
     const Layout& layout = stack.layout;
-    for (const auto& wave : kWaves) {
+    for (const auto& wave : start_waves()) {
         for (const std::string& name : wave) {
             const std::uint16_t port = stack.ports.of(name);
             const fs::path pid_file = layout.pid_file(name);
@@ -121,16 +105,17 @@ nlohmann::json describe_stack(const Stack& stack, const UpOptions& options) {
                                   {"public_key", layout.public_key().string()},
                                   {"private_key", layout.private_key().string()},
                                   {"ports", to_json(stack.ports)},
-                                  {"public", to_json(stack.address)}};
+                                  {"public", to_json(stack.address)},
+                                  {"supervision", to_string(supervision_of(options, layout))}};
     for (const auto& [key, given] : {std::pair{"programs", options.programs}, {"kafka_jars", options.kafka_jars}})
         if (const fs::path place = given_or_recorded(given, layout, key); !place.empty())
             description[key] = place.string();
     for (const char* name : {"admin", "operator", "viewer"}) description["tokens"][name] = layout.token(name).string();
-    for (const auto& wave : kWaves)
+    for (const auto& wave : start_waves())
         for (const std::string& name : wave)
             if (wanted(options, name) || running_process(layout.pid_file(name)))
                 description["components"].push_back(name);
-    for (const std::string& name : kWaves[1]) description["services"][name] = socket_address(layout, name);
+    for (const std::string& name : start_waves()[1]) description["services"][name] = socket_address(layout, name);
     return description;
 }
 
@@ -237,45 +222,24 @@ Status delete_all_but_logs(const Layout& layout) {
     return error ? internal_error("cannot delete " + layout.state.string() + ": " + error.message()) : Status();
 }
 
-Result<Stack> recorded_stack(const fs::path& state) {
-    Stack stack;
-    stack.layout.state = fs::absolute(state).lexically_normal();
-    ATOLL_RETURN_IF_ERROR(check_owner(stack.layout.state));
-    ATOLL_TRY(const nlohmann::json description, read_stack_file(stack.layout.state));
-    stack.ports = ports_from_json(description.value("ports", nlohmann::json::object()));
-    if (description.contains("public")) stack.address = address_from_json(description.at("public"));
-    return stack;
-}
-
 Status check_names(const std::vector<std::string>& only) {
     for (const std::string& name : only) {
-        const bool known = std::any_of(kWaves.begin(), kWaves.end(), [&](const auto& wave) {
+        const bool known = std::any_of(start_waves().begin(), start_waves().end(), [&](const auto& wave) {
             return std::find(wave.begin(), wave.end(), name) != wave.end();
         });
         if (!known) {
             std::vector<std::string> all;
-            for (const auto& wave : kWaves) all.insert(all.end(), wave.begin(), wave.end());
+            for (const auto& wave : start_waves()) all.insert(all.end(), wave.begin(), wave.end());
             return invalid_argument("--only", "no component is called '" + name + "'; there are " + join(all));
         }
     }
     return {};
 }
 
-// The programs are found, nothing more: where the flags say, now or the last time.
-Stack found_stack(const UpOptions& options, const Layout& layout) {
-    Stack stack;
-    stack.layout = layout;
-    const fs::path programs = given_or_recorded(options.programs, layout, "programs");
-    stack.programs = programs.empty() ? own_directory() : programs;
-    const fs::path kafka_jars = given_or_recorded(options.kafka_jars, layout, "kafka_jars");
-    stack.kafka_jars = kafka_jars.empty() ? find_kafka_jars() : kafka_jars;
-    return stack;
-}
-
 // Before anything is made or started.
 Status check_programs(const UpOptions& options, const Layout& layout) {
     const Stack stack = found_stack(options, layout);
-    for (const auto& wave : kWaves)
+    for (const auto& wave : start_waves())
         for (const std::string& name : wave)
             if (wanted(options, name) && !running_process(layout.pid_file(name)))
                 ATOLL_RETURN_IF_ERROR(component_named(stack, name).find());
@@ -287,6 +251,39 @@ Result<Stack> make_stack(const UpOptions& options, const Layout& layout) {
     ATOLL_TRY(stack.ports, ports_for(options, layout));
     stack.address = options.address ? *options.address : recorded_address(layout);
     return stack;
+}
+
+// Postgres and Kafka write before they answer; without room they end with an error that nobody understands.
+Status check_disk(const UpOptions& options, const Layout& layout) {
+    constexpr std::uint64_t kNeeded = 64U << 20;
+    const auto is_to_start = [&](const std::string& name) {
+        return wanted(options, name) && !running_process(layout.pid_file(name));
+    };
+    const bool starts_any = std::any_of(start_waves().begin(), start_waves().end(), [&](const auto& wave) {
+        return std::any_of(wave.begin(), wave.end(), is_to_start);
+    });
+    struct statvfs disk{};
+    fs::path place = layout.state;
+    while (::statvfs(place.c_str(), &disk) != 0 && place.has_relative_path()) place = place.parent_path();
+    const std::uint64_t free_bytes = std::uint64_t{disk.f_bavail} * disk.f_frsize;
+    if (!starts_any || disk.f_frsize == 0 || free_bytes >= kNeeded) return {};
+    return Error{ErrorCode::kInsufficientStorage,
+                 "the disk of " + layout.state.string() + " is full: " + std::to_string(free_bytes >> 10) +
+                     " KiB are free, and PostgreSQL and Kafka need " + std::to_string(kNeeded >> 20) +
+                     " MiB to start. Nothing was started: make room, then `" + start_command(layout.state) +
+                     "`; nothing is lost meanwhile",
+                 "--state"};
+}
+
+// Leaves behind the one that is to be there, and no other.
+Status arrange_supervisor(const UpOptions& options, const Layout& layout) {
+    const auto pid_file = layout.pid_file(kSupervisor);
+    if (supervision_of(options, layout) != Supervision::kAtoll)
+        return stop_recorded(pid_file, SIGTERM, kSupervisorStopMax).ok()
+                   ? Status()
+                   : Status(internal_error("the supervisor does not end"));
+    if (running_process(pid_file)) return {};
+    return start_recorded({options.atoll, "supervise", "--state", layout.state}, pid_file, layout.log(kSupervisor));
 }
 
 bool is_same_place(const fs::path& one, const fs::path& other) {
@@ -328,7 +325,7 @@ std::vector<std::string> unlike_running(const UpOptions& options, const Layout& 
     const auto place = [&](const char* flag, const fs::path& asked, const fs::path& has) {
         if (!asked.empty() && !has.empty()) compare(flag, asked, has, is_same_place(asked, has));
     };
-    for (const std::string& service : kWaves[1])
+    for (const std::string& service : start_waves()[1])
         if (wanted(options, service)) place("--programs", options.programs, running_from(layout, service));
     if (wanted(options, "kafka")) place("--kafka-jars", options.kafka_jars, running_from(layout, "kafka"));
     flags.erase(std::unique(flags.begin(), flags.end()), flags.end());  // one of four services is enough
@@ -349,7 +346,7 @@ Status check_unlike_running(const UpOptions& options, const Layout& layout) {
 
 }  // namespace
 
-Result<UniqueFd> lock_state(const Layout& layout) {
+Result<UniqueFd> try_lock_state(const Layout& layout) {
     UniqueFd fd(::open((layout.state / "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
     if (!fd.valid()) return internal_error("cannot open " + (layout.state / "lock").string());
     if (!try_lock(fd))
@@ -358,14 +355,28 @@ Result<UniqueFd> lock_state(const Layout& layout) {
     return fd;
 }
 
+Result<UniqueFd> lock_state(const Layout& layout) {
+    constexpr std::chrono::seconds kPatience{10};  // the supervisor holds it while it starts a component
+    constexpr std::chrono::milliseconds kLockPause{50};
+    const auto deadline = Clock::now() + kPatience;
+    for (;;) {
+        auto held = try_lock_state(layout);
+        const bool is_busy = !held.ok() && held.error().code == ErrorCode::kConflict;
+        if (!is_busy || Clock::now() >= deadline) return held;
+        std::this_thread::sleep_for(kLockPause);
+    }
+}
+
 Result<nlohmann::json> up(const UpOptions& options, const Report& report) {
     ATOLL_RETURN_IF_ERROR(check_names(options.only));
     if (options.address) ATOLL_RETURN_IF_ERROR(check_address(*options.address));
     const Layout layout{fs::absolute(options.state).lexically_normal()};
     ATOLL_RETURN_IF_ERROR(check_owner(layout.state));
     ATOLL_RETURN_IF_ERROR(check_programs(options, layout));
+    ATOLL_RETURN_IF_ERROR(check_disk(options, layout));
     ATOLL_RETURN_IF_ERROR(make_directories(layout));
     ATOLL_TRY(const UniqueFd held, lock_state(layout));
+    ATOLL_RETURN_IF_ERROR(check_supervision(options, layout));
     UpOptions effective = options;
     if (any_running(layout)) {
         ATOLL_RETURN_IF_ERROR(check_unlike_running(options, layout));
@@ -376,20 +387,25 @@ Result<nlohmann::json> up(const UpOptions& options, const Report& report) {
     ATOLL_RETURN_IF_ERROR(make_credentials(layout));
     const nlohmann::json description = describe_stack(stack, options);
     ATOLL_RETURN_IF_ERROR(write_file_atomic(layout.file(), description.dump(2) + "\n"));
-    for (const auto& names : kWaves) {
+    if (supervision_of(options, layout) == Supervision::kSystemd) return description;
+    for (const auto& names : start_waves()) {
         std::vector<Component> wave;
         for (const std::string& name : names)
             if (wanted(options, name)) wave.push_back(component_named(stack, name));
         ATOLL_RETURN_IF_ERROR(bring_up_wave(wave, layout, report));
     }
+    ATOLL_RETURN_IF_ERROR(arrange_supervisor(options, layout));
     return description;
 }
 
 Result<DownResult> down(const fs::path& state, bool delete_data, const Report& report) {
     ATOLL_TRY(const Stack stack, recorded_stack(state));
     ATOLL_TRY(const UniqueFd held, lock_state(stack.layout));
+    if (supervision_of({}, stack.layout) == Supervision::kSystemd && any_running(stack.layout))
+        return conflict("systemd runs this stack: `systemctl stop atoll.target` ends it");
+    ATOLL_RETURN_IF_ERROR(stop_recorded(stack.layout.pid_file(kSupervisor), SIGTERM, kSupervisorStopMax));
     DownResult result;
-    for (auto wave = kWaves.rbegin(); wave != kWaves.rend(); ++wave)
+    for (auto wave = start_waves().rbegin(); wave != start_waves().rend(); ++wave)
         ATOLL_RETURN_IF_ERROR(bring_down_wave(stack, *wave, report, result));
     if (delete_data) ATOLL_RETURN_IF_ERROR(delete_all_but_logs(stack.layout));
     return result;
@@ -398,19 +414,28 @@ Result<DownResult> down(const fs::path& state, bool delete_data, const Report& r
 Result<std::vector<ComponentStatus>> status(const fs::path& state) {
     ATOLL_TRY(const Stack stack, recorded_stack(state));
     ATOLL_TRY(const nlohmann::json description, read_stack_file(stack.layout.state));
-    std::vector<ComponentStatus> all;
-    for (const std::string name : description.at("components")) {
-        const Component component = component_named(stack, name);
-        ComponentStatus one{name, "stopped", component.address};
-        if (const auto process = running_process(stack.layout.pid_file(name))) {
+    const auto look = [&](const Component& component) {
+        ComponentStatus one{component.name, "stopped", component.address};
+        if (const auto process = running_process(stack.layout.pid_file(component.name))) {
             one.state = component.ready() ? "ready" : "not ready";
             one.pid = process->pid;
             one.uptime_s = stack::uptime_s(*process);
-            one.memory_bytes = stack::memory_bytes(*process);
-            if (name == "store") one.disk = store_disk(component.address);
+            one.memory_bytes = stack::memory_bytes(*process, component.name != kSupervisor);  // its are the components
+            if (component.name == "store") one.disk = store_disk(component.address);
         }
-        all.push_back(std::move(one));
+        return one;
+    };
+    std::vector<ComponentStatus> all;
+    const auto restarts = read_restarts(stack.layout);
+    for (const std::string name : description.at("components")) {
+        all.push_back(look(component_named(stack, name)));
+        if (const auto found = restarts.find(name); found != restarts.end()) all.back().restarts = found->second;
     }
+    if (supervision_of({}, stack.layout) != Supervision::kAtoll) return all;
+    Component supervisor;
+    supervisor.name = kSupervisor;
+    supervisor.ready = [] { return true; };
+    all.push_back(look(supervisor));
     return all;
 }
 

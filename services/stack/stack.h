@@ -8,9 +8,17 @@
 #include <vector>
 
 #include "services/stack/component.h"
+#include "services/stack/supervisor.h"
 
 // Starting, looking at and ending the stack of one machine.
 namespace atl::stack {
+
+// Who starts again what ends of a stack.
+enum class Supervision {
+    kNone,    // nobody but the next `up`
+    kAtoll,   // a supervisor that `up` leaves behind (supervisor.h)
+    kSystemd  // its units (systemd.h)
+};
 
 struct UpOptions {
     std::filesystem::path state;
@@ -19,13 +27,16 @@ struct UpOptions {
     std::vector<std::string> only;           // names of components; empty: all
     std::filesystem::path programs;          // empty: the one it had, else where this program is
     std::filesystem::path kafka_jars;        // empty: the one it had, else found
+    std::optional<Supervision> supervision;  // none: the one it had, else kNone
+    std::filesystem::path atoll;             // the program `atoll`, which the supervisor is
 };
 
 // A line of progress for people, from any thread.
 using Report = std::function<void(const std::string&)>;
 
 // Starts what does not run, waits until all is ready, returns stack.json. A second call changes nothing that runs:
-// kConflict names the options that ask for something else than it has.
+// kConflict names the options that ask for something else than it has. kInsufficientStorage: the disk is full, nothing
+// was started. With kSystemd nothing is started either: systemd is to.
 Result<nlohmann::json> up(const UpOptions& options, const Report& report);
 
 struct DownResult {
@@ -43,8 +54,9 @@ struct ComponentStatus {
     double uptime_s = 0;
     std::uint64_t memory_bytes = 0;
     std::optional<DiskSpace> disk = {};  // of a store that answers
+    Restarts restarts = {};              // by the supervisor
 };
-// kNotFound when no stack was ever started there.
+// The supervisor is among them where there is to be one. kNotFound when no stack was ever started there.
 Result<std::vector<ComponentStatus>> status(const std::filesystem::path& state);
 
 // Replaces the key that signs tokens, while everything runs: the new public key is added, then each service that runs

@@ -1,10 +1,12 @@
 // A coordinator whose disk is filled through its own store.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
+#include <vector>
 
 #include "shared/base/file.h"
 #include "shared/base/subprocess.h"
@@ -36,6 +38,15 @@ class SmallDisk {
     SmallDisk& operator=(const SmallDisk&) = delete;
 
     bool is_mounted() const { return is_mounted_; }
+    // Leaves not a byte.
+    void fill() const {
+        const UniqueFd filler(
+            ::open((place_.path() / "filler").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+        const std::string block(1 << 20, 'x');
+        for (std::size_t size = block.size(); size > 0; size /= 2)
+            while (::write(filler.get(), block.data(), size) > 0) continue;
+    }
+    void make_room() const { std::filesystem::remove(place_.path() / "filler"); }
     std::uint64_t free_bytes() const {
         struct statvfs found{};
         check(::statvfs(place_.path().c_str(), &found) == 0, "cannot look at the disk");
@@ -67,6 +78,15 @@ int add_facility(const RunningStack& stack, const std::string& name) {
 std::string status_of(const RunningStack& stack) {
     const auto shown = run_command({ATOLL_PROGRAM, "status", "--state", stack.state()});
     return shown.ok() ? shown->out + shown->err : describe(shown.error());
+}
+
+// What `atoll status` says of a component.
+std::string state_of(const RunningStack& stack, const std::string& component) {
+    const auto shown = run_command({ATOLL_PROGRAM, "status", "--json", "--state", stack.state()});
+    const auto list = json::parse(shown.ok() ? shown->out : "");
+    for (const Json& one : list.ok() ? *list : Json::array())
+        if (one.at("name") == component) return one.at("state");
+    return "unknown";
 }
 
 TEST(FullDiskTest, WhatFillsTheDiskIsRefusedAndAllElseGoesOnAlsoAfterARestart) {
@@ -105,6 +125,47 @@ TEST(FullDiskTest, WhatFillsTheDiskIsRefusedAndAllElseGoesOnAlsoAfterARestart) {
     ASSERT_TRUE(stack.run({"down"}).ok());
     ASSERT_TRUE(stack.start().ok());
     EXPECT_EQ(upload(stack, 4000), 507) << "of this disk, too much is to stay free";
+}
+
+TEST(FullDiskTest, WithoutAByteLeftReadingGoesOnUpNamesTheDiskAndWithRoomAllOfItComesBack) {
+    const SmallDisk disk;
+    if (!disk.is_mounted()) GTEST_SKIP() << "only root can mount a small file system";
+    RunningStack stack;
+    const Status started = stack.start();
+    ASSERT_TRUE(started.ok()) << started.error().message;
+    std::vector<std::string> added = {"before"};
+    ASSERT_EQ(add_facility(stack, "before"), 201);
+    disk.fill();
+    const std::string admin = stack.token(auth::Role::kAdmin);
+    int number = 0;
+    // Kafka ends at its first write; jobs write events all the time.
+    ASSERT_TRUE(eventually([&] {
+        const std::string name = "meanwhile-" + std::to_string(number++);
+        if (number < 50 && add_facility(stack, name) == 201) added.push_back(name);
+        disk.fill();
+        return state_of(stack, "kafka") == "stopped";
+    })) << status_of(stack);
+    for (const char* service : {"registry", "store", "dispatch", "aggregation"}) {
+        const int status = stack.call(service, Method::kGet, "/readyz", "").status;
+        EXPECT_TRUE(status == 200 || status == 503) << service << ": " << status;
+    }
+    EXPECT_EQ(stack.call("dispatch", Method::kGet, "/v1/facilities/before", admin).status, 200);
+    EXPECT_NE(status_of(stack).find("the store's disk has 0 "), std::string::npos) << status_of(stack);
+    const Status refused = stack.run({"up"});
+    ASSERT_FALSE(refused.ok());
+    EXPECT_NE(refused.error().message.find("the disk of " + stack.state().string() + " is full"), std::string::npos)
+        << refused.error().message;
+
+    disk.make_room();
+    const Status again = stack.run({"up"});
+    ASSERT_TRUE(again.ok()) << again.error().message;
+    for (const std::string& name : added)
+        EXPECT_EQ(stack.call("dispatch", Method::kGet, "/v1/facilities/" + name, admin).status, 200) << name;
+    EXPECT_EQ(add_facility(stack, "after"), 201);
+    EXPECT_TRUE(eventually([&] {
+        const auto metrics = stack.call_directly("dispatch", Method::kGet, "/metrics").body;
+        return metrics.find("\natoll_outbox_waiting 0\n") != std::string::npos;
+    })) << "its events are sent";
 }
 
 }  // namespace

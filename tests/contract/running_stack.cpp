@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <thread>
 #include <utility>
 
 #include "shared/base/subprocess.h"
@@ -82,6 +83,15 @@ SharedStack* const shared = [] {
 
 }  // namespace
 
+bool eventually(const std::function<bool()>& condition) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(2);
+    while (!condition()) {
+        if (std::chrono::steady_clock::now() > deadline) return false;
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+    return true;
+}
+
 std::string Operation::name() const {
     return std::string(to_string(method)) + " " + path;
 }
@@ -110,9 +120,10 @@ std::string Operation::path_with(const std::map<std::string, std::string>& param
     return made;
 }
 
-Status RunningStack::start() {
+Status RunningStack::start(bool is_supervised) {
     is_up_ = true;
-    ATOLL_RETURN_IF_ERROR(run_atoll({"up", "--state", state(), "--port-base", "0"}));
+    ATOLL_RETURN_IF_ERROR(
+        run_atoll({"up", "--state", state(), "--port-base", "0", is_supervised ? "--supervise" : "--no-supervise"}));
     ATOLL_TRY(const std::string text, read_file(state() / "stack.json"));
     ATOLL_TRY(description_, json::parse(text));
     return {};

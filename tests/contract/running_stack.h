@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -12,6 +13,9 @@
 #include "shared/json/json.h"
 
 namespace atl::contract {
+
+// Polls until the condition holds; false when it did not within two minutes.
+bool eventually(const std::function<bool()>& condition);
 
 // One operation of an OpenAPI document.
 struct Operation {
@@ -29,7 +33,8 @@ struct Operation {
 // Everything that `atoll up` starts, with the programs of this build, until the object dies.
 class RunningStack {
   public:
-    Status start();
+    // With `atoll up`'s supervisor, or without for tests that end and start components themselves.
+    Status start(bool is_supervised = false);
     ~RunningStack();
 
     // The answer through the gateway, of one attempt. `service` empty: the path of the gateway itself.

@@ -76,7 +76,8 @@ SmallFederation::~SmallFederation() {
 }
 
 Status SmallFederation::up() {
-    std::vector<std::string> command = {program("atoll"), "up", "--state", path("stack")};
+    // Unsupervised: tests end components and start them again themselves.
+    std::vector<std::string> command = {program("atoll"), "up", "--no-supervise", "--state", path("stack")};
     if (!is_up_) command.insert(command.end(), {"--port-base", "0"});  // later the ports that it had
     is_up_ = true;
     ATOLL_RETURN_IF_ERROR(run_program(command));

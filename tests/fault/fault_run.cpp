@@ -228,7 +228,7 @@ Result<int> run(const Options& options) {
 // The stack of a run that is over may be down: it runs for as long as it is looked at.
 Result<int> check_only(const Options& options) {
     const std::string state = options.check / "stack";
-    ATOLL_RETURN_IF_ERROR(demo::run_program({programs() / "atoll", "up", "--state", state}));
+    ATOLL_RETURN_IF_ERROR(demo::run_program({programs() / "atoll", "up", "--no-supervise", "--state", state}));
     Json evidence;
     const Verdict verdict = judge(fs::absolute(options.check), evidence);
     ATOLL_RETURN_IF_ERROR(demo::run_program({programs() / "atoll", "down", "--state", state}));

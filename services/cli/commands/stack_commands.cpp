@@ -1,6 +1,8 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <array>
+#include <ctime>
 #include <iostream>
 #include <memory>
 #include <mutex>
@@ -14,19 +16,22 @@
 #include "services/cli/usage.h"
 #include "services/stack/gateway.h"
 #include "services/stack/stack.h"
+#include "services/stack/systemd.h"
 
 namespace atl::cli {
 namespace {
 
 constexpr const char* kUpHelp =
     R"(Starts a coordinator on this machine: PostgreSQL, Kafka, the four services and the gateway, all private to the
-state directory. Starts only what does not run: after a crash, `atoll up` again. What runs stays as it is: flags that
-ask for something else are refused (`atoll down` first, its data stays). Settings of the services stand in settings.yaml
-in the state directory, such as `store: {keep_updates_rounds: 5}`. Examples:
+state directory. Starts only what does not run, and leaves a supervisor behind that starts again what ends by itself or
+is killed (`atoll status` says what, and how often). After a reboot, `atoll up` again; or let systemd do both (--systemd).
+What runs stays as it is: flags that ask for something else are refused (`atoll down` first, its data stays). Settings
+of the services stand in settings.yaml in the state directory, such as `store: {keep_updates_rounds: 5}`. Examples:
   atoll up                                   in the default state directory, ports 7400 to 7402
   atoll up --state /srv/atoll --port-base 9000
   atoll up --public-url https://coordinator.example.org:7443 --public-listen 0.0.0.0:7443 \
            --tls-certificate /etc/atoll/cert.pem --tls-key /etc/atoll/key.pem
+  atoll up --systemd /etc/systemd/system     then: systemctl daemon-reload && systemctl enable --now atoll.target
   atoll up --only postgres,kafka --port-base 0 --state /tmp/test-stack)";
 
 // Also what is empty: "a,,b" is a slip.
@@ -50,6 +55,22 @@ stack::Report reporter() {
         const std::scoped_lock held(*lock);
         std::cerr << "  " << line << "\n";
     };
+}
+
+// Writes the units of a stack of which nothing runs.
+Status run_up_by_systemd(const Context& context, stack::UpOptions options, const std::filesystem::path& directory) {
+    options.state = context.state_directory;
+    options.supervision = stack::Supervision::kSystemd;
+    ATOLL_TRY(const nlohmann::json description, stack::up(options, reporter()));
+    ATOLL_TRY(const auto files, stack::write_units(options.state, options.atoll, directory));
+    if (context.json) {
+        std::cout << description.dump(2) << "\n";
+        return {};
+    }
+    const std::string user = ::geteuid() == 0 ? "" : "--user ";
+    std::cout << files.size() << " units are in " << directory.string() << "; nothing was started. Now:\n"
+              << "  systemctl " << user << "daemon-reload\n  systemctl " << user << "enable --now atoll.target\n";
+    return {};
 }
 
 Status run_up(const Context& context, stack::UpOptions options) {
@@ -144,10 +165,25 @@ std::string disk_text(const stack::DiskSpace& disk) {
     return free + "uploads leave " + reserve + "\n";
 }
 
+// "2026-03-01 12:00:00"
+std::string local_time(std::time_t when) {
+    std::tm parts{};
+    ::localtime_r(&when, &parts);
+    std::array<char, 32> text;
+    return {text.data(), std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%S", &parts)};
+}
+
+// "2, last at 2026-03-01 12:00:00", or why it cannot be done.
+std::string restarts_text(const stack::Restarts& restarts) {
+    if (!restarts.error.empty()) return "FAILS: " + restarts.error;
+    if (restarts.count == 0) return "-";
+    return std::to_string(restarts.count) + ", last at " + local_time(static_cast<std::time_t>(restarts.last_unix_s));
+}
+
 // Fails when a component is not ready, so that scripts can ask.
 Status run_status(const Context& context) {
     ATOLL_TRY(const auto components, stack::status(context.state_directory));
-    Table table({"component", "state", "pid", "up", "memory", "address"});
+    Table table({"component", "state", "pid", "up", "memory", "started again", "address"});
     nlohmann::json list = nlohmann::json::array();
     bool all_ready = true;
     std::string disk;
@@ -158,7 +194,10 @@ Status run_status(const Context& context) {
                         {"address", one.address},
                         {"pid", one.pid},
                         {"uptime_s", one.uptime_s},
-                        {"memory_bytes", one.memory_bytes}});
+                        {"memory_bytes", one.memory_bytes},
+                        {"restarts", one.restarts.count},
+                        {"restarted_unix_s", one.restarts.last_unix_s},
+                        {"restart_error", one.restarts.error}});
         if (one.disk) {
             list.back()["disk_free_bytes"] = one.disk->free_bytes;
             list.back()["disk_free_bytes_min"] = one.disk->free_bytes_min;
@@ -166,7 +205,7 @@ Status run_status(const Context& context) {
         }
         const bool runs = one.pid != 0;
         table.add({one.name, one.state, runs ? std::to_string(one.pid) : "-", runs ? human_seconds(one.uptime_s) : "-",
-                   runs ? human_bytes(one.memory_bytes) : "-", one.address});
+                   runs ? human_bytes(one.memory_bytes) : "-", restarts_text(one.restarts), one.address});
     }
     std::cout << (context.json ? list.dump(2) + "\n" : table.text() + disk);
     if (all_ready && !context.json) {
@@ -197,6 +236,32 @@ void add_credentials(CLI::App& program, Context& context) {
     on_run(*command, context, [out] { return run_credentials(*out); });
 }
 
+// For `up` and for the units that it writes, not for people.
+void add_internal_commands(CLI::App& program, Context& context) {
+    auto* supervise = program.add_subcommand("supervise", "start again what ends of a stack")->group("");
+    set_example(*supervise, "atoll supervise");
+    on_run(*supervise, context, [&context] {
+        return stack::supervise(
+            context.state_directory,
+            [](const std::string& line) { std::cout << local_time(std::time(nullptr)) << "  " << line << std::endl; },
+            {});
+    });
+    auto* component = program.add_subcommand("component", "run one component of a stack")->group("");
+    component->require_subcommand(1);
+    const auto name = std::make_shared<std::string>();
+    auto* run = component->add_subcommand("run", "become the component");
+    run->add_option("name", *name, "as `atoll status` shows it")->required();
+    set_example(*run, "atoll component run kafka");
+    on_run(*run, context, [&context, name]() -> Status {
+        ATOLL_TRY(const auto argv, stack::become_component(context.state_directory, *name));
+        return replace_process(argv);
+    });
+    auto* wait = component->add_subcommand("wait", "wait until it is ready");
+    wait->add_option("name", *name, "as `atoll status` shows it")->required();
+    set_example(*wait, "atoll component wait kafka");
+    on_run(*wait, context, [&context, name] { return stack::await_component(context.state_directory, *name); });
+}
+
 }  // namespace
 
 void add_stack_commands(CLI::App& program, Context& context) {
@@ -218,13 +283,25 @@ void add_stack_commands(CLI::App& program, Context& context) {
                    "components to start, comma-separated, of those that `atoll status` lists; default: all");
     up->add_option("--programs", options->programs, "directory of the services' programs; remembered");
     up->add_option("--kafka-jars", options->kafka_jars, "Kafka's libs directory; remembered");
-    on_run(*up, context, [&context, options, address, url, up, only] {
+    const auto systemd = std::make_shared<std::filesystem::path>();
+    const auto supervise = std::make_shared<bool>(true);
+    auto* unattended =
+        up->add_flag("--supervise,!--no-supervise", *supervise,
+                     "whether to leave a supervisor behind that starts again what ends; default: yes; remembered");
+    auto* units = up->add_option("--systemd", *systemd,
+                                 "directory for systemd's units, written in place of starting anything; remembered")
+                      ->excludes(unattended);
+    on_run(*up, context, [&context, options, address, url, up, only, systemd, supervise, unattended, units] {
+        options->atoll = std::filesystem::read_symlink("/proc/self/exe");
+        if (unattended->count() > 0)
+            options->supervision = *supervise ? stack::Supervision::kAtoll : stack::Supervision::kNone;
         if (up->count("--only") > 0) options->only = split_at_commas(*only);
         for (std::filesystem::path* file :
              {&address->certificate, &address->certificate_key, &options->programs, &options->kafka_jars}) {
             if (!file->empty()) *file = std::filesystem::absolute(*file);  // what is started works elsewhere
         }
         if (url->count() > 0) options->address = *address;
+        if (units->count() > 0) return run_up_by_systemd(context, *options, std::filesystem::absolute(*systemd));
         return run_up(context, *options);
     });
     auto* down = program.add_subcommand("down", "end the coordinator on this machine; its data stays");
@@ -238,6 +315,7 @@ void add_stack_commands(CLI::App& program, Context& context) {
     set_example(*down, "atoll down");
     on_run(*down, context, [&context, flags] { return run_down(context, *flags); });
     add_credentials(program, context);
+    add_internal_commands(program, context);
     auto* status = program.add_subcommand("status", "what runs on this machine");
     set_example(*status, "atoll status");
     on_run(*status, context, [&context] { return run_status(context); });

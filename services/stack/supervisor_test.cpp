@@ -1,0 +1,108 @@
+#include "services/stack/supervisor.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <thread>
+
+#include "services/stack/process.h"
+#include "services/stack/stack.h"
+#include "shared/base/file.h"
+
+namespace atl::stack {
+namespace {
+
+bool eventually(const std::function<bool()>& condition) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(2);
+    while (!condition()) {
+        if (std::chrono::steady_clock::now() > deadline) return false;
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    return true;
+}
+
+class SupervisorTest : public ::testing::Test {
+  protected:
+    SupervisorTest() {
+        options_.state = directory_.path() / "state";
+        options_.port_base = 0;
+    }
+    ~SupervisorTest() override {
+        supervisor_ = {};
+        (void)down(options_.state, true, quiet_);
+    }
+
+    Layout layout() const { return Layout{options_.state}; }
+    pid_t pid(const std::string& component) const {
+        const auto process = running_process(layout().pid_file(component));
+        return process ? process->pid : 0;
+    }
+    void start_supervisor() {
+        supervisor_ = std::jthread(
+            [this](const std::stop_token& stop) { EXPECT_TRUE(supervise(options_.state, quiet_, stop).ok()); });
+    }
+
+    TemporaryDirectory directory_;
+    UpOptions options_;
+    Report quiet_ = [](const std::string&) {};
+    std::jthread supervisor_;
+};
+
+TEST_F(SupervisorTest, WhatIsKilledIsStartedAgainAndCounted) {
+    options_.only = {"postgres"};
+    const auto description = up(options_, quiet_);
+    ASSERT_TRUE(description.ok()) << description.error().message;
+    start_supervisor();
+    for (int round = 1; round <= 2; ++round) {
+        const pid_t before = pid("postgres");
+        ASSERT_GT(before, 1);
+        ASSERT_EQ(::kill(before, SIGKILL), 0);
+        ASSERT_TRUE(eventually([&] { return pid("postgres") != 0 && pid("postgres") != before; })) << round;
+        EXPECT_TRUE(eventually([&] { return stack::status(options_.state)->front().state == "ready"; }));
+        EXPECT_GE(stack::status(options_.state)->front().restarts.count, round);
+    }
+}
+
+// A component that writes when it was started and ends at once.
+TEST_F(SupervisorTest, WhatEndsAgainAndAgainIsStartedAfterLongerPauses) {
+    ASSERT_TRUE(make_directories(layout()).ok());
+    const auto program = directory_.path() / "atoll-registry", starts = directory_.path() / "starts";
+    ASSERT_TRUE(write_file_atomic(program, "#!/bin/sh\ndate +%s%N >>'" + starts.string() + "'\n", 0700).ok());
+    const nlohmann::json description = {{"components", {"registry"}}, {"programs", directory_.path()}};
+    ASSERT_TRUE(write_file_atomic(layout().file(), description.dump()).ok());
+    start_supervisor();
+    std::vector<std::int64_t> times_ns;
+    ASSERT_TRUE(eventually([&] {
+        std::istringstream lines(read_file(starts).ok() ? *read_file(starts) : "");
+        times_ns.clear();
+        for (std::int64_t time_ns = 0; lines >> time_ns;) times_ns.push_back(time_ns);
+        return times_ns.size() >= 4;
+    }));
+    constexpr std::int64_t kSecond = 1'000'000'000;
+    EXPECT_GE(times_ns[2] - times_ns[1], kSecond);
+    EXPECT_GE(times_ns[3] - times_ns[2], 2 * kSecond);
+}
+
+TEST_F(SupervisorTest, WhatCannotBeStartedIsToldWithTheReason) {
+    ASSERT_TRUE(make_directories(layout()).ok());
+    const nlohmann::json description = {{"components", {"registry"}}, {"programs", directory_.path()}};
+    ASSERT_TRUE(write_file_atomic(layout().file(), description.dump()).ok());
+    ASSERT_TRUE(write_file_atomic(layout().settings(), "registry: {port: 80}\n").ok());
+    start_supervisor();
+    EXPECT_TRUE(eventually([&] { return !stack::status(options_.state)->front().restarts.error.empty(); }));
+    EXPECT_NE(stack::status(options_.state)->front().restarts.error.find("registry"), std::string::npos);
+}
+
+TEST_F(SupervisorTest, ItEndsWithItsStack) {
+    start_supervisor();
+    supervisor_.join();  // there is none
+    EXPECT_TRUE(read_restarts(layout()).empty());
+}
+
+}  // namespace
+}  // namespace atl::stack

@@ -1,0 +1,146 @@
+#include "services/stack/systemd.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "services/stack/components.h"
+#include "services/stack/process.h"
+#include "shared/base/file.h"
+#include "shared/base/text.h"
+
+namespace atl::stack {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kTarget = "atoll.target";
+
+std::string unit_of(const std::string& component) {
+    return "atoll-" + component + ".service";
+}
+
+// A word of an ExecStart line: '%' begins a specifier and '$' a variable (systemd.service(5)).
+std::string exec_word(const std::string& text) {
+    std::string word = replace_all(replace_all(text, "\\", "\\\\"), "\"", "\\\"");
+    return "\"" + replace_all(replace_all(std::move(word), "%", "%%"), "$", "$$") + "\"";
+}
+
+std::string signal_name(int signal) {
+    return signal == SIGINT ? "SIGINT" : signal == SIGQUIT ? "SIGQUIT" : "SIGTERM";
+}
+
+// The units of the waves before.
+std::vector<std::string> needed_by(const std::string& name, const std::vector<std::string>& components) {
+    std::vector<std::string> units;
+    for (const auto& wave : start_waves()) {
+        if (std::find(wave.begin(), wave.end(), name) != wave.end()) break;
+        for (const std::string& before : wave)
+            if (std::find(components.begin(), components.end(), before) != components.end())
+                units.push_back(unit_of(before));
+    }
+    return units;
+}
+
+// The services wait for their database and broker by themselves: an order is enough, none takes another down with it.
+std::string unit_text(const Stack& stack, const Component& component, const fs::path& atoll,
+                      const std::vector<std::string>& needed) {
+    const auto command = [&](const char* verb) {
+        return exec_word(atoll) + " component " + verb + " " + component.name + " --state " +
+               exec_word(stack.layout.state);
+    };
+    return "# Written by `atoll up --systemd`.\n"
+           "[Unit]\n"
+           "Description=Atoll: " +
+           component.name +
+           "\n"
+           "PartOf=" +
+           std::string(kTarget) + "\nAfter=network.target " + join(needed, " ") +
+           "\n"
+           "StartLimitIntervalSec=0\n\n"
+           "[Service]\n"
+           "ExecStart=" +
+           command("run") + "\nExecStartPost=" + command("wait") +
+           "\n"
+           "Restart=always\n"
+           "RestartSec=1\n"
+           "KillMode=mixed\n"
+           "KillSignal=" +
+           signal_name(component.stop_signal) +
+           "\nTimeoutStartSec=" + std::to_string(component.start_time_max.count()) +
+           "\nTimeoutStopSec=" + std::to_string(component.stop_time_max.count()) +
+           "\n"
+           "SuccessExitStatus=143\n"  // Java's after SIGTERM
+           "LimitNOFILE=65536\n"
+           "StandardOutput=append:" +
+           replace_all(stack.layout.log(component.name).string(), "%", "%%") +
+           "\n"
+           "StandardError=inherit\n\n"
+           "[Install]\n"
+           "WantedBy=" +
+           kTarget + "\n";
+}
+
+std::string target_text(const std::vector<std::string>& components) {
+    std::vector<std::string> units;
+    for (const std::string& name : components) units.push_back(unit_of(name));
+    return "# Written by `atoll up --systemd`.\n"
+           "[Unit]\n"
+           "Description=Atoll: a coordinator on this machine\n"
+           "Wants=" +
+           join(units, " ") +
+           "\n\n"
+           "[Install]\n"
+           "WantedBy=" +
+           std::string(::geteuid() == 0 ? "multi-user.target" : "default.target") + "\n";
+}
+
+Result<Component> recorded_component(const fs::path& state, const std::string& name) {
+    ATOLL_TRY(const Stack stack, recorded_stack(state));
+    for (const auto& wave : start_waves())
+        if (std::find(wave.begin(), wave.end(), name) != wave.end()) return component_named(stack, name);
+    return invalid_argument("component", "no component is called '" + name + "'");
+}
+
+}  // namespace
+
+Result<std::vector<fs::path>> write_units(const fs::path& state, const fs::path& atoll, const fs::path& directory) {
+    ATOLL_TRY(const Stack stack, recorded_stack(state));
+    ATOLL_TRY(const nlohmann::json description, read_stack_file(stack.layout.state));
+    const std::vector<std::string> components = description.at("components");
+    std::error_code error;
+    fs::create_directories(directory, error);
+    if (error) return invalid_argument("--systemd", "cannot make " + directory.string() + ": " + error.message());
+    std::vector<fs::path> files = {directory / kTarget};
+    ATOLL_RETURN_IF_ERROR(write_file_atomic(files.back(), target_text(components)));
+    for (const std::string& name : components) {
+        files.push_back(directory / unit_of(name));
+        ATOLL_RETURN_IF_ERROR(write_file_atomic(
+            files.back(), unit_text(stack, component_named(stack, name), atoll, needed_by(name, components))));
+    }
+    return files;
+}
+
+Result<std::vector<std::string>> become_component(const fs::path& state, const std::string& name) {
+    ATOLL_TRY(const Component component, recorded_component(state, name));
+    const Layout layout{fs::absolute(state).lexically_normal()};
+    ATOLL_RETURN_IF_ERROR(record_self(layout.pid_file(name)));
+    return component.start();
+}
+
+Status await_component(const fs::path& state, const std::string& name) {
+    ATOLL_TRY(const Component component, recorded_component(state, name));
+    const auto deadline = std::chrono::steady_clock::now() + component.start_time_max;
+    while (!component.ready()) {
+        if (std::chrono::steady_clock::now() > deadline)
+            return unavailable(name + " is not ready after " + std::to_string(component.start_time_max.count()) + " s");
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    return {};
+}
+
+}  // namespace atl::stack
