@@ -24,7 +24,7 @@ class RunningAggregation final : public service::Running {
                   return apply_event(transaction, event, settings);
               },
               context.metrics, service::instance_name(context.settings)),
-          routing_{context.pool} {
+          routing_{context.pool, settings} {
         add_routes(context.server, routing_);
         service::add_dead_letter_routes("aggregation", context.server, context.pool,
                                         [this](const std::string& id) { return inbox_.replay(id); });

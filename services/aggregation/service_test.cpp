@@ -42,6 +42,23 @@ TEST_F(AggregationTest, EveryReadingRouteAnswersAsTheDocumentSays) {
     EXPECT_EQ(answers_.unread(), std::vector<std::string>());
 }
 
+TEST_F(AggregationTest, ARoundOfWhichNoEventHasToldIsTakenUpWhenItIsAskedFor) {
+    const auto ask = [&](const char* path) { return call(http::Method::kPut, path, Json::object(), auth::Role::kAdmin); };
+    EXPECT_EQ(ask("/v1/aggregations/j1/1").status, 404) << "dispatch knows no such round";
+    dispatch_.add(closed(1).data);
+    const auto first = ask("/v1/aggregations/j1/1");
+    ASSERT_EQ(first.status, 200) << first.body;
+    EXPECT_EQ(first.json().value().at("state"), "planning");
+    EXPECT_EQ(ask("/v1/aggregations/j1/1").json().value().at("id"), first.json().value().at("id")) << "once";
+    ASSERT_TRUE(take(closed(1)).ok());
+    EXPECT_EQ(get("/v1/aggregations?job=j1").value()["items"].size(), 1U) << "the event came after all";
+    Json odd = closed(2).data;
+    odd["strategy"] = {{"name", "none"}};
+    dispatch_.add(odd);
+    EXPECT_EQ(ask("/v1/aggregations/j1/2").json().error().code, ErrorCode::kInvalidArgument);
+    EXPECT_EQ(ask("/v1/aggregations/j1/x").json().error().field, "round");
+}
+
 TEST_F(AggregationTest, AClosedRoundIsRecordedOnceAndShown) {
     ASSERT_TRUE(take(closed(1)).ok());
     ASSERT_TRUE(take(closed(1)).ok());

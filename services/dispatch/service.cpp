@@ -10,6 +10,7 @@
 #include "services/dispatch/embedded.h"
 #include "services/dispatch/events/aggregation_events.h"
 #include "services/dispatch/routes/routes.h"
+#include "services/dispatch/work/aggregation_watch.h"
 #include "services/dispatch/work/history_pruner.h"
 #include "services/dispatch/work/key_watch.h"
 #include "shared/base/file.h"
@@ -35,13 +36,14 @@ class Service : public service::Running {
         : settings_(std::move(settings)),
           brokers_(context.settings.kafka_brokers),
           topics_(settings_.topic_prefix),
-          catalog_(settings_.registry_url, settings_.store_url, issuer),
+          catalog_(settings_.registry_url, settings_.store_url, issuer, settings_.aggregation_url),
           runner_(settings_, catalog_, issuer, context.pool, seams.make_site),
           key_watch_(issuer, settings_.private_key_file),
           feed_(context.settings.postgres, kSchema),
           relay_(context.pool, context.settings.postgres, kSchema, brokers_, context.metrics),
           workers_(context.pool, context.settings.postgres, settings_, service::instance_name(context.settings),
                    topics_, runner_, context.metrics, std::move(seams)),
+          aggregation_watch_(context.pool, catalog_, topics_),
           pruner_(context.pool, settings_.keep, context.metrics),
           answers_(
               context.pool, brokers_, settings_.topic_prefix + kSchema, {topics_.aggregations},
@@ -76,6 +78,7 @@ class Service : public service::Running {
     EventFeed feed_;
     events::Relay relay_;
     WorkerPool workers_;
+    AggregationWatch aggregation_watch_;
     HistoryPruner pruner_;
     events::InboxConsumer answers_;
     Routing routing_;

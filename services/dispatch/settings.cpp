@@ -36,6 +36,9 @@ Result<Settings> parse_settings(const json::Json& own) {
     settings.store_url_for_sites = reader.string_or("store_url_for_sites", settings.store_url);
     if (!service::is_web_address(settings.store_url_for_sites))
         reader.fail("store_url_for_sites", "must be an address such as https://host:7443/store");
+    settings.aggregation_url = reader.string_or("aggregation_url", "");
+    if (!settings.aggregation_url.empty() && !service::is_web_address(settings.aggregation_url))
+        reader.fail("aggregation_url", "must be an address such as https://host:7443/aggregation");
     std::error_code ignored;
     const auto this_program = std::filesystem::read_symlink("/proc/self/exe", ignored);
     settings.programs = reader.string_or("programs", this_program.parent_path().string());

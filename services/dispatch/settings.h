@@ -32,6 +32,7 @@ struct Settings {
     std::string private_key_file;     // PEM: dispatch issues the tokens of its tasks
     std::string registry_url;         // base of /v1/…
     std::string store_url;            // as this process reaches it
+    std::string aggregation_url;      // asked where no event tells what became of a round; empty: it is not asked
     std::string store_url_for_sites;  // as facilities reach it that are elsewhere, or in an image
     std::string programs;             // atoll and atoll-trainer of local facilities that do not say
     std::string topic_prefix;

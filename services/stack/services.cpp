@@ -43,6 +43,7 @@ json own_settings(const Stack& stack, const std::string& service) {
         return {{"private_key_file", stack.layout.private_key().string()},
                 {"registry_url", gateway + "/registry"},
                 {"store_url", gateway + "/store"},
+                {"aggregation_url", gateway + "/aggregation"},
                 {"store_url_for_sites", (stack.address.url.empty() ? port : stack.address.url) + "/store"},
                 {"control_directory", ssh_directory(stack.layout).string()}};
     if (service == "aggregation")

@@ -87,14 +87,18 @@ Status apply_event(pg::Transaction& transaction, const events::Event& event, con
     const auto known = find_aggregation(transaction, job, number);
     if (known.ok()) return answer_again(transaction, *known, settings.topic_prefix);
     if (known.error().code != ErrorCode::kNotFound) return known.error();
+    const Status taken = take_round(transaction, job, number, settings);
+    if (taken.ok() || taken.error().code != ErrorCode::kInvalidArgument) return taken;
+    return add_failed(transaction, settings.topic_prefix, job, number, describe(taken.error()), {});  // dispatch waits
+}
+
+Status take_round(pg::Transaction& transaction, const std::string& job, std::int64_t number, const Settings& settings) {
     ATOLL_TRY(const auto closed, ask_dispatch(settings, job, number));
     if (!closed) return {};
-    auto round = parse_closed_round(*closed);
-    if (!round.ok())  // dispatch waits for an answer
-        return add_failed(transaction, settings.topic_prefix, job, number, describe(round.error()), {});
-    if (round->job != job || round->round != number) return unavailable("dispatch told of another round");
-    ATOLL_RETURN_IF_ERROR(insert_aggregation(transaction, *round));
-    spdlog::info("round {} of job {}: {} updates", number, job, round->updates.size());
+    ATOLL_TRY(const ClosedRound round, parse_closed_round(*closed));
+    if (round.job != job || round.round != number) return unavailable("dispatch told of another round");
+    ATOLL_RETURN_IF_ERROR(insert_aggregation(transaction, round));
+    spdlog::info("round {} of job {}: {} updates", number, job, round.updates.size());
     return {};
 }
 

@@ -19,6 +19,11 @@ std::string results_topic(const std::string& topic_prefix);
 // closed round that cannot be aggregated as dispatch describes it fails at once.
 Status apply_event(pg::Transaction& transaction, const events::Event& event, const Settings& settings);
 
+// Records a closed round of which nothing is known yet as work, as dispatch describes it; nothing where its job has
+// ended. kInvalidArgument: it cannot be aggregated as dispatch describes it; otherwise the errors are those of
+// apply_event().
+Status take_round(pg::Transaction& transaction, const std::string& job, std::int64_t number, const Settings& settings);
+
 // atoll.aggregation.completed.v1 {job, round, version, model, updates_refused: [{facility, task, version, reason}]}
 Status add_completed(pg::Transaction& transaction, const std::string& topic_prefix, const ClosedRound& round,
                      const std::string& version);

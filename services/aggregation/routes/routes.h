@@ -1,5 +1,6 @@
 #pragma once
 
+#include "services/aggregation/settings.h"
 #include "shared/http/server/server.h"
 #include "shared/pg/pg.h"
 
@@ -8,6 +9,7 @@ namespace atl::aggregation {
 // What the handlers work with; outlives the server.
 struct Routing {
     pg::Pool& pool;
+    Settings settings;
 };
 
 void add_routes(http::Server& server, Routing& routing);

@@ -24,7 +24,7 @@ class AggregationTest : public service::RoutesFixture {
   protected:
     AggregationTest() : RoutesFixture(definition()) {}
     void add_routes(http::Server& server) override {
-        routing_.emplace(*pool_);
+        routing_.emplace(*pool_, dispatch_settings());
         aggregation::add_routes(server, *routing_);
         service::add_dead_letter_routes("aggregation", server, *pool_,
                                         [](const std::string& id) -> Status { return not_found("none", id); });
@@ -61,13 +61,17 @@ class AggregationTest : public service::RoutesFixture {
     }
     // Whatever dispatch knows.
     Status hear(const events::Event& event) {
-        Settings settings;
-        settings.dispatch_url = dispatch_.url();
-        settings.token_file = make_token();
+        const Settings settings = dispatch_settings();
         auto lease = pool_->acquire().value();
         auto transaction = pg::Transaction::begin(*lease).value();
         ATOLL_RETURN_IF_ERROR(apply_event(transaction, event, settings));
         return transaction.commit();
+    }
+    Settings dispatch_settings() {
+        Settings settings;
+        settings.dispatch_url = dispatch_.url();
+        settings.token_file = make_token();
+        return settings;
     }
     std::filesystem::path make_token() {
         EXPECT_TRUE(write_file_atomic(directory_.path() / "token", "token").ok());

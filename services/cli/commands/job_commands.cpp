@@ -247,6 +247,8 @@ void print_round(const json& round) {
     std::cout << "round " << text(round, "round") << "  " << text(round, "state");
     if (const std::string version = text(round, "version"); !version.empty()) std::cout << "  model " << version;
     std::cout << "\n";
+    if (const std::string waiting = waiting_text(round.value("waiting", json())); !waiting.empty())
+        std::cout << "  its aggregation " << waiting << "\n";
     std::vector<std::string> header = {"facility", "task", "state", "at", "attempt", "done"};
     for (const std::string& column : training_header()) header.push_back(column);
     header.emplace_back("error, or what it waits for");

@@ -75,8 +75,12 @@ Result<json> get_patiently(http::Client& client, const std::string& path, Displa
 // Pausing a job is no event of it, nor is what a whole facility waits for.
 Status show_state(http::Client& client, const std::string& job_path, JobProgress& progress, Display& display) {
     ATOLL_TRY(const json job, get_patiently(client, job_path, display));
-    for (const std::string& line :
-         {progress.apply_state(text(job, "state")), progress.apply_waiting(job.value("waiting", json()))})
+    json waiting = job.value("waiting", json::array());
+    if (json aggregation = job.value("aggregation_waiting", json()); aggregation.is_object() && waiting.is_array()) {
+        aggregation["facility"] = "aggregation";
+        waiting.push_back(std::move(aggregation));
+    }
+    for (const std::string& line : {progress.apply_state(text(job, "state")), progress.apply_waiting(waiting)})
         if (display.shows_lines() && !line.empty()) std::cout << line << std::endl;
     return {};
 }

@@ -89,9 +89,14 @@ function pendingEvaluations(jobProgress) {
 
 export function nowTables(jobProgress) {
     const round = jobProgress.job.round;
-    const state = jobProgress.rounds.get(round)?.state;
+    const {state, waiting} = jobProgress.rounds.get(round) ?? {};
     const heading = h('h2', null, `Round ${round} of ${jobProgress.job.rounds} `, state && badge(state));
-    return [heading, trainingTable(jobProgress, round) ?? notice('No training has begun yet.'), pendingEvaluations(jobProgress)];
+    return [
+        heading,
+        waiting ? notice(`Its aggregation waits, first ${age(waiting.since, Date.now())}: ${waiting.reason}`, 'bad') : null,
+        trainingTable(jobProgress, round) ?? notice('No training has begun yet.'),
+        pendingEvaluations(jobProgress),
+    ];
 }
 
 // Perplexities of a round: a line a model, a column a place.

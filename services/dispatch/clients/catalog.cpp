@@ -81,15 +81,20 @@ Status check_path(const DatasetCopy& data) {
 
 }  // namespace
 
-Catalog::Catalog(std::string registry_url, std::string store_url, auth::Issuer issuer)
-    : registry_url_(std::move(registry_url)), store_url_(std::move(store_url)), issuer_(std::move(issuer)) {}
+Catalog::Catalog(std::string registry_url, std::string store_url, auth::Issuer issuer, std::string aggregation_url)
+    : registry_url_(std::move(registry_url)),
+      store_url_(std::move(store_url)),
+      issuer_(std::move(issuer)),
+      aggregation_url_(std::move(aggregation_url)) {}
 
 struct Catalog::Session {
     Session(const Catalog& catalog, const std::string& token)
         : registry(options_for(catalog.registry_url_, token)),
+          aggregation(options_for(catalog.aggregation_url_, token)),
           store(std::make_shared<store_client::ClientPool>(options_for(catalog.store_url_, token))) {}
 
     store_client::ClientPool registry;
+    store_client::ClientPool aggregation;
     std::shared_ptr<store_client::ClientPool> store;
     std::chrono::steady_clock::time_point began = std::chrono::steady_clock::now();
 };
@@ -108,7 +113,10 @@ std::shared_ptr<Catalog::Session> Catalog::session() const {
 
 Result<Json> Catalog::ask(Service service, const Question& question) const {
     const auto ask_in = [&](Session& asked) {
-        return question(*(service == Service::kRegistry ? asked.registry : *asked.store).take());
+        store_client::ClientPool& pool = service == Service::kRegistry      ? asked.registry
+                                         : service == Service::kAggregation ? asked.aggregation
+                                                                            : *asked.store;
+        return question(*pool.take());
     };
     const auto first = session();
     auto answer = ask_in(*first);
@@ -334,6 +342,13 @@ Status Catalog::register_copy(const std::string& dataset, std::int64_t version, 
         return client.put_json(copies_path(dataset, version) + "/" + http::percent_encode(facility), {{"path", path}});
     }));
     return {};
+}
+
+Result<Json> Catalog::aggregation(const std::string& job, std::int64_t round) const {
+    return ask(Service::kAggregation, [&](http::Client& client) {
+        return client.put_json("/v1/aggregations/" + http::percent_encode(job) + "/" + std::to_string(round),
+                               Json::object());
+    });
 }
 
 }  // namespace atl::dispatch

@@ -28,11 +28,12 @@ struct NamedCopy {
     std::string path;
 };
 
-// The registry and the store as dispatch asks them, by their REST APIs over connections that stay open and with a token
-// of its own, good for some minutes. Thread-safe.
+// The registry, the store and aggregation as dispatch asks them, by their REST APIs over connections that stay open and
+// with a token of its own, good for some minutes. Thread-safe.
 class Catalog {
   public:
-    Catalog(std::string registry_url, std::string store_url, auth::Issuer issuer);
+    // aggregation_url empty: that is not asked.
+    Catalog(std::string registry_url, std::string store_url, auth::Issuer issuer, std::string aggregation_url = {});
 
     // The digest of a model's version, named by digest or tag. kInvalidArgument names "<path>.<name_key>" or
     // "<path>.version".
@@ -60,6 +61,11 @@ class Catalog {
     // all, and some more about the first that is not there, for its error.
     Status resolve(const std::vector<NamedCopy>& copies) const;
 
+    // What aggregation has made of a closed round, or how far it is: {state, version, error, refused}. It takes the
+    // round up if nothing has told it so far. kInvalidArgument: it cannot aggregate that round.
+    Result<json::Json> aggregation(const std::string& job, std::int64_t round) const;
+    bool has_aggregation() const { return !aggregation_url_.empty(); }
+
     // Registers a prepared version; the same key gives the same number again.
     Result<std::int64_t> register_version(const std::string& dataset, const json::Json& version,
                                           const std::string& idempotency_key) const;
@@ -67,7 +73,7 @@ class Catalog {
                          const std::string& path) const;
 
   private:
-    enum class Service { kRegistry, kStore };
+    enum class Service { kRegistry, kStore, kAggregation };
     struct Session;  // clients with one token
     std::shared_ptr<Session> session() const;
     void forget(const std::shared_ptr<Session>& session) const;
@@ -94,6 +100,7 @@ class Catalog {
     std::string registry_url_;
     std::string store_url_;
     auth::Issuer issuer_;
+    std::string aggregation_url_;
     mutable std::mutex mutex_;
     mutable std::shared_ptr<Session> session_;
 };

@@ -4,6 +4,7 @@
 #include <ctime>
 #include <map>
 
+#include "services/dispatch/db/facilities.h"
 #include "services/dispatch/db/jobs.h"
 #include "services/dispatch/db/sql.h"
 #include "services/dispatch/db/tasks.h"
@@ -22,6 +23,11 @@ const std::string kJobColumns =
     "AND r.error = '' AND (j.spoiled = 'null' OR r.number <= (j.spoiled->>'good_round')::integer) ORDER BY number DESC "
     "LIMIT 1), '') AS version, coalesce((SELECT number - index FROM rounds r WHERE r.job_id = j.id AND "
     "r.number = j.current_round), 0) AS detour";
+// What stands in the way of a round's aggregation, as waiting_view() shows it; null: nothing.
+const std::string kRoundWaiting =
+    "CASE WHEN r.state = 'aggregating' AND r.waiting_since IS NOT NULL THEN jsonb_build_object('reason', "
+    "r.waiting_reason, 'since', " +
+    pg::rfc3339("r.waiting_since") + ", 'next_try', " + pg::rfc3339("r.next_try_at") + ") END";
 // One job whole, with its tasks over all rounds as {"train": {"done": 2, …}, …}; cleaning up is not shown. One
 // statement, so that it is one state of the job.
 const std::string kJobQuery =
@@ -33,7 +39,10 @@ const std::string kJobQuery =
     "'reason', f.waiting_reason, 'since', " +
     pg::rfc3339("f.waiting_since") + ", 'next_try', " + pg::rfc3339("coalesce(f.retry_at, f.waiting_since)") +
     ") ORDER BY f.name) FROM facilities f WHERE f.waiting_since IS NOT NULL AND EXISTS (SELECT 1 FROM tasks t WHERE "
-    "t.facility = f.name AND t.job_id = j.id AND t.kind <> 'clean' AND t.state IN ('pending', 'running'))) AS waiting "
+    "t.facility = f.name AND t.job_id = j.id AND t.kind <> 'clean' AND t.state IN ('pending', 'running'))) AS waiting, "
+    "(SELECT " +
+    kRoundWaiting +
+    " FROM rounds r WHERE r.job_id = j.id AND r.number = j.current_round) AS aggregation_waiting "
     "FROM jobs j WHERE j.id = $1";
 
 Json text_or_null(const pg::Rows& rows, int row, const char* column) {
@@ -99,6 +108,7 @@ Json view_of_job(const pg::Rows& rows) {
     view["spec"] = std::move(spec);
     view["spoiled"] = rows.json(0, "spoiled");
     view["waiting"] = rows.is_null(0, "waiting") ? Json::array() : rows.json(0, "waiting");
+    if (!rows.is_null(0, "aggregation_waiting")) view["aggregation_waiting"] = rows.json(0, "aggregation_waiting");
     view["tasks"] = rows.is_null(0, "tasks") ? Json::object() : rows.json(0, "tasks");
     return view;
 }
@@ -217,19 +227,21 @@ std::map<std::int64_t, RoundTasks> tasks_by_round(const std::vector<Task>& tasks
 }
 
 Json round_item(const pg::Rows& rows, int row, RoundTasks& round) {
-    return {{"round", rows.integer(row, "number")},
-            {"state", rows.text(row, "state")},
-            {"base", rows.text(row, "base_digest")},
-            {"version", rows.text(row, "version_digest")},
-            {"evaluated", rows.boolean(row, "evaluated")},
-            {"error", rows.text(row, "error")},
-            {"opened_at", rows.text(row, "opened_at")},
-            {"closed_at", text_or_null(rows, row, "closed_at")},
-            {"deadline_at", text_or_null(rows, row, "deadline_at")},
-            {"evaluate_by", text_or_null(rows, row, "evaluate_by")},
-            {"accepted", rows.json(row, "accepted")},
-            {"tasks", std::move(round.tasks)},
-            {"evaluations", std::move(round.evaluations)}};
+    Json view = {{"round", rows.integer(row, "number")},
+                 {"state", rows.text(row, "state")},
+                 {"base", rows.text(row, "base_digest")},
+                 {"version", rows.text(row, "version_digest")},
+                 {"evaluated", rows.boolean(row, "evaluated")},
+                 {"error", rows.text(row, "error")},
+                 {"opened_at", rows.text(row, "opened_at")},
+                 {"closed_at", text_or_null(rows, row, "closed_at")},
+                 {"deadline_at", text_or_null(rows, row, "deadline_at")},
+                 {"evaluate_by", text_or_null(rows, row, "evaluate_by")},
+                 {"accepted", rows.json(row, "accepted")},
+                 {"tasks", std::move(round.tasks)},
+                 {"evaluations", std::move(round.evaluations)}};
+    if (!rows.is_null(row, "waiting")) view["waiting"] = rows.json(row, "waiting");
+    return view;
 }
 
 const std::string kPreparationQuery =
@@ -293,13 +305,14 @@ Result<Json> rounds_view(pg::Connection& connection, const std::string& job, std
     ATOLL_TRY(const JobSpec spec, read_job_spec(jobs, job));
     const std::int64_t count = rounds_of_page(spec, limit);
     ATOLL_TRY(const pg::Rows rows,
-              connection.query(
-                  "SELECT number, state, base_digest, version_digest, evaluated, error, " + pg::rfc3339("opened_at") +
-                      " AS opened_at, " + pg::rfc3339("closed_at") + " AS closed_at, " + pg::rfc3339("deadline_at") +
-                      " AS deadline_at, " + pg::rfc3339("evaluate_by") +
-                      " AS evaluate_by, accepted, refused, contributions FROM rounds WHERE job_id = $1 AND number > $2 "
-                      "ORDER BY number LIMIT $3",
-                  {job, after, count + 1}));  // one more tells whether there is a next page
+              connection.query("SELECT number, state, base_digest, version_digest, evaluated, error, " +
+                                   pg::rfc3339("opened_at") + " AS opened_at, " + pg::rfc3339("closed_at") +
+                                   " AS closed_at, " + pg::rfc3339("deadline_at") + " AS deadline_at, " +
+                                   pg::rfc3339("evaluate_by") + " AS evaluate_by, accepted, refused, contributions, " +
+                                   kRoundWaiting +
+                                   " AS waiting FROM rounds r WHERE job_id = $1 AND number > $2 "
+                                   "ORDER BY number LIMIT $3",
+                               {job, after, count + 1}));  // one more tells whether there is a next page
     const int shown = std::min(rows.size(), static_cast<int>(count));
     const std::int64_t last = shown == 0 ? after : rows.integer(shown - 1, "number");
     ATOLL_TRY(const std::vector<Task> tasks,

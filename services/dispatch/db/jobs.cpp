@@ -386,4 +386,45 @@ Result<std::vector<std::string>> late_jobs(pg::Connection& connection) {
     return ids;
 }
 
+Result<std::vector<RoundInAggregation>> rounds_in_aggregation(pg::Connection& connection) {
+    ATOLL_TRY(
+        const pg::Rows rows,
+        connection.query("SELECT r.job_id, r.number, r.waiting_reason, " + sql_to_ms("r.waiting_since") +
+                         " AS since_ms, " + sql_to_ms("r.next_try_at") + " AS next_ms, " + sql_to_ms("now()") +
+                         " AS now_ms, coalesce(" + sql_to_ms("r.ask_again_at") + ", " + sql_to_ms("now()") +
+                         ") AS ask_again_ms, (SELECT coalesce(min(" + sql_to_ms("(o.event->>'time')::timestamptz") +
+                         "), 0) FROM outbox o WHERE o.key = r.job_id) AS oldest_ms FROM rounds r JOIN jobs j ON "
+                         "j.id = r.job_id AND j.state = 'running' WHERE r.state = 'aggregating'"));
+    std::vector<RoundInAggregation> rounds;
+    for (int i = 0; i < rows.size(); ++i) {
+        RoundInAggregation round{rows.text(i, "job_id"),   rows.integer(i, "number"), 0, 0, {},
+                                 rows.integer(i, "now_ms")};
+        round.told_ms = round.now_ms - rows.integer(i, "ask_again_ms") + kAggregationPatience_s * 1000;
+        if (const std::int64_t oldest_ms = rows.integer(i, "oldest_ms"); oldest_ms > 0)
+            round.unsent_ms = round.now_ms - oldest_ms;
+        if (!rows.is_null(i, "since_ms"))
+            round.waiting =
+                Waiting{rows.text(i, "waiting_reason"), rows.integer(i, "since_ms"), rows.integer(i, "next_ms")};
+        rounds.push_back(std::move(round));
+    }
+    return rounds;
+}
+
+Status set_round_waiting(pg::Connection& connection, const RoundInAggregation& round,
+                         const std::optional<Waiting>& waiting) {
+    if (waiting == round.waiting) return {};
+    if (!waiting) {
+        ATOLL_RETURN_IF_ERROR(
+            connection.query("UPDATE rounds SET waiting_reason = '', waiting_since = NULL, next_try_at = NULL WHERE "
+                             "job_id = $1 AND number = $2",
+                             {round.job, round.number}));
+        return {};
+    }
+    ATOLL_RETURN_IF_ERROR(connection.query(
+        "UPDATE rounds SET waiting_reason = $3, waiting_since = " + sql_from_ms("$4") +
+            ", next_try_at = " + sql_from_ms("$5") + " WHERE job_id = $1 AND number = $2 AND state = 'aggregating'",
+        {round.job, round.number, waiting->reason, waiting->since_ms, waiting->next_ms}));
+    return {};
+}
+
 }  // namespace atl::dispatch

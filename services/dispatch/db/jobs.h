@@ -8,6 +8,7 @@
 
 #include "services/dispatch/db/events.h"
 #include "services/dispatch/domain/round_machine.h"
+#include "services/dispatch/domain/waiting.h"
 #include "shared/pg/pg.h"
 
 namespace atl::dispatch {
@@ -72,5 +73,19 @@ Status set_paused(pg::Transaction& transaction, const std::string& id, bool paus
 
 // Running jobs with a round that passed the deadline of its training or its evaluations, in the order of their ids.
 Result<std::vector<std::string>> late_jobs(pg::Connection& connection);
+
+// A round of a running job that waits for its aggregation.
+struct RoundInAggregation {
+    std::string job;
+    std::int64_t number = 0;
+    std::int64_t told_ms = 0;    // since its closing was put into the outbox
+    std::int64_t unsent_ms = 0;  // age of the job's oldest event there; 0: Kafka has all
+    std::optional<Waiting> waiting;
+    std::int64_t now_ms = 0;
+};
+Result<std::vector<RoundInAggregation>> rounds_in_aggregation(pg::Connection& connection);
+// What stands in the way of the round, if it still waits for its aggregation.
+Status set_round_waiting(pg::Connection& connection, const RoundInAggregation& round,
+                         const std::optional<Waiting>& waiting);
 
 }  // namespace atl::dispatch

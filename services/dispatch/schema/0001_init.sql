@@ -51,6 +51,10 @@ CREATE TABLE rounds (
     -- While it is aggregating, when its closing is announced again: events can be lost, as when they outlive the
     -- broker's retention.
     ask_again_at timestamptz,
+    -- What stands in the way of its aggregation: reason '' where nothing does.
+    waiting_reason text NOT NULL DEFAULT '',
+    waiting_since timestamptz,
+    next_try_at timestamptz,
     accepted jsonb NOT NULL DEFAULT '[]',  -- ids of the training tasks whose updates count
     refused jsonb NOT NULL DEFAULT '[]',   -- [{task, reason, fault}] left out by the aggregation; not among `accepted`
     contributions jsonb NOT NULL DEFAULT '[]',  -- [{task, facility, share, norm, cosine, counted}], once closed

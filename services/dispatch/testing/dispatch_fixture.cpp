@@ -155,6 +155,11 @@ std::string FakeAggregation::make_global(const Json& closed, const Json& refused
     return version.at("digest");
 }
 
+Json FakeAggregation::aggregate(const Json& closed) {
+    const Json refused = list_refused(closed.at("updates"));
+    return {{"state", "completed"}, {"version", make_global(closed, refused)}, {"error", ""}, {"refused", refused}};
+}
+
 void FakeAggregation::run(const std::stop_token& stop) {
     auto consumer = kafka::Consumer::create(brokers_, prefix_ + "fake", {prefix_ + "atoll.rounds"}).value();
     auto producer = kafka::Producer::create(brokers_, "fake").value();

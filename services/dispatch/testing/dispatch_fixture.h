@@ -38,6 +38,8 @@ class FakeAggregation {
         refused_ = facility;
     }
     std::vector<json::Json> closed_rounds() const;
+    // What its REST API says of a round that is closed so, which is aggregated.
+    json::Json aggregate(const json::Json& closed);
     int other_events() const { return others_; }  // on the topic that is to have closed rounds alone
 
   private:
