@@ -23,11 +23,11 @@ strip -o "$staging/gpu/trainer/program/libatoll_die_at_call.so" "$build/trainer/
 # Plugins that need a network card's libraries stay here.
 cp -L "$(readlink -f "$(command -v mpirun)")" "$staging/gpu/mpi/bin/mpirun"
 copy_plugins() { # FOLDER INTO
-    local plugin
+    local plugin needed
     mkdir -p "$2"
     for plugin in "$1"/*.so; do
-        ldd "$plugin" | grep -qE 'lib(fabric|ucp|uct|ucs|psm2|psm_infinipath|rdmacm|ibverbs|cuda)|not found' ||
-            cp -L "$plugin" "$2"
+        needed=$(ldd "$plugin")
+        [[ $needed =~ lib(fabric|ucp|uct|ucs|psm2|psm_infinipath|rdmacm|ibverbs|cuda)|not\ found ]] || cp -L "$plugin" "$2"
     done
 }
 copy_plugins "$system/openmpi/lib/openmpi3" "$staging/gpu/mpi/lib/x86_64-linux-gnu/openmpi/lib/openmpi3"
