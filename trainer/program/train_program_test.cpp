@@ -31,13 +31,15 @@ TEST_F(TrainProgramTest, StepsAndSummarySayWhatWasDone) {
     const auto result = train("out", {"--epochs", "2", "--batch-size", "4", "--grad-accum", "2", "--peak-tflops", "0"});
     const auto lines = lines_of(result.out);
     ASSERT_EQ(lines.size(), 9U) << result.err;  // 2 × 32 rows in steps of 8
-    for (const char* key :
-         {"step", "loss", "lr", "grad_norm", "tokens_per_s", "mfu", "hfu", "peak_bytes", "exposed_comm_s", "eta_s"}) {
+    for (const char* key : {"step", "time_unix_s", "loss", "lr", "grad_norm", "tokens_per_s", "mfu", "hfu",
+                            "peak_bytes", "exposed_comm_s", "eta_s"}) {
         EXPECT_TRUE(lines[0].contains(key)) << key;
     }
     EXPECT_GT(lines[0]["peak_bytes"].get<std::int64_t>(), 1 << 20);
     EXPECT_EQ(lines[0]["exposed_comm_s"], 0) << "of one rank";
     EXPECT_GT(lines[0]["eta_s"].get<double>(), 0);
+    EXPECT_GT(lines[0]["time_unix_s"].get<double>(), 1.7e9);
+    EXPECT_LE(lines[0]["time_unix_s"].get<double>(), lines[7]["time_unix_s"].get<double>());
     EXPECT_EQ(lines[7]["eta_s"], 0) << "no step is left";
     EXPECT_EQ(lines[8]["summary"], true);
     EXPECT_EQ(lines[8]["steps"], 8);

@@ -51,6 +51,7 @@ Perplexity compute_perplexity(double loss_sum, double tokens) {
 
 std::string to_json_line(const StepMetrics& metrics) {
     OrderedJson json = {{"step", metrics.step},
+                        {"time_unix_s", metrics.time_unix_s},
                         {"loss", metrics.loss ? OrderedJson(*metrics.loss) : OrderedJson(nullptr)},
                         {"lr", metrics.learning_rate},
                         {"grad_norm", metrics.gradient_norm},

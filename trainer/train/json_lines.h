@@ -19,7 +19,8 @@ struct StepMetrics {
     double hfu = 0;
     std::int64_t peak_bytes = 0;
     double exposed_comm_s = 0;
-    double eta_s = 0;  // what the steps after this one are likely to take
+    double time_unix_s = 0;  // when its values were known, by rank 0's clock
+    double eta_s = 0;        // what the steps after this one are likely to take
 };
 
 struct Summary {

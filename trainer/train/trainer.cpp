@@ -15,6 +15,12 @@
 namespace atl::train {
 namespace {
 
+// Of the wall clock, to the millisecond: for people, nothing is measured by it.
+double unix_time_s() {
+    const auto since = std::chrono::system_clock::now().time_since_epoch();
+    return static_cast<double>(std::chrono::duration_cast<std::chrono::milliseconds>(since).count()) / 1000;
+}
+
 double now_s() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
@@ -166,6 +172,7 @@ Status Trainer::print_steps(std::int64_t last) {
         ++state_.steps;
         metrics.eta_s = pace_->step_s(now_s(), last) * static_cast<double>(prepared_.steps - state_.steps);
         report_rates(metrics, took_.step_s);
+        metrics.time_unix_s = unix_time_s();
         if (comm_.rank() == 0) print_line(to_json_line(metrics));
     }
     return {};
