@@ -120,15 +120,19 @@ Credentials read_credentials(const TransportSpec& spec) {
     return credentials;
 }
 
-std::string resolve_host(const TransportSpec& spec) {
-    std::string name = spec.host;
-    std::string port = "22";
+LoginTarget resolve_target(const TransportSpec& spec) {
+    LoginTarget target{"", spec.host};
     std::istringstream options(ask_ssh(spec.host, spec.config_file).out);
     for (std::string key, value; options >> key && std::getline(options >> std::ws, value);) {
-        if (key == "hostname") name = value;
-        if (key == "port") port = value;
+        if (key == "user") target.user = value;
+        if (key == "hostname") target.host = value;
+        if (key == "port") target.port = value;
     }
-    return name + ":" + port;
+    return target;
+}
+
+std::string to_text(const LoginTarget& target) {
+    return (target.user.empty() ? "" : target.user + "@") + target.host + ":" + target.port;
 }
 
 std::string describe_certificates(const Credentials& credentials) {

@@ -20,8 +20,14 @@ struct Credentials {
 
 Credentials read_credentials(const TransportSpec& spec);
 
-// "HOSTNAME:PORT", as ssh's configuration has it for the host; the host's name where ssh cannot say.
-std::string resolve_host(const TransportSpec& spec);
+// Where a login arrives, as ssh's configuration has it; of the host's name alone where ssh cannot say.
+struct LoginTarget {
+    std::string user;
+    std::string host;
+    std::string port = "22";
+};
+LoginTarget resolve_target(const TransportSpec& spec);
+std::string to_text(const LoginTarget& target);  // "USER@HOST:PORT"
 
 // "certificate FILE: valid from … to …" of each.
 std::string describe_certificates(const Credentials& credentials);

@@ -50,14 +50,16 @@ std::chrono::milliseconds LoginLog::wait(std::int64_t logins_max, std::chrono::m
     return std::chrono::milliseconds(std::max<std::int64_t>(free_ms - steady_now_ms(), 0));
 }
 
-Status LoginLog::add() {
+Result<std::int64_t> LoginLog::add() {
     times_ms_.push_back(steady_now_ms());
     if (times_ms_.size() > kLoginsKept) times_ms_.erase(times_ms_.begin());
-    return write();
+    ATOLL_RETURN_IF_ERROR(write());
+    return times_ms_.back();
 }
 
-Status LoginLog::take_back() {
-    times_ms_.pop_back();
+Status LoginLog::take_back(std::int64_t login) {
+    const auto at = std::find(times_ms_.begin(), times_ms_.end(), login);
+    if (at != times_ms_.end()) times_ms_.erase(at);
     return write();
 }
 

@@ -10,8 +10,8 @@
 
 namespace atl::dispatch {
 
-// When a facility was last logged in to, in a file beside the connection's socket: it counts on over the restarts of
-// this program, until the machine's. Who holds it is the one who may log in now.
+// When somebody was last logged in, or a machine logged in to, in a file beside the connections' sockets: it counts on
+// over the restarts of this program, until the machine's. Who holds it is the one who may log in now.
 class LoginLog {
   public:
     // Waits for whoever holds it, here or in another process, as long as a login takes or until then.
@@ -20,8 +20,8 @@ class LoginLog {
 
     // How long until one more is allowed, of so many in that time; 0: now.
     std::chrono::milliseconds wait(std::int64_t logins_max, std::chrono::milliseconds window) const;
-    Status add();
-    Status take_back();  // what was added last: it did not reach the site
+    Result<std::int64_t> add();            // what take_back() takes
+    Status take_back(std::int64_t login);  // it did not reach the site
 
   private:
     LoginLog(std::filesystem::path file, UniqueFd fd) : file_(std::move(file)), fd_(std::move(fd)) {}

@@ -18,6 +18,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kLoginTimeMax{60};
 constexpr std::chrono::seconds kControlTimeMax{5};
 constexpr std::chrono::hours kRefusalTimeMax{1};
+constexpr std::int64_t kHostFactor = 4;  // so many times ssh_logins_max at one machine, whoever's logins they are
 
 Result<CommandResult> run_for(milliseconds time_max, const std::vector<std::string>& argv,
                               const std::stop_token& stop = {}) {
@@ -33,9 +34,8 @@ std::string socket_name(const std::string& facility, const TransportSpec& spec) 
     return digest::sha256(way).substr(0, 16);
 }
 
-// Where logins are counted: by the machine that they reach, whoever's they are and however it is named.
-std::string log_name(const TransportSpec& spec) {
-    return digest::sha256(resolve_host(spec)).substr(0, 16) + ".logins";
+std::filesystem::path log_file(const SshSettings& settings, const std::string& whose) {
+    return settings.control_directory / (digest::sha256(whose).substr(0, 16) + ".logins");
 }
 
 // As the value of an option that takes several words and replaces %.
@@ -131,18 +131,63 @@ Result<std::vector<std::string>> begin_connection(const TransportSpec& spec, con
     return argv;
 }
 
-Status count_login(LoginLog& log, const TransportSpec& spec, const SshSettings& settings) {
-    const std::chrono::seconds window(settings.logins_window_s);
-    const auto wait = log.wait(settings.logins_max, window);
-    if (wait.count() == 0) return log.add();
-    // In whole minutes: who asks again hears the same for a while.
-    const auto minutes = std::chrono::ceil<std::chrono::minutes>(wait).count();
-    return no_answer(std::to_string(settings.logins_max) + " logins at " + spec.host + " within " +
-                         human_seconds(static_cast<double>(window.count())) + " are enough; the next is allowed in " +
-                         std::to_string(minutes) +
-                         " m (ssh_logins_max in dispatch's settings says how many a site bears)",
-                     Trouble::kLoginsSpent);
-}
+// A login that is counted as sites count them: by user, host and port, and of all users at a machine together.
+class CountedLogin {
+  public:
+    // Counts it. kLoginsSpent: it is not allowed now. One that a person asks for may go one beyond the user's limit:
+    // who has mended something need not wait to see whether that was it. `name`: of the facility, for the message.
+    static Result<CountedLogin> begin(const TransportSpec& spec, const SshSettings& settings, const std::string& name,
+                                      bool is_asked_for, const std::stop_token& stop, Clock::time_point until) {
+        const LoginTarget target = resolve_target(spec);
+        auto own = LoginLog::open(log_file(settings, to_text(target)), stop, until);
+        if (!own.ok()) return no_answer(describe(own.error()));
+        CountedLogin login(std::move(own).value(), log_file(settings, "host " + target.host), stop);
+        const std::int64_t own_max = settings.logins_max + (is_asked_for ? 1 : 0);
+        const std::string hint =
+            is_asked_for ? "" : "; after a mend `atoll facility check " + name + "` tries once at once";
+        ATOLL_RETURN_IF_ERROR(allow(login.own_, own_max, settings, to_text(target), hint));
+        auto host = login.open_host_log();
+        if (!host.ok()) return no_answer(describe(host.error()));
+        ATOLL_RETURN_IF_ERROR(allow(*host, kHostFactor * settings.logins_max, settings,
+                                    target.host + ", of all its users together,", ""));
+        ATOLL_TRY(login.counted_, login.own_.add());
+        ATOLL_TRY(login.counted_at_host_, host->add());
+        return login;
+    }
+    // It has not come as far as the site.
+    Status take_back() {
+        ATOLL_RETURN_IF_ERROR(own_.take_back(counted_));
+        ATOLL_TRY(LoginLog host, open_host_log());
+        return host.take_back(counted_at_host_);
+    }
+
+  private:
+    CountedLogin(LoginLog own, std::filesystem::path host_file, std::stop_token stop)
+        : own_(std::move(own)), host_file_(std::move(host_file)), stop_(std::move(stop)) {}
+
+    // Held for a moment: others log in to the machine meanwhile.
+    Result<LoginLog> open_host_log() const { return LoginLog::open(host_file_, stop_, Clock::time_point::max()); }
+
+    static Status allow(const LoginLog& log, std::int64_t logins_max, const SshSettings& settings,
+                        const std::string& where, const std::string& hint) {
+        const std::chrono::seconds window(settings.logins_window_s);
+        const auto wait = log.wait(logins_max, window);
+        if (wait.count() == 0) return {};
+        // In whole minutes: who asks again hears the same for a while.
+        const auto minutes = std::chrono::ceil<std::chrono::minutes>(wait).count();
+        return no_answer(std::to_string(logins_max) + " logins at " + where + " within " +
+                             human_seconds(static_cast<double>(window.count())) +
+                             " are enough; the next is allowed in " + std::to_string(minutes) + " m" + hint +
+                             " (ssh_logins_max in dispatch's settings says how many a site bears)",
+                         Trouble::kLoginsSpent);
+    }
+
+    LoginLog own_;
+    std::filesystem::path host_file_;
+    std::stop_token stop_;
+    std::int64_t counted_ = 0;
+    std::int64_t counted_at_host_ = 0;
+};
 
 }  // namespace
 
@@ -200,7 +245,7 @@ Status SshMaster::open_in_turn(bool is_asked_for, Clock::time_point until, int l
     if (logins_ != logins_seen && !last_login_.ok()) return last_login_;
     Credentials now = read_credentials(spec_);
     if (!is_asked_for && is_still_refused(now)) return last_login_;
-    Status login = log_in(until);
+    Status login = log_in(is_asked_for, until);
     ++logins_;
     if (!login.ok() && trouble_of(login.error()) == Trouble::kLoginsSpent) return login;
     last_login_ = std::move(login);
@@ -217,15 +262,20 @@ bool SshMaster::is_still_refused(const Credentials& now) const {
 }
 
 // As one of the logins that are allowed.
-Status SshMaster::log_in(Clock::time_point until) const {
-    auto log = LoginLog::open(settings_.control_directory / log_name(spec_), stop_, until);
-    if (!log.ok()) return no_answer(describe(log.error()));
-    if (is_open()) return {};  // by another process
-    ATOLL_RETURN_IF_ERROR(count_login(*log, spec_, settings_));
-    return log_in_once(*log, until);
+Status SshMaster::log_in(bool is_asked_for, Clock::time_point until) const {
+    auto login = CountedLogin::begin(spec_, settings_, facility_, is_asked_for, stop_, until);
+    if (is_open()) {  // by another process, which held the log
+        if (login.ok()) ATOLL_RETURN_IF_ERROR(login->take_back());
+        return {};
+    }
+    if (!login.ok()) return login.error();
+    bool has_reached_site = true;
+    Status status = log_in_once(until, has_reached_site);
+    if (!has_reached_site) ATOLL_RETURN_IF_ERROR(login->take_back());
+    return status;
 }
 
-Status SshMaster::log_in_once(LoginLog& log, Clock::time_point until) const {
+Status SshMaster::log_in_once(Clock::time_point until, bool& has_reached_site) const {
     ATOLL_TRY(const auto argv, begin_connection(spec_, socket_, /*is_interactive=*/false));
     const auto left = until == Clock::time_point::max()
                           ? milliseconds(kLoginTimeMax)
@@ -235,7 +285,7 @@ Status SshMaster::log_in_once(LoginLog& log, Clock::time_point until) const {
     if (raw->exit_code == 0 && !raw->timed_out) return {};
     LoginFailure failure = read_login_failure(raw->err);
     if (raw->timed_out) failure.words = "the login takes too long";
-    if (!failure.has_reached_site) ATOLL_RETURN_IF_ERROR(log.take_back());
+    has_reached_site = failure.has_reached_site;
     const std::string certificates =
         failure.trouble == Trouble::kAuthentication ? describe_certificates(read_credentials(spec_)) : "";
     return no_answer(describe_login_failure(failure, facility_, spec_, certificates), failure.trouble);
@@ -259,9 +309,8 @@ Result<std::vector<std::string>> login_command(const std::string& facility, cons
 }
 
 Result<std::string> read_host_key(const TransportSpec& spec, const SshSettings& settings, const std::stop_token& stop) {
-    auto log = LoginLog::open(settings.control_directory / log_name(spec), stop, Clock::time_point::max());
-    if (!log.ok()) return no_answer(describe(log.error()));
-    ATOLL_RETURN_IF_ERROR(count_login(*log, spec, settings));
+    ATOLL_TRY(CountedLogin login,
+              CountedLogin::begin(spec, settings, "NAME", /*is_asked_for=*/false, stop, Clock::time_point::max()));
     const TemporaryDirectory directory;
     const std::filesystem::path file = directory.path() / "known_hosts";
     std::vector<std::string> options = {"BatchMode=yes",
@@ -286,7 +335,7 @@ Result<std::string> read_host_key(const TransportSpec& spec, const SshSettings& 
     if (!raw.ok()) return no_answer("cannot start ssh: " + raw.error().message);
     const auto shown = read_file(file);
     if (!shown.ok()) {
-        ATOLL_RETURN_IF_ERROR(log->take_back());
+        ATOLL_RETURN_IF_ERROR(login.take_back());
         return no_answer("no connection to " + spec.host + ": " + last_line(raw->err));
     }
     std::istringstream words(*shown);

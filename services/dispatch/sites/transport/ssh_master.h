@@ -39,8 +39,9 @@ class SshMaster {
     class Turn;
     bool is_open() const;
     Status open_in_turn(bool is_asked_for, std::chrono::steady_clock::time_point until, int logins_seen);
-    Status log_in(std::chrono::steady_clock::time_point until) const;
-    Status log_in_once(LoginLog& log, std::chrono::steady_clock::time_point until) const;
+    Status log_in(bool is_asked_for, std::chrono::steady_clock::time_point until) const;
+    // Whether the login has come as far as the site; then what it said.
+    Status log_in_once(std::chrono::steady_clock::time_point until, bool& has_reached_site) const;
     bool is_still_refused(const Credentials& now) const;
 
     const std::string facility_;

@@ -10,6 +10,7 @@
 #include "services/dispatch/sites/transport/ssh_master.h"
 #include "services/dispatch/testing/fake_slurm_site.h"
 #include "services/dispatch/testing/ssh_fixture.h"
+#include "shared/base/text.h"
 
 namespace atl::dispatch {
 namespace {
@@ -131,11 +132,19 @@ TEST_F(SshTransportTest, LoginsAreCounted) {
     const std::size_t before = connections();
     counted.reset();
     counted = make_transport("counted");  // as of the next life of dispatch
-    const Error error = error_of(*counted, true);
+    const Error error = error_of(*counted);
     EXPECT_EQ(trouble_of(error), Trouble::kLoginsSpent) << error.message;
-    EXPECT_TRUE(error.message.starts_with("3 logins at site within 10 m 00 s are enough; the next is allowed in "))
+    const std::string where = std::string(trim(run_command({"id", "-un"})->out)) + "@127.0.0.1:" + port_;
+    EXPECT_TRUE(
+        error.message.starts_with("3 logins at " + where + " within 10 m 00 s are enough; the next is allowed in "))
         << error.message;
+    EXPECT_NE(error.message.find("after a mend `atoll facility check counted` tries once at once"), std::string::npos);
     EXPECT_EQ(connections(), before);
+    RemoteScript asked{":", {}, {}};
+    asked.is_asked_for = true;
+    EXPECT_TRUE(counted->run(asked).ok()) << "one more, that a person asks for";
+    break_connections();
+    EXPECT_TRUE(eventually([&] { return trouble_of(error_of(*counted, true)) == Trouble::kLoginsSpent; }));
     let_logins_age(std::chrono::seconds(settings_.logins_window_s));
     EXPECT_TRUE(eventually([&] { return answers(*counted); })) << "the time is over";
 }
@@ -146,6 +155,20 @@ TEST_F(SshTransportTest, AMachineIsOneHoweverManyFacilitiesAreThereAndWhateverIt
     write_config("ssh_config_other", "Host site", "Host site login02");
     const auto other = make_ssh_transport("gpu", {"ssh", "login02", file("ssh_config_other")}, settings_);
     EXPECT_EQ(trouble_of(error_of(*other)), Trouble::kLoginsSpent);
+}
+
+TEST_F(SshTransportTest, LoginsAtAMachineHaveABoundWhoeverTheyAre) {
+    settings_.logins_max = 1;  // of each, and four of all; that of SetUp() is one
+    std::vector<Error> errors;
+    for (const char* user : {"one", "two", "three", "four"}) {
+        const auto other =
+            make_ssh_transport(user, {"ssh", std::string(user) + "@site", file("ssh_config")}, settings_);
+        errors.push_back(error_of(*other));
+    }
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(trouble_of(errors[i]), Trouble::kAuthentication) << errors[i].message;
+    EXPECT_EQ(trouble_of(errors[3]), Trouble::kLoginsSpent) << errors[3].message;
+    EXPECT_TRUE(errors[3].message.starts_with("4 logins at 127.0.0.1, of all its users together, within "))
+        << errors[3].message;
 }
 
 // One that takes the connection and says nothing.
