@@ -12,28 +12,42 @@ using json::Json;
 
 // What read_facility_waiting() reads.
 const std::string kWaitingColumns = "waiting_reason, " + sql_to_ms("waiting_since") + " AS waiting_since_ms, " +
-                                    sql_to_ms("coalesce(retry_at, now())") + " AS retry_ms";
+                                    sql_to_ms("coalesce(retry_at, now())") + " AS retry_ms, batch_silence, " +
+                                    sql_to_ms("batch_silent_since") + " AS batch_silent_since_ms, " +
+                                    sql_to_ms("now() + interval '30 s'") + " AS batch_retry_ms";
 
-const std::string kColumns = "name, spec, limits, devices, version, admin_pinned_host_key, " +
+const std::string kColumns = "name, " + std::string(kFacilityColumns) + ", devices, version, admin_pinned_host_key, " +
                              pg::rfc3339("created_at") + " AS created_at, " + pg::rfc3339("updated_at") +
                              " AS updated_at, " + kWaitingColumns;
 
 std::optional<Waiting> read_facility_waiting(const pg::Rows& rows, int row) {
-    if (rows.is_null(row, "waiting_since_ms")) return std::nullopt;
-    return Waiting{rows.text(row, "waiting_reason"), rows.integer(row, "waiting_since_ms"),
-                   rows.integer(row, "retry_ms")};
+    if (!rows.is_null(row, "waiting_since_ms"))
+        return Waiting{rows.text(row, "waiting_reason"), rows.integer(row, "waiting_since_ms"),
+                       rows.integer(row, "retry_ms")};
+    if (rows.is_null(row, "batch_silent_since_ms")) return std::nullopt;
+    return Waiting{rows.text(row, "batch_silence"), rows.integer(row, "batch_silent_since_ms"),
+                   rows.integer(row, "batch_retry_ms")};
+}
+
+Result<std::map<std::string, Waiting>> waiting_where(pg::Connection& connection, const std::string& condition) {
+    ATOLL_TRY(const pg::Rows rows,
+              connection.query("SELECT name, " + kWaitingColumns + " FROM facilities WHERE " + condition));
+    std::map<std::string, Waiting> waiting;
+    for (int i = 0; i < rows.size(); ++i)
+        waiting[rows.text(i, "name")] = read_facility_waiting(rows, i).value_or(Waiting());
+    return waiting;
 }
 
 Result<StoredFacility> read(const pg::Rows& rows, int row) {
-    Json limits = rows.json(row, "limits");
-    auto facility = read_facility(rows.json(row, "spec"), limits);
+    auto facility = read_facility(rows, row);
     if (!facility.ok())
         return internal_error("the facility \"" + rows.text(row, "name") +
                               "\" cannot be read: " + describe(facility.error()));
-    return StoredFacility{std::move(facility).value(),      std::move(limits),
+    return StoredFacility{std::move(facility).value(),      rows.json(row, "limits"),
                           rows.json(row, "devices"),        rows.integer(row, "version"),
                           rows.text(row, "created_at"),     rows.text(row, "updated_at"),
-                          read_facility_waiting(rows, row), rows.boolean(row, "admin_pinned_host_key")};
+                          read_facility_waiting(rows, row), rows.boolean(row, "admin_pinned_host_key"),
+                          !rows.is_null(row, "waiting_since_ms")};
 }
 
 }  // namespace
@@ -83,8 +97,16 @@ Status record_limits(pg::Connection& connection, const StoredFacility& checked,
     return {};
 }
 
-Result<Facility> read_facility(const Json& spec, const Json& limits) {
-    ATOLL_TRY(Facility facility, parse_facility(spec));
+Status record_work_dir(pg::Connection& connection, const std::string& name) {
+    ATOLL_RETURN_IF_ERROR(
+        connection.query("UPDATE facilities SET has_work_dir = true WHERE name = $1 AND NOT has_work_dir", {name}));
+    return {};
+}
+
+Result<Facility> read_facility(const pg::Rows& rows, int row) {
+    ATOLL_TRY(Facility facility, parse_facility(rows.json(row, "spec")));
+    facility.has_work_dir = rows.boolean(row, "has_work_dir");
+    const Json limits = rows.json(row, "limits");
     for (auto& [name, queue] : facility.batch.queues) {
         if (!limits.is_object() || !limits.contains(name)) continue;
         ATOLL_TRY(queue.found, parse_queue_limits(limits.at(name), "limits." + name));
@@ -152,10 +174,10 @@ Status update_facility(pg::Connection& connection, const StoredFacility& before,
             "UPDATE facilities SET spec = $2, devices = CASE WHEN $4 THEN NULL ELSE devices END, limits = CASE WHEN "
             "spec->'batch' = $2::jsonb->'batch' THEN limits END, version = "
             "version + 1, updated_at = now(), admin_pinned_host_key = $5, "
-            "unknown_answers = 0, waiting_since = NULL, waiting_reason = '', retry_at = NULL WHERE name = $1 AND "
-            "version = $3",
+            "unknown_answers = 0, waiting_since = NULL, waiting_reason = '', retry_at = NULL, batch_silent_since = "
+            "NULL, batch_silence = '', has_work_dir = has_work_dir AND NOT $6 WHERE name = $1 AND version = $3",
             {facility.name, to_json(facility), before.version, is_other_trainer(before.facility, facility),
-             admin_pinned}));
+             admin_pinned, !moved_member(before.facility, facility).empty()}));
     if (rows.affected() == 0)
         return Error{ErrorCode::kPreconditionFailed, "the facility was changed by somebody else; read it again", {}};
     return try_again(connection, facility.name);
@@ -183,13 +205,20 @@ Status try_again(pg::Connection& connection, const std::string& name) {
     return {};
 }
 
+Result<std::map<std::string, Waiting>> silent_facilities(pg::Connection& connection) {
+    return waiting_where(connection, "waiting_since IS NOT NULL");
+}
+
 Result<std::map<std::string, Waiting>> waiting_facilities(pg::Connection& connection) {
-    ATOLL_TRY(const pg::Rows rows,
-              connection.query("SELECT name, " + kWaitingColumns + " FROM facilities WHERE waiting_since IS NOT NULL"));
-    std::map<std::string, Waiting> waiting;
-    for (int i = 0; i < rows.size(); ++i)
-        waiting[rows.text(i, "name")] = read_facility_waiting(rows, i).value_or(Waiting());
-    return waiting;
+    return waiting_where(connection, "waiting_since IS NOT NULL OR batch_silent_since IS NOT NULL");
+}
+
+Status record_batch_silence(pg::Connection& connection, const std::string& name, const std::string& reason) {
+    ATOLL_RETURN_IF_ERROR(
+        connection.query("UPDATE facilities SET batch_silence = $2, batch_silent_since = CASE WHEN $2 <> '' THEN "
+                         "coalesce(batch_silent_since, now()) END WHERE name = $1 AND batch_silence <> $2",
+                         {name, reason}));
+    return {};
 }
 
 Status record_answer(pg::Connection& connection, const std::string& name, const std::string& reason,

@@ -20,8 +20,9 @@ struct StoredFacility {
     std::int64_t version = 1;  // the ETag
     std::string created_at;
     std::string updated_at;
-    std::optional<Waiting> waiting = {};  // what stands in the way of everything there
+    std::optional<Waiting> waiting = {};  // what stands in the way of everything there, or of what is to be submitted
     bool admin_pinned_host_key = false;   // then only admins change it
+    bool is_silent = false;               // nothing can be done there at all
 };
 
 Result<StoredFacility> find_facility(pg::Connection& connection, const std::string& name);
@@ -35,8 +36,11 @@ Status record_devices(pg::Connection& connection, const StoredFacility& checked,
 // By the queues' names.
 Status record_limits(pg::Connection& connection, const StoredFacility& checked,
                      const std::map<std::string, QueueLimits>& limits);
-// A facility as its row's columns `spec` and `limits` have it.
-Result<Facility> read_facility(const json::Json& spec, const json::Json& limits);
+// Its work directory is there, and is made no second time.
+Status record_work_dir(pg::Connection& connection, const std::string& name);
+// The columns that read_facility() reads.
+inline constexpr const char* kFacilityColumns = "spec, limits, has_work_dir";
+Result<Facility> read_facility(const pg::Rows& rows, int row);
 // In order of names, after `after`, at most `limit`.
 Result<std::vector<StoredFacility>> list_facilities(pg::Connection& connection, const std::string& after,
                                                     std::int64_t limit);
@@ -62,6 +66,10 @@ Status look_at_once(pg::Transaction& transaction, const std::set<std::string>& n
 // Whoever has mended something at a facility has all that waits there tried now.
 Status try_again(pg::Connection& connection, const std::string& name);
 // Those that could not be reached or worked with when they were last asked.
+Result<std::map<std::string, Waiting>> silent_facilities(pg::Connection& connection);
+// These, and those whose batch system gave no answer.
 Result<std::map<std::string, Waiting>> waiting_facilities(pg::Connection& connection);
+// The facility's batch system gives no answer, for this reason; empty: it gives one.
+Status record_batch_silence(pg::Connection& connection, const std::string& name, const std::string& reason);
 
 }  // namespace atl::dispatch

@@ -15,6 +15,24 @@ namespace {
 using json::Json;
 
 // What a list shows of a job; of the specification, which may be long, two members.
+//
+// `waits`: what its unfinished tasks wait for, one entry a facility and reason: what is in the way of everything at the
+// facility, or else of the task, or what its batch job waits for in the queue.
+const std::string kWaitsColumn =
+    "(SELECT jsonb_agg(one ORDER BY one->>'facility', one->>'reason') FROM (SELECT jsonb_build_object('facility', "
+    "w.facility, 'reason', w.reason, 'since', " +
+    pg::rfc3339("min(w.since)") +
+    ") AS one FROM (SELECT t.facility, coalesce(nullif(f.waiting_reason, ''), nullif(f.batch_silence, ''), "
+    "a.progress->'waiting'->>'reason', CASE WHEN a.step = 'queued' THEN nullif(a.progress->>'queue_reason', '') END) "
+    "AS "
+    "reason, coalesce(f.waiting_since, f.batch_silent_since, to_timestamp(coalesce((a.progress->'waiting'->>'since_ms')"
+    "::bigint, nullif(a.progress->>'queue_reason_since_ms', '0')::bigint) / 1000.0), t.created_at) AS since FROM tasks "
+    "t "
+    "JOIN facilities f ON f.name = t.facility LEFT JOIN LATERAL (SELECT step, progress FROM attempts WHERE task_id = "
+    "t.id ORDER BY number DESC LIMIT 1) a ON true WHERE t.job_id = j.id AND t.kind <> 'clean' AND t.state IN "
+    "('pending', "
+    "'running') AND NOT t.cancel_requested) AS w WHERE w.reason IS NOT NULL GROUP BY w.facility, w.reason ORDER BY 1 "
+    "LIMIT 20) AS each)";
 const std::string kJobColumns =
     "j.id, j.name, jsonb_build_object('rounds', j.spec->'rounds', 'output_model', j.spec->'output_model') AS shown, "
     "j.base_digest, j.state, j.current_round, j.error, j.created_by, " +
@@ -22,7 +40,8 @@ const std::string kJobColumns =
     " AS finished_at, coalesce((SELECT version_digest FROM rounds r WHERE r.job_id = j.id AND r.state = 'closed' "
     "AND r.error = '' AND (j.spoiled = 'null' OR r.number <= (j.spoiled->>'good_round')::integer) ORDER BY number DESC "
     "LIMIT 1), '') AS version, coalesce((SELECT number - index FROM rounds r WHERE r.job_id = j.id AND "
-    "r.number = j.current_round), 0) AS detour";
+    "r.number = j.current_round), 0) AS detour, " +
+    kWaitsColumn + " AS waits";
 // What stands in the way of a round's aggregation, as waiting_view() shows it; null: nothing.
 const std::string kRoundWaiting =
     "CASE WHEN r.state = 'aggregating' AND r.waiting_since IS NOT NULL THEN jsonb_build_object('reason', "
@@ -36,9 +55,11 @@ const std::string kJobQuery =
     "(SELECT kind, state, count(*) AS n FROM tasks WHERE job_id = j.id AND state IN ('pending', 'running') AND kind "
     "<> 'clean' GROUP BY kind, state UNION ALL SELECT kind, state, count FROM ended_tasks WHERE owner = j.id AND kind "
     "<> 'clean') AS counts GROUP BY kind) AS kinds) AS tasks, (SELECT jsonb_agg(jsonb_build_object('facility', f.name, "
-    "'reason', f.waiting_reason, 'since', " +
-    pg::rfc3339("f.waiting_since") + ", 'next_try', " + pg::rfc3339("coalesce(f.retry_at, f.waiting_since)") +
-    ") ORDER BY f.name) FROM facilities f WHERE f.waiting_since IS NOT NULL AND EXISTS (SELECT 1 FROM tasks t WHERE "
+    "'reason', coalesce(nullif(f.waiting_reason, ''), f.batch_silence), 'since', " +
+    pg::rfc3339("coalesce(f.waiting_since, f.batch_silent_since)") + ", 'next_try', " +
+    pg::rfc3339("coalesce(f.retry_at, f.waiting_since, now() + interval '30 s')") +
+    ") ORDER BY f.name) FROM facilities f WHERE (f.waiting_since IS NOT NULL OR f.batch_silent_since IS NOT NULL) AND "
+    "EXISTS (SELECT 1 FROM tasks t WHERE "
     "t.facility = f.name AND t.job_id = j.id AND t.kind <> 'clean' AND t.state IN ('pending', 'running'))) AS waiting, "
     "(SELECT " +
     kRoundWaiting +
@@ -74,6 +95,7 @@ Json read_job(const pg::Rows& rows, int row) {
             {"base", rows.text(row, "base_digest")},
             {"output_model", output_model},
             {"version", rows.text(row, "version")},
+            {"waits", rows.is_null(row, "waits") ? Json::array() : rows.json(row, "waits")},
             {"created_by", rows.text(row, "created_by")},
             {"created_at", rows.text(row, "created_at")},
             {"finished_at", text_or_null(rows, row, "finished_at")}};
@@ -120,6 +142,11 @@ void add_queue_reason(Json& view, const Task& task) {
     view["queue_reason_since"] = utc_text(task.attempt->queue_reason_since_ms);
 }
 
+// A round that is open when its job ends has ended with it.
+const std::string kShownState =
+    "CASE WHEN r.state IN ('training', 'aggregating') AND j.state IN ('failed', 'cancelled') THEN j.state ELSE r.state "
+    "END";
+
 using WaitingFacilities = std::map<std::string, Waiting>;  // those that cannot be worked with
 
 // What stands in the way of a task's next step, or of its continuation, where something does: in the way of everything
@@ -130,6 +157,26 @@ void add_waiting(Json& view, const Task& task, const WaitingFacilities& faciliti
     if (!waiting && may_run(task)) waiting = task.attempt->continuation_waiting;
     if (const auto at = facilities.find(task.facility); at != facilities.end()) waiting = at->second;
     if (waiting) view["waiting"] = waiting_view(waiting);
+}
+
+// Why attempts of tasks ended that another one has followed, by task: [{attempt, error}], the newest of them.
+using EarlierAttempts = std::map<std::string, Json>;
+
+Result<EarlierAttempts> earlier_attempts(pg::Connection& connection, const std::string& job, std::int64_t after,
+                                         std::int64_t last) {
+    ATOLL_TRY(
+        const pg::Rows rows,
+        connection.query(
+            "SELECT task_id, number, error FROM (SELECT a.task_id, a.number, a.error, row_number() OVER (PARTITION "
+            "BY a.task_id ORDER BY a.number DESC) AS place FROM attempts a JOIN tasks t ON t.id = a.task_id WHERE "
+            "t.job_id = $1 AND t.kind <> 'clean' AND t.round > $2 AND t.round <= $3) AS each WHERE place > 1 AND "
+            "place <= 9 AND error <> '' ORDER BY task_id, number",
+            {job, after, last}));
+    EarlierAttempts earlier;
+    for (int i = 0; i < rows.size(); ++i)
+        earlier[rows.text(i, "task_id")].push_back(
+            {{"attempt", rows.integer(i, "number")}, {"error", rows.text(i, "error")}});
+    return earlier;
 }
 
 Json task_view(const Task& task, const WaitingFacilities& facilities) {
@@ -202,11 +249,12 @@ void add_contributions(Updates& updates, const Json& list) {
 }
 
 std::map<std::int64_t, RoundTasks> tasks_by_round(const std::vector<Task>& tasks, const Updates& updates,
-                                                  const WaitingFacilities& facilities) {
+                                                  const WaitingFacilities& facilities, const EarlierAttempts& earlier) {
     std::map<std::int64_t, RoundTasks> rounds;
     for (const Task& task : tasks) {
         RoundTasks& round = rounds[task.round];
         Json view = task_view(task, facilities);
+        if (const auto at = earlier.find(task.id); at != earlier.end()) view["earlier_attempts"] = at->second;
         if (task.kind() == TaskKind::kTrain) {
             const auto at = updates.refused.find(task.id);
             view["refused"] = at != updates.refused.end();
@@ -304,15 +352,17 @@ Result<Json> rounds_view(pg::Connection& connection, const std::string& job, std
     if (jobs.empty()) return not_found("no job " + job);
     ATOLL_TRY(const JobSpec spec, read_job_spec(jobs, job));
     const std::int64_t count = rounds_of_page(spec, limit);
-    ATOLL_TRY(const pg::Rows rows,
-              connection.query("SELECT number, state, base_digest, version_digest, evaluated, error, " +
-                                   pg::rfc3339("opened_at") + " AS opened_at, " + pg::rfc3339("closed_at") +
-                                   " AS closed_at, " + pg::rfc3339("deadline_at") + " AS deadline_at, " +
-                                   pg::rfc3339("evaluate_by") + " AS evaluate_by, accepted, refused, contributions, " +
-                                   kRoundWaiting +
-                                   " AS waiting FROM rounds r WHERE job_id = $1 AND number > $2 "
-                                   "ORDER BY number LIMIT $3",
-                               {job, after, count + 1}));  // one more tells whether there is a next page
+    ATOLL_TRY(
+        const pg::Rows rows,
+        connection.query("SELECT number, " + kShownState +
+                             " AS state, r.base_digest, version_digest, evaluated, r.error, " +
+                             pg::rfc3339("opened_at") + " AS opened_at, " +
+                             pg::rfc3339("coalesce(r.closed_at, j.finished_at)") + " AS closed_at, " +
+                             pg::rfc3339("deadline_at") + " AS deadline_at, " + pg::rfc3339("evaluate_by") +
+                             " AS evaluate_by, accepted, refused, contributions, " + kRoundWaiting +
+                             " AS waiting FROM rounds r JOIN jobs j ON j.id = r.job_id WHERE job_id = $1 AND number > "
+                             "$2 ORDER BY number LIMIT $3",
+                         {job, after, count + 1}));  // one more tells whether there is a next page
     const int shown = std::min(rows.size(), static_cast<int>(count));
     const std::int64_t last = shown == 0 ? after : rows.integer(shown - 1, "number");
     ATOLL_TRY(const std::vector<Task> tasks,
@@ -325,7 +375,8 @@ Result<Json> rounds_view(pg::Connection& connection, const std::string& job, std
         add_contributions(updates, rows.json(i, "contributions"));
     }
     ATOLL_TRY(const WaitingFacilities facilities, waiting_facilities(connection));
-    auto rounds = tasks_by_round(tasks, updates, facilities);
+    ATOLL_TRY(const EarlierAttempts earlier, earlier_attempts(connection, job, after, last));
+    auto rounds = tasks_by_round(tasks, updates, facilities, earlier);
     Json items = Json::array();
     for (int i = 0; i < shown; ++i) items.push_back(round_item(rows, i, rounds[rows.integer(i, "number")]));
     return Json{{"items", std::move(items)}, {"next", shown < rows.size() ? Json(std::to_string(last)) : Json()}};

@@ -88,7 +88,7 @@ Status save_round(pg::Transaction& transaction, const std::string& job, const Ro
             "state = $3, version_digest = $5, evaluated = $6, error = $7, deadline_at = excluded.deadline_at, "
             "evaluate_by = excluded.evaluate_by, quiet_ends = 0, quiet_losses = 0, "
             "accepted = $10, refused = $11, ask_again_at = excluded.ask_again_at, contributions = $13, "
-            "closed_at = coalesce(rounds.closed_at, CASE WHEN $3 IN ('closed', 'failed', 'cancelled') THEN now() END)",
+            "closed_at = CASE WHEN $3 IN ('closed', 'failed', 'cancelled') THEN coalesce(rounds.closed_at, now()) END",
         {job, round.number, to_string(round.state), round.base, round.version, round.evaluated, round.error,
          round.deadline_ms, round.evaluate_by_ms, json::Json(round.accepted), std::move(refused), round.ask_again_ms,
          round.contributions, round.index, round.parent}));
@@ -205,7 +205,7 @@ Result<JobView> read_job_view(pg::Transaction& transaction, const std::string& i
     for (const Task& task : job.tasks)
         if (!task.damage.empty() && is_finished(task.state))
             return internal_error("the job " + id + " cannot be read: task " + task.id + ": " + task.damage);
-    ATOLL_TRY(const auto facilities, waiting_facilities(transaction.connection()));
+    ATOLL_TRY(const auto facilities, silent_facilities(transaction.connection()));
     for (const auto& [facility, waiting] : facilities) job.waiting_since_ms[facility] = waiting.since_ms;
     ATOLL_TRY(job.now_ms, database_now_ms(transaction.connection()));
     return job;
@@ -228,7 +228,7 @@ Status apply_decision(pg::Transaction& transaction, const Topics& topics, const 
             transaction.query(std::string("UPDATE jobs SET state = $2, error = $3, ") +
                                   (is_finished(*decision.job_state)           ? "finished_at = now()"
                                    : *decision.job_state == JobState::kPaused ? "paused_at = coalesce(paused_at, now())"
-                                                                              : "paused_at = NULL") +
+                                                                              : "paused_at = NULL, finished_at = NULL") +
                                   " WHERE id = $1",
                               {job.id, to_string(*decision.job_state), decision.job_error}));
     if (decision.spoiled)
@@ -354,7 +354,24 @@ Status readmit_participant(pg::Transaction& transaction, const Topics& topics, c
     return apply_decision(transaction, topics, job, readmit(job, facility));
 }
 
+namespace {
+
+Status resume_failed(pg::Transaction& transaction, const Topics& topics, const std::string& id) {
+    const auto job = lock_job(transaction, id);
+    if (!job.ok() && job.error().code == ErrorCode::kInternal)
+        return conflict("the job cannot go on: " + describe(job.error()), "state");
+    ATOLL_RETURN_IF_ERROR(job);
+    ATOLL_TRY(const JobDecision decision, resume_failed_job(*job, job->now_ms));
+    ATOLL_RETURN_IF_ERROR(claim_output_model(transaction, job->spec.output_model));
+    ATOLL_RETURN_IF_ERROR(apply_decision(transaction, topics, *job, decision));
+    return advance_job(transaction, topics, id);
+}
+
+}  // namespace
+
 Status resume_job(pg::Transaction& transaction, const Topics& topics, const std::string& id, const ResumeOrder& order) {
+    ATOLL_TRY(const JobState state, lock_job_state(transaction, id));
+    if (state == JobState::kFailed && order.is_empty()) return resume_failed(transaction, topics, id);
     ATOLL_TRY(const JobView job, lock_job(transaction, id));
     if (order.is_empty() && job.spoiled.is_null()) return set_paused(transaction, id, false);
     ATOLL_TRY(const std::vector<Round> rounds, all_rounds(transaction, id));

@@ -168,11 +168,13 @@ Result<std::optional<LeasedTask>> read_leased_task(pg::Connection& connection, c
     if (tasks.empty()) return std::optional<LeasedTask>();
     LeasedTask task{std::move(tasks.front()), {}, lease};
     ATOLL_TRY(task.now_ms, database_now_ms(connection));
-    ATOLL_TRY(
-        const pg::Rows spec,
-        connection.query("SELECT spec, limits, waiting_since FROM facilities WHERE name = $1", {task.task.facility}));
+    ATOLL_TRY(const pg::Rows spec,
+              connection.query("SELECT " + std::string(kFacilityColumns) +
+                                   ", waiting_since, batch_silent_since FROM facilities WHERE name = $1",
+                               {task.task.facility}));
     task.is_silent = !spec.is_null(0, "waiting_since");
-    auto facility = read_facility(spec.json(0, "spec"), spec.json(0, "limits"));
+    task.is_batch_system_silent = !spec.is_null(0, "batch_silent_since");
+    auto facility = read_facility(spec, 0);
     if (facility.ok()) {
         task.facility = std::move(facility).value();
     } else {

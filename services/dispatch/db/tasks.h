@@ -18,9 +18,10 @@ struct LeasedTask {
     Task task;
     Facility facility;
     pg::Lease lease;
-    std::int64_t now_ms = 0;  // when it was leased, by the database's clock
-    std::string fault = {};   // why the facility's row cannot be read
-    bool is_silent = false;   // the facility gave no answer when it was last asked
+    std::int64_t now_ms = 0;              // when it was leased, by the database's clock
+    std::string fault = {};               // why the facility's row cannot be read
+    bool is_silent = false;               // the facility gave no answer when it was last asked
+    bool is_batch_system_silent = false;  // nor did its batch system
 };
 
 const pg::LeaseTable& task_leases();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "services/dispatch/domain/batch_template.h"
 #include "shared/base/text.h"
 
 namespace atl::dispatch {
@@ -11,7 +12,6 @@ using json::Json;
 using json::ObjectReader;
 
 constexpr std::size_t kWordBytesMax = 200;
-constexpr std::size_t kTemplateBytesMax = 64 << 10;
 constexpr std::size_t kQueuesMax = 100;
 constexpr std::int64_t kQueueNodesMax = 10'000;
 
@@ -67,35 +67,6 @@ Json to_json(const Queue& queue) {
     if (queue.nodes_max > 0) value["nodes_max"] = queue.nodes_max;
     if (queue.time_max_s > 0) value["time_max"] = time_text(queue.time_max_s);
     return value;
-}
-
-// What the site's own script has to say: where the job's commands stand, on a line of their own, and nothing that would
-// have to be filled in and is not.
-Status check_template(const std::string& text, const std::string& field) {
-    if (text.size() > kTemplateBytesMax)
-        return invalid_argument(field, "has more than " + std::to_string(kTemplateBytesMax) + " bytes");
-    if (!text.starts_with("#!")) return invalid_argument(field, "must begin with its interpreter, as #!/bin/bash -l");
-    if (text.find('\r') != std::string::npos || text.find('\0') != std::string::npos)
-        return invalid_argument(field, "has line ends of Windows or NUL bytes");
-    int commands = 0;
-    for (const std::string_view line : split(text, '\n')) {
-        if (commands > 0 && trim(line) != kTemplateCommand && !trim(line).empty() && !trim(line).starts_with('#'))
-            return invalid_argument(field, "has " + in_quotes(trim(line)) + " behind {{ command }}, which ends the " +
-                                               "script; before it `trap … EXIT` runs what is to come at the end");
-        for (auto open = line.find("{{"); open != std::string_view::npos; open = line.find("{{", open + 2)) {
-            const auto close = std::min(line.find("}}", open), line.size());
-            const std::string word(line.substr(open, close + 2 - open));
-            if (word != kTemplateCommand)
-                return invalid_argument(field, "has " + in_quotes(word) + ", but {{ command }} alone is replaced");
-            if (trim(line) != kTemplateCommand)
-                return invalid_argument(field,
-                                        "{{ command }} must stand on a line of its own: it becomes many lines, "
-                                        "which start the ranks themselves");
-            ++commands;
-        }
-    }
-    if (commands == 1) return {};
-    return invalid_argument(field, "must have one line {{ command }}, has " + std::to_string(commands));
 }
 
 Status parse_slurm(ObjectReader& reader, BatchSpec& batch) {
@@ -185,6 +156,7 @@ const Queue& queue_of(const BatchSpec& batch, const Resources& resources) {
 
 std::int64_t batch_time_s(const BatchSpec& batch, const Resources& resources) {
     if (resources.time_s > 0) return resources.time_s;
+    if (const std::int64_t time_s = template_time_s(batch.script_template); time_s > 0) return time_s;
     const QueueLimits& found = queue_of(batch, resources).found;
     return found.time_default_s > 0 ? found.time_default_s : found.time_max_s;
 }

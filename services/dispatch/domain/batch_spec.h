@@ -17,6 +17,11 @@ struct QueueLimits {
     std::int64_t time_default_s = 0;  // of a job that says none
     std::int64_t cores_max = 0;       // of a node
     std::int64_t memory_mib_max = 0;  // of a node
+    // How the queue is now, which is not kept: its nodes, those among them that take no job by their state, as
+    // "drained", and the queue's own state where it is another than "up".
+    std::int64_t nodes = 0;
+    std::map<std::string, std::int64_t> nodes_away = {};
+    std::string state = {};
     bool operator==(const QueueLimits&) const = default;
 };
 json::Json to_json(const QueueLimits& limits);
@@ -62,8 +67,5 @@ std::int64_t batch_time_s(const BatchSpec& batch, const Resources& resources);
 // Whether the batch system can give it: the queue is one of the facility's own and its limits are kept. The local one
 // has one node and no queues, and measures nothing out. Fields are named below `field`.
 Status check_resources(const Resources& resources, const BatchSpec& batch, const std::string& field);
-
-// On a line of its own in a template: the job's commands come to stand there.
-inline constexpr const char* kTemplateCommand = "{{ command }}";
 
 }  // namespace atl::dispatch

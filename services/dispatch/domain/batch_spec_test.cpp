@@ -82,7 +82,7 @@ TEST(BatchSpecTest, ATemplateHasOneLineForTheCommandAndNothingElseToFillIn) {
     for (const auto& [text, word] :
          std::map<std::string, std::string>{{"#!/bin/sh\n", "has 0"},
                                             {"#!/bin/sh\n{{ command }}\n{{ command }}\n", "has 2"},
-                                            {"#!/bin/sh\n{{ streamflow_command }}\n", "{{ streamflow_command }}"},
+                                            {"#!/bin/sh\n{{ command }}\n{{ streamflow_command }}\n", "has 2"},
                                             {"#!/bin/sh\n{{ command }}\n# {{ nodes }}\n", "{{ nodes }}"},
                                             {"#!/bin/sh\n{{ command \n", "{{ command"},
                                             {"#!/bin/sh\nsrun bash -c \"{{ command }}\"\n", "line of its own"},

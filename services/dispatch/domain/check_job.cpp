@@ -54,7 +54,8 @@ std::string other_launcher(const Facility& facility) {
            ", of those that `srun --mpi=list` says there; or an image with another MPI";
 }
 
-std::vector<CheckRow> judge_ranks(const std::vector<Json>& reports, const Facility& facility) {
+// `asked`: how many ranks the job asked for; 0: it has not said.
+std::vector<CheckRow> judge_ranks(const std::vector<Json>& reports, std::int64_t asked, const Facility& facility) {
     if (reports.size() > 1)
         return {{"launcher", CheckState::kFail,
                  "its " + std::to_string(reports.size()) +
@@ -65,9 +66,15 @@ std::vector<CheckRow> judge_ranks(const std::vector<Json>& reports, const Facili
     const Json ranks = report.contains("ranks") && report.at("ranks").is_array() ? report.at("ranks") : Json::array();
     std::set<std::string> hosts;
     for (const Json& rank : ranks) hosts.insert(text_of(rank, "host"));
+    CheckRow launcher = {"launcher", CheckState::kOk,
+                         std::to_string(ranks.size()) + " ranks found one another by " + text_of(report, "mpi"), ""};
+    if (static_cast<std::int64_t>(ranks.size()) < asked)
+        launcher = {"launcher", CheckState::kFail,
+                    std::to_string(ranks.size()) + " of the " + std::to_string(asked) +
+                        " ranks that were asked for have started",
+                    "take numbers of tasks and nodes out of the facility's launcher and out of srun in its template"};
     std::vector<CheckRow> rows = {
-        {"launcher", CheckState::kOk,
-         std::to_string(ranks.size()) + " ranks found one another by " + text_of(report, "mpi"), ""},
+        launcher,
         {"compute", CheckState::kOk,
          join(hosts) + ": " + (report.contains("cpu") ? text_of(report.at("cpu"), "model") : "") + ", atoll-trainer " +
              text_of(report, "version"),
@@ -124,15 +131,18 @@ std::vector<CheckRow> judge_check_job(const std::vector<std::string>& lines, std
                                       const std::string& said, const Facility& facility) {
     std::vector<CheckRow> rows;
     std::vector<Json> reports;
+    std::int64_t asked = 0;
     for (const std::string& line : lines) {
         const auto value = json::parse(line);
         if (!value.ok() || !value->is_object()) continue;
         if (value->contains("image_sha256") && facility.image)
             rows.push_back(judge_digest(text_of(*value, "image_sha256"), facility));
         if (value->contains("ranks")) reports.push_back(*value);
+        if (value->contains("asked_ranks") && value->at("asked_ranks").is_number_integer())
+            asked = value->at("asked_ranks").get<std::int64_t>();
     }
     if (!reports.empty() && exit_code == 0) {
-        const auto found = judge_ranks(reports, facility);
+        const auto found = judge_ranks(reports, asked, facility);
         rows.insert(rows.end(), found.begin(), found.end());
         return rows;
     }

@@ -48,6 +48,7 @@ struct Facility {
     LogPolicy logs = {};
     std::string owner = {};               // the subject of a token; empty: the admins', for everybody's jobs
     std::vector<std::string> allow = {};  // whose jobs may use it beside the owner's; "*": everybody's
+    bool has_work_dir = false;            // it was there before, and is not made again; no part of the record
     bool operator==(const Facility&) const = default;
 };
 

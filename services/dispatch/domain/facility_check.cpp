@@ -128,12 +128,14 @@ class Judge {
             return skip_queues("the scheduler's commands are missing");
         }
         if (has("no_queue") || !has("slurm")) {
-            add("scheduler", CheckState::kFail, has("no_queue") ? fact("no_queue") : "sbatch does not answer",
-                "ask the site whether Slurm is up; `squeue --me` there by hand says the same");
+            add("scheduler", CheckState::kFail,
+                "Slurm does not answer: " + (has("no_queue") ? fact("no_queue") : "`sbatch --version` failed"),
+                "ask the site whether slurmctld is up; `squeue --me` there by hand says the same");
             return skip_queues("the scheduler does not answer");
         }
         add("scheduler", CheckState::kOk,
             fact("slurm") + " answers" + (has("accounting") ? "; sacct answers" : "; no accounting (sacct)"));
+        if (has("no_limits")) return skip_queues(fact("no_limits"));
         if (!has("queue")) return skip_queues("sinfo does not answer");
         for (const auto& [name, found] : limits_) judge_queue(name, found);
     }
@@ -148,6 +150,8 @@ class Judge {
         const std::string field = "batch.queues." + name;
         if (!found.ok())
             return add(row, CheckState::kFail, found.error().message, set_field(field + ".partition", "PARTITION"));
+        if (const auto away = judge_nodes(*found); away.state == CheckState::kFail)
+            return add(row, away.state, away.seen, away.mend);
         const Queue& queue = facility_.batch.queues.at(name);
         const std::string time = time_text(found->time_max_s);
         if (found->time_max_s > 0 && queue.time_max_s > found->time_max_s)
@@ -168,7 +172,34 @@ class Judge {
                            std::string(member) + "s ask for " + time_text(asked->time_s) + ", Slurm gives " + time,
                            set_field(std::string(member) + ".time", time));
         }
-        add(row, CheckState::kOk, (queue.partition.empty() ? "" : queue.partition + ": ") + to_text(*found));
+        const CheckRow nodes = judge_nodes(*found);
+        add(row, nodes.state,
+            (queue.partition.empty() ? "" : queue.partition + ": ") + to_text(*found) +
+                (nodes.seen.empty() ? "" : "; " + nodes.seen),
+            nodes.mend);
+    }
+
+    // Whether a job in the queue could start now. Large machines always have a few nodes that are being mended.
+    static CheckRow judge_nodes(const QueueLimits& found) {
+        CheckRow row{"", CheckState::kOk, "", ""};
+        if (!found.state.empty()) {
+            const std::string what = found.state == "down" ? "jobs wait in it and none starts" : "it takes no new jobs";
+            return {"", CheckState::kFail, "Slurm says that the partition is " + found.state + ": " + what,
+                    "ask the site when it is up again, or for another partition"};
+        }
+        std::int64_t away = 0;
+        std::vector<std::string> states;
+        for (const auto& [state, count] : found.nodes_away) {
+            away += count;
+            states.push_back(std::to_string(count) + " " + state);
+        }
+        if (away == 0) return row;
+        row.seen = std::to_string(away) + " of its " + std::to_string(found.nodes) +
+                   " nodes take no jobs now: " + join(states);
+        if (away == found.nodes) row.state = CheckState::kFail;
+        if (away < found.nodes && 2 * away >= found.nodes) row.state = CheckState::kWarn;
+        if (row.state != CheckState::kOk) row.mend = "ask the site; `sinfo -R` there says why";
+        return row;
     }
 
     // "MPI plugin types are…", its names, "specific pmix plugin versions available: pmix_v4".
@@ -221,7 +252,9 @@ class Judge {
         is_work_dir_good_ = false;
         if (has("no_work_dir"))
             return add("work_dir", CheckState::kFail, place + " is not there: " + fact("no_work_dir"),
-                       "make what it lies in, or take another: " + set("--work-dir DIRECTORY"));
+                       std::string(facility_.has_work_dir ? "have it mounted; if it is gone for good `mkdir` it there"
+                                                          : "make what it lies in") +
+                           ", or take another: " + set("--work-dir DIRECTORY"));
         if (has("no_write"))
             return add("work_dir", CheckState::kFail, "nothing can be written in " + place + ": " + fact("no_write"),
                        other_work_dir());

@@ -122,6 +122,34 @@ Json round_settings(const JobSpec& spec, const Participant& participant, const R
 
 }  // namespace
 
+Task training_task(const JobView& job, std::size_t place, const Round& round) {
+    const Participant& participant = job.spec.participants[place];
+    Task task;
+    task.round = round.number;
+    task.facility = participant.data.facility;
+    task.attempts_max = job.spec.attempts_max;
+    const auto record = job.records.find(task.facility);
+    task.params = TrainParams{.base = round.base,
+                              .output_model = job.spec.output_model,
+                              .dataset = participant.data.dataset,
+                              .dataset_version = participant.data.version,
+                              .path = participant.data.path,
+                              .rows = participant.data.rows,
+                              .seq_len = participant.data.seq_len,
+                              .resources = participant.resources,
+                              .participant = static_cast<std::int64_t>(place),
+                              .state_round = record == job.records.end() ? 0 : record->second.counted_round,
+                              .training = round_settings(job.spec, participant, round)};
+    return task;
+}
+
+void tell_opened(JobDecision& decision, const JobView& job, const Round& round) {
+    add_event(decision, job, "atoll.round.opened.v1",
+              {{"round", round.number},
+               {"base", round.base},
+               {"rounds", job.spec.rounds + round.number - round.index}});
+}
+
 void open_round(JobDecision& decision, const JobView& job, std::int64_t number, const Round& from,
                 std::int64_t now_ms) {
     Round round;
@@ -131,29 +159,10 @@ void open_round(JobDecision& decision, const JobView& job, std::int64_t number, 
     round.base = from.version;
     round.deadline_ms = now_ms + job.spec.round_deadline_s * 1000;
     decision.rounds.push_back(round);
-    for (std::size_t i = 0; i < job.spec.participants.size(); ++i) {
-        const Participant& participant = job.spec.participants[i];
-        if (is_quarantined(job, participant.data.facility)) continue;
-        Task task;
-        task.round = number;
-        task.facility = participant.data.facility;
-        task.attempts_max = job.spec.attempts_max;
-        const auto record = job.records.find(task.facility);
-        task.params = TrainParams{.base = round.base,
-                                  .output_model = job.spec.output_model,
-                                  .dataset = participant.data.dataset,
-                                  .dataset_version = participant.data.version,
-                                  .path = participant.data.path,
-                                  .rows = participant.data.rows,
-                                  .seq_len = participant.data.seq_len,
-                                  .resources = participant.resources,
-                                  .participant = static_cast<std::int64_t>(i),
-                                  .state_round = record == job.records.end() ? 0 : record->second.counted_round,
-                                  .training = round_settings(job.spec, participant, round)};
-        decision.new_tasks.push_back(std::move(task));
-    }
-    add_event(decision, job, "atoll.round.opened.v1",
-              {{"round", number}, {"base", round.base}, {"rounds", job.spec.rounds + number - round.index}});
+    for (std::size_t i = 0; i < job.spec.participants.size(); ++i)
+        if (!is_quarantined(job, job.spec.participants[i].data.facility))
+            decision.new_tasks.push_back(training_task(job, i, round));
+    tell_opened(decision, job, round);
 }
 
 namespace {
@@ -175,6 +184,8 @@ void evaluate_round(JobDecision& decision, const JobView& job, Round round, cons
     }
 }
 
+}  // namespace
+
 std::vector<const Task*> round_tasks(const JobView& job, TaskKind kind, std::int64_t round) {
     std::vector<const Task*> tasks;
     for (const auto& task : job.tasks)
@@ -182,7 +193,6 @@ std::vector<const Task*> round_tasks(const JobView& job, TaskKind kind, std::int
     return tasks;
 }
 
-// The training tasks of the current round that have handed in an update, in the order of the participants.
 std::vector<const Task*> handed_in_updates(const JobView& job) {
     auto tasks = round_tasks(job, TaskKind::kTrain, job.round.number);
     std::erase_if(tasks, [](const Task* task) { return task->state != TaskState::kDone; });
@@ -191,6 +201,8 @@ std::vector<const Task*> handed_in_updates(const JobView& job) {
     });
     return tasks;
 }
+
+namespace {
 
 // Has the round wait for the aggregation; what is to tell that of what the round is made.
 DomainEvent ask_aggregation(JobDecision& decision, const JobView& job, Round round, std::int64_t now_ms) {

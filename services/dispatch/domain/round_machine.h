@@ -11,7 +11,7 @@
 
 // The course of a job: pure functions from what the database holds, under the job's lock, to what changes.
 //
-//   job    running ⇄ paused → completed | failed | cancelled
+//   job    running ⇄ paused → completed | failed (→ running, by a person) | cancelled
 //   round  training → aggregating → closed (or failed, or cancelled where the job goes back to an earlier model)
 //
 // Round 0 stands for the base model: it is closed from the start and only evaluated. Evaluations run beside the next
@@ -137,6 +137,10 @@ Result<JobDecision> resume_job(const JobView& job, const std::vector<Round>& rou
 
 // Forgets what a facility has had refused: it trains again from the next round on. Nothing changes where nothing was.
 JobDecision readmit(const JobView& job, const std::string& facility);
+// A failed job trains the round that it failed in again, from the model of the round before: what was handed in counts,
+// who failed or was cut short begins anew. kConflict: it has not failed, something of it still ends at its sites, or it
+// would fail in the same way.
+Result<JobDecision> resume_failed_job(const JobView& job, std::int64_t now_ms);
 // After an attempt of a facility has ended with an update that was refused.
 JobDecision count_refused_update(JobView job, const std::string& facility, const std::string& reason);
 

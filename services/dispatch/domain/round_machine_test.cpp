@@ -4,43 +4,12 @@
 
 #include <algorithm>
 
+#include "services/dispatch/testing/job_rounds.h"
+
 namespace atl::dispatch {
 namespace {
 
 using json::Json;
-
-JobView new_job() {
-    JobView job;
-    job.id = "j";
-    job.spec = parse_job_spec(Json::parse(R"({"name": "n", "model": {"name": "m", "version": "v"}, "rounds": 2,
-        "participants": [{"facility": "a", "dataset": "da"}, {"facility": "b", "dataset": "db"}],
-        "training": {"steps": 5, "seed": 7}, "strategy": {"name": "fedavg", "weighting": "uniform"}})"))
-                   .value();
-    job.base = "base";
-    return job;
-}
-
-// Plays the database: applies what was decided.
-void take(JobView& job, const JobDecision& decision) {
-    if (decision.job_state) job.state = *decision.job_state;
-    for (const auto& [facility, record] : decision.records) job.records[facility] = record;
-    for (const auto& round : decision.rounds) {
-        std::erase_if(job.closed, [&](const Round& r) { return r.number == round.number; });
-        if (round.state == RoundState::kClosed && !round.evaluated) job.closed.push_back(round);
-        if (round.number >= job.round.number) job.round = round;
-    }
-    for (Task task : decision.new_tasks) {
-        task.id = "t" + std::to_string(job.tasks.size());
-        job.tasks.push_back(task);
-    }
-}
-
-Task& task_of(JobView& job, TaskKind kind, std::int64_t round, const std::string& facility) {
-    for (auto& task : job.tasks)
-        if (task.kind() == kind && task.round == round && task.facility == facility) return task;
-    ADD_FAILURE() << "no such task";
-    return job.tasks.front();
-}
 
 const TrainParams& train_params(JobView& job, std::int64_t round, const std::string& facility) {
     return std::get<TrainParams>(task_of(job, TaskKind::kTrain, round, facility).params);

@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "services/dispatch/domain/round_machine.h"
 
@@ -12,6 +13,14 @@ void add_event(JobDecision& decision, const JobView& job, const char* type, json
 
 // Opens the round of that number, which begins with the model of the round `from` and stands for the one after it.
 void open_round(JobDecision& decision, const JobView& job, std::int64_t number, const Round& from, std::int64_t now_ms);
+
+// The training of the participant at that place.
+Task training_task(const JobView& job, std::size_t place, const Round& round);
+void tell_opened(JobDecision& decision, const JobView& job, const Round& round);
+
+std::vector<const Task*> round_tasks(const JobView& job, TaskKind kind, std::int64_t round);
+// The training tasks of the current round that have handed in an update, in the order of the participants.
+std::vector<const Task*> handed_in_updates(const JobView& job);
 
 // Cancels the current round and its trainings, unless it has ended.
 void cancel_round(JobDecision& decision, const JobView& job, const std::string& why);

@@ -79,6 +79,7 @@ class MemberWriter {
 template <class Line, class Visitor>
 void visit_step(Line& line, Visitor& visit) {
     visit("step", line.step);
+    visit("time_unix_s", line.time_unix_s);
     visit("loss", line.loss);
     visit("lr", line.lr);
     visit("grad_norm", line.grad_norm);

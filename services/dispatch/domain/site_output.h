@@ -17,6 +17,7 @@ namespace atl::dispatch {
 // out: they are shown and nothing depends on them.
 struct StepLine {
     std::int64_t step = 0;
+    std::optional<double> time_unix_s;  // when it ended, by the site's clock
     std::optional<double> loss;
     std::optional<double> lr;
     std::optional<double> grad_norm;

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
+#include "services/dispatch/domain/attempt_end.h"
 #include "services/dispatch/domain/continuation.h"
 #include "services/dispatch/domain/site_trouble.h"
+#include "services/dispatch/domain/step_events.h"
 #include "shared/base/backoff.h"
 #include "shared/base/text.h"
 #include "shared/json/printable.h"
@@ -25,7 +27,6 @@ constexpr std::int64_t kInterruptionsMax = 5;  // in a row, none of which began 
 constexpr std::int64_t kSitePause_ms = 60000;  // after a batch job that the site had no disk, node or image for
 constexpr std::int64_t kSitePauseMax_ms = 1'800'000;
 constexpr std::int64_t kHeldBackPause_ms = 60000;
-constexpr std::size_t kProgressEventsMax = 20;  // of one observation; older lines stay in stdout.jsonl
 
 void add_event(TaskChange& change, const char* type, const Json& more = Json::object()) {
     const Task& task = change.task;
@@ -134,13 +135,8 @@ Status apply_log(TaskChange& change, const Observed& observed) {
         }
         attempt.last_step = steps.back();
     }
-    for (std::size_t i = steps.size() - std::min(steps.size(), kProgressEventsMax); i < steps.size(); ++i) {
-        const Json step = to_json(steps[i]);
-        Json more = Json::object();
-        for (const char* key : {"step", "loss", "lr", "tokens_per_s"})
-            if (step.contains(key)) more[key] = step[key];
+    for (const Json& more : progress_events(steps, attempt.points_told))
         add_event(change, "atoll.task.progress.v1", more);
-    }
     attempt.log_offset = observed.log_offset;
     if (read.ok() && observed.log_offset > kLogBytesMax)
         return internal_error("stdout.jsonl has more than " + std::to_string(kLogBytesMax) + " bytes");
@@ -167,24 +163,6 @@ Result<Json> evaluation_result(const Task& task) {
     return Json{{"dataset", dataset}, {"evaluations", std::move(evaluations)}};
 }
 
-// What ended a batch job and is no fault of the training: the next attempt goes on from its newest state, and none of
-// `attempts_max` is used up. One that is ended again and again before it has come further fails all the same.
-bool is_interruption(BatchEnd end) {
-    switch (end) {
-        case BatchEnd::kTimeLimit:
-        case BatchEnd::kNodeFailure:
-        case BatchEnd::kPreempted:
-        case BatchEnd::kCancelled:
-            return true;
-        case BatchEnd::kUnknown:
-        case BatchEnd::kCompleted:
-        case BatchEnd::kFailed:
-        case BatchEnd::kOutOfMemory:
-            break;
-    }
-    return false;
-}
-
 // How many interruptions one counts for: a time limit that was too short once is so again, and what somebody at the
 // site has cancelled is not to come back for long.
 std::int64_t weight(BatchEnd end) {
@@ -192,25 +170,50 @@ std::int64_t weight(BatchEnd end) {
     return end == BatchEnd::kCancelled ? 2 : 1;
 }
 
+// The attempt was cut short and has not failed: the next one goes on from its state.
+void make_way(TaskChange& change, const std::string& why, Step step) {
+    change.task.attempt->error = why;
+    finish(change, TaskState::kPending, step);
+    add_event(change, "atoll.task.retrying.v1", {{"error", why}, {"interrupted", true}});
+}
+
+// The next attempt goes on from the newest state, and none of `attempts_max` is used up. A training that is ended again
+// and again before it has come further fails all the same.
 void interrupt_attempt(TaskChange& change, const std::string& why, BatchEnd end, const PollPolicy& poll_policy) {
     Attempt& attempt = *change.task.attempt;
     const bool is_first = attempt.interruptions == 0;
     attempt.interruptions += weight(end);
     if (change.task.cancel_requested) return fail_attempt(change, why, false, poll_policy);
-    if (attempt.interruptions > kInterruptionsMax) {
-        const std::string cure = end == BatchEnd::kTimeLimit
-                                     ? "; it needs more than its batch job's time: raise `time` of its resources"
-                                     : "; it is ended each time before it comes further";
-        return fail_attempt(change, why + cure, true, poll_policy);
-    }
-    attempt.error = why;
-    finish(change, TaskState::kPending, Step::kInterrupted);
+    if (attempt.interruptions > kInterruptionsMax) return fail_attempt(change, why + cure_of(end), true, poll_policy);
+    make_way(change, why, Step::kInterrupted);
     change.next_in_ms = is_first ? 0 : backoff_ms(attempt.interruptions - 1, poll_policy);
-    add_event(change, "atoll.task.retrying.v1", {{"error", why}});
 }
 
-void apply_success(TaskChange& change, const PollPolicy& poll_policy) {
+const std::string kRequeued = "the batch job was put back into its queue";
+
+// A run that stopped before its end is no failure: the next attempt goes on from its state. One that never begins
+// further on than those before it may never end. Whether it was its own time that was up, or somebody who cancelled the
+// batch job, is for the batch system to say, which is waited for while the job is still being ended.
+void apply_stop(TaskChange& change, const Observed& observed, const PollPolicy& poll_policy) {
+    Attempt& attempt = *change.task.attempt;
+    const BatchAnswer answer = observed.queue_status.value_or(BatchAnswer());
+    if (observed.queue_status) attempt.batch_asked_ms = observed.batch_asked_ms;
+    if (answer.state == BatchState::kRunning) return;
+    attempt.exit_code = 0;
+    if (is_interruption(answer.end) && answer.end != BatchEnd::kTimeLimit)
+        return interrupt_attempt(change, end_text(answer), answer.end, poll_policy);
+    std::string why = end_text(answer);
+    if (why.empty()) why = answer.state == BatchState::kQueued ? kRequeued : "it stopped because its time was up";
+    if (!attempt.last_step || attempt.interruptions >= kInterruptionsMax)
+        return interrupt_attempt(change, why + ", and comes no further", BatchEnd::kTimeLimit, poll_policy);
+    ++attempt.interruptions;
+    make_way(change, why, Step::kDone);
+}
+
+void apply_success(TaskChange& change, const Observed& observed, const PollPolicy& poll_policy) {
     Task& task = change.task;
+    if (stopped_early(task, {})) return apply_stop(change, observed, poll_policy);
+    task.attempt->exit_code = 0;
     if (task.kind() == TaskKind::kEvaluate) {
         auto result = evaluation_result(task);
         if (!result.ok()) return fail_attempt(change, describe(result.error()), false, poll_policy);
@@ -218,31 +221,18 @@ void apply_success(TaskChange& change, const PollPolicy& poll_policy) {
     }
     if (task.kind() == TaskKind::kTrain && !task.attempt->summary)
         return fail_attempt(change, "the trainer ended without its summary line", false, poll_policy);
-    if (task.kind() == TaskKind::kTrain && task.attempt->summary->resumable) {
-        // A run that stopped for time is no failure: the next attempt goes on from its state. One that never begins
-        // further on than those before it may never end.
-        const bool goes_on = task.attempt->last_step && task.attempt->interruptions < kInterruptionsMax;
-        if (!goes_on)
-            return interrupt_attempt(change, "the trainer stops for time and comes no further", BatchEnd::kTimeLimit,
-                                     poll_policy);
-        ++task.attempt->interruptions;
-        return finish(change, TaskState::kPending, Step::kDone);
-    }
     enter(change, Step::kCollecting);
+    change.next_in_ms = 0;
 }
-
-const std::string kRequeued = "the batch job was put back into its queue; ";
 
 // Somebody has to make room or mend a node, which takes as long as it takes: the next attempt goes on from the newest
 // state then. The pauses grow as long as no attempt comes further than the one before it.
 void wait_for_site(TaskChange& change, const std::string& why, std::int64_t now_ms) {
     Attempt& attempt = *change.task.attempt;
-    attempt.error = why;
     attempt.waiting = wait_longer(attempt.not_ready_since_ms, why, now_ms, kSitePause_ms, kSitePauseMax_ms);
     attempt.not_ready_since_ms = attempt.waiting->since_ms;
-    finish(change, TaskState::kPending, Step::kInterrupted);
+    make_way(change, why, Step::kInterrupted);
     change.next_in_ms = attempt.waiting->next_ms - now_ms;
-    add_event(change, "atoll.task.retrying.v1", {{"error", why}});
 }
 
 // A batch system that ends a job has its programs fail: then its word counts, and is waited for while the job is still
@@ -250,19 +240,21 @@ void wait_for_site(TaskChange& change, const std::string& why, std::int64_t now_
 void apply_failure(TaskChange& change, const Observed& observed, const PollPolicy& poll_policy, std::int64_t now_ms) {
     Attempt& attempt = *change.task.attempt;
     const std::int64_t exit_code = *observed.exit_code;
-    std::string why = "exit code " + std::to_string(exit_code);
-    if (!observed.stderr_tail.empty()) why += ": " + observed.stderr_tail;
-    const BatchAnswer answer = observed.queue_status.value_or(BatchAnswer());
+    BatchAnswer answer = observed.queue_status.value_or(BatchAnswer());
     if (observed.queue_status) attempt.batch_asked_ms = observed.batch_asked_ms;
     if (answer.state == BatchState::kRunning) return;
     attempt.exit_code = exit_code;
+    if (observed.is_out_of_memory && may_be_interrupted(exit_code) && !is_interruption(answer.end))
+        answer.end = BatchEnd::kOutOfMemory;
     const bool is_out_of_memory = answer.end == BatchEnd::kOutOfMemory;
     const bool is_requeued = answer.state == BatchState::kQueued;
-    const bool is_interrupted = is_interruption(answer.end) || is_requeued;
-    if (is_requeued) why = kRequeued + why;
-    if (is_interruption(answer.end) || is_out_of_memory) why = "the batch system says: " + answer.reason + "; " + why;
-    if (is_interrupted || (exit_code == kKilled && !is_out_of_memory))
+    std::string why = exit_code_text(exit_code);
+    if (!observed.stderr_tail.empty()) why += ": " + observed.stderr_tail;
+    if (is_requeued) why = kRequeued + "; " + why;
+    if (is_interruption(answer.end) || is_out_of_memory) why = end_text(answer) + "; " + why;
+    if (is_interruption(answer.end) || is_requeued || (exit_code == kKilled && !is_out_of_memory))
         return interrupt_attempt(change, why, answer.end, poll_policy);
+    if (is_out_of_memory) return fail_attempt(change, why + cure_of(answer.end), false, poll_policy);
     const bool is_of_site = observed.is_of_site || exit_code == kSiteNotReady;
     if (is_of_site && !change.task.cancel_requested) return wait_for_site(change, why, now_ms);
     fail_attempt(change, why, !may_be_interrupted(exit_code), poll_policy);
@@ -275,7 +267,9 @@ bool is_ordinary(const std::string& reason) {
 
 void note_queue_reason(TaskChange& change, const BatchAnswer& answer, std::int64_t asked_ms) {
     Attempt& attempt = *change.task.attempt;
-    const std::string reason = answer.state == BatchState::kQueued ? answer.reason : "";
+    // What was seen to run waits no more, whatever an older answer says.
+    const bool waits = answer.state == BatchState::kQueued && attempt.step == Step::kQueued;
+    const std::string reason = waits ? answer.reason : "";
     if (reason == attempt.queue_reason) return;
     const bool is_told = reason.empty() || (is_ordinary(reason) && is_ordinary(attempt.queue_reason));
     attempt.queue_reason = reason;
@@ -286,8 +280,9 @@ void note_queue_reason(TaskChange& change, const BatchAnswer& answer, std::int64
 
 // The job's own record is not there. It may be on its way, so that a job counts as gone after some answers apart in
 // time.
-void apply_queue_status(TaskChange& change, const BatchAnswer& answer, std::int64_t asked_ms,
-                        const PollPolicy& poll_policy) {
+void apply_queue_status(TaskChange& change, const Observed& observed, const PollPolicy& poll_policy) {
+    const BatchAnswer& answer = *observed.queue_status;
+    const std::int64_t asked_ms = observed.batch_asked_ms;
     Attempt& attempt = *change.task.attempt;
     attempt.batch_asked_ms = asked_ms;
     note_queue_reason(change, answer, asked_ms);
@@ -301,22 +296,24 @@ void apply_queue_status(TaskChange& change, const BatchAnswer& answer, std::int6
     if (attempt.queue_misses < poll_policy.queue_misses_max ||
         asked_ms - attempt.missing_since_ms < poll_policy.missing_ms)
         return;
-    if (is_requeued) return interrupt_attempt(change, kRequeued + "it left no end.json", answer.end, poll_policy);
-    const std::string why = answer.state == BatchState::kEnded
-                                ? "the batch job ended without its end.json; the batch system says: " + answer.reason
-                                : "the batch job vanished without writing end.json";
+    if (is_requeued) return interrupt_attempt(change, kRequeued + "; it left no end.json", answer.end, poll_policy);
+    const std::string ended = end_text(answer);
+    const std::string said = observed.batch_tail.empty() ? "" : "; its log ends with: " + observed.batch_tail;
+    const std::string why = answer.state != BatchState::kEnded
+                                ? "the batch job vanished without writing end.json"
+                                : (ended.empty() ? "the batch job ended" : ended) + " without its end.json" + said;
     // As when a node goes down, the batch system may know nothing any more. What completed without its record was
     // requeued, by whoever may do so, and gave way to its first start.
     if (answer.end == BatchEnd::kUnknown || answer.end == BatchEnd::kCompleted || is_interruption(answer.end))
         return interrupt_attempt(change, why, answer.end, poll_policy);
     // Not even its first line was run: a node without the work directory, a prolog or a template that fails.
     if (answer.end == BatchEnd::kFailed && attempt.step == Step::kQueued && !change.task.cancel_requested)
-        return wait_for_site(change,
-                             "the batch job ended before it began anything: is the work directory there on the "
-                             "compute nodes, with room in it? The batch system says: " +
-                                 answer.reason,
-                             asked_ms);
-    fail_attempt(change, why, false, poll_policy);
+        return wait_for_site(
+            change,
+            "the batch job ended before it began anything (" + answer.reason + ")" +
+                (said.empty() ? ": is the work directory there on the compute nodes, with room in it?" : said),
+            asked_ms);
+    fail_attempt(change, answer.end == BatchEnd::kOutOfMemory ? why + cure_of(answer.end) : why, false, poll_policy);
 }
 
 // Tried again after pauses that grow as long as it goes on.
@@ -336,13 +333,25 @@ void wait_for_answer(TaskChange& change, const Unreachable& unreachable, const P
 
 bool lacks_answer(const Outcome& outcome) {
     const auto* observed = std::get_if<Observed>(&outcome);
-    return std::holds_alternative<Unreachable>(outcome) || (observed != nullptr && !observed->no_queue_status.empty());
+    return std::holds_alternative<Unreachable>(outcome) ||
+           (observed != nullptr && !observed->no_queue_status.empty() && !observed->is_batch_system_silent);
+}
+
+// What the outcome tells of the facility's batch system.
+std::optional<std::string> batch_silence(const Outcome& outcome) {
+    if (std::holds_alternative<Submitted>(outcome)) return "";
+    if (const auto* unreachable = std::get_if<Unreachable>(&outcome); unreachable != nullptr)
+        return unreachable->is_of_batch_system ? std::optional(unreachable->why) : std::nullopt;
+    const auto* observed = std::get_if<Observed>(&outcome);
+    if (observed != nullptr && observed->queue_status) return "";
+    if (observed != nullptr && observed->is_batch_system_silent) return observed->no_queue_status;
+    return std::nullopt;
 }
 
 void apply_observation(TaskChange& change, const Observed& observed, const PollPolicy& poll_policy,
                        std::int64_t now_ms) {
     Attempt& attempt = *change.task.attempt;
-    if (observed.no_queue_status.empty()) attempt.step_failures = 0;
+    if (observed.no_queue_status.empty() || observed.is_batch_system_silent) attempt.step_failures = 0;
     attempt.looked_ms = observed.looked_ms;
     const bool starts = observed.started && attempt.step == Step::kQueued;
     const std::size_t results_before = attempt.results.size();
@@ -371,12 +380,8 @@ void apply_observation(TaskChange& change, const Observed& observed, const PollP
     }
     attempt.partial_reads = 0;
     if (observed.exit_code && *observed.exit_code != 0) return apply_failure(change, observed, poll_policy, now_ms);
-    if (observed.exit_code) {
-        change.next_in_ms = 0;
-        attempt.exit_code = 0;
-        return apply_success(change, poll_policy);
-    }
-    if (observed.queue_status) apply_queue_status(change, *observed.queue_status, observed.batch_asked_ms, poll_policy);
+    if (observed.exit_code) return apply_success(change, observed, poll_policy);
+    if (observed.queue_status) apply_queue_status(change, observed, poll_policy);
     if (attempt.step == Step::kRunning) note_continuation(change, observed, poll_policy, now_ms);
 }
 
@@ -417,6 +422,16 @@ std::int64_t batch_interval_ms(const Attempt& attempt, const PollPolicy& poll_po
     return std::max(poll_policy.batch_poll_ms, 2 * poll_interval_ms(attempt, poll_policy, now_ms));
 }
 
+bool stopped_early(const Task& task, const std::vector<std::string>& lines) {
+    if (task.kind() != TaskKind::kTrain) return false;
+    if (task.attempt->summary) return task.attempt->summary->resumable;
+    return std::any_of(lines.rbegin(), lines.rend(), [](const std::string& text) {
+        const auto line = read_training_line(text);
+        const auto* summary = line.ok() ? std::get_if<SummaryLine>(&*line) : nullptr;
+        return summary != nullptr && summary->resumable;
+    });
+}
+
 bool may_be_interrupted(std::int64_t exit_code) {
     return exit_code != 0 && exit_code != kBadInput && exit_code != kNotEnoughMemory;
 }
@@ -440,6 +455,7 @@ TaskChange begin_attempt(Task task) {
         if (is_continued(task)) attempt.step = Step::kSubmitting;  // what it needs is there, and it may have begun
         attempt.failed_before = last.failed_before + (last.step == Step::kFailed ? 1 : 0);
         attempt.first_step = last.first_step;
+        attempt.points_told = last.points_told;
         attempt.interruptions = last.step == Step::kFailed ? 0 : last.interruptions;
         attempt.not_ready_since_ms = last.not_ready_since_ms;
     }
@@ -490,13 +506,17 @@ TaskChange fail_step(Task task, const std::string& why, const PollPolicy& poll_p
 TaskChange apply(Task task, const Outcome& outcome, const PollPolicy& poll_policy, std::int64_t now_ms) {
     check(task.attempt.has_value(), "an outcome for a task without an attempt");
     TaskChange change{std::move(task), {}, 0, false};
+    change.batch_silence = batch_silence(outcome);
     Attempt& attempt = *change.task.attempt;
     if (attempt.waiting && !lacks_answer(outcome)) {  // what stood in the way is over
         attempt.waiting.reset();
         attempt.error.clear();
     }
     std::visit(
-        Overloaded{[&](const Staged&) { enter(change, Step::kSubmitting); },
+        Overloaded{[&](const Staged&) {
+                       change.has_staged = true;
+                       enter(change, Step::kSubmitting);
+                   },
                    [&](const Submitted& submitted) {
                        attempt.batch_id = submitted.batch_id;
                        enter(change, Step::kQueued);
@@ -506,7 +526,7 @@ TaskChange apply(Task task, const Outcome& outcome, const PollPolicy& poll_polic
                    },
                    [&](const Observed& observed) {
                        apply_observation(change, observed, poll_policy, now_ms);
-                       if (!observed.no_queue_status.empty() && !is_finished(attempt.step))
+                       if (lacks_answer(outcome) && !is_finished(attempt.step))
                            wait_for_answer(change, {observed.no_queue_status}, poll_policy, now_ms);
                    },
                    [&](const Collected& collected) { succeed(change, collected.result); },

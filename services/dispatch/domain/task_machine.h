@@ -35,10 +35,13 @@ struct Observed {
     std::int64_t looked_ms = 0;               // when the look was asked for
     std::string stderr_tail;                  // why, when it ended with a failure: failure_text()
     bool is_of_site = false;                  // the site's fault: a full disk or quota, a container that does not start
+    bool is_out_of_memory = false;            // its log says that the kernel ended it for want of memory
+    std::string batch_tail;                   // the end of batch.log, of a job that ended without a record of its own
     std::optional<BatchAnswer> queue_status;  // when the batch system was asked, also of a job with an exit code,
     std::int64_t batch_asked_ms = 0;          // at this time
     bool outlives_its_time = false;           // its batch job will be over before its training is: outlives()
-    std::string no_queue_status;              // why the batch system, which was asked, gave no answer
+    std::string no_queue_status;              // why the batch system, which was asked, gave no answer;
+    bool is_batch_system_silent = false;      // it answers nobody: what its facility waits for, not this task
     std::string continuation;                 // the id of the next attempt's batch job, when it was put into the queue,
     std::string no_continuation;              // or why that could not be done
 };
@@ -49,8 +52,9 @@ struct Cancelled {};  // cancelled, and no process of it lives
 struct HeldBack {};   // its job is paused, and nothing of the attempt is at the site
 struct Unreachable {
     std::string why;
-    bool is_of_facility = false;  // it stands in the way of everything there: no connection, no work directory
-    std::int64_t retry_ms = 0;    // after which to try again each time; 0: after pauses that grow
+    bool is_of_facility = false;      // it stands in the way of everything there: no connection, no work directory
+    std::int64_t retry_ms = 0;        // after which to try again each time; 0: after pauses that grow
+    bool is_of_batch_system = false;  // its facility's batch system answers nobody
 };
 struct Rejected {
     std::string why;
@@ -93,7 +97,10 @@ struct TaskChange {
     bool is_news = false;                // more changed than the timing and the counters of the attempt
     std::vector<AttemptLogs> logs = {};  // of the attempt, where it has ended, and of earlier ones there
     std::int64_t retry_ms = 0;           // Unreachable's
-    std::string refusal = {};            // why the update that the attempt was to hand in was refused, if it was
+    bool has_staged = false;             // the work directory is there
+    // Why the facility's batch system gave no answer; empty: it gave one; nothing: it was not asked.
+    std::optional<std::string> batch_silence = {};
+    std::string refusal = {};  // why the update that the attempt was to hand in was refused, if it was
 };
 
 // The next attempt of a pending task; it must be written down before its first step.
@@ -115,6 +122,9 @@ std::int64_t batch_interval_ms(const Attempt& attempt, const PollPolicy& poll_po
 bool leaves_batch_job(const Task& before, const Task& after);
 // Whether a batch system may have ended what ended so; its word is part of the observation then, where it tells.
 bool may_be_interrupted(std::int64_t exit_code);
+// Whether a training that ended with 0 says, in `lines` or before, that it stopped before its end: the batch system's
+// word tells who stopped it.
+bool stopped_early(const Task& task, const std::vector<std::string>& lines);
 bool should_ask_batch(const Attempt& attempt, const PollPolicy& poll_policy, std::int64_t now_ms);
 std::int64_t backoff_ms(std::int64_t failures, const PollPolicy& poll_policy);
 

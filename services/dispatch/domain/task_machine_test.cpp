@@ -295,11 +295,15 @@ TEST(TaskMachineTest, AnEndByTheBatchSystemIsNoFailureOfTheTraining) {
     killed.queue_status = BatchAnswer{BatchState::kEnded, BatchEnd::kTimeLimit, "TIMEOUT: TimeLimit"};
     const TaskChange interrupted = apply(ending.task, killed, kPollPolicy, 6);
     EXPECT_EQ(interrupted.task.attempt->step, Step::kInterrupted);
-    EXPECT_EQ(interrupted.task.attempt->error, "the batch system says: TIMEOUT: TimeLimit; exit code 143");
+    EXPECT_EQ(interrupted.task.attempt->error,
+              "its batch job reached its time limit (TIMEOUT: TimeLimit); exit code 143");
     EXPECT_EQ(begin_attempt(interrupted.task).task.attempt->failed_before, 0);
-    for (const auto& [end, why] : std::map<BatchEnd, std::string>{
-             {BatchEnd::kFailed, "exit code 143"},
-             {BatchEnd::kOutOfMemory, "the batch system says: OUT_OF_MEMORY; exit code 143"}}) {
+    for (const auto& [end, why] :
+         std::map<BatchEnd, std::string>{{BatchEnd::kFailed, "exit code 143"},
+                                         {BatchEnd::kOutOfMemory,
+                                          "its batch job ran out of memory (OUT_OF_MEMORY); exit code 143; raise "
+                                          "`memory` of its resources, or lower "
+                                          "batch_size"}}) {
         killed.queue_status = BatchAnswer{BatchState::kEnded, end, "OUT_OF_MEMORY"};
         const TaskChange failed = apply(at_step(Step::kRunning), killed, kPollPolicy, 6);
         EXPECT_EQ(failed.task.attempt->step, Step::kFailed);
@@ -343,6 +347,8 @@ TEST(TaskMachineTest, ATimeLimitThatWasTooShortTwiceIsNotTriedAgain) {
     EXPECT_EQ(batch_jobs_until_it_fails(BatchEnd::kTimeLimit, error), 2);
     EXPECT_NE(error.find("raise `time` of its resources"), std::string::npos) << error;
     EXPECT_EQ(batch_jobs_until_it_fails(BatchEnd::kCancelled, error), 3);
+    EXPECT_NE(error.find("it was cancelled again before it came further: ask the site why"), std::string::npos)
+        << error;
     EXPECT_EQ(batch_jobs_until_it_fails(BatchEnd::kPreempted, error), 6);
 }
 

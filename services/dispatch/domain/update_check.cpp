@@ -29,7 +29,7 @@ Result<UpdateLimits> update_limits(const Json& training, std::int64_t ranks, std
     ATOLL_TRY(const run_settings::BatchPlan batch, run_settings::plan_batch(config, static_cast<int>(ranks)));
     ATOLL_TRY(const std::int64_t steps, run_settings::plan_steps(config, rows, batch.global));
     const double samples = static_cast<double>(steps) * static_cast<double>(batch.global);
-    return UpdateLimits{samples, samples * static_cast<double>(seq_len), steps};
+    return UpdateLimits{samples, samples * static_cast<double>(seq_len), steps, batch.global};
 }
 
 aggregate::Assignment assigned_work(const Json& training, std::int64_t ranks, std::int64_t rows) {
@@ -52,6 +52,17 @@ aggregate::Assignment assigned_work(const Json& training, std::int64_t ranks, st
 Status check_counts(const SummaryLine& summary, const UpdateLimits& limits) {
     ATOLL_RETURN_IF_ERROR(check_count(summary.samples, "samples", limits.samples, limits.steps));
     return check_count(summary.tokens, "tokens", limits.tokens, limits.steps);
+}
+
+Status check_ranks(const SummaryLine& summary, const UpdateLimits& limits, std::int64_t ranks) {
+    if (!summary.samples || !summary.steps || *summary.steps > limits.steps) return {};
+    const std::int64_t expected = *summary.steps * limits.samples_per_step;
+    if (*summary.samples >= expected) return {};
+    return invalid_argument("samples", "the trainer saw " + std::to_string(*summary.samples) + " samples in " +
+                                           std::to_string(*summary.steps) + " steps, where the " +
+                                           std::to_string(ranks) + " ranks that were asked for see " +
+                                           std::to_string(expected) +
+                                           ": fewer have started (`atoll facility check NAME --job` tells)");
 }
 
 Status check_version(const Json& version, const std::string& base) {

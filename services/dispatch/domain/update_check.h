@@ -14,6 +14,7 @@ struct UpdateLimits {
     double samples = 0;
     double tokens = 0;
     std::int64_t steps = 0;
+    std::int64_t samples_per_step = 0;  // of all ranks together
 };
 
 // The most that a training with these settings can see of a dataset version of `rows` rows of `seq_len` tokens. An
@@ -28,6 +29,9 @@ aggregate::Assignment assigned_work(const json::Json& training, std::int64_t ran
 // `samples` and `tokens` of the trainer's summary: they are there, within the limits, and not zero where there are
 // steps.
 Status check_counts(const SummaryLine& summary, const UpdateLimits& limits);
+
+// A training that saw fewer samples in a step than its ranks make together has run on fewer of them.
+Status check_ranks(const SummaryLine& summary, const UpdateLimits& limits, std::int64_t ranks);
 
 // What the store knows of the version that a site says it has pushed: an update whose only parent is the base. Its job
 // and round are not looked at, as they are those of whoever pushed these bytes first: two jobs that train alike make

@@ -44,6 +44,21 @@ TEST(UpdateCheckTest, WhatIsAssignedIsTheSumOfTheRates) {
     EXPECT_EQ(assigned_work({{"steps", -3}}, 1, 1000).effort, 1) << "settings of no trainer";
 }
 
+TEST(UpdateCheckTest, ATrainingOnFewerRanksThanWereAskedForIsTold) {
+    const auto limits = update_limits({{"steps", 5}, {"batch_size", 2}}, 4, 1000, 8).value();
+    SummaryLine summary;
+    summary.steps = 5;
+    summary.samples = 40;
+    EXPECT_TRUE(check_ranks(summary, limits, 4).ok());
+    summary.samples = 10;
+    EXPECT_NE(check_ranks(summary, limits, 4)
+                  .error()
+                  .message.find("saw 10 samples in 5 steps, where the 4 ranks that were asked for see 40"),
+              std::string::npos);
+    summary.steps.reset();
+    EXPECT_TRUE(check_ranks(summary, limits, 4).ok()) << "it does not say";
+}
+
 TEST(UpdateCheckTest, TheStoreMustKnowAnUpdateOfTheBase) {
     const Json good = {{"kind", "update"}, {"parents", {"b"}}};
     EXPECT_TRUE(check_version(good, "b").ok());

@@ -22,6 +22,9 @@ Status record_found(Routing& routing, const StoredFacility& stored, const SiteCh
     if (found.host.empty()) return {};
     ATOLL_TRY(auto connection, routing.pool.acquire());
     ATOLL_RETURN_IF_ERROR(try_again(*connection, stored.facility.name));
+    if (found.has_work_dir) ATOLL_RETURN_IF_ERROR(record_work_dir(*connection, stored.facility.name));
+    if (found.no_batch_answer)
+        ATOLL_RETURN_IF_ERROR(record_batch_silence(*connection, stored.facility.name, *found.no_batch_answer));
     if (found.devices) ATOLL_RETURN_IF_ERROR(record_devices(*connection, stored, *found.devices));
     if (!found.limits.empty()) ATOLL_RETURN_IF_ERROR(record_limits(*connection, stored, found.limits));
     return {};

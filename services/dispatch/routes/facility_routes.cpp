@@ -6,6 +6,7 @@
 #include "services/dispatch/db/deletion.h"
 #include "services/dispatch/db/facilities.h"
 #include "services/dispatch/db/tasks.h"
+#include "services/dispatch/domain/batch_template.h"
 #include "services/dispatch/domain/host_key.h"
 #include "services/dispatch/routes/facility_access.h"
 #include "services/dispatch/routes/routes.h"
@@ -29,8 +30,9 @@ Json view(const StoredFacility& stored, const Request& request) {
     value["devices"] = stored.devices;
     value["host_key_fingerprints"] = fingerprints(stored.facility.transport.host_key);
     value["limits"] = stored.limits;
+    value["template_replaces"] = replaced_lines(stored.facility.batch.script_template);
     value["waiting"] = waiting_view(stored.waiting);
-    value["silent_since"] = stored.waiting ? Json(utc_text(stored.waiting->since_ms)) : Json();
+    value["silent_since"] = stored.is_silent ? Json(utc_text(stored.waiting->since_ms)) : Json();
     value["created_at"] = stored.created_at;
     value["updated_at"] = stored.updated_at;
     return value;

@@ -6,13 +6,16 @@ CREATE TABLE facilities (
     devices jsonb,                               -- what its trainer computes on: ["cpu"]; NULL: not known
     admin_pinned_host_key boolean NOT NULL DEFAULT false, -- then only admins change it
     limits jsonb,                                -- what its batch system says of its queues, by name; NULL: not known
+    has_work_dir boolean NOT NULL DEFAULT false,  -- it was there: where it is not, its file system is away
     version bigint NOT NULL DEFAULT 1,         -- the ETag
     created_at timestamptz NOT NULL DEFAULT now(),
     updated_at timestamptz NOT NULL DEFAULT now(),
     unknown_answers integer NOT NULL DEFAULT 0,  -- in a row: the site cannot be reached or worked with
     waiting_since timestamptz,                   -- the first of them
     waiting_reason text NOT NULL DEFAULT '',     -- why, by the last of them
-    retry_at timestamptz                         -- nothing is started there before
+    retry_at timestamptz,                        -- nothing is started there before
+    batch_silent_since timestamptz,              -- its batch system gives no answer; the site does
+    batch_silence text NOT NULL DEFAULT ''       -- why, by its last word
 );
 
 CREATE TABLE jobs (

@@ -17,8 +17,9 @@ class FacilityCheckTest : public testing::Test {
     ScriptSite site() const { return ScriptSite(fake_.facility, make_local_transport(), ""); }
     std::vector<CheckRow> rows() const { return check().rows; }
     SiteCheck check() const {
-        using Clock = std::chrono::system_clock;
-        return site().check({fake_.store_url, std::chrono::duration<double>(Clock::now().time_since_epoch()).count()});
+        using SystemClock = std::chrono::system_clock;
+        return site().check(
+            {fake_.store_url, std::chrono::duration<double>(SystemClock::now().time_since_epoch()).count()});
     }
     // What a check's job finds there.
     std::vector<CheckRow> job_rows(const std::string& id) const {
@@ -50,7 +51,7 @@ class FacilityCheckTest : public testing::Test {
     void expect_found(const std::string& row, const std::string& seen, const std::string& mend) const {
         const auto faulty = rows();
         EXPECT_EQ(findings(sound_, faulty), std::vector<std::string>{row}) << print(faulty);
-        const CheckRow found = by_name(faulty)[row.substr(row.rfind(' ') == 4 ? 5 : 0)];
+        const CheckRow found = by_name(faulty)[row.substr(row.starts_with("warn ") ? 5 : 0)];
         EXPECT_NE(found.seen.find(seen), std::string::npos) << found.seen;
         EXPECT_NE(found.mend.find(mend), std::string::npos) << found.mend;
     }
@@ -163,6 +164,33 @@ TEST_F(FacilityCheckTest, AClockThatIsWrongIsTold) {
 TEST_F(FacilityCheckTest, ToolsThatTheScriptsNeedAreLookedFor) {
     std::filesystem::remove(fake_.path("bin/sha256sum"));
     expect_found("programs", "sha256sum", "atoll facility set leonardo --env PATH=DIRECTORY-OF-THEM:");
+}
+
+TEST_F(FacilityCheckTest, NodesThatTakeNoJobsAreTold) {
+    const auto put_sinfo = [&](const std::string& lines) {
+        fake_.put("bin/sinfo", "#!/bin/sh\nprintf '" + lines + "'\n");
+    };
+    put_sinfo(
+        "main*|1:00:00|10:00|1-infinite|3|4|4000|up|drained\\nmain*|1:00:00|10:00|1-infinite|1|4|4000|up|down*\\n");
+    expect_found("queue main", "4 of its 4 nodes take no jobs now: 1 down*, 3 drained", "sinfo -R");
+    put_sinfo("main*|1:00:00|10:00|1-infinite|2|4|4000|up|idle\\nmain*|1:00:00|10:00|1-infinite|2|4|4000|up|down*\\n");
+    expect_found("warn queue main", "2 of its 4 nodes take no jobs now: 2 down*", "sinfo -R");
+    put_sinfo("main*|1:00:00|10:00|1-infinite|4|4|4000|down|idle\\n");
+    expect_found("queue main", "the partition is down: jobs wait in it and none starts", "ask the site");
+}
+
+TEST_F(FacilityCheckTest, AControllerThatDoesNotAnswerIsTold) {
+    fake_.put("bin/squeue",
+              "#!/bin/sh\necho 'slurm_load_jobs error: Unable to contact slurm controller' >&2\nexit 1\n");
+    expect_found("scheduler", "Slurm does not answer: slurm_load_jobs error: Unable to contact slurm controller",
+                 "ask the site whether slurmctld is up");
+}
+
+TEST_F(FacilityCheckTest, FewerRanksThanWereAskedForAreAFailure) {
+    fake_.put("inside/atoll-trainer", "#!/bin/sh\necho '{\"version\":\"1\",\"ranks\":[{\"rank\":0}]}'\n");
+    const CheckRow one = by_name(job_rows("fewer0001")).at("launcher");
+    EXPECT_EQ(one.state, CheckState::kFail);
+    EXPECT_NE(one.seen.find("1 of the 2 ranks that were asked for have started"), std::string::npos) << one.seen;
 }
 
 TEST_F(FacilityCheckTest, AJobShowsWhatEachRankFound) {

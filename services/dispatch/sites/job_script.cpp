@@ -157,6 +157,7 @@ std::string render_job_script(const BatchJob& job, const BatchSystem& batch) {
     if (!job.image_runner.empty())
         script += "cat >image.sh <<'ATOLL_IMAGE' || return 75\n" + job.image_runner + "ATOLL_IMAGE\n";
     if (ranks > 1) script += launcher_environment(launcher, ranks);
+    if (job.is_check) script += "echo '{\"asked_ranks\":" + std::to_string(ranks) + "}'\n";
     for (const auto& command : job.commands) {
         script += render_start(job, launcher);
         for (const auto& word : command) script += shell_quote(word) + " ";
@@ -175,7 +176,9 @@ std::string render_job_script(const BatchJob& job, const BatchSystem& batch) {
         "code=$?\n"
         "record \"$code\"\n"
         "exit \"$code\"\n";
-    return batch.script(job.ref, job.resources, script);
+    BatchJobRef ref = job.ref;
+    ref.exports = render_exports(job.environment);
+    return batch.script(ref, job.resources, script);
 }
 
 }  // namespace atl::dispatch

@@ -131,7 +131,9 @@ TEST(JobScriptTest, SlurmStartsTheRanksOfAllNodesWhereTheFacilityDoesNotSay) {
                        .commands = {{"atoll-trainer", "train"}},
                        .resources = {.nodes = 2, .tasks_per_node = 2}};
     const std::string script = render_job_script(job, *make_slurm_batch());
-    EXPECT_NE(script.find("\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=2\n# Attempt atoll-t-1\n"), std::string::npos)
+    EXPECT_NE(
+        script.find("\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=2\n#SBATCH --ntasks=4\n# Attempt atoll-t-1\n"),
+        std::string::npos)
         << script;
     EXPECT_NE(script.find("\nsrun --mpi=pmix --kill-on-bad-exit=1 'atoll-trainer' 'train' &\n"), std::string::npos);
 }

@@ -69,7 +69,7 @@ class LookAndAskTest : public testing::Test {
 TEST_F(LookAndAskTest, TheQueuesAnswerStandsBehindTheLogs) {
     slurm_.put("bin/squeue", "#!/bin/sh\necho 'atoll-begun-1|17|PENDING|Priority'\n");
     const auto found = look_and_ask(slurm_.facility);
-    ASSERT_TRUE(found.queue);
+    ASSERT_TRUE(found.queue.ok());
     EXPECT_EQ(found.queue->at(0).state, BatchState::kQueued);
     EXPECT_EQ(found.queue->at(0).reason, "Priority");
     EXPECT_EQ(found.queue->at(1).state, BatchState::kUnknownToQueue);
@@ -77,14 +77,17 @@ TEST_F(LookAndAskTest, TheQueuesAnswerStandsBehindTheLogs) {
 
 TEST_F(LookAndAskTest, WhereTheQueueGivesNoAnswerTheLogsAreSeenAllTheSame) {
     slurm_.put("bin/squeue", "#!/bin/sh\necho 'atoll-begun-1|17|PENDING|Priority'\nexit 1\n");
-    EXPECT_FALSE(look_and_ask(slurm_.facility).queue);
+    EXPECT_TRUE(is_of_batch_system(look_and_ask(slurm_.facility).queue.error()));
 }
 
 TEST_F(LookAndAskTest, ASlurmThatHangsIsNotWaitedForLong) {
     slurm_.put("bin/sacct", "#!/bin/sh\nexec sleep 120\n");
-    EXPECT_TRUE(look_and_ask(slurm_.facility).queue);
+    EXPECT_TRUE(look_and_ask(slurm_.facility).queue.ok());
     slurm_.put("bin/squeue", "#!/bin/sh\nexec sleep 120\n");
-    EXPECT_FALSE(look_and_ask(slurm_.facility).queue);
+    const auto silent = look_and_ask(slurm_.facility).queue;
+    ASSERT_TRUE(!silent.ok() && is_of_batch_system(silent.error()));
+    EXPECT_EQ(silent.error().message,
+              "Slurm of leonardo does not answer: squeue gave no answer within 8 s: is slurmctld up?");
 }
 
 // The local batch system's functions and the look's stand in one script, names of variables too.
@@ -97,7 +100,7 @@ TEST_F(LookAndAskTest, AProcessThatHasNotBegunIsQueuedBesideOneThatHas) {
     std::filesystem::create_directories(unknown_.directory);
     for (const auto& job : {begun_, unknown_}) ASSERT_TRUE(write_file_atomic(job.directory + "/process", process).ok());
     const auto found = look_and_ask(facility);
-    ASSERT_TRUE(found.queue);
+    ASSERT_TRUE(found.queue.ok());
     EXPECT_EQ(found.queue->at(0).state, BatchState::kRunning);
     EXPECT_EQ(found.queue->at(1).state, BatchState::kQueued);
 }

@@ -31,6 +31,7 @@ constexpr std::size_t kErrorBytesMax = 1000;
 constexpr const char* kLooking = "looking at attempts";
 constexpr std::size_t kNameBytesMax = 100;
 constexpr int kExitAway = 74;       // EX_IOERR: the work directory is not there
+constexpr int kExitNoQueue = 69;    // EX_UNAVAILABLE: the batch system gives no answer
 constexpr int kExitUnknown = 75;    // EX_TEMPFAIL: the script could not find out, and says why on standard error
 constexpr int kExitBadInput = 65;   // EX_DATAERR: a program of ours calls its input wrong
 constexpr int kExitNoProgram = 72;  // EX_OSFILE: one is not there; its name is printed
@@ -131,6 +132,7 @@ Error ScriptSite::to_error(const CommandResult& result, const char* what) const 
     const std::string said =
         log::redact(printable(trim(last_bytes(result.err.empty() ? result.out : result.err, kErrorBytesMax))));
     if (result.exit_code == kExitAway) return no_work_dir(facility(), said);
+    if (result.exit_code == kExitNoQueue) return no_batch_answer(facility(), said);
     std::string message = std::string(what) + ": ";
     if (result.exit_code == kExitAbsent) return not_found(message + said, what);
     if (result.exit_code == kExitBadInput) return invalid_argument(what, message + said);
@@ -251,7 +253,7 @@ Status ScriptSite::cancel(const BatchJobRef& job) {
 
 Site::Move ScriptSite::stage(const StageOrder& order) {
     RemoteScript script{
-        with_programs(render_know_image(facility()) + std::string(kSitesScriptsPrepareStageSh) +
+        with_programs(work_dir_setting() + render_know_image(facility()) + std::string(kSitesScriptsPrepareStageSh) +
                       std::string(kSitesScriptsStageSh)),
         {program("atoll"), program("atoll-trainer"), order.store_url, facility().work_dir, order.pin, order.attempt},
         order.token + "\n"};
@@ -304,8 +306,10 @@ Result<LookAndQueue> ScriptSite::look_and_ask(const std::vector<LookOrder>& orde
     std::string_view out = result.out;
     LookAndQueue found;
     ATOLL_TRY(found.looks, take_looks(out, orders));
-    auto answers = batch_->parse(out, jobs);
-    if (answers.ok()) found.queue = std::move(answers).value();
+    const bool is_silent = out.empty() && facility().batch.kind != "local";
+    found.queue = is_silent ? Result<std::vector<BatchAnswer>>(
+                                  no_batch_answer(facility(), printable(trim(last_bytes(result.err, kErrorBytesMax)))))
+                            : batch_->parse(out, jobs);
     return found;
 }
 
@@ -353,8 +357,8 @@ Site::Move ScriptSite::put_image(const ImagePart& part) {
     const std::string partial =
         "." + image.filename().string() + "." + facility().image->sha256.substr(0, 16) + ".partial/image";
     ATOLL_TRY(const CommandResult result,
-              run_moving({render_know_image(facility()) + "partial=" + shell_quote(image.parent_path() / partial) +
-                              "\n" + std::string(kSitesScriptsPutImageSh),
+              run_moving({work_dir_setting() + render_know_image(facility()) + "partial=" +
+                              shell_quote(image.parent_path() / partial) + "\n" + std::string(kSitesScriptsPutImageSh),
                           {facility().work_dir, std::to_string(part.bytes_total),
                            part.bytes.empty() ? "" : std::to_string(part.offset)},
                           part.bytes},

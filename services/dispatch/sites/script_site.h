@@ -37,6 +37,8 @@ class ScriptSite : public Site {
     SiteCheck check(const CheckOrder& order) override;
 
   protected:
+    // What scripts that make the work directory are told of it.
+    std::string work_dir_setting() const { return facility().has_work_dir ? "has_work_dir=yes\n" : "has_work_dir=\n"; }
     // A script that calls program().
     std::string with_programs(std::string_view script) const;
     // run() whatever the script's status is.

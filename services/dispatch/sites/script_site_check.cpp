@@ -85,7 +85,7 @@ SiteCheck ScriptSite::check(const CheckOrder& order) {
         setting.launcher = kMpirunInImage;
     setting.is_through_ssh = facility().transport.data == "ssh";
     const auto& image = facility().image;
-    RemoteScript script{std::string(kSitesScriptsToolsSh) + with_programs(kSitesScriptsCheckSh),
+    RemoteScript script{work_dir_setting() + std::string(kSitesScriptsToolsSh) + with_programs(kSitesScriptsCheckSh),
                         {facility().work_dir, program("atoll"), program("atoll-trainer"), order.store_url,
                          facility().batch.kind, batch_->functions(), image ? image->path : "",
                          image && !image->runtime.empty() ? image->runtime : "singularity apptainer"},
@@ -114,6 +114,9 @@ SiteCheck ScriptSite::check(const CheckOrder& order) {
     }
     const FoundLimits limits = read_limits(facts, *batch_);
     add(judge_site(facts, limits, facility(), setting));
+    for (const CheckRow& row : check.rows)
+        if (row.name == "scheduler") check.no_batch_answer = row.state == CheckState::kFail ? row.seen : "";
+    check.has_work_dir = !facts.contains("no_work_dir");
     if (const auto host = facts.find("host"); host != facts.end()) check.host = host->second;
     for (const auto& [name, found] : limits)
         if (found.ok()) check.limits[name] = *found;

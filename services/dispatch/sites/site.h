@@ -32,7 +32,7 @@ struct Look {
 
 struct LookAndQueue {
     std::vector<Look> looks;
-    std::optional<std::vector<BatchAnswer>> queue;  // nothing: the batch system gave no answer
+    Result<std::vector<BatchAnswer>> queue = unavailable("the batch system was not asked");
 };
 
 struct StageOrder {
@@ -70,12 +70,17 @@ struct SiteCheck {
     std::string host = {};                                 // the login node; empty: it could not be asked
     std::map<std::string, QueueLimits> limits = {};        // of the queues, by their names in the record
     std::optional<std::vector<std::string>> devices = {};  // what its trainer computes on
+    bool has_work_dir = false;
+    std::optional<std::string> no_batch_answer = {};  // why its batch system does not answer; empty: it does
 };
 
 // The kUnavailable of a site whose work directory is not there, as where its file system is not mounted.
 Error no_work_dir(const Facility& facility, const std::string& said);
 // Whether an error stands in the way of everything at a facility: it gives no answer, or its work directory is away.
 bool is_of_facility(const Error& error);
+// The kUnavailable of a site whose batch system gives no answer; what runs there can be looked at all the same.
+Error no_batch_answer(const Facility& facility, const std::string& said);
+bool is_of_batch_system(const Error& error);
 
 // One facility as dispatch works with it: its paths, and a closed set of verbs with typed arguments, nothing that a
 // site would have to run as it comes. Errors of every verb: kUnavailable, nothing is known; kInvalidArgument, it can

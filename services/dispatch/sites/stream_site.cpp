@@ -157,8 +157,8 @@ Site::Move StreamSite::stage(const StageOrder& order) {
 }
 
 Result<StreamSite::Arrived> StreamSite::find_arrived(const StageOrder& order) {
-    RemoteScript script{with_programs(std::string(kSitesScriptsMovingSh) + std::string(kSitesScriptsPrepareStageSh) +
-                                      std::string(kSitesScriptsStageListSh)),
+    RemoteScript script{with_programs(work_dir_setting() + std::string(kSitesScriptsMovingSh) +
+                                      std::string(kSitesScriptsPrepareStageSh) + std::string(kSitesScriptsStageListSh)),
                         {program("atoll"), program("atoll-trainer"), "", facility().work_dir, order.pin, order.attempt},
                         {},
                         kScriptTimeMax};

@@ -28,7 +28,7 @@ echo 1
     {"scancel", "#!/bin/sh\n"},
     {"sacct", "#!/bin/sh\n"},
     {"scontrol", "#!/bin/sh\necho \"NodeName=n1 Arch=$(uname -m) Partitions=main\"\n"},
-    {"sinfo", "#!/bin/sh\necho 'main*|1:00:00|10:00|1-infinite|4|4|4000'\n"},
+    {"sinfo", "#!/bin/sh\necho 'main*|1:00:00|10:00|1-infinite|4|4|4000|up|idle'\n"},
     {"srun", R"sh(#!/bin/sh
 [ "$1" != --mpi=list ] || { printf 'MPI plugin types are...\n\tnone\n\tpmi2\n\tpmix\nspecific pmix plugin versions available: pmix_v4\n'; exit; }
 case $1 in

@@ -57,7 +57,11 @@ void SlurmJobTest::SetUp() {
     cluster_ = std::make_unique<SlurmCluster>(std::vector<std::string>{"--nodes", "2", "--preempt"});
     ASSERT_TRUE(write_file_atomic(fake("atoll"), kSiteAtoll, 0755).ok());
     ASSERT_TRUE(
-        write_file_atomic(fake("atoll-trainer"), "#!/bin/sh\nexec " ATOLL_TRAINER_PROGRAM " \"$@\"\n", 0755).ok());
+        write_file_atomic(fake("atoll-trainer"),
+                          "#!/bin/sh\n[ \"$1\" != train ] || echo \"$ATOLL_BATCH_JOB\" >>\"${0%/*}/trainings\"\n"
+                          "exec " ATOLL_TRAINER_PROGRAM " \"$@\"\n",
+                          0755)
+            .ok());
     const auto made =
         run_command({"sh", "-c", kMakeModelAndData, "sh", fake("").parent_path().string(), ATOLL_TRAINER_PROGRAM});
     ASSERT_EQ(made->exit_code, 0) << made->err;

@@ -50,6 +50,18 @@ class SlurmJobTest : public DispatchTest {
                                     training(job).at("id").get<std::string>() / std::to_string(attempt) / name);
         return text.ok() ? *text : "";
     }
+    // Why that attempt of the newest training ended; empty: it has not.
+    std::string why_ended(const std::string& job, int attempt) {
+        const json::Json task = training(job);
+        for (const json::Json& one : task.value("earlier_attempts", json::Json::array()))
+            if (one.at("attempt") == attempt) return one.at("error");
+        const bool is_over = task.value("attempt", 0) == attempt && task.value("step", "") != "running";
+        return is_over ? task.value("attempt_error", "") : "";
+    }
+    bool is_started(const std::string& job, int attempt) {
+        return std::filesystem::exists(std::filesystem::path(cluster_->work_dir()) / "tasks" /
+                                       training(job).at("id").get<std::string>() / std::to_string(attempt) / "started");
+    }
     std::string errors(const std::string& job) {
         return error_of(job) + "\n" + training(job).dump() + "\n" + file(job, 1, "stderr.log") +
                file(job, 1, "batch.log");

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "services/dispatch/db/tasks.h"
+#include "services/dispatch/domain/attempt_end.h"
 #include "services/dispatch/domain/continuation.h"
 #include "services/dispatch/domain/site_trouble.h"
 #include "services/dispatch/domain/training_settings.h"
@@ -27,6 +28,7 @@ using json::Json;
 
 constexpr std::int64_t kStderrBytes = 16 << 10;  // looked at: mpirun's notices come after the trainer's own words
 constexpr std::size_t kFailureBytesMax = 500;
+constexpr std::size_t kUnreachableBytesMax = 2000;
 constexpr std::size_t kJobIdBytesMax = 1 << 10;
 constexpr std::int64_t kLogTries = 3;
 constexpr std::int64_t kLoginPause_ms = 15000;
@@ -49,10 +51,13 @@ std::vector<std::string> needed_versions(const TaskParams& params) {
     return digests;
 }
 
-// Looking whether one more login is allowed costs the site nothing.
+// Looking whether one more login is allowed costs the site nothing. A batch system that is back is to be found soon.
 Unreachable unreachable(const Error& error) {
+    if (is_of_batch_system(error))
+        return {json::printable(error.message), false, SilentQueues::kPause_ms, /*is_of_batch_system=*/true};
     const bool is_soon = trouble_of(error) == Trouble::kLoginsSpent;
-    return {json::printable(describe(error)), is_of_facility(error), is_soon ? kLoginPause_ms : 0};
+    return {shorten(json::printable(describe(error)), kUnreachableBytesMax), is_of_facility(error),
+            is_soon ? kLoginPause_ms : 0};
 }
 
 Outcome cancelled_or_unknown(const Status& status) {
@@ -122,6 +127,12 @@ std::unique_ptr<Site> AttemptRunner::site_through(const Facility& facility, std:
                                         facility.transport.kind == "local" ? settings_.programs : "");
 }
 
+SiteCheck AttemptRunner::check_facility(const Facility& facility, std::int64_t now_ms) {
+    SiteCheck found = site(facility)->check({store_url_for(facility, settings_), static_cast<double>(now_ms) / 1000});
+    if (found.no_batch_answer && found.no_batch_answer->empty()) silent_queues_.note_answer(facility.name);
+    return found;
+}
+
 Result<std::string> AttemptRunner::submit_check(const Facility& facility, const CheckJob& check) {
     const auto at = site(facility);
     return at->submit({.ref = check_job_ref(check, *at),
@@ -171,9 +182,9 @@ Result<std::vector<std::string>> AttemptRunner::login_command(const Facility& fa
 }
 
 void AttemptRunner::disconnect(const std::string& facility) {
+    silent_queues_.note_answer(facility);
     const std::lock_guard lock(mutex_);
     connections_.erase(facility);
-    silent_queues_.erase(facility);
 }
 
 const PollPolicy& AttemptRunner::poll_policy(const Facility& facility) const {
@@ -189,10 +200,7 @@ Outcome AttemptRunner::run(const Task& task, Site& site, std::int64_t now_ms) {
     auto outcome = run_step(task, site, now_ms);
     if (outcome.ok()) return std::move(outcome).value();
     Outcome failure = outcome_of(task, outcome.error());
-    if (auto* unknown = std::get_if<Unreachable>(&failure)) {
-        unknown->is_of_facility = is_of_facility(outcome.error());
-        unknown->retry_ms = unreachable(outcome.error()).retry_ms;
-    }
+    if (std::holds_alternative<Unreachable>(failure)) return unreachable(outcome.error());
     return failure;
 }
 
@@ -350,27 +358,45 @@ Result<Outcome> AttemptRunner::observe(const Task& task, Site& site, std::int64_
     if (observed.exit_code && *observed.exit_code != 0 && observed.log_is_drained) {
         const std::string log = batch_job_ref(task, site).directory + "/stderr.log";
         ATOLL_TRY(const std::string tail, site.tail(log, kStderrBytes));
+        observed.is_out_of_memory = tells_out_of_memory(tail);
         observed.is_of_site =
             is_out_of_space(tail) || (site.facility().image && is_container_not_started(*observed.exit_code, tail));
         if (site.facility().logs.give != "none") observed.stderr_tail = failure_text(tail, kFailureBytesMax);
     }
     // The local batch system never ends a job by itself.
+    const auto tells_its_end = [&](std::int64_t exit_code) {
+        return may_be_interrupted(exit_code) || (exit_code == 0 && stopped_early(task, observed.lines));
+    };
     const bool is_asked = observed.exit_code
-                              ? site.facility().batch.kind != "local" && may_be_interrupted(*observed.exit_code)
+                              ? site.facility().batch.kind != "local" && tells_its_end(*observed.exit_code)
                               : should_ask_batch(*task.attempt, poll_policy(site.facility()), now_ms);
     if (is_asked) {
-        const auto answer = queue_status(task, site, now_ms);
+        // How a job has ended no answer tells that is older than its end.
+        const std::int64_t after_ms =
+            std::max(task.attempt->batch_asked_ms, observed.exit_code ? found.asked_ms - 1 : 0);
+        const auto answer = queue_status(task, site, after_ms, now_ms);
         // What was seen counts without the batch system's word, but how a job that failed has ended is for it to say.
         if (!answer.ok() && (observed.exit_code || is_of_facility(answer.error()))) return answer.error();
         if (answer.ok()) {
             observed.queue_status = answer->answer;
             observed.batch_asked_ms = answer->asked_ms;
+            if (!observed.exit_code && answer->answer.state == BatchState::kEnded)
+                observed.batch_tail = read_batch_log(task, site);
         } else {
-            observed.no_queue_status = json::printable(describe(answer.error()));
+            observed.is_batch_system_silent = is_of_batch_system(answer.error());
+            observed.no_queue_status =
+                json::printable(observed.is_batch_system_silent ? answer.error().message : describe(answer.error()));
         }
     }
     if (!observed.exit_code && observed.no_queue_status.empty()) plan_continuation(task, site, now_ms, observed);
     return Outcome(std::move(observed));
+}
+
+// Why a job ended before its script's own record began: a template's command that failed, Slurm's own notices.
+std::string AttemptRunner::read_batch_log(const Task& task, Site& site) {
+    if (site.facility().logs.give == "none") return {};
+    const auto tail = site.tail(batch_job_ref(task, site).directory + "/batch.log", kStderrBytes);
+    return tail.ok() ? failure_text(*tail, kFailureBytesMax) : "";
 }
 
 // The next attempt's batch job is put into the queue while this one runs, so that the queue is waited for once. Where
@@ -430,37 +456,36 @@ Result<AnswerCache<Look>::Found> AttemptRunner::look(const Task& task, Site& sit
 }
 
 bool AttemptRunner::asks_queue_with_looks(const Task& task, const Site& site, std::int64_t now_ms) {
-    const std::lock_guard lock(mutex_);
-    return !silent_queues_.contains(task.facility) &&
+    return !silent_queues_.is_silent(task.facility) &&
            should_ask_batch(*task.attempt, poll_policy(site.facility()), now_ms);
 }
 
 Result<std::vector<Look>> AttemptRunner::look_and_ask(const std::vector<Task>& tasks, Site& site, std::int64_t now_ms) {
     const std::string& facility = tasks.front().facility;
     auto found = site.look_and_ask(look_orders(tasks, site), batch_job_refs(tasks, site));
-    note_queue(facility, found.ok() && found->queue);
     ATOLL_RETURN_IF_ERROR(found);
-    if (found->queue) queue_status_.put(facility, tasks, *std::move(found->queue), now_ms);
+    note_queue(facility, found->queue, now_ms);
+    if (found->queue.ok()) queue_status_.put(facility, tasks, std::move(found->queue).value(), now_ms);
     return std::move(found->looks);
 }
 
-void AttemptRunner::note_queue(const std::string& facility, bool has_answered) {
-    const std::lock_guard lock(mutex_);
-    if (has_answered)
-        silent_queues_.erase(facility);
-    else
-        silent_queues_.insert(facility);
+void AttemptRunner::note_queue(const std::string& facility, const Result<std::vector<BatchAnswer>>& answers,
+                               std::int64_t now_ms) {
+    if (answers.ok())
+        silent_queues_.note_answer(facility);
+    else if (is_of_batch_system(answers.error()))
+        silent_queues_.note_silence(facility, answers.error(), now_ms);
 }
 
 // One query about all attempts that the facility's batch system may know.
-Result<AnswerCache<BatchAnswer>::Found> AttemptRunner::queue_status(const Task& task, Site& site, std::int64_t now_ms) {
-    const Attempt& attempt = *task.attempt;
-    return queue_status_.find({task, attempt.batch_asked_ms,
-                               batch_interval_ms(attempt, poll_policy(site.facility()), now_ms), now_ms,
-                               [](const BatchAnswer&) { return true; }, [&] { return tasks_beside(task); },
-                               [&](const std::vector<Task>& tasks) {
+Result<AnswerCache<BatchAnswer>::Found> AttemptRunner::queue_status(const Task& task, Site& site, std::int64_t after_ms,
+                                                                    std::int64_t now_ms) {
+    return queue_status_.find({task, after_ms, batch_interval_ms(*task.attempt, poll_policy(site.facility()), now_ms),
+                               now_ms, [](const BatchAnswer&) { return true; }, [&] { return tasks_beside(task); },
+                               [&](const std::vector<Task>& tasks) -> Result<std::vector<BatchAnswer>> {
+                                   if (auto silence = silent_queues_.find(task.facility, now_ms)) return *silence;
                                    auto answers = site.ask_batch(batch_job_refs(tasks, site));
-                                   note_queue(task.facility, answers.ok());
+                                   note_queue(task.facility, answers, now_ms);
                                    return answers;
                                }});
 }
@@ -479,6 +504,8 @@ Result<Outcome> AttemptRunner::push_update(const Task& task, const TrainParams& 
     ATOLL_TRY(const UpdateLimits limits,
               update_limits(train.training, train.resources.ranks(), train.rows, train.seq_len));
     if (const Status counts = check_counts(summary, limits); !counts.ok()) return refuse_update(counts.error());
+    if (const Status ranks = check_ranks(summary, limits, train.resources.ranks()); !ranks.ok())
+        return Outcome(Rejected{ranks.error().message, /*is_permanent=*/true});
     ATOLL_TRY(const std::string token, issue_token(task));
     Json metrics = update_metrics(summary);
     const Json meta = {

@@ -4,7 +4,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <stop_token>
 #include <string>
 
@@ -17,6 +16,7 @@
 #include "services/dispatch/sites/stream_turns.h"
 #include "services/dispatch/sites/transport/transport.h"
 #include "services/dispatch/work/answer_cache.h"
+#include "services/dispatch/work/silent_queues.h"
 #include "shared/auth/auth.h"
 #include "shared/pg/pg.h"
 
@@ -42,9 +42,7 @@ class AttemptRunner {
     // The same for one step, whose scripts share their time.
     std::unique_ptr<Site> site_for_step(const Facility& facility);
     // What a run there needs, tried: tools, directories, programs, the way from there to the store.
-    SiteCheck check_facility(const Facility& facility, std::int64_t now_ms) {
-        return site(facility)->check({store_url_for(facility, settings_), static_cast<double>(now_ms) / 1000});
-    }
+    SiteCheck check_facility(const Facility& facility, std::int64_t now_ms);
     // A part of the image of its record on its way there; nothing: the image is in its place.
     Result<std::optional<Moving>> put_image(const Facility& facility, const ImagePart& part) {
         return site(facility)->put_image(part);
@@ -86,6 +84,7 @@ class AttemptRunner {
     Result<bool> was_submitted_before(const Task& task, Site& site);
     Result<Outcome> submit(const Task& task, Site& site);
     Result<Outcome> observe(const Task& task, Site& site, std::int64_t now_ms);
+    static std::string read_batch_log(const Task& task, Site& site);
     void plan_continuation(const Task& task, Site& site, std::int64_t now_ms, Observed& observed);
     Result<std::string> submit_continuation(const Task& task, Site& site);
     std::vector<AttemptLogs> logs_to_read(const Task& task, const Facility& facility) const;
@@ -93,8 +92,10 @@ class AttemptRunner {
     Result<AnswerCache<Look>::Found> look(const Task& task, Site& site, std::int64_t now_ms);
     bool asks_queue_with_looks(const Task& task, const Site& site, std::int64_t now_ms);
     Result<std::vector<Look>> look_and_ask(const std::vector<Task>& tasks, Site& site, std::int64_t now_ms);
-    void note_queue(const std::string& facility, bool has_answered);
-    Result<AnswerCache<BatchAnswer>::Found> queue_status(const Task& task, Site& site, std::int64_t now_ms);
+    void note_queue(const std::string& facility, const Result<std::vector<BatchAnswer>>& answers, std::int64_t now_ms);
+    // An answer to a question that was asked after that time. is_of_batch_system(): there is none.
+    Result<AnswerCache<BatchAnswer>::Found> queue_status(const Task& task, Site& site, std::int64_t after_ms,
+                                                         std::int64_t now_ms);
     // The tasks whose attempts a site's batch system may know, this one first, then those that were not looked at for
     // longest.
     Result<std::vector<Task>> tasks_beside(const Task& task) const;
@@ -122,7 +123,7 @@ class AttemptRunner {
         std::shared_ptr<Transport> transport;
     };
     std::map<std::string, Connection> connections_;  // by facility
-    std::set<std::string> silent_queues_;            // facilities whose batch system gave no answer last
+    SilentQueues silent_queues_;
 };
 
 }  // namespace atl::dispatch

@@ -221,6 +221,32 @@ TEST_F(PatienceTest, AWorkDirectoryThatIsAwayIsWaitedForAndSaidOfTheFacilityAndI
     EXPECT_EQ(get("/v1/facilities/leonardo").at("waiting"), nullptr);
 }
 
+// Where what it lies in can be written a new one could be made, in which nothing of what runs would be found.
+TEST_F(PatienceTest, AWorkDirectoryThatWasThereIsNotMadeAgain) {
+    begin();
+    set("train.waits");
+    Json request = job_request(1);
+    request["attempts_max"] = 1;
+    request["evaluation"] = {{"at", Json::array()}};
+    const std::string job = submit(request);
+    ASSERT_TRUE(eventually([&] { return trainings().size() == 2; }));
+    std::filesystem::rename(work_dir("leonardo"), directory_.path() / "unmounted");
+    Json later = job_request(1);  // which has to stage there
+    later["name"] = later["output_model"] = "later";
+    later["evaluation"] = {{"at", Json::array()}};
+    const std::string other = submit(later);
+    ASSERT_TRUE(eventually([&] { return get("/v1/facilities/leonardo").at("waiting").is_object(); }));
+    EXPECT_NE(get("/v1/facilities/leonardo").at("waiting").dump().find("is its file system mounted?"),
+              std::string::npos);
+    const Json checks = post("/v1/facilities/leonardo/check", Json::object()).json()->at("checks");
+    EXPECT_NE(checks.dump().find("it was there before"), std::string::npos) << checks.dump(2);
+    EXPECT_FALSE(std::filesystem::exists(work_dir("leonardo")));
+    std::filesystem::remove(fake("train.waits"));
+    std::filesystem::rename(directory_.path() / "unmounted", work_dir("leonardo"));
+    EXPECT_TRUE(eventually([&] { return hurry(), state_of(job) == "completed" && state_of(other) == "completed"; }))
+        << get("/v1/jobs/" + job + "/rounds").dump(2);
+}
+
 TEST_F(PatienceTest, AStoreThatIsAwayOrAFullQuotaHoldsUpNoOtherTaskThere) {
     begin();
     set("train.waits");

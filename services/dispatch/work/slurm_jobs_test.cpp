@@ -78,14 +78,51 @@ TEST_F(SlurmLongJobTest, WhatTheSiteEndsGoesOnFromItsStateAndUsesUpNoAttempt) {
     ASSERT_TRUE(within_minutes([&] { return !steps(job, 1).empty(); })) << errors(job);
     cluster_->run({"scancel", "--name=atoll-" + training(job).at("id").get<std::string>() + "-1"});
     expect_it_goes_on(job, 2);
+    EXPECT_NE(why_ended(job, 1).find("its batch job was cancelled"), std::string::npos) << why_ended(job, 1);
     cluster_->run({"scontrol", "update", "nodename=" + cluster_->name() + "-n2", "state=down", "reason=test"});
     expect_it_goes_on(job, 3);  // Slurm takes the node back by itself
     EXPECT_EQ(cluster_->run({"squeue", "-h", "-t", "all", "--name=" + name(job, 2), "-o", "%T"}), "NODE_FAIL\n");
+    EXPECT_NE(why_ended(job, 2).find("a node of its batch job failed (NODE_FAIL"), std::string::npos)
+        << why_ended(job, 2);
     cluster_->run({"sbatch", "--partition=urgent", "--nodes=2", "--exclusive", "--output=/dev/null", "--chdir=/",
                    "--wrap=sleep 1"});
     expect_it_goes_on(job, 4);
     EXPECT_EQ(cluster_->run({"squeue", "-h", "-t", "all", "--name=" + name(job, 3), "-o", "%T"}), "PREEMPTED\n");
+    EXPECT_NE(why_ended(job, 3).find("was preempted by another one (PREEMPTED"), std::string::npos)
+        << why_ended(job, 3);
     EXPECT_EQ(state_of(job), "running") << error_of(job);
+}
+
+// A trainer that is told to end saves and ends with 0: that somebody cancelled its job Slurm alone knows.
+TEST_F(SlurmJobTest, ACancelledBatchJobIsCalledCancelledEachTimeAndNotTooShort) {
+    Json request = job_on_one_node(1'000'000, {{"batch_size", 2}});
+    const std::string job = submit(request);
+    for (int attempt = 1; state_of(job) == "running" && attempt <= 5; ++attempt) {
+        ASSERT_TRUE(within_minutes([&] { return is_started(job, attempt); })) << errors(job);
+        cluster_->run({"scancel", "--name=" + name(job, attempt)});
+        ASSERT_TRUE(within_minutes([&] { return why_ended(job, attempt) != ""; })) << errors(job);
+        EXPECT_NE(why_ended(job, attempt).find("its batch job was cancelled"), std::string::npos)
+            << why_ended(job, attempt);
+    }
+    EXPECT_EQ(error_of(job).find("raise `time`"), std::string::npos) << error_of(job);
+    EXPECT_EQ(post("/v1/jobs/" + job + "/cancel", Json::object()).status / 100, state_of(job) == "failed" ? 4 : 2);
+}
+
+TEST_F(SlurmJobTest, ATemplateThatFailsShowsTheEndOfItsLog) {
+    Json patch = {{"batch",
+                   {{"kind", "slurm"},
+                    {"queues", {{"main", {{"partition", "main"}}}, {"short", {{"partition", "short"}}}}},
+                    {"default_queue", "main"},
+                    {"template", "#!/bin/bash\nset -e\nmodule load openmpi/nowhere\n{{ command }}\n"}}}};
+    const auto set =
+        client().call(http::Method::kPatch, "/v1/facilities/leonardo", patch.dump(), {{{"If-Match", "*"}}, {}});
+    ASSERT_EQ(set->status, 200) << set->body;
+    const std::string job = submit(job_on_one_node(10, Json::object()));
+    EXPECT_TRUE(within_minutes([&] {
+        return why_ended(job, 1).find("module: command not found") != std::string::npos;
+    })) << errors(job);
+    EXPECT_NE(why_ended(job, 1).find("NonZeroExitCode"), std::string::npos) << why_ended(job, 1);
+    EXPECT_EQ(post("/v1/jobs/" + job + "/cancel", Json::object()).status, 200);
 }
 
 // A controller that is stopped lets its clients wait, as one does that swaps.
@@ -95,14 +132,23 @@ TEST_F(SlurmLongJobTest, ASlurmThatHangsHidesNothingOfWhatRuns) {
     ASSERT_TRUE(within_minutes([&] { return !steps(job, 1).empty(); })) << errors(job);
     const auto controller = static_cast<pid_t>(std::stoi(read_file(cluster_->path("run/slurmctld.pid")).value()));
     ASSERT_EQ(::kill(controller, SIGSTOP), 0);
-    const auto says_so = [&] { return training(job).dump().find("squeue gives no answer") != std::string::npos; };
-    EXPECT_TRUE(within_minutes(says_so)) << errors(job);
+    const auto says_so = [&](const Json& waiting) {
+        return waiting.dump().find("squeue gave no answer within 8 s: is slurmctld up?") != std::string::npos;
+    };
+    EXPECT_TRUE(within_minutes([&] { return says_so(training(job).value("waiting", Json())); })) << errors(job);
+    EXPECT_TRUE(says_so(get("/v1/facilities/leonardo").at("waiting")));
+    EXPECT_TRUE(says_so(get("/v1/jobs/" + job).at("waiting")));
+    EXPECT_TRUE(says_so(get("/v1/jobs").at("items").at(0).at("waits")));
     const auto seen = [&] { return training(job).value("progress", Json::object()).value("step", std::int64_t{0}); };
     const std::int64_t before = seen();
     EXPECT_TRUE(within_minutes([&] { return seen() > before; })) << errors(job);
-    EXPECT_TRUE(get("/v1/facilities/leonardo").value("waiting", Json()).is_null()) << "it answers";
+    EXPECT_TRUE(get("/v1/facilities/leonardo").value("silent_since", Json()).is_null()) << "the site answers";
+    for (const Json& row : post("/v1/facilities/leonardo/check", Json::object()).json()->at("checks"))
+        if (row.at("name") == "scheduler")
+            EXPECT_NE(row.at("seen").dump().find("Slurm does not answer"), std::string::npos) << row;
     ASSERT_EQ(::kill(controller, SIGCONT), 0);
     EXPECT_TRUE(within_minutes([&] { return training(job).value("waiting", Json()).is_null(); })) << errors(job);
+    EXPECT_TRUE(get("/v1/facilities/leonardo").at("waiting").is_null());
     EXPECT_EQ(training(job).at("attempt"), 1);
 }
 
@@ -280,24 +326,29 @@ TEST_F(SlurmKillTest, EveryTaskIsDoneOnceWhateverIsKilled) {
         for (int waits = 0; waits < 10 && done() < count; ++waits)
             std::this_thread::sleep_for(std::chrono::milliseconds(300));
     }
-    // The starts of each name. One may be told twice: the state of a controller that was killed is some seconds old,
-    // and a job that had ended meanwhile is told once more, as NODE_FAIL.
-    std::map<std::string, std::map<std::string, std::string>> started;
+    // The submissions of each name. One may be told several times: the state of a controller that was killed is some
+    // seconds old, so that a job which had ended meanwhile is told once more, as NODE_FAIL, and one which had started
+    // starts again, with its number and its submission's time; its node refuses that, or the job's claim does.
+    std::map<std::string, std::map<std::string, std::string>> submitted;
     std::istringstream log(read_file(cluster_->path("log/jobcomp.txt")).value());
     for (std::string line; std::getline(log, line);) {
         auto words = words_of(line);
-        started[words["Name"]][words["JobId"] + " " + words["StartTime"]] += line + "\n";
+        submitted[words["Name"]][words["JobId"] + " " + words["SubmitTime"]] += line + "\n";
     }
+    std::map<std::string, int> trainings;
+    std::istringstream trained(read_file(fake("trainings")).value());
+    for (std::string name; std::getline(trained, name);) ++trainings[name];
+    for (const auto& [name, times] : trainings) EXPECT_EQ(times, 1) << name;
     for (const std::string& job : jobs) {
         const std::string task = training(job).at("id");
         const std::filesystem::directory_iterator updates(fake("pushed/by") / task);
         EXPECT_EQ(std::distance(updates, {}), 1) << "updates of " << task;
         for (std::int64_t attempt = 1; attempt <= training(job).at("attempt"); ++attempt) {
             const std::string again = file(job, static_cast<int>(attempt), "again");
-            const auto& starts = started["atoll-" + task + "-" + std::to_string(attempt)];
+            const auto& submissions = submitted["atoll-" + task + "-" + std::to_string(attempt)];
             std::string lines;
-            for (const auto& [start, told] : starts) lines += told;
-            EXPECT_LE(starts.size(), 1 + std::count(again.begin(), again.end(), '\n'))
+            for (const auto& [submission, told] : submissions) lines += told;
+            EXPECT_LE(submissions.size(), 1 + std::count(again.begin(), again.end(), '\n'))
                 << "each but one gives way at once:\n"
                 << lines << again;
         }

@@ -124,6 +124,14 @@ Status WorkerPool::write(const LeasedTask& leased, TaskChange& change, Heard hea
                                             is_timed ? change.retry_ms : poll_policy.retry_ms,
                                             is_timed ? change.retry_ms : poll_policy.retry_ms_max));
     }
+    if (change.batch_silence && (!change.batch_silence->empty() || leased.is_batch_system_silent)) {
+        ATOLL_TRY(auto connection, pool_.acquire());
+        ATOLL_RETURN_IF_ERROR(record_batch_silence(*connection, leased.facility.name, *change.batch_silence));
+    }
+    if (change.has_staged && !leased.facility.has_work_dir) {
+        ATOLL_TRY(auto connection, pool_.acquire());
+        ATOLL_RETURN_IF_ERROR(record_work_dir(*connection, leased.facility.name));
+    }
     Status saved = save(leased, change, heard);
     // A text or a number that the database cannot hold, or an event that is too large: so it would be each time.
     if (!saved.ok() &&

@@ -18,6 +18,7 @@ struct BatchJobRef {
     std::string directory;  // at the site; holds job.sh, jobid, stdout.jsonl, stderr.log, end.json
     // The id of a job that has to end before it may start; empty: none. The local batch system does not know that.
     std::string after = {};
+    std::string exports = {};  // shell lines that export its environment, for a site's own script
 };
 
 // How one batch system is driven. Pure: it says what runs at the site and reads what came back. The scripts around it

@@ -2,8 +2,10 @@
 #include <charconv>
 #include <map>
 
+#include "services/dispatch/domain/batch_template.h"
 #include "services/dispatch/embedded.h"
 #include "services/dispatch/sites/batch/batch_system.h"
+#include "services/dispatch/sites/transport/frame.h"
 #include "shared/base/text.h"
 #include "shared/json/printable.h"
 
@@ -36,6 +38,22 @@ BatchAnswer to_answer(std::string_view state, std::string_view reason) {
     return answer;
 }
 
+bool is_number(std::string_view text) {
+    return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+// "CANCELLED by ada" of "CANCELLED by 1003: 0:0", where the site knows the user.
+std::string name_user(const std::string& reason, const std::map<std::string_view, std::string_view>& users) {
+    constexpr std::string_view kBy = " by ";
+    const std::size_t by = reason.find(kBy);
+    if (by == std::string::npos) return reason;
+    const std::size_t begin = by + kBy.size();
+    const std::size_t end = std::min(reason.find(':', begin), reason.size());
+    const auto user = users.find(std::string_view(reason).substr(begin, end - begin));
+    if (user == users.end()) return reason;
+    return reason.substr(0, begin) + json::printable(std::string(user->second)) + reason.substr(end);
+}
+
 // sbatch(1). What is not said is the site's own.
 std::string render_header(const BatchJobRef& job, const Resources& resources, const BatchSpec& spec) {
     const Queue& queue = queue_of(spec, resources);
@@ -56,6 +74,7 @@ std::string render_header(const BatchJobRef& job, const Resources& resources, co
     add_word("--reservation=", queue.reservation);
     add_count("--nodes=", resources.nodes);
     add_count("--ntasks-per-node=", resources.tasks_per_node);
+    add_count("--ntasks=", resources.ranks());  // or a template's own would count
     add_count("--cpus-per-task=", resources.cores_per_task);
     if (resources.gpus_per_node > 0)
         add(replace_all(queue.gpu_request, "{gpus}", std::to_string(resources.gpus_per_node)));
@@ -68,19 +87,12 @@ std::string render_header(const BatchJobRef& job, const Resources& resources, co
     return lines;
 }
 
-// The header stands behind the options that the site's own script begins with, as Slurm takes the last word of each;
-// what `set` there would do to the body is undone.
-std::string fill_template(const std::string& text, const std::string& header, const std::string& body) {
-    std::string script;
-    bool is_comment = true;  // sbatch reads options up to the first command
-    for (const std::string_view line : split(text, '\n')) {
-        const bool was_comment = is_comment;
-        is_comment = is_comment && (trim(line).empty() || line.starts_with('#'));
-        if (was_comment && !is_comment) script += header;
-        script += trim(line) == kTemplateCommand ? "set +eu\n" + body : std::string(line) + "\n";
-    }
-    while (script.ends_with("\n\n")) script.pop_back();
-    return script;
+// As a word of a shell, also within double quotes where it needs none of its own.
+std::string shell_word(const std::string& path) {
+    const auto is_plain = [](unsigned char c) {
+        return std::isalnum(c) != 0 || std::string_view("-_./+,@=:%").find(static_cast<char>(c)) != std::string::npos;
+    };
+    return std::all_of(path.begin(), path.end(), is_plain) ? path : shell_quote(path);
 }
 
 // sinfo(1): "4", of nodes that differ "4+", of no limit "infinite" or "n/a".
@@ -95,16 +107,28 @@ std::int64_t read_time_s(std::string_view text) {
     return time.ok() ? *time : 0;
 }
 
-// Nodes of one kind are one line of sinfo's; a job may ask for the largest.
+// sinfo(1), "NODE STATE CODES". A suffix as "*" says that the node gives no answer, "~" that it is powered down until a
+// job needs it.
+bool takes_jobs(std::string_view state) {
+    const bool is_silent = state.ends_with('*');
+    const std::string_view word = state.substr(0, state.find_first_of("*$#~%@^!-+"));
+    static constexpr std::string_view kAway[] = {"down",    "drained", "draining", "drain", "error",
+                                                 "unknown", "fail",    "failing",  "maint", "perfctrs"};
+    return !is_silent && std::find(std::begin(kAway), std::end(kAway), word) == std::end(kAway);
+}
+
+// Nodes of one kind and state are one line of sinfo's; a job may ask for the largest.
 void add_nodes(QueueLimits& limits, const std::vector<std::string_view>& fields) {
     limits.time_max_s = read_time_s(fields[1]);
     limits.time_default_s = read_time_s(fields[2]);
     const std::string_view size = fields[3];  // "1-infinite", "1-4", "1"
     const std::int64_t most = read_count(size.substr(size.find('-') + 1));
-    limits.nodes_max += read_count(fields[4]);
-    if (most > 0) limits.nodes_max = std::min(limits.nodes_max, most);
+    limits.nodes += read_count(fields[4]);
+    limits.nodes_max = most > 0 ? std::min(limits.nodes, most) : limits.nodes;
     limits.cores_max = std::max(limits.cores_max, read_count(fields[5]));
     limits.memory_mib_max = std::max(limits.memory_mib_max, read_count(fields[6]));
+    if (fields[7] != "up") limits.state = json::printable(std::string(fields[7]));
+    if (!takes_jobs(fields[8])) limits.nodes_away[json::printable(std::string(fields[8]))] += read_count(fields[4]);
 }
 
 class SlurmBatch : public BatchSystem {
@@ -114,7 +138,7 @@ class SlurmBatch : public BatchSystem {
     std::string script(const BatchJobRef& job, const Resources& resources, const std::string& body) const override {
         const std::string header = render_header(job, resources, spec_);
         if (spec_.script_template.empty()) return "#!/bin/sh\n" + header + body;
-        return fill_template(spec_.script_template, header, body);
+        return fill_template(spec_.script_template, {header, body, job.exports, shell_word(job.directory)});
     }
 
     std::string launcher() const override { return "srun --mpi=pmix --kill-on-bad-exit=1"; }
@@ -125,20 +149,27 @@ class SlurmBatch : public BatchSystem {
     // has not ended counts.
     Result<std::vector<BatchAnswer>> parse(std::string_view text, const std::vector<BatchJobRef>& jobs) const override {
         std::map<std::string_view, BatchAnswer> known;
-        bool is_accounting = false;
-        bool is_whole = false;
+        std::map<std::string_view, BatchAnswer> accounted;
+        std::map<std::string_view, std::string_view> users;
+        std::string_view part;
         for (const std::string_view line : split(text, '\n')) {
-            if (line == "sacct") is_accounting = true;
-            if (line == "end") is_whole = true;
+            if (line == "squeue" || line == "sacct" || line == "users" || line == "end") part = line;
             const auto fields = split(line, '|');
-            if (fields.size() < 4) continue;
-            if (is_accounting && known.contains(fields[0])) continue;
+            if (part == "users" && fields.size() == 2) users[fields[0]] = fields[1];
+            if (fields.size() < 4 || !is_number(fields[1].substr(0, 1))) continue;
             const auto reason_at = static_cast<std::size_t>(fields[3].data() - line.data());
             const BatchAnswer answer = to_answer(fields[2], line.substr(reason_at));
-            BatchAnswer& kept = known[fields[0]];
+            BatchAnswer& kept = (part == "sacct" ? accounted : known)[fields[0]];
             if (kept.state == BatchState::kUnknownToQueue || kept.state == BatchState::kEnded) kept = answer;
         }
-        if (!is_whole) return unavailable("Slurm's answer is incomplete");
+        if (part != "end") return unavailable("Slurm's answer is incomplete");
+        for (const auto& [name, answer] : accounted) {
+            BatchAnswer& kept = known[name];
+            // Who cancelled it accounting alone tells.
+            const bool tells_more = kept.end == BatchEnd::kCancelled && answer.end == BatchEnd::kCancelled;
+            if (kept.state == BatchState::kUnknownToQueue || tells_more) kept = answer;
+            if (kept.end == BatchEnd::kCancelled) kept.reason = name_user(kept.reason, users);
+        }
         std::vector<BatchAnswer> answers;
         for (const auto& job : jobs) answers.push_back(known[job.name]);
         return answers;
@@ -149,7 +180,7 @@ class SlurmBatch : public BatchSystem {
         std::string standard;
         for (const std::string_view line : split(text, '\n')) {
             const auto fields = split(line, '|');
-            if (fields.size() != 7) continue;
+            if (fields.size() != 9) continue;
             std::string name(fields[0]);
             if (name.ends_with('*')) {
                 name.pop_back();

@@ -31,6 +31,7 @@ TEST(SlurmBatchTest, TheHeaderAsksForWhatIsSaidAndNoMore) {
 #SBATCH --output=batch.log
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=1
+#SBATCH --ntasks=1
 exit 0
 )");
     const Resources resources{.queue = "gpu",
@@ -50,6 +51,7 @@ exit 0
 #SBATCH --reservation=r1
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=4
+#SBATCH --ntasks=8
 #SBATCH --cpus-per-task=8
 #SBATCH --gres=gpu:4
 #SBATCH --mem=491520M
@@ -72,6 +74,7 @@ TEST(SlurmBatchTest, ASitesOwnScriptStandsAroundTheJob) {
 #SBATCH --output=batch.log
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=1
+#SBATCH --ntasks=1
 set -eu
 module load openmpi
 set +eu
@@ -80,7 +83,7 @@ exit 0
     spec.script_template = "#!/bin/sh\n{{ command }}";
     EXPECT_EQ(make_slurm_batch(spec)->script({"atoll-t-1", "/work"}, {}, "exit 0\n"),
               "#!/bin/sh\n#SBATCH --job-name=atoll-t-1\n#SBATCH --output=batch.log\n#SBATCH --nodes=1\n"
-              "#SBATCH --ntasks-per-node=1\nset +eu\nexit 0\n");
+              "#SBATCH --ntasks-per-node=1\n#SBATCH --ntasks=1\nset +eu\nexit 0\n");
 }
 
 // As Slurm 22.05 printed it.
@@ -137,14 +140,53 @@ TEST(SlurmBatchTest, QueuesHaveTheLimitsOfTheirPartitions) {
     BatchSpec spec = kSlurmSpec;
     spec.queues["long"] = {.partition = "long"};
     const auto limits = make_slurm_batch(spec)->parse_limits(
-        "main*|1:00:00|10:00|1-infinite|2|4|4000\nboost|1-00:00:00|n/a|1-64|3000|32|494000+\n"
-        "boost|1-00:00:00|n/a|1-64|100|112+|247000\n");
+        "sinfo: notice: maintenance on Friday\n"
+        "main*|1:00:00|10:00|1-infinite|2|4|4000|up|idle\nboost|1-00:00:00|n/a|1-64|3000|32|494000+|up|mixed\n"
+        "boost|1-00:00:00|n/a|1-64|100|112+|247000|up|idle~\n");
     ASSERT_EQ(limits.size(), 3U);
-    EXPECT_EQ(*limits.at("cpu"), (QueueLimits{2, 3600, 600, 4, 4000}));
-    EXPECT_EQ(*limits.at("gpu"), (QueueLimits{64, 86400, 0, 112, 494000}));
+    EXPECT_EQ(*limits.at("cpu"), (QueueLimits{2, 3600, 600, 4, 4000, 2}));
+    EXPECT_EQ(*limits.at("gpu"), (QueueLimits{64, 86400, 0, 112, 494000, 3100}));
     EXPECT_EQ(limits.at("long").error().message, "Slurm has no partition \"long\"; it has boost, main");
     EXPECT_EQ(to_text(*limits.at("cpu")),
               "2 nodes of 4 cores and 4000MiB, 1:00:00 at most, 0:10:00 where a job says none");
+}
+
+TEST(SlurmBatchTest, QueuesSayWhichOfTheirNodesTakeNoJobs) {
+    const auto limits =
+        make_slurm_batch(kSlurmSpec)
+            ->parse_limits(
+                "main*|1:00:00|10:00|1-infinite|1|4|4000|up|down*\nmain*|1:00:00|10:00|1-infinite|2|4|4000|up|drained\n"
+                "main*|1:00:00|10:00|1-infinite|3|4|4000|up|allocated\nmain*|1:00:00|10:00|1-infinite|1|4|4000|up|idle*"
+                "\n"
+                "boost|1-00:00:00|n/a|1-64|3|32|494000|down|idle\n");
+    EXPECT_EQ(limits.at("cpu")->nodes, 7);
+    EXPECT_EQ(limits.at("cpu")->nodes_max, 7);
+    EXPECT_EQ(limits.at("cpu")->nodes_away,
+              (std::map<std::string, std::int64_t>{{"down*", 1}, {"drained", 2}, {"idle*", 1}}));
+    EXPECT_EQ(limits.at("cpu")->state, "");
+    EXPECT_EQ(limits.at("gpu")->state, "down");
+}
+
+TEST(SlurmBatchTest, WhoCancelledAJobIsToldByAccounting) {
+    const auto reason = [](const std::string& said) {
+        const auto answers = make_slurm_batch()->parse(said, names({"atoll-a-1"}));
+        EXPECT_EQ(answers->at(0).end, BatchEnd::kCancelled);
+        return answers->at(0).reason;
+    };
+    EXPECT_EQ(reason("squeue\natoll-a-1|17|CANCELLED|None\nsacct\nusers\nend\n"), "CANCELLED");
+    EXPECT_EQ(
+        reason("squeue\natoll-a-1|17|CANCELLED|None\nsacct\natoll-a-1|17|CANCELLED by 0|0:0\nusers\n0|root\nend\n"),
+        "CANCELLED by root: 0:0");
+    EXPECT_EQ(reason("squeue\nsacct\natoll-a-1|17|CANCELLED by 1003|0:0\nusers\nend\n"), "CANCELLED by 1003: 0:0");
+}
+
+TEST(SlurmBatchTest, LinesThatASitesHooksPrintAreNoJobs) {
+    const auto answers = make_slurm_batch()->parse(
+        "squeue\nproject|p1|has|120 hours "
+        "left\natoll-a-1|17|RUNNING|None\natoll-a-1|soon|FAILED|x\nsacct\nusers\nend\n",
+        names({"atoll-a-1"}));
+    ASSERT_TRUE(answers.ok());
+    EXPECT_EQ(answers->at(0).state, BatchState::kRunning);
 }
 
 TEST(SlurmBatchTest, AnAnswerThatBreaksOffSaysNothing) {

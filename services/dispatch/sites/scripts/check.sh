@@ -54,14 +54,21 @@ ask_slurm() {
         return
     fi
     tell slurm "$(limit 5 sbatch --version 2>/dev/null </dev/null)"
-    if ! answer=$(limit 10 squeue --me --noheader 2>&1 </dev/null); then
-        tell no_queue "$answer"
-        return
+    # Without its controller squeue needs 19 s to say so.
+    if ! answer=$(limit 22 squeue --me --noheader 2>&1 </dev/null); then
+        tell no_queue "${answer:-squeue gave no answer within 22 s}"
+        ! has squeue || return 1  # what asks its controller too would wait as long
+        return 0
     fi
     ! limit 5 sacct --allocations --noheader --starttime=now >/dev/null 2>&1 </dev/null || tell accounting yes
-    limit 8 sh -c "$functions
-queue_limits" 2>/dev/null </dev/null | tell_lines queue
+    if answer=$(limit 9 sh -c "$functions
+queue_limits" 2>&1 </dev/null); then
+        printf '%s\n' "$answer" | tell_lines queue
+    else
+        tell no_limits "${answer:-sinfo gave no answer}"
+    fi
     limit 5 srun --mpi=list 2>&1 </dev/null | tell_lines mpi
+    return 0
 }
 
 # Of the compute nodes.
@@ -72,7 +79,7 @@ queue_machines \"\$@\"" sh $partitions 2>/dev/null </dev/null | tell_lines node_
 
 ask_scheduler() {
     ! has mpirun || tell mpirun "$(command -v mpirun)"
-    [ "$batch" != slurm ] || ask_slurm
+    [ "$batch" != slurm ] || ask_slurm || return
     ask_machines
 }
 
@@ -150,8 +157,13 @@ ask_quota() {
     fi
 }
 
+make_work_dir() {
+    [ -z "$has_work_dir" ] || { echo "it was there before; is its file system mounted?"; return 1; }
+    mkdir "$work" 2>&1
+}
+
 try_work_dir() {
-    if [ ! -d "$work" ] && ! why=$(mkdir "$work" 2>&1); then
+    if [ ! -d "$work" ] && ! why=$(make_work_dir); then
         tell no_work_dir "$why"
         return
     fi

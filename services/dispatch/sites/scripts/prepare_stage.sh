@@ -5,9 +5,9 @@
 program=$1 trainer=$2 store=$3 work=$4 pin=$5 for=$6
 shift 6
 umask 077
-# Only the work directory itself is made: where what it lies in is not there, a file system is away. First of all, as
-# cleaning up takes one that is not there for away.
-[ -d "$work" ] || mkdir "$work" || exit 74
+# Only the work directory itself is made, and only once ($has_work_dir): where what it lies in is not there, or where it
+# was before, a file system is away. First of all, as cleaning up takes one that is not there for away.
+[ -d "$work" ] || { [ -z "$has_work_dir" ] && mkdir "$work"; } || exit 74
 cd "$work" || exit 74  # nothing below is made where it was, should it go away
 for needed in "$program" "$trainer"; do
     command -v "$needed" >/dev/null 2>&1 || { echo "${needed##*/}"; exit 72; }

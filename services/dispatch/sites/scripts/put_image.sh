@@ -5,7 +5,7 @@
 # and is gone; 74: the work directory is not there; 75: not known, with the reason.
 umask 077
 token=
-[ -d "$1" ] || mkdir "$1" || exit 74
+[ -d "$1" ] || { [ -z "$has_work_dir" ] && mkdir "$1"; } || exit 74
 [ -d "${image%/*}/" ] || mkdir "${image%/*}/" || exit 75
 ! find_digest || [ "$digest" != "$wanted" ] || { rm -rf "${partial%/*}"; exit 0; }
 make_private "${partial%/*}" || exit 75

@@ -1,29 +1,46 @@
 # Slurm, 22.05 and later. A job's identity is its name, as Slurm gives ids a second time. Options that the user's own
-# environment would set for every job are taken away.
+# environment would set for every job are taken away. What a site's wrappers and hooks print is told from Slurm's answers
+# by their form.
 unset $(awk 'BEGIN {
     for (name in ENVIRON) if (name ~ /^(SBATCH|SQUEUE|SCANCEL|SACCT|SINFO)_[A-Za-z0-9_]*$/) print name
 }') 2>/dev/null || :
 
-# $1 seconds, $2… one of Slurm's programs: they wait for minutes for a daemon that hangs.
+# $1 seconds, $2… one of Slurm's programs: they wait for minutes for a daemon that hangs. 124: it gave no answer.
 within() {
     if limiter=$(command -v timeout); then "$limiter" "$@"; else shift && "$@"; fi
+    status=$?
+    [ "$status" -ne 124 ] || echo "$2 gave no answer within $1 s: is slurmctld up?" >&2
+    return "$status"
+}
+
+# The lines of standard input that are ids.
+only_ids() {
+    awk '/^ *[0-9]+ *$/ { print $1 }'
+}
+
+# $1 what one of Slurm's programs has said that failed: 69 where its controller does not answer, 75 otherwise.
+tell_silence() {
+    printf '%s\n' "$1" >&2
+    case $1 in
+        *"gave no answer within"* | *"Unable to contact slurm controller"* | *"Socket timed out"*) return 69 ;;
+    esac
+    return 75
 }
 
 queue_find() {
-    within 8 squeue --noheader --me --states=all --name="$1" --format=%A || return 75
+    found=$(within 8 squeue --noheader --me --states=all --name="$1" --format=%A) || return 69
+    printf '%s\n' "$found" | only_ids
 }
 
 queue_put() {
     # The submitting shell's limits (minutes of CPU on many login nodes) are not the job's.
     # One that does not come back may have submitted: it is found by its name.
     if said=$(within 30 sbatch --parsable --no-requeue --propagate=NONE --job-name="$2" "$1" 2>&1); then
-        # A site's own words may stand around the number.
-        id=$(printf '%s\n' "$said" | grep -E '^[0-9]+(;|$)' | tail -n 1)
+        id=$(printf '%s\n' "$said" | cut -d';' -f1 | only_ids | tail -n 1)
         [ -n "$id" ] || return 75
-        echo "${id%%;*}"
+        echo "$id"
         return 0
     fi
-    printf '%s\n' "$said" >&2
     # Of slurm_errno(3) what the site would have to change for us; all else may pass: nodes and partitions that are away,
     # full queues, daemons that do not answer, what a site's own plugin says.
     case $said in
@@ -32,12 +49,16 @@ queue_put() {
             *"unrecognized option"* | *"invalid option"* | *"configuration is not available"* | \
             *"time limit is invalid"* | *"count specification invalid"* | *"can not be satisfied"* | \
             *"processors requested than permitted"* | *"not permitted to use this partition"* | \
-            *"reservation is invalid"* | *"denied to requested reservation"*) return 65 ;;
+            *"reservation is invalid"* | *"denied to requested reservation"*)
+            printf '%s\n' "$said" >&2
+            return 65
+            ;;
     esac
-    return 75
+    tell_silence "$said"
 }
 
-# NAME DIRECTORY…: prints "squeue", its lines, "sacct", its lines if there is accounting, and "end".
+# NAME DIRECTORY…: prints "squeue", its lines, "sacct", its lines if there is accounting, "users", a line UID|NAME for
+# each that has cancelled one, and "end".
 queue_ask() {
     names=$1
     shift 2
@@ -45,21 +66,33 @@ queue_ask() {
         names=$names,$1
         shift 2
     done
+    jobs=$(within 8 squeue --noheader --me --states=all --name="$names" --format='%j|%A|%T|%r') || return 69
     echo squeue
-    within 8 squeue --noheader --me --states=all --name="$names" --format='%j|%A|%T|%r' ||
-        { echo "squeue gives no answer" >&2; return 75; }
+    printf '%s\n' "$jobs" | only_jobs
     echo sacct
-    within 5 sacct --allocations --noheader --parsable2 --starttime=now-7days --name="$names" \
-        --format=JobName,JobID,State,ExitCode 2>/dev/null || :
+    ended=$(within 5 sacct --allocations --noheader --parsable2 --starttime=now-7days --name="$names" \
+        --format=JobName,JobID,State,ExitCode 2>/dev/null) || ended=
+    printf '%s\n' "$ended" | only_jobs
+    echo users
+    for uid in $(printf '%s\n' "$ended" |
+        awk -F'|' '$3 ~ /^CANCELLED by [0-9]+$/ { sub(/.* /, "", $3); if (!seen[$3]++) print $3 }' | head -n 20); do
+        user=$(id -un "$uid" 2>/dev/null) && echo "$uid|$user"
+    done
     echo end
 }
 
+# The lines of standard input that speak of a job: NAME|ID|STATE|…
+only_jobs() {
+    grep -E '^[^|]+\|[0-9][^|]*\|[A-Z_]+[^|]*\|' || :
+}
+
 queue_drop() {
-    within 8 scancel --user="$(id -un)" --name="$1" || return 75
+    said=$(within 8 scancel --user="$(id -un)" --name="$1" 2>&1) || { tell_silence "$said"; return; }
     # A node may take minutes to end it: that is asked for again later, as it must not be every second.
     for pause in 1 2 4 0; do
         left=$(within 8 squeue --noheader --me --states=pending,running,configuring,completing,suspended \
-            --name="$1" --format=%A) || return 75
+            --name="$1" --format=%A) || return 69
+        left=$(printf '%s\n' "$left" | only_ids)
         [ -n "$left" ] || return 0
         sleep "$pause"
     done
@@ -67,9 +100,9 @@ queue_drop() {
     return 75
 }
 
-# A line for each kind of node of each partition; the default one's name ends with "*".
+# A line for each kind and state of node of each partition; the default one's name ends with "*".
 queue_limits() {
-    sinfo --noheader --exact --format='%P|%l|%L|%s|%D|%c|%m' || return 75
+    within 8 sinfo --noheader --exact --format='%P|%l|%L|%s|%D|%c|%m|%a|%T' || return 69
 }
 
 queue_machines() {

@@ -1,6 +1,6 @@
 # $1 directory, $2 the job's name, $3 bytes of job.sh. Standard input: job.sh. The batch system's functions stand in
-# front. Prints the job's id, or "cancelled". Exit 74: the work directory is not there; 75: not known, ask again; 65: this job
-# can never run; both with the reason.
+# front. Prints the job's id, or "cancelled". Exit 74: the work directory is not there; 69: the batch system gives no
+# answer; 75: not known, ask again; 65: this job can never run; all with the reason.
 # No flock: not every Lustre has it. Were two to come through, the claim in job.sh lets one of their jobs train.
 umask 077
 # Staging has made the work directory: without it the file system is away, and what was submitted before with it.
@@ -28,7 +28,7 @@ done
 trap 'rmdir submitting' EXIT
 trap 'exit 75' HUP INT TERM
 if [ ! -s jobid ]; then
-    id=$(queue_find "$2") || exit 75
+    id=$(queue_find "$2") || exit "$?"
     if [ -z "$id" ]; then
         mv "job.sh.$$" job.sh || exit 75
         id=$(queue_put job.sh "$2") || exit "$?"

@@ -1,0 +1,89 @@
+#include "services/dispatch/domain/attempt_end.h"
+
+namespace atl::dispatch {
+namespace {
+
+constexpr std::int64_t kKilled = 137;  // 128 + SIGKILL
+
+// "by ada" of "CANCELLED by ada".
+std::string who_cancelled(const std::string& reason) {
+    const std::size_t by = reason.find(" by ");
+    if (by == std::string::npos) return " at the site";
+    const std::size_t end = reason.find(':', by);
+    return reason.substr(by, end == std::string::npos ? end : end - by);
+}
+
+std::string end_sentence(const BatchAnswer& answer) {
+    switch (answer.end) {
+        case BatchEnd::kOutOfMemory:
+            return "its batch job ran out of memory";
+        case BatchEnd::kTimeLimit:
+            return "its batch job reached its time limit";
+        case BatchEnd::kNodeFailure:
+            return "a node of its batch job failed";
+        case BatchEnd::kPreempted:
+            return "its batch job was preempted by another one";
+        case BatchEnd::kCancelled:
+            return "its batch job was cancelled" + who_cancelled(answer.reason);
+        case BatchEnd::kFailed:
+            return "its batch job failed";
+        case BatchEnd::kUnknown:
+        case BatchEnd::kCompleted:
+            break;
+    }
+    return "";
+}
+
+}  // namespace
+
+bool is_interruption(BatchEnd end) {
+    switch (end) {
+        case BatchEnd::kTimeLimit:
+        case BatchEnd::kNodeFailure:
+        case BatchEnd::kPreempted:
+        case BatchEnd::kCancelled:
+            return true;
+        case BatchEnd::kUnknown:
+        case BatchEnd::kCompleted:
+        case BatchEnd::kFailed:
+        case BatchEnd::kOutOfMemory:
+            break;
+    }
+    return false;
+}
+
+std::string end_text(const BatchAnswer& answer) {
+    const std::string sentence = end_sentence(answer);
+    return sentence.empty() || answer.reason.empty() ? sentence : sentence + " (" + answer.reason + ")";
+}
+
+std::string exit_code_text(std::int64_t exit_code) {
+    const std::string text = "exit code " + std::to_string(exit_code);
+    return exit_code == kKilled ? text + " (killed by SIGKILL, as the kernel does when memory runs out)" : text;
+}
+
+std::string cure_of(BatchEnd end) {
+    switch (end) {
+        case BatchEnd::kTimeLimit:
+            return "; it needs more than its batch job's time: raise `time` of its resources";
+        case BatchEnd::kOutOfMemory:
+            return "; raise `memory` of its resources, or lower batch_size";
+        case BatchEnd::kCancelled:
+            return "; it was cancelled again before it came further: ask the site why";
+        case BatchEnd::kUnknown:
+        case BatchEnd::kCompleted:
+        case BatchEnd::kFailed:
+        case BatchEnd::kNodeFailure:
+        case BatchEnd::kPreempted:
+            break;
+    }
+    return "; it is ended each time before it comes further";
+}
+
+bool tells_out_of_memory(std::string_view log_end) {
+    for (const std::string_view word : {"oom-kill", "oom_kill", "Out Of Memory", "OUT_OF_MEMORY"})
+        if (log_end.find(word) != std::string_view::npos) return true;
+    return false;
+}
+
+}  // namespace atl::dispatch

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "services/dispatch/domain/batch_state.h"
+
+// Why an attempt has ended, in words that people are shown. Pure.
+namespace atl::dispatch {
+
+// What ended a batch job and is no fault of what ran in it.
+bool is_interruption(BatchEnd end);
+
+// How a batch job ended, with the batch system's own words in brackets:
+// "its batch job was cancelled by ada (CANCELLED by ada)". Empty: the batch system has not said.
+std::string end_text(const BatchAnswer& answer);
+
+// "exit code 137", with what that number means where it is known to mean one thing.
+std::string exit_code_text(std::int64_t exit_code);
+
+// What to do where a training is ended so again and again before it comes further.
+std::string cure_of(BatchEnd end);
+
+// Whether the end of a log tells that the kernel has ended a process for want of memory, which not every batch system
+// notices.
+bool tells_out_of_memory(std::string_view log_end);
+
+}  // namespace atl::dispatch

@@ -1,0 +1,73 @@
+#include <set>
+
+#include "services/dispatch/domain/round_steps.h"
+
+namespace atl::dispatch {
+namespace {
+
+// Why a failed job cannot go on; nothing: it can.
+std::optional<Error> check_resumable(const JobView& job) {
+    if (job.state != JobState::kFailed)
+        return conflict(std::string("the job is ") + to_string(job.state) + ": only one that failed goes on", "state");
+    for (const Task& task : job.tasks) {
+        const bool is_waiting_cleaning = task.kind() == TaskKind::kClean && !task.attempt;
+        if (!is_finished(task.state) && !is_waiting_cleaning)
+            return conflict("what the job had under way at " + task.facility +
+                                " has not ended yet; try again when it has (`atoll round show` tells)",
+                            "state");
+    }
+    if (job.round.state != RoundState::kClosed && !job.round.accepted.empty())
+        return conflict("the aggregation of round " + std::to_string(job.round.number) +
+                            " has failed, and would fail again: submit a new job that begins with the newest version",
+                        "state");
+    JobView before = job;  // the round that is trained again is the next one of what came before
+    if (job.round.state != RoundState::kClosed) --before.round.number;
+    if (const auto lack = lack_of_participants(before)) return conflict(*lack, "state");
+    return std::nullopt;
+}
+
+// The evaluations that the job's end has cancelled are waited for again.
+void evaluate_again(JobDecision& decision, const JobView& job, Round round, std::int64_t now_ms) {
+    for (const Task* cut : round_tasks(job, TaskKind::kEvaluate, round.number)) {
+        if (cut->state != TaskState::kCancelled) continue;
+        Task task;
+        task.round = cut->round;
+        task.facility = cut->facility;
+        task.attempts_max = cut->attempts_max;
+        task.params = cut->params;
+        decision.new_tasks.push_back(std::move(task));
+    }
+    round.evaluate_by_ms = now_ms + job.spec.round_deadline_s * 1000;
+    decision.rounds.push_back(std::move(round));
+}
+
+}  // namespace
+
+Result<JobDecision> resume_failed_job(const JobView& job, std::int64_t now_ms) {
+    if (const auto why_not = check_resumable(job)) return *why_not;
+    JobDecision decision;
+    decision.job_state = JobState::kRunning;
+    for (const Round& closed : job.closed) evaluate_again(decision, job, closed, now_ms);
+    for (const Task& task : job.tasks)  // cleanings that have not begun: the job cleans up at its next end
+        if (!is_finished(task.state)) decision.cancelled_tasks.push_back(task.id);
+    Round round = job.round;
+    add_event(decision, job, "atoll.job.resumed.v1", {{"round", round.number}});
+    if (round.state == RoundState::kClosed) {  // it had too few participants for the next one
+        open_round(decision, job, round.number + 1, round, now_ms);
+        return decision;
+    }
+    round.state = RoundState::kTraining;
+    round.error.clear();
+    round.deadline_ms = now_ms + job.spec.round_deadline_s * 1000;
+    decision.rounds.push_back(round);
+    std::set<std::int64_t> handed_in;
+    for (const Task* task : handed_in_updates(job)) handed_in.insert(std::get<TrainParams>(task->params).participant);
+    for (std::size_t i = 0; i < job.spec.participants.size(); ++i)
+        if (!handed_in.contains(static_cast<std::int64_t>(i)) &&
+            !is_quarantined(job, job.spec.participants[i].data.facility))
+            decision.new_tasks.push_back(training_task(job, i, round));
+    tell_opened(decision, job, round);
+    return decision;
+}
+
+}  // namespace atl::dispatch

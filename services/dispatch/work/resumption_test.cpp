@@ -1,0 +1,54 @@
+#include "services/dispatch/testing/job_lifecycle_fixture.h"
+
+namespace atl::dispatch {
+namespace {
+
+using json::Json;
+
+TEST_F(JobLifecycleTest, AFailedJobGoesOnFromItsLastClosedRoundAndTrainsNothingTwice) {
+    begin();
+    Json request = job_request(3);
+    request["attempts_max"] = 1;
+    request["evaluation"] = {{"at", Json::array()}};
+    set("train.waits");
+    const std::string job = submit(request);
+    ASSERT_TRUE(eventually([&] { return lines("runs").size() == 2; }));
+    const auto resume = [&] { return post("/v1/jobs/" + job + "/resume", Json::object()); };
+    std::filesystem::remove(fake("train.waits"));
+    ASSERT_TRUE(eventually([&] { return get("/v1/jobs/" + job).at("round") == 2; }));
+    set("train.exits", "2");
+    ASSERT_TRUE(reaches(job, "failed"));
+    const std::int64_t round = get("/v1/jobs/" + job).at("round");
+    const std::string base = get("/v1/jobs/" + job + "/rounds").at("items").back().at("base");
+    std::filesystem::remove(fake("train.exits"));
+    ASSERT_TRUE(eventually([&] { return resume().status == 200; })) << resume().body;
+    EXPECT_EQ(resume().status, 200) << "safe to repeat";
+    ASSERT_TRUE(reaches(job, "completed")) << error_of(job) << get("/v1/jobs/" + job + "/rounds").dump(2);
+    EXPECT_EQ(resume().status, 409);
+    EXPECT_EQ(error_of(job), "");
+    for (const auto& [name, starts] : trainings()) EXPECT_EQ(starts, 1) << name;
+    const Json rounds = get("/v1/jobs/" + job + "/rounds").at("items");
+    ASSERT_EQ(rounds.size(), 4U);
+    EXPECT_EQ(rounds.at(static_cast<std::size_t>(round)).at("base"), base);
+    for (const Json& one : rounds) EXPECT_EQ(one.at("state"), "closed") << one.dump(2);
+    const auto closed = aggregation_->closed_rounds();
+    ASSERT_EQ(closed.size(), 3U);
+    for (const Json& one : closed) EXPECT_EQ(one.at("updates").size(), 2U) << one;
+    EXPECT_EQ(count(event_types(job), "atoll.job.resumed.v1"), 1U);
+}
+
+TEST_F(JobLifecycleTest, AnOpenRoundOfACancelledJobIsCancelledAndSaysSinceWhen) {
+    begin();
+    set("train.waits");
+    const std::string job = submit(job_request(1));
+    ASSERT_TRUE(eventually([&] { return lines("runs").size() == 2; }));
+    EXPECT_EQ(get("/v1/jobs/" + job + "/rounds").at("items").back().at("state"), "training");
+    EXPECT_EQ(post("/v1/jobs/" + job + "/cancel", Json::object()).status, 200);
+    const Json round = get("/v1/jobs/" + job + "/rounds").at("items").back();
+    EXPECT_EQ(round.at("state"), "cancelled");
+    EXPECT_TRUE(round.at("closed_at").is_string());
+    std::filesystem::remove(fake("train.waits"));
+}
+
+}  // namespace
+}  // namespace atl::dispatch
