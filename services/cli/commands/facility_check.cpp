@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <csignal>
 #include <iostream>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -17,7 +18,6 @@
 #include "services/cli/terminal.h"
 #include "shared/base/environment.h"
 #include "shared/base/id.h"
-#include "shared/base/interrupt.h"
 #include "shared/base/text.h"
 
 namespace atl::cli {
@@ -27,6 +27,7 @@ using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kLookInterval{2};
+constexpr std::chrono::milliseconds kInterruptInterval{100};
 
 // Says on standard error what takes longer than two seconds: a line that moves on a terminal, elsewhere one for each
 // new thing.
@@ -106,6 +107,19 @@ std::string wrap(const std::string& text, std::size_t indent, std::size_t width)
     return wrapped + "\n";
 }
 
+// The signal that came; the job must not stay in a queue for nobody. A second one ends the program at once.
+volatile std::sig_atomic_t interrupted = 0;
+
+void note_interrupt(int signal) {
+    if (interrupted != 0) ::_exit(128 + signal);
+    interrupted = signal;
+}
+
+[[noreturn]] void end_interrupted(const std::string& job, const std::string& facility, bool is_gone) {
+    std::cerr << "\nthe job " << job << (is_gone ? " is cancelled" : " is being ended at " + facility) << std::endl;
+    ::_exit(128 + interrupted);
+}
+
 std::string shown_state(const std::string& state) {
     return state == "fail" ? "FAIL" : state == "skipped" ? "-" : state;
 }
@@ -142,13 +156,14 @@ Result<json> watch_job(http::Client& client, const CheckFlags& flags, const std:
         ATOLL_TRY(const json seen, client.get_json(path));
         const std::string reason = text(seen, "reason");
         const std::string state = text(seen, "state") + (reason.empty() ? "" : " (" + reason + ")");
-        if (text(seen, "state") == "ended") return seen.at("checks");
+        if (text(seen, "state") == "ended" || interrupted != 0) return seen.at("checks");
         if (Clock::now() >= deadline)
             return json::array(
                 {compute_row("warn", "after " + std::to_string(flags.wait_minutes) + " min the job was still " + state,
                              "`--wait MINUTES` waits longer")});
         activity.set("a job of the check at " + flags.name + " is " + state);
-        std::this_thread::sleep_for(kLookInterval);
+        const auto next = Clock::now() + kLookInterval;
+        while (interrupted == 0 && Clock::now() < next) std::this_thread::sleep_for(kInterruptInterval);
     }
 }
 
@@ -159,8 +174,8 @@ Result<json> try_job(http::Client& client, const CheckFlags& flags, Activity& ac
     if (!flags.queue.empty()) asked["queue"] = flags.queue;
     if (flags.gpus > 0) asked["gpus_per_node"] = flags.gpus;
     activity.set("putting a job into the queue of " + flags.name);
-    say_on_interrupt("the job atoll-check-" + id + "-1 stays in the queue of " + flags.name +
-                     "; it takes a minute, and a later check takes its directory away\n");
+    std::signal(SIGINT, note_interrupt);
+    std::signal(SIGTERM, note_interrupt);
     ATOLL_TRY(const auto submitted, client.call(http::Method::kPut, path, asked.dump()));
     if (const Status status = submitted.check(); !status.ok()) {
         if (status.error().code == ErrorCode::kInvalidArgument && status.error().field.starts_with("."))
@@ -168,8 +183,9 @@ Result<json> try_job(http::Client& client, const CheckFlags& flags, Activity& ac
         return json::array({compute_row("fail", "no job could be submitted: " + describe(status.error()))});
     }
     auto found = watch_job(client, flags, path, activity);
-    activity.set("taking the job's directory away");
-    (void)client.call(http::Method::kDelete, path);
+    activity.set("ending the job and taking its directory away");
+    const auto ended = client.call(http::Method::kDelete, path);
+    if (interrupted != 0) end_interrupted("atoll-check-" + id + "-1", flags.name, ended.ok() && ended->check().ok());
     return found;
 }
 

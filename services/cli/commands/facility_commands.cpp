@@ -65,8 +65,8 @@ constexpr const char* kTrustHelp =
 constexpr const char* kFacilities = "/v1/facilities";
 
 // What is shown of a facility beside its record.
-constexpr const char* kFound[] = {
-    "devices", "host_key_fingerprints", "limits", "waiting", "silent_since", "created_at", "updated_at"};
+constexpr const char* kFound[] = {"devices", "host_key_fingerprints", "limits",     "template_replaces",
+                                  "waiting", "silent_since",          "created_at", "updated_at"};
 
 Error facility_error(http::Client& client, const std::string& name, const Error& error) {
     return with_near_name(client, kFacilities, "facility", name, error);
@@ -236,6 +236,8 @@ std::string found_text(const json& facility) {
     add("host key", join(words));
     add("", waiting_text(facility.value("waiting", json())));
     add("limits that a check has found", text(facility, "limits"));
+    for (const json& line : facility.value("template_replaces", json::array()))
+        add("replaced in the template by what a job says", line.get<std::string>());
     add("computes on", text(facility, "devices"));
     add("added", text(facility, "created_at"));
     add("changed", text(facility, "updated_at"));

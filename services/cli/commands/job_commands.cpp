@@ -92,6 +92,14 @@ Status run_submit(const Context& context, const std::string& file, const std::st
     return watch ? watch_job(context, id) : Status();
 }
 
+// "leonardo: Priority since 2026-03-01T12:00:00Z", one for each facility and reason.
+std::string waits_text(const json& job) {
+    std::vector<std::string> waits;
+    for (const json& one : job.value("waits", json::array()))
+        waits.push_back(text(one, "facility") + ": " + text(one, "reason") + " since " + text(one, "since"));
+    return join(waits, "; ");
+}
+
 constexpr const char* kJobStates[] = {"running", "paused", "completed", "failed", "cancelled"};
 
 bool is_job_state(const std::string& word) {
@@ -109,10 +117,10 @@ Status list_jobs(const Context& context, const std::vector<std::string>& only) {
         return !only.empty() && std::find(only.begin(), only.end(), text(job, "state")) == only.end();
     };
     jobs.erase(std::remove_if(jobs.begin(), jobs.end(), is_left_out), jobs.end());
-    return print_items(context, jobs, {"job", "name", "state", "round", "submitted"},
+    return print_items(context, jobs, {"job", "name", "state", "round", "submitted", "waits for"},
                        [](const json& job) -> std::vector<std::string> {
-                           return {text(job, "id"), text(job, "name"), text(job, "state"), text(job, "round"),
-                                   text(job, "created_at")};
+                           return {text(job, "id"),    text(job, "name"),       text(job, "state"),
+                                   text(job, "round"), text(job, "created_at"), waits_text(job)};
                        });
 }
 
@@ -243,6 +251,22 @@ void print_contributions(const json& round) {
     if (!is_empty) std::cout << table.text();
 }
 
+// What stands in a task's way, why its batch job waits, or why it failed.
+std::string reason_text(const json& task) {
+    const std::string waiting = waiting_text(task.value("waiting", json()));
+    if (!waiting.empty()) return waiting;
+    const std::string queued = text(task, "queue_reason");
+    return queued.empty() ? text(task, "error") : queued + " since " + text(task, "queue_reason_since");
+}
+
+// Why there is more than one attempt of a task.
+void print_earlier_attempts(const json& round) {
+    for (const json& task : round.value("tasks", json::array()))
+        for (const json& one : task.value("earlier_attempts", json::array()))
+            std::cout << text(task, "facility") << "  " << text(task, "kind") << "  attempt " << text(one, "attempt")
+                      << " ended: " << text(one, "error") << "\n";
+}
+
 void print_round(const json& round) {
     std::cout << "round " << text(round, "round") << "  " << text(round, "state");
     if (const std::string version = text(round, "version"); !version.empty()) std::cout << "  model " << version;
@@ -261,19 +285,16 @@ void print_round(const json& round) {
         if (const json moving = task.value("moving", json()); moving.is_object())
             done = human_bytes(moving.value("bytes_done", std::uint64_t{0})) + " of " +
                    human_bytes(moving.value("bytes_total", std::uint64_t{0}));
-        std::string at = text(task, "step");
-        if (const std::string reason = text(task, "queue_reason"); !reason.empty())
-            at += ": " + reason + " since " + text(task, "queue_reason_since");
         std::vector<std::string> row = {text(task, "facility"), text(task, "kind"),    text(task, "state"),
-                                        std::move(at),          text(task, "attempt"), done};
+                                        text(task, "step"),     text(task, "attempt"), done};
         for (std::string& cell : training_cells(task.value("progress", json()), task.value("metrics", json())))
             row.push_back(std::move(cell));
-        const std::string waiting = waiting_text(task.value("waiting", json()));
-        row.push_back(waiting.empty() ? text(task, "error") : waiting);
+        row.push_back(reason_text(task));
         tasks.add(std::move(row));
     }
     std::cout << tasks.text();
     print_contributions(round);
+    print_earlier_attempts(round);
     Table evaluations({"model of", "dataset", "at", "perplexity", "tokens"});
     for (const json& one : round.value("evaluations", json::array()))
         evaluations.add({text(one, "which"), text(one, "dataset"), text(one, "facility"), text(one, "perplexity"),
@@ -340,7 +361,7 @@ void add_resume(CLI::App& group, Context& context) {
         std::optional<std::int64_t> from_round;
     };
     const auto given = std::make_shared<Given>();
-    auto* resume = add_job_verb(group, context, "resume", "go on after a pause",
+    auto* resume = add_job_verb(group, context, "resume", "go on after a pause, or with the round that a failed job failed in",
                                 [&context, given](http::Client& client, const std::string& id) {
                                     json order = json::object();
                                     if (given->accepts) order["accept"] = true;

@@ -83,8 +83,14 @@ std::string JobProgress::apply(const json& event) {
     if (what == "job.paused")
         return "job " + name_ + " paused: " + text(data, "error") +
                "\n`atoll job resume` goes on: --accept, --without FACILITY or --from-round N";
-    if (what == "job.resumed")
+    if (what == "job.resumed" && !data.contains("round"))
         return fmt::format("job {} goes on from the model of round {}", name_, integer(data, "from_round"));
+    if (what == "job.resumed") {  // one that had failed
+        final_state_.clear();
+        error_.clear();
+        told_error_.clear();
+        return fmt::format("job {} goes on with round {}", name_, integer(data, "round"));
+    }
     if (what != "job.completed" && what != "job.failed" && what != "job.cancelled")
         return "job " + name_ + " " + what.substr(4);
     error_ = text(data, "error");
@@ -203,6 +209,9 @@ std::string JobProgress::apply_task(const std::string& what, const json& data) {
         told_error_ = error;
         return error;
     }
+    if (what == "retrying" && data.value("interrupted", false))
+        return fmt::format("round {}  {}  {} ended at attempt {} and goes on in the next: {}", integer(data, "round"),
+                           facility, text(data, "kind"), integer(data, "attempt"), error);
     if (what == "retrying")
         return fmt::format("round {}  {}  {} failed at attempt {}, trying again: {}", integer(data, "round"), facility,
                            text(data, "kind"), integer(data, "attempt"), error);

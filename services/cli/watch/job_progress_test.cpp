@@ -170,6 +170,10 @@ TEST(JobProgressTest, AttemptsAreNumberedAndEachBeginsAnew) {
     progress.apply(training("progress", 1, {{"step", 7}, {"loss", 6}, {"tokens_per_s", 100}}));
     const std::string line = progress.apply(training("retrying", 1, {{"error", "exit code 1: no space"}}));
     EXPECT_TRUE(line.starts_with("round 1  leonardo  train ") && line.ends_with(": exit code 1: no space")) << line;
+    EXPECT_NE(line.find("failed at attempt 1"), std::string::npos) << line;
+    const std::string why = "its batch job was cancelled by root (CANCELLED by root)";
+    const std::string cut = progress.apply(training("retrying", 1, {{"error", why}, {"interrupted", true}}));
+    EXPECT_TRUE(cut.ends_with("train ended at attempt 1 and goes on in the next: " + why)) << cut;
     progress.apply(training("running", 2));
     EXPECT_NE(progress.picture().find("leonardo  running   2\n"), std::string::npos) << progress.picture();
 }

@@ -19,6 +19,7 @@ using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::minutes kAwayMax{10};
+constexpr std::size_t kEventsOfPage = 500;
 
 // Shows the progress as it goes, in one of three ways.
 class Display {
@@ -106,11 +107,15 @@ Status watch_job(const Context& context, const std::string& id) {
     JobProgress progress(job);
     Display display(context.json);
     std::string after = "0";
-    while (!progress.ended()) {
+    bool is_more_there = false;  // a failed job may have been resumed
+    while (!progress.ended() || is_more_there) {
         // A pause is seen within that time; no event tells how far an aggregation is.
         const std::string query = progress.aggregates() ? "/events?wait=1s" : "/events?wait=5s";
         ATOLL_TRY(const json page,
-                  get_patiently(client, job_path + query + "&limit=500&after=" + segment(after), display));
+                  get_patiently(
+                      client, job_path + query + "&limit=" + std::to_string(kEventsOfPage) + "&after=" + segment(after),
+                      display));
+        is_more_there = page.value("items", json::array()).size() == kEventsOfPage;
         for (const json& event : page.value("items", json::array())) display.event(event, progress.apply(event));
         if (!progress.ended()) ATOLL_RETURN_IF_ERROR(show_state(client, job_path, progress, display));
         if (display.is_live() && progress.aggregates()) {  // only to be looked at: left out where it cannot be had
