@@ -83,7 +83,7 @@ std::string JobProgress::apply(const json& event) {
     if (what == "job.paused")
         return "job " + name_ + " paused: " + text(data, "error") +
                "\n`atoll job resume` goes on: --accept, --without FACILITY or --from-round N";
-    if (what == "job.resumed" && !data.contains("round"))
+    if (what == "job.resumed" && data.contains("from_round"))
         return fmt::format("job {} goes on from the model of round {}", name_, integer(data, "from_round"));
     if (what == "job.resumed") {  // one that had failed
         final_state_.clear();

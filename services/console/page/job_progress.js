@@ -37,7 +37,7 @@ export function applyRounds(jobProgress, items) {
 
 function taskOf(jobProgress, id, round) {
     if (!jobProgress.tasks.has(id))
-        jobProgress.tasks.set(id, {id, round, points: [], pointStride: 1, pointsSkipped: 0, progress: null});
+        jobProgress.tasks.set(id, {id, round, points: [], lastStep: 0, pointStride: 1, pointsSkipped: 0, progress: null});
     return jobProgress.tasks.get(id);
 }
 
@@ -82,27 +82,46 @@ function applyStep(jobProgress, data) {
     const task = taskOf(jobProgress, data.task, data.round);
     const attempt = data.attempt ?? 1;
     if (attempt < (task.pointsAttempt ?? 1)) return;
-    if (attempt > (task.pointsAttempt ?? 1)) Object.assign(task, {points: [], pointStride: 1, pointsSkipped: 0});
+    const points = pointsOf(data);
+    if (attempt > (task.pointsAttempt ?? 1)) goBack(task, points[0].step);
     task.pointsAttempt = attempt;
-    const last = task.points[task.points.length - 1];
-    if (last && data.step <= last.step) return;
+    if (data.step <= task.lastStep) return;
     task.kind ??= data.kind;
     task.facility ??= data.facility;
-    addPoint(task, {step: data.step, loss: data.loss});
+    for (const point of points) addPoint(task, point);
     const current = task.attempt ?? 0;
     const isNews = attempt > current || (attempt === current && data.step > (task.progress?.step ?? 0));
     if (isNews) Object.assign(task, {attempt, progress: {...data}});
 }
 
+// What a progress event tells of: each step, or each bucket of `steps` that ends with `step`.
+function pointsOf({step, loss, points}) {
+    if (!points) return [{step, loss, steps: 1}];
+    return points.step.map((at, i) => ({step: at, loss: points.loss?.[i], steps: points.steps?.[i] ?? 1}));
+}
+
+// The next attempt goes on from a state that was saved: what came after that is trained again.
+function goBack(task, step) {
+    task.points = task.points.filter((point) => point.step < step);
+    task.lastStep = Math.min(task.lastStep, step - 1);
+}
+
 // Keeps at most pointsOfTaskMax points: when there are more, every other is dropped and from then on only each second
-// (fourth, …) one is taken.
-function addPoint(task, point) {
-    if (!Number.isFinite(point.loss)) return;
+// (fourth, …) one is taken. A point before which steps are missing has a `gap`.
+function addPoint(task, {step, loss, steps}) {
+    if (step <= task.lastStep) return;
+    task.isGap ||= step - steps > task.lastStep;
+    task.lastStep = step;
+    if (!Number.isFinite(loss)) return;
     if (++task.pointsSkipped < task.pointStride) return;
     task.pointsSkipped = 0;
-    task.points.push(point);
+    task.points.push(task.isGap ? {step, loss, gap: true} : {step, loss});
+    task.isGap = false;
     if (task.points.length <= pointsOfTaskMax) return;
-    task.points = task.points.filter((_, i) => i % 2 === 0);
+    const isKept = (i) => i % 2 === 0;
+    task.points = task.points
+        .map((point, i, all) => (isKept(i) && i > 0 && all[i - 1].gap ? {...point, gap: true} : point))
+        .filter((_, i) => isKept(i));
     task.pointStride *= 2;
 }
 
@@ -110,6 +129,14 @@ function addPoint(task, point) {
 export function participantsWithRefusals(job) {
     const refused = (job?.participants ?? []).filter((one) => one.refusals > 0);
     return refused.sort((a, b) => b.refusals - a.refusals || a.facility.localeCompare(b.facility));
+}
+
+// A round as it stands now: one that was open when its job ended has ended with it.
+export function shownRound(jobProgress, round) {
+    const {state, finished_at} = jobProgress.job;
+    const isOpen = round.state === 'training' || round.state === 'aggregating';
+    if (!isOpen || (state !== 'failed' && state !== 'cancelled')) return round;
+    return {...round, state, closed_at: round.closed_at ?? finished_at ?? round.opened_at};
 }
 
 export function tasksOfRound(jobProgress, round, kind) {

@@ -146,6 +146,8 @@ class JobView {
             h('h1', null, job.name, ' ', badge(job.state)),
             job.error && notice(job.error, 'bad'),
             job.spoiled && notice(`${job.spoiled.reason}. atoll job resume goes on.`, 'bad'),
+            job.state === 'failed' &&
+                notice(`"atoll job resume ${job.name}" trains round ${job.round} again, from the model of the round before it.`),
             h(
                 'dl',
                 {class: 'facts'},
@@ -179,7 +181,10 @@ class JobView {
             this.parts.head.clientWidth - 2 * parseFloat(getComputedStyle(this.parts.head).paddingLeft || '0');
         refresh(this.parts.loss, [width, series], () => {
             if (series.length === 0 || width < 100)
-                return [h('h2', null, 'Loss'), notice('No step has been reported yet.')];
+                return [
+                    h('h2', null, 'Loss'),
+                    notice(isFinished(this.jobProgress.job.state) ? 'No step was made.' : 'No step has been reported yet.'),
+                ];
             return lineChart({
                 key: 'loss',
                 title: 'Training loss',

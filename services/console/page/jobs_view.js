@@ -10,10 +10,15 @@ function progress(job) {
     return [`${job.round}/${job.rounds} `, bar(job.round, job.rounds, `round ${job.round} of ${job.rounds}`)];
 }
 
+// What its tasks wait for: each facility with its reason.
+function waits(job, now) {
+    return (job.waits ?? []).map((one) => notice(`${one.facility}: ${one.reason}, first ${age(one.since, now)}`, ''));
+}
+
 function row(job, now) {
     return [
         h('a', {href: `#/jobs/${encodeURIComponent(job.id)}`, 'data-key': job.id}, job.name),
-        badge(job.state),
+        [badge(job.state), waits(job, now)],
         progress(job),
         h('time', {datetime: job.created_at, title: moment(job.created_at)}, age(job.created_at, now)),
         between(job.created_at, job.finished_at, now),
@@ -46,6 +51,7 @@ export async function showJobs(view) {
                 job.id,
                 job.state,
                 job.round,
+                job.waits,
                 age(job.created_at, now),
                 between(job.created_at, job.finished_at, now),
             ]),

@@ -1,21 +1,38 @@
 // What a chart needs to know before it is drawn. No DOM in here.
 
-// At most about `most` points: neighbours become their mean. The last point stays, since its label says its value.
+// At most about `most` points: neighbours become their mean, unless there is a gap between them. The last point stays,
+// since its label says its value.
 export function thin(points, most) {
     if (points.length <= most) return points;
     const size = Math.ceil(points.length / most);
     const kept = [];
-    for (let from = 0; from < points.length; from += size) {
-        const bucket = points.slice(from, from + size);
+    let bucket = [];
+    const close = () => {
+        if (bucket.length === 0) return;
         const mean = (key) => bucket.reduce((sum, point) => sum + point[key], 0) / bucket.length;
-        kept.push({x: mean('x'), y: mean('y')});
+        kept.push({x: mean('x'), y: mean('y'), ...(bucket[0].gap && {gap: true})});
+        bucket = [];
+    };
+    for (const point of points) {
+        if (point.gap || bucket.length === size) close();
+        bucket.push(point);
     }
-    kept[kept.length - 1] = points[points.length - 1];
+    close();
+    const last = kept[kept.length - 1];
+    kept[kept.length - 1] = {...points[points.length - 1], ...(last.gap && {gap: true})};
     return kept;
 }
 
+// A line that ends at each gap and begins anew behind it; what stands alone between two gaps is a dot.
 export function path(points, x, y) {
-    return points.map((point, i) => `${i === 0 ? 'M' : 'L'}${x(point.x).toFixed(1)} ${y(point.y).toFixed(1)}`).join('');
+    const begins = (i) => i === 0 || points[i].gap;
+    return points
+        .map((point, i) => {
+            const at = `${x(point.x).toFixed(1)} ${y(point.y).toFixed(1)}`;
+            const isAlone = begins(i) && (i + 1 === points.length || begins(i + 1));
+            return `${begins(i) ? 'M' : 'L'}${at}${isAlone ? 'h0' : ''}`;
+        })
+        .join('');
 }
 
 // Moves labels apart: from the places where they want to be to places at least `gap` apart within [top, bottom], in the

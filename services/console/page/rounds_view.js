@@ -1,6 +1,6 @@
 // The parts of a job's view that are tables: what runs now, the rounds, the lineage of the model.
 
-import {participantsWithRefusals, stepsOf, tasksOfRound} from './job_progress.js';
+import {participantsWithRefusals, shownRound, stepsOf, tasksOfRound} from './job_progress.js';
 import {badge, bar, digest, h, notice, table} from './dom.js';
 import {age, between, bytes, count, moment, number} from './format.js';
 
@@ -14,6 +14,7 @@ function stateOf(task) {
         badge(task.state === 'running' ? (task.step ?? 'running') : task.state),
         task.queue_reason && notice(`${task.queue_reason}, first ${age(task.queue_reason_since, Date.now())}`, ''),
         error && notice(error, kind),
+        (task.earlier_attempts ?? []).map((one) => notice(`attempt ${one.attempt} ended: ${one.error}`, '')),
     ];
 }
 
@@ -141,7 +142,7 @@ function oneRound(jobProgress, round, now) {
 
 export function roundsList(jobProgress, now) {
     const rounds = [...jobProgress.rounds.values()].sort((a, b) => b.round - a.round);
-    return [h('h2', null, 'Rounds'), rounds.map((round) => oneRound(jobProgress, round, now))];
+    return [h('h2', null, 'Rounds'), rounds.map((round) => oneRound(jobProgress, shownRound(jobProgress, round), now))];
 }
 
 function contribution(one, round) {

@@ -37,7 +37,8 @@ function roundStarts(tasks) {
     return starts;
 }
 
-// {series: [{name, facility, points: [{x: step over all rounds, y: loss}]}], starts: [[round, x]]}
+// {series: [{name, facility, points: [{x: step over all rounds, y: loss, gap: steps before it are missing}]}],
+//  starts: [[round, x]]}
 export function lossSeries(jobProgress) {
     const tasks = trainings(jobProgress);
     const starts = roundStarts(tasks);
@@ -46,8 +47,8 @@ export function lossSeries(jobProgress) {
     for (const task of tasks) {
         const name = nameOf(task);
         if (!series.has(name)) series.set(name, {name, facility: task.facility, points: []});
-        for (const point of task.points)
-            series.get(name).points.push({x: starts.get(task.round) + point.step, y: point.loss});
+        for (const {step, loss, gap} of task.points)
+            series.get(name).points.push({x: starts.get(task.round) + step, y: loss, ...(gap && {gap})});
     }
     return {series: [...series.values()].filter((one) => one.points.length > 0), starts: [...starts]};
 }

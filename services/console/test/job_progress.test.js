@@ -4,6 +4,7 @@ import {test} from 'node:test';
 import {
     newProgress,
     participantsWithRefusals,
+    shownRound,
     stepsOf,
     applyEvent,
     applyJob,
@@ -158,6 +159,49 @@ test('a long training keeps a bounded line from its first to its latest steps', 
     assert.equal(points[0].step, 1);
     assert.ok(points.at(-1).step > 9900);
     assert.ok(points.every((point, i) => i === 0 || point.step > points[i - 1].step));
+});
+
+test('an event of many steps is a line through all of them, and what is missing is a gap', () => {
+    const jobProgress = started();
+    applyEvent(jobProgress, progress(3, 1, {points: {step: [1, 2, 3], loss: [3, null, 1]}}));
+    applyEvent(jobProgress, progress(6, 0.5));
+    applyEvent(jobProgress, progress(206, 0.2, {points: {step: [106, 206], loss: [0.3, 0.2], steps: [100, 100]}}));
+    assert.deepEqual(jobProgress.tasks.get('t1').points, [
+        {step: 1, loss: 3},
+        {step: 3, loss: 1},
+        {step: 6, loss: 0.5, gap: true},
+        {step: 106, loss: 0.3},
+        {step: 206, loss: 0.2},
+    ]);
+});
+
+test('an attempt that goes on from a saved state keeps the line up to there', () => {
+    const jobProgress = started();
+    for (let step = 1; step <= 4; ++step) applyEvent(jobProgress, progress(step, step));
+    applyEvent(jobProgress, progress(3, 30, {attempt: 2}));
+    assert.deepEqual(jobProgress.tasks.get('t1').points, [
+        {step: 1, loss: 1},
+        {step: 2, loss: 2},
+        {step: 3, loss: 30},
+    ]);
+});
+
+test('a gap stays where a long line is thinned', () => {
+    const jobProgress = started();
+    for (let step = 1; step <= 3000; ++step)
+        if (step <= 1000 || step > 2000) applyEvent(jobProgress, progress(step, 1));
+    const gaps = jobProgress.tasks.get('t1').points.filter((point) => point.gap);
+    assert.equal(gaps.length, 1);
+    assert.ok(gaps[0].step > 2000 && gaps[0].step < 2020, `${gaps[0].step}`);
+});
+
+test('a round that is open when its job ends has ended with it', () => {
+    const jobProgress = started();
+    const open = {round: 2, state: 'training', opened_at: 'x', closed_at: null};
+    applyJob(jobProgress, {id: 'j', state: 'running', finished_at: null});
+    assert.equal(shownRound(jobProgress, open).state, 'training');
+    applyJob(jobProgress, {id: 'j', state: 'cancelled', finished_at: 'y'});
+    assert.deepEqual(shownRound(jobProgress, open), {...open, state: 'cancelled', closed_at: 'y'});
 });
 
 test('a loss that is no number is left out of the line', () => {

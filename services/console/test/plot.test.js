@@ -34,6 +34,18 @@ test('a path goes through its points', () => {
     );
 });
 
+test('a line ends at a gap and begins anew behind it, however it is thinned', () => {
+    const same = (value) => value;
+    const points = [{x: 0, y: 0}, {x: 1, y: 0}, {x: 5, y: 0, gap: true}, {x: 9, y: 0, gap: true}, {x: 10, y: 0}];
+    assert.equal(path(points, same, same), 'M0.0 0.0L1.0 0.0M5.0 0.0h0M9.0 0.0L10.0 0.0');
+    const many = Array.from({length: 1000}, (_, i) => ({x: i, y: 1, ...(i === 500 && {gap: true})}));
+    const few = thin(many, 100);
+    assert.deepEqual(
+        few.filter((point) => point.gap).map((point) => Math.floor(point.x / 10)),
+        [50]
+    );
+});
+
 test('the nearest point is found', () => {
     assert.deepEqual(nearest([{x: 0}, {x: 5}, {x: 9}], 6), {x: 5});
 });
