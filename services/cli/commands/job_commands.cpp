@@ -361,14 +361,15 @@ void add_resume(CLI::App& group, Context& context) {
         std::optional<std::int64_t> from_round;
     };
     const auto given = std::make_shared<Given>();
-    auto* resume = add_job_verb(group, context, "resume", "go on after a pause, or with the round that a failed job failed in",
-                                [&context, given](http::Client& client, const std::string& id) {
-                                    json order = json::object();
-                                    if (given->accepts) order["accept"] = true;
-                                    if (!given->without.empty()) order["without"] = given->without;
-                                    if (given->from_round) order["from_round"] = *given->from_round;
-                                    return run_verb(context, client, id, "resume", order);
-                                });
+    auto* resume =
+        add_job_verb(group, context, "resume", "go on after a pause, or with the round that a failed job failed in",
+                     [&context, given](http::Client& client, const std::string& id) {
+                         json order = json::object();
+                         if (given->accepts) order["accept"] = true;
+                         if (!given->without.empty()) order["without"] = given->without;
+                         if (given->from_round) order["from_round"] = *given->from_round;
+                         return run_verb(context, client, id, "resume", order);
+                     });
     resume->add_flag("--accept", given->accepts, "keep a model that its evaluations find worse than the one before");
     resume->add_option("--without", given->without, "a facility that trains no more for the job; may be repeated")
         ->allow_extra_args(false);

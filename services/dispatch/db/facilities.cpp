@@ -43,10 +43,14 @@ Result<StoredFacility> read(const pg::Rows& rows, int row) {
     if (!facility.ok())
         return internal_error("the facility \"" + rows.text(row, "name") +
                               "\" cannot be read: " + describe(facility.error()));
-    return StoredFacility{std::move(facility).value(),      rows.json(row, "limits"),
-                          rows.json(row, "devices"),        rows.integer(row, "version"),
-                          rows.text(row, "created_at"),     rows.text(row, "updated_at"),
-                          read_facility_waiting(rows, row), rows.boolean(row, "admin_pinned_host_key"),
+    return StoredFacility{std::move(facility).value(),
+                          rows.json(row, "limits"),
+                          rows.json(row, "devices"),
+                          rows.integer(row, "version"),
+                          rows.text(row, "created_at"),
+                          rows.text(row, "updated_at"),
+                          read_facility_waiting(rows, row),
+                          rows.boolean(row, "admin_pinned_host_key"),
                           !rows.is_null(row, "waiting_since_ms")};
 }
 

@@ -354,15 +354,14 @@ Result<Json> rounds_view(pg::Connection& connection, const std::string& job, std
     const std::int64_t count = rounds_of_page(spec, limit);
     ATOLL_TRY(
         const pg::Rows rows,
-        connection.query("SELECT number, " + kShownState +
-                             " AS state, r.base_digest, version_digest, evaluated, r.error, " +
-                             pg::rfc3339("opened_at") + " AS opened_at, " +
-                             pg::rfc3339("coalesce(r.closed_at, j.finished_at)") + " AS closed_at, " +
-                             pg::rfc3339("deadline_at") + " AS deadline_at, " + pg::rfc3339("evaluate_by") +
-                             " AS evaluate_by, accepted, refused, contributions, " + kRoundWaiting +
-                             " AS waiting FROM rounds r JOIN jobs j ON j.id = r.job_id WHERE job_id = $1 AND number > "
-                             "$2 ORDER BY number LIMIT $3",
-                         {job, after, count + 1}));  // one more tells whether there is a next page
+        connection.query(
+            "SELECT number, " + kShownState + " AS state, r.base_digest, version_digest, evaluated, r.error, " +
+                pg::rfc3339("opened_at") + " AS opened_at, " + pg::rfc3339("coalesce(r.closed_at, j.finished_at)") +
+                " AS closed_at, " + pg::rfc3339("deadline_at") + " AS deadline_at, " + pg::rfc3339("evaluate_by") +
+                " AS evaluate_by, accepted, refused, contributions, " + kRoundWaiting +
+                " AS waiting FROM rounds r JOIN jobs j ON j.id = r.job_id WHERE job_id = $1 AND number > "
+                "$2 ORDER BY number LIMIT $3",
+            {job, after, count + 1}));  // one more tells whether there is a next page
     const int shown = std::min(rows.size(), static_cast<int>(count));
     const std::int64_t last = shown == 0 ? after : rows.integer(shown - 1, "number");
     ATOLL_TRY(const std::vector<Task> tasks,

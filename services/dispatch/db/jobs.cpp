@@ -224,13 +224,13 @@ Result<JobView> load_job(pg::Transaction& transaction, const std::string& id) {
 Status apply_decision(pg::Transaction& transaction, const Topics& topics, const JobView& job,
                       const JobDecision& decision) {
     if (decision.job_state)
-        ATOLL_RETURN_IF_ERROR(
-            transaction.query(std::string("UPDATE jobs SET state = $2, error = $3, ") +
-                                  (is_finished(*decision.job_state)           ? "finished_at = now()"
-                                   : *decision.job_state == JobState::kPaused ? "paused_at = coalesce(paused_at, now())"
-                                                                              : "paused_at = NULL, finished_at = NULL") +
-                                  " WHERE id = $1",
-                              {job.id, to_string(*decision.job_state), decision.job_error}));
+        ATOLL_RETURN_IF_ERROR(transaction.query(
+            std::string("UPDATE jobs SET state = $2, error = $3, ") +
+                (is_finished(*decision.job_state)           ? "finished_at = now()"
+                 : *decision.job_state == JobState::kPaused ? "paused_at = coalesce(paused_at, now())"
+                                                            : "paused_at = NULL, finished_at = NULL") +
+                " WHERE id = $1",
+            {job.id, to_string(*decision.job_state), decision.job_error}));
     if (decision.spoiled)
         ATOLL_RETURN_IF_ERROR(
             transaction.query("UPDATE jobs SET spoiled = $2 WHERE id = $1", {job.id, *decision.spoiled}));

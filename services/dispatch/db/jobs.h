@@ -65,8 +65,9 @@ Status insert_job(pg::Transaction& transaction, const Topics& topics, const JobV
 Status readmit_participant(pg::Transaction& transaction, const Topics& topics, const std::string& id,
                            const std::string& facility);
 
-// Goes on with a paused job as the order says, or, without an order, with one that failed; errors of the round machine's
-// resume_job() and resume_failed_job(). kConflict, too, where another job writes the model of one that failed.
+// Goes on with a paused job as the order says, or, without an order, with one that failed; errors of the round
+// machine's resume_job() and resume_failed_job(). kConflict, too, where another job writes the model of one that
+// failed.
 Status resume_job(pg::Transaction& transaction, const Topics& topics, const std::string& id, const ResumeOrder& order);
 
 // running ⇄ paused; the time in between does not count towards deadlines. kConflict from any other state.
