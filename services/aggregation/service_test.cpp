@@ -43,7 +43,9 @@ TEST_F(AggregationTest, EveryReadingRouteAnswersAsTheDocumentSays) {
 }
 
 TEST_F(AggregationTest, ARoundOfWhichNoEventHasToldIsTakenUpWhenItIsAskedFor) {
-    const auto ask = [&](const char* path) { return call(http::Method::kPut, path, Json::object(), auth::Role::kAdmin); };
+    const auto ask = [&](const char* path) {
+        return call(http::Method::kPut, path, Json::object(), auth::Role::kAdmin);
+    };
     EXPECT_EQ(ask("/v1/aggregations/j1/1").status, 404) << "dispatch knows no such round";
     dispatch_.add(closed(1).data);
     const auto first = ask("/v1/aggregations/j1/1");

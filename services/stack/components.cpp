@@ -58,20 +58,20 @@ PublicAddress recorded_address(const Layout& layout) {
     return before.ok() && before->contains("public") ? address_from_json(before->at("public")) : PublicAddress();
 }
 
-Stack found_stack(const UpOptions& options, const Layout& layout) {
+Stack found_stack(const Layout& layout, const fs::path& programs, const fs::path& kafka_jars) {
     Stack stack;
     stack.layout = layout;
-    const fs::path programs = given_or_recorded(options.programs, layout, "programs");
-    stack.programs = programs.empty() ? own_directory() : programs;
-    const fs::path kafka_jars = given_or_recorded(options.kafka_jars, layout, "kafka_jars");
-    stack.kafka_jars = kafka_jars.empty() ? find_kafka_jars() : kafka_jars;
+    stack.programs = given_or_recorded(programs, layout, "programs");
+    if (stack.programs.empty()) stack.programs = own_directory();
+    stack.kafka_jars = given_or_recorded(kafka_jars, layout, "kafka_jars");
+    if (stack.kafka_jars.empty()) stack.kafka_jars = find_kafka_jars();
     return stack;
 }
 
 Result<Stack> recorded_stack(const fs::path& state) {
     const Layout layout{fs::absolute(state).lexically_normal()};
     ATOLL_RETURN_IF_ERROR(check_owner(layout.state));
-    Stack stack = found_stack({}, layout);
+    Stack stack = found_stack(layout, {}, {});
     ATOLL_TRY(const nlohmann::json description, read_stack_file(stack.layout.state));
     stack.ports = ports_from_json(description.value("ports", nlohmann::json::object()));
     if (description.contains("public")) stack.address = address_from_json(description.at("public"));

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "services/stack/component.h"
-#include "services/stack/stack.h"
 
 // The components of a stack by name, and what its stack.json says of it.
 namespace atl::stack {
@@ -24,7 +23,7 @@ std::filesystem::path given_or_recorded(const std::filesystem::path& given, cons
 PublicAddress recorded_address(const Layout& layout);
 
 // A stack without its ports and its address: only its programs are found, where the flags say, now or the last time.
-Stack found_stack(const UpOptions& options, const Layout& layout);
+Stack found_stack(const Layout& layout, const std::filesystem::path& programs, const std::filesystem::path& kafka_jars);
 
 // As stack.json says. kNotFound: no stack was started there; kInvalidArgument: it is another user's.
 Result<Stack> recorded_stack(const std::filesystem::path& state);

@@ -238,7 +238,7 @@ Status check_names(const std::vector<std::string>& only) {
 
 // Before anything is made or started.
 Status check_programs(const UpOptions& options, const Layout& layout) {
-    const Stack stack = found_stack(options, layout);
+    const Stack stack = found_stack(layout, options.programs, options.kafka_jars);
     for (const auto& wave : start_waves())
         for (const std::string& name : wave)
             if (wanted(options, name) && !running_process(layout.pid_file(name)))
@@ -247,7 +247,7 @@ Status check_programs(const UpOptions& options, const Layout& layout) {
 }
 
 Result<Stack> make_stack(const UpOptions& options, const Layout& layout) {
-    Stack stack = found_stack(options, layout);
+    Stack stack = found_stack(layout, options.programs, options.kafka_jars);
     ATOLL_TRY(stack.ports, ports_for(options, layout));
     stack.address = options.address ? *options.address : recorded_address(layout);
     return stack;

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "services/stack/stack.h"
+#include "shared/base/result.h"
 
 // A stack whose components systemd starts, and starts again.
 namespace atl::stack {

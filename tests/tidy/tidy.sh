@@ -91,7 +91,7 @@ trainer tensor quant comm kernels trace model reference optim offload plan text 
 shared/http message client server
 services/* embedded domain settings db blobs clients sites events work routes service main
 services/cli terminal context interrupt output rest usage transfer job_names watch commands site main
-services/stack layout process component gateway kafka postgres services stack credentials
+services/stack layout process component gateway kafka postgres services components supervisor stack systemd credentials
 services/console embedded console
 services/gateway embedded nginx_conf
 TABLE

@@ -16,6 +16,7 @@
 #include "services/cli/usage.h"
 #include "services/stack/gateway.h"
 #include "services/stack/stack.h"
+#include "services/stack/supervisor.h"
 #include "services/stack/systemd.h"
 
 namespace atl::cli {
