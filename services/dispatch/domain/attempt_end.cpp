@@ -3,7 +3,7 @@
 namespace atl::dispatch {
 namespace {
 
-constexpr std::int64_t kKilled = 137;  // 128 + SIGKILL
+constexpr std::int64_t kExitKilled = 137;  // 128 + SIGKILL
 
 // "by ada" of "CANCELLED by ada".
 std::string who_cancelled(const std::string& reason) {
@@ -59,7 +59,7 @@ std::string end_text(const BatchAnswer& answer) {
 
 std::string exit_code_text(std::int64_t exit_code) {
     const std::string text = "exit code " + std::to_string(exit_code);
-    return exit_code == kKilled ? text + " (killed by SIGKILL, as the kernel does when memory runs out)" : text;
+    return exit_code == kExitKilled ? text + " (killed by SIGKILL, as the kernel does when memory runs out)" : text;
 }
 
 std::string cure_of(BatchEnd end) {

@@ -88,7 +88,7 @@ std::string render_header(const BatchJobRef& job, const Resources& resources, co
 }
 
 // As a word of a shell, also within double quotes where it needs none of its own.
-std::string shell_word(const std::string& path) {
+std::string path_word(const std::string& path) {
     const auto is_plain = [](unsigned char c) {
         return std::isalnum(c) != 0 || std::string_view("-_./+,@=:%").find(static_cast<char>(c)) != std::string::npos;
     };
@@ -138,7 +138,7 @@ class SlurmBatch : public BatchSystem {
     std::string script(const BatchJobRef& job, const Resources& resources, const std::string& body) const override {
         const std::string header = render_header(job, resources, spec_);
         if (spec_.script_template.empty()) return "#!/bin/sh\n" + header + body;
-        return fill_template(spec_.script_template, {header, body, job.exports, shell_word(job.directory)});
+        return fill_template(spec_.script_template, {header, body, job.exports, path_word(job.directory)});
     }
 
     std::string launcher() const override { return "srun --mpi=pmix --kill-on-bad-exit=1"; }
