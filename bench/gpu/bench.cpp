@@ -24,7 +24,7 @@ const Shapes& full_shapes() {
                                   .vocabulary = 32000,
                                   .flat = 1 << 27,
                                   .product = 8192,
-                                  .attention_852m = {1, 2048, 32, 32, 64, DType::kBF16},
+                                  .attention_852m = {1, 2048, 32, 8, 64, DType::kBF16},
                                   .attention_7b = {1, 4096, 32, 32, 128, DType::kBF16},
                                   .attention_qwen = {1, 4096, 32, 8, 128, DType::kBF16},
                                   .flushed_bytes = 1 << 28};

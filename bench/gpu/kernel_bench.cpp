@@ -2,9 +2,9 @@
 // DEVICE is cuda, hip or cpu. First a copy and a large product in bf16 are measured, then each operation, and a JSON
 // line is printed of each. `of_copy`: the fewest bytes that it can move over its time, over the copy's rate.
 // `of_product`: its operations over its time, over the large product's rate. Shapes are those of Llama-2-7B with 4,096
-// tokens; attention of 32 heads of 64 channels and 2,048 tokens as well; formats bf16, gradients of parameters fp32.
-// --small: shapes for a CPU, to see that everything runs. --ceilings: the copy and the large product alone. After S
-// seconds what was not measured is named.
+// tokens; attention of 32 heads of 64 channels, 8 of keys and values, and 2,048 tokens as well; formats bf16, gradients
+// of parameters fp32. --small: shapes for a CPU, to see that everything runs. --ceilings: the copy and the large
+// product alone. After S seconds what was not measured is named.
 
 #include <chrono>
 #include <cstdlib>

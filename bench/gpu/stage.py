@@ -21,8 +21,8 @@ from compare import LLAMA_33M  # noqa: E402
 IN_PART = 75
 MARGIN_S = 3  # of a limit, for starting and for writing down
 
-LLAMA_852M = LLAMA_33M | {"vocab_size": 32000, "hidden_size": 2048, "intermediate_size": 5504, "num_hidden_layers": 16,
-                          "num_attention_heads": 32, "num_key_value_heads": 32}
+LLAMA_852M = LLAMA_33M | {"vocab_size": 32000, "hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 16,
+                          "num_attention_heads": 32, "num_key_value_heads": 8}
 LLAMA_TINY = LLAMA_33M | {"vocab_size": 2000, "hidden_size": 128, "intermediate_size": 352, "num_hidden_layers": 4,
                           "num_attention_heads": 4, "num_key_value_heads": 4, "max_position_embeddings": 256}
 # name: config, rows a step, tokens a row, the peer's name of the shape

@@ -22,8 +22,8 @@ SHAPES = {
         vocab_size=8000, hidden_size=512, intermediate_size=1376, num_hidden_layers=8, num_attention_heads=8,
         num_key_value_heads=8, max_position_embeddings=2048)),
     "llama852m": lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(
-        vocab_size=32000, hidden_size=2048, intermediate_size=5504, num_hidden_layers=16, num_attention_heads=32,
-        num_key_value_heads=32, max_position_embeddings=2048)),
+        vocab_size=32000, hidden_size=2048, intermediate_size=5632, num_hidden_layers=16, num_attention_heads=32,
+        num_key_value_heads=8, max_position_embeddings=2048)),
     "opt125m": lambda: transformers.OPTForCausalLM(transformers.OPTConfig(dropout=0.0)),
     "demo": lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(
         vocab_size=2000, hidden_size=128, intermediate_size=352, num_hidden_layers=4, num_attention_heads=4,
