@@ -18,7 +18,7 @@ TEST(TableTest, ARowIsOneLine) {
     EXPECT_EQ(table.text(), "name      error\nleonardo  it failed: no such file\n");
     Table steered({"name", "licence"});
     steered.add({"a\x1b[31m\tb", "\xE2\x80\xAEtxt.exe"});
-    EXPECT_EQ(steered.text(), "name      licence\na[31m b   txt.exe\n");
+    EXPECT_EQ(steered.text(), "name     licence\na[31m b  txt.exe\n");
 }
 
 TEST(OutputTest, NumbersKeepAHandfulOfDigits) {
