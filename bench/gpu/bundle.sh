@@ -17,7 +17,10 @@ for program in "${programs[@]}"; do [ -x "$build/bin/$program" ] || missing+=("$
 rm -rf "$staging" "$archive"
 mkdir -p "$staging/gpu/bin" "$staging/gpu/lib" "$staging/gpu/trainer/program" "$staging/gpu/mpi/bin"
 for program in "${programs[@]}"; do strip -o "$staging/gpu/bin/$program" "$build/bin/$program"; done
-strip -o "$staging/gpu/trainer/program/libatoll_die_at_call.so" "$build/trainer/program/libatoll_die_at_call.so"
+# What tests of the program preload into it.
+for preloaded in "$build"/trainer/program/libatoll_*.so; do
+    strip -o "$staging/gpu/trainer/program/${preloaded##*/}" "$preloaded"
+done
 
 # Open MPI and the PMIx that it starts ranks by, in the folders that OPAL_PREFIX and PMIX_INSTALL_PREFIX lead to.
 # Plugins that need a network card's libraries stay here.
