@@ -57,6 +57,7 @@ double rate_of_round(int round) {
 Weights train(Weights model, const Weights& truth, double rate, int steps) {
     Weights m(kWeights), v(kWeights);
     for (int step = 1; step <= steps; ++step) {
+        const double m_scale = 1 - std::pow(0.9, step), v_scale = 1 - std::pow(0.95, step);
         for (std::size_t a = 0; a < kTokens; ++a) {
             double said[kTokens];
             to_probabilities(&model[a * kTokens], said);
@@ -65,8 +66,7 @@ Weights train(Weights model, const Weights& truth, double rate, int steps) {
                 const double gradient = (said[b] - truth[i]) / kTokens;
                 m[i] = 0.9 * m[i] + 0.1 * gradient;
                 v[i] = 0.95 * v[i] + 0.05 * gradient * gradient;
-                model[i] -=
-                    rate * (m[i] / (1 - std::pow(0.9, step))) / (std::sqrt(v[i] / (1 - std::pow(0.95, step))) + 1e-8);
+                model[i] -= rate * (m[i] / m_scale) / (std::sqrt(v[i] / v_scale) + 1e-8);
             }
         }
     }
@@ -168,42 +168,39 @@ double cost(unsigned count, const StrategySpec& strategy, double lie, int from =
     return perplexity(Federation{strategy}.run(sites), truth) / perplexity(Federation{plain_mean()}.run(others), truth);
 }
 
+// What the last site hands in, times its honest change.
+constexpr double kLies[] = {1, -1, -2.5, -9, 9};
+
 struct Row {
     const char* strategy;
     StrategySpec spec;
     unsigned count;
     std::vector<double> costs;  // of each of kLies
 };
-constexpr double kLies[] = {1, -1, -2.5, -9, 9};
 
 TEST(LiarTest, OneLiarCostsWhatTheThreatsSay) {
-    const std::vector<Row> rows = {};
+    const std::vector<Row> rows = {
+        {"fedavg", default_strategy(), 2, {1.41, 1.62, 2.42, 1, 1}},
+        {"fedavg", default_strategy(), 3, {1.01, 1, 1, 1, 1}},
+        {"fedavg", default_strategy(), 8, {1, 1, 1, 1, 1}},
+        {"trimmed_mean", trimmed(0.2), 2, {1.41, 1.62, 2.42, 1, 1}},
+        {"trimmed_mean", trimmed(0.2), 3, {1, 1, 1, 1, 1}},
+        {"trimmed_mean", trimmed(0.2), 8, {1, 1, 1, 1, 1}},
+    };
     for (const Row& row : rows)
         for (std::size_t i = 0; i < std::size(kLies); ++i)
             EXPECT_NEAR(cost(row.count, row.spec, kLies[i]) / row.costs[i], 1, 0.02)
                 << row.strategy << " of " << row.count << ", " << kLies[i] << " times its change";
 }
 
-TEST(LiarTest, PRINT) {
-    for (const auto& [name, spec] : {std::pair{"default", default_strategy()},
-                                     {"plain", plain_mean()},
-                                     {"trimmed .2", trimmed(0.2)},
-                                     {"trimmed .34", trimmed(0.34)}})
-        for (const unsigned count : {2U, 3U, 8U}) {
-            std::printf("%-12s %u:", name, count);
-            for (const double lie : kLies) std::printf(" %10.3f", cost(count, spec, lie));
-            std::printf("\n");
-        }
-    std::printf("from 5: %f %f\n", cost(3, default_strategy(), -9, 5), cost(3, default_strategy(), -2.5, 5));
+TEST(LiarTest, WithoutTheDefenceOneLiarOfThreeSpoilsTheModel) {
+    EXPECT_NEAR(cost(3, plain_mean(), -2.5), 4.4, 0.5);
+    EXPECT_GT(cost(3, plain_mean(), -9), 1e6);
+    EXPECT_GT(cost(8, plain_mean(), -9), 5);
 }
 
-// Of the language that only the last site has: what the defence costs it.
-double lone_site(const StrategySpec& strategy) {
-    return perplexity(Federation{strategy}.run(sites_of(3)), bigrams(2, 999));
-}
-
-TEST(LiarTest, TheHonestSiteOfAnotherLanguageLosesLittle) {
-    EXPECT_LT(lone_site(default_strategy()) / lone_site(plain_mean()), 1.05);
+TEST(LiarTest, ALiarThatBeginsLateCostsNoMore) {
+    for (const double lie : {-9.0, -2.5}) EXPECT_LT(cost(3, default_strategy(), lie, 5), 1.01) << lie;
 }
 
 TEST(LiarTest, HonestSitesOfOtherStepsCountWhole) {
