@@ -129,7 +129,8 @@ class Bench:
         out = self.path("updates", key)
         if not os.path.exists(out):
             os.makedirs(self.path("updates"), exist_ok=True)
-            self.train(base, self.path(site + "-train"), out, steps, rate, number - 1)
+            self.train(base, self.path(site + "-train"), out + "-part", steps, rate, number - 1)
+            os.rename(out + "-part", out)
         return out
 
     def federate(self, case):

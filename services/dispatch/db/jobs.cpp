@@ -349,7 +349,7 @@ Status readmit_participant(pg::Transaction& transaction, const Topics& topics, c
     if (std::none_of(participants.begin(), participants.end(),
                      [&](const Participant& one) { return one.data.facility == facility; }))
         return not_found("the job has no participant " + in_quotes(facility), "facility");
-    if (is_finished(job.state))
+    if (is_finished(job.state) && job.state != JobState::kFailed)
         return conflict(std::string("the job is ") + to_string(job.state) + " and trains no more", "state");
     return apply_decision(transaction, topics, job, readmit(job, facility));
 }

@@ -507,7 +507,7 @@ bool is_quarantined(const JobView& job, const std::string& facility) {
 JobDecision readmit(const JobView& job, const std::string& facility) {
     JobDecision decision;
     const auto record = job.records.find(facility);
-    if (is_finished(job.state) || record == job.records.end()) return decision;
+    if (record == job.records.end()) return decision;
     if (record->second.refusals == 0 && !record->second.is_left_out) return decision;
     decision.records[facility].counted_round = record->second.counted_round;
     add_event(decision, job, "atoll.participant.readmitted.v1",
