@@ -82,7 +82,7 @@ TEST_F(AggregationTest, EventsOfTheLargestRoundFitIntoMessagesWhateverBecomesOfI
     ASSERT_EQ(round.updates.size(), kUpdates);
     std::vector<RefusedUpdate> refused;
     for (const Update& update : round.updates)
-        refused.push_back({update, std::string(500, '"'), 1.2345678901234567e-100, 1.2345678901234567e-100});
+        refused.push_back({update, std::string(500, '"'), false});
     ASSERT_TRUE(commit(save_failure, planning, std::string(500, '"'), refused));
     const Status again = take(event);
     ASSERT_TRUE(again.ok()) << describe(again.error());

@@ -138,8 +138,8 @@ Task training_task(const JobView& job, std::size_t place, const Round& round) {
                               .seq_len = participant.data.seq_len,
                               .resources = participant.resources,
                               .participant = static_cast<std::int64_t>(place),
-                              .state_round = record == job.records.end() ? 0 : record->second.counted_round,
-                              .training = round_settings(job.spec, participant, round)};
+                              .training = round_settings(job.spec, participant, round),
+                              .state_round = record == job.records.end() ? 0 : record->second.counted_round};
     return task;
 }
 

@@ -21,12 +21,12 @@ struct TrainParams {
     std::string path;       // of the data; relative to the facility's work directory
     std::int64_t rows = 0;  // of its training split
     std::int64_t seq_len = 0;
-    Resources resources = {};      // of its batch job; as many ranks train
-    std::int64_t participant = 0;  // its index in the job: a round lists its updates in this order
+    Resources resources = {};                    // of its batch job; as many ranks train
+    std::int64_t participant = 0;                // its index in the job: a round lists its updates in this order
+    json::Json training = json::Json::object();  // becomes run.json
     // The round from whose end on goes what the site keeps from round to round, told as ATOLL_STATE_ROUND; 0: it begins
     // anew, and nothing is told.
     std::int64_t state_round = 0;
-    json::Json training = json::Json::object();  // becomes run.json
 };
 
 struct EvaluatedModel {
