@@ -68,8 +68,10 @@ class ModelProgramTest : public testing::Test {
                 return Response::problem(not_found("there is no such model", "model"));
             return Response::json(200, {{"name", "llama"}, {"tags", {{"final", kDigest}}}});
         });
-        server.route(Method::kGet, "/store/v1/models/:name/versions/:version", admins,
-                     [](const Request&) { return Response::json(200, {{"digest", kDigest}, {"model", "llama"}}); });
+        server.route(Method::kGet, "/store/v1/models/:name/versions/:version", admins, [](const Request& request) {
+            if (request.param("version") == "finl") return Response::problem(not_found("no such version"));
+            return Response::json(200, {{"digest", kDigest}, {"model", "llama"}});
+        });
         server.route(Method::kPost, "/store/v1/models", admins, [note](const Request& request) {
             note(request, "made a model");
             return Response::json(201, Json::object());
