@@ -181,6 +181,8 @@ Status ReadableRecords::make_jobs() {
     Json participants = Json::array();
     for (const std::string& facility : facilities)
         participants.push_back({{"facility", facility}, {"dataset", "diaries-it"}, {"dataset_version", 1}});
+    const Json records = {{"far", {{"refusals", 2}, {"reason", "it holds NaN"}}},
+                          {"boxed", {{"refusals", 0}, {"reason", ""}, {"left_out", true}}}};
     for (const char* state : {"running", "paused", "completed", "failed", "cancelled"}) {
         ATOLL_TRY(const Json made, send(Method::kPost, "dispatch", "/v1/jobs",
                                         {{"name", state},
@@ -191,13 +193,12 @@ Status ReadableRecords::make_jobs() {
         const std::string id = text_of(made, "id");
         jobs[state] = id;
         const bool has_ended = std::string_view(state) != "running" && std::string_view(state) != "paused";
-        ATOLL_RETURN_IF_ERROR(sql(
-            "dispatch",
-            "UPDATE jobs SET state = $2, error = CASE WHEN $2 = 'failed' THEN 'here: train of"
-            " round 1 failed: exit code 137' ELSE '' END, records = $3,"
-            " paused_at = CASE WHEN $2 = 'paused' THEN now() END,"
-            " finished_at = CASE WHEN $4 = 'true' THEN now() END WHERE id = $1",
-            {id, state, Json{{"far", {{"refusals", 2}, {"reason", "it holds NaN"}}}}, has_ended ? "true" : "false"}));
+        ATOLL_RETURN_IF_ERROR(sql("dispatch",
+                                  "UPDATE jobs SET state = $2, error = CASE WHEN $2 = 'failed' THEN 'here: train of"
+                                  " round 1 failed: exit code 137' ELSE '' END, records = $3,"
+                                  " paused_at = CASE WHEN $2 = 'paused' THEN now() END,"
+                                  " finished_at = CASE WHEN $4 = 'true' THEN now() END WHERE id = $1",
+                                  {id, state, records, has_ended ? "true" : "false"}));
         if (!has_ended) continue;
         ATOLL_RETURN_IF_ERROR(
             sql("dispatch",
@@ -256,7 +257,7 @@ Status ReadableRecords::set_rounds() {
                                                        {"paused", "aggregating"},
                                                        {"completed", "closed"},
                                                        {"failed", "failed"},
-                                                       {"cancelled", "failed"}};
+                                                       {"cancelled", "cancelled"}};
     for (const auto& [job, state] : rounds)
         ATOLL_RETURN_IF_ERROR(
             sql("dispatch",
@@ -279,21 +280,32 @@ Status ReadableRecords::make_tokens() {
 }
 
 Status ReadableRecords::make_aggregations() {
+    Json refused = Json::array();
+    for (const char* fault : {"site", "store"})
+        refused.push_back({{"facility", "far"},
+                           {"task", "t1"},
+                           {"version", digests.at(1)},
+                           {"reason", "it holds NaN"},
+                           {"fault", fault}});
     int round = 0;
     for (const char* state : {"planning", "measuring", "averaging", "publishing", "completed", "failed"}) {
         aggregations.emplace_back("made", std::to_string(++round));
         const Json fedavg = {{"name", "fedavg"},
                              {"weighting", round == 1 ? "uniform" : "tokens"},
-                             {"norm_bound", 10},
+                             {"clip", 1.3},
+                             {"drop", 3},
                              {"outer", {{"optimizer", "nesterov"}, {"lr", 0.7}, {"momentum", 0.9}}}};
-        ATOLL_RETURN_IF_ERROR(sql(
-            "aggregation",
-            std::string("INSERT INTO aggregations (job, round, model, base, strategy, updates, state, parts_total,"
-                        " parts_left, error, lease_until, lease_holder) VALUES ('made', $1::integer, 'diaries', $2, $3,"
-                        " '[]', $4, 4, 2, CASE WHEN $4 = 'failed' THEN 'no update is left' END, ") +
-                kNotNow + ", 'a test')",
-            {std::to_string(round), digests.front(),
-             round % 2 == 0 ? Json{{"name", "trimmed_mean"}, {"norm_bound", nullptr}, {"trim", 0.1}} : fedavg, state}));
+        ATOLL_RETURN_IF_ERROR(
+            sql("aggregation",
+                std::string(
+                    "INSERT INTO aggregations (job, round, model, base, strategy, updates, refused, state,"
+                    " parts_total, parts_left, error, lease_until, lease_holder) VALUES ('made', $1::integer,"
+                    " 'diaries', $2, $3, '[]', $5, $4, 4, 2, CASE WHEN $4 = 'failed' THEN 'no update is left' END, ") +
+                    kNotNow + ", 'a test')",
+                {std::to_string(round), digests.front(),
+                 round % 2 == 0 ? Json{{"name", "trimmed_mean"}, {"clip", nullptr}, {"drop", nullptr}, {"trim", 0.1}}
+                                : fedavg,
+                 state, refused}));
     }
     return {};
 }

@@ -28,40 +28,13 @@ using Words = std::vector<std::string>;
 constexpr int kAtOnce = 4;  // commands; most of their time they wait
 
 // What changes something, or runs at a site: not looked at here.
-const std::set<std::string> kNotReading = {"up",
-                                           "down",
-                                           "gateway",
-                                           "credentials",
-                                           "aggregate",
-                                           "stage",
-                                           "seal",
-                                           "push",
-                                           "ping",
-                                           "facility add",
-                                           "facility set",
-                                           "facility put-image",
-                                           "facility rm",
-                                           "facility login",
-                                           "facility trust",
-                                           "dataset register",
-                                           "dataset prepare",
-                                           "dataset rm",
-                                           "model import",
-                                           "model push",
-                                           "model tag",
-                                           "model untag",
-                                           "model rm",
-                                           "model prune",
-                                           "job submit",
-                                           "job pause",
-                                           "job resume",
-                                           "job cancel",
-                                           "job rm",
-                                           "job prune",
-                                           "events replay",
-                                           "token issue",
-                                           "token revoke",
-                                           "token rotate-key"};
+const std::set<std::string> kNotReading = {
+    "up",           "down",           "gateway",        "credentials",      "aggregate",       "stage",
+    "seal",         "push",           "ping",           "facility add",     "facility set",    "facility put-image",
+    "facility rm",  "facility login", "facility trust", "dataset register", "dataset prepare", "dataset rm",
+    "model import", "model push",     "model tag",      "model untag",      "model rm",        "model prune",
+    "job submit",   "job pause",      "job resume",     "job readmit",      "job cancel",      "job rm",
+    "job prune",    "events replay",  "token issue",    "token revoke",     "token rotate-key"};
 
 // GETs whose records may answer otherwise than 200: what is at a site that does not answer, a round that is not closed.
 const std::set<std::string> kMayRefuse = {"dispatch /v1/facilities/{name}/check-jobs/{id}",
