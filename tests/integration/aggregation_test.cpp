@@ -15,6 +15,7 @@
 #include "shared/safetensors/file.h"
 #include "shared/store_client/transfer.h"
 #include "tests/integration/service_process.h"
+#include "tests/integration/test_model.h"
 #include "tests/integration/test_stack.h"
 
 namespace atl {
@@ -22,29 +23,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using json::Json;
-
-struct ModelOptions {
-    std::int64_t elements = 5000;                         // of the large tensor
-    float offset = 0;                                     // added to every element, so that models differ
-    bool nan = false;                                     // one at the end
-    safetensors::DType dtype = safetensors::DType::kF32;  // kI32: zeros
-    std::string file = "model.safetensors";
-};
-
-void write_model(const fs::path& directory, const ModelOptions& options) {
-    fs::create_directories(directory);
-    ASSERT_TRUE(write_file_atomic(directory / "config.json", R"({"architectures":["Test"]})").ok());
-    std::vector<safetensors::TensorInfo> tensors{{"layer.weight", options.dtype, {options.elements}, 0, 0},
-                                                 {"norm.weight", options.dtype, {3}, 0, 0}};
-    std::vector<float> values;
-    for (std::int64_t i = 0; i < options.elements + 3; ++i)
-        values.push_back(options.offset + static_cast<float>(i % 1013) * 0.37F);
-    if (options.nan) values.back() = std::numeric_limits<float>::quiet_NaN();
-    auto writer = safetensors::Writer::create(directory / options.file, tensors).value();
-    if (options.dtype != safetensors::DType::kF32) std::fill(values.begin(), values.end(), 0.0F);
-    ASSERT_TRUE(writer.append(std::as_bytes(std::span(values))).ok());
-    ASSERT_TRUE(writer.finish().ok());
-}
 
 const Json kPlainMean = {{"name", "fedavg"}, {"weighting", "tokens"}, {"clip", nullptr}, {"drop", nullptr}};
 const Json kDefault = {{"name", "fedavg"}};

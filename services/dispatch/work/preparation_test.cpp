@@ -1,0 +1,56 @@
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "services/dispatch/testing/job_lifecycle_fixture.h"
+#include "shared/base/file.h"
+
+namespace atl::dispatch {
+namespace {
+
+using json::Json;
+
+TEST_F(JobLifecycleTest, APreparationRegistersAVersionAndItsCopy) {
+    begin();
+    for (const char* split : {"train", "validation"}) {
+        const auto left = work_dir("karolina") / "datasets/it/2" / split;  // of an earlier stack
+        std::filesystem::create_directories(left);
+        ASSERT_TRUE(write_file_atomic(left / "data.json", "{\"rows\": 999}").ok());
+    }
+    const std::string path = prepare();
+    EXPECT_EQ(get(path).at("version"), 2);
+    const std::string place = get(path).at("result").at("path");
+    EXPECT_TRUE(place.starts_with("datasets/it/2-")) << place;
+    const std::string data = read_file(work_dir("karolina") / place / "validation/data.json").value();
+    EXPECT_EQ(Json::parse(data).at("rows"), get(path).at("result").at("validation").at("rows"));
+    Json request = job_request(1);
+    request["participants"] = {{{"facility", "karolina"}, {"dataset", "it"}, {"dataset_version", 2}}};
+    EXPECT_TRUE(reaches(submit(request), "completed")) << "the prepared copy can be trained on";
+}
+
+TEST_F(JobLifecycleTest, APreparationOfTheSameCorpusLeavesNoSecondCopyAtTheSite) {
+    begin();
+    const std::string first = prepare();
+    const std::string again = prepare();
+    EXPECT_EQ(get(again).at("result"), get(first).at("result")) << "the same data are the same version";
+    EXPECT_TRUE(std::filesystem::exists(work_dir("karolina") / get(again).at("result").at("path") / "train"));
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(work_dir("karolina") / "tasks"))
+        EXPECT_NE(entry.path().filename(), "out") << entry.path();
+}
+
+TEST_F(JobLifecycleTest, AFailedPreparationLeavesItsLogsAndNothingElse) {
+    begin();
+    set("tokenize.exits", "1");
+    const std::string path = prepare("failed");
+    EXPECT_TRUE(are_cleaned(1));
+    std::set<std::string> left;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(work_dir("karolina")))
+        left.insert(entry.path().filename());
+    EXPECT_FALSE(left.contains("out") || left.contains("config.json")) << Json(left).dump();
+    EXPECT_TRUE(left.contains("stderr.log") && left.contains("3")) << "of each attempt: " << Json(left).dump();
+    EXPECT_EQ(get(path).at("state"), "failed") << "that it was cleaned up after does not change it";
+    EXPECT_EQ(get("/v1/preparations").at("items").size(), 1U);
+}
+
+}  // namespace
+}  // namespace atl::dispatch

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "shared/safetensors/file.h"
+
+namespace atl {
+
+// A model of two tensors, layer.weight and norm.weight, for tests of the store and of the aggregation.
+struct ModelOptions {
+    std::int64_t elements = 5000;                         // of the large tensor
+    float offset = 0;                                     // added to every element, so that models differ
+    bool nan = false;                                     // one at the end
+    safetensors::DType dtype = safetensors::DType::kF32;  // kI32: zeros
+    std::string file = "model.safetensors";
+};
+
+// Writes config.json and the weights into the directory, which it makes.
+void write_model(const std::filesystem::path& directory, const ModelOptions& options);
+
+}  // namespace atl
