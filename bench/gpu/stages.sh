@@ -5,9 +5,10 @@
 #   run_stage facts 30 5 COMMAND…      # for at most 30 s; left out where fewer than 5 are left of the call
 #   end_call                           # what became of each; status 1 where one failed or was stopped
 #
-# A stage's command finds in its environment STAGE_LIMIT_S (whole seconds that it has), STAGE_MEASURES (a file for its
-# JSON lines) and STAGE_WHY (a file for a sentence). It exits with 0, with 69 where it lacks something that STAGE_WHY
-# names, with 75 where it left out what STAGE_WHY names; all else is a failure. Its output goes to SCRATCH/STAGE.log too.
+# A stage's command finds in its environment STAGE_LIMIT_S (whole seconds that it has), STAGE_ENDS_MS (when they are
+# over, by the clock), STAGE_MEASURES (a file for its JSON lines) and STAGE_WHY (a file for a sentence). It exits with 0,
+# with 69 where it lacks something that STAGE_WHY names, with 75 where it left out what STAGE_WHY names; all else is a
+# failure. Its output goes to SCRATCH/STAGE.log too.
 stage_lacks=69
 stage_in_part=75
 # Seconds kept back: for a stage that has to be killed, and for what end_call and its caller write.
@@ -47,7 +48,8 @@ run_stage() {
     : >"$call_scratch/$name.jsonl"
     printf '\n== %s (at most %d s)\n' "$name" "$limit_s"
     began_ms=$(now_ms)
-    STAGE_LIMIT_S=$limit_s STAGE_MEASURES=$call_scratch/$name.jsonl STAGE_WHY=$call_scratch/$name.why \
+    STAGE_LIMIT_S=$limit_s STAGE_ENDS_MS=$((began_ms + 1000 * limit_s)) \
+        STAGE_MEASURES=$call_scratch/$name.jsonl STAGE_WHY=$call_scratch/$name.why \
         timeout --kill-after="$stage_kill_s" "$limit_s" "$@" </dev/null > >(tee "$call_scratch/$name.log") 2>&1 || rc=$?
     why=$(<"$call_scratch/$name.why")
     case $rc in
