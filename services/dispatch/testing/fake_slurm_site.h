@@ -55,10 +55,10 @@ class FakeSlurmSite {
     FakeSlurmSite() {
         for (const char* name : {"bin", "inside", "work"}) std::filesystem::create_directories(path(name));
         for (const char* tool :
-             {"awk",   "bash", "cat",      "chmod", "cp",        "cut",   "date",  "dd",   "df",     "env",
-              "find",  "grep", "head",     "ls",    "nice",      "id",    "kill",  "ln",   "mkdir",  "mv",
-              "nproc", "od",   "readlink", "rm",    "rmdir",     "sed",   "sh",    "sort", "stat",   "sync",
-              "tail",  "tr",   "setsid",   "sleep", "sha256sum", "touch", "uname", "wc",   "timeout"})
+             {"awk",  "bash",  "cat",  "chmod",    "cp",    "cut",       "date",  "dd",    "df",    "env",
+              "find", "grep",  "head", "ls",       "nice",  "id",        "kill",  "ln",    "mkdir", "mktemp",
+              "mv",   "nproc", "od",   "readlink", "rm",    "rmdir",     "sed",   "sh",    "sort",  "stat",
+              "sync", "tail",  "tr",   "setsid",   "sleep", "sha256sum", "touch", "uname", "wc",    "timeout"})
             for (const std::string directory : {"/usr/bin/", "/bin/"})
                 if (std::filesystem::exists(directory + tool) && !std::filesystem::exists(path("bin/") + tool))
                     std::filesystem::create_symlink(directory + tool, path("bin/") + tool);
