@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "shared/base/check.h"
@@ -95,8 +96,10 @@ std::string to_json_line(std::int64_t step, const Perplexity& perplexity) {
 }
 
 void print_line(const std::string& line) {
-    // A model's words, a file's name: for a program as they are, but no terminal obeys them.
-    std::fputs((::isatty(STDOUT_FILENO) == 1 ? atl::json::printable(line) + "\n" : line + "\n").c_str(), stdout);
+    // A model's text or a file's name may hold control characters: a terminal gets none of them, a program all. mpirun
+    // gives its ranks a terminal of its own, whatever its own output is.
+    const bool is_terminal = ::isatty(STDOUT_FILENO) == 1 && std::getenv("PMIX_RANK") == nullptr;
+    std::fputs((is_terminal ? atl::json::printable(line) + "\n" : line + "\n").c_str(), stdout);
     std::fflush(stdout);
 }
 

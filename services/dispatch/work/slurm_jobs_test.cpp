@@ -143,9 +143,10 @@ TEST_F(SlurmLongJobTest, ASlurmThatHangsHidesNothingOfWhatRuns) {
     const std::int64_t before = seen();
     EXPECT_TRUE(within_minutes([&] { return seen() > before; })) << errors(job);
     EXPECT_TRUE(get("/v1/facilities/leonardo").value("silent_since", Json()).is_null()) << "the site answers";
-    for (const Json& row : post("/v1/facilities/leonardo/check", Json::object()).json()->at("checks"))
-        if (row.at("name") == "scheduler")
-            EXPECT_NE(row.at("seen").dump().find("Slurm does not answer"), std::string::npos) << row;
+    for (const Json& row : post("/v1/facilities/leonardo/check", Json::object()).json()->at("checks")) {
+        if (row.at("name") != "scheduler") continue;
+        EXPECT_NE(row.at("seen").dump().find("Slurm does not answer"), std::string::npos) << row;
+    }
     ASSERT_EQ(::kill(controller, SIGCONT), 0);
     EXPECT_TRUE(within_minutes([&] { return training(job).value("waiting", Json()).is_null(); })) << errors(job);
     EXPECT_TRUE(get("/v1/facilities/leonardo").at("waiting").is_null());
