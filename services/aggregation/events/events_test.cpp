@@ -81,8 +81,7 @@ TEST_F(AggregationTest, EventsOfTheLargestRoundFitIntoMessagesWhateverBecomesOfI
     const ClosedRound round = load_round(*pool_->acquire().value(), planning.aggregation).value();
     ASSERT_EQ(round.updates.size(), kUpdates);
     std::vector<RefusedUpdate> refused;
-    for (const Update& update : round.updates)
-        refused.push_back({update, std::string(500, '"'), false});
+    for (const Update& update : round.updates) refused.push_back({update, std::string(500, '"'), false});
     ASSERT_TRUE(commit(save_failure, planning, std::string(500, '"'), refused));
     const Status again = take(event);
     ASSERT_TRUE(again.ok()) << describe(again.error());

@@ -45,8 +45,8 @@ TEST_F(DamagedAnswerTest, IsAnErrorWhateverIsAsked) {
 }
 
 TEST_F(DamagedAnswerTest, OfCopiesIsAnErrorToo) {
-    const Json good = {{"version", 7}, {"path", "a/b"}, {"seq_len", 128}, {"train", {{"rows", 5}}},
-                       {"validation", {{"tokens", 70}}}};
+    const Json good = {
+        {"version", 7}, {"path", "a/b"}, {"seq_len", 128}, {"train", {{"rows", 5}}}, {"validation", {{"tokens", 70}}}};
     DatasetCopy copy{"leonardo", "it"};
     found_ = {{"items", Json::array({good})}};
     ASSERT_TRUE(resolve(copy).ok());

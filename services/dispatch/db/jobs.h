@@ -61,7 +61,8 @@ Status claim_output_model(pg::Transaction& transaction, const std::string& model
 Status insert_job(pg::Transaction& transaction, const Topics& topics, const JobView& job,
                   const std::string& created_by);
 
-// Takes a participant out of its quarantine. kNotFound: it is none of the job's; kConflict: the job has ended, and not failed.
+// Takes a participant out of its quarantine. kNotFound: it is none of the job's; kConflict: the job has ended, and not
+// failed.
 Status readmit_participant(pg::Transaction& transaction, const Topics& topics, const std::string& id,
                            const std::string& facility);
 
