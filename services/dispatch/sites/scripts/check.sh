@@ -57,8 +57,7 @@ ask_slurm() {
     # Without its controller squeue needs 19 s to say so.
     if ! answer=$(limit 22 squeue --me --noheader 2>&1 </dev/null); then
         tell no_queue "${answer:-squeue gave no answer within 22 s}"
-        ! has squeue || return 1  # what asks its controller too would wait as long
-        return 0
+        return
     fi
     ! limit 5 sacct --allocations --noheader --starttime=now >/dev/null 2>&1 </dev/null || tell accounting yes
     if answer=$(limit 9 sh -c "$functions
@@ -68,7 +67,6 @@ queue_limits" 2>&1 </dev/null); then
         tell no_limits "${answer:-sinfo gave no answer}"
     fi
     limit 5 srun --mpi=list 2>&1 </dev/null | tell_lines mpi
-    return 0
 }
 
 # Of the compute nodes.
@@ -79,8 +77,7 @@ queue_machines \"\$@\"" sh $partitions 2>/dev/null </dev/null | tell_lines node_
 
 ask_scheduler() {
     ! has mpirun || tell mpirun "$(command -v mpirun)"
-    [ "$batch" != slurm ] || ask_slurm || return
-    ask_machines
+    [ "$batch" != slurm ] || ask_slurm
 }
 
 # $1 file: the machine that a program is for, as its ELF header numbers it; nothing of a script.
@@ -192,6 +189,8 @@ look_for_programs
 try_work_dir &
 groups=$!
 ask_scheduler &
+groups="$groups $!"
+ask_machines &
 groups="$groups $!"
 try_programs &
 wait $groups $!
