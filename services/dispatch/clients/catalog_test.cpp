@@ -71,7 +71,7 @@ TEST_F(DamagedAnswerTest, OfCopiesIsAnErrorToo) {
 }
 
 TEST_F(DamagedAnswerTest, ACopyThatIsNotThereIsNamedInTheFieldAlone) {
-    answer_ = {{"items", Json::array()}, {"next", nullptr}, {"template", "{{text}}"}};
+    answer_ = {{"items", Json::array()}, {"next", nullptr}, {"template", "{{text}}"}, {"created_by", "ada"}};
     for (const std::int64_t version : {0, 7}) {
         DatasetCopy copy{"leonardo", "it", version};
         const Status resolved = resolve(copy);
