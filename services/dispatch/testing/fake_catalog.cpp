@@ -52,7 +52,7 @@ std::int64_t FakeCatalog::requests() const {
 void FakeCatalog::add_version(const std::string& dataset, int version, const std::string& facility, int seq_len) {
     const std::lock_guard lock(mutex_);
     shapes_[dataset][version] = {
-        {"version", version}, {"seq_len", seq_len}, {"train", {{"rows", 100}}}, {"validation", {{"tokens", 1000}}}};
+        {"version", version}, {"seq_len", seq_len}, {"train", {{"rows", 100}}}, {"validation", {{"tokens", 100'000}}}};
     const std::string number = std::to_string(version);
     copies_[dataset + "/" + number + "/" + facility] = {{"facility", facility},
                                                         {"path", "datasets/" + dataset + "/" + number}};

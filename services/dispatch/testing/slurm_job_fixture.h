@@ -55,8 +55,9 @@ class SlurmJobTest : public DispatchTest {
         const json::Json task = training(job);
         for (const json::Json& one : task.value("earlier_attempts", json::Json::array()))
             if (one.at("attempt") == attempt) return one.at("error");
-        const bool is_over = task.value("attempt", 0) == attempt && task.value("step", "") != "running";
-        return is_over ? task.value("attempt_error", "") : "";
+        const auto member = [&](const char* key) { return task.value(key, json::Json()); };  // null: none yet
+        const bool is_over = member("attempt") == attempt && member("step") != "running";
+        return is_over && member("attempt_error").is_string() ? member("attempt_error").get<std::string>() : "";
     }
     bool is_started(const std::string& job, int attempt) {
         return std::filesystem::exists(std::filesystem::path(cluster_->work_dir()) / "tasks" /
