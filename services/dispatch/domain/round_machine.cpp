@@ -67,6 +67,12 @@ std::int64_t updates_needed(const JobView& job) {
     return std::max<std::int64_t>(std::min(job.spec.updates_needed(), left), 1);
 }
 
+// The current round may have been opened before a facility was readmitted.
+std::int64_t needed_by_round(const JobView& job) {
+    const auto trainings = static_cast<std::int64_t>(round_tasks(job, TaskKind::kTrain, job.round.number).size());
+    return std::clamp<std::int64_t>(updates_needed(job), 1, std::max<std::int64_t>(trainings, 1));
+}
+
 bool is_late(const JobView& job, std::optional<std::int64_t> deadline_ms, std::int64_t now_ms) {
     return job.state != JobState::kPaused && deadline_ms && now_ms >= *deadline_ms;
 }
@@ -240,7 +246,7 @@ TaskCount count_tasks(const JobView& job, const std::vector<const Task*>& tasks)
 void advance_training(JobDecision& decision, const JobView& job, std::int64_t now_ms) {
     const auto tasks = round_tasks(job, TaskKind::kTrain, job.round.number);
     const auto [done, unfinished, silent] = count_tasks(job, tasks);
-    const std::int64_t needed = updates_needed(job);
+    const std::int64_t needed = needed_by_round(job);
     Round round = job.round;
     const std::int64_t grace_s = job.spec.grace_s;
     if (done >= needed) round.deadline_ms = std::min(round.deadline_ms.value_or(INT64_MAX), now_ms + grace_s * 1000);
@@ -312,7 +318,7 @@ bool advance_evaluations(JobDecision& decision, const JobView& job, std::int64_t
 
 QuietEnds quiet_trainings(const JobView& job) {
     const TaskCount count = count_tasks(job, round_tasks(job, TaskKind::kTrain, job.round.number));
-    const std::int64_t needed = updates_needed(job);
+    const std::int64_t needed = needed_by_round(job);
     // Until the quorum is in, or cannot be any more; then until all but the silent ones have ended.
     if (count.done < needed) return {needed - count.done - 1, count.done + count.unfinished - needed};
     const std::int64_t ends = count.unfinished - count.silent - 1;
@@ -494,7 +500,7 @@ Json closed_round(const JobView& job) {
             {"model", job.spec.output_model},
             {"base", job.round.base},
             {"strategy", aggregate::to_json(job.spec.strategy)},
-            {"quorum", updates_needed(job)},
+            {"quorum", needed_by_round(job)},
             {"updates", std::move(updates)}};
 }
 

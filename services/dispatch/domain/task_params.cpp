@@ -26,7 +26,7 @@ Status read(ObjectReader& reader, TrainParams& params) {
     params.rows = reader.required_integer("rows", 0, INT64_MAX);
     params.seq_len = reader.required_integer("seq_len", 0, INT64_MAX);
     const Json& resources = reader.required_object("resources");
-    params.state_round = reader.integer_or("state_round", 0, 0, INT32_MAX);
+    params.state_round = reader.required_integer("state_round", 0, INT32_MAX);
     params.participant = reader.required_integer("participant", 0, kParticipantsMax - 1);
     params.training = reader.required_object("training");
     ATOLL_RETURN_IF_ERROR(reader.finish());
@@ -37,7 +37,7 @@ Status read(ObjectReader& reader, TrainParams& params) {
 Status read(ObjectReader& reader, EvaluateParams& params) {
     params.dataset = read_text(reader, "dataset");
     params.path = read_text(reader, "path");
-    params.tokens_max = reader.integer_or("tokens_max", 0, 0, INT64_MAX);
+    params.tokens_max = reader.required_integer("tokens_max", 0, INT64_MAX);
     const Json& models = reader.required_array("models");
     if (models.size() > kModelsMax) reader.fail("models", "has more than " + std::to_string(kModelsMax) + " entries");
     ATOLL_RETURN_IF_ERROR(reader.finish());
