@@ -62,19 +62,22 @@ Status ReadAhead::fill(std::uint64_t offset) const {
     window_->owner = nullptr;
     window_->begin = offset - offset % window_bytes_;
     window_->bytes.resize(std::min<std::uint64_t>(window_bytes_, file_.size() - window_->begin));
-    ATOLL_RETURN_IF_ERROR(named(file_.read(window_->begin, window_->bytes)));
+    const Status read = named(file_.read(window_->begin, window_->bytes));
+    if (!read.ok() && read.error().code == ErrorCode::kInvalidArgument) damaged_ = read;
+    ATOLL_RETURN_IF_ERROR(read);
     window_->owner = this;
     return {};
 }
 
 Status ReadAhead::check_chunks() const {
     const std::lock_guard lock(window_->mutex);
-    return named(file_.finish());
+    return damaged_.ok() ? named(file_.finish()) : damaged_;
 }
 
 void ReadAhead::forget_checks() const {
     const std::lock_guard lock(window_->mutex);
     file_.forget();
+    damaged_ = {};
 }
 
 Status ReadAhead::named(const Status& status) const {

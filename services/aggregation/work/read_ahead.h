@@ -41,7 +41,7 @@ class ReadAhead final : public aggregate::ByteSource {
     std::uint64_t size() const override { return file_.size(); }
     Status read(std::uint64_t offset, std::span<std::byte> into) const override;
     // Compares every chunk of which something was read with its digest, whatever was read of it. kInvalidArgument for
-    // one that differs.
+    // one that differs, also where a read has found it.
     Status check_chunks() const;
     void forget_checks() const;  // each chunk is compared again when it is read again
 
@@ -50,6 +50,7 @@ class ReadAhead final : public aggregate::ByteSource {
     Status named(const Status& status) const;
 
     mutable store_client::CheckedFile file_;  // under the window's mutex
+    mutable Status damaged_;                  // under the window's mutex: what a read found that the digest forbids
     std::string model_;
     std::shared_ptr<Window> window_;
     std::size_t window_bytes_;
