@@ -54,7 +54,8 @@ bool is_interruption(BatchEnd end) {
 
 std::string end_text(const BatchAnswer& answer) {
     const std::string sentence = end_sentence(answer);
-    return sentence.empty() || answer.reason.empty() ? sentence : sentence + " (" + answer.reason + ")";
+    if (sentence.empty()) return answer.reason;
+    return answer.reason.empty() ? sentence : sentence + " (" + answer.reason + ")";
 }
 
 std::string exit_code_text(std::int64_t exit_code) {

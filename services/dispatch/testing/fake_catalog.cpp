@@ -117,8 +117,10 @@ void FakeCatalog::add_registry(http::Server& server) {
                 if (!other.is_null() && other["body"]["fingerprint"] == body["fingerprint"]) made = other;
             if (!made.is_null()) return Response::json(200, made);
             made = {{"version", 2 + versions_made_++}, {"body", body}};
-            shapes_[request.param("name")][made["version"]] = {
-                {"version", made["version"]}, {"seq_len", body["seq_len"]}, {"train", body["train"]}};
+            shapes_[request.param("name")][made["version"]] = {{"version", made["version"]},
+                                                               {"seq_len", body["seq_len"]},
+                                                               {"train", body["train"]},
+                                                               {"validation", body["validation"]}};
         }
         return Response::json(201, made);
     });
