@@ -121,5 +121,7 @@ test("the lineage takes the weights of the store's records of this job", () => {
         [0.75, 0.25]
     );
     const [without] = lineage(jobProgress, []);
-    assert.deepEqual(without.contributions, [{facility: 'a', version: 'u1', tokens: 10, share: null}]);
+    const [update] = without.contributions;
+    assert.deepEqual([update.facility, update.version, update.tokens, update.share], ['a', 'u1', 10, null]);
+    assert.equal(update.norm, undefined, 'nothing was measured');
 });
