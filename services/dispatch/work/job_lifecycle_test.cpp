@@ -44,7 +44,8 @@ TEST_F(JobLifecycleTest, AJobRunsThroughItsRounds) {
     EXPECT_EQ(count(types, "atoll.round.closed.v1"), 2U);
     EXPECT_EQ(count(types, "atoll.round.evaluated.v1"), 3U);
     std::size_t steps = 0;
-    for (const Json& event : get("/v1/jobs/" + job + "/events?limit=1000").at("items")) {
+    const Json events = get("/v1/jobs/" + job + "/events?limit=1000");
+    for (const Json& event : events.at("items")) {
         if (event.at("type") != "atoll.task.progress.v1") continue;
         const Json& data = event.at("data");
         steps += data.contains("points") ? data.at("points").at("step").size() : 1;
