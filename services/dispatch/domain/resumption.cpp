@@ -96,4 +96,15 @@ Result<JobDecision> resume_job(const JobView& job, const std::vector<Round>& rou
     return decision;
 }
 
+JobDecision readmit(const JobView& job, const std::string& facility) {
+    JobDecision decision;
+    const auto record = job.records.find(facility);
+    if (record == job.records.end()) return decision;
+    if (record->second.refusals == 0 && !record->second.is_left_out) return decision;
+    decision.records[facility].counted_round = record->second.counted_round;
+    add_event(decision, job, "atoll.participant.readmitted.v1",
+              {{"round", job.round.number}, {"facility", facility}, {"refusals", record->second.refusals}});
+    return decision;
+}
+
 }  // namespace atl::dispatch

@@ -510,17 +510,6 @@ bool is_quarantined(const JobView& job, const std::string& facility) {
            (record->second.is_left_out || record->second.refusals >= job.spec.quarantine_after);
 }
 
-JobDecision readmit(const JobView& job, const std::string& facility) {
-    JobDecision decision;
-    const auto record = job.records.find(facility);
-    if (record == job.records.end()) return decision;
-    if (record->second.refusals == 0 && !record->second.is_left_out) return decision;
-    decision.records[facility].counted_round = record->second.counted_round;
-    add_event(decision, job, "atoll.participant.readmitted.v1",
-              {{"round", job.round.number}, {"facility", facility}, {"refusals", record->second.refusals}});
-    return decision;
-}
-
 JobDecision count_refused_update(JobView job, const std::string& facility, const std::string& reason) {
     JobDecision decision;
     if (!is_finished(job.state)) count_refusal(decision, job, facility, reason);

@@ -22,6 +22,17 @@ class JobLifecycleTest : public DispatchTest {
         for (const auto& event : page.at("items")) types.push_back(event.at("type"));
         return types;
     }
+    // Of all trainings of the job, as its events tell them: an event may hold the points of many steps.
+    std::size_t count_steps(const std::string& job) {
+        std::size_t steps = 0;
+        const json::Json page = get("/v1/jobs/" + job + "/events?limit=1000");
+        for (const auto& event : page.at("items")) {
+            if (event.at("type") != "atoll.task.progress.v1") continue;
+            const json::Json& data = event.at("data");
+            steps += data.contains("points") ? data.at("points").at("step").size() : 1;
+        }
+        return steps;
+    }
     static std::size_t count(const std::vector<std::string>& list, const std::string& item) {
         return static_cast<std::size_t>(std::count(list.begin(), list.end(), item));
     }

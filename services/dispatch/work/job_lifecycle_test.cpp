@@ -43,14 +43,7 @@ TEST_F(JobLifecycleTest, AJobRunsThroughItsRounds) {
     const auto types = event_types(job);
     EXPECT_EQ(count(types, "atoll.round.closed.v1"), 2U);
     EXPECT_EQ(count(types, "atoll.round.evaluated.v1"), 3U);
-    std::size_t steps = 0;
-    const Json events = get("/v1/jobs/" + job + "/events?limit=1000");
-    for (const Json& event : events.at("items")) {
-        if (event.at("type") != "atoll.task.progress.v1") continue;
-        const Json& data = event.at("data");
-        steps += data.contains("points") ? data.at("points").at("step").size() : 1;
-    }
-    EXPECT_EQ(steps, 12U) << "three steps of four trainings";
+    EXPECT_EQ(count_steps(job), 12U) << "three steps of four trainings";
     EXPECT_EQ(types.back(), "atoll.job.completed.v1");
     const auto closed = aggregation_->closed_rounds();
     ASSERT_EQ(closed.size(), 2U);
