@@ -239,14 +239,16 @@ Status ReadableRecords::set_tasks() {
                                   " WHERE id = $1",
                                   {id, at.state, result}));
         if (at.step == nullptr) continue;
-        ATOLL_RETURN_IF_ERROR(
-            sql("dispatch",
-                "INSERT INTO attempts (task_id, number, batch_job_name, step, batch_id, error, progress)"
-                " VALUES ($1, 1, $2, $3, '4711', CASE WHEN $3 IN ('failed', 'interrupted') THEN"
-                " 'TIMEOUT: TimeLimit' ELSE '' END, $4)",
-                {id, "atoll-" + id + "-1", at.step, dispatch::progress_at(at.step)}));
+        ATOLL_RETURN_IF_ERROR(sql(
+            "dispatch",
+            "INSERT INTO attempts (task_id, number, batch_job_name, step, batch_id, error, progress)"
+            " VALUES ($1, 1, $2, $3, '4711', CASE WHEN $3 IN ('failed', 'interrupted') THEN"
+            " 'TIMEOUT: TimeLimit' ELSE '' END, $4) ON CONFLICT (task_id, number) DO UPDATE SET step = EXCLUDED.step,"
+            " batch_id = EXCLUDED.batch_id, error = EXCLUDED.error, progress = EXCLUDED.progress",
+            {id, "atoll-" + id + "-1", at.step, dispatch::progress_at(at.step)}));
         for (const char* file : {"stdout.jsonl", "stderr.log"})
-            ATOLL_RETURN_IF_ERROR(sql("dispatch", "INSERT INTO attempt_logs VALUES ($1, 1, $2, $3)",
+            ATOLL_RETURN_IF_ERROR(sql("dispatch",
+                                      "INSERT INTO attempt_logs VALUES ($1, 1, $2, $3) ON CONFLICT DO NOTHING",
                                       {id, file, "what " + rows.text(row, "facility") + " wrote\n"}));
     }
     return {};
