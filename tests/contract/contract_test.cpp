@@ -7,6 +7,7 @@
 #include <set>
 #include <thread>
 
+#include "shared/auth/subjects.h"
 #include "shared/base/subprocess.h"
 #include "shared/base/text.h"
 #include "shared/config/config.h"
