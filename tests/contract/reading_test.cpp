@@ -126,8 +126,10 @@ std::vector<Typed> ReadingTest::typed() {
     for (const std::string& name : all.datasets) rows.push_back({"dataset show", {name}, {name}});
     for (const std::string& name : all.facilities) {
         rows.push_back({"facility show", {name}, {name}});
-        rows.push_back(
-            {"facility check", {name}, {name == "here" || name == "full" ? "work_dir" : "connection"}, {0, 1}});
+        rows.push_back({"facility check",
+                        {name},
+                        {name == "here" || name == "full" || name == "unowned" ? "work_dir" : "connection"},
+                        {0, 1}});
     }
     Typed jobs = {"job list", {}, {}};
     for (const auto& [name, id] : all.jobs) {
