@@ -221,7 +221,7 @@ TEST_F(PatienceTest, AWorkDirectoryThatIsAwayIsWaitedForAndSaidOfTheFacilityAndI
     EXPECT_EQ(get("/v1/facilities/leonardo").at("waiting"), nullptr);
 }
 
-// Where what it lies in can be written a new one could be made, in which nothing of what runs would be found.
+// The parent directory is writable, so a new work directory could be made; it would lack everything that is running.
 TEST_F(PatienceTest, AWorkDirectoryThatWasThereIsNotMadeAgain) {
     begin();
     set("train.waits");
