@@ -124,7 +124,8 @@ TEST(UsageTest, AHintQuotesAPathWithASpace) {
 TEST(UsageTest, ACommandWithoutItsVerbListsTheVerbs) {
     const CommandResult result = run({"job"});
     EXPECT_EQ(result.exit_code, 2);
-    const std::string verbs = "init, submit, script, list, show, watch, pause, cancel, resume, readmit, logs, rm, prune";
+    const std::string verbs =
+        "init, submit, script, list, show, watch, pause, cancel, resume, readmit, logs, rm, prune";
     EXPECT_TRUE(first_line(result.err).ends_with(verbs)) << result.err;
     EXPECT_TRUE(first_line(run({"job", "frobnicate"}).err).ends_with(verbs));
 }

@@ -35,7 +35,7 @@ const std::string kWaitsColumn =
     "LIMIT 20) AS each)";
 const std::string kJobColumns =
     "j.id, j.name, jsonb_build_object('rounds', j.spec->'rounds', 'output_model', j.spec->'output_model') AS shown, "
-    "j.base_digest, j.state, j.current_round, j.error, j.created_by, " +
+    "j.base_digest, j.state, j.current_round, j.error, j.spoiled, j.created_by, " +
     pg::rfc3339("j.created_at") + " AS created_at, " + pg::rfc3339("j.finished_at") +
     " AS finished_at, coalesce((SELECT version_digest FROM rounds r WHERE r.job_id = j.id AND r.state = 'closed' "
     "AND r.error = '' AND (j.spoiled = 'null' OR r.number <= (j.spoiled->>'good_round')::integer) ORDER BY number DESC "
@@ -50,7 +50,7 @@ const std::string kRoundWaiting =
 // One job whole, with its tasks over all rounds as {"train": {"done": 2, …}, …}; cleaning up is not shown. One
 // statement, so that it is one state of the job.
 const std::string kJobQuery =
-    "SELECT j.spec, j.records, j.spoiled, " + kJobColumns +
+    "SELECT j.spec, j.records, " + kJobColumns +
     ", (SELECT jsonb_object_agg(kind, states) FROM (SELECT kind, jsonb_object_agg(state, n) AS states FROM "
     "(SELECT kind, state, count(*) AS n FROM tasks WHERE job_id = j.id AND state IN ('pending', 'running') AND kind "
     "<> 'clean' GROUP BY kind, state UNION ALL SELECT kind, state, count FROM ended_tasks WHERE owner = j.id AND kind "
@@ -95,6 +95,7 @@ Json read_job(const pg::Rows& rows, int row) {
             {"base", rows.text(row, "base_digest")},
             {"output_model", output_model},
             {"version", rows.text(row, "version")},
+            {"spoiled", rows.json(row, "spoiled")},
             {"waits", rows.is_null(row, "waits") ? Json::array() : rows.json(row, "waits")},
             {"created_by", rows.text(row, "created_by")},
             {"created_at", rows.text(row, "created_at")},
@@ -128,7 +129,6 @@ Json view_of_job(const pg::Rows& rows) {
     Json view = read_job(rows, 0);
     view["participants"] = participants_view(rows, spec);
     view["spec"] = std::move(spec);
-    view["spoiled"] = rows.json(0, "spoiled");
     view["waiting"] = rows.is_null(0, "waiting") ? Json::array() : rows.json(0, "waiting");
     if (!rows.is_null(0, "aggregation_waiting")) view["aggregation_waiting"] = rows.json(0, "aggregation_waiting");
     view["tasks"] = rows.is_null(0, "tasks") ? Json::object() : rows.json(0, "tasks");

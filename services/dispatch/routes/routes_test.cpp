@@ -61,8 +61,8 @@ TEST_F(RoutesTest, AFacilityWithTasksUnderWayCannotMove) {
 
 TEST_F(RoutesTest, TheSameFacilityTwiceConflicts) {
     Json facility = get("/v1/facilities/leonardo");
-    for (const char* read_only :
-         {"created_at", "updated_at", "devices", "limits", "host_key_fingerprints", "silent_since", "waiting"})
+    for (const char* read_only : {"created_at", "updated_at", "devices", "limits", "host_key_fingerprints",
+                                  "silent_since", "template_replaces", "waiting"})
         facility.erase(read_only);
     EXPECT_EQ(post("/v1/facilities", facility).status, 409);
 }
