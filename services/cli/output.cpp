@@ -77,6 +77,7 @@ int exit_status(const Error& error) {
         case ErrorCode::kTooLarge:
             return 2;
         case ErrorCode::kResourceExhausted:
+        case ErrorCode::kInsufficientStorage:
             return 3;
         default:
             return 1;

@@ -34,6 +34,7 @@ Error with_near_name(http::Client& client, const std::string& list, const std::s
     if (!items.ok()) return error;
     std::vector<std::string> names;
     for (const json& item : *items) names.push_back(text(item, "name"));
+    if (std::find(names.begin(), names.end(), name) != names.end()) return error;  // something of it is not there
     return not_found("there is no " + what + " " + name + did_you_mean(name, names), what);
 }
 

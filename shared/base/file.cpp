@@ -21,7 +21,7 @@ ErrorCode code_of(int error_number) {
             return ErrorCode::kPermissionDenied;
         case ENOSPC:
         case EDQUOT:
-            return ErrorCode::kResourceExhausted;
+            return ErrorCode::kInsufficientStorage;
         default:
             return ErrorCode::kInternal;
     }

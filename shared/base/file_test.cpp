@@ -32,8 +32,8 @@ TEST(FileTest, AnErrorSaysWhetherTheFileIsNotThereClosedOrWithoutRoom) {
     const std::pair<int, ErrorCode> codes[] = {
         {ENOENT, ErrorCode::kNotFound},          {ENOTDIR, ErrorCode::kNotFound},
         {EACCES, ErrorCode::kPermissionDenied},  {EPERM, ErrorCode::kPermissionDenied},
-        {EROFS, ErrorCode::kPermissionDenied},   {ENOSPC, ErrorCode::kResourceExhausted},
-        {EDQUOT, ErrorCode::kResourceExhausted}, {EIO, ErrorCode::kInternal}};
+        {EROFS, ErrorCode::kPermissionDenied},   {ENOSPC, ErrorCode::kInsufficientStorage},
+        {EDQUOT, ErrorCode::kInsufficientStorage}, {EIO, ErrorCode::kInternal}};
     for (const auto& [number, code] : codes) {
         errno = number;
         const Error error = file_error("a/b", "write");

@@ -61,9 +61,57 @@ bool is_transient(ErrorCode code) {
            code == ErrorCode::kInsufficientStorage;
 }
 
+const char* to_string(Cause cause) {
+    switch (cause) {
+        case Cause::kUnknown:
+            return "unknown";
+        case Cause::kService:
+            return "service";
+        case Cause::kSite:
+            return "site";
+        case Cause::kJobEnded:
+            return "job-ended";
+        case Cause::kElsewhere:
+            return "elsewhere";
+        case Cause::kUnreadable:
+            return "unreadable";
+        case Cause::kNoConnection:
+            return "no-connection";
+        case Cause::kAuthentication:
+            return "authentication";
+        case Cause::kHostKey:
+            return "host-key";
+        case Cause::kBusy:
+            return "busy";
+        case Cause::kLoginsSpent:
+            return "logins-spent";
+        case Cause::kBatchSystem:
+            return "batch-system";
+        case Cause::kWorkDirectory:
+            return "work-directory";
+    }
+    return "unknown";
+}
+
+std::optional<Cause> parse_cause(std::string_view name) {
+    for (int cause = 0; cause <= static_cast<int>(Cause::kWorkDirectory); ++cause)
+        if (name == to_string(static_cast<Cause>(cause))) return static_cast<Cause>(cause);
+    return std::nullopt;
+}
+
+Error with_cause(Error error, Cause cause) {
+    error.cause = cause;
+    return error;
+}
+
+bool is_answer(const Error& error) {
+    return error.cause == Cause::kService || error.cause == Cause::kSite || error.cause == Cause::kJobEnded;
+}
+
 bool is_refusal(const Error& error) {
-    return (error.code == ErrorCode::kInvalidArgument && !error.field.empty()) || error.code == ErrorCode::kConflict ||
-           error.code == ErrorCode::kTooLarge;
+    if (error.code == ErrorCode::kInvalidArgument)
+        return error.cause != Cause::kElsewhere && error.cause != Cause::kUnreadable;
+    return error.code == ErrorCode::kConflict || error.code == ErrorCode::kTooLarge;
 }
 
 std::string describe(const Error& error) {

@@ -21,7 +21,7 @@ enum class ErrorCode {
     kPreconditionFailed,   // 412: If-Match or a fencing number is stale
     kTooLarge,             // 413
     kResourceExhausted,    // 429/503 with Retry-After; in the trainer: not enough memory
-    kInsufficientStorage,  // 507: the service's disk is full; somebody has to make room
+    kInsufficientStorage,  // 507: a disk is full; somebody has to make room
     kUnavailable,          // 503: try again later; nothing is known to have changed
     kInternal,             // 500
 };
@@ -34,15 +34,45 @@ std::optional<ErrorCode> parse_error_code(std::string_view name);
 // kInsufficientStorage.
 bool is_transient(ErrorCode code);
 
+// Who reports an error and why: what a program decides by beside the code. A problem document carries it by its name.
+enum class Cause {
+    kUnknown,         // this program itself, of anything else
+    kService,         // a handler of the service that was asked: its answer to this very request
+    kSite,            // a program of Atoll's at a site, about what it was asked for
+    kJobEnded,        // a handler of dispatch: the job has ended, nobody waits for this any more
+    kElsewhere,       // an HTTP answer that no handler made: a proxy, the gateway, a server without that route
+    kUnreadable,      // the input cannot be parsed at all: not JSON, no body, a broken escape
+    kNoConnection,    // a site is not reached, or the connection broke
+    kAuthentication,  // a site refuses the login: somebody has to renew a key or a certificate
+    kHostKey,         // a site's host key is not known, or is not the one that was pinned
+    kBusy,            // a site, or our own limit, allows no further session just now
+    kLoginsSpent,     // no further login is allowed before the time that the message says
+    kBatchSystem,     // a site's batch system does not answer
+    kWorkDirectory,   // a facility's work directory is not there
+};
+
+// The cause's name in problem documents: "service", "job-ended", …
+const char* to_string(Cause cause);
+std::optional<Cause> parse_cause(std::string_view name);
+
 struct Error {
     ErrorCode code = ErrorCode::kInternal;
     std::string message;  // one sentence for people: what is wrong and what to do; it does not begin with the field
-    std::string field;    // the field, flag or file that is wrong, empty if none
+    std::string field;    // for people: the field, flag or file that is wrong, empty if none
+    Cause cause = Cause::kUnknown;
 };
 
-// Whether what was handed over has been looked at and will not be taken, now or later: kInvalidArgument that names a
-// field, kConflict, kTooLarge. All else that is not transient either (500, 401, 403, 404, the 400 of something on the
-// way) can be a service that is broken, set up wrongly or not there: what must not be lost is kept and tried again.
+// The same error with another cause.
+Error with_cause(Error error, Cause cause);
+
+// Whether the service or the site's program that was asked has answered this very request: its 404 says that there is
+// no such thing, not that it could not be asked.
+bool is_answer(const Error& error);
+
+// Whether what was handed over has been looked at and will not be taken, now or later: kInvalidArgument of something
+// that could be read, kConflict, kTooLarge. All else that is not transient either (500, 401, 403, 404, the 400 of
+// something on the way) can be a service that is broken, set up wrongly or not there: what must not be lost is kept and
+// tried again.
 bool is_refusal(const Error& error);
 
 // "FIELD: MESSAGE", for logs and for people. A sentence that names its field itself ("cannot open /data: …") stays as
@@ -107,6 +137,10 @@ using Status = Result<void>;
 
 inline Error invalid_argument(std::string field, std::string message) {
     return {ErrorCode::kInvalidArgument, std::move(message), std::move(field)};
+}
+// What was read is not JSON, or there is nothing to read: no part of it is at fault.
+inline Error unreadable(std::string message) {
+    return {ErrorCode::kInvalidArgument, std::move(message), {}, Cause::kUnreadable};
 }
 inline Error not_found(std::string message, std::string field = {}) {
     return {ErrorCode::kNotFound, std::move(message), std::move(field)};

@@ -59,11 +59,12 @@ TEST(ResultTest, OnlyWhatMaySucceedLaterUnchangedIsTransient) {
         EXPECT_FALSE(is_transient(code)) << to_string(code);
 }
 
-TEST(ResultTest, OnlyWhatNamesTheThingThatWasHandedOverRefusesIt) {
+TEST(ResultTest, ARefusalIsTheWordOfWhoeverHasLookedAtIt) {
     EXPECT_TRUE(is_refusal(invalid_argument("manifest.files[0].path", "is not in the base")));
     EXPECT_TRUE(is_refusal(conflict("another version was handed in")));
     EXPECT_TRUE(is_refusal({ErrorCode::kTooLarge, "may upload 8 bytes", "body"}));
-    EXPECT_FALSE(is_refusal(invalid_argument("", "the service answered 400")));
+    EXPECT_FALSE(is_refusal(with_cause(invalid_argument("", "the proxy answered 400"), Cause::kElsewhere)));
+    EXPECT_FALSE(is_refusal(unreadable("not valid JSON")));
     for (const ErrorCode code : {ErrorCode::kUnauthenticated, ErrorCode::kPermissionDenied, ErrorCode::kNotFound,
                                  ErrorCode::kPreconditionFailed, ErrorCode::kResourceExhausted,
                                  ErrorCode::kInsufficientStorage, ErrorCode::kUnavailable, ErrorCode::kInternal})
@@ -74,6 +75,19 @@ TEST(ResultTest, ACodeIsFoundAgainByItsName) {
     for (int code = 0; code <= static_cast<int>(ErrorCode::kInternal); ++code)
         EXPECT_EQ(parse_error_code(to_string(static_cast<ErrorCode>(code))), static_cast<ErrorCode>(code));
     EXPECT_EQ(parse_error_code("no-such-code"), std::nullopt);
+}
+
+TEST(ResultTest, ACauseIsFoundAgainByItsName) {
+    for (int cause = 0; cause <= static_cast<int>(Cause::kWorkDirectory); ++cause)
+        EXPECT_EQ(parse_cause(to_string(static_cast<Cause>(cause))), static_cast<Cause>(cause));
+    EXPECT_EQ(parse_cause("no-such-cause"), std::nullopt);
+}
+
+TEST(ResultTest, OnlyWhoWasAskedAnswers) {
+    for (const Cause cause : {Cause::kService, Cause::kSite, Cause::kJobEnded})
+        EXPECT_TRUE(is_answer(with_cause(not_found("none"), cause))) << to_string(cause);
+    for (const Cause cause : {Cause::kUnknown, Cause::kElsewhere, Cause::kUnreadable, Cause::kNoConnection})
+        EXPECT_FALSE(is_answer(with_cause(not_found("none", "version"), cause))) << to_string(cause);
 }
 
 }  // namespace

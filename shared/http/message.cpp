@@ -110,7 +110,7 @@ std::string Request::header(const std::string& name) const {
 }
 
 Result<json::Json> Request::json() const {
-    if (body.empty()) return invalid_argument("", "the request needs a JSON body");
+    if (body.empty()) return unreadable("the request needs a JSON body");
     return json::parse_bounded(body, kBodyValuesMax);
 }
 
@@ -127,14 +127,14 @@ Response Response::empty(int status) {
 }
 
 Response Response::problem(const Error& error, const std::string& request_id) {
-    // Without a field it is not a part but the request itself that cannot be understood.
-    const bool unreadable = error.code == ErrorCode::kInvalidArgument && error.field.empty();
-    const int status = unreadable ? 400 : http_status(error.code);
+    const bool is_unreadable = error.code == ErrorCode::kInvalidArgument && error.cause == Cause::kUnreadable;
+    const int status = is_unreadable ? 400 : http_status(error.code);
     json::Json body = {{"type", std::string(kProblemPrefix) + to_string(error.code)},
                        {"title", find_problem(error.code).title},
                        {"status", status},
                        {"detail", error.message}};
     if (!error.field.empty()) body["field"] = error.field;
+    body["cause"] = to_string(error.cause == Cause::kUnknown ? Cause::kService : error.cause);
     if (!request_id.empty()) body["request_id"] = request_id;
     Response response = json(status, body);
     response.content_type = "application/problem+json";
@@ -205,12 +205,12 @@ Result<std::string> percent_decode(std::string_view text) {
         }
         const int high = i + 1 < text.size() ? hex_digit(text[i + 1]) : -1;
         const int low = i + 2 < text.size() ? hex_digit(text[i + 2]) : -1;
-        if (high < 0 || low < 0) return invalid_argument("", "a % in the address needs two hexadecimal digits");
+        if (high < 0 || low < 0) return unreadable("a % in the address needs two hexadecimal digits");
         decoded.push_back(static_cast<char>(high * 16 + low));
         i += 2;
     }
     if (decoded.find('\0') != std::string::npos || !json::is_utf8(decoded))
-        return invalid_argument("", "the address must be UTF-8 without NUL");
+        return unreadable("the address must be UTF-8 without NUL");
     return decoded;
 }
 

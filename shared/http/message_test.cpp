@@ -29,6 +29,7 @@ TEST(MessageTest, AProblemNamesItsTypeStatusAndField) {
     EXPECT_EQ(body["type"], "urn:atoll:problem:invalid-argument");
     EXPECT_EQ(body["status"], 422);
     EXPECT_EQ(body["field"], "rounds");
+    EXPECT_EQ(body["cause"], "service") << "a handler's own error";
     EXPECT_EQ(body["request_id"], "r1");
 }
 
@@ -48,7 +49,7 @@ TEST(MessageTest, AStatusWithoutOurProblemStandsForItsUsualCode) {
 }
 
 TEST(MessageTest, AWrongRequestWithoutAFieldIsABadRequest) {
-    EXPECT_EQ(Response::problem(invalid_argument("", "not JSON")).status, 400);
+    EXPECT_EQ(Response::problem(unreadable("not JSON")).status, 400);
 }
 
 TEST(MessageTest, AProblemWithBytesThatAreNotUtf8IsStillJson) {

@@ -122,7 +122,7 @@ Result<Json> parse(std::string_view text, int depth_max) {
 Result<Json> parse_bounded(std::string_view text, std::size_t values_max, int depth_max) {
     StrictBuilder builder(depth_max, values_max);
     if (!Json::sax_parse(text, &builder, Json::input_format_t::json, /*strict=*/true))
-        return invalid_argument("", "not valid JSON: " + builder.error());
+        return unreadable("not valid JSON: " + builder.error());
     return std::move(builder.root());
 }
 

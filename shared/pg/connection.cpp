@@ -90,7 +90,7 @@ Result<Rows> Connection::query(const std::string& sql, const std::vector<Param>&
     std::vector<const char*> values;
     for (const auto& param : params) {
         if (param.text() && param.text()->find('\0') != std::string::npos)
-            return invalid_argument("", "text must not contain NUL characters");
+            return unreadable("text must not contain NUL characters");
         values.push_back(param.text() ? param.text()->c_str() : nullptr);
     }
     auto rows = std::make_shared<Rows::Impl>();

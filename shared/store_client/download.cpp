@@ -108,7 +108,7 @@ class Downloader {
         std::error_code error;
         const fs::space_info space = fs::space(directory_, error);
         if (error || needed <= space.available) return {};
-        return Error{ErrorCode::kResourceExhausted,
+        return Error{ErrorCode::kInsufficientStorage,
                      "the disk of " + directory_.string() + " has " + std::to_string(space.available) +
                          " bytes free, the version needs " + std::to_string(needed) + " more",
                      directory_.string()};

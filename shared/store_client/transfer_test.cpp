@@ -197,7 +197,7 @@ TEST_F(TransferTest, AVersionThatTheDiskCannotHoldIsNotBegun) {
     store_.add_version(huge);
     const Status copied = download_version(manifest_digest(huge), sites_ / "copy", store_.options());
     ASSERT_FALSE(copied.ok());
-    EXPECT_EQ(copied.error().code, ErrorCode::kResourceExhausted) << "to be tried again when there is room";
+    EXPECT_EQ(copied.error().code, ErrorCode::kInsufficientStorage) << "to be tried again when there is room";
     EXPECT_EQ(store_.gets, 0);
 }
 

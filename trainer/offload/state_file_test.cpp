@@ -113,7 +113,7 @@ TEST_F(StateFileTest, AnErrorOfTheDeviceIsNamed) {
     }
     const Status written = file_->write(0, 1, pages_.data());
     ASSERT_FALSE(written.ok());
-    EXPECT_EQ(written.error().code, ErrorCode::kResourceExhausted);
+    EXPECT_EQ(written.error().code, ErrorCode::kInsufficientStorage);
     EXPECT_EQ(written.error().field, file_->path());
 }
 

@@ -5,8 +5,8 @@ namespace atl::program {
 int exit_code(const Status& status) {
     if (status.ok()) return 0;
     switch (status.error().code) {
-        case ErrorCode::kResourceExhausted:  // of memory, or of a file: a full disk
-            return status.error().field.empty() || status.error().field == "memory" ? 3 : 1;
+        case ErrorCode::kResourceExhausted:  // memory
+            return 3;
         case ErrorCode::kInvalidArgument:
         case ErrorCode::kNotFound:
         case ErrorCode::kPermissionDenied:  // of a file that the user gave

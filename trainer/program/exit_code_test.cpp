@@ -14,7 +14,7 @@ TEST(ExitCodeTest, OnlyWhatIsKnownToBeBadInputEndsWithTwo) {
                                  ErrorCode::kUnavailable, ErrorCode::kInternal})
         EXPECT_EQ(exit_code(Error{code, "", ""}), 1) << to_string(code);
     EXPECT_EQ(exit_code(Error{ErrorCode::kResourceExhausted, "", "memory"}), 3);
-    EXPECT_EQ(exit_code(Error{ErrorCode::kResourceExhausted, "", "a full disk's file"}), 1);
+    EXPECT_EQ(exit_code(Error{ErrorCode::kInsufficientStorage, "", "a full disk's file"}), 1);
 }
 
 }  // namespace

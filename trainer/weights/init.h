@@ -21,7 +21,7 @@ struct InitOptions {
 
 // The same config and seed give the same bytes on every machine. Warns of a tokenizer with far fewer ids than the
 // config's vocab_size. kInvalidArgument: a config that the model refuses, no tokenizer, or one with more ids than
-// vocab_size. kResourceExhausted, naming --out: there is no room for it. An error leaves what was at `out`.
+// vocab_size. kInsufficientStorage, naming --out: there is no room for it. An error leaves what was at `out`.
 Result<ModelSize> init_model(const InitOptions& options);
 
 }  // namespace atl::weights

@@ -100,7 +100,7 @@ TEST_F(InitTest, AModelWithoutRoomIsRefusedBeforeAByteIsWritten) {
         {{"hidden_size", kLargest}, {"intermediate_size", kLargest}, {"head_dim", 8}, {"num_hidden_layers", 8}});
     const auto status = init_model(options_);
     ASSERT_FALSE(status.ok());
-    EXPECT_EQ(status.error().code, ErrorCode::kResourceExhausted);
+    EXPECT_EQ(status.error().code, ErrorCode::kInsufficientStorage);
     EXPECT_EQ(status.error().field, "--out");
     for (const char* part : {" free", " parameters need ", " PiB"})
         EXPECT_NE(status.error().message.find(part), std::string::npos) << status.error().message;

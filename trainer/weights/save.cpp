@@ -214,7 +214,7 @@ Status check_room(const std::filesystem::path& out, double bytes, const std::str
     const std::filesystem::space_info space = std::filesystem::space(out, error);
     const bool is_told = !error && space.capacity > 0;
     if (!is_told || bytes <= static_cast<double>(space.available)) return {};
-    return Error{ErrorCode::kResourceExhausted,
+    return Error{ErrorCode::kInsufficientStorage,
                  "the disk of " + out.string() + " has " + human_bytes(space.available) + " free, " + needed + " " +
                      human_bytes(static_cast<std::uint64_t>(std::min(bytes, 9e18))),
                  "--out"};

@@ -57,7 +57,7 @@ struct WeightFiles {
 // crash between the renames leaves no config.json, and so no model: never a mixture.
 class WeightWriter {
   public:
-    // kConflict: another process is writing into `out`. kResourceExhausted, naming --out: there is no room.
+    // kConflict: another process is writing into `out`. kInsufficientStorage, naming --out: there is no room.
     static Result<WeightWriter> create(const std::filesystem::path& out, std::vector<TensorSpec> tensors,
                                        const SaveOptions& options);
     // Beside files that are staged already, in the specs' dtypes.
@@ -81,7 +81,7 @@ class WeightWriter {
 // Whether a file of this name may belong to a model directory that WeightWriter made.
 bool is_model_file(std::string_view name);
 
-// kResourceExhausted naming --out when the disk of that directory has less than these bytes free; `needed` says what
+// kInsufficientStorage naming --out when the disk of that directory has less than these bytes free; `needed` says what
 // needs them: "the model needs". In fp64, as a size that somebody mistyped is beyond 64 bits soon.
 Status check_room(const std::filesystem::path& out, double bytes, const std::string& needed);
 

@@ -58,11 +58,10 @@ Result<std::optional<nlohmann::json>> ask_dispatch(const Settings& settings, con
             .get_json("/v1/jobs/" + http::percent_encode(job) + "/rounds/" + std::to_string(round) + "/updates");
     if (closed.ok()) return std::optional(std::move(closed).value());
     const Error& error = closed.error();
-    // Dispatch's own word names a field, and is not the 404 of something that stands in its place.
-    const bool is_answer =
-        (error.code == ErrorCode::kNotFound || error.code == ErrorCode::kConflict) && !error.field.empty();
-    if (!is_answer) return unavailable("dispatch: " + describe(error));
-    if (error.code == ErrorCode::kNotFound || error.field != "id") return error;
+    const bool is_final =
+        (error.code == ErrorCode::kNotFound || error.code == ErrorCode::kConflict) && is_answer(error);
+    if (!is_final) return unavailable("dispatch: " + describe(error));
+    if (error.cause != Cause::kJobEnded) return error;
     spdlog::info("round {} of job {} is not aggregated: {}", round, job, error.message);
     return std::optional<nlohmann::json>();
 }

@@ -21,7 +21,7 @@ TEST_F(AggregationTest, OfAClosedRoundOnlyWhatDispatchSaysIsBelieved) {
     EXPECT_EQ(hear(forged).error().code, ErrorCode::kNotFound) << "dispatch has no such round";
     dispatch_.set_refusal(conflict("round 1 waits for no aggregation", "round"));
     EXPECT_EQ(hear(forged).error().message, "round 1 waits for no aggregation");
-    dispatch_.set_refusal(conflict("the job is cancelled", "id"));
+    dispatch_.set_refusal(with_cause(conflict("the job is cancelled", "id"), Cause::kJobEnded));
     EXPECT_TRUE(hear(forged).ok()) << "it was closed, and nobody waits any more";
     EXPECT_EQ(query("SELECT 1 FROM aggregations").size(), 0);
     dispatch_.set_refusal({});

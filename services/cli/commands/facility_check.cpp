@@ -178,7 +178,7 @@ Result<json> try_job(http::Client& client, const CheckFlags& flags, Activity& ac
     std::signal(SIGTERM, note_interrupt);
     ATOLL_TRY(const auto submitted, client.call(http::Method::kPut, path, asked.dump()));
     if (const Status status = submitted.check(); !status.ok()) {
-        if (status.error().code == ErrorCode::kInvalidArgument && status.error().field.starts_with("."))
+        if (status.error().code == ErrorCode::kInvalidArgument && status.error().cause != Cause::kSite)
             return status.error();
         return json::array({compute_row("fail", "no job could be submitted: " + describe(status.error()))});
     }

@@ -16,7 +16,8 @@
 #include "shared/base/file.h"
 #include "shared/base/text.h"
 #include "shared/http/client/client.h"
-#include "shared/json/printable.h"
+#include "shared/site/hand_in.h"
+#include "shared/site/staging.h"
 #include "shared/store_client/local_file.h"
 #include "shared/store_client/seal.h"
 
@@ -131,23 +132,12 @@ Result<nlohmann::json> hand_in(const SiteOptions& given, const store_client::Tra
                           {"bytes_sent", uploaded.bytes_sent}};
 }
 
-// What went wrong, for the program that has called this one: a few hundred bytes whatever was said.
-nlohmann::json failure_json(const Error& error) {
-    constexpr std::size_t kDetailBytesMax = 800;
-    constexpr std::size_t kFieldBytesMax = 200;
-    return {{"refused", is_refusal(error)},
-            {"error",
-             {{"code", to_string(error.code)},
-              {"detail", shorten(atl::json::printable(error.message), kDetailBytesMax)},
-              {"field", shorten(atl::json::printable(error.field), kFieldBytesMax)}}}};
-}
-
 // Why there is no seal is said as push says it: whoever hands the update in may be neither of us.
 Status run_seal(const SiteOptions& given) {
     Status sealed = check_update(given.directory);
     const auto threads = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, 8U));
     if (sealed.ok()) sealed = store_client::write_seal(given.seal, given.directory, threads);
-    if (!sealed.ok()) std::cout << failure_json(sealed.error()) << "\n";
+    if (!sealed.ok()) std::cout << site::to_json(site::hand_in_failure(sealed.error())) << "\n";
     return sealed;
 }
 
@@ -159,36 +149,8 @@ Status run_push(const Context& context, const SiteOptions& given) {
     ATOLL_TRY(const auto details, read_details(meta, given.kind));
     ATOLL_TRY(const auto options, site_transfer_options(context, given, "pushing"));
     const auto handed_in = hand_in(given, options, details);
-    std::cout << (handed_in.ok() ? *handed_in : failure_json(handed_in.error())) << "\n";
+    std::cout << (handed_in.ok() ? *handed_in : site::to_json(site::hand_in_failure(handed_in.error()))) << "\n";
     return handed_in.ok() ? Status() : handed_in.error();
-}
-
-constexpr int kTryAgainLater = 75;  // EX_TEMPFAIL
-constexpr int kNotThere = 66;       // EX_NOINPUT
-
-// What may go well later is told apart from what was refused: who started the program waits and calls it again.
-// 413 says that this attempt has uploaded too much, and what is not there may be made again: neither is for ever.
-int push_exit_status(const Error& error) {
-    switch (error.code) {
-        case ErrorCode::kUnavailable:
-        case ErrorCode::kResourceExhausted:
-        case ErrorCode::kInsufficientStorage:
-            return kTryAgainLater;
-        case ErrorCode::kTooLarge:
-        case ErrorCode::kNotFound:
-            return 1;
-        default:
-            return exit_status(error);
-    }
-}
-
-// Only the store's own word about the version is told apart: there is none, its blobs are not there or are others. The
-// 404 of something that stands in its place names no field.
-int stage_exit_status(const Error& error) {
-    if (is_transient(error.code)) return kTryAgainLater;
-    if (error.code == ErrorCode::kConflict || (error.code == ErrorCode::kNotFound && !error.field.empty()))
-        return kNotThere;
-    return error.code == ErrorCode::kInvalidArgument && !error.field.empty() ? exit_status(error) : 1;
 }
 
 void on_transfer(CLI::App& command, Context& context, int (*exit_status_of)(const Error&),
@@ -237,7 +199,7 @@ void add_site_commands(CLI::App& program, Context& context) {
     add_common(*stage, *stage_options);
     stage->add_option("--version", stage_options->version, "its digest")->required();
     stage->add_option("--out", stage_options->out, "the directory to make")->required();
-    on_transfer(*stage, context, stage_exit_status,
+    on_transfer(*stage, context, site::staging_exit_status,
                 [&context, stage_options] { return run_stage(context, *stage_options); });
 
     auto* ping = program.add_subcommand("ping", "try the way from this facility to the store");
@@ -262,7 +224,7 @@ void add_site_commands(CLI::App& program, Context& context) {
     push->add_option("--dir", push_options->directory, "the directory to hand in")->required();
     push->add_option("--meta", push_options->meta, "JSON file with parents, job, round, metrics");
     push->add_option("--seal", push_options->seal, "what `atoll seal` wrote of the directory, if it did");
-    on_transfer(*push, context, push_exit_status,
+    on_transfer(*push, context, site::push_exit_status,
                 [&context, push_options] { return run_push(context, *push_options); });
 }
 

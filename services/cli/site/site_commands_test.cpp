@@ -10,6 +10,7 @@
 #include "shared/digest/digest.h"
 #include "shared/http/testing/test_server.h"
 #include "shared/json/json.h"
+#include "shared/site/exit_status.h"
 #include "shared/store_client/manifest.h"
 
 // `atoll stage` and `atoll push` against a store that does not always answer.
@@ -19,8 +20,6 @@ namespace {
 using http::Request;
 using http::Response;
 using json::Json;
-
-constexpr int kTryAgainLater = 75;
 
 // Holds one version of one file, and answers `refusal` instead of anything while that is not 0.
 class SiteCommandsTest : public testing::Test {
@@ -104,8 +103,8 @@ TEST_F(SiteCommandsTest, AStoreThatIsAwayForAWhileIsToldApartFromOneThatRefuses)
     ASSERT_TRUE(write_file_atomic(file("model/config.json"), bytes_).ok());
     for (const int away : {503, 507, 429}) {
         refusal_ = away;
-        EXPECT_EQ(stage().exit_code, kTryAgainLater) << away;
-        EXPECT_EQ(push().exit_code, kTryAgainLater) << away;
+        EXPECT_EQ(stage().exit_code, site::kExitTryLater) << away;
+        EXPECT_EQ(push().exit_code, site::kExitTryLater) << away;
     }
     refusal_ = 422;
     EXPECT_EQ(push().exit_code, 2);
@@ -126,13 +125,12 @@ TEST_F(SiteCommandsTest, AStoreThatIsAwayForAWhileIsToldApartFromOneThatRefuses)
         EXPECT_EQ(stage().exit_code, 1) << trouble << ": nobody has said what is wrong";
     }
     refusal_ = 0;
-    constexpr int kNotThere = 66;
     set([](Store& store) { store.version_refusal = not_found("there is no such version", "digest"); });
-    EXPECT_EQ(stage().exit_code, kNotThere);
+    EXPECT_EQ(stage().exit_code, site::kExitAbsent);
     set([](Store& store) { store.version_refusal = invalid_argument("digest", "is none"); });
     EXPECT_EQ(stage().exit_code, 2);
     set([](Store& store) { store = {.served_bytes = "[]"}; });
-    EXPECT_EQ(stage().exit_code, kNotThere) << "the store's bytes are others";
+    EXPECT_EQ(stage().exit_code, site::kExitAbsent) << "the store's bytes are others";
     set([](Store& store) { store = {}; });
     const CommandResult staged = stage();
     EXPECT_EQ(staged.exit_code, 0) << staged.err;

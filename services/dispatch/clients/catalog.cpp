@@ -235,8 +235,7 @@ Result<Json> Catalog::global_of_round(const std::string& model, const std::strin
                                       const std::string& digest) const {
     const auto page = get(Service::kStore, "/v1/models/" + http::percent_encode(model) + "/versions?kind=global&job=" +
                                                http::percent_encode(job) + "&round=" + std::to_string(round));
-    // The store's own word, and not the 404 of something that stands in its place.
-    if (!page.ok() && page.error().code == ErrorCode::kNotFound && page.error().field == "model") return Json();
+    if (!page.ok() && page.error().code == ErrorCode::kNotFound && is_answer(page.error())) return Json();
     if (!page.ok()) return page.error();
     ATOLL_TRY(const auto items, member<Json::array_t>(*page, "items"));
     for (const Json& item : items) {
@@ -249,9 +248,7 @@ Result<Json> Catalog::global_of_round(const std::string& model, const std::strin
 Result<std::string> Catalog::handed_in_version(const std::string& task, std::int64_t attempt) const {
     const auto upload =
         get(Service::kStore, "/v1/uploads/" + http::percent_encode(task) + "/" + std::to_string(attempt));
-    // The store's own word, and not the 404 of something that stands in its place.
-    if (!upload.ok() && upload.error().code == ErrorCode::kNotFound && upload.error().field == "attempt")
-        return std::string();
+    if (!upload.ok() && upload.error().code == ErrorCode::kNotFound && is_answer(upload.error())) return std::string();
     if (!upload.ok()) return upload.error();
     ATOLL_TRY(const Json version, member<Json>(*upload, "version"));
     if (version.is_null()) return std::string();

@@ -6,6 +6,7 @@
 #include "services/dispatch/domain/site_trouble.h"
 #include "shared/base/text.h"
 #include "shared/json/printable.h"
+#include "shared/site/exit_status.h"
 
 namespace atl::dispatch {
 namespace {
@@ -96,7 +97,7 @@ CheckRow judge_failure(std::optional<std::int64_t> exit_code, const std::string&
             "`atoll facility check " +
                 facility.name + " --job --queue NAME`"};
     const bool is_container = facility.image && is_container_not_started(*exit_code, said);
-    if (is_container || *exit_code == kSiteNotReady)
+    if (is_container || *exit_code == site::kExitTryLater)
         return {"node", CheckState::kFail, "the job could do nothing on its node: " + said,
                 facility.image ? "the runtime and " + facility.image->path +
                                      " have to be there on the compute nodes; a node that mounts no image takes `" +

@@ -219,7 +219,7 @@ bool is_other_trainer(const Facility& before, const Facility& after) {
 }
 
 Result<Facility> patch_facility(const Facility& facility, const Json& patch) {
-    if (!patch.is_object()) return invalid_argument("", "the patch must be a JSON object");
+    if (!patch.is_object()) return unreadable("the patch must be a JSON object");
     Json merged = to_json(facility);
     merged.merge_patch(patch);
     ATOLL_TRY(Facility patched, parse_facility(merged));

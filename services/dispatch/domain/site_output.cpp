@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "shared/digest/digest.h"
+#include "shared/site/hand_in.h"
 
 namespace atl::dispatch {
 namespace {
@@ -233,20 +234,17 @@ std::optional<PushAnswer> read_push_answer(std::string_view out) {
     const auto said = json::parse(out, kDepthMax);
     if (!said.ok()) return std::nullopt;
     PushAnswer answer;
-    json::ObjectReader reader(*said);
     if (has(*said, "digest")) {
+        json::ObjectReader reader(*said);
         answer.digest = required_digest(reader, "digest");
         reader.allow_unknown();
         return reader.finish().ok() ? std::optional(answer) : std::nullopt;
     }
-    json::ObjectReader error(reader.required_object("error"));
-    const auto code = parse_error_code(error.required_string("code"));
-    answer.error =
-        Error{code.value_or(ErrorCode::kInternal), error.required_string("detail"), error.string_or("field", "")};
-    answer.is_refused = reader.boolean_or("refused", false);
-    for (json::ObjectReader* read : {&reader, &error}) read->allow_unknown();
-    const bool is_whole = reader.finish().ok() && error.finish().ok() && code.has_value();
-    return is_whole ? std::optional(answer) : std::nullopt;
+    auto failure = site::parse_hand_in_failure(*said);
+    if (!failure.ok()) return std::nullopt;
+    answer.error = std::move(failure->error);
+    answer.is_refused = failure->is_refused;
+    return answer;
 }
 
 Result<PreparedSplit> read_data_json(std::string_view text, const std::string& file) {

@@ -5,9 +5,6 @@
 
 namespace atl::dispatch {
 
-// What a job script ends with that could do nothing on its node: EX_TEMPFAIL.
-constexpr std::int64_t kSiteNotReady = 75;
-
 // Whether a program says that a disk is full, or a quota of bytes or files used up.
 inline bool is_out_of_space(std::string_view said) {
     return said.find("No space left on device") != std::string_view::npos ||

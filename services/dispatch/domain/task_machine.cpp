@@ -4,11 +4,11 @@
 
 #include "services/dispatch/domain/attempt_end.h"
 #include "services/dispatch/domain/continuation.h"
-#include "services/dispatch/domain/site_trouble.h"
 #include "services/dispatch/domain/step_events.h"
 #include "shared/base/backoff.h"
 #include "shared/base/text.h"
 #include "shared/json/printable.h"
+#include "shared/site/exit_status.h"
 
 namespace atl::dispatch {
 namespace {
@@ -255,7 +255,7 @@ void apply_failure(TaskChange& change, const Observed& observed, const PollPolic
     if (is_interruption(answer.end) || is_requeued || (exit_code == kKilled && !is_out_of_memory))
         return interrupt_attempt(change, why, answer.end, poll_policy);
     if (is_out_of_memory) return fail_attempt(change, why + cure_of(answer.end), false, poll_policy);
-    const bool is_of_site = observed.is_of_site || exit_code == kSiteNotReady;
+    const bool is_of_site = observed.is_of_site || exit_code == site::kExitTryLater;
     if (is_of_site && !change.task.cancel_requested) return wait_for_site(change, why, now_ms);
     fail_attempt(change, why, !may_be_interrupted(exit_code), poll_policy);
 }
@@ -400,7 +400,7 @@ Outcome outcome_of(const Task& task, const Error& error) {
         task.attempt->step == Step::kSubmitting || (task.kind() == TaskKind::kClean && is_collecting);
     const bool is_meant = is_about_site
                               ? !is_transient(error.code)
-                              : is_refusal(error) || (error.code == ErrorCode::kNotFound && !error.field.empty());
+                              : is_refusal(error) || (error.code == ErrorCode::kNotFound && is_answer(error));
     if (holds_update || !is_meant) return Unreachable{printable_reason(error)};
     return Rejected{printable_reason(error), error.code == ErrorCode::kInvalidArgument};
 }

@@ -198,10 +198,12 @@ TEST(TaskMachineTest, OnlyAWordAboutWhatIsStagedEndsAnAttempt) {
         const Task task = at_step(step);
         for (const Error& trouble :
              {unavailable("away"), internal_error("the service answered 500"), permission_denied("not this token"),
-              not_found("the service answered 404"), invalid_argument("", "the service answered 400"),
+              not_found("the service answered 404"), unreadable("not valid JSON"),
+              with_cause(invalid_argument("", "the proxy answered 400"), Cause::kElsewhere),
               Error{ErrorCode::kInsufficientStorage, "the disk is full", "disk"}})
             EXPECT_TRUE(std::holds_alternative<Unreachable>(outcome_of(task, trouble))) << trouble.message;
-        EXPECT_FALSE(std::get<Rejected>(outcome_of(task, not_found("there is no such", "version"))).is_permanent);
+        const Error none = with_cause(not_found("there is no such version"), Cause::kService);
+        EXPECT_FALSE(std::get<Rejected>(outcome_of(task, none)).is_permanent);
         EXPECT_FALSE(std::get<Rejected>(outcome_of(task, conflict("other bytes"))).is_permanent);
         EXPECT_TRUE(std::get<Rejected>(outcome_of(task, invalid_argument("version", "no such"))).is_permanent);
     }

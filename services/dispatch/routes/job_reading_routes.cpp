@@ -54,7 +54,7 @@ Result<Response> get_rounds(Routing&, pg::Transaction& transaction, const Reques
 Result<Response> get_updates(Routing&, pg::Transaction& transaction, const Request& request) {
     const std::string& number = request.param("round");
     ATOLL_TRY(const JobView job, load_job(transaction, request.param("id")));
-    if (is_finished(job.state)) return conflict(std::string("the job is ") + to_string(job.state), "id");
+    if (is_finished(job.state)) return with_cause(conflict(std::string("the job is ") + to_string(job.state), "id"), Cause::kJobEnded);
     if (number != std::to_string(job.round.number) || job.round.state != RoundState::kAggregating)
         return conflict("round " + number + " waits for no aggregation: the job is at round " +
                             std::to_string(job.round.number) + ", which is " + to_string(job.round.state),

@@ -77,7 +77,7 @@ TEST_F(LookAndAskTest, TheQueuesAnswerStandsBehindTheLogs) {
 
 TEST_F(LookAndAskTest, WhereTheQueueGivesNoAnswerTheLogsAreSeenAllTheSame) {
     slurm_.put("bin/squeue", "#!/bin/sh\necho 'atoll-begun-1|17|PENDING|Priority'\nexit 1\n");
-    EXPECT_TRUE(is_of_batch_system(look_and_ask(slurm_.facility).queue.error()));
+    EXPECT_TRUE(look_and_ask(slurm_.facility).queue.error().cause == Cause::kBatchSystem);
 }
 
 TEST_F(LookAndAskTest, ASlurmThatHangsIsNotWaitedForLong) {
@@ -85,7 +85,7 @@ TEST_F(LookAndAskTest, ASlurmThatHangsIsNotWaitedForLong) {
     EXPECT_TRUE(look_and_ask(slurm_.facility).queue.ok());
     slurm_.put("bin/squeue", "#!/bin/sh\nexec sleep 120\n");
     const auto silent = look_and_ask(slurm_.facility).queue;
-    ASSERT_TRUE(!silent.ok() && is_of_batch_system(silent.error()));
+    ASSERT_TRUE(!silent.ok() && silent.error().cause == Cause::kBatchSystem);
     EXPECT_EQ(silent.error().message,
               "Slurm of leonardo does not answer: squeue gave no answer within 8 s: is slurmctld up?");
 }

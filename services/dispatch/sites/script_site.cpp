@@ -13,6 +13,7 @@
 #include "shared/base/text.h"
 #include "shared/json/printable.h"
 #include "shared/log/log.h"
+#include "shared/site/exit_status.h"
 
 namespace atl::dispatch {
 namespace {
@@ -30,11 +31,6 @@ constexpr std::size_t kLogBytesTotalMax = 2U << 20;  // and of all that one scri
 constexpr std::size_t kErrorBytesMax = 1000;
 constexpr const char* kLooking = "looking at attempts";
 constexpr std::size_t kNameBytesMax = 100;
-constexpr int kExitAway = 74;       // EX_IOERR: the work directory is not there
-constexpr int kExitNoQueue = 69;    // EX_UNAVAILABLE: the batch system gives no answer
-constexpr int kExitUnknown = 75;    // EX_TEMPFAIL: the script could not find out, and says why on standard error
-constexpr int kExitBadInput = 65;   // EX_DATAERR: a program of ours calls its input wrong
-constexpr int kExitNoProgram = 72;  // EX_OSFILE: one is not there; its name is printed
 
 std::string last_bytes(const std::string& text, std::size_t count) {
     return text.size() > count ? text.substr(text.size() - count) : text;
@@ -131,16 +127,16 @@ ScriptSite::ScriptSite(Facility facility, std::shared_ptr<Transport> transport, 
 Error ScriptSite::to_error(const CommandResult& result, const char* what) const {
     const std::string said =
         log::redact(printable(trim(last_bytes(result.err.empty() ? result.out : result.err, kErrorBytesMax))));
-    if (result.exit_code == kExitAway) return no_work_dir(facility(), said);
-    if (result.exit_code == kExitNoQueue) return no_batch_answer(facility(), said);
+    if (result.exit_code == site::kExitNoWorkDir) return no_work_dir(facility(), said);
+    if (result.exit_code == site::kExitNoBatchAnswer) return no_batch_answer(facility(), said);
     std::string message = std::string(what) + ": ";
-    if (result.exit_code == kExitAbsent) return not_found(message + said, what);
-    if (result.exit_code == kExitBadInput) return invalid_argument(what, message + said);
+    if (result.exit_code == site::kExitAbsent) return with_cause(not_found(message + said), Cause::kSite);
+    if (result.exit_code == site::kExitBadInput) return with_cause(invalid_argument({}, message + said), Cause::kSite);
     if (is_out_of_space(said))
         return unavailable(message + "no space or quota is left in " + facility().work_dir + " (" + said + ")");
-    if (said.empty() || result.exit_code != kExitUnknown)
+    if (said.empty() || result.exit_code != site::kExitTryLater)
         message += "exit status " + std::to_string(result.exit_code) + (said.empty() ? "" : ": ");
-    if (result.exit_code == kExitUnknown) return unavailable(message + said);
+    if (result.exit_code == site::kExitTryLater) return unavailable(message + said);
     return internal_error(message + said);
 }
 
@@ -169,7 +165,7 @@ Result<CommandResult> ScriptSite::run(RemoteScript script, const char* what) {
 }
 
 Status ScriptSite::check_exit(const CommandResult& result, const char* what) const {
-    if (result.exit_code == kExitNoProgram && !result.out.empty()) return missing(result, what);
+    if (result.exit_code == site::kExitNoProgram && !result.out.empty()) return missing(result, what);
     if (result.exit_code != 0) return to_error(result, what);
     return {};
 }
@@ -215,7 +211,7 @@ Result<CommandResult> ScriptSite::run_moving(RemoteScript script, std::string_vi
 
 Site::Move ScriptSite::ask_move(RemoteScript script, std::string_view mover, const char* what) {
     ATOLL_TRY(const CommandResult result, run_moving(std::move(script), mover));
-    if (result.exit_code == kExitMoving) return std::optional(read_moving(result.out));
+    if (result.exit_code == site::kExitMoving) return std::optional(read_moving(result.out));
     ATOLL_RETURN_IF_ERROR(check_exit(result, what));
     return std::optional<Moving>();
 }
@@ -280,10 +276,10 @@ Result<PushAnswer> ScriptSite::push(const PushOrder& order) {
                     {program("atoll"), order.store_url, order.model, order.directory, std::to_string(meta.size())},
                     order.token + "\n" + meta},
                    kSitesScriptsPushMoverSh));
-    if (result.exit_code == kExitMoving) return PushAnswer{{}, {}, false, read_moving(result.out)};
+    if (result.exit_code == site::kExitMoving) return PushAnswer{{}, {}, false, read_moving(result.out)};
     const auto answer = read_push_answer(result.out);
     if (answer && (answer->error || result.exit_code == 0)) return *answer;
-    if (result.exit_code == kExitAbsent)
+    if (result.exit_code == site::kExitAbsent)
         return PushAnswer{{}, conflict("what was trained is not there any more: " + order.directory), true};
     ATOLL_RETURN_IF_ERROR(check_exit(result, kWhat));
     return internal_error("atoll push did not print a digest: " + printable(last_bytes(result.out, 200)));
@@ -363,7 +359,7 @@ Site::Move ScriptSite::put_image(const ImagePart& part) {
                            part.bytes.empty() ? "" : std::to_string(part.offset)},
                           part.bytes},
                          std::string(kSitesScriptsImageDigestSh) + std::string(kSitesScriptsPutImageMoverSh)));
-    if (result.exit_code == kExitMoving) return std::optional(read_moving(result.out));
+    if (result.exit_code == site::kExitMoving) return std::optional(read_moving(result.out));
     if (result.exit_code != 0 && is_out_of_space(result.err))
         return Error{ErrorCode::kInsufficientStorage,
                      "no space or quota is left for " + image.string() + " at " + facility().name, ""};

@@ -9,10 +9,6 @@
 
 namespace atl::dispatch {
 
-// Exit statuses of the scripts that all who run them tell apart.
-constexpr int kExitAbsent = 66;  // EX_NOINPUT: what it is asked for is not there
-constexpr int kExitMoving = 80;  // the work goes on
-
 // A facility that is reached through a transport: each verb is a small POSIX script that runs there (scripts/).
 class ScriptSite : public Site {
   public:

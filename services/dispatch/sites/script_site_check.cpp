@@ -45,14 +45,14 @@ std::vector<CheckRow> judge_connection(const Facility& facility, const Error* er
         connection.seen += " (" + fact("host") + ")";
         return {connection, key, judge_credential(facility, fact("user"), now_s)};
     }
-    const auto trouble = trouble_of(*error);
+    const Cause cause = error->cause;
     const auto [seen, mend] = split_mend(error->message);
-    if (trouble == Trouble::kHostKey) {
+    if (cause == Cause::kHostKey) {
         key = {"host key", CheckState::kFail, seen, mend};
-    } else if (trouble == Trouble::kAuthentication) {
+    } else if (cause == Cause::kAuthentication) {
         credential = {"credential", CheckState::kFail, seen, mend};
     } else {
-        const bool passes = trouble == Trouble::kBusy || trouble == Trouble::kLoginsSpent;
+        const bool passes = cause == Cause::kBusy || cause == Cause::kLoginsSpent;
         connection = {"connection", CheckState::kFail, seen,
                       passes ? "wait, then try again"
                              : "try `ssh " + facility.transport.host +

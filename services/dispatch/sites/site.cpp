@@ -3,31 +3,22 @@
 #include "services/dispatch/sites/transport/transport.h"
 
 namespace atl::dispatch {
-namespace {
-
-constexpr const char* kWorkDirectory = "work directory";
-constexpr const char* kBatchSystem = "batch system";
-
-}  // namespace
-
 Error no_work_dir(const Facility& facility, const std::string& said) {
     const std::string why = "the work directory " + facility.work_dir + " of " + facility.name +
                             " is not there: is its file system mounted?";
-    return {ErrorCode::kUnavailable, said.empty() ? why : why + " (" + said + ")", kWorkDirectory};
+    return {ErrorCode::kUnavailable, said.empty() ? why : why + " (" + said + ")", {},
+            Cause::kWorkDirectory};
 }
 
 Error no_batch_answer(const Facility& facility, const std::string& said) {
     const std::string who = facility.batch.kind == "slurm" ? "Slurm" : "the batch system";
     return {ErrorCode::kUnavailable,
-            who + " of " + facility.name + " does not answer" + (said.empty() ? "" : ": " + said), kBatchSystem};
-}
-
-bool is_of_batch_system(const Error& error) {
-    return error.code == ErrorCode::kUnavailable && error.field == kBatchSystem;
+            who + " of " + facility.name + " does not answer" + (said.empty() ? "" : ": " + said), {},
+            Cause::kBatchSystem};
 }
 
 bool is_of_facility(const Error& error) {
-    return is_silence(error) || (error.code == ErrorCode::kUnavailable && error.field == kWorkDirectory);
+    return is_silence(error) || error.cause == Cause::kWorkDirectory;
 }
 
 Site::Site(Facility facility, std::string programs)

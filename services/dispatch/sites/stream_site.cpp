@@ -11,6 +11,8 @@
 #include "shared/digest/digest.h"
 #include "shared/json/bounded.h"
 #include "shared/json/printable.h"
+#include "shared/site/exit_status.h"
+#include "shared/site/staging.h"
 #include "shared/store_client/transfer.h"
 
 namespace atl::dispatch {
@@ -24,7 +26,6 @@ constexpr std::int64_t kNotYet_ms = 5000;           // until the next try of who
 constexpr std::int64_t kYield_ms = 6000;            // and of who has had one while others waited
 constexpr std::size_t kSealValuesMax = 300'000;
 constexpr std::size_t kSealBytesMax = (4U << 20) - (64U << 10);  // what a script may print: an update of some 350 GB
-constexpr int kExitSpoilt = 81;                                  // what is there is not what was sent
 constexpr const char* kStaging = "staging models";
 
 std::shared_ptr<store_client::ClientPool> connect_store(const std::string& url, const std::string& token) {
@@ -36,14 +37,19 @@ std::shared_ptr<store_client::ClientPool> connect_store(const std::string& url, 
     return std::make_shared<store_client::ClientPool>(std::move(options));
 }
 
-// What the store says of a version, told apart as `atoll stage` does it by its exit status: it has none, or not its
-// bytes; it calls the request wrong; or nothing that is about the version.
+// As ScriptSite says it of what `atoll stage` exits with.
 Error staging_error(const Error& error) {
     const std::string message = std::string(kStaging) + ": " + json::printable(describe(error));
-    if (is_transient(error.code)) return unavailable(message);
-    if (error.code == ErrorCode::kConflict || (error.code == ErrorCode::kNotFound && !error.field.empty()))
-        return not_found(message, kStaging);
-    if (error.code == ErrorCode::kInvalidArgument && !error.field.empty()) return invalid_argument(kStaging, message);
+    switch (site::judge_staging(error)) {
+        case site::StagingEnd::kTryLater:
+            return unavailable(message);
+        case site::StagingEnd::kAbsent:
+            return with_cause(not_found(message), Cause::kService);
+        case site::StagingEnd::kBadInput:
+            return invalid_argument({}, message);
+        case site::StagingEnd::kUncertain:
+            break;
+    }
     return internal_error(message);
 }
 
@@ -194,7 +200,7 @@ Result<std::string> StreamSite::send(store_client::ClientPool& store, const std:
     script.source = [&] { return source.take(); };
     const auto begin = std::chrono::steady_clock::now();
     ATOLL_TRY(const CommandResult result, run_any(std::move(script)));
-    if (result.exit_code == kExitSpoilt) return ranges.front().path;
+    if (result.exit_code == site::kExitSpoilt) return ranges.front().path;
     ATOLL_RETURN_IF_ERROR(check_exit(result, kStaging));
     if (!source.fault().ok()) return staging_error(source.fault().error());
     slice.note(source.taken(), std::chrono::steady_clock::now() - begin);
@@ -210,8 +216,8 @@ Result<PushAnswer> StreamSite::push(const PushOrder& order) {
                           {program("atoll"), order.directory, std::to_string(kSealBytesMax + 1)},
                           {}},
                          kSitesScriptsSealMoverSh));
-    if (sealed.exit_code == kExitMoving) return PushAnswer{{}, {}, false, Moving{}};
-    if (sealed.exit_code == kExitAbsent)
+    if (sealed.exit_code == site::kExitMoving) return PushAnswer{{}, {}, false, Moving{}};
+    if (sealed.exit_code == site::kExitAbsent)
         return refuse_hand_in("what was trained is not there any more: " + order.directory);
     if (sealed.exit_code != 0) {
         const auto answer = read_push_answer(sealed.out);
@@ -249,7 +255,7 @@ Result<std::optional<PushAnswer>> StreamSite::receive(store_client::ClientPool& 
     if (sink.refusal()) return sink.refusal();
     if (!result.ok() && slice.is_over()) return std::optional<PushAnswer>();  // the sink has ended it
     ATOLL_RETURN_IF_ERROR(result);
-    if (result->exit_code == kExitAbsent || (result->exit_code == 0 && !sink.is_whole()))
+    if (result->exit_code == site::kExitAbsent || (result->exit_code == 0 && !sink.is_whole()))
         return std::optional(
             refuse_hand_in("the files of the update are not there any more, or not as they were "
                            "sealed: " +

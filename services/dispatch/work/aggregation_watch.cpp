@@ -88,7 +88,7 @@ std::optional<Waiting> AggregationWatch::look_at(const RoundInAggregation& round
 Status AggregationWatch::ask(const RoundInAggregation& round) {
     const auto answer = catalog_.aggregation(round.job, round.number);
     if (answer.ok()) return apply(round, *answer);
-    if (answer.error().code == ErrorCode::kInvalidArgument && !answer.error().field.empty())
+    if (answer.error().code == ErrorCode::kInvalidArgument && is_answer(answer.error()))
         return apply(round, {{"state", "failed"}, {"error", describe(answer.error())}});
     return answer.error();
 }

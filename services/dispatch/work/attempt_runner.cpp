@@ -34,11 +34,6 @@ constexpr std::int64_t kLogTries = 3;
 constexpr std::int64_t kLoginPause_ms = 15000;
 constexpr std::int64_t kMissingLogsMax = 8;  // read at once
 
-// The store's own word, and not the 404 of something that stands in its place.
-bool is_unknown_version(const Error& error) {
-    return error.code == ErrorCode::kNotFound && error.field == "version";
-}
-
 std::vector<std::string> needed_versions(const TaskParams& params) {
     std::vector<std::string> digests;
     std::visit(Overloaded{[&](const TrainParams& train) { digests = {train.base}; },
@@ -53,9 +48,9 @@ std::vector<std::string> needed_versions(const TaskParams& params) {
 
 // Looking whether one more login is allowed costs the site nothing. A batch system that is back is to be found soon.
 Unreachable unreachable(const Error& error) {
-    if (is_of_batch_system(error))
+    if (error.cause == Cause::kBatchSystem)
         return {json::printable(error.message), false, SilentQueues::kPause_ms, /*is_of_batch_system=*/true};
-    const bool is_soon = trouble_of(error) == Trouble::kLoginsSpent;
+    const bool is_soon = error.cause == Cause::kLoginsSpent;
     return {shorten(json::printable(describe(error)), kUnreachableBytesMax), is_of_facility(error),
             is_soon ? kLoginPause_ms : 0};
 }
@@ -383,7 +378,7 @@ Result<Outcome> AttemptRunner::observe(const Task& task, Site& site, std::int64_
             if (!observed.exit_code && answer->answer.state == BatchState::kEnded)
                 observed.batch_tail = read_batch_log(task, site);
         } else {
-            observed.is_batch_system_silent = is_of_batch_system(answer.error());
+            observed.is_batch_system_silent = answer.error().cause == Cause::kBatchSystem;
             observed.no_queue_status =
                 json::printable(observed.is_batch_system_silent ? answer.error().message : describe(answer.error()));
         }
@@ -473,7 +468,7 @@ void AttemptRunner::note_queue(const std::string& facility, const Result<std::ve
                                std::int64_t now_ms) {
     if (answers.ok())
         silent_queues_.note_answer(facility);
-    else if (is_of_batch_system(answers.error()))
+    else if (answers.error().cause == Cause::kBatchSystem)
         silent_queues_.note_silence(facility, answers.error(), now_ms);
 }
 
@@ -524,7 +519,7 @@ Result<Outcome> AttemptRunner::push_update(const Task& task, const TrainParams& 
         return refuse_update(
             conflict("the version " + answer.digest + " that the site names was not handed in by this attempt"));
     const auto pushed = catalog_.model_version(train.output_model, handed_in);
-    if (!pushed.ok() && is_unknown_version(pushed.error()))
+    if (!pushed.ok() && pushed.error().code == ErrorCode::kNotFound && is_answer(pushed.error()))
         return refuse_update(not_found("the site says that it pushed " + handed_in + ", but the model " +
                                        train.output_model + " has no such version"));
     ATOLL_RETURN_IF_ERROR(pushed);

@@ -93,7 +93,7 @@ class AttemptRunner {
     bool asks_queue_with_looks(const Task& task, const Site& site, std::int64_t now_ms);
     Result<std::vector<Look>> look_and_ask(const std::vector<Task>& tasks, Site& site, std::int64_t now_ms);
     void note_queue(const std::string& facility, const Result<std::vector<BatchAnswer>>& answers, std::int64_t now_ms);
-    // An answer to a question that was asked after that time. is_of_batch_system(): there is none.
+    // An answer to a question that was asked after that time. Cause::kBatchSystem: there is none.
     Result<AnswerCache<BatchAnswer>::Found> queue_status(const Task& task, Site& site, std::int64_t after_ms,
                                                          std::int64_t now_ms);
     // The tasks whose attempts a site's batch system may know, this one first, then those that were not looked at for

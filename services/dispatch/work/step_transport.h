@@ -20,7 +20,7 @@ class StepTransport : public Transport {
 
     Result<CommandResult> run(const RemoteScript& script) override {
         const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end_ - Clock::now());
-        if (left <= left.zero()) return no_answer("the step's time is over; it is gone on with", Trouble::kBusy);
+        if (left <= left.zero()) return no_answer("the step's time is over; it is gone on with", Cause::kBusy);
         RemoteScript limited = script;
         limited.timeout = std::min(script.timeout, left);
         limited.until = end_;

@@ -85,7 +85,8 @@ Error make_error(const ClientResponse& response) {
         const auto found = body.is_object() ? body.find(key) : body.end();
         return found != body.end() && found->is_string() ? found->get<std::string>() : std::string();
     };
-    Error error{error_code(response.status, text("type")), text("detail"), text("field")};
+    const Cause cause = parse_cause(text("cause")).value_or(Cause::kElsewhere);
+    Error error{error_code(response.status, text("type")), text("detail"), text("field"), cause};
     if (error.message.empty()) error.message = "the service answered " + std::to_string(response.status);
     return error;
 }

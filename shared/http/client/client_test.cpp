@@ -69,6 +69,20 @@ TEST(ClientTest, AProblemBecomesTheErrorThatItDescribes) {
     EXPECT_EQ(result.error().code, ErrorCode::kInvalidArgument);
     EXPECT_EQ(result.error().field, "rounds");
     EXPECT_EQ(result.error().message, "too few");
+    EXPECT_EQ(result.error().cause, Cause::kService);
+}
+
+TEST(ClientTest, WhatNoHandlerHasAnsweredIsSaidSo) {
+    TestServer server([](Server& s) {
+        s.route(Method::kGet, "/proxy", Access::open(), [](const Request&) {
+            return Response::text(404, R"({"type":"urn:atoll:problem:not-found","title":"Not found","status":404})");
+        });
+        s.route(Method::kGet, "/operators", Access::roles({auth::Role::kOperator}),
+                [](const Request&) { return Response::empty(); });
+    });
+    for (const char* path : {"/proxy", "/nowhere", "/operators", "/operators?more=1"})
+        EXPECT_EQ(Client(patient(server)).get_json(path).error().cause, Cause::kElsewhere) << path;
+    EXPECT_EQ(Client(patient(server)).get_json("/proxy?a=%0").error().cause, Cause::kUnreadable);
 }
 
 TEST(ClientTest, EveryErrorComesBackAsItWentOut) {
@@ -79,12 +93,14 @@ TEST(ClientTest, EveryErrorComesBackAsItWentOut) {
     ClientOptions once = patient(server);
     once.attempts_max = 1;
     for (int code = 0; code <= static_cast<int>(ErrorCode::kInternal); ++code)
-        for (const char* field : {"", "rounds"}) {
-            sent = {static_cast<ErrorCode>(code), "what is wrong", field};
+        for (int cause = 1; cause <= static_cast<int>(Cause::kWorkDirectory); ++cause) {
+            const char* field = cause % 2 == 0 ? "" : "rounds";
+            sent = {static_cast<ErrorCode>(code), "what is wrong", field, static_cast<Cause>(cause)};
             const Error got = Client(once).get_json("/a").error();
             EXPECT_EQ(to_string(got.code), std::string(to_string(sent.code)));
             EXPECT_EQ(got.message, sent.message);
             EXPECT_EQ(got.field, sent.field);
+            EXPECT_EQ(got.cause, sent.cause);
         }
 }
 

@@ -87,7 +87,8 @@ std::string refusal(int status, const std::string& why) {
     const ErrorCode code = status == 413   ? ErrorCode::kTooLarge
                            : status == 503 ? ErrorCode::kResourceExhausted
                                            : ErrorCode::kInvalidArgument;
-    return serialize(Response::problem({code, why, {}}), Method::kGet, {}, true);
+    const Cause cause = code == ErrorCode::kInvalidArgument ? Cause::kUnreadable : Cause::kElsewhere;
+    return serialize(Response::problem({code, why, {}, cause}), Method::kGet, {}, true);
 }
 
 }  // namespace
@@ -140,7 +141,10 @@ class Server::Impl {
         try {
             const auto exchange = std::make_shared<Responder::Impl>(state_, client, raw);
             const auto status = dispatch(std::move(raw), exchange);
-            if (!status.ok()) exchange->respond(Response::problem(status.error(), exchange->request_id));
+            if (status.ok()) return;
+            Error error = status.error();
+            if (error.cause == Cause::kUnknown) error.cause = Cause::kElsewhere;  // no handler has seen it
+            exchange->respond(Response::problem(error, exchange->request_id));
         } catch (const std::exception& error) {
             spdlog::error("a request could not be taken: {}", error.what());
         }

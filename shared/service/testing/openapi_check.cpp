@@ -56,10 +56,22 @@ class Checker {
         compare_routes(server);
         check_references(document_);
         check_absence();
+        check_causes();
         return std::move(faults_);
     }
 
   private:
+    // A problem names every cause that an error may have, and no other.
+    void check_causes() {
+        const Json::json_pointer at("/components/schemas/Problem/properties/cause/enum");
+        std::set<std::string> named;
+        if (document_.contains(at)) named = document_.at(at).get<std::set<std::string>>();
+        std::set<std::string> known;
+        for (int cause = 1; parse_cause(to_string(static_cast<Cause>(cause))) == static_cast<Cause>(cause); ++cause)
+            known.insert(to_string(static_cast<Cause>(cause)));
+        if (named != known) fault("the Problem's causes are not those of shared/base/result.h");
+    }
+
     void fault(std::string text) { faults_.push_back(std::move(text)); }
 
     void check_path(const std::string& path, const Json& item) {

@@ -15,6 +15,11 @@ Json operation(const char* id) {
             {"responses", {{"200", {{"description", "ok"}}}, {"default", {{"description", "problem"}}}}}};
 }
 
+Json causes() {
+    return {"service",        "site",     "job-ended", "elsewhere",    "unreadable",   "no-connection",
+            "authentication", "host-key", "busy",      "logins-spent", "batch-system", "work-directory"};
+}
+
 Json document() {
     Json common = Json::object();
     for (const char* path : {"/healthz", "/readyz", "/openapi.json"}) {
@@ -27,7 +32,8 @@ Json document() {
     return {{"openapi", "3.1.0"},
             {"info", {{"title", "Things"}, {"version", "1"}}},
             {"security", {{{"bearer", Json::array()}}}},
-            {"paths", common}};
+            {"paths", common},
+            {"components", {{"schemas", {{"Problem", {{"properties", {{"cause", {{"enum", causes()}}}}}}}}}}}};
 }
 
 std::vector<std::string> faults_of(const Json& value) {
@@ -40,6 +46,18 @@ std::vector<std::string> faults_of(const Json& value) {
 
 TEST(OpenapiCheckTest, ADocumentThatFitsHasNoFaults) {
     EXPECT_EQ(faults_of(document()), std::vector<std::string>());
+}
+
+TEST(OpenapiCheckTest, AProblemNamesEveryCause) {
+    for (const bool is_more : {true, false}) {
+        Json changed = document();
+        Json& named = changed["components"]["schemas"]["Problem"]["properties"]["cause"]["enum"];
+        if (is_more)
+            named.push_back("gremlins");
+        else
+            named.erase(0);
+        EXPECT_EQ(faults_of(changed).size(), 1U) << is_more;
+    }
 }
 
 TEST(OpenapiCheckTest, NothingIsSaidInOneWay) {

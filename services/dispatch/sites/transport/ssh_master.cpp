@@ -179,7 +179,7 @@ class CountedLogin {
                              human_seconds(static_cast<double>(window.count())) +
                              " are enough; the next is allowed in " + std::to_string(minutes) + " m" + hint +
                              " (ssh_logins_max in dispatch's settings says how many a site bears)",
-                         Trouble::kLoginsSpent);
+                         Cause::kLoginsSpent);
     }
 
     LoginLog own_;
@@ -236,7 +236,7 @@ class SshMaster::Turn {
 Status SshMaster::open(bool is_asked_for, Clock::time_point until) {
     const int seen = logins_;
     const Turn turn(*this, std::min(until, Clock::now() + 2 * kLoginTimeMax));
-    if (!turn.is_own()) return no_answer("the login at " + spec_.host + " is still under way", Trouble::kBusy);
+    if (!turn.is_own()) return no_answer("the login at " + spec_.host + " is still under way", Cause::kBusy);
     return open_in_turn(is_asked_for, until, seen);
 }
 
@@ -247,7 +247,7 @@ Status SshMaster::open_in_turn(bool is_asked_for, Clock::time_point until, int l
     if (!is_asked_for && is_still_refused(now)) return last_login_;
     Status login = log_in(is_asked_for, until);
     ++logins_;
-    if (!login.ok() && trouble_of(login.error()) == Trouble::kLoginsSpent) return login;
+    if (!login.ok() && login.error().cause == Cause::kLoginsSpent) return login;
     last_login_ = std::move(login);
     credentials_ = std::move(now);
     tried_ = Clock::now();
@@ -256,8 +256,8 @@ Status SshMaster::open_in_turn(bool is_asked_for, Clock::time_point until, int l
 
 bool SshMaster::is_still_refused(const Credentials& now) const {
     if (last_login_.ok()) return false;
-    const auto trouble = trouble_of(last_login_.error());
-    if (trouble != Trouble::kAuthentication && trouble != Trouble::kHostKey) return false;
+    const Cause cause = last_login_.error().cause;
+    if (cause != Cause::kAuthentication && cause != Cause::kHostKey) return false;
     return now == credentials_ && Clock::now() - tried_ < kRefusalTimeMax;
 }
 
@@ -287,8 +287,8 @@ Status SshMaster::log_in_once(Clock::time_point until, bool& has_reached_site) c
     if (raw->timed_out) failure.words = "the login takes too long";
     has_reached_site = failure.has_reached_site;
     const std::string certificates =
-        failure.trouble == Trouble::kAuthentication ? describe_certificates(read_credentials(spec_)) : "";
-    return no_answer(describe_login_failure(failure, facility_, spec_, certificates), failure.trouble);
+        failure.cause == Cause::kAuthentication ? describe_certificates(read_credentials(spec_)) : "";
+    return no_answer(describe_login_failure(failure, facility_, spec_, certificates), failure.cause);
 }
 
 std::vector<std::string> SshMaster::session_command() const {

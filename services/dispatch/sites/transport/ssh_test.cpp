@@ -77,7 +77,7 @@ TEST_F(SshTransportTest, ASessionThatTheSiteRefusesIsBusyAndNoLogin) {
     write("go", "");
     first.join();
     ASSERT_FALSE(refused.ok());
-    EXPECT_EQ(trouble_of(refused.error()), Trouble::kBusy) << refused.error().message;
+    EXPECT_EQ(refused.error().cause, Cause::kBusy) << refused.error().message;
     EXPECT_EQ(logins(), before);
 }
 
@@ -133,7 +133,7 @@ TEST_F(SshTransportTest, LoginsAreCounted) {
     counted.reset();
     counted = make_transport("counted");  // as of the next life of dispatch
     const Error error = error_of(*counted);
-    EXPECT_EQ(trouble_of(error), Trouble::kLoginsSpent) << error.message;
+    EXPECT_EQ(error.cause, Cause::kLoginsSpent) << error.message;
     const std::string where = std::string(trim(run_command({"id", "-un"})->out)) + "@127.0.0.1:" + port_;
     EXPECT_TRUE(
         error.message.starts_with("3 logins at " + where + " within 10 m 00 s are enough; the next is allowed in "))
@@ -144,7 +144,7 @@ TEST_F(SshTransportTest, LoginsAreCounted) {
     asked.is_asked_for = true;
     EXPECT_TRUE(counted->run(asked).ok()) << "one more, that a person asks for";
     break_connections();
-    EXPECT_TRUE(eventually([&] { return trouble_of(error_of(*counted, true)) == Trouble::kLoginsSpent; }));
+    EXPECT_TRUE(eventually([&] { return error_of(*counted, true).cause == Cause::kLoginsSpent; }));
     let_logins_age(std::chrono::seconds(settings_.logins_window_s));
     EXPECT_TRUE(eventually([&] { return answers(*counted); })) << "the time is over";
 }
@@ -154,7 +154,7 @@ TEST_F(SshTransportTest, AMachineIsOneHoweverManyFacilitiesAreThereAndWhateverIt
     EXPECT_TRUE(answers(*make_transport("cpu")));
     write_config("ssh_config_other", "Host site", "Host site login02");
     const auto other = make_ssh_transport("gpu", {"ssh", "login02", file("ssh_config_other")}, settings_);
-    EXPECT_EQ(trouble_of(error_of(*other)), Trouble::kLoginsSpent);
+    EXPECT_EQ(error_of(*other).cause, Cause::kLoginsSpent);
 }
 
 TEST_F(SshTransportTest, LoginsAtAMachineHaveABoundWhoeverTheyAre) {
@@ -165,8 +165,8 @@ TEST_F(SshTransportTest, LoginsAtAMachineHaveABoundWhoeverTheyAre) {
             make_ssh_transport(user, {"ssh", std::string(user) + "@site", file("ssh_config")}, settings_);
         errors.push_back(error_of(*other));
     }
-    for (int i = 0; i < 3; ++i) EXPECT_EQ(trouble_of(errors[i]), Trouble::kAuthentication) << errors[i].message;
-    EXPECT_EQ(trouble_of(errors[3]), Trouble::kLoginsSpent) << errors[3].message;
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(errors[i].cause, Cause::kAuthentication) << errors[i].message;
+    EXPECT_EQ(errors[3].cause, Cause::kLoginsSpent) << errors[3].message;
     EXPECT_TRUE(errors[3].message.starts_with("4 logins at 127.0.0.1, of all its users together, within "))
         << errors[3].message;
 }
@@ -188,7 +188,7 @@ TEST_F(SshTransportTest, ALoginEndsWithItsStep) {
     script.until = begin + std::chrono::seconds(1);
     const auto result = other->run(script);
     ASSERT_FALSE(result.ok());
-    EXPECT_EQ(trouble_of(result.error()), Trouble::kNoConnection) << result.error().message;
+    EXPECT_EQ(result.error().cause, Cause::kNoConnection) << result.error().message;
     EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(12)) << "ssh itself waits for 15";
 }
 
@@ -196,7 +196,7 @@ TEST_F(SshTransportTest, AHostThatIsNotReachedCostsNoLogin) {
     settings_.logins_max = 3;  // those of start_sshd() are two
     const auto counted = make_transport("counted");
     stop_sshd();
-    for (int i = 0; i < 3; ++i) EXPECT_EQ(trouble_of(error_of(*counted)), Trouble::kNoConnection);
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(error_of(*counted).cause, Cause::kNoConnection);
     start_sshd();
     EXPECT_TRUE(answers(*counted));
 }
@@ -206,13 +206,13 @@ TEST_F(SshTransportTest, ARefusedLoginIsRepeatedWhenSomethingHasChanged) {
     write_config("ssh_config_other", file("user"), file("stranger"));
     const auto other = make_transport("other", "ssh_config_other");
     const Error error = error_of(*other);
-    EXPECT_EQ(trouble_of(error), Trouble::kAuthentication) << error.message;
+    EXPECT_EQ(error.cause, Cause::kAuthentication) << error.message;
     EXPECT_NE(error.message.find("Permission denied (publickey"), std::string::npos) << error.message;
     EXPECT_NE(error.message.find("`ssh -F " + file("ssh_config_other") + " site` by hand"), std::string::npos);
     const std::size_t before = connections();
     for (int i = 0; i < 3; ++i) EXPECT_EQ(error_of(*other).message, error.message);
     EXPECT_EQ(connections(), before) << "nothing has changed";
-    EXPECT_EQ(trouble_of(error_of(*other, true)), Trouble::kAuthentication);
+    EXPECT_EQ(error_of(*other, true).cause, Cause::kAuthentication);
     EXPECT_EQ(connections(), before + 1) << "a person asked";
     write("stranger", read_file(file("user")).value());
     write("stranger.pub", read_file(file("user.pub")).value());
@@ -227,11 +227,11 @@ TEST_F(SshTransportTest, AnotherHostKeyIsNoConnectionUntilItIsKnown) {
         write("known_hosts_other", is_known ? "[127.0.0.1]:" + port_ + " " + read_file(file("wrong.pub")).value() : "");
         const auto other = make_transport(is_known ? "changed" : "unknown", "ssh_config_other");
         const Error error = error_of(*other);
-        EXPECT_EQ(trouble_of(error), Trouble::kHostKey) << error.message;
+        EXPECT_EQ(error.cause, Cause::kHostKey) << error.message;
         EXPECT_NE(error.message.find("`atoll facility trust "), std::string::npos) << error.message;
         EXPECT_EQ(error.message.find("SHA256:") != std::string::npos, is_known) << error.message;
         const std::size_t before = connections();
-        EXPECT_EQ(trouble_of(error_of(*other)), Trouble::kHostKey);
+        EXPECT_EQ(error_of(*other).cause, Cause::kHostKey);
         EXPECT_EQ(connections(), before);
         write("known_hosts_other", good);
         EXPECT_TRUE(answers(*other));
@@ -246,7 +246,7 @@ TEST_F(SshTransportTest, APinnedHostKeyAloneCounts) {
     EXPECT_TRUE(read_host_key(spec, settings_, {}).ok());
     const auto third = read_host_key(spec, settings_, {});
     ASSERT_FALSE(third.ok()) << "to the site it is one more login that was refused";
-    EXPECT_EQ(trouble_of(third.error()), Trouble::kLoginsSpent) << third.error().message;
+    EXPECT_EQ(third.error().cause, Cause::kLoginsSpent) << third.error().message;
     settings_.logins_max = 100;
     EXPECT_TRUE(read_file(file("host.pub")).value().starts_with(*shown + " "));
     EXPECT_EQ(logins(), 1U) << "that of SetUp()";
@@ -255,8 +255,8 @@ TEST_F(SshTransportTest, APinnedHostKeyAloneCounts) {
     write_config("ssh_config_other", file("known_hosts"), "/dev/null");
     EXPECT_TRUE(answers(*make_transport("pinned", "ssh_config_other", *shown)));
     write_config("ssh_config_other", "IdentitiesOnly yes", "IdentitiesOnly yes\n  StrictHostKeyChecking no");
-    EXPECT_EQ(trouble_of(error_of(*make_transport("pinned", "ssh_config_other", wrong.substr(0, wrong.rfind(' '))))),
-              Trouble::kHostKey);
+    EXPECT_EQ(error_of(*make_transport("pinned", "ssh_config_other", wrong.substr(0, wrong.rfind(' ')))).cause,
+              Cause::kHostKey);
 }
 
 TEST_F(SshTransportTest, ACertificateThatEndsIsToldAndItsSuccessorNoticed) {
@@ -280,7 +280,7 @@ TEST_F(SshTransportTest, ACertificateThatEndsIsToldAndItsSuccessorNoticed) {
     EXPECT_TRUE(answers(*owners)) << "a connection outlives its certificate";
     break_connections();
     Error error;
-    ASSERT_TRUE(eventually([&] { return trouble_of(error = error_of(*owners)) == Trouble::kAuthentication; }));
+    ASSERT_TRUE(eventually([&] { return error = error_of(*owners).cause == Cause::kAuthentication; }));
     EXPECT_NE(error.message.find("certificate " + file("owner-cert.pub") + ": valid from "), std::string::npos)
         << error.message;
     for (int i = 0; i < 20; ++i) EXPECT_EQ(error_of(*owners).message, error.message);
@@ -296,7 +296,7 @@ TEST_F(SshTransportTest, APersonsLoginIsTheConnection) {
     const TransportSpec spec{"ssh", "site", file("ssh_config_other")};
     std::stop_source stop;
     auto other = make_ssh_transport("other", spec, settings_, stop.get_token());
-    EXPECT_EQ(trouble_of(error_of(*other)), Trouble::kAuthentication);
+    EXPECT_EQ(error_of(*other).cause, Cause::kAuthentication);
     auto command = login_command("other", spec, settings_);
     ASSERT_TRUE(command.ok()) << command.error().message;
     command->insert(command->begin() + 1, {"-i", file("user")});  // what only a person has

@@ -13,7 +13,7 @@ constexpr std::chrono::milliseconds kSessionWaitMax = std::chrono::seconds(30);
 // A session that the site's sshd did not open on the connection that stands.
 Error explain_session(const CommandResult& raw, Error no_answer) {
     if (raw.err.find("Session open refused by peer") == std::string::npos) return no_answer;
-    return dispatch::no_answer("the site opens no further session on our connection just now", Trouble::kBusy);
+    return dispatch::no_answer("the site opens no further session on our connection just now", Cause::kBusy);
 }
 
 class SshTransport : public Transport {
@@ -27,7 +27,7 @@ class SshTransport : public Transport {
         const Turn turn(*this, std::min({script.timeout, kSessionWaitMax, left(script)}));
         if (!turn.has_come())
             return no_answer("all " + std::to_string(sessions_max_) + " sessions with the site are in use",
-                             Trouble::kBusy);
+                             Cause::kBusy);
         RemoteScript limited = script;
         limited.timeout = std::min(script.timeout, left(script));
         return run_framed(limited, master_.session_command(), stop_, explain_session);

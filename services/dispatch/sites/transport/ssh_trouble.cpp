@@ -68,26 +68,26 @@ LoginFailure read_login_failure(const std::string& err) {
         if (is_about_the_way(line)) failure.has_reached_site = false;
         if (const std::string shown = read_fingerprint(line); !shown.empty()) failure.fingerprint = shown;
         read_key_trouble(line, failure);
-        if (is_about_host_key(line)) failure.trouble = Trouble::kHostKey;
+        if (is_about_host_key(line)) failure.cause = Cause::kHostKey;
         if (!is_refusal_of_key_or_user(line)) continue;
-        failure.trouble = Trouble::kAuthentication;
+        failure.cause = Cause::kAuthentication;
         failure.words = last_line(line);
     }
-    if (failure.trouble != Trouble::kHostKey) failure.fingerprint.clear();
+    if (failure.cause != Cause::kHostKey) failure.fingerprint.clear();
     return failure;
 }
 
 std::string describe_login_failure(const LoginFailure& failure, const std::string& facility, const TransportSpec& spec,
                                    const std::string& certificates) {
     const std::string mends(kMends);
-    if (failure.trouble == Trouble::kHostKey) {
+    if (failure.cause == Cause::kHostKey) {
         const std::string trust = "`atoll facility trust " + facility + "` shows and pins ";
         if (failure.fingerprint.empty())
             return "no host key of " + spec.host + " is known that it has" + mends + trust + "the one that it shows";
         return spec.host + " shows another host key than the known one: " + failure.fingerprint + mends +
                "if the site says that it is new, " + trust + "it";
     }
-    if (failure.trouble != Trouble::kAuthentication) return "no connection to " + spec.host + ": " + failure.words;
+    if (failure.cause != Cause::kAuthentication) return "no connection to " + spec.host + ": " + failure.words;
     std::string why = failure.words;
     for (const std::string& more : {failure.key, certificates})
         if (!more.empty()) why += "; " + more;

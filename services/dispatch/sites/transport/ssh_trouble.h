@@ -9,7 +9,7 @@ namespace atl::dispatch {
 
 // What ssh wrote on its standard error when a login failed, read.
 struct LoginFailure {
-    Trouble trouble = Trouble::kNoConnection;  // kAuthentication, kHostKey
+    Cause cause = Cause::kNoConnection;  // kAuthentication, kHostKey
     bool has_reached_site = true;              // false: nobody there has seen a login
     std::string words;                         // the line that tells
     std::string key;                           // what is wrong with a private key here,

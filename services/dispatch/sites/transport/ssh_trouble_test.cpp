@@ -8,31 +8,31 @@ namespace {
 TEST(SshTroubleTest, WhatSshSaysIsToldApart) {
     struct Said {
         std::string err;
-        Trouble trouble;
+        Cause cause;
         bool has_reached_site;
     };
     for (const Said& said : std::vector<Said>{
-             {"me@site: Permission denied (publickey,gssapi-with-mic).\r\n", Trouble::kAuthentication, true},
+             {"me@site: Permission denied (publickey,gssapi-with-mic).\r\n", Cause::kAuthentication, true},
              {"Received disconnect from 10.0.0.1 port 22:2: Too many authentication failures\n"
               "Disconnected from 10.0.0.1 port 22\n",
-              Trouble::kAuthentication, true},
+              Cause::kAuthentication, true},
              // Of a host on the way, which the last line does not tell.
              {"me@jump: Permission denied (publickey).\nkex_exchange_identification: Connection closed by remote "
               "host\n",
-              Trouble::kAuthentication, true},
+              Cause::kAuthentication, true},
              {"No ED25519 host key is known for site and you have requested strict checking.\r\n"
               "Host key verification failed.\r\n",
-              Trouble::kHostKey, true},
+              Cause::kHostKey, true},
              {"Unable to negotiate with 10.0.0.1 port 22: no matching host key type found. Their offer: ssh-rsa\n",
-              Trouble::kHostKey, true},
-             {"ssh: connect to host site port 22: Connection refused\n", Trouble::kNoConnection, false},
-             {"ssh: Could not resolve hostname site: Name or service not known\n", Trouble::kNoConnection, false},
-             {"kex_exchange_identification: Connection closed by remote host\n", Trouble::kNoConnection, true},
+              Cause::kHostKey, true},
+             {"ssh: connect to host site port 22: Connection refused\n", Cause::kNoConnection, false},
+             {"ssh: Could not resolve hostname site: Name or service not known\n", Cause::kNoConnection, false},
+             {"kex_exchange_identification: Connection closed by remote host\n", Cause::kNoConnection, true},
              {"Without an account: Permission denied (always). Ask the help desk!\nConnection closed\n",
-              Trouble::kNoConnection, true},
-             {"", Trouble::kNoConnection, true}}) {
+              Cause::kNoConnection, true},
+             {"", Cause::kNoConnection, true}}) {
         const LoginFailure failure = read_login_failure(said.err);
-        EXPECT_EQ(failure.trouble, said.trouble) << said.err;
+        EXPECT_EQ(failure.cause, said.cause) << said.err;
         EXPECT_EQ(failure.has_reached_site, said.has_reached_site) << said.err;
     }
 }

@@ -7,13 +7,6 @@
 namespace atl::dispatch {
 namespace {
 
-// The field of an error says which it is.
-constexpr std::pair<Trouble, const char*> kTroubles[] = {{Trouble::kNoConnection, "transport"},
-                                                         {Trouble::kAuthentication, "transport.authentication"},
-                                                         {Trouble::kHostKey, "transport.host_key"},
-                                                         {Trouble::kBusy, "transport.busy"},
-                                                         {Trouble::kLoginsSpent, "transport.logins"}};
-
 class LocalTransport : public Transport {
   public:
     explicit LocalTransport(std::stop_token stop) : stop_(std::move(stop)) {}
@@ -25,23 +18,13 @@ class LocalTransport : public Transport {
 
 }  // namespace
 
-Error no_answer(std::string why, Trouble trouble) {
-    for (const auto& [one, field] : kTroubles)
-        if (one == trouble) return {ErrorCode::kUnavailable, std::move(why), field};
-    check(false, "a trouble without a name");
-    return {};
-}
-
-std::optional<Trouble> trouble_of(const Error& error) {
-    if (error.code != ErrorCode::kUnavailable) return {};
-    for (const auto& [trouble, field] : kTroubles)
-        if (error.field == field) return trouble;
-    return {};
+Error no_answer(std::string why, Cause cause) {
+    return {ErrorCode::kUnavailable, std::move(why), {}, cause};
 }
 
 bool is_silence(const Error& error) {
-    const auto trouble = trouble_of(error);
-    return trouble && *trouble != Trouble::kBusy;
+    return error.cause == Cause::kNoConnection || error.cause == Cause::kAuthentication ||
+           error.cause == Cause::kHostKey || error.cause == Cause::kLoginsSpent;
 }
 
 std::unique_ptr<Transport> make_local_transport(std::stop_token stop) {

@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <stop_token>
 #include <string>
 #include <string_view>
@@ -31,19 +30,9 @@ struct RemoteScript {
     std::chrono::steady_clock::time_point until = std::chrono::steady_clock::time_point::max();
 };
 
-// Why a transport has no answer.
-enum class Trouble {
-    kNoConnection,    // the site is not reached, or the connection broke
-    kAuthentication,  // the site refuses the login: somebody has to renew a key or a certificate
-    kHostKey,         // the host's key is not known, or another one than it was
-    kBusy,            // the site, or our own limit, lets no further session begin just now
-    kLoginsSpent,     // no further login is allowed before the time that the message says
-};
-
-// The kUnavailable of a transport that has no answer; why, of such an error; and whether an error is one in which the
-// site has said nothing at all, as in all but kBusy.
-Error no_answer(std::string why, Trouble trouble = Trouble::kNoConnection);
-std::optional<Trouble> trouble_of(const Error& error);
+// The kUnavailable of a transport that has no answer, and whether an error is one in which the site has said nothing at
+// all, as in all of these but Cause::kBusy.
+Error no_answer(std::string why, Cause cause = Cause::kNoConnection);
 bool is_silence(const Error& error);
 
 // Runs scripts at a site. Thread-safe.
