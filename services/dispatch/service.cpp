@@ -37,12 +37,13 @@ class Service : public service::Running {
           brokers_(context.settings.kafka_brokers),
           topics_(settings_.topic_prefix),
           catalog_(settings_.registry_url, settings_.store_url, issuer, settings_.aggregation_url),
-          runner_(settings_, catalog_, issuer, context.pool, seams.make_site),
+          connections_(settings_, seams.make_site),
+          runner_(settings_, catalog_, issuer, context.pool, connections_),
           key_watch_(issuer, settings_.private_key_file),
           feed_(context.settings.postgres, kSchema),
           relay_(context.pool, context.settings.postgres, kSchema, brokers_, context.metrics),
           workers_(context.pool, context.settings.postgres, settings_, service::instance_name(context.settings),
-                   topics_, runner_, context.metrics, std::move(seams)),
+                   topics_, connections_, runner_, context.metrics, std::move(seams)),
           aggregation_watch_(context.pool, catalog_, topics_),
           pruner_(context.pool, settings_.keep, context.metrics),
           answers_(
@@ -51,7 +52,7 @@ class Service : public service::Running {
                   return apply_aggregation_event(transaction, catalog_, topics_, event);
               },
               context.metrics, service::instance_name(context.settings)),
-          routing_{context.pool, catalog_, topics_, runner_, feed_, issuer, settings_.keep} {
+          routing_{context.pool, catalog_, topics_, connections_, feed_, issuer, settings_.keep} {
         add_facility_routes(context.server, routing_);
         add_preparation_routes(context.server, routing_);
         add_job_routes(context.server, routing_);
@@ -73,6 +74,7 @@ class Service : public service::Running {
     std::string brokers_;
     Topics topics_;
     Catalog catalog_;
+    FacilityConnections connections_;
     AttemptRunner runner_;
     KeyWatch key_watch_;
     EventFeed feed_;

@@ -22,8 +22,8 @@ PollPolicy poll_policy(std::int64_t poll_ms, std::int64_t poll_ms_max, std::int6
 }  // namespace
 
 const std::string& store_url_for(const Facility& facility, const Settings& settings) {
-    const bool is_as_we_are = facility.transport.kind == "local" && !facility.image;
-    const bool is_by_us = facility.transport.data == "ssh";
+    const bool is_as_we_are = facility.transport.kind == TransportKind::kLocal && !facility.image;
+    const bool is_by_us = facility.transport.data == DataPath::kSsh;
     return is_as_we_are || is_by_us ? settings.store_url : settings.store_url_for_sites;
 }
 

@@ -59,12 +59,12 @@ TEST(DispatchSettingsTest, TransfersOnThisMachineGoOurWayAndOthersByTheAddressFo
     own["store_url_for_sites"] = "https://coordinator/store";
     const Settings settings = parse_settings(own).value();
     Facility facility;
-    facility.transport.kind = "local";
+    facility.transport.kind = TransportKind::kLocal;
     EXPECT_EQ(store_url_for(facility, settings), settings.store_url);
     facility.image = ImageSpec();
     EXPECT_EQ(store_url_for(facility, settings), settings.store_url_for_sites);
     facility.image.reset();
-    facility.transport.kind = "ssh";
+    facility.transport.kind = TransportKind::kSsh;
     EXPECT_EQ(store_url_for(facility, settings), settings.store_url_for_sites);
 }
 

@@ -13,7 +13,8 @@
 namespace atl {
 
 // "cannot WHAT PATH: REASON", with the path in `field`: kNotFound, kPermissionDenied (no right to it, or its file
-// system is read-only), kInsufficientStorage (no space or quota left), else kInternal. `what` is a verb: "open", "write".
+// system is read-only), kInsufficientStorage (no space or quota left), else kInternal. `what` is a verb: "open",
+// "write".
 Error file_error(const std::filesystem::path& path, std::string_view what, const std::error_code& reason);
 // The same from errno.
 Error file_error(const std::filesystem::path& path, std::string_view what);

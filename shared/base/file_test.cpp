@@ -29,11 +29,14 @@ TEST(FileTest, AMissingFileIsNotFoundAndNamed) {
 }
 
 TEST(FileTest, AnErrorSaysWhetherTheFileIsNotThereClosedOrWithoutRoom) {
-    const std::pair<int, ErrorCode> codes[] = {
-        {ENOENT, ErrorCode::kNotFound},          {ENOTDIR, ErrorCode::kNotFound},
-        {EACCES, ErrorCode::kPermissionDenied},  {EPERM, ErrorCode::kPermissionDenied},
-        {EROFS, ErrorCode::kPermissionDenied},   {ENOSPC, ErrorCode::kInsufficientStorage},
-        {EDQUOT, ErrorCode::kInsufficientStorage}, {EIO, ErrorCode::kInternal}};
+    const std::pair<int, ErrorCode> codes[] = {{ENOENT, ErrorCode::kNotFound},
+                                               {ENOTDIR, ErrorCode::kNotFound},
+                                               {EACCES, ErrorCode::kPermissionDenied},
+                                               {EPERM, ErrorCode::kPermissionDenied},
+                                               {EROFS, ErrorCode::kPermissionDenied},
+                                               {ENOSPC, ErrorCode::kInsufficientStorage},
+                                               {EDQUOT, ErrorCode::kInsufficientStorage},
+                                               {EIO, ErrorCode::kInternal}};
     for (const auto& [number, code] : codes) {
         errno = number;
         const Error error = file_error("a/b", "write");

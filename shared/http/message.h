@@ -42,8 +42,9 @@ struct Response {
     static Response json(int status, const json::Json& value);
     static Response text(int status, std::string text, std::string content_type = "text/plain; charset=utf-8");
     static Response empty(int status = 204);
-    // RFC 9457 problem+json: type, title, status, detail, field, cause, request_id. The status is http_status(error.code),
-    // but 400 for a kInvalidArgument with Cause::kUnreadable. A handler's own error has Cause::kService.
+    // RFC 9457 problem+json: type, title, status, detail, field, cause, request_id. The status is
+    // http_status(error.code), but 400 for a kInvalidArgument with Cause::kUnreadable. A handler's own error has
+    // Cause::kService.
     static Response problem(const Error& error, const std::string& request_id = {});
     Response&& with(std::string name, std::string value) &&;
 };

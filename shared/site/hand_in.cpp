@@ -32,7 +32,8 @@ Result<HandInFailure> parse_hand_in_failure(const nlohmann::json& value) {
     json::ObjectReader error(reader.required_object("error"));
     const auto code = parse_error_code(error.required_string("code"));
     HandInFailure failure;
-    failure.error = {code.value_or(ErrorCode::kInternal), error.required_string("detail"), error.string_or("field", "")};
+    failure.error = {code.value_or(ErrorCode::kInternal), error.required_string("detail"),
+                     error.string_or("field", "")};
     failure.is_refused = reader.boolean_or("refused", false);
     for (json::ObjectReader* read : {&reader, &error}) read->allow_unknown();
     ATOLL_RETURN_IF_ERROR(reader.finish());

@@ -27,15 +27,16 @@ TEST(HandInTest, AFailureIsReadAsItWasWritten) {
 }
 
 TEST(HandInTest, AFailureIsShortAndPrintableWhateverWasSaid) {
-    const std::string text = to_json(hand_in_failure(conflict(std::string(100'000, '\x1b'), std::string(5000, 'f')))).dump();
+    const std::string text =
+        to_json(hand_in_failure(conflict(std::string(100'000, '\x1b'), std::string(5000, 'f')))).dump();
     EXPECT_LT(text.size(), 6000U);
     EXPECT_EQ(text.find('\x1b'), std::string::npos);
 }
 
 TEST(HandInTest, WhatIsNoFailureIsRefused) {
-    for (const char* text :
-         {"{}", R"({"error":"text"})", R"({"error":{"code":"conflict"}})", R"({"error":{"code":"gremlins","detail":"a"}})",
-          R"({"error":{"code":"conflict","detail":"a"},"refused":"yes"})"})
+    for (const char* text : {"{}", R"({"error":"text"})", R"({"error":{"code":"conflict"}})",
+                             R"({"error":{"code":"gremlins","detail":"a"}})",
+                             R"({"error":{"code":"conflict","detail":"a"},"refused":"yes"})"})
         EXPECT_FALSE(parse_hand_in_failure(Json::parse(text)).ok()) << text;
 }
 
@@ -43,7 +44,8 @@ TEST(HandInTest, TheExitStatusTellsWhetherToTryAgain) {
     EXPECT_EQ(push_exit_status(unavailable("away")), kExitTryLater);
     EXPECT_EQ(push_exit_status({ErrorCode::kInsufficientStorage, "full", {}}), kExitTryLater);
     EXPECT_EQ(push_exit_status(invalid_argument("--model", "is none")), kExitUsage);
-    for (const ErrorCode code : {ErrorCode::kTooLarge, ErrorCode::kNotFound, ErrorCode::kConflict, ErrorCode::kInternal})
+    for (const ErrorCode code :
+         {ErrorCode::kTooLarge, ErrorCode::kNotFound, ErrorCode::kConflict, ErrorCode::kInternal})
         EXPECT_EQ(push_exit_status({code, "no", {}}), 1) << to_string(code);
 }
 

@@ -19,7 +19,7 @@ class LocalFile {
 
     std::uint64_t size() const { return size_; }
     Result<std::string> read(std::uint64_t offset, std::uint64_t count) const;  // kInternal if it ends before
-    Status write(std::uint64_t offset, std::string_view bytes) const;           // kInsufficientStorage: the disk is full
+    Status write(std::uint64_t offset, std::string_view bytes) const;  // kInsufficientStorage: the disk is full
     Status sync() const;
     bool is_hole(std::uint64_t offset, std::uint64_t count) const;  // never written, as far as the file system knows
 

@@ -203,8 +203,9 @@ Status remove_from_dataset(const Context& context, const Removal& given) {
     ATOLL_TRY(http::Client client, context.client(given.preparation.empty() ? "registry" : "dispatch"));
     ATOLL_TRY(const auto answer, client.call(http::Method::kDelete, path));
     if (const Status removed = answer.check(); !removed.ok())
-        return given.preparation.empty() ? with_near_name(client, "/v1/datasets", "dataset", given.name, removed.error())
-                                         : removed.error();
+        return given.preparation.empty()
+                   ? with_near_name(client, "/v1/datasets", "dataset", given.name, removed.error())
+                   : removed.error();
     ATOLL_TRY(const json removed, answer.json());
     if (context.json) return print_json(removed);
     std::cout << "removed\n";

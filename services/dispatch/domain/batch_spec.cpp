@@ -122,28 +122,40 @@ std::string to_text(const QueueLimits& limits) {
     return text;
 }
 
+const BatchAbilities& abilities_of(BatchKind kind) {
+    static constexpr BatchAbilities kLocal{.name = "the batch system", .submitted_file = "process"};
+    static constexpr BatchAbilities kSlurm{
+        .name = "Slurm", .has_queues = true, .ends_jobs = true, .takes_dependencies = true, .submitted_file = "jobid"};
+    return kind == BatchKind::kSlurm ? kSlurm : kLocal;
+}
+
+const char* to_string(BatchKind kind) {
+    return kind == BatchKind::kSlurm ? "slurm" : "local";
+}
+
 Result<BatchSpec> parse_batch_spec(const Json& value, const std::string& field) {
     ObjectReader reader(value, field);
     BatchSpec batch;
-    batch.kind = reader.required_string("kind");
-    if (batch.kind == "slurm") {
+    const std::string kind = reader.required_string("kind");
+    if (kind == to_string(BatchKind::kSlurm)) {
+        batch.kind = BatchKind::kSlurm;
         ATOLL_RETURN_IF_ERROR(parse_slurm(reader, batch));
         return batch;
     }
     for (const char* later : {"pbs", "flux", "hyperqueue", "hq"})
-        if (batch.kind == later)
-            reader.fail("kind", "the batch system " + batch.kind + " is not built yet; use slurm or local");
-    if (batch.kind != "local") reader.fail("kind", "must be local or slurm");
+        if (kind == later) reader.fail("kind", "the batch system " + kind + " is not built yet; use slurm or local");
+    if (kind != to_string(BatchKind::kLocal)) reader.fail("kind", "must be local or slurm");
     batch.slots = reader.integer_or("slots", 1, 1, 1024);
     ATOLL_RETURN_IF_ERROR(reader.finish());
     return batch;
 }
 
 Json to_json(const BatchSpec& batch) {
-    if (batch.kind == "local") return {{"kind", batch.kind}, {"slots", batch.slots}};
+    if (batch.kind == BatchKind::kLocal) return {{"kind", to_string(batch.kind)}, {"slots", batch.slots}};
     Json queues = Json::object();
     for (const auto& [name, queue] : batch.queues) queues[name] = to_json(queue);
-    Json value = {{"kind", batch.kind}, {"queues", std::move(queues)}, {"default_queue", batch.default_queue}};
+    Json value = {
+        {"kind", to_string(batch.kind)}, {"queues", std::move(queues)}, {"default_queue", batch.default_queue}};
     if (!batch.script_template.empty()) value["template"] = batch.script_template;
     return value;
 }
@@ -162,7 +174,7 @@ std::int64_t batch_time_s(const BatchSpec& batch, const Resources& resources) {
 }
 
 Status check_resources(const Resources& resources, const BatchSpec& batch, const std::string& field) {
-    if (batch.kind == "local") {
+    if (!abilities_of(batch.kind).has_queues) {
         for (const auto& [key, is_said] : {std::pair{".queue", !resources.queue.empty()},
                                            {".nodes", resources.nodes > 1},
                                            {".cores_per_task", resources.cores_per_task > 0},

@@ -45,8 +45,21 @@ struct Queue {
     bool operator==(const Queue&) const = default;
 };
 
+enum class BatchKind { kLocal, kSlurm };
+const char* to_string(BatchKind kind);  // as in the record: "local", "slurm"
+
+// What tells one batch system from another for those who plan and watch jobs; how it is driven is a BatchSystem's.
+struct BatchAbilities {
+    const char* name = "";            // for people: "Slurm"
+    bool has_queues = false;          // of several nodes, with limits, kept by a scheduler that can be silent
+    bool ends_jobs = false;           // of itself: at their time, for another job, with a node that fails
+    bool takes_dependencies = false;  // a job may wait in the queue for another one's end
+    const char* submitted_file = "";  // in the directory of an attempt that has reached the queue
+};
+const BatchAbilities& abilities_of(BatchKind kind);
+
 struct BatchSpec {
-    std::string kind;                          // "local" or "slurm"
+    BatchKind kind = BatchKind::kLocal;
     std::int64_t slots = 1;                    // local: attempts running at once
     std::map<std::string, Queue> queues = {};  // slurm, one at least; by the names that jobs say
     std::string default_queue = {};            // of a job that names none

@@ -110,7 +110,7 @@ TEST(BatchSpecTest, AQueueIsOneOfTheFacilitysAndItsLimitsAreKept) {
 }
 
 TEST(BatchSpecTest, WhatTheSchedulerSaysOfAQueueIsALimitToo) {
-    BatchSpec batch = {"slurm", 1, {{"gpu", {.found = {2, 3600, 600, 4, 4000}}}}, "gpu"};
+    BatchSpec batch = {BatchKind::kSlurm, 1, {{"gpu", {.found = {2, 3600, 600, 4, 4000}}}}, "gpu"};
     EXPECT_EQ(batch_time_s(batch, {}), 600);
     EXPECT_EQ(batch_time_s(batch, {.time_s = 1200}), 1200);
     EXPECT_TRUE(

@@ -116,13 +116,13 @@ Result<Resources> parse_check_job(const Json& value, const Facility& facility) {
     resources.queue = reader.string_or("queue", "");
     resources.gpus_per_node = reader.integer_or("gpus_per_node", 0, 0, kGpusMax);
     ATOLL_RETURN_IF_ERROR(reader.finish());
-    const bool is_local = facility.batch.kind == "local";
+    const bool has_queues = abilities_of(facility.batch.kind).has_queues;
     const Queue& queue = queue_of(facility.batch, resources);
     const std::int64_t most = queue.found.nodes_max > 0 ? queue.found.nodes_max : queue.nodes_max;
     resources.nodes = 2;
-    if (is_local || most == 1 || !check_resources(resources, facility, "").ok()) resources.nodes = 1;
+    if (!has_queues || most == 1 || !check_resources(resources, facility, "").ok()) resources.nodes = 1;
     resources.tasks_per_node = resources.nodes == 1 ? 2 : 1;
-    if (!is_local) resources.time_s = kTimeS;
+    if (has_queues) resources.time_s = kTimeS;
     if (const std::int64_t limit = queue.found.time_max_s; limit > 0) resources.time_s = std::min(kTimeS, limit);
     ATOLL_RETURN_IF_ERROR(check_resources(resources, facility, ""));
     return resources;

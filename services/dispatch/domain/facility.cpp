@@ -44,16 +44,17 @@ bool is_variable_name(const std::string& name) {
 Result<TransportSpec> parse_transport(const Json& value) {
     ObjectReader reader(value, "transport");
     TransportSpec transport;
-    transport.kind = reader.required_string("kind");
-    if (transport.kind == "ssh") {
+    const std::string kind = reader.required_string("kind");
+    if (kind == to_string(TransportKind::kSsh)) {
+        transport.kind = TransportKind::kSsh;
         transport.host = reader.required_string("host");
         if (!is_ssh_host(transport.host)) reader.fail("host", "is not a host name or alias");
         transport.config_file = reader.string_or("config_file", "");
         if (!transport.config_file.empty() && !is_absolute(transport.config_file))
             reader.fail("config_file", "must be an absolute path");
         transport.host_key = reader.string_or("host_key", "");
-        transport.data = reader.one_of("data", {"store", "ssh"}, transport.data);
-    } else if (transport.kind != "local") {
+        if (reader.one_of("data", {"store", "ssh"}, "store") == "ssh") transport.data = DataPath::kSsh;
+    } else if (kind != to_string(TransportKind::kLocal)) {
         reader.fail("kind", "must be local or ssh");
     }
     ATOLL_RETURN_IF_ERROR(reader.finish());
@@ -90,7 +91,8 @@ Result<LogPolicy> parse_logs(const Json& value) {
     LogPolicy logs;
     if (value.is_null()) return logs;
     ObjectReader reader(value, "logs");
-    logs.give = reader.one_of("return", {"all", "errors", "none"}, logs.give);
+    const std::string given = reader.one_of("return", {"all", "errors", "none"}, to_string(logs.give));
+    logs.give = given == "all" ? LogsGiven::kAll : given == "none" ? LogsGiven::kNone : LogsGiven::kErrors;
     logs.bytes_max = reader.integer_or("bytes_max", logs.bytes_max, 1024, kKeptLogBytesMax);
     ATOLL_RETURN_IF_ERROR(reader.finish());
     return logs;
@@ -110,6 +112,19 @@ Result<std::vector<std::string>> parse_allow(const Json& value) {
 }
 
 }  // namespace
+
+const char* to_string(TransportKind kind) {
+    return kind == TransportKind::kSsh ? "ssh" : "local";
+}
+
+const char* to_string(DataPath path) {
+    return path == DataPath::kSsh ? "ssh" : "store";
+}
+
+const char* to_string(LogsGiven given) {
+    if (given == LogsGiven::kErrors) return "errors";
+    return given == LogsGiven::kNone ? "none" : "all";
+}
 
 Result<Facility> parse_facility(const Json& value) {
     ObjectReader reader(value);
@@ -138,7 +153,8 @@ Result<Facility> parse_facility(const Json& value) {
     facility.work_dir = normal_path(facility.work_dir);
     ATOLL_TRY(facility.transport, parse_transport(transport));
     ATOLL_TRY(facility.batch, parse_batch_spec(batch, "batch"));
-    if (facility.batch.kind == "local" && facility.launcher == "mpirun") facility.launcher.clear();  // its default
+    if (facility.batch.kind == BatchKind::kLocal && facility.launcher == "mpirun")
+        facility.launcher.clear();  // its default
     ATOLL_TRY(facility.evaluation, parse_one_process(evaluation, facility.batch, "evaluation"));
     ATOLL_TRY(facility.preparation, parse_one_process(preparation, facility.batch, "preparation"));
     ATOLL_TRY(facility.environment, parse_environment(environment));
@@ -166,7 +182,7 @@ Status check_launcher(const Facility& facility) {
         has_ranks = true;
     }
     if (has_ranks || launcher.empty()) return {};
-    if (facility.batch.kind == "slurm" && (launcher == "mpirun" || launcher.starts_with("srun"))) return {};
+    if (facility.batch.kind == BatchKind::kSlurm && (launcher == "mpirun" || launcher.starts_with("srun"))) return {};
     return invalid_argument("launcher", "must contain {ranks}, as 'mpirun -n {ranks}'");
 }
 
@@ -179,12 +195,12 @@ Status check_resources(const Resources& resources, const Facility& facility, con
 }
 
 Json to_json(const Facility& facility) {
-    Json transport = {{"kind", facility.transport.kind}};
-    if (facility.transport.kind == "ssh") {
+    Json transport = {{"kind", to_string(facility.transport.kind)}};
+    if (facility.transport.kind == TransportKind::kSsh) {
         transport["host"] = facility.transport.host;
         if (!facility.transport.config_file.empty()) transport["config_file"] = facility.transport.config_file;
         if (!facility.transport.host_key.empty()) transport["host_key"] = facility.transport.host_key;
-        if (facility.transport.data != "store") transport["data"] = facility.transport.data;
+        if (facility.transport.data != DataPath::kStore) transport["data"] = to_string(facility.transport.data);
     }
     return {{"name", facility.name},
             {"transport", transport},
@@ -196,14 +212,14 @@ Json to_json(const Facility& facility) {
             {"preparation", to_json(facility.preparation)},
             {"environment", facility.environment},
             {"image", facility.image ? to_json(*facility.image) : Json()},
-            {"logs", {{"return", facility.logs.give}, {"bytes_max", facility.logs.bytes_max}}},
+            {"logs", {{"return", to_string(facility.logs.give)}, {"bytes_max", facility.logs.bytes_max}}},
             {"owner", facility.owner},
             {"allow", facility.allow}};
 }
 
 bool gives_logs(const LogPolicy& policy, Step step) {
-    if (policy.give == "errors") return step == Step::kFailed || step == Step::kInterrupted;
-    return policy.give == "all";
+    if (policy.give == LogsGiven::kErrors) return step == Step::kFailed || step == Step::kInterrupted;
+    return policy.give == LogsGiven::kAll;
 }
 
 std::string moved_member(const Facility& before, const Facility& after) {

@@ -13,19 +13,28 @@
 
 namespace atl::dispatch {
 
+enum class TransportKind { kLocal, kSsh };
+// How models and updates travel: the site asks the store, or they go through the coordinator's ssh sessions.
+enum class DataPath { kStore, kSsh };
+// Of which attempts a site's logs are given out.
+enum class LogsGiven { kAll, kErrors, kNone };
+// Their words in a record: "local", "ssh"; "store", "ssh"; "all", "errors", "none".
+const char* to_string(TransportKind kind);
+const char* to_string(DataPath path);
+const char* to_string(LogsGiven given);
+
 struct TransportSpec {
-    std::string kind;           // "local" or "ssh"
+    TransportKind kind = TransportKind::kLocal;
     std::string host;           // ssh: a host or an alias of the user's ssh configuration, "user@host" allowed
     std::string config_file;    // ssh -F, absolute; empty: the user's own
     std::string host_key = {};  // what parse_host_key() gives; empty: what the user's own known_hosts say
-    std::string data =
-        "store";  // how models and updates travel: "store", the site asks it; "ssh": through the sessions
+    DataPath data = DataPath::kStore;
     bool operator==(const TransportSpec&) const = default;
 };
 
 // What of the attempts' logs leaves a site.
 struct LogPolicy {
-    std::string give = "all";        // "all"; "errors": of attempts that failed; "none"
+    LogsGiven give = LogsGiven::kAll;
     std::int64_t bytes_max = 65536;  // of each of the two streams, kept when an attempt has ended
     bool operator==(const LogPolicy&) const = default;
 };

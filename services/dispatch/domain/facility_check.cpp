@@ -55,7 +55,7 @@ class Judge {
     std::vector<CheckRow> rows() && {
         judge_shell();
         judge_tools();
-        if (facility_.batch.kind == "slurm") judge_scheduler();
+        if (abilities_of(facility_.batch.kind).has_queues) judge_scheduler();
         judge_launcher();
         judge_work_dir();
         facility_.image ? judge_image() : judge_programs();
@@ -446,7 +446,7 @@ std::vector<CheckRow> judge_site(const SiteFacts& facts, const FoundLimits& limi
 
 std::vector<CheckRow> skip_site(const Facility& facility, const std::string& why) {
     std::vector<std::string> names = {"shell", "programs"};
-    if (facility.batch.kind == "slurm") {
+    if (abilities_of(facility.batch.kind).has_queues) {
         names.emplace_back("scheduler");
         for (const auto& [name, queue] : facility.batch.queues) names.push_back("queue " + name);
     }

@@ -44,7 +44,7 @@ TEST(FacilityTest, WhatWasParsedComesBackUnchanged) {
     const Facility owned = parse_facility(value).value();
     EXPECT_EQ(parse_facility(to_json(owned)).value(), owned);
     EXPECT_EQ(owned.allow, (std::vector<std::string>{"bo", "*"}));
-    EXPECT_EQ(owned.logs, (LogPolicy{"errors", 2048}));
+    EXPECT_EQ(owned.logs, (LogPolicy{LogsGiven::kErrors, 2048}));
     EXPECT_EQ(owned.transport.data, "ssh");
     EXPECT_EQ(moved_member(*facility, owned), "") << "another way for the same data to the same place";
     EXPECT_EQ(patch_facility(owned, {{"transport", {{"data", nullptr}}}})->transport.data, "store");
@@ -149,7 +149,7 @@ TEST(FacilityTest, ALauncherSaysTheNumberOfRanks) {
         EXPECT_EQ(refusal(good), "") << good;
     for (const char* bad : {"srun", "srun -n ${ranks}", "srun -n {rank}", "srun -n {ranks} -N {nodes}", "srun -n {"})
         EXPECT_NE(refusal(bad).find("{ranks}"), std::string::npos) << bad;
-    facility.batch.kind = "slurm";
+    facility.batch.kind = BatchKind::kSlurm;
     for (const char* good : {"srun --mpi=pmix_v4", "mpirun", "mpiexec -n {ranks}", ""}) EXPECT_EQ(refusal(good), "");
     for (const char* bad : {"srun -n {rank}", "mpiexec"}) EXPECT_NE(refusal(bad), "") << bad;
     const Facility local = parse_facility(valid_facility()).value();

@@ -1,10 +1,11 @@
 #include <algorithm>
 #include <chrono>
 
+#include "services/dispatch/admission/facility_access.h"
 #include "services/dispatch/db/sql.h"
 #include "services/dispatch/domain/check_job.h"
-#include "services/dispatch/routes/facility_access.h"
 #include "services/dispatch/routes/routes.h"
+#include "services/dispatch/work/check_jobs.h"
 #include "shared/json/printable.h"
 #include "shared/service/names.h"
 #include "shared/service/routes.h"
@@ -51,7 +52,7 @@ Result<Response> check_facility(Routing& routing, const Request& request) {
     ATOLL_RETURN_IF_ERROR(require_use(stored.facility, *request.principal, "name"));
     ATOLL_TRY(const std::int64_t now_ms, read_now_ms(routing));
     const auto begin = std::chrono::steady_clock::now();
-    const SiteCheck found = routing.runner.check_facility(stored.facility, now_ms);
+    const SiteCheck found = routing.connections.check(stored.facility, now_ms);
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     ATOLL_RETURN_IF_ERROR(record_found(routing, stored, found));
     return Response::json(200, {{"ok", has_no_failure(found.rows)},
@@ -86,13 +87,13 @@ Result<Response> put_check_job(Routing& routing, const Request& request) {
     ATOLL_TRY(Asked asked, read_asked(routing, request));
     ATOLL_TRY(const Json body, request.json());
     ATOLL_TRY(asked.job.resources, parse_check_job(body, asked.facility));
-    ATOLL_TRY(const std::string batch_id, routing.runner.submit_check(asked.facility, asked.job));
+    ATOLL_TRY(const std::string batch_id, submit_check(*routing.connections.site(asked.facility), asked.job));
     return Response::json(200, {{"id", asked.job.id}, {"batch_id", batch_id}});
 }
 
 Result<Response> get_check_job(Routing& routing, const Request& request) {
     ATOLL_TRY(const Asked asked, read_asked(routing, request));
-    ATOLL_TRY(const CheckJobSeen seen, routing.runner.look_at_check(asked.facility, asked.job));
+    ATOLL_TRY(const CheckJobSeen seen, look_at_check(*routing.connections.site(asked.facility), asked.job));
     return Response::json(200, {{"id", asked.job.id},
                                 {"state", seen.state},
                                 {"reason", seen.reason},
@@ -102,7 +103,7 @@ Result<Response> get_check_job(Routing& routing, const Request& request) {
 
 Result<Response> delete_check_job(Routing& routing, const Request& request) {
     ATOLL_TRY(const Asked asked, read_asked(routing, request));
-    ATOLL_RETURN_IF_ERROR(routing.runner.drop_check(asked.facility, asked.job));
+    ATOLL_RETURN_IF_ERROR(drop_check(*routing.connections.site(asked.facility), asked.job));
     return Response::empty(204);
 }
 

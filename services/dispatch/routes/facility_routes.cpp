@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <charconv>
 
+#include "services/dispatch/admission/facility_access.h"
 #include "services/dispatch/db/deletion.h"
 #include "services/dispatch/db/facilities.h"
 #include "services/dispatch/db/tasks.h"
 #include "services/dispatch/domain/batch_template.h"
 #include "services/dispatch/domain/host_key.h"
-#include "services/dispatch/routes/facility_access.h"
 #include "services/dispatch/routes/routes.h"
 #include "shared/base/text.h"
 #include "shared/service/names.h"
@@ -45,7 +45,7 @@ Response answer_one(int status, const StoredFacility& stored, const Request& req
 // A local facility's programs are on our own machine, where a wrong directory is seen at once. At a remote site a look
 // can take a minute or be impossible just now: that is for the facility's check.
 Status require_local_programs(const Facility& facility) {
-    if (facility.transport.kind != "local" || facility.programs.empty()) return {};
+    if (facility.transport.kind != TransportKind::kLocal || facility.programs.empty()) return {};
     for (const char* name : {"atoll", "atoll-trainer"})
         if (::access((facility.programs + "/" + name).c_str(), X_OK) != 0)
             return invalid_argument("programs", "there is no " + std::string(name) + " in " + facility.programs +
@@ -114,7 +114,7 @@ Result<Response> remove_facility(Routing& routing, pg::Transaction& transaction,
     ATOLL_TRY(const StoredFacility stored, find_facility(transaction.connection(), request.param("name")));
     ATOLL_RETURN_IF_ERROR(require_remove(stored.facility, *request.principal));
     ATOLL_RETURN_IF_ERROR(delete_facility(transaction, request.param("name")));
-    routing.runner.disconnect(request.param("name"));
+    routing.connections.disconnect(request.param("name"));
     return Response::empty(204);
 }
 
@@ -122,7 +122,7 @@ Result<Response> remove_facility(Routing& routing, pg::Transaction& transaction,
 Result<Response> post_host_key(Routing& routing, const Request& request) {
     ATOLL_TRY(const StoredFacility stored, find_named_facility(routing, request));
     ATOLL_RETURN_IF_ERROR(require_change(stored.facility, stored.facility, *request.principal));
-    ATOLL_TRY(const std::string shown, routing.runner.show_host_key(stored.facility));
+    ATOLL_TRY(const std::string shown, routing.connections.show_host_key(stored.facility));
     ATOLL_TRY(const std::string key, parse_host_key(shown, ""));
     const std::string typed = fingerprints(key).at(0);
     return Response::json(200, {{"host_key", key}, {"fingerprint", typed.substr(typed.rfind(' ') + 1)}});
@@ -131,7 +131,7 @@ Result<Response> post_host_key(Routing& routing, const Request& request) {
 // What a person runs here to log in with a second factor.
 Result<Response> post_login(Routing& routing, const Request& request) {
     ATOLL_TRY(const StoredFacility stored, find_named_facility(routing, request));
-    ATOLL_TRY(const auto command, routing.runner.login_command(stored.facility));
+    ATOLL_TRY(const auto command, routing.connections.login_command(stored.facility));
     char machine[256] = {};
     if (::gethostname(machine, sizeof machine - 1) != 0) machine[0] = '\0';
     return Response::json(200, {{"command", command}, {"machine", machine}, {"user_id", ::geteuid()}});
@@ -155,7 +155,7 @@ Result<Response> put_image(Routing& routing, const Request& request) {
     if (part.bytes_total == 0) return invalid_argument("bytes", "is required: those of the whole image");
     if (static_cast<std::int64_t>(part.bytes.size()) > std::min(part.bytes_total - part.offset, kImagePartBytesMax))
         return invalid_argument("bytes", "the part is longer than what the image has from there");
-    ATOLL_TRY(const auto moving, routing.runner.put_image(with_image, part));
+    ATOLL_TRY(const auto moving, routing.connections.site(with_image)->put_image(part));
     return Response::json(200, {{"in_place", !moving},
                                 {"bytes_done", moving ? moving->bytes_done : part.bytes_total},
                                 {"bytes_total", moving ? moving->bytes_total : part.bytes_total}});

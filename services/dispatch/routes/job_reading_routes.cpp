@@ -6,13 +6,14 @@
 #include <mutex>
 #include <optional>
 
+#include "services/dispatch/admission/facility_access.h"
 #include "services/dispatch/db/facilities.h"
 #include "services/dispatch/db/job_views.h"
 #include "services/dispatch/db/jobs.h"
 #include "services/dispatch/db/tasks.h"
-#include "services/dispatch/routes/facility_access.h"
 #include "services/dispatch/routes/routes.h"
 #include "services/dispatch/routes/task_logs.h"
+#include "services/dispatch/work/batch_job.h"
 #include "shared/base/text.h"
 #include "shared/service/routes.h"
 
@@ -54,7 +55,8 @@ Result<Response> get_rounds(Routing&, pg::Transaction& transaction, const Reques
 Result<Response> get_updates(Routing&, pg::Transaction& transaction, const Request& request) {
     const std::string& number = request.param("round");
     ATOLL_TRY(const JobView job, load_job(transaction, request.param("id")));
-    if (is_finished(job.state)) return with_cause(conflict(std::string("the job is ") + to_string(job.state), "id"), Cause::kJobEnded);
+    if (is_finished(job.state))
+        return with_cause(conflict(std::string("the job is ") + to_string(job.state), "id"), Cause::kJobEnded);
     if (number != std::to_string(job.round.number) || job.round.state != RoundState::kAggregating)
         return conflict("round " + number + " waits for no aggregation: the job is at round " +
                             std::to_string(job.round.number) + ", which is " + to_string(job.round.state),
@@ -133,8 +135,9 @@ Result<Response> get_script(Routing& routing, const Request& request) {
     }
     ATOLL_RETURN_IF_ERROR(require_use(stored.facility, *request.principal, "task"));
     if (!task.attempt) task.attempt.emplace();
-    ATOLL_TRY(const std::string script,
-              routing.runner.script(task, without_secrets(stored.facility, *request.principal)));
+    ATOLL_TRY(
+        const std::string script,
+        render_batch_script(task, *routing.connections.site(without_secrets(stored.facility, *request.principal))));
     return Response::text(200, script);
 }
 
@@ -151,7 +154,7 @@ std::string last_lines(const std::string& text, std::int64_t count) {
 // Why nothing of an attempt's logs is asked for, if its facility gives none.
 Status require_given(const Facility& facility, Step step) {
     if (gives_logs(facility.logs, step)) return {};
-    const bool is_of_errors = facility.logs.give == "errors";
+    const bool is_of_errors = facility.logs.give == LogsGiven::kErrors;
     return permission_denied("the facility " + in_quotes(facility.name) + " gives " +
                              (is_of_errors ? "the logs of attempts that failed and no others" : "no logs") +
                              " (logs.return in its record)");
@@ -168,7 +171,7 @@ class FacilityTails {
         const std::lock_guard lock(mutex_);
         if (!texts_) {
             const auto share = kScriptBytesMax / static_cast<std::int64_t>(files_.size());
-            texts_ = routing.runner.site(facility)->tails(files_, std::min(bytes, share));
+            texts_ = routing.connections.site(facility)->tails(files_, std::min(bytes, share));
         }
         ATOLL_RETURN_IF_ERROR(*texts_);
         return texts_->value().at(at);
@@ -193,7 +196,7 @@ std::function<Result<std::string>()> log_reader(Routing& routing, const LogPlace
     auto& at = tails[place.task.facility];
     if (at == nullptr) at = std::make_shared<FacilityTails>();
     const Facility& facility = place.facility->facility;
-    const auto site = routing.runner.site(facility);
+    const auto site = routing.connections.site(facility);
     const std::size_t index = at->add(site->task_directory(place.task.id, place.attempt) + "/" + file);
     return [&routing, at, facility, index, lines, bytes]() -> Result<std::string> {
         ATOLL_TRY(const std::string text, at->read(routing, facility, index, bytes));

@@ -8,7 +8,8 @@
 #include "services/dispatch/db/history.h"
 #include "services/dispatch/db/job_views.h"
 #include "services/dispatch/events/event_feed.h"
-#include "services/dispatch/work/attempt_runner.h"
+#include "services/dispatch/work/facility_connections.h"
+#include "shared/auth/auth.h"
 #include "shared/http/server/server.h"
 #include "shared/pg/pg.h"
 
@@ -19,7 +20,7 @@ struct Routing {
     pg::Pool& pool;
     const Catalog& catalog;
     const Topics& topics;
-    AttemptRunner& runner;
+    FacilityConnections& connections;
     EventFeed& feed;
     auth::Issuer issuer;
     Keep keep;

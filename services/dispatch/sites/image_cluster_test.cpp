@@ -52,8 +52,8 @@ class ImageClusterTest : public testing::Test {
     void SetUp() override {
         if (!why_not_.empty()) GTEST_SKIP() << why_not_;
         facility_.name = "cluster";
-        facility_.transport = {"ssh", cluster_->name(), cluster_->ssh_config()};
-        facility_.batch = {"slurm", 1, {{"main", {}}}, "main"};
+        facility_.transport = {TransportKind::kSsh, cluster_->name(), cluster_->ssh_config()};
+        facility_.batch = {BatchKind::kSlurm, 1, {{"main", {}}}, "main"};
         facility_.work_dir = cluster_->work_dir();
         facility_.environment = {{"OMPI_MCA_btl", "self,vader"}};
         facility_.image = ImageSpec{image_, "", "", "none", {}, {}};

@@ -113,7 +113,7 @@ class ImageSiteTest : public ImageCommandTest {
   protected:
     ImageSiteTest() {
         facility_.name = "leonardo";
-        facility_.batch.kind = "local";
+        facility_.batch.kind = BatchKind::kLocal;
         facility_.environment = {{"PATH", path("bin") + ":/usr/bin:/bin"}};
         put_image("02");
     }
@@ -416,7 +416,7 @@ TEST_F(ImageSiteTest, AStagingReadsTheImageFirstAndRunsOnlyTheRecords) {
 
 TEST_F(ImageSiteTest, AnImageIsForTheComputeNodesWhateverTheLoginNodeIs) {
     put_image("04");
-    facility_.batch = {"slurm", 1, {{"gpu", {.partition = "gpu"}}}, "gpu"};
+    facility_.batch = {BatchKind::kSlurm, 1, {{"gpu", {.partition = "gpu"}}}, "gpu"};
     const CheckRow unknown = image_row();
     EXPECT_EQ(unknown.state, CheckState::kWarn) << "scontrol is not there";
     EXPECT_NE(unknown.seen.find("but the login node is x86_64"), std::string::npos) << unknown.seen;

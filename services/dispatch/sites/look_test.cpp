@@ -13,7 +13,7 @@ namespace {
 TEST(LookTest, OneAttemptThatCannotBeEnteredStopsTheLookAtNoOther) {
     const TemporaryDirectory directory;
     Facility facility;
-    facility.batch.kind = "local";
+    facility.batch.kind = BatchKind::kLocal;
     facility.work_dir = directory.path() / "work";
     ScriptSite site(facility, make_local_transport(), "");
     const std::string odd = site.task_directory("odd", 1);
@@ -94,7 +94,7 @@ TEST_F(LookAndAskTest, ASlurmThatHangsIsNotWaitedForLong) {
 TEST_F(LookAndAskTest, AProcessThatHasNotBegunIsQueuedBesideOneThatHas) {
     Facility facility = slurm_.facility;
     facility.batch = {};
-    facility.batch.kind = "local";
+    facility.batch.kind = BatchKind::kLocal;
     facility.image.reset();
     const std::string process = this_process();
     std::filesystem::create_directories(unknown_.directory);

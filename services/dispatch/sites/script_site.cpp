@@ -302,7 +302,7 @@ Result<LookAndQueue> ScriptSite::look_and_ask(const std::vector<LookOrder>& orde
     std::string_view out = result.out;
     LookAndQueue found;
     ATOLL_TRY(found.looks, take_looks(out, orders));
-    const bool is_silent = out.empty() && facility().batch.kind != "local";
+    const bool is_silent = out.empty() && abilities_of(facility().batch.kind).has_queues;
     found.queue = is_silent ? Result<std::vector<BatchAnswer>>(
                                   no_batch_answer(facility(), printable(trim(last_bytes(result.err, kErrorBytesMax)))))
                             : batch_->parse(out, jobs);

@@ -36,7 +36,7 @@ CheckRow judge_credential(const Facility& facility, const std::string& user, dou
 // What stands between here and the login node; `error`: of the transport, nothing where it has answered.
 std::vector<CheckRow> judge_connection(const Facility& facility, const Error* error, const SiteFacts& facts,
                                        double now_s) {
-    if (facility.transport.kind != "ssh") return {};
+    if (facility.transport.kind != TransportKind::kSsh) return {};
     const auto fact = [&](const char* key) { return facts.contains(key) ? facts.find(key)->second : std::string(); };
     CheckRow connection{"connection", CheckState::kOk, "ssh " + facility.transport.host, ""};
     CheckRow key{"host key", CheckState::kOk, known_host_key(facility), ""};
@@ -83,7 +83,7 @@ SiteCheck ScriptSite::check(const CheckOrder& order) {
     if (setting.launcher.empty()) setting.launcher = batch_->launcher();
     if (setting.launcher == "mpirun" && facility().launcher.empty() && facility().image)
         setting.launcher = kMpirunInImage;
-    setting.is_through_ssh = facility().transport.data == "ssh";
+    setting.is_through_ssh = facility().transport.data == DataPath::kSsh;
     const auto& image = facility().image;
     RemoteScript script{work_dir_setting() + std::string(kSitesScriptsToolsSh) + with_programs(kSitesScriptsCheckSh),
                         {facility().work_dir, program("atoll"), program("atoll-trainer"), order.store_url,

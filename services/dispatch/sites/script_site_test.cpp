@@ -22,7 +22,7 @@ class ScriptSiteTest : public testing::Test {
         Facility facility;
         facility.environment = std::move(environment);
         facility.name = "leonardo";
-        facility.batch.kind = "local";
+        facility.batch.kind = BatchKind::kLocal;
         facility.work_dir = (directory_.path() / "work").string();
         return ScriptSite(facility, make_local_transport(), directory_.path().string());
     }
@@ -137,7 +137,7 @@ TEST_F(ScriptSiteTest, NothingCountsAsCleanWhereAFileSystemIsAway) {
 TEST_F(ScriptSiteTest, NothingIsStagedWhereAFileSystemIsAway) {
     program("mkdir -p \"$out\"");
     Facility facility;
-    facility.batch.kind = "local";
+    facility.batch.kind = BatchKind::kLocal;
     facility.work_dir = (directory_.path() / "away/work").string();
     const auto staged = ScriptSite(facility, make_local_transport(), directory_.path().string()).stage(order("job"));
     ASSERT_FALSE(staged.ok());
@@ -149,7 +149,7 @@ TEST_F(ScriptSiteTest, EveryVerbNamesAWorkDirectoryThatIsAwayAsTroubleOfTheWhole
     program("exit 0");
     Facility facility;
     facility.name = "leonardo";
-    facility.batch.kind = "local";
+    facility.batch.kind = BatchKind::kLocal;
     facility.work_dir = (directory_.path() / "away/work").string();
     ScriptSite away(facility, make_local_transport(), directory_.path().string());
     const std::string attempt = away.task_directory("t", 1);

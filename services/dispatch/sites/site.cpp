@@ -6,14 +6,14 @@ namespace atl::dispatch {
 Error no_work_dir(const Facility& facility, const std::string& said) {
     const std::string why = "the work directory " + facility.work_dir + " of " + facility.name +
                             " is not there: is its file system mounted?";
-    return {ErrorCode::kUnavailable, said.empty() ? why : why + " (" + said + ")", {},
-            Cause::kWorkDirectory};
+    return {ErrorCode::kUnavailable, said.empty() ? why : why + " (" + said + ")", {}, Cause::kWorkDirectory};
 }
 
 Error no_batch_answer(const Facility& facility, const std::string& said) {
-    const std::string who = facility.batch.kind == "slurm" ? "Slurm" : "the batch system";
     return {ErrorCode::kUnavailable,
-            who + " of " + facility.name + " does not answer" + (said.empty() ? "" : ": " + said), {},
+            std::string(abilities_of(facility.batch.kind).name) + " of " + facility.name + " does not answer" +
+                (said.empty() ? "" : ": " + said),
+            {},
             Cause::kBatchSystem};
 }
 

@@ -78,8 +78,8 @@ struct SiteCheck {
 Error no_work_dir(const Facility& facility, const std::string& said);
 // Whether an error stands in the way of everything at a facility: it gives no answer, or its work directory is away.
 bool is_of_facility(const Error& error);
-// The kUnavailable, with Cause::kBatchSystem, of a site whose batch system gives no answer; what runs there can be looked
-// at all the same.
+// The kUnavailable, with Cause::kBatchSystem, of a site whose batch system gives no answer; what runs there can be
+// looked at all the same.
 Error no_batch_answer(const Facility& facility, const std::string& said);
 
 // One facility as dispatch works with it: its paths, and a closed set of verbs with typed arguments, nothing that a

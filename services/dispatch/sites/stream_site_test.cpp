@@ -35,7 +35,7 @@ class StreamSiteTest : public testing::Test {
     StreamSite site() {
         Facility facility;
         facility.name = "leonardo";
-        facility.batch.kind = "local";
+        facility.batch.kind = BatchKind::kLocal;
         facility.work_dir = file("work");
         return StreamSite(facility, transport_, directory_.path().string(), turns_);
     }

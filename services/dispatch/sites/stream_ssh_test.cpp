@@ -75,7 +75,7 @@ class StreamOverSshTest : public SshTransportTest {
     StreamSite site() {
         Facility facility;
         facility.name = "gated";
-        facility.batch.kind = "local";
+        facility.batch.kind = BatchKind::kLocal;
         facility.work_dir = file("work");
         facility.programs = directory_.path().string();
         return StreamSite(facility, watched_, "", *turns_);

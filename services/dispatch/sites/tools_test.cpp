@@ -35,7 +35,7 @@ class ToolsTest : public testing::Test {
         for (const char* name : {"atoll", "atoll-trainer"})
             EXPECT_TRUE(write_file_atomic(path(name), kAtoll, 0755).ok());
         facility_.name = "leonardo";
-        facility_.batch.kind = "local";
+        facility_.batch.kind = BatchKind::kLocal;
         facility_.work_dir = path("work");
         facility_.environment = {{"PATH", path("bin")}};
     }

@@ -74,8 +74,8 @@ class FakeSlurmSite {
         put_image("02");
         listen();
         facility.name = "leonardo";
-        facility.transport.kind = "local";
-        facility.batch = {"slurm", 1, {{"main", {}}}, "main"};
+        facility.transport.kind = TransportKind::kLocal;
+        facility.batch = {BatchKind::kSlurm, 1, {{"main", {}}}, "main"};
         facility.work_dir = path("work");
         facility.environment = {{"PATH", path("bin")}, {"SHELL", path("bin/fish")}};
         facility.image = ImageSpec{path("trainer.sif"), "", "", "none", {}, {}};

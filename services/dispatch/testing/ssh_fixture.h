@@ -76,7 +76,7 @@ class SshTransportTest : public testing::Test {
     std::shared_ptr<Transport> make_transport(const std::string& facility = "site",
                                               const std::string& config = "ssh_config",
                                               const std::string& host_key = "") {
-        return make_ssh_transport(facility, {"ssh", "site", file(config), host_key}, settings_);
+        return make_ssh_transport(facility, {TransportKind::kSsh, "site", file(config), host_key}, settings_);
     }
     // The ssh configuration with something else in it.
     void write_config(const std::string& name, const std::string& from, const std::string& to) {

@@ -9,13 +9,8 @@
 #include "services/dispatch/domain/site_trouble.h"
 #include "services/dispatch/domain/training_settings.h"
 #include "services/dispatch/sites/failure_text.h"
-#include "services/dispatch/sites/image_command.h"
-#include "services/dispatch/sites/script_site.h"
-#include "services/dispatch/sites/stream_site.h"
-#include "services/dispatch/sites/transport/ssh_master.h"
 #include "services/dispatch/work/batch_job.h"
 #include "services/dispatch/work/preparation.h"
-#include "services/dispatch/work/step_transport.h"
 #include "shared/base/contained.h"
 #include "shared/base/text.h"
 #include "shared/json/printable.h"
@@ -65,131 +60,16 @@ const std::string& owner(const Task& task) {
     return task.job.empty() ? task.preparation : task.job;
 }
 
-std::vector<LookOrder> look_orders(const std::vector<Task>& tasks, const Site& site) {
-    std::vector<LookOrder> orders;
-    for (const Task& task : tasks) orders.push_back({batch_job_ref(task, site).directory, task.attempt->log_offset});
-    return orders;
-}
-
-std::vector<BatchJobRef> batch_job_refs(const std::vector<Task>& tasks, const Site& site) {
-    std::vector<BatchJobRef> jobs;
-    for (const Task& task : tasks) jobs.push_back(batch_job_ref(task, site));
-    return jobs;
-}
-
-// No task's id begins so.
-std::string check_task(const CheckJob& job) {
-    return "check-" + job.id;
-}
-
-BatchJobRef check_job_ref(const CheckJob& job, const Site& site) {
-    return {"atoll-" + check_task(job) + "-1", site.task_directory(check_task(job), 1)};
-}
-
 }  // namespace
 
 AttemptRunner::AttemptRunner(const Settings& settings, const Catalog& catalog, auth::Issuer issuer, pg::Pool& pool,
-                             SiteFactory make_site)
+                             FacilityConnections& connections)
     : settings_(settings),
       catalog_(catalog),
       issuer_(std::move(issuer)),
       pool_(pool),
-      make_site_(std::move(make_site)),
-      stream_turns_(std::max<std::int64_t>(1, settings.workers / 2)) {}
-
-std::unique_ptr<Site> AttemptRunner::site(const Facility& facility) {
-    return make_site_ ? make_site_(facility) : site_through(facility, transport(facility));
-}
-
-std::unique_ptr<Site> AttemptRunner::site_for_step(const Facility& facility) {
-    if (make_site_) return make_site_(facility);
-    return site_through(facility, std::make_shared<StepTransport>(transport(facility)));
-}
-
-std::shared_ptr<Transport> AttemptRunner::transport(const Facility& facility) {
-    const std::lock_guard lock(mutex_);
-    Connection& connection = connections_[facility.name];
-    if (connection.transport == nullptr || connection.spec != facility.transport)
-        connection = {facility.transport, make_transport(facility, settings_.ssh, stop_.get_token())};
-    return connection.transport;
-}
-
-std::unique_ptr<Site> AttemptRunner::site_through(const Facility& facility, std::shared_ptr<Transport> transport) {
-    if (facility.transport.data == "ssh")
-        return std::make_unique<StreamSite>(facility, std::move(transport), "", stream_turns_);
-    // At a remote site nothing is known of our own directories: there the programs are found in PATH.
-    return std::make_unique<ScriptSite>(facility, std::move(transport),
-                                        facility.transport.kind == "local" ? settings_.programs : "");
-}
-
-SiteCheck AttemptRunner::check_facility(const Facility& facility, std::int64_t now_ms) {
-    SiteCheck found = site(facility)->check({store_url_for(facility, settings_), static_cast<double>(now_ms) / 1000});
-    if (found.no_batch_answer && found.no_batch_answer->empty()) silent_queues_.note_answer(facility.name);
-    return found;
-}
-
-Result<std::string> AttemptRunner::submit_check(const Facility& facility, const CheckJob& check) {
-    const auto at = site(facility);
-    return at->submit({.ref = check_job_ref(check, *at),
-                       .environment = facility.environment,
-                       .commands = {{at->program("atoll-trainer"), "report"}},
-                       .resources = check.resources,
-                       .launcher = facility.launcher,
-                       .image_runner = render_image_runner(facility),
-                       .image_check = render_image_report(facility),
-                       .is_check = true});
-}
-
-Result<CheckJobSeen> AttemptRunner::look_at_check(const Facility& facility, const CheckJob& check) {
-    const auto at = site(facility);
-    const BatchJobRef ref = check_job_ref(check, *at);
-    ATOLL_TRY(const auto looks, at->look({{ref.directory, 0}}));
-    const Look& look = looks.at(0);
-    if (look.exit_code) {
-        ATOLL_TRY(const std::string said, at->tail(ref.directory + "/stderr.log", kStderrBytes));
-        return CheckJobSeen{
-            "ended", "", judge_check_job(look.lines, look.exit_code, failure_text(said, kFailureBytesMax), facility)};
-    }
-    ATOLL_TRY(const auto answers, at->ask_batch({ref}));
-    const BatchAnswer& answer = answers.at(0);
-    if (answer.state == BatchState::kQueued) return CheckJobSeen{"queued", answer.reason};
-    if (answer.state == BatchState::kRunning) return CheckJobSeen{"running", answer.reason};
-    // It may have ended since it was looked at.
-    ATOLL_TRY(const auto again, at->look({{ref.directory, 0}}));
-    if (again.at(0).exit_code) return CheckJobSeen{"running"};
-    const std::string how = answer.reason.empty() ? "the batch system does not know the job" : answer.reason;
-    return CheckJobSeen{"ended", how, judge_check_job(again.at(0).lines, {}, how, facility)};
-}
-
-Status AttemptRunner::drop_check(const Facility& facility, const CheckJob& check) {
-    const auto at = site(facility);
-    return at->remove(check_job_ref(check, *at));
-}
-
-Result<std::string> AttemptRunner::show_host_key(const Facility& facility) const {
-    if (facility.transport.kind != "ssh") return conflict(facility.name + " is this machine: it has no host key");
-    return read_host_key(facility.transport, settings_.ssh, stop_.get_token());
-}
-
-Result<std::vector<std::string>> AttemptRunner::login_command(const Facility& facility) const {
-    if (facility.transport.kind != "ssh") return conflict(facility.name + " is this machine: nobody logs in to it");
-    return dispatch::login_command(facility.name, facility.transport, settings_.ssh);
-}
-
-void AttemptRunner::disconnect(const std::string& facility) {
-    silent_queues_.note_answer(facility);
-    const std::lock_guard lock(mutex_);
-    connections_.erase(facility);
-}
-
-const PollPolicy& AttemptRunner::poll_policy(const Facility& facility) const {
-    return facility.transport.kind == "ssh" ? settings_.ssh_poll_policy : settings_.local_poll_policy;
-}
-
-Result<std::string> AttemptRunner::script(const Task& task, const Facility& facility) {
-    ATOLL_TRY(const BatchJob job, describe_batch_job(task, *site(facility)));
-    return render_job_script(job, *make_batch_system(facility));
-}
+      connections_(connections),
+      watch_(pool, connections) {}
 
 Outcome AttemptRunner::run(const Task& task, Site& site, std::int64_t now_ms) {
     auto outcome = run_step(task, site, now_ms);
@@ -313,11 +193,11 @@ Result<bool> AttemptRunner::is_job_paused(const Task& task) const {
 // A submission whose answer was lost, or a continuation.
 Result<bool> AttemptRunner::was_submitted_before(const Task& task, Site& site) {
     const BatchJobRef job = batch_job_ref(task, site);
-    const bool is_local = site.facility().batch.kind == "local";  // its queue is the attempts' directories
-    const auto id = site.read_file(job.directory + (is_local ? "/process" : "/jobid"), kJobIdBytesMax);
+    const BatchAbilities& batch = abilities_of(site.facility().batch.kind);
+    const auto id = site.read_file(job.directory + "/" + batch.submitted_file, kJobIdBytesMax);
     if (id.ok()) return true;
     if (id.error().code != ErrorCode::kNotFound) return id.error();
-    if (is_local) return false;
+    if (!batch.has_queues) return false;
     ATOLL_TRY(const auto answers, site.ask_batch({job}));
     return answers.front().state != BatchState::kUnknownToQueue;
 }
@@ -329,7 +209,7 @@ Result<Outcome> AttemptRunner::submit(const Task& task, Site& site) {
         if (!was_submitted) return Outcome(HeldBack{});
     }
     ATOLL_TRY(const BatchJob job, describe_batch_job(task, site));
-    if (!job.earlier_attempts.empty() && site.facility().batch.kind != "local") {
+    if (!job.earlier_attempts.empty() && abilities_of(site.facility().batch.kind).ends_jobs) {
         // One that the site has put back into its queue would stand there for nothing, and its continuation behind it.
         Task before = task;
         --before.attempt->number;
@@ -340,7 +220,7 @@ Result<Outcome> AttemptRunner::submit(const Task& task, Site& site) {
 }
 
 Result<Outcome> AttemptRunner::observe(const Task& task, Site& site, std::int64_t now_ms) {
-    ATOLL_TRY(auto found, look(task, site, now_ms));
+    ATOLL_TRY(auto found, watch_.look(task, site, now_ms));
     Look& look = found.answer;
     if (!look.unknown.empty()) return unavailable("looking at the attempt: " + look.unknown);
     Observed observed;
@@ -356,20 +236,19 @@ Result<Outcome> AttemptRunner::observe(const Task& task, Site& site, std::int64_
         observed.is_out_of_memory = tells_out_of_memory(tail);
         observed.is_of_site =
             is_out_of_space(tail) || (site.facility().image && is_container_not_started(*observed.exit_code, tail));
-        if (site.facility().logs.give != "none") observed.stderr_tail = failure_text(tail, kFailureBytesMax);
+        if (site.facility().logs.give != LogsGiven::kNone) observed.stderr_tail = failure_text(tail, kFailureBytesMax);
     }
-    // The local batch system never ends a job by itself.
     const auto tells_its_end = [&](std::int64_t exit_code) {
         return may_be_interrupted(exit_code) || (exit_code == 0 && stopped_early(task, observed.lines));
     };
     const bool is_asked = observed.exit_code
-                              ? site.facility().batch.kind != "local" && tells_its_end(*observed.exit_code)
-                              : should_ask_batch(*task.attempt, poll_policy(site.facility()), now_ms);
+                              ? abilities_of(site.facility().batch.kind).ends_jobs && tells_its_end(*observed.exit_code)
+                              : should_ask_batch(*task.attempt, connections_.poll_policy(site.facility()), now_ms);
     if (is_asked) {
         // How a job has ended no answer tells that is older than its end.
         const std::int64_t after_ms =
             std::max(task.attempt->batch_asked_ms, observed.exit_code ? found.asked_ms - 1 : 0);
-        const auto answer = queue_status(task, site, after_ms, now_ms);
+        const auto answer = watch_.ask_queue(task, site, after_ms, now_ms);
         // What was seen counts without the batch system's word, but how a job that failed has ended is for it to say.
         if (!answer.ok() && (observed.exit_code || is_of_facility(answer.error()))) return answer.error();
         if (answer.ok()) {
@@ -379,8 +258,7 @@ Result<Outcome> AttemptRunner::observe(const Task& task, Site& site, std::int64_
                 observed.batch_tail = read_batch_log(task, site);
         } else {
             observed.is_batch_system_silent = answer.error().cause == Cause::kBatchSystem;
-            observed.no_queue_status =
-                json::printable(observed.is_batch_system_silent ? answer.error().message : describe(answer.error()));
+            observed.no_queue_status = json::printable(describe(answer.error()));
         }
     }
     if (!observed.exit_code && observed.no_queue_status.empty()) plan_continuation(task, site, now_ms, observed);
@@ -389,7 +267,7 @@ Result<Outcome> AttemptRunner::observe(const Task& task, Site& site, std::int64_
 
 // Why a job ended before its script's own record began: a template's command that failed, Slurm's own notices.
 std::string AttemptRunner::read_batch_log(const Task& task, Site& site) {
-    if (site.facility().logs.give == "none") return {};
+    if (site.facility().logs.give == LogsGiven::kNone) return {};
     const auto tail = site.tail(batch_job_ref(task, site).directory + "/batch.log", kStderrBytes);
     return tail.ok() ? failure_text(*tail, kFailureBytesMax) : "";
 }
@@ -398,7 +276,7 @@ std::string AttemptRunner::read_batch_log(const Task& task, Site& site) {
 // that cannot be done now the attempt is watched as before.
 void AttemptRunner::plan_continuation(const Task& task, Site& site, std::int64_t now_ms, Observed& observed) {
     const auto* train = std::get_if<TrainParams>(&task.params);
-    if (train == nullptr || site.facility().batch.kind == "local") return;
+    if (train == nullptr || !abilities_of(site.facility().batch.kind).takes_dependencies) return;
     if (should_submit_continuation(*task.attempt, now_ms)) {
         const auto submitted = submit_continuation(task, site);
         if (submitted.ok())
@@ -421,68 +299,6 @@ Result<std::string> AttemptRunner::submit_continuation(const Task& task, Site& s
     ATOLL_TRY(BatchJob job, describe_batch_job(continuation_of(task), site));
     job.ref.after = task.attempt->batch_id;
     return site.submit(job);
-}
-
-Result<std::vector<Task>> AttemptRunner::tasks_beside(const Task& task) const {
-    ATOLL_TRY(auto connection, pool_.acquire());
-    ATOLL_TRY(auto tasks, tasks_in_queue(*connection, task.facility));
-    std::stable_sort(tasks.begin(), tasks.end(), [&](const Task& one, const Task& other) {
-        const auto rank = [&](const Task& of) { return std::pair(of.id != task.id, of.attempt->looked_ms); };
-        return rank(one) < rank(other);
-    });
-    return tasks;
-}
-
-// One script looks at as many of the facility's attempts as it may, and asks the batch system about them when that is
-// due; a batch system that gave no answer is asked alone until it gives one, so that looks need not wait for it.
-Result<AnswerCache<Look>::Found> AttemptRunner::look(const Task& task, Site& site, std::int64_t now_ms) {
-    const Attempt& attempt = *task.attempt;
-    return looks_.find({task, attempt.looked_ms, poll_interval_ms(attempt, poll_policy(site.facility()), now_ms),
-                        now_ms, [&](const Look& look) { return look.log_begin == attempt.log_offset; },
-                        [&]() -> Result<std::vector<Task>> {
-                            ATOLL_TRY(auto tasks, tasks_beside(task));
-                            tasks.resize(std::min(tasks.size(), kLooksMax));
-                            return tasks;
-                        },
-                        [&](const std::vector<Task>& tasks) {
-                            return asks_queue_with_looks(task, site, now_ms) ? look_and_ask(tasks, site, now_ms)
-                                                                             : site.look(look_orders(tasks, site));
-                        }});
-}
-
-bool AttemptRunner::asks_queue_with_looks(const Task& task, const Site& site, std::int64_t now_ms) {
-    return !silent_queues_.is_silent(task.facility) &&
-           should_ask_batch(*task.attempt, poll_policy(site.facility()), now_ms);
-}
-
-Result<std::vector<Look>> AttemptRunner::look_and_ask(const std::vector<Task>& tasks, Site& site, std::int64_t now_ms) {
-    const std::string& facility = tasks.front().facility;
-    auto found = site.look_and_ask(look_orders(tasks, site), batch_job_refs(tasks, site));
-    ATOLL_RETURN_IF_ERROR(found);
-    note_queue(facility, found->queue, now_ms);
-    if (found->queue.ok()) queue_status_.put(facility, tasks, std::move(found->queue).value(), now_ms);
-    return std::move(found->looks);
-}
-
-void AttemptRunner::note_queue(const std::string& facility, const Result<std::vector<BatchAnswer>>& answers,
-                               std::int64_t now_ms) {
-    if (answers.ok())
-        silent_queues_.note_answer(facility);
-    else if (answers.error().cause == Cause::kBatchSystem)
-        silent_queues_.note_silence(facility, answers.error(), now_ms);
-}
-
-// One query about all attempts that the facility's batch system may know.
-Result<AnswerCache<BatchAnswer>::Found> AttemptRunner::queue_status(const Task& task, Site& site, std::int64_t after_ms,
-                                                                    std::int64_t now_ms) {
-    return queue_status_.find({task, after_ms, batch_interval_ms(*task.attempt, poll_policy(site.facility()), now_ms),
-                               now_ms, [](const BatchAnswer&) { return true; }, [&] { return tasks_beside(task); },
-                               [&](const std::vector<Task>& tasks) -> Result<std::vector<BatchAnswer>> {
-                                   if (auto silence = silent_queues_.find(task.facility, now_ms)) return *silence;
-                                   auto answers = site.ask_batch(batch_job_refs(tasks, site));
-                                   note_queue(task.facility, answers, now_ms);
-                                   return answers;
-                               }});
 }
 
 Result<Outcome> AttemptRunner::collect(const Task& task, Site& site) {

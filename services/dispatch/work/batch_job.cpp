@@ -77,4 +77,9 @@ Result<BatchJob> describe_batch_job(const Task& task, const Site& site) {
     return job;
 }
 
+Result<std::string> render_batch_script(const Task& task, const Site& site) {
+    ATOLL_TRY(const BatchJob job, describe_batch_job(task, site));
+    return render_job_script(job, *make_batch_system(site.facility()));
+}
+
 }  // namespace atl::dispatch

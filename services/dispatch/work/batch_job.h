@@ -10,4 +10,7 @@ BatchJobRef batch_job_ref(const Task& task, const Site& site);
 // record has changed.
 Result<BatchJob> describe_batch_job(const Task& task, const Site& site);
 
+// The batch script of the task's attempt; nothing is asked of the site.
+Result<std::string> render_batch_script(const Task& task, const Site& site);
+
 }  // namespace atl::dispatch

@@ -52,11 +52,13 @@ Task cleaning_after(const Task& preparation) {
 }  // namespace
 
 WorkerPool::WorkerPool(pg::Pool& pool, const std::string& conninfo, const Settings& settings, std::string instance,
-                       const Topics& topics, AttemptRunner& runner, metrics::Registry& metrics, WorkerSeams seams)
+                       const Topics& topics, FacilityConnections& connections, AttemptRunner& runner,
+                       metrics::Registry& metrics, WorkerSeams seams)
     : pool_(pool),
       settings_(settings),
       terms_{std::chrono::seconds(settings.lease_s), std::move(instance)},
       topics_(topics),
+      connections_(connections),
       runner_(runner),
       metrics_(metrics),
       seams_(std::move(seams)),
@@ -64,7 +66,7 @@ WorkerPool::WorkerPool(pg::Pool& pool, const std::string& conninfo, const Settin
       workers_(pool, options(conninfo)) {}
 
 WorkerPool::~WorkerPool() {
-    runner_.stop();
+    connections_.stop();
 }
 
 pg::LeaseWorkers::Options WorkerPool::options(const std::string& conninfo) {
@@ -109,14 +111,14 @@ Result<bool> WorkerPool::work_once(pg::HeldLeases& held) {
 
 Status WorkerPool::write(const LeasedTask& leased, TaskChange& change, Heard heard) {
     if (seams_.lose_result && seams_.lose_result(leased.task)) return {};
-    if (heard == Heard::kSilence && runner_.is_stopped()) {
+    if (heard == Heard::kSilence && connections_.is_stopped()) {
         // We ended the step ourselves: that says nothing of the facility, and the next process may go on at once.
         ATOLL_TRY(auto connection, pool_.acquire());
         return pg::give_lease_back(*connection, leased.lease);
     }
     if (heard != Heard::kNotAsked) {
         ATOLL_TRY(auto connection, pool_.acquire());
-        const PollPolicy& poll_policy = runner_.poll_policy(leased.facility);
+        const PollPolicy& poll_policy = connections_.poll_policy(leased.facility);
         const bool is_silent = heard == Heard::kSilence && change.task.attempt->waiting;
         const std::string reason = is_silent ? change.task.attempt->waiting->reason : "";
         const bool is_timed = change.retry_ms > 0;
@@ -164,12 +166,12 @@ TaskChange WorkerPool::do_step(const LeasedTask& leased, Heard& heard) {
     if (!has_live_attempt(task))
         return task.cancel_requested && !is_continued(task) ? cancel_idle(task) : begin_attempt(task);
     const std::int64_t now_ms = leased.now_ms;
-    const auto site = runner_.site_for_step(leased.facility);
+    const auto site = connections_.site_for_step(leased.facility);
     if (task.cancel_requested && task.attempt->step == Step::kStaging) {  // nothing was submitted that could run there
         if (task.attempt->since_ms != 0) stop_staging(task, *site);
-        return apply(task, Cancelled{}, runner_.poll_policy(leased.facility), now_ms);
+        return apply(task, Cancelled{}, connections_.poll_policy(leased.facility), now_ms);
     }
-    const PollPolicy& poll_policy = runner_.poll_policy(leased.facility);
+    const PollPolicy& poll_policy = connections_.poll_policy(leased.facility);
     Outcome outcome = task.cancel_requested ? runner_.cancel(task, *site) : runner_.run(task, *site, now_ms);
     heard = Heard::kAnswer;
     TaskChange change = apply(task, outcome, poll_policy, now_ms);
@@ -193,9 +195,9 @@ TaskChange WorkerPool::do_step(const LeasedTask& leased, Heard& heard) {
 TaskChange WorkerPool::fail(const LeasedTask& leased, const std::string& why) {
     const std::string reason = shorten(json::printable(why), kGivenUpBytesMax);
     spdlog::error("task {}: {} gave up: {}", leased.task.id, name_of_step(leased.task), reason);
-    const auto site = runner_.site_for_step(leased.facility);
+    const auto site = connections_.site_for_step(leased.facility);
     if (may_run(leased.task)) end_at_site(leased.task, *site);
-    TaskChange change = fail_step(leased.task, reason, runner_.poll_policy(leased.facility));
+    TaskChange change = fail_step(leased.task, reason, connections_.poll_policy(leased.facility));
     if (has_live_attempt(leased.task)) read_logs(leased.task, change, *site);
     return change;
 }

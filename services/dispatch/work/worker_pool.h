@@ -29,7 +29,8 @@ class WorkerPool {
   public:
     // `conninfo`: of the pool's database; `instance`: service::instance_name(), who holds the leases.
     WorkerPool(pg::Pool& pool, const std::string& conninfo, const Settings& settings, std::string instance,
-               const Topics& topics, AttemptRunner& runner, metrics::Registry& metrics, WorkerSeams seams = {});
+               const Topics& topics, FacilityConnections& connections, AttemptRunner& runner,
+               metrics::Registry& metrics, WorkerSeams seams = {});
     ~WorkerPool();  // ends the steps in hand; whoever comes next repeats them
 
   private:
@@ -56,6 +57,7 @@ class WorkerPool {
     const Settings& settings_;
     const pg::LeaseTerms terms_;
     const Topics& topics_;
+    FacilityConnections& connections_;
     AttemptRunner& runner_;
     metrics::Registry& metrics_;
     WorkerSeams seams_;

@@ -69,7 +69,7 @@ class LocalBatchTest : public testing::Test {
     }
     ScriptSite site(std::shared_ptr<Transport> transport) const {
         Facility facility;
-        facility.batch = {"local", slots_};
+        facility.batch = {BatchKind::kLocal, slots_};
         facility.work_dir = work_.path().string();
         facility.environment = environment_;
         return ScriptSite(facility, std::move(transport), "");

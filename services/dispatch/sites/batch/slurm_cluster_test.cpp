@@ -19,8 +19,8 @@ class SlurmClusterTest : public testing::Test {
         if (const std::string why = SlurmCluster::why_not(); !why.empty()) GTEST_SKIP() << why;
         cluster_ = std::make_unique<SlurmCluster>(cluster_options());
         facility_.name = "cluster";
-        facility_.transport = {"ssh", cluster_->name(), cluster_->ssh_config()};
-        facility_.batch = {"slurm",
+        facility_.transport = {TransportKind::kSsh, cluster_->name(), cluster_->ssh_config()};
+        facility_.batch = {BatchKind::kSlurm,
                            1,
                            {{"main", {}},
                             {"later", {.extra = {"--begin=now+1hour"}}},

@@ -153,7 +153,7 @@ TEST_F(SshTransportTest, AMachineIsOneHoweverManyFacilitiesAreThereAndWhateverIt
     settings_.logins_max = 2;
     EXPECT_TRUE(answers(*make_transport("cpu")));
     write_config("ssh_config_other", "Host site", "Host site login02");
-    const auto other = make_ssh_transport("gpu", {"ssh", "login02", file("ssh_config_other")}, settings_);
+    const auto other = make_ssh_transport("gpu", {TransportKind::kSsh, "login02", file("ssh_config_other")}, settings_);
     EXPECT_EQ(error_of(*other).cause, Cause::kLoginsSpent);
 }
 
@@ -239,7 +239,7 @@ TEST_F(SshTransportTest, AnotherHostKeyIsNoConnectionUntilItIsKnown) {
 }
 
 TEST_F(SshTransportTest, APinnedHostKeyAloneCounts) {
-    const TransportSpec spec{"ssh", "site", file("ssh_config")};
+    const TransportSpec spec{TransportKind::kSsh, "site", file("ssh_config")};
     settings_.logins_max = 3;
     const auto shown = read_host_key(spec, settings_, {});
     ASSERT_TRUE(shown.ok()) << shown.error().message;
@@ -293,7 +293,7 @@ TEST_F(SshTransportTest, ACertificateThatEndsIsToldAndItsSuccessorNoticed) {
 TEST_F(SshTransportTest, APersonsLoginIsTheConnection) {
     make_key("stranger");
     write_config("ssh_config_other", file("user"), file("stranger"));
-    const TransportSpec spec{"ssh", "site", file("ssh_config_other")};
+    const TransportSpec spec{TransportKind::kSsh, "site", file("ssh_config_other")};
     std::stop_source stop;
     auto other = make_ssh_transport("other", spec, settings_, stop.get_token());
     EXPECT_EQ(error_of(*other).cause, Cause::kAuthentication);
@@ -334,7 +334,7 @@ TEST_F(SshTransportTest, AConnectionThatBreaksInTheMiddleIsUnknown) {
 
 TEST_F(SshTransportTest, ABatchJobOutlivesTheConnectionThatSubmittedIt) {
     Facility facility;
-    facility.batch = {"local", 1};
+    facility.batch = {BatchKind::kLocal, 1};
     facility.work_dir = file("work");
     std::filesystem::create_directory(facility.work_dir);
     ScriptSite site(facility, transport_, "");
@@ -356,7 +356,7 @@ TEST_F(SshTransportTest, ABatchJobOutlivesTheConnectionThatSubmittedIt) {
 TEST_F(SshTransportTest, AFacilitysCheckTellsAnotherHostKeyAndAKeyThatSshDoesNotUse) {
     using SystemClock = std::chrono::system_clock;
     FakeSlurmSite fake;
-    fake.facility.transport = {"ssh", "site", file("ssh_config"), ""};
+    fake.facility.transport = {TransportKind::kSsh, "site", file("ssh_config"), ""};
     const auto rows = [&](const std::string& name, const std::string& config, const std::string& host_key) {
         fake.facility.transport.host_key = host_key;
         ScriptSite at(fake.facility, make_transport(name, config, host_key), "");

@@ -10,11 +10,11 @@ namespace atl::dispatch {
 // What ssh wrote on its standard error when a login failed, read.
 struct LoginFailure {
     Cause cause = Cause::kNoConnection;  // kAuthentication, kHostKey
-    bool has_reached_site = true;              // false: nobody there has seen a login
-    std::string words;                         // the line that tells
-    std::string key;                           // what is wrong with a private key here,
-    std::string key_mend;                      // and what mends that
-    std::string fingerprint;                   // of the host key that was shown, where it is another one: "SHA256:…"
+    bool has_reached_site = true;        // false: nobody there has seen a login
+    std::string words;                   // the line that tells
+    std::string key;                     // what is wrong with a private key here,
+    std::string key_mend;                // and what mends that
+    std::string fingerprint;             // of the host key that was shown, where it is another one: "SHA256:…"
 };
 
 LoginFailure read_login_failure(const std::string& err);

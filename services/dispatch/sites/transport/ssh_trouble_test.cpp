@@ -44,8 +44,9 @@ TEST(SshTroubleTest, AChangedHostKeyIsShown) {
         "Host key verification failed.\n";
     const LoginFailure failure = read_login_failure(err);
     EXPECT_EQ(failure.fingerprint, "SHA256:vVWwBBiOn2mKJ7xpWd0OzMdPd3CFZlyQ7D4h6l8P1Ek");
-    EXPECT_NE(describe_login_failure(failure, "leonardo", {"ssh", "login01", ""}, "").find(failure.fingerprint),
-              std::string::npos);
+    EXPECT_NE(
+        describe_login_failure(failure, "leonardo", {TransportKind::kSsh, "login01", ""}, "").find(failure.fingerprint),
+        std::string::npos);
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ std::unique_ptr<Transport> make_local_transport(std::stop_token stop) {
 }
 
 std::unique_ptr<Transport> make_transport(const Facility& facility, const SshSettings& settings, std::stop_token stop) {
-    if (facility.transport.kind == "ssh")
+    if (facility.transport.kind == TransportKind::kSsh)
         return make_ssh_transport(facility.name, facility.transport, settings, std::move(stop));
     return make_local_transport(std::move(stop));
 }

@@ -1,4 +1,4 @@
-#include "services/dispatch/routes/facility_access.h"
+#include "services/dispatch/admission/facility_access.h"
 
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ const auth::Principal kAdmin = person("root", auth::Role::kAdmin);
 Facility of(const std::string& owner, std::vector<std::string> allow = {}) {
     Facility facility;
     facility.name = "leonardo";
-    facility.transport = {"ssh", "login", ""};
+    facility.transport = {TransportKind::kSsh, "login", ""};
     facility.owner = owner;
     facility.allow = std::move(allow);
     return facility;
@@ -62,13 +62,13 @@ TEST(FacilityAccessTest, AFacilityIsChangedByItsOwnerAndByAdmins) {
 
 TEST(FacilityAccessTest, HowAFacilityIsReachedAnAdminAloneSays) {
     Facility local = of("ada");
-    local.transport = {"local", "", ""};
+    local.transport = {TransportKind::kLocal, "", ""};
     Facility configured = of("ada");
     configured.transport.config_file = "/tmp/ssh_config";
     Facility elsewhere = of("ada");
     elsewhere.transport.host = "bo@login";
     Facility streamed = of("ada");
-    streamed.transport.data = "ssh";
+    streamed.transport.data = DataPath::kSsh;
     for (const Facility& reached : {local, configured, elsewhere, streamed}) {
         EXPECT_FALSE(require_change(of("ada"), reached, person("ada")).ok());
         EXPECT_TRUE(require_change(of("ada"), reached, kAdmin).ok());

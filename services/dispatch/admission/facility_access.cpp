@@ -1,4 +1,4 @@
-#include "services/dispatch/routes/facility_access.h"
+#include "services/dispatch/admission/facility_access.h"
 
 #include <algorithm>
 
@@ -66,7 +66,7 @@ Status require_change(const Facility& before, const Facility& after, const auth:
     allowing.allow = after.allow;
     if (allowing == after) return {};
     // An owner whom an admin gave a facility of this machine says whose jobs may use it, and nothing else of it.
-    if (before.transport.kind != "ssh" || after.transport.kind != "ssh")
+    if (before.transport.kind != TransportKind::kSsh || after.transport.kind != TransportKind::kSsh)
         return denied("an admin alone may change a facility on the coordinator's own machine", "transport.kind");
     TransportSpec same_way = after.transport;
     same_way.host_key = before.transport.host_key;

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "services/dispatch/clients/catalog.h"
+#include "services/dispatch/db/facilities.h"
+#include "services/dispatch/db/job_views.h"
+#include "services/dispatch/domain/job_spec.h"
+#include "shared/auth/auth.h"
+#include "shared/pg/pg.h"
+
+namespace atl::dispatch {
+
+using Facilities = std::map<std::string, StoredFacility>;
+
+// The job as it is asked for, checked against the world, with versions and paths filled in. Other services are asked,
+// so no connection is held meanwhile. Errors name the member of the body that cannot be had.
+Result<JobView> admit_job(pg::Pool& pool, const Catalog& catalog, const json::Json& body,
+                          const auth::Principal& principal);
+
+// The facilities that the job names and may use.
+Result<Facilities> require_facilities(pg::Connection& connection, JobSpec& spec, const auth::Principal& principal);
+
+// A job writes a model that does not exist yet, or one of its submitter's own.
+Status require_output_model(const Catalog& catalog, const std::string& model, const auth::Principal& principal);
+
+}  // namespace atl::dispatch

@@ -1,0 +1,72 @@
+#include "services/dispatch/work/facility_connections.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "services/dispatch/sites/script_site.h"
+#include "services/dispatch/sites/stream_site.h"
+#include "services/dispatch/sites/transport/ssh_master.h"
+#include "services/dispatch/work/step_transport.h"
+
+namespace atl::dispatch {
+
+FacilityConnections::FacilityConnections(const Settings& settings, SiteFactory make_site)
+    : settings_(settings),
+      make_site_(std::move(make_site)),
+      stream_turns_(std::max<std::int64_t>(1, settings.workers / 2)) {}
+
+std::unique_ptr<Site> FacilityConnections::site(const Facility& facility) {
+    return make_site_ ? make_site_(facility) : site_through(facility, transport(facility));
+}
+
+std::unique_ptr<Site> FacilityConnections::site_for_step(const Facility& facility) {
+    if (make_site_) return make_site_(facility);
+    return site_through(facility, std::make_shared<StepTransport>(transport(facility)));
+}
+
+std::shared_ptr<Transport> FacilityConnections::transport(const Facility& facility) {
+    const std::lock_guard lock(mutex_);
+    Connection& connection = connections_[facility.name];
+    if (connection.transport == nullptr || connection.spec != facility.transport)
+        connection = {facility.transport, make_transport(facility, settings_.ssh, stop_.get_token())};
+    return connection.transport;
+}
+
+std::unique_ptr<Site> FacilityConnections::site_through(const Facility& facility,
+                                                        std::shared_ptr<Transport> transport) {
+    if (facility.transport.data == DataPath::kSsh)
+        return std::make_unique<StreamSite>(facility, std::move(transport), "", stream_turns_);
+    // At a remote site nothing is known of our own directories: there the programs are found in PATH.
+    return std::make_unique<ScriptSite>(facility, std::move(transport),
+                                        facility.transport.kind == TransportKind::kLocal ? settings_.programs : "");
+}
+
+SiteCheck FacilityConnections::check(const Facility& facility, std::int64_t now_ms) {
+    SiteCheck found = site(facility)->check({store_url_for(facility, settings_), static_cast<double>(now_ms) / 1000});
+    if (found.no_batch_answer && found.no_batch_answer->empty()) silent_queues_.note_answer(facility.name);
+    return found;
+}
+
+Result<std::string> FacilityConnections::show_host_key(const Facility& facility) const {
+    if (facility.transport.kind != TransportKind::kSsh)
+        return conflict(facility.name + " is this machine: it has no host key");
+    return read_host_key(facility.transport, settings_.ssh, stop_.get_token());
+}
+
+Result<std::vector<std::string>> FacilityConnections::login_command(const Facility& facility) const {
+    if (facility.transport.kind != TransportKind::kSsh)
+        return conflict(facility.name + " is this machine: nobody logs in to it");
+    return dispatch::login_command(facility.name, facility.transport, settings_.ssh);
+}
+
+void FacilityConnections::disconnect(const std::string& facility) {
+    silent_queues_.note_answer(facility);
+    const std::lock_guard lock(mutex_);
+    connections_.erase(facility);
+}
+
+const PollPolicy& FacilityConnections::poll_policy(const Facility& facility) const {
+    return facility.transport.kind == TransportKind::kSsh ? settings_.ssh_poll_policy : settings_.local_poll_policy;
+}
+
+}  // namespace atl::dispatch
