@@ -21,13 +21,15 @@ constexpr const char* kHelp =
 type; sums are in fp32, integers must be equal; all other files are the first directory's. trimmed_mean leaves out the
 smallest and largest values of each element, a fraction --trim of the models on each side. With --base files, types and
 all other files are those of the model that the others were trained from; there --clip shortens a change longer than so many
-times the median of them to that length, and --drop counts one longer than so many times as no change. Example:
+times the median of them to that length, and --drop counts one longer than so many times as no change; of trainings of
+unequal length --steps says how long they were. Example:
   atoll aggregate --strategy fedavg --weights 3,1 --out mean leonardo/out karolina/out)";
 
 struct AggregateOptions {
     std::string strategy;
     std::optional<double> trim;
     std::vector<double> weights;
+    std::vector<double> steps;
     std::optional<std::filesystem::path> base;
     std::optional<double> clip;
     std::optional<double> drop;
@@ -35,6 +37,13 @@ struct AggregateOptions {
     std::vector<std::filesystem::path> directories;
     int threads = 0;
 };
+
+// Changes are compared by what was asked of each training: its steps, at one learning rate.
+std::vector<aggregate::Assignment> assignments(const AggregateOptions& given) {
+    std::vector<aggregate::Assignment> assigned;
+    for (const double steps : given.steps) assigned.push_back({.effort = steps});
+    return assigned;
+}
 
 // What was measured of each model, for --json.
 nlohmann::json figures_of(const AggregateOptions& given, const aggregate::Prepared& prepared) {
@@ -65,6 +74,9 @@ Status run_aggregate(const Context& context, const AggregateOptions& given) {
     if (!given.weights.empty() && given.weights.size() != given.directories.size())
         return invalid_argument("--weights", std::to_string(given.weights.size()) + " given for " +
                                                  std::to_string(given.directories.size()) + " directories");
+    if (!given.steps.empty() && given.steps.size() != given.directories.size())
+        return invalid_argument("--steps", std::to_string(given.steps.size()) + " given for " +
+                                               std::to_string(given.directories.size()) + " directories");
     nlohmann::json settings = {{"name", given.strategy}};
     if (given.trim) settings["trim"] = *given.trim;
     ATOLL_TRY(auto strategy, aggregate::parse_strategy(settings));
@@ -88,7 +100,7 @@ Status run_aggregate(const Context& context, const AggregateOptions& given) {
     ATOLL_TRY(auto aggregator, aggregate::Aggregator::plan(strategy, std::move(inputs), weights, {}, std::move(start)));
     aggregate::WriteOptions options;
     options.threads = given.threads;
-    ATOLL_TRY(const aggregate::Prepared prepared, aggregate::measure_inputs(aggregator, {}, options));
+    ATOLL_TRY(const aggregate::Prepared prepared, aggregate::measure_inputs(aggregator, assignments(given), options));
     if (const auto show = show_progress("averaging"))
         options.progress = [show](std::uint64_t done, std::uint64_t total) { show({done, total}); };
     ATOLL_RETURN_IF_ERROR(
@@ -125,6 +137,12 @@ void add_aggregate_command(CLI::App& program, Context& context) {
     command->add_option("--weights", given->weights, "one a directory, relative; default: all equal")
         ->delimiter(',')
         ->allow_extra_args(false);
+    command
+        ->add_option("--steps", given->steps,
+                     "the steps of each model's training, for --clip and --drop; default: all equal")
+        ->delimiter(',')
+        ->allow_extra_args(false)
+        ->check(CLI::PositiveNumber);
     command->add_option("--base", given->base, "the model that the others were trained from: its layout wins")
         ->check(CLI::ExistingDirectory);
     command

@@ -85,6 +85,10 @@ TEST_F(AggregateCommandTest, WithABaseItsFilesCountAndAFarModelCountsInPartOrNot
     EXPECT_NEAR(weights_of(out_ + "3", 2)[1], 5 + 4.F / 3, 1e-6);
     EXPECT_EQ(json::parse(clipped.out)->at("changes")[2]["counted"], 0.02);
     EXPECT_EQ(json::parse(clipped.out)->at("changes")[2]["cosine"], 1);
+    const auto longer = aggregate(
+        {"--base", base, "--clip", "2", "--drop", "3", "--steps", "10,10,1000", "--out", out_ + "4", near, other, far});
+    ASSERT_EQ(longer.exit_code, 0) << longer.err;
+    EXPECT_NEAR(weights_of(out_ + "4", 2)[1], 5 + 102.F / 3, 1e-4) << "a hundred times as many steps may go as far";
 }
 
 TEST_F(AggregateCommandTest, AnUpdateWithNanIsNotPushed) {
@@ -112,6 +116,8 @@ TEST_F(AggregateCommandTest, WhatIsWrongIsNamedAndNothingIsWritten) {
         {{"--strategy", "trimmed_mean", "--weights", "1,2", "--out", out_, a_, b_}, "weights"},
         {{"--clip", "2", "--out", out_, a_, b_}, "--clip needs --base"},
         {{"--out", out_, "--weights", "1", a_, b_}, "--weights: 1 given for 2 directories"},
+        {{"--out", out_, "--steps", "1,2,3", a_, b_}, "--steps: 3 given for 2 directories"},
+        {{"--out", out_, "--steps", "1,0", a_, b_}, "--steps"},
         {{"--out", out_, "--weights", "1,x", a_, b_}, "--weights"},
         {{"--out", out_, a_, other}, "\"w\""},
         {{"--out", out_, a_, spoilt}, "NaN"},
