@@ -1,5 +1,15 @@
-# awk -f list_seconds.awk LAST_TEST_LOG: the seconds that tests took, by the program that they are in, and the ten slowest.
-# Tests run side by side, so the sum is more than the run took.
+# awk -f list_seconds.awk SLOW_LIST LAST_TEST_LOG: the seconds that tests took, by the program that they are in, the ten
+# slowest, and those that took longer than the 20 s that a test may take and are not in the list. Tests run side by side,
+# so the sum is more than the run took.
+
+FNR == NR {  # the list: a name, in which * stands for anything, and why it takes so long
+    if ($0 !~ /^ *(#|$)/) {
+        gsub(/\./, "[.]", $1)
+        gsub(/\*/, ".*", $1)
+        slow["^" $1 "$"] = 1
+    }
+    next
+}
 
 /^[0-9]+\/[0-9]+ Testing: / {
     test = $0
@@ -31,6 +41,12 @@ function greatest(values,    key, best) {
     return best
 }
 
+function is_listed(test,    pattern) {
+    for (pattern in slow)
+        if (test ~ pattern) return 1
+    return 0
+}
+
 END {
     if (count == 0) exit
     printf "\n%d s of tests, by module:", sum
@@ -48,6 +64,10 @@ END {
         key = greatest(seconds)
         if (key == "") break
         printf "  %6.1f s  %s\n", seconds[key], tests[key]
+        if (seconds[key] > 20 && !is_listed(tests[key])) unlisted = unlisted sprintf("  %6.1f s  %s\n", seconds[key], tests[key])
         delete seconds[key]
     }
+    for (key in seconds)
+        if (seconds[key] > 20 && !is_listed(tests[key])) unlisted = unlisted sprintf("  %6.1f s  %s\n", seconds[key], tests[key])
+    if (unlisted != "") printf "over 20 s and not in tests/skips/slow.txt (make them shorter or LONG, or say why):\n%s", unlisted
 }

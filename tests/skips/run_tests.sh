@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# run_tests.sh BUILD [ARGUMENTS…]: runs ctest in a build directory, then lists the seconds by module, the ten slowest tests
-# and every skipped test with its reason. Exits with the status of ctest. With CI=true it exits with 1 where every test passed but one was skipped that allowed.txt, or
-# the file named by SKIPS_ALLOWED, does not list.
+# run_tests.sh BUILD [ARGUMENTS…]: runs ctest in a build directory, then lists the seconds by module, the ten slowest tests,
+# those over 20 s that slow.txt does not explain, and every skipped test with its reason. Exits with the status of ctest.
+# With CI=true it exits with 1 where every test passed but one was skipped that allowed.txt, or the file named by
+# SKIPS_ALLOWED, does not list.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 build=$(cd "$1" && pwd)
@@ -27,7 +28,7 @@ mkdir -p "$build/Testing/Temporary"
 : >"$log" # ctest replaces it if it runs any test
 status=0
 ctest --test-dir "$build" --output-on-failure -j "$jobs" --no-label-summary --output-log "$output" "$@" || status=$?
-awk -f "$here/list_seconds.awk" "$log"
+awk -f "$here/list_seconds.awk" "$here/slow.txt" "$log"
 
 skips=$(awk -f "$here/list_skips.awk" "$output" "$log")
 lines=() unlisted=0
