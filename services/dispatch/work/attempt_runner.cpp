@@ -21,8 +21,6 @@ namespace {
 
 using json::Json;
 
-constexpr std::int64_t kStderrBytes = 16 << 10;  // looked at: mpirun's notices come after the trainer's own words
-constexpr std::size_t kFailureBytesMax = 500;
 constexpr std::size_t kUnreachableBytesMax = 2000;
 constexpr std::size_t kJobIdBytesMax = 1 << 10;
 constexpr std::int64_t kLogTries = 3;

@@ -6,9 +6,6 @@
 namespace atl::dispatch {
 namespace {
 
-constexpr std::int64_t kStderrBytes = 16 << 10;  // looked at
-constexpr std::size_t kFailureBytesMax = 500;
-
 // No task's id begins so.
 std::string check_task(const CheckJob& job) {
     return "check-" + job.id;
