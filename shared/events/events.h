@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -73,13 +74,14 @@ class InboxLoop;
 class InboxConsumer {
   public:
     using Handler = std::function<Status(pg::Transaction&, const Event&)>;
-    // `instance`: as of kafka::Consumer.
+    // `instance`: as of kafka::Consumer. `wait_max`: how long events may wait before ready() calls it a fault.
     InboxConsumer(pg::Pool& pool, std::string brokers, std::string consumer_name, std::vector<std::string> topics,
-                  Handler handler, metrics::Registry& metrics, std::string instance = {});
+                  Handler handler, metrics::Registry& metrics, std::string instance = {},
+                  std::chrono::milliseconds wait_max = std::chrono::minutes(1));
     ~InboxConsumer();
 
-    // kUnavailable with the reason: no broker answers, or events have waited for over a minute without any taking
-    // effect. Asks the broker, for two seconds at most; one thread at a time.
+    // kUnavailable with the reason: no broker answers, or events have waited for longer than `wait_max` without any
+    // taking effect. Asks the broker, for two seconds at most; one thread at a time.
     Status ready();
 
     // Gives a dead letter to the handler again and forgets it in the same transaction; from any thread. kNotFound:

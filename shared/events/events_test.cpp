@@ -61,9 +61,9 @@ class EventsTest : public pg::DatabaseTest {
     }
 
     void start_relay() { relay_.emplace(*pool_, conninfo_, kSchema, stack().kafka(), metrics_); }
-    void start_consumer(InboxConsumer::Handler handler) {
+    void start_consumer(InboxConsumer::Handler handler, std::chrono::milliseconds wait_max = std::chrono::minutes(1)) {
         consumer_.emplace(*pool_, stack().kafka(), group_ = stack().unique("group"), std::vector{topic_},
-                          std::move(handler), metrics_);
+                          std::move(handler), metrics_, std::string(), wait_max);
     }
     // The ordinary handler: one row for each event.
     static Status write_effect(pg::Transaction& transaction, const Event& event) {
@@ -297,6 +297,23 @@ TEST_F(EventsTest, AnInboxTellsHowLongEventsHaveHadNoEffect) {
     EXPECT_TRUE(consumer_->ready().ok()) << "for less than a minute";
     is_away = false;
     EXPECT_TRUE(eventually([&] { return count("effect") == 1 && lag_s.Value() == 0; }));
+}
+
+TEST_F(EventsTest, AnInboxWhoseEventsWaitTooLongIsNotReadyAndSaysWhy) {
+    std::atomic<bool> is_away = true;
+    start_relay();
+    start_consumer(
+        [&](pg::Transaction& transaction, const Event& event) -> Status {
+            return is_away ? Status(unavailable("the store is away")) : write_effect(transaction, event);
+        },
+        std::chrono::milliseconds(300));
+    add_committed("a", 1);
+    EXPECT_TRUE(eventually([&] {
+        const Status ready = consumer_->ready();
+        return !ready.ok() && ready.error().message.find("the store is away") != std::string::npos;
+    }));
+    is_away = false;
+    EXPECT_TRUE(eventually([&] { return count("effect") == 1 && consumer_->ready().ok(); }));
 }
 
 TEST_F(EventsTest, ARelayThatNoBrokerAnswersKeepsNothingFromTheOthers) {

@@ -18,7 +18,6 @@ using std::chrono::milliseconds;
 constexpr milliseconds kPollTimeout{200};  // also how long stopping may take
 constexpr std::chrono::hours kPruneInterval{1};
 constexpr std::chrono::seconds kCountInterval{5};
-constexpr std::chrono::seconds kWaitMax{60};  // of events, before it counts as a fault
 constexpr std::chrono::seconds kBrokerPatience{2};
 
 }  // namespace
@@ -26,7 +25,7 @@ constexpr std::chrono::seconds kBrokerPatience{2};
 class InboxLoop {
   public:
     InboxLoop(pg::Pool& pool, std::string brokers, std::string name, std::vector<std::string> topics,
-              InboxConsumer::Handler handler, metrics::Registry& metrics, std::string instance)
+              InboxConsumer::Handler handler, metrics::Registry& metrics, std::string instance, milliseconds wait_max)
         : pool_(pool),
           brokers_(std::move(brokers)),
           probe_(brokers_),
@@ -34,6 +33,7 @@ class InboxLoop {
           topics_(std::move(topics)),
           handler_(std::move(handler)),
           instance_(std::move(instance)),
+          wait_max_(wait_max),
           handled_(counter(metrics, "handled")),
           repeated_(counter(metrics, "repeated")),
           dead_lettered_(counter(metrics, "dead_lettered")),
@@ -67,7 +67,7 @@ class InboxLoop {
     Status ready() {
         if (!probe_.is_reachable(kBrokerPatience)) return unavailable("no Kafka broker of " + brokers_ + " answers");
         const std::lock_guard lock(mutex_);
-        if (!obstacle_ || Clock::now() < obstacle_->since + kWaitMax) return {};
+        if (!obstacle_ || Clock::now() < obstacle_->since + wait_max_) return {};
         const auto waited = std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - obstacle_->since);
         return unavailable("events have not taken effect for " + std::to_string(waited.count()) +
                            " s: " + obstacle_->reason);
@@ -238,6 +238,7 @@ class InboxLoop {
     const std::vector<std::string> topics_;
     const InboxConsumer::Handler handler_;
     const std::string instance_;
+    const milliseconds wait_max_;
     prometheus::Counter& handled_;
     prometheus::Counter& repeated_;
     prometheus::Counter& dead_lettered_;
@@ -260,9 +261,9 @@ class InboxLoop {
 
 InboxConsumer::InboxConsumer(pg::Pool& pool, std::string brokers, std::string consumer_name,
                              std::vector<std::string> topics, Handler handler, metrics::Registry& metrics,
-                             std::string instance)
+                             std::string instance, milliseconds wait_max)
     : loop_(std::make_unique<InboxLoop>(pool, std::move(brokers), std::move(consumer_name), std::move(topics),
-                                        std::move(handler), metrics, std::move(instance))),
+                                        std::move(handler), metrics, std::move(instance), wait_max)),
       pruner_([loop = loop_.get()](const std::stop_token& stop) { loop->keep_pruned(stop); }),
       thread_([loop = loop_.get()](const std::stop_token& stop) { loop->run(stop); }) {}
 

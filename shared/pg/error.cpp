@@ -19,6 +19,14 @@ ErrorCode error_code(std::string_view sqlstate) {
     return ErrorCode::kInternal;
 }
 
+// What libpq says of a connection, without the socket's path or its guesses: "Connection refused".
+std::string connection_reason(std::string_view said) {
+    constexpr std::string_view kFailed = "failed: ";
+    said = said.substr(0, said.find('\n'));
+    if (const auto at = said.rfind(kFailed); at != std::string_view::npos) said.remove_prefix(at + kFailed.size());
+    return std::string(trim(said));
+}
+
 }  // namespace
 
 std::string error_field(const PGresult* result, int which) {
@@ -28,7 +36,8 @@ std::string error_field(const PGresult* result, int which) {
 
 Error make_error(PGconn* connection, const PGresult* result) {
     const std::string sqlstate = error_field(result, PG_DIAG_SQLSTATE);
-    if (sqlstate.empty()) return unavailable("database: " + std::string(trim(PQerrorMessage(connection))));
+    if (sqlstate.empty())
+        return unavailable("the database does not answer: " + connection_reason(PQerrorMessage(connection)));
     Error error{error_code(sqlstate), "database: " + error_field(result, PG_DIAG_MESSAGE_PRIMARY),
                 error_field(result, PG_DIAG_CONSTRAINT_NAME)};
     if (error.field.empty()) error.field = error_field(result, PG_DIAG_COLUMN_NAME);

@@ -105,6 +105,10 @@ TEST_F(PgTest, AnUnreachableServerIsUnavailable) {
     const auto result = connect("host=127.0.0.1 port=1 dbname=x");
     ASSERT_FALSE(result.ok());
     EXPECT_EQ(result.error().code, ErrorCode::kUnavailable);
+    EXPECT_EQ(result.error().message, "the database does not answer: Connection refused");
+    const auto gone = connect("host=/var/lib/atoll/nowhere dbname=x");
+    ASSERT_FALSE(gone.ok());
+    EXPECT_EQ(gone.error().message, "the database does not answer: No such file or directory") << "no path of ours";
 }
 
 TEST_F(PgTest, ATransactionThatIsNotCommittedLeavesNothing) {

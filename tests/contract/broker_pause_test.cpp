@@ -59,8 +59,8 @@ class PausedBroker {
     pid_t pid_ = 0;
 };
 
-// Takes half an hour: --gtest_also_run_disabled_tests; ATOLL_PAUSES says how many.
-TEST(BrokerPauseTest, DISABLED_EventsFlowAfterEachOfFiftyPauses) {
+// A long test of its own (broker_pauses_test): a quarter of a minute each, of which there are ATOLL_PAUSES.
+TEST(BrokerPauseTest, DISABLED_EventsFlowAfterEachPauseOfTheBroker) {
     const char* given = std::getenv("ATOLL_PAUSES");
     const int pauses = given != nullptr ? std::atoi(given) : 50;
     const PausedBroker broker;

@@ -101,12 +101,15 @@ OrderedJson all_rank_lines(comm::Comm& world) {
     return lines;
 }
 
+// A check's job has five minutes: who waits longer is ended before it can say why.
+constexpr double kReportLimit_s = 120;
+
 class ReportCommand final : public Command {
   public:
     std::vector<Flag> flags() override { return {}; }
 
     Status run() override {
-        ATOLL_TRY(const auto world, comm::open_world());
+        ATOLL_TRY(const auto world, comm::open_world(kReportLimit_s));
         const OrderedJson ranks = all_rank_lines(*world);
         if (world->rank() != 0) return {};
         const OrderedJson report = {{"version", ATOLL_VERSION},

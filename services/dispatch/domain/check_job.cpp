@@ -15,7 +15,7 @@ using json::Json;
 
 constexpr std::int64_t kTimeS = 300;
 constexpr std::int64_t kGpusMax = 64;
-constexpr std::size_t kSaidBytesMax = 300;
+constexpr std::size_t kSaidBytesMax = 800;
 
 std::string text_of(const Json& object, const char* key) {
     if (!object.is_object() || !object.contains(key)) return "";
@@ -89,6 +89,14 @@ std::vector<CheckRow> judge_ranks(const std::vector<Json>& reports, std::int64_t
     return rows;
 }
 
+// The value that the trainer names for MPI's variable; empty: it has named none.
+std::string named_interfaces(const std::string& said) {
+    constexpr std::string_view kVariable = "OMPI_MCA_btl_tcp_if_include=";
+    const auto at = said.find(kVariable);
+    if (at == std::string::npos) return "";
+    return said.substr(at, said.find_first_of(" ;)", at) - at);
+}
+
 CheckRow judge_failure(std::optional<std::int64_t> exit_code, const std::string& said, const Facility& facility) {
     if (!exit_code)
         return {
@@ -103,6 +111,12 @@ CheckRow judge_failure(std::optional<std::int64_t> exit_code, const std::string&
                                      " have to be there on the compute nodes; a node that mounts no image takes `" +
                                      set_command(facility, "--set image.options=[--unsquash]") + "`"
                                : "the work directory and the programs have to be there on the compute nodes"};
+    if (said.find("for the first exchange between the ranks") != std::string::npos) {
+        const std::string named = named_interfaces(said);
+        return {"network", CheckState::kFail, "the ranks have started and do not reach one another: " + said,
+                set_command(facility, "--env " + (named.empty() ? "NAME=INTERFACE" : named)) +
+                    ", with the interface that joins the compute nodes"};
+    }
     return {"launcher", CheckState::kFail,
             "the ranks did not start (exit status " + std::to_string(*exit_code) + "): " + said,
             other_launcher(facility)};

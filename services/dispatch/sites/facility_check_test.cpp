@@ -8,6 +8,7 @@
 #include "services/dispatch/sites/image_command.h"
 #include "services/dispatch/sites/script_site.h"
 #include "services/dispatch/testing/fake_slurm_site.h"
+#include "services/dispatch/work/check_jobs.h"
 
 namespace atl::dispatch {
 namespace {
@@ -68,6 +69,19 @@ TEST_F(FacilityCheckTest, ASoundSiteHasNoFailure) {
         EXPECT_EQ(row.mend, "") << row.name;
     }
     EXPECT_EQ(check().devices, std::vector<std::string>{"cpu"});
+}
+
+TEST_F(FacilityCheckTest, AJobWhoseTemplateFailsShowsTheEndOfItsLog) {
+    fake_.facility.batch.script_template = "#!/bin/sh\nset -e\nload-modules-of-nowhere\n{{ command }}\n";
+    ScriptSite at = site();
+    CheckJob job;
+    job.id = "c1";
+    job.resources = parse_check_job(json::Json::object(), fake_.facility).value();
+    ASSERT_TRUE(submit_check(at, job).ok());
+    const auto seen = look_at_check(at, job);
+    ASSERT_TRUE(seen.ok()) << describe(seen.error());
+    EXPECT_EQ(seen->state, "ended");
+    EXPECT_NE(print(seen->rows).find("load-modules-of-nowhere"), std::string::npos) << print(seen->rows);
 }
 
 TEST_F(FacilityCheckTest, SlurmThatIsNotInThePathIsToldWithWhereALoginShellHasIt) {

@@ -9,7 +9,7 @@ namespace atl::dispatch {
 
 // How much of a log's end is looked at, as mpirun's notices come after the trainer's own words; and shown.
 constexpr std::int64_t kStderrBytes = 16 << 10;
-constexpr std::size_t kFailureBytesMax = 500;
+constexpr std::size_t kFailureBytesMax = 800;
 
 // Why a batch job failed, from the end of its stderr.log: the lines of atoll-trainer (with the indented ones under
 // them), else what is not mpirun's own notices, else everything. Whole lines, the last ones, at most `bytes_max` bytes;

@@ -225,9 +225,15 @@ Result<std::string> ScriptSite::submit(const BatchJob& job) {
 }
 
 Result<std::string> ScriptSite::submit_script(const BatchJobRef& job, const std::string& script) {
-    ATOLL_TRY(const CommandResult result, run_batch({std::string(kSitesBatchScriptsSubmitSh),
-                                                     {job.directory, job.name, std::to_string(script.size())},
-                                                     script}));
+    const auto submitted = run_batch(
+        {std::string(kSitesBatchScriptsSubmitSh), {job.directory, job.name, std::to_string(script.size())}, script});
+    if (!submitted.ok()) {
+        Error refused = submitted.error();
+        if (refused.code == ErrorCode::kInvalidArgument)
+            refused.message += " (`atoll facility check " + facility().name + " --job` tries what its queues take)";
+        return refused;
+    }
+    const CommandResult& result = *submitted;
     std::string id = printable(result.out.substr(0, result.out.find_first_of(" \n")).substr(0, kNameBytesMax));
     if (id == "cancelled") return conflict(job.name + " was cancelled before it was submitted");
     if (id.empty()) return unavailable("the batch system gave no job id");

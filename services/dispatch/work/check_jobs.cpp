@@ -45,7 +45,10 @@ Result<CheckJobSeen> look_at_check(Site& site, const CheckJob& check) {
     // It may have ended since it was looked at.
     ATOLL_TRY(const auto again, site.look({{ref.directory, 0}}));
     if (again.at(0).exit_code) return CheckJobSeen{"running"};
-    const std::string how = answer.reason.empty() ? "the batch system does not know the job" : answer.reason;
+    std::string how = answer.reason.empty() ? "the batch system does not know the job" : answer.reason;
+    // What a template's command or the batch system itself has said.
+    if (const auto log = site.tail(ref.directory + "/batch.log", kStderrBytes); log.ok() && !log->empty())
+        how += ": " + failure_text(*log, kFailureBytesMax);
     return CheckJobSeen{"ended", how, judge_check_job(again.at(0).lines, {}, how, site.facility())};
 }
 
