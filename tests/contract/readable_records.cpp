@@ -6,6 +6,11 @@
 namespace atl::contract {
 namespace {
 
+// What would name the window, ring, colour and turn round what a terminal shows: sites and people write such things.
+const std::string kSteering =
+    "\x1b]0;owned\a\xc2\x9b"
+    "31m\xe2\x80\xae";
+
 using http::Method;
 using json::Json;
 
@@ -78,8 +83,8 @@ Status ReadableRecords::make_models() {
         ATOLL_RETURN_IF_ERROR(
             write_file_atomic(version / "config.json", Json{{"vocab_size", 320}, {"kind", kind}}.dump()));
         ATOLL_RETURN_IF_ERROR(write_file_atomic(version / "model.safetensors", safetensors(kind[0])));
-        ATOLL_RETURN_IF_ERROR(stack_.run(
-            {"model", "push", "llama", version, "--tag", std::string("is-") + kind, "--description", "tiny"}));
+        ATOLL_RETURN_IF_ERROR(stack_.run({"model", "push", "llama", version, "--tag", std::string("is-") + kind,
+                                          "--description", "tiny" + kSteering}));
         ATOLL_TRY(const Json made,
                   send(Method::kGet, "store", std::string("/v1/models/llama/versions/is-") + kind, nullptr));
         digests.push_back(text_of(made, "digest"));
@@ -145,7 +150,7 @@ Status ReadableRecords::make_dataset() {
                                     {"language", "it"},
                                     {"license", "CC0-1.0"},
                                     {"template", "{{text}}"},
-                                    {"description", "diari"}}));
+                                    {"description", "diari" + kSteering}}));
     const Json counts = {{"documents", 10}, {"rows", 8}, {"tokens", 100}};
     for (const char* batching : {"packing", "padding"})
         ATOLL_RETURN_IF_ERROR(send(Method::kPost, "registry", "/v1/datasets/diaries-it/versions",
@@ -195,17 +200,17 @@ Status ReadableRecords::make_jobs() {
         const bool has_ended = std::string_view(state) != "running" && std::string_view(state) != "paused";
         ATOLL_RETURN_IF_ERROR(sql("dispatch",
                                   "UPDATE jobs SET state = $2, error = CASE WHEN $2 = 'failed' THEN 'here: train of"
-                                  " round 1 failed: exit code 137' ELSE '' END, records = $3,"
+                                  " round 1 failed: exit code 137' || $5 ELSE '' END, records = $3,"
                                   " paused_at = CASE WHEN $2 = 'paused' THEN now() END,"
                                   " finished_at = CASE WHEN $4 = 'true' THEN now() END WHERE id = $1",
-                                  {id, state, records, has_ended ? "true" : "false"}));
+                                  {id, state, records, has_ended ? "true" : "false", kSteering}));
         if (!has_ended) continue;
         ATOLL_RETURN_IF_ERROR(
             sql("dispatch",
                 "WITH one AS (UPDATE jobs SET event_count = event_count + 1 WHERE id = $1 RETURNING event_count, name)"
                 " INSERT INTO job_events (job_id, number, type, data) SELECT $1, event_count, $2, $3 FROM one",
                 {id, std::string("atoll.job.") + state + ".v1",
-                 Json{{"job", id}, {"name", state}, {"round", 1}, {"error", "as it ended"}}}));
+                 Json{{"job", id}, {"name", state}, {"round", 1}, {"error", "as it ended" + kSteering}}}));
     }
     return {};
 }
@@ -235,9 +240,9 @@ Status ReadableRecords::set_tasks() {
             result = {{"dataset_version", 1}};
         ATOLL_RETURN_IF_ERROR(sql("dispatch",
                                   "UPDATE tasks SET state = $2, error = CASE WHEN $2 = 'failed' THEN 'exit code 137:"
-                                  " out of memory' ELSE '' END, result = CASE WHEN $2 = 'done' THEN $3::jsonb END"
+                                  " out of memory' || $4 ELSE '' END, result = CASE WHEN $2 = 'done' THEN $3::jsonb END"
                                   " WHERE id = $1",
-                                  {id, at.state, result}));
+                                  {id, at.state, result, kSteering}));
         if (at.step == nullptr) continue;
         ATOLL_RETURN_IF_ERROR(sql(
             "dispatch",
@@ -249,7 +254,7 @@ Status ReadableRecords::set_tasks() {
         for (const char* file : {"stdout.jsonl", "stderr.log"})
             ATOLL_RETURN_IF_ERROR(sql("dispatch",
                                       "INSERT INTO attempt_logs VALUES ($1, 1, $2, $3) ON CONFLICT DO NOTHING",
-                                      {id, file, "what " + rows.text(row, "facility") + " wrote\n"}));
+                                      {id, file, "what " + rows.text(row, "facility") + " wrote" + kSteering + "\n"}));
     }
     return {};
 }
@@ -268,6 +273,11 @@ Status ReadableRecords::set_rounds() {
                 " now() + interval '5 days') ON CONFLICT (job_id, number) DO UPDATE SET state = excluded.state,"
                 " version_digest = excluded.version_digest, evaluated = excluded.evaluated",
                 {jobs.at(job), state, digests.front(), digests.back()}));
+    ATOLL_RETURN_IF_ERROR(sql("dispatch", std::string("UPDATE rounds SET waiting_since = now() - interval '1 minute',"
+                                                      " waiting_reason = 'Kafka does not take the events of this job',"
+                                                      " next_try_at = ") +
+                                              kNotNow + ", ask_again_at = " + kNotNow +
+                                              " WHERE state = 'aggregating'"));
     return sql("dispatch", "UPDATE jobs SET current_round = 1");
 }
 
@@ -328,7 +338,7 @@ Status ReadableRecords::make_rare_records() {
 
 // What dispatch has found out of sites.
 Status ReadableRecords::set_facilities() {
-    const auto wait = [&](const char* name, const char* reason) {
+    const auto wait = [&](const char* name, const std::string& reason) {
         return sql("dispatch",
                    std::string("UPDATE facilities SET unknown_answers = 3, waiting_since = now() - interval '1 hour',"
                                " waiting_reason = $2, retry_at = ") +
@@ -336,7 +346,7 @@ Status ReadableRecords::set_facilities() {
                    {name, reason});
     };
     ATOLL_RETURN_IF_ERROR(sql("dispatch", "UPDATE facilities SET retry_at = NULL"));
-    ATOLL_RETURN_IF_ERROR(wait("away", "ssh: connect to host 127.0.0.1 port 1: Connection refused"));
+    ATOLL_RETURN_IF_ERROR(wait("away", "ssh: connect to host 127.0.0.1 port 1: Connection refused" + kSteering));
     ATOLL_RETURN_IF_ERROR(wait("full", "nothing can be written in its work directory: No space left on device"));
     ATOLL_RETURN_IF_ERROR(sql("dispatch", "UPDATE facilities SET spec = spec - 'owner' WHERE name = 'unowned'"));
     const Json limits = {

@@ -59,6 +59,7 @@ struct Typed {
     std::set<int> codes = {0};
     enum class Json { kOne, kLines, kNone } json = Json::kOne;
     bool goes_on = false;  // until Ctrl-C
+    Words said = {};       // what must be in its answer for people, in a pipe
 };
 
 // Leaves of the command tree, by --help.
@@ -103,19 +104,20 @@ std::unique_ptr<ReadableRecords> ReadingTest::records_;
 
 std::vector<Typed> ReadingTest::typed() {
     const ReadableRecords& all = *records_;
-    std::vector<Typed> rows = {{"facility list", {}, all.facilities},
-                               {"dataset list", {}, all.datasets},
-                               {"dataset show", {"diaries-it", "--croissant"}, {"diaries-it"}},
-                               {"dataset preparations", {}, all.preparations},
-                               {"dataset preparations", {"nothing-yet"}, {}},
-                               {"model list", {}, all.models},
-                               {"model show", {"diaries"}, {}},
-                               {"model verify", {"llama@is-base"}, {"ok"}},
-                               {"job init", {}, {"participants"}, {0}, Typed::Json::kNone},
-                               {"events list", {}, all.dead_letters},
-                               {"token list", {}, all.token_ids},
-                               {"token show", {}, {"admin"}},
-                               {"status", {}, {"dispatch", "gateway"}}};
+    std::vector<Typed> rows = {
+        {.command = "facility list", .arguments = {}, .named = all.facilities, .said = {"Connection refused"}},
+        {"dataset list", {}, all.datasets},
+        {"dataset show", {"diaries-it", "--croissant"}, {"diaries-it"}},
+        {"dataset preparations", {}, all.preparations},
+        {"dataset preparations", {"nothing-yet"}, {}},
+        {"model list", {}, all.models},
+        {"model show", {"diaries"}, {}},
+        {"model verify", {"llama@is-base"}, {"ok"}},
+        {"job init", {}, {"participants"}, {0}, Typed::Json::kNone},
+        {"events list", {}, all.dead_letters},
+        {"token list", {}, all.token_ids},
+        {"token show", {}, {"admin"}},
+        {"status", {}, {"dispatch", "gateway"}}};
     Typed versions = {"model show", {"llama"}, {}};
     for (const std::string& digest : all.digests) versions.named.push_back(digest.substr(0, 16));
     rows.push_back(versions);
@@ -131,7 +133,9 @@ std::vector<Typed> ReadingTest::typed() {
                         {name == "here" || name == "full" || name == "unowned" ? "work_dir" : "connection"},
                         {0, 1}});
     }
-    Typed jobs = {"job list", {}, {}};
+    rows.push_back(
+        {.command = "dataset show", .arguments = {"diaries-it"}, .said = {"removed-site (no such facility)"}});
+    Typed jobs = {.command = "job list", .said = {"away: ssh: connect to host"}};
     for (const auto& [name, id] : all.jobs) {
         jobs.named.push_back(name);
         jobs.named.push_back(id);
@@ -148,7 +152,9 @@ std::vector<Typed> ReadingTest::typed() {
                         goes_on});
         rows.push_back({"job logs", {name}, {}});
         rows.push_back({"job script", {name, "--facility", "here"}, {"#!"}, {0}, Typed::Json::kNone});
-        rows.push_back({"round show", {name}, all.facilities});
+        Typed round = {"round show", {name}, all.facilities};
+        if (name == "paused") round.said = {"its aggregation waits"};
+        rows.push_back(round);
         rows.push_back({"round show", {name, "1"}, all.facilities});
     }
     rows.push_back(jobs);
@@ -172,8 +178,13 @@ std::string ReadingTest::fault_of(const Typed& typed, int way, const std::filesy
     if (!typed.codes.contains(answer.exit_code)) fault += "exit status " + std::to_string(answer.exit_code) + "; ";
     for (const std::string& name : typed.named)
         if (answer.out.find(name) == std::string::npos) fault += "lacks " + name + "; ";
+    for (const std::string& words : typed.said)
+        if (way == 1 && answer.out.find(words) == std::string::npos) fault += "does not say " + words + "; ";
     for (const char* broken : {"Sanitizer", "json.exception", "terminate called"})
         if (shown.find(broken) != std::string::npos) fault += std::string(broken) + "; ";
+    // Of what others wrote: a control of the window, a bell, an eight-bit control, text from right to left.
+    for (const char* steering : {"\x1b]", "\a", "\xc2\x9b", "\xe2\x80\xae"})
+        if (shown.find(steering) != std::string::npos) fault += "steers the terminal; ";
     if (way == 1 && answer.out.find('\x1b') != std::string::npos) fault += "control sequences in a pipe; ";
     const auto is_json = [](const std::string& text) { return Json::accept(text); };
     std::istringstream lines(answer.out);
