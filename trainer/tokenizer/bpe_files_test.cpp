@@ -85,6 +85,14 @@ TEST_F(BpeFilesTest, OneOfTheFilesAloneIsNoTokenizer) {
     EXPECT_EQ(Tokenizer::open(path()).error().code, ErrorCode::kNotFound);
 }
 
+TEST_F(BpeFilesTest, AFileLargerThanAnyTokenizersIsRefusedUnread) {
+    write("tokenizer.json", "{}");
+    fs::resize_file(file("tokenizer.json"), 65U << 20);
+    const Error refused = Tokenizer::open(path()).error();
+    EXPECT_EQ(refused.code, ErrorCode::kInvalidArgument);
+    EXPECT_NE(refused.message.find("has 65.0 MiB"), std::string::npos) << refused.message;
+}
+
 TEST_F(BpeFilesTest, SpecialTokensMayStandInTheirOwnFile) {
     write("tokenizer_config.json", "{}");
     const auto named = Tokenizer::open(path()).value();

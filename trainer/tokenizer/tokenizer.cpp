@@ -1,6 +1,7 @@
 #include "trainer/tokenizer/tokenizer.h"
 
 #include "shared/base/file.h"
+#include "shared/base/text.h"
 #include "shared/digest/digest.h"
 #include "trainer/tokenizer/bpe_files.h"
 #include "trainer/tokenizer/byte_level_tokenizer.h"
@@ -52,15 +53,27 @@ Result<std::unique_ptr<ByteLevelTokenizer>> from_bpe_files(const std::string& vo
     return ByteLevelTokenizer::create(parts, config.bos, config.eos);
 }
 
+// Twice the largest of today's models: reading takes a dozen times its size in memory.
+constexpr std::uintmax_t kFileBytesMax = 64U << 20;
+
+Result<std::string> read_bounded(const std::filesystem::path& file) {
+    std::error_code error;
+    const std::uintmax_t bytes = std::filesystem::file_size(file, error);
+    if (!error && bytes > kFileBytesMax)
+        return invalid_argument(file.string(), "has " + human_bytes(bytes) + "; a tokenizer's file has at most " +
+                                                   human_bytes(kFileBytesMax));
+    return read_file(file);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Tokenizer>> Tokenizer::open(const std::filesystem::path& directory) {
     ATOLL_TRY(const Source source, find_tokenizer(directory));
     ATOLL_TRY(const TokenizerConfig config, read_tokenizer_config(directory));
-    ATOLL_TRY(const std::string bytes, read_file(source.file));
+    ATOLL_TRY(const std::string bytes, read_bounded(source.file));
     std::string merges;
     if (!source.merges.empty()) {
-        ATOLL_TRY(merges, read_file(source.merges));
+        ATOLL_TRY(merges, read_bounded(source.merges));
     }
     const bool is_json = source.file.filename() == "tokenizer.json";
     ATOLL_TRY(std::unique_ptr<Tokenizer> tokenizer,

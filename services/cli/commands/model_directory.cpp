@@ -55,8 +55,13 @@ Status check_link(const fs::path& link, const std::vector<fs::path>& places) {
 }
 
 Status check_json_file(const fs::path& file) {
+    constexpr std::uintmax_t kBytesMax = 64U << 20;  // what atoll-trainer reads of a tokenizer
     std::ifstream stream(file, std::ios::binary);
     if (!stream) return invalid_argument(file.string(), "cannot be read");
+    std::error_code error;
+    if (const std::uintmax_t bytes = fs::file_size(file, error); !error && bytes > kBytesMax)
+        return invalid_argument(
+            file.string(), "has " + human_bytes(bytes) + "; a model's JSON file has at most " + human_bytes(kBytesMax));
     if (json::accept(stream)) return {};
     return invalid_argument(file.string(), "is not JSON: mend it, or take it out of the directory");
 }

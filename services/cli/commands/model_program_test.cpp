@@ -181,6 +181,10 @@ TEST_F(ModelProgramTest, LinksWithinTheDirectoryAndIntoTheCacheOfHuggingFaceAreF
 TEST_F(ModelProgramTest, EachJsonFileIsJson) {
     write("special_tokens_map.json", "root:x:0:0");
     expect_refused({"special_tokens_map.json", "is not JSON"});
+    write("special_tokens_map.json", "{}");
+    write("tokenizer.json", "{}");
+    std::filesystem::resize_file(model_ / "tokenizer.json", 65U << 20);
+    expect_refused({"tokenizer.json: has 65.0 MiB", "at most 64.0 MiB"});
 }
 
 TEST_F(ModelProgramTest, SizesThatNoModelHasAreRefusedByName) {
