@@ -87,7 +87,7 @@ SiteCheck ScriptSite::check(const CheckOrder& order) {
     const auto& image = facility().image;
     RemoteScript script{work_dir_setting() + std::string(kSitesScriptsToolsSh) + with_programs(kSitesScriptsCheckSh),
                         {facility().work_dir, program("atoll"), program("atoll-trainer"), order.store_url,
-                         facility().batch.kind, batch_->functions(), image ? image->path : "",
+                         to_string(facility().batch.kind), batch_->functions(), image ? image->path : "",
                          image && !image->runtime.empty() ? image->runtime : "singularity apptainer"},
                         {},
                         kCheckTimeMax,
