@@ -462,6 +462,29 @@ TEST_F(StoreTest, AModelIsChangedByItsOwnerAndByAdmins) {
     EXPECT_EQ(call(Method::kDelete, model).status, 204) << "an admin";
 }
 
+TEST_F(StoreTest, AModelIsMadeWithItsFirstVersionOrNotAtAll) {
+    const auto operator_named = [&](const std::string& subject) {
+        http::ClientOptions options;
+        options.base_url = store_->server().url();
+        options.token = store_->server().token({.subject = subject, .role = Role::kOperator});
+        return http::Client(options);
+    };
+    http::Client ada = operator_named("ada"), eve = operator_named("eve");
+    const std::string absent(64, 'e');
+    const Json nowhere = {
+        {"schema", 1},
+        {"files", {{{"path", "config.json"}, {"size", 2}, {"chunks", {{{"sha256", absent}, {"size", 2}}}}}}}};
+    const Json refused = {{"manifest", nowhere}, {"new_model", {{"description", "tiny"}}}};
+    EXPECT_GE(call(ada, Method::kPost, "/v1/models/tiny/versions", refused.dump()).status, 400);
+    EXPECT_EQ(call(ada, Method::kGet, "/v1/models/tiny", "").status, 404) << "a refused version leaves no model";
+    const Json good = {{"manifest", stored({{"config.json", "{}"}})}, {"new_model", {{"description", "tiny"}}}};
+    EXPECT_EQ(call(ada, Method::kPost, "/v1/models/tiny/versions", good.dump()).status, 201);
+    const Json made = Json::parse(call(ada, Method::kGet, "/v1/models/tiny", "").body);
+    EXPECT_EQ(made.at("owner"), "ada");
+    EXPECT_EQ(made.at("description"), "tiny");
+    EXPECT_EQ(call(eve, Method::kPost, "/v1/models/tiny/versions", good.dump()).status, 403) << "it is there, and hers";
+}
+
 TEST_F(StoreTest, AnOperatorPrunesTheirOwnModelsAlone) {
     const auto update = [&](const std::string& owner, const std::string& model, std::int64_t round) {
         call(Method::kPost, "/v1/models", {{"name", model}, {"owner", owner}});
