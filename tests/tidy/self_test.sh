@@ -103,6 +103,8 @@ printf 'See\n`pg/none.{h,cpp}`.\n' >"$tree/shared/README.md" && expect 'shared/R
 mkdir -p "$tree/services/dispatch/sites/scripts" && cd "$tree/services/dispatch/sites/scripts" &&
     echo 'tools="ls cat"' >tools.sh && printf 'ls x\nif a=$(ls | sed p); then cat y; fi\n' >a.sh && cd - >/dev/null &&
     expect 'scripts/a.sh:2: sed is none of tools.sh'
+mkdir -p "$tree/services/dispatch/sites/scripts" && printf 'cat >"a.$$"\n' >"$tree/services/dispatch/sites/scripts/a.sh" &&
+    expect 'scripts/a.sh:1: mktemp makes the temporary'
 rm "$tree/services/store/README.md" && expect 'services/store/README.md:1: a module without its page'
 
 [ "$failures" = 0 ] && echo "every rule catches its breach"

@@ -12,16 +12,17 @@ clean() {
         [ -e "$pinned" ] || continue
         target=${pinned%.pins/*}
         lock "$target.pinning" || { echo "somebody else works on $target" >&2; return 75; }
-        status=0
+        status=0 gone=
         if [ "$(ls -A "$target.pins")" = "$pin" ]; then
             drop "$target.moving"
             rm -rf "$target.moving".* "models/.${target##*/}".*.partial  # of a staging that did not come to its end
-            [ ! -d "$target" ] || mv -T "$target" "$target.gone.$$" || status=1
+            gone=$(mktemp -u "$target.gone.XXXXXX")
+            [ ! -d "$target" ] || mv -T "$target" "$gone" || status=1
         fi
         [ "$status" -ne 0 ] || rm -f "$pinned"
         rmdir "$target.pins" 2>/dev/null
         unlock "$target.pinning"
-        rm -rf "$target.gone.$$"
+        [ -z "$gone" ] || rm -rf "$gone"
         [ "$status" -eq 0 ] || return "$status"
     done
     # What a killed cleanup left after its pin was gone.

@@ -8,6 +8,8 @@
 #   status    the exit status, once it has ended
 # Where there is no status and the owner does not live, it was killed. Were two to run at once they would do one thing
 # twice. $mover is the text of the script that does the work.
+# Nobody can tell the name that a file or a directory has on its way: mktemp makes it, or names the place of what is moved
+# as a whole (-u), for which also a full disk has room.
 machine="$(uname -n) $(cat /proc/sys/kernel/random/boot_id)"
 moving=
 ticks=0
@@ -28,8 +30,9 @@ owner_lives() {
         [ "$(owner_of "${process##* }")" = "$owner" ]
         return
     fi
-    asked_s=$(: >"$1.asked.$$" && stat -c %Y "$1.asked.$$")
-    rm -f "$1.asked.$$"
+    asked_s=
+    asked=$(mktemp "$1.asked.XXXXXX") && asked_s=$(stat -c %Y "$asked")
+    rm -f "$asked"
     beat_s=$(stat -c %Y "$2" 2>/dev/null) && [ -n "$asked_s" ] && [ "$((asked_s - beat_s))" -lt 120 ]
 }
 
@@ -45,19 +48,19 @@ lives() {
 # $1 claim: ends what runs under it, at once on this machine and within seconds on another, and takes it away.
 drop() {
     lives "$1" && [ "${owner%% *}" = "${machine%% *}" ] && kill -9 "-${process##* }" 2>/dev/null
-    rm -rf "$1.gone.$$"
-    mv -T "$1" "$1.gone.$$" 2>/dev/null && rm -rf "$1.gone.$$"
+    gone=$(mktemp -u "$1.gone.XXXXXX")
+    mv -T "$1" "$gone" 2>/dev/null && rm -rf "$gone"
     return 0
 }
 
 # $1 claim: takes away what $owner has left, who lives no more.
 bury() {
-    rm -rf "$1.gone.$$"
-    mv -T "$1" "$1.gone.$$" 2>/dev/null || return 0
-    if [ "$(cat "$1.gone.$$/owner" 2>/dev/null)" = "$owner" ]; then
-        rm -rf "$1.gone.$$"
+    gone=$(mktemp -u "$1.gone.XXXXXX")
+    mv -T "$1" "$gone" 2>/dev/null || return 0
+    if [ "$(cat "$gone/owner" 2>/dev/null)" = "$owner" ]; then
+        rm -rf "$gone"
     else
-        mv -T "$1.gone.$$" "$1"  # it has another owner by now
+        mv -T "$gone" "$1"  # it has another owner by now
     fi
 }
 
@@ -66,13 +69,14 @@ bury() {
 # and who removes the file of an owner who lives no more removes no other's.
 lock() {
     tries=0 locker=$(owner_of $$)
-    until mkdir -p "$1.$$" && : >"$1.$$/$locker" && mv -T "$1.$$" "$1" 2>/dev/null; do
+    locking=$(mktemp -d "$1.XXXXXX") && : >"$locking/$locker" || return 1
+    until mv -T "$locking" "$1" 2>/dev/null; do
         for held in "$1"/*; do
             owner=${held##*/}
             [ ! -e "$held" ] || owner_lives "$1" "$held" || rm -f "$held"
         done
         tries=$((tries + 1))
-        [ "$tries" -lt 100 ] || { rm -rf "$1.$$"; return 1; }
+        [ "$tries" -lt 100 ] || { rm -rf "$locking"; return 1; }
         sleep 0.05
     done
 }
@@ -125,8 +129,7 @@ follow() {
         [ "$life" -eq 0 ] || [ -z "$moving" ] || ! owner_of "$moving" >/dev/null || life=0
         [ -z "$made" ] || [ ! -d "$made" ] || return 0
         if [ -e "$claim/status" ]; then
-            ended=$claim.ended.$$
-            rm -rf "$ended"
+            ended=$(mktemp -u "$claim.ended.XXXXXX")
             mv -T "$claim" "$ended" || exit 75
             [ "$(cat "$ended/for")" != "$whom" ] || return 0
             rm -rf "$ended"  # told to nobody else: their tokens are not ours, nor is their time

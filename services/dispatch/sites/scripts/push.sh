@@ -6,9 +6,9 @@ umask 077
 know_image 75 600
 cd "$4" || { [ -d "${4%/*/*/*}" ] || exit 74; [ ! -e "$4" ] && [ -d "${4%/*/*}" ] && exit 66; exit 75; }
 IFS= read -r token || exit 75
-cat >"meta.json.$$" || exit 75
-[ "$(wc -c <"meta.json.$$")" -eq "$5" ] || { rm -f "meta.json.$$"; exit 75; }
-mv "meta.json.$$" meta.json || exit 1
+meta=$(mktemp meta.json.XXXXXX) && cat >"$meta" || exit 75
+[ "$(wc -c <"$meta")" -eq "$5" ] || { rm -f "$meta"; exit 75; }
+mv -T "$meta" meta.json || exit 1
 command -v "$1" >/dev/null 2>&1 || { echo "${1##*/}"; exit 72; }
 follow push.moving push '' "$1" "$2" "$3"
 tell

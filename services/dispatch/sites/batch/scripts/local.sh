@@ -22,9 +22,9 @@ queue_put() {
 
 # Not every shared file system has locks. Then they are on the machine itself, whose processes they count.
 local_locks() {
-    flock -n "$locks/try.$$" true 2>/dev/null
+    try=$(mktemp "$locks/try.XXXXXX") && flock -n "$try" true 2>/dev/null
     has_locks=$?
-    rm -f "$locks/try.$$"
+    rm -f "$try"
     [ "$has_locks" -ne 0 ] || return 0
     locks=/tmp/atoll-slots-$(id -u)-$(printf %s "$locks" | sha256sum | cut -c1-16)
     mkdir -m 700 "$locks" 2>/dev/null

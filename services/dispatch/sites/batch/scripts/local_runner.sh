@@ -2,15 +2,16 @@
 # batch script. Whoever links `process` first is the one job of its name, also after a submission that was killed half
 # way.
 stat=$(cat "/proc/$$/stat")
+me=$(mktemp process.XXXXXX) || exit 1
 slots=$1
 locks=$2
 script=$3
 # Fields after the command's closing bracket begin with the third; the 22nd is the start time.
 set -- ${stat##*) }
-printf '%s %s %s %s\n' "$$" "${20}" "$(cat /proc/sys/kernel/random/boot_id)" "$(uname -n)" >"process.$$"
-sync "process.$$"
-ln "process.$$" process 2>/dev/null || { rm -f "process.$$"; exit 0; }
-rm -f "process.$$"
+printf '%s %s %s %s\n' "$$" "${20}" "$(cat /proc/sys/kernel/random/boot_id)" "$(uname -n)" >"$me"
+sync "$me"
+ln "$me" process 2>/dev/null || { rm -f "$me"; exit 0; }
+rm -f "$me"
 # The slot's lock is inherited by every process of the job, so it stays taken until the last of them is gone.
 if [ "$slots" -eq 1 ]; then
     exec 8>"$locks/slot.1"

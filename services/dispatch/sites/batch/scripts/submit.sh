@@ -9,16 +9,16 @@ work=${1%/*/*/*}
 cd "$work" 2>/dev/null || exit 74
 mkdir -p ".${1#"$work"}" && cd ".${1#"$work"}" || exit 75
 [ ! -e cancelled ] || { echo cancelled; exit 0; }
-cat >"job.sh.$$" || exit 75
+job=$(mktemp job.sh.XXXXXX) && cat >"$job" || exit 75
 # A connection that broke on the way leaves a shorter file.
-[ "$(wc -c <"job.sh.$$")" -eq "$3" ] || { rm -f "job.sh.$$"; echo "the batch script came incomplete" >&2; exit 75; }
+[ "$(wc -c <"$job")" -eq "$3" ] || { rm -f "$job"; echo "the batch script came incomplete" >&2; exit 75; }
 tries=0
 until mkdir submitting 2>/dev/null; do
     # Who made it was killed: a submission takes seconds.
     made_s=$(stat -c %Y submitting 2>/dev/null) && [ "$(($(date +%s) - made_s))" -lt 120 ] || rmdir submitting 2>/dev/null
     tries=$((tries + 1))
     [ "$tries" -lt 100 ] || {
-        rm -f "job.sh.$$"
+        rm -f "$job"
         [ -d submitting ] || mkdir submitting  # which says why not
         echo "an earlier submission of the job is under way" >&2
         exit 75
@@ -30,10 +30,10 @@ trap 'exit 75' HUP INT TERM
 if [ ! -s jobid ]; then
     id=$(queue_find "$2") || exit "$?"
     if [ -z "$id" ]; then
-        mv "job.sh.$$" job.sh || exit 75
+        mv -T "$job" job.sh || exit 75
         id=$(queue_put job.sh "$2") || exit "$?"
     fi
-    printf '%s\n' "$id" >"jobid.$$" && sync "jobid.$$" && mv "jobid.$$" jobid || exit 75
+    new=$(mktemp jobid.XXXXXX) && printf '%s\n' "$id" >"$new" && sync "$new" && mv -T "$new" jobid || exit 75
 fi
-rm -f "job.sh.$$"
+rm -f "$job"
 cat jobid
