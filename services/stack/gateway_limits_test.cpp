@@ -10,6 +10,8 @@
 #include <atomic>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
 #include <thread>
 #include <vector>
 
@@ -341,6 +343,17 @@ TEST_F(GatewayLimitsTest, WhateverNginxRefusesByItselfIsAProblemOfThatStatus) {
         EXPECT_EQ(problem.value("status", 0), one.status) << shown;
         EXPECT_TRUE(problem.value("type", "").starts_with("urn:atoll:problem:")) << shown;
         EXPECT_FALSE(problem.value("detail", "").empty()) << shown;
+    }
+    // A page that no request gets is not there. 414, 494 and 505 are the rows of 400; the others are other tests'.
+    std::set<std::string> known = {"414", "494", "495", "496", "497", "505", "429", "500", "502", "503", "504"};
+    for (const Case& one : cases) known.insert(std::to_string(one.status));
+    std::istringstream configuration(gateway_configuration(options_).value());
+    for (std::string line; std::getline(configuration, line);) {
+        std::istringstream words(line);
+        std::string word;
+        if (!(words >> word) || word != "error_page") continue;
+        while (words >> word && word.find_first_not_of("0123456789") == std::string::npos)
+            EXPECT_TRUE(known.contains(word)) << "no request gets the page of " << word;
     }
 }
 
