@@ -5,8 +5,8 @@
 
 #include "services/dispatch/clients/catalog.h"
 #include "services/dispatch/db/facilities.h"
-#include "services/dispatch/db/job_views.h"
 #include "services/dispatch/domain/job_spec.h"
+#include "services/dispatch/domain/round_machine.h"
 #include "shared/auth/auth.h"
 #include "shared/pg/pg.h"
 

@@ -134,9 +134,10 @@ Result<std::vector<StoredFacility>> list_facilities(pg::Connection& connection, 
 Status require_own_place(pg::Transaction& transaction, const Facility& facility) {
     ATOLL_RETURN_IF_ERROR(transaction.query("SELECT pg_advisory_xact_lock(hashtext('facilities.place'))", {}));
     ATOLL_TRY(const pg::Rows rows,
-              transaction.query("SELECT name FROM facilities WHERE name <> $1 AND spec->>'work_dir' = $2 AND "
-                                "spec->'transport'->>'kind' = $3 AND coalesce(spec->'transport'->>'host', '') = $4",
-                                {facility.name, facility.work_dir, facility.transport.kind, facility.transport.host}));
+              transaction.query(
+                  "SELECT name FROM facilities WHERE name <> $1 AND spec->>'work_dir' = $2 AND "
+                  "spec->'transport'->>'kind' = $3 AND coalesce(spec->'transport'->>'host', '') = $4",
+                  {facility.name, facility.work_dir, to_string(facility.transport.kind), facility.transport.host}));
     if (rows.empty()) return {};
     return conflict("the facility \"" + rows.text(0, "name") + "\" has this directory already" +
                         (facility.transport.host.empty() ? "" : " at " + facility.transport.host) +

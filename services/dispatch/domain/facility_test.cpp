@@ -34,20 +34,20 @@ TEST(FacilityTest, WhatWasParsedComesBackUnchanged) {
     ASSERT_TRUE(facility.ok()) << facility.error().message;
     EXPECT_EQ(parse_facility(to_json(*facility)).value(), *facility);
     EXPECT_EQ(facility->batch.slots, 2);
-    EXPECT_EQ(facility->logs.give, "all");
+    EXPECT_EQ(facility->logs.give, LogsGiven::kAll);
     EXPECT_EQ(facility->owner, "");
-    EXPECT_EQ(facility->transport.data, "store");
+    EXPECT_EQ(facility->transport.data, DataPath::kStore);
     value["transport"]["data"] = nullptr;
-    EXPECT_EQ(parse_facility(value)->transport.data, "store");
+    EXPECT_EQ(parse_facility(value)->transport.data, DataPath::kStore);
     value["transport"]["data"] = "ssh";
     value.update({{"owner", "ada"}, {"allow", {"bo", "*"}}, {"logs", {{"return", "errors"}, {"bytes_max", 2048}}}});
     const Facility owned = parse_facility(value).value();
     EXPECT_EQ(parse_facility(to_json(owned)).value(), owned);
     EXPECT_EQ(owned.allow, (std::vector<std::string>{"bo", "*"}));
     EXPECT_EQ(owned.logs, (LogPolicy{LogsGiven::kErrors, 2048}));
-    EXPECT_EQ(owned.transport.data, "ssh");
+    EXPECT_EQ(owned.transport.data, DataPath::kSsh);
     EXPECT_EQ(moved_member(*facility, owned), "") << "another way for the same data to the same place";
-    EXPECT_EQ(patch_facility(owned, {{"transport", {{"data", nullptr}}}})->transport.data, "store");
+    EXPECT_EQ(patch_facility(owned, {{"transport", {{"data", nullptr}}}})->transport.data, DataPath::kStore);
 }
 
 TEST(FacilityTest, EachWrongMemberIsNamed) {

@@ -11,7 +11,7 @@ std::vector<BatchJobRef> names(const std::vector<std::string>& wanted) {
     return jobs;
 }
 
-const BatchSpec kSlurmSpec = {"slurm",
+const BatchSpec kSlurmSpec = {BatchKind::kSlurm,
                               1,
                               {{"gpu",
                                 {.partition = "boost",

@@ -162,7 +162,7 @@ TEST_F(SshTransportTest, LoginsAtAMachineHaveABoundWhoeverTheyAre) {
     std::vector<Error> errors;
     for (const char* user : {"one", "two", "three", "four"}) {
         const auto other =
-            make_ssh_transport(user, {"ssh", std::string(user) + "@site", file("ssh_config")}, settings_);
+            make_ssh_transport(user, {TransportKind::kSsh, std::string(user) + "@site", file("ssh_config")}, settings_);
         errors.push_back(error_of(*other));
     }
     for (int i = 0; i < 3; ++i) EXPECT_EQ(errors[i].cause, Cause::kAuthentication) << errors[i].message;
@@ -280,7 +280,7 @@ TEST_F(SshTransportTest, ACertificateThatEndsIsToldAndItsSuccessorNoticed) {
     EXPECT_TRUE(answers(*owners)) << "a connection outlives its certificate";
     break_connections();
     Error error;
-    ASSERT_TRUE(eventually([&] { return error = error_of(*owners).cause == Cause::kAuthentication; }));
+    ASSERT_TRUE(eventually([&] { return (error = error_of(*owners)).cause == Cause::kAuthentication; }));
     EXPECT_NE(error.message.find("certificate " + file("owner-cert.pub") + ": valid from "), std::string::npos)
         << error.message;
     for (int i = 0; i < 20; ++i) EXPECT_EQ(error_of(*owners).message, error.message);
