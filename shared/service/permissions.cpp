@@ -39,6 +39,7 @@ constexpr Permission kPermissions[] = {
     {"store", Method::kHead, "/v1/blobs/{sha256}", kYes, kYes, kOwn},
     {"store", Method::kPut, "/v1/blobs/{sha256}", kYes, kNo, kOwn},
     {"store", Method::kPost, "/v1/blobs/missing", kYes, kNo, kOwn},
+    {"store", Method::kPost, "/v1/blobs/{sha256}/check", kNo, kNo, kNo, "", auth::kAggregation},
     {"store", Method::kGet, "/v1/models", kYes, kYes, kNo},
     {"store", Method::kPost, "/v1/models", kYes, kNo, kNo},
     {"store", Method::kGet, "/v1/models/{model}", kYes, kYes, kNo},

@@ -151,6 +151,7 @@ Status CheckedFile::conclude() {
     std::uint64_t at = 0;
     ATOLL_RETURN_IF_ERROR(hash_bytes(index, at, chunk.size, again));
     if (again.finish() == chunk.sha256) return unavailable("bytes of " + file_.file().path + " came damaged");
+    damaged_chunk_ = chunk.sha256;
     return invalid_argument(file_.file().path, wrong_bytes(file_.file(), chunk));
 }
 

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "shared/base/result.h"
@@ -87,6 +88,8 @@ class CheckedFile {
     Status finish();
     // Believes no chunk any longer: for another pass, perhaps hours later.
     void forget() { checked_.assign(checked_.size(), false); }
+    // The last chunk that did not match; empty: none.
+    const std::string& damaged_chunk() const { return damaged_chunk_; }
 
   private:
     Status read_within(std::size_t chunk, std::uint64_t offset, std::span<std::byte> into);
@@ -100,6 +103,7 @@ class CheckedFile {
     std::optional<std::size_t> chunk_;  // in hand: hash_ has its first hashed_ bytes
     std::uint64_t hashed_ = 0;
     std::optional<digest::Sha256> hash_;
+    std::string damaged_chunk_;
 };
 
 }  // namespace atl::store_client

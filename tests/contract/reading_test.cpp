@@ -113,6 +113,7 @@ std::vector<Typed> ReadingTest::typed() {
         {"model list", {}, all.models},
         {"model show", {"diaries"}, {}},
         {"model verify", {"llama@is-base"}, {"ok"}},
+        {"model damaged", {}, {all.blobs.front().substr(0, 16)}},
         {"job init", {}, {"participants"}, {0}, Typed::Json::kNone},
         {"events list", {}, all.dead_letters},
         {"token list", {}, all.token_ids},

@@ -360,6 +360,9 @@ TEST_F(AggregationProcessTest, AnUpdateThatRotsInTheStoreIsRefusedHoweverManyThe
     EXPECT_EQ(refused[0]["facility"], "site4");
     EXPECT_NE(refused[0]["reason"].get<std::string>().find(chunk), std::string::npos) << refused;
     EXPECT_EQ(refused[0]["fault"], "store") << "it was good when it was handed in";
+    const Json damaged = http::Client(transfer_.store).get_json("/v1/damaged-blobs").value().at("items");
+    ASSERT_EQ(damaged.size(), 1U) << "the store was told";
+    EXPECT_EQ(damaged[0].at("sha256"), chunk);
 }
 
 TEST_F(AggregationProcessTest, AnUpdateOfAnotherShapeFailsTheRoundByName) {

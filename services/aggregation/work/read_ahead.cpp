@@ -74,6 +74,11 @@ Status ReadAhead::check_chunks() const {
     return damaged_.ok() ? named(file_.finish()) : damaged_;
 }
 
+std::string ReadAhead::damaged_chunk() const {
+    const std::lock_guard lock(window_->mutex);
+    return file_.damaged_chunk();
+}
+
 void ReadAhead::forget_checks() const {
     const std::lock_guard lock(window_->mutex);
     file_.forget();

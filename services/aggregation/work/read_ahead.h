@@ -43,6 +43,7 @@ class ReadAhead final : public aggregate::ByteSource {
     // Compares every chunk of which something was read with its digest, whatever was read of it. kInvalidArgument for
     // one that differs, also where a read has found it.
     Status check_chunks() const;
+    std::string damaged_chunk() const;  // that a read or check_chunks() has found
     void forget_checks() const;  // each chunk is compared again when it is read again
 
   private:

@@ -1,5 +1,7 @@
 #include "services/aggregation/work/remote_models.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 
 #include "shared/base/file.h"
@@ -136,11 +138,19 @@ Result<std::vector<aggregate::ExactSum>> RemoteModels::measure_part(const Part& 
     return statistics;
 }
 
+// So that it names the blob as damaged, and takes it from whoever sends it again. It finds it by itself within weeks.
+void RemoteModels::tell_store(const std::string& chunk) const {
+    if (chunk.empty()) return;
+    const auto looked = store_->take()->post_json("/v1/blobs/" + chunk + "/check", nlohmann::json::object());
+    if (!looked.ok()) spdlog::warn("the store does not look at blob {}: {}", chunk, describe(looked.error()));
+}
+
 Status RemoteModels::check_chunks() const {
     for (const Source& source : sources_) {
         const Status status = source.file->check_chunks();
         if (status.ok()) continue;
         if (source.update) on_fault_(*source.update, /*is_stores=*/true);
+        tell_store(source.file->damaged_chunk());
         return status;
     }
     return {};

@@ -57,6 +57,7 @@ class RemoteModels {
     Result<std::size_t> find_file(const std::string& path) const;
     // Nothing that was read so far is rotten. Before what was made of it leaves.
     Status check_chunks() const;
+    void tell_store(const std::string& chunk) const;
     // The same before what was read is found wrong: bytes that rotted in the store say nothing of who sent them.
     Status blame_store_first(const Status& work) const;
 

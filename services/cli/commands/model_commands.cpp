@@ -237,6 +237,23 @@ Status run_verify(const Context& context, const std::string& reference, const fs
     return {};
 }
 
+// What the store has found rotten, and which versions that hits.
+Status run_damaged(const Context& context) {
+    ATOLL_TRY(http::Client store, context.client("store"));
+    ATOLL_TRY(const json damaged, store.get_json("/v1/damaged-blobs"));
+    const json& blobs = damaged.at("items");
+    if (context.json) return print_json(blobs);
+    Table table({"blob", "found", "version"});
+    for (const json& blob : blobs) {
+        if (blob.at("versions").empty()) table.add({text(blob, "sha256").substr(0, 16), text(blob, "found_at"), "-"});
+        for (const json& version : blob.at("versions"))
+            table.add({text(blob, "sha256").substr(0, 16), text(blob, "found_at"),
+                       text(version, "model") + "@" + text(version, "digest").substr(0, 16)});
+    }
+    std::cout << (blobs.empty() ? "the store has found no damaged blob\n" : table.text());
+    return {};
+}
+
 void add_push(CLI::App& group, Context& context) {
     auto* push = group.add_subcommand("push", "store a directory as a version of a model");
     const auto pushed = std::make_shared<PushOptions>();
@@ -362,6 +379,10 @@ void add_model_commands(CLI::App& program, Context& context) {
         ->check(CLI::ExistingDirectory);
     set_example(*verify, "atoll model verify llama@v1 --dir ./llama-3.2-1b");
     on_run(*verify, context, [&context, verified, directory] { return run_verify(context, *verified, *directory); });
+
+    auto* damaged = group->add_subcommand("damaged", "what has rotted in the store, and in which versions");
+    damaged->footer("A version heals when the same directory is pushed again. Example:\n  atoll model damaged");
+    on_run(*damaged, context, [&context] { return run_damaged(context); });
 }
 
 }  // namespace atl::cli

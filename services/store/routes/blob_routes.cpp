@@ -3,6 +3,7 @@
 #include "services/store/domain/byte_range.h"
 #include "services/store/domain/version.h"
 #include "services/store/routes/routes.h"
+#include "services/store/work/scrub.h"
 #include "shared/base/on_exit.h"
 #include "shared/digest/digest.h"
 #include "shared/service/routes.h"
@@ -81,6 +82,14 @@ Result<http::Response> get_damaged(Routing&, pg::Transaction& transaction, const
     return http::Response::json(200, damaged);
 }
 
+// Whoever has found a blob damaged has it looked at now.
+Result<http::Response> check_blob(Routing& routing, const http::Request& request) {
+    ATOLL_TRY(const std::string sha256, digest_param(request));
+    if (!routing.blobs.is_damaged(sha256)) ATOLL_RETURN_IF_ERROR(routing.blobs.blob_size(sha256));
+    ATOLL_RETURN_IF_ERROR(scrub_blob(routing.pool, routing.blobs, sha256));
+    return http::Response::json(200, {{"sha256", sha256}, {"damaged", routing.blobs.is_damaged(sha256)}});
+}
+
 Result<http::Response> post_missing(Routing& routing, const http::Request& request) {
     ATOLL_RETURN_IF_ERROR(may_write_blobs(*request.principal));
     ATOLL_TRY(const Json body, request.json());
@@ -122,6 +131,7 @@ void add_blob_routes(http::Server& server, Routing& routing) {
     routes.add(Method::kGet, "/v1/damaged-blobs", get_damaged);
     routes.add(Method::kGet, "/v1/blobs/:sha256", get_blob);
     routes.add(Method::kPut, "/v1/blobs/:sha256", put_blob);
+    routes.add(Method::kPost, "/v1/blobs/:sha256/check", check_blob);
     routes.add(Method::kPost, "/v1/blobs/missing", post_missing);
 }
 
