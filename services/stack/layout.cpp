@@ -12,6 +12,7 @@
 #include <cctype>
 #include <cerrno>
 #include <charconv>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <utility>
@@ -91,6 +92,21 @@ bool is_listen_address(const std::string& text) {
                return std::isalnum(c) != 0 ||
                       std::string_view(".-:[]*").find(static_cast<char>(c)) != std::string_view::npos;
            });
+}
+
+// None where only root may listen there.
+Status check_port_of(const std::string& listen) {
+    std::ifstream file("/proc/sys/net/ipv4/ip_unprivileged_port_start");
+    int first = 1024;
+    file >> first;
+    const int port = std::stoi(listen.substr(listen.rfind(':') + 1));
+    if (port >= first) return {};
+    return invalid_argument("--public-listen",
+                            "ports below " + std::to_string(first) +
+                                " are root's, and nginx runs as another user: take a higher one, as "
+                                "7443; or let a proxy of yours have port " +
+                                std::to_string(port) +
+                                "; or `sysctl net.ipv4.ip_unprivileged_port_start=" + std::to_string(port) + "`");
 }
 
 // Under /tmp somebody else may have made it.
@@ -194,6 +210,7 @@ Status check_address(const PublicAddress& address) {
                                 "--public-listen, --tls-certificate and --tls-key go together: tokens travel there");
     if (!is_listen_address(address.listen))
         return invalid_argument("--public-listen", "must be address:port, as 0.0.0.0:7443; got " + address.listen);
+    ATOLL_RETURN_IF_ERROR(check_port_of(address.listen));
     const auto certificate = read_file(address.certificate);
     if (!certificate.ok()) return invalid_argument("--tls-certificate", certificate.error().message);
     const auto key = read_file(address.certificate_key);
@@ -259,14 +276,12 @@ Result<std::string> local_gateway(const std::filesystem::path& state) {
 }
 
 Status make_directories(const Layout& layout) {
-    // 0711: Postgres' own user must pass through when root starts it; the directories inside are private.
-    const mode_t state_mode = ::geteuid() == 0 ? 0711 : 0700;
     std::error_code error;
     std::filesystem::create_directories(layout.state, error);
     if (error)
         return invalid_argument("--state", "cannot make " + layout.state.string() + ": " + error.message() +
                                                "; choose another directory with --state");
-    ::chmod(layout.state.c_str(), state_mode);
+    ::chmod(layout.state.c_str(), 0700);
     for (const char* name : {"run", "logs", "keys", "tokens", "config", "store", "kafka", "nginx"}) {
         std::filesystem::create_directories(layout.state / name, error);
         if (error) return internal_error("cannot make " + (layout.state / name).string() + ": " + error.message());

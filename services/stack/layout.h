@@ -12,7 +12,7 @@
 // Where a stack on one machine keeps things: everything under one state directory.
 namespace atl::stack {
 
-// ATOLL_STATE; else /var/lib/atoll for root (Postgres' user must be able to reach it), else $XDG_STATE_HOME/atoll.
+// ATOLL_STATE; else /var/lib/atoll for root (whose stack another user runs), else $XDG_STATE_HOME/atoll.
 std::filesystem::path default_state_directory();
 
 // A path as a shell takes it: in quotes where it needs them.
@@ -38,6 +38,9 @@ struct Layout {
     std::filesystem::path socket(const std::string& service) const;
     std::filesystem::path nginx() const { return state / "nginx"; }
     std::filesystem::path store() const { return state / "store"; }
+    // Of what the user as whom root runs the stack cannot reach elsewhere; laid out as an image installs them.
+    std::filesystem::path program_copies() const { return state / "bin"; }
+    std::filesystem::path jar_copies() const { return state / "lib/atoll/kafka"; }
     std::filesystem::path private_key() const { return state / "keys/private.pem"; }
     std::filesystem::path next_private_key() const { return state / "keys/next.pem"; }
     std::filesystem::path public_key() const { return state / "keys/public.pem"; }

@@ -1,4 +1,3 @@
-#include <pwd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -59,70 +58,27 @@ Result<std::string> run_checked(const std::vector<std::string>& argv, const std:
     return internal_error(what + " failed (exit " + std::to_string(result.exit_code) + "): " + result.err + result.out);
 }
 
-// Postgres refuses to run as root: then it runs as Debian's user `postgres`, who must be able to reach its directory.
-class Owner {
-  public:
-    static Result<Owner> choose(const Layout& layout);
-
-    std::vector<std::string> as_owner(std::vector<std::string> argv) const {
-        argv.insert(argv.begin(), prefix_.begin(), prefix_.end());
-        return argv;
-    }
-    // Makes the directory, private to the owner.
-    Status own(const fs::path& directory) const;
-
-  private:
-    uid_t uid_ = ::geteuid();
-    gid_t gid_ = ::getegid();
-    std::vector<std::string> prefix_;
-};
-
-Result<Owner> Owner::choose(const Layout& layout) {
-    Owner owner;
-    std::error_code ignored;
-    fs::create_directories(layout.postgres(), ignored);
-    if (::geteuid() != 0) return owner;
-    const passwd* user = ::getpwnam("postgres");
-    if (user == nullptr)
-        return not_found("there is no user `postgres`, as whom root starts PostgreSQL; Debian's package makes it");
-    owner.uid_ = user->pw_uid;
-    owner.gid_ = user->pw_gid;
-    const std::vector<std::string> base = {"setpriv", "--reuid", "postgres", "--regid", "postgres", "--init-groups"};
-    // Under a directory that others may not enter (/root, say) Postgres gets the one capability that it needs to pass.
-    for (const char* capability : {"", "+dac_read_search", "+dac_override"}) {
-        owner.prefix_ = base;
-        if (*capability != '\0')
-            owner.prefix_.insert(owner.prefix_.end(), {std::string("--inh-caps=") + capability,
-                                                       std::string("--ambient-caps=") + capability});
-        owner.prefix_.emplace_back("--");
-        if (run_checked(owner.as_owner({"test", "-d", (layout.postgres() / ".").string()}), "").ok()) return owner;
-    }
-    return invalid_argument("--state", "the user `postgres` cannot enter " + layout.state.string() +
-                                           "; choose a --state directory whose parents others may enter (mode o+x)");
-}
-
-Status Owner::own(const fs::path& directory) const {
+// Private to us.
+Status make_private(const fs::path& directory) {
     std::error_code error;
     fs::create_directories(directory, error);
     struct stat info{};
     if (error || ::lstat(directory.c_str(), &info) != 0 || !S_ISDIR(info.st_mode))
         return internal_error("cannot make " + directory.string());
-    if (info.st_uid != uid_ && (::geteuid() != 0 || ::chown(directory.c_str(), uid_, gid_) != 0))
-        return conflict(directory.string() + " belongs to another user");
+    if (info.st_uid != ::geteuid()) return conflict(directory.string() + " belongs to another user");
     ::chmod(directory.c_str(), 0700);
     return {};
 }
 
-Status create_cluster(const Layout& layout, const fs::path& programs, const Owner& owner) {
+Status create_cluster(const Layout& layout, const fs::path& programs) {
     const fs::path data = layout.postgres() / "data";
     if (!fs::exists(data / "atoll-ready")) {
         std::error_code ignored;
         fs::remove_all(data, ignored);  // of an initdb that was cut short
-        ATOLL_RETURN_IF_ERROR(owner.own(data));
-        ATOLL_RETURN_IF_ERROR(
-            run_checked(owner.as_owner({(programs / "initdb").string(), "-D", data.string(), "-U", kSuperuser,
-                                        "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8"}),
-                        "initdb"));
+        ATOLL_RETURN_IF_ERROR(make_private(data));
+        ATOLL_RETURN_IF_ERROR(run_checked({(programs / "initdb").string(), "-D", data.string(), "-U", kSuperuser,
+                                           "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8"},
+                                          "initdb"));
         ATOLL_RETURN_IF_ERROR(write_file_atomic(data / "atoll-ready", ""));
     }
     return write_file_atomic(data / "postgresql.conf", kSettings);
@@ -130,12 +86,11 @@ Status create_cluster(const Layout& layout, const fs::path& programs, const Owne
 
 Result<std::vector<std::string>> start_postgres(const Layout& layout) {
     ATOLL_TRY(const fs::path programs, postgres_programs());
-    ATOLL_TRY(const Owner owner, Owner::choose(layout));
-    ATOLL_RETURN_IF_ERROR(owner.own(layout.postgres()));
-    ATOLL_RETURN_IF_ERROR(owner.own(postgres_socket_directory(layout)));
-    ATOLL_RETURN_IF_ERROR(create_cluster(layout, programs, owner));
-    return owner.as_owner({(programs / "postgres").string(), "-D", (layout.postgres() / "data").string(), "-k",
-                           postgres_socket_directory(layout).string()});
+    ATOLL_RETURN_IF_ERROR(make_private(layout.postgres()));
+    ATOLL_RETURN_IF_ERROR(make_private(postgres_socket_directory(layout)));
+    ATOLL_RETURN_IF_ERROR(create_cluster(layout, programs));
+    return std::vector<std::string>{(programs / "postgres").string(), "-D", (layout.postgres() / "data").string(), "-k",
+                                    postgres_socket_directory(layout).string()};
 }
 
 bool postgres_answers(const Layout& layout) {

@@ -286,6 +286,15 @@ Status arrange_supervisor(const UpOptions& options, const Layout& layout) {
     return start_recorded({options.atoll, "supervise", "--state", layout.state}, pid_file, layout.log(kSupervisor));
 }
 
+// Systemd would make them root's, where the services could not open them.
+Status make_logs(const Layout& layout, const std::vector<std::string>& components) {
+    for (const std::string& name : components) {
+        const UniqueFd log(::open(layout.log(name).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640));
+        if (!log.valid()) return file_error(layout.log(name), "open");
+    }
+    return {};
+}
+
 bool is_same_place(const fs::path& one, const fs::path& other) {
     std::error_code error;
     return fs::weakly_canonical(one, error) == fs::weakly_canonical(other, error);
@@ -367,13 +376,18 @@ Result<UniqueFd> lock_state(const Layout& layout) {
     }
 }
 
-Result<nlohmann::json> up(const UpOptions& options, const Report& report) {
+Status check_options(const UpOptions& options) {
     ATOLL_RETURN_IF_ERROR(check_names(options.only));
     if (options.address) ATOLL_RETURN_IF_ERROR(check_address(*options.address));
     const Layout layout{fs::absolute(options.state).lexically_normal()};
     ATOLL_RETURN_IF_ERROR(check_owner(layout.state));
     ATOLL_RETURN_IF_ERROR(check_programs(options, layout));
-    ATOLL_RETURN_IF_ERROR(check_disk(options, layout));
+    return check_disk(options, layout);
+}
+
+Result<nlohmann::json> up(const UpOptions& options, const Report& report) {
+    ATOLL_RETURN_IF_ERROR(check_options(options));
+    const Layout layout{fs::absolute(options.state).lexically_normal()};
     ATOLL_RETURN_IF_ERROR(make_directories(layout));
     ATOLL_TRY(const UniqueFd held, lock_state(layout));
     ATOLL_RETURN_IF_ERROR(check_supervision(options, layout));
@@ -387,7 +401,10 @@ Result<nlohmann::json> up(const UpOptions& options, const Report& report) {
     ATOLL_RETURN_IF_ERROR(make_credentials(layout));
     const nlohmann::json description = describe_stack(stack, options);
     ATOLL_RETURN_IF_ERROR(write_file_atomic(layout.file(), description.dump(2) + "\n"));
-    if (supervision_of(options, layout) == Supervision::kSystemd) return description;
+    if (supervision_of(options, layout) == Supervision::kSystemd) {
+        ATOLL_RETURN_IF_ERROR(make_logs(layout, description.at("components")));
+        return description;
+    }
     for (const auto& names : start_waves()) {
         std::vector<Component> wave;
         for (const std::string& name : names)

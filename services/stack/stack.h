@@ -31,6 +31,9 @@ struct UpOptions {
     std::filesystem::path atoll;             // the program `atoll`, which the supervisor is
 };
 
+// kInvalidArgument: `up` could not do what they ask. Changes nothing.
+Status check_options(const UpOptions& options);
+
 // A line of progress for people, from any thread.
 using Report = std::function<void(const std::string&)>;
 

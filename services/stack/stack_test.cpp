@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "services/stack/process.h"
+#include "services/stack/testing/ordinary_user.h"
 #include "shared/auth/auth.h"
 #include "shared/base/file.h"
 #include "shared/http/testing/test_server.h"
@@ -18,7 +19,7 @@ namespace atl::stack {
 namespace {
 
 // The database alone: the fastest real component, and the one with the most to get wrong.
-class StackTest : public ::testing::Test {
+class StackTest : public OrdinaryUserTest {
   protected:
     StackTest() {
         options_.state = directory_.path() / "state";
@@ -105,42 +106,6 @@ TEST_F(StackTest, FlagsThatWhatRunsCannotTakeOverAreNamed) {
     EXPECT_EQ(read_stack_file(options_.state).value(), stack) << "nothing changed";
     for (const char* name : {"registry", "kafka"})
         ASSERT_TRUE(stop_recorded(layout().pid_file(name), SIGKILL, std::chrono::seconds(5)).ok());
-}
-
-TEST(PublicAddressTest, WhatCannotWorkIsRefusedByItsFlag) {
-    EXPECT_EQ(check_address({"coordinator:7443", {}, {}, {}}).error().field, "--public-url");
-    EXPECT_EQ(check_address({"https://coordinator/", {}, {}, {}}).error().field, "--public-url");
-    const TemporaryDirectory directory;
-    const auto cert = directory.path() / "cert", key = directory.path() / "key";
-    ASSERT_TRUE(write_file_atomic(cert, "").ok());
-    EXPECT_EQ(check_address({"https://c", "0.0.0.0:7443", cert, key}).error().field, "--tls-key");
-    ASSERT_TRUE(write_file_atomic(key, "").ok());
-    EXPECT_EQ(check_address({{}, "0.0.0.0:7443", cert, key}).error().field, "--public-url");
-    EXPECT_EQ(check_address({"https://c", "0.0.0.0:7443", cert, key}).error().field, "--tls-certificate");
-    EXPECT_EQ(check_address({"https://c", "0.0.0.0:7443", {}, {}}).error().field, "--public-listen");
-    EXPECT_EQ(check_address({"https://c", {}, "cert", "key"}).error().field, "--public-listen");
-}
-
-TEST(OwnerTest, ADirectoryOfAnotherUsersStackIsRefused) {
-    if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
-    const TemporaryDirectory directory;
-    std::filesystem::permissions(directory.path(), std::filesystem::perms(0711));
-    const Layout layout{directory.path() / "state"};
-    ASSERT_TRUE(make_directories(layout).ok());
-    ASSERT_TRUE(write_file_atomic(layout.file(), R"({"components": ["kafka"]})", 0600).ok());
-    UpOptions options;
-    options.state = layout.state;
-    const Report quiet = [](const std::string&) {};
-    ASSERT_EQ(::seteuid(65534), 0);
-    const auto started = up(options, quiet);
-    const auto seen = stack::status(layout.state);
-    const auto stopped = down(layout.state, false, quiet);
-    ASSERT_EQ(::seteuid(0), 0);
-    for (const Error& error : {started.error(), seen.error(), stopped.error()}) {
-        EXPECT_EQ(error.field, "--state");
-        EXPECT_NE(error.message.find("belongs to root: run atoll as that user"), std::string::npos) << error.message;
-    }
-    EXPECT_TRUE(check_owner(layout.state).ok());
 }
 
 TEST_F(StackTest, UpStartsAgainWhatWasKilled) {
@@ -285,55 +250,6 @@ TEST_F(StackTest, WhoTakesTheGatewaysPortWhileTheStackStartsIsNotTakenForIt) {
     EXPECT_NE(result.error().message.find("Address already in use"), std::string::npos) << result.error().message;
     EXPECT_EQ(stack::status(options_.state)->back().state, "stopped");
     EXPECT_EQ(local_gateway(options_.state).error().code, ErrorCode::kUnavailable);
-}
-
-// A directory with the stack.json of a stack whose gateway is the server.
-class LocalGatewayTest : public ::testing::Test {
-  protected:
-    LocalGatewayTest() {
-        std::filesystem::create_directory(run_);
-        std::filesystem::permissions(run_, std::filesystem::perms(0700));
-        const nlohmann::json stack = {{"gateway_socket", address_}};
-        check(write_file_atomic(Layout{directory_.path()}.file(), stack.dump()).ok(), "cannot write stack.json");
-    }
-
-    http::ServerOptions at_socket() const {
-        http::ServerOptions options;
-        options.address = address_;
-        return options;
-    }
-
-    TemporaryDirectory directory_;
-    std::filesystem::path run_ = directory_.path() / "run";
-    std::string address_ = "unix:" + (run_ / "gateway.sock").string();
-};
-
-TEST_F(LocalGatewayTest, ItIsThereWhileSomebodyListens) {
-    EXPECT_EQ(local_gateway(directory_.path()).error().code, ErrorCode::kUnavailable);
-    {
-        const http::TestServer gateway([](http::Server&) {}, at_socket());
-        EXPECT_EQ(local_gateway(directory_.path()).value(), address_ + ":");
-    }
-    const auto gone = local_gateway(directory_.path());
-    ASSERT_FALSE(gone.ok());
-    EXPECT_NE(gone.error().message.find("atoll up --state "), std::string::npos) << gone.error().message;
-}
-
-TEST_F(LocalGatewayTest, ASocketWhereOthersMayMakeOneIsNotSpokenTo) {
-    const http::TestServer gateway([](http::Server&) {}, at_socket());
-    std::filesystem::permissions(run_, std::filesystem::perms(0701));
-    EXPECT_EQ(local_gateway(directory_.path()).error().code, ErrorCode::kConflict);
-    std::filesystem::permissions(run_, std::filesystem::perms(0700));
-    EXPECT_TRUE(local_gateway(directory_.path()).ok());
-    if (::geteuid() != 0) return;  // only root can give files away
-    ASSERT_EQ(::chown(run_.c_str(), 65534, 65534), 0);
-    EXPECT_EQ(local_gateway(directory_.path()).error().code, ErrorCode::kConflict);
-}
-
-TEST_F(LocalGatewayTest, AddressesOfSocketsCanBeTakenApart) {
-    const Layout plain{"/srv/atoll"}, with_colon{"/srv/atoll:/x"};
-    EXPECT_EQ(plain.socket("gateway"), "/srv/atoll/run/gateway.sock");
-    EXPECT_TRUE(with_colon.socket("gateway").string().starts_with("/tmp/atoll-")) << with_colon.socket("gateway");
 }
 
 TEST_F(StackTest, StatusAndDownWithoutAStackSaySo) {

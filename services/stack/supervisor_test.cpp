@@ -12,6 +12,7 @@
 
 #include "services/stack/process.h"
 #include "services/stack/stack.h"
+#include "services/stack/testing/ordinary_user.h"
 #include "shared/base/file.h"
 
 namespace atl::stack {
@@ -26,7 +27,7 @@ bool eventually(const std::function<bool()>& condition) {
     return true;
 }
 
-class SupervisorTest : public ::testing::Test {
+class SupervisorTest : public OrdinaryUserTest {
   protected:
     SupervisorTest() {
         options_.state = directory_.path() / "state";

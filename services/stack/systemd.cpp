@@ -1,5 +1,7 @@
 #include "services/stack/systemd.h"
 
+#include <pwd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -46,6 +48,14 @@ std::vector<std::string> needed_by(const std::string& name, const std::vector<st
     return units;
 }
 
+// Of units of root's: whoever the state directory belongs to.
+std::string user_line(const Layout& layout) {
+    struct stat info{};
+    const bool is_there = ::stat(layout.state.c_str(), &info) == 0;
+    const passwd* owner = is_there && ::geteuid() == 0 ? ::getpwuid(info.st_uid) : nullptr;
+    return owner == nullptr ? "" : std::string("User=") + owner->pw_name + "\n";
+}
+
 // The services wait for their database and broker by themselves: an order is enough, none takes another down with it.
 std::string unit_text(const Stack& stack, const Component& component, const fs::path& atoll,
                       const std::vector<std::string>& needed) {
@@ -62,9 +72,8 @@ std::string unit_text(const Stack& stack, const Component& component, const fs::
            std::string(kTarget) + "\nAfter=network.target " + join(needed, " ") +
            "\n"
            "StartLimitIntervalSec=0\n\n"
-           "[Service]\n"
-           "ExecStart=" +
-           command("run") + "\nExecStartPost=" + command("wait") +
+           "[Service]\n" +
+           user_line(stack.layout) + "ExecStart=" + command("run") + "\nExecStartPost=" + command("wait") +
            "\n"
            "Restart=always\n"
            "RestartSec=1\n"
@@ -99,11 +108,16 @@ std::string target_text(const std::vector<std::string>& components) {
            std::string(::geteuid() == 0 ? "multi-user.target" : "default.target") + "\n";
 }
 
+Status check_name(const std::string& name) {
+    for (const auto& wave : start_waves())
+        if (std::find(wave.begin(), wave.end(), name) != wave.end()) return {};
+    return invalid_argument("component", "no component is called '" + name + "'");
+}
+
 Result<Component> recorded_component(const fs::path& state, const std::string& name) {
     ATOLL_TRY(const Stack stack, recorded_stack(state));
-    for (const auto& wave : start_waves())
-        if (std::find(wave.begin(), wave.end(), name) != wave.end()) return component_named(stack, name);
-    return invalid_argument("component", "no component is called '" + name + "'");
+    ATOLL_RETURN_IF_ERROR(check_name(name));
+    return component_named(stack, name);
 }
 
 }  // namespace
@@ -112,6 +126,7 @@ Result<std::vector<fs::path>> write_units(const fs::path& state, const fs::path&
     ATOLL_TRY(const Stack stack, recorded_stack(state));
     ATOLL_TRY(const nlohmann::json description, read_stack_file(stack.layout.state));
     const std::vector<std::string> components = description.at("components");
+    for (const std::string& name : components) ATOLL_RETURN_IF_ERROR(check_name(name));
     std::error_code error;
     fs::create_directories(directory, error);
     if (error) return invalid_argument("--systemd", "cannot make " + directory.string() + ": " + error.message());

@@ -31,6 +31,7 @@ constexpr int kEventsAStandstill = 10;  // on several partitions
 class PausedBroker {
   public:
     PausedBroker() {
+        if (::geteuid() == 0) std::filesystem::permissions(directory_.path(), std::filesystem::perms(0711));
         CommandOptions options;
         options.timeout = std::chrono::minutes(3);
         const auto up = run_command(

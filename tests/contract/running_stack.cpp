@@ -1,6 +1,7 @@
 #include "tests/contract/running_stack.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <thread>
@@ -122,6 +123,7 @@ std::string Operation::path_with(const std::map<std::string, std::string>& param
 
 Status RunningStack::start(bool is_supervised) {
     is_up_ = true;
+    if (::geteuid() == 0) std::filesystem::permissions(directory_.path(), std::filesystem::perms(0711));
     ATOLL_RETURN_IF_ERROR(
         run_atoll({"up", "--state", state(), "--port-base", "0", is_supervised ? "--supervise" : "--no-supervise"}));
     ATOLL_TRY(const std::string text, read_file(state() / "stack.json"));

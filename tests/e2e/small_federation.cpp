@@ -2,11 +2,13 @@
 
 #include <sys/types.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <random>
+#include <utility>
 
 #include "tests/e2e/demo/corpus.h"
 #include "tests/e2e/demo/process.h"
@@ -15,6 +17,7 @@
 namespace atl::e2e {
 namespace {
 
+namespace fs = std::filesystem;
 using demo::run_program;
 using json::Json;
 
@@ -67,20 +70,23 @@ std::string SmallFederation::program(const std::string& name) {
 SmallFederation::SmallFederation(FederationOptions options)
     : options_(std::move(options)), directory_(options_.directory) {
     if (directory_.empty()) directory_ = temporary_.emplace("atoll-e2e").path();
+    if (options_.programs.empty()) options_.programs = ATOLL_PROGRAMS;
 }
 
 SmallFederation::~SmallFederation() {
     if (!is_up_) return;
-    const auto ended = run_program({program("atoll"), "down", "--state", path("stack")});
+    const auto ended = run_program({options_.programs / "atoll", "down", "--state", path("stack")});
     if (!ended.ok()) std::fprintf(stderr, "%s\n", ended.error().message.c_str());
 }
 
 Status SmallFederation::up() {
     // Unsupervised: tests end components and start them again themselves.
-    std::vector<std::string> command = {program("atoll"), "up", "--no-supervise", "--state", path("stack")};
+    std::vector<std::string> command = {options_.programs / "atoll", "up", "--no-supervise", "--state", path("stack")};
     if (!is_up_) command.insert(command.end(), {"--port-base", "0"});  // later the ports that it had
-    is_up_ = true;
+    const bool is_first = !std::exchange(is_up_, true);
+    if (is_first && ::geteuid() == 0) fs::permissions(directory_, fs::perms(0711));  // another user runs root's stack
     ATOLL_RETURN_IF_ERROR(run_program(command));
+    if (is_first) ATOLL_RETURN_IF_ERROR(demo::give_to_stack(directory_, path("stack")));
     ATOLL_TRY(address_, demo::read_stack(path("stack")));
     coordinator_.emplace(address_);
     return {};
@@ -106,6 +112,7 @@ Status SmallFederation::register_site(const std::string& facility) {
     const auto work = path("site-" + facility) / "work";
     const unsigned language = facility == options_.facilities.front() ? 1U : 2U;
     ATOLL_RETURN_IF_ERROR(demo::write_jsonl(work / "corpus.jsonl", invented_documents(language, 300)));
+    ATOLL_RETURN_IF_ERROR(demo::give_to_stack(path("site-" + facility), path("stack")));
     const Json dataset = {
         {"name", "text-" + facility}, {"language", "it"}, {"license", "CC0-1.0"}, {"template", "{{text}}"}};
     ATOLL_TRY(const std::string id,

@@ -13,7 +13,8 @@ namespace atl::e2e {
 struct FederationOptions {
     std::filesystem::path directory = {};  // where everything is made and stays; empty: one that disappears
     std::vector<std::string> facilities = {"a", "b"};
-    std::filesystem::path site_programs = {};  // the facilities' atoll and atoll-trainer; empty: those of this build
+    std::filesystem::path site_programs = {};  // the facilities' atoll and atoll-trainer; empty: dispatch's own
+    std::filesystem::path programs = {};       // those of the stack; empty: those of this build
 };
 
 // A whole stack of its own, local facilities with a few dozen made-up documents each, and a model that trains in

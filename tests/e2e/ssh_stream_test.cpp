@@ -1,9 +1,12 @@
 // A federation whose site is reached by ssh alone: its programs never get to the store.
+#include <pwd.h>
 #include <sys/prctl.h>
+#include <unistd.h>
 
 #include <chrono>
 
 #include "services/dispatch/testing/ssh_fixture.h"
+#include "tests/e2e/demo/setup.h"
 #include "tests/e2e/small_federation.h"
 
 namespace atl::e2e {
@@ -30,6 +33,12 @@ class SshStreamTest : public dispatch::SshTransportTest {
         federation_ = std::make_unique<SmallFederation>(options);
         const Status status = federation_->set_up();
         ASSERT_TRUE(status.ok()) << status.error().message;
+        // It logs in as whoever started the site's sshd, whatever user dispatch runs as.
+        write_config("ssh_config", "Host site\n",
+                     "Host site\n  User " + std::string(::getpwuid(::geteuid())->pw_name) + "\n");
+        fs::permissions(file(""), fs::perms(0711));
+        const Status given = demo::give_to_stack(file(""), federation_->path("stack"));
+        ASSERT_TRUE(given.ok()) << given.error().message;
     }
     void TearDown() override {
         federation_.reset();

@@ -12,6 +12,7 @@
 
 #include "shared/base/file.h"
 #include "tests/e2e/demo/process.h"
+#include "tests/e2e/demo/setup.h"
 #include "tests/e2e/small_federation.h"
 #include "tests/fault/evidence.h"
 #include "tests/fault/injector.h"
@@ -84,18 +85,15 @@ void fork_from_init(const fs::path& directory) {
 // The directory of a run before goes.
 Status clear(const fs::path& directory) {
     ATOLL_RETURN_IF_ERROR(end_stack(directory));
-    std::error_code error;
-    fs::remove_all(directory, error);
-    if (!error) fs::create_directories(directory, error);
-    return error ? internal_error("cannot make " + directory.string() + ": " + error.message()) : Status();
+    return demo::make_reachable(directory);
 }
 
 // The sites' programs: atoll as it is, and a trainer that takes a second.
 Status make_site_programs(const fs::path& directory) {
     std::error_code error;
     fs::create_directories(directory, error);
-    fs::create_symlink(programs() / "atoll", directory / "atoll", error);
-    if (!error) fs::create_symlink(programs() / "atoll-trainer", directory / "real-trainer", error);
+    fs::copy_file(programs() / "atoll", directory / "atoll", error);
+    if (!error) fs::copy_file(programs() / "atoll-trainer", directory / "real-trainer", error);
     if (!error) fs::copy_file(ATOLL_STAND_IN_TRAINER, directory / "atoll-trainer", error);
     return error ? internal_error("cannot make " + directory.string() + ": " + error.message()) : Status();
 }
@@ -181,8 +179,9 @@ Verdict await_promises(const Options& options, JobLoad& load) {
     return verdict;
 }
 
-Result<int> run(const Options& options) {
+Result<int> run(Options options) {
     ATOLL_RETURN_IF_ERROR(clear(options.directory));
+    options.directory = fs::canonical(options.directory);
     ATOLL_RETURN_IF_ERROR(make_site_programs(options.directory / "programs"));
     Injector::prepare_shim(options.directory);
     e2e::SmallFederation federation({.directory = options.directory,

@@ -67,7 +67,10 @@ void Injector::prepare_shim(const fs::path& directory) {
     for (const std::string& program : programs)
         std::ofstream(directory / "shim" / program) << std::string(sizeof(ShimState), '\0');
     ::setenv("ATOLL_FAULT_SHIM", (directory / "shim").c_str(), 1);
-    if (has_shim()) ::setenv("LD_PRELOAD", ATOLL_FAULT_SHIM_LIBRARY, 1);
+    if (!has_shim()) return;
+    const fs::path library = directory / "shim/library.so";  // where all can reach it
+    fs::copy_file(ATOLL_FAULT_SHIM_LIBRARY, library, fs::copy_options::overwrite_existing);
+    ::setenv("LD_PRELOAD", library.c_str(), 1);
 }
 
 void Injector::later(milliseconds after, std::function<void()> mend) {

@@ -1,5 +1,8 @@
 #include "tests/fault/supervisor.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <future>
@@ -8,6 +11,7 @@
 #include "shared/base/file.h"
 #include "shared/base/subprocess.h"
 #include "shared/base/text.h"
+#include "tests/e2e/demo/setup.h"
 
 namespace atl::fault {
 namespace {
@@ -31,6 +35,14 @@ std::string last_lines(const fs::path& log) {
     constexpr std::size_t kBytes = 800;
     const auto text = read_file(log);
     return text.ok() ? text->substr(text->size() > kBytes ? text->size() - kBytes : 0) : "";
+}
+
+// Nothing of a stack that root starts runs as root.
+std::vector<std::string> as_owner(const fs::path& stack) {
+    struct stat info{};
+    if (::geteuid() != 0 || ::stat(stack.c_str(), &info) != 0) return {};
+    return {"setpriv", "--reuid=" + std::to_string(info.st_uid), "--regid=" + std::to_string(info.st_gid),
+            "--clear-groups", "--"};
 }
 
 // What `atoll up` wrote for the first process, with an address of its own; a lease of four seconds, so that freezing it
@@ -60,6 +72,8 @@ const std::vector<std::string>& component_names() {
 Supervisor::Supervisor(fs::path programs, fs::path stack) : programs_(std::move(programs)), stack_(std::move(stack)) {
     for (const std::string& component : component_names())
         if (is_second(component)) restarts_[component] = Clock::now();
+    const Status given = demo::give_to_stack(sockets_.path(), stack_);
+    check(given.ok(), given.ok() ? "" : given.error().message);
     thread_ = std::jthread([this](const std::stop_token& token) { run(token); });
 }
 
@@ -147,16 +161,24 @@ Status Supervisor::start(const std::vector<std::string>& components) {
     return {};
 }
 
+// `atoll up` copies the programs where its user cannot reach them.
+fs::path Supervisor::program(const std::string& name) const {
+    return fs::exists(stack_ / "bin" / name) ? stack_ / "bin" / name : programs_ / name;
+}
+
 Status Supervisor::start_second(const std::string& component) {
     if (find(component).pid != 0) return {};
     const std::string service = component.substr(kSecond.size());
     ATOLL_TRY(const std::string text, read_file(stack_ / "config" / (service + ".yaml")));
     const fs::path config = stack_ / "config" / ("second-" + service + ".yaml");
     ATOLL_RETURN_IF_ERROR(write_file_atomic(config, second_configuration(text, sockets_.path() / service), 0600));
+    ATOLL_RETURN_IF_ERROR(demo::give_to_stack(config, stack_));
     const char* shim = std::getenv("ATOLL_FAULT_SHIM");
-    ATOLL_TRY(const pid_t pid,
-              start_daemon({programs_ / ("atoll-" + service), "--config", config},
-                           {.log = stack_ / "logs" / (component + ".log"),
+    std::vector<std::string> argv = as_owner(stack_);
+    argv.insert(argv.end(), {program("atoll-" + service), "--config", config});
+    ATOLL_TRY(
+        const pid_t pid,
+        start_daemon(argv, {.log = stack_ / "logs" / (component + ".log"),
                             .environment = {{"ATOLL_FAULT_SHIM", std::string(shim != nullptr ? shim : "") + "/second"}},
                             .directory = "/"}));
     const Process process = living_process(pid);

@@ -39,6 +39,7 @@ class Supervisor {
     Status start(const std::vector<std::string>& components);
     Status up(const std::vector<std::string>& components);
     Status start_second(const std::string& component);
+    std::filesystem::path program(const std::string& name) const;
 
     std::filesystem::path programs_;
     std::filesystem::path stack_;

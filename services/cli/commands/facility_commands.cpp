@@ -1,3 +1,4 @@
+#include <pwd.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -363,11 +364,12 @@ Status run_login(const Context& context, http::Client& client, const std::string
     if (context.json) return print_json(*answered);
     const auto command = answered->at("command").get<std::vector<std::string>>();
     char machine[256] = {};
-    const bool is_here = ::gethostname(machine, sizeof machine - 1) == 0 && text(*answered, "machine") == machine &&
-                         answered->value("user_id", -1) == static_cast<int>(::geteuid());
-    if (is_here) return replace_process(command);
+    const bool is_here = ::gethostname(machine, sizeof machine - 1) == 0 && text(*answered, "machine") == machine;
+    const auto user = answered->value("user_id", ::geteuid());
+    if (is_here && user == ::geteuid()) return replace_process(command);
     std::cerr << "run this on " << text(*answered, "machine") << ", where dispatch runs, as its user:\n";
-    std::string line;
+    const passwd* owner = is_here && ::geteuid() == 0 ? ::getpwuid(user) : nullptr;
+    std::string line = owner == nullptr ? "" : std::string("runuser -u ") + owner->pw_name + " --";
     for (const std::string& word : command) line += (line.empty() ? "" : " ") + stack::quoted(word);
     std::cout << line << "\n";
     return {};

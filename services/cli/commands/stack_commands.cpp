@@ -15,7 +15,9 @@
 #include "services/cli/rest.h"
 #include "services/cli/usage.h"
 #include "services/stack/gateway.h"
+#include "services/stack/prepare_user.h"
 #include "services/stack/stack.h"
+#include "services/stack/stack_user.h"
 #include "services/stack/supervisor.h"
 #include "services/stack/systemd.h"
 
@@ -26,6 +28,8 @@ constexpr const char* kUpHelp =
     R"(Starts a coordinator on this machine: PostgreSQL, Kafka, the four services and the gateway, all private to the
 state directory. Starts only what does not run, and leaves a supervisor behind that starts again what ends by itself or
 is killed (`atoll status` says what, and how often). After a reboot, `atoll up` again; or let systemd do both (--systemd).
+Root's stack belongs to the user atoll and runs as that user (--user); a certificate that only root can read is copied
+into the state directory: give its flags again when it was renewed, after `atoll down`.
 What runs stays as it is: flags that ask for something else are refused (`atoll down` first, its data stays). Settings
 of the services stand in settings.yaml in the state directory, such as `store: {keep_updates_rounds: 5}`. Examples:
   atoll up                                   in the default state directory, ports 7400 to 7402
@@ -59,24 +63,37 @@ stack::Report reporter() {
 }
 
 // Writes the units of a stack of which nothing runs.
-Status run_up_by_systemd(const Context& context, stack::UpOptions options, const std::filesystem::path& directory) {
+Status run_up_by_systemd(const Context& context, stack::UpOptions options, const std::string& user,
+                         const std::filesystem::path& directory) {
     options.state = context.state_directory;
     options.supervision = stack::Supervision::kSystemd;
-    ATOLL_TRY(const nlohmann::json description, stack::up(options, reporter()));
+    nlohmann::json description;
+    {
+        std::optional<stack::ActingAs> acting;  // the units are root's
+        if (::geteuid() == 0) {
+            ATOLL_TRY(const stack::StackUser owner, stack::prepare_user(options, user, reporter()));
+            acting.emplace(owner);
+        }
+        ATOLL_TRY(description, stack::up(options, reporter()));
+    }
     ATOLL_TRY(const auto files, stack::write_units(options.state, options.atoll, directory));
     if (context.json) {
         std::cout << description.dump(2) << "\n";
         return {};
     }
-    const std::string user = ::geteuid() == 0 ? "" : "--user ";
+    const std::string whose = ::geteuid() == 0 ? "" : "--user ";
     std::cout << files.size() << " units are in " << directory.string() << "; nothing was started. Now:\n"
-              << "  systemctl " << user << "daemon-reload\n  systemctl " << user << "enable --now atoll.target\n";
+              << "  systemctl " << whose << "daemon-reload\n  systemctl " << whose << "enable --now atoll.target\n";
     return {};
 }
 
-Status run_up(const Context& context, stack::UpOptions options) {
+Status run_up(const Context& context, stack::UpOptions options, const std::string& user) {
     options.state = context.state_directory;
     std::cerr << "starting Atoll in " << options.state.string() << "\n";
+    if (::geteuid() == 0) {
+        ATOLL_TRY(const stack::StackUser owner, stack::prepare_user(options, user, reporter()));
+        ATOLL_RETURN_IF_ERROR(stack::become(owner));
+    }
     ATOLL_TRY(const nlohmann::json description, stack::up(options, reporter()));
     const std::string url = description.at("public").at("url");
     if (context.json)
@@ -181,6 +198,12 @@ std::string restarts_text(const stack::Restarts& restarts) {
     return std::to_string(restarts.count) + ", last at " + local_time(static_cast<std::time_t>(restarts.last_unix_s));
 }
 
+Result<std::size_t> damaged_count(const Context& context) {
+    ATOLL_TRY(http::Client store, context.client("store"));
+    ATOLL_TRY(const nlohmann::json damaged, store.get_json("/v1/damaged-blobs"));
+    return damaged.at("items").size();
+}
+
 // Fails when a component is not ready, so that scripts can ask.
 Status run_status(const Context& context) {
     ATOLL_TRY(const auto components, stack::status(context.state_directory));
@@ -213,6 +236,9 @@ Status run_status(const Context& context) {
         const auto events = dead_letters(context);
         if (events.ok() && !events->empty())
             std::cout << events->size() << " events are dead letters: atoll events list\n";
+        const auto damaged = damaged_count(context);
+        if (damaged.ok() && *damaged > 0)
+            std::cout << *damaged << " blobs of the store are damaged: atoll model damaged\n";
     }
     if (all_ready) return {};
     return unavailable("not every component is ready: `" + stack::start_command(context.state_directory) +
@@ -237,15 +263,21 @@ void add_credentials(CLI::App& program, Context& context) {
     on_run(*command, context, [out] { return run_credentials(*out); });
 }
 
+// As the user to whom the stack belongs, where this is root.
+Status as_owner(Context& context, const std::function<Status()>& body) {
+    ATOLL_RETURN_IF_ERROR(stack::become_owner(context.state_directory));
+    return body();
+}
+
 // For `up` and for the units that it writes, not for people.
 void add_internal_commands(CLI::App& program, Context& context) {
     auto* supervise = program.add_subcommand("supervise", "start again what ends of a stack")->group("");
     set_example(*supervise, "atoll supervise");
     on_run(*supervise, context, [&context] {
-        return stack::supervise(
-            context.state_directory,
-            [](const std::string& line) { std::cout << local_time(std::time(nullptr)) << "  " << line << std::endl; },
-            {});
+        const auto report = [](const std::string& line) {
+            std::cout << local_time(std::time(nullptr)) << "  " << line << std::endl;
+        };
+        return as_owner(context, [&] { return stack::supervise(context.state_directory, report, {}); });
     });
     auto* component = program.add_subcommand("component", "run one component of a stack")->group("");
     component->require_subcommand(1);
@@ -254,13 +286,16 @@ void add_internal_commands(CLI::App& program, Context& context) {
     run->add_option("name", *name, "as `atoll status` shows it")->required();
     set_example(*run, "atoll component run kafka");
     on_run(*run, context, [&context, name]() -> Status {
+        ATOLL_RETURN_IF_ERROR(stack::become_owner(context.state_directory));
         ATOLL_TRY(const auto argv, stack::become_component(context.state_directory, *name));
         return replace_process(argv);
     });
     auto* wait = component->add_subcommand("wait", "wait until it is ready");
     wait->add_option("name", *name, "as `atoll status` shows it")->required();
     set_example(*wait, "atoll component wait kafka");
-    on_run(*wait, context, [&context, name] { return stack::await_component(context.state_directory, *name); });
+    on_run(*wait, context, [&context, name] {
+        return as_owner(context, [&] { return stack::await_component(context.state_directory, *name); });
+    });
 }
 
 }  // namespace
@@ -292,7 +327,13 @@ void add_stack_commands(CLI::App& program, Context& context) {
     auto* units = up->add_option("--systemd", *systemd,
                                  "directory for systemd's units, written in place of starting anything; remembered")
                       ->excludes(unattended);
-    on_run(*up, context, [&context, options, address, url, up, only, systemd, supervise, unattended, units] {
+    const auto user = std::make_shared<std::string>();
+    up->add_option("--user", *user,
+                   "as root: to whom the state directory belongs and as whom all runs; default: to whom it belongs, "
+                   "else atoll, who is made");
+    on_run(*up, context, [&context, options, address, url, up, only, systemd, supervise, unattended, units, user] {
+        if (!user->empty() && ::geteuid() != 0)
+            return Status(invalid_argument("--user", "only root can run a stack as another user"));
         options->atoll = std::filesystem::read_symlink("/proc/self/exe");
         if (unattended->count() > 0)
             options->supervision = *supervise ? stack::Supervision::kAtoll : stack::Supervision::kNone;
@@ -302,8 +343,8 @@ void add_stack_commands(CLI::App& program, Context& context) {
             if (!file->empty()) *file = std::filesystem::absolute(*file);  // what is started works elsewhere
         }
         if (url->count() > 0) options->address = *address;
-        if (units->count() > 0) return run_up_by_systemd(context, *options, std::filesystem::absolute(*systemd));
-        return run_up(context, *options);
+        if (units->count() > 0) return run_up_by_systemd(context, *options, *user, std::filesystem::absolute(*systemd));
+        return run_up(context, *options, *user);
     });
     auto* down = program.add_subcommand("down", "end the coordinator on this machine; its data stays");
     const auto flags = std::make_shared<DownFlags>();
@@ -314,12 +355,12 @@ void add_stack_commands(CLI::App& program, Context& context) {
                    "first cancel the jobs that run; without it their batch jobs run on at the facilities, and the next "
                    "`up` goes on with them");
     set_example(*down, "atoll down");
-    on_run(*down, context, [&context, flags] { return run_down(context, *flags); });
+    on_run(*down, context, [&context, flags] { return as_owner(context, [&] { return run_down(context, *flags); }); });
     add_credentials(program, context);
     add_internal_commands(program, context);
     auto* status = program.add_subcommand("status", "what runs on this machine");
     set_example(*status, "atoll status");
-    on_run(*status, context, [&context] { return run_status(context); });
+    on_run(*status, context, [&context] { return as_owner(context, [&] { return run_status(context); }); });
 }
 
 void add_gateway_command(CLI::App& program, Context& context) {

@@ -9,6 +9,7 @@
 #include "services/cli/rest.h"
 #include "services/cli/usage.h"
 #include "services/stack/stack.h"
+#include "services/stack/stack_user.h"
 #include "shared/base/file.h"
 
 namespace atl::cli {
@@ -92,7 +93,8 @@ Status run_revoke(const Context& context, const std::string& id) {
     return {};
 }
 
-Status run_rotate_key(const Context& context, bool drop_old) {
+Status run_rotate_key(Context& context, bool drop_old) {
+    ATOLL_RETURN_IF_ERROR(stack::become_owner(context.state_directory));
     const stack::Report report = [&context](const std::string& line) {
         if (!context.json) std::cout << line << std::endl;
     };

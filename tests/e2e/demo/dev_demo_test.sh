@@ -4,6 +4,7 @@
 set -euo pipefail
 dev=$1 programs=$2
 tree=$(mktemp -d)
+chmod 711 "$tree"
 trap 'rm -rf "$tree"' EXIT
 fail() {
     echo "$*" >&2

@@ -175,6 +175,7 @@ Status Demo::start_stack() {
     if (options_.port_base || !usual_ports_are_free())
         up.insert(up.end(), {"--port-base", std::to_string(options_.port_base.value_or(0))});
     if (run_attached(up) != 0) return internal_error("`atoll up` failed; its words are above");
+    ATOLL_RETURN_IF_ERROR(give_to_stack(work("sites"), work("stack")));
     ATOLL_TRY(const StackAddress stack, read_stack(work("stack")));
     gateway_ = stack.gateway;
     coordinator_.emplace(stack);
@@ -186,6 +187,7 @@ Result<Json> Demo::make_facility(const Site& site) {
     const fs::path work_dir = work("sites") / site.facility;
     if (!options_.slurm) return local_facility(site.facility, work_dir);
     ATOLL_TRY(const SlurmSite cluster, SlurmSite::start(site.facility));
+    ATOLL_RETURN_IF_ERROR(give_to_stack(cluster.private_key(), work("stack")));
     ATOLL_RETURN_IF_ERROR(cluster.copy_in(work_dir / "corpus.jsonl", "corpus.jsonl"));
     ATOLL_TRY(const std::string why, cluster.why_no_image());
     fmt::print("   {}: a Slurm cluster of two nodes; {}\n", site.facility,
@@ -361,8 +363,7 @@ Status Demo::run() {
         fmt::print("   the earlier demo in {} is ended and deleted\n", options_.state.string());
     std::fflush(stdout);
     ATOLL_RETURN_IF_ERROR(down());
-    fs::remove_all(options_.state);
-    fs::create_directories(options_.state);
+    ATOLL_RETURN_IF_ERROR(make_reachable(options_.state));
     ATOLL_RETURN_IF_ERROR(
         phase("text", "documents of two Debian packages, a site each", [&] { return make_corpora(); }));
     ATOLL_RETURN_IF_ERROR(

@@ -1,9 +1,24 @@
 #include "tests/e2e/demo/setup.h"
 
+#include <unistd.h>
+
 #include "shared/base/file.h"
+#include "shared/digest/digest.h"
 #include "tests/e2e/demo/process.h"
 
 namespace atl::demo {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_for_root_alone(const fs::path& directory) {
+    if (::geteuid() != 0) return false;
+    for (fs::path way = fs::weakly_canonical(directory); way.has_relative_path(); way = way.parent_path())
+        if ((fs::status(way).permissions() & fs::perms::others_exec) == fs::perms::none) return true;
+    return false;
+}
+
+}  // namespace
 
 Status make_random_model(const std::filesystem::path& programs, const RandomModel& model) {
     const std::string trainer = (programs / "atoll-trainer").string();
@@ -28,8 +43,33 @@ json::Json local_facility(const std::string& name, const std::filesystem::path& 
     return {{"name", name},
             {"transport", {{"kind", "local"}}},
             {"batch", {{"kind", "local"}, {"slots", 1}}},
-            {"work_dir", std::filesystem::absolute(work_dir).string()},
+            {"work_dir", std::filesystem::weakly_canonical(std::filesystem::absolute(work_dir)).string()},
             {"programs", programs.string()}};
+}
+
+Status give_to_stack(const fs::path& path, const fs::path& stack) {
+    ATOLL_RETURN_IF_ERROR(run_program({"chown", "--recursive", "--reference=" + stack.string(), path}));
+    return {};
+}
+
+Status make_reachable(const fs::path& directory) {
+    std::error_code error;
+    fs::remove_all(fs::weakly_canonical(directory), error);
+    fs::remove(directory, error);
+    fs::create_directories(directory.parent_path(), error);
+    if (is_for_root_alone(fs::absolute(directory).parent_path())) {
+        const std::string name = digest::sha256(fs::absolute(directory).string()).substr(0, 12);
+        const fs::path elsewhere = fs::path("/var/lib/atoll-dev") / name;
+        fs::remove_all(elsewhere, error);
+        fs::create_directories(elsewhere, error);
+        for (const fs::path& one : {elsewhere.parent_path(), elsewhere})
+            if (!error) fs::permissions(one, fs::perms(0755), error);
+        if (!error) fs::create_directory_symlink(elsewhere, directory, error);
+    } else {
+        fs::create_directory(directory, error);
+        if (!error && ::geteuid() == 0) fs::permissions(directory, fs::perms(0755), error);
+    }
+    return error ? internal_error("cannot make " + directory.string() + ": " + error.message()) : Status();
 }
 
 Result<std::string> register_site(Coordinator& coordinator, const SiteSetup& site) {

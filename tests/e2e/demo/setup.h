@@ -27,6 +27,13 @@ Status push_base(const std::filesystem::path& programs, const std::filesystem::p
 json::Json local_facility(const std::string& name, const std::filesystem::path& work_dir,
                           const std::filesystem::path& programs = {});
 
+// What a stack and its facilities work with is made by root and belongs to another user where root started the stack.
+Status give_to_stack(const std::filesystem::path& path, const std::filesystem::path& stack);
+
+// An empty directory for a stack and what its facilities work with, in place of what is there. Where only root can get
+// there, as in a clone in /root, it is a link to a directory that others can reach.
+Status make_reachable(const std::filesystem::path& directory);
+
 // A facility with one data set, whose text is corpus.jsonl in its work directory.
 struct SiteSetup {
     json::Json facility;    // as dispatch takes it

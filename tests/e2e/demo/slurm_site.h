@@ -21,6 +21,8 @@ class SlurmSite {
     Result<std::string> why_no_image() const;
     // As the user of the site builds it, without a registry; the image's file on this machine.
     Result<std::filesystem::path> build_image(const std::filesystem::path& programs) const;
+    // Whoever logs in must be able to read it.
+    std::filesystem::path private_key() const { return root_ / "ssh/user_key"; }
     // The facility's record: its programs are in the image, or files, at that place below the work directory.
     json::Json facility_with_image(const std::string& place) const;
     json::Json facility_with_programs(const std::string& place) const;
