@@ -13,6 +13,7 @@
 #include "services/dispatch/work/aggregation_watch.h"
 #include "services/dispatch/work/history_pruner.h"
 #include "services/dispatch/work/key_watch.h"
+#include "services/dispatch/work/queue_watch.h"
 #include "shared/base/file.h"
 #include "shared/events/events.h"
 #include "shared/service/dead_letters.h"
@@ -40,6 +41,7 @@ class Service : public service::Running {
           connections_(settings_, seams.make_site),
           runner_(settings_, catalog_, issuer, context.pool, connections_),
           key_watch_(issuer, settings_.private_key_file),
+          queue_watch_(context.pool, connections_, settings_.workers),
           feed_(context.settings.postgres, kSchema),
           relay_(context.pool, context.settings.postgres, kSchema, brokers_, context.metrics),
           workers_(context.pool, context.settings.postgres, settings_, service::instance_name(context.settings),
@@ -77,6 +79,7 @@ class Service : public service::Running {
     FacilityConnections connections_;
     AttemptRunner runner_;
     KeyWatch key_watch_;
+    QueueWatch queue_watch_;
     EventFeed feed_;
     events::Relay relay_;
     WorkerPool workers_;

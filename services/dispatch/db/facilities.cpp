@@ -218,6 +218,23 @@ Result<std::map<std::string, Waiting>> waiting_facilities(pg::Connection& connec
     return waiting_where(connection, "waiting_since IS NOT NULL OR batch_silent_since IS NOT NULL");
 }
 
+Result<std::optional<QueueToAsk>> take_queue_to_ask(pg::Connection& connection, std::chrono::milliseconds interval) {
+    ATOLL_TRY(const pg::Rows rows,
+              connection.query("UPDATE facilities SET batch_pinged_at = now() WHERE name = (SELECT f.name FROM "
+                               "facilities f WHERE f.spec->'batch'->>'kind' <> 'local' AND f.waiting_since IS NULL AND "
+                               "(f.retry_at IS NULL OR f.retry_at <= now()) AND "
+                               // A time to come was written before the clock was set back.
+                               "(f.batch_pinged_at <= now() - $1 * interval '1 ms' OR f.batch_pinged_at > now()) AND "
+                               "EXISTS (SELECT 1 FROM tasks t WHERE t.facility = f.name AND t.kind <> 'clean' AND "
+                               "t.state IN ('pending', 'running')) ORDER BY f.batch_pinged_at LIMIT 1 FOR NO KEY "
+                               "UPDATE SKIP LOCKED) RETURNING " +
+                                   std::string(kFacilityColumns) + ", " + sql_to_ms("now()") + " AS now_ms",
+                               {static_cast<std::int64_t>(interval.count())}));
+    if (rows.empty()) return std::optional<QueueToAsk>();
+    ATOLL_TRY(Facility facility, read_facility(rows, 0));
+    return std::optional(QueueToAsk{std::move(facility), rows.integer(0, "now_ms")});
+}
+
 Status record_batch_silence(pg::Connection& connection, const std::string& name, const std::string& reason) {
     ATOLL_RETURN_IF_ERROR(
         connection.query("UPDATE facilities SET batch_silence = $2, batch_silent_since = CASE WHEN $2 <> '' THEN "

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -69,6 +70,13 @@ Status try_again(pg::Connection& connection, const std::string& name);
 Result<std::map<std::string, Waiting>> silent_facilities(pg::Connection& connection);
 // These, and those whose batch system gave no answer.
 Result<std::map<std::string, Waiting>> waiting_facilities(pg::Connection& connection);
+// A facility with unfinished tasks whose batch system was not asked for `interval` whether it answers; from now on it
+// was. Passed over are those that cannot be reached or worked with.
+struct QueueToAsk {
+    Facility facility;
+    std::int64_t now_ms = 0;  // by the database's clock
+};
+Result<std::optional<QueueToAsk>> take_queue_to_ask(pg::Connection& connection, std::chrono::milliseconds interval);
 // The facility's batch system gives no answer, for this reason; empty: it gives one.
 Status record_batch_silence(pg::Connection& connection, const std::string& name, const std::string& reason);
 

@@ -15,7 +15,8 @@ CREATE TABLE facilities (
     waiting_reason text NOT NULL DEFAULT '',     -- why, by the last of them
     retry_at timestamptz,                        -- nothing is started there before
     batch_silent_since timestamptz,              -- its batch system gives no answer; the site does
-    batch_silence text NOT NULL DEFAULT ''       -- why, by its last word
+    batch_silence text NOT NULL DEFAULT '',      -- why, by its last word
+    batch_pinged_at timestamptz NOT NULL DEFAULT '-infinity'  -- it was asked then whether it answers
 );
 
 CREATE TABLE jobs (

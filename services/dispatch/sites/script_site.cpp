@@ -247,6 +247,11 @@ Result<std::vector<BatchAnswer>> ScriptSite::ask_batch(const std::vector<BatchJo
     return batch_->parse(result.out, jobs);
 }
 
+Status ScriptSite::ping_batch() {
+    ATOLL_RETURN_IF_ERROR(run_batch({"queue_find atoll-ping", {}, {}, kLookTimeMax}));
+    return {};
+}
+
 Status ScriptSite::cancel(const BatchJobRef& job) {
     const std::string text = std::string(kSitesScriptsMovingSh) + std::string(kSitesBatchScriptsCancelSh);
     ATOLL_RETURN_IF_ERROR(run_batch({text + "drop push.moving\n", {job.directory, job.name}, {}}));

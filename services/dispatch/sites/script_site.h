@@ -17,6 +17,7 @@ class ScriptSite : public Site {
     Result<std::string> submit(const BatchJob& job) override;
     Result<std::string> submit_script(const BatchJobRef& job, const std::string& script);
     Result<std::vector<BatchAnswer>> ask_batch(const std::vector<BatchJobRef>& jobs) override;
+    Status ping_batch() override;
     Status cancel(const BatchJobRef& job) override;
     Status remove(const BatchJobRef& job) override;
     Move stage(const StageOrder& order) override;

@@ -103,6 +103,8 @@ class Site {
     virtual Result<std::string> submit(const BatchJob& job) = 0;
     // One answer a job, in order, by one query.
     virtual Result<std::vector<BatchAnswer>> ask_batch(const std::vector<BatchJobRef>& jobs) = 0;
+    // A short question to the batch system, to learn whether it answers at all: Cause::kBatchSystem if not.
+    virtual Status ping_batch() = 0;
     // Ends the job wherever it stands, its push too, and makes a later submission of that name impossible. Ok: it is
     // gone.
     virtual Status cancel(const BatchJobRef& job) = 0;

@@ -254,7 +254,7 @@ std::filesystem::path DispatchTest::config_file(std::uint16_t port, int lease_s)
                      {"ssh_poll_interval_ms", 300},
                      {"ssh_poll_interval_max_ms", 1000},
                      {"ssh_retry_interval_ms", 500},
-                     {"batch_poll_interval_ms", 200},
+                     {"batch_poll_interval_ms", batch_poll_ms_},
                      {"programs", fake("").parent_path().string()},
                      {"control_directory", directory + "/ssh"},
                      {"ssh_logins_max", 1000},

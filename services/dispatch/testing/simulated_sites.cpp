@@ -52,6 +52,7 @@ class SimulatedSite : public Site {
     Result<std::vector<BatchAnswer>> ask_batch(const std::vector<BatchJobRef>& jobs) override {
         return std::vector<BatchAnswer>(jobs.size(), {BatchState::kRunning, {}, {}});
     }
+    Status ping_batch() override { return {}; }
     Status cancel(const BatchJobRef&) override { return {}; }
     Status remove(const BatchJobRef&) override { return {}; }
     Move stage(const StageOrder& order) override {

@@ -21,10 +21,8 @@ namespace {
 
 using json::Json;
 
-constexpr std::size_t kUnreachableBytesMax = 2000;
 constexpr std::size_t kJobIdBytesMax = 1 << 10;
 constexpr std::int64_t kLogTries = 3;
-constexpr std::int64_t kLoginPause_ms = 15000;
 constexpr std::int64_t kMissingLogsMax = 8;  // read at once
 
 std::vector<std::string> needed_versions(const TaskParams& params) {
@@ -37,15 +35,6 @@ std::vector<std::string> needed_versions(const TaskParams& params) {
                           [](const CleanParams&) {}},
                params);
     return digests;
-}
-
-// Looking whether one more login is allowed costs the site nothing. A batch system that is back is to be found soon.
-Unreachable unreachable(const Error& error) {
-    if (error.cause == Cause::kBatchSystem)
-        return {json::printable(error.message), false, SilentQueues::kPause_ms, /*is_of_batch_system=*/true};
-    const bool is_soon = error.cause == Cause::kLoginsSpent;
-    return {shorten(json::printable(describe(error)), kUnreachableBytesMax), is_of_facility(error),
-            is_soon ? kLoginPause_ms : 0};
 }
 
 Outcome cancelled_or_unknown(const Status& status) {

@@ -7,8 +7,25 @@
 #include "services/dispatch/sites/stream_site.h"
 #include "services/dispatch/sites/transport/ssh_master.h"
 #include "services/dispatch/work/step_transport.h"
+#include "shared/base/text.h"
+#include "shared/json/printable.h"
 
 namespace atl::dispatch {
+namespace {
+
+constexpr std::int64_t kLoginPause_ms = 15000;
+constexpr std::size_t kUnreachableBytesMax = 2000;
+
+}  // namespace
+
+Unreachable unreachable(const Error& error) {
+    if (error.cause == Cause::kBatchSystem)
+        return {json::printable(error.message), false, SilentQueues::kPause_ms, /*is_of_batch_system=*/true};
+    const bool is_soon = error.cause == Cause::kLoginsSpent;
+    return {shorten(json::printable(describe(error)), kUnreachableBytesMax), is_of_facility(error),
+            is_soon ? kLoginPause_ms : 0};
+}
+
 
 FacilityConnections::FacilityConnections(const Settings& settings, SiteFactory make_site)
     : settings_(settings),
@@ -45,6 +62,15 @@ SiteCheck FacilityConnections::check(const Facility& facility, std::int64_t now_
     SiteCheck found = site(facility)->check({store_url_for(facility, settings_), static_cast<double>(now_ms) / 1000});
     if (found.no_batch_answer && found.no_batch_answer->empty()) silent_queues_.note_answer(facility.name);
     return found;
+}
+
+Status FacilityConnections::ping_batch(const Facility& facility, std::int64_t now_ms) {
+    const Status answered = site(facility)->ping_batch();
+    if (answered.ok())
+        silent_queues_.note_answer(facility.name);
+    else if (answered.error().cause == Cause::kBatchSystem)
+        silent_queues_.note_silence(facility.name, answered.error(), now_ms);
+    return answered;
 }
 
 Result<std::string> FacilityConnections::show_host_key(const Facility& facility) const {

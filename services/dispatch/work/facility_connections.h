@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "services/dispatch/domain/task_machine.h"
 #include "services/dispatch/settings.h"
 #include "services/dispatch/sites/site.h"
 #include "services/dispatch/sites/stream_turns.h"
@@ -18,6 +19,10 @@ namespace atl::dispatch {
 
 // Makes a facility's site.
 using SiteFactory = std::function<std::unique_ptr<Site>(const Facility&)>;
+
+// What an error that says nothing of an attempt comes to. Looking whether one more login is allowed costs the site
+// nothing; a batch system that is back is to be found soon.
+Unreachable unreachable(const Error& error);
 
 // The ways to the facilities' sites: one connection a facility, kept between calls. Thread-safe. Holds on to what it is
 // given.
@@ -35,6 +40,8 @@ class FacilityConnections {
     std::unique_ptr<Site> site_for_step(const Facility& facility);
     // What a run there needs, tried: tools, directories, programs, the way from there to the store.
     SiteCheck check(const Facility& facility, std::int64_t now_ms);
+    // Whether the facility's batch system answers at all; what it says is noted.
+    Status ping_batch(const Facility& facility, std::int64_t now_ms);
     // What the facility's host shows now. kConflict: it is this machine.
     Result<std::string> show_host_key(const Facility& facility) const;
     // The command that logs in there on this machine, asking whoever runs it. kConflict: there is nothing to log in to.

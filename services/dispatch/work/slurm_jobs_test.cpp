@@ -125,34 +125,6 @@ TEST_F(SlurmJobTest, ATemplateThatFailsShowsTheEndOfItsLog) {
     EXPECT_EQ(post("/v1/jobs/" + job + "/cancel", Json::object()).status, 200);
 }
 
-// A controller that is stopped lets its clients wait, as one does that swaps.
-TEST_F(SlurmLongJobTest, ASlurmThatHangsHidesNothingOfWhatRuns) {
-    const std::string job = submit(job_on_one_node(1'000'000, {{"batch_size", 2}}));
-    ASSERT_TRUE(within_minutes([&] { return training(job).value("state", "") == "running"; })) << errors(job);
-    ASSERT_TRUE(within_minutes([&] { return !steps(job, 1).empty(); })) << errors(job);
-    const auto controller = static_cast<pid_t>(std::stoi(read_file(cluster_->path("run/slurmctld.pid")).value()));
-    ASSERT_EQ(::kill(controller, SIGSTOP), 0);
-    const auto says_so = [&](const Json& waiting) {
-        return waiting.dump().find("squeue gave no answer within 8 s: is slurmctld up?") != std::string::npos;
-    };
-    EXPECT_TRUE(within_minutes([&] { return says_so(training(job).value("waiting", Json())); })) << errors(job);
-    EXPECT_TRUE(says_so(get("/v1/facilities/leonardo").at("waiting")));
-    EXPECT_TRUE(says_so(get("/v1/jobs/" + job).at("waiting")));
-    EXPECT_TRUE(says_so(get("/v1/jobs").at("items").at(0).at("waits")));
-    const auto seen = [&] { return training(job).value("progress", Json::object()).value("step", std::int64_t{0}); };
-    const std::int64_t before = seen();
-    EXPECT_TRUE(within_minutes([&] { return seen() > before; })) << errors(job);
-    EXPECT_TRUE(get("/v1/facilities/leonardo").value("silent_since", Json()).is_null()) << "the site answers";
-    for (const Json& row : post("/v1/facilities/leonardo/check", Json::object()).json()->at("checks")) {
-        if (row.at("name") != "scheduler") continue;
-        EXPECT_NE(row.at("seen").dump().find("Slurm does not answer"), std::string::npos) << row;
-    }
-    ASSERT_EQ(::kill(controller, SIGCONT), 0);
-    EXPECT_TRUE(within_minutes([&] { return training(job).value("waiting", Json()).is_null(); })) << errors(job);
-    EXPECT_TRUE(get("/v1/facilities/leonardo").at("waiting").is_null());
-    EXPECT_EQ(training(job).at("attempt"), 1);
-}
-
 TEST_F(SlurmJobTest, AJobBeyondTheLimitsThatACheckHasFoundIsRefused) {
     EXPECT_EQ(post("/v1/facilities/leonardo/check", Json::object()).status, 200);
     EXPECT_EQ(get("/v1/facilities/leonardo").at("limits").at("short").at("time_max_s"), 300);
