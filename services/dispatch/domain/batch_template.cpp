@@ -41,15 +41,28 @@ bool is_command(std::string_view line) {
     return !line.starts_with('#') && (has_placeholder(line, "command") || has_placeholder(line, "streamflow_command"));
 }
 
-// Lines that a backslash joins are one.
-std::vector<std::string> logical_lines(const std::string& text) {
-    std::vector<std::string> lines;
+struct Line {
+    std::string text;        // lines that a backslash joins are one
+    bool is_head = false;    // before the first command, up to which sbatch reads options
+    bool is_option = false;  // one of these
+};
+
+bool begins_with_options(std::string_view line) {
+    const std::string_view next = line.substr(std::min(line.size(), kOptions.size()), 1);
+    return line.starts_with(kOptions) && (next == " " || next == "\t");
+}
+
+std::vector<Line> read_template(const std::string& text) {
+    std::vector<Line> lines;
     bool is_joined = false;
+    bool is_head = true;
     for (const std::string_view line : split(text, '\n')) {
-        if (is_joined)
-            lines.back() += "\n" + std::string(line);
-        else
-            lines.emplace_back(line);
+        if (is_joined) {
+            lines.back().text += "\n" + std::string(line);
+        } else {
+            is_head = is_head && (trim(line).empty() || line.starts_with('#'));
+            lines.push_back({std::string(line), is_head, is_head && begins_with_options(line)});
+        }
         is_joined = line.ends_with('\\') && !line.starts_with('#');
     }
     return lines;
@@ -62,9 +75,10 @@ struct Option {
     std::string value;  // empty: it has none
 };
 
-std::vector<Option> read_options(std::string_view line) {
+std::vector<Option> read_options(const std::string& line) {
     std::vector<Option> options;
-    for (const std::string_view word : split(line.substr(kOptions.size()), ' ')) {
+    const std::string words = replace_all(line.substr(kOptions.size()), "\t", " ");
+    for (const std::string_view word : split(words, ' ')) {
         if (word.empty()) continue;
         if (word.starts_with('#')) break;
         if (!word.starts_with('-') && !options.empty()) {
@@ -87,14 +101,10 @@ bool is_time(const Option& option) {
 
 // What dispatch says itself, or what would have it look in other places.
 bool is_replaced(const Option& option, bool has_time) {
-    static const std::set<std::string> kOurs = {"--nodes",  "-N", "--ntasks", "-n",         "--ntasks-per-node",
-                                                "--output", "-o", "-e",       "--job-name", "-J",
-                                                "--chdir",  "-D", "--error"};
+    static const std::set<std::string> kOurs = {
+        "--nodes", "-N", "--ntasks",   "-n", "--ntasks-per-node", "--tasks-per-node", "--output", "-o", "--error", "-e",
+        "--chdir", "-D", "--job-name", "-J"};
     return kOurs.contains(option.name) || (has_time && is_time(option));
-}
-
-bool is_option_line(std::string_view line) {
-    return line.starts_with(kOptions) && line.substr(kOptions.size(), 1) == " ";
 }
 
 // The line without what is replaced, which stands behind it as a comment.
@@ -155,12 +165,13 @@ Status check_template(const std::string& text, const std::string& field) {
     if (text.find('\r') != std::string::npos || text.find('\0') != std::string::npos)
         return invalid_argument(field, "has line ends of Windows or NUL bytes");
     int commands = 0;
-    for (const std::string& line : logical_lines(text)) {
-        ATOLL_RETURN_IF_ERROR(check_placeholders(line, field));
-        if (is_command(line))
+    for (const Line& line : read_template(text)) {
+        ATOLL_RETURN_IF_ERROR(check_placeholders(line.text, field));
+        if (is_command(line.text))
             ++commands;
-        else if (commands > 0 && !trim(line).empty() && !trim(line).starts_with('#'))
-            return invalid_argument(field, "has " + in_quotes(trim(line)) + " behind {{ command }}, which ends the " +
+        else if (commands > 0 && !trim(line.text).empty() && !trim(line.text).starts_with('#'))
+            return invalid_argument(field, "has " + in_quotes(trim(line.text)) +
+                                               " behind {{ command }}, which ends the " +
                                                "script; before it `trap … EXIT` runs what is to come at the end");
     }
     if (commands == 1) return {};
@@ -170,12 +181,11 @@ Status check_template(const std::string& text, const std::string& field) {
 std::string fill_template(const std::string& text, const TemplateValues& values) {
     const bool has_time = values.header.find("#SBATCH --time=") != std::string::npos;
     std::string script;
-    bool is_comment = true;  // sbatch reads options up to the first command
-    for (const std::string& line : logical_lines(text)) {
-        const bool was_comment = is_comment;
-        is_comment = is_comment && (trim(line).empty() || line.starts_with('#'));
-        if (was_comment && !is_comment) script += values.header;
-        if (is_comment && is_option_line(line)) {
+    bool has_header = false;
+    for (const auto& [line, is_head, is_option] : read_template(text)) {
+        if (!is_head && !has_header) script += values.header;
+        has_header = !is_head;
+        if (is_option) {
             script += replace_options(line, has_time);
         } else if (is_command(line)) {
             // What `set` there would do to the body is undone.
@@ -192,8 +202,8 @@ std::string fill_template(const std::string& text, const TemplateValues& values)
 
 std::vector<std::string> replaced_lines(const std::string& text) {
     std::vector<std::string> lines;
-    for (const std::string& line : logical_lines(text)) {
-        const auto options = is_option_line(line) ? read_options(line) : std::vector<Option>();
+    for (const auto& [line, is_head, is_option] : read_template(text)) {
+        const auto options = is_option ? read_options(line) : std::vector<Option>();
         const bool is_replaced_option =
             std::any_of(options.begin(), options.end(), [](const Option& option) { return is_replaced(option, true); });
         const bool is_start = is_command(line) && !trim(line).starts_with("{{");
@@ -204,9 +214,9 @@ std::vector<std::string> replaced_lines(const std::string& text) {
 
 std::int64_t template_time_s(const std::string& text) {
     std::int64_t time_s = 0;
-    for (const std::string& line : logical_lines(text)) {
-        if (!is_option_line(line)) continue;
-        for (const Option& option : read_options(line))
+    for (const Line& line : read_template(text)) {
+        if (!line.is_option) continue;
+        for (const Option& option : read_options(line.text))
             if (is_time(option)) time_s = parse_time(option.value, "").ok() ? *parse_time(option.value, "") : time_s;
     }
     return time_s;

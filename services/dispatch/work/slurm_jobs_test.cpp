@@ -125,6 +125,52 @@ TEST_F(SlurmJobTest, ATemplateThatFailsShowsTheEndOfItsLog) {
     EXPECT_EQ(post("/v1/jobs/" + job + "/cancel", Json::object()).status, 200);
 }
 
+// A template as LUMI's in xFFL: dispatch's nodes, tasks, time and files replace those that it says.
+constexpr const char* kStreamFlowTemplate = R"(#!/bin/bash
+#SBATCH --job-name=federation
+#SBATCH --output=federation
+#SBATCH --error=federation
+#SBATCH --time=00:01:00
+#SBATCH --nodes=1
+#SBATCH --ntasks=1
+#SBATCH --tasks-per-node=1		# a GPU each
+#SBATCH --partition=short
+#SBATCH --mem=0
+#SBATCH --exclusive
+
+{{ streamflow_environment }}
+cd "{{ streamflow_workdir }}"
+export CACHE="/tmp/$(whoami)-cache-$SLURM_NODEID"
+if [ "$SLURM_LOCALID" -eq 0 ]; then
+    rm -rf "$CACHE"
+fi
+echo "$OMPI_MCA_btl in $PWD, $SLURM_NNODES nodes, $SLURM_NTASKS tasks"
+srun bash -c "{{ streamflow_command }}" 2>&1
+)";
+
+TEST_F(SlurmJobTest, ATemplateOfStreamFlowTrainsOnAllNodesThatTheJobAskedFor) {
+    const Json patch = {{"batch",
+                         {{"kind", "slurm"},
+                          {"queues", {{"main", {{"partition", "main"}}}, {"short", {{"partition", "short"}}}}},
+                          {"default_queue", "main"},
+                          {"template", kStreamFlowTemplate}}}};
+    const auto set =
+        client().call(http::Method::kPatch, "/v1/facilities/leonardo", patch.dump(), {{{"If-Match", "*"}}, {}});
+    ASSERT_EQ(set->status, 200) << set->body;
+    const Json replaced = get("/v1/facilities/leonardo").at("template_replaces");
+    EXPECT_EQ(replaced.size(), 8U) << replaced;
+    EXPECT_EQ(replaced.back(), "srun bash -c \"{{ streamflow_command }}\" 2>&1");
+    Json request = job_on_two_nodes(3);
+    request["evaluation"] = {{"at", Json::array()}};
+    const std::string job = submit(request);
+    ASSERT_TRUE(completes(job)) << errors(job);
+    EXPECT_EQ(training(job).at("samples"), 3 * 2 * 2) << "steps, rows a rank, ranks";
+    EXPECT_EQ(training(job).at("attempt"), 1);
+    EXPECT_EQ(file(job, 1, "batch.log"), "self,tcp in " + cluster_->work_dir() + "/tasks/" +
+                                             training(job).at("id").get<std::string>() + "/1, 2 nodes, 2 tasks\n");
+    EXPECT_EQ(cluster_->run({"squeue", "-h", "-t", "all", "-o", "%j %P %D %C %l"}), name(job, 1) + " main 2 8 30:00\n");
+}
+
 TEST_F(SlurmJobTest, AJobBeyondTheLimitsThatACheckHasFoundIsRefused) {
     EXPECT_EQ(post("/v1/facilities/leonardo/check", Json::object()).status, 200);
     EXPECT_EQ(get("/v1/facilities/leonardo").at("limits").at("short").at("time_max_s"), 300);
