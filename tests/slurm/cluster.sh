@@ -2,7 +2,7 @@
 # A Slurm cluster on this machine's loopback, as a site has one: a login node (sshd), a controller, compute nodes, a user
 # of its own. For tests; needs root and the Debian packages slurm-wlm, munge and openssh-server.
 #
-#   cluster.sh up NAME --port P [--nodes N] [--logins N] [--sacct] [--preempt] [--gpus N]   starts what does not run
+#   cluster.sh up NAME --port P [--nodes N] [--logins N] [--sacct] [--preempt] [--memory] [--gpus N]   starts what does not run
 #   cluster.sh down NAME       ends it, its files stay
 #   cluster.sh purge NAME      and removes files and user
 #
@@ -11,10 +11,11 @@
 # --sacct      accounting with slurmdbd (packages.txt); ended jobs are soon
 #              forgotten by the controller
 # --preempt    jobs of partition "urgent" take nodes from those of "main", which are requeued
+# --memory     the kernel holds each job to the memory that it asks for; needs cgroups of version 1
 # --gpus N     each node says that it has N GPUs; there is no device behind them
 #
 # Files are below $ATOLL_CLUSTERS (/var/tmp/atoll-clusters): NAME/ssh/config for `ssh -F … NAME`, NAME/ssh/authority, which
-# signs the certificates that sshd takes as well as the user's key, NAME/scratch for the user, NAME/log, NAME/run with the process ids. No systemd, no cgroups.
+# signs the certificates that sshd takes as well as the user's key, NAME/scratch for the user, NAME/log, NAME/run with the process ids. No systemd, and no cgroups but with --memory.
 set -euo pipefail
 
 usage() { sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0" >&2; exit 2; }
@@ -29,11 +30,11 @@ user=atoll-$name
 host=$(hostname -s)
 export SLURM_CONF=$root/etc/slurm.conf
 
-port=0 nodes=2 logins=1 sacct='' preempt='' gpus=0
+port=0 nodes=2 logins=1 sacct='' preempt='' memory='' gpus=0
 while [ $# -gt 0 ]; do
     case $1 in
         --port | --nodes | --logins | --gpus) [[ ${2-} =~ ^[0-9]+$ ]] || usage && declare "${1#--}=$2" && shift ;;
-        --sacct | --preempt) declare "${1#--}=yes" ;;
+        --sacct | --preempt | --memory) declare "${1#--}=yes" ;;
         *) usage ;;
     esac
     shift
@@ -84,7 +85,7 @@ SlurmdPidFile=$root/run/slurmd.%n.pid
 SlurmctldLogFile=$root/log/slurmctld.log
 SlurmdLogFile=$root/log/slurmd.%n.log
 ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
+TaskPlugin=task/$([ -n "$memory" ] && echo cgroup || echo none)
 JobAcctGatherType=jobacct_gather/none
 JobCompType=jobcomp/filetxt
 JobCompLoc=$root/log/jobcomp.txt
@@ -117,6 +118,7 @@ CONF
         [ -z "$preempt" ] || echo "PartitionName=urgent Nodes=ALL MaxTime=60 PriorityTier=10 State=UP"
     } >"$SLURM_CONF"
     echo "PMIxCliTmpDirBase=$root/pmix" >"$root/etc/mpi.conf"
+    [ -z "$memory" ] || printf 'CgroupPlugin=cgroup/v1\nConstrainRAMSpace=yes\n' >"$root/etc/cgroup.conf"
     ((gpus == 0)) || {
         for ((i = 0; i < gpus; ++i)); do : >"$root/etc/gpu$i"; done
         echo "Name=gpu File=$root/etc/gpu[0-$((gpus - 1))]" >"$root/etc/gres.conf"
@@ -274,6 +276,7 @@ case $action in
     purge)
         down
         rm -rf "$root"
+        find /sys/fs/cgroup -depth -type d -path "*/slurm_$name-n*" -exec rmdir {} + 2>/dev/null || true
         userdel --remove "$user" 2>/dev/null || true
         ;;
     *) usage ;;

@@ -55,6 +55,11 @@ std::string SlurmCluster::why_not() {
     return "";
 }
 
+std::string SlurmCluster::why_not_memory() {
+    if (::access("/sys/fs/cgroup/memory/memory.limit_in_bytes", W_OK) == 0) return why_not();
+    return "no memory cgroup of version 1 that can be written";
+}
+
 SlurmCluster::SlurmCluster(const std::vector<std::string>& options)
     : name_("t" + random_hex(4)), root_("/var/tmp/atoll-clusters/" + name_) {
     up_ = {kScript, "up", name_, "--port", std::to_string(free_ports())};

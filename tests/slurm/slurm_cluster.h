@@ -12,6 +12,8 @@ class SlurmCluster {
   public:
     // Empty: one can be started here.
     static std::string why_not();
+    // The same with --memory.
+    static std::string why_not_memory();
 
     // `options` of `cluster.sh up` beside --port, as "--nodes", "1". Fails the test that it starts in.
     explicit SlurmCluster(const std::vector<std::string>& options = {});

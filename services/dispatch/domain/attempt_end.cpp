@@ -82,7 +82,9 @@ std::string cure_of(BatchEnd end) {
 }
 
 bool tells_out_of_memory(std::string_view log_end) {
-    for (const std::string_view word : {"oom-kill", "oom_kill", "Out Of Memory", "OUT_OF_MEMORY"})
+    // The last is of a Slurm that watches memory itself, by OverMemoryKill.
+    for (const std::string_view word :
+         {"oom-kill", "oom_kill", "Out Of Memory", "OUT_OF_MEMORY", "exceeded memory limit"})
         if (log_end.find(word) != std::string_view::npos) return true;
     return false;
 }

@@ -22,8 +22,8 @@ std::string exit_code_text(std::int64_t exit_code);
 // What to do where a training is ended so again and again before it comes further.
 std::string cure_of(BatchEnd end);
 
-// Whether the end of a log tells that the kernel has ended a process for want of memory, which not every batch system
-// notices.
+// Whether the end of a log tells that a process was ended for want of memory, which not every batch system counts as
+// the job's end.
 bool tells_out_of_memory(std::string_view log_end);
 
 }  // namespace atl::dispatch

@@ -77,7 +77,8 @@ TEST(AttemptEndTest, ARunWhoseTimeWasUpSaysSoToo) {
 
 TEST(AttemptEndTest, MemoryThatRanOutIsCalledSoWhoeverNoticedIt) {
     for (const std::string said :
-         {"slurmstepd: error: Detected 1 oom-kill event(s) in StepId=7.0.", "oom_kill_count 1"})
+         {"slurmstepd: error: Detected 1 oom-kill event(s) in StepId=7.0.", "oom_kill_count 1",
+          "slurmstepd: error: StepId=7.batch exceeded memory limit (846905344 > 104857600), being killed"})
         EXPECT_TRUE(tells_out_of_memory(said)) << said;
     EXPECT_FALSE(tells_out_of_memory("Killed"));
     Observed seen = ended_by(1, BatchEnd::kFailed, "FAILED: NonZeroExitCode");
@@ -89,6 +90,23 @@ TEST(AttemptEndTest, MemoryThatRanOutIsCalledSoWhoeverNoticedIt) {
     const Task killed = apply(at_step(Step::kRunning), ended(137), kPollPolicy, 5).task;
     EXPECT_EQ(killed.attempt->step, Step::kInterrupted) << "it may have been somebody";
     EXPECT_NE(killed.attempt->error.find("memory"), std::string::npos) << killed.attempt->error;
+}
+
+// Slurm may end all of a job at once, its script too, and call that a failure.
+TEST(AttemptEndTest, MemoryThatRanOutBeforeAJobCouldRecordItsEndIsCalledSo) {
+    Observed seen;
+    seen.queue_status = BatchAnswer{BatchState::kEnded, BatchEnd::kFailed, "FAILED: JobLaunchFailure"};
+    seen.batch_tail = "slurmstepd: error: Exceeded job memory limit";
+    seen.is_out_of_memory = true;
+    Task task = at_step(Step::kRunning);
+    for (int answers = 1; task.attempt->step == Step::kRunning && answers < 10; ++answers) {
+        seen.batch_asked_ms = answers * kPollPolicy.missing_ms;
+        task = apply(task, seen, kPollPolicy, seen.batch_asked_ms).task;
+    }
+    EXPECT_EQ(task.attempt->step, Step::kFailed);
+    EXPECT_EQ(task.attempt->error,
+              "its batch job ran out of memory (FAILED: JobLaunchFailure) without its end.json; its log ends with: "
+              "slurmstepd: error: Exceeded job memory limit; raise `memory` of its resources, or lower batch_size");
 }
 
 TEST(AttemptEndTest, AJobThatNeverBeganShowsTheEndOfItsLog) {

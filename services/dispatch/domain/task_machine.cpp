@@ -281,7 +281,8 @@ void note_queue_reason(TaskChange& change, const BatchAnswer& answer, std::int64
 // The job's own record is not there. It may be on its way, so that a job counts as gone after some answers apart in
 // time.
 void apply_queue_status(TaskChange& change, const Observed& observed, const PollPolicy& poll_policy) {
-    const BatchAnswer& answer = *observed.queue_status;
+    BatchAnswer answer = *observed.queue_status;
+    if (observed.is_out_of_memory && answer.end == BatchEnd::kFailed) answer.end = BatchEnd::kOutOfMemory;
     const std::int64_t asked_ms = observed.batch_asked_ms;
     Attempt& attempt = *change.task.attempt;
     attempt.batch_asked_ms = asked_ms;

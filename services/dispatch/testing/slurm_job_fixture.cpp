@@ -54,7 +54,7 @@ void SlurmJobTest::SetUp() {
     if (const std::string why = SlurmCluster::why_not(); !why.empty()) GTEST_SKIP() << why;
     DispatchTest::SetUp();
     if (IsSkipped()) return;
-    cluster_ = std::make_unique<SlurmCluster>(std::vector<std::string>{"--nodes", "2", "--preempt"});
+    cluster_ = std::make_unique<SlurmCluster>(cluster_options());
     ASSERT_TRUE(write_file_atomic(fake("atoll"), kSiteAtoll, 0755).ok());
     ASSERT_TRUE(
         write_file_atomic(fake("atoll-trainer"),

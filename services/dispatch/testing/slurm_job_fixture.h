@@ -24,6 +24,7 @@ extern const char* const kSiteAtoll;
 class SlurmJobTest : public DispatchTest {
   protected:
     void SetUp() override;
+    virtual std::vector<std::string> cluster_options() const { return {"--nodes", "2", "--preempt"}; }
     void add_slurm_facility();
     json::Json job_on_two_nodes(std::int64_t steps) const {
         json::Json request = job_request(1);

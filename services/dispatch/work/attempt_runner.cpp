@@ -241,8 +241,7 @@ Result<Outcome> AttemptRunner::observe(const Task& task, Site& site, std::int64_
         if (answer.ok()) {
             observed.queue_status = answer->answer;
             observed.batch_asked_ms = answer->asked_ms;
-            if (!observed.exit_code && answer->answer.state == BatchState::kEnded)
-                observed.batch_tail = read_batch_log(task, site);
+            if (!observed.exit_code && answer->answer.state == BatchState::kEnded) read_batch_log(task, site, observed);
         } else {
             observed.is_batch_system_silent = answer.error().cause == Cause::kBatchSystem;
             observed.no_queue_status = json::printable(describe(answer.error()));
@@ -252,11 +251,12 @@ Result<Outcome> AttemptRunner::observe(const Task& task, Site& site, std::int64_
     return Outcome(std::move(observed));
 }
 
-// Why a job ended before its script's own record began: a template's command that failed, Slurm's own notices.
-std::string AttemptRunner::read_batch_log(const Task& task, Site& site) {
-    if (site.facility().logs.give == LogsGiven::kNone) return {};
+// Why a job ended without a record of its own: a template's command that failed, Slurm's own notices.
+void AttemptRunner::read_batch_log(const Task& task, Site& site, Observed& observed) {
     const auto tail = site.tail(batch_job_ref(task, site).directory + "/batch.log", kStderrBytes);
-    return tail.ok() ? failure_text(*tail, kFailureBytesMax) : "";
+    if (!tail.ok()) return;
+    observed.is_out_of_memory = tells_out_of_memory(*tail);
+    if (site.facility().logs.give != LogsGiven::kNone) observed.batch_tail = failure_text(*tail, kFailureBytesMax);
 }
 
 // The next attempt's batch job is put into the queue while this one runs, so that the queue is waited for once. Where

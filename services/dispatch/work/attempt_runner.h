@@ -42,7 +42,7 @@ class AttemptRunner {
     Result<bool> was_submitted_before(const Task& task, Site& site);
     Result<Outcome> submit(const Task& task, Site& site);
     Result<Outcome> observe(const Task& task, Site& site, std::int64_t now_ms);
-    static std::string read_batch_log(const Task& task, Site& site);
+    static void read_batch_log(const Task& task, Site& site, Observed& observed);
     void plan_continuation(const Task& task, Site& site, std::int64_t now_ms, Observed& observed);
     Result<std::string> submit_continuation(const Task& task, Site& site);
     std::vector<AttemptLogs> logs_to_read(const Task& task, const Facility& facility) const;

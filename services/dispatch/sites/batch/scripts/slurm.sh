@@ -70,8 +70,11 @@ queue_ask() {
     echo squeue
     printf '%s\n' "$jobs" | only_jobs
     echo sacct
-    ended=$(within 5 sacct --allocations --noheader --parsable2 --starttime=now-7days --name="$names" \
-        --format=JobName,JobID,State,ExitCode 2>/dev/null) || ended=
+    for pause in 1 2 4 0; do  # by which accounting has heard of a job's start and end
+        ended=$(ask_sacct "$names") || { ended= && break; }
+        lacks_who || break
+        sleep "$pause"
+    done
     printf '%s\n' "$ended" | only_jobs
     echo users
     for uid in $(printf '%s\n' "$ended" |
@@ -79,6 +82,20 @@ queue_ask() {
         user=$(id -un "$uid" 2>/dev/null) && echo "$uid|$user"
     done
     echo end
+}
+
+ask_sacct() {
+    within 5 sacct --allocations --noheader --parsable2 --starttime=now-7days --name="$1" \
+        --format=JobName,JobID,State,ExitCode 2>/dev/null
+}
+
+# Whether squeue calls a job cancelled that accounting, which tells by whom, does not call so yet.
+lacks_who() {
+    { printf '%s\n' "$jobs" && echo && printf '%s\n' "$ended"; } | awk -F'|' '
+        !NF { is_sacct = 1 }
+        !is_sacct && $3 == "CANCELLED" { cancelled[$2] = 1 }
+        is_sacct && $3 ~ /^CANCELLED/ { delete cancelled[$2] }
+        END { for (id in cancelled) exit 0; exit 1 }'
 }
 
 # The lines of standard input that speak of a job: NAME|ID|STATE|…
