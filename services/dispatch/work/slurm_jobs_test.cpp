@@ -336,6 +336,9 @@ TEST_F(SlurmKillTest, EveryTaskIsDoneOnceWhateverIsKilled) {
             cluster_->kill("slurmctld");
             cluster_->run({"/usr/sbin/slurmctld", "-i"});
             ASSERT_TRUE(eventually([&] { return !cluster_->run({"sinfo", "-h"}).empty(); }));
+            // Its state is some seconds old: it takes jobs that have ended since for running ones, until their nodes say
+            // otherwise, which by themselves they do after minutes.
+            cluster_->run({"scontrol", "reconfigure"});
         }
         // A controller that was killed gives a job's number again, and drains the node where that job still runs.
         // Of one that is not drained that is refused.
@@ -383,6 +386,23 @@ TEST_F(SlurmJobTest, AJobThatWaitsForEverSaysWhy) {
     EXPECT_TRUE(training(job).at("queue_reason_since").is_string());
     EXPECT_EQ(post("/v1/jobs/" + job + "/cancel", Json::object()).status, 200);
     EXPECT_TRUE(within_minutes([&] { return cluster_->run({"squeue", "-h", "-t", "pending,running"}).empty(); }));
+}
+
+TEST_F(SlurmJobTest, NodesThatAreDrainedAndAPartitionThatIsDownAreWhatAJobWaitsFor) {
+    const std::string nodes = "nodename=" + cluster_->name() + "-n[1-2]";
+    cluster_->run({"scontrol", "update", nodes, "state=drain", "reason=test"});
+    const std::string job = submit(job_on_two_nodes(3));
+    const auto is_said = [&](const std::string& reason) {
+        const std::string list = get("/v1/jobs").at("items").at(0).at("waits").dump();
+        return training(job).value("queue_reason", Json()).dump().find(reason) != std::string::npos &&
+               list.find(reason) != std::string::npos && list.find("\"since\":\"20") != std::string::npos;
+    };
+    EXPECT_TRUE(within_minutes([&] { return is_said("DRAINED") || is_said("ReqNodeNotAvail"); })) << errors(job);
+    cluster_->run({"scontrol", "update", "partitionname=main", "state=down"});
+    cluster_->run({"scontrol", "update", nodes, "state=resume"});
+    EXPECT_TRUE(within_minutes([&] { return is_said("PartitionDown"); })) << errors(job);
+    cluster_->run({"scontrol", "update", "partitionname=main", "state=up"});
+    EXPECT_TRUE(completes(job)) << errors(job);
 }
 
 }  // namespace
