@@ -26,7 +26,6 @@ Unreachable unreachable(const Error& error) {
             is_soon ? kLoginPause_ms : 0};
 }
 
-
 FacilityConnections::FacilityConnections(const Settings& settings, SiteFactory make_site)
     : settings_(settings),
       make_site_(std::move(make_site)),

@@ -14,7 +14,8 @@ constexpr std::chrono::seconds kPause{1};
 
 }  // namespace
 
-QueueWatch::QueueWatch(pg::Pool& pool, FacilityConnections& connections, std::int64_t threads, std::chrono::milliseconds interval)
+QueueWatch::QueueWatch(pg::Pool& pool, FacilityConnections& connections, std::int64_t threads,
+                       std::chrono::milliseconds interval)
     : pool_(pool), connections_(connections), interval_(interval) {
     const auto watch = [this](const std::stop_token& stop) {
         while (wait_unless_stopped(stop, std::min<std::chrono::milliseconds>(kPause, interval_))) {

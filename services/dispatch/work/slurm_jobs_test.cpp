@@ -336,8 +336,8 @@ TEST_F(SlurmKillTest, EveryTaskIsDoneOnceWhateverIsKilled) {
             cluster_->kill("slurmctld");
             cluster_->run({"/usr/sbin/slurmctld", "-i"});
             ASSERT_TRUE(eventually([&] { return !cluster_->run({"sinfo", "-h"}).empty(); }));
-            // Its state is some seconds old: it takes jobs that have ended since for running ones, until their nodes say
-            // otherwise, which by themselves they do after minutes.
+            // Its state is some seconds old: it takes jobs that have ended since for running ones, until their nodes
+            // say otherwise, which by themselves they do after minutes.
             cluster_->run({"scontrol", "reconfigure"});
         }
         // A controller that was killed gives a job's number again, and drains the node where that job still runs.
