@@ -27,6 +27,7 @@ class SshStreamTest : public dispatch::SshTransportTest {
                                    " ]; then echo \"$*\" >>" + file("asked") + "; exit 75; fi ;;\nesac\nexec " +
                                    shell("atoll") + " \"$@\"");
         write_program("atoll-trainer", "exec " + shell("atoll-trainer") + " \"$@\"");
+        if (::geteuid() == 0) fs::permissions(directory_.path(), fs::perms(0711));  // another user runs root's stack
         FederationOptions options;
         options.facilities = {"a"};
         options.site_programs = file("programs");
@@ -36,7 +37,6 @@ class SshStreamTest : public dispatch::SshTransportTest {
         // It logs in as whoever started the site's sshd, whatever user dispatch runs as.
         write_config("ssh_config", "Host site\n",
                      "Host site\n  User " + std::string(::getpwuid(::geteuid())->pw_name) + "\n");
-        fs::permissions(file(""), fs::perms(0711));
         const Status given = demo::give_to_stack(file(""), federation_->path("stack"));
         ASSERT_TRUE(given.ok()) << given.error().message;
     }
