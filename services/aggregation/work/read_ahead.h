@@ -44,7 +44,7 @@ class ReadAhead final : public aggregate::ByteSource {
     // one that differs, also where a read has found it.
     Status check_chunks() const;
     std::string damaged_chunk() const;  // that a read or check_chunks() has found
-    void forget_checks() const;  // each chunk is compared again when it is read again
+    void forget_checks() const;         // each chunk is compared again when it is read again
 
   private:
     Status fill(std::uint64_t offset) const;
