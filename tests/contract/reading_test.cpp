@@ -54,8 +54,8 @@ const std::set<std::string> kUnseenWords = {
 // A command as it is typed, and what must be in its answer.
 struct Typed {
     std::string command;  // "job show"
-    Words arguments;
-    Words named;
+    Words arguments = {};
+    Words named = {};
     std::set<int> codes = {0};
     enum class Json { kOne, kLines, kNone } json = Json::kOne;
     bool goes_on = false;  // until Ctrl-C
@@ -179,8 +179,8 @@ std::string ReadingTest::fault_of(const Typed& typed, int way, const std::filesy
     if (!typed.codes.contains(answer.exit_code)) fault += "exit status " + std::to_string(answer.exit_code) + "; ";
     for (const std::string& name : typed.named)
         if (answer.out.find(name) == std::string::npos) fault += "lacks " + name + "; ";
-    for (const std::string& words : typed.said)
-        if (way == 1 && answer.out.find(words) == std::string::npos) fault += "does not say " + words + "; ";
+    for (const std::string& said : typed.said)
+        if (way == 1 && answer.out.find(said) == std::string::npos) fault += "does not say " + said + "; ";
     for (const char* broken : {"Sanitizer", "json.exception", "terminate called"})
         if (shown.find(broken) != std::string::npos) fault += std::string(broken) + "; ";
     // Of what others wrote: a control of the window, a bell, an eight-bit control, text from right to left.
