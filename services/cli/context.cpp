@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "services/stack/layout.h"
+#include "services/stack/stack_user.h"
 #include "shared/base/environment.h"
 #include "shared/base/file.h"
 #include "shared/base/text.h"
@@ -61,7 +62,7 @@ Result<std::string> Context::token() const {
         ATOLL_RETURN_IF_ERROR(check_own_gateway(url, state_directory));
         file = stack::Layout{state_directory}.token("admin");
     }
-    auto text = read_file(file);
+    auto text = token_file.empty() ? stack::read_token(stack::Layout{state_directory}, "admin") : read_file(file);
     if (!text.ok() && !token_file.empty()) return invalid_argument("--token-file", "no token: " + text.error().message);
     if (!text.ok()) return Error{ErrorCode::kUnauthenticated, "no token: " + text.error().message, "--token-file"};
     std::string token(trim(*text));

@@ -39,8 +39,10 @@ Result<std::vector<OpenFile>> open_out_of_reach(const std::vector<fs::path>& fil
     if (std::all_of(files.begin(), files.end(), [&](const fs::path& file) { return is_reached(file, rights, user); }))
         return open;
     for (const fs::path& file : files) {
-        UniqueFd source(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
-        if (!source.valid()) return file_error(file, "open");
+        UniqueFd source(::open(file.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+        struct stat info{};
+        if (!source.valid() || ::fstat(source.get(), &info) != 0) return file_error(file, "open");
+        if (!S_ISREG(info.st_mode)) return invalid_argument(file.string(), "is not a file");
         open.push_back({std::move(source), directory / file.filename(), mode});
     }
     return open;
@@ -72,14 +74,15 @@ Status write_copy(const OpenFile& file) {
     return failed;
 }
 
-// Also the end of what an earlier version had there: a second Kafka beside the first.
-Status write_copies(const std::vector<OpenFile>& files) {
+// With the end of what an earlier version had there, as a second Kafka beside the first: not while it may run.
+Status write_copies(const std::vector<OpenFile>& files, bool is_running) {
     std::set<fs::path> kept;
     for (const OpenFile& file : files) {
         ATOLL_RETURN_IF_ERROR(write_copy(file));
         kept.insert(file.copy);
     }
     std::error_code ignored;
+    if (is_running) return {};
     for (const auto& entry : fs::directory_iterator(files.front().copy.parent_path(), ignored))
         if (!kept.contains(entry.path())) fs::remove(entry.path(), ignored);
     return {};
@@ -111,7 +114,7 @@ class Copier {
         if (open.empty()) return false;
         {
             const ActingAs acting(user_);
-            ATOLL_RETURN_IF_ERROR(write_copies(open));
+            ATOLL_RETURN_IF_ERROR(write_copies(open, any_running(layout_)));
         }
         report_(directory.string() + ": copies of what the user " + user_.name + " cannot reach in " +
                 files.front().parent_path().string());
@@ -153,14 +156,10 @@ class Copier {
     }
 
   private:
-    // Where root has things. What stack.json names may be the copies of the last time.
-    Stack stack_of(const UpOptions& options) const {
-        Stack stack = found_stack(layout_, options.programs, options.kafka_jars);
-        const Layout without_memory{layout_.program_copies()};  // no stack.json is there
-        const Stack anew = found_stack(without_memory, options.programs, options.kafka_jars);
-        if (stack.programs == layout_.program_copies()) stack.programs = anew.programs;
-        if (stack.kafka_jars == layout_.jar_copies()) stack.kafka_jars = anew.kafka_jars;
-        return stack;
+    // Where root itself has things: what the user's stack.json names root opens for nobody.
+    static Stack stack_of(const UpOptions& options) {
+        const Layout without_memory{"/nonexistent"};  // no stack.json is there
+        return found_stack(without_memory, options.programs, options.kafka_jars);
     }
 
     const Layout& layout_;
@@ -175,6 +174,7 @@ Result<StackUser> prepare_user(UpOptions& options, const std::string& asked, con
     ATOLL_RETURN_IF_ERROR(check_options(options));
     const Layout layout{options.state};
     ATOLL_TRY(StackUser user, user_of_stack(layout.state, asked));
+    ATOLL_RETURN_IF_ERROR(may_become(user));
     ATOLL_RETURN_IF_ERROR(give_state_directory(layout, user, report));
     const Copier copier(layout, user, report);
     ATOLL_RETURN_IF_ERROR(copier.copy_programs(options));

@@ -286,15 +286,6 @@ Status arrange_supervisor(const UpOptions& options, const Layout& layout) {
     return start_recorded({options.atoll, "supervise", "--state", layout.state}, pid_file, layout.log(kSupervisor));
 }
 
-// Systemd would make them root's, where the services could not open them.
-Status make_logs(const Layout& layout, const std::vector<std::string>& components) {
-    for (const std::string& name : components) {
-        const UniqueFd log(::open(layout.log(name).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640));
-        if (!log.valid()) return file_error(layout.log(name), "open");
-    }
-    return {};
-}
-
 bool is_same_place(const fs::path& one, const fs::path& other) {
     std::error_code error;
     return fs::weakly_canonical(one, error) == fs::weakly_canonical(other, error);
@@ -401,10 +392,7 @@ Result<nlohmann::json> up(const UpOptions& options, const Report& report) {
     ATOLL_RETURN_IF_ERROR(make_credentials(layout));
     const nlohmann::json description = describe_stack(stack, options);
     ATOLL_RETURN_IF_ERROR(write_file_atomic(layout.file(), description.dump(2) + "\n"));
-    if (supervision_of(options, layout) == Supervision::kSystemd) {
-        ATOLL_RETURN_IF_ERROR(make_logs(layout, description.at("components")));
-        return description;
-    }
+    if (supervision_of(options, layout) == Supervision::kSystemd) return description;
     for (const auto& names : start_waves()) {
         std::vector<Component> wave;
         for (const std::string& name : names)

@@ -17,6 +17,7 @@
 
 #include "services/stack/components.h"
 #include "shared/base/environment.h"
+#include "shared/base/file.h"
 #include "shared/base/subprocess.h"
 
 namespace atl::stack {
@@ -26,9 +27,9 @@ namespace fs = std::filesystem;
 
 constexpr const char* kUser = "atoll";
 constexpr const char* kHome = "/var/lib/atoll-home";  // ssh looks there for keys and its configuration
-constexpr std::array<std::string_view, 15> kOwnEntries = {"stack.json", "lock",   "settings.yaml", "run",   "logs",
-                                                          "keys",       "tokens", "config",        "store", "kafka",
-                                                          "nginx",      "pg",     "bin",           "lib",   "tls"};
+// What an Atoll that ran as root made. The copies of programs are younger: where root has some they are root's own.
+constexpr std::array<std::string_view, 12> kOwnEntries = {
+    "stack.json", "lock", "settings.yaml", "run", "logs", "keys", "tokens", "config", "store", "kafka", "nginx", "pg"};
 
 std::optional<StackUser> known_user(const passwd* entry) {
     if (entry == nullptr) return {};
@@ -108,6 +109,11 @@ Status give_away(const Layout& layout, const StackUser& user) {
     return {};
 }
 
+Error cannot_become(const StackUser& user) {
+    return internal_error("root cannot become the user " + user.name +
+                          ": where this is a container, it needs the capabilities setuid and setgid");
+}
+
 }  // namespace
 
 ActingAs::ActingAs(const StackUser& user) {
@@ -161,10 +167,19 @@ Status give_state_directory(const Layout& layout, const StackUser& user, const R
     return {};
 }
 
+Status may_become(const StackUser& user) {
+    const bool may = ::setegid(user.gid) == 0 && ::seteuid(user.uid) == 0;
+    check(::seteuid(0) == 0 && ::setegid(0) == 0, "root cannot be root again");
+    const int groups = may ? ::getgroups(0, nullptr) : -1;
+    std::vector<gid_t> all(static_cast<std::size_t>(std::max(0, groups)));
+    const bool sets_groups =
+        groups >= 0 && ::getgroups(groups, all.data()) >= 0 && ::setgroups(all.size(), all.data()) == 0;
+    return sets_groups ? Status() : cannot_become(user);
+}
+
 Status become(const StackUser& user) {
     if (::initgroups(user.name.c_str(), user.gid) != 0 || ::setgid(user.gid) != 0 || ::setuid(user.uid) != 0)
-        return internal_error("root cannot become the user " + user.name +
-                              ": where this is a container, it needs the capabilities setuid and setgid");
+        return cannot_become(user);
     check(::setuid(0) != 0, "rights were kept");
     for (const char* name : {"USER", "LOGNAME"}) ::setenv(name, user.name.c_str(), 1);
     ::setenv("HOME", user.home.c_str(), 1);
@@ -173,6 +188,16 @@ Status become(const StackUser& user) {
     std::error_code ignored;
     fs::current_path("/", ignored);
     return {};
+}
+
+Result<std::string> read_token(const Layout& layout, const std::string& name) {
+    struct stat info{};
+    if (::geteuid() != 0 || ::stat(layout.state.c_str(), &info) != 0 || info.st_uid == 0)
+        return read_file(layout.token(name));
+    ATOLL_TRY(const StackUser user, user_of_stack(layout.state, {}));
+    ATOLL_RETURN_IF_ERROR(may_become(user));
+    const ActingAs acting(user);
+    return read_file(layout.token(name));
 }
 
 Status become_owner(fs::path& state) {

@@ -25,6 +25,9 @@ Result<StackUser> user_of_stack(const std::filesystem::path& state, const std::s
 // kConflict: that one still runs. kInvalidArgument: the user cannot get there.
 Status give_state_directory(const Layout& layout, const StackUser& user, const Report& report);
 
+// kInternal: this root cannot become another user, as in a container without the capabilities.
+Status may_become(const StackUser& user);
+
 // This process is the user from now on, and can never be root again.
 Status become(const StackUser& user);
 
@@ -43,5 +46,9 @@ class ActingAs {
   private:
     std::vector<gid_t> groups_;
 };
+
+// A token of the stack's own. Root reads it as the directory's owner, who could have put a link to a file of root's in
+// its place.
+Result<std::string> read_token(const Layout& layout, const std::string& name);
 
 }  // namespace atl::stack

@@ -60,6 +60,37 @@ class StackUserTest : public ::testing::Test {
     std::string said_;
 };
 
+TEST_F(StackUserTest, RootOpensNothingThatTheUserHasNamed) {
+    const auto user = prepare();
+    ASSERT_TRUE(user.ok()) << user.error().message;
+    const fs::path secret = home_ / "secret";
+    write(secret, "root's own");
+    const fs::path theirs = directory_.path() / "theirs";
+    for (const char* name : {"kafka_2.13.jar", "atoll"}) write(theirs / name, "theirs", 0755);
+    fs::permissions(theirs, fs::perms(0755));
+    fs::create_symlink(secret, theirs / "secret.jar");
+    fs::create_symlink(secret, theirs / "atoll-store");
+    const std::string named = theirs.string();
+    write(options_.state / "stack.json", R"({"kafka_jars":")" + named + R"(","programs":")" + named + "\"}", 0644);
+    options_.kafka_jars.clear();
+    options_.programs.clear();
+    (void)prepare();  // where this machine has no Kafka it says so
+    EXPECT_FALSE(fs::exists(options_.state / "lib/atoll/kafka/secret.jar"));
+    EXPECT_NE(read_file(options_.state / "bin/atoll-store").value(), "root's own");
+
+    fs::create_directories(options_.state / "tokens");
+    fs::create_symlink(secret, options_.state / "tokens/admin");
+    EXPECT_FALSE(read_token(Layout{options_.state}, "admin").ok()) << "root's file behind the user's link";
+}
+
+TEST_F(StackUserTest, ADirectoryWithRootsProgramsIsNotGivenAway) {
+    write(options_.state / "bin/atoll", "root's own", 0755);
+    const auto refused = prepare();
+    ASSERT_FALSE(refused.ok());
+    EXPECT_NE(refused.error().message.find("holds what is not Atoll's (bin)"), std::string::npos);
+    EXPECT_EQ(owner(options_.state / "bin/atoll"), 0U);
+}
+
 TEST_F(StackUserTest, WhatTheUserCannotReachIsCopiedWhereItCan) {
     const auto user = prepare();
     ASSERT_TRUE(user.ok()) << user.error().message;

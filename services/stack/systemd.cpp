@@ -1,5 +1,6 @@
 #include "services/stack/systemd.h"
 
+#include <fcntl.h>
 #include <pwd.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -84,11 +85,7 @@ std::string unit_text(const Stack& stack, const Component& component, const fs::
            "\nTimeoutStopSec=" + std::to_string(component.stop_time_max.count()) +
            "\n"
            "SuccessExitStatus=143\n"  // Java's after SIGTERM
-           "LimitNOFILE=65536\n"
-           "StandardOutput=append:" +
-           replace_all(stack.layout.log(component.name).string(), "%", "%%") +
-           "\n"
-           "StandardError=inherit\n\n"
+           "LimitNOFILE=65536\n\n"
            "[Install]\n"
            "WantedBy=" +
            kTarget + "\n";
@@ -140,10 +137,19 @@ Result<std::vector<fs::path>> write_units(const fs::path& state, const fs::path&
     return files;
 }
 
+// Not systemd, which opens a unit's log as root and follows links.
+Status write_to_log(const fs::path& log) {
+    const UniqueFd file(::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0640));
+    if (!file.valid() || ::dup2(file.get(), STDOUT_FILENO) < 0 || ::dup2(file.get(), STDERR_FILENO) < 0)
+        return file_error(log, "open");
+    return {};
+}
+
 Result<std::vector<std::string>> become_component(const fs::path& state, const std::string& name) {
     ATOLL_TRY(const Component component, recorded_component(state, name));
     const Layout layout{fs::absolute(state).lexically_normal()};
     ATOLL_RETURN_IF_ERROR(record_self(layout.pid_file(name)));
+    ATOLL_RETURN_IF_ERROR(write_to_log(layout.log(name)));
     return component.start();
 }
 

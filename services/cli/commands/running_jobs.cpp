@@ -8,6 +8,7 @@
 #include "services/cli/context.h"
 #include "services/cli/rest.h"
 #include "services/stack/layout.h"
+#include "services/stack/stack_user.h"
 #include "shared/base/file.h"
 #include "shared/http/client/client.h"
 
@@ -23,7 +24,7 @@ Result<http::Client> own_dispatch(const std::filesystem::path& state) {
     http::ClientOptions options;
     ATOLL_TRY(options.base_url, stack::local_gateway(state));
     options.base_url += "/dispatch";
-    ATOLL_TRY(options.token, read_file(stack::Layout{state}.token("admin")));
+    ATOLL_TRY(options.token, stack::read_token(stack::Layout{state}, "admin"));
     options.timeout = std::chrono::seconds(10);
     options.attempts_max = 1;
     return http::Client(std::move(options));

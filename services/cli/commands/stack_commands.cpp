@@ -329,8 +329,8 @@ void add_stack_commands(CLI::App& program, Context& context) {
                       ->excludes(unattended);
     const auto user = std::make_shared<std::string>();
     up->add_option("--user", *user,
-                   "as root: to whom the state directory belongs and as whom all runs; default: to whom it belongs, "
-                   "else atoll, who is made");
+                   "who owns and runs the stack when root starts it; default: the state directory's owner, else atoll, "
+                   "created if missing");
     on_run(*up, context, [&context, options, address, url, up, only, systemd, supervise, unattended, units, user] {
         if (!user->empty() && ::geteuid() != 0)
             return Status(invalid_argument("--user", "only root can run a stack as another user"));
