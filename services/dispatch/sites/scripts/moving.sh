@@ -69,7 +69,8 @@ bury() {
 # and who removes the file of an owner who lives no more removes no other's.
 lock() {
     tries=0 locker=$(owner_of $$)
-    locking=$(mktemp -d "$1.XXXXXX") && : >"$locking/$locker" || return 1
+    locking=$(mktemp -d "$1.XXXXXX") || return 1
+    true >"$locking/$locker" || { rm -rf "$locking"; return 1; }
     until mv -T "$locking" "$1" 2>/dev/null; do
         for held in "$1"/*; do
             owner=${held##*/}

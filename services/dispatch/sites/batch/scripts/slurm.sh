@@ -70,9 +70,10 @@ queue_ask() {
     echo squeue
     printf '%s\n' "$jobs" | only_jobs
     echo sacct
+    until_s=$(($(date +%s) + 4))  # a look has 20 s, of which squeue may have taken 8
     for pause in 1 2 4 0; do  # by which accounting has heard of a job's start and end
         ended=$(ask_sacct "$names") || { ended= && break; }
-        lacks_who || break
+        lacks_who && [ "$(date +%s)" -lt "$until_s" ] || break
         sleep "$pause"
     done
     printf '%s\n' "$ended" | only_jobs
@@ -85,7 +86,7 @@ queue_ask() {
 }
 
 ask_sacct() {
-    within 5 sacct --allocations --noheader --parsable2 --starttime=now-7days --name="$1" \
+    within 4 sacct --allocations --noheader --parsable2 --starttime=now-7days --name="$1" \
         --format=JobName,JobID,State,ExitCode 2>/dev/null
 }
 
@@ -94,7 +95,7 @@ lacks_who() {
     { printf '%s\n' "$jobs" && echo && printf '%s\n' "$ended"; } | awk -F'|' '
         !NF { is_sacct = 1 }
         !is_sacct && $3 == "CANCELLED" { cancelled[$2] = 1 }
-        is_sacct && $3 ~ /^CANCELLED/ { delete cancelled[$2] }
+        is_sacct && $3 ~ /^CANCELLED/ { sub(/[+_.].*/, "", $2); delete cancelled[$2] }
         END { for (id in cancelled) exit 0; exit 1 }'
 }
 
