@@ -109,9 +109,9 @@ bool is_answer(const Error& error) {
 }
 
 bool is_refusal(const Error& error) {
-    if (error.code == ErrorCode::kInvalidArgument)
-        return error.cause != Cause::kElsewhere && error.cause != Cause::kUnreadable;
-    return error.code == ErrorCode::kConflict || error.code == ErrorCode::kTooLarge;
+    if (error.cause == Cause::kElsewhere || error.cause == Cause::kUnreadable) return false;
+    return error.code == ErrorCode::kInvalidArgument || error.code == ErrorCode::kConflict ||
+           error.code == ErrorCode::kTooLarge;
 }
 
 std::string describe(const Error& error) {

@@ -64,6 +64,8 @@ TEST(ResultTest, ARefusalIsTheWordOfWhoeverHasLookedAtIt) {
     EXPECT_TRUE(is_refusal(conflict("another version was handed in")));
     EXPECT_TRUE(is_refusal({ErrorCode::kTooLarge, "may upload 8 bytes", "body"}));
     EXPECT_FALSE(is_refusal(with_cause(invalid_argument("", "the proxy answered 400"), Cause::kElsewhere)));
+    for (const ErrorCode code : {ErrorCode::kConflict, ErrorCode::kTooLarge})
+        EXPECT_FALSE(is_refusal({code, "the proxy's own limit", {}, Cause::kElsewhere})) << to_string(code);
     EXPECT_FALSE(is_refusal(unreadable("not valid JSON")));
     for (const ErrorCode code : {ErrorCode::kUnauthenticated, ErrorCode::kPermissionDenied, ErrorCode::kNotFound,
                                  ErrorCode::kPreconditionFailed, ErrorCode::kResourceExhausted,

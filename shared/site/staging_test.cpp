@@ -19,6 +19,7 @@ TEST(StagingTest, OnlyTheStoresOwnAnswerIsAboutTheVersion) {
                  {invalid_argument("digest", "is none"), StagingEnd::kBadInput, kExitUsage},
                  {with_cause(not_found("nothing here", "digest"), Cause::kElsewhere), StagingEnd::kUncertain, 1},
                  {with_cause(invalid_argument("digest", "no"), Cause::kElsewhere), StagingEnd::kUncertain, 1},
+                 {with_cause(conflict("no"), Cause::kElsewhere), StagingEnd::kUncertain, 1},
                  {unreadable("not valid JSON"), StagingEnd::kUncertain, 1},
                  {permission_denied("not this token"), StagingEnd::kUncertain, 1},
                  {internal_error("broken"), StagingEnd::kUncertain, 1}};

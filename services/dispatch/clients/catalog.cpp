@@ -79,6 +79,11 @@ Status check_path(const DatasetCopy& data) {
                           std::to_string(data.version) + " of dataset \"" + data.dataset + "\"");
 }
 
+// The service's own answer, and not the 404 of something that stands in its place.
+bool is_absent(const Error& error) {
+    return error.code == ErrorCode::kNotFound && is_answer(error);
+}
+
 }  // namespace
 
 Catalog::Catalog(std::string registry_url, std::string store_url, auth::Issuer issuer, std::string aggregation_url)
@@ -140,7 +145,7 @@ Result<Json> Catalog::get_as(Service service, const std::string& path, const std
                              const std::string& what) const {
     auto value = get(service, path);
     if (!value.ok() &&
-        (value.error().code == ErrorCode::kNotFound || value.error().code == ErrorCode::kInvalidArgument))
+        (is_absent(value.error()) || (value.error().code == ErrorCode::kInvalidArgument && is_answer(value.error()))))
         return invalid_argument(field, "there is no " + what);
     return value;
 }
@@ -180,7 +185,7 @@ Result<std::string> Catalog::model_digest(const std::string& model, const std::s
     // A beginning of a digest that is too short, or that several have: the store says which.
     if (!found.ok() && found.error().code == ErrorCode::kInvalidArgument)
         return invalid_argument(path + ".version", found.error().message);
-    if (!found.ok() && found.error().code == ErrorCode::kNotFound) {
+    if (!found.ok() && is_absent(found.error())) {
         ATOLL_TRY(const Json by_name, member<Json>(known, "tags"));
         std::vector<std::string> tags;
         for (const auto& tag : by_name.items()) tags.push_back(tag.key());
@@ -195,7 +200,7 @@ Result<std::string> Catalog::model_digest(const std::string& model, const std::s
 
 Status Catalog::require_no_base(const std::string& model, const std::string& field) const {
     const auto page = get(Service::kStore, "/v1/models/" + http::percent_encode(model) + "/versions?kind=base&limit=1");
-    if (!page.ok()) return page.error().code == ErrorCode::kNotFound ? Status() : Status(page.error());
+    if (!page.ok()) return is_absent(page.error()) ? Status() : Status(page.error());
     ATOLL_TRY(const auto bases, member<Json::array_t>(*page, "items"));
     if (bases.empty()) return {};
     return invalid_argument(field,
@@ -204,7 +209,7 @@ Status Catalog::require_no_base(const std::string& model, const std::string& fie
 
 Result<std::optional<std::string>> Catalog::model_owner(const std::string& model) const {
     const auto found = get(Service::kStore, "/v1/models/" + http::percent_encode(model));
-    if (!found.ok() && found.error().code == ErrorCode::kNotFound) return std::optional<std::string>();
+    if (!found.ok() && is_absent(found.error())) return std::optional<std::string>();
     ATOLL_RETURN_IF_ERROR(found);
     ATOLL_TRY(std::string owner, member<std::string>(*found, "owner"));
     return std::optional(std::move(owner));
@@ -235,7 +240,7 @@ Result<Json> Catalog::global_of_round(const std::string& model, const std::strin
                                       const std::string& digest) const {
     const auto page = get(Service::kStore, "/v1/models/" + http::percent_encode(model) + "/versions?kind=global&job=" +
                                                http::percent_encode(job) + "&round=" + std::to_string(round));
-    if (!page.ok() && page.error().code == ErrorCode::kNotFound && is_answer(page.error())) return Json();
+    if (!page.ok() && is_absent(page.error())) return Json();
     if (!page.ok()) return page.error();
     ATOLL_TRY(const auto items, member<Json::array_t>(*page, "items"));
     for (const Json& item : items) {
@@ -248,7 +253,7 @@ Result<Json> Catalog::global_of_round(const std::string& model, const std::strin
 Result<std::string> Catalog::handed_in_version(const std::string& task, std::int64_t attempt) const {
     const auto upload =
         get(Service::kStore, "/v1/uploads/" + http::percent_encode(task) + "/" + std::to_string(attempt));
-    if (!upload.ok() && upload.error().code == ErrorCode::kNotFound && is_answer(upload.error())) return std::string();
+    if (!upload.ok() && is_absent(upload.error())) return std::string();
     if (!upload.ok()) return upload.error();
     ATOLL_TRY(const Json version, member<Json>(*upload, "version"));
     if (version.is_null()) return std::string();

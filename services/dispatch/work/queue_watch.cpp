@@ -28,6 +28,7 @@ QueueWatch::QueueWatch(pg::Pool& pool, FacilityConnections& connections, std::in
 }
 
 Result<bool> QueueWatch::ask_one() {
+    if (connections_.is_stopped()) return false;
     std::optional<QueueToAsk> next;
     {
         ATOLL_TRY(auto connection, pool_.acquire());

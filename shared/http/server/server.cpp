@@ -87,7 +87,9 @@ std::string refusal(int status, const std::string& why) {
     const ErrorCode code = status == 413   ? ErrorCode::kTooLarge
                            : status == 503 ? ErrorCode::kResourceExhausted
                                            : ErrorCode::kInvalidArgument;
-    const Cause cause = code == ErrorCode::kInvalidArgument ? Cause::kUnreadable : Cause::kElsewhere;
+    const Cause cause = code == ErrorCode::kInvalidArgument ? Cause::kUnreadable
+                        : code == ErrorCode::kTooLarge      ? Cause::kService  // the limit is ours
+                                                            : Cause::kElsewhere;
     return serialize(Response::problem({code, why, {}, cause}), Method::kGet, {}, true);
 }
 
