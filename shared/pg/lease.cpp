@@ -3,8 +3,8 @@
 namespace atl::pg {
 namespace {
 
-// No lease or pause is longer than an hour.
-constexpr char kClockWasSetBack[] = "t.lease_until > now() + interval '2 hours'";
+// No lease or pause is longer than an hour and a quarter.
+constexpr char kClockWasSetBack[] = "t.lease_until > now() + interval '90 minutes'";
 
 // "t.a = next.a AND t.b = next.b", or with parameters from $first on "a = $4 AND b = $5".
 std::string names_row(const LeaseTable& table, int first = 0) {

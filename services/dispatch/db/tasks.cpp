@@ -87,7 +87,7 @@ Status save_logs(pg::Transaction& transaction, const AttemptLogs& logs) {
 
 // A task whose step somebody does now; no lease is longer than an hour.
 constexpr char kInHand[] =
-    "state IN ('pending', 'running') AND lease_until > now() AND lease_until < now() + interval '2 hours'";
+    "state IN ('pending', 'running') AND lease_until > now() AND lease_until < now() + interval '90 minutes'";
 
 Status count_ended(pg::Transaction& transaction, const Task& task) {
     ATOLL_RETURN_IF_ERROR(transaction.query(
@@ -118,11 +118,11 @@ const pg::LeaseTable& task_leases() {
         .key = {"id"},
         .joins = "JOIN facilities f ON f.name = t.facility LEFT JOIN jobs j ON j.id = t.job_id",
         .due =
-            // No pause is longer than an hour: a time beyond was written before the clock was set back.
+            // No pause is longer than an hour and a quarter: a time beyond was written before the clock was set back.
         "t.state IN ('pending', 'running') "
-        "AND (t.next_step_at <= now() OR t.next_step_at > now() + interval '2 hours') "
+        "AND (t.next_step_at <= now() OR t.next_step_at > now() + interval '90 minutes') "
         // What was not submitted is cancelled without its site.
-        "AND (f.retry_at IS NULL OR f.retry_at <= now() OR f.retry_at > now() + interval '2 hours' OR "
+        "AND (f.retry_at IS NULL OR f.retry_at <= now() OR f.retry_at > now() + interval '90 minutes' OR "
         "(t.cancel_requested AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.task_id = t.id AND a.step IN "
         "('submitting', 'queued', 'running', 'collecting')))) "
         // Of a paused job what may be in a queue is looked at and collected, its continuation too.
