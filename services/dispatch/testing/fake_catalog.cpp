@@ -56,6 +56,7 @@ void FakeCatalog::add_version(const std::string& dataset, int version, const std
     const std::string number = std::to_string(version);
     copies_[dataset + "/" + number + "/" + facility] = {{"facility", facility},
                                                         {"path", "datasets/" + dataset + "/" + number}};
+    versions_held_[dataset + "/" + facility].insert(version);
 }
 
 // All if no facility is named.
@@ -70,15 +71,15 @@ Json FakeCatalog::versions_at(const std::string& dataset, const std::string& fac
 Json FakeCatalog::find_copy(const Json& wanted) const {
     const auto dataset = shapes_.find(wanted.at("dataset"));
     if (dataset == shapes_.end()) return {};
-    for (auto one = dataset->second.rbegin(); one != dataset->second.rend(); ++one) {
-        const auto copy = copies_.find(dataset->first + "/" + std::to_string(one->first) + "/" +
-                                       wanted.at("facility").get<std::string>());
-        if (copy == copies_.end() || wanted.value("version", one->first) != one->first) continue;
-        Json found = one->second;
-        found.update(copy->second);
-        return found;
-    }
-    return {};
+    const std::string facility = wanted.at("facility");
+    const auto held = versions_held_.find(dataset->first + "/" + facility);
+    if (held == versions_held_.end()) return {};
+    const int version = wanted.value("version", *held->second.rbegin());
+    const auto copy = copies_.find(dataset->first + "/" + std::to_string(version) + "/" + facility);
+    if (copy == copies_.end() || !dataset->second.contains(version)) return {};
+    Json found = dataset->second.at(version);
+    found.update(copy->second);
+    return found;
 }
 
 void FakeCatalog::add_registry(http::Server& server) {
@@ -141,6 +142,8 @@ void FakeCatalog::add_registry(http::Server& server) {
                      copy["facility"] = request.param("facility");
                      copies_[request.param("name") + "/" + request.param("version") + "/" + request.param("facility")] =
                          copy;
+                     versions_held_[request.param("name") + "/" + request.param("facility")].insert(
+                         std::stoi(request.param("version")));
                      return Response::json(200, copy);
                  });
 }

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -82,6 +83,7 @@ class FakeCatalog {
     std::map<std::string, std::vector<json::Json>> globals_;  // by model
     std::map<std::string, json::Json> models_;                // those that jobs write, by name
     std::map<std::string, json::Json> copies_;                // "dataset/version/facility"
+    std::map<std::string, std::set<int>> versions_held_;      // by "dataset/facility"
     int versions_made_ = 0;
     std::atomic<int> refusal_ = 0;
     http::Server server_;  // the last: what its handlers use outlives it

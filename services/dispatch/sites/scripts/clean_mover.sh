@@ -21,8 +21,6 @@ clean() {
         fi
         [ "$status" -ne 0 ] || rm -f "$pinned"
         rmdir "$target.pins" 2>/dev/null
-        # Of who was killed on the way to the lock.
-        find models -maxdepth 1 -name "${target##*/}.pinning.*" -mmin +10 -exec rm -rf {} + 2>/dev/null
         unlock "$target.pinning"
         [ -z "$gone" ] || rm -rf "$gone"
         [ "$status" -eq 0 ] || return "$status"
