@@ -108,6 +108,10 @@ bool is_answer(const Error& error) {
     return error.cause == Cause::kService || error.cause == Cause::kSite || error.cause == Cause::kJobEnded;
 }
 
+bool is_absent(const Error& error) {
+    return error.code == ErrorCode::kNotFound && is_answer(error);
+}
+
 bool is_refusal(const Error& error) {
     if (error.cause == Cause::kElsewhere || error.cause == Cause::kUnreadable) return false;
     return error.code == ErrorCode::kInvalidArgument || error.code == ErrorCode::kConflict ||

@@ -69,6 +69,9 @@ Error with_cause(Error error, Cause cause);
 // no such thing, not that it could not be asked.
 bool is_answer(const Error& error);
 
+// Such an answer that it is not there: not the 404 of something that stands in the service's place.
+bool is_absent(const Error& error);
+
 // Whether what was handed over has been looked at and will not be taken, now or later: kInvalidArgument of something
 // that could be read, kConflict, kTooLarge. All else that is not transient either (500, 401, 403, 404, the 400 of
 // something on the way) can be a service that is broken, set up wrongly or not there: what must not be lost is kept and

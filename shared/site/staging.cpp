@@ -7,7 +7,7 @@ namespace atl::site {
 StagingEnd judge_staging(const Error& error) {
     if (is_transient(error.code)) return StagingEnd::kTryLater;
     if (error.code == ErrorCode::kConflict && is_refusal(error)) return StagingEnd::kAbsent;
-    if (error.code == ErrorCode::kNotFound && is_answer(error)) return StagingEnd::kAbsent;
+    if (is_absent(error)) return StagingEnd::kAbsent;
     if (error.code == ErrorCode::kInvalidArgument && is_refusal(error)) return StagingEnd::kBadInput;
     return StagingEnd::kUncertain;
 }

@@ -79,11 +79,6 @@ Status check_path(const DatasetCopy& data) {
                           std::to_string(data.version) + " of dataset \"" + data.dataset + "\"");
 }
 
-// The service's own answer, and not the 404 of something that stands in its place.
-bool is_absent(const Error& error) {
-    return error.code == ErrorCode::kNotFound && is_answer(error);
-}
-
 }  // namespace
 
 Catalog::Catalog(std::string registry_url, std::string store_url, auth::Issuer issuer, std::string aggregation_url)

@@ -399,8 +399,7 @@ Outcome outcome_of(const Task& task, const Error& error) {
     // Submitting and cleaning up are about nothing else than the site: what it says there is meant.
     const bool is_about_site =
         task.attempt->step == Step::kSubmitting || (task.kind() == TaskKind::kClean && is_collecting);
-    const bool is_meant = is_about_site ? !is_transient(error.code)
-                                        : is_refusal(error) || (error.code == ErrorCode::kNotFound && is_answer(error));
+    const bool is_meant = is_about_site ? !is_transient(error.code) : is_refusal(error) || is_absent(error);
     if (holds_update || !is_meant) return Unreachable{printable_reason(error)};
     return Rejected{printable_reason(error), error.code == ErrorCode::kInvalidArgument};
 }

@@ -322,7 +322,7 @@ Result<Outcome> AttemptRunner::push_update(const Task& task, const TrainParams& 
         return refuse_update(
             conflict("the version " + answer.digest + " that the site names was not handed in by this attempt"));
     const auto pushed = catalog_.model_version(train.output_model, handed_in);
-    if (!pushed.ok() && pushed.error().code == ErrorCode::kNotFound && is_answer(pushed.error()))
+    if (!pushed.ok() && is_absent(pushed.error()))
         return refuse_update(not_found("the site says that it pushed " + handed_in + ", but the model " +
                                        train.output_model + " has no such version"));
     ATOLL_RETURN_IF_ERROR(pushed);
