@@ -3,9 +3,6 @@
 namespace atl::pg {
 namespace {
 
-// No lease or pause is longer than an hour and a quarter.
-constexpr char kClockWasSetBack[] = "t.lease_until > now() + interval '90 minutes'";
-
 // "t.a = next.a AND t.b = next.b", or with parameters from $first on "a = $4 AND b = $5".
 std::string names_row(const LeaseTable& table, int first = 0) {
     std::string condition;
@@ -32,8 +29,8 @@ Result<std::optional<LeasedRow>> take_lease(Connection& connection, const LeaseT
     std::string key;
     for (const std::string& column : table.key) key += (key.empty() ? "t." : ", t.") + column;
     ATOLL_TRY(Rows rows, connection.query("WITH next AS MATERIALIZED (SELECT " + key + " FROM " + table.name + " t " +
-                                              table.joins + " WHERE (t.lease_until < now() OR " + kClockWasSetBack +
-                                              ") AND " + table.due + " ORDER BY " + table.order +
+                                              table.joins + " WHERE (t.lease_until < now() OR t.lease_until > " +
+                                              kBeyondAnyPause + ") AND " + table.due + " ORDER BY " + table.order +
                                               " LIMIT 1 FOR UPDATE OF t SKIP LOCKED) UPDATE " + table.name +
                                               " t SET lease_until = now() + $1 * interval '1 s', lease_holder = $2, "
                                               "fence = t.fence + 1" +

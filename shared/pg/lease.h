@@ -45,6 +45,10 @@ struct LeasedRow {
     Rows rows;  // one, with all columns of the table
 };
 
+// No lease or pause is longer than an hour and a quarter: a time beyond this one was written before the database's
+// clock was set back, and counts as past.
+inline constexpr char kBeyondAnyPause[] = "now() + interval '90 minutes'";
+
 // Belongs into the statement that ends a piece of work, under its fence: nobody can renew the lease or end it twice.
 inline constexpr char kGiveLeaseBack[] = "lease_until = '-infinity', lease_holder = '', fence = fence + 1";
 

@@ -85,9 +85,9 @@ Status save_logs(pg::Transaction& transaction, const AttemptLogs& logs) {
     return {};
 }
 
-// A task whose step somebody does now; no lease is longer than an hour.
-constexpr char kInHand[] =
-    "state IN ('pending', 'running') AND lease_until > now() AND lease_until < now() + interval '90 minutes'";
+// A task whose step somebody does now.
+const std::string kInHand =
+    std::string("state IN ('pending', 'running') AND lease_until > now() AND lease_until < ") + pg::kBeyondAnyPause;
 
 Status count_ended(pg::Transaction& transaction, const Task& task) {
     ATOLL_RETURN_IF_ERROR(transaction.query(
@@ -118,21 +118,21 @@ const pg::LeaseTable& task_leases() {
         .key = {"id"},
         .joins = "JOIN facilities f ON f.name = t.facility LEFT JOIN jobs j ON j.id = t.job_id",
         .due =
-            // No pause is longer than an hour and a quarter: a time beyond was written before the clock was set back.
-        "t.state IN ('pending', 'running') "
-        "AND (t.next_step_at <= now() OR t.next_step_at > now() + interval '90 minutes') "
-        // What was not submitted is cancelled without its site.
-        "AND (f.retry_at IS NULL OR f.retry_at <= now() OR f.retry_at > now() + interval '90 minutes' OR "
-        "(t.cancel_requested AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.task_id = t.id AND a.step IN "
-        "('submitting', 'queued', 'running', 'collecting')))) "
-        // Of a paused job what may be in a queue is looked at and collected, its continuation too.
-        "AND (j.state IS DISTINCT FROM 'paused' OR t.cancel_requested OR EXISTS (SELECT 1 FROM attempts a WHERE "
-        "a.task_id = t.id AND (a.step IN ('submitting', 'queued', 'running', 'collecting') OR (t.state = 'pending' "
-        "AND a.progress->>'continuation' <> '' AND a.step <> 'failed' AND a.number = (SELECT max(number) FROM "
-        "attempts WHERE task_id = t.id))))) "
-        // Cleaning waits until its job is quiet at the facility.
-        "AND (t.kind <> 'clean' OR NOT EXISTS (SELECT 1 FROM tasks o WHERE o.job_id = t.job_id AND "
-        "o.facility = t.facility AND o.kind <> 'clean' AND o.state IN ('pending', 'running')))",
+            std::string("t.state IN ('pending', 'running') AND (t.next_step_at <= now() OR t.next_step_at > ") +
+            pg::kBeyondAnyPause +
+            // What was not submitted is cancelled without its site.
+            ") AND (f.retry_at IS NULL OR f.retry_at <= now() OR f.retry_at > " + pg::kBeyondAnyPause +
+            " OR "
+            "(t.cancel_requested AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.task_id = t.id AND a.step IN "
+            "('submitting', 'queued', 'running', 'collecting')))) "
+            // Of a paused job what may be in a queue is looked at and collected, its continuation too.
+            "AND (j.state IS DISTINCT FROM 'paused' OR t.cancel_requested OR EXISTS (SELECT 1 FROM attempts a WHERE "
+            "a.task_id = t.id AND (a.step IN ('submitting', 'queued', 'running', 'collecting') OR (t.state = 'pending' "
+            "AND a.progress->>'continuation' <> '' AND a.step <> 'failed' AND a.number = (SELECT max(number) FROM "
+            "attempts WHERE task_id = t.id))))) "
+            // Cleaning waits until its job is quiet at the facility.
+            "AND (t.kind <> 'clean' OR NOT EXISTS (SELECT 1 FROM tasks o WHERE o.job_id = t.job_id AND "
+            "o.facility = t.facility AND o.kind <> 'clean' AND o.state IN ('pending', 'running')))",
         .order = "t.next_step_at"};
     return table;
 }
