@@ -21,19 +21,10 @@ class TasksTest : public DispatchSchemaTest {
                                {"transport", {{"kind", "local"}}},
                                {"batch", {{"kind", "local"}}},
                                {"work_dir", work_dir("leonardo").string()}};
-        Task task;
-        task.id = id;
-        task.preparation = "p-" + id;
-        task.facility = "leonardo";
-        task.params = PrepareParams{};
         auto transaction = pg::Transaction::begin(connection).value();
         ASSERT_TRUE(insert_facility(transaction, parse_facility(facility).value()).ok());
-        ASSERT_TRUE(transaction
-                        .query("INSERT INTO preparations (id, spec, created_by) VALUES ($1, '{}', 'tester')",
-                               {task.preparation})
-                        .ok());
-        ASSERT_TRUE(insert_task(transaction, task).ok());
         ASSERT_TRUE(transaction.commit().ok());
+        add_preparing_task(connection, id, "leonardo");
     }
 };
 

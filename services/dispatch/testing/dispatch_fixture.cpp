@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fstream>
 
+#include "services/dispatch/db/tasks.h"
 #include "shared/base/id.h"
 #include "shared/digest/digest.h"
 #include "shared/events/events.h"
@@ -380,6 +381,22 @@ std::vector<std::string> DispatchTest::lines(const std::string& file) const {
 void DispatchSchemaTest::SetUp() {
     DispatchTest::SetUp();
     if (!IsSkipped()) make_schema();
+}
+
+void DispatchSchemaTest::add_preparing_task(pg::Connection& connection, const std::string& id,
+                                            const std::string& facility) {
+    Task task;
+    task.id = id;
+    task.preparation = "p-" + id;
+    task.facility = facility;
+    task.params = PrepareParams{};
+    auto transaction = pg::Transaction::begin(connection).value();
+    ASSERT_TRUE(
+        transaction
+            .query("INSERT INTO preparations (id, spec, created_by) VALUES ($1, '{}', 'tester')", {task.preparation})
+            .ok());
+    ASSERT_TRUE(insert_task(transaction, task).ok());
+    ASSERT_TRUE(transaction.commit().ok());
 }
 
 void DispatchServiceTest::SetUp() {

@@ -121,6 +121,8 @@ class DispatchTest : public StackTest {
 class DispatchSchemaTest : public DispatchTest {
   protected:
     void SetUp() override;
+    // A task that prepares a dataset at the facility, which is there.
+    static void add_preparing_task(pg::Connection& connection, const std::string& id, const std::string& facility);
 };
 
 // A test of what the service does at two facilities: it has begun.

@@ -66,10 +66,7 @@ Result<std::vector<Look>> AttemptWatch::look_and_ask(const std::vector<Task>& ta
 
 void AttemptWatch::note_queue(const std::string& facility, const Result<std::vector<BatchAnswer>>& answers,
                               std::int64_t now_ms) {
-    if (answers.ok())
-        connections_.silent_queues().note_answer(facility);
-    else if (answers.error().cause == Cause::kBatchSystem)
-        connections_.silent_queues().note_silence(facility, answers.error(), now_ms);
+    connections_.silent_queues().note(facility, answers.ok() ? Status() : Status(answers.error()), now_ms);
 }
 
 // One query about all attempts that the facility's batch system may know.

@@ -65,10 +65,7 @@ SiteCheck FacilityConnections::check(const Facility& facility, std::int64_t now_
 
 Status FacilityConnections::ping_batch(const Facility& facility, std::int64_t now_ms) {
     const Status answered = site(facility)->ping_batch();
-    if (answered.ok())
-        silent_queues_.note_answer(facility.name);
-    else if (answered.error().cause == Cause::kBatchSystem)
-        silent_queues_.note_silence(facility.name, answered.error(), now_ms);
+    silent_queues_.note(facility.name, answered, now_ms);
     return answered;
 }
 

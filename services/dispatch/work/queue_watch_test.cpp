@@ -38,20 +38,7 @@ class QueueWatchTest : public DispatchSchemaTest {
         ASSERT_TRUE(insert_facility(transaction, parse_facility(facility).value()).ok());
         ASSERT_TRUE(transaction.commit().ok());
     }
-    void add_task(const std::string& facility) {
-        Task task;
-        task.id = "t-" + facility;
-        task.preparation = "p-" + facility;
-        task.facility = facility;
-        task.params = PrepareParams{};
-        auto transaction = pg::Transaction::begin(*connection_).value();
-        ASSERT_TRUE(transaction
-                        .query("INSERT INTO preparations (id, spec, created_by) VALUES ($1, '{}', 'tester')",
-                               {task.preparation})
-                        .ok());
-        ASSERT_TRUE(insert_task(transaction, task).ok());
-        ASSERT_TRUE(transaction.commit().ok());
-    }
+    void add_task(const std::string& facility) { add_preparing_task(*connection_, "t-" + facility, facility); }
     std::string next(std::chrono::milliseconds interval) {
         const auto found = take_queue_to_ask(*connection_, interval).value();
         return found ? found->facility.name : "";

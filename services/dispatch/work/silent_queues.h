@@ -33,9 +33,12 @@ class SilentQueues {
         const std::lock_guard lock(mutex_);
         silent_.erase(facility);
     }
-    void note_silence(const std::string& facility, const Error& why, std::int64_t now_ms) {
+    // What came of a question to it; an error that is not about the batch system says nothing of it.
+    void note(const std::string& facility, const Status& answered, std::int64_t now_ms) {
+        if (answered.ok()) return note_answer(facility);
+        if (answered.error().cause != Cause::kBatchSystem) return;
         const std::lock_guard lock(mutex_);
-        silent_.insert_or_assign(facility, Silence{why, now_ms + kPause_ms});
+        silent_.insert_or_assign(facility, Silence{answered.error(), now_ms + kPause_ms});
     }
 
   private:
