@@ -103,8 +103,8 @@ Status check_port_of(const std::string& listen) {
     if (port >= first) return {};
     return invalid_argument("--public-listen",
                             "ports below " + std::to_string(first) +
-                                " are root's, and nginx runs as another user: take a higher one, as "
-                                "7443; or let a proxy of yours have port " +
+                                " need root, and nginx runs as another user: use a higher one, such as "
+                                "7443; or let a proxy of your own listen on port " +
                                 std::to_string(port) +
                                 "; or `sysctl net.ipv4.ip_unprivileged_port_start=" + std::to_string(port) + "`");
 }

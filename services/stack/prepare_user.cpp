@@ -42,7 +42,7 @@ Result<std::vector<OpenFile>> open_out_of_reach(const std::vector<fs::path>& fil
         UniqueFd source(::open(file.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
         struct stat info{};
         if (!source.valid() || ::fstat(source.get(), &info) != 0) return file_error(file, "open");
-        if (!S_ISREG(info.st_mode)) return invalid_argument(file.string(), "is not a file");
+        if (!S_ISREG(info.st_mode)) return invalid_argument(file.string(), "is not a regular file");
         open.push_back({std::move(source), directory / file.filename(), mode});
     }
     return open;

@@ -54,8 +54,8 @@ Result<StackUser> make_user() {
         if (!made.ok()) break;
         std::this_thread::sleep_for(kPause);
     }
-    return not_found(std::string("root runs Atoll as the user ") + kUser + ", who cannot be made: " + why +
-                         ". Make one, or name another with --user",
+    return not_found(std::string("root runs Atoll as the user ") + kUser + ", who could not be created: " + why +
+                         ". Create that user, or name another one with --user",
                      "--user");
 }
 

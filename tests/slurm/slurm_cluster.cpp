@@ -57,7 +57,7 @@ std::string SlurmCluster::why_not() {
 
 std::string SlurmCluster::why_not_memory() {
     if (::access("/sys/fs/cgroup/memory/memory.limit_in_bytes", W_OK) == 0) return why_not();
-    return "no memory cgroup of version 1 that can be written";
+    return "no writable memory controller of cgroup v1";
 }
 
 SlurmCluster::SlurmCluster(const std::vector<std::string>& options)

@@ -380,8 +380,8 @@ void add_model_commands(CLI::App& program, Context& context) {
     set_example(*verify, "atoll model verify llama@v1 --dir ./llama-3.2-1b");
     on_run(*verify, context, [&context, verified, directory] { return run_verify(context, *verified, *directory); });
 
-    auto* damaged = group->add_subcommand("damaged", "what has rotted in the store, and in which versions");
-    damaged->footer("A version heals when the same directory is pushed again. Example:\n  atoll model damaged");
+    auto* damaged = group->add_subcommand("damaged", "list damaged blobs and the versions that contain them");
+    damaged->footer("To repair a version, push its directory again. Example:\n  atoll model damaged");
     on_run(*damaged, context, [&context] { return run_damaged(context); });
 }
 

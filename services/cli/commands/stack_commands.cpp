@@ -285,10 +285,11 @@ void add_internal_commands(CLI::App& program, Context& context) {
     auto* run = component->add_subcommand("run", "become the component");
     run->add_option("name", *name, "as `atoll status` shows it")->required();
     set_example(*run, "atoll component run kafka");
-    on_run(*run, context, [&context, name]() -> Status {
-        ATOLL_RETURN_IF_ERROR(stack::become_owner(context.state_directory));
-        ATOLL_TRY(const auto argv, stack::become_component(context.state_directory, *name));
-        return replace_process(argv);
+    on_run(*run, context, [&context, name] {
+        return as_owner(context, [&]() -> Status {
+            ATOLL_TRY(const auto argv, stack::become_component(context.state_directory, *name));
+            return replace_process(argv);
+        });
     });
     auto* wait = component->add_subcommand("wait", "wait until it is ready");
     wait->add_option("name", *name, "as `atoll status` shows it")->required();
@@ -329,8 +330,8 @@ void add_stack_commands(CLI::App& program, Context& context) {
                       ->excludes(unattended);
     const auto user = std::make_shared<std::string>();
     up->add_option("--user", *user,
-                   "who owns and runs the stack when root starts it; default: the state directory's owner, else atoll, "
-                   "created if missing");
+                   "user that owns and runs the stack when root starts it; default: the state directory's owner, else "
+                   "atoll, created if missing");
     on_run(*up, context, [&context, options, address, url, up, only, systemd, supervise, unattended, units, user] {
         if (!user->empty() && ::geteuid() != 0)
             return Status(invalid_argument("--user", "only root can run a stack as another user"));

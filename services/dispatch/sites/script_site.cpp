@@ -230,7 +230,7 @@ Result<std::string> ScriptSite::submit_script(const BatchJobRef& job, const std:
     if (!submitted.ok()) {
         Error refused = submitted.error();
         if (refused.code == ErrorCode::kInvalidArgument)
-            refused.message += " (`atoll facility check " + facility().name + " --job` tries what its queues take)";
+            refused.message += " (`atoll facility check " + facility().name + " --job` shows what its queues accept)";
         return refused;
     }
     const CommandResult& result = *submitted;
