@@ -38,7 +38,7 @@ class SiteCommandsTest : public testing::Test {
     std::string digest() const { return store_client::manifest_digest(manifest_); }
 
     struct Store {
-        std::string refused_detail = {};  // of a 422 to whatever becomes a version
+        std::optional<Error> update_refusal = {};  // of whatever becomes a version
         std::string served_bytes = "{}";
         std::optional<Error> version_refusal = {};  // of whoever asks for the version
         Json posted = {};                           // the newest version
@@ -71,16 +71,15 @@ class SiteCommandsTest : public testing::Test {
             return answer(Response::json(200, {{"manifest", store_client::to_json(manifest_)}}));
         });
         server.route(http::Method::kPost, "/v1/blobs/missing", anyone, [this](const Request& request) {
-            const bool is_lost = store().refused_detail.empty() || store().is_lossy;
+            const bool is_lost = !store().update_refusal || store().is_lossy;
             const Json asked = request.json().value().at("digests");
             return answer(Response::json(200, {{"missing", is_lost ? asked : Json::array()}}));
         });
         add(http::Method::kPut, "/v1/blobs/:sha256", Json::object());
         server.route(http::Method::kPost, "/v1/models/:name/versions", anyone, [this](const Request& request) {
             set([&](Store& store) { store.posted = request.json().value(); });
-            const std::string detail = store().refused_detail;
-            if (detail.empty()) return answer(Response::json(200, {{"digest", digest()}}));
-            return Response::problem(invalid_argument("manifest", detail), "");
+            const auto refusal = store().update_refusal;
+            return refusal ? Response::problem(*refusal, "") : answer(Response::json(200, {{"digest", digest()}}));
         });
         server.route(http::Method::kGet, "/v1/blobs/:sha256", anyone, [this](const Request&) {
             Response blob;
@@ -110,11 +109,13 @@ TEST_F(SiteCommandsTest, AStoreThatIsAwayForAWhileIsToldApartFromOneThatRefuses)
     EXPECT_EQ(push().exit_code, 2);
     refusal_ = 413;
     EXPECT_EQ(push().exit_code, 1) << "the next attempt may upload again";
-    for (const int named : {409, 413}) {
-        refusal_ = named;
-        EXPECT_EQ(Json::parse(push().out).at("refused"), true) << named;
+    for (const ErrorCode code : {ErrorCode::kConflict, ErrorCode::kTooLarge}) {
+        set([code](Store& store) { store = {.update_refusal = Error{code, "not this update", "manifest"}}; });
+        refusal_ = 0;
+        EXPECT_EQ(Json::parse(push().out).at("refused"), true) << to_string(code);
     }
-    for (const int trouble : {400, 422, 401, 403, 404, 429, 500, 502, 503, 507}) {
+    set([](Store& store) { store = {}; });
+    for (const int trouble : {400, 409, 413, 422, 401, 403, 404, 429, 500, 502, 503, 507}) {
         refusal_ = trouble;
         const CommandResult pushed = push();
         EXPECT_NE(pushed.exit_code, 0) << trouble;
@@ -155,7 +156,7 @@ TEST_F(SiteCommandsTest, WhyAnUpdateIsRefusedIsSaidInOneShortLine) {
     EXPECT_EQ(broken.exit_code, 2);
     EXPECT_EQ(failure(broken).at("code"), "invalid-argument");
     ASSERT_TRUE(write_file_atomic(file("model/config.json"), bytes_).ok());
-    set([](Store& store) { store.refused_detail = std::string(5000, 'x') + "\x1b"; });
+    set([](Store& store) { store.update_refusal = invalid_argument("manifest", std::string(5000, 'x') + "\x1b"); });
     const Json error = failure(push());
     EXPECT_EQ(error.at("code"), "invalid-argument");
     EXPECT_EQ(error.at("field"), "manifest");
@@ -199,7 +200,7 @@ TEST_F(SiteCommandsTest, ASealedUpdateIsNotReadForItsDigestsAsLongAsItIsWhatItWa
 TEST_F(SiteCommandsTest, WhatTheStoreHasLostMeanwhileIsNotRefusedButSentAgain) {
     std::filesystem::create_directories(file("model"));
     ASSERT_TRUE(write_file_atomic(file("model/config.json"), bytes_).ok());
-    set([](Store& store) { store = {.refused_detail = "a blob has not been uploaded", .is_lossy = true}; });
+    set([](Store& store) { store = {.update_refusal = invalid_argument("manifest", "a blob has not been uploaded"), .is_lossy = true}; });
     EXPECT_EQ(Json::parse(push().out).at("refused"), false);
 }
 

@@ -175,12 +175,12 @@ TEST_F(StreamSiteTest, TheStoresWordAboutAVersionIsToldFromItsTrouble) {
     version_ = std::string(64, '0');
     EXPECT_EQ(stage().error().code, ErrorCode::kNotFound);
     version_ = store_.add_version(file("model"));
-    store_.set_refusal(503);
+    store_.set_refusal(http::Response::empty(503));
     EXPECT_EQ(stage().error().code, ErrorCode::kUnavailable);
     EXPECT_FALSE(is_of_facility(stage().error()));
-    store_.set_refusal(401);
+    store_.set_refusal(http::Response::empty(401));
     EXPECT_EQ(stage().error().code, ErrorCode::kInternal) << "nothing about the version";
-    store_.set_refusal(0);
+    store_.set_refusal({});
     const auto chunk = manifest_of(file("model")).find("config.json")->chunks.at(0);
     ASSERT_TRUE(write_file_atomic(store_.blob(chunk.sha256), std::string(chunk.size, 'x')).ok());
     EXPECT_EQ(stage().error().code, ErrorCode::kNotFound) << "not its bytes: " << stage().error().message;
@@ -284,12 +284,14 @@ TEST_F(StreamSiteTest, AnUpdateThatItsBatchJobDidNotSealIsSealedAtTheSiteOrRefus
 
 TEST_F(StreamSiteTest, TheStoresRefusalOfAnUpdateIsOneAndItsTroubleIsNone) {
     make_update(1 << 20);
-    store_.set_refusal(503);
-    auto answer = push();
-    ASSERT_TRUE(answer.ok() && answer->error);
-    EXPECT_FALSE(answer->is_refused);
-    store_.set_refusal(413);
-    answer = push();
+    for (const int trouble : {503, 413}) {
+        store_.set_refusal(http::Response::empty(trouble));
+        const auto answer = push();
+        ASSERT_TRUE(answer.ok() && answer->error);
+        EXPECT_FALSE(answer->is_refused) << trouble << ": a proxy's";
+    }
+    store_.set_refusal(http::Response::problem({ErrorCode::kTooLarge, "has more bytes than a version may", "update"}));
+    const auto answer = push();
     ASSERT_TRUE(answer.ok() && answer->error);
     EXPECT_TRUE(answer->is_refused);
 }

@@ -34,11 +34,17 @@ Json FileStore::created() const {
     return created_;
 }
 
+std::optional<Response> FileStore::refusal() const {
+    const std::lock_guard lock(mutex_);
+    return refusal_;
+}
+
 void FileStore::add_routes(http::Server& server) {
     const auto add = [&](Method method, const char* path, std::function<Response(const Request&)> answer) {
         server.route(method, path, http::Access::roles({auth::Role::kAdmin}),
                      [this, answer = std::move(answer)](const Request& request) {
-                         return refusal_ == 0 ? answer(request) : Response::empty(refusal_);
+                         if (auto refused = refusal()) return *std::move(refused);
+                         return answer(request);
                      });
     };
     add(Method::kGet, "/v1/versions/:digest", [this](const Request& request) {

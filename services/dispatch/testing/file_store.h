@@ -3,6 +3,7 @@
 #include <atomic>
 #include <filesystem>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -27,17 +28,22 @@ class FileStore {
     // The version of which the newest update was made, null before.
     json::Json created() const;
     std::int64_t blobs_taken() const { return blobs_taken_; }
-    void set_refusal(int status) { refusal_ = status; }  // of every request, 0: none
+    // What every request gets from now on; none: what it asks for.
+    void set_refusal(std::optional<http::Response> refusal) {
+        const std::lock_guard lock(mutex_);
+        refusal_ = std::move(refusal);
+    }
 
   private:
+    std::optional<http::Response> refusal() const;
     void add_routes(http::Server& server);
 
     TemporaryDirectory directory_;
-    std::atomic<int> refusal_ = 0;
     std::atomic<std::int64_t> blobs_taken_ = 0;
     mutable std::mutex mutex_;
     std::map<std::string, json::Json> manifests_;
     json::Json created_;
+    std::optional<http::Response> refusal_;
     std::unique_ptr<http::TestServer> server_;  // last: it works with the others
 };
 
