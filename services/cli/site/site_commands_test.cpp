@@ -200,7 +200,9 @@ TEST_F(SiteCommandsTest, ASealedUpdateIsNotReadForItsDigestsAsLongAsItIsWhatItWa
 TEST_F(SiteCommandsTest, WhatTheStoreHasLostMeanwhileIsNotRefusedButSentAgain) {
     std::filesystem::create_directories(file("model"));
     ASSERT_TRUE(write_file_atomic(file("model/config.json"), bytes_).ok());
-    set([](Store& store) { store = {.update_refusal = invalid_argument("manifest", "a blob has not been uploaded"), .is_lossy = true}; });
+    set([](Store& store) {
+        store = {.update_refusal = invalid_argument("manifest", "a blob has not been uploaded"), .is_lossy = true};
+    });
     EXPECT_EQ(Json::parse(push().out).at("refused"), false);
 }
 

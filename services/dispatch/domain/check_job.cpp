@@ -111,7 +111,7 @@ CheckRow judge_failure(std::optional<std::int64_t> exit_code, const std::string&
                                      " have to be there on the compute nodes; a node that mounts no image takes `" +
                                      set_command(facility, "--set image.options=[--unsquash]") + "`"
                                : "the work directory and the programs have to be there on the compute nodes"};
-    if (said.find("for the first exchange between the ranks") != std::string::npos) {
+    if (!rank_that_waits(said).empty()) {
         const std::string named = named_interfaces(said);
         return {"network", CheckState::kFail, "the ranks have started and do not reach one another: " + said,
                 set_command(facility, "--env " + (named.empty() ? "NAME=INTERFACE" : named)) +

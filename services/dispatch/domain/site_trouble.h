@@ -17,4 +17,15 @@ inline bool is_container_not_started(std::int64_t exit_code, std::string_view sa
     return exit_code == 255 && said.find("FATAL:") != std::string_view::npos;
 }
 
+// The line of a rank of atoll-trainer that waits for the first exchange between the ranks, without the program's name;
+// empty: none does. It names the network interfaces and the variable that chooses one.
+inline std::string_view rank_that_waits(std::string_view said) {
+    const auto word = said.find(" s for the first exchange between the ranks");
+    if (word == std::string_view::npos) return {};
+    const auto begin = said.rfind("rank ", word);
+    const auto line = said.rfind('\n', word);
+    if (begin == std::string_view::npos || (line != std::string_view::npos && begin < line)) return {};
+    return said.substr(begin, said.find('\n', word) - begin);
+}
+
 }  // namespace atl::dispatch

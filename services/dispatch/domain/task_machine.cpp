@@ -27,6 +27,7 @@ constexpr std::int64_t kInterruptionsMax = 5;  // in a row, none of which began 
 constexpr std::int64_t kSitePause_ms = 60000;  // after a batch job that the site had no disk, node or image for
 constexpr std::int64_t kSitePauseMax_ms = 1'800'000;
 constexpr std::int64_t kHeldBackPause_ms = 60000;
+constexpr std::int64_t kNoStepAfter_ms = 35000;  // atoll-trainer says after 30 s that its ranks wait
 
 void add_event(TaskChange& change, const char* type, const Json& more = Json::object()) {
     const Task& task = change.task;
@@ -338,6 +339,18 @@ bool lacks_answer(const Outcome& outcome) {
            (observed != nullptr && !observed->no_queue_status.empty() && !observed->is_batch_system_silent);
 }
 
+// It runs, but its ranks do not reach one another, which its own limit ends.
+void note_no_step(TaskChange& change, const std::string& why, std::int64_t now_ms) {
+    Attempt& attempt = *change.task.attempt;
+    change.is_news = change.is_news || !attempt.waiting;
+    attempt.waiting = {why, attempt.waiting ? attempt.waiting->since_ms : now_ms, now_ms + change.next_in_ms};
+}
+
+bool makes_no_step(const Outcome& outcome) {
+    const auto* observed = std::get_if<Observed>(&outcome);
+    return observed != nullptr && !observed->no_step.empty();
+}
+
 // What the outcome tells of the facility's batch system.
 std::optional<std::string> batch_silence(const Outcome& outcome) {
     if (std::holds_alternative<Submitted>(outcome)) return "";
@@ -439,6 +452,12 @@ bool leaves_batch_job(const Task& before, const Task& after) {
     return before.attempt && before.attempt->step == Step::kSubmitting && after.attempt->step == Step::kFailed;
 }
 
+bool may_tell_no_step(const Task& task, const Observed& observed, std::int64_t now_ms) {
+    const Attempt& attempt = *task.attempt;
+    return task.kind() == TaskKind::kTrain && attempt.step == Step::kRunning && !observed.exit_code &&
+           !attempt.last_step && observed.lines.empty() && now_ms - attempt.since_ms >= kNoStepAfter_ms;
+}
+
 bool should_ask_batch(const Attempt& attempt, const PollPolicy& poll_policy, std::int64_t now_ms) {
     const std::int64_t age_ms = now_ms - attempt.batch_asked_ms;
     return age_ms >= batch_interval_ms(attempt, poll_policy, now_ms) || age_ms < 0;  // the clock was set back
@@ -507,7 +526,7 @@ TaskChange apply(Task task, const Outcome& outcome, const PollPolicy& poll_polic
     TaskChange change{std::move(task), {}, 0, false};
     change.batch_silence = batch_silence(outcome);
     Attempt& attempt = *change.task.attempt;
-    if (attempt.waiting && !lacks_answer(outcome)) {  // what stood in the way is over
+    if (attempt.waiting && !lacks_answer(outcome) && !makes_no_step(outcome)) {  // what stood in the way is over
         attempt.waiting.reset();
         attempt.error.clear();
     }
@@ -525,8 +544,11 @@ TaskChange apply(Task task, const Outcome& outcome, const PollPolicy& poll_polic
                    },
                    [&](const Observed& observed) {
                        apply_observation(change, observed, poll_policy, now_ms);
-                       if (lacks_answer(outcome) && !is_finished(attempt.step))
+                       if (is_finished(attempt.step)) return;
+                       if (lacks_answer(outcome))
                            wait_for_answer(change, {observed.no_queue_status}, poll_policy, now_ms);
+                       else if (makes_no_step(outcome))
+                           note_no_step(change, observed.no_step, now_ms);
                    },
                    [&](const Collected& collected) { succeed(change, collected.result); },
                    [&](const Moving& moving) { note_moving(change, moving, poll_policy, now_ms); },

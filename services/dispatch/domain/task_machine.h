@@ -44,6 +44,7 @@ struct Observed {
     bool is_batch_system_silent = false;      // it answers nobody: what its facility waits for, not this task
     std::string continuation;                 // the id of the next attempt's batch job, when it was put into the queue,
     std::string no_continuation;              // or why that could not be done
+    std::string no_step;                      // why a training that runs makes no first step, as far as its ranks say
 };
 struct Collected {
     json::Json result;
@@ -125,6 +126,8 @@ bool may_be_interrupted(std::int64_t exit_code);
 // Whether a training that ended with 0 says, in `lines` or before, that it stopped before its end: the batch system's
 // word tells who stopped it.
 bool stopped_early(const Task& task, const std::vector<std::string>& lines);
+// Whether its ranks may have said by now why they make no first step.
+bool may_tell_no_step(const Task& task, const Observed& observed, std::int64_t now_ms);
 bool should_ask_batch(const Attempt& attempt, const PollPolicy& poll_policy, std::int64_t now_ms);
 std::int64_t backoff_ms(std::int64_t failures, const PollPolicy& poll_policy);
 

@@ -43,6 +43,29 @@ TEST(TaskMachineTest, ARunThatStopsForTimeAndComesNoFurtherEndsItsTask) {
     EXPECT_NE(task.error.find("comes no further"), std::string::npos) << task.error;
 }
 
+TEST(TaskMachineTest, ATrainingWhoseRanksDoNotReachOneAnotherWaitsForThatUntilItMakesAStep) {
+    Task task = at_step(Step::kRunning);
+    task.attempt->since_ms = 1000;
+    Observed look;
+    look.started = true;
+    EXPECT_FALSE(may_tell_no_step(task, look, 31'000)) << "a model takes its time to load";
+    EXPECT_TRUE(may_tell_no_step(task, look, 41'000));
+    EXPECT_FALSE(may_tell_no_step(task, ended_step(), 41'000));
+    EXPECT_FALSE(may_tell_no_step(task, ended(1), 41'000));
+    EXPECT_FALSE(may_tell_no_step(evaluate_task(), look, 1'000'000'000));
+    look.no_step = "rank 1 of 4 on node7 has waited 30 s";
+    TaskChange change = apply(task, look, kPollPolicy, 41'000);
+    EXPECT_TRUE(change.is_news);
+    ASSERT_TRUE(change.task.attempt->waiting);
+    EXPECT_EQ(change.task.attempt->waiting->reason, look.no_step);
+    EXPECT_EQ(change.task.attempt->step_failures, 0) << "its site answers";
+    change = apply(change.task, look, kPollPolicy, 71'000);
+    EXPECT_FALSE(change.is_news);
+    EXPECT_EQ(change.task.attempt->waiting->since_ms, 41'000);
+    EXPECT_EQ(change.task.attempt->waiting->next_ms, 71'000 + change.next_in_ms);
+    EXPECT_FALSE(apply(change.task, ended_step(), kPollPolicy, 72'000).task.attempt->waiting);
+}
+
 TEST(TaskMachineTest, OnlyFailedAttemptsCountAgainstTheirMaximum) {
     Task task = begin_attempt(apply(at_step(Step::kRunning), out_of_time(), kPollPolicy, 0).task).task;
     task.attempt->step = Step::kRunning;

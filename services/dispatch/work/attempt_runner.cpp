@@ -247,8 +247,18 @@ Result<Outcome> AttemptRunner::observe(const Task& task, Site& site, std::int64_
             observed.no_queue_status = json::printable(describe(answer.error()));
         }
     }
+    if (may_tell_no_step(task, observed, now_ms)) observed.no_step = why_no_step(task, site);
     if (!observed.exit_code && observed.no_queue_status.empty()) plan_continuation(task, site, now_ms, observed);
     return Outcome(std::move(observed));
+}
+
+// What a rank says that waits for the others, or that nothing is said.
+std::string AttemptRunner::why_no_step(const Task& task, Site& site) {
+    const auto tail = site.tail(batch_job_ref(task, site).directory + "/stderr.log", kStderrBytes);
+    const std::string_view said = tail.ok() ? rank_that_waits(*tail) : std::string_view();
+    if (said.empty()) return "";
+    if (site.facility().logs.give == LogsGiven::kNone) return "its ranks wait for their first exchange";
+    return shorten(json::printable(std::string(said)), kFailureBytesMax);
 }
 
 // Why a job ended without a record of its own: a template's command that failed, Slurm's own notices.

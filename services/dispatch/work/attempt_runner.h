@@ -43,6 +43,7 @@ class AttemptRunner {
     Result<Outcome> submit(const Task& task, Site& site);
     Result<Outcome> observe(const Task& task, Site& site, std::int64_t now_ms);
     static void read_batch_log(const Task& task, Site& site, Observed& observed);
+    static std::string why_no_step(const Task& task, Site& site);
     void plan_continuation(const Task& task, Site& site, std::int64_t now_ms, Observed& observed);
     Result<std::string> submit_continuation(const Task& task, Site& site);
     std::vector<AttemptLogs> logs_to_read(const Task& task, const Facility& facility) const;

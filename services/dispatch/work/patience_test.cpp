@@ -272,6 +272,34 @@ TEST_F(PatienceTest, AStoreThatIsAwayOrAFullQuotaHoldsUpNoOtherTaskThere) {
     })) << "it is cancelled at the site";
 }
 
+TEST_F(PatienceTest, WhyATrainingMakesNoFirstStepIsSaidWhileItRuns) {
+    begin();
+    std::ofstream(fake("train.waits")) << "";
+    const std::string job = submit(request_at("leonardo", "at-leonardo"));
+    const auto task = [&] { return get("/v1/jobs/" + job + "/rounds").at("items").back().at("tasks").at(0); };
+    ASSERT_TRUE(eventually([&] {
+        const Json rounds = get("/v1/jobs/" + job + "/rounds").at("items");
+        return !rounds.empty() && !rounds.back().at("tasks").empty() && task().at("step") == "running";
+    }));
+    EXPECT_FALSE(task().contains("waiting")) << task().dump(2);
+    const std::string id = task().at("id");
+    std::ofstream(work_dir("leonardo") / "tasks" / id / "1/stderr.log")
+        << "atoll-trainer: rank 1 of 2 on n7 has waited 30 s for the first exchange between the ranks. Interfaces\n";
+    const auto age_by_a_minute = [&] {  // again, as a worker may write its own down at the same time
+        return connect()
+            .query(
+                "UPDATE attempts SET progress = jsonb_set(progress, '{since_ms}', to_jsonb((progress->>'since_ms')"
+                "::bigint - 60000)) WHERE task_id = $1",
+                {id})
+            .ok();
+    };
+    ASSERT_TRUE(eventually([&] { return task().contains("waiting") || (age_by_a_minute() && false); })) << task();
+    EXPECT_EQ(task().at("waiting").at("reason"),
+              "rank 1 of 2 on n7 has waited 30 s for the first exchange between the ranks. Interfaces");
+    std::filesystem::remove(fake("train.waits"));
+    EXPECT_TRUE(reaches(job, "completed"));
+}
+
 TEST_F(PatienceTest, AVersionThatTheStoreDoesNotHaveEndsTheAttempts) {
     begin();
     set("stage.exits", "66");
