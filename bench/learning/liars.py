@@ -4,10 +4,11 @@ one Czech, ten rounds of thirty steps (the recipe of tests/e2e/demo). The third 
 with what the two Italian sites reach alone.
 
   liars.py --programs build/release/bin --dir /var/tmp/atoll-liars [--only NAME…] [--rounds 10] [--steps 30]
+           [--clip 1.3]
 
 Every site trains with atoll-trainer, every round is made by `atoll aggregate` with the settings that a job has by
 default (or those of the case), and the trained updates of a round are the same for cases that begin alike. Each case
-prints a line with the perplexities of both languages; results.json keeps them, and a case that stands there is not run
+prints a line with the perplexities of both languages; results-CLIP.json keeps them, and a case that is there is not run
 again. Needs the packages fortunes-it and fortunes-cs.
 """
 import argparse
@@ -27,7 +28,6 @@ MODEL = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_si
          "hidden_act": "silu", "max_position_embeddings": 256, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
          "tie_word_embeddings": False, "torch_dtype": "float16", "initializer_range": 0.02, "bos_token_id": 1,
          "eos_token_id": 2}
-DEFENCE = ["--clip", "1.3", "--drop", "3"]
 
 
 def run(*command):
@@ -63,6 +63,7 @@ class Bench:
         self.atoll = os.path.join(options.programs, "atoll")
         self.dir = options.dir
         self.rounds, self.steps, self.threads = options.rounds, options.steps, options.threads
+        self.defence = ["--clip", options.clip, "--drop", 3]
         os.makedirs(self.dir, exist_ok=True)
 
     def path(self, *names):
@@ -148,7 +149,7 @@ class Bench:
                                if is_liar and "lie" in case else honest)
             out = os.path.join(work, f"round{number}")
             weights = ["--weights", ",".join(map(str, case["weights"]))] if "weights" in case else []
-            rule = case.get("rule", DEFENCE)
+            rule = case.get("rule", self.defence)
             if rule and "steps" in case:  # a liar trains as it likes: what it was given counts
                 rule = rule + ["--steps", ",".join(str(case["steps"].get(site, self.steps)) for site in case["sites"])]
             made = run(self.atoll, "aggregate", "--json", "--base", base, *rule, *weights, "--out", out, *updates)
@@ -237,10 +238,11 @@ def main():
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--only", nargs="*")
+    parser.add_argument("--clip", type=float, default=1.3, help="an update counts with at most so many median norms")
     options = parser.parse_args()
     bench = Bench(options)
     bench.prepare()
-    kept = bench.path("results.json")
+    kept = bench.path(f"results-{options.clip:g}.json")
     results = json.load(open(kept)) if os.path.exists(kept) else {}
     for name, case in cases().items():
         if options.only and name not in options.only:
