@@ -9,16 +9,16 @@
 
 #include "shared/base/result.h"
 
-// Where a stack on one machine keeps things: everything under one state directory.
+// The files of a stack on one machine. They all lie under one state directory.
 namespace atl::stack {
 
-// ATOLL_STATE; else /var/lib/atoll for root (whose stack another user runs), else $XDG_STATE_HOME/atoll.
+// Returns ATOLL_STATE if it is set, else /var/lib/atoll for root and $XDG_STATE_HOME/atoll for everyone else.
 std::filesystem::path default_state_directory();
 
-// A path as a shell takes it: in quotes where it needs them.
+// Quotes a path for the shell if it needs quotes.
 std::string quoted(const std::filesystem::path& path);
 
-// The command line that starts the stack of a state directory, with what it remembers.
+// Returns the command line that starts the stack of a state directory with the options it was started with.
 std::string start_command(const std::filesystem::path& state);
 
 struct Layout {
@@ -28,17 +28,17 @@ struct Layout {
     std::filesystem::path pid_file(const std::string& component) const { return state / "run" / (component + ".pid"); }
     std::filesystem::path log(const std::string& component) const { return state / "logs" / (component + ".log"); }
     std::filesystem::path token(const std::string& name) const { return state / "tokens" / (name + ".token"); }
-    // What people set themselves, by service. The files of config/ are made anew at each start.
+    // Settings that people write themselves, by service. `atoll up` overwrites the files of config/.
     std::filesystem::path settings() const { return state / "settings.yaml"; }
     std::filesystem::path config(const std::string& service) const { return state / "config" / (service + ".yaml"); }
     std::filesystem::path postgres() const { return state / "pg"; }
     std::filesystem::path kafka() const { return state / "kafka"; }
     std::filesystem::path kafka_credentials() const { return state / "keys/kafka.pem"; }
-    // Where a service listens.
+    // The unix socket on which a service listens.
     std::filesystem::path socket(const std::string& service) const;
     std::filesystem::path nginx() const { return state / "nginx"; }
     std::filesystem::path store() const { return state / "store"; }
-    // Of what the user as whom root runs the stack cannot reach elsewhere; laid out as an image installs them.
+    // Copies of files that the stack's user cannot read in their place, laid out as an installation is.
     std::filesystem::path program_copies() const { return state / "bin"; }
     std::filesystem::path jar_copies() const { return state / "lib/atoll/kafka"; }
     std::filesystem::path private_key() const { return state / "keys/private.pem"; }
@@ -55,15 +55,15 @@ struct Ports {
     std::uint16_t of(const std::string& component) const;
 };
 
-// How facilities elsewhere reach the gateway. Empty: they cannot, only loopback can.
+// The address at which remote facilities reach the gateway. If it is empty, only this machine reaches it.
 struct PublicAddress {
-    std::string url;  // "https://coordinator.example.org:7443", without a path
-    std::string
-        listen;  // "0.0.0.0:7443", where nginx listens with TLS; empty: something in front of it forwards to loopback
+    std::string url;     // "https://coordinator.example.org:7443", without a path
+    std::string listen;  // "0.0.0.0:7443", where nginx listens with TLS; empty: a proxy in front forwards to loopback
     std::filesystem::path certificate;  // PEM files, with `listen`
     std::filesystem::path certificate_key;
 };
-// kInvalidArgument naming the flag of `atoll up`: an address that is none, files that are no certificate and its key.
+// kInvalidArgument, naming the flag of `atoll up`: the address is malformed, or the files are not a certificate and its
+// key.
 Status check_address(const PublicAddress& address);
 
 nlohmann::json to_json(const PublicAddress& address);
@@ -71,29 +71,29 @@ PublicAddress address_from_json(const nlohmann::json& json);
 
 // True when nothing listens on it.
 bool port_is_free(std::uint16_t port);
-// base, base + 1, …; a taken one is an error that names it. Base 0: any free ones.
+// Returns base, base + 1 and base + 2, or three free ports if base is 0. The error names a port that is taken.
 Result<Ports> choose_ports(std::uint16_t base);
 
 nlohmann::json to_json(const Ports& ports);
 Ports ports_from_json(const nlohmann::json& json);
 
-// stack.json as `up` wrote it. kNotFound: no stack was started there.
+// Reads stack.json, which `atoll up` writes. kNotFound: no stack was started in this directory.
 Result<nlohmann::json> read_stack_file(const std::filesystem::path& state);
 
-// kInvalidArgument: the stack of that directory is another user's, whose processes and files we may not touch.
+// kInvalidArgument: another user runs the stack of this directory, and we may not touch their processes and files.
 Status check_owner(const std::filesystem::path& state);
 
-// Where whoever has the state directory reaches the stack's gateway, to be followed by a path: "unix:…/gateway.sock:".
-// Another user can listen on its port while it is dead, but not there. kUnavailable: nobody listens; kConflict: the
-// socket's directory is open to others.
+// Returns the URL prefix of the gateway's unix socket, "unix:…/gateway.sock:". Unlike the port, another user cannot
+// take it over while the gateway is down. kUnavailable: nothing listens on it. kConflict: other users may write to its
+// directory.
 Result<std::string> local_gateway(const std::filesystem::path& state);
 
-// A unix socket's path is limited to 107 bytes, and an address of one ends at ":/": `inside` the state directory, else
-// a directory under /tmp of that state's own, for which `purpose` stands.
+// Returns a directory for a unix socket, whose path may have at most 107 bytes and no ":/" in it: `inside` (part of the
+// state directory) if it fits, else a private directory under /tmp named after the state directory and `purpose`.
 std::filesystem::path socket_directory(const Layout& layout, const std::filesystem::path& inside,
                                        const std::string& socket_name, const std::string& purpose);
 
-// The directories that every component shares, private to us; pid files and logs survive.
+// Makes the directories that the components share, accessible to this user only. Pid files and logs are kept.
 Status make_directories(const Layout& layout);
 
 }  // namespace atl::stack

@@ -8,7 +8,7 @@
 
 #include "services/stack/stack.h"
 
-// As whom a stack runs that root starts: as the user to whom its state directory belongs, never as root.
+// The unprivileged user that runs a stack which root starts: the owner of its state directory, never root.
 namespace atl::stack {
 
 struct StackUser {
@@ -18,24 +18,25 @@ struct StackUser {
     std::string home;
 };
 
-// Whose the state directory is; where it is root's, or is not there, `asked`, else "atoll", which is made.
+// Returns the owner of the state directory. If that is root or the directory does not exist, returns the user `asked`,
+// or "atoll" where none is asked for; "atoll" is created if it does not exist.
 Result<StackUser> user_of_stack(const std::filesystem::path& state, const std::string& asked);
 
-// As root: makes the state directory the user's, with what an earlier Atoll of root's left in it, and says so.
-// kConflict: that one still runs. kInvalidArgument: the user cannot get there.
+// Root only. Gives the user the state directory and everything that an earlier version, which ran as root, left in it,
+// and reports that. kConflict: that stack is still running. kInvalidArgument: the user cannot enter the directory.
 Status give_state_directory(const Layout& layout, const StackUser& user, const Report& report);
 
-// kInternal: this root cannot become another user, as in a container without the capabilities.
+// Checks that this process can switch to the user. kInternal: it cannot, as in a container without CAP_SETUID.
 Status may_become(const StackUser& user);
 
-// This process is the user from now on, and can never be root again.
+// Switches this process to the user for good: it cannot become root again.
 Status become(const StackUser& user);
 
-// As root: becomes the owner of the state directory, which is made absolute and free of links, as root's links may lie
-// where the owner cannot go. One of root's own changes nothing, nor does this for anybody but root.
+// Switches to the owner of the state directory if this process is root and the owner is not. Also resolves `state` to
+// an absolute path without links, because root's links may lie where the owner cannot enter.
 Status become_owner(std::filesystem::path& state);
 
-// This process is the user while the object lives, and root again afterwards.
+// Runs this process as the user during the object's lifetime, and as root again afterwards.
 class ActingAs {
   public:
     explicit ActingAs(const StackUser& user);
@@ -47,8 +48,8 @@ class ActingAs {
     std::vector<gid_t> groups_;
 };
 
-// A token of the stack's own. Root reads it as the directory's owner, who could have put a link to a file of root's in
-// its place.
+// Reads one of the stack's tokens. Root reads it as the owner of the directory, who could have replaced it by a link to
+// a file that only root may read.
 Result<std::string> read_token(const Layout& layout, const std::string& name);
 
 }  // namespace atl::stack
