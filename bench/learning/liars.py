@@ -4,7 +4,7 @@ one Czech, ten rounds of thirty steps (the recipe of tests/e2e/demo). The third 
 with what the two Italian sites reach alone.
 
   liars.py --programs build/release/bin --dir /var/tmp/atoll-liars [--only NAME…] [--rounds 10] [--steps 30]
-           [--clip 1.3]
+           [--clip 1.4]
 
 Every site trains with atoll-trainer, every round is made by `atoll aggregate` with the settings that a job has by
 default (or those of the case), and the trained updates of a round are the same for cases that begin alike. Each case
@@ -238,7 +238,7 @@ def main():
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--only", nargs="*")
-    parser.add_argument("--clip", type=float, default=1.3, help="an update counts with at most so many median norms")
+    parser.add_argument("--clip", type=float, default=1.4, help="an update counts with at most so many median norms")
     options = parser.parse_args()
     bench = Bench(options)
     bench.prepare()

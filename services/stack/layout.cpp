@@ -245,7 +245,11 @@ Result<nlohmann::json> read_stack_file(const std::filesystem::path& state) {
     if (!text.ok())
         return not_found("no stack was started in " + state.string() + "; `" + start_command(state) + "` starts one",
                          "--state");
-    return json::parse(*text);
+    auto description = atl::json::parse(*text);
+    if (!description.ok() || !description->is_object())
+        return internal_error(layout.file().string() + " is damaged; `" + start_command(state) +
+                              "` with the options of its first start writes it again");
+    return description;
 }
 
 Status check_owner(const std::filesystem::path& state) {

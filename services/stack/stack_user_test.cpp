@@ -78,9 +78,13 @@ TEST_F(StackUserTest, RootOpensNothingThatTheUserHasNamed) {
     EXPECT_FALSE(fs::exists(options_.state / "lib/atoll/kafka/secret.jar"));
     EXPECT_NE(read_file(options_.state / "bin/atoll-store").value(), "root's own");
 
-    fs::create_directories(options_.state / "tokens");
-    fs::create_symlink(secret, options_.state / "tokens/admin");
-    EXPECT_FALSE(read_token(Layout{options_.state}, "admin").ok()) << "root's file behind the user's link";
+    const Layout layout{options_.state};
+    fs::create_directories(layout.token("admin").parent_path());
+    write(layout.token("viewer"), "the user's own", 0644);
+    EXPECT_EQ(read_token(layout, "viewer").value(), "the user's own");
+    fs::create_symlink(secret, layout.token("admin"));
+    EXPECT_EQ(read_file(layout.token("admin")).value(), "root's own") << "root could";
+    EXPECT_FALSE(read_token(layout, "admin").ok()) << "root's file behind the user's link";
 }
 
 TEST_F(StackUserTest, ADirectoryWithRootsProgramsIsNotGivenAway) {

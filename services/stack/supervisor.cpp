@@ -58,9 +58,11 @@ class Supervisor {
                 if (is_wanted(*description, name) && is_due(stack->layout, name)) due.push_back(name);
         if (due.empty()) return true;
         const auto held = try_lock_state(stack->layout);
-        if (!held.ok()) return true;  // whoever is at work starts or ends them
+        if (!held.ok()) return true;                 // whoever is at work starts or ends them
+        const auto newest = recorded_stack(state_);  // as it is since the lock was last held
+        if (!newest.ok()) return false;
         for (const std::string& name : due)
-            if (!running_process(stack->layout.pid_file(name))) start(*stack, name);
+            if (!running_process(newest->layout.pid_file(name))) start(*newest, name);
         return true;
     }
 

@@ -49,12 +49,13 @@ std::vector<std::string> needed_by(const std::string& name, const std::vector<st
     return units;
 }
 
-// Of units of root's: whoever the state directory belongs to.
+// System units run as the owner of the state directory. By its number, if nothing names it: root's unit must never run
+// programs that another user can replace.
 std::string user_line(const Layout& layout) {
     struct stat info{};
-    const bool is_there = ::stat(layout.state.c_str(), &info) == 0;
-    const passwd* owner = is_there && ::geteuid() == 0 ? ::getpwuid(info.st_uid) : nullptr;
-    return owner == nullptr ? "" : std::string("User=") + owner->pw_name + "\n";
+    if (::geteuid() != 0 || ::stat(layout.state.c_str(), &info) != 0) return "";
+    const passwd* owner = ::getpwuid(info.st_uid);
+    return "User=" + (owner != nullptr ? std::string(owner->pw_name) : std::to_string(info.st_uid)) + "\n";
 }
 
 // The services wait for their database and broker by themselves: an order is enough, none takes another down with it.

@@ -9,7 +9,7 @@ namespace {
 
 StrategySpec usual_strategy() {
     StrategySpec spec;
-    spec.clip = 1.3;
+    spec.clip = 1.4;
     spec.drop = 3;
     return spec;
 }
@@ -22,11 +22,11 @@ using Parts = std::vector<double>;
 
 TEST(DefenceTest, OfThreeTheMedianSaysWhatIsUsual) {
     EXPECT_EQ(parts_of({{20}, {22}, {25}}), (Parts{1, 1, 1}));
-    EXPECT_EQ(parts_of({{20}, {22}, {28.6}}), (Parts{1, 1, 1})) << "1.3 times";
-    EXPECT_EQ(parts_of({{20}, {22}, {44}}), (Parts{1, 1, 0.65}));
-    EXPECT_EQ(parts_of({{20}, {22}, {66}})[2], 1.3 / 3) << "three times";
+    EXPECT_EQ(parts_of({{20}, {22}, {30.7}}), (Parts{1, 1, 1})) << "below 1.4 times";
+    EXPECT_EQ(parts_of({{20}, {22}, {44}}), (Parts{1, 1, 0.7}));
+    EXPECT_EQ(parts_of({{20}, {22}, {66}})[2], 1.4 / 3) << "three times";
     EXPECT_EQ(parts_of({{20}, {22}, {67}}), (Parts{1, 1, 0}));
-    EXPECT_EQ(parts_of({{1}, {2}, {3}, {4}}), (Parts{1, 1, 2.6 / 3, 2.6 / 4})) << "of an even number the lower one";
+    EXPECT_EQ(parts_of({{1}, {2}, {3}, {4}}), (Parts{1, 1, 2.8 / 3, 2.8 / 4})) << "of an even number the lower one";
 }
 
 TEST(DefenceTest, ASiteThatHardlyMovesShrinksNobody) {
@@ -48,7 +48,7 @@ TEST(DefenceTest, OfTwoARoundIsHeldAgainstThoseBefore) {
     const std::vector<EarlierNorm> earlier = {{20, 1, 0}, {22, 1, 1}, {19, 1, 0}, {21, 1, 1}};
     EXPECT_EQ(parts_of({{20}, {25}}, earlier), (Parts{1, 1}));
     EXPECT_EQ(parts_of({{20}, {198}}, earlier), (Parts{1, 0}));
-    EXPECT_DOUBLE_EQ(parts_of({{20}, {44}}, earlier)[1], 1.3 * 22 / 44);
+    EXPECT_DOUBLE_EQ(parts_of({{20}, {44}}, earlier)[1], 1.4 * 22 / 44);
     EXPECT_EQ(parts_of({{198}}, {{20, 1, 0}, {22, 1, 0}, {19, 1, 0}}), Parts{1}) << "who is alone harms nobody else";
 }
 

@@ -161,11 +161,7 @@ struct Federation {
 };
 
 StrategySpec default_strategy() {
-    StrategySpec spec;
-    spec.clip = 1.3;
-    spec.drop = 3;
-    spec.max_share.reset();
-    return spec;
+    return parse_strategy(nullptr).value();
 }
 
 StrategySpec plain_mean() {
@@ -197,6 +193,7 @@ double cost(unsigned count, const StrategySpec& strategy, Lie lie, int from = 1)
     return perplexity(Federation{strategy}.run(sites), truth) / perplexity(Federation{plain_mean()}.run(others), truth);
 }
 
+constexpr double kLost = 1e6;  // nothing is left of the model
 // What the last site hands in, times its honest change.
 constexpr double kLies[] = {1, -1, -2.5, -9, 9};
 
@@ -215,10 +212,13 @@ TEST(LiarTest, OneLiarCostsWhatTheThreatsSay) {
         {"trimmed_mean", trimmed(0.2), 2, {1.41, 1.62, 2.42, 1, 1}},
         {"trimmed_mean", trimmed(0.2), 3, {1, 1, 1, 1, 1}},
         {"trimmed_mean", trimmed(0.2), 8, {1, 1, 1, 1, 1}},
+        {"fedavg without clip and drop", plain_mean(), 2, {1.41, 1.62, 3576, kLost, 6.1}},
+        {"fedavg without clip and drop", plain_mean(), 3, {1.02, 1.02, 4.4, kLost, 5.5}},
+        {"fedavg without clip and drop", plain_mean(), 8, {1, 1, 1, 11.1, 3.0}},
     };
     for (const Row& row : rows)
         for (std::size_t i = 0; i < std::size(kLies); ++i)
-            EXPECT_NEAR(cost(row.count, row.spec, times(kLies[i])) / row.costs[i], 1, 0.02)
+            EXPECT_NEAR(std::min(cost(row.count, row.spec, times(kLies[i])), kLost) / row.costs[i], 1, 0.02)
                 << row.strategy << " of " << row.count << ", " << kLies[i] << " times its change";
 }
 
@@ -228,12 +228,6 @@ TEST(LiarTest, OfThreeALieOfAnyKindCostsLittle) {
     EXPECT_LT(cost(3, default_strategy(), noise(9)), 1.05);
     EXPECT_LT(cost(3, default_strategy(), copy_of_the_first()), 1.05);
     EXPECT_LT(cost(3, default_strategy(), times(0)), 1.05);
-}
-
-TEST(LiarTest, WithoutTheDefenceOneLiarOfThreeSpoilsTheModel) {
-    EXPECT_NEAR(cost(3, plain_mean(), times(-2.5)), 4.4, 0.5);
-    EXPECT_GT(cost(3, plain_mean(), times(-9)), 1e6);
-    EXPECT_GT(cost(8, plain_mean(), times(-9)), 5);
 }
 
 TEST(LiarTest, ALiarThatBeginsLateCostsNoMore) {

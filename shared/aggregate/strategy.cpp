@@ -24,7 +24,7 @@ std::string unknown_strategy(const std::string& name) {
     return "unknown strategy \"" + name + "\"; there is " + join(strategy_names());
 }
 
-constexpr double kClip = 1.3;
+constexpr double kClip = 1.4;
 constexpr double kDrop = 3;
 
 // A number from 1, or null: any length counts whole.

@@ -29,7 +29,7 @@ struct ServerOptimizer {
 //    "momentum": 0.9}}
 //   {"name": "trimmed_mean", "trim": 0.2}
 // Both take "clip" and "drop" (numbers or null), fedavg "max_share". Where a job says nothing of these it gets the
-// defaults of parse_strategy(): 1.3, 3, and min(2/N, 2/3). A StrategySpec made in code has none of them.
+// defaults of parse_strategy(): 1.4, 3, and min(2/N, 2/3). A StrategySpec made in code has none of them.
 struct StrategySpec {
     std::string name = "fedavg";
     bool weighs_by_tokens = true;                          // fedavg only

@@ -11,7 +11,7 @@ using Json = nlohmann::json;
 
 TEST(StrategyTest, WithoutOneUpdatesAreWeighedByTheirTokens) {
     EXPECT_EQ(to_json(parse_strategy(nullptr).value()),
-              (Json{{"name", "fedavg"}, {"weighting", "tokens"}, {"clip", 1.3}, {"drop", 3.0}}));
+              (Json{{"name", "fedavg"}, {"weighting", "tokens"}, {"clip", 1.4}, {"drop", 3.0}}));
 }
 
 TEST(StrategyTest, DefaultsAreFilledInAndTheRestStays) {
@@ -19,12 +19,12 @@ TEST(StrategyTest, DefaultsAreFilledInAndTheRestStays) {
     const Json full = to_json(parse_strategy(given).value());
     EXPECT_EQ(full, (Json{{"name", "fedavg"},
                           {"weighting", "uniform"},
-                          {"clip", 1.3},
+                          {"clip", 1.4},
                           {"drop", 3.0},
                           {"outer", {{"optimizer", "nesterov"}, {"lr", 0.7}, {"momentum", 0.6}}}}));
     EXPECT_EQ(to_json(parse_strategy(full).value()), full);
     EXPECT_EQ(to_json(parse_strategy({{"name", "trimmed_mean"}}).value()),
-              (Json{{"name", "trimmed_mean"}, {"trim", 0.2}, {"clip", 1.3}, {"drop", 3.0}}));
+              (Json{{"name", "trimmed_mean"}, {"trim", 0.2}, {"clip", 1.4}, {"drop", 3.0}}));
 }
 
 TEST(StrategyTest, TheDefenceIsTurnedOffByNullAndTheMostOfTheMeanFollowsTheNumberOfUpdatesUnlessGiven) {

@@ -135,7 +135,7 @@ Result<std::set<std::string>> find_missing(http::Client& store, const std::set<s
         ATOLL_TRY(const Json answer, store.post_json("/v1/blobs/missing", {{"digests", some}}, new_id()));
         json::ObjectReader reader(answer, "answer");
         for (const Json& sha256 : reader.required_array("missing"))
-            if (sha256.is_string()) missing.insert(sha256.get<std::string>());
+            if (sha256.is_string() && digests.contains(sha256.get<std::string>())) missing.insert(sha256);
         if (const Status read = reader.finish(); !read.ok())
             return internal_error("what the store answers cannot be read: " + describe(read.error()));
     }

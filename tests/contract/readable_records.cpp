@@ -304,7 +304,7 @@ Status ReadableRecords::make_aggregations() {
         aggregations.emplace_back("made", std::to_string(++round));
         const Json fedavg = {{"name", "fedavg"},
                              {"weighting", round == 1 ? "uniform" : "tokens"},
-                             {"clip", 1.3},
+                             {"clip", 1.4},
                              {"drop", 3},
                              {"outer", {{"optimizer", "nesterov"}, {"lr", 0.7}, {"momentum", 0.9}}}};
         ATOLL_RETURN_IF_ERROR(

@@ -9,6 +9,7 @@
 #include "shared/base/contained.h"
 #include "shared/base/id.h"
 #include "shared/base/text.h"
+#include "shared/pg/lease.h"
 
 namespace atl::dispatch {
 namespace {
@@ -206,8 +207,9 @@ Result<JobView> read_job_view(pg::Transaction& transaction, const std::string& i
         if (!task.damage.empty() && is_finished(task.state))
             return internal_error("the job " + id + " cannot be read: task " + task.id + ": " + task.damage);
     ATOLL_TRY(const auto facilities, silent_facilities(transaction.connection()));
-    for (const auto& [facility, waiting] : facilities) job.waiting_since_ms[facility] = waiting.since_ms;
     ATOLL_TRY(job.now_ms, database_now_ms(transaction.connection()));
+    for (const auto& [facility, waiting] : facilities)  // later than now: written before the clock was set back
+        job.waiting_since_ms[facility] = std::min(waiting.since_ms, job.now_ms);
     return job;
 }
 
@@ -396,8 +398,9 @@ Result<std::vector<std::string>> late_jobs(pg::Connection& connection) {
     ATOLL_TRY(const pg::Rows rows,
               connection.query("SELECT DISTINCT r.job_id FROM rounds r JOIN jobs j ON j.id = r.job_id AND j.state = "
                                "'running' WHERE (r.state = 'training' AND r.deadline_at <= now()) OR "
-                               "(r.state = 'aggregating' AND r.ask_again_at <= now()) OR "
-                               "(r.state = 'closed' AND NOT r.evaluated AND r.evaluate_by <= now()) ORDER BY 1"));
+                               "(r.state = 'aggregating' AND (r.ask_again_at <= now() OR r.ask_again_at > " +
+                               std::string(pg::kBeyondAnyPause) +
+                               ")) OR (r.state = 'closed' AND NOT r.evaluated AND r.evaluate_by <= now()) ORDER BY 1"));
     std::vector<std::string> ids;
     for (int i = 0; i < rows.size(); ++i) ids.push_back(rows.text(i, "job_id"));
     return ids;
@@ -416,7 +419,8 @@ Result<std::vector<RoundInAggregation>> rounds_in_aggregation(pg::Connection& co
     for (int i = 0; i < rows.size(); ++i) {
         RoundInAggregation round{rows.text(i, "job_id"),   rows.integer(i, "number"), 0, 0, {},
                                  rows.integer(i, "now_ms")};
-        round.told_ms = round.now_ms - rows.integer(i, "ask_again_ms") + kAggregationPatience_s * 1000;
+        round.told_ms =
+            std::max<std::int64_t>(round.now_ms - rows.integer(i, "ask_again_ms") + kAggregationPatience_s * 1000, 0);
         if (const std::int64_t oldest_ms = rows.integer(i, "oldest_ms"); oldest_ms > 0)
             round.unsent_ms = round.now_ms - oldest_ms;
         if (!rows.is_null(i, "since_ms"))

@@ -86,7 +86,7 @@ TEST(RoundMachineTest, ARoundClosesOnceAllUpdatesAreThere) {
     ASSERT_EQ(types(decision), std::vector<std::string>{"atoll.round.closed.v1"});
     const Json& data = decision.events[0].data;
     EXPECT_EQ(data.at("base"), "base");
-    EXPECT_EQ(data.at("strategy"), (Json{{"name", "fedavg"}, {"weighting", "uniform"}, {"clip", 1.3}, {"drop", 3.0}}));
+    EXPECT_EQ(data.at("strategy"), (Json{{"name", "fedavg"}, {"weighting", "uniform"}, {"clip", 1.4}, {"drop", 3.0}}));
     EXPECT_EQ(data.at("updates").at(0).at("version"), "a1") << "in the participants' order";
     EXPECT_EQ(data.at("updates").at(1).at("tokens"), 100);
     EXPECT_NEAR(data.at("updates").at(1).at("assigned").at("effort"), 5 * 3e-4, 1e-9)

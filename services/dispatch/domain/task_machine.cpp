@@ -323,6 +323,7 @@ void wait_for_answer(TaskChange& change, const Unreachable& unreachable, const P
                      std::int64_t now_ms) {
     Attempt& attempt = *change.task.attempt;
     const std::string& why = unreachable.why;
+    if (attempt.error.empty()) attempt.waiting.reset();  // it answered, and had no first step
     attempt.error = why;
     ++attempt.step_failures;
     change.retry_ms = unreachable.retry_ms;
@@ -342,8 +343,10 @@ bool lacks_answer(const Outcome& outcome) {
 // It runs, but its ranks do not reach one another, which its own limit ends.
 void note_no_step(TaskChange& change, const std::string& why, std::int64_t now_ms) {
     Attempt& attempt = *change.task.attempt;
-    change.is_news = change.is_news || !attempt.waiting;
-    attempt.waiting = {why, attempt.waiting ? attempt.waiting->since_ms : now_ms, now_ms + change.next_in_ms};
+    const bool is_known = attempt.waiting && attempt.error.empty();  // else the site gave no answer before
+    change.is_news = change.is_news || !is_known;
+    attempt.error.clear();
+    attempt.waiting = {why, is_known ? attempt.waiting->since_ms : now_ms, now_ms + change.next_in_ms};
 }
 
 bool makes_no_step(const Outcome& outcome) {

@@ -64,6 +64,11 @@ TEST(TaskMachineTest, ATrainingWhoseRanksDoNotReachOneAnotherWaitsForThatUntilIt
     EXPECT_EQ(change.task.attempt->waiting->since_ms, 41'000);
     EXPECT_EQ(change.task.attempt->waiting->next_ms, 71'000 + change.next_in_ms);
     EXPECT_FALSE(apply(change.task, ended_step(), kPollPolicy, 72'000).task.attempt->waiting);
+    change = apply(change.task, Unreachable{"no connection"}, kPollPolicy, 80'000);
+    EXPECT_EQ(change.task.attempt->waiting->since_ms, 80'000) << "another reason, from now on";
+    change = apply(change.task, look, kPollPolicy, 90'000);
+    EXPECT_EQ(change.task.attempt->waiting->since_ms, 90'000);
+    EXPECT_EQ(change.task.attempt->error, "");
 }
 
 TEST(TaskMachineTest, OnlyFailedAttemptsCountAgainstTheirMaximum) {

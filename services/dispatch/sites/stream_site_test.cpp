@@ -243,11 +243,6 @@ TEST_F(StreamSiteTest, AnUpdateThatIsNotWhatWasSealedIsRefusedAndNothingElse) {
 
 TEST_F(StreamSiteTest, MoreThanWasAskedForIsRefused) {
     make_update(1 << 20);
-    bool is_last = false;
-    transport_->alter_data = [&](const std::string& bytes) {
-        is_last = bytes.size() > 5;
-        return bytes;
-    };
     transport_->alter = [](const RemoteScript& script, Result<CommandResult> result) {
         if (script.sink) script.sink("more");
         return result;

@@ -440,7 +440,8 @@ TEST_F(JobLifecycleTest, AJobTakesItsCourseThoughTheClockIsSetBackOrForwardByADa
         };
         for (const std::string& jump :
              {"UPDATE facilities SET retry_at = retry_at + " + day,
-              "UPDATE rounds SET deadline_at = deadline_at + " + day + ", evaluate_by = evaluate_by + " + day,
+              "UPDATE rounds SET deadline_at = deadline_at + " + day + ", evaluate_by = evaluate_by + " + day +
+                  ", ask_again_at = ask_again_at + " + day,
               "UPDATE attempts SET progress = progress || jsonb_build_object(" + moved("batch_asked_ms") + ", " +
                   moved("missing_since_ms") + ") WHERE step = 'running'",
               "UPDATE tasks SET next_step_at = next_step_at + " + day + ", lease_until = lease_until + " + day +
