@@ -1,0 +1,36 @@
+#!/bin/bash
+# make_base.sh IMAGE: makes a Docker image of a minimal Debian bookworm without a registry, of the packages of this
+# machine's Debian mirror. Needs root and debootstrap, or mmdebstrap.
+set -euo pipefail
+umask 022
+image=${1:?usage: make_base.sh IMAGE}
+fail() { printf 'make_base.sh: %s\n' "$*" >&2; exit 1; }
+suite=bookworm
+mirror=http://deb.debian.org/debian
+security=http://deb.debian.org/debian-security
+
+# This machine's own sources, where it has the suite: it may reach no others.
+uri_of() {
+    apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' 'Identifier: Packages' 2>/dev/null |
+        awk -v release="$1" '$2 == release && $3 == "main" {print $1; exit}'
+}
+if uri=$(uri_of "$suite") && [ -n "$uri" ]; then
+    mirror=$uri security=$(uri_of "$suite-security")
+fi
+sources="deb $mirror $suite main"
+[ -z "$security" ] || sources+=$'\n'"deb $security $suite-security main"
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+if [ "$(id -u)" = 0 ] && command -v debootstrap >/dev/null; then
+    debootstrap --variant=minbase --include=ca-certificates "$suite" "$work/root" "$mirror" >"$work/log" ||
+        { tail -5 "$work/log" >&2; fail "debootstrap failed"; }
+    printf '%s\n' "$sources" >"$work/root/etc/apt/sources.list"
+    rm -rf "$work/root"/var/cache/apt/archives/*.deb "$work/root"/var/lib/apt/lists/* "$work/root"/dev/*
+    tar -C "$work/root" -c .
+elif command -v mmdebstrap >/dev/null; then
+    printf '%s\n' "$sources" | mmdebstrap --variant=minbase --include=ca-certificates --quiet "$suite" - -
+else
+    fail "install mmdebstrap (or debootstrap, and run this as root), or name an image of Debian $suite with --debian"
+fi >"$work/tar"
+docker import -c 'CMD ["bash"]' "$work/tar" "$image" >/dev/null

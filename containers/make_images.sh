@@ -1,0 +1,89 @@
+#!/bin/bash
+# make_images.sh [--debian IMAGE] [--programs DIRECTORY] [--jars DIRECTORY] [--uid N] [--tag TAG]
+# Makes the coordinator's Docker images: atoll-services, atoll-postgres and atoll-kafka.
+#
+# --debian IMAGE        an image of Debian bookworm; without it one is made by make_base.sh, and no registry is asked
+# --programs DIRECTORY  programs that were built on bookworm, as build/release/bin; without it they are compiled in an
+#                       image (about ten minutes)
+# --jars DIRECTORY      Kafka's jars as compose/kafka/pom.xml pins them; without it Maven fetches them
+# --uid N               the user of all containers (default: yours; 10001 for root)
+# --tag TAG             of the images (default: latest)
+set -euo pipefail
+umask 022  # images are for a user who is not this one
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+usage() { sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0" >&2; exit 2; }
+fail() { printf 'make_images.sh: %s\n' "$*" >&2; exit 1; }
+
+debian='' programs='' jars='' tag=latest uid=$(id -u)
+[ "$uid" != 0 ] || uid=10001
+while [ $# -gt 0 ]; do
+    case $1 in
+        --debian | --programs | --jars | --uid | --tag) [ $# -ge 2 ] || usage; declare "${1#--}=$2"; shift ;;
+        *) usage ;;
+    esac
+    shift
+done
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# step WHAT COMMAND…: says what is done and how long it took; shows the end of its output if it fails.
+step() {
+    local what=$1 started=$SECONDS
+    shift
+    printf '%s …' "$what" >&2
+    if ! "$@" >"$work/log" 2>&1; then
+        printf ' failed\n' >&2
+        tail -30 "$work/log" >&2
+        fail "$what failed"
+    fi
+    printf ' %d s\n' $((SECONDS - started)) >&2
+}
+
+version=$(sed -n 's/^project(atoll VERSION \([0-9.]*\).*/\1/p' "$here/CMakeLists.txt")
+revision=$(git -c "safe.directory=$here" -C "$here" describe --always --dirty --abbrev=12 2>/dev/null || echo unknown)
+
+# build NAME DOCKERFILE CONTEXT [OPTION…]
+build() {
+    local name=$1 file=$2 context=$3
+    shift 3
+    step "image $name" docker build -q -f "$file" -t "$name:$tag" --build-arg "DEBIAN=$debian" \
+        --build-arg "ATOLL_UID=$uid" --build-arg "VERSION=$version" --build-arg "REVISION=$revision" "$@" "$context"
+}
+
+# The programs and the list of their packages, as an image of files alone.
+import_programs() {
+    "$here/containers/collect.sh" "$work/programs" \
+        "$programs"/atoll{,-registry,-store,-dispatch,-aggregation} &&
+        tar -C "$work/programs" --sort=name --mtime=@0 --owner=0 --group=0 -c . | docker import - "atoll-programs:$tag"
+}
+
+fetch_jars() {
+    mvn -B -ntp -f "$here/compose/kafka/pom.xml" -Dkafka.lib="$work/kafka/lib" dependency:copy-dependencies
+}
+
+if [ -z "$debian" ]; then
+    debian=atoll-debian:bookworm
+    docker image inspect "$debian" >/dev/null 2>&1 || step "image $debian" "$here/containers/make_base.sh" "$debian"
+fi
+
+if [ -n "$programs" ]; then
+    step "image atoll-programs" import_programs
+else
+    build atoll-programs "$here/containers/programs.Dockerfile" "$here"
+fi
+build atoll-services "$here/containers/services.Dockerfile" "$here/containers" --build-arg "PROGRAMS=atoll-programs:$tag"
+
+build atoll-postgres "$here/containers/postgres/Dockerfile" "$here/containers/postgres"
+
+cp -r "$here/containers/kafka" "$work/kafka"
+mkdir "$work/kafka/lib"
+[ -n "$jars" ] || { [ ! -d "$here/build/kafka/lib" ] || jars=$here/build/kafka/lib; }
+if [ -n "$jars" ]; then
+    cp "$jars"/*.jar "$work/kafka/lib/"
+else
+    command -v mvn >/dev/null || fail "install maven, which fetches Kafka's jars, or name a directory of them with --jars"
+    step "Kafka's jars" fetch_jars
+fi
+(cd "$work/kafka/lib" && sha256sum --check --strict --status "$here/compose/kafka/checksums.sha256") ||
+    fail "Kafka's jars differ from compose/kafka/checksums.sha256"
+build atoll-kafka "$work/kafka/Dockerfile" "$work/kafka"

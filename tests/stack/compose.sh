@@ -1,0 +1,188 @@
+#!/bin/bash
+# compose.sh PROGRAMS [CHECK…]: the compose stack, run for real by Docker: images of the built programs in the directory
+# PROGRAMS, started by compose/init and `docker compose up`. Needs root, Docker's daemon and Docker Compose 2. Every check
+# prints its seconds; the stack has a name, a port and a network of its own, and is removed at the end.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+programs=$(realpath "${1:?usage: compose.sh PROGRAMS [CHECK…]}")
+shift
+name=atoll-test-$$ port=$((20000 + $$ % 10000)) network=172.29.$(($$ % 200 + 20))
+services=(registry store dispatch aggregation)
+containers=(postgres kafka "${services[@]}" gateway)
+work=$(mktemp -d)
+fail() { printf '  %s\n' "$*" >&2; return 1; }
+
+# The checkout's files in a directory of the test's: compose/init writes beside them.
+checkout=$work/atoll
+mkdir "$checkout"
+git -c "safe.directory=$root" -C "$root" ls-files -z --cached --others --exclude-standard |
+    (cd "$root" && xargs -0 tar -c --ignore-failed-read 2>/dev/null) | tar -C "$checkout" -x
+cd "$checkout"
+
+clean_up() {
+    docker compose down --volumes --timeout 5 >/dev/null 2>&1 || true
+    cd /
+    rm -rf "$work"
+}
+trap clean_up EXIT
+
+init() { compose/init --name "$name" --port "$port" --network "$network" "$@"; }
+id_of() { docker compose ps -q "$1"; }
+inspect() { docker inspect --format "$2" "$(id_of "$1")"; }
+atoll() { "$programs/atoll" --gateway "http://127.0.0.1:$port" --token-file "$work/admin.token" "$@"; }
+is_ready() { [ "$(curl -s -o /dev/null -w '%{http_code}' "http://127.0.0.1:$port/$1/readyz")" = 200 ]; }
+all_ready() { for service in "${services[@]}"; do is_ready "$service" || return 1; done; }
+# within SECONDS COMMAND…
+within() {
+    local end=$((SECONDS + $1))
+    shift
+    until "$@"; do
+        [ $SECONDS -lt $end ] || return 1
+        sleep 0.5
+    done
+}
+up() { docker compose up --wait >"$work/up.log" 2>&1 || { tail -20 "$work/up.log" >&2; return 1; }; }
+
+check_images() {
+    init --programs "$programs" ${ATOLL_DEBIAN:+--debian "$ATOLL_DEBIAN"} 2>&1 | sed 's/^/  /' >&2
+    for image in services postgres kafka; do
+        local user
+        user=$(docker image inspect --format '{{.Config.User}}' "atoll-$image:latest")
+        [[ $user =~ ^[1-9][0-9]*$ ]] || fail "atoll-$image runs as '$user', which is no number of an ordinary user"
+        docker image inspect --format '{{index .Config.Labels "org.opencontainers.image.revision"}}' \
+            "atoll-$image:latest" | grep -q . || fail "atoll-$image does not say its revision"
+        docker run --rm --network none "atoll-$image:latest" true 2>/dev/null || [ "$image" != services ]
+    done
+    docker run --rm --network none atoll-services:latest grep -q '^nginx' /opt/atoll/contents ||
+        fail "the image does not list its packages"
+}
+
+check_init_again_changes_only_what_is_asked_for() {
+    init --no-images >/dev/null
+    local before
+    before=$(cat compose/secrets/* .env)
+    printf 'MINE=1\n' >>.env
+    compose/init --no-images >/dev/null
+    [ "$(cat compose/secrets/* .env)" = "$before"$'\nMINE=1' ] || fail "the second init changed something: $(cat .env)"
+    compose/init --no-images --public-url https://c.example.org:7443 >/dev/null
+    grep -q '^ATOLL_PUBLIC_URL=https://c.example.org:7443$' .env || fail "the URL was not taken"
+    compose/init --no-images >/dev/null
+    grep -q '^ATOLL_PUBLIC_URL=https://c.example.org:7443$' .env || fail "the URL was lost"
+    [ "$(stat -c %a .env)" = 600 ] || fail ".env is open to others"
+    local wrong
+    for wrong in "--public-url gateway" "--public-url https://a/b" "--port 0" "--port x" "--network 1.2" "--name A b"; do
+        # shellcheck disable=SC2086
+        ! compose/init --no-images ${wrong% *} "${wrong#* }" >/dev/null 2>"$work/said" || fail "init takes $wrong"
+        grep -q -- "${wrong%% *}" "$work/said" || fail "of $wrong it says: $(cat "$work/said")"
+    done
+    [ "$(cat compose/secrets/* .env | grep -c .)" = "$(printf '%s\nMINE=1\n' "$before" | grep -c .)" ]
+}
+
+check_up_means_ready() {
+    up
+    all_ready || fail "up --wait returned before all services were ready"
+    docker compose cp credentials:/credentials/tokens/admin.token "$work/admin.token" >/dev/null 2>&1
+    atoll model list >/dev/null || fail "the API does not answer"
+}
+
+check_a_second_up_changes_nothing() {
+    local before
+    before=$(docker compose ps -q | sort)
+    up
+    all_ready
+    env -i PATH="$PATH" HOME=/nonexistent docker compose up --wait >/dev/null 2>&1 || fail "up fails from another shell"
+    [ "$(docker compose ps -q | sort)" = "$before" ] || fail "containers were made anew"
+}
+
+check_down_and_up_keep_everything() {
+    mkdir -p "$work/model"
+    atoll facility add kept --local --work-dir /tmp/kept >/dev/null
+    docker compose down >/dev/null 2>&1
+    up
+    all_ready
+    atoll facility list | grep -q kept || fail "the facility is gone"
+}
+
+check_no_secret_shows() {
+    local secrets=() secret value
+    secrets+=("$(cat compose/secrets/postgres_password)" "$(cat "$work/admin.token")")
+    secrets+=("$(docker compose exec -T aggregation cat /credentials/aggregation/aggregation.token)")
+    secrets+=("$(docker compose exec -T dispatch sed -n 2p /credentials/signing/private.pem)")
+    {
+        for one in $(docker compose ps -qa); do docker inspect "$one"; done
+        docker compose logs --no-color
+        docker compose config
+        for image in services postgres kafka programs; do docker history --no-trunc "atoll-$image:latest"; done
+        for one in "${containers[@]}"; do docker compose exec -T "$one" sh -c 'cat /proc/1/environ | tr "\0" "\n"'; done
+    } >"$work/shown" 2>/dev/null
+    for secret in "${secrets[@]}"; do
+        [ ${#secret} -ge 20 ] || fail "a secret was not read"
+        ! grep -qF -- "$secret" "$work/shown" || fail "a secret shows: $(grep -F -- "$secret" "$work/shown" | head -1 | cut -c1-80)"
+    done
+}
+
+check_containers_may_do_little() {
+    local one
+    for one in "${containers[@]}"; do
+        [ "$(inspect "$one" '{{.HostConfig.ReadonlyRootfs}}')" = true ] || fail "$one can write its root"
+        [ "$(inspect "$one" '{{.HostConfig.CapDrop}}')" = '[ALL]' ] || fail "$one keeps capabilities"
+        [[ $(inspect "$one" '{{.HostConfig.SecurityOpt}}') == *no-new-privileges* ]] || fail "$one may gain privileges"
+        [ "$(inspect "$one" '{{.HostConfig.Memory}}')" -gt 0 ] || fail "$one has no limit of memory"
+        [ "$(inspect "$one" '{{.HostConfig.PidsLimit}}')" -gt 0 ] || fail "$one has no limit of processes"
+        [[ $(inspect "$one" '{{.HostConfig.LogConfig.Config}}') == *max-size* ]] || fail "$one fills the disk with its log"
+        [ "$(inspect "$one" '{{.State.Health.Status}}')" = healthy ] || fail "$one is not healthy"
+        docker compose exec -T "$one" sh -c 'grep -q "^CapEff:.*[1-9a-f]" /proc/1/status' && fail "$one has capabilities"
+        [ "$(docker compose exec -T "$one" id -u)" != 0 ] || fail "$one runs as root"
+    done
+    [ "$(docker compose ps --format '{{.Ports}}' | grep -oE '[0-9.]+:[0-9]+->' | sort -u)" = "127.0.0.1:$port->" ] ||
+        fail "ports: $(docker compose ps --format '{{.Ports}}')"
+}
+
+check_what_is_killed_comes_back() {
+    local one
+    for one in "${containers[@]}"; do
+        kill -9 "$(inspect "$one" '{{.State.Pid}}')"
+        within 90 all_ready || fail "after kill -9 of $one the services are not ready"
+        within 90 test "$(inspect "$one" '{{.State.Running}}')" = true || fail "$one stays down"
+    done
+    within 60 atoll facility list >"$work/list"
+    grep -q kept "$work/list" || fail "the facility is gone"
+}
+
+check_up_fails_where_a_key_cannot_be_read() {
+    mkdir -p "$work/tls"
+    ! compose/init --no-images --tls "$work/tls" >/dev/null 2>"$work/said" || fail "init takes a directory without a key"
+    openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=localhost -days 2 -keyout "$work/tls/key.pem" \
+        -out "$work/tls/cert.pem" >/dev/null 2>&1
+    chown 0:0 "$work/tls/key.pem"
+    chmod 600 "$work/tls/key.pem"
+    chmod 755 "$work" "$work/tls"
+    printf 'ATOLL_TLS_LISTEN=127.0.0.1:%s\n' $((port + 1)) >>.env
+    compose/init --no-images --tls "$work/tls" >/dev/null
+    local status=0
+    timeout 180 docker compose up --wait >"$work/up.log" 2>&1 || status=$?
+    [ "$status" != 0 ] || fail "up --wait succeeds with a key that nobody can read"
+    docker compose logs public 2>&1 | grep -q key.pem || { tail -3 "$work/up.log" >&2; fail "its log does not name the key"; }
+    chown "$(sed -n 's/^ATOLL_UID=//p' .env)" "$work/tls/key.pem"
+    up
+    curl -sk "https://127.0.0.1:$((port + 1))/healthz" | grep -q ok || fail "HTTPS does not answer"
+    compose/init --no-images --tls '' >/dev/null
+    docker compose up --wait --remove-orphans >/dev/null 2>&1
+    [ -z "$(docker compose ps -q public 2>/dev/null)" ] || fail "the HTTPS gateway is still there"
+}
+
+[ $# -gt 0 ] || set -- images init_again_changes_only_what_is_asked_for up_means_ready a_second_up_changes_nothing \
+    down_and_up_keep_everything no_secret_shows containers_may_do_little what_is_killed_comes_back \
+    up_fails_where_a_key_cannot_be_read
+status=0
+for check in "$@"; do
+    started=$SECONDS
+    # Not in a condition, in which the first command that fails would not end the check.
+    set +e
+    (set -e; "check_$check")
+    result=$?
+    set -e
+    if [ $result = 0 ]; then result=passed; else result=FAILED status=1; fi
+    printf '%4d s  %s  %s\n' $((SECONDS - started)) "$result" "$check"
+done
+exit $status
