@@ -156,6 +156,12 @@ TEST_F(StoreGatewayTest, VerifyFindsTheBytesThatWereDamagedInTheStore) {
                                std::to_string(weights.size() - 1)),
               std::string::npos)
         << damaged.err;
+    EXPECT_NE(damaged.err.find("push or import the version's directory again"), std::string::npos) << damaged.err;
+    EXPECT_EQ(Json::parse(atoll_as_admin({"model", "damaged"}).out).size(), 1U);
+    const auto again = atoll_as_admin({"model", "import", "llama", model.string()});
+    EXPECT_EQ(Json::parse(again.out).at("bytes_sent"), weights.size() - store_client::kChunkBytes) << again.out;
+    EXPECT_EQ(atoll_as_admin({"model", "verify", "llama@newest"}).exit_code, 0);
+    EXPECT_EQ(Json::parse(atoll_as_admin({"model", "damaged"}).out).size(), 0U);
 }
 
 TEST_F(StoreGatewayTest, ASiteStagesItsBaseAndPushesItsUpdateWithItsOwnToken) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "shared/digest/digest.h"
@@ -26,6 +27,16 @@ Result<std::optional<std::uint64_t>> first_difference(const std::string& copy, c
     const auto [ours, theirs] = std::mismatch(copy.begin(), copy.end(), right.begin());
     if (ours == copy.end()) return std::optional<std::uint64_t>();
     return std::optional(offset + static_cast<std::uint64_t>(ours - copy.begin()));
+}
+
+// Has the store look at a blob itself, so that it lists it as damaged and takes it again from whoever pushes it. Only
+// an admin may ask; the store finds it by itself within a month.
+std::string tell_store(ClientPool& store, const std::string& blob) {
+    const auto looked = store.take()->post_json("/v1/blobs/" + blob + "/check", nlohmann::json::object());
+    if (!looked.ok() && looked.error().code == ErrorCode::kPermissionDenied)
+        return "; an admin's `atoll model verify` tells the store, which then takes the blob again";
+    if (!looked.ok() || !looked->value("damaged", false)) return "";
+    return "; the store knows now (`atoll model damaged`): push or import the version's directory again to repair it";
 }
 
 // An error that says where the copy of a file goes wrong; success: nowhere.
@@ -66,7 +77,8 @@ Status verify_stored(const Manifest& manifest, const store_client::TransferOptio
             if (!status.ok())
                 return Error{status.error().code,
                              file.path + ", bytes " + std::to_string(offset) + " to " +
-                                 std::to_string(offset + chunk.size - 1) + ": " + status.error().message,
+                                 std::to_string(offset + chunk.size - 1) + ": " + status.error().message +
+                                 tell_store(*store, chunk.sha256),
                              file.path};
             offset += chunk.size;
             progress.bytes_done += chunk.size;

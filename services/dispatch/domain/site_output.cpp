@@ -137,6 +137,7 @@ Result<EvaluationLine> read_evaluation(const Json& value) {
     ATOLL_RETURN_IF_ERROR(read.status());
     // e to the power of a mean of negative logarithms, but for what rounding does to it.
     if (line.perplexity.value_or(1) < 1 - 1e-6) return invalid_argument("perplexity", "must be at least 1");
+    if (line.tokens.value_or(1) < 1) return invalid_argument("tokens", "must be at least 1: nothing was evaluated");
     return line;
 }
 

@@ -56,6 +56,7 @@ TEST(SiteOutputTest, EveryMemberOfTheTrainersLinesIsKeptUnderItsName) {
 TEST(SiteOutputTest, WhatATrainerDoesNotKnowIsLeftOut) {
     EXPECT_EQ(to_json(step_of({{"step", 1}, {"loss", nullptr}, {"mfu", nullptr}})), (Json{{"step", 1}}));
     EXPECT_FALSE(summary_of({{"summary", true}, {"already_finished", true}, {"resumable", false}}).samples);
+    EXPECT_EQ(read_evaluation_line(R"({"loss":1.0,"perplexity":2.7,"tokens":0})").error().field, "tokens");
     const auto infinite = read_evaluation_line("{\"loss\":900.5,\"perplexity\":null,\"tokens\":5}").value();
     ASSERT_TRUE(infinite);
     EXPECT_FALSE(infinite->perplexity);

@@ -339,6 +339,22 @@ TEST_F(RoutesTest, TheLargestJobAsksTheOtherServicesAFewTimes) {
     EXPECT_EQ(view.at("spec").at("participants").back().at("path"), "datasets/it/1001");
 }
 
+TEST_F(RoutesTest, StepsOfAFewTokensWhoseLossesWouldSpellOutATextAreRefused) {
+    catalog_->add_version("cs", 2, "karolina", 4);
+    Json request = job_request(1);  // 16 rows a step
+    EXPECT_EQ(post("/v1/jobs", request).status, 201) << "64 tokens";
+    request["output_model"] = "another";
+    request["participants"][1]["training"] = {{"batch_size", 15}};
+    const auto own = post("/v1/jobs", request);
+    EXPECT_EQ(own.status, 422) << own.body;
+    EXPECT_EQ(Json::parse(own.body).value("field", ""), "participants[1].training.batch_size");
+    request["participants"][1].erase("training");
+    request["training"]["batch_size"] = 1;
+    const auto all = post("/v1/jobs", request);
+    EXPECT_EQ(Json::parse(all.body).value("field", ""), "training.batch_size") << all.body;
+    EXPECT_NE(Json::parse(all.body).value("detail", "").find("of 1 rows of 4 tokens"), std::string::npos) << all.body;
+}
+
 TEST_F(RoutesTest, RowsThatTheModelCannotTakeAreRefused) {
     catalog_->add_version("cs", 2, "karolina", 4096);
     const auto refused = [&](const Json& request, const std::string& field, const std::string& limit) {

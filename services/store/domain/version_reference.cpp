@@ -2,6 +2,8 @@
 
 #include <string_view>
 
+#include "shared/service/names.h"
+
 namespace atl::store {
 namespace {
 
@@ -24,6 +26,15 @@ VersionReference parse_version_reference(const std::string& text) {
     if (!all_of(text, "0123456789abcdef") || text.size() >= kDigestCharacters) return UnknownVersion{};
     if (text.size() < kDigestBeginningMin) return ShortBeginning{};
     return DigestBeginning{text};
+}
+
+Status check_tag(const std::string& tag) {
+    ATOLL_RETURN_IF_ERROR(service::check_name(tag, "tag"));  // never looks like a digest: it is shorter
+    const VersionReference meant = parse_version_reference(tag);
+    if (!std::holds_alternative<NewestVersion>(meant) && !std::holds_alternative<RoundVersion>(meant)) return {};
+    return invalid_argument("tag", tag + " already names " +
+                                       (tag == "newest" ? "the newest version" : "the model of that round") +
+                                       "; choose another tag");
 }
 
 }  // namespace atl::store

@@ -5,6 +5,8 @@
 #include <string>
 #include <variant>
 
+#include "shared/base/result.h"
+
 // What names a version of a model beside its whole digest and its tags.
 namespace atl::store {
 
@@ -22,5 +24,8 @@ struct UnknownVersion {};
 
 using VersionReference = std::variant<UnknownVersion, NewestVersion, RoundVersion, DigestBeginning, ShortBeginning>;
 VersionReference parse_version_reference(const std::string& text);
+
+// kInvalidArgument: the text cannot be a tag, or names a version already.
+Status check_tag(const std::string& tag);
 
 }  // namespace atl::store

@@ -16,6 +16,11 @@ TEST(VersionReferenceTest, AVersionHasManyNames) {
     EXPECT_TRUE(std::holds_alternative<ShortBeginning>(parse_version_reference("22625d")));
 }
 
+TEST(VersionReferenceTest, ATagNamesNoVersionAlready) {
+    for (const char* tag : {"v1", "best", "round", "round-3", "2026-11-27"}) EXPECT_TRUE(check_tag(tag).ok()) << tag;
+    for (const char* tag : {"newest", "round3", "round0", "Best", ""}) EXPECT_EQ(check_tag(tag).error().field, "tag");
+}
+
 TEST(VersionReferenceTest, AllElseIsATagOrNothing) {
     for (const std::string& text : {std::string(), std::string("v1"), std::string("round"), std::string("roundx"),
                                     std::string("round-1"), std::string("round9999999999"), std::string("3F6C0A11"),

@@ -3,6 +3,7 @@
 #include "services/store/blobs/version_check.h"
 #include "services/store/db/repository.h"
 #include "services/store/db/retention.h"
+#include "services/store/domain/version_reference.h"
 #include "services/store/routes/routes.h"
 #include "services/store/work/sweep.h"
 #include "shared/auth/subjects.h"
@@ -328,7 +329,7 @@ Result<Response> get_upload(Routing&, Transaction& transaction, const Request& r
 Result<Response> put_model_tag(Routing&, Transaction& transaction, const Request& request) {
     ATOLL_RETURN_IF_ERROR(require_own_model(transaction.connection(), request, request.param("model")));
     const std::string& tag = request.param("tag");
-    ATOLL_RETURN_IF_ERROR(service::check_name(tag, "tag"));  // never looks like a digest: it is shorter
+    ATOLL_RETURN_IF_ERROR(check_tag(tag));
     ATOLL_TRY(const Json body, request.json());
     ATOLL_TRY(const std::string digest, parse_tag_target(body));
     ATOLL_TRY(const Json tagged, put_tag(transaction, request.param("model"), tag, digest, request.principal->subject));
