@@ -7,6 +7,7 @@
 #include "trainer/tokenizer/byte_level_tokenizer.h"
 #include "trainer/tokenizer/sentencepiece_tokenizer.h"
 #include "trainer/tokenizer/tokenizer_config.h"
+#include "trainer/tokenizer/tokenizer_json.h"
 
 namespace atl::tokenizer {
 namespace {
@@ -49,8 +50,8 @@ Result<std::unique_ptr<Tokenizer>> in_file(const std::filesystem::path& file, Re
 
 Result<std::unique_ptr<ByteLevelTokenizer>> from_bpe_files(const std::string& vocab, const std::string& merges,
                                                            TokenizerConfig config) {
-    ATOLL_TRY(const ByteLevelParts parts, parse_bpe_files(vocab, merges, config));
-    return ByteLevelTokenizer::create(parts, config.bos, config.eos);
+    ATOLL_TRY(const ByteLevelParts parts, parse_bpe_files(vocab, merges, std::move(config)));
+    return ByteLevelTokenizer::create(parts);
 }
 
 // Twice the largest of today's models: reading takes a dozen times its size in memory.
@@ -65,12 +66,24 @@ Result<std::string> read_bounded(const std::filesystem::path& file) {
     return read_file(file);
 }
 
+// A tokenizer.json beside a tokenizer.model says, as in transformers, whether texts begin with a token, and which
+// tokens are added where the config does not.
+Status read_json_beside(const Source& source, TokenizerConfig& config) {
+    const std::filesystem::path file = source.file.parent_path() / "tokenizer.json";
+    std::error_code ignored;
+    if (source.file.filename() != "tokenizer.model" || !std::filesystem::is_regular_file(file, ignored)) return {};
+    ATOLL_TRY(const std::string text, read_bounded(file));
+    const Status status = take_added_tokens(text, config);
+    return status.ok() ? status : invalid_argument(file.string(), file.string() + ": " + status.error().message);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Tokenizer>> Tokenizer::open(const std::filesystem::path& directory) {
     ATOLL_TRY(const Source source, find_tokenizer(directory));
-    ATOLL_TRY(const TokenizerConfig config, read_tokenizer_config(directory));
+    ATOLL_TRY(TokenizerConfig config, read_tokenizer_config(directory));
     ATOLL_TRY(const std::string bytes, read_bounded(source.file));
+    ATOLL_RETURN_IF_ERROR(read_json_beside(source, config));
     std::string merges;
     if (!source.merges.empty()) {
         ATOLL_TRY(merges, read_bounded(source.merges));
@@ -78,14 +91,15 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::open(const std::filesystem::path& 
     const bool is_json = source.file.filename() == "tokenizer.json";
     ATOLL_TRY(std::unique_ptr<Tokenizer> tokenizer,
               !source.merges.empty() ? in_file(directory, from_bpe_files(bytes, merges, config))
-              : is_json ? in_file(source.file, ByteLevelTokenizer::from_json(bytes, config.bos, config.eos))
-                        : in_file(source.file, SentencePieceTokenizer::from_bytes(bytes, config.legacy)));
-    tokenizer->add_bos_ = config.add_bos.value_or(tokenizer->add_bos_);
+              : is_json              ? in_file(source.file, ByteLevelTokenizer::from_json(bytes, config))
+                                     : in_file(source.file, SentencePieceTokenizer::from_bytes(bytes, config)));
+    if (!is_json) tokenizer->add_bos_ = config.add_bos.value_or(tokenizer->add_bos_);
     tokenizer->file_ = source.file;
     const auto id_text = [](std::optional<std::int32_t> id) { return id ? std::to_string(*id) : "none"; };
-    tokenizer->sha256_ = digest::sha256(digest::sha256(bytes) + digest::sha256(merges) + " begin " +
-                                        id_text(tokenizer->add_bos_ ? tokenizer->bos() : std::nullopt) + " end " +
-                                        id_text(tokenizer->eos()) + tokenizer->settings_);
+    tokenizer->sha256_ =
+        digest::sha256(digest::sha256(bytes) + digest::sha256(merges) + " begin " +
+                       id_text(tokenizer->add_bos_ ? tokenizer->bos() : std::nullopt) + " end " +
+                       id_text(tokenizer->eos()) + tokenizer->settings_);
     return tokenizer;
 }
 
