@@ -247,6 +247,19 @@ TEST_F(TokenizerConfigTest, AddBosTokenCountsOnlyWithoutATokenizerJson) {
     }
 }
 
+TEST_F(TokenizerConfigTest, OfAMergeThatStandsTwiceTheLastCounts) {
+    take("opt");
+    const char* text = "the la weights travel between";
+    EXPECT_EQ(ids_of(text), (Ids{340, 159, 88, 203, 101, 109, 103, 165, 143, 160, 348, 139, 144, 101, 38}));
+    std::string merges = read_file(path("merges.txt")).value();
+    const std::size_t at = merges.find('\n') + 1;
+    std::size_t end = at;
+    for (int line = 0; line < 5; ++line) end = merges.find('\n', end) + 1;
+    merges += merges.substr(at, end - at);
+    check(write_file_atomic(path("merges.txt"), merges).ok(), "cannot write");
+    EXPECT_EQ(ids_of(text), (Ids{340, 159, 91, 359, 203, 101, 109, 103, 165, 143, 160, 348, 139, 144, 101, 38}));
+}
+
 TEST_F(TokenizerConfigTest, NothingIsFoundWithinASpecialTokenThatStaysText) {
     take("llama3");
     config_["added_tokens_decoder"] = {{"426", token("|>")}, {"427", token("d|>x")}, {"428", token("<|pad|>zz")}};
