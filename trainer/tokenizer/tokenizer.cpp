@@ -1,5 +1,9 @@
 #include "trainer/tokenizer/tokenizer.h"
 
+#include <algorithm>
+#include <cctype>
+#include <fstream>
+
 #include "shared/base/file.h"
 #include "shared/base/text.h"
 #include "shared/digest/digest.h"
@@ -30,12 +34,36 @@ Status check_directory(const std::filesystem::path& directory) {
     return invalid_argument(directory.string(), named + " is a file; give the directory that holds it");
 }
 
+// Lines of a token in base64, a space and its rank, as Llama 3's original tokenizer.model has them.
+bool is_tiktoken(const std::filesystem::path& file) {
+    std::ifstream stream(file, std::ios::binary);
+    std::string line(256, '\0');
+    stream.read(line.data(), static_cast<std::streamsize>(line.size()));
+    line.resize(static_cast<std::size_t>(stream.gcount()));
+    const std::string_view first = std::string_view(line).substr(0, line.find('\n'));
+    const std::size_t space = first.find(' ');
+    if (space == std::string_view::npos || space == 0 || space + 1 == first.size()) return false;
+    const auto is_base64 = [](unsigned char c) { return std::isalnum(c) != 0 || c == '+' || c == '/' || c == '='; };
+    const auto is_digit = [](unsigned char c) { return std::isdigit(c) != 0; };
+    return std::all_of(first.begin(), first.begin() + static_cast<std::ptrdiff_t>(space), is_base64) &&
+           std::all_of(first.begin() + static_cast<std::ptrdiff_t>(space) + 1, first.end(), is_digit);
+}
+
 Result<Source> find_tokenizer(const std::filesystem::path& directory) {
     ATOLL_RETURN_IF_ERROR(check_directory(directory));
     std::error_code ignored;
     const auto has = [&](const char* name) { return std::filesystem::is_regular_file(directory / name, ignored); };
-    for (const char* name : {"tokenizer.model", "tokenizer.json"})
-        if (has(name)) return Source{directory / name, {}};
+    if (has("tokenizer.model")) {
+        const bool is_foreign = is_tiktoken(directory / "tokenizer.model");
+        if (!is_foreign) return Source{directory / "tokenizer.model", {}};
+        if (!has("tokenizer.json"))
+            return invalid_argument(directory.string(),
+                                    (directory / "tokenizer.model").string() +
+                                        " is in tiktoken's format, which is not supported; put the tokenizer.json of "
+                                        "the same model beside it (transformers: AutoTokenizer.from_pretrained(DIR)"
+                                        ".save_pretrained(DIR))");
+    }
+    if (has("tokenizer.json")) return Source{directory / "tokenizer.json", {}};
     if (has("vocab.json") && has("merges.txt")) return Source{directory / "vocab.json", directory / "merges.txt"};
     return not_found(
         directory.string() + " holds no tokenizer.model, no tokenizer.json and no vocab.json with merges.txt",

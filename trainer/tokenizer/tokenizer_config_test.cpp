@@ -247,6 +247,17 @@ TEST_F(TokenizerConfigTest, AddBosTokenCountsOnlyWithoutATokenizerJson) {
     }
 }
 
+TEST_F(TokenizerConfigTest, ATiktokenModelGivesWayToATokenizerJsonAndIsCalledWhatItIs) {
+    take("llama3");
+    check(write_file_atomic(path("tokenizer.model"), "IQ== 0\nIg== 1\n").ok(), "cannot write");
+    EXPECT_EQ(open().value()->file().filename(), "tokenizer.json");
+    EXPECT_EQ(ids_of("a <tool> b"), (Ids{64, 220, 424, 285}));
+    std::filesystem::remove(path("tokenizer.json"));
+    EXPECT_NE(refusal().find("tokenizer.model is in tiktoken's format"), std::string::npos) << refusal();
+    check(write_file_atomic(path("tokenizer.model"), "no model").ok(), "cannot write");
+    EXPECT_NE(refusal().find("not a SentencePiece model"), std::string::npos) << refusal();
+}
+
 TEST_F(TokenizerConfigTest, OfAMergeThatStandsTwiceTheLastCounts) {
     take("opt");
     const char* text = "the la weights travel between";
