@@ -33,6 +33,7 @@ constexpr std::string_view kLlama2 = R"json({
 "user_after_system": "{{bos}}[INST] <<SYS>>\n{{system}}\n<</SYS>>\n\n{{content}} [/INST]",
 "assistant": "{{#answer}} {{content}} {{eos}}{{/answer}}",
 "trim": true,
+"trim_with_system": true,
 "alternate": true})json";
 
 // Mistral-7B-Instruct-v0.2, where [INST] is text (it is a token in v0.3 and later).
