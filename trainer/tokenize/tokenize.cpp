@@ -210,6 +210,7 @@ std::string data_json(const TokenizeOptions& options, const tokenizer::Tokenizer
     nlohmann::ordered_json json = {
         {"schema", 1},
         {"tokenizer_sha256", tokenizer.sha256()},
+        {"tokenizer_reader", tokenizer::kReader},
         {"vocab_size", tokenizer.vocab_size()},
         {"seq_len", options.seq_len},
         {"batching", to_string(options.batching)},

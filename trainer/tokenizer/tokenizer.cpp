@@ -127,7 +127,7 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::open(const std::filesystem::path& 
     tokenizer->sha256_ =
         digest::sha256(digest::sha256(bytes) + digest::sha256(merges) + " begin " +
                        id_text(tokenizer->add_bos_ ? tokenizer->bos() : std::nullopt) + " end " +
-                       id_text(tokenizer->eos()) + tokenizer->settings_);
+                       id_text(tokenizer->eos()) + " reader " + std::to_string(kReader) + tokenizer->settings_);
     return tokenizer;
 }
 

@@ -18,7 +18,7 @@ namespace {
 Status check_tokenizer(const dataset::Dataset& dataset, const model_io::ModelDirectory& directory) {
     if (dataset.info().tokenizer_sha256.empty()) return {};
     const auto tokenizer = tokenizer::Tokenizer::open(directory.path);
-    if (tokenizer.ok()) return dataset.check_tokenizer((*tokenizer)->sha256());
+    if (tokenizer.ok()) return dataset.check_tokenizer((*tokenizer)->sha256(), tokenizer::kReader);
     // A model without a tokenizer is fine on token files.
     return tokenizer.error().code == ErrorCode::kNotFound ? Status() : Status(tokenizer.error());
 }
