@@ -96,6 +96,7 @@ Result<DatasetInfo> read_info(const std::filesystem::path& path) {
     info.text_template = reader.string_or("template", "");
     info.fingerprint = reader.required_string("fingerprint");
     info.documents = reader.required_integer("documents", 0, kMax);
+    info.without_end = reader.integer_or("without_end", 0, 0, kMax);
     info.rows = reader.required_integer("rows", 1, kRowsMax);
     info.seq_len = reader.required_integer("seq_len", 1, kSeqLenMax);
     info.tokens = reader.required_integer("tokens", 0, kMax);

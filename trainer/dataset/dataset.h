@@ -20,6 +20,7 @@ struct DatasetInfo {
     std::string text_template;
     std::string fingerprint;  // sha256 of data.safetensors as data.json has it
     std::int64_t documents = 0;
+    std::int64_t without_end = 0;  // documents that no end token ends
     std::int64_t rows = 0;
     std::int64_t seq_len = 0;
     std::int64_t tokens = 0;  // without padding, 0: not known

@@ -90,6 +90,22 @@ TEST_F(TokenizeTest, ThePoolCountsTheBytesInFlight) {
     }
 }
 
+TEST_F(TokenizeTest, DocumentsWithoutAnEndTokenAreCounted) {
+    write_input(row("a") + row("b"));
+    EXPECT_EQ(run().without_end, 0);
+    EXPECT_EQ(info()["without_end"], 0);
+    EXPECT_EQ(info()["tokenizer_reader"], tokenizer::kReader);
+    const auto tokenizer = directory_.path() / "tokenizer";
+    std::filesystem::copy(options_.tokenizer, tokenizer);
+    check(write_file_atomic(tokenizer / "tokenizer_config.json", R"({"eos_token":null})").ok(), "cannot write");
+    options_.tokenizer = tokenizer;
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(run().without_end, 2);
+    const std::string told = testing::internal::GetCapturedStderr();
+    EXPECT_NE(told.find("names no eos_token: 2 of 2 documents have no end token"), std::string::npos) << told;
+    EXPECT_EQ(info()["without_end"], 2);
+}
+
 TEST_F(TokenizeTest, IntegersOfAnySizeAreWrittenOutAsTheyAre) {
     options_.text_template = "{{n}}";
     options_.batching = Batching::kPadding;
