@@ -33,6 +33,7 @@ void AddedTokens::add(AddedToken token) {
     std::vector<std::size_t>& lengths = lengths_[static_cast<unsigned char>(token.content[0])];
     const auto place = std::lower_bound(lengths.begin(), lengths.end(), token.content.size(), std::greater<>());
     if (place == lengths.end() || *place != token.content.size()) lengths.insert(place, token.content.size());
+    begins_[static_cast<unsigned char>(token.content[0])] = true;
     finds_any_ |= !token.special;
     std::string content = token.content;
     tokens_.insert_or_assign(std::move(content), std::move(token));
@@ -50,7 +51,8 @@ std::optional<AddedTokens::Match> AddedTokens::next_match(std::string_view text,
                                                           std::size_t& position) const {
     if (!finds_any_) return std::nullopt;
     while (position < text.size()) {
-        const AddedToken* token = longest_at(text.substr(position));
+        const bool may_begin = begins_[static_cast<unsigned char>(text[position])];
+        const AddedToken* token = may_begin ? longest_at(text.substr(position)) : nullptr;
         if (token == nullptr) {
             ++position;
             continue;

@@ -60,6 +60,7 @@ class AddedTokens {
     const AddedToken* longest_at(std::string_view text) const;
 
     std::unordered_map<std::string, AddedToken, Hash, std::equal_to<>> tokens_;
+    std::array<bool, 256> begins_{};                     // whether a token begins with the byte
     std::array<std::vector<std::size_t>, 256> lengths_;  // of the tokens by their first byte, the longest first
     bool finds_any_ = false;                             // a token that does not stay text
 };
