@@ -8,6 +8,7 @@
 
 #include "shared/base/spelling.h"
 #include "shared/json/bounded.h"
+#include "shared/json/digits.h"
 
 namespace atl::json {
 namespace {
@@ -15,14 +16,17 @@ namespace {
 // Builds the value while it is parsed, so that a text that is too deep or repeats a key is refused where that happens.
 class StrictBuilder final : public nlohmann::json_sax<Json> {
   public:
-    StrictBuilder(int depth_max, std::size_t values_max)
-        : depth_max_(static_cast<std::size_t>(depth_max)), values_max_(values_max) {}
+    StrictBuilder(int depth_max, std::size_t values_max, bool keep_digits = false)
+        : depth_max_(static_cast<std::size_t>(depth_max)), values_max_(values_max), keep_digits_(keep_digits) {}
 
     bool null() override { return add(nullptr); }
     bool boolean(bool value) override { return add(value); }
     bool number_integer(number_integer_t value) override { return add(value); }
     bool number_unsigned(number_unsigned_t value) override { return add(value); }
-    bool number_float(number_float_t value, const string_t&) override { return add(value); }
+    bool number_float(number_float_t value, const string_t& text) override {
+        const bool is_integer = text.find_first_of(".eE") == string_t::npos;
+        return keep_digits_ && is_integer ? add(text) : add(value);
+    }
     bool string(string_t& value) override { return add(std::move(value)); }
     bool binary(binary_t&) override { return fail("binary values are not JSON"); }
     bool start_object(std::size_t) override { return open(Json::object()); }
@@ -78,12 +82,19 @@ class StrictBuilder final : public nlohmann::json_sax<Json> {
 
     std::size_t depth_max_;
     std::size_t values_max_;
+    bool keep_digits_;  // of integers that 64 bits cannot hold
     std::size_t values_ = 0;
     Json root_;
     std::vector<Json*> stack_;  // the open objects and arrays; stable, as only the innermost one grows
     std::string key_;
     std::string error_;
 };
+
+Result<Json> build(std::string_view text, StrictBuilder builder) {
+    if (!Json::sax_parse(text, &builder, Json::input_format_t::json, /*strict=*/true))
+        return unreadable("not valid JSON: " + builder.error());
+    return std::move(builder.root());
+}
 
 const Json& null_value() {
     static const Json value;
@@ -120,10 +131,11 @@ Result<Json> parse(std::string_view text, int depth_max) {
 }
 
 Result<Json> parse_bounded(std::string_view text, std::size_t values_max, int depth_max) {
-    StrictBuilder builder(depth_max, values_max);
-    if (!Json::sax_parse(text, &builder, Json::input_format_t::json, /*strict=*/true))
-        return unreadable("not valid JSON: " + builder.error());
-    return std::move(builder.root());
+    return build(text, StrictBuilder(depth_max, values_max));
+}
+
+Result<Json> parse_keeping_digits(std::string_view text) {
+    return build(text, StrictBuilder(64, SIZE_MAX, /*keep_digits=*/true));
 }
 
 ObjectReader::ObjectReader(const Json& object, std::string path) : object_(object), path_(std::move(path)) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "shared/json/bounded.h"
+#include "shared/json/digits.h"
 
 namespace atl::json {
 namespace {
@@ -86,6 +87,15 @@ Spec read_spec(const Json& value, std::string path = "") {
 Error error_of(const Json& value) {
     const Status status = read_spec(value).status;
     return status.ok() ? internal_error("no error") : status.error();
+}
+
+TEST(JsonParseTest, DigitsOfLargeIntegersMayBeKept) {
+    for (const char* text : {"18446744073709551616", "-9223372036854775809", "100000000000000000000000000000000000001"})
+        EXPECT_EQ(parse_keeping_digits(text).value(), Json(text)) << text;
+    EXPECT_EQ(parse_keeping_digits("18446744073709551615").value(), Json(18446744073709551615U));
+    EXPECT_EQ(parse_keeping_digits("-9223372036854775808").value().dump(), "-9223372036854775808");
+    EXPECT_EQ(parse_keeping_digits("[1e20,1.5,18446744073709551616.0]").value().dump(),
+              "[1e+20,1.5,1.8446744073709552e+19]");
 }
 
 TEST(ObjectReaderTest, PresentMembersAreReadAndAbsentOnesGetTheirFallback) {

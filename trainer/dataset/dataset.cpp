@@ -91,10 +91,12 @@ Result<DatasetInfo> read_info(const std::filesystem::path& path) {
     DatasetInfo info;
     reader.required_integer("schema", 1, 1);
     info.tokenizer_sha256 = reader.required_string("tokenizer_sha256");
+    info.tokenizer_reader = reader.integer_or("tokenizer_reader", 0, 0, kMax);
     info.batching = reader.one_of("batching", {"packing", "padding"}, "packing");
     info.text_template = reader.string_or("template", "");
     info.fingerprint = reader.required_string("fingerprint");
     info.documents = reader.required_integer("documents", 0, kMax);
+    info.without_end = reader.integer_or("without_end", 0, 0, kMax);
     info.rows = reader.required_integer("rows", 1, kRowsMax);
     info.seq_len = reader.required_integer("seq_len", 1, kSeqLenMax);
     info.tokens = reader.required_integer("tokens", 0, kMax);
@@ -199,9 +201,14 @@ Status Dataset::check_tokens(std::int32_t vocab_size, std::int64_t row_begin, st
     return {};
 }
 
-Status Dataset::check_tokenizer(const std::string& tokenizer_sha256) const {
+Status Dataset::check_tokenizer(const std::string& tokenizer_sha256, std::int64_t reader) const {
     if (tokenizer_sha256.empty() || info().tokenizer_sha256.empty() || tokenizer_sha256 == info().tokenizer_sha256)
         return {};
+    if (info().tokenizer_reader != reader)
+        return conflict(impl_->file->path().parent_path().string() + " was prepared by " +
+                            (info().tokenizer_reader < reader ? "an older" : "a newer") +
+                            " version, which reads tokenizers in another way: tokenize the text again with this one",
+                        impl_->file->path().parent_path().string());
     return conflict(impl_->file->path().parent_path().string() + " was made with another tokenizer (" +
                         info().tokenizer_sha256 + "), or other settings of it, than the model's (" + tokenizer_sha256 +
                         "): tokenize the text again with --tokenizer MODEL, or give the model that it was made for",

@@ -14,11 +14,13 @@ namespace atl::dataset {
 
 // What data.json says; for a bare .safetensors file only rows and seq_len are known.
 struct DatasetInfo {
-    std::string tokenizer_sha256;  // empty: not known
-    std::string batching;          // "packing", "padding", empty: not known
+    std::string tokenizer_sha256;       // empty: not known
+    std::int64_t tokenizer_reader = 0;  // tokenizer::kReader of the program that made the data; 0: before there was one
+    std::string batching;               // "packing", "padding", empty: not known
     std::string text_template;
     std::string fingerprint;  // sha256 of data.safetensors as data.json has it
     std::int64_t documents = 0;
+    std::int64_t without_end = 0;  // documents that no end token ends
     std::int64_t rows = 0;
     std::int64_t seq_len = 0;
     std::int64_t tokens = 0;  // without padding, 0: not known
@@ -84,8 +86,9 @@ class Dataset {
     Status check_tokens(std::int32_t vocab_size, std::int64_t row_begin, std::int64_t row_end,
                         const std::function<void(std::int64_t rows)>& on_rows = {}) const;
 
-    // kConflict: the data was made with another tokenizer than `tokenizer_sha256` (an empty one on either side passes).
-    Status check_tokenizer(const std::string& tokenizer_sha256) const;
+    // kConflict: the data was made with another tokenizer than `tokenizer_sha256` (an empty one on either side passes),
+    // or by a program that read its files as another `reader` than this one.
+    Status check_tokenizer(const std::string& tokenizer_sha256, std::int64_t reader) const;
 
     // Of data.safetensors or the bare file, which is read whole: what data.json's fingerprint is. on_read, if given,
     // gets the bytes of each piece.

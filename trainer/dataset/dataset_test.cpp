@@ -163,9 +163,12 @@ TEST_F(DatasetTest, ADirectoryIsReadWithItsInfo) {
     EXPECT_EQ(dataset.info().documents, 2);
     EXPECT_EQ(dataset.info().batching, "packing");
     EXPECT_EQ(dataset.sha256().value(), dataset.info().fingerprint);
-    EXPECT_TRUE(dataset.check_tokenizer("t").ok());
-    EXPECT_TRUE(dataset.check_tokenizer("").ok());
-    EXPECT_EQ(dataset.check_tokenizer("u").error().code, ErrorCode::kConflict);
+    EXPECT_TRUE(dataset.check_tokenizer("t", 0).ok());
+    EXPECT_TRUE(dataset.check_tokenizer("", 0).ok());
+    EXPECT_EQ(dataset.check_tokenizer("u", 0).error().code, ErrorCode::kConflict);
+    const Error older = dataset.check_tokenizer("u", 2).error();
+    EXPECT_EQ(older.code, ErrorCode::kConflict);
+    EXPECT_NE(older.message.find("was prepared by an older version"), std::string::npos) << older.message;
     write({{"input_ids", {2, 3}, {1, 2, 3, 4, 5, 7}}});
     EXPECT_NE(dataset.sha256().value(), dataset.info().fingerprint);
 }

@@ -120,6 +120,8 @@ class ZstdFile final : public ByteSource {
           context_(::ZSTD_createDCtx()),
           buffer_(ZSTD_DStreamInSize()) {
         check(context_ != nullptr, "ZSTD_createDCtx: out of memory");
+        // As `zstd -d --long=31`: public dumps are packed with the largest windows. Memory is taken as a frame asks.
+        ::ZSTD_DCtx_setParameter(context_, ZSTD_d_windowLogMax, ZSTD_dParam_getBounds(ZSTD_d_windowLogMax).upperBound);
     }
     ~ZstdFile() override { ::ZSTD_freeDCtx(context_); }
 

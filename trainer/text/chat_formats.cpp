@@ -33,6 +33,7 @@ constexpr std::string_view kLlama2 = R"json({
 "user_after_system": "{{bos}}[INST] <<SYS>>\n{{system}}\n<</SYS>>\n\n{{content}} [/INST]",
 "assistant": "{{#answer}} {{content}} {{eos}}{{/answer}}",
 "trim": true,
+"trim_with_system": true,
 "alternate": true})json";
 
 // Mistral-7B-Instruct-v0.2, where [INST] is text (it is a token in v0.3 and later).
@@ -62,20 +63,31 @@ constexpr std::string_view kZephyr = R"json({
 }  // namespace
 
 std::span<const ChatFormat> chat_formats() {
+    // Each was compared with its format by transformers 5.23.0 on a dozen conversations.
     static const std::vector<ChatFormat> formats = {
-        {"chatml", kChatMl, {"<|im_start|>", "<|im_end|>"}, {"You are", "<think>"}},
+        {"chatml",
+         kChatMl,
+         {"fcf7a096fe99a48fd9ad2b250bf9237e96e8f48bffec1c7ea4d3f225176cd40e",    // teknium/OpenHermes-2.5-Mistral-7B
+          "153280e3ff55d19da1398bdb3914ee2a51b80429bfaedde11d7d216c39db80f3",    // trl's setup_chat_format
+          "eae48a3307931acb10a6fce475a36b711709672ea79ee1a9bc52f083d8b0a2af"}},  // Qwen/Qwen3-Coder
         {"qwen2.5",
          kQwen25,
-         {"<|im_start|>", "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."},
-         {}},
+         {"55b2f4a26ac9ee719330a61a0c39d9e538b0e9322212f048326318cff4f8674a"}},  // Qwen/Qwen2.5-7B-Instruct
         {"llama3",
          kLlama3,
-         {"<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"},
-         {"Cutting Knowledge Date", "<|eom_id|>"}},
-        {"llama2", kLlama2, {"[INST]", "<<SYS>>"}, {}},
-        {"mistral", kMistral, {" [INST] ", " [/INST]"}, {"<<SYS>>"}},
-        {"gemma", kGemma, {"<start_of_turn>", "<end_of_turn>"}, {}},
-        {"zephyr", kZephyr, {"<|user|>", "<|assistant|>", "eos_token"}, {"<|end|>"}},
+         {"4f46ecd43418f216df8c26936c60e5d04bcc81db47db5d86fbe889f64212dd4c"}},  // meta-llama/Meta-Llama-3-8B-Instruct
+        {"llama2",
+         kLlama2,
+         {"e8d5b5a546d3f19df16a5320c614fab05bdc4edd50e850f1afd947b503ea41cf"}},  // meta-llama/Llama-2-7b-chat-hf
+        {"mistral",
+         kMistral,
+         {"bbc58aad99454df60138be9530c9601a0adfe3d8932cda975e1f10b2410ddc51"}},  // mistralai/Mistral-7B-Instruct-v0.2
+        {"gemma",
+         kGemma,
+         {"8d9e3a3c114fb2053ec500184677af4f7e5f8ec2582443cd535834e68b3ade29"}},  // google/gemma-3-4b-it
+        {"zephyr",
+         kZephyr,
+         {"4f39e3a4b9e3d369b42fd00d93a78f171914bb4e58ec84fc420433d7a153288a"}},  // HuggingFaceH4/zephyr-7b-beta
     };
     return formats;
 }

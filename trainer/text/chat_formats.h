@@ -11,10 +11,9 @@ namespace atl::text {
 struct ChatFormat {
     std::string_view name;
     std::string_view json;  // as a ChatTemplate has it
-    // It is recognised where a tokenizer's own chat template (Jinja) holds each of `signs` and none of `never`; where a
-    // tokenizer has none, its special tokens are looked at in the same way.
-    std::vector<std::string_view> signs;
-    std::vector<std::string_view> never;
+    // Of the Jinja templates that write every conversation in just this way: the sha256 of the whole text, without a
+    // newline at its end. A template that differs by a letter may differ in what it writes.
+    std::vector<std::string_view> originals;
 };
 
 // chatml, qwen2.5, llama3, llama2, mistral, gemma, zephyr.

@@ -15,18 +15,22 @@ constexpr std::array<std::string_view, 29> kSpaces = {
     "\u0085", "\u00a0", "\u1680", "\u2000", "\u2001", "\u2002", "\u2003", "\u2004", "\u2005", "\u2006",
     "\u2007", "\u2008", "\u2009", "\u200a", "\u2028", "\u2029", "\u202f", "\u205f", "\u3000"};
 
-std::string_view trimmed(std::string_view text) {
-    const auto at_front = [&](std::string_view space) { return text.starts_with(space); };
+std::string_view trimmed_behind(std::string_view text) {
     const auto at_back = [&](std::string_view space) { return text.ends_with(space); };
-    for (const auto* space = kSpaces.begin(); space != kSpaces.end();) {
-        space = std::find_if(kSpaces.begin(), kSpaces.end(), at_front);
-        if (space != kSpaces.end()) text.remove_prefix(space->size());
-    }
     for (const auto* space = kSpaces.begin(); space != kSpaces.end();) {
         space = std::find_if(kSpaces.begin(), kSpaces.end(), at_back);
         if (space != kSpaces.end()) text.remove_suffix(space->size());
     }
     return text;
+}
+
+std::string_view trimmed(std::string_view text) {
+    const auto at_front = [&](std::string_view space) { return text.starts_with(space); };
+    for (const auto* space = kSpaces.begin(); space != kSpaces.end();) {
+        space = std::find_if(kSpaces.begin(), kSpaces.end(), at_front);
+        if (space != kSpaces.end()) text.remove_prefix(space->size());
+    }
+    return trimmed_behind(text);
 }
 
 Error bad(const std::string& field, const std::string& what) {
@@ -122,6 +126,7 @@ struct ChatTemplate::Values {
     std::string_view content;
     std::string_view system;
     bool counts = false;
+    bool after_system = false;  // the text is user_after_system
 };
 
 Result<ChatTemplate> ChatTemplate::parse(std::string_view json, const Ends& ends) {
@@ -149,14 +154,26 @@ Result<ChatTemplate> ChatTemplate::parse(std::string_view json, const Ends& ends
     }
     result.default_system_ = reader.string_or("default_system", "");
     result.trim_ = reader.boolean_or("trim", false);
+    result.trim_with_system_ = reader.boolean_or("trim_with_system", false);
     result.alternate_ = reader.boolean_or("alternate", false);
     if (!result.system_.empty() && !result.user_after_system_.empty())
         reader.fail("user_after_system", "stands in the place of system: give one of them");
     if (!result.default_system_.empty() && result.system_.empty() && result.user_after_system_.empty())
         reader.fail("default_system", "needs system or user_after_system");
+    if (result.trim_with_system_ && (!result.trim_ || result.user_after_system_.empty()))
+        reader.fail("trim_with_system", "needs trim and user_after_system");
     ATOLL_RETURN_IF_ERROR(reader.finish());
     ATOLL_RETURN_IF_ERROR(status);
     return result;
+}
+
+void ChatTemplate::append_content(const Values& values, Document& document) const {
+    const bool with_system = trim_with_system_ && values.after_system;
+    const std::string_view content = !trim_        ? values.content
+                                     : with_system ? trimmed_behind(values.content)
+                                                   : trimmed(values.content);
+    if (with_system && content.empty()) document.text.resize(trimmed_behind(document.text).size());
+    document.text += content;
 }
 
 void ChatTemplate::append(const Pieces& pieces, const Values& values, Document& document) const {
@@ -171,7 +188,7 @@ void ChatTemplate::append(const Pieces& pieces, const Values& values, Document& 
                 document.specials.push_back({at, document.text.size()});
                 break;
             case Kind::kContent:
-                document.text += trim_ ? trimmed(values.content) : values.content;
+                append_content(values, document);
                 break;
             case Kind::kSystem:
                 document.text += values.system;
@@ -225,7 +242,7 @@ Result<Document> ChatTemplate::render(const Conversation& conversation, bool las
                                                                   : tool_;
         if (takes_system) system_waits = false;
         const bool counts = message.train.value_or(!last_only || i == last_answer);
-        append(pieces, {message.content, system, message.role == Role::kAssistant && counts}, document);
+        append(pieces, {message.content, system, message.role == Role::kAssistant && counts, takes_system}, document);
     }
     if (system_waits)
         return invalid_argument(std::string(where),

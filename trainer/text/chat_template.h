@@ -24,6 +24,8 @@ namespace atl::text {
 //    "user_after_system": "… {{system}} … {{content}} …",   in the place of "system": one text for it and the user
 //    "default_system": "…",                                 for conversations without a message of the system
 //    "trim": true,                contents lose their white space before and behind, but not {{system}}
+//    "trim_with_system": true,    in user_after_system it is lost behind alone, as the content is part of one text with
+//                                 the system's, which ends before the white space that only a content kept from its end
 //    "alternate": true}           messages must alternate, the user's first
 //
 // {{bos}} and {{eos}} are the tokenizer's beginning and end token. What stands in {{#answer}}…{{/answer}} counts in the
@@ -57,6 +59,7 @@ class ChatTemplate {
     using Pieces = std::vector<Piece>;
     struct Compiler;
     struct Values;
+    void append_content(const Values& values, Document& document) const;
     void append(const Pieces& pieces, const Values& values, Document& document) const;
     Status check_order(const Conversation& conversation, std::size_t first, std::string_view where) const;
 
@@ -64,6 +67,7 @@ class ChatTemplate {
     Pieces begin_, system_, user_, assistant_, tool_, user_after_system_;  // without pieces: none
     std::string default_system_;
     bool trim_ = false;
+    bool trim_with_system_ = false;
     bool alternate_ = false;
 };
 

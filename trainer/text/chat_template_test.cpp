@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "shared/run_settings/chat_templates.h"
@@ -79,6 +80,23 @@ TEST(ChatTemplateTest, ASystemTextMayGoIntoTheFirstMessageOfTheUser) {
     EXPECT_EQ(nobody.error().message, "f:1: messages has none of the user to take the system's text");
 }
 
+// As transformers 5.23.0 renders Llama-2-chat's template.
+TEST(ChatTemplateTest, ASystemTextAndTheUsersMayLoseWhiteSpaceAsOneText) {
+    const auto llama2 = std::find_if(chat_formats().begin(), chat_formats().end(),
+                                     [](const ChatFormat& format) { return format.name == "llama2"; });
+    const auto text = [&](const char* system, const char* user) {
+        const Conversation talk = {{Role::kSystem, system, {}}, {Role::kUser, user, {}}, {Role::kAssistant, "y", {}}};
+        return ChatTemplate::parse(llama2->json, kEnds)->render(talk, false, "f:1")->text;
+    };
+    EXPECT_EQ(text("s", "x"), "<s>[INST] <<SYS>>\ns\n<</SYS>>\n\nx [/INST] y </s>");
+    EXPECT_EQ(text(" s \n", "\n x\u3000"), "<s>[INST] <<SYS>>\n s \n\n<</SYS>>\n\n\n x [/INST] y </s>");
+    EXPECT_EQ(text("s", "\u00a0x"), "<s>[INST] <<SYS>>\ns\n<</SYS>>\n\n\u00a0x [/INST] y </s>");
+    EXPECT_EQ(text("s", "  "), "<s>[INST] <<SYS>>\ns\n<</SYS>> [/INST] y </s>");
+    const Conversation plain_talk = {{Role::kUser, "\n x ", {}}, {Role::kAssistant, "y", {}}};
+    EXPECT_EQ(ChatTemplate::parse(llama2->json, kEnds)->render(plain_talk, false, "f:1")->text,
+              "<s>[INST] x [/INST] y </s>");
+}
+
 TEST(ChatTemplateTest, ADefaultIsForConversationsWithoutASystemText) {
     json description = plain();
     description["default_system"] = "hello";
@@ -119,6 +137,7 @@ TEST(ChatTemplateTest, BrokenDescriptionsAreRefusedByMember) {
                                                   {"special_tokens", "<a>"},
                                                   {"special_tokens", {7}},
                                                   {"trim", "yes"},
+                                                  {"trim_with_system", true},
                                                   {"jinja", "x"}};
     for (const auto& [member, value] : cases) {
         json description = plain();

@@ -96,6 +96,12 @@ TEST_F(LineReaderTest, ZstdFilesMayBeginWithAFrameToSkipAsThoseOfPzstdDo) {
             std::vector<std::string>{"0:1 one"});
 }
 
+// What `zstd --long=31` makes of "one\n": a frame of one raw block whose window is 2 GiB (RFC 8878, 3.1.1).
+TEST_F(LineReaderTest, ZstdFramesMayHaveTheLargestWindow) {
+    const std::string frame("\x28\xb5\x2f\xfd\x00\xa8\x21\x00\x00one\n", 13);
+    EXPECT_EQ(read_all({write("long.zst", frame)}, 64).texts, std::vector<std::string>{"0:1 one"});
+}
+
 TEST_F(LineReaderTest, CutOffOrDamagedCompressedFilesAreErrorsThatNameTheFile) {
     std::string text;
     for (int i = 0; i < 5000; ++i) text += "line " + std::to_string(i * 7919) + "\n";

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "shared/base/file.h"
+#include "shared/digest/digest.h"
 #include "shared/json/json.h"
 #include "trainer/text/chat_formats.h"
 
@@ -92,28 +93,19 @@ Error no_such_name(const std::string& wanted, const Tokenizer& tokenizer) {
     return invalid_argument(kField, "there is no chat template of this name: " + ways_on(tokenizer));
 }
 
+// A template is known by all of its text: parts of it do not tell what it writes.
 Result<const ChatFormat*> recognize(const std::filesystem::path& directory, const Tokenizer& tokenizer) {
-    ATOLL_TRY(const std::string own, read_own_template(directory));
-    const auto holds = [&](std::string_view sign) {
-        return own.empty() ? tokenizer.special_tokens().contains(sign) : own.find(sign) != std::string::npos;
-    };
-    const ChatFormat* found = nullptr;
-    for (const ChatFormat& format : text::chat_formats()) {
-        if (!std::all_of(format.signs.begin(), format.signs.end(), holds) ||
-            std::any_of(format.never.begin(), format.never.end(), holds))
-            continue;
-        if (found != nullptr)
-            return invalid_argument(kField, std::string("the tokenizer's ") +
-                                                (own.empty() ? "special tokens" : "own template") +
-                                                " could be those of " + std::string(found->name) + " or " +
-                                                std::string(format.name) + ": " + ways_on(tokenizer));
-        found = &format;
-    }
-    if (found != nullptr) return found;
-    return invalid_argument(kField,
-                            (own.empty() ? "the tokenizer has no chat template, and its special tokens tell none"
-                                         : "the tokenizer's own chat template is none that is known here") +
-                                (": " + ways_on(tokenizer)));
+    ATOLL_TRY(std::string own, read_own_template(directory));
+    if (own.empty()) return invalid_argument(kField, "the tokenizer has no chat template: " + ways_on(tokenizer));
+    if (own.ends_with('\n')) own.pop_back();
+    const std::string digest = digest::sha256(own);
+    for (const ChatFormat& format : text::chat_formats())
+        if (std::find(format.originals.begin(), format.originals.end(), digest) != format.originals.end())
+            return &format;
+    return invalid_argument(kField, "the tokenizer's own chat template (sha256 " + digest.substr(0, 12) +
+                                        "…) is none of those that auto knows: if you know that it writes the same as "
+                                        "one of them, " +
+                                        ways_on(tokenizer));
 }
 
 // Of a name or "auto".

@@ -19,10 +19,9 @@ struct ChatChoice {
 // Whether `wanted` below names a file: it holds a "/" or ends with ".json".
 bool is_chat_template_file(const std::string& wanted);
 
-// Finds the one that `wanted` says: "auto" (as the tokenizer's chat template or its special tokens tell unmistakably),
-// a name (trainer/text/chat_formats.h) or a JSON file. kInvalidArgument: no name of
-// one, none or several recognised, a special token that the tokenizer lacks or that takes the white space beside it
-// with it.
+// Finds the one that `wanted` says: "auto" (the one whose original the tokenizer's own chat template is, to the
+// letter), a name (trainer/text/chat_formats.h) or a JSON file. kInvalidArgument: no name of one, none known to be the
+// tokenizer's own, a special token that the tokenizer lacks or that takes the white space beside it with it.
 Result<ChatChoice> choose_chat_template(const std::string& wanted, const std::filesystem::path& tokenizer_directory,
                                         const tokenizer::Tokenizer& tokenizer);
 

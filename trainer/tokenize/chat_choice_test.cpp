@@ -44,53 +44,51 @@ class ChatChoiceTest : public testing::Test {
     const Json jinja_ = Json::parse(read_file(kChatFixtures / "chat/goldens.json").value())["jinja"];
 };
 
-TEST_F(ChatChoiceTest, EachNamedTemplateIsRecognisedInTheModelsOwn) {
-    ASSERT_EQ(jinja_.size(), 7U);
-    for (const auto& [name, text] : jinja_.items()) {
+// Those of the goldens that are whole originals; of the others parts are left out there.
+TEST_F(ChatChoiceTest, AnOriginalIsKnownByAllOfItsText) {
+    for (const char* name : {"chatml", "llama3", "llama2", "zephyr"}) {
+        const std::string text = jinja_[name];
         config_["chat_template"] = text;
         EXPECT_EQ(chosen("auto"), name);
         config_["chat_template"] = {{{"name", "rag"}, {"template", "x"}}, {{"name", "default"}, {"template", text}}};
         EXPECT_EQ(chosen("auto"), name);
         config_.erase("chat_template");
-        write("chat_template.jinja", text);
-        EXPECT_EQ(chosen("auto"), name);
+        write("chat_template.jinja", text + "\n");
+        EXPECT_EQ(chosen("auto"), name) << "Jinja drops one newline at the end";
+        write("chat_template.jinja", text + "\n\n");
+        EXPECT_NE(chosen("auto").find("is none of those that auto knows"), std::string::npos);
         std::filesystem::remove(path("chat_template.jinja"));
     }
 }
 
-TEST_F(ChatChoiceTest, WhatIsNotUnmistakableIsRefusedWithTheNames) {
+// Each has all the marks of a named template, and writes conversations in another way.
+TEST_F(ChatChoiceTest, ATemplateThatOnlyLooksLikeOneThatIsKnownIsRefusedWithTheNames) {
     const std::string names = "name one of chatml, qwen2.5, llama3, llama2, mistral, gemma, zephyr, or a JSON file";
-    EXPECT_NE(chosen("auto").find("special tokens could be those of chatml or llama3"), std::string::npos)
-        << "its tokens are of several";
-    EXPECT_NE(chosen("auto").find(names), std::string::npos);
+    const std::string chatml = jinja_["chatml"];
+    const std::string tulu3 =
+        "{% for message in messages %}{% if message['role'] == 'system' %}{{ '<|system|>\n' + message['content'] + "
+        "'\n' }}"
+        "{% elif message['role'] == 'user' %}{{ '<|user|>\n' + message['content'] + '\n' }}"
+        "{% elif message['role'] == 'assistant' %}{{ '<|assistant|>\n' + message['content'] + eos_token + '\n' }}"
+        "{% endif %}{% endfor %}";
     for (const std::string& other :
-         {jinja_["chatml"].get<std::string>() + "{{ '<think>' }}",
-          jinja_["chatml"].get<std::string>() + "You are a bot",
-          jinja_["llama3"].get<std::string>() + "Cutting Knowledge Date", std::string("{{ 'USER: ' }}")}) {
+         {tulu3, "{{ bos_token }}" + chatml, chatml + "You are a bot", chatml + " ", "{{ '<think>' }}" + chatml,
+          jinja_["llama3"].get<std::string>() + "Cutting Knowledge Date", jinja_["qwen2.5"].get<std::string>(),
+          std::string("{{ 'USER: ' }}")}) {
         config_["chat_template"] = other;
-        EXPECT_NE(chosen("auto").find("chat-template: the tokenizer's own chat template is none that is known here: " +
-                                      names),
-                  std::string::npos)
-            << chosen("auto");
+        EXPECT_NE(chosen("auto").find("chat-template: the tokenizer's own chat template (sha256 "), std::string::npos);
+        EXPECT_NE(chosen("auto").find(names), std::string::npos) << chosen("auto");
     }
     EXPECT_EQ(chosen("chatml"), "chatml") << "a name decides";
     EXPECT_NE(chosen("vicuna").find("chat-template: there is no chat template of this name: " + names),
               std::string::npos);
 }
 
-TEST_F(ChatChoiceTest, SpecialTokensTellTheTemplateWhereThereIsNone) {
-    Json tokenizer = Json::parse(read_file(path("tokenizer.json")).value());
-    Json& added = tokenizer["added_tokens"];
-    for (auto token = added.begin(); token != added.end();) {
-        const bool other = (*token)["content"].get<std::string>().find("_header_") != std::string::npos ||
-                           (*token)["content"].get<std::string>().find("_of_turn") != std::string::npos;
-        token = other ? added.erase(token) : token + 1;
-    }
-    write("tokenizer.json", tokenizer.dump());
-    EXPECT_EQ(chosen("auto"), "chatml");
-    EXPECT_NE(chosen("gemma").find("the tokenizer has no token <start_of_turn>"), std::string::npos) << chosen("gemma");
+TEST_F(ChatChoiceTest, SpecialTokensAreNoChatTemplate) {
+    EXPECT_NE(chosen("auto").find("chat-template: the tokenizer has no chat template: name one of "), std::string::npos)
+        << chosen("auto");
     take_tokenizer("tokenizers/llama3");
-    EXPECT_NE(chosen("auto").find("has no chat template, and its special tokens tell none"), std::string::npos);
+    EXPECT_NE(chosen("gemma").find("the tokenizer has no token <start_of_turn>"), std::string::npos) << chosen("gemma");
 }
 
 TEST_F(ChatChoiceTest, OnlyTemplatesThatTheTokenizerHasTheTokensForAreNamed) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "shared/digest/digest.h"
+#include "shared/json/digits.h"
 #include "shared/json/json.h"
 #include "trainer/dataset/dataset.h"
 #include "trainer/tensor/targets.h"
@@ -146,7 +147,8 @@ std::string without_text(std::string message) {
 }
 
 Status encode_line(const EncodeJob& job, std::string_view line, std::string_view where, EncodedBlock& out) {
-    const auto row = json::parse(line);
+    // A template writes numbers out as they are; a conversation has none.
+    const auto row = job.chat_template == nullptr ? json::parse_keeping_digits(line) : json::parse(line);
     if (!row.ok())
         return invalid_argument(std::string(where), std::string(where) + ": " + without_text(row.error().message));
     ATOLL_TRY(const text::Document document, render(job, *row, where));

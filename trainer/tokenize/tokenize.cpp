@@ -10,6 +10,7 @@
 #include "shared/host/cores.h"
 #include "shared/log/log.h"
 #include "shared/log/progress.h"
+#include "shared/log/warn.h"
 #include "trainer/text/line_reader.h"
 #include "trainer/text/template.h"
 #include "trainer/tokenize/chat_choice.h"
@@ -210,6 +211,7 @@ std::string data_json(const TokenizeOptions& options, const tokenizer::Tokenizer
     nlohmann::ordered_json json = {
         {"schema", 1},
         {"tokenizer_sha256", tokenizer.sha256()},
+        {"tokenizer_reader", tokenizer::kReader},
         {"vocab_size", tokenizer.vocab_size()},
         {"seq_len", options.seq_len},
         {"batching", to_string(options.batching)},
@@ -222,6 +224,7 @@ std::string data_json(const TokenizeOptions& options, const tokenizer::Tokenizer
         {"rows", report.rows},
         {"tokens", report.tokens},
         {"targets", report.targets},
+        {"without_end", report.without_end},
         {"truncated", report.truncated},
         {"tokens_truncated", report.tokens_truncated},
         {"bytes", report.bytes},
@@ -241,6 +244,19 @@ Error no_document(const TokenizeOptions& options) {
     std::string files;
     for (const auto& input : options.inputs) files += (files.empty() ? "" : ", ") + input.string();
     return invalid_argument("input", "no document: there is no line but blank ones in " + files);
+}
+
+// A chat template puts its own ends.
+bool lacks_end(const tokenizer::Tokenizer& tokenizer, const Documents& documents) {
+    return !documents.chat && !tokenizer.eos();
+}
+
+void warn_without_end(const TokenizeOptions& options, const TokenizeReport& report) {
+    if (report.without_end > 0)
+        log::warn(
+            fmt::format("{} names no eos_token: {} of {} documents have no end token, so a model does not learn "
+                        "where a text ends; name it in tokenizer_config.json and tokenize again",
+                        options.tokenizer.string(), report.without_end, report.documents));
 }
 
 // That there is something to learn from.
@@ -294,10 +310,12 @@ Result<TokenizeReport> make_data(const TokenizeOptions& options, const tokenizer
               DataWriter::open({partial.data(), partial.spool()}, RowBuilder::column_names(rows), options.seq_len));
     ATOLL_TRY(TokenizeReport report, Run(options, job, rows, writer, partial).execute());
     ATOLL_RETURN_IF_ERROR(check_report(options, report));
+    if (lacks_end(tokenizer, documents)) report.without_end = report.documents;
     ATOLL_TRY(report.fingerprint, writer.finish());
     ATOLL_RETURN_IF_ERROR(
         write_file_atomic(partial.data() / kDataInfo, data_json(options, tokenizer, documents, report)));
     ATOLL_RETURN_IF_ERROR(partial.put_in_place());
+    warn_without_end(options, report);
     return report;
 }
 
@@ -371,6 +389,7 @@ std::string to_json_line(const TokenizeReport& report) {
         {"rows", report.rows},
         {"tokens", report.tokens},
         {"targets", report.targets},
+        {"without_end", report.without_end},
         {"truncated", report.truncated},
         {"tokens_truncated", report.tokens_truncated},
         {"bytes", report.bytes},

@@ -90,6 +90,40 @@ TEST_F(TokenizeTest, ThePoolCountsTheBytesInFlight) {
     }
 }
 
+TEST_F(TokenizeTest, DocumentsWithoutAnEndTokenAreCounted) {
+    write_input(row("a") + row("b"));
+    EXPECT_EQ(run().without_end, 0);
+    EXPECT_EQ(info()["without_end"], 0);
+    EXPECT_EQ(info()["tokenizer_reader"], tokenizer::kReader);
+    const auto tokenizer = directory_.path() / "tokenizer";
+    std::filesystem::copy(options_.tokenizer, tokenizer);
+    check(write_file_atomic(tokenizer / "tokenizer_config.json", R"({"eos_token":null})").ok(), "cannot write");
+    options_.tokenizer = tokenizer;
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(run().without_end, 2);
+    const std::string told = testing::internal::GetCapturedStderr();
+    EXPECT_NE(told.find("names no eos_token: 2 of 2 documents have no end token"), std::string::npos) << told;
+    EXPECT_EQ(info()["without_end"], 2);
+}
+
+TEST_F(TokenizeTest, IntegersOfAnySizeAreWrittenOutAsTheyAre) {
+    options_.text_template = "{{n}}";
+    options_.batching = Batching::kPadding;
+    options_.seq_len = 64;
+    const std::string numbers[] = {"18446744073709551616", "18446744073709551615", "-9223372036854775809"};
+    std::string text;
+    for (const std::string& number : numbers) text += "{\"n\":" + number + "}\n";
+    write_input(text);
+    run();
+    const dataset::Batch all = batch();
+    for (std::size_t i = 0; i < 3; ++i) {
+        const Ids expected = document(numbers[i]);
+        const Ids got(all.input_ids.begin() + static_cast<std::ptrdiff_t>(64 * i),
+                      all.input_ids.begin() + static_cast<std::ptrdiff_t>(64 * i + expected.size()));
+        EXPECT_EQ(got, expected) << numbers[i];
+    }
+}
+
 TEST_F(TokenizeTest, PackedRowsAreTheDocumentsOneAfterAnother) {
     write_input(row("Il treno parte alle sette") + "\n" + row("a") + row("Vlak odjíždí v sedm hodin"));
     const TokenizeReport report = run();

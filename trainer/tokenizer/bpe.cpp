@@ -30,7 +30,7 @@ constexpr std::int32_t kGone = -1'000'000'000;
 }  // namespace
 
 void BpeMerges::add(std::int32_t left, std::int32_t right, std::int32_t rank, std::int32_t merged) {
-    merges_.emplace(pair_key(left, right), Merge{rank, merged});
+    merges_.insert_or_assign(pair_key(left, right), Merge{rank, merged});
 }
 
 const BpeMerges::Merge* BpeMerges::find(std::int32_t left, std::int32_t right) const {

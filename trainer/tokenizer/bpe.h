@@ -13,7 +13,7 @@ namespace atl::tokenizer {
 // The merges: neighbours (left, right) become one symbol. Immutable once filled: any number of threads may apply it.
 class BpeMerges {
   public:
-    // Lower ranks merge first; equal ranks from left to right. A pair that is there keeps its first rank.
+    // Lower ranks merge first; equal ranks from left to right. A pair that is there gets the new rank.
     void add(std::int32_t left, std::int32_t right, std::int32_t rank, std::int32_t merged);
     // Merges until no neighbours can be. Symbols below 0 never merge. O(n log n).
     void apply(std::vector<std::int32_t>& symbols) const;

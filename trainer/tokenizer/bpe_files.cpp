@@ -9,10 +9,10 @@
 namespace atl::tokenizer {
 namespace {
 
-constexpr std::string_view kEndOfText = "<|endoftext|>";
+constexpr const char* kClass = "GPT2Tokenizer";
 
 Status check_class(const std::string& name) {
-    if (name.empty() || name == "GPT2Tokenizer" || name == "GPT2TokenizerFast") return {};
+    if (name.empty() || name == kClass) return {};
     return fields::bad("tokenizer_class", "\"" + name + "\" with vocab.json and merges.txt is not supported");
 }
 
@@ -32,47 +32,22 @@ Status read_merges(std::string_view text, ByteLevelParts& parts) {
     return {};
 }
 
-// A special token of the vocabulary is one, and so is what was added behind the vocabulary.
-Status add_tokens(const TokenizerConfig& config, ByteLevelParts& parts) {
-    for (const auto& token : config.added_tokens) {
-        const auto found = parts.vocab.find(token.content);
-        if (found != parts.vocab.end() && found->second != token.id)
-            return fields::bad("vocab.json", "\"" + token.content + "\" has another id than as an added token");
-        parts.added_tokens.push_back(token);
-    }
-    const auto is_added = [&](const std::string& content) {
-        return std::any_of(parts.added_tokens.begin(), parts.added_tokens.end(),
-                           [&](const auto& token) { return token.content == content; });
-    };
-    for (const std::string& content : config.specials) {
-        const auto found = parts.vocab.find(content);
-        if (found != parts.vocab.end() && !is_added(content))
-            parts.added_tokens.push_back({found->second, content, true, false});
-    }
-    return {};
-}
-
 }  // namespace
 
 Result<ByteLevelParts> parse_bpe_files(std::string_view vocab_json, std::string_view merges_text,
-                                       TokenizerConfig& config) {
+                                       TokenizerConfig config) {
     ATOLL_RETURN_IF_ERROR(check_class(config.tokenizer_class));
+    config.tokenizer_class = kClass;
     const auto vocab = json::parse(vocab_json);
     if (!vocab.ok()) return fields::bad("vocab.json", vocab.error().message);
     if (!vocab->is_object()) return fields::bad("vocab.json", "is no JSON object");
     ByteLevelParts parts;
     parts.vocab_field = "vocab.json";
     parts.merges_field = "merges.txt";
-    parts.add_prefix_space = config.add_prefix_space;
     parts.split_expressions.emplace_back(kGpt2Expression);
     ATOLL_RETURN_IF_ERROR(fields::read_vocab(*vocab, parts.vocab_field, parts));
     ATOLL_RETURN_IF_ERROR(read_merges(merges_text, parts));
-    for (std::string* token : {&config.bos, &config.eos}) {
-        if (!token->empty() || !parts.vocab.contains(std::string(kEndOfText))) continue;
-        *token = kEndOfText;
-        config.specials.push_back(*token);
-    }
-    ATOLL_RETURN_IF_ERROR(add_tokens(config, parts));
+    ATOLL_RETURN_IF_ERROR(apply_config(config, parts));
     return parts;
 }
 

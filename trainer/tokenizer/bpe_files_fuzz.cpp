@@ -16,10 +16,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const std::string_view input(reinterpret_cast<const char*>(data), size);
     const std::size_t nul = std::min(input.find('\0'), size);
     TokenizerConfig config;
-    config.specials = {"<s>", "a"};
+    config.roles = {{"eos_token", "<s>"}, {"pad_token", "a"}};
     const auto parts = parse_bpe_files(input.substr(0, nul), input.substr(std::min(nul + 1, size)), config);
     if (!parts.ok()) return 0;
-    const auto tokenizer = ByteLevelTokenizer::create(*parts, config.bos, config.eos);
+    const auto tokenizer = ByteLevelTokenizer::create(*parts);
     if (!tokenizer.ok()) return 0;
     for (const char* text : {"", "Il treno  parte\n", "<tool>citt\xc3\xa0 it's 12345", "\xff\xc3 \t\xe2\x80\x83x"}) {
         std::vector<std::int32_t> ids;

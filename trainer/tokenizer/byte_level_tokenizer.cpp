@@ -40,25 +40,23 @@ std::optional<std::string> bytes_of_token(std::string_view token) {
     return bytes;
 }
 
-// What tokenizer_config.json and added_tokens.json may decide. A special token that is written out stays text.
+// What tokenizer_config.json and added_tokens.json may decide.
 std::string describe_settings(const ByteLevelParts& parts) {
-    json::Json added = json::Json::array();
-    for (const auto& token : parts.added_tokens)
-        if (!token.special) added.push_back({token.id, token.content, token.normalized});
-    std::sort(added.begin(), added.end());
-    return json::Json{{"add_prefix_space", parts.add_prefix_space}, {"added_tokens", added}}.dump();
+    return json::Json{{"add_prefix_space", parts.add_prefix_space},
+                      {"added_tokens", describe_tokens(parts.added_tokens)}}
+        .dump();
 }
 
 }  // namespace
 
-Result<std::unique_ptr<ByteLevelTokenizer>> ByteLevelTokenizer::from_json(std::string_view text, const std::string& bos,
-                                                                          const std::string& eos) {
-    ATOLL_TRY(const ByteLevelParts parts, parse_tokenizer_json(text));
-    return create(parts, bos, eos);
+Result<std::unique_ptr<ByteLevelTokenizer>> ByteLevelTokenizer::from_json(std::string_view text,
+                                                                          const TokenizerConfig& config) {
+    ATOLL_TRY(ByteLevelParts parts, parse_tokenizer_json(text));
+    ATOLL_RETURN_IF_ERROR(apply_config(config, parts));
+    return create(parts);
 }
 
-Result<std::unique_ptr<ByteLevelTokenizer>> ByteLevelTokenizer::create(const ByteLevelParts& parts,
-                                                                       const std::string& bos, const std::string& eos) {
+Result<std::unique_ptr<ByteLevelTokenizer>> ByteLevelTokenizer::create(const ByteLevelParts& parts) {
     std::unique_ptr<ByteLevelTokenizer> tokenizer(new ByteLevelTokenizer());
     tokenizer->owner_ = WordCache::next_owner();
     tokenizer->ignore_merges_ = parts.ignore_merges;
@@ -70,7 +68,7 @@ Result<std::unique_ptr<ByteLevelTokenizer>> ByteLevelTokenizer::create(const Byt
     }
     ATOLL_RETURN_IF_ERROR(tokenizer->add_vocab(parts));
     ATOLL_RETURN_IF_ERROR(tokenizer->add_merges(parts));
-    ATOLL_RETURN_IF_ERROR(tokenizer->add_specials(parts, bos, eos));
+    ATOLL_RETURN_IF_ERROR(tokenizer->add_ends(parts));
     tokenizer->add_bos_ = !parts.first_token.empty();
     tokenizer->settings_ = describe_settings(parts);
     return tokenizer;
@@ -89,13 +87,12 @@ Status ByteLevelTokenizer::add_vocab(const ByteLevelParts& parts) {
         bytes_of_[static_cast<std::size_t>(id)] = *bytes;
         ids_of_.emplace(std::move(*bytes), id);
     }
-    for (const auto& token : parts.added_tokens) {
-        const std::string content = token.normalized ? normalized_text(token.content) : token.content;
-        bytes_of_[static_cast<std::size_t>(token.id)] = content;
-        special_tokens_[token.content] = {token.id, token.strips_spaces, token.special};
+    for (AddedToken token : parts.added_tokens) {
+        special_tokens_[token.content] = {token.id, token.lstrip || token.rstrip, token.special};
+        if (token.normalized) token.content = normalized_text(token.content);
+        bytes_of_[static_cast<std::size_t>(token.id)] = token.content;
         if (token.special) special_ids_.insert(token.id);
-        if (token.special) continue;
-        (token.normalized ? normalized_added_ : added_).add({token.id, content});
+        (token.normalized ? normalized_added_ : added_).add(std::move(token));
     }
     const auto* missing = std::find(byte_ids_.begin(), byte_ids_.end(), -1);
     if (missing == byte_ids_.end()) return {};
@@ -116,59 +113,32 @@ Status ByteLevelTokenizer::add_merges(const ByteLevelParts& parts) {
     return {};
 }
 
-Status ByteLevelTokenizer::add_specials(const ByteLevelParts& parts, const std::string& bos, const std::string& eos) {
+Status ByteLevelTokenizer::add_ends(const ByteLevelParts& parts) {
     const auto find_id = [&](const std::string& content) -> std::optional<std::int32_t> {
         for (const auto& token : parts.added_tokens)
             if (token.content == content) return token.id;
         const auto found = parts.vocab.find(content);
         return found == parts.vocab.end() ? std::nullopt : std::optional(found->second);
     };
-    const std::string& first = parts.first_token.empty() ? bos : parts.first_token;
+    const std::string& first = parts.first_token.empty() ? parts.bos : parts.first_token;
     if (!first.empty() && !(bos_ = find_id(first))) return fields::bad("bos_token", "\"" + first + "\" is no token");
-    if (!eos.empty() && !(eos_ = find_id(eos))) return fields::bad("eos_token", "\"" + eos + "\" is no token");
+    if (!parts.eos.empty() && !(eos_ = find_id(parts.eos)))
+        return fields::bad("eos_token", "\"" + parts.eos + "\" is no token");
     if (bos_) special_tokens_.try_emplace(first, SpecialToken{*bos_});
-    if (eos_) special_tokens_.try_emplace(eos, SpecialToken{*eos_});
+    if (eos_) special_tokens_.try_emplace(parts.eos, SpecialToken{*eos_});
     return {};
-}
-
-void ByteLevelTokenizer::AddedTokens::add(ByteLevelParts::AddedToken token) {
-    begins[static_cast<unsigned char>(token.content[0])] = true;
-    const auto place = std::find_if(tokens.begin(), tokens.end(),
-                                    [&](const auto& other) { return other.content.size() < token.content.size(); });
-    tokens.insert(place, std::move(token));
-}
-
-const ByteLevelParts::AddedToken* ByteLevelTokenizer::AddedTokens::at(std::string_view text) const {
-    if (!begins[static_cast<unsigned char>(text[0])]) return nullptr;
-    const auto found =
-        std::find_if(tokens.begin(), tokens.end(), [&](const auto& token) { return text.starts_with(token.content); });
-    return found == tokens.end() ? nullptr : &*found;
-}
-
-template <class EncodeRest>
-Status ByteLevelTokenizer::AddedTokens::encode(std::string_view text, std::vector<std::int32_t>& ids,
-                                               EncodeRest&& encode_rest) const {
-    std::size_t begin = 0;
-    for (std::size_t position = 0; !tokens.empty() && position < text.size(); ++position) {
-        const auto* token = at(text.substr(position));
-        if (token == nullptr) continue;
-        ATOLL_RETURN_IF_ERROR(encode_rest(text.substr(begin, position - begin)));
-        ids.push_back(token->id);
-        begin = position + token->content.size();
-        position = begin - 1;
-    }
-    return encode_rest(text.substr(begin));
 }
 
 Status ByteLevelTokenizer::encode(std::string_view text, std::vector<std::int32_t>& ids) const {
     if (!is_utf8(text)) return encode(with_utf8_replaced(text), ids);
-    return added_.encode(text, ids, [&](std::string_view rest) { return encode_raw(rest, ids); });
+    return added_.encode(text, ids, [&](std::string_view rest, std::size_t) { return encode_raw(rest, ids); });
 }
 
 Status ByteLevelTokenizer::encode_raw(std::string_view text, std::vector<std::int32_t>& ids) const {
     std::string storage;
     if (!normalizers_.empty()) text = storage = normalized_text(text);
-    return normalized_added_.encode(text, ids, [&](std::string_view rest) { return encode_text(rest, ids); });
+    return normalized_added_.encode(text, ids,
+                                    [&](std::string_view rest, std::size_t) { return encode_text(rest, ids); });
 }
 
 std::string ByteLevelTokenizer::normalized_text(std::string_view text) const {

@@ -8,6 +8,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "trainer/tokenizer/added_tokens.h"
 #include "trainer/tokenizer/bpe.h"
 #include "trainer/tokenizer/byte_level_parts.h"
 #include "trainer/tokenizer/pre_tokenizer.h"
@@ -19,12 +20,9 @@ namespace atl::tokenizer {
 // special tokens that are written out in a text stay text, other added tokens are found.
 class ByteLevelTokenizer final : public Tokenizer {
   public:
-    // bos and eos: the contents of the tokens that tokenizer_config.json names; empty: none.
-    static Result<std::unique_ptr<ByteLevelTokenizer>> create(const ByteLevelParts& parts, const std::string& bos,
-                                                              const std::string& eos);
-    // Of the text of a tokenizer.json.
-    static Result<std::unique_ptr<ByteLevelTokenizer>> from_json(std::string_view text, const std::string& bos,
-                                                                 const std::string& eos);
+    static Result<std::unique_ptr<ByteLevelTokenizer>> create(const ByteLevelParts& parts);
+    // Of the text of a tokenizer.json, and the files beside it.
+    static Result<std::unique_ptr<ByteLevelTokenizer>> from_json(std::string_view text, const TokenizerConfig& config);
 
     Status encode(std::string_view text, std::vector<std::int32_t>& ids) const override;
     std::string decode(std::span<const std::int32_t> ids) const override;
@@ -36,20 +34,7 @@ class ByteLevelTokenizer final : public Tokenizer {
     ByteLevelTokenizer() = default;
     Status add_vocab(const ByteLevelParts& parts);
     Status add_merges(const ByteLevelParts& parts);
-    Status add_specials(const ByteLevelParts& parts, const std::string& bos, const std::string& eos);
-
-    // Added tokens that are found in texts.
-    struct AddedTokens {
-        std::vector<ByteLevelParts::AddedToken> tokens;  // longest first
-        std::array<bool, 256> begins{};                  // by the first byte
-        void add(ByteLevelParts::AddedToken token);
-        // The longest one that `text` begins with; null: none.
-        const ByteLevelParts::AddedToken* at(std::string_view text) const;
-        // Appends the id of each one in `text`, and has `encode_rest` append those of what lies between.
-        template <class EncodeRest>
-        Status encode(std::string_view text, std::vector<std::int32_t>& ids, EncodeRest&& encode_rest) const;
-    };
-
+    Status add_ends(const ByteLevelParts& parts);
     std::string normalized_text(std::string_view text) const;
     Status encode_raw(std::string_view text, std::vector<std::int32_t>& ids) const;
     Status encode_text(std::string_view text, std::vector<std::int32_t>& ids) const;

@@ -1,5 +1,9 @@
 #include "trainer/tokenizer/tokenizer.h"
 
+#include <algorithm>
+#include <cctype>
+#include <fstream>
+
 #include "shared/base/file.h"
 #include "shared/base/text.h"
 #include "shared/digest/digest.h"
@@ -7,6 +11,7 @@
 #include "trainer/tokenizer/byte_level_tokenizer.h"
 #include "trainer/tokenizer/sentencepiece_tokenizer.h"
 #include "trainer/tokenizer/tokenizer_config.h"
+#include "trainer/tokenizer/tokenizer_json.h"
 
 namespace atl::tokenizer {
 namespace {
@@ -29,12 +34,36 @@ Status check_directory(const std::filesystem::path& directory) {
     return invalid_argument(directory.string(), named + " is a file; give the directory that holds it");
 }
 
+// Lines of a token in base64, a space and its rank, as Llama 3's original tokenizer.model has them.
+bool is_tiktoken(const std::filesystem::path& file) {
+    std::ifstream stream(file, std::ios::binary);
+    std::string line(256, '\0');
+    stream.read(line.data(), static_cast<std::streamsize>(line.size()));
+    line.resize(static_cast<std::size_t>(stream.gcount()));
+    const std::string_view first = std::string_view(line).substr(0, line.find('\n'));
+    const std::size_t space = first.find(' ');
+    if (space == std::string_view::npos || space == 0 || space + 1 == first.size()) return false;
+    const auto is_base64 = [](unsigned char c) { return std::isalnum(c) != 0 || c == '+' || c == '/' || c == '='; };
+    const auto is_digit = [](unsigned char c) { return std::isdigit(c) != 0; };
+    return std::all_of(first.begin(), first.begin() + static_cast<std::ptrdiff_t>(space), is_base64) &&
+           std::all_of(first.begin() + static_cast<std::ptrdiff_t>(space) + 1, first.end(), is_digit);
+}
+
 Result<Source> find_tokenizer(const std::filesystem::path& directory) {
     ATOLL_RETURN_IF_ERROR(check_directory(directory));
     std::error_code ignored;
     const auto has = [&](const char* name) { return std::filesystem::is_regular_file(directory / name, ignored); };
-    for (const char* name : {"tokenizer.model", "tokenizer.json"})
-        if (has(name)) return Source{directory / name, {}};
+    if (has("tokenizer.model")) {
+        const bool is_foreign = is_tiktoken(directory / "tokenizer.model");
+        if (!is_foreign) return Source{directory / "tokenizer.model", {}};
+        if (!has("tokenizer.json"))
+            return invalid_argument(directory.string(),
+                                    (directory / "tokenizer.model").string() +
+                                        " is in tiktoken's format, which is not supported; put the tokenizer.json of "
+                                        "the same model beside it (transformers: AutoTokenizer.from_pretrained(DIR)"
+                                        ".save_pretrained(DIR))");
+    }
+    if (has("tokenizer.json")) return Source{directory / "tokenizer.json", {}};
     if (has("vocab.json") && has("merges.txt")) return Source{directory / "vocab.json", directory / "merges.txt"};
     return not_found(
         directory.string() + " holds no tokenizer.model, no tokenizer.json and no vocab.json with merges.txt",
@@ -49,8 +78,8 @@ Result<std::unique_ptr<Tokenizer>> in_file(const std::filesystem::path& file, Re
 
 Result<std::unique_ptr<ByteLevelTokenizer>> from_bpe_files(const std::string& vocab, const std::string& merges,
                                                            TokenizerConfig config) {
-    ATOLL_TRY(const ByteLevelParts parts, parse_bpe_files(vocab, merges, config));
-    return ByteLevelTokenizer::create(parts, config.bos, config.eos);
+    ATOLL_TRY(const ByteLevelParts parts, parse_bpe_files(vocab, merges, std::move(config)));
+    return ByteLevelTokenizer::create(parts);
 }
 
 // Twice the largest of today's models: reading takes a dozen times its size in memory.
@@ -65,12 +94,24 @@ Result<std::string> read_bounded(const std::filesystem::path& file) {
     return read_file(file);
 }
 
+// A tokenizer.json beside a tokenizer.model says, as in transformers, whether texts begin with a token, and which
+// tokens are added where the config does not.
+Status read_json_beside(const Source& source, TokenizerConfig& config) {
+    const std::filesystem::path file = source.file.parent_path() / "tokenizer.json";
+    std::error_code ignored;
+    if (source.file.filename() != "tokenizer.model" || !std::filesystem::is_regular_file(file, ignored)) return {};
+    ATOLL_TRY(const std::string text, read_bounded(file));
+    const Status status = take_added_tokens(text, config);
+    return status.ok() ? status : invalid_argument(file.string(), file.string() + ": " + status.error().message);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Tokenizer>> Tokenizer::open(const std::filesystem::path& directory) {
     ATOLL_TRY(const Source source, find_tokenizer(directory));
-    ATOLL_TRY(const TokenizerConfig config, read_tokenizer_config(directory));
+    ATOLL_TRY(TokenizerConfig config, read_tokenizer_config(directory));
     ATOLL_TRY(const std::string bytes, read_bounded(source.file));
+    ATOLL_RETURN_IF_ERROR(read_json_beside(source, config));
     std::string merges;
     if (!source.merges.empty()) {
         ATOLL_TRY(merges, read_bounded(source.merges));
@@ -78,14 +119,15 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::open(const std::filesystem::path& 
     const bool is_json = source.file.filename() == "tokenizer.json";
     ATOLL_TRY(std::unique_ptr<Tokenizer> tokenizer,
               !source.merges.empty() ? in_file(directory, from_bpe_files(bytes, merges, config))
-              : is_json ? in_file(source.file, ByteLevelTokenizer::from_json(bytes, config.bos, config.eos))
-                        : in_file(source.file, SentencePieceTokenizer::from_bytes(bytes, config.legacy)));
-    tokenizer->add_bos_ = config.add_bos.value_or(tokenizer->add_bos_);
+              : is_json              ? in_file(source.file, ByteLevelTokenizer::from_json(bytes, config))
+                                     : in_file(source.file, SentencePieceTokenizer::from_bytes(bytes, config)));
+    if (!is_json) tokenizer->add_bos_ = config.add_bos.value_or(tokenizer->add_bos_);
     tokenizer->file_ = source.file;
     const auto id_text = [](std::optional<std::int32_t> id) { return id ? std::to_string(*id) : "none"; };
-    tokenizer->sha256_ = digest::sha256(digest::sha256(bytes) + digest::sha256(merges) + " begin " +
-                                        id_text(tokenizer->add_bos_ ? tokenizer->bos() : std::nullopt) + " end " +
-                                        id_text(tokenizer->eos()) + tokenizer->settings_);
+    tokenizer->sha256_ =
+        digest::sha256(digest::sha256(bytes) + digest::sha256(merges) + " begin " +
+                       id_text(tokenizer->add_bos_ ? tokenizer->bos() : std::nullopt) + " end " +
+                       id_text(tokenizer->eos()) + " reader " + std::to_string(kReader) + tokenizer->settings_);
     return tokenizer;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <utility>
 
 #include "shared/base/file.h"
 #include "trainer/tokenizer/tokenizer_fields.h"
@@ -10,6 +11,10 @@ namespace atl::tokenizer {
 namespace {
 
 using json::Json;
+
+constexpr const char* kMain = "tokenizer_config.json";
+constexpr const char* kSpecialTokens = "special_tokens_map.json";
+constexpr const char* kAddedTokens = "added_tokens.json";
 
 // The object in a file; null when there is no such file.
 Result<Json> read_object(const std::filesystem::path& path) {
@@ -22,19 +27,32 @@ Result<Json> read_object(const std::filesystem::path& path) {
     return object;
 }
 
-void read_specials(const Json& object, TokenizerConfig& config) {
-    for (const char* key :
-         {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {
-        const std::string token = fields::token_text(fields::member(object, key));
-        if (token.empty()) continue;
-        if (key == std::string("bos_token")) config.bos = token;
-        if (key == std::string("eos_token")) config.eos = token;
-        config.specials.push_back(token);
+bool is_special(const TokenizerConfig& config, const std::string& token) {
+    return std::any_of(config.roles.begin(), config.roles.end(),
+                       [&](const auto& role) { return role.second == token; }) ||
+           std::find(config.other_specials.begin(), config.other_specials.end(), token) != config.other_specials.end();
+}
+
+constexpr const char* kRoles[] = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                  "pad_token", "cls_token", "mask_token"};
+
+// A role's token is a string or an object, that of a model's own role ("image_token") a string.
+void read_roles(const Json& object, TokenizerConfig& config) {
+    for (const auto& [key, value] : object.items()) {
+        const bool known = std::find(std::begin(kRoles), std::end(kRoles), key) != std::end(kRoles);
+        if (!known && !(key.ends_with("_token") && value.is_string())) continue;
+        config.roles[key] = fields::token_text(value);
     }
+}
+
+// Lists of tokens without a role, or an object of tokens by role.
+void read_other_specials(const Json& object, TokenizerConfig& config) {
     for (const char* key : {"additional_special_tokens", "extra_special_tokens"}) {
-        if (!fields::member(object, key).is_array()) continue;
-        for (const Json& token : fields::member(object, key))
-            if (std::string text = fields::token_text(token); !text.empty()) config.specials.push_back(std::move(text));
+        const Json& tokens = fields::member(object, key);
+        if (tokens.is_object())
+            for (const auto& [role, token] : tokens.items()) config.roles[role] = fields::token_text(token);
+        if (!tokens.is_array()) continue;
+        for (const Json& token : tokens) config.other_specials.push_back(fields::token_text(token));
     }
 }
 
@@ -57,46 +75,119 @@ Status read_added_tokens_file(const Json& tokens, TokenizerConfig& config) {
     ByteLevelParts added;
     ATOLL_RETURN_IF_ERROR(fields::read_vocab(tokens, "added_tokens", added));
     for (const auto& [content, id] : added.vocab) {
-        const bool special =
-            std::find(config.specials.begin(), config.specials.end(), content) != config.specials.end();
-        config.added_tokens.push_back({id, content, special, !special, false});
+        if (content.empty()) return fields::bad("added_tokens", "an entry has no text");
+        const bool special = is_special(config, content);
+        config.added_tokens.push_back({id, content, special, !special});
     }
     return {};
 }
 
-Result<TokenizerConfig> read_main(const Json& object) {
-    TokenizerConfig config;
-    read_specials(object, config);
-    config.tokenizer_class = fields::text_or_empty(fields::member(object, "tokenizer_class"));
-    config.add_prefix_space = fields::is_true(fields::member(object, "add_prefix_space"));
-    config.legacy = fields::is_true(fields::member(object, "legacy"));
-    const Json& add_bos = fields::member(object, "add_bos_token");
-    if (!add_bos.is_null() && !add_bos.is_boolean()) return fields::bad("add_bos_token", "is no boolean");
-    if (add_bos.is_boolean()) config.add_bos = add_bos.get<bool>();
-    return config;
+Status read_boolean(const Json& object, const char* key, std::optional<bool>& value) {
+    const Json& member = fields::member(object, key);
+    if (!member.is_null() && !member.is_boolean()) return fields::bad(key, "is no boolean");
+    if (member.is_boolean()) value = member.get<bool>();
+    return {};
 }
 
-Error in_config(const std::filesystem::path& path, const Error& error) {
-    return invalid_argument(path.string(), path.string() + ": " + error.message);
+Status read_main(const Json& object, TokenizerConfig& config) {
+    if (!object.is_object()) return {};
+    read_roles(object, config);
+    read_other_specials(object, config);
+    config.tokenizer_class = fields::text_or_empty(fields::member(object, "tokenizer_class"));
+    if (config.tokenizer_class.ends_with("Fast")) config.tokenizer_class.resize(config.tokenizer_class.size() - 4);
+    config.legacy = fields::is_true(fields::member(object, "legacy"));
+    ATOLL_RETURN_IF_ERROR(read_boolean(object, "add_prefix_space", config.add_prefix_space));
+    return read_boolean(object, "add_bos_token", config.add_bos);
+}
+
+Error in_file(const char* file, const Error& error) {
+    return invalid_argument(file, std::string(file) + ": " + error.message);
+}
+
+Status configure_token(const AddedToken& token, const Vocabulary& vocabulary, std::vector<AddedToken>& tokens) {
+    const auto known = std::find_if(tokens.begin(), tokens.end(),
+                                    [&](const AddedToken& other) { return other.content == token.content; });
+    std::int32_t id = vocabulary.size;
+    for (const AddedToken& other : tokens) id = std::max(id, other.id + 1);
+    if (known != tokens.end()) {
+        id = known->id;
+    } else if (const auto in_vocabulary = vocabulary.id_of(token.content)) {
+        id = *in_vocabulary;
+    }
+    if (id != token.id)
+        return fields::bad("added tokens", "\"" + token.content + "\" has the id " + std::to_string(token.id) +
+                                               ", but transformers gives it " + std::to_string(id) +
+                                               ": correct it in tokenizer_config.json or added_tokens.json");
+    if (known == tokens.end())
+        tokens.push_back(token);
+    else
+        *known = token;
+    return {};
 }
 
 }  // namespace
 
-Result<TokenizerConfig> read_tokenizer_config(const std::filesystem::path& directory) {
-    const auto path = directory / "tokenizer_config.json";
-    ATOLL_TRY(const Json object, read_object(path));
-    auto config = read_main(object);
-    if (!config.ok()) return in_config(path, config.error());
-    if (const Json& decoder = fields::member(object, "added_tokens_decoder"); !decoder.is_null()) {
-        const Status status = read_added_tokens_decoder(decoder, *config);
-        return status.ok() ? std::move(config) : in_config(path, status.error());
+std::string TokenizerConfig::token_of(const std::string& role, const std::string& fallback) const {
+    const auto found = roles.find(role);
+    return found == roles.end() ? fallback : found->second;
+}
+
+Result<TokenizerConfig> parse_tokenizer_config(const ConfigFiles& files) {
+    TokenizerConfig config;
+    if (const Status status = read_main(files.main, config); !status.ok()) return in_file(kMain, status.error());
+    const Json& decoder = fields::member(files.main, "added_tokens_decoder");
+    config.has_decoder = !decoder.is_null();
+    if (config.has_decoder) {
+        const Status status = read_added_tokens_decoder(decoder, config);
+        if (!status.ok()) return in_file(kMain, status.error());
+    } else {
+        if (files.special_tokens.is_object()) read_roles(files.special_tokens, config);
+        read_other_specials(files.special_tokens, config);
+        const Status status = read_added_tokens_file(files.added_tokens, config);
+        if (!status.ok()) return in_file(kAddedTokens, status.error());
     }
-    ATOLL_TRY(const Json specials, read_object(directory / "special_tokens_map.json"));
-    read_specials(specials, *config);
-    const auto added_path = directory / "added_tokens.json";
-    ATOLL_TRY(const Json added, read_object(added_path));
-    const Status status = read_added_tokens_file(added, *config);
-    return status.ok() ? std::move(config) : in_config(added_path, status.error());
+    std::sort(config.added_tokens.begin(), config.added_tokens.end(),
+              [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
+    return config;
+}
+
+Result<TokenizerConfig> read_tokenizer_config(const std::filesystem::path& directory) {
+    ConfigFiles files;
+    ATOLL_TRY(files.main, read_object(directory / kMain));
+    ATOLL_TRY(files.special_tokens, read_object(directory / kSpecialTokens));
+    ATOLL_TRY(files.added_tokens, read_object(directory / kAddedTokens));
+    auto config = parse_tokenizer_config(files);
+    if (config.ok()) return config;
+    return invalid_argument((directory / config.error().field).string(), (directory / config.error().message).string());
+}
+
+Json describe_tokens(std::vector<AddedToken> tokens) {
+    Json described = Json::array();
+    if (std::all_of(tokens.begin(), tokens.end(), [](const AddedToken& token) { return token.special; }))
+        return described;
+    std::sort(tokens.begin(), tokens.end(), [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
+    for (const AddedToken& token : tokens)
+        described.push_back({token.id, token.content, token.special, token.normalized, token.lstrip, token.rstrip});
+    return described;
+}
+
+Status add_configured_tokens(const TokenizerConfig& config, const Vocabulary& vocabulary,
+                             std::vector<AddedToken>& tokens) {
+    const std::vector<AddedToken> own = tokens;
+    for (const AddedToken& token : config.added_tokens) {
+        const bool is_own = std::any_of(own.begin(), own.end(), [&](const AddedToken& o) { return o.id == token.id; });
+        // Older directories say nothing of flags in added_tokens.json: what tokenizer.json says of an id counts.
+        if (config.has_decoder || !is_own) ATOLL_RETURN_IF_ERROR(configure_token(token, vocabulary, tokens));
+    }
+    for (const auto& [role, content] : config.roles) {
+        const auto known = std::find_if(tokens.begin(), tokens.end(),
+                                        [&](const AddedToken& token) { return token.content == content; });
+        if (known != tokens.end()) known->special = true;
+        if (known != tokens.end()) continue;
+        if (const auto id = content.empty() ? std::nullopt : vocabulary.id_of(content))
+            tokens.push_back({*id, content, true, false});
+    }
+    return {};
 }
 
 }  // namespace atl::tokenizer

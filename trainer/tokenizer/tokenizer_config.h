@@ -1,30 +1,60 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "shared/base/result.h"
-#include "trainer/tokenizer/byte_level_parts.h"
+#include "shared/json/json.h"
+#include "trainer/tokenizer/added_tokens.h"
 
 namespace atl::tokenizer {
 
-// What matters here of the files beside a tokenizer's own: tokenizer_config.json and, in directories older than its
+// The settings in the files beside a tokenizer's own: tokenizer_config.json and, where that has no
 // added_tokens_decoder, special_tokens_map.json and added_tokens.json.
 struct TokenizerConfig {
     std::optional<bool> add_bos;  // add_bos_token
-    std::string bos;              // the token's text; empty: not named
-    std::string eos;
-    std::vector<std::string> specials;  // all special tokens that are named
-    std::string tokenizer_class;        // of transformers; empty: not named
-    bool add_prefix_space = false;
-    bool legacy = false;  // of a tokenizer.model: a space comes before texts behind special tokens too
-    std::vector<ByteLevelParts::AddedToken> added_tokens;
+    // The token of each role that is named: "eos_token", … and a model's own, "image_token". Empty: null in the file.
+    std::map<std::string, std::string> roles;
+    std::vector<std::string> other_specials;  // of additional_special_tokens
+    std::string tokenizer_class;              // of transformers, without "Fast"; empty: not named
+    std::optional<bool> add_prefix_space;
+    bool legacy = false;                   // of a tokenizer.model: a space comes before texts behind special tokens too
+    bool has_decoder = false;              // added_tokens come from added_tokens_decoder
+    std::vector<AddedToken> added_tokens;  // by id
+
+    // The token of a role; `fallback` where the role is not named.
+    std::string token_of(const std::string& role, const std::string& fallback = "") const;
 };
 
 // Absent files say nothing; special_tokens_map.json wins over tokenizer_config.json, as in transformers.
 // kInvalidArgument names the file and the member that is wrong.
 Result<TokenizerConfig> read_tokenizer_config(const std::filesystem::path& directory);
+
+// The same from the texts of the three files; null: no such file.
+struct ConfigFiles {
+    json::Json main;            // tokenizer_config.json
+    json::Json special_tokens;  // special_tokens_map.json
+    json::Json added_tokens;    // added_tokens.json
+};
+Result<TokenizerConfig> parse_tokenizer_config(const ConfigFiles& files);
+
+// A vocabulary as added tokens see it.
+struct Vocabulary {
+    std::function<std::optional<std::int32_t>(const std::string& token)> id_of;
+    std::int32_t size = 0;  // tokens
+};
+
+// What of the tokens decides ids, the same for the same: nothing where all of them stay text.
+json::Json describe_tokens(std::vector<AddedToken> tokens);
+
+// Brings `tokens`, those of the tokenizer's own file, to what transformers 5 makes of them with `config`: the config's
+// flags win, new tokens follow the others, and tokens with a role are special. kInvalidArgument names a token whose id
+// in the config is not the one that transformers gives it.
+Status add_configured_tokens(const TokenizerConfig& config, const Vocabulary& vocabulary,
+                             std::vector<AddedToken>& tokens);
 
 }  // namespace atl::tokenizer

@@ -45,19 +45,20 @@ Status read_vocab(const json::Json& vocab, const std::string& field, ByteLevelPa
     return {};
 }
 
-Result<ByteLevelParts::AddedToken> read_added_token(const json::Json& token, const json::Json& id,
-                                                    const std::string& field) {
+Result<AddedToken> read_added_token(const json::Json& token, const json::Json& id, const std::string& field) {
     const auto number = token_id(id);
     const std::string content = text_or_empty(member(token, "content"));
     if (!number || content.empty()) return bad(field, "an entry lacks its id or content");
     const bool special = is_true(member(token, "special"));
-    for (const char* key : {"lstrip", "rstrip", "single_word"})
-        if (!special && is_true(member(token, key)))
-            return bad(field, "\"" + content + "\" has " + key + ", which is not supported");
+    if (!special && is_true(member(token, "single_word")))
+        return bad(field, "\"" + content + "\" has single_word, which is not supported");
     const json::Json& normalized = member(token, "normalized");
-    const bool strips = is_true(member(token, "lstrip")) || is_true(member(token, "rstrip"));
-    return ByteLevelParts::AddedToken{*number, content, special, normalized.is_null() ? !special : is_true(normalized),
-                                      strips};
+    return AddedToken{.id = *number,
+                      .content = content,
+                      .special = special,
+                      .normalized = normalized.is_null() ? !special : is_true(normalized),
+                      .lstrip = is_true(member(token, "lstrip")),
+                      .rstrip = is_true(member(token, "rstrip"))};
 }
 
 }  // namespace atl::tokenizer::fields

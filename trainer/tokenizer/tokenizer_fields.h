@@ -24,9 +24,7 @@ Error bad(const std::string& field, const std::string& what);
 // {"token": id, …}; kInvalidArgument names `field` and the token whose id is no sensible number.
 Status read_vocab(const json::Json& vocab, const std::string& field, ByteLevelParts& parts);
 
-// {"content": …, "special": …, "normalized": …}. Options that change where another token than a special one matches are
-// refused.
-Result<ByteLevelParts::AddedToken> read_added_token(const json::Json& token, const json::Json& id,
-                                                    const std::string& field);
+// {"content": …, "special": …, "normalized": …}. single_word is refused where it counts.
+Result<AddedToken> read_added_token(const json::Json& token, const json::Json& id, const std::string& field);
 
 }  // namespace atl::tokenizer::fields

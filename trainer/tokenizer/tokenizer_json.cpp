@@ -1,5 +1,6 @@
 #include "trainer/tokenizer/tokenizer_json.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -133,6 +134,13 @@ Status read_post_processor(const Json& processor, ByteLevelParts& result) {
     return {};
 }
 
+bool puts_token_in_front(const Json& processor) {
+    const Json& single = fields::member(processor, "single");
+    if (single.is_array() && !single.empty()) return !fields::member(single[0], "SpecialToken").is_null();
+    const Json& steps = fields::member(processor, "processors");
+    return steps.is_array() && std::any_of(steps.begin(), steps.end(), puts_token_in_front);
+}
+
 }  // namespace
 
 Result<ByteLevelParts> parse_tokenizer_json(std::string_view text) {
@@ -145,6 +153,21 @@ Result<ByteLevelParts> parse_tokenizer_json(std::string_view text) {
     ATOLL_RETURN_IF_ERROR(read_pre_tokenizer(fields::member(root, "pre_tokenizer"), result));
     ATOLL_RETURN_IF_ERROR(read_post_processor(fields::member(root, "post_processor"), result));
     return result;
+}
+
+Status take_added_tokens(std::string_view text, TokenizerConfig& config) {
+    ATOLL_TRY(const Json root, json::parse(text));
+    config.add_bos = puts_token_in_front(fields::member(root, "post_processor"));
+    if (config.has_decoder) return {};
+    ByteLevelParts own;
+    ATOLL_RETURN_IF_ERROR(read_added_tokens(fields::member(root, "added_tokens"), own));
+    for (AddedToken& token : own.added_tokens) {
+        std::erase_if(config.added_tokens, [&](const AddedToken& other) { return other.id == token.id; });
+        config.added_tokens.push_back(std::move(token));
+    }
+    std::sort(config.added_tokens.begin(), config.added_tokens.end(),
+              [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
+    return {};
 }
 
 }  // namespace atl::tokenizer

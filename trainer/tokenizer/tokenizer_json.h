@@ -12,4 +12,8 @@ namespace atl::tokenizer {
 // tokenizer that would differ from the reference is never opened.
 Result<ByteLevelParts> parse_tokenizer_json(std::string_view text);
 
+// Takes over what a tokenizer.json says beside a tokenizer.model that has the same vocabulary: whether a token is put
+// before texts, and its added tokens unless the config has an added_tokens_decoder.
+Status take_added_tokens(std::string_view text, TokenizerConfig& config);
+
 }  // namespace atl::tokenizer

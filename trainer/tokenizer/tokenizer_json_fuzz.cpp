@@ -11,7 +11,7 @@
 // A tokenizer that opens gives ids of its vocabulary, and decodes them.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     using namespace atl::tokenizer;
-    const auto tokenizer = ByteLevelTokenizer::from_json({reinterpret_cast<const char*>(data), size}, "", "");
+    const auto tokenizer = ByteLevelTokenizer::from_json({reinterpret_cast<const char*>(data), size}, {});
     if (!tokenizer.ok()) return 0;
     for (const char* text : {"", "Il treno  parte\n", "<tool>citt\xc3\xa0 it's 12345", "\xff\xc3 \t\xe2\x80\x83x"}) {
         std::vector<std::int32_t> ids;

@@ -38,6 +38,17 @@ int utf8_length(std::string_view text) {
     return sequence.well_formed ? sequence.length : 0;
 }
 
+std::size_t space_length(std::string_view text) {
+    if (text.empty()) return 0;
+    if (text[0] == ' ' || (text[0] >= '\t' && text[0] <= '\r')) return 1;
+    if (static_cast<unsigned char>(text[0]) < 0x80) return 0;
+    for (const std::string_view space :
+         {"\u0085", "\u00a0", "\u1680", "\u2000", "\u2001", "\u2002", "\u2003", "\u2004", "\u2005", "\u2006", "\u2007",
+          "\u2008", "\u2009", "\u200a", "\u2028", "\u2029", "\u202f", "\u205f", "\u3000"})
+        if (text.starts_with(space)) return space.size();
+    return 0;
+}
+
 bool is_utf8(std::string_view text) {
     constexpr std::uint64_t kHighBits = 0x8080808080808080ULL;
     while (!text.empty()) {

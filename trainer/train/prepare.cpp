@@ -18,7 +18,7 @@ namespace {
 Status check_tokenizer(const dataset::Dataset& dataset, const model_io::ModelDirectory& directory) {
     if (dataset.info().tokenizer_sha256.empty()) return {};
     const auto tokenizer = tokenizer::Tokenizer::open(directory.path);
-    if (tokenizer.ok()) return dataset.check_tokenizer((*tokenizer)->sha256());
+    if (tokenizer.ok()) return dataset.check_tokenizer((*tokenizer)->sha256(), tokenizer::kReader);
     // A model without a tokenizer is fine on token files.
     return tokenizer.error().code == ErrorCode::kNotFound ? Status() : Status(tokenizer.error());
 }
@@ -52,6 +52,10 @@ Result<CheckedData> open_and_check(const RunConfig& settings, const DataSelectio
             path, "its rows of " + std::to_string(dataset.seq_len()) + " tokens are longer than the model's " +
                       std::string(config.length_max_key()) + ", " + std::to_string(config.length_max()));
     ATOLL_RETURN_IF_ERROR(check_tokenizer(dataset, directory));
+    if (comm.rank() == 0 && dataset.info().without_end > 0)
+        log::warn(path + ": " + std::to_string(dataset.info().without_end) + " of " +
+                  std::to_string(dataset.info().documents) +
+                  " documents have no end token: the model does not learn where a text ends");
     const std::int64_t rows = samples_max > 0 ? std::min(samples_max, dataset.rows()) : dataset.rows();
     const auto [begin, end] = rows_of_rank(rows, comm);
     comm::ReadProgress progress(comm, "checking the rows", end - begin);

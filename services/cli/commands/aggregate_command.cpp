@@ -10,6 +10,7 @@
 #include "services/cli/output.h"
 #include "services/cli/transfer.h"
 #include "shared/aggregate/files.h"
+#include "shared/aggregate/settings.h"
 #include "shared/aggregate/strategy.h"
 #include "shared/base/text.h"
 
@@ -85,6 +86,9 @@ Status run_aggregate(const Context& context, const AggregateOptions& given) {
     strategy.drop = given.drop;
     for (const auto& [flag, times] : {std::pair{"--clip", given.clip}, {"--drop", given.drop}})
         if (times && !given.base) return invalid_argument(flag, std::string(flag) + " needs --base");
+    std::vector<std::filesystem::path> compared = given.directories;
+    if (given.base) compared.insert(compared.begin(), *given.base);
+    ATOLL_RETURN_IF_ERROR(aggregate::check_settings(compared));
     std::optional<aggregate::RoundBase> start;
     if (given.base) {
         ATOLL_TRY(aggregate::Input base, aggregate::open_directory(*given.base));

@@ -107,6 +107,28 @@ TEST_F(AggregateCommandTest, AnUpdateWithNanIsNotPushed) {
     EXPECT_NE(push(a_).exit_code, 2) << "a good one fails only for want of a store";
 }
 
+TEST_F(AggregateCommandTest, ModelsThatComputeDifferentlyAreRefusedByTheirSetting) {
+    const auto refusal = [&](const char* file, const char* first, const char* second) {
+        check(write_file_atomic(fs::path(a_) / file, first).ok(), "cannot write a model");
+        check(write_file_atomic(fs::path(b_) / file, second).ok(), "cannot write a model");
+        const auto result = aggregate({"--out", out_, a_, b_});
+        EXPECT_EQ(result.exit_code, 2) << file << first << second;
+        EXPECT_FALSE(fs::exists(out_));
+        return result.err;
+    };
+    EXPECT_NE(refusal("config.json", R"({"rope_theta":1e4})", R"({"rope_theta":5e5})")
+                  .find("b/config.json: rope_theta is 500000.0, but 10000.0 in "),
+              std::string::npos);
+    check(write_file_atomic(fs::path(a_) / "config.json", R"({"dtype":"float32"})").ok(), "cannot write");
+    check(write_file_atomic(fs::path(b_) / "config.json", R"({"dtype":"bfloat16"})").ok(), "cannot write");
+    EXPECT_NE(refusal("adapter_config.json", R"({"r":8,"lora_alpha":16})", R"({"r":8,"lora_alpha":32})")
+                  .find("b/adapter_config.json: lora_alpha is 32, but 16 in "),
+              std::string::npos);
+    fs::remove(fs::path(b_) / "adapter_config.json");
+    const auto result = aggregate({"--out", out_, a_, b_});
+    EXPECT_EQ(result.exit_code, 0) << result.err << "another dtype is no matter";
+}
+
 TEST_F(AggregateCommandTest, WhatIsWrongIsNamedAndNothingIsWritten) {
     const std::string other = make_model("other", {1, 2, 3});
     const std::string spoilt = make_model("spoilt", {1, NAN});

@@ -1,0 +1,158 @@
+#include "shared/aggregate/settings.h"
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <string_view>
+
+#include "shared/base/file.h"
+
+namespace atl::aggregate {
+namespace {
+
+using json::Json;
+
+// Notes on a model, and what training alone looks at.
+constexpr std::array<std::string_view, 22> kModelNotes = {"dtype",
+                                                          "torch_dtype",
+                                                          "_name_or_path",
+                                                          "transformers_version",
+                                                          "use_cache",
+                                                          "auto_map",
+                                                          "initializer_range",
+                                                          "attention_dropout",
+                                                          "hidden_dropout",
+                                                          "dropout",
+                                                          "embd_pdrop",
+                                                          "resid_pdrop",
+                                                          "attn_pdrop",
+                                                          "layerdrop",
+                                                          "pretraining_tp",
+                                                          "bos_token_id",
+                                                          "eos_token_id",
+                                                          "pad_token_id",
+                                                          "_attn_implementation",
+                                                          "init_std",
+                                                          "torchscript",
+                                                          "max_position_embeddings"};
+
+// Where one model names these and the other does not, they are taken to differ.
+constexpr std::array<std::string_view, 13> kModelSettings = {
+    "model_type",     "hidden_act",          "activation_function", "num_attention_heads", "num_key_value_heads",
+    "head_dim",       "rms_norm_eps",        "layer_norm_eps",      "rope_theta",          "rope_scaling",
+    "sliding_window", "quantization_config", "tie_word_embeddings"};
+
+constexpr std::array<std::string_view, 14> kAdapterNotes = {"auto_mapping",      "base_model_name_or_path",
+                                                            "revision",          "task_type",
+                                                            "inference_mode",    "peft_version",
+                                                            "lora_dropout",      "eva_config",
+                                                            "loftq_config",      "corda_config",
+                                                            "megatron_core",     "runtime_config",
+                                                            "init_lora_weights", "qalora_group_size"};
+
+template <class Names>
+bool holds(const Names& names, std::string_view name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+bool is_unset(const Json& value) {
+    return value.is_null() || value == Json(false) || value == Json("none") ||
+           ((value.is_object() || value.is_array()) && value.empty());
+}
+
+void set_if_absent(Json& object, const char* key, const Json& value) {
+    if (is_unset(object.value(key, Json()))) object[key] = value;
+}
+
+// One form for what versions of transformers write in several.
+Json with_defaults(Json model) {
+    if (const Json rope = model.value("rope_parameters", Json()); rope.is_object()) {
+        Json scaling = rope;
+        scaling.erase("rope_theta");
+        if (rope.contains("rope_theta")) set_if_absent(model, "rope_theta", rope["rope_theta"]);
+        set_if_absent(model, "rope_scaling", scaling);
+        model.erase("rope_parameters");
+    }
+    if (const Json scaling = model.value("rope_scaling", Json()); scaling.is_object()) {
+        const Json type = scaling.value("rope_type", scaling.value("type", Json()));
+        if (type == "default") model["rope_scaling"] = nullptr;
+    }
+    const Json heads = model.value("num_attention_heads", Json());
+    const Json width = model.value("hidden_size", Json());
+    set_if_absent(model, "num_key_value_heads", heads);
+    if (heads.is_number_integer() && width.is_number_integer() && heads > 0)
+        set_if_absent(model, "head_dim", width.get<std::int64_t>() / heads.get<std::int64_t>());
+    return model;
+}
+
+Json with_adapter_defaults(Json adapter) {
+    constexpr int kPeftDefault = 8;
+    set_if_absent(adapter, "r", kPeftDefault);
+    set_if_absent(adapter, "lora_alpha", kPeftDefault);
+    if (Json& targets = adapter["target_modules"]; targets.is_array()) std::sort(targets.begin(), targets.end());
+    return adapter;
+}
+
+template <class Notes, class May>
+std::string first_difference(const Json& a, const Json& b, const Notes& notes, May&& may_be_absent) {
+    std::set<std::string> keys;
+    for (const Json* object : {&a, &b})
+        for (const auto& [key, value] : object->items()) keys.insert(key);
+    for (const std::string& key : keys) {
+        const Json left = a.value(key, Json());
+        const Json right = b.value(key, Json());
+        if (holds(notes, key) || left == right || (is_unset(left) && is_unset(right))) continue;
+        if ((left.is_null() || right.is_null()) && may_be_absent(key)) continue;
+        return key;
+    }
+    return {};
+}
+
+// The object in a file; null: none.
+Result<Json> read_settings(const std::filesystem::path& path) {
+    const auto text = read_file(path);
+    if (!text.ok() && text.error().code == ErrorCode::kNotFound) return Json();
+    if (!text.ok()) return text.error();
+    const auto object = json::parse(*text);
+    if (!object.ok()) return invalid_argument(path.string(), path.string() + ": " + object.error().message);
+    return object->is_object() ? *object : Json();
+}
+
+std::string shown(const Json& value) {
+    return value.is_null() ? "not set" : value.dump(-1, ' ', true, Json::error_handler_t::replace);
+}
+
+}  // namespace
+
+std::string differing_model_setting(const Json& a, const Json& b) {
+    return first_difference(with_defaults(a), with_defaults(b), kModelNotes,
+                            [](const std::string& key) { return !holds(kModelSettings, key); });
+}
+
+std::string differing_adapter_setting(const Json& a, const Json& b) {
+    return first_difference(with_adapter_defaults(a), with_adapter_defaults(b), kAdapterNotes,
+                            [](const std::string&) { return false; });
+}
+
+Status check_settings(const std::vector<std::filesystem::path>& directories) {
+    for (const char* name : {"config.json", "adapter_config.json"}) {
+        const bool is_adapter = std::string_view(name) == "adapter_config.json";
+        const auto differing = is_adapter ? differing_adapter_setting : differing_model_setting;
+        Json first;
+        for (const auto& directory : directories) {
+            ATOLL_TRY(const Json settings, read_settings(directory / name));
+            if (&directory == &directories.front()) first = settings;
+            if (first.is_null() || settings.is_null()) continue;
+            const std::string key = differing(first, settings);
+            if (key.empty()) continue;
+            return invalid_argument(
+                key, (directory / name).string() + ": " + key + " is " + shown(settings.value(key, Json())) + ", but " +
+                         shown(first.value(key, Json())) + " in " + directories.front().string() +
+                         ": these cannot be averaged; give " + (is_adapter ? "adapters" : "models") +
+                         " that were trained with the same " + key);
+        }
+    }
+    return {};
+}
+
+}  // namespace atl::aggregate
