@@ -34,6 +34,16 @@ class Elements {
         static_cast<std::uint16_t*>(data_)[index] = bits;
     }
 
+  protected:
+    __device__ bool is_bf16() const { return dtype_ == tensor::DType::kBF16; }
+    __device__ void* data() const { return data_; }
+    // As it comes back once it was stored.
+    __device__ float rounded(float value) const {
+        if (is_wide()) return value;
+        return is_bf16() ? numeric::widen_bf16(numeric::narrow_bf16(value))
+                         : numeric::widen_f16(numeric::narrow_f16(value));
+    }
+
   private:
     bool is_half() const { return dtype_ == tensor::DType::kF16 || dtype_ == tensor::DType::kBF16; }
 
