@@ -19,10 +19,4 @@ __device__ Values<kWidth> normed(Values<kWidth> values, const Values<kWidth>& we
     return values;
 }
 
-template <int kWidth>
-__device__ void add_to(Values<kWidth>& values, const Values<kWidth>& more) {
-    ATOLL_UNROLL
-    for (int i = 0; i < kWidth; ++i) values.at[i] += more.at[i];
-}
-
 }  // namespace atl::kernels::gpu

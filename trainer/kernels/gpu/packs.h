@@ -18,6 +18,12 @@ struct Values {
     float at[kCount];
 };
 
+template <int kCount>
+__device__ void add_to(Values<kCount>& values, const Values<kCount>& more) {
+    ATOLL_UNROLL
+    for (int i = 0; i < kCount; ++i) values.at[i] += more.at[i];
+}
+
 // 16 bytes as memory holds them.
 struct alignas(16) Words {
     std::uint32_t at[4];
