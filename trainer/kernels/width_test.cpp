@@ -3,10 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <tuple>
 
-#include "shared/numeric/float16.h"
 #include "trainer/kernels/testing/backends.h"
 #include "trainer/kernels/testing/on_device.h"
 
@@ -181,6 +181,111 @@ TEST_P(WidthTest, LayerNorms) {
                 "the gradient of the weight");
     expect_near(db, add_up_rows(db.values, [&](std::size_t i, auto) { return dy.values[i]; }),
                 "the gradient of the bias");
+}
+
+TEST_P(WidthTest, SwigluAndBiases) {
+    const Given gate_up = matrix(formats_.activations, 2 * width_.columns, 1), dy = activations(2);
+    const Given out = activations(3), again = activations(4),
+                gradient = matrix(formats_.activations, 2 * width_.columns, 5);
+    backend_->swiglu_forward(gate_up.tensor, out.tensor);
+    backend_->swiglu_backward(gate_up.tensor, dy.tensor, gradient.tensor, again.tensor);
+    const auto columns = static_cast<std::size_t>(width_.columns);
+    const auto gate = [&](std::size_t i) { return gate_up.values[i / columns * 2 * columns + i % columns]; };
+    const auto up = [&](std::size_t i) { return gate_up.values[i / columns * 2 * columns + columns + i % columns]; };
+    const auto sigmoid = [&](std::size_t i) { return 1 / (1 + std::exp(-gate(i))); };
+    const Doubles expected = each([&](std::size_t i, auto, auto) { return gate(i) * sigmoid(i) * up(i); });
+    expect_near(out, expected, "SwiGLU");
+    expect_near(again, expected, "SwiGLU again");
+    Doubles of_both;
+    for (std::size_t row = 0; row < static_cast<std::size_t>(width_.rows); ++row) {
+        for (std::size_t i = row * columns; i < (row + 1) * columns; ++i)
+            of_both.push_back(dy.values[i] * up(i) * sigmoid(i) * (1 + gate(i) * (1 - sigmoid(i))));
+        for (std::size_t i = row * columns; i < (row + 1) * columns; ++i)
+            of_both.push_back(dy.values[i] * gate(i) * sigmoid(i));
+    }
+    expect_near(gradient, of_both, "the gradient of gate and up");
+
+    const Given bias = weights(6), more = residual(7), sum = residual(8), sums = vector(DType::kF32, 9);
+    backend_->add_bias(dy.tensor, bias.vector(), more.tensor, sum.tensor);
+    expect_near(sum, each([&](std::size_t i, auto, std::size_t column) {
+                    return dy.values[i] + bias.values[column] + more.values[i];
+                }),
+                "a bias and a residual");
+    backend_->sum_rows(dy.tensor, sums.vector(), true);
+    expect_near(sums, add_up_rows(sums.values, [&](std::size_t i, auto) { return dy.values[i]; }), "the sum of rows");
+}
+
+TEST_P(WidthTest, CrossEntropy) {
+    const Given logits = activations(1);
+    std::vector<std::int32_t> labels;
+    for (std::int64_t row = 0; row < width_.rows; ++row)
+        labels.push_back(row % 5 == 3 ? kIgnoredLabel : static_cast<std::int32_t>((row + 1) * 7919 % width_.columns));
+    const OnDevice<std::int32_t> targets = integers(*backend_, labels);
+    OnDevice<> losses(*backend_, {width_.rows}), again(*backend_, {width_.rows});
+    backend_->cross_entropy_forward(logits.tensor, targets.tensor, losses.tensor);
+    backend_->cross_entropy_backward(logits.tensor, targets.tensor, 0.5F, {}, again.tensor);
+    Doubles totals = mean_of_rows([&](std::size_t i, auto) { return std::exp(logits.values[i]); }), expected;
+    for (double& total : totals) total *= static_cast<double>(width_.columns);
+    for (std::size_t row = 0; row < labels.size(); ++row) {
+        const std::size_t first = row * static_cast<std::size_t>(width_.columns);
+        expected.push_back(labels[row] == kIgnoredLabel
+                               ? 0.0
+                               : std::log(totals[row]) - logits.values[first + static_cast<std::size_t>(labels[row])]);
+    }
+    EXPECT_LE(relative_l2(losses, expected), kOpTolerance);
+    EXPECT_EQ(again.read(), losses.read());
+    expect_near(logits, each([&](std::size_t i, std::size_t row, std::size_t column) {
+                    if (labels[row] == kIgnoredLabel) return 0.0;
+                    const double hit = column == static_cast<std::size_t>(labels[row]) ? 1.0 : 0.0;
+                    return 0.5 * (std::exp(logits.values[i]) / totals[row] - hit);
+                }),
+                "the gradient of logits");
+}
+
+// A range each of few and many elements, of which some lie as vectors do and others do not.
+TEST_P(WidthTest, AStepOfManyRangesIsThatOfEach) {
+    const AdamWStep step{.learning_rate = 0.01F, .beta1 = 0.9F, .beta2 = 0.99F, .epsilon = 1e-8F, .weight_decay = 0.1F};
+    const OnDevice<StepScalars> numbers = scalars(*backend_, {.factor = 0.5, .updates = 3});
+    std::vector<Doubles> results;
+    for (const bool at_once : {false, true}) {
+        const auto state = [&](unsigned seed) {
+            return matrix(formats_.weights == DType::kF16 ? DType::kF32 : formats_.weights, width_.columns, seed);
+        };
+        const Given weights = state(1), gradients = activations(2), first = state(3), second = state(4);
+        std::vector<OptimizerRange> ranges;
+        std::int64_t begin = 0;
+        for (std::int64_t length = 1; begin < width_.rows * width_.columns; length += length / 9 + 1) {
+            const std::int64_t count = std::min(length, width_.rows * width_.columns - begin);
+            const auto part = [&](const Given& of) { return Tensor(of.tensor.at(begin), of.tensor.dtype(), {count}); };
+            ranges.push_back({.weights = part(weights),
+                              .gradients = part(gradients),
+                              .first_moments = part(first),
+                              .second_moments = part(second),
+                              .stored = {},
+                              .seed = 5,
+                              .first_element = 1000 + begin,
+                              .decays = length % 2 == 0});
+            begin += count;
+        }
+        backend_->scale(second.tensor, 0.0F);
+        if (at_once) {
+            backend_->adamw(step, numbers.tensor, ranges);
+            backend_->sgd({.learning_rate = 0.1F, .momentum = 0.9F, .weight_decay = 0.1F}, numbers.tensor, ranges);
+        } else {
+            for (const OptimizerRange& range : ranges) backend_->adamw(step, numbers.tensor, range);
+            for (const OptimizerRange& range : ranges)
+                backend_->sgd({.learning_rate = 0.1F, .momentum = 0.9F, .weight_decay = 0.1F}, numbers.tensor, range);
+        }
+        for (const Given* one : {&weights, &first, &second}) results.push_back(one->read());
+        const OnDevice<double> squares = one_number(*backend_, 7);
+        std::vector<Tensor> parts;
+        for (const OptimizerRange& range : ranges) parts.push_back(range.gradients);
+        backend_->sum_of_squares(parts, squares.tensor, true);
+        double expected = 7;
+        for (const double value : gradients.values) expected += value * value;
+        EXPECT_NEAR(squares.read()[0], expected, kOpTolerance * expected);
+    }
+    for (std::size_t i : {0U, 1U, 2U}) EXPECT_EQ(results[i] == results[i + 3], true) << i;
 }
 
 constexpr Pair kPairs[] = {{"fp32", DType::kF32, DType::kF32, DType::kF32},

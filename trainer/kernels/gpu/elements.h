@@ -10,6 +10,7 @@ namespace atl::kernels::gpu {
 // nearest even, when they are written. The format is the same for all threads, so the branches cost little.
 class Elements {
   public:
+    Elements() = default;
     explicit Elements(const tensor::Tensor& tensor) : data_(tensor.data()), dtype_(tensor.dtype()) {
         check(tensor.empty() || dtype_ == tensor::DType::kF32 || is_half(), "kernels take fp32, fp16 and bf16");
     }
@@ -47,8 +48,8 @@ class Elements {
   private:
     bool is_half() const { return dtype_ == tensor::DType::kF16 || dtype_ == tensor::DType::kBF16; }
 
-    void* data_;
-    tensor::DType dtype_;
+    void* data_ = nullptr;
+    tensor::DType dtype_ = tensor::DType::kF32;
 };
 
 }  // namespace atl::kernels::gpu

@@ -192,14 +192,6 @@ struct Sum {
     __device__ double operator()(std::int64_t i) const { return static_cast<double>(x.load(i)); }
 };
 
-struct SumOfSquares {
-    Elements x;
-    __device__ double operator()(std::int64_t i) const {
-        const double value = static_cast<double>(x.load(i));
-        return value * value;
-    }
-};
-
 // into[block] = the sum of the block's share of the terms, and what was there before.
 template <class Term>
 struct PartialSums {
@@ -360,11 +352,6 @@ void GpuBackend::add_up(std::int64_t count, const Term& term, const Tensor& into
 void GpuBackend::sum(const Tensor& x, const Tensor& into, bool accumulate) {
     check_count(x, x.element_count());
     add_up(x.element_count(), Sum{Elements(x)}, into, accumulate);
-}
-
-void GpuBackend::sum_of_squares(const Tensor& x, const Tensor& into, bool accumulate) {
-    check_count(x, x.element_count());
-    add_up(x.element_count(), SumOfSquares{Elements(x)}, into, accumulate);
 }
 
 // Columns of op(b) or of c, which are rows of b where it is transposed.

@@ -21,6 +21,12 @@ namespace atl::kernels::gpu {
 #else
 #define ATOLL_UNROLL _Pragma("unroll")
 #endif
+// A kernel's arguments stay where they are, also where it indexes an array of them.
+#if defined(__CUDACC__)
+#define ATOLL_ARGUMENT const __grid_constant__
+#else
+#define ATOLL_ARGUMENT const
+#endif
 
 inline constexpr int kThreads = 256;
 // Threads that exchange values without a barrier. An AMD wavefront of 64 is two such groups.
@@ -193,7 +199,7 @@ __device__ float sum_in_runs(std::int64_t count, const Term& term) {
 
 #if !defined(ATOLL_GPU_SHIM)
 template <class Kernel>
-__global__ void __launch_bounds__(kThreads) run_kernel(Kernel kernel) {
+__global__ void __launch_bounds__(kThreads) run_kernel(ATOLL_ARGUMENT Kernel kernel) {
     kernel(Block(blockIdx.x));
 }
 #endif

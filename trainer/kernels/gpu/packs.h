@@ -112,6 +112,7 @@ class Packs : public Elements {
         Words words[kFormat == Format::kBF16 ? 1 : 2];
     };
 
+    Packs() = default;
     explicit Packs(const tensor::Tensor& tensor) : Elements(tensor) {}
 
     __device__ bool is_wide() const {
@@ -186,6 +187,7 @@ class Packs<Format::kAny, 1> : public Elements {
     using Decoded = Values<1>;
     using Raw = Values<1>;
 
+    Packs() = default;
     explicit Packs(const tensor::Tensor& tensor) : Elements(tensor) {}
 
     __device__ Raw fetch(std::int64_t index) const { return {load(index)}; }
@@ -196,6 +198,10 @@ class Packs<Format::kAny, 1> : public Elements {
     __device__ void store_pack(std::int64_t index, const Decoded& values) const { store(index, values.at[0]); }
 };
 
+inline bool is_aligned(const tensor::Tensor& tensor) {
+    return reinterpret_cast<std::uintptr_t>(tensor.data()) % kPackAlignment == 0;
+}
+
 // Calls body.operator()<P>() with the kind of Packs that all these tensors can be taken by. `columns` divides the
 // indices of whatever packs they are taken by.
 template <class Body>
@@ -203,7 +209,7 @@ void with_packs(std::int64_t columns, std::initializer_list<tensor::Tensor> tens
     bool fits = columns % kPack == 0, is_bf16 = true, is_wide = true;
     for (const tensor::Tensor& one : tensors) {
         if (one.empty()) continue;
-        fits = fits && reinterpret_cast<std::uintptr_t>(one.data()) % kPackAlignment == 0;
+        fits = fits && is_aligned(one);
         is_bf16 = is_bf16 && one.dtype() == tensor::DType::kBF16;
         is_wide = is_wide && one.dtype() == tensor::DType::kF32;
     }
