@@ -164,8 +164,10 @@ class Backend {
     // --- embedding ---
     // out [N, C] = table [V, C] at ids int32 [N]; every id must be in [0, V).
     virtual void embedding_forward(const Tensor& table, const Tensor& ids, const Tensor& out) = 0;
-    virtual void embedding_backward(const Tensor& ids, const Tensor& out_gradient, const Tensor& table_gradient,
-                                    bool accumulate) = 0;
+    // table_gradient [V, C]: the sum of a token's rows of out_gradient [N, C], added in their order. by_id int32 [N]
+    // holds the rows 0 … N − 1 sorted by their ids, and those of one id in ascending order (tensor::sort_by_id).
+    virtual void embedding_backward(const Tensor& ids, const Tensor& by_id, const Tensor& out_gradient,
+                                    const Tensor& table_gradient, bool accumulate) = 0;
 
     // --- RMS norm (Zhang & Sennrich, arXiv:1910.07467) ---
     // out [N, C] = x · rstd · weight [C], rstd [N] = 1/sqrt(mean(x²) + epsilon). rstd is what the backward pass needs.

@@ -9,6 +9,7 @@
 
 #include "trainer/kernels/testing/backends.h"
 #include "trainer/kernels/testing/on_device.h"
+#include "trainer/tensor/sort_by_id.h"
 
 namespace atl::kernels {
 namespace {
@@ -240,6 +241,36 @@ TEST_P(WidthTest, CrossEntropy) {
                     return 0.5 * (std::exp(logits.values[i]) / totals[row] - hit);
                 }),
                 "the gradient of logits");
+}
+
+// Tokens that occur once, a few times and on most rows.
+TEST_P(WidthTest, Embeddings) {
+    constexpr std::int64_t kTokens = 11;
+    std::vector<std::int32_t> ids, by_id(static_cast<std::size_t>(width_.rows));
+    for (std::int64_t row = 0; row < width_.rows; ++row)
+        ids.push_back(row % 7 == 5 ? static_cast<std::int32_t>(row % kTokens) : 3);
+    tensor::sort_by_id(ids, by_id);
+    const Given table(*backend_, formats_.weights, kTokens, width_.columns, width_.first, 1), out = activations(2);
+    const Given of_table(*backend_, DType::kF32, kTokens, width_.columns, width_.first, 3), dy = activations(4);
+    const OnDevice<std::int32_t> tokens = integers(*backend_, ids), sorted = integers(*backend_, by_id);
+    const auto columns = static_cast<std::size_t>(width_.columns);
+    const auto in_table = [&](std::size_t row, std::size_t column) {
+        return static_cast<std::size_t>(ids[row]) * columns + column;
+    };
+    backend_->embedding_forward(table.tensor, tokens.tensor, out.tensor);
+    expect_near(out,
+                each([&](auto, std::size_t row, std::size_t column) { return table.values[in_table(row, column)]; }),
+                "the rows of tokens");
+    Doubles added = of_table.values, alone(added.size(), 0.0);
+    each([&](std::size_t i, std::size_t row, std::size_t column) {
+        added[in_table(row, column)] += dy.values[i];
+        alone[in_table(row, column)] += dy.values[i];
+        return 0.0;
+    });
+    backend_->embedding_backward(tokens.tensor, sorted.tensor, dy.tensor, of_table.tensor, true);
+    expect_near(of_table, added, "added to the table's gradient");
+    backend_->embedding_backward(tokens.tensor, sorted.tensor, dy.tensor, of_table.tensor, false);
+    expect_near(of_table, alone, "the table's gradient");
 }
 
 // A range each of few and many elements, of which some lie as vectors do and others do not.

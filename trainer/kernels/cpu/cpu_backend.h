@@ -45,8 +45,8 @@ class CpuBackend final : public Backend {
     void convert(const Tensor& from, const Tensor& to) override;
 
     void embedding_forward(const Tensor& table, const Tensor& ids, const Tensor& out) override;
-    void embedding_backward(const Tensor& ids, const Tensor& out_gradient, const Tensor& table_gradient,
-                            bool accumulate) override;
+    void embedding_backward(const Tensor& ids, const Tensor& by_id, const Tensor& out_gradient,
+                            const Tensor& table_gradient, bool accumulate) override;
 
     void rmsnorm_forward(const Tensor& x, const Tensor& weight, float epsilon, const Tensor& out,
                          const Tensor& rstd) override;

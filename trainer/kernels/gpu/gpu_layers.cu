@@ -18,16 +18,49 @@ struct EmbeddingForward {
     }
 };
 
-// A channel a thread, so that a token which occurs twice is added in row order.
+// A block for each place in by_id; that of a token's first row adds up all of them, in their order.
+template <class P>
 struct EmbeddingBackward {
-    Elements out_gradient, table_gradient;
-    const std::int32_t* ids;
+    Packs<Format::kAny, P::kWidth> table_gradient;
+    P out_gradient;
+    const std::int32_t *ids, *by_id;
     std::int64_t rows, columns;
-    __device__ void operator()(std::int64_t c) const {
-        for (std::int64_t row = 0; row < rows; ++row) {
-            const std::int64_t at = ids[row] * columns + c;
-            table_gradient.store(at, table_gradient.load(at) + out_gradient.load(row * columns + c));
+    bool accumulate;
+
+    __device__ void operator()(const Block& block) const {
+        const std::int64_t first = block.number();
+        const std::int32_t id = ids[by_id[first]];
+        if (first > 0 && ids[by_id[first - 1]] == id) return;
+        block.each_alone([&](int thread) {
+            for (std::int64_t column = thread * P::kWidth; column < columns; column += kThreads * P::kWidth)
+                add_up(first, id, column);
+        });
+    }
+
+  private:
+    static constexpr int kAtOnce = 4;  // rows that are fetched together
+
+    __device__ void add_up(std::int64_t first, std::int32_t id, std::int64_t column) const {
+        const std::int64_t at = id * columns + column;
+        typename P::Decoded sum{};
+        if (accumulate) sum = table_gradient.load_pack(at);
+        int count = kAtOnce;
+        for (std::int64_t place = first; count == kAtOnce; place += kAtOnce) {
+            typename P::Raw fetched[kAtOnce];
+            count = 0;
+            ATOLL_UNROLL
+            for (int i = 0; i < kAtOnce; ++i) {
+                const bool is_same = count == i && place + i < rows && ids[by_id[place + i]] == id;
+                if (!is_same) continue;
+                fetched[i] = out_gradient.fetch(by_id[place + i] * columns + column);
+                ++count;
+            }
+            ATOLL_UNROLL
+            for (int i = 0; i < kAtOnce; ++i) {
+                if (i < count) add_to(sum, out_gradient.decode(fetched[i]));
+            }
         }
+        table_gradient.store_pack(at, sum);
     }
 };
 
@@ -174,13 +207,17 @@ void GpuBackend::embedding_forward(const Tensor& table, const Tensor& ids, const
     });
 }
 
-void GpuBackend::embedding_backward(const Tensor& ids, const Tensor& out_gradient, const Tensor& table_gradient,
-                                    bool accumulate) {
+void GpuBackend::embedding_backward(const Tensor& ids, const Tensor& by_id, const Tensor& out_gradient,
+                                    const Tensor& table_gradient, bool accumulate) {
     const std::int64_t rows = ids.element_count(), columns = table_gradient.columns();
+    check_count(by_id, rows);
     check_matrix(out_gradient, rows, columns);
-    if (!accumulate) zero(table_gradient);
-    launch_for_each(compute(), columns,
-                    EmbeddingBackward{Elements(out_gradient), Elements(table_gradient), ids.i32(), rows, columns});
+    if (!accumulate) zero(table_gradient);  // the rows of other tokens
+    with_packs(is_aligned(table_gradient) ? columns : 1, {out_gradient}, [&]<class P>() {
+        launch(compute(), rows,
+               EmbeddingBackward<P>{Packs<Format::kAny, P::kWidth>(table_gradient), P(out_gradient), ids.i32(),
+                                    by_id.i32(), rows, columns, accumulate});
+    });
 }
 
 void GpuBackend::rope(const AttentionShape& shape, const Tensor& table, const Tensor& positions, const Tensor& qkv,
@@ -190,8 +227,7 @@ void GpuBackend::rope(const AttentionShape& shape, const Tensor& table, const Te
     check_count(positions, rows);
     check(table.columns() == shape.head_channels, "the rope table is of another head size");
     const std::int64_t half = shape.head_channels / 2;
-    const bool is_aligned = reinterpret_cast<std::uintptr_t>(table.data()) % kPackAlignment == 0;
-    with_packs(is_aligned ? half : 1, {qkv}, [&]<class P>() {
+    with_packs(is_aligned(table) ? half : 1, {qkv}, [&]<class P>() {
         check(half / P::kWidth <= kThreads, "heads are too wide for rope on a GPU");
         launch(compute(), rows,
                Rope<P>{P(qkv), TableOf<P>(table), positions.i32(), static_cast<int>(heads),

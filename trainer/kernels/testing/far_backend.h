@@ -154,9 +154,9 @@ class FarBackend : public Backend {
     void embedding_forward(const Tensor& table, const Tensor& ids, const Tensor& out) override {
         later(&Backend::embedding_forward, table, ids, out);
     }
-    void embedding_backward(const Tensor& ids, const Tensor& out_gradient, const Tensor& table_gradient,
-                            bool accumulate) override {
-        later(&Backend::embedding_backward, ids, out_gradient, table_gradient, accumulate);
+    void embedding_backward(const Tensor& ids, const Tensor& by_id, const Tensor& out_gradient,
+                            const Tensor& table_gradient, bool accumulate) override {
+        later(&Backend::embedding_backward, ids, by_id, out_gradient, table_gradient, accumulate);
     }
     void rmsnorm_forward(const Tensor& x, const Tensor& weight, float epsilon, const Tensor& out,
                          const Tensor& rstd) override {
