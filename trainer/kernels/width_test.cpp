@@ -324,9 +324,9 @@ constexpr Pair kPairs[] = {{"fp32", DType::kF32, DType::kF32, DType::kF32},
                            {"fp16", DType::kF16, DType::kF16, DType::kF16},
                            {"fp32_residual", DType::kBF16, DType::kF32, DType::kBF16}};
 // On a GPU: a warp a row, a block a row of two or four vectors a thread, rows too long for registers, odd ones, and
-// more rows than there are partial sums of.
-constexpr Width kWidths[] = {{1, 8, 0},    {600, 264, 0}, {19, 1024, 0}, {3, 4096, 0}, {2, 5000, 8},
-                             {3, 8192, 0}, {2, 11008, 0}, {1, 4095, 0},  {9, 1024, 1}, {40, 3, 0}};
+// more rows than the blocks that add them up have at once.
+constexpr Width kWidths[] = {{1, 8, 0},    {19, 264, 0},  {2200, 8, 0}, {19, 1024, 0}, {3, 4096, 0}, {2, 5000, 8},
+                             {3, 8192, 0}, {2, 11008, 0}, {1, 4095, 0}, {9, 1024, 1},  {40, 3, 0}};
 
 std::string name_of(const ::testing::TestParamInfo<WidthTest::ParamType>& info) {
     const auto& [name, formats, width] = info.param;
