@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <memory>
+#include <vector>
 
 #include "bench/gpu/bench.h"
+#include "trainer/tensor/sort_by_id.h"
 
 namespace atl::bench {
 namespace {
@@ -166,8 +168,13 @@ Case embedding_forward(Bench& bench) {
 // Writes the whole table.
 Case embedding_backward(Bench& bench) {
     const auto [n, c, v] = std::tuple(bench.shapes.tokens, bench.shapes.channels, bench.shapes.vocabulary);
-    const Tensor ids = bench.integers({n}, v), gradient = bench.bf16({n, c}), table = bench.f32({v, c});
-    const auto call = [=, &bench] { bench.backend.embedding_backward(ids, gradient, table, false); };
+    const Tensor ids = bench.integers({n}, v), by_id = bench.integers({n}, n);
+    std::vector<std::int32_t> on_host(static_cast<std::size_t>(n)), sorted(on_host.size());
+    bench.backend.copy_to_host(ids, on_host.data());
+    tensor::sort_by_id(on_host, sorted);
+    bench.backend.copy_from_host(sorted.data(), by_id);
+    const Tensor gradient = bench.bf16({n, c}), table = bench.f32({v, c});
+    const auto call = [=, &bench] { bench.backend.embedding_backward(ids, by_id, gradient, table, false); };
     return {passes(bench, c, 1) + 4.0 * static_cast<double>(v * c), 0, call};
 }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -59,6 +60,7 @@ struct OptimizerRange {
     // cutting the weights into ranges changes a bit.
     std::uint64_t seed = 0;
     std::int64_t first_element = 0;  // the index of the first element among all weights
+    bool decays = true;              // false: without the step's weight decay
 };
 
 // Where memory is. kDevice: what operations work on. kPinned: memory of the host that the device copies from and to
@@ -149,7 +151,11 @@ class Backend {
     virtual void scale(const Tensor& x, float factor) = 0;                      // in place
     // Into fp64 [1], added up in fp64.
     virtual void sum(const Tensor& x, const Tensor& into, bool accumulate) = 0;
-    virtual void sum_of_squares(const Tensor& x, const Tensor& into, bool accumulate) = 0;
+    // Over all elements of all these tensors.
+    virtual void sum_of_squares(std::span<const Tensor> all, const Tensor& into, bool accumulate) = 0;
+    void sum_of_squares(const Tensor& x, const Tensor& into, bool accumulate) {
+        sum_of_squares(std::span(&x, 1), into, accumulate);
+    }
     // sum [n] of pieces [P, n], added in fp32 by one fixed tree, ((0+1)+(2+3))+…, so that ranks which hold neighbouring
     // halves of a longer list extend the same tree. Destroys the pieces, which may be bf16.
     virtual void sum_pieces(const Tensor& pieces, const Tensor& sum) = 0;
@@ -158,8 +164,10 @@ class Backend {
     // --- embedding ---
     // out [N, C] = table [V, C] at ids int32 [N]; every id must be in [0, V).
     virtual void embedding_forward(const Tensor& table, const Tensor& ids, const Tensor& out) = 0;
-    virtual void embedding_backward(const Tensor& ids, const Tensor& out_gradient, const Tensor& table_gradient,
-                                    bool accumulate) = 0;
+    // table_gradient [V, C]: the sum of a token's rows of out_gradient [N, C], added in their order. by_id int32 [N]
+    // holds the rows 0 … N − 1 sorted by their ids, and those of one id in ascending order (tensor::sort_by_id).
+    virtual void embedding_backward(const Tensor& ids, const Tensor& by_id, const Tensor& out_gradient,
+                                    const Tensor& table_gradient, bool accumulate) = 0;
 
     // --- RMS norm (Zhang & Sennrich, arXiv:1910.07467) ---
     // out [N, C] = x · rstd · weight [C], rstd [N] = 1/sqrt(mean(x²) + epsilon). rstd is what the backward pass needs.
@@ -274,9 +282,15 @@ class Backend {
     // kernels::finish_step() of the scalars (fp64 [kStepScalars]).
     virtual void finish_step(const StepRules& rules, const Tensor& scalars) = 0;
     // By the scalars' factor and number of updates, which counts from 1; nothing changes where is_update is 0. sgd has
-    // one momentum, or none.
-    virtual void adamw(const AdamWStep& step, const Tensor& scalars, const OptimizerRange& range) = 0;
-    virtual void sgd(const SgdStep& step, const Tensor& scalars, const OptimizerRange& range) = 0;
+    // one momentum, or none. A step's ranges are best given together.
+    virtual void adamw(const AdamWStep& step, const Tensor& scalars, std::span<const OptimizerRange> ranges) = 0;
+    virtual void sgd(const SgdStep& step, const Tensor& scalars, std::span<const OptimizerRange> ranges) = 0;
+    void adamw(const AdamWStep& step, const Tensor& scalars, const OptimizerRange& range) {
+        adamw(step, scalars, std::span(&range, 1));
+    }
+    void sgd(const SgdStep& step, const Tensor& scalars, const OptimizerRange& range) {
+        sgd(step, scalars, std::span(&range, 1));
+    }
 
   private:
     virtual void wait_without_limit(Event event) = 0;

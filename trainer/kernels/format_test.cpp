@@ -143,10 +143,11 @@ TEST_P(FormatTest, Embeddings) {
     const OnDevice<std::int32_t> ids = integers(*backend_, {10, 0, 3, 3});
     expect_rounded_once({{11, kFormatColumns}, {4, kFormatColumns}},
                         [&](std::span<const Tensor> x) { backend_->embedding_forward(x[0], ids.tensor, x[1]); });
+    const OnDevice<std::int32_t> by_id = integers(*backend_, {1, 2, 3, 0});
     std::vector<Kept> kept = make({{4, kFormatColumns}});
     OnDevice<> of_narrow(*backend_, {11, kFormatColumns}), of_wide(*backend_, {11, kFormatColumns});
-    backend_->embedding_backward(ids.tensor, kept[0].narrow.tensor, of_narrow.tensor, false);
-    backend_->embedding_backward(ids.tensor, kept[0].wide.tensor, of_wide.tensor, false);
+    backend_->embedding_backward(ids.tensor, by_id.tensor, kept[0].narrow.tensor, of_narrow.tensor, false);
+    backend_->embedding_backward(ids.tensor, by_id.tensor, kept[0].wide.tensor, of_wide.tensor, false);
     EXPECT_EQ(of_narrow.read(), of_wide.read());
 }
 

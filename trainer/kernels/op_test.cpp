@@ -221,9 +221,10 @@ TEST_P(OpTest, DropoutKeepsItsShareAndTheSameElementsWhereverARangeBegins) {
 TEST_P(OpTest, EmbeddingAddsUpRepeatedTokens) {
     const OnDevice<> table = random(*backend_, {5, 9}, 1), dy = random(*backend_, {4, 9}, 2);
     const OnDevice<std::int32_t> ids = integers(*backend_, {2, 0, 2, 4});
+    const OnDevice<std::int32_t> by_id = integers(*backend_, {1, 0, 2, 3});
     OnDevice<> out(*backend_, {4, 9}), gradient(*backend_, {5, 9});
     backend_->embedding_forward(table.tensor, ids.tensor, out.tensor);
-    backend_->embedding_backward(ids.tensor, dy.tensor, gradient.tensor, false);
+    backend_->embedding_backward(ids.tensor, by_id.tensor, dy.tensor, gradient.tensor, false);
     const std::vector<float> rows = out.read(), sums = gradient.read();
     for (std::int64_t c = 0; c < 9; ++c) {
         const auto at = static_cast<std::size_t>(c);
@@ -231,7 +232,7 @@ TEST_P(OpTest, EmbeddingAddsUpRepeatedTokens) {
         EXPECT_NEAR(sums[18 + at], dy[c] + dy[18 + c], 1e-6);
         EXPECT_EQ(sums[9 + at], 0.0);
     }
-    backend_->embedding_backward(ids.tensor, dy.tensor, gradient.tensor, true);
+    backend_->embedding_backward(ids.tensor, by_id.tensor, dy.tensor, gradient.tensor, true);
     EXPECT_NEAR(gradient.read()[18], 2 * (dy[0] + dy[18]), 1e-6);
 }
 

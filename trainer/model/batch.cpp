@@ -3,6 +3,7 @@
 #include <string>
 
 #include "trainer/model/config.h"
+#include "trainer/tensor/sort_by_id.h"
 #include "trainer/tensor/targets.h"
 #include "trainer/trace/trace.h"
 
@@ -37,19 +38,25 @@ Status check_sizes(const HostBatch& host, const BatchShape& largest) {
     return {};
 }
 
+void sort(const Tensor& ids, const Tensor& places) {
+    const auto count = static_cast<std::size_t>(ids.element_count());
+    tensor::sort_by_id({ids.i32(), count}, {places.i32(), count});
+}
+
 }  // namespace
 
-BatchBuffers::Tokens BatchBuffers::allocate_tokens(tensor::Arena& arena, BatchShape shape) {
+BatchBuffers::Tokens BatchBuffers::allocate_tokens(tensor::Arena& arena, BatchShape shape, bool learns_positions) {
     Tokens tokens;
-    for (Tensor& tensor : tokens)
-        tensor = arena.allocate(Category::kWorkspace, DType::kI32, {shape.batch, shape.length});
+    for (std::size_t i = 0; i < tokens.size() - (learns_positions ? 0 : 1); ++i)
+        tokens[i] = arena.allocate(Category::kWorkspace, DType::kI32, {shape.batch, shape.length});
     return tokens;
 }
 
 BatchBuffers::Tokens BatchBuffers::first_sequences(const Tokens& tokens, BatchShape shape) {
     Tokens first;
-    for (std::size_t i = 0; i < tokens.size(); ++i)
-        first[i] = Tensor(tokens[i].data(), DType::kI32, {shape.batch, shape.length});
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+        if (!tokens[i].empty()) first[i] = Tensor(tokens[i].data(), DType::kI32, {shape.batch, shape.length});
+    }
     return first;
 }
 
@@ -59,9 +66,10 @@ BatchBuffers BatchBuffers::allocate(tensor::Arena& device, tensor::Arena& pinned
     buffers.largest_ = largest;
     buffers.vocab_size_ = config.vocab_size;
     buffers.one_document_a_sequence_ = config.rotation_depends_on(largest.length);
-    buffers.storage_ = allocate_tokens(device, largest);
+    const bool learns_positions = config.architecture.positions == Positions::kLearned;
+    buffers.storage_ = allocate_tokens(device, largest, learns_positions);
     for (std::int64_t load = 0; load < ahead && !backend.host_reaches_device(); ++load)
-        buffers.staging_.push_back({allocate_tokens(pinned, largest), {}});
+        buffers.staging_.push_back({allocate_tokens(pinned, largest, learns_positions), {}});
     buffers.batch_.rope_table =
         device.allocate(Category::kWorkspace, kernels::kStatistics, {largest.length, config.head_dim});
     if (device.is_measuring()) return buffers;
@@ -82,12 +90,16 @@ Result<std::span<const std::int64_t>> BatchBuffers::load(kernels::Backend& backe
     for (std::int64_t sequence = 0; sequence < host.shape.batch; ++sequence) {
         ATOLL_TRY(counts_[static_cast<std::size_t>(sequence)], prepare(host, sequence, filled));
     }
+    sort(filled[0], filled[4]);
+    if (!filled[5].empty()) sort(filled[2], filled[5]);
     if (!staging_.empty()) send(backend, filled, device);
     batch_ = {.shape = host.shape,
               .input_ids = device[0],
               .targets = device[1],
               .positions = device[2],
               .segment_starts = device[3],
+              .by_id = device[4],
+              .by_position = device[5],
               .rope_table = batch_.rope_table,
               .first_sequence = host.first_sequence};
     return std::span<const std::int64_t>(counts_).first(static_cast<std::size_t>(host.shape.batch));
@@ -127,7 +139,7 @@ Result<std::int64_t> BatchBuffers::prepare(const HostBatch& host, std::int64_t s
 void BatchBuffers::send(kernels::Backend& backend, const Tokens& from, const Tokens& to) {
     using kernels::Stream;
     backend.wait(Stream::kIn, backend.record(Stream::kCompute));  // what reads the batch before
-    for (std::size_t i = 0; i < from.size(); ++i) {
+    for (std::size_t i = 0; i < from.size() && !from[i].empty(); ++i) {
         const trace::StreamSpan span(Stream::kIn, "copy in", "rows");
         backend.transfer(Stream::kIn, from[i], to[i]);
     }

@@ -24,10 +24,13 @@ struct BatchShape {
 // What blocks read of a micro-batch, on the device.
 struct Batch {
     BatchShape shape;
-    tensor::Tensor input_ids;         // int32 [B, T]
-    tensor::Tensor targets;           // int32 [B, T]: the label of the next token, −100 = not counted
-    tensor::Tensor positions;         // int32 [B, T]: from 0 in each document
-    tensor::Tensor segment_starts;    // int32 [B, T]: where in the sequence this token's document begins
+    tensor::Tensor input_ids;       // int32 [B, T]
+    tensor::Tensor targets;         // int32 [B, T]: the label of the next token, −100 = not counted
+    tensor::Tensor positions;       // int32 [B, T]: from 0 in each document
+    tensor::Tensor segment_starts;  // int32 [B, T]: where in the sequence this token's document begins
+    // int32 [B·T]: the batch's tokens sorted by id, and by position where positions are learned, see
+    // kernels::Backend::embedding_backward. Empty where nothing is trained.
+    tensor::Tensor by_id, by_position;
     tensor::Tensor rope_table;        // fp32 [T, D]: see kernels::Backend::rope
     std::int64_t first_sequence = 0;  // where its first sequence stands in the whole training's order
 };
@@ -63,13 +66,14 @@ class BatchBuffers {
     const Batch& batch() const { return batch_; }
 
   private:
-    // The tensors of tokens: ids, targets, positions, segment starts.
-    using Tokens = std::array<tensor::Tensor, 4>;  // int32 [B, T]
+    // The tensors of tokens: ids, targets, positions, segment starts, by id, by position. The last is empty where
+    // positions are not learned.
+    using Tokens = std::array<tensor::Tensor, 6>;  // int32 [B, T]
     struct Staging {
         Tokens tokens;        // pinned
         kernels::Event sent;  // when they may be overwritten
     };
-    static Tokens allocate_tokens(tensor::Arena& arena, BatchShape shape);
+    static Tokens allocate_tokens(tensor::Arena& arena, BatchShape shape, bool learns_positions);
     static Tokens first_sequences(const Tokens& tokens, BatchShape shape);
     // Checks one sequence and shifts it. Returns the number of its counted targets.
     Result<std::int64_t> prepare(const HostBatch& host, std::int64_t sequence, const Tokens& to) const;

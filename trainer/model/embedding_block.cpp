@@ -98,7 +98,7 @@ void EmbeddingBlock::backward(const Context& context, std::span<const UnitView> 
     if (learns_positions_ && positions.trains()) {
         const Tensor table = positions.gradient(0);
         if (!positions.accumulate()) backend.zero(table);  // its unused rows too
-        backend.embedding_backward(batch.positions, output_gradient, used_positions(table), true);
+        backend.embedding_backward(batch.positions, batch.by_position, output_gradient, used_positions(table), true);
     }
     if (project_in_) {
         const auto project_units = with_adapters(units, 0, own_units());
@@ -108,7 +108,7 @@ void EmbeddingBlock::backward(const Context& context, std::span<const UnitView> 
                               scratch.lora_hidden_gradient, tokens.trains() ? scratch.token_gradients : Tensor());
     }
     if (!tokens.trains()) return;
-    backend.embedding_backward(batch.input_ids, project_in_ ? scratch.token_gradients : output_gradient,
+    backend.embedding_backward(batch.input_ids, batch.by_id, project_in_ ? scratch.token_gradients : output_gradient,
                                tokens.gradient(0), tokens.accumulate());
 }
 

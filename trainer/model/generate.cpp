@@ -84,6 +84,8 @@ void Generation::step(std::span<const std::int32_t> tokens, std::span<float> log
                       .targets = {},
                       .positions = row(positions_),
                       .segment_starts = {},
+                      .by_id = {},
+                      .by_position = {},
                       .rope_table = rope_table_};
     std::vector<std::int32_t> positions(tokens.size());
     std::iota(positions.begin(), positions.end(), static_cast<std::int32_t>(past_));

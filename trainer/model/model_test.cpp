@@ -125,6 +125,13 @@ TEST_F(BatchTest, DocumentsStartAnewAndAreNotTargetsOfOneAnother) {
     EXPECT_EQ(values(buffers_.batch().segment_starts), (std::vector<std::int32_t>{0, 0, 2, 2, 0, 0, 0, 0}));
 }
 
+TEST_F(BatchTest, TokensAreSortedByIdAndThoseOfOneIdByPlace) {
+    const std::vector<std::int32_t> ids = {7, 2, 7, 0, 2, 7, 1, 0};
+    ASSERT_TRUE(buffers_.load(*backend_, {.shape = {2, 4}, .input_ids = ids, .labels = {}, .segment_ids = {}}).ok());
+    EXPECT_EQ(values(buffers_.batch().by_id), (std::vector<std::int32_t>{3, 7, 6, 1, 4, 0, 2, 5}));
+    EXPECT_TRUE(buffers_.batch().by_position.empty()) << "positions are not learned";
+}
+
 TEST_F(BatchTest, TokensOutsideTheVocabularyAreNamed) {
     ids_[5] = 50;
     const auto counts = buffers_.load(*backend_, {.shape = {2, 4}, .input_ids = ids_, .labels = {}, .segment_ids = {}});

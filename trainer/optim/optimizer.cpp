@@ -7,14 +7,13 @@ int Optimizer::moment_count() const {
     return momentum > 0 ? 1 : 0;
 }
 
-void Optimizer::update(kernels::Backend& backend, const tensor::Tensor& scalars, double learning_rate, bool decay,
-                       const kernels::OptimizerRange& range) const {
+void Optimizer::update(kernels::Backend& backend, const tensor::Tensor& scalars, double learning_rate,
+                       std::span<const kernels::OptimizerRange> ranges) const {
     const auto f = [](double value) { return static_cast<float>(value); };
-    const float this_decay = decay ? f(weight_decay) : 0.0F;
     if (kind == OptimizerKind::kAdamW) {
-        backend.adamw({f(learning_rate), f(beta1), f(beta2), f(epsilon), this_decay}, scalars, range);
+        backend.adamw({f(learning_rate), f(beta1), f(beta2), f(epsilon), f(weight_decay)}, scalars, ranges);
     } else {
-        backend.sgd({f(learning_rate), f(momentum), this_decay}, scalars, range);
+        backend.sgd({f(learning_rate), f(momentum), f(weight_decay)}, scalars, ranges);
     }
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "shared/run_settings/choices.h"
 #include "trainer/kernels/backend.h"
@@ -22,9 +23,10 @@ struct Optimizer {
     // How many numbers it keeps a weight: 2, 1 or 0. They start as zeros.
     int moment_count() const;
 
-    // One step on a range, by the step's scalars (kernels::StepScalars). The moments beyond moment_count() are empty.
-    void update(kernels::Backend& backend, const tensor::Tensor& scalars, double learning_rate, bool decay,
-                const kernels::OptimizerRange& range) const;
+    // One step on these ranges, by the step's scalars (kernels::StepScalars). The moments beyond moment_count() are
+    // empty.
+    void update(kernels::Backend& backend, const tensor::Tensor& scalars, double learning_rate,
+                std::span<const kernels::OptimizerRange> ranges) const;
 };
 
 }  // namespace atl::optim

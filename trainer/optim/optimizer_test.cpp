@@ -69,7 +69,7 @@ class OptimizerGoldenTest : public testing::TestWithParam<std::string> {
             buffers.gradients.write(gradients);
             const auto scalars = kernels::scalars(
                 *backend_, {.factor = gradient_scale, .updates = mistakes.no_bias_correction ? step + 10000.0 : step});
-            optimizer.update(*backend_, scalars.tensor, kRate, true, buffers.range());
+            optimizer.update(*backend_, scalars.tensor, kRate, {{buffers.range()}});
         }
         return buffers.weights.read();
     }
@@ -159,7 +159,7 @@ TEST_P(AdamWRoundingTest, AThousandStepsAreThoseOfFp64ToAMillionth) {
         }
         buffers.gradients.write(gradients);
         const auto scalars = kernels::scalars(*backend, {.updates = static_cast<double>(step)});
-        adamw.update(*backend, scalars.tensor, kLearningRate, true, buffers.range());
+        adamw.update(*backend, scalars.tensor, kLearningRate, {{buffers.range()}});
     }
     single = buffers.weights.read();
     double difference = 0, size = 0;

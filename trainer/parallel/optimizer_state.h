@@ -42,6 +42,7 @@ class OptimizerState {
         return part == Part::kMasters ? layout_.masters_dtype : layout_.moments_dtype;
     }
     int moment_count() const { return layout_.moment_count; }
+    bool is_in_file() const { return layout_.in_file; }
     // What lies in the file instead of memory.
     std::int64_t file_bytes() const;
 

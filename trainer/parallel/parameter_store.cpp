@@ -1,6 +1,7 @@
 #include "trainer/parallel/parameter_store.h"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "trainer/trace/trace.h"
@@ -158,24 +159,32 @@ void ParameterStore::clear_moments(kernels::Backend& backend) const {
 
 Status ParameterStore::update(kernels::Backend& backend, Collectives& ranks, const optim::Optimizer& optimizer,
                               const Update& update) {
+    std::vector<kernels::OptimizerRange> ranges;
+    const auto update_ranges = [&](std::string_view name) {
+        const trace::StreamSpan of_device(kernels::Stream::kCompute, "optimizer", name);
+        optimizer.update(backend, update.scalars, update.learning_rate, ranges);
+        ranges.clear();
+    };
     for (std::size_t unit = 0; unit < specs_.size(); ++unit) {
         if (!trains(unit)) continue;
         const std::string& name = model_->units[unit].name;
         state_.update(backend, unit, [&](const OptimizerState::Piece& piece) {
-            const trace::StreamSpan of_device(kernels::Stream::kCompute, "optimizer", name);
-            update_piece(backend, optimizer, update, unit, piece);
+            append_ranges(update, unit, piece, ranges);
+            if (state_.is_in_file()) update_ranges(name);  // it is in memory until the next one is shown
         });
         if (!gathers_new_weights()) continue;
+        if (!ranges.empty()) update_ranges(name);
         const trace::Span span("wait for weights", name);
         const trace::StreamSpan of_device(kernels::Stream::kCompute, "wait for weights", name);
         ranks.all_gather(weight_shard(unit), weights(unit), {.shard = weights_space_, .whole = weights_space_},
                          update_pinned_, {"the new weights", name});
     }
+    if (!ranges.empty()) update_ranges({});
     return state_.end_update(backend);
 }
 
-void ParameterStore::update_piece(kernels::Backend& backend, const optim::Optimizer& optimizer, const Update& update,
-                                  std::size_t unit, const OptimizerState::Piece& piece) const {
+void ParameterStore::append_ranges(const Update& update, std::size_t unit, const OptimizerState::Piece& piece,
+                                   std::vector<kernels::OptimizerRange>& ranges) const {
     const bool sharded = shards_moments(sharding());
     const Tensor kept = sharded ? weight_shard(unit) : weights_[unit];
     const Tensor gradients = sharded ? gradient_shard(unit) : gradients_[unit];
@@ -189,14 +198,14 @@ void ParameterStore::update_piece(kernels::Backend& backend, const optim::Optimi
             return piece[which].empty() ? Tensor() : flat_range(piece[which], begin - piece.begin, count);
         };
         const Tensor masters = state(Part::kMasters);
-        optimizer.update(backend, update.scalars, update.learning_rate, update.decay_norms || !run.is_norm,
-                         {.weights = masters.empty() ? part(kept) : masters,
+        ranges.push_back({.weights = masters.empty() ? part(kept) : masters,
                           .gradients = part(gradients),
                           .first_moments = state(Part::kFirstMoment),
                           .second_moments = state(Part::kSecondMoment),
                           .stored = masters.empty() ? Tensor() : part(kept),
                           .seed = update.seed,
-                          .first_element = first_element + begin});
+                          .first_element = first_element + begin,
+                          .decays = update.decay_norms || !run.is_norm});
     }
 }
 

@@ -122,8 +122,8 @@ class ParameterStore {
     void lay_out_update(const Offload& offload);
     std::vector<Run> find_runs(std::size_t unit) const;
     static Tensor shard_of(const Tensor& tensor, const ShardSpec& spec);
-    void update_piece(kernels::Backend& backend, const optim::Optimizer& optimizer, const Update& update,
-                      std::size_t unit, const OptimizerState::Piece& piece) const;
+    void append_ranges(const Update& update, std::size_t unit, const OptimizerState::Piece& piece,
+                       std::vector<kernels::OptimizerRange>& ranges) const;
 
     const model::Model* model_ = nullptr;
     ParallelLayout layout_;

@@ -61,18 +61,18 @@ void TrainingStep::add_up(const std::vector<double>& losses_by_sequence) {
     const trace::Span span("norm");
     const ParameterStore& store = memory_.store();
     const DeviceScalars& scalars = memory_.scalars();
-    ExactSumOfSquares exact;
-    bool is_first = true;
+    std::vector<Tensor> gradients;
     for (std::size_t unit = 0; unit < store.unit_count(); ++unit) {
-        if (!store.trains(unit)) continue;
-        const Tensor own = store.own_gradients(unit);
-        const trace::StreamSpan of_device(kernels::Stream::kCompute, "norm", store.model().units[unit].name);
+        if (store.trains(unit)) gradients.push_back(store.own_gradients(unit));
+    }
+    ExactSumOfSquares exact;
+    {
+        const trace::StreamSpan of_device(kernels::Stream::kCompute, "norm");
         if (rules_.by_sequence) {
-            exact.add(backend_, own);
+            for (const Tensor& own : gradients) exact.add(backend_, own);
         } else {
-            backend_.sum_of_squares(own, scalars.gradient_squares(), !is_first);
+            backend_.sum_of_squares(gradients, scalars.gradient_squares(), false);
         }
-        is_first = false;
     }
     const trace::Span wait_span("wait for ranks");
     const trace::StreamSpan of_device(kernels::Stream::kCompute, "wait for ranks");

@@ -127,8 +127,9 @@ void CpuBackend::sum(const Tensor& x, const Tensor& into, bool accumulate) {
     reduce(x, simd_.sum, into, accumulate);
 }
 
-void CpuBackend::sum_of_squares(const Tensor& x, const Tensor& into, bool accumulate) {
-    reduce(x, simd_.sum_of_squares, into, accumulate);
+void CpuBackend::sum_of_squares(std::span<const Tensor> all, const Tensor& into, bool accumulate) {
+    if (!accumulate) *into.f64() = 0.0;
+    for (const Tensor& x : all) reduce(x, simd_.sum_of_squares, into, true);
 }
 
 void CpuBackend::sum_pieces(const Tensor& pieces, const Tensor& sum) {

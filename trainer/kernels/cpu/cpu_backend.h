@@ -40,13 +40,13 @@ class CpuBackend final : public Backend {
     void add(const Tensor& a, const Tensor& b, const Tensor& out) override;
     void scale(const Tensor& x, float factor) override;
     void sum(const Tensor& x, const Tensor& into, bool accumulate) override;
-    void sum_of_squares(const Tensor& x, const Tensor& into, bool accumulate) override;
+    void sum_of_squares(std::span<const Tensor> all, const Tensor& into, bool accumulate) override;
     void sum_pieces(const Tensor& pieces, const Tensor& sum) override;
     void convert(const Tensor& from, const Tensor& to) override;
 
     void embedding_forward(const Tensor& table, const Tensor& ids, const Tensor& out) override;
-    void embedding_backward(const Tensor& ids, const Tensor& out_gradient, const Tensor& table_gradient,
-                            bool accumulate) override;
+    void embedding_backward(const Tensor& ids, const Tensor& by_id, const Tensor& out_gradient,
+                            const Tensor& table_gradient, bool accumulate) override;
 
     void rmsnorm_forward(const Tensor& x, const Tensor& weight, float epsilon, const Tensor& out,
                          const Tensor& rstd) override;
@@ -102,8 +102,8 @@ class CpuBackend final : public Backend {
                                 const Tensor& loss_scale, const Tensor& losses) override;
 
     void finish_step(const StepRules& rules, const Tensor& scalars) override;
-    void adamw(const AdamWStep& step, const Tensor& scalars, const OptimizerRange& range) override;
-    void sgd(const SgdStep& step, const Tensor& scalars, const OptimizerRange& range) override;
+    void adamw(const AdamWStep& step, const Tensor& scalars, std::span<const OptimizerRange> ranges) override;
+    void sgd(const SgdStep& step, const Tensor& scalars, std::span<const OptimizerRange> ranges) override;
 
   private:
     void wait_without_limit(Event) override {}

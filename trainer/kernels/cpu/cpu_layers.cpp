@@ -19,8 +19,8 @@ void CpuBackend::embedding_forward(const Tensor& table, const Tensor& ids, const
 }
 
 // A tile is a range of channels, so that a token which occurs twice is added in row order.
-void CpuBackend::embedding_backward(const Tensor& ids, const Tensor& out_gradient, const Tensor& table_gradient,
-                                    bool accumulate) {
+void CpuBackend::embedding_backward(const Tensor& ids, const Tensor&, const Tensor& out_gradient,
+                                    const Tensor& table_gradient, bool accumulate) {
     constexpr std::int64_t kChannels = 128;
     const std::int64_t rows = ids.element_count(), columns = table_gradient.columns();
     check_matrix(out_gradient, rows, columns);

@@ -78,12 +78,12 @@ void CpuBackend::finish_step(const StepRules& rules, const Tensor& scalars) {
     kernels::finish_step(rules, *scalars_of(scalars));
 }
 
-void CpuBackend::adamw(const AdamWStep& step, const Tensor& scalars, const OptimizerRange& range) {
+void CpuBackend::adamw(const AdamWStep& step, const Tensor& scalars, std::span<const OptimizerRange> ranges) {
     const StepScalars& now = *scalars_of(scalars);
     if (now.is_update == 0) return;
     const double steps = now.updates;
-    const AdamWFactors factors = {
-        .decay = step.learning_rate * step.weight_decay,
+    AdamWFactors factors = {
+        .decay = 0,
         .beta1 = step.beta1,
         .beta2 = step.beta2,
         .step_size = static_cast<float>(step.learning_rate / (1.0 - std::pow(static_cast<double>(step.beta1), steps))),
@@ -91,21 +91,27 @@ void CpuBackend::adamw(const AdamWStep& step, const Tensor& scalars, const Optim
         .epsilon = step.epsilon,
         .gradient_scale = static_cast<float>(now.factor),
     };
-    check(!range.first_moments.empty() && !range.second_moments.empty(), "AdamW keeps two moments");
-    update_runs(range, static_cast<std::int64_t>(steps),
-                [&](float* weights, const float* gradients, float* first, float* second, std::int64_t count) {
-                    simd_.adamw(factors, weights, gradients, first, second, count);
-                });
+    for (const OptimizerRange& range : ranges) {
+        check(!range.first_moments.empty() && !range.second_moments.empty(), "AdamW keeps two moments");
+        factors.decay = range.decays ? step.learning_rate * step.weight_decay : 0.0F;
+        update_runs(range, static_cast<std::int64_t>(steps),
+                    [&](float* weights, const float* gradients, float* first, float* second, std::int64_t count) {
+                        simd_.adamw(factors, weights, gradients, first, second, count);
+                    });
+    }
 }
 
-void CpuBackend::sgd(const SgdStep& step, const Tensor& scalars, const OptimizerRange& range) {
+void CpuBackend::sgd(const SgdStep& step, const Tensor& scalars, std::span<const OptimizerRange> ranges) {
     const StepScalars& now = *scalars_of(scalars);
     if (now.is_update == 0) return;
-    const float decay = step.learning_rate * step.weight_decay, factor = static_cast<float>(now.factor);
-    update_runs(range, static_cast<std::int64_t>(now.updates),
-                [&](float* weights, const float* gradients, float* momenta, float*, std::int64_t count) {
-                    simd_.sgd(decay, step.learning_rate, step.momentum, factor, weights, gradients, momenta, count);
-                });
+    const float factor = static_cast<float>(now.factor);
+    for (const OptimizerRange& range : ranges) {
+        const float decay = range.decays ? step.learning_rate * step.weight_decay : 0.0F;
+        update_runs(range, static_cast<std::int64_t>(now.updates),
+                    [&](float* weights, const float* gradients, float* momenta, float*, std::int64_t count) {
+                        simd_.sgd(decay, step.learning_rate, step.momentum, factor, weights, gradients, momenta, count);
+                    });
+    }
 }
 
 }  // namespace atl::kernels::cpu

@@ -10,6 +10,7 @@ namespace atl::kernels::gpu {
 // nearest even, when they are written. The format is the same for all threads, so the branches cost little.
 class Elements {
   public:
+    Elements() = default;
     explicit Elements(const tensor::Tensor& tensor) : data_(tensor.data()), dtype_(tensor.dtype()) {
         check(tensor.empty() || dtype_ == tensor::DType::kF32 || is_half(), "kernels take fp32, fp16 and bf16");
     }
@@ -34,11 +35,21 @@ class Elements {
         static_cast<std::uint16_t*>(data_)[index] = bits;
     }
 
+  protected:
+    __device__ bool is_bf16() const { return dtype_ == tensor::DType::kBF16; }
+    __device__ void* data() const { return data_; }
+    // As it comes back once it was stored.
+    __device__ float rounded(float value) const {
+        if (is_wide()) return value;
+        return is_bf16() ? numeric::widen_bf16(numeric::narrow_bf16(value))
+                         : numeric::widen_f16(numeric::narrow_f16(value));
+    }
+
   private:
     bool is_half() const { return dtype_ == tensor::DType::kF16 || dtype_ == tensor::DType::kBF16; }
 
-    void* data_;
-    tensor::DType dtype_;
+    void* data_ = nullptr;
+    tensor::DType dtype_ = tensor::DType::kF32;
 };
 
 }  // namespace atl::kernels::gpu

@@ -1,8 +1,7 @@
 // What GpuBackend does element by element, sums, and products with what they have to convert.
 
-#include "trainer/kernels/gpu/elements.h"
 #include "trainer/kernels/gpu/gpu_backend.h"
-#include "trainer/kernels/gpu/launch.h"
+#include "trainer/kernels/gpu/rows.h"
 #include "trainer/kernels/operands.h"
 #include "trainer/tensor/philox.h"
 
@@ -11,55 +10,88 @@ namespace {
 
 using tensor::DType;
 
+template <class P>
 struct Add {
-    Elements a, b, out;
-    __device__ void operator()(std::int64_t i) const { out.store(i, a.load(i) + b.load(i)); }
+    P a, b, out;
+    __device__ void operator()(std::int64_t i) const {
+        const auto of_a = a.fetch(i), of_b = b.fetch(i);
+        auto values = a.decode(of_a);
+        add_to(values, b.decode(of_b));
+        out.store_pack(i, values);
+    }
 };
 
+template <class P>
 struct Scale {
-    Elements x;
+    P x;
     float factor;
-    __device__ void operator()(std::int64_t i) const { x.store(i, x.load(i) * factor); }
+    __device__ void operator()(std::int64_t i) const {
+        auto values = x.load_pack(i);
+        ATOLL_UNROLL
+        for (float& value : values.at) value *= factor;
+        x.store_pack(i, values);
+    }
 };
 
+template <class P>
 struct Convert {
-    Elements from, to;
-    __device__ void operator()(std::int64_t i) const { to.store(i, from.load(i)); }
+    P from, to;
+    __device__ void operator()(std::int64_t i) const { to.store_pack(i, from.load_pack(i)); }
 };
 
+template <class P>
 struct AddBias {
-    Elements x, bias, residual, out;
+    P x, bias, residual, out;
     std::int64_t columns;
-    __device__ void operator()(std::int64_t i) const {
-        const float sum = x.load(i) + bias.load(i % columns);
-        out.store(i, residual.empty() ? sum : sum + residual.load(i));
+    __device__ void operator()(std::int64_t row, std::int64_t column) const {
+        const std::int64_t at = row * columns + column;
+        const auto of_x = x.fetch(at), of_bias = bias.fetch(column);
+        auto values = x.decode(of_x);
+        if (residual.empty()) {
+            add_to(values, bias.decode(of_bias));
+        } else {
+            const auto of_residual = residual.fetch(at);
+            add_to(values, bias.decode(of_bias));
+            add_to(values, residual.decode(of_residual));
+        }
+        out.store_pack(at, values);
     }
 };
 
+template <class P>
 struct BiasRelu {
-    Elements x, bias;
+    P x, bias;
     std::int64_t columns;
-    __device__ void operator()(std::int64_t i) const {
-        const float sum = x.load(i) + bias.load(i % columns);
-        x.store(i, sum <= 0.0F ? 0.0F : sum);  // NaN stays
+    __device__ void operator()(std::int64_t row, std::int64_t column) const {
+        const std::int64_t at = row * columns + column;
+        const auto of_x = x.fetch(at), of_bias = bias.fetch(column);
+        auto values = x.decode(of_x);
+        add_to(values, bias.decode(of_bias));
+        ATOLL_UNROLL
+        for (float& value : values.at) value = value <= 0.0F ? 0.0F : value;  // NaN stays
+        x.store_pack(at, values);
     }
 };
 
+template <class P>
 struct ReluBackward {
-    Elements out, gradient;
+    P out, gradient;
     __device__ void operator()(std::int64_t i) const {
-        if (!(out.load(i) > 0.0F)) gradient.store(i, 0.0F);
+        const auto of_out = out.fetch(i), of_gradient = gradient.fetch(i);
+        const auto result = out.decode(of_out);
+        auto values = gradient.decode(of_gradient);
+        ATOLL_UNROLL
+        for (int k = 0; k < P::kWidth; ++k) values.at[k] = result.at[k] > 0.0F ? values.at[k] : 0.0F;
+        gradient.store_pack(i, values);
     }
 };
 
-// A column each.
-struct SumRows {
-    Elements x, out;
-    std::int64_t rows, columns;
-    bool accumulate;
-    __device__ void operator()(std::int64_t c) const {
-        const float sum = sum_in_runs(rows, [&](std::int64_t row) { return x.load(row * columns + c); });
-        out.store(c, accumulate ? out.load(c) + sum : sum);
+template <class P>
+struct RowTerm {
+    P x;
+    std::int64_t columns;
+    __device__ typename P::Decoded operator()(std::int64_t row, int column) const {
+        return x.load_pack(row * columns + column);
     }
 };
 
@@ -67,43 +99,70 @@ __device__ float sigmoid(float x) {
     return 1.0F / (1.0F + expf(-x));
 }
 
+template <class P>
 struct SwigluForward {
-    Elements gate_up, out;
+    P gate_up, out;
     std::int64_t columns;
-    __device__ void operator()(std::int64_t i) const {
-        const std::int64_t at = i / columns * 2 * columns + i % columns;
-        const float gate = gate_up.load(at);
-        out.store(i, gate * sigmoid(gate) * gate_up.load(at + columns));
+    __device__ void operator()(std::int64_t row, std::int64_t column) const {
+        const std::int64_t at = row * 2 * columns + column;
+        const auto of_gate = gate_up.fetch(at), of_up = gate_up.fetch(at + columns);
+        const auto gate = gate_up.decode(of_gate);
+        auto values = gate_up.decode(of_up);
+        ATOLL_UNROLL
+        for (int k = 0; k < P::kWidth; ++k) values.at[k] = gate.at[k] * sigmoid(gate.at[k]) * values.at[k];
+        out.store_pack(row * columns + column, values);
     }
 };
 
 // silu'(g) = s·(1 + g·(1 − s)) with s = sigmoid(g).
+template <class P>
 struct SwigluBackward {
-    Elements gate_up, out_gradient, gate_up_gradient, out;
+    P gate_up, out_gradient, gate_up_gradient, out;
     std::int64_t columns;
-    __device__ void operator()(std::int64_t i) const {
-        const std::int64_t at = i / columns * 2 * columns + i % columns;
-        const float gate = gate_up.load(at), up = gate_up.load(at + columns), gradient = out_gradient.load(i);
-        const float s = sigmoid(gate), silu = gate * s;
-        gate_up_gradient.store(at, gradient * up * (s + silu * (1.0F - s)));
-        gate_up_gradient.store(at + columns, gradient * silu);
-        out.store(i, silu * up);
+    __device__ void operator()(std::int64_t row, std::int64_t column) const {
+        const std::int64_t at = row * 2 * columns + column, at_out = row * columns + column;
+        const auto of_gate = gate_up.fetch(at), of_up = gate_up.fetch(at + columns);
+        const auto of_out = out_gradient.fetch(at_out);
+        auto gate = gate_up.decode(of_gate), up = gate_up.decode(of_up);
+        auto values = out_gradient.decode(of_out);
+        ATOLL_UNROLL
+        for (int k = 0; k < P::kWidth; ++k) {
+            const float g = gate.at[k], u = up.at[k], gradient = values.at[k], s = sigmoid(g), silu = g * s;
+            gate.at[k] = gradient * u * (s + silu * (1.0F - s));
+            up.at[k] = gradient * silu;
+            values.at[k] = silu * u;
+        }
+        gate_up_gradient.store_pack(at, gate);
+        gate_up_gradient.store_pack(at + columns, up);
+        out.store_pack(at_out, values);
     }
 };
 
-// Element e's draw is word e % 4 of block e / 4.
+// Element e's draw is word e % 4 of block e / 4; packs begin at whole blocks.
+template <class P>
 struct Drop {
-    Elements x, out;
+    P x, out;
     std::uint64_t below;  // of 2³²: what is drawn below is dropped
     float factor;
     std::uint64_t seed, stream;
     std::int64_t first_element;
     __device__ void operator()(std::int64_t i) const {
+        auto values = x.load_pack(i);
         const std::int64_t element = first_element + i;
-        std::uint32_t words[4];
-        tensor::philox(static_cast<std::uint64_t>(element / 4), stream, seed, words);
-        out.store(i, words[element % 4] < below ? 0.0F : x.load(i) * factor);
+        ATOLL_UNROLL
+        for (int k = 0; k < P::kWidth; k += 4) {
+            std::uint32_t words[4];
+            tensor::philox(static_cast<std::uint64_t>((element + k) / 4), stream, seed, words);
+            ATOLL_UNROLL
+            for (int word = 0; word < 4; ++word) {
+                if (P::kWidth > 1 || element % 4 == word) drop(values.at[P::kWidth > 1 ? k + word : 0], words[word]);
+            }
+        }
+        out.store_pack(i, values);
     }
+
+  private:
+    __device__ void drop(float& value, std::uint32_t drawn) const { value = drawn < below ? 0.0F : value * factor; }
 };
 
 // Pieces are added as they come: what two neighbours of equal size have given is one sum, so that the order is that of
@@ -131,14 +190,6 @@ struct SumPieces {
 struct Sum {
     Elements x;
     __device__ double operator()(std::int64_t i) const { return static_cast<double>(x.load(i)); }
-};
-
-struct SumOfSquares {
-    Elements x;
-    __device__ double operator()(std::int64_t i) const {
-        const double value = static_cast<double>(x.load(i));
-        return value * value;
-    }
 };
 
 // into[block] = the sum of the block's share of the terms, and what was there before.
@@ -200,18 +251,24 @@ void GpuBackend::add(const Tensor& a, const Tensor& b, const Tensor& out) {
     check_count(a, out.element_count());
     check_count(b, out.element_count());
     check_count(out, out.element_count());
-    launch_for_each(compute(), out.element_count(), Add{Elements(a), Elements(b), Elements(out)});
+    with_flat_packs(out.element_count(), {a, b, out}, [&]<class P>(std::int64_t first, std::int64_t end) {
+        launch_packs<P>(compute(), first, end, Add<P>{P(a), P(b), P(out)});
+    });
 }
 
 void GpuBackend::scale(const Tensor& x, float factor) {
     check_count(x, x.element_count());
-    launch_for_each(compute(), x.element_count(), Scale{Elements(x), factor});
+    with_flat_packs(x.element_count(), {x}, [&]<class P>(std::int64_t first, std::int64_t end) {
+        launch_packs<P>(compute(), first, end, Scale<P>{P(x), factor});
+    });
 }
 
 void GpuBackend::convert(const Tensor& from, const Tensor& to) {
     check_count(from, to.element_count());
     check_count(to, from.element_count());
-    launch_for_each(compute(), to.element_count(), Convert{Elements(from), Elements(to)});
+    with_flat_packs(to.element_count(), {from, to}, [&]<class P>(std::int64_t first, std::int64_t end) {
+        launch_packs<P>(compute(), first, end, Convert<P>{P(from), P(to)});
+    });
 }
 
 void GpuBackend::add_bias(const Tensor& x, const Tensor& bias, const Tensor& residual, const Tensor& out) {
@@ -219,28 +276,37 @@ void GpuBackend::add_bias(const Tensor& x, const Tensor& bias, const Tensor& res
     check_count(bias, columns);
     check_count(out, x.element_count());
     if (!residual.empty()) check_count(residual, x.element_count());
-    launch_for_each(compute(), x.element_count(),
-                    AddBias{Elements(x), Elements(bias), Elements(residual), Elements(out), columns});
+    with_packs(columns, {x, bias, residual, out}, [&]<class P>() {
+        launch_in_rows<P>(compute(), x.rows(), columns, AddBias<P>{P(x), P(bias), P(residual), P(out), columns});
+    });
 }
 
 void GpuBackend::bias_relu(const Tensor& x, const Tensor& bias) {
     check_count(bias, x.columns());
-    launch_for_each(compute(), x.element_count(), BiasRelu{Elements(x), Elements(bias), x.columns()});
+    with_packs(x.columns(), {x, bias}, [&]<class P>() {
+        launch_in_rows<P>(compute(), x.rows(), x.columns(), BiasRelu<P>{P(x), P(bias), x.columns()});
+    });
 }
 
 void GpuBackend::relu_backward(const Tensor& out, const Tensor& gradient) {
     check_count(gradient, out.element_count());
-    launch_for_each(compute(), out.element_count(), ReluBackward{Elements(out), Elements(gradient)});
+    with_flat_packs(out.element_count(), {out, gradient}, [&]<class P>(std::int64_t first, std::int64_t end) {
+        launch_packs<P>(compute(), first, end, ReluBackward<P>{P(out), P(gradient)});
+    });
 }
 
 void GpuBackend::sum_rows(const Tensor& x, const Tensor& out, bool accumulate) {
     check_count(out, x.columns());
-    launch_for_each(compute(), x.columns(), SumRows{Elements(x), Elements(out), x.rows(), x.columns(), accumulate});
+    with_packs(x.columns(), {x}, [&]<class P>() {
+        launch_add_up_rows<P>(compute(), RowTerm<P>{P(x), x.columns()}, x.rows(), scratch_, out, accumulate);
+    });
 }
 
 void GpuBackend::swiglu_forward(const Tensor& gate_up, const Tensor& out) {
     check_matrix(gate_up, out.rows(), 2 * out.columns());
-    launch_for_each(compute(), out.element_count(), SwigluForward{Elements(gate_up), Elements(out), out.columns()});
+    with_packs(out.columns(), {gate_up, out}, [&]<class P>() {
+        launch_in_rows<P>(compute(), out.rows(), out.columns(), SwigluForward<P>{P(gate_up), P(out), out.columns()});
+    });
 }
 
 void GpuBackend::swiglu_backward(const Tensor& gate_up, const Tensor& out_gradient, const Tensor& gate_up_gradient,
@@ -248,18 +314,25 @@ void GpuBackend::swiglu_backward(const Tensor& gate_up, const Tensor& out_gradie
     check_matrix(gate_up, out.rows(), 2 * out.columns());
     check_matrix(gate_up_gradient, out.rows(), 2 * out.columns());
     check_matrix(out_gradient, out.rows(), out.columns());
-    launch_for_each(compute(), out.element_count(),
-                    SwigluBackward{Elements(gate_up), Elements(out_gradient), Elements(gate_up_gradient), Elements(out),
-                                   out.columns()});
+    with_packs(out.columns(), {gate_up, out_gradient, gate_up_gradient, out}, [&]<class P>() {
+        launch_in_rows<P>(compute(), out.rows(), out.columns(),
+                          SwigluBackward<P>{P(gate_up), P(out_gradient), P(gate_up_gradient), P(out), out.columns()});
+    });
 }
 
 void GpuBackend::dropout(const Dropout& dropout, const Tensor& x, const Tensor& out) {
     check_count(out, x.element_count());
     const auto below = static_cast<std::uint64_t>(std::llround(dropout.probability * 0x1p32));
     const float factor = static_cast<float>(1.0 / (1.0 - dropout.probability));
-    launch_for_each(
-        compute(), x.element_count(),
-        Drop{Elements(x), Elements(out), below, factor, dropout.seed, dropout.stream, dropout.first_element});
+    const auto drop = [&]<class P>(std::int64_t first, std::int64_t end) {
+        launch_packs<P>(compute(), first, end,
+                        Drop<P>{P(x), P(out), below, factor, dropout.seed, dropout.stream, dropout.first_element});
+    };
+    if (dropout.first_element % 4 == 0) {
+        with_flat_packs(x.element_count(), {x, out}, drop);
+    } else {
+        drop.template operator()<Packs<Format::kAny, 1>>(0, x.element_count());
+    }
 }
 
 void GpuBackend::sum_pieces(const Tensor& pieces, const Tensor& sum) {
@@ -279,11 +352,6 @@ void GpuBackend::add_up(std::int64_t count, const Term& term, const Tensor& into
 void GpuBackend::sum(const Tensor& x, const Tensor& into, bool accumulate) {
     check_count(x, x.element_count());
     add_up(x.element_count(), Sum{Elements(x)}, into, accumulate);
-}
-
-void GpuBackend::sum_of_squares(const Tensor& x, const Tensor& into, bool accumulate) {
-    check_count(x, x.element_count());
-    add_up(x.element_count(), SumOfSquares{Elements(x)}, into, accumulate);
 }
 
 // Columns of op(b) or of c, which are rows of b where it is transposed.

@@ -43,6 +43,9 @@
 #define cudaEventQuery hipEventQuery
 #define cudaEventSynchronize hipEventSynchronize
 
+// All lanes of a wavefront take part in it.
+#define __shfl_xor_sync(lanes, value, distance) __shfl_xor(value, distance)
+
 #define cublasStatus_t hipblasStatus_t
 #define CUBLAS_STATUS_SUCCESS HIPBLAS_STATUS_SUCCESS
 #define cudaDataType_t hipDataType

@@ -12,12 +12,47 @@
 //   - code outside each() is the same in all threads: it reads, but writes nothing but its own variables;
 //   - a body given to each() writes what is shared or lies in memory, never a variable that it captured;
 //   - two threads of one each() touch no common element, unless both only read it.
+// A value that a thread keeps from one each() to the next is a PerThread. each_alone() is each() without the barrier:
+// its body touches PerThreads, and memory that no other thread of the block touches before the next barrier.
 namespace atl::kernels::gpu {
 
+#if defined(ATOLL_GPU_SHIM)
+#define ATOLL_UNROLL
+#else
+#define ATOLL_UNROLL _Pragma("unroll")
+#endif
+// A kernel's arguments stay where they are, also where it indexes an array of them.
+#if defined(__CUDACC__)
+#define ATOLL_ARGUMENT const __grid_constant__
+#else
+#define ATOLL_ARGUMENT const
+#endif
+
 inline constexpr int kThreads = 256;
+// Threads that exchange values without a barrier. An AMD wavefront of 64 is two such groups.
+inline constexpr int kLanes = 32;
 
 // The lowest float, where a maximum begins.
 inline constexpr float kLowest = -3.402823466e+38F;
+
+// A value of each thread that outlives a barrier: a register on a GPU, an element of an array on the host.
+template <class T>
+class PerThread {
+  public:
+#if defined(ATOLL_GPU_SHIM)
+    T& operator[](int thread) { return values_[thread]; }
+    const T& operator[](int thread) const { return values_[thread]; }
+
+  private:
+    T values_[kThreads] = {};
+#else
+    __device__ T& operator[](int) { return value_; }
+    __device__ const T& operator[](int) const { return value_; }
+
+  private:
+    T value_;
+#endif
+};
 
 class Block {
   public:
@@ -33,6 +68,16 @@ class Block {
 #else
         body(static_cast<int>(threadIdx.x));
         __syncthreads();
+#endif
+    }
+
+    // The same without a barrier.
+    template <class Body>
+    __device__ void each_alone(const Body& body) const {
+#if defined(ATOLL_GPU_SHIM)
+        shim::for_threads(kThreads, body);
+#else
+        body(static_cast<int>(threadIdx.x));
 #endif
     }
 
@@ -80,7 +125,62 @@ class Block {
         return reduce(count, kLowest, term, [](float a, float b) { return a > b ? a : b; });
     }
 
+    // Each thread's values become what combine() makes of those of its team, kTeam neighbouring threads: a power of two
+    // up to kLanes, or the whole block. The order is the same on every device: a butterfly over at most kLanes threads,
+    // then one group of them after another.
+    template <int kTeam, class T, class Combine>
+    __device__ void combine(PerThread<T>& values, const Combine& combine) const {
+        static_assert(kTeam <= kLanes || kTeam == kThreads);
+        butterfly<(kTeam < kLanes ? kTeam : kLanes)>(values, combine);
+        if constexpr (kTeam == kThreads) {
+            __shared__ T parts[kThreads / kLanes];
+            T* const part = parts;
+            each([&](int thread) {
+                if (thread % kLanes == 0) part[thread / kLanes] = values[thread];
+            });
+            each([&](int thread) {
+                T all = part[0];
+                ATOLL_UNROLL
+                for (int group = 1; group < kThreads / kLanes; ++group) all = combine(all, part[group]);
+                values[thread] = all;
+            });
+        }
+    }
+    template <int kTeam>
+    __device__ void sum(PerThread<float>& values) const {
+        combine<kTeam>(values, [](float a, float b) { return a + b; });
+    }
+
   private:
+    template <int kWidth, class T, class Combine>
+    __device__ static void butterfly(PerThread<T>& values, const Combine& combine) {
+#if defined(ATOLL_GPU_SHIM)
+        for (int distance = kWidth / 2; distance > 0; distance /= 2) {
+            const PerThread<T> before = values;
+            for (int thread = 0; thread < kThreads; ++thread)
+                values[thread] = combine(before[thread], before[thread ^ distance]);
+        }
+#else
+        ATOLL_UNROLL
+        for (int distance = kWidth / 2; distance > 0; distance /= 2)
+            values[0] = combine(values[0], exchange(values[0], distance));
+#endif
+    }
+#if !defined(ATOLL_GPU_SHIM)
+    // The value of the thread whose number differs in that bit.
+    template <class T>
+    __device__ static T exchange(const T& value, int distance) {
+        static_assert(sizeof(T) % 4 == 0);
+        struct Words {
+            std::uint32_t at[sizeof(T) / 4];
+        };
+        Words words = __builtin_bit_cast(Words, value);
+        ATOLL_UNROLL
+        for (std::uint32_t& word : words.at) word = __shfl_xor_sync(0xffffffffU, word, distance);
+        return __builtin_bit_cast(T, words);
+    }
+#endif
+
     std::int64_t number_;
 };
 
@@ -99,7 +199,7 @@ __device__ float sum_in_runs(std::int64_t count, const Term& term) {
 
 #if !defined(ATOLL_GPU_SHIM)
 template <class Kernel>
-__global__ void __launch_bounds__(kThreads) run_kernel(Kernel kernel) {
+__global__ void __launch_bounds__(kThreads) run_kernel(ATOLL_ARGUMENT Kernel kernel) {
     kernel(Block(blockIdx.x));
 }
 #endif

@@ -142,17 +142,21 @@ class FarBackend : public Backend {
     void sum(const Tensor& x, const Tensor& into, bool accumulate) override {
         later(&Backend::sum, x, into, accumulate);
     }
-    void sum_of_squares(const Tensor& x, const Tensor& into, bool accumulate) override {
-        later(&Backend::sum_of_squares, x, into, accumulate);
+    void sum_of_squares(std::span<const Tensor> all, const Tensor& into, bool accumulate) override {
+        compute([this, all = std::vector(all.begin(), all.end()), into, accumulate] {
+            std::vector<Tensor> near_all;
+            for (const Tensor& one : all) near_all.push_back(near(one));
+            device_->sum_of_squares(near_all, near(into), accumulate);
+        });
     }
     void sum_pieces(const Tensor& pieces, const Tensor& sum) override { later(&Backend::sum_pieces, pieces, sum); }
     void convert(const Tensor& from, const Tensor& to) override { later(&Backend::convert, from, to); }
     void embedding_forward(const Tensor& table, const Tensor& ids, const Tensor& out) override {
         later(&Backend::embedding_forward, table, ids, out);
     }
-    void embedding_backward(const Tensor& ids, const Tensor& out_gradient, const Tensor& table_gradient,
-                            bool accumulate) override {
-        later(&Backend::embedding_backward, ids, out_gradient, table_gradient, accumulate);
+    void embedding_backward(const Tensor& ids, const Tensor& by_id, const Tensor& out_gradient,
+                            const Tensor& table_gradient, bool accumulate) override {
+        later(&Backend::embedding_backward, ids, by_id, out_gradient, table_gradient, accumulate);
     }
     void rmsnorm_forward(const Tensor& x, const Tensor& weight, float epsilon, const Tensor& out,
                          const Tensor& rstd) override {
@@ -251,11 +255,15 @@ class FarBackend : public Backend {
     void finish_step(const StepRules& rules, const Tensor& scalars) override {
         later(&Backend::finish_step, rules, scalars);
     }
-    void adamw(const AdamWStep& step, const Tensor& scalars, const OptimizerRange& range) override {
-        later(&Backend::adamw, step, scalars, range);
+    void adamw(const AdamWStep& step, const Tensor& scalars, std::span<const OptimizerRange> ranges) override {
+        compute([this, step, scalars, ranges = std::vector(ranges.begin(), ranges.end())] {
+            device_->adamw(step, near(scalars), near(ranges));
+        });
     }
-    void sgd(const SgdStep& step, const Tensor& scalars, const OptimizerRange& range) override {
-        later(&Backend::sgd, step, scalars, range);
+    void sgd(const SgdStep& step, const Tensor& scalars, std::span<const OptimizerRange> ranges) override {
+        compute([this, step, scalars, ranges = std::vector(ranges.begin(), ranges.end())] {
+            device_->sgd(step, near(scalars), near(ranges));
+        });
     }
 
   protected:
@@ -340,6 +348,10 @@ class FarBackend : public Backend {
         range.second_moments = near(range.second_moments);
         range.stored = near(range.stored);
         return range;
+    }
+    std::vector<OptimizerRange> near(std::vector<OptimizerRange> ranges) const {
+        for (OptimizerRange& range : ranges) range = near(range);
+        return ranges;
     }
     template <class Value>
     const Value& near(const Value& value) const {
