@@ -87,6 +87,27 @@ TEST_P(GpuBackendTest, OperationsReachPinnedMemory) {
     EXPECT_EQ(values[5], 6.0F);
 }
 
+TEST_P(GpuBackendTest, AProductIsDescribedToTheLibraryOnce) {
+    const auto backend = GpuBackend::open(0).value();
+    const auto memory = backend->allocate(3 * kBytes).value();
+    const Tensor all(memory.data(), tensor::DType::kF32, {3 * kCount});
+    backend->zero(all);
+    const auto multiply = [&](std::int64_t first, std::int64_t columns) {
+        const std::int64_t before = shim::product_descriptions();
+        const auto matrix = [&](std::int64_t number) {
+            return Tensor(all.at(first + number * kCount), tensor::DType::kF32, {8, 16}).column_range(0, columns);
+        };
+        backend->matmul(matrix(0), false, matrix(1), true, Tensor(all.at(2 * kCount), tensor::DType::kF32, {8, 8}),
+                        false);
+        return shim::product_descriptions() - before;
+    };
+    EXPECT_EQ(multiply(0, 16), 1);
+    EXPECT_EQ(multiply(0, 16), 0);
+    EXPECT_EQ(multiply(64, 16), 0) << "as aligned, elsewhere";
+    EXPECT_EQ(multiply(0, 8), 1) << "as many rows, another sum";
+    EXPECT_EQ(multiply(1, 8), 1) << "less aligned";
+}
+
 TEST_P(GpuBackendTest, WhatItKeepsForItselfIsThereFromTheStart) {
     const std::int64_t before = shim::device_bytes();
     const auto backend = GpuBackend::open(0).value();

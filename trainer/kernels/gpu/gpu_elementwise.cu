@@ -304,11 +304,11 @@ void GpuBackend::multiply_converted(const Tensor& a, bool transpose_a, const Ten
             operand = dense;
         }
         if (is_result(c, a)) {
-            products_->multiply(compute(), a, transpose_a, operand, transpose_b, part, accumulate);
+            products_->multiply(compute(), a, transpose_a, operand, transpose_b, part, {.accumulate = accumulate});
             continue;
         }
         const Tensor product(place, DType::kF32, {m, columns});
-        products_->multiply(compute(), a, transpose_a, operand, transpose_b, product, false);
+        products_->multiply(compute(), a, transpose_a, operand, transpose_b, product, {});
         launch_for_each(compute(), m * columns,
                         Scatter{Elements(product), Elements(part), columns, part.row_stride(), accumulate});
     }
@@ -325,7 +325,7 @@ void GpuBackend::matmul(const Tensor& a, bool transpose_a, const Tensor& b, bool
         return;
     }
     if (b.dtype() == a.dtype() && is_result(c, a)) {
-        products_->multiply(compute(), a, transpose_a, b, transpose_b, c, accumulate);
+        products_->multiply(compute(), a, transpose_a, b, transpose_b, c, {.accumulate = accumulate});
     } else {
         multiply_converted(a, transpose_a, b, transpose_b, c, accumulate);
     }
