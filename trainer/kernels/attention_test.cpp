@@ -38,6 +38,8 @@ const Case kCases[] = {
     {"OneKeyHeadAndPacked", {1, 600, 3, 1, 12}, {100, 450, 50}},
     {"StepOfManyHeads", {2, 1, 70, 2, 20}, {}},
     {"LargeHeadsPacked", {1, 150, 2, 1, 128}, {37, 20, 93}},
+    {"VeryLargeHeads", {1, 40, 2, 1, 320}, {15, 25}},
+    {"ManyKeyHeads", {1, 600, 60, 60, 2}, {100, 450, 50}},  // more than a GPU takes at once, in the backward pass
 };
 
 OnDevice<std::byte> empty_matrix(Backend& backend, tensor::DType format, std::int64_t rows, std::int64_t columns) {
@@ -79,7 +81,9 @@ TEST_P(AttentionTest, ForwardAndBackwardAreTheDefinition) {
     backend_->attention_backward(shape_, qkv_.tensor, starts_.tensor, out.tensor, lse.tensor, dout_.tensor,
                                  gradient.tensor, workspace_);
     EXPECT_LE(relative_l2(gradient, reference_.qkv_gradient), kOpTolerance);
-    EXPECT_LE(workspace_.peak_bytes(), workspace_.size_bytes());
+    if (std::get<1>(GetParam()) == kGpu) {
+        EXPECT_EQ(workspace_.peak_bytes(), workspace_.size_bytes());
+    }
 }
 
 // Of a CPU: a GPU may have a kernel for each.

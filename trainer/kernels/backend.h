@@ -219,7 +219,8 @@ class Backend {
 
     // --- causal attention, scaled by 1/sqrt(D), grouped-query ---
     // Query t of a sequence sees the keys segment_starts[t] … t (int32 [B, T]), so packed documents do not see one
-    // another. out [B, T, H·D]; log_sum_exp [B, H, T] is what the backward pass needs. Scratch is O(T) a thread.
+    // another. out [B, T, H·D]; log_sum_exp [B, H, T] is what the backward pass needs. Scratch does not grow
+    // with B, and with T as T alone.
     //
     // In fp16 and bf16 a device may round more than what it writes, as FlashAttention-2 does for tensor cores (Dao,
     // arXiv:2307.08691): to shape.format the probabilities, or exponentials before they are divided by their sum, and
