@@ -47,6 +47,17 @@ struct SgdStep {
     float weight_decay;
 };
 
+// What is added to a product d [M, N]; empty tensors count as zero.
+struct Epilogue {
+    Tensor bias;    // [N], to each row
+    Tensor addend;  // [M, N], dense; not d
+};
+
+// What turns query and key by their positions, see Backend::rope. An empty table: nothing.
+struct Rotation {
+    Tensor table, positions;
+};
+
 // What an optimizer step works on: flat ranges of equal length.
 struct OptimizerRange {
     Tensor weights;         // fp32 or bf16
@@ -143,6 +154,10 @@ class Backend {
     // in another order.
     virtual void matmul(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b, const Tensor& c,
                         bool accumulate) = 0;
+    // d = op(a) · op(b) + bias + addend, with d dense. A device rounds once, when all is added up; or it rounds the
+    // product as d is kept and then the sum, as matmul() and add_bias() do, which is what happens by default.
+    virtual void matmul_with(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b, const Tensor& d,
+                             const Epilogue& epilogue);
 
     // --- element by element ---
     virtual void add(const Tensor& a, const Tensor& b, const Tensor& out) = 0;  // out may be a or b

@@ -8,7 +8,8 @@
 #include "trainer/kernels/gpu/runtime.h"
 
 // One GPU. Kernels are plain: one for each operation, whatever the formats (elements.h, launch.h); products are
-// cuBLASLt's, and attention is made of them. All results are the same in every run on one kind of GPU: no sum is taken in an order that varies.
+// cuBLASLt's, and attention is made of them. All results are the same in every run on one kind of GPU: no sum is taken
+// in an order that varies.
 namespace atl::kernels::gpu {
 
 // The GPUs that the runtime offers to this process. kInvalidArgument of "device", with the runtime's words: none.
@@ -41,6 +42,9 @@ class GpuBackend final : public Backend {
 
     void matmul(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b, const Tensor& c,
                 bool accumulate) override;
+
+    void matmul_with(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b, const Tensor& d,
+                     const Epilogue& epilogue) override;
 
     void add(const Tensor& a, const Tensor& b, const Tensor& out) override;
     void scale(const Tensor& x, float factor) override;

@@ -108,6 +108,27 @@ TEST_P(GpuBackendTest, AProductIsDescribedToTheLibraryOnce) {
     EXPECT_EQ(multiply(1, 8), 1) << "less aligned";
 }
 
+// 1 + 2^-8 is 1 in bf16, and that and 2^-8 are 1 again; all at once they are 1 + 2^-7.
+TEST_P(GpuBackendTest, ABiasAndAnAddendAreRoundedWithTheirProductAtOnce) {
+    const auto backend = GpuBackend::open(0).value();
+    const auto memory = backend->allocate(8 * tensor::kAlignmentBytes).value();
+    const auto matrix = [&](int number, std::vector<std::uint16_t> bits) {
+        Tensor made(memory.data() + number * tensor::kAlignmentBytes, tensor::DType::kBF16,
+                    {1, static_cast<std::int64_t>(bits.size())});
+        backend->copy_from_host(bits.data(), made);
+        return made;
+    };
+    constexpr std::uint16_t kOne = 0x3F80, kSmall = 0x3B80;  // 2^-8
+    const Tensor a = matrix(0, {kOne, kOne}), b = matrix(1, {kOne, kSmall}), small = matrix(2, {kSmall});
+    const Tensor d = matrix(3, {0});
+    for (const Epilogue& epilogue : {Epilogue{small.reshape({1}), {}}, Epilogue{{}, small}}) {
+        backend->matmul_with(a, false, b, true, d, epilogue);
+        std::uint16_t bits = 0;
+        backend->copy_to_host(d, &bits);
+        EXPECT_EQ(bits, kOne + 1);
+    }
+}
+
 TEST_P(GpuBackendTest, WhatItKeepsForItselfIsThereFromTheStart) {
     const std::int64_t before = shim::device_bytes();
     const auto backend = GpuBackend::open(0).value();

@@ -331,4 +331,21 @@ void GpuBackend::matmul(const Tensor& a, bool transpose_a, const Tensor& b, bool
     }
 }
 
+// At once where the library takes all of it.
+void GpuBackend::matmul_with(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b, const Tensor& d,
+                             const Epilogue& epilogue) {
+    const auto [m, n, k] = matmul_shape(a, transpose_a, b, transpose_b, d);
+    const auto& [bias, addend] = epilogue;
+    if (!bias.empty()) check_count(bias, n);
+    if (!addend.empty()) check_matrix(addend, m, n);
+    const Products::Terms terms{.bias = bias, .addend = addend};
+    const auto fits = [&](const Tensor& term) { return term.empty() || term.dtype() == d.dtype(); };
+    if (m > 0 && n > 0 && k > 0 && b.dtype() == a.dtype() && is_result(d, a) && fits(bias) && fits(addend) &&
+        products_->offers(a, transpose_a, b, transpose_b, d, terms)) {
+        products_->multiply(compute(), a, transpose_a, b, transpose_b, d, terms);
+    } else {
+        Backend::matmul_with(a, transpose_a, b, transpose_b, d, epilogue);
+    }
+}
+
 }  // namespace atl::kernels::gpu

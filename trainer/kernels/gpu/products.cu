@@ -14,6 +14,9 @@ constexpr const char* kLibrary = "hipBLASLt";
 constexpr const char* kLibrary = "cuBLASLt";
 #endif
 
+// Kept at most. A training has some hundreds of kinds, but a generation new ones with each token.
+constexpr std::size_t kPlansMax = 4096;
+
 void must(cublasStatus_t status, const char* what) {
     if (status != CUBLAS_STATUS_SUCCESS)
         check(false,
@@ -65,14 +68,15 @@ std::string Products::describe(const Kind& kind) {
                std::to_string(operand.columns) + "]" + (transposed ? " transposed" : "");
     };
     return matrix(kind.a, kind.transpose_a) + " · " + matrix(kind.b, kind.transpose_b) + " into " +
-           matrix(kind.c, false) + (kind.count > 1 ? ", " + std::to_string(kind.count) + " at once" : "");
+           matrix(kind.c, false) + (kind.has_bias ? " with a bias" : "") +
+           (kind.count > 1 ? ", " + std::to_string(kind.count) + " at once" : "");
 }
 
 // cᵀ = op(b)ᵀ · op(a)ᵀ, each as the library sees it.
 struct Products::Plan {
     Desc desc;
-    Layout b, a, c;
-    cublasLtMatmulAlgo_t algo{};
+    Layout b, a, addend, c;
+    std::optional<cublasLtMatmulAlgo_t> algo{};  // none: the library has no kernel
 };
 
 Products::Products(LtHandle handle, tensor::Memory workspace)
@@ -114,21 +118,28 @@ Products::Plan Products::make_plan(const Kind& kind) {
         }
         return made;
     };
-    return {.desc = make_desc(kind.transpose_b, kind.transpose_a),
-            .b = layout(kind.b),
-            .a = layout(kind.a),
-            .c = layout(kind.c)};
+    Plan plan{.desc = make_desc(kind.transpose_b, kind.transpose_a),
+              .b = layout(kind.b),
+              .a = layout(kind.a),
+              .addend = layout(kind.addend),
+              .c = layout(kind.c)};
+    if (kind.has_bias) {
+        set(plan.desc, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+        set(plan.desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, data_type(kind.c.dtype));
+    }
+    return plan;
 }
 
 const Products::Plan& Products::plan(const Kind& kind) {
     const auto found = plans_.find(kind);
     if (found != plans_.end()) return found->second;
+    if (plans_.size() == kPlansMax) plans_.clear();
     Plan made = make_plan(kind);
     made.algo = choose(kind, made);
     return plans_.emplace(kind, std::move(made)).first->second;
 }
 
-cublasLtMatmulAlgo_t Products::choose(const Kind& kind, const Plan& plan) const {
+std::optional<cublasLtMatmulAlgo_t> Products::choose(const Kind& kind, const Plan& plan) const {
     cublasLtMatmulPreference_t created = nullptr;
     must(cublasLtMatmulPreferenceCreate(&created), "a preference");
     const Preference preference(created);
@@ -139,30 +150,49 @@ cublasLtMatmulAlgo_t Products::choose(const Kind& kind, const Plan& plan) const 
            static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
     prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, kind.b.aligned_bytes);
     prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, kind.a.aligned_bytes);
-    prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, kind.c.aligned_bytes);
+    prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, kind.addend.aligned_bytes);
     prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, kind.c.aligned_bytes);
 #endif
     cublasLtMatmulHeuristicResult_t result{};
     int found = 0;
-    must(cublasLtMatmulAlgoGetHeuristic(handle_.get(), plan.desc.get(), plan.b.get(), plan.a.get(), plan.c.get(),
-                                        plan.c.get(), preference.get(), 1, &result, &found),
-         "the choice of a kernel");
-    if (found == 0) check(false, std::string(kLibrary) + " has no kernel for " + describe(kind));
+    const cublasStatus_t status =
+        cublasLtMatmulAlgoGetHeuristic(handle_.get(), plan.desc.get(), plan.b.get(), plan.a.get(), plan.addend.get(),
+                                       plan.c.get(), preference.get(), 1, &result, &found);
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED) return std::nullopt;
+    must(status, "the choice of a kernel");
+    if (found == 0) return std::nullopt;
     return result.algo;
+}
+
+Products::Kind Products::kind_of(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b, const Tensor& c,
+                                 const Terms& terms) {
+    const Batch& batch = terms.batch;
+    const Operand result = operand(c, batch.c_step);
+    return {.a = operand(a, batch.a_step),
+            .b = operand(b, batch.b_step),
+            .c = result,
+            .addend = terms.addend.empty() ? result : operand(terms.addend, 0),
+            .transpose_a = transpose_a,
+            .transpose_b = transpose_b,
+            .has_bias = !terms.bias.empty(),
+            .count = batch.count};
+}
+
+bool Products::offers(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b, const Tensor& c,
+                      const Terms& terms) {
+    return plan(kind_of(a, transpose_a, b, transpose_b, c, terms)).algo.has_value();
 }
 
 void Products::multiply(cudaStream_t stream, const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b,
                         const Tensor& c, const Terms& terms) {
-    const Batch& batch = terms.batch;
-    const Plan& with = plan({.a = operand(a, batch.a_step),
-                             .b = operand(b, batch.b_step),
-                             .c = operand(c, batch.c_step),
-                             .transpose_a = transpose_a,
-                             .transpose_b = transpose_b,
-                             .count = batch.count});
-    const float beta = terms.accumulate ? 1.0F : 0.0F;
+    const Kind kind = kind_of(a, transpose_a, b, transpose_b, c, terms);
+    const Plan& with = plan(kind);
+    if (!with.algo) check(false, std::string(kLibrary) + " has no kernel for " + describe(kind));
+    if (kind.has_bias) set(with.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, terms.bias.data());
+    const Tensor& addend = terms.addend.empty() ? c : terms.addend;
+    const float beta = terms.accumulate || !terms.addend.empty() ? 1.0F : 0.0F;
     must(cublasLtMatmul(handle_.get(), with.desc.get(), &terms.factor, b.data(), with.b.get(), a.data(), with.a.get(),
-                        &beta, c.data(), with.c.get(), c.data(), with.c.get(), &with.algo, workspace_.data(),
+                        &beta, addend.data(), with.addend.get(), c.data(), with.c.get(), &*with.algo, workspace_.data(),
                         static_cast<std::size_t>(workspace_.size_bytes()), stream),
          "a product");
 }

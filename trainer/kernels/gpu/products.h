@@ -2,6 +2,7 @@
 
 #include <compare>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "shared/base/result.h"
@@ -26,15 +27,20 @@ class Products {
     Products(Products&&) noexcept;
     ~Products();
 
-    // c = factor · op(a) · op(b), plus c when accumulate. a and b of one format (fp32, fp16 or bf16), c of that or
-    // fp32; sums are fp32. Matrices may be strided, and are not empty. In a batch a, b and c are the first ones.
+    // c = factor · op(a) · op(b) + bias + addend, plus c when accumulate. a and b of one format (fp32, fp16 or bf16), c
+    // of that or fp32; sums are fp32 and rounded once. Matrices may be strided, and are not empty. In a batch a, b and
+    // c are the first ones.
     struct Terms {
         float factor = 1.0F;
         bool accumulate = false;
+        tensor::Tensor bias = {}, addend = {};  // in the format of c; may be empty, and not with a batch
         Batch batch = {};
     };
     void multiply(cudaStream_t stream, const tensor::Tensor& a, bool transpose_a, const tensor::Tensor& b,
                   bool transpose_b, const tensor::Tensor& c, const Terms& terms);
+    // Whether the library has a kernel that does all of this at once.
+    bool offers(const tensor::Tensor& a, bool transpose_a, const tensor::Tensor& b, bool transpose_b,
+                const tensor::Tensor& c, const Terms& terms);
 
   private:
     // All that a plan depends on.
@@ -45,8 +51,9 @@ class Products {
         auto operator<=>(const Operand&) const = default;
     };
     struct Kind {
-        Operand a, b, c;
+        Operand a, b, c, addend;  // addend: c where there is none
         bool transpose_a, transpose_b;
+        bool has_bias;
         std::int64_t count;
         auto operator<=>(const Kind&) const = default;
     };
@@ -58,7 +65,9 @@ class Products {
     static std::string describe(const Kind& kind);
     static Plan make_plan(const Kind& kind);
     const Plan& plan(const Kind& kind);
-    cublasLtMatmulAlgo_t choose(const Kind& kind, const Plan& plan) const;
+    static Kind kind_of(const tensor::Tensor& a, bool transpose_a, const tensor::Tensor& b, bool transpose_b,
+                        const tensor::Tensor& c, const Terms& terms);
+    std::optional<cublasLtMatmulAlgo_t> choose(const Kind& kind, const Plan& plan) const;
 
     LtHandle handle_;
     tensor::Memory workspace_;

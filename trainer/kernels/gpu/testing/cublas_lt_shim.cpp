@@ -10,6 +10,9 @@
 struct ShimLt {};
 struct ShimMatmulDesc {
     cublasOperation_t a = CUBLAS_OP_N, b = CUBLAS_OP_N;
+    cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+    void* bias = nullptr;  // of each row of the result
+    cudaDataType_t bias_type = CUDA_R_32F;
 };
 struct ShimLayout {
     cudaDataType_t type;
@@ -84,6 +87,11 @@ struct Product {
         return values;
     }
 
+    double bias(std::int64_t row) const {
+        if (desc.epilogue != CUBLASLT_EPILOGUE_BIAS) return 0;
+        return static_cast<double>(Matrix{{desc.bias_type, d.layout.rows, 1, d.layout.rows}, desc.bias}.load(row, 0));
+    }
+
     void run_one() const {
         const std::int64_t inner = desc.a == CUBLAS_OP_N ? a.layout.columns : a.layout.rows;
         const std::vector<float> rows = read(a, desc.a == CUBLAS_OP_T, inner);
@@ -93,7 +101,7 @@ struct Product {
                 const float *const x = rows.data() + row * inner, *const y = columns.data() + column * inner;
                 const double sum = dot(x, y, inner);
                 const double before = beta == 0.0F ? 0.0 : static_cast<double>(beta * c.load(row, column));
-                d.store(row, column, static_cast<float>(static_cast<double>(alpha) * sum + before));
+                d.store(row, column, static_cast<float>(static_cast<double>(alpha) * sum + before + bias(row)));
             }
         }
     }
@@ -112,6 +120,11 @@ void check_product(const Product& product) {
         atl::check(x.leading >= x.rows, "cublasLtMatmul: a leading dimension");
         atl::check(x.count == d.count, "cublasLtMatmul: the counts of the batch differ");
     }
+    atl::check(product.desc.epilogue == CUBLASLT_EPILOGUE_DEFAULT || product.desc.bias_type == d.type,
+               "cublasLtMatmul: a bias of another format than the result's");
+    atl::check(
+        product.c.layout.type == d.type && product.c.layout.rows == d.rows && product.c.layout.columns == d.columns,
+        "cublasLtMatmul: an addend that is not like the result");
     atl::check(d.count == 1 || d.step >= d.rows, "cublasLtMatmul: results of a batch overlap");
     // What cuBLASLt offers with fp32 sums.
     atl::check(a.type == b.type && (d.type == a.type || d.type == CUDA_R_32F), "cublasLtMatmul: these formats");
@@ -152,7 +165,8 @@ cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc) {
 
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute,
                                               const void* value, std::size_t bytes) {
-    std::memcpy(attribute == CUBLASLT_MATMUL_DESC_TRANSA ? &desc->a : &desc->b, value, bytes);
+    void* const members[] = {&desc->a, &desc->b, &desc->epilogue, &desc->bias, &desc->bias_type};
+    std::memcpy(members[attribute], value, bytes);
     return CUBLAS_STATUS_SUCCESS;
 }
 
