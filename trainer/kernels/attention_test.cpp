@@ -78,12 +78,31 @@ TEST_P(AttentionTest, ForwardAndBackwardAreTheDefinition) {
     backend_->attention_forward(shape_, qkv_.tensor, starts_.tensor, out.tensor, lse.tensor, workspace_);
     EXPECT_LE(relative_l2(out, reference_.out), kOpTolerance);
     EXPECT_LE(relative_l2(lse, reference_.log_sum_exp), kOpTolerance);
-    backend_->attention_backward(shape_, qkv_.tensor, starts_.tensor, out.tensor, lse.tensor, dout_.tensor,
+    backend_->attention_backward(shape_, qkv_.tensor, starts_.tensor, out.tensor, lse.tensor, dout_.tensor, {},
                                  gradient.tensor, workspace_);
     EXPECT_LE(relative_l2(gradient, reference_.qkv_gradient), kOpTolerance);
     if (std::get<1>(GetParam()) == kGpu) {
         EXPECT_EQ(workspace_.peak_bytes(), workspace_.size_bytes());
     }
+}
+
+TEST_P(AttentionTest, GradientsOfTurnedQueriesAndKeysAreTurnedBack) {
+    const std::int64_t channels = shape_.head_channels;
+    const OnDevice<> table = random(*backend_, {shape_.length, channels}, 3);
+    std::vector<std::int32_t> each(static_cast<std::size_t>(rows_));
+    for (std::size_t i = 0; i < each.size(); ++i)
+        each[i] = static_cast<std::int32_t>(static_cast<std::int64_t>(i) % shape_.length);
+    const OnDevice<std::int32_t> positions = integers(*backend_, each);
+    OnDevice<> out(*backend_, {rows_, width_}), lse(*backend_, {shape_.batch * shape_.heads * shape_.length});
+    OnDevice<> expected(*backend_, {rows_, shape_.qkv_columns()}), gradient(*backend_, {rows_, shape_.qkv_columns()});
+    backend_->attention_forward(shape_, qkv_.tensor, starts_.tensor, out.tensor, lse.tensor, workspace_);
+    backend_->attention_backward(shape_, qkv_.tensor, starts_.tensor, out.tensor, lse.tensor, dout_.tensor, {},
+                                 expected.tensor, workspace_);
+    backend_->rope(shape_, table.tensor, positions.tensor, expected.tensor, true);
+    backend_->attention_backward(shape_, qkv_.tensor, starts_.tensor, out.tensor, lse.tensor, dout_.tensor,
+                                 {table.tensor, positions.tensor}, gradient.tensor, workspace_);
+    const std::vector<float> values = expected.read();
+    EXPECT_LE(relative_l2(gradient, {values.begin(), values.end()}), kOpTolerance);
 }
 
 // Of a CPU: a GPU may have a kernel for each.
@@ -136,7 +155,7 @@ TEST_P(AttentionTest, ThreadsChangeNoBitAndTheWorkspaceIsWhatTheyNeed) {
             tensor::Arena workspace(backend->allocate(backend->attention_workspace_bytes(shape)).value());
             backend->attention_forward(shape, qkv.tensor, starts.tensor, out.tensor, lse.tensor, workspace);
             backend->attention_backward(shape, qkv.tensor, starts.tensor, out.tensor, lse.tensor, out_gradient.tensor,
-                                        gradient.tensor, workspace);
+                                        {}, gradient.tensor, workspace);
             EXPECT_EQ(workspace.peak_bytes(), workspace.size_bytes());
             const std::int64_t keys = past + shape.length;
             const auto key_cache = make(shape.batch * keys, width, 5), value_cache = make(shape.batch * keys, width, 6);

@@ -234,8 +234,8 @@ class Backend {
 
     // --- causal attention, scaled by 1/sqrt(D), grouped-query ---
     // Query t of a sequence sees the keys segment_starts[t] … t (int32 [B, T]), so packed documents do not see one
-    // another. out [B, T, H·D]; log_sum_exp [B, H, T] is what the backward pass needs. Scratch does not grow
-    // with B, and with T as T alone.
+    // another. out [B, T, H·D]; log_sum_exp [B, H, T] is what the backward pass needs. Scratch grows with T, not with
+    // its square. Where query and key were turned before, the backward pass turns their gradients back.
     //
     // In fp16 and bf16 a device may round more than what it writes, as FlashAttention-2 does for tensor cores (Dao,
     // arXiv:2307.08691): to shape.format the probabilities, or exponentials before they are divided by their sum, and
@@ -248,7 +248,7 @@ class Backend {
                                    const Tensor& out, const Tensor& log_sum_exp, tensor::Arena& workspace) = 0;
     virtual void attention_backward(const AttentionShape& shape, const Tensor& qkv, const Tensor& segment_starts,
                                     const Tensor& out, const Tensor& log_sum_exp, const Tensor& out_gradient,
-                                    const Tensor& qkv_gradient, tensor::Arena& workspace) = 0;
+                                    const Rotation& rotation, const Tensor& qkv_gradient, tensor::Arena& workspace) = 0;
     // Generation: the queries of qkv [B, T, …] follow `past` tokens whose keys and values are in the caches
     // [B, T_max, K·D]; the new keys and values are appended to the caches. out [B, T, H·D].
     virtual void attention_cached(const AttentionShape& shape, const Tensor& qkv, std::int64_t past,

@@ -326,8 +326,9 @@ void DecoderBlock::attention_backward(const Context& context, std::span<const Un
                   scratch.out_lora_hidden_gradient, scratch.attention_gradient);
     const Tensor qkv = attention_input(context, units, saved, scratch, true);
     backend.attention_backward(shape, qkv, batch.segment_starts, saved.attention, saved.log_sum_exp,
-                               scratch.attention_gradient, scratch.qkv_gradient, context.workspace);
-    if (rotates_) backend.rope(shape, batch.rope_table, batch.positions, scratch.qkv_gradient, true);
+                               scratch.attention_gradient,
+                               rotates_ ? kernels::Rotation{batch.rope_table, batch.positions} : kernels::Rotation(),
+                               scratch.qkv_gradient, context.workspace);
     if (head_norms_)
         head_norms_->backward(backend, units[0], shape, saved.qkv, scratch.head_rstd, scratch.qkv_gradient);
     attention_norm_.apply(backend, units[0], input, saved.input_statistics, scratch.normed);

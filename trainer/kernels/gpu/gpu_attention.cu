@@ -430,7 +430,7 @@ void GpuBackend::attention_forward(const AttentionShape& shape, const Tensor& qk
 
 void GpuBackend::attention_backward(const AttentionShape& shape, const Tensor& qkv, const Tensor& segment_starts,
                                     const Tensor& out, const Tensor& log_sum_exp, const Tensor& out_gradient,
-                                    const Tensor& qkv_gradient, Arena& workspace) {
+                                    const Rotation& rotation, const Tensor& qkv_gradient, Arena& workspace) {
     check_shape(shape, qkv, out);
     check_shape(shape, qkv_gradient, out_gradient);
     check_count(log_sum_exp, query_count(shape));
@@ -439,6 +439,7 @@ void GpuBackend::attention_backward(const AttentionShape& shape, const Tensor& q
     const AttentionCut cut = cut_of(shape, shape.length, true);
     Pass(*products_, compute(), of, cut, allocate_scratch(workspace, shape, cut, true))
         .backward(out, log_sum_exp, out_gradient, qkv_gradient);
+    if (!rotation.table.empty()) rope(shape, rotation.table, rotation.positions, qkv_gradient, true);
 }
 
 void GpuBackend::attention_cached(const AttentionShape& shape, const Tensor& qkv, std::int64_t past,
