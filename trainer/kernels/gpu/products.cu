@@ -131,15 +131,20 @@ Products::Plan Products::make_plan(const Kind& kind) {
 }
 
 const Products::Plan& Products::plan(const Kind& kind) {
-    const auto found = plans_.find(kind);
-    if (found != plans_.end()) return found->second;
-    if (plans_.size() == kPlansMax) plans_.clear();
-    Plan made = make_plan(kind);
-    made.algo = choose(kind, made);
-    return plans_.emplace(kind, std::move(made)).first->second;
+    const auto found = numbers_.find(kind);
+    if (found != numbers_.end()) return *plans_[found->second];
+    if (plans_.size() == kPlansMax) {
+        numbers_.clear();
+        plans_.clear();
+    }
+    auto made = std::make_unique<Plan>(make_plan(kind));
+    made->algo = choose(kind, *made);
+    numbers_.emplace(kind, plans_.size());
+    plans_.push_back(std::move(made));
+    return *plans_.back();
 }
 
-std::optional<cublasLtMatmulAlgo_t> Products::choose(const Kind& kind, const Plan& plan) const {
+std::optional<cublasLtMatmulAlgo_t> Products::choose([[maybe_unused]] const Kind& kind, const Plan& plan) const {
     cublasLtMatmulPreference_t created = nullptr;
     must(cublasLtMatmulPreferenceCreate(&created), "a preference");
     const Preference preference(created);

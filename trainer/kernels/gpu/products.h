@@ -2,8 +2,10 @@
 
 #include <compare>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "shared/base/result.h"
 #include "trainer/kernels/gpu/runtime.h"
@@ -71,7 +73,8 @@ class Products {
 
     LtHandle handle_;
     tensor::Memory workspace_;
-    std::map<Kind, Plan> plans_;
+    std::map<Kind, std::size_t> numbers_;  // of plans_; clang 15 crashes on a map of plans, for HIP
+    std::vector<std::unique_ptr<const Plan>> plans_;
 };
 
 }  // namespace atl::kernels::gpu
