@@ -249,7 +249,7 @@ Case attention(Bench& bench, const AttentionShape& shape, bool backward) {
     forward();
     return {0, 5 * product, [=, &bench] {
                 auto arena = tensor::Arena::borrowing(workspace, workspace_bytes);
-                bench.backend.attention_backward(shape, qkv, starts, out, log_sum_exp, out_gradient, qkv_gradient,
+                bench.backend.attention_backward(shape, qkv, starts, out, log_sum_exp, out_gradient, {}, qkv_gradient,
                                                  arena);
             }};
 }

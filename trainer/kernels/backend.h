@@ -48,6 +48,17 @@ struct SgdStep {
     float weight_decay;
 };
 
+// What is added to a product d [M, N]; empty tensors count as zero.
+struct Epilogue {
+    Tensor bias;    // [N], to each row
+    Tensor addend;  // [M, N], dense; not d
+};
+
+// What turns query and key by their positions, see Backend::rope. An empty table: nothing.
+struct Rotation {
+    Tensor table, positions;
+};
+
 // What an optimizer step works on: flat ranges of equal length.
 struct OptimizerRange {
     Tensor weights;         // fp32 or bf16
@@ -145,6 +156,10 @@ class Backend {
     // in another order.
     virtual void matmul(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b, const Tensor& c,
                         bool accumulate) = 0;
+    // d = op(a) · op(b) + bias + addend, with d dense. A device rounds once, when all is added up; or it rounds the
+    // product as d is kept and then the sum, as matmul() and add_bias() do, which is what happens by default.
+    virtual void matmul_with(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b, const Tensor& d,
+                             const Epilogue& epilogue);
 
     // --- element by element ---
     virtual void add(const Tensor& a, const Tensor& b, const Tensor& out) = 0;  // out may be a or b
@@ -227,7 +242,8 @@ class Backend {
 
     // --- causal attention, scaled by 1/sqrt(D), grouped-query ---
     // Query t of a sequence sees the keys segment_starts[t] … t (int32 [B, T]), so packed documents do not see one
-    // another. out [B, T, H·D]; log_sum_exp [B, H, T] is what the backward pass needs. Scratch is O(T) a thread.
+    // another. out [B, T, H·D]; log_sum_exp [B, H, T] is what the backward pass needs. Scratch grows with T, not with
+    // its square. Where query and key were turned before, the backward pass turns their gradients back.
     //
     // In fp16 and bf16 a device may round more than what it writes, as FlashAttention-2 does for tensor cores (Dao,
     // arXiv:2307.08691): to shape.format the probabilities, or exponentials before they are divided by their sum, and
@@ -240,7 +256,7 @@ class Backend {
                                    const Tensor& out, const Tensor& log_sum_exp, tensor::Arena& workspace) = 0;
     virtual void attention_backward(const AttentionShape& shape, const Tensor& qkv, const Tensor& segment_starts,
                                     const Tensor& out, const Tensor& log_sum_exp, const Tensor& out_gradient,
-                                    const Tensor& qkv_gradient, tensor::Arena& workspace) = 0;
+                                    const Rotation& rotation, const Tensor& qkv_gradient, tensor::Arena& workspace) = 0;
     // Generation: the queries of qkv [B, T, …] follow `past` tokens whose keys and values are in the caches
     // [B, T_max, K·D]; the new keys and values are appended to the caches. out [B, T, H·D].
     virtual void attention_cached(const AttentionShape& shape, const Tensor& qkv, std::int64_t past,

@@ -299,7 +299,7 @@ TEST_P(CpuFormatTest, AttentionsGradientsAreNearThoseOfTheFp32Copy) {
         shape.format = x(0).dtype();
         tensor::Arena workspace(backend_->allocate(backend_->attention_workspace_bytes(shape)).value());
         backend_->attention_forward(shape, x(0), starts.tensor, x(1), log_sum_exp.tensor, workspace);
-        backend_->attention_backward(shape, x(0), starts.tensor, x(1), log_sum_exp.tensor, x(2), x(3), workspace);
+        backend_->attention_backward(shape, x(0), starts.tensor, x(1), log_sum_exp.tensor, x(2), {}, x(3), workspace);
     }
     const std::vector<float> of_wide = kept[3].wide.read();
     const std::vector<double> expected(of_wide.begin(), of_wide.end());

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "trainer/kernels/testing/backends.h"
+#include "trainer/kernels/testing/kept.h"
 #include "trainer/kernels/testing/on_device.h"
 
 namespace atl::kernels {
@@ -95,6 +96,38 @@ TEST_P(MatmulTest, TheBitsDoNotDependOnTheNumberOfThreads) {
         for (const int threads : {1, 3, 5})
             EXPECT_TRUE(outcome(threads) == expected) << threads << " threads, " << m << "x" << n << "x" << k;
     }
+}
+
+TEST_P(MatmulTest, ABiasAndAnAddendAreAddedToTheProduct) {
+    const auto& [m, n, k] = kProducts[0];
+    const OnDevice<> a = random(*backend_, {m, k}, 1), b = random(*backend_, {k, n}, 2);
+    const OnDevice<> bias = random(*backend_, {n}, 3), addend = random(*backend_, {m, n}, 4);
+    for (const int terms : {0, 1, 2, 3}) {
+        const bool has_bias = (terms & 1) != 0, has_addend = (terms & 2) != 0;
+        std::vector<double> expected = product(a, b, m, n, k, 0);
+        for (std::int64_t i = 0; i < m * n; ++i)
+            expected[static_cast<std::size_t>(i)] += (has_bias ? bias[i % n] : 0) + (has_addend ? addend[i] : 0);
+        OnDevice<> d(*backend_, {m, n});
+        backend_->matmul_with(a.tensor, false, b.tensor, false, d.tensor,
+                              {has_bias ? bias.tensor : Tensor(), has_addend ? addend.tensor : Tensor()});
+        EXPECT_LE(relative_l2(d, expected), kOpTolerance) << "terms " << terms;
+    }
+}
+
+// As a residual stream in fp32 beside activations in bf16.
+TEST_P(MatmulTest, ABiasAndAnAddendMayHaveOtherFormatsThanTheFactors) {
+    constexpr std::int64_t kRows = 9, kColumns = 16, kInner = 24;
+    const Kept a(*backend_, tensor::DType::kBF16, kRows, kInner, 1),
+        b(*backend_, tensor::DType::kBF16, kInner, kColumns, 2);
+    const Kept bias(*backend_, tensor::DType::kBF16, 1, kColumns, 3);
+    const OnDevice<> addend = random(*backend_, {kRows, kColumns}, 4);
+    std::vector<double> expected = product(a.wide, b.wide, kRows, kColumns, kInner, 0);
+    for (std::int64_t i = 0; i < kRows * kColumns; ++i)
+        expected[static_cast<std::size_t>(i)] += bias.wide[i % kColumns] + addend[i];
+    OnDevice<> d(*backend_, {kRows, kColumns});
+    backend_->matmul_with(a.narrow.tensor, false, b.narrow.tensor, false, d.tensor,
+                          {bias.narrow.tensor.reshape({kColumns}), addend.tensor});
+    EXPECT_LE(relative_l2(d, expected), kOpTolerance);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, MatmulTest, ::testing::ValuesIn(tested_backends()),

@@ -229,8 +229,7 @@ Tensor DecoderBlock::attention_input(const Context& context, std::span<const Uni
 void DecoderBlock::qkv_forward(const Context& context, std::span<const UnitView> units, const Tensor& input,
                                const Saved& saved, const AttentionScratch& scratch) const {
     attention_norm_.forward(context.backend, units[0], input, scratch.normed, saved.input_statistics);
-    qkv_.forward(context, units, scratch.normed, saved.qkv, saved.qkv_lora_hidden);
-    add_bias_and_residual(context.backend, qkv_.bias(units), {}, saved.qkv);
+    qkv_.forward_and_add(context, units, scratch.normed, {}, saved.qkv, saved.qkv_lora_hidden);
 }
 
 // saved.qkv and saved.attention from x; h is left to the second half. With a cache attention is over the tokens before
@@ -262,12 +261,9 @@ void DecoderBlock::hidden_forward(const Context& context, std::span<const UnitVi
 
 void DecoderBlock::up_forward(const Context& context, std::span<const UnitView> units, const Saved& saved,
                               const FeedForwardScratch& scratch) const {
+    if (is_gated_) return up_.forward_and_add(context, units, scratch.normed, {}, saved.up, saved.up_lora_hidden);
     up_.forward(context, units, scratch.normed, saved.up, saved.up_lora_hidden);
-    if (is_gated_) {
-        add_bias_and_residual(context.backend, up_.bias(units), {}, saved.up);
-    } else {
-        context.backend.bias_relu(saved.up, up_.bias(units));
-    }
+    context.backend.bias_relu(saved.up, up_.bias(units));
 }
 
 void DecoderBlock::feed_forward_forward(const Context& context, std::span<const UnitView> units, const Tensor& input,
@@ -278,8 +274,8 @@ void DecoderBlock::feed_forward_forward(const Context& context, std::span<const 
     hidden_forward(context, units, input, saved, scratch);
     up_forward(context, units, saved, scratch);
     if (is_gated_) backend.swiglu_forward(saved.up, scratch.activation);
-    down_.forward(context, units, is_gated_ ? scratch.activation : saved.up, output, saved.down_lora_hidden);
-    add_bias_and_residual(backend, down_.bias(units), saved.hidden, output);
+    down_.forward_and_add(context, units, is_gated_ ? scratch.activation : saved.up, saved.hidden, output,
+                          saved.down_lora_hidden);
 }
 
 void DecoderBlock::backward(const Context& context, std::span<const UnitView> units, const Tensor& input,
@@ -330,8 +326,9 @@ void DecoderBlock::attention_backward(const Context& context, std::span<const Un
                   scratch.out_lora_hidden_gradient, scratch.attention_gradient);
     const Tensor qkv = attention_input(context, units, saved, scratch, true);
     backend.attention_backward(shape, qkv, batch.segment_starts, saved.attention, saved.log_sum_exp,
-                               scratch.attention_gradient, scratch.qkv_gradient, context.workspace);
-    if (rotates_) backend.rope(shape, batch.rope_table, batch.positions, scratch.qkv_gradient, true);
+                               scratch.attention_gradient,
+                               rotates_ ? kernels::Rotation{batch.rope_table, batch.positions} : kernels::Rotation(),
+                               scratch.qkv_gradient, context.workspace);
     if (head_norms_)
         head_norms_->backward(backend, units[0], shape, saved.qkv, scratch.head_rstd, scratch.qkv_gradient);
     attention_norm_.apply(backend, units[0], input, saved.input_statistics, scratch.normed);

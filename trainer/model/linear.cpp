@@ -176,6 +176,16 @@ void FusedLinear::forward(const Context& context, std::span<const UnitView> unit
                                y_columns(y, i), true);
 }
 
+void FusedLinear::forward_and_add(const Context& context, std::span<const UnitView> units, const Tensor& x,
+                                  const Tensor& residual, const Tensor& y, const Tensor& lora_hidden) const {
+    if (!adapters_.empty() || units[0].is_quantized()) {
+        forward(context, units, x, y, lora_hidden);
+        return add_bias_and_residual(context.backend, bias(units), residual, y);
+    }
+    context.backend.matmul_with(x, false, units[0].stacked_weight(first_, count_), true, y, {bias(units), residual});
+    context.make_progress();
+}
+
 void FusedLinear::backward(const Context& context, std::span<const UnitView> units, const Tensor& y_gradient,
                            const Tensor& x, const Tensor& lora_hidden, const Tensor& lora_hidden_gradient,
                            const Tensor& x_gradient) const {

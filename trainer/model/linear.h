@@ -63,6 +63,9 @@ class FusedLinear {
     // y [N, out] = x [N, in] · Wᵀ, plus the adapters' part; writes lora_hidden for backward.
     void forward(const Context& context, std::span<const UnitView> units, const Tensor& x, const Tensor& y,
                  const Tensor& lora_hidden) const;
+    // The same, plus the biases and `residual` [N, out], which may be empty: joined to the product where it is one.
+    void forward_and_add(const Context& context, std::span<const UnitView> units, const Tensor& x,
+                         const Tensor& residual, const Tensor& y, const Tensor& lora_hidden) const;
     // The gradients from that of y, in three steps: that of lora_hidden [N, n·r], which the others need; that of W and
     // the biases, unless they are frozen, and of the adapters; that of x, which may lie where x was, and is not wanted
     // where x_gradient is empty.

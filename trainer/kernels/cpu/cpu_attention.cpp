@@ -159,9 +159,16 @@ void CpuBackend::attention_forward(const AttentionShape& shape, const Tensor& qk
 
 void CpuBackend::attention_backward(const AttentionShape& shape, const Tensor& qkv, const Tensor& segment_starts,
                                     const Tensor& out, const Tensor& log_sum_exp, const Tensor& out_gradient,
-                                    const Tensor& qkv_gradient, Arena& workspace) {
+                                    const Rotation& rotation, const Tensor& qkv_gradient, Arena& workspace) {
     check_shape(shape, qkv, out);
     check_shape(shape, qkv_gradient, out_gradient);
+    compute_attention_gradients(shape, qkv, segment_starts, log_sum_exp, out_gradient, qkv_gradient, workspace);
+    if (!rotation.table.empty()) rope(shape, rotation.table, rotation.positions, qkv_gradient, true);
+}
+
+void CpuBackend::compute_attention_gradients(const AttentionShape& shape, const Tensor& qkv,
+                                             const Tensor& segment_starts, const Tensor& log_sum_exp,
+                                             const Tensor& out_gradient, const Tensor& qkv_gradient, Arena& workspace) {
     Tensor deltas;
     const auto run = [&](AttentionPass pass, const AttentionTiles& tiles) {
         run_attention(pass, shape, tiles, 0, workspace, [&](const AttentionTile& tile, auto& task) {

@@ -85,7 +85,7 @@ class CpuBackend final : public Backend {
                            const Tensor& out, const Tensor& log_sum_exp, tensor::Arena& workspace) override;
     void attention_backward(const AttentionShape& shape, const Tensor& qkv, const Tensor& segment_starts,
                             const Tensor& out, const Tensor& log_sum_exp, const Tensor& out_gradient,
-                            const Tensor& qkv_gradient, tensor::Arena& workspace) override;
+                            const Rotation& rotation, const Tensor& qkv_gradient, tensor::Arena& workspace) override;
     void attention_cached(const AttentionShape& shape, const Tensor& qkv, std::int64_t past, const Tensor& key_cache,
                           const Tensor& value_cache, const Tensor& out, tensor::Arena& workspace) override;
     std::int64_t attention_cached_workspace_bytes(const AttentionShape& shape, std::int64_t keys_max) const override;
@@ -125,6 +125,9 @@ class CpuBackend final : public Backend {
     template <class Body>
     void norm_rows_backward(const Tensor& x, const Tensor& weight, std::initializer_list<Tensor> like_x,
                             std::initializer_list<Tensor> gradients, bool accumulate, Body&& body);
+    void compute_attention_gradients(const AttentionShape& shape, const Tensor& qkv, const Tensor& segment_starts,
+                                     const Tensor& log_sum_exp, const Tensor& out_gradient, const Tensor& qkv_gradient,
+                                     tensor::Arena& workspace);
     template <class Fill>
     void run_attention(AttentionPass pass, const AttentionShape& shape, const AttentionTiles& tiles, std::int64_t past,
                        tensor::Arena& workspace, Fill&& fill);

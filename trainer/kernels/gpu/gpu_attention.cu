@@ -1,6 +1,10 @@
-// Attention of GpuBackend, straight from the definition: a query a block, with the keys it sees in tiles, then for the
-// gradients of keys and values a key a block, with the queries that see it.
+// Attention of GpuBackend by products: the scores of some queries and all keys up to the last of them, a softmax over
+// each row of scores, and the product of these probabilities with the values; the gradients likewise. Sequences, groups
+// of key/value heads, the query heads that share one, and tiles of queries come one after another (attention_cut.h).
 
+#include <algorithm>
+
+#include "trainer/kernels/gpu/attention_cut.h"
 #include "trainer/kernels/gpu/elements.h"
 #include "trainer/kernels/gpu/gpu_backend.h"
 #include "trainer/kernels/gpu/launch.h"
@@ -8,276 +12,459 @@
 namespace atl::kernels::gpu {
 namespace {
 
-constexpr std::int64_t kChannelsMax = 256;  // of a head: what a block keeps of a row
+using tensor::Arena;
+using tensor::Category;
+using tensor::DType;
 
 // Where queries, keys and values are: side by side in qkv, or the keys and values of a generation in caches.
 struct Operands {
-    Elements qkv, keys, values;
-    const std::int32_t* segment_starts;  // null: every key before a query is of its document
-    std::int64_t heads, kv_heads, channels;
-    std::int64_t length, past;                          // of queries; of keys before the first of them
-    std::int64_t key_rows, key_columns;                 // of a sequence; of the matrices of keys and values
-    std::int64_t first_key_column, first_value_column;  // of the first head
-    __device__ std::int64_t group() const { return heads / kv_heads; }
-    __device__ std::int64_t query_at(std::int64_t row, std::int64_t head) const {
-        return row * (heads + 2 * kv_heads) * channels + head * channels;
-    }
-    __device__ std::int64_t out_at(std::int64_t row, std::int64_t head) const {
-        return (row * heads + head) * channels;
-    }
-    __device__ std::int64_t key_at(std::int64_t sequence, std::int64_t key, std::int64_t kv_head) const {
-        return (sequence * key_rows + key) * key_columns + first_key_column + kv_head * channels;
-    }
-    __device__ std::int64_t value_at(std::int64_t sequence, std::int64_t key, std::int64_t kv_head) const {
-        return (sequence * key_rows + key) * key_columns + first_value_column + kv_head * channels;
-    }
-    __device__ float factor() const { return 1.0F / sqrtf(static_cast<float>(channels)); }
+    AttentionShape shape;
+    Tensor queries;         // [B·T, at least H·D]
+    Tensor keys, values;    // [B·key_rows, K·D]
+    Tensor segment_starts;  // [B, T]; empty: every key before a query is of its document
+    std::int64_t past = 0;  // keys before the first query
+    std::int64_t group() const { return shape.heads / shape.kv_heads; }
+    std::int64_t key_rows() const { return keys.rows() / shape.batch; }
+    float factor() const { return 1.0F / std::sqrt(static_cast<float>(shape.head_channels)); }
 };
 
-__device__ float dot(const Elements& a, std::int64_t a_at, const Elements& b, std::int64_t b_at, std::int64_t count) {
-    float sum = 0.0F;
-    for (std::int64_t c = 0; c < count; ++c) sum += a.load(a_at + c) * b.load(b_at + c);
-    return sum;
+// Queries whose scores exist together: of `heads` key/value heads from `head` on, one query head each. Of a sequence
+// with one query its heads are what the queries are otherwise, since all see the same keys: `is_step`.
+struct Part {
+    std::int64_t sequence, head, heads, member, first, queries, keys;
+    bool is_step;
+    bool is_first;  // of its key/value heads; it has all keys
+};
+
+void for_each_part(const Operands& of, const AttentionCut& cut, const auto& body, const auto& after_heads) {
+    const AttentionShape& shape = of.shape;
+    const bool is_step = shape.length == 1;
+    const std::int64_t queries = is_step ? of.group() : shape.length, members = is_step ? 1 : of.group();
+    for (std::int64_t sequence = 0; sequence < shape.batch; ++sequence) {
+        for (std::int64_t head = 0; head < shape.kv_heads; head += cut.heads) {
+            const std::int64_t heads = std::min(cut.heads, shape.kv_heads - head);
+            for (std::int64_t member = 0; member < members; ++member) {
+                for (std::int64_t end = queries; end > 0;) {
+                    const std::int64_t first = (end - 1) / cut.queries * cut.queries;
+                    const std::int64_t keys = of.past + (is_step ? 1 : end);
+                    body(Part{sequence, head, heads, member, first, end - first, keys, is_step,
+                              member == 0 && end == queries});
+                    end = first;
+                }
+            }
+            after_heads(sequence, head, heads);
+        }
+    }
 }
 
-// A query of one head, by its number among [B, H, T], and the keys [first_key, end_key) that it sees.
-struct Query {
-    __device__ Query(const Operands& of, std::int64_t number)
-        : sequence(number / of.length / of.heads),
-          head(number / of.length % of.heads),
-          kv_head(head / of.group()),
-          row(sequence * of.length + number % of.length),
-          first_key(of.segment_starts == nullptr ? 0 : of.segment_starts[row]),
-          end_key(of.past + number % of.length + 1) {}
-    std::int64_t sequence, head, kv_head, row, first_key, end_key;
+// The rows of a matrix like queries or out that are the first head's of a part.
+Tensor queries_of(const Operands& of, const Part& part, const Tensor& matrix) {
+    const std::int64_t channels = of.shape.head_channels;
+    const std::int64_t column = (part.head * of.group() + part.member) * channels;
+    const Tensor row = matrix.row_range(part.sequence * of.shape.length + (part.is_step ? 0 : part.first), 1);
+    if (part.is_step) return {row.at(column + part.first * channels), matrix.dtype(), {part.queries, channels}};
+    return matrix.row_range(part.sequence * of.shape.length + part.first, part.queries).column_range(column, channels);
+}
+
+// The rows of a matrix like keys or values.
+Tensor keys_of(const Operands& of, const Part& part, const Tensor& matrix) {
+    const std::int64_t channels = of.shape.head_channels;
+    return matrix.row_range(part.sequence * of.key_rows(), part.keys).column_range(part.head * channels, channels);
+}
+
+// The rows of scores of a part as a kernel has them, a block each.
+struct Rows {
+    std::int64_t queries, keys, stride, head_stride;
+    std::int64_t keys_a_query;           // how many more a query sees than the one before; the last one sees all
+    const std::int32_t* segment_starts;  // of these queries, or null
+
+    struct Row {
+        std::int64_t head, query, at, first_key, end_key;
+        __device__ std::int64_t seen() const { return end_key - first_key; }
+        __device__ bool sees(std::int64_t key) const { return key >= first_key && key < end_key; }
+    };
+    __device__ Row row(std::int64_t number) const {
+        const std::int64_t head = number / queries, query = number % queries;
+        return {.head = head,
+                .query = query,
+                .at = head * head_stride + query * stride,
+                .first_key = segment_starts == nullptr ? 0 : segment_starts[query],
+                .end_key = keys - (queries - 1 - query) * keys_a_query};
+    }
 };
 
-// The softmax is taken in one pass over the keys: what is summed so far is scaled down when a larger score comes.
-struct Forward {
-    Operands of;
-    Elements out;
-    float* log_sum_exp;  // null: nobody asks
+// Exponentials of scores, over that of the largest of a row, and their sums: in the place of the scores or elsewhere,
+// with zeros for the keys that a query does not see.
+struct Exponentials {
+    Rows rows;
+    const float* scores;
+    Elements exponentials;
+    float* totals;       // a row each
+    float* log_sum_exp;  // of the first query; null: nobody asks
+    std::int64_t log_sums_a_head;
     __device__ void operator()(const Block& block) const {
-        __shared__ float of_tile[kThreads];
-        __shared__ float of_channels[kChannelsMax];
-        float *const scores = of_tile, *const sums = of_channels;
-        const Query query(of, block.number());
-        const std::int64_t at = of.query_at(query.row, query.head);
-        float largest = kLowest, total = 0.0F;
-        block.each_of(of.channels, [&](std::int64_t c) { sums[c] = 0.0F; });
-        for (std::int64_t key = query.first_key; key < query.end_key; key += kThreads) {
-            const std::int64_t count = query.end_key - key < kThreads ? query.end_key - key : kThreads;
-            block.each_of(count, [&](std::int64_t i) {
-                const std::int64_t key_at = of.key_at(query.sequence, key + i, query.kv_head);
-                scores[i] = of.factor() * dot(of.qkv, at, of.keys, key_at, of.channels);
-            });
-            const float of_these = block.max(count, [&](std::int64_t i) { return scores[i]; });
-            const float now = of_these > largest ? of_these : largest, shrink = expf(largest - now);
-            block.each_of(count, [&](std::int64_t i) { scores[i] = expf(scores[i] - now); });
-            total = total * shrink + block.sum(count, [&](std::int64_t i) { return scores[i]; });
-            block.each_of(of.channels, [&](std::int64_t c) {
-                sums[c] =
-                    sums[c] * shrink + sum_in_runs(count, [&](std::int64_t i) {
-                        return scores[i] * of.values.load(of.value_at(query.sequence, key + i, query.kv_head) + c);
-                    });
-            });
-            largest = now;
-        }
-        block.each_of(of.channels,
-                      [&](std::int64_t c) { out.store(of.out_at(query.row, query.head) + c, sums[c] / total); });
-        if (log_sum_exp != nullptr) block.once([&] { log_sum_exp[block.number()] = largest + logf(total); });
-    }
-};
-
-// What the gradients of scores are made of.
-struct Gradients {
-    Operands of;
-    Elements out_gradient, qkv_gradient;
-    const float* log_sum_exp;
-    float* deltas;  // [B, H, T]: the mean of out gradient · value over a query's keys, by their probabilities
-
-    __device__ float probability(const Query& query, std::int64_t key, float log_sum) const {
-        const std::int64_t key_at = of.key_at(query.sequence, key, query.kv_head);
-        return expf(of.factor() * dot(of.qkv, of.query_at(query.row, query.head), of.keys, key_at, of.channels) -
-                    log_sum);
-    }
-    // Out gradient · value.
-    __device__ float of_probability(const Query& query, std::int64_t key) const {
-        return dot(out_gradient, of.out_at(query.row, query.head), of.values,
-                   of.value_at(query.sequence, key, query.kv_head), of.channels);
-    }
-};
-
-struct QueryGradient {
-    Gradients g;
-    __device__ void operator()(const Block& block) const {
-        __shared__ float of_tile[kThreads];
-        __shared__ float of_channels[kChannelsMax];
-        float *const of_scores = of_tile, *const sums = of_channels;
-        const Operands& of = g.of;
-        const Query query(of, block.number());
-        const float log_sum = g.log_sum_exp[block.number()];
-        // From the probabilities, over their own sum, as the CPU does: out was rounded when it was written.
-        const std::int64_t keys = query.end_key - query.first_key;
-        const float total =
-            block.sum(keys, [&](std::int64_t i) { return g.probability(query, query.first_key + i, log_sum); });
-        const float delta = block.sum(keys, [&](std::int64_t i) {
-            const std::int64_t key = query.first_key + i;
-            return g.probability(query, key, log_sum) * g.of_probability(query, key);
-        }) / total;
-        block.once([&] { g.deltas[block.number()] = delta; });
-        block.each_of(of.channels, [&](std::int64_t c) { sums[c] = 0.0F; });
-        for (std::int64_t key = query.first_key; key < query.end_key; key += kThreads) {
-            const std::int64_t count = query.end_key - key < kThreads ? query.end_key - key : kThreads;
-            block.each_of(count, [&](std::int64_t i) {
-                of_scores[i] =
-                    g.probability(query, key + i, log_sum) * (g.of_probability(query, key + i) - delta) * of.factor();
-            });
-            block.each_of(of.channels, [&](std::int64_t c) {
-                sums[c] += sum_in_runs(count, [&](std::int64_t i) {
-                    return of_scores[i] * of.keys.load(of.key_at(query.sequence, key + i, query.kv_head) + c);
-                });
-            });
-        }
-        block.each_of(of.channels,
-                      [&](std::int64_t c) { g.qkv_gradient.store(of.query_at(query.row, query.head) + c, sums[c]); });
-    }
-};
-
-// A key by its number among [B, K, T]; its pairs are the queries of its group from its own place on.
-struct KeyGradient {
-    Gradients g;
-    __device__ void operator()(const Block& block) const {
-        __shared__ float of_tile[2 * kThreads];
-        __shared__ float of_channels[2 * kChannelsMax];
-        float *const probabilities = of_tile, *const of_scores = of_tile + kThreads;
-        float *const of_key = of_channels, *const of_value = of_channels + kChannelsMax;
-        const Operands& of = g.of;
-        const std::int64_t key = block.number() % of.length, kv_head = block.number() / of.length % of.kv_heads;
-        const std::int64_t sequence = block.number() / of.length / of.kv_heads, queries = of.length - key;
-        const auto number = [&](std::int64_t pair) {
-            const std::int64_t head = kv_head * of.group() + pair / queries;
-            return (sequence * of.heads + head) * of.length + key + pair % queries;
-        };
-        block.each_of(2 * kChannelsMax, [&](std::int64_t c) { of_channels[c] = 0.0F; });
-        for (std::int64_t first = 0; first < of.group() * queries; first += kThreads) {
-            const std::int64_t left = of.group() * queries - first, count = left < kThreads ? left : kThreads;
-            block.each_of(count, [&](std::int64_t i) {
-                const Query query(of, number(first + i));
-                const bool sees = query.first_key <= key;
-                const float p = sees ? g.probability(query, key, g.log_sum_exp[number(first + i)]) : 0.0F;
-                probabilities[i] = p;
-                of_scores[i] =
-                    sees ? p * (g.of_probability(query, key) - g.deltas[number(first + i)]) * of.factor() : 0.0F;
-            });
-            block.each_of(of.channels, [&](std::int64_t c) {
-                of_key[c] += sum_in_runs(count, [&](std::int64_t i) {
-                    const Query query(of, number(first + i));
-                    return of_scores[i] * of.qkv.load(of.query_at(query.row, query.head) + c);
-                });
-                of_value[c] += sum_in_runs(count, [&](std::int64_t i) {
-                    const Query query(of, number(first + i));
-                    return probabilities[i] * g.out_gradient.load(of.out_at(query.row, query.head) + c);
-                });
-            });
-        }
-        block.each_of(of.channels, [&](std::int64_t c) {
-            g.qkv_gradient.store(of.key_at(sequence, key, kv_head) + c, of_key[c]);
-            g.qkv_gradient.store(of.value_at(sequence, key, kv_head) + c, of_value[c]);
+        const Rows::Row row = rows.row(block.number());
+        const float* const all = scores + row.at;
+        const float* const seen = all + row.first_key;
+        const float largest = block.max(row.seen(), [&](std::int64_t i) { return seen[i]; });
+        const float total = block.sum(row.seen(), [&](std::int64_t i) { return expf(seen[i] - largest); });
+        block.each_of(rows.keys, [&](std::int64_t key) {
+            exponentials.store(row.at + key, row.sees(key) ? expf(all[key] - largest) : 0.0F);
         });
+        block.once([&] {
+            totals[block.number()] = total;
+            if (log_sum_exp != nullptr) log_sum_exp[row.head * log_sums_a_head + row.query] = largest + logf(total);
+        });
+    }
+};
+
+// out from its sums [heads · queries, D], which are over the totals too large. They are divided before they are
+// rounded: exponentials lose less in a half format than probabilities do, as the largest is 1.
+struct Divide {
+    const float *sums, *totals;
+    Elements out;  // of the first query
+    std::int64_t queries, channels;
+    std::int64_t outs_a_query, outs_a_head;  // elements of out from one to the next
+    __device__ void operator()(std::int64_t i) const {
+        const std::int64_t row = i / channels, head = row / queries, query = row % queries;
+        out.store(head * outs_a_head + query * outs_a_query + i % channels, sums[i] / totals[row]);
+    }
+};
+
+// Probabilities from scores, and the gradients of scores from those of probabilities; either may be in the place of
+// what it is from.
+struct ScoreGradients {
+    Rows rows;
+    const float *scores, *of_probabilities;
+    Elements probabilities, of_scores;
+    const float* log_sum_exp;  // of the first query
+    std::int64_t log_sums_a_head;
+    Elements out, out_gradient;                        // of the first query
+    std::int64_t channels, outs_a_query, outs_a_head;  // elements of out from one to the next
+    __device__ void operator()(const Block& block) const {
+        const Rows::Row row = rows.row(block.number());
+        const std::int64_t out_at = row.head * outs_a_head + row.query * outs_a_query;
+        const float log_sum = log_sum_exp[row.head * log_sums_a_head + row.query];
+        // The mean of the gradients of a query's probabilities.
+        const float mean =
+            block.sum(channels, [&](std::int64_t c) { return out.load(out_at + c) * out_gradient.load(out_at + c); });
+        block.each_of(rows.keys, [&](std::int64_t key) {
+            const std::int64_t at = row.at + key;
+            const float p = row.sees(key) ? expf(scores[at] - log_sum) : 0.0F;
+            const float of_score = row.sees(key) ? p * (of_probabilities[at] - mean) : 0.0F;
+            probabilities.store(at, p);
+            of_scores.store(at, of_score);
+        });
+    }
+};
+
+// The sums of a part's gradients of keys and values, [heads, T, D] each, into those of qkv.
+struct StoreKeyGradients {
+    const float *keys, *values;
+    Elements qkv_gradient;
+    std::int64_t length, channels;
+    std::int64_t columns, first_row, first_key_column, first_value_column;  // of qkv_gradient
+    __device__ void operator()(std::int64_t i) const {
+        const std::int64_t channel = i % channels, row = i / channels % length, head = i / channels / length;
+        const std::int64_t at = (first_row + row) * columns + head * channels + channel;
+        qkv_gradient.store(at + first_key_column, keys[i]);
+        qkv_gradient.store(at + first_value_column, values[i]);
     }
 };
 
 // The new keys and values into the caches: an element of both a thread.
 struct Append {
-    Operands of;
+    Elements qkv, keys, values;
+    std::int64_t length, past, key_rows, columns, first_column, width;
     __device__ void operator()(std::int64_t i) const {
-        const std::int64_t width = of.kv_heads * of.channels, row = i / width, column = i % width;
-        const std::int64_t from = of.query_at(row, of.heads) + column;
-        const std::int64_t at = (row / of.length * of.key_rows + of.past + row % of.length) * width + column;
-        of.keys.store(at, of.qkv.load(from));
-        of.values.store(at, of.qkv.load(from + width));
+        const std::int64_t row = i / width, column = i % width, from = row * columns + first_column + column;
+        const std::int64_t at = (row / length * key_rows + past + row % length) * width + column;
+        keys.store(at, qkv.load(from));
+        values.store(at, qkv.load(from + width));
     }
 };
 
-void check_shape(const AttentionShape& shape, const Tensor& qkv, const Tensor& out) {
-    const std::int64_t rows = shape.batch * shape.length;
-    check(shape.heads % shape.kv_heads == 0, "query heads are a multiple of key/value heads");
-    check(shape.head_channels <= kChannelsMax, "attention on a GPU takes heads of at most 256 channels");
-    check_matrix(qkv, rows, shape.qkv_columns());
-    check(qkv.dtype() == shape.format, "qkv has another format");
-    check_count(out, rows * shape.heads * shape.head_channels);
+// Of a part: scores in fp32 and what is multiplied in the format, which of fp32 takes their place.
+struct Scratch {
+    Tensor scores, probabilities;           // [heads · queries, stride]
+    Tensor totals, out_sums;                // fp32 [heads · queries, 1] and […, D]; forward
+    Tensor of_probabilities, of_scores;     // as scores and probabilities; backward, as the next
+    Tensor key_gradients, value_gradients;  // fp32 [heads · T, D]
+};
+
+constexpr std::int64_t score_bytes(DType format, bool backward) {
+    return (backward ? 2 : 1) * (tensor::size_bytes(DType::kF32) + (format == DType::kF32 ? 0 : size_bytes(format)));
 }
 
-Operands side_by_side(const AttentionShape& shape, const Tensor& qkv, const Tensor& segment_starts) {
-    const std::int64_t width = shape.head_channels;
-    return {.qkv = Elements(qkv),
-            .keys = Elements(qkv),
-            .values = Elements(qkv),
-            .segment_starts = segment_starts.empty() ? nullptr : segment_starts.i32(),
-            .heads = shape.heads,
-            .kv_heads = shape.kv_heads,
-            .channels = width,
-            .length = shape.length,
-            .past = 0,
-            .key_rows = shape.length,
-            .key_columns = shape.qkv_columns(),
-            .first_key_column = shape.heads * width,
-            .first_value_column = (shape.heads + shape.kv_heads) * width};
+// Of one sequence and query head; where there is one query, of the heads that share a key.
+std::int64_t part_queries(const AttentionShape& shape) {
+    return shape.length == 1 ? shape.heads / shape.kv_heads : shape.length;
+}
+
+AttentionCut cut_of(const AttentionShape& shape, std::int64_t keys, bool backward) {
+    return cut_attention(part_queries(shape), shape.kv_heads, keys, score_bytes(shape.format, backward));
+}
+
+// Two matrices of a cut's scores side by side in memory, the second in the format.
+struct ScorePair {
+    Tensor wide, narrow;
+    std::int64_t bytes;
+};
+ScorePair score_pair(std::byte* at, const AttentionCut& cut, DType format) {
+    const std::int64_t rows = cut.heads * cut.queries, wide_bytes = tensor::size_bytes(DType::kF32, rows * cut.stride);
+    const Tensor wide(at, DType::kF32, {rows, cut.stride});
+    if (format == DType::kF32) return {wide, wide, wide_bytes};
+    return {wide, Tensor(at + wide_bytes, format, {rows, cut.stride}),
+            wide_bytes + tensor::size_bytes(format, rows * cut.stride)};
+}
+
+// Sums of out are for as many rows as any part has: with fewer keys it may have more of them.
+Scratch allocate_scratch(Arena& arena, const AttentionShape& shape, const AttentionCut& cut, bool backward) {
+    const auto allocate = [&](std::int64_t rows, std::int64_t columns) {
+        return arena.allocate(Category::kWorkspace, DType::kF32, {rows, columns});
+    };
+    std::byte* const memory = arena.allocate_bytes(Category::kWorkspace, cut.bytes);
+    Scratch scratch;
+    if (backward) {
+        scratch.key_gradients = allocate(cut.heads * shape.length, shape.head_channels);
+        scratch.value_gradients = allocate(cut.heads * shape.length, shape.head_channels);
+    } else {
+        const std::int64_t rows = shape.kv_heads * std::min(part_queries(shape), AttentionCut::kQueriesMax);
+        scratch.totals = allocate(rows, 1);
+        scratch.out_sums = allocate(rows, shape.head_channels);
+    }
+    if (arena.is_measuring()) return scratch;
+    const ScorePair first = score_pair(memory, cut, shape.format);
+    scratch.scores = first.wide;
+    scratch.probabilities = first.narrow;
+    if (backward) {
+        const ScorePair second = score_pair(memory + first.bytes, cut, shape.format);
+        scratch.of_probabilities = second.wide;
+        scratch.of_scores = second.narrow;
+    }
+    return scratch;
+}
+
+std::int64_t workspace_bytes(const AttentionShape& shape, std::int64_t keys, bool backward) {
+    Arena arena = Arena::measuring();
+    allocate_scratch(arena, shape, cut_of(shape, keys, backward), backward);
+    return arena.peak_bytes();
 }
 
 std::int64_t query_count(const AttentionShape& shape) {
     return shape.batch * shape.heads * shape.length;
 }
 
+// The parts of one pass, with what all of them need.
+class Pass {
+  public:
+    Pass(Products& products, cudaStream_t stream, const Operands& of, const AttentionCut& cut, Scratch scratch)
+        : products_(products), stream_(stream), of_(of), cut_(cut), scratch_(std::move(scratch)) {}
+
+    // Without log_sum_exp nobody asks for it.
+    void forward(const Tensor& out, const Tensor& log_sum_exp) const {
+        const auto attend = [&](const Part& part) {
+            multiply_by_keys(part, of_.queries, of_.keys, of_.factor(), scratch_.scores);
+            const Exponentials exponentials{.rows = rows(part),
+                                            .scores = scratch_.scores.f32(),
+                                            .exponentials = Elements(scratch_.probabilities),
+                                            .totals = scratch_.totals.f32(),
+                                            .log_sum_exp = log_sums(part, log_sum_exp),
+                                            .log_sums_a_head = of_.group() * of_.shape.length};
+            launch(stream_, part.heads * part.queries, exponentials);
+            const std::int64_t channels = of_.shape.head_channels, sums = part.queries * channels;
+            products_.multiply(stream_, first_head(part, scratch_.probabilities), false, keys_of(of_, part, of_.values),
+                               false, scratch_.out_sums.row_range(0, part.queries),
+                               {.batch = {part.heads, score_step(), key_step(), sums}});
+            launch_for_each(stream_, part.heads * sums,
+                            Divide{.sums = scratch_.out_sums.f32(),
+                                   .totals = scratch_.totals.f32(),
+                                   .out = Elements(queries_of(of_, part, out)),
+                                   .queries = part.queries,
+                                   .channels = channels,
+                                   .outs_a_query = out_step(part),
+                                   .outs_a_head = query_step()});
+        };
+        for_each_part(of_, cut_, attend, [](auto...) {});
+    }
+
+    void backward(const Tensor& out, const Tensor& log_sum_exp, const Tensor& out_gradient,
+                  const Tensor& qkv_gradient) const {
+        const auto add_gradients = [&](const Part& part) {
+            multiply_by_keys(part, of_.queries, of_.keys, of_.factor(), scratch_.scores);
+            multiply_by_keys(part, out_gradient, of_.values, 1.0F, scratch_.of_probabilities);
+            compute_score_gradients(part, out, log_sum_exp, out_gradient);
+            products_.multiply(stream_, first_head(part, scratch_.of_scores), false, keys_of(of_, part, of_.keys),
+                               false, queries_of(of_, part, qkv_gradient),
+                               {.factor = of_.factor(), .batch = {part.heads, score_step(), key_step(), query_step()}});
+            multiply_by_queries(part, scratch_.of_scores, of_.queries, of_.factor(), scratch_.key_gradients);
+            multiply_by_queries(part, scratch_.probabilities, out_gradient, 1.0F, scratch_.value_gradients);
+        };
+        for_each_part(of_, cut_, add_gradients, [&](std::int64_t sequence, std::int64_t head, std::int64_t heads) {
+            store_key_gradients(sequence, head, heads, qkv_gradient);
+        });
+    }
+
+  private:
+    std::int64_t score_step() const { return cut_.queries * cut_.stride; }
+    std::int64_t query_step() const { return of_.group() * of_.shape.head_channels; }
+    std::int64_t key_step() const { return of_.shape.head_channels; }
+    std::int64_t out_step(const Part& part) const {  // from one query to the next
+        return (part.is_step ? 1 : of_.shape.heads) * of_.shape.head_channels;
+    }
+    // Of a part's scores, or what is made of them.
+    static Tensor first_head(const Part& part, const Tensor& scores) {
+        return scores.row_range(0, part.queries).column_range(0, part.keys);
+    }
+    Rows rows(const Part& part) const {
+        const bool all_see_the_same = part.is_step || of_.segment_starts.empty();
+        const std::int64_t row = part.sequence * of_.shape.length + part.first;
+        return {.queries = part.queries,
+                .keys = part.keys,
+                .stride = cut_.stride,
+                .head_stride = score_step(),
+                .keys_a_query = part.is_step ? 0 : 1,
+                .segment_starts = all_see_the_same ? nullptr : of_.segment_starts.i32() + row};
+    }
+    float* log_sums(const Part& part, const Tensor& log_sum_exp) const {
+        if (log_sum_exp.empty()) return nullptr;
+        const std::int64_t head = part.head * of_.group() + part.member;
+        return log_sum_exp.f32() + (part.sequence * of_.shape.heads + head) * of_.shape.length + part.first;
+    }
+
+    // [queries, keys] = a like queries · b like keys, transposed.
+    void multiply_by_keys(const Part& part, const Tensor& a, const Tensor& b, float factor,
+                          const Tensor& scores) const {
+        products_.multiply(stream_, queries_of(of_, part, a), false, keys_of(of_, part, b), true,
+                           first_head(part, scores),
+                           {.factor = factor, .batch = {part.heads, query_step(), key_step(), score_step()}});
+    }
+    // Into, or onto, sums of a part [heads · T, D]: scores, transposed · b like queries.
+    void multiply_by_queries(const Part& part, const Tensor& scores, const Tensor& b, float factor,
+                             const Tensor& sums) const {
+        products_.multiply(
+            stream_, first_head(part, scores), true, queries_of(of_, part, b), false, sums.row_range(0, part.keys),
+            {.factor = factor,
+             .accumulate = !part.is_first,
+             .batch = {part.heads, score_step(), query_step(), of_.shape.length * of_.shape.head_channels}});
+    }
+    void compute_score_gradients(const Part& part, const Tensor& out, const Tensor& log_sum_exp,
+                                 const Tensor& out_gradient) const {
+        const std::int64_t channels = of_.shape.head_channels;
+        const ScoreGradients gradients{.rows = rows(part),
+                                       .scores = scratch_.scores.f32(),
+                                       .of_probabilities = scratch_.of_probabilities.f32(),
+                                       .probabilities = Elements(scratch_.probabilities),
+                                       .of_scores = Elements(scratch_.of_scores),
+                                       .log_sum_exp = log_sums(part, log_sum_exp),
+                                       .log_sums_a_head = of_.group() * of_.shape.length,
+                                       .out = Elements(queries_of(of_, part, out)),
+                                       .out_gradient = Elements(queries_of(of_, part, out_gradient)),
+                                       .channels = channels,
+                                       .outs_a_query = out_step(part),
+                                       .outs_a_head = query_step()};
+        launch(stream_, part.heads * part.queries, gradients);
+    }
+    void store_key_gradients(std::int64_t sequence, std::int64_t head, std::int64_t heads,
+                             const Tensor& qkv_gradient) const {
+        const AttentionShape& shape = of_.shape;
+        const StoreKeyGradients store{
+            .keys = scratch_.key_gradients.f32(),
+            .values = scratch_.value_gradients.f32(),
+            .qkv_gradient = Elements(qkv_gradient),
+            .length = shape.length,
+            .channels = shape.head_channels,
+            .columns = shape.qkv_columns(),
+            .first_row = sequence * shape.length,
+            .first_key_column = (shape.heads + head) * shape.head_channels,
+            .first_value_column = (shape.heads + shape.kv_heads + head) * shape.head_channels};
+        launch_for_each(stream_, heads * shape.length * shape.head_channels, store);
+    }
+
+    Products& products_;
+    cudaStream_t stream_;
+    const Operands& of_;
+    const AttentionCut& cut_;
+    const Scratch scratch_;
+};
+
+void check_shape(const AttentionShape& shape, const Tensor& qkv, const Tensor& out) {
+    const std::int64_t rows = shape.batch * shape.length;
+    check(shape.heads % shape.kv_heads == 0, "query heads are a multiple of key/value heads");
+    check_matrix(qkv, rows, shape.qkv_columns());
+    check(qkv.dtype() == shape.format, "qkv has another format");
+    check_matrix(out, rows, shape.heads * shape.head_channels);
+}
+
+Operands side_by_side(const AttentionShape& shape, const Tensor& qkv, const Tensor& segment_starts) {
+    const std::int64_t queries = shape.heads * shape.head_channels, width = shape.kv_heads * shape.head_channels;
+    return {.shape = shape,
+            .queries = qkv,
+            .keys = qkv.column_range(queries, width),
+            .values = qkv.column_range(queries + width, width),
+            .segment_starts = segment_starts};
+}
+
 }  // namespace
 
 std::int64_t GpuBackend::attention_workspace_bytes(const AttentionShape& shape) const {
-    return tensor::aligned(tensor::size_bytes(tensor::DType::kF32, query_count(shape)));
+    return std::max(workspace_bytes(shape, shape.length, false), workspace_bytes(shape, shape.length, true));
 }
 
-std::int64_t GpuBackend::attention_cached_workspace_bytes(const AttentionShape&, std::int64_t) const {
-    return 0;
+// For steps of one token too, as a prompt is followed by these.
+std::int64_t GpuBackend::attention_cached_workspace_bytes(const AttentionShape& shape, std::int64_t keys_max) const {
+    AttentionShape step = shape;
+    step.length = 1;
+    return std::max(workspace_bytes(shape, keys_max, false), workspace_bytes(step, keys_max, false));
 }
 
 void GpuBackend::attention_forward(const AttentionShape& shape, const Tensor& qkv, const Tensor& segment_starts,
-                                   const Tensor& out, const Tensor& log_sum_exp, tensor::Arena&) {
+                                   const Tensor& out, const Tensor& log_sum_exp, Arena& workspace) {
     check_shape(shape, qkv, out);
     check_count(log_sum_exp, query_count(shape));
-    launch(compute(), query_count(shape),
-           Forward{side_by_side(shape, qkv, segment_starts), Elements(out), log_sum_exp.f32()});
+    const Arena::Scope scope(workspace);
+    const Operands of = side_by_side(shape, qkv, segment_starts);
+    const AttentionCut cut = cut_of(shape, shape.length, false);
+    Pass(*products_, compute(), of, cut, allocate_scratch(workspace, shape, cut, false)).forward(out, log_sum_exp);
 }
 
 void GpuBackend::attention_backward(const AttentionShape& shape, const Tensor& qkv, const Tensor& segment_starts,
-                                    const Tensor&, const Tensor& log_sum_exp, const Tensor& out_gradient,
-                                    const Tensor& qkv_gradient, tensor::Arena& workspace) {
-    check_shape(shape, qkv, out_gradient);
-    check_matrix(qkv_gradient, qkv.rows(), qkv.columns());
-    const tensor::Arena::Scope scope(workspace);
-    std::byte* const deltas = workspace.allocate_bytes(tensor::Category::kWorkspace, attention_workspace_bytes(shape));
-    const Gradients gradients{side_by_side(shape, qkv, segment_starts), Elements(out_gradient), Elements(qkv_gradient),
-                              log_sum_exp.f32(), reinterpret_cast<float*>(deltas)};
-    launch(compute(), query_count(shape), QueryGradient{gradients});
-    launch(compute(), shape.batch * shape.kv_heads * shape.length, KeyGradient{gradients});
+                                    const Tensor& out, const Tensor& log_sum_exp, const Tensor& out_gradient,
+                                    const Rotation& rotation, const Tensor& qkv_gradient, Arena& workspace) {
+    check_shape(shape, qkv, out);
+    check_shape(shape, qkv_gradient, out_gradient);
+    check_count(log_sum_exp, query_count(shape));
+    const Arena::Scope scope(workspace);
+    const Operands of = side_by_side(shape, qkv, segment_starts);
+    const AttentionCut cut = cut_of(shape, shape.length, true);
+    Pass(*products_, compute(), of, cut, allocate_scratch(workspace, shape, cut, true))
+        .backward(out, log_sum_exp, out_gradient, qkv_gradient);
+    if (!rotation.table.empty()) rope(shape, rotation.table, rotation.positions, qkv_gradient, true);
 }
 
 void GpuBackend::attention_cached(const AttentionShape& shape, const Tensor& qkv, std::int64_t past,
                                   const Tensor& key_cache, const Tensor& value_cache, const Tensor& out,
-                                  tensor::Arena&) {
+                                  Arena& workspace) {
     check_shape(shape, qkv, out);
     const std::int64_t width = shape.kv_heads * shape.head_channels, keys_max = key_cache.rows() / shape.batch;
     check(past + shape.length <= keys_max && key_cache.columns() == width && value_cache.columns() == width,
           "the key/value cache is too small");
     check(key_cache.dtype() == qkv.dtype() && value_cache.dtype() == qkv.dtype(), "the cache has another format");
-    Operands of = side_by_side(shape, qkv, {});
-    of.keys = Elements(key_cache);
-    of.values = Elements(value_cache);
-    of.past = past;
-    of.key_rows = keys_max;
-    of.key_columns = width;
-    of.first_key_column = of.first_value_column = 0;
-    launch_for_each(compute(), qkv.rows() * width, Append{of});
-    launch(compute(), query_count(shape), Forward{of, Elements(out), nullptr});
+    const Append append{.qkv = Elements(qkv),
+                        .keys = Elements(key_cache),
+                        .values = Elements(value_cache),
+                        .length = shape.length,
+                        .past = past,
+                        .key_rows = keys_max,
+                        .columns = shape.qkv_columns(),
+                        .first_column = shape.heads * shape.head_channels,
+                        .width = width};
+    launch_for_each(compute(), qkv.rows() * width, append);
+    const Arena::Scope scope(workspace);
+    const Operands of{
+        .shape = shape, .queries = qkv, .keys = key_cache, .values = value_cache, .segment_starts = {}, .past = past};
+    const AttentionCut cut = cut_of(shape, past + shape.length, false);
+    Pass(*products_, compute(), of, cut, allocate_scratch(workspace, shape, cut, false)).forward(out, {});
 }
 
 }  // namespace atl::kernels::gpu

@@ -8,7 +8,8 @@
 #include "trainer/kernels/gpu/runtime.h"
 
 // One GPU. Kernels are plain: one for each operation, whatever the formats (elements.h, launch.h); products are
-// cuBLASLt's. All results are the same in every run on one kind of GPU: no sum is taken in an order that varies.
+// cuBLASLt's, and attention is made of them. All results are the same in every run on one kind of GPU: no sum is taken
+// in an order that varies.
 namespace atl::kernels::gpu {
 
 // The GPUs that the runtime offers to this process. kInvalidArgument of "device", with the runtime's words: none.
@@ -41,6 +42,9 @@ class GpuBackend final : public Backend {
 
     void matmul(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b, const Tensor& c,
                 bool accumulate) override;
+
+    void matmul_with(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b, const Tensor& d,
+                     const Epilogue& epilogue) override;
 
     void add(const Tensor& a, const Tensor& b, const Tensor& out) override;
     void scale(const Tensor& x, float factor) override;
@@ -90,7 +94,7 @@ class GpuBackend final : public Backend {
                            const Tensor& out, const Tensor& log_sum_exp, tensor::Arena& workspace) override;
     void attention_backward(const AttentionShape& shape, const Tensor& qkv, const Tensor& segment_starts,
                             const Tensor& out, const Tensor& log_sum_exp, const Tensor& out_gradient,
-                            const Tensor& qkv_gradient, tensor::Arena& workspace) override;
+                            const Rotation& rotation, const Tensor& qkv_gradient, tensor::Arena& workspace) override;
     void attention_cached(const AttentionShape& shape, const Tensor& qkv, std::int64_t past, const Tensor& key_cache,
                           const Tensor& value_cache, const Tensor& out, tensor::Arena& workspace) override;
     std::int64_t attention_cached_workspace_bytes(const AttentionShape& shape, std::int64_t keys_max) const override;

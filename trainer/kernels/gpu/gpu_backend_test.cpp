@@ -87,6 +87,48 @@ TEST_P(GpuBackendTest, OperationsReachPinnedMemory) {
     EXPECT_EQ(values[5], 6.0F);
 }
 
+TEST_P(GpuBackendTest, AProductIsDescribedToTheLibraryOnce) {
+    const auto backend = GpuBackend::open(0).value();
+    const auto memory = backend->allocate(3 * kBytes).value();
+    const Tensor all(memory.data(), tensor::DType::kF32, {3 * kCount});
+    backend->zero(all);
+    const auto multiply = [&](std::int64_t first, std::int64_t columns) {
+        const std::int64_t before = shim::product_descriptions();
+        const auto matrix = [&](std::int64_t number) {
+            return Tensor(all.at(first + number * kCount), tensor::DType::kF32, {8, 16}).column_range(0, columns);
+        };
+        backend->matmul(matrix(0), false, matrix(1), true, Tensor(all.at(2 * kCount), tensor::DType::kF32, {8, 8}),
+                        false);
+        return shim::product_descriptions() - before;
+    };
+    EXPECT_EQ(multiply(0, 16), 1);
+    EXPECT_EQ(multiply(0, 16), 0);
+    EXPECT_EQ(multiply(64, 16), 0) << "as aligned, elsewhere";
+    EXPECT_EQ(multiply(0, 8), 1) << "as many rows, another sum";
+    EXPECT_EQ(multiply(1, 8), 1) << "less aligned";
+}
+
+// 1 + 2^-8 is 1 in bf16, and that and 2^-8 are 1 again; all at once they are 1 + 2^-7.
+TEST_P(GpuBackendTest, ABiasAndAnAddendAreRoundedWithTheirProductAtOnce) {
+    const auto backend = GpuBackend::open(0).value();
+    const auto memory = backend->allocate(8 * tensor::kAlignmentBytes).value();
+    const auto matrix = [&](int number, std::vector<std::uint16_t> bits) {
+        Tensor made(memory.data() + number * tensor::kAlignmentBytes, tensor::DType::kBF16,
+                    {1, static_cast<std::int64_t>(bits.size())});
+        backend->copy_from_host(bits.data(), made);
+        return made;
+    };
+    constexpr std::uint16_t kOne = 0x3F80, kSmall = 0x3B80;  // 2^-8
+    const Tensor a = matrix(0, {kOne, kOne}), b = matrix(1, {kOne, kSmall}), small = matrix(2, {kSmall});
+    const Tensor d = matrix(3, {0});
+    for (const Epilogue& epilogue : {Epilogue{small.reshape({1}), {}}, Epilogue{{}, small}}) {
+        backend->matmul_with(a, false, b, true, d, epilogue);
+        std::uint16_t bits = 0;
+        backend->copy_to_host(d, &bits);
+        EXPECT_EQ(bits, kOne + 1);
+    }
+}
+
 TEST_P(GpuBackendTest, WhatItKeepsForItselfIsThereFromTheStart) {
     const std::int64_t before = shim::device_bytes();
     const auto backend = GpuBackend::open(0).value();

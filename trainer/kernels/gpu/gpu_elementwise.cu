@@ -372,11 +372,11 @@ void GpuBackend::multiply_converted(const Tensor& a, bool transpose_a, const Ten
             operand = dense;
         }
         if (is_result(c, a)) {
-            products_->multiply(compute(), a, transpose_a, operand, transpose_b, part, accumulate);
+            products_->multiply(compute(), a, transpose_a, operand, transpose_b, part, {.accumulate = accumulate});
             continue;
         }
         const Tensor product(place, DType::kF32, {m, columns});
-        products_->multiply(compute(), a, transpose_a, operand, transpose_b, product, false);
+        products_->multiply(compute(), a, transpose_a, operand, transpose_b, product, {});
         launch_for_each(compute(), m * columns,
                         Scatter{Elements(product), Elements(part), columns, part.row_stride(), accumulate});
     }
@@ -393,9 +393,26 @@ void GpuBackend::matmul(const Tensor& a, bool transpose_a, const Tensor& b, bool
         return;
     }
     if (b.dtype() == a.dtype() && is_result(c, a)) {
-        products_->multiply(compute(), a, transpose_a, b, transpose_b, c, accumulate);
+        products_->multiply(compute(), a, transpose_a, b, transpose_b, c, {.accumulate = accumulate});
     } else {
         multiply_converted(a, transpose_a, b, transpose_b, c, accumulate);
+    }
+}
+
+// At once where the library takes all of it.
+void GpuBackend::matmul_with(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b, const Tensor& d,
+                             const Epilogue& epilogue) {
+    const auto [m, n, k] = matmul_shape(a, transpose_a, b, transpose_b, d);
+    const auto& [bias, addend] = epilogue;
+    if (!bias.empty()) check_count(bias, n);
+    if (!addend.empty()) check_matrix(addend, m, n);
+    const Products::Terms terms{.bias = bias, .addend = addend};
+    const auto fits = [&](const Tensor& term) { return term.empty() || term.dtype() == d.dtype(); };
+    if (m > 0 && n > 0 && k > 0 && b.dtype() == a.dtype() && is_result(d, a) && fits(bias) && fits(addend) &&
+        products_->offers(a, transpose_a, b, transpose_b, d, terms)) {
+        products_->multiply(compute(), a, transpose_a, b, transpose_b, d, terms);
+    } else {
+        Backend::matmul_with(a, transpose_a, b, transpose_b, d, epilogue);
     }
 }
 

@@ -14,6 +14,9 @@ constexpr const char* kLibrary = "hipBLASLt";
 constexpr const char* kLibrary = "cuBLASLt";
 #endif
 
+// Kept at most. A training has some hundreds of kinds, but a generation new ones with each token.
+constexpr std::size_t kPlansMax = 4096;
+
 void must(cublasStatus_t status, const char* what) {
     if (status != CUBLAS_STATUS_SUCCESS)
         check(false,
@@ -30,23 +33,21 @@ using Desc = Handle<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
 using Layout = Handle<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
 using Preference = Handle<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
 
-// The library has matrices by columns, so it sees a row-major matrix transposed.
-Layout make_layout(const Tensor& matrix) {
-    cublasLtMatrixLayout_t layout = nullptr;
-    must(cublasLtMatrixLayoutCreate(&layout, data_type(matrix.dtype()), static_cast<std::uint64_t>(matrix.columns()),
-                                    static_cast<std::uint64_t>(matrix.rows()), matrix.row_stride()),
-         "a layout");
-    return Layout(layout);
+void set(const Layout& layout, cublasLtMatrixLayoutAttribute_t attribute, const auto& value) {
+    must(cublasLtMatrixLayoutSetAttribute(layout.get(), attribute, &value, sizeof(value)), "a layout's attribute");
+}
+
+void set(const Desc& desc, cublasLtMatmulDescAttributes_t attribute, const auto& value) {
+    must(cublasLtMatmulDescSetAttribute(desc.get(), attribute, &value, sizeof(value)), "an attribute");
 }
 
 Desc make_desc(bool transpose_first, bool transpose_second) {
     cublasLtMatmulDesc_t desc = nullptr;
     must(cublasLtMatmulDescCreate(&desc, CUBLAS_COMPUTE_32F, CUDA_R_32F), "a description");
-    const cublasOperation_t first = transpose_first ? CUBLAS_OP_T : CUBLAS_OP_N;
-    const cublasOperation_t second = transpose_second ? CUBLAS_OP_T : CUBLAS_OP_N;
-    must(cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof(first)), "an attribute");
-    must(cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof(second)), "an attribute");
-    return Desc(desc);
+    Desc made(desc);
+    set(made, CUBLASLT_MATMUL_DESC_TRANSA, transpose_first ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(made, CUBLASLT_MATMUL_DESC_TRANSB, transpose_second ? CUBLAS_OP_T : CUBLAS_OP_N);
+    return made;
 }
 
 template <class Value>
@@ -67,14 +68,21 @@ std::string Products::describe(const Kind& kind) {
                std::to_string(operand.columns) + "]" + (transposed ? " transposed" : "");
     };
     return matrix(kind.a, kind.transpose_a) + " · " + matrix(kind.b, kind.transpose_b) + " into " +
-           matrix(kind.c, false);
+           matrix(kind.c, false) + (kind.has_bias ? " with a bias" : "") +
+           (kind.count > 1 ? ", " + std::to_string(kind.count) + " at once" : "");
 }
 
 // cᵀ = op(b)ᵀ · op(a)ᵀ, each as the library sees it.
 struct Products::Plan {
     Desc desc;
-    Layout b, a, c;
+    Layout b, a, addend, c;
+    std::optional<cublasLtMatmulAlgo_t> algo{};  // none: the library has no kernel
 };
+
+Products::Products(LtHandle handle, tensor::Memory workspace)
+    : handle_(std::move(handle)), workspace_(std::move(workspace)) {}
+Products::Products(Products&&) noexcept = default;
+Products::~Products() = default;
 
 Result<Products> Products::open(tensor::Memory workspace) {
     cublasLtHandle_t handle = nullptr;
@@ -84,16 +92,59 @@ Result<Products> Products::open(tensor::Memory workspace) {
     return Products(LtHandle(handle), std::move(workspace));
 }
 
-Products::Operand Products::operand(const Tensor& matrix) {
+Products::Operand Products::operand(const Tensor& matrix, std::int64_t step) {
     constexpr std::uintptr_t kMost = 256;
-    const auto address = reinterpret_cast<std::uintptr_t>(matrix.data());
-    const std::uintptr_t aligned = std::min(kMost, address & (~address + 1));
-    return {matrix.rows(), matrix.columns(), matrix.row_stride(), matrix.dtype(), static_cast<std::uint32_t>(aligned)};
+    const auto bits = reinterpret_cast<std::uintptr_t>(matrix.data()) |
+                      static_cast<std::uintptr_t>(tensor::size_bytes(matrix.dtype(), step)) | kMost;
+    return {.rows = matrix.rows(),
+            .columns = matrix.columns(),
+            .stride = matrix.row_stride(),
+            .step = step,
+            .dtype = matrix.dtype(),
+            .aligned_bytes = static_cast<std::uint32_t>(bits & (~bits + 1))};
 }
 
-const cublasLtMatmulAlgo_t& Products::choose(const Kind& kind, const Plan& plan) {
-    const auto [entry, is_new] = chosen_.try_emplace(kind);
-    if (!is_new) return entry->second;
+Products::Plan Products::make_plan(const Kind& kind) {
+    // The library has matrices by columns, so it sees a row-major matrix transposed.
+    const auto layout = [&](const Operand& matrix) {
+        cublasLtMatrixLayout_t created = nullptr;
+        must(cublasLtMatrixLayoutCreate(&created, data_type(matrix.dtype), static_cast<std::uint64_t>(matrix.columns),
+                                        static_cast<std::uint64_t>(matrix.rows), matrix.stride),
+             "a layout");
+        Layout made(created);
+        if (kind.count > 1) {
+            set(made, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<std::int32_t>(kind.count));
+            set(made, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, matrix.step);
+        }
+        return made;
+    };
+    Plan plan{.desc = make_desc(kind.transpose_b, kind.transpose_a),
+              .b = layout(kind.b),
+              .a = layout(kind.a),
+              .addend = layout(kind.addend),
+              .c = layout(kind.c)};
+    if (kind.has_bias) {
+        set(plan.desc, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+        set(plan.desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, data_type(kind.c.dtype));
+    }
+    return plan;
+}
+
+const Products::Plan& Products::plan(const Kind& kind) {
+    const auto found = numbers_.find(kind);
+    if (found != numbers_.end()) return *plans_[found->second];
+    if (plans_.size() == kPlansMax) {
+        numbers_.clear();
+        plans_.clear();
+    }
+    auto made = std::make_unique<Plan>(make_plan(kind));
+    made->algo = choose(kind, *made);
+    numbers_.emplace(kind, plans_.size());
+    plans_.push_back(std::move(made));
+    return *plans_.back();
+}
+
+std::optional<cublasLtMatmulAlgo_t> Products::choose([[maybe_unused]] const Kind& kind, const Plan& plan) const {
     cublasLtMatmulPreference_t created = nullptr;
     must(cublasLtMatmulPreferenceCreate(&created), "a preference");
     const Preference preference(created);
@@ -104,26 +155,49 @@ const cublasLtMatmulAlgo_t& Products::choose(const Kind& kind, const Plan& plan)
            static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
     prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, kind.b.aligned_bytes);
     prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, kind.a.aligned_bytes);
-    prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, kind.c.aligned_bytes);
+    prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, kind.addend.aligned_bytes);
     prefer(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, kind.c.aligned_bytes);
 #endif
     cublasLtMatmulHeuristicResult_t result{};
     int found = 0;
-    must(cublasLtMatmulAlgoGetHeuristic(handle_.get(), plan.desc.get(), plan.b.get(), plan.a.get(), plan.c.get(),
-                                        plan.c.get(), preference.get(), 1, &result, &found),
-         "the choice of a kernel");
-    if (found == 0) check(false, std::string(kLibrary) + " has no kernel for " + describe(kind));
-    entry->second = result.algo;
-    return entry->second;
+    const cublasStatus_t status =
+        cublasLtMatmulAlgoGetHeuristic(handle_.get(), plan.desc.get(), plan.b.get(), plan.a.get(), plan.addend.get(),
+                                       plan.c.get(), preference.get(), 1, &result, &found);
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED) return std::nullopt;
+    must(status, "the choice of a kernel");
+    if (found == 0) return std::nullopt;
+    return result.algo;
+}
+
+Products::Kind Products::kind_of(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b, const Tensor& c,
+                                 const Terms& terms) {
+    const Batch& batch = terms.batch;
+    const Operand result = operand(c, batch.c_step);
+    return {.a = operand(a, batch.a_step),
+            .b = operand(b, batch.b_step),
+            .c = result,
+            .addend = terms.addend.empty() ? result : operand(terms.addend, 0),
+            .transpose_a = transpose_a,
+            .transpose_b = transpose_b,
+            .has_bias = !terms.bias.empty(),
+            .count = batch.count};
+}
+
+bool Products::offers(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b, const Tensor& c,
+                      const Terms& terms) {
+    return plan(kind_of(a, transpose_a, b, transpose_b, c, terms)).algo.has_value();
 }
 
 void Products::multiply(cudaStream_t stream, const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b,
-                        const Tensor& c, bool accumulate) {
-    const Plan plan{make_desc(transpose_b, transpose_a), make_layout(b), make_layout(a), make_layout(c)};
-    const cublasLtMatmulAlgo_t& algo = choose({operand(a), operand(b), operand(c), transpose_a, transpose_b}, plan);
-    const float alpha = 1.0F, beta = accumulate ? 1.0F : 0.0F;
-    must(cublasLtMatmul(handle_.get(), plan.desc.get(), &alpha, b.data(), plan.b.get(), a.data(), plan.a.get(), &beta,
-                        c.data(), plan.c.get(), c.data(), plan.c.get(), &algo, workspace_.data(),
+                        const Tensor& c, const Terms& terms) {
+    const Kind kind = kind_of(a, transpose_a, b, transpose_b, c, terms);
+    const Plan& with = plan(kind);
+    if (!with.algo) check(false, std::string(kLibrary) + " has no kernel for " + describe(kind));
+    if (kind.has_bias) set(with.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, terms.bias.data());
+    const Tensor& addend = terms.addend.empty() ? c : terms.addend;
+    const float beta = terms.accumulate || !terms.addend.empty() ? 1.0F : 0.0F;
+    must(cublasLtMatmul(handle_.get(), with.desc.get(), &terms.factor, b.data(), with.b.get(), a.data(), with.a.get(),
+                        &beta, addend.data(), with.addend.get(), c.data(), with.c.get(), &*with.algo, workspace_.data(),
                         static_cast<std::size_t>(workspace_.size_bytes()), stream),
          "a product");
 }

@@ -221,11 +221,12 @@ class FarBackend : public Backend {
         });
     }
     void attention_backward(const Shape& shape, const Tensor& qkv, const Tensor& segment_starts, const Tensor& out,
-                            const Tensor& log_sum_exp, const Tensor& out_gradient, const Tensor& qkv_gradient,
-                            tensor::Arena& workspace) override {
+                            const Tensor& log_sum_exp, const Tensor& out_gradient, const Rotation& rotation,
+                            const Tensor& qkv_gradient, tensor::Arena& workspace) override {
         later_with(workspace, attention_workspace_bytes(shape), [=, this](tensor::Arena& own) {
             device_->attention_backward(shape, near(qkv), near(segment_starts), near(out), near(log_sum_exp),
-                                        near(out_gradient), near(qkv_gradient), own);
+                                        near(out_gradient), {near(rotation.table), near(rotation.positions)},
+                                        near(qkv_gradient), own);
         });
     }
     void attention_cached(const Shape& shape, const Tensor& qkv, std::int64_t past, const Tensor& key_cache,

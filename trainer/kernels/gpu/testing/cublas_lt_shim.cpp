@@ -10,10 +10,14 @@
 struct ShimLt {};
 struct ShimMatmulDesc {
     cublasOperation_t a = CUBLAS_OP_N, b = CUBLAS_OP_N;
+    cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+    void* bias = nullptr;  // of each row of the result
+    cudaDataType_t bias_type = CUDA_R_32F;
 };
 struct ShimLayout {
     cudaDataType_t type;
     std::int64_t rows, columns, leading;
+    std::int64_t count = 1, step = 0;  // of a batch
 };
 struct ShimPreference {};
 
@@ -31,6 +35,10 @@ struct Matrix {
         if (layout.type == CUDA_R_32F) return static_cast<const float*>(data)[at];
         const std::uint16_t bits = static_cast<const std::uint16_t*>(data)[at];
         return layout.type == CUDA_R_16F ? numeric::widen_f16(bits) : numeric::widen_bf16(bits);
+    }
+    Matrix in_batch(std::int64_t number) const {
+        const std::int64_t bytes = number * layout.step * (layout.type == CUDA_R_32F ? 4 : 2);
+        return {layout, static_cast<std::byte*>(data) + bytes};
     }
     void store(std::int64_t row, std::int64_t column, float value) const {
         const std::int64_t at = column * layout.leading + row;
@@ -61,6 +69,13 @@ struct Product {
     Matrix a, b, c, d;
     float alpha, beta;
 
+    void run() const {
+        for (std::int64_t number = 0; number < d.layout.count; ++number)
+            Product{desc, a.in_batch(number), b.in_batch(number), c.in_batch(number), d.in_batch(number), alpha, beta}
+                .run_one();
+    }
+
+  private:
     // The rows of op(a) one after the other, and the columns of op(b).
     static std::vector<float> read(const Matrix& matrix, bool by_columns, std::int64_t inner) {
         const std::int64_t vectors = by_columns ? matrix.layout.columns : matrix.layout.rows;
@@ -72,7 +87,12 @@ struct Product {
         return values;
     }
 
-    void run() const {
+    double bias(std::int64_t row) const {
+        if (desc.epilogue != CUBLASLT_EPILOGUE_BIAS) return 0;
+        return static_cast<double>(Matrix{{desc.bias_type, d.layout.rows, 1, d.layout.rows}, desc.bias}.load(row, 0));
+    }
+
+    void run_one() const {
         const std::int64_t inner = desc.a == CUBLAS_OP_N ? a.layout.columns : a.layout.rows;
         const std::vector<float> rows = read(a, desc.a == CUBLAS_OP_T, inner);
         const std::vector<float> columns = read(b, desc.b == CUBLAS_OP_N, inner);
@@ -81,7 +101,7 @@ struct Product {
                 const float *const x = rows.data() + row * inner, *const y = columns.data() + column * inner;
                 const double sum = dot(x, y, inner);
                 const double before = beta == 0.0F ? 0.0 : static_cast<double>(beta * c.load(row, column));
-                d.store(row, column, static_cast<float>(static_cast<double>(alpha) * sum + before));
+                d.store(row, column, static_cast<float>(static_cast<double>(alpha) * sum + before + bias(row)));
             }
         }
     }
@@ -96,12 +116,27 @@ void check_product(const Product& product) {
     atl::check(rows(a, product.desc.a) == d.rows && columns(b, product.desc.b) == d.columns &&
                    columns(a, product.desc.a) == rows(b, product.desc.b),
                "cublasLtMatmul: the layouts do not fit");
-    for (const ShimLayout& x : {a, b, d}) atl::check(x.leading >= x.rows, "cublasLtMatmul: a leading dimension");
+    for (const ShimLayout& x : {a, b, d}) {
+        atl::check(x.leading >= x.rows, "cublasLtMatmul: a leading dimension");
+        atl::check(x.count == d.count, "cublasLtMatmul: the counts of the batch differ");
+    }
+    atl::check(product.desc.epilogue == CUBLASLT_EPILOGUE_DEFAULT || product.desc.bias_type == d.type,
+               "cublasLtMatmul: a bias of another format than the result's");
+    atl::check(
+        product.c.layout.type == d.type && product.c.layout.rows == d.rows && product.c.layout.columns == d.columns,
+        "cublasLtMatmul: an addend that is not like the result");
+    atl::check(d.count == 1 || d.step >= d.rows, "cublasLtMatmul: results of a batch overlap");
     // What cuBLASLt offers with fp32 sums.
     atl::check(a.type == b.type && (d.type == a.type || d.type == CUDA_R_32F), "cublasLtMatmul: these formats");
 }
 
+std::int64_t descriptions = 0;
+
 }  // namespace
+
+std::int64_t atl::kernels::gpu::shim::product_descriptions() {
+    return descriptions;
+}
 
 std::size_t cublasLtGetVersion() {
     return 0;
@@ -118,6 +153,7 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
 }
 
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* desc, cublasComputeType_t, cudaDataType_t) {
+    ++descriptions;
     *desc = new ShimMatmulDesc;
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -129,13 +165,27 @@ cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc) {
 
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute,
                                               const void* value, std::size_t bytes) {
-    std::memcpy(attribute == CUBLASLT_MATMUL_DESC_TRANSA ? &desc->a : &desc->b, value, bytes);
+    void* const members[] = {&desc->a, &desc->b, &desc->epilogue, &desc->bias, &desc->bias_type};
+    std::memcpy(members[attribute], value, bytes);
     return CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType_t type, std::uint64_t rows,
                                           std::uint64_t columns, std::int64_t leading) {
     *layout = new ShimLayout{type, static_cast<std::int64_t>(rows), static_cast<std::int64_t>(columns), leading};
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
+                                                cublasLtMatrixLayoutAttribute_t attribute, const void* value,
+                                                std::size_t bytes) {
+    if (attribute == CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET) {
+        std::memcpy(&layout->step, value, bytes);
+        return CUBLAS_STATUS_SUCCESS;
+    }
+    std::int32_t count = 0;
+    std::memcpy(&count, value, sizeof(count));
+    layout->count = count;
     return CUBLAS_STATUS_SUCCESS;
 }
 
