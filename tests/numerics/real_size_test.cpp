@@ -291,7 +291,7 @@ struct Attention {
         const tensor::Tensor first = room.make(DType::kI32, {1, kTokens});
         backend.copy_from_host(starts.data(), first);
         backend.attention_forward(shape, given, first, result, sums, room.arena());
-        backend.attention_backward(shape, given, first, result, sums, slope, gradient, room.arena());
+        backend.attention_backward(shape, given, first, result, sums, slope, {}, gradient, room.arena());
         out = room.read(result);
         qkv_gradient = room.read(gradient);
     }
