@@ -7,9 +7,9 @@
 #include "trainer/kernels/gpu/products.h"
 #include "trainer/kernels/gpu/runtime.h"
 
-// One GPU. Each operation has one kernel for all formats, which moves 16 bytes at a time where it can (packs.h, rows.h).
-// Products are cuBLASLt's, and attention is made of them. All results are the same in every run on one kind of GPU: no
-// sum is taken in an order that varies.
+// One GPU. Each operation has one kernel for all formats, which moves 16 bytes at a time where it can (packs.h,
+// rows.h). Products are cuBLASLt's, and attention is made of them. All results are the same in every run on one kind of
+// GPU: no sum is taken in an order that varies.
 namespace atl::kernels::gpu {
 
 // The GPUs that the runtime offers to this process. kInvalidArgument of "device", with the runtime's words: none.
