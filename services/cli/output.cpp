@@ -59,6 +59,7 @@ std::string Table::text() const {
 }
 
 std::string human_number(double value) {
+    if (value >= 1e9) return fmt::format("{:.3g}", value);
     return value >= 1000 ? fmt::format("{:.0f}", value) : fmt::format("{:.4g}", value);
 }
 

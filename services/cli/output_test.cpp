@@ -24,6 +24,7 @@ TEST(TableTest, ARowIsOneLine) {
 TEST(OutputTest, NumbersKeepAHandfulOfDigits) {
     EXPECT_EQ(human_number(12340.4), "12340");
     EXPECT_EQ(human_number(5.21349), "5.213");
+    EXPECT_EQ(human_number(1e308), "1e+308");
 }
 
 TEST(OutputTest, AnErrorShowsItsFieldAndWhatToDo) {

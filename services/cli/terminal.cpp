@@ -1,5 +1,6 @@
 #include "services/cli/terminal.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -84,6 +85,25 @@ bool is_terminal_output() {
 bool interactive() {
     const char* terminal = std::getenv("TERM");
     return is_terminal_output() && terminal != nullptr && std::string_view(terminal) != "dumb";
+}
+
+std::size_t terminal_columns() {
+    winsize size{};
+    return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
+std::ptrdiff_t rows_on_terminal(std::string_view lines, std::size_t columns) {
+    std::size_t rows = 0;
+    std::size_t width = 0;
+    for (const char byte : lines) {
+        if (byte == '\n') {
+            rows += columns == 0 || width == 0 ? 1 : (width + columns - 1) / columns;
+            width = 0;
+        } else if ((static_cast<unsigned char>(byte) & 0xC0U) != 0x80) {  // not in the middle of a code point
+            ++width;
+        }
+    }
+    return static_cast<std::ptrdiff_t>(rows);
 }
 
 }  // namespace atl::cli

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <ostream>
 #include <string_view>
@@ -32,5 +33,11 @@ void write_as_it_is(std::ostream& stream, std::string_view bytes);
 bool is_terminal_output();
 // True when it is one that moves its cursor, too.
 bool interactive();
+
+// The columns of the terminal that is standard output; 0: not known.
+std::size_t terminal_columns();
+// The rows that whole lines take on a terminal which wraps them after that many columns (0: it does not). Each code
+// point counts as a column.
+std::ptrdiff_t rows_on_terminal(std::string_view lines, std::size_t columns);
 
 }  // namespace atl::cli

@@ -27,6 +27,14 @@ TEST(TerminalTest, ACharacterThatComesInPartsIsOne) {
     EXPECT_EQ(out.str(), "č \xEF\xBF\xBD\xEF\xBF\xBD") << "C1 in two parts is none; what never ends is replaced";
 }
 
+TEST(TerminalTest, ALineThatIsTooLongTakesMoreRows) {
+    EXPECT_EQ(rows_on_terminal("", 80), 0);
+    EXPECT_EQ(rows_on_terminal("\n\n", 80), 2);
+    EXPECT_EQ(rows_on_terminal(std::string(80, 'x') + "\n" + std::string(81, 'x') + "\n", 80), 3);
+    EXPECT_EQ(rows_on_terminal("čččč\n", 4), 1);
+    EXPECT_EQ(rows_on_terminal(std::string(200, 'x') + "\n", 0), 1);
+}
+
 TEST(TerminalTest, OurOwnControlSequencesPass) {
     std::ostringstream out;
     {

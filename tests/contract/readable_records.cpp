@@ -194,7 +194,7 @@ Status ReadableRecords::make_jobs() {
                                          {"model", {{"name", "llama"}, {"version", "is-base"}}},
                                          {"rounds", 3},
                                          {"participants", participants},
-                                         {"training", {{"steps", 4}}}}));
+                                         {"training", {{"steps", 4}, {"batch_size", 4}}}}));
         const std::string id = text_of(made, "id");
         jobs[state] = id;
         const bool has_ended = std::string_view(state) != "running" && std::string_view(state) != "paused";

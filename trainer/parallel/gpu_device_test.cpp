@@ -74,11 +74,11 @@ TEST_F(GpuDeviceTest, TrainsInFp32AsTheCpuDoes) {
     }
 }
 
-// Both round at the same points (heads of 12 channels are none for tensor cores), so that only the order of sums tells
-// them apart: less than bf16 does from fp32.
+// The GPU rounds attention's probabilities and the gradients of its scores as well, which are multiplied, and adds up
+// in another order: both take it less far than bf16 is from fp32.
 TEST_F(GpuDeviceTest, InBf16ItIsNearerToTheCpuThanFp32Is) {
     const Outcome cpu = run_world(in_bf16());
-    EXPECT_LT(distance_beside_fp32(run_on_gpu(in_bf16(), 1), cpu), 0.5);
+    EXPECT_LT(distance_beside_fp32(run_on_gpu(in_bf16(), 1), cpu), 1);
 }
 
 // Controls: SGD's steps are not near those of AdamW.

@@ -1,6 +1,5 @@
 #include "services/cli/commands/facility_check.h"
 
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -83,8 +82,7 @@ std::size_t letters(std::string_view text) {
 std::size_t terminal_width() {
     if (const std::string columns = environment("COLUMNS"); !columns.empty())
         return static_cast<std::size_t>(std::max(0, std::atoi(columns.c_str())));
-    winsize size{};
-    return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+    return terminal_columns();
 }
 
 // Lines of whole words of at most `width` characters, indented from the second on.

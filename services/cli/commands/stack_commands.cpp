@@ -135,7 +135,7 @@ Status settle_jobs(const Context& context, const DownFlags& flags, std::optional
     if (flags.delete_data && !flags.is_sure) ATOLL_RETURN_IF_ERROR(confirm_deletion(context.state_directory));
     if (!jobs && (flags.delete_data || flags.cancel_jobs))
         std::cerr << "dispatch does not answer: batch jobs of this stack that still run at a facility run on\n";
-    if (!jobs || !flags.cancel_jobs) return {};
+    if (!jobs || jobs->empty() || !flags.cancel_jobs) return {};  // or it came no further than its database
     ATOLL_RETURN_IF_ERROR(cancel_jobs(context.state_directory, *jobs));
     jobs->clear();
     return {};

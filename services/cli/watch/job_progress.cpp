@@ -80,9 +80,13 @@ std::string JobProgress::apply(const json& event) {
     if (what == "participant.left_out") return apply_left_out(data);
     if (what.rfind("job.", 0) != 0) return {};
     if (what == "job.submitted") evaluations_.begin(0);
-    if (what == "job.paused")
-        return "job " + name_ + " paused: " + text(data, "error") +
-               "\n`atoll job resume` goes on: --accept, --without FACILITY or --from-round N";
+    if (what == "job.paused") {
+        end_trainings();
+        pause_reason_ =
+            text(data, "error") + "\n`atoll job resume` goes on: --accept, --without FACILITY or --from-round N";
+        return "job " + name_ + " paused: " + pause_reason_;
+    }
+    if (what == "job.resumed") pause_reason_.clear();
     if (what == "job.resumed" && data.contains("from_round"))
         return fmt::format("job {} goes on from the model of round {}", name_, integer(data, "from_round"));
     if (what == "job.resumed") {  // one that had failed
@@ -95,6 +99,12 @@ std::string JobProgress::apply(const json& event) {
         return "job " + name_ + " " + what.substr(4);
     error_ = text(data, "error");
     return apply_end(what.substr(4));
+}
+
+// Those of the round that are still under way are cancelled with it, which no event tells of each.
+void JobProgress::end_trainings() {
+    for (auto& [facility, work] : training_)
+        if (work.state != "done" && work.state != "failed") work.state = "cancelled";
 }
 
 // It is no more among those that are waited for.
@@ -152,6 +162,7 @@ void JobProgress::apply_aggregation(const json& aggregation) {
 // The reason is told once: a job mostly fails with what its last task said.
 std::string JobProgress::apply_end(const std::string& state) {
     final_state_ = state;
+    end_trainings();
     const std::string line = "job " + name_ + " " + state;
     if (has_told_error()) return line;
     told_error_ = error_;
@@ -162,6 +173,7 @@ std::string JobProgress::apply_state(const std::string& state) {
     const bool is_paused = state == "paused";
     if (ended() || is_paused == is_paused_) return {};
     is_paused_ = is_paused;
+    if (!pause_reason_.empty()) return {};  // its event has told why, and how it goes on
     return "job " + name_ + (is_paused ? " paused: no further task starts; `atoll job resume` goes on" : " goes on");
 }
 
@@ -311,6 +323,7 @@ std::string JobProgress::phase_text(std::chrono::system_clock::time_point now) c
 std::string JobProgress::picture(std::chrono::system_clock::time_point now) const {
     const std::string state = ended() ? final_state_ : is_paused_ ? "paused" : phase_text(now);
     std::string waits;
+    if (!ended() && is_paused_ && !pause_reason_.empty()) waits = pause_reason_ + "\n";
     if (!ended())
         for (const auto& [facility, waiting] : waiting_) waits += facility + "  " + waiting_text(waiting) + "\n";
     return fmt::format("job {}  round {} of {}{}\n", name_, round_, rounds_, state.empty() ? "" : "  " + state) +

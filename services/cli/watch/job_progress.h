@@ -61,6 +61,7 @@ class JobProgress {
     std::string apply_task(const std::string& what, const nlohmann::json& data);
     void apply_training(const std::string& what, const nlohmann::json& data);
     std::string apply_end(const std::string& state);
+    void end_trainings();
     void apply_results(const nlohmann::json& data);
     std::string apply_evaluated(std::int64_t round);
     std::string training_table() const;
@@ -85,6 +86,7 @@ class JobProgress {
         perplexity_;                                 // (round, model), column
     std::map<std::string, nlohmann::json> waiting_;  // by facility: {reason, since, next_try}
     bool is_paused_ = false;
+    std::string pause_reason_;  // why it paused by itself, and how it goes on; empty: somebody paused it
     std::string final_state_;
     std::string error_;
     std::string told_error_;  // the last that a line has told

@@ -57,6 +57,17 @@ TEST(JobProgressTest, WhatStandsInTheWayAtAFacilityIsToldWhenItIsNewsAndWhenItIs
     EXPECT_EQ(progress.picture().find("Permission denied"), std::string::npos);
 }
 
+TEST(JobProgressTest, WhatWasUnderWayWhenTheJobEndedIsNotShownAsRunning) {
+    for (const char* end : {"failed", "cancelled", "paused"}) {
+        JobProgress progress = demo_progress();
+        progress.apply(event("atoll.round.opened.v1", {{"round", 1}}));
+        progress.apply(step_event(1, 7));
+        progress.apply(event(("atoll.job." + std::string(end) + ".v1").c_str(), {{"error", "why"}}));
+        EXPECT_EQ(progress.picture().find("running"), std::string::npos) << progress.picture();
+        EXPECT_NE(progress.picture().find("leonardo  cancelled"), std::string::npos) << progress.picture();
+    }
+}
+
 TEST(JobProgressTest, NumbersOfTheLastStepAndOfTheWholeTrainingStandApart) {
     JobProgress progress = demo_progress();
     progress.apply(event("atoll.round.opened.v1", {{"round", 1}}));
@@ -130,6 +141,9 @@ TEST(JobProgressTest, ASpoiledModelAndWhoDoesNotCountWholeAreTold) {
     const std::string paused = progress.apply(event("atoll.job.paused.v1", {{"round", 1}, {"error", "it got worse"}}));
     for (const char* said : {"paused: it got worse", "--accept", "--without FACILITY", "--from-round N"})
         EXPECT_NE(paused.find(said), std::string::npos) << paused;
+    EXPECT_EQ(progress.apply_state("paused"), "") << "told already, and with the right remedy";
+    EXPECT_NE(progress.picture().find("it got worse\n`atoll job resume` goes on: --accept"), std::string::npos)
+        << progress.picture();
     EXPECT_NE(progress.apply(event("atoll.participant.left_out.v1", {{"facility", "karolina"}}))
                   .find("karolina trains no more"),
               std::string::npos);

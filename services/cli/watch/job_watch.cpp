@@ -32,13 +32,13 @@ class Display {
         else if (!live_ && !line.empty())
             std::cout << line << std::endl;
     }
-    // Draws the picture over the one before: up by its lines, then each line cleared before it is written.
+    // Draws the picture over the one before: up by its rows, then each line cleared before it is written.
     void picture(const std::string& text) {
         if (!live_) return;
         if (lines_ > 0) write_as_it_is(std::cout, "\033[" + std::to_string(lines_) + "A");
         write_as_it_is(std::cout, "\033[J");
         std::cout << text << std::flush;
-        lines_ = std::count(text.begin(), text.end(), '\n');
+        lines_ = rows_on_terminal(text, terminal_columns());
     }
     void note(const std::string& text) {
         if (!live_) std::cerr << text << "\n";

@@ -358,12 +358,13 @@ Status readmit_participant(pg::Transaction& transaction, const Topics& topics, c
 
 namespace {
 
-Status resume_failed(pg::Transaction& transaction, const Topics& topics, const std::string& id) {
+Status resume_failed(pg::Transaction& transaction, const Topics& topics, const std::string& id,
+                     const ResumeOrder& order) {
     const auto job = lock_job(transaction, id);
     if (!job.ok() && job.error().code == ErrorCode::kInternal)
         return conflict("the job cannot go on: " + describe(job.error()), "state");
     ATOLL_RETURN_IF_ERROR(job);
-    ATOLL_TRY(const JobDecision decision, resume_failed_job(*job, job->now_ms));
+    ATOLL_TRY(const JobDecision decision, resume_failed_job(*job, order, job->now_ms));
     ATOLL_RETURN_IF_ERROR(claim_output_model(transaction, job->spec.output_model));
     ATOLL_RETURN_IF_ERROR(apply_decision(transaction, topics, *job, decision));
     return advance_job(transaction, topics, id);
@@ -373,7 +374,7 @@ Status resume_failed(pg::Transaction& transaction, const Topics& topics, const s
 
 Status resume_job(pg::Transaction& transaction, const Topics& topics, const std::string& id, const ResumeOrder& order) {
     ATOLL_TRY(const JobState state, lock_job_state(transaction, id));
-    if (state == JobState::kFailed && order.is_empty()) return resume_failed(transaction, topics, id);
+    if (state == JobState::kFailed) return resume_failed(transaction, topics, id, order);
     ATOLL_TRY(const JobView job, lock_job(transaction, id));
     if (order.is_empty() && job.spoiled.is_null()) return set_paused(transaction, id, false);
     ATOLL_TRY(const std::vector<Round> rounds, all_rounds(transaction, id));

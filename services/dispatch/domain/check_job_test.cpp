@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "services/dispatch/domain/facility_check.h"
+
 namespace atl::dispatch {
 namespace {
 
@@ -28,6 +30,18 @@ TEST(CheckJobTest, RanksThatDoNotReachOneAnotherAreToldTheVariableThatMendsIt) {
     EXPECT_NE(rows[0].mend.find("atoll facility set leonardo --env OMPI_MCA_btl_tcp_if_include=ib0,"),
               std::string::npos)
         << rows[0].mend;
+}
+
+TEST(SiteRowsTest, AWorkDirectoryThatIsSomebodyElsesIsToBeGivenAway) {
+    const auto mend = [](const char* fact, const char* said) {
+        for (const CheckRow& row : judge_site({{fact, said}, {"user", "ada"}}, {}, facility(), {}))
+            if (row.name == "work_dir") return row.mend;
+        return std::string();
+    };
+    EXPECT_TRUE(mend("no_write", "touch: Permission denied").starts_with("give it to ada there, or take another"));
+    EXPECT_TRUE(mend("no_write", "touch: No space left on device").starts_with("free some"));
+    EXPECT_TRUE(mend("no_work_dir", "mkdir: Permission denied").starts_with("make it and give it to ada there"));
+    EXPECT_TRUE(mend("no_work_dir", "mkdir: No such file or directory").starts_with("make what it lies in"));
 }
 
 TEST(CheckJobTest, RanksThatDoNotStartAreTheLaunchers) {

@@ -247,17 +247,22 @@ class Judge {
             set("--launcher " + shell_word(mended)));
     }
 
+    static bool is_permission(const std::string& said) { return said.find("ermission denied") != std::string::npos; }
+    std::string missing_work_dir(const std::string& said) const {
+        if (facility_.has_work_dir) return "have it mounted; if it is gone for good `mkdir` it there";
+        return is_permission(said) ? "make it and give it to " + fact("user") + " there" : "make what it lies in";
+    }
     void judge_work_dir() {
         const std::string& place = facility_.work_dir;
         is_work_dir_good_ = false;
         if (has("no_work_dir"))
             return add("work_dir", CheckState::kFail, place + " is not there: " + fact("no_work_dir"),
-                       std::string(facility_.has_work_dir ? "have it mounted; if it is gone for good `mkdir` it there"
-                                                          : "make what it lies in") +
-                           ", or take another: " + set("--work-dir DIRECTORY"));
+                       missing_work_dir(fact("no_work_dir")) + ", or take another: " + set("--work-dir DIRECTORY"));
         if (has("no_write"))
             return add("work_dir", CheckState::kFail, "nothing can be written in " + place + ": " + fact("no_write"),
-                       other_work_dir());
+                       is_permission(fact("no_write"))
+                           ? "give it to " + fact("user") + " there, or take another: " + set("--work-dir DIRECTORY")
+                           : other_work_dir());
         const auto space = number("space_kib");
         const auto files = number("files_free");
         const std::string seen = place + ": " + space_text(space, files);

@@ -35,7 +35,7 @@ TEST(JobResumptionTest, AFailedJobTrainsTheRoundThatItFailedInAgainWithoutWhatWa
     JobView job = job_that_failed_in_round_2();
     ASSERT_EQ(job.state, JobState::kFailed);
     const std::size_t before = job.tasks.size();
-    const auto resumed = resume_failed_job(job, 1000);
+    const auto resumed = resume_failed_job(job, {}, 1000);
     ASSERT_TRUE(resumed.ok()) << resumed.error().message;
     take(job, *resumed);
     EXPECT_EQ(job.state, JobState::kRunning);
@@ -59,22 +59,41 @@ TEST(JobResumptionTest, AFailedJobTrainsTheRoundThatItFailedInAgainWithoutWhatWa
     EXPECT_EQ(accepted_updates(job).size(), 2U);
 }
 
+TEST(JobResumptionTest, AFailedJobGoesOnWithoutTheFacilityThatItFailedAt) {
+    JobView job = job_that_failed_in_round_2();
+    const ResumeOrder without_b = {.without = {"b"}};
+    job.spec.quorum = 1;
+    const std::size_t before = job.tasks.size();
+    const auto resumed = resume_failed_job(job, without_b, 1000);
+    ASSERT_TRUE(resumed.ok()) << resumed.error().message;
+    EXPECT_EQ(resumed->events.at(0).type, "atoll.participant.left_out.v1");
+    EXPECT_TRUE(resumed->records.at("b").is_left_out);
+    take(job, *resumed);
+    for (std::size_t i = before; i < job.tasks.size(); ++i) EXPECT_NE(job.tasks[i].kind(), TaskKind::kTrain);
+    take(job, advance_job(job, 2000));
+    EXPECT_EQ(job.round.state, RoundState::kAggregating) << "what a had handed in is enough";
+    JobView again = job_that_failed_in_round_2();
+    EXPECT_EQ(resume_failed_job(again, {.without = {"nobody"}}, 0).error().field, "without");
+    EXPECT_EQ(resume_failed_job(again, {.accepts = true}, 0).error().field, "accept");
+    EXPECT_EQ(resume_failed_job(again, {.from_round = 1}, 0).error().field, "from_round");
+}
+
 TEST(JobResumptionTest, AFailedJobDoesNotGoOnWhileItEndsOrWhereItWouldFailAgain) {
     JobView ends = job_that_failed_in_round_2();
     task_of(ends, TaskKind::kTrain, 2, "b").state = TaskState::kRunning;
-    EXPECT_NE(resume_failed_job(ends, 0).error().message.find("has not ended yet"), std::string::npos);
+    EXPECT_NE(resume_failed_job(ends, {}, 0).error().message.find("has not ended yet"), std::string::npos);
     JobView cleans = job_that_failed_in_round_2();
     task_of(cleans, TaskKind::kClean, 2, "a").attempt.emplace();
-    EXPECT_EQ(resume_failed_job(cleans, 0).error().code, ErrorCode::kConflict);
+    EXPECT_EQ(resume_failed_job(cleans, {}, 0).error().code, ErrorCode::kConflict);
     JobView aggregated = job_that_failed_in_round_2();
     aggregated.round.accepted = {"t1"};
-    EXPECT_NE(resume_failed_job(aggregated, 0).error().message.find("aggregation"), std::string::npos);
+    EXPECT_NE(resume_failed_job(aggregated, {}, 0).error().message.find("aggregation"), std::string::npos);
     JobView lacks = job_that_failed_in_round_2();
     lacks.records["b"] = {.refusals = 99, .reason = "it holds NaN"};
-    EXPECT_NE(resume_failed_job(lacks, 0).error().message.find("quarantine"), std::string::npos);
+    EXPECT_NE(resume_failed_job(lacks, {}, 0).error().message.find("quarantine"), std::string::npos);
     JobView cancelled = job_that_failed_in_round_2();
     cancelled.state = JobState::kCancelled;
-    EXPECT_EQ(resume_failed_job(cancelled, 0).error().code, ErrorCode::kConflict);
+    EXPECT_EQ(resume_failed_job(cancelled, {}, 0).error().code, ErrorCode::kConflict);
 }
 
 }  // namespace

@@ -18,11 +18,7 @@ Status check_order(const JobView& job, const ResumeOrder& order) {
         return conflict(job.spoiled.value("reason", "a round has spoiled the model") +
                             "; say how to go on: --accept, --without FACILITY or --from-round N",
                         "state");
-    for (const std::string& facility : order.without)
-        if (std::none_of(job.spec.participants.begin(), job.spec.participants.end(),
-                         [&](const Participant& one) { return one.data.facility == facility; }))
-            return invalid_argument("without", "the job has no participant " + in_quotes(facility));
-    return {};
+    return check_left_out(job, order);
 }
 
 // The round whose model the job goes on from.
@@ -67,6 +63,22 @@ void set_aside(JobDecision& decision, const std::vector<Round>& rounds, const Ro
 
 }  // namespace
 
+Status check_left_out(const JobView& job, const ResumeOrder& order) {
+    for (const std::string& facility : order.without)
+        if (std::none_of(job.spec.participants.begin(), job.spec.participants.end(),
+                         [&](const Participant& one) { return one.data.facility == facility; }))
+            return invalid_argument("without", "the job has no participant " + in_quotes(facility));
+    return {};
+}
+
+void leave_out(JobDecision& decision, JobView& job, const ResumeOrder& order, std::int64_t from_round) {
+    for (const std::string& facility : order.without) {
+        job.records[facility].is_left_out = true;
+        add_event(decision, job, "atoll.participant.left_out.v1",
+                  {{"round", job.round.number}, {"facility", facility}, {"from_round", from_round}});
+    }
+}
+
 Result<JobDecision> resume_job(const JobView& job, const std::vector<Round>& rounds, const ResumeOrder& order) {
     ATOLL_RETURN_IF_ERROR(check_order(job, order));
     ATOLL_TRY(const Round from, find_start(job, rounds, order));
@@ -74,11 +86,7 @@ Result<JobDecision> resume_job(const JobView& job, const std::vector<Round>& rou
     JobView now = job;
     for (auto& [facility, record] : now.records) record.counted_round = 0;
     for (const auto& [facility, round] : counted_rounds(rounds, from)) now.records[facility].counted_round = round;
-    for (const std::string& facility : order.without) {
-        now.records[facility].is_left_out = true;
-        add_event(decision, job, "atoll.participant.left_out.v1",
-                  {{"round", job.round.number}, {"facility", facility}, {"from_round", from.number}});
-    }
+    leave_out(decision, now, order, from.number);
     if (const auto lack = lack_of_participants(now)) return conflict(*lack, "without");
     decision.records = now.records;
     decision.job_state = JobState::kRunning;

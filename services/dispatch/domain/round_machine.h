@@ -139,8 +139,8 @@ Result<JobDecision> resume_job(const JobView& job, const std::vector<Round>& rou
 JobDecision readmit(const JobView& job, const std::string& facility);
 // A failed job trains the round that it failed in again, from the model of the round before: what was handed in counts,
 // who failed or was cut short begins anew. kConflict: it has not failed, something of it still ends at its sites, or it
-// would fail in the same way.
-Result<JobDecision> resume_failed_job(const JobView& job, std::int64_t now_ms);
+// would fail in the same way. kInvalidArgument: the order does more than leave participants out.
+Result<JobDecision> resume_failed_job(const JobView& job, const ResumeOrder& order, std::int64_t now_ms);
 // After an attempt of a facility has ended with an update that was refused.
 JobDecision count_refused_update(JobView job, const std::string& facility, const std::string& reason);
 

@@ -25,6 +25,11 @@ std::vector<const Task*> handed_in_updates(const JobView& job);
 // Cancels the current round and its trainings, unless it has ended.
 void cancel_round(JobDecision& decision, const JobView& job, const std::string& why);
 
+// kInvalidArgument: the order leaves out a facility that is no participant.
+Status check_left_out(const JobView& job, const ResumeOrder& order);
+// Notes that those facilities train no more for the job.
+void leave_out(JobDecision& decision, JobView& job, const ResumeOrder& order, std::int64_t from_round);
+
 // Why no further round can get the updates that it needs; nothing: it can.
 std::optional<std::string> lack_of_participants(const JobView& job);
 

@@ -139,15 +139,16 @@ struct ScoreGradients {
     Elements probabilities, of_scores;
     const float* log_sum_exp;  // of the first query
     std::int64_t log_sums_a_head;
-    Elements out, out_gradient;                        // of the first query
-    std::int64_t channels, outs_a_query, outs_a_head;  // elements of out from one to the next
     __device__ void operator()(const Block& block) const {
         const Rows::Row row = rows.row(block.number());
-        const std::int64_t out_at = row.head * outs_a_head + row.query * outs_a_query;
         const float log_sum = log_sum_exp[row.head * log_sums_a_head + row.query];
-        // The mean of the gradients of a query's probabilities.
-        const float mean =
-            block.sum(channels, [&](std::int64_t c) { return out.load(out_at + c) * out_gradient.load(out_at + c); });
+        // The mean of the gradients of a query's probabilities. Of out as it is kept, which is rounded, it would be
+        // too far off for the gradients of queries and keys.
+        const std::int64_t seen_at = row.at + row.first_key;
+        const float total = block.sum(row.seen(), [&](std::int64_t i) { return expf(scores[seen_at + i] - log_sum); });
+        const float mean = block.sum(row.seen(), [&](std::int64_t i) {
+            return expf(scores[seen_at + i] - log_sum) * of_probabilities[seen_at + i];
+        }) / total;
         block.each_of(rows.keys, [&](std::int64_t key) {
             const std::int64_t at = row.at + key;
             const float p = row.sees(key) ? expf(scores[at] - log_sum) : 0.0F;
@@ -288,12 +289,11 @@ class Pass {
         for_each_part(of_, cut_, attend, [](auto...) {});
     }
 
-    void backward(const Tensor& out, const Tensor& log_sum_exp, const Tensor& out_gradient,
-                  const Tensor& qkv_gradient) const {
+    void backward(const Tensor& log_sum_exp, const Tensor& out_gradient, const Tensor& qkv_gradient) const {
         const auto add_gradients = [&](const Part& part) {
             multiply_by_keys(part, of_.queries, of_.keys, of_.factor(), scratch_.scores);
             multiply_by_keys(part, out_gradient, of_.values, 1.0F, scratch_.of_probabilities);
-            compute_score_gradients(part, out, log_sum_exp, out_gradient);
+            compute_score_gradients(part, log_sum_exp);
             products_.multiply(stream_, first_head(part, scratch_.of_scores), false, keys_of(of_, part, of_.keys),
                                false, queries_of(of_, part, qkv_gradient),
                                {.factor = of_.factor(), .batch = {part.heads, score_step(), key_step(), query_step()}});
@@ -348,21 +348,14 @@ class Pass {
              .accumulate = !part.is_first,
              .batch = {part.heads, score_step(), query_step(), of_.shape.length * of_.shape.head_channels}});
     }
-    void compute_score_gradients(const Part& part, const Tensor& out, const Tensor& log_sum_exp,
-                                 const Tensor& out_gradient) const {
-        const std::int64_t channels = of_.shape.head_channels;
+    void compute_score_gradients(const Part& part, const Tensor& log_sum_exp) const {
         const ScoreGradients gradients{.rows = rows(part),
                                        .scores = scratch_.scores.f32(),
                                        .of_probabilities = scratch_.of_probabilities.f32(),
                                        .probabilities = Elements(scratch_.probabilities),
                                        .of_scores = Elements(scratch_.of_scores),
                                        .log_sum_exp = log_sums(part, log_sum_exp),
-                                       .log_sums_a_head = of_.group() * of_.shape.length,
-                                       .out = Elements(queries_of(of_, part, out)),
-                                       .out_gradient = Elements(queries_of(of_, part, out_gradient)),
-                                       .channels = channels,
-                                       .outs_a_query = out_step(part),
-                                       .outs_a_head = query_step()};
+                                       .log_sums_a_head = of_.group() * of_.shape.length};
         launch(stream_, part.heads * part.queries, gradients);
     }
     void store_key_gradients(std::int64_t sequence, std::int64_t head, std::int64_t heads,
@@ -438,7 +431,7 @@ void GpuBackend::attention_backward(const AttentionShape& shape, const Tensor& q
     const Operands of = side_by_side(shape, qkv, segment_starts);
     const AttentionCut cut = cut_of(shape, shape.length, true);
     Pass(*products_, compute(), of, cut, allocate_scratch(workspace, shape, cut, true))
-        .backward(out, log_sum_exp, out_gradient, qkv_gradient);
+        .backward(log_sum_exp, out_gradient, qkv_gradient);
     if (!rotation.table.empty()) rope(shape, rotation.table, rotation.positions, qkv_gradient, true);
 }
 
