@@ -1,22 +1,20 @@
 #!/bin/bash
-# make_base.sh IMAGE: makes a Docker image of a minimal Debian bookworm without a registry, of the packages of this
-# machine's Debian mirror. Needs root and debootstrap, or mmdebstrap.
+# make_base.sh IMAGE: makes a Docker image of a minimal Debian bookworm without a registry, from the packages of this
+# machine's Debian mirror (ATOLL_DEBIAN_MIRROR names another). Needs root and debootstrap, or mmdebstrap.
 set -euo pipefail
 umask 022
 image=${1:?usage: make_base.sh IMAGE}
 fail() { printf 'make_base.sh: %s\n' "$*" >&2; exit 1; }
 suite=bookworm
-mirror=http://deb.debian.org/debian
-security=http://deb.debian.org/debian-security
 
-# This machine's own sources, where it has the suite: it may reach no others.
+# The address from which this machine gets a suite's packages; empty: it has no such source.
 uri_of() {
     apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' 'Identifier: Packages' 2>/dev/null |
         awk -v release="$1" '$2 == release && $3 == "main" {print $1; exit}'
 }
-if uri=$(uri_of "$suite") && [ -n "$uri" ]; then
-    mirror=$uri security=$(uri_of "$suite-security")
-fi
+mirror=${ATOLL_DEBIAN_MIRROR:-$(uri_of "$suite")}
+security=$(uri_of "$suite-security")
+[ -n "$mirror" ] || fail "apt has no source for Debian $suite here: set ATOLL_DEBIAN_MIRROR to the URL of a mirror, or name an image with --debian"
 sources="deb $mirror $suite main"
 [ -z "$security" ] || sources+=$'\n'"deb $security $suite-security main"
 

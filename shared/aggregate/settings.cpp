@@ -145,11 +145,11 @@ Status check_settings(const std::vector<std::filesystem::path>& directories) {
             if (first.is_null() || settings.is_null()) continue;
             const std::string key = differing(first, settings);
             if (key.empty()) continue;
-            return invalid_argument(
-                key, (directory / name).string() + ": " + key + " is " + shown(settings.value(key, Json())) + ", but " +
-                         shown(first.value(key, Json())) + " in " + directories.front().string() +
-                         ": these cannot be averaged; give " + (is_adapter ? "adapters" : "models") +
-                         " that were trained with the same " + key);
+            return invalid_argument(key, (directory / name).string() + ": " + key + " is " +
+                                             shown(settings.value(key, Json())) + ", but " +
+                                             shown(first.value(key, Json())) + " in " + directories.front().string() +
+                                             "; choose " + (is_adapter ? "adapters" : "models") + " with the same " +
+                                             key + ", others cannot be averaged");
         }
     }
     return {};

@@ -254,8 +254,8 @@ bool lacks_end(const tokenizer::Tokenizer& tokenizer, const Documents& documents
 void warn_without_end(const TokenizeOptions& options, const TokenizeReport& report) {
     if (report.without_end > 0)
         log::warn(
-            fmt::format("{} names no eos_token: {} of {} documents have no end token, so a model does not learn "
-                        "where a text ends; name it in tokenizer_config.json and tokenize again",
+            fmt::format("{} names no eos_token: {} of {} documents have no end token, and the model will not "
+                        "learn to stop. Add \"eos_token\" to tokenizer_config.json and tokenize again",
                         options.tokenizer.string(), report.without_end, report.documents));
 }
 

@@ -59,9 +59,9 @@ Result<Source> find_tokenizer(const std::filesystem::path& directory) {
         if (!has("tokenizer.json"))
             return invalid_argument(directory.string(),
                                     (directory / "tokenizer.model").string() +
-                                        " is in tiktoken's format, which is not supported; put the tokenizer.json of "
-                                        "the same model beside it (transformers: AutoTokenizer.from_pretrained(DIR)"
-                                        ".save_pretrained(DIR))");
+                                        " is in tiktoken's format, which is not supported. Add the model's "
+                                        "tokenizer.json to the directory; transformers writes it: "
+                                        "AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)");
     }
     if (has("tokenizer.json")) return Source{directory / "tokenizer.json", {}};
     if (has("vocab.json") && has("merges.txt")) return Source{directory / "vocab.json", directory / "merges.txt"};

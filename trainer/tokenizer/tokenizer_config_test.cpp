@@ -193,7 +193,7 @@ TEST_F(TokenizerConfigTest, AJsonBesideAModelTellsItsAddedTokens) {
     config_["eos_token"] = "</s>";
     config_["added_tokens_decoder"] = kLlamaTokens;
     EXPECT_EQ(ids_of("a<tool>b"), (Ids{263, 462, 403, 402, 402, 404, 463, 423}))
-        << "not where the config has an added_tokens_decoder";
+        << "ignored if tokenizer_config.json has an added_tokens_decoder";
 }
 
 TEST_F(TokenizerConfigTest, TheClassDecidesWhoseAddPrefixSpaceCounts) {
@@ -219,7 +219,7 @@ TEST_F(TokenizerConfigTest, TheClassDecidesWhoseAddPrefixSpaceCounts) {
     }
     config_["added_tokens_decoder"] = {{"420", token("</s>", true)}};
     EXPECT_EQ(ids_of("a<tool>b"), (Ids{64, 27, 83, 78, 78, 75, 29, 65}))
-        << "this class takes the added tokens of an added_tokens_decoder alone";
+        << "this class reads added tokens only from added_tokens_decoder";
 }
 
 TEST_F(TokenizerConfigTest, AddBosTokenCountsOnlyWithoutATokenizerJson) {

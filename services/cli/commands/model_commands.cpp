@@ -380,7 +380,7 @@ void add_model_commands(CLI::App& program, Context& context) {
     set_example(*verify, "atoll model verify llama@v1 --dir ./llama-3.2-1b");
     on_run(*verify, context, [&context, verified, directory] { return run_verify(context, *verified, *directory); });
 
-    auto* damaged = group->add_subcommand("damaged", "list damaged blobs and the versions that contain them");
+    auto* damaged = group->add_subcommand("damaged", "list damaged blobs and the versions to push again");
     damaged->footer("To repair a version, push its directory again. Example:\n  atoll model damaged");
     on_run(*damaged, context, [&context] { return run_damaged(context); });
 }

@@ -322,16 +322,16 @@ void add_stack_commands(CLI::App& program, Context& context) {
     up->add_option("--kafka-jars", options->kafka_jars, "Kafka's libs directory; remembered");
     const auto systemd = std::make_shared<std::filesystem::path>();
     const auto supervise = std::make_shared<bool>(true);
-    auto* unattended =
-        up->add_flag("--supervise,!--no-supervise", *supervise,
-                     "whether to leave a supervisor behind that starts again what ends; default: yes; remembered");
+    auto* unattended = up->add_flag("--supervise,!--no-supervise", *supervise,
+                                    "run a supervisor that restarts components that exit; default: yes; remembered");
     auto* units = up->add_option("--systemd", *systemd,
                                  "directory for systemd's units, written in place of starting anything; remembered")
                       ->excludes(unattended);
     const auto user = std::make_shared<std::string>();
-    up->add_option("--user", *user,
-                   "user that owns and runs the stack when root starts it; default: the state directory's owner, else "
-                   "atoll, created if missing");
+    up->add_option(
+        "--user", *user,
+        "user that runs the stack when root starts it; default: the owner of the state directory, else atoll, "
+        "which is created if it does not exist");
     on_run(*up, context, [&context, options, address, url, up, only, systemd, supervise, unattended, units, user] {
         if (!user->empty() && ::geteuid() != 0)
             return Status(invalid_argument("--user", "only root can run a stack as another user"));

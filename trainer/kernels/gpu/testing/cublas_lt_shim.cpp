@@ -124,7 +124,7 @@ void check_product(const Product& product) {
                "cublasLtMatmul: a bias of another format than the result's");
     atl::check(
         product.c.layout.type == d.type && product.c.layout.rows == d.rows && product.c.layout.columns == d.columns,
-        "cublasLtMatmul: an addend that is not like the result");
+        "cublasLtMatmul: the addend and the result must have the same format and shape");
     atl::check(d.count == 1 || d.step >= d.rows, "cublasLtMatmul: results of a batch overlap");
     // What cuBLASLt offers with fp32 sums.
     atl::check(a.type == b.type && (d.type == a.type || d.type == CUDA_R_32F), "cublasLtMatmul: these formats");
