@@ -5,15 +5,16 @@
 namespace atl::dispatch {
 namespace {
 
+Status check_only_leaves_out(const JobView& job, const ResumeOrder& order) {
+    if (!order.accepts && !order.from_round) return check_left_out(job, order);
+    return invalid_argument(order.accepts ? "accept" : "from_round",
+                            "a failed job goes on with the round that it failed in; only facilities can be left out");
+}
+
 // Why a failed job cannot go on; nothing: it can.
-std::optional<Error> check_resumable(const JobView& job, const ResumeOrder& order) {
+std::optional<Error> check_resumable(const JobView& job) {
     if (job.state != JobState::kFailed)
         return conflict(std::string("the job is ") + to_string(job.state) + ": only one that failed goes on", "state");
-    if (order.accepts || order.from_round)
-        return invalid_argument(
-            order.accepts ? "accept" : "from_round",
-            "a failed job goes on with the round that it failed in; only facilities can be left out");
-    if (const Status left_out = check_left_out(job, order); !left_out.ok()) return left_out.error();
     for (const Task& task : job.tasks) {
         const bool is_waiting_cleaning = task.kind() == TaskKind::kClean && !task.attempt;
         if (!is_finished(task.state) && !is_waiting_cleaning)
@@ -27,7 +28,6 @@ std::optional<Error> check_resumable(const JobView& job, const ResumeOrder& orde
                         "state");
     JobView before = job;  // the round that is trained again is the next one of what came before
     if (job.round.state != RoundState::kClosed) --before.round.number;
-    for (const std::string& facility : order.without) before.records[facility].is_left_out = true;
     if (const auto lack = lack_of_participants(before)) return conflict(*lack, "state");
     return std::nullopt;
 }
@@ -50,12 +50,13 @@ void evaluate_again(JobDecision& decision, const JobView& job, Round round, std:
 }  // namespace
 
 Result<JobDecision> resume_failed_job(const JobView& failed, const ResumeOrder& order, std::int64_t now_ms) {
-    if (const auto why_not = check_resumable(failed, order)) return *why_not;
+    ATOLL_RETURN_IF_ERROR(check_only_leaves_out(failed, order));
     JobDecision decision;
-    decision.job_state = JobState::kRunning;
     JobView job = failed;
     leave_out(decision, job, order, job.round.state == RoundState::kClosed ? job.round.number : job.round.parent);
+    if (const auto why_not = check_resumable(job)) return *why_not;
     decision.records = job.records;
+    decision.job_state = JobState::kRunning;
     for (const Round& closed : job.closed) evaluate_again(decision, job, closed, now_ms);
     for (const Task& task : job.tasks)  // cleanings that have not begun: the job cleans up at its next end
         if (!is_finished(task.state)) decision.cancelled_tasks.push_back(task.id);

@@ -21,8 +21,7 @@ constexpr std::int64_t kReadsAtOnceMax = 64;  // of a long log; then it is read 
 constexpr std::int64_t kBadInput = 2;
 constexpr std::int64_t kNotEnoughMemory = 3;
 constexpr std::size_t kReasonBytesMax = 2000;
-constexpr std::int64_t kKilled = 137;  // by SIGKILL: nothing that the trainer does to itself
-// By job.sh and what starts its commands: what they need at the site is not there, so that nothing was begun.
+constexpr std::int64_t kKilled = 137;          // by SIGKILL: nothing that the trainer does to itself
 constexpr std::int64_t kInterruptionsMax = 5;  // in a row, none of which began further on than the one before it
 constexpr std::int64_t kSitePause_ms = 60000;  // after a batch job that the site had no disk, node or image for
 constexpr std::int64_t kSitePauseMax_ms = 1'800'000;
