@@ -9,6 +9,13 @@ set(standard_headers <algorithm> <array> <atomic> <chrono> <condition_variable> 
     <memory> <mutex> <optional> <random> <regex> <set> <span> <sstream> <string> <string_view> <thread> <unordered_map>
     <variant> <vector>)
 
+# What the precompiled headers declare to be compiled elsewhere.
+if(ATOLL_PCH AND (ATOLL_SERVICES OR ATOLL_TRAINER))
+    add_library(atoll_instantiated STATIC ${CMAKE_SOURCE_DIR}/shared/json/instantiated.cpp)
+    target_link_libraries(atoll_instantiated PRIVATE atoll_compile_options)
+    set(ATOLL_INSTANTIATED atoll_instantiated)
+endif()
+
 # atoll_precompile(NAME [TESTS] [OPTIONS …]): a target whose precompiled headers others reuse. Its compiler options must be
 # theirs: GCC refuses precompiled headers that were made with another optimisation level or -f option.
 function(atoll_precompile name)
@@ -22,7 +29,7 @@ function(atoll_precompile name)
     target_compile_options(${name} PRIVATE ${ARG_OPTIONS})
     set(headers ${standard_headers})
     if(ATOLL_SERVICES OR ATOLL_TRAINER)
-        list(APPEND headers <nlohmann/json.hpp>)
+        list(APPEND headers <nlohmann/json.hpp> "${CMAKE_SOURCE_DIR}/shared/json/instantiated.h")
     endif()
     if(ARG_TESTS)
         target_link_libraries(${name} PRIVATE GTest::gtest)
@@ -35,5 +42,6 @@ endfunction()
 function(atoll_reuse_precompiled target name)
     if(ATOLL_PCH)
         target_precompile_headers(${target} REUSE_FROM ${name})
+        target_link_libraries(${target} PRIVATE ${ATOLL_INSTANTIATED})
     endif()
 endfunction()

@@ -1,0 +1,3 @@
+#include "shared/json/instantiated.h"
+
+template class nlohmann::basic_json<>;
