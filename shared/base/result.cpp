@@ -3,8 +3,42 @@
 #include <cctype>
 #include <string_view>
 
+#include "shared/base/error_words.h"
+
 namespace atl {
 namespace {
+
+constexpr Word<ErrorCode> kCodes[] = {
+    {ErrorCode::kInvalidArgument, "invalid-argument"},
+    {ErrorCode::kUnauthenticated, "unauthenticated"},
+    {ErrorCode::kPermissionDenied, "permission-denied"},
+    {ErrorCode::kNotFound, "not-found"},
+    {ErrorCode::kConflict, "conflict"},
+    {ErrorCode::kPreconditionFailed, "precondition-failed"},
+    {ErrorCode::kTooLarge, "too-large"},
+    {ErrorCode::kResourceExhausted, "resource-exhausted"},
+    {ErrorCode::kInsufficientStorage, "insufficient-storage"},
+    {ErrorCode::kUnavailable, "unavailable"},
+    {ErrorCode::kInternal, "internal"},
+};
+static_assert(is_in_order(kCodes));
+
+constexpr Word<Cause> kCauses[] = {
+    {Cause::kUnknown, "unknown"},
+    {Cause::kService, "service"},
+    {Cause::kSite, "site"},
+    {Cause::kJobEnded, "job-ended"},
+    {Cause::kElsewhere, "elsewhere"},
+    {Cause::kUnreadable, "unreadable"},
+    {Cause::kNoConnection, "no-connection"},
+    {Cause::kAuthentication, "authentication"},
+    {Cause::kHostKey, "host-key"},
+    {Cause::kBusy, "busy"},
+    {Cause::kLoginsSpent, "logins-spent"},
+    {Cause::kBatchSystem, "batch-system"},
+    {Cause::kWorkDirectory, "work-directory"},
+};
+static_assert(is_in_order(kCauses));
 
 // Whether a message has the field as a word of its own; one without a subject ("must be a BCP 47 language tag") is told
 // of its field in any case. What stands behind ", got " is somebody's value and no name.
@@ -23,37 +57,16 @@ bool names_field(std::string_view message, std::string_view field) {
 }  // namespace
 
 const char* to_string(ErrorCode code) {
-    switch (code) {
-        case ErrorCode::kInvalidArgument:
-            return "invalid-argument";
-        case ErrorCode::kUnauthenticated:
-            return "unauthenticated";
-        case ErrorCode::kPermissionDenied:
-            return "permission-denied";
-        case ErrorCode::kNotFound:
-            return "not-found";
-        case ErrorCode::kConflict:
-            return "conflict";
-        case ErrorCode::kPreconditionFailed:
-            return "precondition-failed";
-        case ErrorCode::kTooLarge:
-            return "too-large";
-        case ErrorCode::kResourceExhausted:
-            return "resource-exhausted";
-        case ErrorCode::kInsufficientStorage:
-            return "insufficient-storage";
-        case ErrorCode::kUnavailable:
-            return "unavailable";
-        case ErrorCode::kInternal:
-            return "internal";
-    }
-    return "internal";
+    const char* const word = find_word(kCodes, code);
+    return word == nullptr ? "internal" : word;
 }
 
 std::optional<ErrorCode> parse_error_code(std::string_view name) {
-    for (int code = 0; code <= static_cast<int>(ErrorCode::kInternal); ++code)
-        if (name == to_string(static_cast<ErrorCode>(code))) return static_cast<ErrorCode>(code);
-    return std::nullopt;
+    return find_value(kCodes, name);
+}
+
+std::span<const Word<ErrorCode>> error_codes() {
+    return kCodes;
 }
 
 bool is_transient(ErrorCode code) {
@@ -62,41 +75,16 @@ bool is_transient(ErrorCode code) {
 }
 
 const char* to_string(Cause cause) {
-    switch (cause) {
-        case Cause::kUnknown:
-            return "unknown";
-        case Cause::kService:
-            return "service";
-        case Cause::kSite:
-            return "site";
-        case Cause::kJobEnded:
-            return "job-ended";
-        case Cause::kElsewhere:
-            return "elsewhere";
-        case Cause::kUnreadable:
-            return "unreadable";
-        case Cause::kNoConnection:
-            return "no-connection";
-        case Cause::kAuthentication:
-            return "authentication";
-        case Cause::kHostKey:
-            return "host-key";
-        case Cause::kBusy:
-            return "busy";
-        case Cause::kLoginsSpent:
-            return "logins-spent";
-        case Cause::kBatchSystem:
-            return "batch-system";
-        case Cause::kWorkDirectory:
-            return "work-directory";
-    }
-    return "unknown";
+    const char* const word = find_word(kCauses, cause);
+    return word == nullptr ? "unknown" : word;
 }
 
 std::optional<Cause> parse_cause(std::string_view name) {
-    for (int cause = 0; cause <= static_cast<int>(Cause::kWorkDirectory); ++cause)
-        if (name == to_string(static_cast<Cause>(cause))) return static_cast<Cause>(cause);
-    return std::nullopt;
+    return find_value(kCauses, name);
+}
+
+std::span<const Word<Cause>> causes() {
+    return kCauses;
 }
 
 Error with_cause(Error error, Cause cause) {

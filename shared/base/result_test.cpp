@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "shared/base/error_words.h"
+
 namespace atl {
 namespace {
 
@@ -74,14 +76,13 @@ TEST(ResultTest, ARefusalIsTheWordOfWhoeverHasLookedAtIt) {
 }
 
 TEST(ResultTest, ACodeIsFoundAgainByItsName) {
-    for (int code = 0; code <= static_cast<int>(ErrorCode::kInternal); ++code)
-        EXPECT_EQ(parse_error_code(to_string(static_cast<ErrorCode>(code))), static_cast<ErrorCode>(code));
+    for (const auto& code : error_codes()) EXPECT_EQ(parse_error_code(to_string(code.value)), code.value);
+    EXPECT_NE(std::string(to_string(ErrorCode::kUnavailable)), to_string(ErrorCode::kInternal));
     EXPECT_EQ(parse_error_code("no-such-code"), std::nullopt);
 }
 
 TEST(ResultTest, ACauseIsFoundAgainByItsName) {
-    for (int cause = 0; cause <= static_cast<int>(Cause::kWorkDirectory); ++cause)
-        EXPECT_EQ(parse_cause(to_string(static_cast<Cause>(cause))), static_cast<Cause>(cause));
+    for (const auto& cause : causes()) EXPECT_EQ(parse_cause(to_string(cause.value)), cause.value);
     EXPECT_EQ(parse_cause("no-such-cause"), std::nullopt);
 }
 

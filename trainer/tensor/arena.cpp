@@ -1,15 +1,25 @@
 #include "trainer/tensor/arena.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
+
+#include "shared/base/check.h"
+#include "shared/base/words.h"
 
 namespace atl::tensor {
 
 const char* to_string(Category category) {
-    static constexpr const char* kNames[kCategoryCount] = {"weights",     "quantized", "masters",
-                                                           "gradients",   "moments",   "start_weights",
-                                                           "activations", "gather",    "workspace"};
-    return kNames[static_cast<int>(category)];
+    static constexpr Word<Category> kNames[] = {
+        {Category::kWeights, "weights"},         {Category::kQuantized, "quantized"},
+        {Category::kMasters, "masters"},         {Category::kGradients, "gradients"},
+        {Category::kMoments, "moments"},         {Category::kStartWeights, "start_weights"},
+        {Category::kActivations, "activations"}, {Category::kGather, "gather"},
+        {Category::kWorkspace, "workspace"}};
+    static_assert(is_in_order(kNames) && std::size(kNames) == kCategoryCount);
+    const char* const name = find_word(kNames, category);
+    check(name != nullptr, "a category of memory has no name");
+    return name;
 }
 
 Memory::Memory(std::byte* data, std::int64_t size_bytes, std::function<void(std::byte*, std::int64_t)> free)

@@ -4,29 +4,48 @@
 
 #include "shared/base/check.h"
 #include "shared/base/text.h"
+#include "shared/base/words.h"
 
 namespace atl::dispatch {
 namespace {
 
 using json::Json;
 
-constexpr const char* kTaskKinds[] = {"train", "evaluate", "prepare", "clean"};
-constexpr const char* kTaskStates[] = {"pending", "running", "done", "failed", "cancelled"};
-constexpr const char* kSteps[] = {"staging", "submitting", "queued",      "running",  "collecting",
-                                  "done",    "failed",     "interrupted", "cancelled"};
-constexpr const char* kJobStates[] = {"running", "paused", "completed", "failed", "cancelled"};
-constexpr const char* kRoundStates[] = {"training", "aggregating", "closed", "failed", "cancelled"};
+constexpr Word<TaskKind> kTaskKinds[] = {{TaskKind::kTrain, "train"},
+                                         {TaskKind::kEvaluate, "evaluate"},
+                                         {TaskKind::kPrepare, "prepare"},
+                                         {TaskKind::kClean, "clean"}};
+constexpr Word<TaskState> kTaskStates[] = {{TaskState::kPending, "pending"},
+                                           {TaskState::kRunning, "running"},
+                                           {TaskState::kDone, "done"},
+                                           {TaskState::kFailed, "failed"},
+                                           {TaskState::kCancelled, "cancelled"}};
+constexpr Word<Step> kSteps[] = {
+    {Step::kStaging, "staging"}, {Step::kSubmitting, "submitting"},   {Step::kQueued, "queued"},
+    {Step::kRunning, "running"}, {Step::kCollecting, "collecting"},   {Step::kDone, "done"},
+    {Step::kFailed, "failed"},   {Step::kInterrupted, "interrupted"}, {Step::kCancelled, "cancelled"}};
+constexpr Word<JobState> kJobStates[] = {{JobState::kRunning, "running"},
+                                         {JobState::kPaused, "paused"},
+                                         {JobState::kCompleted, "completed"},
+                                         {JobState::kFailed, "failed"},
+                                         {JobState::kCancelled, "cancelled"}};
+constexpr Word<RoundState> kRoundStates[] = {{RoundState::kTraining, "training"},
+                                             {RoundState::kAggregating, "aggregating"},
+                                             {RoundState::kClosed, "closed"},
+                                             {RoundState::kFailed, "failed"},
+                                             {RoundState::kCancelled, "cancelled"}};
 
 template <class Enum, std::size_t count>
-Result<Enum> parse(const char* const (&words)[count], const std::string& word) {
-    for (std::size_t i = 0; i < count; ++i)
-        if (word == words[i]) return static_cast<Enum>(i);
+Result<Enum> parse(const Word<Enum> (&words)[count], const std::string& word) {
+    if (const auto value = find_value(words, word)) return *value;
     return internal_error("this release does not know the word " + in_quotes(word));
 }
 
-template <std::size_t count, class Enum>
-const char* to_word(const char* const (&words)[count], Enum value) {
-    return words[static_cast<std::size_t>(value)];
+template <class Enum, std::size_t count>
+const char* to_word(const Word<Enum> (&words)[count], Enum value) {
+    const char* const word = find_word(words, value);
+    check(word != nullptr, "a member of an enum has no word");
+    return word;
 }
 
 Json waiting_json(const std::optional<Waiting>& waiting) {
@@ -63,19 +82,19 @@ const char* to_string(RoundState state) {
     return to_word(kRoundStates, state);
 }
 Result<TaskKind> parse_task_kind(const std::string& word) {
-    return parse<TaskKind>(kTaskKinds, word);
+    return parse(kTaskKinds, word);
 }
 Result<TaskState> parse_task_state(const std::string& word) {
-    return parse<TaskState>(kTaskStates, word);
+    return parse(kTaskStates, word);
 }
 Result<Step> parse_step(const std::string& word) {
-    return parse<Step>(kSteps, word);
+    return parse(kSteps, word);
 }
 Result<JobState> parse_job_state(const std::string& word) {
-    return parse<JobState>(kJobStates, word);
+    return parse(kJobStates, word);
 }
 Result<RoundState> parse_round_state(const std::string& word) {
-    return parse<RoundState>(kRoundStates, word);
+    return parse(kRoundStates, word);
 }
 
 bool is_finished(TaskState state) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "services/dispatch/testing/task_steps.h"
+#include "shared/base/error_words.h"
 
 namespace atl::dispatch {
 namespace {
@@ -195,8 +196,8 @@ TEST(TaskMachineTest, AStepThatIsRefusedIsRepeatedAFewTimes) {
 }
 
 TEST(TaskMachineTest, WhatWasTrainedIsHandedInWhateverStandsInTheWay) {
-    for (int code = 0; code <= static_cast<int>(ErrorCode::kInternal); ++code) {
-        const Error error{static_cast<ErrorCode>(code), "in the way", "field"};
+    for (const auto& code : error_codes()) {
+        const Error error{code.value, "in the way", "field"};
         Task task = at_step(Step::kCollecting);
         TaskChange change;
         for (int i = 0; i < 40; ++i, task = change.task) {

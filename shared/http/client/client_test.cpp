@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "shared/base/error_words.h"
 #include "shared/base/file.h"
 #include "shared/http/testing/test_server.h"
 
@@ -92,10 +93,11 @@ TEST(ClientTest, EveryErrorComesBackAsItWentOut) {
     });
     ClientOptions once = patient(server);
     once.attempts_max = 1;
-    for (int code = 0; code <= static_cast<int>(ErrorCode::kInternal); ++code)
-        for (int cause = 1; cause <= static_cast<int>(Cause::kWorkDirectory); ++cause) {
-            const char* field = cause % 2 == 0 ? "" : "rounds";
-            sent = {static_cast<ErrorCode>(code), "what is wrong", field, static_cast<Cause>(cause)};
+    for (const auto& code : error_codes())
+        for (const auto& cause : causes()) {
+            if (cause.value == Cause::kUnknown) continue;  // no service says that
+            const char* field = static_cast<int>(cause.value) % 2 == 0 ? "" : "rounds";
+            sent = {code.value, "what is wrong", field, cause.value};
             const Error got = Client(once).get_json("/a").error();
             EXPECT_EQ(to_string(got.code), std::string(to_string(sent.code)));
             EXPECT_EQ(got.message, sent.message);
