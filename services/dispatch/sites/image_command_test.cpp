@@ -201,6 +201,17 @@ TEST_F(ImageSiteTest, AnImageThatIsNotTheRecordsTrainsNothingAndIsRefusedForGood
     EXPECT_EQ(run_job(3), 0) << said(3);
 }
 
+TEST_F(ImageSiteTest, HowOldAnImageIsItsFileSystemSaysAndNoClockOfAMachine) {
+    facility_.image->sha256 = std::string(64, '0');
+    const std::string ahead =
+        "#!/bin/sh\n[ \"$*\" = +%s ] || exec /bin/date \"$@\"\necho $(($(/bin/date +%s) + 7200))\n";
+    ASSERT_TRUE(write_file_atomic(path("bin/date"), ahead, 0755).ok());
+    const auto copied = submit(1);
+    ASSERT_FALSE(copied.ok()) << "it has just been written";
+    EXPECT_NE(copied.error().message.find("still being copied?"), std::string::npos) << copied.error().message;
+    std::filesystem::remove(path("bin/date"));
+}
+
 TEST_F(ImageSiteTest, AnImageThatIsStillBeingCopiedIsWaitedFor) {
     const std::string half = digest();
     facility_.image->sha256 = std::string(64, '0');

@@ -121,6 +121,24 @@ TEST_F(LocalBatchTest, WhereTheFileSystemHasNoLocksSlotsAreCountedOnTheMachine) 
     std::filesystem::remove_all(locks);
 }
 
+// Another login node has made the lock, or this one's clock is wrong: the files' own times tell how old it is.
+TEST_F(LocalBatchTest, ALockThatWasLeftIsAsOldAsTheFileSystemSays) {
+    const auto job = job_ref("a");
+    const std::filesystem::path lock = std::filesystem::path(job.directory) / "submitting";
+    std::filesystem::create_directories(lock);
+    std::filesystem::last_write_time(lock, std::filesystem::file_time_type::clock::now() - std::chrono::minutes(10));
+    environment_["PATH"] = (work_.path() / "bin").string() + ":" + std::getenv("PATH");
+    std::filesystem::create_directories(work_.path() / "bin");
+    ASSERT_TRUE(write_file_atomic(work_.path() / "bin/date",
+                                  "#!/bin/sh\n[ \"$*\" = +%s ] || exec /bin/date \"$@\"\n"
+                                  "echo $(($(/bin/date +%s) - 3600))\n",
+                                  0755)
+                    .ok());
+    const auto id = submit(submission("a"));
+    EXPECT_TRUE(id.ok()) << describe(id.error());
+    let_go();
+}
+
 // Behind a name that stands for several login nodes.
 TEST_F(LocalBatchTest, WhatAnotherMachineRunsIsNeitherLostNorEnded) {
     const auto elsewhere = job_ref("elsewhere");

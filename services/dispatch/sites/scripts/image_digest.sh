@@ -28,9 +28,12 @@ keep_digest() {
     printf '%s\n%s\n' "$stamp" "$1" >"$new" && mv -f "$new" "$kept"
 }
 
-# For how many seconds nobody has written what $stamp tells. A time to come says nothing: $1.
+# For how many seconds nobody has written what $stamp tells, by the clock of the file system: this machine's may be wrong.
+# A time to come says nothing: $1.
 quiet_seconds() {
     written=${stamp#* }
-    quiet_s=$(($(date +%s) - ${written%% *}))
+    make_private "${kept%/*}" 2>/dev/null
+    now=$(mktemp "$kept.now.XXXXXX" 2>/dev/null) && now_s=$(stat -c %Y "$now") && rm -f "$now" || now_s=$(date +%s)
+    quiet_s=$((now_s - ${written%% *}))
     [ "$quiet_s" -gt -60 ] || quiet_s=$1
 }

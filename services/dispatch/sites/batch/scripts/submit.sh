@@ -12,10 +12,12 @@ mkdir -p ".${1#"$work"}" && cd ".${1#"$work"}" || exit 75
 job=$(mktemp job.sh.XXXXXX) && cat >"$job" || exit 75
 # A connection that broke on the way leaves a shorter file.
 [ "$(wc -c <"$job")" -eq "$3" ] || { rm -f "$job"; echo "the batch script came incomplete" >&2; exit 75; }
+# The file system's clock alone tells how old something is: another login node's, or this one's, may be wrong.
+now_s=$(stat -c %Y "$job") || exit 75
 tries=0
 until mkdir submitting 2>/dev/null; do
     # Who made it was killed: a submission takes seconds.
-    made_s=$(stat -c %Y submitting 2>/dev/null) && [ "$(($(date +%s) - made_s))" -lt 120 ] || rmdir submitting 2>/dev/null
+    made_s=$(stat -c %Y submitting 2>/dev/null) && [ "$((now_s - made_s))" -lt 120 ] || rmdir submitting 2>/dev/null
     tries=$((tries + 1))
     [ "$tries" -lt 100 ] || {
         rm -f "$job"
