@@ -159,6 +159,16 @@ Json copy_to_json(const DatasetCopy& data) {
             {"validation_tokens", data.validation_tokens}};
 }
 
+// Shares sum to one, so that one of N updates has 1/N at least. As people write a third: 0.33.
+Status check_max_share(const JobSpec& spec) {
+    const auto count = static_cast<double>(spec.participants.size());
+    if (!spec.strategy.max_share || *spec.strategy.max_share * count >= 0.99) return {};
+    const double least = std::ceil(1000 / count) / 1000;
+    return invalid_argument("strategy.max_share", "must be at least " + Json(least).dump() + ": the shares of " +
+                                                      std::to_string(spec.participants.size()) +
+                                                      " participants sum to 1");
+}
+
 // Only a rate that the job names can fall: the trainer's default is the trainer's.
 Status check_rate(const JobSpec& spec) {
     if (spec.lr_round_schedule == LrSchedule::kConstant) return {};
@@ -224,6 +234,7 @@ Result<JobSpec> parse_job_spec(const Json& value, JobSource source) {
     if (spec.quorum && *spec.quorum > static_cast<std::int64_t>(spec.participants.size()))
         return invalid_argument("quorum", "is larger than the number of participants");
     ATOLL_TRY(spec.strategy, aggregate::parse_strategy(strategy));
+    if (source == JobSource::kRequest) ATOLL_RETURN_IF_ERROR(check_max_share(spec));
     ATOLL_RETURN_IF_ERROR(parse_training_settings(training, "training"));
     spec.training = merge_training_settings({}, training);
     ATOLL_RETURN_IF_ERROR(check_each_training(spec));
