@@ -14,6 +14,11 @@ export function number(value) {
     return magnitude >= 1000 ? Math.round(value).toLocaleString('en') : String(Number(value.toPrecision(4)));
 }
 
+// "3 of 12"; once the job has gone back to an earlier model "14 (as 5 of 12)".
+export function roundOf({round, index = round, rounds}) {
+    return index === round ? `${round} of ${rounds}` : `${round} (as ${index} of ${rounds})`;
+}
+
 export function count(value) {
     return Number.isFinite(value) ? Math.round(value).toLocaleString('en') : missing;
 }

@@ -4,7 +4,7 @@ import {lineChart} from './chart.js';
 import {isFinished, newProgress, applyEvent, applyJob, applyRounds} from './job_progress.js';
 import {badge, bar, digest, h, notice, refresh} from './dom.js';
 import {follow} from './follow.js';
-import {age, between, language, moment} from './format.js';
+import {age, between, language, moment, roundOf} from './format.js';
 import {pause, poll} from './poll.js';
 import {lineageTable, nowTables, participantsTable, roundsList} from './rounds_view.js';
 import {facilitiesOf, lineage, lossSeries, perplexityPanels} from './series.js';
@@ -119,8 +119,8 @@ class JobView {
     draw() {
         const {jobProgress, parts} = this;
         const now = Date.now();
-        const {name, state, round, rounds} = jobProgress.job;
-        this.view.title(`${name}, ${isFinished(state) ? state : `round ${round}/${rounds}`}`);
+        const {name, state} = jobProgress.job;
+        this.view.title(`${name}, ${isFinished(state) ? state : `round ${roundOf(jobProgress.job)}`}`);
         const took = between(jobProgress.job.created_at, jobProgress.job.finished_at, now);
         refresh(parts.head, [jobProgress.job, took], () => this.head(took, now));
         const participants = participantsTable(jobProgress.job);
@@ -151,11 +151,7 @@ class JobView {
             h(
                 'dl',
                 {class: 'facts'},
-                fact(
-                    'Round',
-                    `${job.round} of ${job.rounds} `,
-                    bar(job.round, job.rounds, `round ${job.round} of ${job.rounds}`)
-                ),
+                fact('Round', `${roundOf(job)} `, bar(job.index, job.rounds, `round ${roundOf(job)}`)),
                 fact(
                     'Started',
                     h('time', {datetime: job.created_at, title: age(job.created_at, now)}, moment(job.created_at))

@@ -1,13 +1,13 @@
 // All jobs, newest first.
 
 import {badge, bar, h, notice, refresh, table} from './dom.js';
-import {age, between, moment} from './format.js';
+import {age, between, moment, roundOf} from './format.js';
 import {poll} from './poll.js';
 
 const intervalMs = 5000;
 
 function progress(job) {
-    return [`${job.round}/${job.rounds} `, bar(job.round, job.rounds, `round ${job.round} of ${job.rounds}`)];
+    return [`${roundOf(job)} `, bar(job.index, job.rounds, `round ${roundOf(job)}`)];
 }
 
 // What its tasks wait for: each facility with its reason.

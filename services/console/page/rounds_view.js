@@ -2,7 +2,7 @@
 
 import {participantsWithRefusals, shownRound, stepsOf, tasksOfRound} from './job_progress.js';
 import {badge, bar, digest, h, notice, table} from './dom.js';
-import {age, between, bytes, count, moment, number} from './format.js';
+import {age, between, bytes, count, moment, number, roundOf} from './format.js';
 
 const lineageShown = 5;
 
@@ -91,7 +91,7 @@ function pendingEvaluations(jobProgress) {
 export function nowTables(jobProgress) {
     const round = jobProgress.job.round;
     const {state, waiting} = jobProgress.rounds.get(round) ?? {};
-    const heading = h('h2', null, `Round ${round} of ${jobProgress.job.rounds} `, state && badge(state));
+    const heading = h('h2', null, `Round ${roundOf(jobProgress.job)} `, state && badge(state));
     return [
         heading,
         waiting ? notice(`Its aggregation waits, first ${age(waiting.since, Date.now())}: ${waiting.reason}`, 'bad') : null,
@@ -117,7 +117,7 @@ function perplexities(jobProgress, round) {
 function oneRound(jobProgress, round, now) {
     const took =
         round.round > 0 && `${round.closed_at ? ' in' : ' for'} ${between(round.opened_at, round.closed_at, now)}`;
-    const title = round.round === 0 ? 'Round 0, the base model ' : `Round ${round.round} `;
+    const title = round.round === 0 ? 'Round 0, the base model ' : `Round ${round.round}${round.index < round.round ? ` (as ${round.index})` : ''} `;
     return h(
         'details',
         {'data-key': `round-${round.round}`},

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import {test} from 'node:test';
 
-import {age, between, bytes, count, duration, language, moment, number, shortDigest} from '../page/format.js';
+import {age, between, bytes, count, duration, language, moment, number, roundOf, shortDigest} from '../page/format.js';
 
 test('numbers keep four digits', () => {
     assert.deepEqual([3.14159, 95.8249, 749.51, 1743.28, 0.00001, 12345678, 0].map(number), [
@@ -17,6 +17,11 @@ test('numbers keep four digits', () => {
     assert.equal(count(531252.4), '531,252');
     assert.equal(bytes(2663424), '2.54\u00a0MiB');
     assert.equal(bytes(0), '0\u00a0B');
+});
+
+test('a round that stands for an earlier one says so', () => {
+    assert.equal(roundOf({round: 3, index: 3, rounds: 12}), '3 of 12');
+    assert.equal(roundOf({round: 14, index: 5, rounds: 12}), '14 (as 5 of 12)');
 });
 
 test('durations have two units at most', () => {

@@ -39,8 +39,8 @@ const std::string kJobColumns =
     pg::rfc3339("j.created_at") + " AS created_at, " + pg::rfc3339("j.finished_at") +
     " AS finished_at, coalesce((SELECT version_digest FROM rounds r WHERE r.job_id = j.id AND r.state = 'closed' "
     "AND r.error = '' AND (j.spoiled = 'null' OR r.number <= (j.spoiled->>'good_round')::integer) ORDER BY number DESC "
-    "LIMIT 1), '') AS version, coalesce((SELECT number - index FROM rounds r WHERE r.job_id = j.id AND "
-    "r.number = j.current_round), 0) AS detour, " +
+    "LIMIT 1), '') AS version, coalesce((SELECT index FROM rounds r WHERE r.job_id = j.id AND "
+    "r.number = j.current_round), j.current_round) AS index, " +
     kWaitsColumn + " AS waits";
 // What stands in the way of a round's aggregation, as waiting_view() shows it; null: nothing.
 const std::string kRoundWaiting =
@@ -90,7 +90,8 @@ Json read_job(const pg::Rows& rows, int row) {
             {"name", rows.text(row, "name")},
             {"state", rows.text(row, "state")},
             {"round", rows.integer(row, "current_round")},
-            {"rounds", rounds + rows.integer(row, "detour")},
+            {"index", rows.integer(row, "index")},
+            {"rounds", rounds},
             {"error", read.ok() ? rows.text(row, "error") : "the job cannot be read: " + describe(read.error())},
             {"base", rows.text(row, "base_digest")},
             {"output_model", output_model},
@@ -276,6 +277,7 @@ std::map<std::int64_t, RoundTasks> tasks_by_round(const std::vector<Task>& tasks
 
 Json round_item(const pg::Rows& rows, int row, RoundTasks& round) {
     Json view = {{"round", rows.integer(row, "number")},
+                 {"index", rows.integer(row, "index")},
                  {"state", rows.text(row, "state")},
                  {"base", rows.text(row, "base_digest")},
                  {"version", rows.text(row, "version_digest")},
@@ -355,7 +357,7 @@ Result<Json> rounds_view(pg::Connection& connection, const std::string& job, std
     ATOLL_TRY(
         const pg::Rows rows,
         connection.query(
-            "SELECT number, " + kShownState + " AS state, r.base_digest, version_digest, evaluated, r.error, " +
+            "SELECT number, index, " + kShownState + " AS state, r.base_digest, version_digest, evaluated, r.error, " +
                 pg::rfc3339("opened_at") + " AS opened_at, " + pg::rfc3339("coalesce(r.closed_at, j.finished_at)") +
                 " AS closed_at, " + pg::rfc3339("deadline_at") + " AS deadline_at, " + pg::rfc3339("evaluate_by") +
                 " AS evaluate_by, accepted, refused, contributions, " + kRoundWaiting +

@@ -150,9 +150,8 @@ Task training_task(const JobView& job, std::size_t place, const Round& round) {
 }
 
 void tell_opened(JobDecision& decision, const JobView& job, const Round& round) {
-    add_event(
-        decision, job, "atoll.round.opened.v1",
-        {{"round", round.number}, {"base", round.base}, {"rounds", job.spec.rounds + round.number - round.index}});
+    add_event(decision, job, "atoll.round.opened.v1",
+              {{"round", round.number}, {"index", round.index}, {"rounds", job.spec.rounds}, {"base", round.base}});
 }
 
 void open_round(JobDecision& decision, const JobView& job, std::int64_t number, const Round& from,

@@ -37,6 +37,34 @@ TEST_F(JobLifecycleTest, AFailedJobGoesOnFromItsLastClosedRoundAndTrainsNothingT
     EXPECT_EQ(count(event_types(job), "atoll.job.resumed.v1"), 1U);
 }
 
+TEST_F(JobLifecycleTest, AJobThatGoesBackTrainsAsManyRoundsAsItsSpecificationSaysAndSaysWhichIsWhich) {
+    begin();
+    Json request = job_request(2);
+    request["evaluation"] = {{"at", Json::array()}};
+    set("train.waits");
+    const std::string job = submit(request);
+    ASSERT_TRUE(eventually([&] { return lines("runs").size() == 2; }));
+    ASSERT_EQ(post("/v1/jobs/" + job + "/pause", Json::object()).status, 200);
+    const auto resumed = post("/v1/jobs/" + job + "/resume", {{"from_round", 0}});
+    ASSERT_EQ(resumed.status, 200) << resumed.body;
+    const auto place = [&](const Json& shown) {
+        return std::vector<std::int64_t>{shown.at("round"), shown.at("index"), shown.at("rounds")};
+    };
+    EXPECT_EQ(place(*resumed.json()), (std::vector<std::int64_t>{2, 1, 2}));
+    std::filesystem::remove(fake("train.waits"));
+    ASSERT_TRUE(reaches(job, "completed")) << error_of(job);
+    EXPECT_EQ(place(get("/v1/jobs/" + job)), (std::vector<std::int64_t>{3, 2, 2}));
+    std::vector<std::int64_t> indexes;
+    const Json rounds = get("/v1/jobs/" + job + "/rounds").at("items");
+    for (const Json& round : rounds) indexes.push_back(round.at("index"));
+    EXPECT_EQ(indexes, (std::vector<std::int64_t>{0, 1, 1, 2}));
+    const Json events = get("/v1/jobs/" + job + "/events").at("items");
+    for (const Json& event : events) {
+        if (event.at("type") != "atoll.round.opened.v1") continue;
+        EXPECT_EQ(event.at("data").at("rounds"), 2) << event;
+    }
+}
+
 TEST_F(JobLifecycleTest, AnOpenRoundOfACancelledJobIsCancelledAndSaysSinceWhen) {
     begin();
     set("train.waits");
