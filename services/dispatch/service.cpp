@@ -54,7 +54,14 @@ class Service : public service::Running {
                   return apply_aggregation_event(transaction, catalog_, topics_, event);
               },
               context.metrics, service::instance_name(context.settings)),
-          routing_{context.pool, catalog_, topics_, connections_, feed_, issuer, settings_.keep} {
+          routing_{context.pool,
+                   catalog_,
+                   topics_,
+                   connections_,
+                   feed_,
+                   issuer,
+                   TokenKeys(context.settings.public_key_file),
+                   settings_.keep} {
         add_facility_routes(context.server, routing_);
         add_preparation_routes(context.server, routing_);
         add_job_routes(context.server, routing_);

@@ -9,6 +9,7 @@
 #include "services/dispatch/db/job_views.h"
 #include "services/dispatch/events/event_feed.h"
 #include "services/dispatch/work/facility_connections.h"
+#include "services/dispatch/work/token_keys.h"
 #include "shared/auth/auth.h"
 #include "shared/http/server/server.h"
 #include "shared/pg/pg.h"
@@ -23,6 +24,7 @@ struct Routing {
     FacilityConnections& connections;
     EventFeed& feed;
     auth::Issuer issuer;
+    TokenKeys token_keys;
     Keep keep;
     JobAnswers job_answers = {};
 };

@@ -446,10 +446,12 @@ TEST_F(RoutesTest, AnIssuedTokenIsListedWithoutItselfAndRevoked) {
     const Json listed = get("/v1/tokens").at("items").at(0);
     EXPECT_FALSE(listed.contains("token"));
     EXPECT_TRUE(listed.at("revoked_at").is_null());
+    EXPECT_EQ(listed.at("state"), "valid");
     EXPECT_EQ(listed.at("id"), token.at("id"));
     for (int i = 0; i < 2; ++i)  // safe to repeat
         EXPECT_EQ(client().call(Method::kDelete, "/v1/tokens/" + listed.at("id").get<std::string>())->status, 204);
     EXPECT_TRUE(get("/v1/tokens").at("items").at(0).at("revoked_at").is_string());
+    EXPECT_EQ(get("/v1/tokens").at("items").at(0).at("state"), "revoked");
     auto connection = connect();
     EXPECT_EQ(connection.query("SELECT token_id FROM auth.revocations")->text(0, "token_id"), listed.at("id"));
 }

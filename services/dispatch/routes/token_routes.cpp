@@ -43,16 +43,19 @@ Result<Response> post_token(Routing& routing, const Request& request) {
     ATOLL_TRY(const Json body, request.json());
     ATOLL_TRY(const TokenOrder order, parse_order(body));
     ATOLL_TRY(const std::string token, routing.issuer.issue(order.principal, order.life));
+    ATOLL_TRY(const std::string key, routing.token_keys.signer_of(token));
     return service::in_transaction(routing.pool, [&](pg::Transaction& transaction) -> Result<Response> {
-        ATOLL_TRY(Json issued, insert_token(transaction, order.principal, order.life, request.principal->subject));
+        ATOLL_TRY(Json issued,
+                  insert_token(transaction, order.principal, order.life, {request.principal->subject, key}));
         issued["token"] = token;
         return Response::json(201, issued);
     });
 }
 
-Result<Response> get_tokens(Routing&, pg::Transaction& transaction, const Request& request) {
+Result<Response> get_tokens(Routing& routing, pg::Transaction& transaction, const Request& request) {
     ATOLL_TRY(const http::Page page, http::parse_page(request));
-    ATOLL_TRY(auto items, list_tokens(transaction.connection(), page.after, page.limit + 1));
+    ATOLL_TRY(const auto keys, routing.token_keys.holding());
+    ATOLL_TRY(auto items, list_tokens(transaction.connection(), keys, page.after, page.limit + 1));
     return service::list(std::move(items), page, "id");
 }
 

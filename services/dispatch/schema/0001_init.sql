@@ -159,6 +159,7 @@ CREATE TABLE tokens (
     subject text NOT NULL,
     role text NOT NULL CHECK (role IN ('admin', 'operator', 'viewer')),
     issued_by text NOT NULL,
+    signed_by text NOT NULL,             -- the name of the key
     issued_at timestamptz NOT NULL DEFAULT now(),
     expires_at timestamptz NOT NULL,
     revoked_at timestamptz

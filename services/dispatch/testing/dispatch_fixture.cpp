@@ -277,6 +277,7 @@ void DispatchTest::start_service(WorkerSeams seams, const std::string& brokers) 
     settings.kafka_brokers = brokers.empty() ? stack().kafka() : brokers;
     settings.own = config.at("dispatch");
     ASSERT_NO_FATAL_FAILURE(make_schema());
+    settings.public_key_file = config.at("public_key_file");
     service_ = std::make_shared<InProcess>(std::move(settings), keys_);
     service::Context context{service_->settings, service_->pool, service_->server, service_->metrics};
     auto running = start_with(context, parse_settings(service_->settings.own).value(), std::move(seams));

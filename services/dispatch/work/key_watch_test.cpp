@@ -27,8 +27,23 @@ TEST_F(KeyWatchTest, AJobGoesOnToItsEndWhileItsKeyIsReplacedAndTheOldOneEnds) {
     EXPECT_EQ(
         connect().query("SELECT 1 FROM attempts a JOIN tasks t ON t.id = a.task_id WHERE t.kind = 'train'")->size(), 2)
         << "nothing was trained twice";
+    const std::string public_keys = directory_.path() / "public.pem";
+    ASSERT_TRUE(write_file_atomic(public_keys, keys_.public_pem + next.public_pem).ok());
     const Json issued = client().post_json("/v1/tokens", {{"subject", "ada"}, {"role", "viewer"}}).value();
     EXPECT_TRUE(auth::Verifier::from_pem(next.public_pem)->verify(issued.at("token").get<std::string>()).ok());
+}
+
+TEST_F(KeyWatchTest, ATokenOfADroppedKeyIsListedAsThat) {
+    const auto state_of_adas = [&] { return client().get_json("/v1/tokens").value().at("items").at(0).at("state"); };
+    const auto issued = client().post_json("/v1/tokens", {{"subject", "ada"}, {"role", "viewer"}});
+    ASSERT_TRUE(issued.ok()) << issued.error().message;
+    EXPECT_EQ(issued->at("state"), "valid");
+    const auth::KeyPair next = auth::generate_keys().value();
+    const std::string public_keys = directory_.path() / "public.pem";
+    ASSERT_TRUE(write_file_atomic(public_keys, next.public_pem + keys_.public_pem).ok());
+    EXPECT_EQ(state_of_adas(), "valid") << "both keys hold";
+    ASSERT_TRUE(write_file_atomic(public_keys, next.public_pem).ok());
+    EXPECT_EQ(state_of_adas(), "key-dropped");
 }
 
 }  // namespace
