@@ -259,6 +259,7 @@ Result<PreparedSplit> read_data_json(std::string_view text, const std::string& f
     split.batching = reader.one_of("batching", {"packing", "padding"}, "");
     split.seq_len = reader.required_integer("seq_len", 1, kCountMax);
     split.documents = reader.required_integer("documents", 0, kCountMax);
+    split.without_end = reader.integer_or("without_end", 0, 0, split.documents);
     split.rows = reader.required_integer("rows", 0, kCountMax);
     split.tokens = reader.required_integer("tokens", 0, kCountMax);
     reader.allow_unknown();

@@ -95,6 +95,7 @@ struct PreparedSplit {
     std::int64_t seq_len = 0;
     std::string batching;
     std::int64_t documents = 0;
+    std::int64_t without_end = 0;  // documents that no end token ends
     std::int64_t rows = 0;
     std::int64_t tokens = 0;
     std::string fingerprint;

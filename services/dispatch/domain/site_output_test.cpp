@@ -146,6 +146,12 @@ TEST(SiteOutputTest, ADataFileGivesItsCountsOrNamesWhatIsWrong) {
     const PreparedSplit split = read_data_json(good.dump(), "train.data.json").value();
     EXPECT_EQ(split.rows, 5);
     EXPECT_EQ(split.fingerprint, std::string(64, '2'));
+    EXPECT_EQ(split.without_end, 0) << "of an earlier release";
+    Json endless = good;
+    endless["without_end"] = 10;
+    EXPECT_EQ(read_data_json(endless.dump(), "train.data.json")->without_end, 10);
+    endless["without_end"] = 11;
+    EXPECT_EQ(read_data_json(endless.dump(), "train.data.json").error().field, "train.data.json.without_end");
     const auto field_with = [&](const char* key, const Json& value) {
         Json wrong = good;
         wrong[key] = value;

@@ -105,7 +105,9 @@ eval)
 tokenize)
     mkdir -p "$out"
     printf '{"schema":1,"tokenizer_sha256":"%064d","seq_len":128,"batching":"packing","documents":10,"rows":5,' 1 >"$out/data.json"
-    printf '"tokens":600,"template":"t","fingerprint":"%064d"}' "${#split}" >>"$out/data.json"
+    without_end=$(cat "$here/tokenize.without_end" 2>/dev/null) || without_end=0
+    printf '"tokens":600,"without_end":%s,"template":"t",' "$without_end" >>"$out/data.json"
+    printf '"fingerprint":"%064d"}' "${#split}" >>"$out/data.json"
     ;;
 esac
 )sh";
@@ -275,9 +277,9 @@ void DispatchTest::start_service(WorkerSeams seams, const std::string& brokers) 
     service::Settings settings;
     settings.postgres = conninfo_;
     settings.kafka_brokers = brokers.empty() ? stack().kafka() : brokers;
+    settings.public_key_file = config.at("public_key_file");
     settings.own = config.at("dispatch");
     ASSERT_NO_FATAL_FAILURE(make_schema());
-    settings.public_key_file = config.at("public_key_file");
     service_ = std::make_shared<InProcess>(std::move(settings), keys_);
     service::Context context{service_->settings, service_->pool, service_->server, service_->metrics};
     auto running = start_with(context, parse_settings(service_->settings.own).value(), std::move(seams));

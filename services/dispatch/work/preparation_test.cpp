@@ -28,6 +28,13 @@ TEST_F(JobLifecycleTest, APreparationRegistersAVersionAndItsCopy) {
     EXPECT_TRUE(reaches(submit(request), "completed")) << "the prepared copy can be trained on";
 }
 
+TEST_F(JobLifecycleTest, APreparationSaysHowManyDocumentsHaveNoEndToken) {
+    begin();
+    EXPECT_FALSE(get(prepare()).at("result").contains("statistics"));
+    set("tokenize.without_end", "4");
+    EXPECT_EQ(get(prepare()).at("result").at("statistics"), (Json{{"without_end", 8}})) << "of both splits";
+}
+
 TEST_F(JobLifecycleTest, APreparationOfTheSameCorpusLeavesNoSecondCopyAtTheSite) {
     begin();
     const std::string first = prepare();
