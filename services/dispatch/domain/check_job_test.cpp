@@ -44,6 +44,26 @@ TEST(SiteRowsTest, AWorkDirectoryThatIsSomebodyElsesIsToBeGivenAway) {
     EXPECT_TRUE(mend("no_work_dir", "mkdir: No such file or directory").starts_with("make what it lies in"));
 }
 
+TEST(SiteRowsTest, AFileSystemThatIsShortOrFullSaysSoAndWhatToDo) {
+    const auto row_of = [](const char* space_kib, const char* files) {
+        for (const CheckRow& row : judge_site({{"space_kib", space_kib}, {"files_free", files}}, {}, facility(), {}))
+            if (row.name == "work_dir") return row;
+        return CheckRow();
+    };
+    EXPECT_EQ(row_of("104857600", "1000000").state, CheckState::kOk);
+    for (const auto& [space, files] : {std::pair{"1048576", "1000000"}, {"104857600", "500"}}) {
+        const CheckRow is_short = row_of(space, files);
+        EXPECT_EQ(is_short.state, CheckState::kWarn) << is_short.seen;
+        EXPECT_NE(is_short.seen.find("that is short, less than 10.0 GiB or 10000 files"), std::string::npos)
+            << is_short.seen;
+        EXPECT_TRUE(is_short.mend.starts_with("free some there: what waits for room goes on by itself; or "))
+            << is_short.mend;
+    }
+    const CheckRow full = row_of("0", "1000000");
+    EXPECT_EQ(full.state, CheckState::kFail);
+    EXPECT_NE(full.seen.find("it is full, and tasks wait for room"), std::string::npos) << full.seen;
+}
+
 TEST(CheckJobTest, RanksThatDoNotStartAreTheLaunchers) {
     const auto rows = judge_check_job({}, 1, "srun: error: PMIx is not supported", facility());
     ASSERT_EQ(rows.size(), 2U);

@@ -96,7 +96,10 @@ class Judge {
         return set("--env " + shell_word("PATH=" + directory + ":" + fact("path")));
     }
     std::string check_job() const { return "atoll facility check " + facility_.name + " --job"; }
-    std::string other_work_dir() const { return "free some, or take another: " + set("--work-dir DIRECTORY"); }
+    std::string other_work_dir() const {
+        return "free some there: what waits for room goes on by itself; or take another: " +
+               set("--work-dir DIRECTORY");
+    }
 
     void judge_shell() {
         const std::string shell = fact("shell");
@@ -272,9 +275,15 @@ class Judge {
                        seen + "; mounted noexec: no program in it can be run", set("--work-dir DIRECTORY"));
         is_work_dir_good_ = true;
         if ((space && *space == 0) || (files && *files == 0))
-            return add("work_dir", CheckState::kFail, seen + quota, other_work_dir());
+            return add("work_dir", CheckState::kFail, seen + quota + ": it is full, and tasks wait for room",
+                       other_work_dir());
         const bool is_short = (space && *space < kSpaceWarnKib) || (files && *files < kFilesWarn) || is_quota_short_;
-        add("work_dir", is_short ? CheckState::kWarn : CheckState::kOk, seen + quota, is_short ? other_work_dir() : "");
+        add("work_dir", is_short ? CheckState::kWarn : CheckState::kOk,
+            seen + quota +
+                (is_short ? ": that is short, less than " + human_bytes(kSpaceWarnKib * 1024) + " or " +
+                                std::to_string(kFilesWarn) + " files"
+                          : ""),
+            is_short ? other_work_dir() : "");
     }
 
     std::string space_text(std::optional<std::int64_t> space, std::optional<std::int64_t> files) const {

@@ -46,6 +46,16 @@ bool has_no_failure(const std::vector<CheckRow>& rows) {
     return std::none_of(rows.begin(), rows.end(), [](const auto& row) { return row.state == CheckState::kFail; });
 }
 
+// What its tasks have waited for until now: where the look found nothing wrong they are tried again.
+std::vector<CheckRow> with_wait(const StoredFacility& stored, std::vector<CheckRow> rows) {
+    if (!stored.waiting) return rows;
+    const bool goes_on = has_no_failure(rows);
+    rows.push_back({"tasks", CheckState::kWarn,
+                    "they wait since " + utc_text(stored.waiting->since_ms) + ": " + stored.waiting->reason,
+                    goes_on ? "nothing: they are tried again now" : "what FAILs above; they go on by themselves then"});
+    return rows;
+}
+
 // Looks at all that a job there needs and that its login node can tell. No database connection is held meanwhile.
 Result<Response> check_facility(Routing& routing, const Request& request) {
     ATOLL_TRY(const StoredFacility stored, find_named_facility(routing, request));
@@ -58,7 +68,7 @@ Result<Response> check_facility(Routing& routing, const Request& request) {
     return Response::json(200, {{"ok", has_no_failure(found.rows)},
                                 {"host", found.host},
                                 {"seconds", seconds},
-                                {"checks", rows_view(found.rows)}});
+                                {"checks", rows_view(with_wait(stored, found.rows))}});
 }
 
 Result<std::string> job_id(const Request& request) {

@@ -50,6 +50,24 @@ class GoneFacilityTest : public DispatchServiceTest {
     std::string ssh_config_;
 };
 
+TEST_F(GoneFacilityTest, ACheckSaysWhatTheTasksWaitForAndWhetherTheyGoOn) {
+    const auto tasks_of = [&](const std::string& facility) {
+        const std::string waits =
+            "UPDATE facilities SET waiting_since = now(), waiting_reason = 'No space left on device', "
+            "retry_at = now() + interval '1 hour' WHERE name = $1";
+        EXPECT_TRUE(connect().query(waits, {facility}).ok());
+        const auto answer = post("/v1/facilities/" + facility + "/check", Json::object());
+        EXPECT_EQ(answer.status, 200) << answer.body;
+        const Json row = answer.json()->at("checks").back();
+        EXPECT_EQ(row.at("name"), "tasks") << answer.body;
+        EXPECT_EQ(row.at("state"), "warn");
+        EXPECT_NE(row.at("seen").get<std::string>().find("No space left on device"), std::string::npos) << row;
+        return row.at("mend").get<std::string>();
+    };
+    EXPECT_EQ(tasks_of("leonardo"), "nothing: they are tried again now");
+    EXPECT_EQ(tasks_of("gone"), "what FAILs above; they go on by themselves then");
+}
+
 TEST_F(GoneFacilityTest, AnotherWayToTheSamePlaceCanBeNamedAtAnyTime) {
     submit_there();
     const auto moved = change({{"transport", {{"host", "login02"}}}});
