@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
@@ -260,10 +261,38 @@ TEST_F(GatewayLimitsTest, HalfRequestsOfOneAddressKeepNobodyOut) {
     }
 }
 
+// 500 sites with 3 connections each and 1,000 people who watch, each with 2: 3,500, and as many to the services.
+TEST_F(GatewayLimitsTest, AllSitesAndAllWhoWatchHaveRoom) {
+    constexpr std::size_t kClients = 3500;
+    std::map<std::string, std::size_t> numbers;
+    std::istringstream configuration(gateway_configuration(options_).value());
+    for (std::string name, value; configuration >> name;)
+        if (name.starts_with("worker_") && configuration >> value) numbers[name] = std::stoul(value);
+    EXPECT_GE(numbers["worker_connections"], 2 * kClients) << "one worker may have to hold all";
+    EXPECT_GE(numbers["worker_processes"], 2U);
+    rlimit limit{};
+    ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+    EXPECT_GE(numbers["worker_rlimit_nofile"], std::min<std::size_t>(limit.rlim_max, 4 * kClients))
+        << "a request may have two files open beside its two connections";
+    limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, 8192);
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+    if (limit.rlim_cur < kClients + 500) GTEST_SKIP() << "this system lets a process open too few files";
+    std::vector<RawConnection> clients;
+    for (std::size_t i = 0; i < kClients; ++i) {
+        clients.emplace_back(port(), ("127.0.0." + std::to_string(2 + i % 20)).c_str());
+        ASSERT_TRUE(clients.back().send("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"));
+        ASSERT_TRUE(clients.back().read_until("}\n").starts_with("HTTP/1.1 200 ")) << i;
+    }
+    ASSERT_TRUE(clients.front().send("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"));
+    EXPECT_TRUE(clients.front().read_until("}\n").starts_with("HTTP/1.1 200 ")) << "the first is still there";
+    EXPECT_EQ(client().call(Method::kGet, "/registry/v1/things/x")->status, 200);
+}
+
 TEST_F(GatewayLimitsTest, AHeaderThatComesLetterByLetterIsHungUpOn) {
     const RawConnection slow(port());
     ASSERT_TRUE(slow.send("GET /healthz HTTP/1.1\r\nX-Long: "));
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    // After 10 s; nginx' own default is 60.
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
     bool is_open = true;
     while (is_open && std::chrono::steady_clock::now() < deadline)
         is_open = slow.send("x") && !slow.is_readable(std::chrono::milliseconds(500));
