@@ -108,25 +108,35 @@ class WhoMayTest : public testing::Test {
         return made;
     }
 
-    // The operation, of ada's things.
-    ClientResponse ask(const std::string& service, const Operation& operation, const std::string& token) const {
+    // Whether the path names something that has an owner, by its name.
+    static bool names_thing(const std::string& service, const std::string& path) {
+        return path.starts_with("/v1/datasets/{name}") || path.starts_with("/v1/models/{model}") ||
+               (service == "dispatch" && path.starts_with("/v1/facilities/{name}"));
+    }
+    // The operation, of ada's things; or of what has such a name and belongs to somebody else.
+    ClientResponse ask(const std::string& service, const Operation& operation, const std::string& token,
+                       const std::string& whose = "adas") const {
         const bool is_job = operation.path.starts_with("/v1/jobs/");
         const bool is_preparation = operation.path.starts_with("/v1/preparations/");
-        const std::map<std::string, std::string> things = {{"name", service == "registry" ? "adas-text" : "adas-site"},
-                                                           {"dataset", "adas-text"},
-                                                           {"facility", "adas-site"},
-                                                           {"model", "adas-model"},
-                                                           {"version", dataset_version_},
-                                                           {"reference", digest_},
-                                                           {"digest", digest_},
-                                                           {"sha256", blob_},
-                                                           {"tag", "v1"},
-                                                           {"id", is_job           ? job_
-                                                                  : is_preparation ? preparation_
-                                                                                   : "abcdefgh12"}};
+        const std::map<std::string, std::string> things = {
+            {"name", whose + (service == "registry" ? "-text" : "-site")},
+            {"dataset", "adas-text"},
+            {"facility", "adas-site"},
+            {"model", whose + "-model"},
+            {"version", dataset_version_},
+            {"reference", digest_},
+            {"digest", digest_},
+            {"sha256", blob_},
+            {"tag", "v1"},
+            {"id", is_job           ? job_
+                   : is_preparation ? preparation_
+                                    : "abcdefgh12"}};
         std::string path = operation.path_with(things);
         if (path == "/v1/scripts") path += "?facility=adas-site";
         const auto body = bodies().find(operation.name());
+        const bool is_version = operation.name() == "POST /v1/models/{model}/versions";
+        if (is_version)
+            return call(service, operation.method, path, token, {{"manifest", manifest_}, {"kind", "update"}});
         const bool takes_body =
             operation.method == Method::kPost || operation.method == Method::kPut || operation.method == Method::kPatch;
         return call(service, operation.method, path, token,
@@ -146,11 +156,25 @@ class WhoMayTest : public testing::Test {
         EXPECT_FALSE(is_refused) << service << ": " << operation.name() << " by " << who << ": " << answer.status << " "
                                  << answer.body;
     }
+    // One whose scope names ada's things, and `other`, whose scope names none of them.
+    std::string adas_attempt() const {
+        return stack_->token(auth::TaskScope{"adas-site", job_, "adas-task", "1", {digest_}, "adas-model"});
+    }
+    void expect_own_attempt(const std::string& service, const Operation& operation, const std::string& other) const {
+        expect_let_through(service, operation, "an attempt of hers", adas_attempt());
+        // These refuse nobody: to an attempt a blob of others is one that is not there.
+        static const std::set<std::string> kHides = {"PUT /v1/blobs/{sha256}", "POST /v1/blobs/missing"};
+        if (kHides.contains(operation.name()))
+            expect_let_through(service, operation, "another's attempt", other);
+        else
+            expect_refused(service, operation, "another's attempt", other);
+    }
     void expect_permission(const std::string& service, const Operation& operation, const Permission& row) {
         expect_refused(service, operation, "nobody", "", 401);
         const std::string attempt = stack_->token(Role::kFacility), viewer = stack_->token("vi", Role::kViewer);
         if (row.attempts == May::kNo) expect_refused(service, operation, "an attempt", attempt);
         if (row.attempts == May::kYes) expect_let_through(service, operation, "an attempt", attempt);
+        if (row.attempts == May::kOwn) expect_own_attempt(service, operation, attempt);
         if (row.viewers == May::kNo)
             expect_refused(service, operation, "a viewer", viewer);
         else
@@ -195,6 +219,44 @@ TEST_F(WhoMayTest, EachOperationIsOpenToThoseOfItsRowAndToNobodyElse) {
         }
     for (const Permission& row : service::permissions())
         EXPECT_TRUE(asked.contains(&row)) << row.service << ": " << row.path << " is not described";
+}
+
+TEST_F(WhoMayTest, AnAttemptReadsWhatItsScopeNamesAndIsToldOfNothingElse) {
+    const std::string other =
+        stack_->token(auth::TaskScope{"adas-site", job_, "another-task", "1", {std::string(64, 'd')}, "adas-results"});
+    const Json asked = {{"digests", {blob_}}};
+    const auto missing = [&](const std::string& token) {
+        return call("store", Method::kPost, "/v1/blobs/missing", token, asked).json()->at("missing");
+    };
+    EXPECT_EQ(missing(adas_attempt()), Json::array());
+    EXPECT_EQ(missing(other), Json::array({blob_}));
+    for (const std::string& path : {"/v1/blobs/" + blob_, "/v1/versions/" + digest_}) {
+        EXPECT_EQ(call("store", Method::kGet, path, adas_attempt()).status, 200) << path;
+        EXPECT_EQ(call("store", Method::kGet, path, other).status, 403) << path;
+    }
+}
+
+// What each operation that is an owner's alone does with a thing of eve's, asked by ada, who owns all else.
+TEST_F(WhoMayTest, WhoOwnsSomethingOwnsNothingOfTheSameKindThatIsAnothers) {
+    make("registry", Method::kPost, "/v1/datasets", eve_,
+         {{"name", "eves-text"}, {"language", "cs"}, {"license", "CC0-1.0"}, {"template", "{{text}}"}});
+    make("store", Method::kPost, "/v1/models", eve_, {{"name", "eves-model"}});
+    make("dispatch", Method::kPost, "/v1/facilities", admin_,
+         {{"name", "eves-site"},
+          {"owner", "eve"},
+          {"transport", {{"kind", "ssh"}, {"host", "127.0.0.2"}}},
+          {"batch", {{"kind", "local"}}},
+          {"work_dir", "/nonexistent/atoll"}});
+    std::set<std::string> asked;
+    for (const std::string service : kServices)
+        for (const Operation& operation : stack_->operations(service)) {
+            const Permission* row = service::find_permission(service, operation.method, operation.path);
+            if (row == nullptr || row->operators != May::kOwn || !names_thing(service, operation.path)) continue;
+            asked.insert(operation.path);
+            const auto answer = ask(service, operation, ada_, "eves");
+            EXPECT_EQ(answer.status, 403) << service << ": " << operation.name() << ": " << answer.body;
+        }
+    EXPECT_GE(asked.size(), 12U);
 }
 
 // What an operator who owns nothing tried on another's things.
