@@ -1,5 +1,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <exception>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -102,15 +104,24 @@ int run(const std::vector<const char*>& words) {
     return status.ok() ? 0 : fail(context, status.error());
 }
 
+// What was not written is a failure, too: 3 where it is for want of room.
+int end_output(PrintableOutput& out, int status) {
+    const int error = out.finish();
+    if (error == 0) return status;
+    std::cerr << "error: standard output could not be written: " << std::strerror(error) << "\n";
+    if (status != 0) return status;
+    return error == ENOSPC || error == EDQUOT ? 3 : 1;
+}
+
 }  // namespace
 }  // namespace atl::cli
 
 int main(int argc, char** argv) {
-    const atl::cli::PrintableOutput out(std::cout);
+    atl::cli::PrintableOutput out(std::cout);
     const atl::cli::PrintableOutput err(std::cerr);
     try {
         atl::log::set_up({.program = "atoll", .level = "warn"});
-        return atl::cli::run(atl::cli::with_help_as_flag(argc, argv));
+        return atl::cli::end_output(out, atl::cli::run(atl::cli::with_help_as_flag(argc, argv)));
     } catch (const std::exception& error) {
         std::cerr << "error: " << error.what() << "\n";
         return 1;

@@ -3,6 +3,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <mutex>
 #include <streambuf>
@@ -22,13 +24,14 @@ class PrintableOutput::Filter : public std::streambuf {
     void write_as_it_is(std::string_view bytes) {
         const std::lock_guard lock(mutex_);
         put(std::exchange(held_, {}));  // a character that was never finished
-        to_->sputn(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+        write(bytes);
     }
     void finish() {
         const std::lock_guard lock(mutex_);
         put(std::exchange(held_, {}));
-        to_->pubsync();
+        judge(to_->pubsync() == 0);
     }
+    int error() const { return error_; }
 
   protected:
     std::streamsize xsputn(const char* data, std::streamsize count) override {
@@ -46,19 +49,30 @@ class PrintableOutput::Filter : public std::streambuf {
     }
     int sync() override {
         const std::lock_guard lock(mutex_);
-        return to_->pubsync();
+        return judge(to_->pubsync() == 0) ? 0 : -1;
     }
 
   private:
-    bool put(std::string_view bytes) {
-        const std::string text = atl::json::printable(bytes);
-        const auto size = static_cast<std::streamsize>(text.size());
-        return to_->sputn(text.data(), size) == size;
+    bool put(std::string_view bytes) { return write(atl::json::printable(bytes)); }
+    bool write(std::string_view bytes) {
+        const auto size = static_cast<std::streamsize>(bytes.size());
+        return judge(to_->sputn(bytes.data(), size) == size);
+    }
+    // Whoever reads no more, as `head`, ends the program as any other of a pipe. (libcurl has SIGPIPE ignored.)
+    bool judge(bool is_written) {
+        if (is_written) return true;
+        if (error_ == 0) error_ = errno;
+        if (errno == EPIPE) {
+            std::signal(SIGPIPE, SIG_DFL);
+            ::raise(SIGPIPE);
+        }
+        return false;
     }
 
     std::streambuf* to_;
     std::mutex mutex_;
     std::string held_;  // the begin of a character, at most three bytes between writes
+    int error_ = 0;     // errno of the first write that failed
 };
 
 PrintableOutput::PrintableOutput(std::ostream& stream)
@@ -69,6 +83,11 @@ PrintableOutput::PrintableOutput(std::ostream& stream)
 PrintableOutput::~PrintableOutput() {
     filter_->finish();
     stream_.rdbuf(filter_->target());
+}
+
+int PrintableOutput::finish() {
+    filter_->finish();
+    return filter_->error();
 }
 
 void write_as_it_is(std::ostream& stream, std::string_view bytes) {

@@ -9,7 +9,7 @@
 namespace atl::cli {
 
 // While it lives, all that is written to a stream is made printable (shared/json/printable.h) on its way; characters
-// may come in parts. Writing from several threads is safe.
+// may come in parts. Writing from several threads is safe. Where nobody reads any more the program ends by SIGPIPE.
 //
 //   const PrintableOutput out(std::cout);
 class PrintableOutput {
@@ -18,6 +18,9 @@ class PrintableOutput {
     ~PrintableOutput();
     PrintableOutput(const PrintableOutput&) = delete;
     PrintableOutput& operator=(const PrintableOutput&) = delete;
+
+    // Writes what is left; errno of the first write that failed, or 0.
+    int finish();
 
   private:
     class Filter;

@@ -9,13 +9,17 @@
 namespace atl::cli {
 namespace {
 
-// The program itself; there is no coordinator.
-CommandResult run(const std::vector<std::string>& arguments) {
-    std::vector<std::string> command = {ATOLL_PROGRAM};
+// The program itself, behind these words; there is no coordinator.
+CommandResult run_by(std::vector<std::string> command, const std::vector<std::string>& arguments) {
+    command.emplace_back(ATOLL_PROGRAM);
     command.insert(command.end(), arguments.begin(), arguments.end());
     CommandOptions options;
     options.environment = {{"ATOLL_GATEWAY", "http://127.0.0.1:1"}, {"ATOLL_TOKEN", "none"}};
     return run_command(command, options).value();
+}
+
+CommandResult run(const std::vector<std::string>& arguments) {
+    return run_by({}, arguments);
 }
 
 std::string first_line(const std::string& text) {
@@ -194,6 +198,22 @@ TEST(UsageTest, TheJobFileToStartFromNamesEveryMember) {
     EXPECT_EQ(result.exit_code, 0);
     for (const char* member : {"model: {name: llama, version: v1}", "dataset: diaries-it", "dataset_version: 1"})
         EXPECT_NE(result.out.find(member), std::string::npos) << member;
+}
+
+TEST(UsageTest, AReaderThatHasSeenEnoughEndsTheProgramQuietly) {
+    for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
+             {"job", "init"}, {"--json", "job", "init"}, {"--help"}, {"help", "job", "init"}, {"--version"}}) {
+        const CommandResult result =
+            run_by({"bash", "-c", "exec 3> >(:); wait $!; \"$@\" >&3; exit $?", "bash"}, arguments);
+        EXPECT_EQ(result.exit_code, 141) << arguments[0];
+        EXPECT_EQ(result.err, "") << arguments[0];
+    }
+}
+
+TEST(UsageTest, OutputThatCannotBeWrittenIsAFailure) {
+    const CommandResult result = run_by({"sh", "-c", "exec \"$@\" >/dev/full", "sh"}, {"job", "init"});
+    EXPECT_EQ(result.exit_code, 3);
+    EXPECT_EQ(result.err, "error: standard output could not be written: No space left on device\n");
 }
 
 }  // namespace

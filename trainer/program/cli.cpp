@@ -1,5 +1,8 @@
 #include "trainer/program/cli.h"
 
+#include <poll.h>
+#include <unistd.h>
+
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
@@ -7,6 +10,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <csignal>
 #include <cstdio>
 #include <optional>
 #include <set>
@@ -223,11 +227,18 @@ int run_line(int argc, char** argv, std::span<const CommandEntry> commands) {
     return run_command(*found, 2, help.data());
 }
 
+// Whether standard output is a pipe that nobody reads.
+bool is_reader_gone() {
+    pollfd out{STDOUT_FILENO, 0, 0};
+    return ::poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0;
+}
+
 }  // namespace
 
 int run_command_line(int argc, char** argv, std::span<const CommandEntry> commands) {
     const int code = run_line(argc, argv, commands);
     if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+    if (is_reader_gone()) return code == 0 ? 128 + SIGPIPE : code;  // as `head` goes when it has seen enough
     std::fprintf(stderr, "%s: standard output could not be written (is its disk full?)\n", kProgram);
     return code == 0 ? 1 : code;
 }

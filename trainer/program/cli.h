@@ -51,7 +51,8 @@ struct CommandEntry {
 int exit_code(const Status& status);
 
 // Parses, runs and reports: an error is one line on standard error, "atoll-trainer COMMAND: FIELD: message", of the
-// first rank alone. Standard output that could not be written is a failure too.
+// first rank alone. Standard output that could not be written is a failure too, of which nothing is said where its
+// reader has gone.
 int run_command_line(int argc, char** argv, std::span<const CommandEntry> commands);
 
 }  // namespace atl::program

@@ -42,6 +42,10 @@ class CommandLineTest : public ProgramTest {
     CommandResult run_onto_full_disk(const std::vector<std::string>& arguments) const {
         return run_under({"sh", "-c", "exec \"$@\" >/dev/full", "sh"}, command(arguments, 1));
     }
+    // And into a pipe that nobody reads any more.
+    CommandResult run_without_reader(const std::vector<std::string>& arguments) const {
+        return run_under({"bash", "-c", "exec 3> >(:); wait $!; \"$@\" >&3; exit $?", "bash"}, command(arguments, 1));
+    }
 };
 
 TEST_F(CommandLineTest, EveryInputFileCounts) {
@@ -72,6 +76,15 @@ TEST_F(CommandLineTest, OutputThatCannotBeWrittenIsAFailure) {
         EXPECT_NE(result.err.find("standard output"), std::string::npos) << command[0] << ": " << result.err;
     }
     EXPECT_TRUE(std::filesystem::exists(path("out") + "/model.safetensors")) << "the model is not lost";
+}
+
+TEST_F(CommandLineTest, AReaderThatHasSeenEnoughIsNoFullDisk) {
+    for (const std::vector<std::string>& command :
+         {std::vector<std::string>{"report"}, {"eval", "--help"}, {"--help"}}) {
+        const auto result = run_without_reader(command);
+        EXPECT_EQ(result.exit_code, 141) << command[0];
+        EXPECT_EQ(result.err, "") << command[0];
+    }
 }
 
 TEST_F(CommandLineTest, ACommandOfOneProcessRunsOnceUnderALauncher) {
