@@ -6,19 +6,26 @@
 
 #include "services/cli/rest.h"
 #include "shared/base/spelling.h"
+#include "shared/base/text.h"
 
 namespace atl::cli {
 
 using nlohmann::json;
 
+namespace {
+constexpr std::size_t kBeginMin = 8;  // of an id, as a narrow table shows it
+}  // namespace
+
 Result<std::string> find_job(const json& jobs, const std::string& given) {
     std::string newest;
     std::vector<std::string> names;
     std::vector<std::string> named;
+    std::vector<std::string> begun;  // ids that begin so
     for (const json& job : jobs) {
         const std::string id = text(job, "id");
         if (id == given) return id;
         names.push_back(text(job, "name"));
+        if (given.size() >= kBeginMin && id.starts_with(given)) begun.push_back(id);
         if (text(job, "name") == given) named.push_back(id + " (" + text(job, "state") + ")");
         if (text(job, "name") == given || given == "newest")
             newest = std::max(newest, id);  // ids sort by creation time
@@ -29,6 +36,10 @@ Result<std::string> find_job(const json& jobs, const std::string& given) {
         return invalid_argument("job", message);
     }
     if (!newest.empty()) return newest;
+    if (begun.size() == 1) return begun.front();
+    if (begun.size() > 1)
+        return invalid_argument("job", std::to_string(begun.size()) + " jobs have an id that begins with " + given +
+                                           ":\n  " + join(begun, "\n  "));
     if (given == "newest") return not_found("there is no job yet", "job");
     return not_found("there is no job " + given + did_you_mean(given, names), "job");
 }

@@ -17,6 +17,16 @@ TEST(JobNamesTest, AJobIsFoundByItsIdItsNameOrAsTheNewest) {
     EXPECT_EQ(find_job(kJobs, "newest").value(), "0199b");
 }
 
+TEST(JobNamesTest, EightCharactersOfAnIdNameItsJob) {
+    const nlohmann::json jobs = {{{"id", "01jd3v7e8m2k"}, {"name", "a"}, {"state", "running"}},
+                                 {{"id", "01jd3v7e9q4t"}, {"name", "b"}, {"state", "failed"}}};
+    EXPECT_EQ(find_job(jobs, "01jd3v7e9").value(), "01jd3v7e9q4t");
+    EXPECT_EQ(find_job(jobs, "01jd3v7").error().code, ErrorCode::kNotFound) << "too short";
+    const Error both = find_job(jobs, "01jd3v7e").error();
+    EXPECT_EQ(both.code, ErrorCode::kInvalidArgument);
+    EXPECT_NE(both.message.find("01jd3v7e8m2k\n  01jd3v7e9q4t"), std::string::npos) << both.message;
+}
+
 TEST(JobNamesTest, ANameOfSeveralJobsIsRefusedWithTheirIds) {
     const auto found = find_job(kJobs, "czech");
     ASSERT_FALSE(found.ok());

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace atl::cli {
 namespace {
 
@@ -19,6 +21,56 @@ TEST(TableTest, ARowIsOneLine) {
     Table steered({"name", "licence"});
     steered.add({"a\x1b[31m\tb", "\xE2\x80\xAEtxt.exe"});
     EXPECT_EQ(steered.text(), "name     licence\na[31m b  txt.exe\n");
+}
+
+std::size_t widest_line(const std::string& text) {
+    std::size_t widest = 0;
+    for (const std::string_view line : split(text, '\n'))
+        widest = std::max(widest, static_cast<std::size_t>(std::count_if(line.begin(), line.end(), [](char c) {
+                              return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;
+                          })));
+    return widest;
+}
+
+Table job_table() {
+    Table table({"job", cut("name"), "state", droppable("by"), droppable("submitted"), note("waits for")});
+    table.add({"01jd3v7e8m2k4t6w8y0a2c4e6g", "italian-and-czech-together", "running", "ada", "2026-03-01T12:00:00.123Z",
+               "leonardo: Priority since 2026-03-01T12:00:00Z"});
+    table.add({"01jd3v7e8m2k4t6w8y0a2c4e6h", "it", "completed", "bo", "2026-03-02T12:00:00Z", ""});
+    return table;
+}
+
+TEST(TableTest, WhatFitsItsTerminalIsAsInAPipe) {
+    EXPECT_EQ(job_table().text(200), job_table().text());
+    EXPECT_EQ(widest_line(job_table().text(widest_line(job_table().text()))), widest_line(job_table().text()));
+}
+
+TEST(TableTest, OnANarrowTerminalTimesAndNotesGiveWayFirstThenColumnsThenTexts) {
+    EXPECT_EQ(job_table().text(100),
+              "job                         name                        state      by   submitted\n"
+              "01jd3v7e8m2k4t6w8y0a2c4e6g  italian-and-czech-together  running    ada  2026-03-01T12:00Z\n"
+              "    leonardo: Priority since 2026-03-01T12:00:00Z\n"
+              "01jd3v7e8m2k4t6w8y0a2c4e6h  it                          completed  bo   2026-03-02T12:00Z\n");
+    EXPECT_EQ(job_table().text(80),
+              "job                         name                        state      by  …\n"
+              "01jd3v7e8m2k4t6w8y0a2c4e6g  italian-and-czech-together  running    ada\n"
+              "    leonardo: Priority since 2026-03-01T12:00:00Z\n"
+              "01jd3v7e8m2k4t6w8y0a2c4e6h  it                          completed  bo\n");
+    EXPECT_EQ(job_table().text(56),
+              "job                         name            state  …\n"
+              "01jd3v7e8m2k4t6w8y0a2c4e6g  italian-and-c…  running\n"
+              "    leonardo: Priority since 2026-03-01T12:00:00Z\n"
+              "01jd3v7e8m2k4t6w8y0a2c4e6h  it              completed\n");
+    for (std::size_t width = 54; width < 200; ++width)
+        EXPECT_LE(widest_line(job_table().text(width)), width) << job_table().text(width);
+    EXPECT_NE(job_table().text(20).find("01jd3v7e8m2k4t6w8y0a2c4e6g"), std::string::npos) << "what the row is about";
+}
+
+TEST(OutputTest, LinesAreFoldedAtWordsAndAWordThatIsTooLongIsBroken) {
+    EXPECT_EQ(fold("one two three", 0, 2, 0), "one two three\n");
+    EXPECT_EQ(fold("one two three", 0, 2, 8), "one two\n  three\n");
+    EXPECT_EQ(fold("one  two", 4, 4, 8), "one\n    two\n") << "the first line begins at the indent";
+    EXPECT_EQ(fold("čččččččč x", 0, 2, 5), "ččččč\n  ččč\n  x\n");
 }
 
 TEST(OutputTest, NumbersKeepAHandfulOfDigits) {

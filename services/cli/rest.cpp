@@ -54,12 +54,12 @@ Status print_json(const json& value) {
     return {};
 }
 
-Status print_items(const Context& context, const json& items, const std::vector<std::string>& header,
+Status print_items(const Context& context, const json& items, const std::vector<Column>& header,
                    const std::function<std::vector<std::string>(const json& item)>& row) {
     if (context.json) return print_json(items);
     Table table(header);
     for (const json& item : items) table.add(row(item));
-    std::cout << table.text();
+    print(table);
     return {};
 }
 
@@ -78,7 +78,7 @@ Status print_members(const json& object, const std::vector<std::string>& first) 
         if (std::find(first.begin(), first.end(), key) == first.end()) keys.push_back(key);
     for (const std::string& key : keys)
         if (const std::string shown = text(object, key); !shown.empty() && shown != "{}" && shown != "[]")
-            std::cout << key << ": " << shown << "\n";
+            print_line(key + ": " + shown);
     return {};
 }
 
@@ -93,6 +93,13 @@ std::string text(const json& object, const std::string& key) {
 std::string text(const json& object, const std::string& key, const std::string& inner) {
     const auto member = object.is_object() ? object.find(key) : object.end();
     return member == object.end() ? std::string() : text(*member, inner);
+}
+
+std::string round_text(const json& job) {
+    const std::string round = text(job, "round");
+    const std::string index = job.contains("index") ? text(job, "index") : round;
+    return round + (index == round ? " of " : " (as " + index + " of ") + text(job, "rounds") +
+           (index == round ? "" : ")");
 }
 
 std::string waiting_text(const json& waiting) {

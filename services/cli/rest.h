@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "services/cli/context.h"
+#include "services/cli/output.h"
 #include "shared/base/result.h"
 #include "shared/http/client/client.h"
 
@@ -30,7 +31,7 @@ std::string json_text(const nlohmann::json& value, int indent = -1);
 Status print_json(const nlohmann::json& value);
 
 // Prints the items of a list: with --json as they are, else as a table with a row for each.
-Status print_items(const Context& context, const nlohmann::json& items, const std::vector<std::string>& header,
+Status print_items(const Context& context, const nlohmann::json& items, const std::vector<Column>& header,
                    const std::function<std::vector<std::string>(const nlohmann::json& item)>& row);
 
 // Prints an object's members a line each, "key: value", those of `first` before the others; empty ones are left out.
@@ -41,6 +42,10 @@ std::string yaml_text(nlohmann::json object, const std::vector<std::string>& fir
 // A member (or a member's member) as people read it: strings bare, numbers and booleans as they are, "" if absent.
 std::string text(const nlohmann::json& object, const std::string& key);
 std::string text(const nlohmann::json& object, const std::string& key, const std::string& inner);
+
+// Which round of how many a job's or an event's "round", "index" and "rounds" say: "3 of 12"; once the job has gone
+// back to an earlier model "14 (as 5 of 12)".
+std::string round_text(const nlohmann::json& job);
 
 // What somebody waits for, {reason, since, next_try} or null: "waits since …: REASON; next try at …", or "".
 std::string waiting_text(const nlohmann::json& waiting);

@@ -159,13 +159,15 @@ Status ReadableRecords::make_dataset() {
                                     {"batching", batching},
                                     {"train", counts},
                                     {"validation", counts},
+                                    {"statistics", {{"without_end", 3}}},
                                     {"fingerprint", std::string(64, batching[3] == 'k' ? 'a' : 'b')}}));
     for (const std::string& facility : facilities)
         ATOLL_RETURN_IF_ERROR(send(Method::kPut, "registry", "/v1/datasets/diaries-it/versions/1/copies/" + facility,
                                    {{"path", "datasets/diaries-it/1"}}));
     return sql("registry",
                "INSERT INTO copies (dataset, version, facility, path, updated_by)"
-               " SELECT dataset, version, 'removed-site', path, updated_by FROM copies LIMIT 1");
+               " SELECT dataset, version, 'removed-site', path, updated_by FROM copies"
+               " WHERE dataset = 'diaries-it' LIMIT 1");
 }
 
 Status ReadableRecords::make_preparations() {
@@ -282,13 +284,14 @@ Status ReadableRecords::set_rounds() {
 }
 
 Status ReadableRecords::make_tokens() {
-    for (const char* role : {"admin", "operator", "viewer"}) {
+    for (const char* role : {"admin", "operator", "viewer", "viewer"}) {
         ATOLL_TRY(const Json made, send(Method::kPost, "dispatch", "/v1/tokens",
                                         {{"subject", std::string("ada-") + role}, {"role", role}, {"days", 1}}));
         token_ids.push_back(text_of(made, "id"));
     }
     ATOLL_RETURN_IF_ERROR(send(Method::kDelete, "dispatch", "/v1/tokens/" + token_ids.front(), nullptr));
-    return {};
+    ATOLL_RETURN_IF_ERROR(sql("dispatch", "UPDATE tokens SET expires_at = now() WHERE id = $1", {token_ids.at(1)}));
+    return sql("dispatch", "UPDATE tokens SET signed_by = 'a key of before' WHERE id = $1", {token_ids.at(2)});
 }
 
 Status ReadableRecords::make_aggregations() {

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <functional>
 #include <mutex>
+#include <regex>
 #include <set>
 #include <sstream>
 
@@ -57,10 +58,26 @@ struct Typed {
     Words arguments = {};
     Words named = {};
     std::set<int> codes = {0};
-    enum class Json { kOne, kLines, kNone } json = Json::kOne;
-    bool goes_on = false;  // until Ctrl-C
-    Words said = {};       // what must be in its answer for people, in a pipe
+    enum class Json { kOne, kLines } json = Json::kOne;
+    bool goes_on = false;      // until Ctrl-C
+    Words said = {};           // what must be in its answer for people, in a pipe
+    bool is_document = false;  // for a file or a program, with lines as long as they are
 };
+
+// Columns of the widest line that a terminal has shown. Not folded are an error, and what is to be copied whole.
+std::size_t widest_line(const std::string& shown) {
+    static const std::regex kControl("\x1b\\[[0-9;]*[A-Za-z]");
+    const std::string text = std::regex_replace(shown.substr(0, shown.find("error: ")), kControl, "");
+    std::size_t widest = 0;
+    for (const std::string_view line : split(text, '\n')) {
+        if (line.find("→ ") != std::string_view::npos) continue;
+        for (const std::string_view part : split(line, '\r'))
+            widest = std::max(widest, static_cast<std::size_t>(std::count_if(part.begin(), part.end(), [](char c) {
+                                  return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;
+                              })));
+    }
+    return widest;
+}
 
 // Leaves of the command tree, by --help.
 void walk_commands(const std::string& command, std::set<std::string>& leaves) {
@@ -83,6 +100,13 @@ void walk_commands(const std::string& command, std::set<std::string>& leaves) {
             walk_commands(command + (command.empty() ? "" : " ") + line.substr(2, line.find(' ', 2) - 2), leaves);
 }
 
+// Commands that change something, in an order in which they can, and how they may end.
+struct Changing {
+    std::string command;
+    Words arguments = {};
+    std::set<int> codes = {0};
+};
+
 class ReadingTest : public testing::Test {
   protected:
     static void SetUpTestSuite() {
@@ -96,6 +120,7 @@ class ReadingTest : public testing::Test {
     static Words paths_of(const std::string& service, const std::string& path);
     static void look(const std::string& service);
     static std::string fault_of(const Typed& typed, int way, const std::filesystem::path& out);
+    static std::vector<Changing> changing(const std::filesystem::path& out);
 
     static std::unique_ptr<ReadableRecords> records_;
 };
@@ -107,14 +132,17 @@ std::vector<Typed> ReadingTest::typed() {
     std::vector<Typed> rows = {
         {.command = "facility list", .arguments = {}, .named = all.facilities, .said = {"Connection refused"}},
         {"dataset list", {}, all.datasets},
-        {"dataset show", {"diaries-it", "--croissant"}, {"diaries-it"}},
+        {.command = "dataset show",
+         .arguments = {"diaries-it", "--croissant"},
+         .named = {"diaries-it"},
+         .is_document = true},
         {"dataset preparations", {}, all.preparations},
         {"dataset preparations", {"nothing-yet"}, {}},
         {"model list", {}, all.models},
         {"model show", {"diaries"}, {}},
         {"model verify", {"llama@is-base"}, {"ok"}},
         {"model damaged", {}, {all.blobs.front().substr(0, 16)}},
-        {"job init", {}, {"participants"}, {0}, Typed::Json::kNone},
+        {.command = "job init", .named = {"participants"}, .is_document = true},
         {"events list", {}, all.dead_letters},
         {"token list", {}, all.token_ids},
         {"token show", {}, {"admin"}},
@@ -128,21 +156,25 @@ std::vector<Typed> ReadingTest::typed() {
     }
     for (const std::string& name : all.datasets) rows.push_back({"dataset show", {name}, {name}});
     for (const std::string& name : all.facilities) {
-        rows.push_back({"facility show", {name}, {name}});
+        rows.push_back({.command = "facility show", .arguments = {name}, .named = {name}, .is_document = true});
         rows.push_back({"facility check",
                         {name},
                         {name == "here" || name == "full" || name == "unowned" ? "work_dir" : "connection"},
-                        {0, 1}});
+                        {0, 1},
+                        Typed::Json::kOne,
+                        false,
+                        {"3 of 20 documents have no end token"}});
     }
-    rows.push_back(
-        {.command = "dataset show", .arguments = {"diaries-it"}, .said = {"removed-site (no such facility)"}});
+    rows.push_back({.command = "dataset show",
+                    .arguments = {"diaries-it"},
+                    .said = {"removed-site (no such facility)", "version 2: 3 of 20 documents have no end token"}});
     Typed jobs = {.command = "job list", .said = {"away: ssh: connect to host"}};
     for (const auto& [name, id] : all.jobs) {
         jobs.named.push_back(name);
         jobs.named.push_back(id);
         const bool goes_on = name == "running" || name == "paused";
         rows.push_back({"job list", {"--only", name}, {id}});
-        rows.push_back({"job show", {name}, {name, id}});
+        rows.push_back({.command = "job show", .arguments = {name}, .named = {name, id}, .is_document = true});
         rows.push_back({"job watch",
                         {id},
                         {},
@@ -151,8 +183,9 @@ std::vector<Typed> ReadingTest::typed() {
                                                : 1},
                         Typed::Json::kLines,
                         goes_on});
-        rows.push_back({"job logs", {name}, {}});
-        rows.push_back({"job script", {name, "--facility", "here"}, {"#!"}, {0}, Typed::Json::kNone});
+        rows.push_back({.command = "job logs", .arguments = {name}, .is_document = true});
+        rows.push_back(
+            {.command = "job script", .arguments = {name, "--facility", "here"}, .named = {"#!"}, .is_document = true});
         Typed round = {"round show", {name}, all.facilities};
         if (name == "paused") round.said = {"its aggregation waits"};
         rows.push_back(round);
@@ -186,6 +219,8 @@ std::string ReadingTest::fault_of(const Typed& typed, int way, const std::filesy
     // Of what others wrote: a control of the window, a bell, an eight-bit control, text from right to left.
     for (const char* steering : {"\x1b]", "\a", "\xc2\x9b", "\xe2\x80\xae"})
         if (shown.find(steering) != std::string::npos) fault += "steers the terminal; ";
+    if (const std::size_t widest = widest_line(answer.out); way == 0 && !typed.is_document && widest > 80)
+        fault += "a line of " + std::to_string(widest) + " columns; ";
     if (way == 1 && answer.out.find('\x1b') != std::string::npos) fault += "control sequences in a pipe; ";
     const auto is_json = [](const std::string& text) { return Json::accept(text); };
     std::istringstream lines(answer.out);
@@ -301,6 +336,81 @@ void ReadingTest::look(const std::string& service) {
 
 TEST_F(ReadingTest, EveryGetShowsEveryRecordInEveryState) {
     for (const char* service : {"registry", "store", "dispatch", "aggregation"}) look(service);
+}
+
+std::vector<Changing> ReadingTest::changing(const std::filesystem::path& out) {
+    const std::string model = out / "model",
+                      store = "http://127.0.0.1:" + std::to_string(shared_stack().port()) + "/store";
+    const Words gateway = {"--registry",    "a:1", "--store", "a:1", "--dispatch",  "a:1",
+                           "--aggregation", "a:1", "--blobs", out,   "--directory", out};
+    return {{"facility add", {"extra", "--local", "--work-dir", out / "extra"}},
+            {"facility set", {"extra", "--slots", "3"}},
+            {"facility trust", {"extra"}},
+            {"facility login", {"extra"}, {1, 2}},
+            {"facility put-image", {"extra", out / "job.json"}, {2}},
+            {"facility rm", {"extra"}},
+            {"dataset register", {"more", "--language", "it", "--license", "CC0-1.0", "--template", "{{text}}"}},
+            {"dataset prepare",
+             {"more", "--facility", "here", "--input", "x.jsonl", "--tokenizer", "llama@is-base", "--seq-len", "16",
+              "--no-wait"}},
+            {"dataset rm", {"nothing-yet"}},
+            {"model push", {"small", model, "--tag", "first"}},
+            {"model import", {"imported", model}, {0, 2}},
+            {"model tag", {"small@first", "second"}},
+            {"model untag", {"small@second"}},
+            {"model rm", {"small"}, {0, 1}},
+            {"model prune", {"--dry-run"}},
+            {"job submit", {out / "job.json"}},
+            {"job pause", {"more"}},
+            {"job resume", {"more"}},
+            {"job readmit", {"more", "here"}},
+            {"job cancel", {"more"}},
+            {"job rm", {"more"}, {0, 1}},
+            {"job prune", {"--dry-run"}},
+            {"events replay", {"--all"}, {0, 1, 2}},
+            {"token issue", {"eve"}},
+            {"token revoke", {"0123456789abcdef"}},
+            {"token rotate-key", {"--drop-old"}},
+            {"credentials", {"--out", out / "credentials"}},
+            {"aggregate", {"--out", out / "mean", model, model}},
+            {"stage", {"--store", store, "--version", records_->digests.front(), "--out", out / "staged"}},
+            {"seal", {"--dir", model, "--seal", out / "seal.json"}},
+            {"push", {"--store", store, "--model", "small", "--dir", model}, {0, 1}},
+            {"ping", {"--store", store}},
+            {"gateway", gateway, {2}},
+            {"up", {}},
+            {"down", {"--state", out / "nothing"}}};
+}
+
+// The reading ones are asked above.
+TEST_F(ReadingTest, EveryCommandThatChangesSomethingAnswersInJsonOrRefusesTheFlag) {
+    const TemporaryDirectory out;
+    const std::string state = shared_stack().state();
+    ASSERT_EQ(type({ATOLL_PROGRAM, "model", "pull", "llama@is-base", "--out", out.path() / "model", "--state", state},
+                   Output::kPipe)
+                  .exit_code,
+              0);
+    const Json job = {{"name", "more"},
+                      {"model", {{"name", "llama"}, {"version", "is-base"}}},
+                      {"rounds", 1},
+                      {"participants", {{{"facility", "here"}, {"dataset", "diaries-it"}, {"dataset_version", 1}}}},
+                      {"training", {{"steps", 4}, {"batch_size", 4}}}};
+    ASSERT_TRUE(write_file_atomic(out.path() / "job.json", job.dump()).ok());
+    std::set<std::string> asked;
+    for (const Changing& row : changing(out.path())) {
+        asked.insert(row.command);
+        Words argv = {ATOLL_PROGRAM, "--json"};
+        for (const std::string_view word : split(row.command, ' ')) argv.emplace_back(word);
+        argv.insert(argv.end(), row.arguments.begin(), row.arguments.end());
+        if (std::find(argv.begin(), argv.end(), "--state") == argv.end()) argv.insert(argv.end(), {"--state", state});
+        const Answer answer = type(argv, Output::kPipe);
+        EXPECT_TRUE(row.codes.contains(answer.exit_code)) << row.command << ": " << answer.exit_code << answer.err;
+        const std::string& json = answer.exit_code == 0 ? answer.out : answer.err;
+        EXPECT_TRUE(Json::accept(json)) << row.command << ": " << answer.out << answer.err;
+        EXPECT_EQ(row.command == "gateway", answer.err.find("`atoll gateway` becomes nginx") != std::string::npos)
+            << answer.err;
+    }
+    EXPECT_EQ(asked, kNotReading);
 }
 
 }  // namespace

@@ -19,6 +19,14 @@ void add_event_commands(CLI::App& program, Context& context);     // events list
 void add_token_commands(CLI::App& program, Context& context);     // token issue|list|show|revoke
 void add_aggregate_command(CLI::App& program, Context& context);  // aggregate
 
+// What the registry has at a facility: versions of datasets, each with its "dataset", in their order.
+Result<nlohmann::json> versions_at(const Context& context, const std::string& facility);
+// "12 of 100 documents have no end token", where that is so of a version.
+std::string lack_of_ends(const nlohmann::json& version);
+// What to do about it.
+inline constexpr const char* kMendEnds =
+    "name an \"eos_token\" in tokenizer_config.json of the model that tokenised it, import that, and prepare again";
+
 // The events that services refused, each with its "service".
 Result<nlohmann::json> dead_letters(const Context& context);
 

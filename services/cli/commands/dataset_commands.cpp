@@ -84,7 +84,8 @@ Status list_preparations(const Context& context, const std::string& dataset) {
         ATOLL_RETURN_IF_ERROR(get_named(registry, "/v1/datasets", "dataset", dataset));
     }
     return print_items(context, items,
-                       {"preparation", "dataset", "facility", "state", "step", "attempt", "begun", "version or error"},
+                       {"preparation", cut("dataset"), cut("facility"), "state", droppable("step"),
+                        droppable("attempt"), droppable("begun"), note("version or error")},
                        [](const json& item) -> std::vector<std::string> {
                            const std::string error = text(item, "error");
                            return {text(item, "id"),         text(item, "dataset"),
@@ -123,6 +124,10 @@ Status run_prepare(const Context& context, const Preparation& given) {
     if (!given.no_wait) {
         ATOLL_TRY(answer, follow_preparation(client, text(answer, "id")));
     }
+    if (const json result = answer.value("result", json()); result.is_object() && !lack_of_ends(result).empty())
+        std::cerr << "warning: " << lack_of_ends(result)
+                  << ": a model that is trained on them does not learn where a text ends. To mend it " << kMendEnds
+                  << "\n";
     if (context.json) return print_json(answer);
     if (given.no_wait)
         std::cout << text(answer, "id") << "\n";
@@ -134,7 +139,7 @@ Status run_prepare(const Context& context, const Preparation& given) {
 Status list_datasets(const Context& context) {
     ATOLL_TRY(http::Client client, context.client("registry"));
     ATOLL_TRY(const json items, get_all(client, "/v1/datasets"));
-    return print_items(context, items, {"dataset", "language", "licence", "template"},
+    return print_items(context, items, {"dataset", "language", cut("licence"), note("template")},
                        [](const json& item) -> std::vector<std::string> {
                            return {text(item, "name"), text(item, "language"), text(item, "license"),
                                    text(item, "template")};
@@ -166,8 +171,8 @@ Status show_dataset(const Context& context, const std::string& name, bool croiss
     }
     if (context.json) return print_json(dataset);
     for (const char* key : {"name", "language", "license", "description", "template", "source"})
-        if (const std::string value = text(dataset, key); !value.empty()) std::cout << key << ": " << value << "\n";
-    Table table({"version", "seq_len", "batching", "train tokens", "validation tokens", "copies at"});
+        if (const std::string value = text(dataset, key); !value.empty()) print_line(std::string(key) + ": " + value);
+    Table table({"version", "seq_len", "batching", "train tokens", "validation tokens", note("copies at")});
     const auto known = facility_names(context);
     for (const json& version : dataset["versions"]) {
         std::vector<std::string> facilities;
@@ -178,7 +183,10 @@ Status show_dataset(const Context& context, const std::string& name, bool croiss
         table.add({text(version, "version"), text(version, "seq_len"), text(version, "batching"),
                    text(version, "train", "tokens"), text(version, "validation", "tokens"), join(facilities)});
     }
-    std::cout << table.text();
+    print(table);
+    for (const json& version : dataset["versions"])
+        if (const std::string lack = lack_of_ends(version); !lack.empty())
+            print_line("version " + text(version, "version") + ": " + lack);
     return {};
 }
 
@@ -273,6 +281,32 @@ void add_preparations(CLI::App& group, Context& context) {
 }
 
 }  // namespace
+
+Result<json> versions_at(const Context& context, const std::string& facility) {
+    ATOLL_TRY(http::Client registry, context.client("registry"));
+    ATOLL_TRY(const json datasets, get_all(registry, "/v1/datasets"));
+    json versions = json::array();
+    for (const json& dataset : datasets) {
+        const std::string name = text(dataset, "name");
+        ATOLL_TRY(const json page, registry.get_json("/v1/datasets/" + segment(name) +
+                                                     "/versions?limit=1000&facility=" + segment(facility)));
+        for (json version : page.at("items")) {
+            version["dataset"] = name;
+            versions.push_back(std::move(version));
+        }
+    }
+    return versions;
+}
+
+std::string lack_of_ends(const json& version) {
+    const json statistics = version.value("statistics", json());
+    const std::int64_t without_end = statistics.is_object() ? statistics.value("without_end", std::int64_t{0}) : 0;
+    if (without_end == 0) return {};
+    std::int64_t documents = 0;
+    for (const char* split : {"train", "validation"})
+        documents += version.at(split).at("documents").get<std::int64_t>();
+    return std::to_string(without_end) + " of " + std::to_string(documents) + " documents have no end token";
+}
 
 void add_dataset_commands(CLI::App& program, Context& context) {
     auto* group = program.add_subcommand("dataset", "corpora, whose text stays where it is")->require_subcommand(1);

@@ -22,10 +22,13 @@ Replay it when the reason is mended. Examples:
 Status run_list_events(const Context& context) {
     ATOLL_TRY(const nlohmann::json events, dead_letters(context));
     if (context.json) return print_json(events);
-    Table table({"service", "id", "since", "why"});
+    Table table({"service", "id", "since", note("why")});
     for (const auto& event : events)
         table.add({text(event, "service"), text(event, "id"), text(event, "failed_at"), text(event, "error")});
-    std::cout << (events.empty() ? "there are no dead letters\n" : table.text());
+    if (events.empty())
+        std::cout << "there are no dead letters\n";
+    else
+        print(table);
     return {};
 }
 
@@ -33,7 +36,7 @@ Status replay_event(const Context& context, const nlohmann::json& event) {
     ATOLL_TRY(http::Client client, context.client(text(event, "service")));
     const std::string id = text(event, "id");
     ATOLL_RETURN_IF_ERROR(client.post_json("/v1/dead-letters/" + segment(id) + "/replay", nlohmann::json::object()));
-    std::cerr << "  replayed " << id << "\n";
+    if (!context.json) std::cerr << "  replayed " << id << "\n";
     return {};
 }
 
@@ -43,12 +46,15 @@ Status run_replay(const Context& context, const std::vector<std::string>& ids, b
     ATOLL_TRY(const nlohmann::json events, dead_letters(context));
     Status result;
     std::size_t found = 0;
+    nlohmann::json replayed = nlohmann::json::array();
     for (const auto& event : events) {
         if (!all && std::find(ids.begin(), ids.end(), text(event, "id")) == ids.end()) continue;
         ++found;
         const Status status = replay_event(context, event);
+        if (status.ok()) replayed.push_back(text(event, "id"));
         if (result.ok()) result = status;
     }
+    if (context.json) ATOLL_RETURN_IF_ERROR(print_json({{"replayed", replayed}}));
     if (found < ids.size()) return not_found("not all of these events are dead letters: see `atoll events list`", "ID");
     return result;
 }

@@ -6,12 +6,13 @@
 #include <condition_variable>
 #include <csignal>
 #include <iostream>
+#include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
 #include <thread>
 
+#include "services/cli/commands/commands.h"
 #include "services/cli/output.h"
 #include "services/cli/rest.h"
 #include "services/cli/terminal.h"
@@ -73,36 +74,10 @@ class Activity {
     std::jthread thread_;
 };
 
-// Characters of UTF-8 text.
-std::size_t letters(std::string_view text) {
-    return static_cast<std::size_t>(std::count_if(
-        text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
-}
-
 std::size_t terminal_width() {
     if (const std::string columns = environment("COLUMNS"); !columns.empty())
         return static_cast<std::size_t>(std::max(0, std::atoi(columns.c_str())));
     return terminal_columns();
-}
-
-// Lines of whole words of at most `width` characters, indented from the second on.
-std::string wrap(const std::string& text, std::size_t indent, std::size_t width) {
-    std::string wrapped;
-    std::size_t at = indent;
-    std::istringstream words(text);
-    for (std::string word; words >> word;) {
-        const std::size_t length = letters(word);
-        if (at > indent && width > 0 && at + 1 + length > width) {
-            wrapped += "\n" + std::string(indent, ' ');
-            at = indent;
-        } else if (at > indent) {
-            wrapped += ' ';
-            ++at;
-        }
-        wrapped += word;
-        at += length;
-    }
-    return wrapped + "\n";
 }
 
 // The signal that came; the job must not stay in a queue for nobody. A second one ends the program at once.
@@ -187,11 +162,32 @@ Result<json> try_job(http::Client& client, const CheckFlags& flags, Activity& ac
     return found;
 }
 
+// Of each dataset's newest version at the facility: what a model would not learn from it.
+void look_at_datasets(const Context& context, const std::string& facility, json& checks) {
+    const auto versions = versions_at(context, facility);
+    if (!versions.ok()) {
+        checks.push_back({{"name", "datasets"},
+                          {"state", "skipped"},
+                          {"seen", "not looked at: " + describe(versions.error())},
+                          {"mend", ""}});
+        return;
+    }
+    std::map<std::string, json> newest;
+    for (const json& version : *versions) newest[text(version, "dataset")] = version;
+    for (const auto& [dataset, version] : newest)
+        if (const std::string lack = lack_of_ends(version); !lack.empty())
+            checks.push_back({{"name", "dataset " + dataset},
+                              {"state", "warn"},
+                              {"seen", "version " + text(version, "version") + ": " + lack +
+                                           ": a model does not learn there where a text ends"},
+                              {"mend", kMendEnds}});
+}
+
 }  // namespace
 
 std::string check_table(const json& rows, std::size_t width) {
     std::size_t longest = 0;
-    for (const json& row : rows) longest = std::max(longest, letters(text(row, "name")));
+    for (const json& row : rows) longest = std::max(longest, text(row, "name").size());
     const std::size_t indent = 6 + longest + 2;
     std::string table;
     for (const json& row : rows) {
@@ -199,7 +195,7 @@ std::string check_table(const json& rows, std::size_t width) {
         head.resize(6, ' ');
         head += text(row, "name");
         head.resize(indent, ' ');
-        table += head + wrap(text(row, "seen"), indent, width);
+        table += head + fold(text(row, "seen"), indent, indent, width);
         if (const std::string mend = text(row, "mend"); !mend.empty())
             table += std::string(indent, ' ') + "→ " + mend + "\n";
     }
@@ -219,6 +215,7 @@ Status run_check(const Context& context, const CheckFlags& flags) {
             ATOLL_TRY(const json found, try_job(client, flags, activity));
             merge_rows(answer["checks"], found);
         }
+        look_at_datasets(context, flags.name, answer["checks"]);
     }
     const auto failed = [](const json& row) { return text(row, "state") == "fail"; };
     answer["ok"] = std::none_of(answer.at("checks").begin(), answer.at("checks").end(), failed);

@@ -14,6 +14,7 @@
 #include "services/cli/usage.h"
 #include "services/stack/layout.h"
 #include "shared/base/id.h"
+#include "shared/base/spelling.h"
 #include "shared/base/text.h"
 
 namespace atl::cli {
@@ -42,7 +43,8 @@ left to do at a site that is gone for good (to clean up, to end cancelled tasks,
   atoll facility set leonardo --ssh new-cluster --work-dir /scratch/me/atoll --give-up-tasks
   atoll facility set leonardo --file changes.yaml         null takes a field away
   atoll facility set leonardo --launcher ""              as does an empty text: the default again
-  atoll facility set leonardo --set batch.queues.gpu.time_max=12:00:00 --set image=null      any field by its path)";
+  atoll facility set leonardo --set batch.queues.gpu.time_max=12:00:00 --set image=null      any field by its path
+  atoll facility set leonardo --set 'batch.queues.long={"partition": "boost_long"}'         a new queue, given whole)";
 
 constexpr const char* kCheckHelp =
     R"(A row is ok, warn, FAIL with what mends it, or - where it could not be looked at. All that the login node can tell is
@@ -107,6 +109,12 @@ Result<json> environment_object(const std::vector<std::string>& assignments) {
     return object;
 }
 
+std::vector<std::string> keys_of(const json& object) {
+    std::vector<std::string> keys;
+    for (const auto& [key, value] : object.items()) keys.push_back(key);
+    return keys;
+}
+
 // FIELD=VALUE, as "batch.queues.gpu.nodes_max=4": a value that is no JSON is a text.
 Status set_field(json& members, const std::string& assignment) {
     const auto equals = assignment.find('=');
@@ -121,6 +129,32 @@ Status set_field(json& members, const std::string& assignment) {
     const std::string value = assignment.substr(equals + 1);
     const json parsed = json::parse(value, nullptr, /*allow_exceptions=*/false);
     *at = parsed.is_discarded() ? json(value) : parsed;
+    return {};
+}
+
+// A queue or a variable of another name is a new one, and null takes away what is there: that no slip of the pen is
+// either, a path leads to what is there, and a new queue is given whole.
+Status check_paths(const json& facility, const FacilityFlags& flags) {
+    const json none = json::object();
+    const json& batch = facility.contains("batch") ? facility.at("batch") : none;
+    const json queues = batch.value("queues", none);
+    const json environment = facility.value("environment", none);
+    for (const std::string& assignment : flags.fields) {
+        const auto equals = assignment.find('=');
+        const auto path = split(std::string_view(assignment).substr(0, equals), '.');
+        const bool takes_away = assignment.substr(equals + 1) == "null";
+        const bool is_queue = path.size() >= 3 && path[0] == "batch" && path[1] == "queues";
+        const bool is_variable = path.size() == 2 && path[0] == "environment";
+        if (is_variable && takes_away && !environment.contains(std::string(path[1])))
+            return invalid_argument("--set", "the facility has no variable " + std::string(path[1]) + " to take away" +
+                                                 did_you_mean(std::string(path[1]), keys_of(environment)));
+        if (!is_queue || queues.contains(std::string(path[2])) || (path.size() == 3 && !takes_away)) continue;
+        const std::string name(path[2]);
+        return invalid_argument("--set", "the facility has no queue " + name + did_you_mean(name, keys_of(queues)) +
+                                             (takes_away ? ""
+                                                         : " A new one is given whole: --set 'batch.queues." + name +
+                                                               "={\"partition\": \"PARTITION\"}'"));
+    }
     return {};
 }
 
@@ -217,12 +251,13 @@ std::string batch_text(const json& facility) {
 Status list_facilities(const Context& context) {
     ATOLL_TRY(http::Client client, context.client("dispatch"));
     ATOLL_TRY(const json items, get_all(client, kFacilities));
-    return print_items(context, items, {"facility", "owner", "reached by", "batch system", "work directory", "waits"},
-                       [](const json& item) -> std::vector<std::string> {
-                           return {text(item, "name"),     text(item, "owner"),
-                                   transport_text(item),   batch_text(item),
-                                   text(item, "work_dir"), waiting_text(item.value("waiting", json()))};
-                       });
+    return print_items(
+        context, items,
+        {"facility", cut("owner"), cut("reached by"), cut("batch system"), cut("work directory"), note("waits")},
+        [](const json& item) -> std::vector<std::string> {
+            return {text(item, "name"), text(item, "owner"),    transport_text(item),
+                    batch_text(item),   text(item, "work_dir"), waiting_text(item.value("waiting", json()))};
+        });
 }
 
 // What dispatch has found out, as comments of YAML.
@@ -269,6 +304,10 @@ Status run_set(const Context& context, const FacilityFlags& options) {
     const std::string path = "/v1/facilities/" + segment(options.name);
     ATOLL_TRY(const auto before, client.call(http::Method::kGet, path));
     if (const Status found = before.check(); !found.ok()) return facility_error(client, options.name, found.error());
+    if (options.file.empty()) {
+        ATOLL_TRY(const json facility, before.json());
+        ATOLL_RETURN_IF_ERROR(check_paths(facility, options));
+    }
     http::CallOptions call;
     call.headers = {{"If-Match", before.headers.at("etag")}};
     const std::string query = options.give_up_tasks ? "?give_up_tasks=true" : "";
@@ -277,26 +316,13 @@ Status run_set(const Context& context, const FacilityFlags& options) {
     return print_facility(context, after);
 }
 
-// The copies of datasets that the registry lists at a facility: [{"dataset", "version"}].
-Result<json> copies_at(const Context& context, const std::string& facility) {
-    ATOLL_TRY(http::Client registry, context.client("registry"));
-    ATOLL_TRY(const json datasets, get_all(registry, "/v1/datasets"));
-    json copies = json::array();
-    for (const json& dataset : datasets) {
-        const std::string name = text(dataset, "name");
-        ATOLL_TRY(const json page, registry.get_json("/v1/datasets/" + segment(name) +
-                                                     "/versions?limit=1000&facility=" + segment(facility)));
-        for (const json& version : page.at("items"))
-            copies.push_back({{"dataset", name}, {"version", version.at("version")}});
-    }
-    return copies;
-}
-
 Status remove_facility(const Context& context, http::Client& client, const std::string& name) {
     ATOLL_TRY(const auto answer, client.call(http::Method::kDelete, "/v1/facilities/" + segment(name)));
     if (const Status removed = answer.check(); !removed.ok()) return facility_error(client, name, removed.error());
-    auto found = copies_at(context, name);
-    const json copies = found.ok() ? std::move(*found) : json::array();
+    const auto found = versions_at(context, name);
+    json copies = json::array();
+    for (const json& version : found.ok() ? *found : json::array())
+        copies.push_back({{"dataset", version.at("dataset")}, {"version", version.at("version")}});
     if (context.json) return print_json({{"removed", name}, {"copies", copies}});
     std::cout << name << " is removed; what lies in its work directory stays there\n";
     if (!copies.empty()) std::cout << "The registry still lists copies of datasets there; to forget them:\n";
@@ -333,6 +359,7 @@ Status run_trust(const Context& context, const TrustFlags& flags) {
     if (const Status found = before.check(); !found.ok()) return facility_error(client, flags.name, found.error());
     ATOLL_TRY(const json facility, before.json());
     const std::string host = text(facility, "transport", "host");
+    if (host.empty() && context.json) return print_json({{"host_key", nullptr}, {"fingerprint", nullptr}});
     if (host.empty()) {
         std::cout << flags.name << " is the coordinator's machine: there is no host key to trust\n";
         return {};

@@ -98,6 +98,18 @@ class FacilityProgramTest : public testing::Test {
             return Response::json(201, Json::object());
         });
         add_check_routes(server, anyone);
+        const auto list = [](const Json& item) {
+            return Response::json(200,
+                                  {{"items", item.is_null() ? Json::array() : Json::array({item})}, {"next", nullptr}});
+        };
+        server.route(Method::kGet, "/registry/v1/datasets", anyone,
+                     [this, list](const Request&) { return list(has_dataset_ ? Json{{"name", "diaries"}} : Json()); });
+        server.route(Method::kGet, "/registry/v1/datasets/:name/versions", anyone, [list](const Request&) {
+            return list({{"version", 2},
+                         {"train", {{"documents", 90}}},
+                         {"validation", {{"documents", 10}}},
+                         {"statistics", {{"without_end", 12}}}});
+        });
     }
     void set(Json& kept, const Json& value) {
         const std::lock_guard lock(mutex_);
@@ -112,6 +124,7 @@ class FacilityProgramTest : public testing::Test {
     Json posted_;
     std::atomic<bool> takes_long_ = false;
     std::atomic<bool> is_sound_ = false;
+    std::atomic<bool> has_dataset_ = false;
     std::atomic<int> jobs_deleted_ = 0;
     TemporaryDirectory directory_;
     std::string said_ = directory_.path() / "said";
@@ -144,6 +157,16 @@ TEST_F(FacilityProgramTest, ACheckIsATableThatFitsTheTerminalAndFailsWithARow) {
     const CommandResult json = run({"--json", "facility", "check", "leonardo"});
     EXPECT_EQ(json.exit_code, 1) << "rows decide";
     EXPECT_EQ(Json::parse(json.out).at("checks"), kChecks);
+}
+
+TEST_F(FacilityProgramTest, ACheckWarnsOfTextsThatWereTokenisedWithoutAnEnd) {
+    has_dataset_ = true;
+    const Json checks = Json::parse(run({"--json", "facility", "check", "leonardo"}).out).at("checks");
+    EXPECT_EQ(checks.back().at("name"), "dataset diaries") << checks;
+    EXPECT_EQ(checks.back().at("state"), "warn");
+    EXPECT_EQ(checks.back().at("seen"),
+              "version 2: 12 of 100 documents have no end token: a model does not learn there where a text ends");
+    EXPECT_NE(checks.back().at("mend").get<std::string>().find("eos_token"), std::string::npos);
 }
 
 TEST_F(FacilityProgramTest, ACheckThatTakesLongSaysWhatItDoes) {

@@ -17,6 +17,7 @@
 #include "shared/base/file.h"
 #include "shared/base/id.h"
 #include "shared/base/text.h"
+#include "shared/config/config.h"
 
 namespace atl::cli {
 namespace {
@@ -67,10 +68,14 @@ constexpr const char* kJobHelp = R"(Examples:
   atoll job submit job.yaml --watch
   atoll job watch newest
   atoll job logs italian-czech --tail 50
-JOB is a job's id, its name where only one has it, or newest.
+JOB is a job's id or 8 characters of it, its name where only one has it, or newest.
 In `job watch` and `round show` "last" is of the newest step, "mean" of a whole training, known when it is done.)";
 
-Status run_init(const std::string& file) {
+Status run_init(const Context& context, const std::string& file) {
+    if (file.empty() && context.json) {
+        ATOLL_TRY(const json job, config::parse(kTemplate, "the template"));
+        return print_json(job);
+    }
     if (file.empty()) {
         std::cout << kTemplate;
         return {};
@@ -78,6 +83,7 @@ Status run_init(const std::string& file) {
     if (std::ifstream(file).good()) return invalid_argument("file", file + " exists already; it stays as it is");
     const Status written = write_file_atomic(file, kTemplate);
     if (!written.ok()) return invalid_argument("file", written.error().message);
+    if (context.json) return print_json({{"file", file}});
     std::cout << "wrote " << file << "; edit it, then: atoll job submit " << file << "\n";
     return {};
 }
@@ -118,17 +124,18 @@ Status list_jobs(const Context& context, const std::vector<std::string>& only) {
         return !only.empty() && std::find(only.begin(), only.end(), text(job, "state")) == only.end();
     };
     jobs.erase(std::remove_if(jobs.begin(), jobs.end(), is_left_out), jobs.end());
-    return print_items(context, jobs, {"job", "name", "state", "round", "submitted", "waits for"},
+    return print_items(context, jobs, {"job", cut("name"), "state", "round", droppable("submitted"), note("waits for")},
                        [](const json& job) -> std::vector<std::string> {
-                           return {text(job, "id"),    text(job, "name"),       text(job, "state"),
-                                   text(job, "round"), text(job, "created_at"), waits_text(job)};
+                           return {text(job, "id"), text(job, "name"),       text(job, "state"),
+                                   round_text(job), text(job, "created_at"), waits_text(job)};
                        });
 }
 
 Status show_job(const Context& context, http::Client& client, const std::string& id) {
     ATOLL_TRY(const json job, client.get_json("/v1/jobs/" + segment(id)));
     if (context.json) return print_json(job);
-    std::cout << yaml_text(job, {"id", "name", "state", "error", "spoiled", "round", "rounds", "participants"});
+    std::cout << yaml_text(job,
+                           {"id", "name", "state", "error", "spoiled", "round", "index", "rounds", "participants"});
     return {};
 }
 
@@ -136,7 +143,9 @@ Status run_verb(const Context& context, http::Client& client, const std::string&
                 const json& order = json::object()) {
     ATOLL_TRY(const json job, client.post_json("/v1/jobs/" + segment(id) + "/" + verb, order));
     if (context.json) return print_json(job);
-    std::cout << "job " << id << " is " << text(job, "state") << "\n";
+    std::cout << "job " << id << " is " << text(job, "state");
+    if (text(job, "state") == "running") std::cout << ", at round " << round_text(job);
+    std::cout << "\n";
     return {};
 }
 
@@ -170,9 +179,9 @@ Status run_prune_jobs(const Context& context, const json& order) {
     ATOLL_TRY(http::Client client, context.client("dispatch"));
     ATOLL_TRY(const json pruned, client.post_json("/v1/prune", order));
     if (context.json) return print_json(pruned);
-    Table table({"job", "name", "ended"});
+    Table table({"job", cut("name"), "ended"});
     for (const json& job : pruned.at("jobs")) table.add({text(job, "id"), text(job, "name"), text(job, "finished_at")});
-    if (!pruned.at("jobs").empty()) std::cout << table.text();
+    if (!pruned.at("jobs").empty()) print(table);
     std::cout << pruned.at("jobs").size() << " jobs, " << pruned.at("preparations").size() << " preparations, "
               << text(pruned, "events") << " events and " << text(pruned, "attempts") << " earlier attempts "
               << (pruned.value("dry_run", false) ? "would go\n" : "are gone\n");
@@ -227,6 +236,7 @@ Status run_script(const Context& context, const std::string& what, const std::st
                   client.call(http::Method::kGet, "/v1/jobs/" + segment(id) + "/tasks/" + segment(task) + "/script"));
     }
     ATOLL_RETURN_IF_ERROR(answer.check());
+    if (context.json) return print_json({{"script", answer.body}});
     if (is_terminal_output())
         std::cout << answer.body;
     else
@@ -236,7 +246,7 @@ Status run_script(const Context& context, const std::string& what, const std::st
 
 // What each update is in the round's model, once there is one.
 void print_contributions(const json& round) {
-    Table table({"update of", "share", "norm", "cosine to the others", "counted"});
+    Table table({"update of", "share", "norm", droppable("cosine to the others"), "counted"});
     bool is_empty = true;
     for (const json& task : round.value("tasks", json::array())) {
         const json one = task.value("contribution", json());
@@ -249,7 +259,7 @@ void print_contributions(const json& round) {
                    cell("counted", 100, " %")});
         is_empty = false;
     }
-    if (!is_empty) std::cout << table.text();
+    if (!is_empty) print(table);
 }
 
 // What stands in a task's way, why its batch job waits, or why it failed.
@@ -264,19 +274,23 @@ std::string reason_text(const json& task) {
 void print_earlier_attempts(const json& round) {
     for (const json& task : round.value("tasks", json::array()))
         for (const json& one : task.value("earlier_attempts", json::array()))
-            std::cout << text(task, "facility") << "  " << text(task, "kind") << "  attempt " << text(one, "attempt")
-                      << " ended: " << text(one, "error") << "\n";
+            print_line(text(task, "facility") + "  " + text(task, "kind") + "  attempt " + text(one, "attempt") +
+                       " ended: " + text(one, "error"));
 }
 
 void print_round(const json& round) {
-    std::cout << "round " << text(round, "round") << "  " << text(round, "state");
-    if (const std::string version = text(round, "version"); !version.empty()) std::cout << "  model " << version;
+    std::cout << "round " << text(round, "round");
+    if (text(round, "index") != text(round, "round")) std::cout << " (as round " << text(round, "index") << ")";
+    std::cout << "  " << text(round, "state");
+    const std::size_t shown = is_terminal_output() ? 16 : std::string::npos;  // so much of a digest names its version
+    if (const std::string version = text(round, "version"); !version.empty())
+        std::cout << "  model " << version.substr(0, shown);
     std::cout << "\n";
     if (const std::string waiting = waiting_text(round.value("waiting", json())); !waiting.empty())
-        std::cout << "  its aggregation " << waiting << "\n";
-    std::vector<std::string> header = {"facility", "task", "state", "at", "attempt", "done"};
-    for (const std::string& column : training_header()) header.push_back(column);
-    header.emplace_back("error, or what it waits for");
+        print_line("its aggregation " + waiting);
+    std::vector<Column> header = {"facility", "task", "state", "at", droppable("attempt"), "done"};
+    for (const Column& column : training_header()) header.push_back(column);
+    header.push_back(note("error, or what it waits for"));
     Table tasks(header);
     for (const json& task : round.value("tasks", json::array())) {
         std::string done = text(task, "progress", "step");
@@ -293,14 +307,14 @@ void print_round(const json& round) {
         row.push_back(reason_text(task));
         tasks.add(std::move(row));
     }
-    std::cout << tasks.text();
+    print(tasks);
     print_contributions(round);
     print_earlier_attempts(round);
-    Table evaluations({"model of", "dataset", "at", "perplexity", "tokens"});
+    Table evaluations({"model of", cut("dataset"), cut("at"), "perplexity", "tokens"});
     for (const json& one : round.value("evaluations", json::array()))
         evaluations.add({text(one, "which"), text(one, "dataset"), text(one, "facility"), text(one, "perplexity"),
                          text(one, "tokens")});
-    if (!round.value("evaluations", json::array()).empty()) std::cout << evaluations.text();
+    if (!round.value("evaluations", json::array()).empty()) print(evaluations);
 }
 
 Status run_round_show(const Context& context, http::Client& client, const std::string& id, std::optional<int> number) {
@@ -324,7 +338,7 @@ using Body = std::function<Status(http::Client& dispatch, const std::string& job
 CLI::App* add_job_verb(CLI::App& group, Context& context, const char* verb, const char* about, Body body) {
     auto* command = group.add_subcommand(verb, about);
     const auto id = std::make_shared<std::string>();
-    command->add_option("job", *id, "the job's id, its name, or newest")->required();
+    command->add_option("job", *id, "the job's id or 8 characters of it, its name, or newest")->required();
     set_example(*command, "atoll " + group.get_name() + " " + verb + " newest");
     on_run(*command, context, [&context, id, body = std::move(body)]() -> Status {
         ATOLL_TRY(http::Client client, context.client("dispatch"));
@@ -340,7 +354,7 @@ void add_init(CLI::App& group, Context& context) {
     const auto file = std::make_shared<std::string>();
     init->add_option("file", *file, "default: standard output");
     set_example(*init, "atoll job init job.yaml");
-    on_run(*init, context, [file] { return run_init(*file); });
+    on_run(*init, context, [&context, file] { return run_init(context, *file); });
 }
 
 void add_submit(CLI::App& group, Context& context) {

@@ -110,14 +110,14 @@ Status run_pull(const Context& context, const std::string& reference, const fs::
     ATOLL_TRY(const json version, find_version(store, parsed));
     ATOLL_RETURN_IF_ERROR(store_client::download_version(text(version, "digest"), out, options));
     if (context.json) return print_json(json{{"digest", version.at("digest")}, {"directory", out.string()}});
-    std::cout << out.string() << ": " << text(version, "model") << "@" << text(version, "digest") << "\n";
+    print_line(out.string() + ": " + text(version, "model") + "@" + text(version, "digest"));
     return {};
 }
 
 Status list_models(const Context& context) {
     ATOLL_TRY(http::Client store, context.client("store"));
     ATOLL_TRY(const json models, get_all(store, "/v1/models"));
-    return print_items(context, models, {"model", "versions", "tags", "created", "description"},
+    return print_items(context, models, {"model", "versions", cut("tags"), droppable("created"), note("description")},
                        [](const json& model) -> std::vector<std::string> {
                            std::vector<std::string> tags;
                            for (const auto& [tag, digest] : model.at("tags").items()) tags.push_back(tag);
@@ -130,14 +130,14 @@ Status show_model(const Context& context, http::Client& store, const std::string
     ATOLL_TRY(json model, get_named(store, "/v1/models", "model", name));
     ATOLL_TRY(model["versions"], get_all(store, model_path(name) + "/versions"));
     if (context.json) return print_json(model);
-    Table table({"version", "kind", "size", "job", "round", "by", "created", "tags"});
+    Table table({"version", "kind", "size", cut("job"), "round", droppable("by"), droppable("created"), note("tags")});
     for (const json& version : model["versions"]) {
         table.add({text(version, "digest").substr(0, 16), text(version, "kind"),
                    human_bytes(version.at("size").get<std::uint64_t>()), text(version, "job"), text(version, "round"),
                    text(version, "created_by"), text(version, "created_at"),
                    join(version.at("tags").get<std::vector<std::string>>())});
     }
-    std::cout << table.text();
+    print(table);
     return {};
 }
 
@@ -145,20 +145,20 @@ Status show_version(const Context& context, http::Client& store, const Reference
     ATOLL_TRY(const json version, find_version(store, reference));
     if (context.json) return print_json(version);
     for (const char* key : {"model", "digest", "kind", "job", "round", "created_by", "created_at"})
-        if (const std::string value = text(version, key); !value.empty()) std::cout << key << ": " << value << "\n";
+        if (const std::string value = text(version, key); !value.empty()) print_line(std::string(key) + ": " + value);
     for (const json& parent : version.at("parents")) std::cout << "parent: " << parent.get<std::string>() << "\n";
     for (const json& part : version.at("contributions")) {
         const std::string norm = text(part, "norm");
-        std::cout << "from: " << text(part, "facility") << ", weight " << text(part, "weight") << ", "
-                  << text(part, "tokens") << " tokens, " << (norm.empty() ? "" : "norm " + norm + ", ")
-                  << text(part, "version") << "\n";
+        print_line("from: " + text(part, "facility") + ", weight " + text(part, "weight") + ", " +
+                   text(part, "tokens") + " tokens, " + (norm.empty() ? "" : "norm " + norm + ", ") +
+                   text(part, "version"));
     }
-    if (!version.at("metrics").empty()) std::cout << "metrics: " << version.at("metrics").dump() << "\n";
+    if (!version.at("metrics").empty()) print_line("metrics: " + version.at("metrics").dump());
     Table table({"file", "size", "chunks"});
     for (const json& file : version.at("manifest").at("files"))
         table.add({text(file, "path"), human_bytes(file.at("size").get<std::uint64_t>()),
                    std::to_string(file.at("chunks").size())});
-    std::cout << table.text();
+    print(table);
     return {};
 }
 
@@ -211,12 +211,12 @@ Status run_prune(const Context& context, const json& order) {
     ATOLL_TRY(http::Client store, context.client("store"));
     ATOLL_TRY(const json pruned, store.post_json("/v1/prune", order, new_id()));
     if (context.json) return print_json(pruned);
-    Table table({"model", "version", "kind", "job", "round", "size"});
+    Table table({"model", "version", "kind", cut("job"), "round", "size"});
     for (const json& version : pruned.at("versions"))
         table.add({text(version, "model"), text(version, "digest").substr(0, 16), text(version, "kind"),
                    text(version, "job"), text(version, "round"), human_bytes(version.at("size").get<std::uint64_t>())});
     const bool dry_run = pruned.value("dry_run", false);
-    if (!pruned.at("versions").empty()) std::cout << table.text();
+    if (!pruned.at("versions").empty()) print(table);
     std::cout << pruned.at("versions").size() << " versions of "
               << human_bytes(pruned.at("version_bytes").get<std::uint64_t>()) << " and " << text(pruned, "blobs")
               << " unused blobs of " << human_bytes(pruned.at("blob_bytes").get<std::uint64_t>())
@@ -250,7 +250,10 @@ Status run_damaged(const Context& context) {
             table.add({text(blob, "sha256").substr(0, 16), text(blob, "found_at"),
                        text(version, "model") + "@" + text(version, "digest").substr(0, 16)});
     }
-    std::cout << (blobs.empty() ? "the store has found no damaged blob\n" : table.text());
+    if (blobs.empty())
+        std::cout << "the store has found no damaged blob\n";
+    else
+        print(table);
     return {};
 }
 

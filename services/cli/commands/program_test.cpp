@@ -22,7 +22,8 @@ using json::Json;
 
 const Json kFacility = {{"name", "leonardo"},
                         {"transport", {{"kind", "ssh"}, {"host", "login"}}},
-                        {"batch", {{"kind", "local"}, {"slots", 1}}},
+                        {"batch", {{"kind", "local"}, {"slots", 1}, {"queues", {{"gpu", Json::object()}}}}},
+                        {"environment", {{"HTTPS_PROXY", "http://proxy:3128"}}},
                         {"work_dir", "/scratch"}};
 const Json kJobs = {{"items", {{{"id", "job1"}, {"name", "italian"}, {"state", "running"}}}}, {"next", nullptr}};
 constexpr const char* kLogsText =
@@ -249,6 +250,18 @@ TEST_F(CliProgramTest, FacilitySetSendsOnlyWhatWasSaidForTheStateThatWasRead) {
     EXPECT_EQ(by_path.exit_code, 0) << by_path.err;
     const Json gpu = {{"time_max", "1:00:00"}, {"nodes_max", 4}};
     EXPECT_EQ(get(patch_).json().value(), (Json{{"batch", {{"queues", {{"gpu", gpu}}}}}, {"image", nullptr}}));
+    for (const auto& [slip, said] : std::vector<std::pair<std::string, std::string>>{
+             {"batch.queues.gpv.time_max=1:00:00",
+              "no queue gpv; did you mean gpu? A new one is given whole: --set 'ba"},
+             {"batch.queues.gpv=null", "no queue gpv; did you mean gpu?"},
+             {"environment.HTTP_PROXY=null", "no variable HTTP_PROXY to take away; did you mean HTTPS_PROXY?"}}) {
+        const CommandResult refused = run({"facility", "set", "leonardo", "--set", slip});
+        EXPECT_EQ(refused.exit_code, 2) << slip;
+        EXPECT_NE(refused.err.find(said), std::string::npos) << refused.err;
+    }
+    for (const char* meant : {"batch.queues.long={\"partition\":\"long\"}", "batch.queues.gpu=null",
+                              "environment.NEW=x", "environment.HTTPS_PROXY=null"})
+        EXPECT_EQ(run({"facility", "set", "leonardo", "--set", meant}).exit_code, 0) << meant;
     EXPECT_EQ(run({"facility", "set", "leonardo", "--set", "launcher"}).exit_code, 2);
     EXPECT_EQ(run({"facility", "set", "leonardo"}).exit_code, 2) << "nothing was said";
     EXPECT_EQ(run({"facility", "set", "leonardo", "--allow", "ada", "--allow", "bo", "--logs", "none"}).exit_code, 0);

@@ -178,9 +178,8 @@ std::string disk_text(const stack::DiskSpace& disk) {
     const std::string free = "the store's disk has " + human_bytes(disk.free_bytes) + " free; ";
     const std::string reserve = human_bytes(disk.free_bytes_min);
     if (disk.free_bytes < disk.free_bytes_min)
-        return free + "uploads are REFUSED as they leave " + reserve +
-               ": remove what nobody needs (atoll model prune)\n";
-    return free + "uploads leave " + reserve + "\n";
+        return free + "uploads are REFUSED as they leave " + reserve + ": remove what nobody needs (atoll model prune)";
+    return free + "uploads leave " + reserve;
 }
 
 // "2026-03-01 12:00:00"
@@ -207,7 +206,7 @@ Result<std::size_t> damaged_count(const Context& context) {
 // Fails when a component is not ready, so that scripts can ask.
 Status run_status(const Context& context) {
     ATOLL_TRY(const auto components, stack::status(context.state_directory));
-    Table table({"component", "state", "pid", "up", "memory", "started again", "address"});
+    Table table({"component", "state", "pid", "up", "memory", note("started again"), cut("address")});
     nlohmann::json list = nlohmann::json::array();
     bool all_ready = true;
     std::string disk;
@@ -231,7 +230,11 @@ Status run_status(const Context& context) {
         table.add({one.name, one.state, runs ? std::to_string(one.pid) : "-", runs ? human_seconds(one.uptime_s) : "-",
                    runs ? human_bytes(one.memory_bytes) : "-", restarts_text(one.restarts), one.address});
     }
-    std::cout << (context.json ? list.dump(2) + "\n" : table.text() + disk);
+    if (context.json)
+        std::cout << list.dump(2) << "\n";
+    else
+        print(table);
+    if (!context.json && !disk.empty()) print_line(disk);
     if (all_ready && !context.json) {
         const auto events = dead_letters(context);
         if (events.ok() && !events->empty())
@@ -245,14 +248,16 @@ Status run_status(const Context& context) {
                        "` starts what does not run; logs are in " + (context.state_directory / "logs").string());
 }
 
-Status run_credentials(const std::filesystem::path& out) {
+Status run_credentials(const Context& context, const std::filesystem::path& out) {
     for (const char* name : {"keys", "tokens"}) {
         std::error_code error;
         std::filesystem::create_directories(out / name, error);
         if (!error) std::filesystem::permissions(out / name, std::filesystem::perms::owner_all, error);
         if (error) return invalid_argument("--out", "cannot make " + (out / name).string() + ": " + error.message());
     }
-    return stack::make_credentials(stack::Layout{out});
+    ATOLL_RETURN_IF_ERROR(stack::make_credentials(stack::Layout{out}));
+    return context.json ? print_json({{"keys", (out / "keys").string()}, {"tokens", (out / "tokens").string()}})
+                        : Status();
 }
 
 void add_credentials(CLI::App& program, Context& context) {
@@ -260,7 +265,7 @@ void add_credentials(CLI::App& program, Context& context) {
     const auto out = std::make_shared<std::filesystem::path>();
     command->add_option("--out", *out, "directory for keys/ and tokens/; what is there and lasts is kept")->required();
     set_example(*command, "atoll credentials --out /srv/atoll");
-    on_run(*command, context, [out] { return run_credentials(*out); });
+    on_run(*command, context, [&context, out] { return run_credentials(context, *out); });
 }
 
 // As the user to whom the stack belongs, where this is root.
@@ -382,7 +387,9 @@ void add_gateway_command(CLI::App& program, Context& context) {
         *gateway,
         "atoll gateway --listen 0.0.0.0:7400 --registry registry:7401 --store store:7402 --dispatch dispatch:7403 "
         "\\\n      --aggregation aggregation:7404 --blobs /srv/atoll/blobs --directory /tmp/nginx");
-    on_run(*gateway, context, [options]() -> Status {
+    on_run(*gateway, context, [&context, options]() -> Status {
+        if (context.json)
+            return invalid_argument("--json", "`atoll gateway` becomes nginx: it has no answer of its own");
         ATOLL_TRY(const std::vector<std::string> argv, stack::prepare_gateway(*options));
         return replace_process(argv);
     });

@@ -66,12 +66,14 @@ Status run_issue(const Context& context, const IssueOptions& given) {
 Status run_list(const Context& context) {
     ATOLL_TRY(http::Client client, context.client("dispatch"));
     ATOLL_TRY(const json tokens, get_all(client, "/v1/tokens"));
-    return print_items(context, tokens, {"id", "subject", "role", "by", "issued", "expires", "revoked"},
-                       [](const json& token) -> std::vector<std::string> {
-                           return {text(token, "id"),        text(token, "subject"),   text(token, "role"),
-                                   text(token, "issued_by"), text(token, "issued_at"), text(token, "expires_at"),
-                                   text(token, "revoked_at")};
-                       });
+    return print_items(
+        context, tokens,
+        {"id", cut("subject"), "role", droppable("by"), droppable("issued"), "expires", droppable("revoked"), "state"},
+        [](const json& token) -> std::vector<std::string> {
+            return {text(token, "id"),         text(token, "subject"),   text(token, "role"),
+                    text(token, "issued_by"),  text(token, "issued_at"), text(token, "expires_at"),
+                    text(token, "revoked_at"), text(token, "state")};
+        });
 }
 
 Status run_show(const Context& context) {

@@ -133,11 +133,12 @@ Result<nlohmann::json> hand_in(const SiteOptions& given, const store_client::Tra
 }
 
 // Why there is no seal is said as push says it: whoever hands the update in may be neither of us.
-Status run_seal(const SiteOptions& given) {
+Status run_seal(const Context& context, const SiteOptions& given) {
     Status sealed = check_update(given.directory);
     const auto threads = static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1U, 8U));
     if (sealed.ok()) sealed = store_client::write_seal(given.seal, given.directory, threads);
     if (!sealed.ok()) std::cout << site::to_json(site::hand_in_failure(sealed.error())) << "\n";
+    if (sealed.ok() && context.json) std::cout << nlohmann::json{{"seal", given.seal.string()}} << "\n";
     return sealed;
 }
 
@@ -161,7 +162,7 @@ void on_transfer(CLI::App& command, Context& context, int (*exit_status_of)(cons
     });
 }
 
-Status run_ping(const SiteOptions& given) {
+Status run_ping(const Context& context, const SiteOptions& given) {
     http::ClientOptions options;
     options.base_url = given.store;
     options.ca_file = given.ca_file;
@@ -169,7 +170,10 @@ Status run_ping(const SiteOptions& given) {
     options.timeout = std::chrono::seconds(10);
     ATOLL_TRY(const auto answer, http::Client(options).call(http::Method::kGet, "/healthz"));
     ATOLL_RETURN_IF_ERROR(answer.check());
-    std::cout << given.store << " answers\n";
+    if (context.json)
+        std::cout << nlohmann::json{{"store", given.store}, {"answers", true}} << "\n";
+    else
+        std::cout << given.store << " answers\n";
     return {};
 }
 
@@ -206,13 +210,13 @@ void add_site_commands(CLI::App& program, Context& context) {
     const auto ping_options = std::make_shared<SiteOptions>();
     add_address(*ping, *ping_options);
     set_example(*ping, "atoll ping --store https://coordinator/store");
-    on_run(*ping, context, [ping_options] { return run_ping(*ping_options); });
+    on_run(*ping, context, [&context, ping_options] { return run_ping(context, *ping_options); });
 
     auto* seal = program.add_subcommand("seal", "look through an update in its batch job")->footer(kSealHelp);
     const auto seal_options = std::make_shared<SiteOptions>();
     seal->add_option("--dir", seal_options->directory, "the update's directory")->required();
     seal->add_option("--seal", seal_options->seal, "the file to write")->required();
-    on_run(*seal, context, [seal_options] { return run_seal(*seal_options); });
+    on_run(*seal, context, [&context, seal_options] { return run_seal(context, *seal_options); });
 
     auto* push = program.add_subcommand("push", "hand in an update from this facility")->footer(kPushHelp);
     const auto push_options = std::make_shared<SiteOptions>();

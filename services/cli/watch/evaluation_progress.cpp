@@ -45,9 +45,9 @@ void EvaluationProgress::apply(const std::string& what, const json& data) {
     }
 }
 
-std::string EvaluationProgress::table() const {
+std::string EvaluationProgress::table(std::size_t width) const {
     std::map<std::int64_t, std::pair<std::size_t, std::size_t>> ended;  // round -> datasets that are done, datasets
-    Table table({"evaluating", "on", "state", "models", "now"});
+    Table table({"evaluating", cut("on"), "state", "models", cut("now")});
     std::size_t rows = 0;
     for (const auto& [key, work] : work_) {
         const bool is_over = work.state == "done" || work.state == "failed" || work.state == "cancelled";
@@ -61,7 +61,7 @@ std::string EvaluationProgress::table() const {
     std::string lines;
     for (const auto& [round, counts] : ended)
         lines += fmt::format("evaluating {}: {} of {} datasets done\n", round_name(round), counts.first, counts.second);
-    return rows == 0 ? lines : lines + table.text();
+    return rows == 0 ? lines : lines + table.text(width);
 }
 
 }  // namespace atl::cli

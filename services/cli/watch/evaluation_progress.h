@@ -26,7 +26,7 @@ class EvaluationProgress {
 
     std::size_t dataset_count() const { return columns_.size(); }
     // A line a round, then a row a dataset that is not done; empty when nothing is evaluated.
-    std::string table() const;
+    std::string table(std::size_t width) const;
 
   private:
     struct Work {

@@ -10,6 +10,7 @@
 #include "services/cli/output.h"
 #include "services/cli/rest.h"
 #include "services/cli/watch/metrics_table.h"
+#include "shared/base/text.h"
 
 namespace atl::cli {
 namespace {
@@ -55,7 +56,7 @@ std::string shortened_updates(const json& data) {
 
 JobProgress::JobProgress(const json& job) : name_(text(job, "name")), evaluations_(job.value("spec", job)) {
     const json spec = job.value("spec", job);
-    rounds_ = integer(spec, "rounds");
+    round_ = {{"round", 0}, {"rounds", integer(spec, "rounds")}};
     for (const json& one : spec.value("participants", json::array())) participants_.push_back(text(one, "facility"));
     if (const auto training = spec.find("training"); training != spec.end() && training->is_object())
         steps_ = integer(*training, "steps");
@@ -128,11 +129,12 @@ std::string JobProgress::apply_readmission(const json& data) {
 std::string JobProgress::apply_round(const std::string& what, const json& data) {
     const std::int64_t round = integer(data, "round");
     if (what == "opened") {
-        round_ = round;
-        rounds_ = std::max(rounds_, integer(data, "rounds"));
+        round_["round"] = round;
+        round_["index"] = data.value("index", round);
+        if (data.contains("rounds")) round_["rounds"] = data.at("rounds");
         training_.clear();
         for (const std::string& facility : participants_) training_[facility];
-        return fmt::format("round {} of {} opened", round_, rounds_);
+        return fmt::format("round {} opened", round_text(round_));
     }
     if (what == "closed") {
         updates_ = data.value("updates", json::array()).size();
@@ -210,7 +212,7 @@ void JobProgress::apply_training(const std::string& what, const json& data) {
 std::string JobProgress::apply_task(const std::string& what, const json& data) {
     const std::string facility = text(data, "facility");
     const bool trains = text(data, "kind") == "train" || (what == "progress" && text(data, "kind").empty());
-    if (trains && integer(data, "round") >= round_) apply_training(what, data);
+    if (trains && integer(data, "round") >= round()) apply_training(what, data);
     if (text(data, "kind") == "evaluate") {
         evaluations_.apply(what, data);
         if (what == "done") apply_results(data);
@@ -265,9 +267,9 @@ std::string JobProgress::apply_evaluated(std::int64_t round) {
     return line;
 }
 
-std::string JobProgress::training_table() const {
-    std::vector<std::string> header = {"facility", "training", "attempt", "step"};
-    for (const std::string& column : training_header()) header.push_back(column);
+std::string JobProgress::training_table(std::size_t width) const {
+    std::vector<Column> header = {"facility", "training", droppable("attempt"), "step"};
+    for (const Column& column : training_header()) header.push_back(column);
     Table table(header);
     for (const auto& [facility, now] : training_) {
         std::string step = text(now.progress, "step");
@@ -276,14 +278,14 @@ std::string JobProgress::training_table() const {
         for (std::string& cell : training_cells(now.progress, now.metrics)) row.push_back(std::move(cell));
         table.add(std::move(row));
     }
-    return training_.empty() ? std::string() : table.text();
+    return training_.empty() ? std::string() : table.text(width);
 }
 
 // The base, the global models of the last rounds, and the newest round's updates: it must fit on a small terminal.
-std::string JobProgress::perplexity_table() const {
+std::string JobProgress::perplexity_table(std::size_t width) const {
     if (perplexity_.empty()) return {};
-    std::vector<std::string> header = {"perplexity of"};
-    header.insert(header.end(), columns_.begin(), columns_.end());
+    std::vector<Column> header = {"perplexity of"};
+    for (const std::string& column : columns_) header.push_back(droppable(column));
     Table table(header);
     const std::int64_t newest = perplexity_.rbegin()->first.first;
     for (const auto& [model, by_column] : perplexity_) {
@@ -295,7 +297,7 @@ std::string JobProgress::perplexity_table() const {
             row.push_back(by_column.count(column) != 0 ? human_number(by_column.at(column)) : "");
         table.add(std::move(row));
     }
-    return table.text();
+    return table.text(width);
 }
 
 std::string JobProgress::phase_text(std::chrono::system_clock::time_point now) const {
@@ -320,14 +322,17 @@ std::string JobProgress::phase_text(std::chrono::system_clock::time_point now) c
     return line + (parts_.empty() ? "" : ", " + parts_);
 }
 
-std::string JobProgress::picture(std::chrono::system_clock::time_point now) const {
+std::string JobProgress::picture(std::size_t width, std::chrono::system_clock::time_point now) const {
     const std::string state = ended() ? final_state_ : is_paused_ ? "paused" : phase_text(now);
     std::string waits;
-    if (!ended() && is_paused_ && !pause_reason_.empty()) waits = pause_reason_ + "\n";
+    if (!ended() && is_paused_ && !pause_reason_.empty())
+        for (const std::string_view line : split(pause_reason_, '\n')) waits += fold(line, 0, kIndent, width);
     if (!ended())
-        for (const auto& [facility, waiting] : waiting_) waits += facility + "  " + waiting_text(waiting) + "\n";
-    return fmt::format("job {}  round {} of {}{}\n", name_, round_, rounds_, state.empty() ? "" : "  " + state) +
-           training_table() + waits + (ended() ? std::string() : evaluations_.table()) + perplexity_table();
+        for (const auto& [facility, waiting] : waiting_)
+            waits += facility + "  " + fold(waiting_text(waiting), facility.size() + 2, kIndent, width);
+    return fmt::format("job {}  round {}{}\n", name_, round_text(round_), state.empty() ? "" : "  " + state) +
+           training_table(width) + waits + (ended() ? std::string() : evaluations_.table(width)) +
+           perplexity_table(width);
 }
 
 }  // namespace atl::cli

@@ -32,7 +32,7 @@ class JobProgress {
     void apply_aggregation(const nlohmann::json& aggregation);
     // True while the current round's updates are made into the next model.
     bool aggregates() const { return phase_ == Phase::kAggregating && !ended(); }
-    std::int64_t round() const { return round_; }
+    std::int64_t round() const { return round_.at("round").get<std::int64_t>(); }
 
     bool ended() const { return !final_state_.empty(); }
     const std::string& final_state() const { return final_state_; }  // "completed", "failed", "cancelled"
@@ -41,8 +41,10 @@ class JobProgress {
     bool has_told_error() const { return error_ == told_error_; }
 
     // The whole picture, lines of text: what goes on at the moment `now`, the current round by facility, what is
-    // evaluated where, and perplexities of the base, of the last rounds' global models and of the newest updates.
-    std::string picture(std::chrono::system_clock::time_point now = std::chrono::system_clock::now()) const;
+    // evaluated where, and perplexities of the base, of the last rounds' global models and of the newest updates. For a
+    // terminal of `width` columns; 0: of any.
+    std::string picture(std::size_t width = 0,
+                        std::chrono::system_clock::time_point now = std::chrono::system_clock::now()) const;
 
   private:
     enum class Phase { kNone, kTraining, kAggregating, kEvaluating };  // kEvaluating: after the last round
@@ -64,11 +66,10 @@ class JobProgress {
     void end_trainings();
     void apply_results(const nlohmann::json& data);
     std::string apply_evaluated(std::int64_t round);
-    std::string training_table() const;
-    std::string perplexity_table() const;
+    std::string training_table(std::size_t width) const;
+    std::string perplexity_table(std::size_t width) const;
 
     std::string name_;
-    std::int64_t rounds_ = 0;
     std::vector<std::string> participants_;  // facilities
     EvaluationProgress evaluations_;
     Phase phase_ = Phase::kNone;
@@ -76,7 +77,7 @@ class JobProgress {
     std::size_t updates_ = 0;  // of the round that is aggregated
     std::string parts_;        // how far that is, for people
     std::int64_t steps_ = 0;   // of a task, 0 if not known
-    std::int64_t round_ = 0;
+    nlohmann::json round_;     // the current one: "round", "index" and "rounds", as round_text() takes them
     std::map<std::string, Work> training_;  // facility -> this round's task
     // Of rounds whose evaluations are not all there: round -> (facility, dataset) -> (model, perplexity)
     using Results = std::vector<std::pair<std::string, double>>;

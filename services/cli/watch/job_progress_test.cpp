@@ -37,6 +37,15 @@ TEST(JobProgressTest, ThePictureShowsEachFacilitysNewestStep) {
     EXPECT_NE(picture.find("leonardo  running   1        7/20  5.25       4300\n"), std::string::npos) << picture;
 }
 
+TEST(JobProgressTest, ARoundThatStandsForAnEarlierOneSaysWhichOfHowMany) {
+    JobProgress progress = demo_progress();
+    EXPECT_EQ(progress.apply(event("atoll.round.opened.v1", {{"round", 2}, {"index", 2}, {"rounds", 3}})),
+              "round 2 of 3 opened");
+    EXPECT_EQ(progress.apply(event("atoll.round.opened.v1", {{"round", 5}, {"index", 2}, {"rounds", 3}})),
+              "round 5 (as 2 of 3) opened");
+    EXPECT_NE(progress.picture().find("round 5 (as 2 of 3)"), std::string::npos) << progress.picture();
+}
+
 json training(const char* what, int attempt, json more = json::object()) {
     more.update({{"round", 1}, {"facility", "leonardo"}, {"kind", "train"}, {"attempt", attempt}});
     return event(("atoll.task." + std::string(what) + ".v1").c_str(), more);
@@ -99,7 +108,7 @@ json at_noon(json event) {
 
 std::string picture_after_noon(const JobProgress& progress, int seconds) {
     constexpr std::int64_t kNoon = 1772366400;
-    return progress.picture(std::chrono::system_clock::from_time_t(kNoon + seconds));
+    return progress.picture(0, std::chrono::system_clock::from_time_t(kNoon + seconds));
 }
 
 TEST(JobProgressTest, WhileARoundTrainsItsTimeAndWhoWaitsAreShown) {

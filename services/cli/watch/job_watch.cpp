@@ -33,12 +33,14 @@ class Display {
             std::cout << line << std::endl;
     }
     // Draws the picture over the one before: up by its rows, then each line cleared before it is written.
-    void picture(const std::string& text) {
+    void picture(const JobProgress& progress) {
         if (!live_) return;
+        const std::size_t columns = terminal_columns();
+        const std::string text = progress.picture(columns);
         if (lines_ > 0) write_as_it_is(std::cout, "\033[" + std::to_string(lines_) + "A");
         write_as_it_is(std::cout, "\033[J");
         std::cout << text << std::flush;
-        lines_ = rows_on_terminal(text, terminal_columns());
+        lines_ = rows_on_terminal(text, columns);
     }
     void note(const std::string& text) {
         if (!live_) std::cerr << text << "\n";
@@ -123,7 +125,7 @@ Status watch_job(const Context& context, const std::string& id) {
                 aggregations.get_json("/v1/aggregations/" + segment(id) + "/" + std::to_string(progress.round()));
             if (aggregation.ok()) progress.apply_aggregation(*aggregation);
         }
-        display.picture(progress.picture());
+        display.picture(progress);
         after = next_cursor(page, after);
     }
     if (progress.final_state() == "completed") return {};

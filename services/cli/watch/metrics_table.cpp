@@ -6,8 +6,8 @@
 
 namespace atl::cli {
 
-std::vector<std::string> training_header() {
-    return {"last loss", "last tokens/s", "mean loss", "mean tokens/s"};
+std::vector<Column> training_header() {
+    return {droppable("last loss"), droppable("last tokens/s"), droppable("mean loss"), droppable("mean tokens/s")};
 }
 
 std::vector<std::string> training_cells(const nlohmann::json& progress, const nlohmann::json& metrics) {

@@ -4,11 +4,13 @@
 #include <string>
 #include <vector>
 
+#include "services/cli/output.h"
+
 namespace atl::cli {
 
 // Loss and tokens/s of a training as `job watch` and `round show` tell them: `last` of the newest step, while it runs
 // and afterwards; `mean` of the whole training, known when it is done.
-std::vector<std::string> training_header();
+std::vector<Column> training_header();
 
 // The cells under that header. `progress`: the newest step (an event's data, or a task's "progress"); `metrics`: those
 // of the update. Null: not yet known.
