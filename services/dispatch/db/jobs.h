@@ -23,6 +23,9 @@ Result<JobView> lock_job(pg::Transaction& transaction, const std::string& id);
 // The same without a lock, for who only shows it.
 Result<JobView> load_job(pg::Transaction& transaction, const std::string& id);
 
+// All rounds of a job, in their order.
+Result<std::vector<Round>> all_rounds(pg::Transaction& transaction, const std::string& job);
+
 // The model that a job writes; nothing once it has ended. kNotFound: no such job.
 Result<std::optional<std::string>> find_output_model(pg::Connection& connection, const std::string& id);
 
@@ -60,19 +63,6 @@ Status claim_output_model(pg::Transaction& transaction, const std::string& model
 // Inserts the job and applies its first decision.
 Status insert_job(pg::Transaction& transaction, const Topics& topics, const JobView& job,
                   const std::string& created_by);
-
-// Takes a participant out of its quarantine. kNotFound: it is none of the job's; kConflict: the job has ended, and not
-// failed.
-Status readmit_participant(pg::Transaction& transaction, const Topics& topics, const std::string& id,
-                           const std::string& facility);
-
-// Goes on with a paused job as the order says, or, without an order, with one that failed; errors of the round
-// machine's resume_job() and resume_failed_job(). kConflict, too, where another job writes the model of one that
-// failed.
-Status resume_job(pg::Transaction& transaction, const Topics& topics, const std::string& id, const ResumeOrder& order);
-
-// running ⇄ paused; the time in between does not count towards deadlines. kConflict from any other state.
-Status set_paused(pg::Transaction& transaction, const std::string& id, bool paused);
 
 // Running jobs with a round that passed the deadline of its training or its evaluations, in the order of their ids.
 Result<std::vector<std::string>> late_jobs(pg::Connection& connection);

@@ -2,6 +2,7 @@
 #include "services/dispatch/admission/job_admission.h"
 #include "services/dispatch/db/deletion.h"
 #include "services/dispatch/db/facilities.h"
+#include "services/dispatch/db/job_orders.h"
 #include "services/dispatch/db/job_views.h"
 #include "services/dispatch/db/jobs.h"
 #include "services/dispatch/routes/routes.h"

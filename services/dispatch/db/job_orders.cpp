@@ -1,0 +1,83 @@
+#include "services/dispatch/db/job_orders.h"
+
+#include <algorithm>
+
+#include "services/dispatch/db/tasks.h"
+#include "shared/base/text.h"
+
+namespace atl::dispatch {
+namespace {
+
+// Deadlines move by the time that the job, or a round begun or closed since, stood still.
+Status resume(pg::Transaction& transaction, const std::string& job) {
+    ATOLL_RETURN_IF_ERROR(transaction.query(
+        "UPDATE rounds r SET deadline_at = deadline_at + (now() - greatest(j.paused_at, r.opened_at)), "
+        "evaluate_by = evaluate_by + (now() - greatest(j.paused_at, r.closed_at)) FROM jobs j "
+        "WHERE j.id = $1 AND r.job_id = $1 AND (r.state = 'training' OR (r.state = 'closed' AND NOT r.evaluated))",
+        {job}));
+    ATOLL_RETURN_IF_ERROR(
+        transaction.query("UPDATE jobs SET state = 'running', paused_at = NULL WHERE id = $1", {job}));
+    ATOLL_RETURN_IF_ERROR(transaction.query(  // what was held back
+        "UPDATE tasks t SET next_step_at = now() WHERE job_id = $1 AND state = 'running' AND EXISTS (SELECT 1 FROM "
+        "attempts a WHERE a.task_id = t.id AND a.step = 'submitting')",
+        {job}));
+    return tell_workers(transaction);
+}
+
+}  // namespace
+
+Status readmit_participant(pg::Transaction& transaction, const Topics& topics, const std::string& id,
+                           const std::string& facility) {
+    ATOLL_TRY(const JobView job, lock_job(transaction, id));
+    const auto& participants = job.spec.participants;
+    if (std::none_of(participants.begin(), participants.end(),
+                     [&](const Participant& one) { return one.data.facility == facility; }))
+        return not_found("the job has no participant " + in_quotes(facility), "facility");
+    if (is_finished(job.state) && job.state != JobState::kFailed)
+        return conflict(std::string("the job is ") + to_string(job.state) + " and trains no more", "state");
+    return apply_decision(transaction, topics, job, readmit(job, facility));
+}
+
+namespace {
+
+Status resume_failed(pg::Transaction& transaction, const Topics& topics, const std::string& id,
+                     const ResumeOrder& order) {
+    const auto job = lock_job(transaction, id);
+    if (!job.ok() && job.error().code == ErrorCode::kInternal)
+        return conflict("the job cannot go on: " + describe(job.error()), "state");
+    ATOLL_RETURN_IF_ERROR(job);
+    ATOLL_TRY(const JobDecision decision, resume_failed_job(*job, order, job->now_ms));
+    ATOLL_RETURN_IF_ERROR(claim_output_model(transaction, job->spec.output_model));
+    ATOLL_RETURN_IF_ERROR(apply_decision(transaction, topics, *job, decision));
+    return advance_job(transaction, topics, id);
+}
+
+}  // namespace
+
+Status resume_job(pg::Transaction& transaction, const Topics& topics, const std::string& id, const ResumeOrder& order) {
+    ATOLL_TRY(const JobState state, lock_job_state(transaction, id));
+    if (state == JobState::kFailed) return resume_failed(transaction, topics, id, order);
+    ATOLL_TRY(const JobView job, lock_job(transaction, id));
+    if (order.is_empty() && job.spoiled.is_null()) return set_paused(transaction, id, false);
+    ATOLL_TRY(const std::vector<Round> rounds, all_rounds(transaction, id));
+    ATOLL_TRY(const JobDecision decision, resume_job(job, rounds, order));
+    ATOLL_RETURN_IF_ERROR(resume(transaction, id));
+    ATOLL_RETURN_IF_ERROR(apply_decision(transaction, topics, job, decision));
+    return advance_job(transaction, topics, id);
+}
+
+Status set_paused(pg::Transaction& transaction, const std::string& id, bool paused) {
+    ATOLL_TRY(const pg::Rows jobs, transaction.query("SELECT state FROM jobs WHERE id = $1 FOR UPDATE", {id}));
+    if (jobs.empty()) return not_found("no job " + id);
+    ATOLL_TRY(const JobState state, parse_job_state(jobs.text(0, "state")));
+    if (is_finished(state))
+        return conflict("the job is " + jobs.text(0, "state") +
+                            ": it neither pauses nor goes on; a new one can begin with its newest model",
+                        "state");
+    if ((state == JobState::kPaused) == paused) return {};
+    if (!paused) return resume(transaction, id);
+    ATOLL_RETURN_IF_ERROR(transaction.query("UPDATE jobs SET state = 'paused', paused_at = now() WHERE id = $1", {id}));
+    return {};
+}
+
+}  // namespace atl::dispatch

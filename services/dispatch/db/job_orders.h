@@ -1,0 +1,23 @@
+#pragma once
+
+#include <string>
+
+#include "services/dispatch/db/jobs.h"
+
+// What people order of a job: pause, resume, readmit. Each in one transaction, under the lock of the job's row.
+namespace atl::dispatch {
+
+// Takes a participant out of its quarantine. kNotFound: it is none of the job's; kConflict: the job has ended, and not
+// failed.
+Status readmit_participant(pg::Transaction& transaction, const Topics& topics, const std::string& id,
+                           const std::string& facility);
+
+// Goes on with a paused job as the order says, or, without an order, with one that failed; errors of the round
+// machine's resume_job() and resume_failed_job(). kConflict, too, where another job writes the model of one that
+// failed.
+Status resume_job(pg::Transaction& transaction, const Topics& topics, const std::string& id, const ResumeOrder& order);
+
+// running ⇄ paused; the time in between does not count towards deadlines. kConflict from any other state.
+Status set_paused(pg::Transaction& transaction, const std::string& id, bool paused);
+
+}  // namespace atl::dispatch
