@@ -61,7 +61,10 @@ class Judge {
         facility_.image ? judge_image() : judge_programs();
         judge_store();
         judge_clock();
-        add("compute", CheckState::kSkipped, "not tried: " + check_job() + " runs a minute on two nodes");
+        const bool has_queues = abilities_of(facility_.batch.kind).has_queues;
+        add("compute", CheckState::kSkipped,
+            "not tried: " + check_job() +
+                (has_queues ? " runs a minute on two nodes" : " runs two ranks for a moment"));
         return std::move(rows_);
     }
 

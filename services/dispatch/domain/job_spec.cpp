@@ -164,9 +164,9 @@ Status check_max_share(const JobSpec& spec) {
     const auto count = static_cast<double>(spec.participants.size());
     if (!spec.strategy.max_share || *spec.strategy.max_share * count >= 0.99) return {};
     const double least = std::ceil(1000 / count) / 1000;
-    return invalid_argument("strategy.max_share", "must be at least " + Json(least).dump() + ": the shares of " +
-                                                      std::to_string(spec.participants.size()) +
-                                                      " participants sum to 1");
+    return invalid_argument("strategy.max_share", "must be at least " + Json(least).dump() +
+                                                      ": the shares of the participants (" +
+                                                      std::to_string(spec.participants.size()) + ") sum to 1");
 }
 
 // Only a rate that the job names can fall: the trainer's default is the trainer's.

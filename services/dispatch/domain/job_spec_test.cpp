@@ -77,14 +77,15 @@ TEST(JobSpecTest, AShareThatSharesCannotStayBelowIsRefusedWithTheLeast) {
     value["strategy"]["max_share"] = 0.2;
     const Error error = parse_job_spec(value).error();
     EXPECT_EQ(error.field, "strategy.max_share");
-    EXPECT_EQ(error.message, "must be at least 0.5: the shares of 2 participants sum to 1");
+    EXPECT_EQ(error.message, "must be at least 0.5: the shares of the participants (2) sum to 1");
     value["strategy"]["max_share"] = 0.5;
     EXPECT_TRUE(parse_job_spec(value).ok());
     value["participants"].push_back({{"facility", "lumi"}, {"dataset", "fortunes-fi"}});
     value["strategy"]["max_share"] = 0.33;
     EXPECT_TRUE(parse_job_spec(value).ok()) << "a third as people write it";
     value["strategy"]["max_share"] = 0.3;
-    EXPECT_EQ(parse_job_spec(value).error().message, "must be at least 0.334: the shares of 3 participants sum to 1");
+    EXPECT_EQ(parse_job_spec(value).error().message,
+              "must be at least 0.334: the shares of the participants (3) sum to 1");
     Json stored = to_json(*parse_job_spec(valid_job()));
     stored["strategy"]["max_share"] = 0.2;
     EXPECT_TRUE(parse_job_spec(stored, JobSource::kDatabase).ok()) << "those of before go on";
