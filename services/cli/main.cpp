@@ -87,6 +87,7 @@ int run(const std::vector<const char*>& words) {
     add_facility_commands(program, context);
     add_dataset_commands(program, context);
     add_job_commands(program, context);
+    add_round_commands(program, context);
     add_model_commands(program, context);
     add_site_commands(program, context);
     add_event_commands(program, context);

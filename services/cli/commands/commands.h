@@ -12,7 +12,8 @@ void add_gateway_command(CLI::App& program, Context& context);    // gateway
 void add_facility_commands(CLI::App& program, Context& context);  // facility add|set|list|show|check|remove|trust
 void add_put_image_command(CLI::App& group, Context& context);    // facility put-image
 void add_dataset_commands(CLI::App& program, Context& context);   // dataset register|prepare|preparations|list|show
-void add_job_commands(CLI::App& program, Context& context);       // job init|submit|list|show|watch|…, round show
+void add_job_commands(CLI::App& program, Context& context);       // job init|submit|list|show|watch|…
+void add_round_commands(CLI::App& program, Context& context);     // round show
 void add_model_commands(CLI::App& program, Context& context);     // model import|push|pull|list|show|tag|verify
 void add_site_commands(CLI::App& program, Context& context);      // stage, push
 void add_event_commands(CLI::App& program, Context& context);     // events list|replay

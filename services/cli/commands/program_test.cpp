@@ -22,7 +22,7 @@ using json::Json;
 
 const Json kFacility = {{"name", "leonardo"},
                         {"transport", {{"kind", "ssh"}, {"host", "login"}}},
-                        {"batch", {{"kind", "local"}, {"slots", 1}, {"queues", {{"gpu", Json::object()}}}}},
+                        {"batch", {{"kind", "slurm"}, {"queues", {{"gpu", Json::object()}}}}},
                         {"environment", {{"HTTPS_PROXY", "http://proxy:3128"}}},
                         {"work_dir", "/scratch"}};
 const Json kJobs = {{"items", {{{"id", "job1"}, {"name", "italian"}, {"state", "running"}}}}, {"next", nullptr}};
@@ -252,7 +252,7 @@ TEST_F(CliProgramTest, FacilitySetSendsOnlyWhatWasSaidForTheStateThatWasRead) {
     EXPECT_EQ(get(patch_).json().value(), (Json{{"batch", {{"queues", {{"gpu", gpu}}}}}, {"image", nullptr}}));
     for (const auto& [slip, said] : std::vector<std::pair<std::string, std::string>>{
              {"batch.queues.gpv.time_max=1:00:00",
-              "no queue gpv; did you mean gpu? A new one is given whole: --set 'ba"},
+              "no queue gpv; did you mean gpu?\n  a new one is given whole: --set 'ba"},
              {"batch.queues.gpv=null", "no queue gpv; did you mean gpu?"},
              {"environment.HTTP_PROXY=null", "no variable HTTP_PROXY to take away; did you mean HTTPS_PROXY?"}}) {
         const CommandResult refused = run({"facility", "set", "leonardo", "--set", slip});
