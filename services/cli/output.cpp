@@ -14,6 +14,7 @@ namespace atl::cli {
 namespace {
 
 constexpr std::size_t kCutMin = 10;   // characters of a text that is cut, as far as that helps
+constexpr std::size_t kNoteMin = 20;  // of a note that may go below its row: a shorter one stays in it
 constexpr const char* kMore = "  …";  // ends the header of a table that lacks columns
 
 bool is_continuation(char c) {
@@ -96,7 +97,8 @@ Fit fit_columns(const std::vector<Column>& header, std::vector<std::vector<std::
     std::vector<std::size_t> others;  // that give way when nothing else is left
     for (std::size_t i = header.size(); i-- > 1;) {
         const Column::Gives gives = header[i].gives;
-        if (gives == Column::Gives::kToLinesBelow && is_too_wide()) fit.place[i] = Place::kBelow;
+        const bool is_note = gives == Column::Gives::kToLinesBelow && fit.widths[i] > kNoteMin;
+        if (is_note && is_too_wide()) fit.place[i] = Place::kBelow;
         if (gives == Column::Gives::kItsEnd) texts.push_back(i);
         if (gives == Column::Gives::kNothing) others.push_back(i);
     }

@@ -61,6 +61,12 @@ TEST(TableTest, OnANarrowTerminalTimesAndNotesGiveWayFirstThenColumnsThenTexts) 
               "01jd3v7e8m2k4t6w8y0a2c4e6g  italian-and-c…  running\n"
               "    leonardo: Priority since 2026-03-01T12:00:00Z\n"
               "01jd3v7e8m2k4t6w8y0a2c4e6h  it              completed\n");
+    Table versions({"preparation", cut("facility"), droppable("begun"), note("version")});
+    versions.add({"01jd3v7e8m2k4t6w8y0a2c4e6g", "leonardo", "2026-03-01T12:00:00Z", "7"});
+    EXPECT_EQ(versions.text(50),
+              "preparation                 facility  version  …\n"
+              "01jd3v7e8m2k4t6w8y0a2c4e6g  leonardo  7\n")
+        << "a short note stays";
     for (std::size_t width = 54; width < 200; ++width)
         EXPECT_LE(widest_line(job_table().text(width)), width) << job_table().text(width);
     EXPECT_NE(job_table().text(20).find("01jd3v7e8m2k4t6w8y0a2c4e6g"), std::string::npos) << "what the row is about";

@@ -1,5 +1,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
+#include <ctime>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -76,10 +78,22 @@ Status run_list(const Context& context) {
         });
 }
 
+// "2026-03-01T12:00:00Z"
+std::string utc_time(std::int64_t unix_s) {
+    const auto when = static_cast<std::time_t>(unix_s);
+    std::tm parts{};
+    ::gmtime_r(&when, &parts);
+    std::array<char, 32> text;
+    return {text.data(), std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts)};
+}
+
 Status run_show(const Context& context) {
     ATOLL_TRY(http::Client client, context.client("dispatch"));
-    ATOLL_TRY(const json token, client.get_json("/v1/token"));
-    return context.json ? print_json(token) : print_members(token, {"id", "subject", "role"});
+    ATOLL_TRY(json token, client.get_json("/v1/token"));
+    if (context.json) return print_json(token);
+    token["expires_at"] = utc_time(token.value("expires_unix_s", std::int64_t{0}));
+    token.erase("expires_unix_s");
+    return print_members(token, {"id", "subject", "role", "expires_at"});
 }
 
 Status run_revoke(const Context& context, const std::string& id) {
