@@ -49,10 +49,11 @@ std::string to_minute(const std::string& cell) {
     return is_time ? cell.substr(0, shape.size() - 3) + "Z" : cell;
 }
 
-// The last column's says itself what it is.
-std::string note_below(const std::string& name, const std::string& text, std::size_t terminal) {
+// A sentence in the last column says itself what it is.
+std::string note_below(const std::string& name, bool is_last, const std::string& text, std::size_t terminal) {
     if (text.empty() || text == "-") return {};
-    return std::string(kIndent, ' ') + fold(name.empty() ? text : name + ": " + text, kIndent, kIndent, terminal);
+    const bool is_sentence = is_last && letters(text) > kNoteMin;
+    return std::string(kIndent, ' ') + fold(is_sentence ? text : name + ": " + text, kIndent, kIndent, terminal);
 }
 
 enum class Place { kInRow, kBelow, kNowhere };
@@ -154,7 +155,7 @@ std::string Table::text(std::size_t terminal) const {
         if (number == 0) continue;
         for (std::size_t i = 0; i < row.size(); ++i)
             if (fit.place[i] == Place::kBelow)
-                text += note_below(i + 1 < row.size() ? header_[i].name : "", row[i], terminal);
+                text += note_below(header_[i].name, i + 1 == row.size(), row[i], terminal);
     }
     return text;
 }

@@ -67,6 +67,13 @@ TEST(TableTest, OnANarrowTerminalTimesAndNotesGiveWayFirstThenColumnsThenTexts) 
               "preparation                 facility  version  …\n"
               "01jd3v7e8m2k4t6w8y0a2c4e6g  leonardo  7\n")
         << "a short note stays";
+    versions.add({"01jd3v7e8m2k4t6w8y0a2c4e6h", "karolina", "2026-03-02T12:00:00Z", "the input cannot be read"});
+    EXPECT_EQ(versions.text(50),
+              "preparation                 facility  …\n"
+              "01jd3v7e8m2k4t6w8y0a2c4e6g  leonardo\n"
+              "    version: 7\n"
+              "01jd3v7e8m2k4t6w8y0a2c4e6h  karolina\n"
+              "    the input cannot be read\n");
     for (std::size_t width = 54; width < 200; ++width)
         EXPECT_LE(widest_line(job_table().text(width)), width) << job_table().text(width);
     EXPECT_NE(job_table().text(20).find("01jd3v7e8m2k4t6w8y0a2c4e6g"), std::string::npos) << "what the row is about";

@@ -326,9 +326,9 @@ Status push_model(const Context& context, const PushOptions& given) {
     ATOLL_RETURN_IF_ERROR(check_files_to_send(given.directory));
     ATOLL_TRY(const json version, push(context, given));
     if (context.json) return print_json(version);
-    std::cout << given.model << "@" << text(version, "digest") << (given.tag.empty() ? "" : " (" + given.tag + ")")
-              << ": " << human_bytes(version.at("size").get<std::uint64_t>()) << ", "
-              << human_bytes(version.at("bytes_sent").get<std::uint64_t>()) << " of it sent\n";
+    print_line(given.model + "@" + text(version, "digest") + (given.tag.empty() ? "" : " (" + given.tag + ")") + ": " +
+               human_bytes(version.at("size").get<std::uint64_t>()) + ", " +
+               human_bytes(version.at("bytes_sent").get<std::uint64_t>()) + " of it sent");
     return {};
 }
 
