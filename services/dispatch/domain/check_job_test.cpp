@@ -62,6 +62,12 @@ TEST(SiteRowsTest, AFileSystemThatIsShortOrFullSaysSoAndWhatToDo) {
     const CheckRow full = row_of("0", "1000000");
     EXPECT_EQ(full.state, CheckState::kFail);
     EXPECT_NE(full.seen.find("it is full, and tasks wait for room"), std::string::npos) << full.seen;
+    for (const char* said : {"head: No space left on device", "head: Disk quota exceeded"})
+        for (const CheckRow& row : judge_site({{"no_write", said}}, {}, facility(), {})) {
+            if (row.name != "work_dir") continue;
+            EXPECT_NE(row.seen.find(std::string(" is full, and tasks wait for room: ") + said), std::string::npos)
+                << row.seen;
+        }
 }
 
 TEST(CheckJobTest, RanksThatDoNotStartAreTheLaunchers) {

@@ -253,6 +253,9 @@ class Judge {
             set("--launcher " + shell_word(mended)));
     }
 
+    static bool is_for_want_of_room(const std::string& said) {
+        return said.find("No space left") != std::string::npos || said.find("uota exceeded") != std::string::npos;
+    }
     static bool is_permission(const std::string& said) { return said.find("ermission denied") != std::string::npos; }
     std::string missing_work_dir(const std::string& said) const {
         if (facility_.has_work_dir) return "have it mounted; if it is gone for good `mkdir` it there";
@@ -264,6 +267,9 @@ class Judge {
         if (has("no_work_dir"))
             return add("work_dir", CheckState::kFail, place + " is not there: " + fact("no_work_dir"),
                        missing_work_dir(fact("no_work_dir")) + ", or take another: " + set("--work-dir DIRECTORY"));
+        if (is_for_want_of_room(fact("no_write")))
+            return add("work_dir", CheckState::kFail, place + " is full, and tasks wait for room: " + fact("no_write"),
+                       other_work_dir());
         if (has("no_write"))
             return add("work_dir", CheckState::kFail, "nothing can be written in " + place + ": " + fact("no_write"),
                        is_permission(fact("no_write"))
