@@ -14,7 +14,9 @@ export function number(value) {
     return magnitude >= 1000 ? Math.round(value).toLocaleString('en') : String(Number(value.toPrecision(4)));
 }
 
+// A number that a site claims may have 300 digits.
 export function count(value) {
+    if (Math.abs(value) >= 1e15) return number(value);
     return Number.isFinite(value) ? Math.round(value).toLocaleString('en') : missing;
 }
 
