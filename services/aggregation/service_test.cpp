@@ -247,7 +247,8 @@ TEST_F(AggregationTest, AWorkerWhoseLeaseWentToAnotherChangesNothing) {
     query("UPDATE parts SET lease_until = now() - interval '1 second'");
     EXPECT_FALSE(pg::renew_lease(*pool_->acquire().value(), slow.lease, std::chrono::seconds(60)).value());
     const Claim fast = claim("fast");
-    EXPECT_EQ(fast.attempts, 2);
+    EXPECT_EQ(fast.attempts, 1) << "it did not fail";
+    EXPECT_EQ(fast.deaths, 1);
     EXPECT_FALSE(commit(save_part, slow, std::string(64, 'b')));
     EXPECT_FALSE(commit(save_failure, slow, "a fault", kNoneRefused));
     EXPECT_TRUE(commit(save_part, fast, std::string(64, 'c')));
@@ -347,7 +348,8 @@ TEST_F(AggregationTest, TroubleOfTheStoreIsWaitedForAndRefusesNoUpdate) {
             store.trouble = status;
             for (const bool blobs : {false, true}) {
                 store.with_blobs = blobs;
-                for (int attempt = 0; attempt < 12; ++attempt) work();
+                const int attempts = status == 429 ? 2 : 12;  // the client itself repeats that, with pauses
+                for (int attempt = 0; attempt < attempts; ++attempt) work();
                 ASSERT_EQ(state(), expected) << status;
             }
         }
@@ -444,7 +446,42 @@ TEST_F(AggregationTest, WorkThatCanNeitherBeDoneNorGivenBackIsNotRenewedAndGoesT
         << "it was not given back";
     EXPECT_TRUE(held_.list().empty()) << "nobody renews it";
     query("UPDATE aggregations SET lease_until = now()");
-    EXPECT_EQ(claim("another").attempts, 2);
+    EXPECT_EQ(claim("another").deaths, 1);
+}
+
+TEST_F(AggregationTest, DeathsOfTheProcessAreWaitedAfterAndOnlyManyInARowEndAnAggregation) {
+    std::atomic<int> asked = 0;
+    const http::TestServer store([&](http::Server& server) {
+        server.route(http::Method::kGet, "/v1/versions/:digest", http::Access::open(), [&](const http::Request&) {
+            ++asked;
+            return http::Response::empty(503);
+        });
+    });
+    ASSERT_TRUE(take(closed(1)).ok());
+    const auto state = [&] { return get("/v1/aggregations/j1/1").value(); };
+    for (int death = 0; death < 12; ++death) {
+        EXPECT_EQ(claim().deaths, death);
+        query("UPDATE aggregations SET lease_until = now() - interval '1 second'");
+    }
+    ASSERT_TRUE(work_once(store).ok());
+    EXPECT_EQ(asked, 0) << "it waits";
+    EXPECT_EQ(query("SELECT 1 FROM aggregations WHERE lease_until > now() + interval '10 minutes'").size(), 1);
+    query("UPDATE aggregations SET lease_until = '-infinity'");
+    ASSERT_TRUE(work_once(store).ok());
+    EXPECT_GT(asked, 0) << "then it is tried again";
+    EXPECT_EQ(state()["state"], "planning") << state();
+    const auto die = [&](const char* before) {
+        query(std::string(
+                  "UPDATE aggregations SET in_hand = true, deaths = 19, lease_until = '-infinity', died_at = now()"
+                  " - interval '") +
+              before + "'");
+    };
+    die("2 hours");
+    EXPECT_EQ(claim().deaths, 1) << "that was long ago";
+    die("1 minute");
+    ASSERT_TRUE(work_once(store).ok());
+    EXPECT_EQ(state()["state"], "failed");
+    EXPECT_NE(state()["error"].get<std::string>().find("20 times"), std::string::npos) << state();
 }
 
 }  // namespace

@@ -27,7 +27,10 @@ std::string without_last_slashes(std::string url) {
 // The address at which others reach the gateway of the stack in `state`; empty: there is none.
 std::string port_of_own_gateway(const std::filesystem::path& state) {
     const auto stack = stack::read_stack_file(state);
-    return stack.ok() ? without_last_slashes(stack->value("gateway", "")) : "";
+    const std::string url = stack.ok() ? without_last_slashes(stack->value("gateway", "")) : "";
+    // Nowhere else does `atoll up` have it listen. Root reads another user's file: who named another coordinator there
+    // would get what root sends to that.
+    return url.starts_with("http://127.0.0.1:") ? url : "";
 }
 
 // A mistyped address must not get a coordinator's token.

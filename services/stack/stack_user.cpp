@@ -120,12 +120,15 @@ ActingAs::ActingAs(const StackUser& user) {
     groups_.resize(static_cast<std::size_t>(std::max(0, ::getgroups(0, nullptr))));
     groups_.resize(
         static_cast<std::size_t>(std::max(0, ::getgroups(static_cast<int>(groups_.size()), groups_.data()))));
-    check(::initgroups(user.name.c_str(), user.gid) == 0 && ::setegid(user.gid) == 0 && ::seteuid(user.uid) == 0,
+    // The real user too, with root kept aside: a program that is started meanwhile cannot become root again, nor is a
+    // process of root's signalled because a file of the user's names it.
+    check(::initgroups(user.name.c_str(), user.gid) == 0 && ::setresgid(user.gid, user.gid, 0) == 0 &&
+              ::setresuid(user.uid, user.uid, 0) == 0,
           "root cannot act as another user");
 }
 
 ActingAs::~ActingAs() {
-    check(::seteuid(0) == 0 && ::setegid(0) == 0 && ::setgroups(groups_.size(), groups_.data()) == 0,
+    check(::setresuid(0, 0, 0) == 0 && ::setresgid(0, 0, 0) == 0 && ::setgroups(groups_.size(), groups_.data()) == 0,
           "root cannot be root again");
 }
 

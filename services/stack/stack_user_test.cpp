@@ -87,6 +87,31 @@ TEST_F(StackUserTest, RootOpensNothingThatTheUserHasNamed) {
     EXPECT_FALSE(read_token(layout, "admin").ok()) << "root's file behind the user's link";
 }
 
+// What root does on a stack meanwhile may run programs that the user's stack.json names, and signal what their files
+// say.
+TEST_F(StackUserTest, WhatIsStartedOrSignalledWhileRootActsAsTheUserIsTheUsers) {
+    const auto user = prepare();
+    ASSERT_TRUE(user.ok()) << user.error().message;
+    const Layout layout{options_.state};
+    const fs::path roots = directory_.path() / "roots.pid";
+    ASSERT_TRUE(start_recorded({"/bin/sleep", "300"}, roots, directory_.path() / "log").ok());
+    fs::create_directories(layout.pid_file("kafka").parent_path());
+    write(layout.pid_file("kafka"), read_file(roots).value(), 0644);
+    fs::permissions(layout.pid_file("kafka").parent_path(), fs::perms(0755));
+    {
+        const ActingAs acting(*user);
+        CommandOptions elsewhere;
+        elsewhere.directory = "/";
+        const auto ran = run_command({"/bin/sh", "-c", "grep -E '^[UG]id:' /proc/self/status"}, elsewhere);
+        ASSERT_TRUE(ran.ok());
+        EXPECT_EQ(ran->out.find("\t0"), std::string::npos) << ran->out;
+        (void)stop_recorded(layout.pid_file("kafka"), SIGKILL, std::chrono::milliseconds(1));
+    }
+    EXPECT_EQ(::geteuid(), 0U);
+    EXPECT_TRUE(running_process(roots).has_value()) << "root's own process";
+    ASSERT_TRUE(stop_recorded(roots, SIGKILL, std::chrono::seconds(5)).ok());
+}
+
 TEST_F(StackUserTest, ADirectoryWithRootsProgramsIsNotGivenAway) {
     write(options_.state / "bin/atoll", "root's own", 0755);
     const auto refused = prepare();

@@ -1,7 +1,6 @@
 #include "services/stack/systemd.h"
 
 #include <fcntl.h>
-#include <pwd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -49,18 +48,9 @@ std::vector<std::string> needed_by(const std::string& name, const std::vector<st
     return units;
 }
 
-// System units run as the owner of the state directory. By its number, if nothing names it: root's unit must never run
-// programs that another user can replace.
-std::string user_line(const Layout& layout) {
-    struct stat info{};
-    if (::geteuid() != 0 || ::stat(layout.state.c_str(), &info) != 0) return "";
-    const passwd* owner = ::getpwuid(info.st_uid);
-    return "User=" + (owner != nullptr ? std::string(owner->pw_name) : std::to_string(info.st_uid)) + "\n";
-}
-
 // The services wait for their database and broker by themselves: an order is enough, none takes another down with it.
 std::string unit_text(const Stack& stack, const Component& component, const fs::path& atoll,
-                      const std::vector<std::string>& needed) {
+                      const std::vector<std::string>& needed, const std::string& user) {
     const auto command = [&](const char* verb) {
         return exec_word(atoll) + " component " + verb + " " + component.name + " --state " +
                exec_word(stack.layout.state);
@@ -75,7 +65,8 @@ std::string unit_text(const Stack& stack, const Component& component, const fs::
            "\n"
            "StartLimitIntervalSec=0\n\n"
            "[Service]\n" +
-           user_line(stack.layout) + "ExecStart=" + command("run") + "\nExecStartPost=" + command("wait") +
+           (user.empty() ? "" : "User=" + user + "\n") + "ExecStart=" + command("run") +
+           "\nExecStartPost=" + command("wait") +
            "\n"
            "Restart=always\n"
            "RestartSec=1\n"
@@ -120,7 +111,9 @@ Result<Component> recorded_component(const fs::path& state, const std::string& n
 
 }  // namespace
 
-Result<std::vector<fs::path>> write_units(const fs::path& state, const fs::path& atoll, const fs::path& directory) {
+Result<std::vector<fs::path>> write_units(const fs::path& state, const fs::path& atoll, const fs::path& directory,
+                                          const std::string& user) {
+    check((::geteuid() == 0) == !user.empty(), "root's units run as another user");
     ATOLL_TRY(const Stack stack, recorded_stack(state));
     ATOLL_TRY(const nlohmann::json description, read_stack_file(stack.layout.state));
     const std::vector<std::string> components = description.at("components");
@@ -133,7 +126,7 @@ Result<std::vector<fs::path>> write_units(const fs::path& state, const fs::path&
     for (const std::string& name : components) {
         files.push_back(directory / unit_of(name));
         ATOLL_RETURN_IF_ERROR(write_file_atomic(
-            files.back(), unit_text(stack, component_named(stack, name), atoll, needed_by(name, components))));
+            files.back(), unit_text(stack, component_named(stack, name), atoll, needed_by(name, components), user)));
     }
     return files;
 }

@@ -462,6 +462,42 @@ TEST_F(StoreTest, AModelIsChangedByItsOwnerAndByAdmins) {
     EXPECT_EQ(call(Method::kDelete, model).status, 204) << "an admin";
 }
 
+// Manifests lie in the database, whose disk is everybody's.
+TEST_F(StoreTest, AnOperatorsManifestsHaveAQuotaAndNobodyElsesSuffer) {
+    const auto client_of = [&](const std::string& subject) {
+        http::ClientOptions options;
+        options.base_url = store_->server().url();
+        options.token = store_->server().token({.subject = subject, .role = Role::kOperator});
+        return http::Client(options);
+    };
+    const auto make = [&](http::Client& client, const std::string& model, const char* config) {
+        const Json body = {{"manifest", stored({{"config.json", config}})}, {"new_model", Json::object()}};
+        return call(client, Method::kPost, "/v1/models/" + model + "/versions", body.dump());
+    };
+    http::Client eve = client_of("eve"), ada = client_of("ada"), aggregation = client_of("aggregation");
+    ASSERT_EQ(make(eve, "eves", "{}").status, 201);
+    const std::string large(64, 'f');
+    auto connection = store_->pool().acquire().value();
+    ASSERT_TRUE(connection
+                    ->query("INSERT INTO manifests (digest, body, size_bytes, file_count)"
+                            " VALUES ($1, repeat('x', 256 * 1024 * 1024 - 8000), 1, 1)",
+                            {large})
+                    .ok());
+    ASSERT_TRUE(connection
+                    ->query("INSERT INTO versions (model, digest, kind, parents, contributions, metrics, created_by)"
+                            " VALUES ('eves', $1, 'base', '[]', '[]', '{}', 'eve')",
+                            {large})
+                    .ok());
+    const auto refused = make(eve, "eves", "{\"a\":1}");
+    EXPECT_EQ(refused.status, 413) << refused.body;
+    EXPECT_NE(refused.body.find("operator_manifest_bytes_max"), std::string::npos) << refused.body;
+    EXPECT_EQ(make(eve, "eves", "{}").status, 200) << "what is there costs nothing";
+    EXPECT_EQ(make(ada, "adas", "{\"a\":1}").status, 201);
+    EXPECT_EQ(make(aggregation, "of-rounds", "{\"a\":2}").status, 201);
+    ASSERT_EQ(call(eve, Method::kDelete, "/v1/models/eves/versions/" + large).status, 204);
+    EXPECT_EQ(make(eve, "eves", "{\"a\":1}").status, 201);
+}
+
 TEST_F(StoreTest, AModelIsMadeWithItsFirstVersionOrNotAtAll) {
     const auto operator_named = [&](const std::string& subject) {
         http::ClientOptions options;

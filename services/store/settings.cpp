@@ -15,6 +15,8 @@ Result<Settings> parse_settings(const json::Json& own) {
     if (free_bytes_min >= 0) settings.free_bytes_min = static_cast<std::uint64_t>(free_bytes_min);
     const std::int64_t unused_bytes_max = reader.integer_or("operator_unused_bytes_max", -1, 0, std::int64_t{1} << 60);
     if (unused_bytes_max >= 0) settings.operator_unused_bytes_max = unused_bytes_max;
+    settings.operator_manifest_bytes_max = reader.integer_or(
+        "operator_manifest_bytes_max", settings.operator_manifest_bytes_max, 0, std::int64_t{1} << 60);
     settings.keep_updates_rounds = reader.integer_or("keep_updates_rounds", settings.keep_updates_rounds, 0, 1'000'000);
     settings.scrub_days = reader.integer_or("scrub_days", settings.scrub_days, 0, 3660);
     settings.topic_prefix = reader.string_or("topic_prefix", "");

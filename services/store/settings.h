@@ -20,6 +20,8 @@ struct Settings {
         std::nullopt;  // of root's file system, below which uploads are refused
     // Of an operator's blobs that no version needs; a quarter of the file system where nothing is said.
     std::optional<std::int64_t> operator_unused_bytes_max = std::nullopt;
+    // Of the manifests of an operator's versions, which lie in the database: about 100 bytes for 8 MiB of a model.
+    std::int64_t operator_manifest_bytes_max = std::int64_t{256} << 20;
     std::int64_t keep_updates_rounds = 2;  // of a job, whose updates are kept; 0: all
     std::int64_t scrub_days = 30;          // in which all blobs are read and compared with their names; 0: never
     std::string topic_prefix;              // of Kafka topics, for tests

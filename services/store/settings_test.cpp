@@ -23,6 +23,7 @@ TEST(StoreSettingsTest, WhatIsNotGivenHasItsDefault) {
     EXPECT_EQ(parse_settings({{"root", "/r"}, {"free_bytes_min", 5}})->free_bytes_min, 5U);
     EXPECT_FALSE(settings.operator_unused_bytes_max.has_value());
     EXPECT_EQ(parse_settings({{"root", "/r"}, {"operator_unused_bytes_max", 5}})->operator_unused_bytes_max, 5);
+    EXPECT_EQ(settings.operator_manifest_bytes_max, 256 << 20);
     EXPECT_EQ(parse_settings({{"root", "/r"}, {"accel_prefix", "/internal/blobs/"}})->accel_prefix, "/internal/blobs/");
 }
 
@@ -37,6 +38,7 @@ TEST(StoreSettingsTest, EachWrongKeyIsNamedInFull) {
                                           {"unused_blob_hours", -1},
                                           {"free_bytes_min", -1},
                                           {"operator_unused_bytes_max", -1},
+                                          {"operator_manifest_bytes_max", -1},
                                           {"keep_updates_rounds", -1},
                                           {"scrub_days", -1},
                                           {"topic_prefix", 1},

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <cstdio>
+#include <iterator>
 
 #include "shared/json/printable_line.h"
 
@@ -35,12 +36,37 @@ Character decode(std::string_view text) {
     return {code, bytes};
 }
 
-// What makes a terminal do or show something else than the text: C0 but for newline and tab, DEL, C1, and what turns
-// the direction of writing or ends a line.
-bool steers_a_terminal(std::uint32_t code) {
+struct Range {
+    std::uint32_t first;
+    std::uint32_t last;
+};
+
+// Unicode's Default_Ignorable_Code_Point (DerivedCoreProperties.txt), line separators and annotations. Zero width
+// joiners are among them though some scripts write with them: on a terminal they show as good as nothing, and what is
+// stored, as a description, keeps them.
+constexpr Range kUnseen[] = {
+    {0xAD, 0xAD},     {0x34F, 0x34F},   {0x61C, 0x61C},     {0x115F, 0x1160},   {0x17B4, 0x17B5},  {0x180B, 0x180F},
+    {0x200B, 0x200F}, {0x2028, 0x202E}, {0x2060, 0x206F},   {0x3164, 0x3164},   {0xFE00, 0xFE0F},  {0xFEFF, 0xFEFF},
+    {0xFFA0, 0xFFA0}, {0xFFF0, 0xFFFB}, {0x1BCA0, 0x1BCA3}, {0x1D173, 0x1D17A}, {0xE0000, 0xE0FFF}};
+
+// What makes a terminal do or show something else than the text, or what nobody sees: C0 but for newline and tab, DEL,
+// C1, and the characters above.
+bool is_left_out(std::uint32_t code) {
     if (code < 0x20) return code != '\n' && code != '\t';
-    return (code >= 0x7F && code <= 0x9F) || code == 0x061C || code == 0x200E || code == 0x200F ||
-           (code >= 0x2028 && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069);
+    if (code < 0xA0) return code >= 0x7F;
+    return std::any_of(std::begin(kUnseen), std::end(kUnseen),
+                       [&](const Range& range) { return code >= range.first && code <= range.last; });
+}
+
+// "\u009b"; above U+FFFF as a pair of surrogates.
+std::string escape(std::uint32_t code) {
+    char text[16];
+    if (code > 0xFFFF)
+        std::snprintf(text, sizeof text, "\\u%04x\\u%04x", static_cast<unsigned>(0xD800 + ((code - 0x10000) >> 10U)),
+                      static_cast<unsigned>(0xDC00 + (code & 0x3FFU)));
+    else
+        std::snprintf(text, sizeof text, "\\u%04x", static_cast<unsigned>(code));
+    return text;
 }
 
 }  // namespace
@@ -52,7 +78,7 @@ std::string printable(std::string_view bytes) {
         const Character one = decode(bytes);
         if (one.bytes == 0)
             text += kReplacement;
-        else if (!steers_a_terminal(one.code))
+        else if (!is_left_out(one.code))
             text += bytes.substr(0, one.bytes);
         bytes.remove_prefix(std::max<std::size_t>(one.bytes, 1));
     }
@@ -69,13 +95,10 @@ std::string printable_json(std::string_view text) {
     while (!text.empty()) {
         const Character one = decode(text);
         const std::size_t bytes = std::max<std::size_t>(one.bytes, 1);
-        if (one.code > 0x20 && steers_a_terminal(one.code)) {
-            char escape[7];
-            std::snprintf(escape, sizeof escape, "\\u%04x", static_cast<unsigned>(one.code & 0xFFFFU));
-            escaped += escape;
-        } else {
+        if (one.code > 0x20 && is_left_out(one.code))
+            escaped += escape(one.code);
+        else
             escaped += text.substr(0, bytes);
-        }
         text.remove_prefix(bytes);
     }
     return escaped;

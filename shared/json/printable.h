@@ -5,7 +5,8 @@
 
 namespace atl::json {
 
-// Text of unknown origin as valid UTF-8 without control characters other than newline and tab: whatever somebody else
+// Text of unknown origin as valid UTF-8 without control characters other than newline and tab, and without characters
+// that nobody sees, by which two names could look alike: whatever somebody else
 // says goes through it before it is kept, as the database takes nothing else.
 std::string printable(std::string_view bytes);
 

@@ -8,10 +8,33 @@
 namespace atl::json {
 namespace {
 
-// What a terminal obeys: CSI as one character, right-to-left override, an isolate, a line separator, marks.
-constexpr const char* kSteering[] = {"\x1b",         "\r",           "\b",           "\x7f",         "\xC2\x80",
-                                     "\xC2\x9B",     "\xC2\x9F",     "\xD8\x9C",     "\xE2\x80\x8E", "\xE2\x80\x8F",
-                                     "\xE2\x80\xA8", "\xE2\x80\xAE", "\xE2\x81\xA6", "\xE2\x81\xA9"};
+// What a terminal obeys: CSI as one character, right-to-left override, an isolate, a line separator, marks. What nobody
+// sees: a soft hyphen, zero width spaces and joiners, a byte order mark, a tag, a variation selector.
+constexpr const char* kSteering[] = {"\x1b",
+                                     "\r",
+                                     "\b",
+                                     "\x7f",
+                                     "\xC2\x80",
+                                     "\xC2\x9B",
+                                     "\xC2\x9F",
+                                     "\xD8\x9C",
+                                     "\xE2\x80\x8E",
+                                     "\xE2\x80\x8F",
+                                     "\xE2\x80\xA8",
+                                     "\xE2\x80\xAE",
+                                     "\xE2\x81\xA6",
+                                     "\xE2\x81\xA9",
+                                     "\xC2\xAD",
+                                     "\xE2\x80\x8B",
+                                     "\xE2\x80\x8C",
+                                     "\xE2\x80\x8D",
+                                     "\xE2\x81\xA0",
+                                     "\xE2\x81\xA4",
+                                     "\xEF\xBB\xBF",
+                                     "\xE1\xA0\x8E",
+                                     "\xF3\xA0\x80\x81",
+                                     "\xF3\xA0\x81\xBF",
+                                     "\xF3\xA0\x84\x80"};
 
 TEST(PrintableTest, WhatTheDatabaseOrATerminalWouldNotTakeIsLeftOut) {
     EXPECT_EQ(printable(std::string("a\0b\x1b[31m\xff\n\tc\x7f", 13)), "ab[31m\xef\xbf\xbd\n\tc");
@@ -21,7 +44,7 @@ TEST(PrintableTest, WhatTheDatabaseOrATerminalWouldNotTakeIsLeftOut) {
 }
 
 TEST(PrintableTest, LettersOfAllScriptsStay) {
-    for (const char* text : {"čeština", "עברית", "العربية", "日本語", "\xC2\xA0", "\xE2\x80\x8D", "😀"})
+    for (const char* text : {"čeština", "עברית", "العربية", "日本語", "\xC2\xA0", "\xE2\x80\xB0", "😀", "𝐀"})
         EXPECT_EQ(printable(text), text);
 }
 

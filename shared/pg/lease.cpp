@@ -50,6 +50,15 @@ Result<bool> renew_lease(Connection& connection, const Lease& lease, std::chrono
     return rows.affected() == 1;
 }
 
+Result<bool> holds_lease(Connection& connection, const Lease& lease) {
+    std::vector<Param> params{lease.fence};
+    params.insert(params.end(), lease.key.begin(), lease.key.end());
+    ATOLL_TRY(const Rows rows, connection.query("SELECT 1 FROM " + lease.table->name + " WHERE fence = $1 AND " +
+                                                    names_row(*lease.table, 2),
+                                                params));
+    return !rows.empty();
+}
+
 Status give_lease_back(Connection& connection, const Lease& lease, std::chrono::seconds pause,
                        const std::string& also) {
     ATOLL_RETURN_IF_ERROR(update(connection, lease, pause, ", lease_holder = '', fence = fence + 1" + also));

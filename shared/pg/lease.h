@@ -55,6 +55,8 @@ inline constexpr char kGiveLeaseBack[] = "lease_until = '-infinity', lease_holde
 Result<std::optional<LeasedRow>> take_lease(Connection& connection, const LeaseTable& table, const LeaseTerms& terms);
 // False: the lease has run out, went to another worker or was given back, or its row is locked at this moment.
 Result<bool> renew_lease(Connection& connection, const Lease& lease, std::chrono::seconds duration);
+// False: another has taken the work over, or it has ended.
+Result<bool> holds_lease(Connection& connection, const Lease& lease);
 // Gives work back that is not done, to be taken again after `pause`. `also`: what else is set, as LeaseTable::on_take.
 Status give_lease_back(Connection& connection, const Lease& lease, std::chrono::seconds pause = {},
                        const std::string& also = {});

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -33,6 +34,18 @@ TEST(ListTest, TheItemBeyondThePageBecomesTheCursor) {
     const auto whole = json::Json::parse(list(items, {.limit = 3, .after = ""}, "name").body);
     EXPECT_EQ(whole["items"].size(), 3U);
     EXPECT_TRUE(whole["next"].is_null());
+}
+
+TEST(AnswerTest, WhoAsksForTooMuchAtOnceIsToldSoAndWhenToAskAgain) {
+    const http::Response refused = answer(Error{ErrorCode::kResourceExhausted, "64 of yours wait", {}}, {});
+    EXPECT_EQ(refused.status, 429);
+    const auto body = json::Json::parse(refused.body);
+    EXPECT_EQ(body.at("status"), 429);
+    EXPECT_EQ(body.at("type"), "urn:atoll:problem:resource-exhausted");
+    EXPECT_NE(std::find(refused.headers.begin(), refused.headers.end(),
+                        std::pair<std::string, std::string>("Retry-After", "1")),
+              refused.headers.end());
+    EXPECT_EQ(answer(unavailable("no database"), {}).status, 503);
 }
 
 class AnswerOnceTest : public pg::DatabaseTest {

@@ -9,6 +9,10 @@
 
 namespace atl::service {
 
+// The problem that a handler answers. kResourceExhausted is 429: this caller asks for too much at once. A server that
+// is too busy for anybody says 503 by itself.
+http::Response problem(const Error& error, const std::string& request_id);
+
 // An Error becomes the problem that is answered.
 http::Response answer(Result<http::Response> response, const http::Request& request);
 

@@ -14,6 +14,11 @@ Status notify_workers(pg::Transaction& transaction) {
     return {};
 }
 
+constexpr const char* kOnTake =
+    ", attempts = t.attempts + CASE WHEN t.in_hand THEN 0 ELSE 1 END, in_hand = true, after_death = t.in_hand,"
+    " deaths = CASE WHEN NOT t.in_hand THEN t.deaths"
+    " WHEN t.died_at < now() - interval '1 hour' THEN 1 ELSE t.deaths + 1 END,"
+    " died_at = CASE WHEN t.in_hand THEN now() ELSE t.died_at END";
 const pg::LeaseTable kSteps{.name = "aggregations",
                             .key = {"id"},
                             .joins = "",
@@ -21,13 +26,13 @@ const pg::LeaseTable kSteps{.name = "aggregations",
                                 "(t.state IN ('planning', 'publishing')"
                                 " OR (t.state = 'measuring' AND t.parts_left = 0))",
                             .order = "t.id",
-                            .on_take = ", attempts = t.attempts + 1"};
+                            .on_take = kOnTake};
 const pg::LeaseTable kParts{.name = "parts",
                             .key = {"aggregation", "part"},
                             .joins = "",
                             .due = "t.sha256 IS NULL AND t.stage <> 'measured'",
                             .order = "t.aggregation, t.part",
-                            .on_take = ", attempts = t.attempts + 1"};
+                            .on_take = kOnTake};
 
 Part read_part(const pg::Rows& rows, int row) {
     return {rows.text(row, "path"), static_cast<std::uint64_t>(rows.integer(row, "begin_byte")),
@@ -45,7 +50,9 @@ Claim step_claim(pg::LeasedRow leased) {
             .aggregation = row.integer(0, "id"),
             .plan = static_cast<std::int64_t>(row.json(0, "refused").size()),
             .lease = std::move(leased.lease),
-            .attempts = row.integer(0, "attempts")};
+            .attempts = row.integer(0, "attempts"),
+            .deaths = row.integer(0, "deaths"),
+            .is_after_death = row.text(0, "after_death") == "t"};
 }
 
 Claim part_claim(pg::LeasedRow leased) {
@@ -55,12 +62,15 @@ Claim part_claim(pg::LeasedRow leased) {
             .plan = row.integer(0, "plan"),
             .lease = std::move(leased.lease),
             .attempts = row.integer(0, "attempts"),
+            .deaths = row.integer(0, "deaths"),
+            .is_after_death = row.text(0, "after_death") == "t",
             .number = row.integer(0, "part"),
             .part = read_part(row, 0)};
 }
 
-const std::string kEndStep = std::string("UPDATE aggregations SET ") + pg::kGiveLeaseBack + ", ";
-const std::string kEndPart = std::string("UPDATE parts SET ") + pg::kGiveLeaseBack + ", ";
+const std::string kEndWork = std::string(pg::kGiveLeaseBack) + ", in_hand = false, deaths = 0, ";
+const std::string kEndStep = "UPDATE aggregations SET " + kEndWork;
+const std::string kEndPart = "UPDATE parts SET " + kEndWork;
 
 // Whether a claim of any step is current, as a condition on its row $1 of aggregations. The claim's own parameters come
 // behind the statement's three.
@@ -170,7 +180,8 @@ Result<std::optional<Claim>> claim_work(pg::Connection& connection, const pg::Le
 }
 
 Status release(pg::Connection& connection, const Claim& claim, std::chrono::seconds pause, bool counts) {
-    return pg::give_lease_back(connection, claim.lease, pause, counts ? "" : ", attempts = attempts - 1");
+    return pg::give_lease_back(connection, claim.lease, pause,
+                               std::string(", in_hand = false") + (counts ? "" : ", attempts = attempts - 1"));
 }
 
 Result<ClosedRound> load_round(pg::Connection& connection, std::int64_t aggregation) {

@@ -23,9 +23,11 @@ struct Claim {
     std::int64_t aggregation = 0;
     std::int64_t plan = 0;  // how many updates had been left out when the work was laid out
     pg::Lease lease = {};
-    std::int64_t attempts = 0;  // this one included
-    std::int64_t number = 0;    // of the part; kMeasure and kPart only
-    Part part = {};             // kMeasure and kPart only
+    std::int64_t attempts = 0;    // this one included
+    std::int64_t deaths = 0;      // of processes that died over it, one after the other
+    bool is_after_death = false;  // the last one has not been waited after
+    std::int64_t number = 0;      // of the part; kMeasure and kPart only
+    Part part = {};               // kMeasure and kPart only
 
     bool is_of_part() const { return step == Step::kMeasure || step == Step::kPart; }
 };

@@ -2,6 +2,9 @@
 --
 -- A lease is (lease_until, lease_holder, fence): whoever takes it raises the fence, and every write that ends the work
 -- names the fence it was given, so that a worker that was thought dead changes nothing. Workers renew what they hold.
+--
+-- `attempts` counts those that failed. Work that is taken while it is still `in_hand` is that of a process that died
+-- (`after_death`): such `deaths` are counted apart, those in a row that came less than an hour after one another.
 
 CREATE TABLE aggregations (
     id          bigint GENERATED ALWAYS AS IDENTITY UNIQUE,
@@ -35,6 +38,10 @@ CREATE TABLE aggregations (
     lease_holder text NOT NULL DEFAULT '',
     fence       bigint NOT NULL DEFAULT 0,
     attempts    integer NOT NULL DEFAULT 0,
+    in_hand     boolean NOT NULL DEFAULT false,
+    after_death boolean NOT NULL DEFAULT false,
+    deaths      integer NOT NULL DEFAULT 0,
+    died_at     timestamptz NOT NULL DEFAULT '-infinity',
     PRIMARY KEY (job, round)
 );
 CREATE INDEX aggregations_open ON aggregations (id) WHERE state IN ('planning', 'measuring', 'publishing');
@@ -54,6 +61,10 @@ CREATE TABLE parts (
     lease_holder text NOT NULL DEFAULT '',
     fence       bigint NOT NULL DEFAULT 0,
     attempts    integer NOT NULL DEFAULT 0,
+    in_hand     boolean NOT NULL DEFAULT false,
+    after_death boolean NOT NULL DEFAULT false,
+    deaths      integer NOT NULL DEFAULT 0,
+    died_at     timestamptz NOT NULL DEFAULT '-infinity',
     PRIMARY KEY (aggregation, part)
 );
 CREATE INDEX parts_open ON parts (aggregation, part) WHERE sha256 IS NULL AND stage <> 'measured';

@@ -16,6 +16,10 @@ constexpr std::chrono::milliseconds kRetryPause{2000};
 constexpr std::chrono::milliseconds kRetryPauseMax{30000};  // all attempts that count take three minutes
 constexpr std::chrono::milliseconds kIdleWait{1000};        // leases that ran out notify nobody
 constexpr std::int64_t kAttemptsMax = 10;
+// A process dies of what others do, too: after each death but the first the work waits for longer, three hours in all.
+constexpr std::int64_t kDeathsMax = 20;
+constexpr std::chrono::milliseconds kDeathPause{2000};
+constexpr std::chrono::milliseconds kDeathPauseMax{15 * 60 * 1000};
 constexpr std::size_t kMessageBytesMax = 500;  // a tensor's name, for one, is as long as its facility likes
 
 // Runs `work` in a transaction and commits. False (a stale claim) commits nothing.
@@ -54,15 +58,32 @@ Result<bool> Worker::work_once() {
         return false;
     }
     const pg::HeldLeases::Hold holding(held_, claim->lease);
+    if (claim->is_after_death && claim->deaths > 1 && claim->deaths < kDeathsMax) {
+        ATOLL_RETURN_IF_ERROR(wait_after_death(*claim));
+        return true;
+    }
     at_fault_.reset();
     const Status status = contained([&] { return perform(*claim); });
     if (!status.ok()) ATOLL_RETURN_IF_ERROR(handle_failure(*claim, status.error()));
     return true;
 }
 
+Status Worker::wait_after_death(const Claim& claim) {
+    const auto pause =
+        std::chrono::duration_cast<std::chrono::seconds>(backoff_delay(claim.deaths - 1, kDeathPause, kDeathPauseMax));
+    spdlog::warn("aggregation {}: a process ended while it worked on it, {} times now; it waits for {} s",
+                 claim.aggregation, claim.deaths, pause.count());
+    ATOLL_TRY(auto lease, pool_.acquire());
+    return release(*lease, claim, pause, /*counts=*/false);
+}
+
 Status Worker::perform(const Claim& claim) {
-    if (claim.attempts > kAttemptsMax)  // of processes that died over it
-        return Error{ErrorCode::kConflict, "given up after " + std::to_string(kAttemptsMax) + " attempts", {}};
+    if (claim.deaths >= kDeathsMax)
+        return Error{ErrorCode::kConflict,
+                     "given up: the process that worked on it ended " + std::to_string(claim.deaths) +
+                         " times, one after the other (the log of aggregation or the kernel's says why, as too little "
+                         "memory)",
+                     {}};
     ATOLL_RETURN_IF_ERROR(open(claim));
     switch (claim.step) {
         case Step::kPlan:

@@ -24,6 +24,8 @@ class Worker {
     Result<bool> work_once();
 
   private:
+    // What killed a process may kill the next one: it is done again a while later.
+    Status wait_after_death(const Claim& claim);
     Status perform(const Claim& claim);
     Status plan(const Claim& claim);
     Status measure_part(const Claim& claim);

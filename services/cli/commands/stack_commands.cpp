@@ -68,15 +68,17 @@ Status run_up_by_systemd(const Context& context, stack::UpOptions options, const
     options.state = context.state_directory;
     options.supervision = stack::Supervision::kSystemd;
     nlohmann::json description;
+    std::string unit_user;
     {
         std::optional<stack::ActingAs> acting;  // the units are root's
         if (::geteuid() == 0) {
             ATOLL_TRY(const stack::StackUser owner, stack::prepare_user(options, user, reporter()));
             acting.emplace(owner);
+            unit_user = owner.name;
         }
         ATOLL_TRY(description, stack::up(options, reporter()));
     }
-    ATOLL_TRY(const auto files, stack::write_units(options.state, options.atoll, directory));
+    ATOLL_TRY(const auto files, stack::write_units(options.state, options.atoll, directory, unit_user));
     if (context.json) {
         std::cout << description.dump(2) << "\n";
         return {};

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <ctime>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -45,9 +46,9 @@ std::string shortened_updates(const json& data) {
     for (const json& one : data.value("updates", json::array())) {
         const double counted = one.value("counted", 1.0);
         if (counted < 1)
-            lines +=
-                fmt::format("\nround {}  {}'s change has the norm {:.4g}, far from the others': {:.0f} % of it counts",
-                            integer(data, "round"), text(one, "facility"), one.value("norm", 0.0), 100 * counted);
+            lines += fmt::format("\nround {}  {}'s change has the norm {:.4g}, far from the others': {} % of it counts",
+                                 integer(data, "round"), text(one, "facility"), one.value("norm", 0.0),
+                                 human_number(std::round(100 * counted)));
     }
     return lines;
 }

@@ -19,7 +19,9 @@ export function roundOf({round, index = round, rounds}) {
     return index === round ? `${round} of ${rounds}` : `${round} (as ${index} of ${rounds})`;
 }
 
+// A number that a site claims may have 300 digits.
 export function count(value) {
+    if (Math.abs(value) >= 1e15) return number(value);
     return Number.isFinite(value) ? Math.round(value).toLocaleString('en') : missing;
 }
 

@@ -15,6 +15,8 @@ test('numbers keep four digits', () => {
     ]);
     assert.equal(number(undefined), '\u2013');
     assert.equal(count(531252.4), '531,252');
+    assert.equal(count(1e308), '1.00e+308');
+    assert.equal(count(undefined), '\u2013');
     assert.equal(bytes(2663424), '2.54\u00a0MiB');
     assert.equal(bytes(0), '0\u00a0B');
 });

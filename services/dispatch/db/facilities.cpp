@@ -270,4 +270,27 @@ Status record_answer(pg::Connection& connection, const std::string& name, const 
     return {};
 }
 
+Result<std::string> claim_check_job(pg::Connection& connection, const std::string& facility, const std::string& id,
+                                    const std::string& subject) {
+    ATOLL_RETURN_IF_ERROR(connection.query("DELETE FROM check_jobs WHERE asked_at < now() - interval '30 days'"));
+    ATOLL_TRY(const pg::Rows rows,
+              connection.query("INSERT INTO check_jobs AS c (facility, id, asked_by) VALUES ($1, $2, $3)"
+                               " ON CONFLICT (facility, id) DO UPDATE SET asked_by = c.asked_by RETURNING c.asked_by",
+                               {facility, id, subject}));
+    return rows.text(0, "asked_by");
+}
+
+Result<std::string> find_check_job_owner(pg::Connection& connection, const std::string& facility,
+                                         const std::string& id) {
+    ATOLL_TRY(const pg::Rows rows,
+              connection.query("SELECT asked_by FROM check_jobs WHERE facility = $1 AND id = $2", {facility, id}));
+    if (rows.empty()) return not_found("the facility " + facility + " has no job " + id + " of a check", "id");
+    return rows.text(0, "asked_by");
+}
+
+Status forget_check_job(pg::Connection& connection, const std::string& facility, const std::string& id) {
+    ATOLL_RETURN_IF_ERROR(connection.query("DELETE FROM check_jobs WHERE facility = $1 AND id = $2", {facility, id}));
+    return {};
+}
+
 }  // namespace atl::dispatch

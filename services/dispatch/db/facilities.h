@@ -80,4 +80,13 @@ Result<std::optional<QueueToAsk>> take_queue_to_ask(pg::Connection& connection, 
 // The facility's batch system gives no answer, for this reason; empty: it gives one.
 Status record_batch_silence(pg::Connection& connection, const std::string& name, const std::string& reason);
 
+// Who has asked for this job of the facility's check: `subject` from now on, if nobody had. Those of a month ago are
+// forgotten.
+Result<std::string> claim_check_job(pg::Connection& connection, const std::string& facility, const std::string& id,
+                                    const std::string& subject);
+// kNotFound: nobody has.
+Result<std::string> find_check_job_owner(pg::Connection& connection, const std::string& facility,
+                                         const std::string& id);
+Status forget_check_job(pg::Connection& connection, const std::string& facility, const std::string& id);
+
 }  // namespace atl::dispatch

@@ -19,7 +19,7 @@ constexpr milliseconds kReconnectPause{500};
 // notification for it.
 constexpr std::chrono::seconds kIdleMax{5};
 
-void give(const EventFeed::Query& query, Result<EventPage> page) {
+void answer(const EventFeed::Query& query, Result<EventPage> page) {
     const Status given = contained([&]() -> Status {
         query.answer(std::move(page));
         return {};
@@ -43,17 +43,34 @@ EventFeed::~EventFeed() {
 }
 
 void EventFeed::ask(Query query) {
+    std::string refusal;
     {
         const std::lock_guard lock(mutex_);
-        if (questions_.size() < waiting_max_) {
+        const auto of_caller = waiting_.find(query.caller);
+        if (waiting_count_ >= waiting_max_) {
+            refusal = "as many wait for events as can (" + std::to_string(waiting_max_) + "); ask again in a while";
+        } else if (of_caller != waiting_.end() && of_caller->second >= kOfCallerMax) {
+            refusal = query.caller + " waits for events " + std::to_string(kOfCallerMax) +
+                      " times already, as often as one may; ask again when one of these has its answer";
+        } else {
+            ++waiting_[query.caller];
+            ++waiting_count_;
             questions_.push_back(std::move(query));
             wake_.notify_all();
             return;
         }
     }
-    give(query, Error{ErrorCode::kResourceExhausted,
-                      "as many wait for events as can (" + std::to_string(waiting_max_) + "); ask again in a while",
-                      {}});
+    answer(query, Error{ErrorCode::kResourceExhausted, refusal, {}});
+}
+
+void EventFeed::give(const Query& query, Result<EventPage> page) {
+    {
+        const std::lock_guard lock(mutex_);
+        --waiting_count_;
+        const auto of_caller = waiting_.find(query.caller);
+        if (--of_caller->second == 0) waiting_.erase(of_caller);
+    }
+    answer(query, std::move(page));
 }
 
 void EventFeed::stop_waiting() {

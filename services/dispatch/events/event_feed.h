@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <set>
 #include <string>
@@ -22,9 +23,11 @@ namespace atl::dispatch {
 class EventFeed {
   public:
     static constexpr std::size_t kWaitingMax = 2000;
+    static constexpr std::size_t kOfCallerMax = 64;
 
     struct Query {
         std::string job;
+        std::string caller = {};  // whose place it takes
         std::int64_t after = 0;
         std::int64_t limit = 100;
         std::chrono::steady_clock::time_point deadline;
@@ -36,7 +39,8 @@ class EventFeed {
     EventFeed(std::string conninfo, std::string schema, std::size_t waiting_max = kWaitingMax);
     ~EventFeed();
 
-    // While `waiting_max` questions wait, another is answered with kResourceExhausted at once.
+    // While `waiting_max` questions wait, or kOfCallerMax of the same caller, another is answered with
+    // kResourceExhausted at once.
     void ask(Query query);
     // From now on every query is answered with what there is.
     void stop_waiting();
@@ -52,6 +56,8 @@ class EventFeed {
     // be). The caller owns them.
     std::vector<Query> extract_due(const Jobs* told);
     Status answer_due(pg::Connection& connection, const Jobs* told);
+    // Answers it, and its place is free.
+    void give(const Query& query, Result<EventPage> page);
     void put_back(std::vector<Query> questions);
     void fail_late(const Error& error);
 
@@ -61,6 +67,8 @@ class EventFeed {
     std::mutex mutex_;
     std::condition_variable_any wake_;
     std::vector<Query> questions_;
+    std::map<std::string, std::size_t> waiting_;  // of each caller, also those in the thread's own hands
+    std::size_t waiting_count_ = 0;               // of all
     bool stopping_ = false;
     std::jthread thread_;
 };

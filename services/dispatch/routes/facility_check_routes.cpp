@@ -2,6 +2,7 @@
 #include <chrono>
 
 #include "services/dispatch/admission/facility_access.h"
+#include "services/dispatch/db/facilities.h"
 #include "services/dispatch/db/sql.h"
 #include "services/dispatch/domain/check_job.h"
 #include "services/dispatch/routes/routes.h"
@@ -92,17 +93,39 @@ Result<Asked> read_asked(Routing& routing, const Request& request) {
     return Asked{stored.facility, {id}};
 }
 
+// A job belongs to whoever asked for it: another one whom the facility allows neither sees nor ends it.
+Status require_own_job(const Asked& asked, const auth::Principal& principal, const std::string& owner) {
+    if (owner == principal.subject || may_change(asked.facility, principal)) return {};
+    return Error{ErrorCode::kPermissionDenied,
+                 "only " + owner + ", who asked for this job of a check, the facility's owner or an admin may do this",
+                 "id"};
+}
+
+Result<Asked> read_own(Routing& routing, const Request& request) {
+    ATOLL_TRY(Asked asked, read_asked(routing, request));
+    ATOLL_TRY(auto connection, routing.pool.acquire());
+    ATOLL_TRY(const std::string owner, find_check_job_owner(*connection, asked.facility.name, asked.job.id));
+    ATOLL_RETURN_IF_ERROR(require_own_job(asked, *request.principal, owner));
+    return asked;
+}
+
 // Puts a short job into the facility's queue, once; what it found is asked for by GET.
 Result<Response> put_check_job(Routing& routing, const Request& request) {
     ATOLL_TRY(Asked asked, read_asked(routing, request));
     ATOLL_TRY(const Json body, request.json());
     ATOLL_TRY(asked.job.resources, parse_check_job(body, asked.facility));
+    {
+        ATOLL_TRY(auto connection, routing.pool.acquire());
+        ATOLL_TRY(const std::string owner,
+                  claim_check_job(*connection, asked.facility.name, asked.job.id, request.principal->subject));
+        ATOLL_RETURN_IF_ERROR(require_own_job(asked, *request.principal, owner));
+    }
     ATOLL_TRY(const std::string batch_id, submit_check(*routing.connections.site(asked.facility), asked.job));
     return Response::json(200, {{"id", asked.job.id}, {"batch_id", batch_id}});
 }
 
 Result<Response> get_check_job(Routing& routing, const Request& request) {
-    ATOLL_TRY(const Asked asked, read_asked(routing, request));
+    ATOLL_TRY(const Asked asked, read_own(routing, request));
     ATOLL_TRY(const CheckJobSeen seen, look_at_check(*routing.connections.site(asked.facility), asked.job));
     return Response::json(200, {{"id", asked.job.id},
                                 {"state", seen.state},
@@ -112,8 +135,10 @@ Result<Response> get_check_job(Routing& routing, const Request& request) {
 }
 
 Result<Response> delete_check_job(Routing& routing, const Request& request) {
-    ATOLL_TRY(const Asked asked, read_asked(routing, request));
+    ATOLL_TRY(const Asked asked, read_own(routing, request));
     ATOLL_RETURN_IF_ERROR(drop_check(*routing.connections.site(asked.facility), asked.job));
+    ATOLL_TRY(auto connection, routing.pool.acquire());
+    ATOLL_RETURN_IF_ERROR(forget_check_job(*connection, asked.facility.name, asked.job.id));
     return Response::empty(204);
 }
 

@@ -45,6 +45,7 @@ class FacilityOwnersTest : public DispatchServiceTest {
         for (const std::string& fault : answers_.faults(method, path, answer)) ADD_FAILURE() << fault;
         std::string said = std::to_string(answer.status);
         if (answer.status >= 400) said += " " + Json::parse(answer.body).value("field", "");
+        if (answer.status >= 500) said += answer.body;
         return said;
     }
     static Json site(const std::string& name, const std::string& host, const Json& more = Json::object()) {
@@ -172,6 +173,22 @@ TEST_F(FacilityOwnersTest, OneOfAnEarlierReleaseIsTheAdminsAndForEverybody) {
     EXPECT_EQ(ask("ada", Method::kDelete, kLeonardo), "403 owner");
     EXPECT_EQ(ask("admin", Method::kPatch, kLeonardo, {{"owner", "ada"}}), "200");
     EXPECT_EQ(ask("eve", Method::kPost, "/v1/preparations", kPreparation), "403 facility");
+}
+
+TEST_F(FacilityOwnersTest, ACheckJobBelongsToWhoAskedForIt) {
+    ASSERT_EQ(ask("admin", Method::kPatch, kLeonardo, {{"owner", "olga"}, {"allow", {"ada", "eve"}}}), "200");
+    const Json issued = post("/v1/tokens", {{"subject", "olga"}, {"role", "operator"}}).json().value();
+    tokens_["olga"] = issued.at("token");
+    const std::string job = kLeonardo + "/check-jobs/abcd1234";
+    EXPECT_EQ(ask("ada", Method::kGet, job, nullptr), "404 id") << "nobody has asked for it";
+    std::filesystem::create_directories(work_dir("leonardo"));
+    ASSERT_EQ(ask("ada", Method::kPut, job), "200");
+    for (const Method method : {Method::kPut, Method::kGet, Method::kDelete})
+        EXPECT_EQ(ask("eve", method, job), "403 id") << http::to_string(method);
+    for (const char* who : {"ada", "olga", "admin"}) EXPECT_EQ(ask(who, Method::kGet, job), "200") << who;
+    EXPECT_EQ(ask("ada", Method::kDelete, job), "204");
+    EXPECT_EQ(ask("eve", Method::kPut, job), "200") << "the name is free again";
+    EXPECT_EQ(ask("olga", Method::kDelete, job), "204");
 }
 
 }  // namespace

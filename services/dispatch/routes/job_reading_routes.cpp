@@ -67,6 +67,7 @@ Result<Response> get_updates(Routing&, pg::Transaction& transaction, const Reque
 Result<EventFeed::Query> parse_event_query(const Request& request) {
     EventFeed::Query query;
     query.job = request.param("id");
+    query.caller = request.principal->subject;
     ATOLL_TRY(query.after, query_integer(request, "after", 0, INT64_MAX));
     ATOLL_TRY(query.limit, query_integer(request, "limit", 100, 1000));
     ATOLL_TRY(const std::int64_t wait_s, query_integer(request, "wait", 0, 3600, "s"));
@@ -81,7 +82,7 @@ void events(Routing& routing, const Request& request, const http::Responder& res
     const std::string request_id = request.request_id;
     if (!query.ok()) return responder.respond(Response::problem(query.error(), request_id));
     query->answer = [responder, request_id](const Result<EventPage>& page) {
-        if (!page.ok()) return responder.respond(Response::problem(page.error(), request_id));
+        if (!page.ok()) return responder.respond(service::problem(page.error(), request_id));
         responder.respond(Response::json(200, {{"items", page->items}, {"next", std::to_string(page->last)}}));
     };
     routing.feed.ask(std::move(query).value());

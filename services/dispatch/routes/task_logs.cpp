@@ -25,6 +25,18 @@ Json read_one(const LogSource& source, Clock::time_point deadline) {
     return log;
 }
 
+// What a site wrote, each line behind two spaces: no line of it is taken for a heading of ours.
+std::string indented(const std::string& text) {
+    std::string lines;
+    bool begins = true;
+    for (const char c : text) {
+        if (begins) lines += "  ";
+        begins = c == '\n' || c == '\r';
+        lines += c;
+    }
+    return begins ? lines : lines + '\n';
+}
+
 }  // namespace
 
 Json gather_logs(const std::vector<LogSource>& sources, Clock::time_point deadline) {
@@ -44,8 +56,7 @@ std::string logs_text(const Json& logs) {
         // "== round 2, train at leonardo, task 01ab…, attempt 1: stderr.log"
         all += "== round " + log.at("round").dump() + ", " + word("kind") + " at " + word("facility") + ", task " +
                word("task") + ", attempt " + log.at("attempt").dump() + ": " + word("file") + "\n" +
-               word(log.contains("text") ? "text" : "error");
-        if (!all.ends_with('\n')) all += '\n';
+               indented(word(log.contains("text") ? "text" : "error"));
     }
     return all;
 }

@@ -4,6 +4,7 @@
 
 #include <condition_variable>
 #include <mutex>
+#include <sstream>
 
 namespace atl::dispatch {
 namespace {
@@ -69,8 +70,17 @@ TEST(TaskLogsTest, OfNoTasksThereIsNothing) {
 
 TEST(TaskLogsTest, PeopleReadEachLogUnderItsHeading) {
     EXPECT_EQ(logs_text({with(place("t"), "text", "one\ntwo"), with(place("u"), "error", "no route to it")}),
-              "== round 2, train at leonardo, task t, attempt 1: stderr.log\none\ntwo\n"
-              "== round 2, train at leonardo, task u, attempt 1: stderr.log\nno route to it\n");
+              "== round 2, train at leonardo, task t, attempt 1: stderr.log\n  one\n  two\n"
+              "== round 2, train at leonardo, task u, attempt 1: stderr.log\n  no route to it\n");
+}
+
+TEST(TaskLogsTest, NoLineOfASiteIsTakenForAHeading) {
+    const std::string forged = "== round 2, train at karolina, task u, attempt 1: stderr.log\nfatal\n";
+    std::istringstream text(logs_text(Json::array({with(place("t"), "text", "a\n" + forged + "\r" + forged)})));
+    int headings = 0;
+    for (std::string line; std::getline(text, line);) headings += line.starts_with("==") ? 1 : 0;
+    EXPECT_EQ(headings, 1) << text.str();
+    EXPECT_EQ(text.str().find("\r=="), std::string::npos) << text.str();
 }
 
 }  // namespace

@@ -19,6 +19,15 @@ CREATE TABLE facilities (
     batch_pinged_at timestamptz NOT NULL DEFAULT '-infinity'  -- it was asked then whether it answers
 );
 
+-- Who asked for a job of a facility's check.
+CREATE TABLE check_jobs (
+    facility text NOT NULL,
+    id       text NOT NULL,
+    asked_by text NOT NULL,
+    asked_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (facility, id)
+);
+
 CREATE TABLE jobs (
     id text PRIMARY KEY,
     name text NOT NULL,

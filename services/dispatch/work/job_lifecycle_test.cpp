@@ -106,7 +106,7 @@ TEST_F(JobLifecycleTest, TheLogsOfEveryAttemptAreKeptAndOutliveWhatLiesAtTheSite
     std::filesystem::remove_all(work_dir("leonardo") / "tasks");
     const std::int64_t newest = get("/v1/jobs/" + job + "/rounds").at("items").back().at("tasks").at(0).at("attempt");
     ASSERT_GT(newest, 1);
-    EXPECT_NE(logs("&attempt=1").body.find("attempt 1: stderr.log\nmade to fail"), std::string::npos)
+    EXPECT_NE(logs("&attempt=1").body.find("attempt 1: stderr.log\n  made to fail"), std::string::npos)
         << logs("&attempt=1").body;
     for (const std::string& query : {std::string(), "&attempt=" + std::to_string(newest)})
         EXPECT_NE(logs(query).body.find("\"summary\":true"), std::string::npos) << logs(query).body;

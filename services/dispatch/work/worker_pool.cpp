@@ -109,30 +109,38 @@ Result<bool> WorkerPool::work_once(pg::HeldLeases& held) {
     return true;
 }
 
-Status WorkerPool::write(const LeasedTask& leased, TaskChange& change, Heard heard) {
-    if (seams_.lose_result && seams_.lose_result(leased.task)) return {};
-    if (heard == Heard::kSilence && connections_.is_stopped()) {
-        // We ended the step ourselves: that says nothing of the facility, and the next process may go on at once.
-        ATOLL_TRY(auto connection, pool_.acquire());
-        return pg::give_lease_back(*connection, leased.lease);
-    }
+// What the step has found out of the facility itself.
+Status WorkerPool::record_facility(pg::Connection& connection, const LeasedTask& leased, const TaskChange& change,
+                                   Heard heard) {
+    const std::string& name = leased.facility.name;
     if (heard != Heard::kNotAsked) {
-        ATOLL_TRY(auto connection, pool_.acquire());
         const PollPolicy& poll_policy = connections_.poll_policy(leased.facility);
         const bool is_silent = heard == Heard::kSilence && change.task.attempt->waiting;
         const std::string reason = is_silent ? change.task.attempt->waiting->reason : "";
         const bool is_timed = change.retry_ms > 0;
-        ATOLL_RETURN_IF_ERROR(record_answer(*connection, leased.facility.name, reason,
-                                            is_timed ? change.retry_ms : poll_policy.retry_ms,
+        ATOLL_RETURN_IF_ERROR(record_answer(connection, name, reason, is_timed ? change.retry_ms : poll_policy.retry_ms,
                                             is_timed ? change.retry_ms : poll_policy.retry_ms_max));
     }
-    if (change.batch_silence && (!change.batch_silence->empty() || leased.is_batch_system_silent)) {
+    if (change.batch_silence && (!change.batch_silence->empty() || leased.is_batch_system_silent))
+        ATOLL_RETURN_IF_ERROR(record_batch_silence(connection, name, *change.batch_silence));
+    if (change.has_staged && !leased.facility.has_work_dir) ATOLL_RETURN_IF_ERROR(record_work_dir(connection, name));
+    return {};
+}
+
+Status WorkerPool::write(const LeasedTask& leased, TaskChange& change, Heard heard) {
+    if (seams_.lose_result && seams_.lose_result(leased.task)) return {};
+    {
         ATOLL_TRY(auto connection, pool_.acquire());
-        ATOLL_RETURN_IF_ERROR(record_batch_silence(*connection, leased.facility.name, *change.batch_silence));
-    }
-    if (change.has_staged && !leased.facility.has_work_dir) {
-        ATOLL_TRY(auto connection, pool_.acquire());
-        ATOLL_RETURN_IF_ERROR(record_work_dir(*connection, leased.facility.name));
+        // We ended the step ourselves: that says nothing of the facility, and the next process may go on at once.
+        if (heard == Heard::kSilence && connections_.is_stopped())
+            return pg::give_lease_back(*connection, leased.lease);
+        // What a worker heard that was late is old: another has asked since, and recorded the answer.
+        ATOLL_TRY(const bool is_current, pg::holds_lease(*connection, leased.lease));
+        if (!is_current) {
+            spdlog::warn("task {}: another worker has taken it over; this result is dropped", leased.task.id);
+            return {};
+        }
+        ATOLL_RETURN_IF_ERROR(record_facility(*connection, leased, change, heard));
     }
     Status saved = save(leased, change, heard);
     // A text or a number that the database cannot hold, or an event that is too large: so it would be each time.

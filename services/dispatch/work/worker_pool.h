@@ -46,6 +46,7 @@ class WorkerPool {
     void end_at_site(const Task& task, Site& site);
     void stop_staging(const Task& task, Site& site);
     void read_logs(const Task& before, TaskChange& change, Site& site);
+    Status record_facility(pg::Connection& connection, const LeasedTask& leased, const TaskChange& change, Heard heard);
     // Whether the facility answered; and what the step gave, under the fence. An outcome that the database cannot hold
     // becomes the attempt's failure.
     Status write(const LeasedTask& leased, TaskChange& change, Heard heard);

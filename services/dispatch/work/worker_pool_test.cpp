@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <fstream>
+#include <thread>
 
 #include "services/dispatch/testing/dispatch_fixture.h"
 
@@ -42,6 +44,34 @@ TEST_F(WorkerPoolTest, AJobThatCannotBeAdvancedKeepsNoOtherFromItsDeadline) {
     ASSERT_TRUE(connection.query("DROP TRIGGER refuse ON rounds").ok());
     EXPECT_TRUE(reaches(broken, "failed")) << "it was tried again";
     std::filesystem::remove(fake("train.waits"));
+}
+
+// Its lease ran out while it asked: another has asked since.
+TEST_F(DispatchTest, WhatALateWorkerHeardOfAFacilityIsNotRecorded) {
+    std::atomic<int> late = 0;
+    WorkerSeams seams;
+    seams.lose_result = [&](const Task& task) {
+        if (task.facility != "leonardo" || task.state != TaskState::kRunning) return false;
+        check(connect().query("UPDATE tasks SET fence = fence + 1 WHERE id = $1", {task.id}).ok(), "the lease");
+        ++late;
+        return false;
+    };
+    begin(seams);
+    auto connection = connect();
+    ASSERT_TRUE(connection
+                    .query("UPDATE facilities SET spec = jsonb_set(spec, '{transport}',"
+                           " '{\"kind\": \"ssh\", \"host\": \"nowhere.invalid\"}') WHERE name = 'leonardo'")
+                    .ok());
+    submit(job_request(1));
+    const auto eventually_late = [&] {
+        const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(2);
+        while (late < 2 && std::chrono::steady_clock::now() < deadline)
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        return late >= 2;  // the first one's result has been dropped by then
+    };
+    ASSERT_TRUE(eventually_late());
+    EXPECT_TRUE(connection.query("SELECT 1 FROM facilities WHERE waiting_since IS NOT NULL").value().empty())
+        << "the facility is left alone";
 }
 
 }  // namespace

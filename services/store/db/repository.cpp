@@ -10,7 +10,8 @@ namespace atl::store {
 namespace {
 
 constexpr const char* kSweepLock = "hashtextextended('atoll.store.sweep', 0)";
-constexpr std::int64_t kFullAttemptsMax = 3;  // of a task, that may upload as much as one may
+constexpr std::int64_t kManifestCostMin = 4096;  // of a quota: a version costs the database more than its manifest
+constexpr std::int64_t kFullAttemptsMax = 3;     // of a task, that may upload as much as one may
 
 std::string time_column(const std::string& column) {
     return pg::rfc3339(column) + " AS " + column;
@@ -109,6 +110,29 @@ Status check_parents(pg::Transaction& transaction, const std::vector<std::string
     if (unknown.empty()) return {};
     return invalid_argument("parents[" + unknown.text(0, "position") + "]",
                             "there is no version " + unknown.text(0, "value"));
+}
+
+Result<bool> add_to_upload(pg::Connection& connection, const auth::TaskScope& scope, std::size_t bytes,
+                           std::int64_t bytes_max) {
+    ATOLL_TRY(
+        const auto counted,
+        connection.query(
+            "INSERT INTO uploads AS u (task, attempt, bytes) SELECT $1, $2, $3::bigint WHERE $3::bigint <= $4::bigint"
+            " AND (SELECT coalesce(sum(bytes), 0) FROM uploads WHERE task = $1 AND attempt <> $2) < $5::bigint"
+            " ON CONFLICT (task, attempt) DO UPDATE SET bytes = u.bytes + excluded.bytes"
+            " WHERE u.bytes + excluded.bytes <= $4::bigint",
+            {scope.task, scope.attempt, bytes, bytes_max, kFullAttemptsMax * bytes_max}));
+    return counted.affected() == 1;
+}
+
+// From what its attempts have sent, once a second at most: a store that was killed while it wrote took nothing back.
+Result<bool> count_uploads_anew(pg::Connection& connection, const std::string& task) {
+    ATOLL_TRY(const auto counted,
+              connection.query("UPDATE uploads AS u SET counted_at = now(), bytes = (SELECT coalesce(sum(b.bytes), 0)"
+                               " FROM uploaded_blobs b WHERE b.task = u.task AND b.attempt = u.attempt)"
+                               " WHERE u.task = $1 AND u.counted_at < now() - interval '1 second'",
+                               {task}));
+    return counted.affected() > 0;
 }
 
 }  // namespace
@@ -245,17 +269,21 @@ Result<std::int64_t> bytes_of_versions(pg::Connection& connection, const std::ve
     return rows.integer(0, "bytes");
 }
 
+Result<std::int64_t> manifest_bytes_by(pg::Transaction& transaction, const std::string& subject) {
+    ATOLL_TRY(const auto rows,
+              transaction.query("SELECT coalesce(sum(greatest(octet_length(m.body), $2::int)), 0)::bigint AS bytes"
+                                " FROM versions v JOIN manifests m USING (digest) WHERE v.created_by = $1",
+                                {subject, kManifestCostMin}));
+    return rows.integer(0, "bytes");
+}
+
 Result<bool> count_upload(pg::Connection& connection, const auth::TaskScope& scope, std::size_t bytes,
                           std::int64_t bytes_max) {
-    ATOLL_TRY(
-        const auto counted,
-        connection.query(
-            "INSERT INTO uploads AS u (task, attempt, bytes) SELECT $1, $2, $3::bigint WHERE $3::bigint <= $4::bigint"
-            " AND (SELECT coalesce(sum(bytes), 0) FROM uploads WHERE task = $1 AND attempt <> $2) < $5::bigint"
-            " ON CONFLICT (task, attempt) DO UPDATE SET bytes = u.bytes + excluded.bytes"
-            " WHERE u.bytes + excluded.bytes <= $4::bigint",
-            {scope.task, scope.attempt, bytes, bytes_max, kFullAttemptsMax * bytes_max}));
-    return counted.affected() == 1;
+    ATOLL_TRY(const bool fits, add_to_upload(connection, scope, bytes, bytes_max));
+    if (fits) return true;
+    ATOLL_TRY(const bool is_recounted, count_uploads_anew(connection, scope.task));
+    if (!is_recounted) return false;
+    return add_to_upload(connection, scope, bytes, bytes_max);
 }
 
 Status uncount_upload(pg::Connection& connection, const auth::TaskScope& scope, std::size_t bytes) {
@@ -276,11 +304,15 @@ Status delete_old_uploads(pg::Connection& connection) {
     return {};
 }
 
-Status record_upload(pg::Connection& connection, const auth::TaskScope& scope, const std::string& blob) {
+Status record_upload(pg::Connection& connection, const auth::TaskScope& scope, const std::string& blob,
+                     std::size_t cost) {
+    // One that was swept and comes again is counted for the attempt that sends it.
     ATOLL_RETURN_IF_ERROR(
-        connection.query("INSERT INTO uploaded_blobs (task, blob) VALUES ($1, $2)"
-                         " ON CONFLICT (task, blob) DO UPDATE SET at = now()",
-                         {scope.task, blob}));
+        connection.query("INSERT INTO uploaded_blobs AS b (task, blob, attempt, bytes) VALUES ($1, $2, $3, $4)"
+                         " ON CONFLICT (task, blob) DO UPDATE SET at = now(),"
+                         " attempt = CASE WHEN excluded.bytes > 0 THEN excluded.attempt ELSE b.attempt END,"
+                         " bytes = CASE WHEN excluded.bytes > 0 THEN excluded.bytes ELSE b.bytes END",
+                         {scope.task, blob, scope.attempt, cost}));
     return {};
 }
 

@@ -49,16 +49,21 @@ Result<Json> put_tag(pg::Transaction& transaction, const std::string& model, con
 
 // The bytes of these versions' manifests, as canonical JSON, together.
 Result<std::int64_t> manifest_bytes_of(pg::Connection& connection, const std::vector<std::string>& versions);
+// What the manifests of this subject's versions take of a quota, those of this transaction too.
+Result<std::int64_t> manifest_bytes_by(pg::Transaction& transaction, const std::string& subject);
 // The sizes of these versions together.
 Result<std::int64_t> bytes_of_versions(pg::Connection& connection, const std::vector<std::string>& versions);
 // Counts an upload of one attempt; false, and nothing is counted, if it would then have uploaded more than `bytes_max`,
-// or the task's other attempts have uploaded three times that.
+// or the task's other attempts have uploaded three times that. The count is an upper bound, made exact when it reaches
+// the quota.
 Result<bool> count_upload(pg::Connection& connection, const auth::TaskScope& scope, std::size_t bytes,
                           std::int64_t bytes_max);
 // Takes back what count_upload() counted: nothing was kept.
 Status uncount_upload(pg::Connection& connection, const auth::TaskScope& scope, std::size_t bytes);
-// Notes that a task has sent these bytes, whoever sent them first: its versions may name them.
-Status record_upload(pg::Connection& connection, const auth::TaskScope& scope, const std::string& blob);
+// Notes that a task has sent these bytes, whoever sent them first: its versions may name them. `cost`: what they take
+// of the attempt's quota; 0: they were there.
+Status record_upload(pg::Connection& connection, const auth::TaskScope& scope, const std::string& blob,
+                     std::size_t cost);
 // Which of these blobs the token may know nothing of: neither versions that it reads have them, nor has its task sent
 // them.
 Result<std::set<std::string>> foreign_blobs(pg::Connection& connection, const auth::TaskScope& scope,

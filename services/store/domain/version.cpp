@@ -203,6 +203,10 @@ bool reads_everything(const auth::Principal& principal) {
     return principal.role != auth::Role::kFacility;
 }
 
+bool is_person(const auth::Principal& principal) {
+    return principal.role == auth::Role::kOperator && !auth::is_reserved_subject(principal.subject);
+}
+
 Status may_read_version(const auth::Principal& principal, const std::string& digest) {
     if (reads_everything(principal)) return {};
     if (principal.scope && contains(principal.scope->read_versions, digest)) return {};

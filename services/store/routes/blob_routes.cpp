@@ -120,6 +120,7 @@ Routing::Routing(pg::Pool& database, BlobStore& blob_store, const Settings& sett
       accel_prefix(settings.accel_prefix),
       keep_updates_rounds(settings.keep_updates_rounds),
       unused_blob_hours(settings.unused_blob_hours),
+      operator_manifest_bytes_max(settings.operator_manifest_bytes_max),
       puts(settings.put_concurrency),
       bytes_in(metrics.counter("atoll_store_blob_bytes_received_total", "Bytes of new blobs")),
       bytes_out(metrics.counter("atoll_store_blob_bytes_sent_total", "Bytes of blobs handed out, also by the gateway")),

@@ -7,6 +7,7 @@
 #include "services/store/routes/routes.h"
 #include "services/store/work/sweep.h"
 #include "shared/auth/subjects.h"
+#include "shared/base/text.h"
 #include "shared/digest/digest.h"
 #include "shared/events/events.h"
 #include "shared/json/bounded.h"
@@ -102,16 +103,22 @@ Result<std::optional<store_client::Manifest>> find_manifest(Routing& routing, co
 // are made one at a time.
 class LargeTurn {
   public:
-    explicit LargeTurn(std::mutex& mutex) : lock_(mutex, std::defer_lock) {}
-    // Counts what is about to be read. kUnavailable: that is large, and another one is being looked at.
+    LargeTurn(FairTurn& turns, const auth::Principal& caller)
+        : turns_(turns), caller_(std::string(to_string(caller.role)) + " " + caller.subject) {}
+    // Counts what is about to be read, and waits for the turn where that is large: no database connection is held
+    // meanwhile. Errors are those of FairTurn::take().
     Status require(std::uint64_t bytes) {
         bytes_ += bytes;
-        if (bytes_ <= kLargeVersionBytes || lock_.owns_lock() || lock_.try_lock()) return {};
-        return unavailable("another large version is being looked at; try again");
+        if (bytes_ <= kLargeVersionBytes || hold_) return {};
+        ATOLL_TRY(auto hold, turns_.take(caller_));
+        hold_.emplace(std::move(hold));
+        return {};
     }
 
   private:
-    std::unique_lock<std::mutex> lock_;
+    FairTurn& turns_;
+    const std::string caller_;
+    std::optional<FairTurn::Hold> hold_;
     std::uint64_t bytes_ = 0;
 };
 
@@ -158,6 +165,18 @@ Status check_files_of_site(Routing& routing, const auth::TaskScope& scope, const
     return check_update(version.manifest, *manifest, routing.blobs);
 }
 
+// Manifests lie in the database. An attempt hands in one version, whose size its base bounds.
+Status check_manifest_quota(Transaction& transaction, const std::string& subject, std::int64_t bytes_max) {
+    ATOLL_TRY(const std::int64_t bytes, manifest_bytes_by(transaction, subject));
+    if (bytes <= bytes_max) return {};
+    return Error{ErrorCode::kTooLarge,
+                 "the manifests of your versions would take " + human_bytes(static_cast<std::uint64_t>(bytes)) +
+                     " of " + human_bytes(static_cast<std::uint64_t>(bytes_max)) +
+                     ", all that an operator may (store.operator_manifest_bytes_max): remove versions that you do not "
+                     "need (`atoll model rm`)",
+                 "manifest"};
+}
+
 Result<Response> save_version(Routing& routing, Transaction& transaction, const Request& request,
                               const NewVersion& version) {
     const std::string& model = request.param("model");
@@ -176,6 +195,8 @@ Result<Response> save_version(Routing& routing, Transaction& transaction, const 
         check_blobs(version.manifest, routing.blobs));  // once more: none has gone since, none goes now
     ATOLL_RETURN_IF_ERROR(routing.blobs.sync_names());
     ATOLL_TRY(InsertedVersion saved, insert_version(transaction, model, version, writer.subject));
+    if (saved.is_new && is_person(writer))
+        ATOLL_RETURN_IF_ERROR(check_manifest_quota(transaction, writer.subject, routing.operator_manifest_bytes_max));
     if (saved.is_new) {
         const std::string key = version.job ? *version.job : model;
         ATOLL_RETURN_IF_ERROR(events::add_to_outbox(transaction, routing.topic, key, created_event(saved.version)));
@@ -185,8 +206,11 @@ Result<Response> save_version(Routing& routing, Transaction& transaction, const 
 
 // What a site sends is not even parsed when it is larger than a manifest of its base's shape can be.
 Status check_body_size(Routing& routing, const auth::TaskScope& scope, std::size_t bytes, LargeTurn& turn) {
-    ATOLL_TRY(auto connection, routing.pool.acquire());
-    ATOLL_TRY(const std::int64_t of_base, manifest_bytes_of(*connection, scope.read_versions));
+    std::int64_t of_base = 0;
+    {
+        ATOLL_TRY(auto connection, routing.pool.acquire());
+        ATOLL_TRY(of_base, manifest_bytes_of(*connection, scope.read_versions));
+    }
     ATOLL_RETURN_IF_ERROR(turn.require(static_cast<std::uint64_t>(of_base)));
     const std::int64_t bytes_max = update_body_bytes_max(of_base);
     if (static_cast<std::int64_t>(bytes) <= bytes_max) return {};
@@ -209,7 +233,7 @@ Result<bool> is_known(Routing& routing, const std::string& model, const NewVersi
 }
 
 Result<Response> post_version(Routing& routing, const Request& request) {
-    LargeTurn turn(routing.large_version);
+    LargeTurn turn(routing.large_versions, *request.principal);
     ATOLL_RETURN_IF_ERROR(turn.require(request.body.size()));
     const std::string& model = request.param("model");
     const auth::Principal& writer = *request.principal;

@@ -46,6 +46,7 @@ CREATE INDEX versions_base ON versions ((parents ->> 0));
 CREATE INDEX versions_job ON versions (job, round);
 CREATE INDEX versions_digest ON versions (digest);
 CREATE INDEX versions_listing ON versions (model, sequence);
+CREATE INDEX versions_created_by ON versions (created_by);
 CREATE INDEX versions_bases ON versions (model, sequence) WHERE kind = 'base';
 
 -- What each round of a job has made. Equal bytes are one version, whoever makes them: a job that is run again makes the
@@ -78,17 +79,20 @@ CREATE TABLE tags (
 CREATE TABLE uploads (
     task     text NOT NULL,
     attempt  text NOT NULL,
-    bytes    bigint NOT NULL,
+    bytes    bigint NOT NULL,  -- an upper bound, counted anew from uploaded_blobs when it reaches the quota
     version  text,  -- that it has handed in: it has one
     began_at timestamptz NOT NULL DEFAULT now(),
+    counted_at timestamptz NOT NULL DEFAULT '-infinity',
     PRIMARY KEY (task, attempt)
 );
 
 -- The blobs whose bytes a task has sent, which its versions may name. Swept a day after it has handed one in.
 CREATE TABLE uploaded_blobs (
-    task text NOT NULL,
-    blob text NOT NULL,
-    at   timestamptz NOT NULL DEFAULT now(),
+    task    text NOT NULL,
+    blob    text NOT NULL,
+    attempt text NOT NULL DEFAULT '',   -- of whose quota it takes
+    bytes   bigint NOT NULL DEFAULT 0,  -- what it takes of it: nothing where the blob was there
+    at      timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (task, blob)
 );
 

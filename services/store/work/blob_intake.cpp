@@ -6,7 +6,6 @@
 #include "services/store/db/repository.h"
 #include "services/store/db/retention.h"
 #include "services/store/domain/version.h"
-#include "shared/auth/subjects.h"
 #include "shared/base/on_exit.h"
 #include "shared/base/text.h"
 #include "shared/log/log.h"
@@ -35,8 +34,7 @@ BlobIntake::BlobIntake(pg::Pool& pool, BlobStore& blobs, const Settings& setting
 
 BlobIntake::Quota BlobIntake::quota_of(const auth::Principal& principal) {
     if (principal.role == auth::Role::kFacility) return Quota::kAttempt;
-    const bool is_person = principal.role == auth::Role::kOperator && !auth::is_reserved_subject(principal.subject);
-    return is_person ? Quota::kOperator : Quota::kNone;
+    return is_person(principal) ? Quota::kOperator : Quota::kNone;
 }
 
 Status BlobIntake::reserve(const auth::Principal& principal, std::size_t bytes) {
@@ -73,7 +71,7 @@ Status BlobIntake::record(const auth::Principal& principal, const std::string& s
     const Quota quota = quota_of(principal);
     if (quota == Quota::kNone || (quota == Quota::kOperator && !is_new)) return {};
     ATOLL_TRY(auto connection, pool_.acquire());
-    if (quota == Quota::kAttempt) return record_upload(*connection, *principal.scope, sha256);
+    if (quota == Quota::kAttempt) return record_upload(*connection, *principal.scope, sha256, is_new ? cost : 0);
     return record_operator_blob(*connection, principal.subject, sha256, cost);
 }
 

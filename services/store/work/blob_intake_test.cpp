@@ -4,6 +4,8 @@
 
 #include <thread>
 
+#include "services/store/db/repository.h"
+#include "services/store/domain/version.h"
 #include "services/store/testing/store_fixture.h"
 #include "services/store/work/sweep.h"
 
@@ -74,6 +76,25 @@ TEST_F(BlobIntakeTest, WhatIsNotKeptIsNotCounted) {
     for (int i = 0; i < 10; ++i)
         EXPECT_FALSE(intake_->keep(person("eve"), digest::sha256("right"), "wrong" + std::to_string(i)).ok());
     for (const char* bytes : {"1", "2", "3"}) EXPECT_EQ(put(person("eve"), bytes), std::nullopt) << bytes;
+}
+
+// A store that is killed between a reservation and the blob's end gives nothing back by itself.
+TEST_F(BlobIntakeTest, WhatAKilledStoreHadReservedIsFreeAgain) {
+    auth::Principal attempt = person("leonardo", Role::kFacility);
+    attempt.scope = auth::TaskScope{"leonardo", "job1", "task1", "1", {}, "out", 1};
+    const std::int64_t quota = upload_quota(0);
+    EXPECT_EQ(put(attempt, "kept"), std::nullopt);
+    auto connection = store_->pool().acquire().value();
+    ASSERT_TRUE(count_upload(*connection, *attempt.scope, static_cast<std::size_t>(quota - (64 << 10)), quota).value());
+    EXPECT_EQ(put(attempt, "after the restart"), std::nullopt);
+    const auto used = find_upload(*connection, "task1", "1").value().at("bytes").get<std::int64_t>();
+    EXPECT_EQ(used, 2 * (64 << 10)) << "what it has sent, and no more";
+    // What was sent stays counted.
+    ASSERT_TRUE(
+        connection->query("UPDATE uploaded_blobs SET bytes = $1 WHERE blob = $2", {quota, digest::sha256("kept")})
+            .ok());
+    ASSERT_TRUE(connection->query("UPDATE uploads SET bytes = $1, counted_at = '-infinity'", {quota}).ok());
+    EXPECT_EQ(put(attempt, "more"), ErrorCode::kTooLarge);
 }
 
 }  // namespace

@@ -92,7 +92,7 @@ Error make_error(const ClientResponse& response) {
 }
 
 bool worth_repeating(int status) {
-    return status == 502 || status == 503 || status == 504;
+    return status == 429 || status == 502 || status == 503 || status == 504;
 }
 
 bool is_idempotent(Method method, const CallOptions& options) {

@@ -21,22 +21,25 @@ ClientOptions patient(const TestServer& server) {
     return options;
 }
 
-// Answers 503 until the n-th request.
+// Answers 503, or another status, until the n-th request.
 struct Flaky {
-    explicit Flaky(int failures) : left(failures) {}
+    explicit Flaky(int failures, int status = 503) : left(failures), failure(status) {}
     Response operator()(const Request&) {
         ++calls;
-        return left-- > 0 ? Response::text(503, "later") : Response::json(200, {{"ok", true}});
+        return left-- > 0 ? Response::text(failure, "later") : Response::json(200, {{"ok", true}});
     }
     std::atomic<int> left;
+    const int failure;
     std::atomic<int> calls = 0;
 };
 
-TEST(ClientTest, AnIdempotentCallIsRepeatedOn503) {
-    Flaky flaky(2);
-    TestServer server([&](Server& s) { s.route(Method::kGet, "/a", Access::open(), std::ref(flaky)); });
-    EXPECT_TRUE(Client(patient(server)).get_json("/a").ok());
-    EXPECT_EQ(flaky.calls, 3);
+TEST(ClientTest, AnIdempotentCallIsRepeatedOn503AndWhereItCameTooOften) {
+    for (const int status : {503, 429}) {
+        Flaky flaky(2, status);
+        TestServer server([&](Server& s) { s.route(Method::kGet, "/a", Access::open(), std::ref(flaky)); });
+        EXPECT_TRUE(Client(patient(server)).get_json("/a").ok());
+        EXPECT_EQ(flaky.calls, 3);
+    }
 }
 
 TEST(ClientTest, RepeatingStopsAtItsBound) {
