@@ -38,7 +38,7 @@ std::vector<float> formula_weight(std::string_view name, std::int64_t count) {
 
 Golden::Golden(const std::string& name, const std::string& family)
     : file_(safetensors::File::open(folder(name, family) + "/golden.safetensors").value()),
-      config_(model::load_config(folder(name, family)).value()),
+      config_(model_config::load_config(folder(name, family)).value()),
       input_ids_(integers("input_ids")),
       labels_(integers("labels")),
       segment_ids_(integers("segment_ids")) {

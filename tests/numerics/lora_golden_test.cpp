@@ -53,7 +53,7 @@ class LoraGoldenTest : public ::testing::TestWithParam<std::tuple<std::string, s
     }
 
     std::unique_ptr<EngineModel> load(double alpha, const parallel::Checkpointing& checkpointing = {}) const {
-        const auto config = model::load_config(std::string(ATOLL_GOLDEN_DIR) + "/" + case_.config).value();
+        const auto config = model_config::load_config(std::string(ATOLL_GOLDEN_DIR) + "/" + case_.config).value();
         model::Model model = model::make_model(config);
         check(model::add_adapters(model, {4, alpha, 0, case_.targets}).ok(), "no adapters");
         const model::BatchShape shape{kRows, kLength};

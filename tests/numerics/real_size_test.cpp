@@ -149,14 +149,14 @@ class RealSizeTest : public testing::TestWithParam<std::tuple<Case, std::string>
         return kernels::make_tested_backend(std::get<1>(GetParam()));
     }
     static const Outcome& wanted() {
-        static const Outcome outcome = in_fp64(model::parse_config(kConfig).value());
+        static const Outcome outcome = in_fp64(model_config::parse_config(kConfig).value());
         return outcome;
     }
 };
 
 TEST_P(RealSizeTest, DISABLED_TheGradientsOfALayerAreThoseOfFp64) {
     const auto [format, loss_tolerance, gradient_tolerance, unused] = given();
-    const auto config = model::parse_config(kConfig).value();
+    const auto config = model_config::parse_config(kConfig).value();
     const Outcome& exact = wanted();
     const auto backend = make_backend();
     EngineModel ours(config, {.weights = format, .activations = format, .residual = format}, {1, kTokens}, *backend);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "shared/base/text.h"
+#include "shared/model_config/tensors.h"
 #include "trainer/importer/pickle.h"
 #include "trainer/model/config.h"
 #include "trainer/model/model.h"
@@ -27,9 +28,9 @@ Result<std::vector<std::int64_t>> joined_shape(const std::vector<Part>& parts, J
     if (join == Join::kColumns && whole.size() < 2) return wrong_part(parts.front(), "is no matrix");
     for (const Part& part : std::span(parts).subspan(1)) {
         if (part.tensor->shape != parts.front().tensor->shape)
-            return wrong_part(part, "has the shape " + weights::shape_text(part.tensor->shape) + ", but in " +
+            return wrong_part(part, "has the shape " + model_config::shape_text(part.tensor->shape) + ", but in " +
                                         parts.front().file->path().filename().string() + " " +
-                                        weights::shape_text(parts.front().tensor->shape));
+                                        model_config::shape_text(parts.front().tensor->shape));
         if (join != Join::kCopies && __builtin_add_overflow(whole[axis], part.tensor->shape[axis], &whole[axis]))
             return wrong_part(part, "is too large");
     }
@@ -77,7 +78,7 @@ Result<std::set<std::string>> file_names_in(const std::filesystem::path& directo
 
 Result<ForeignTensor> join_parts(weights::TensorSpec spec, std::vector<Part> parts, Join join) {
     for (const Part& part : parts) {
-        if (!weights::is_weight_dtype(part.tensor->dtype))
+        if (!model_config::is_weight_dtype(part.tensor->dtype))
             return wrong_part(part, std::string("is ") + to_string(part.tensor->dtype) +
                                         "; only F32, F16 and BF16 weights can be imported");
         if (part.tensor->dtype != parts.front().tensor->dtype)
@@ -85,19 +86,19 @@ Result<ForeignTensor> join_parts(weights::TensorSpec spec, std::vector<Part> par
     }
     ATOLL_TRY(const auto shape, joined_shape(parts, join));
     if (shape != spec.shape)
-        return wrong_part(parts.front(), "has the shape " + weights::shape_text(shape) +
+        return wrong_part(parts.front(), "has the shape " + model_config::shape_text(shape) +
                                              (parts.size() > 1 ? " with its parts" : "") + ", but the model needs " +
-                                             weights::shape_text(spec.shape));
+                                             model_config::shape_text(spec.shape));
     if (join == Join::kCopies) ATOLL_RETURN_IF_ERROR(check_copies(parts));
     spec.dtype = parts.front().tensor->dtype;
     return ForeignTensor{.spec = std::move(spec), .parts = std::move(parts), .join = join};
 }
 
 Result<ExpectedModel> expected_model(const std::string& config, const std::filesystem::path& config_path) {
-    const auto parsed = model::parse_config(config, config_path);
+    const auto parsed = model_config::parse_config(config, config_path);
     if (!parsed.ok()) return invalid_argument(config_path.string(), parsed.error().message);
     return ExpectedModel{.tensors = weights::tensor_specs(model::make_model(*parsed), false),
-                         .ignorable = model::ignorable_tensors(*parsed)};
+                         .ignorable = model_config::ignorable_tensors(*parsed)};
 }
 
 Status read_rows(const ForeignTensor& tensor, std::int64_t begin, std::int64_t end, std::span<float> out) {

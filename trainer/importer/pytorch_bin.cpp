@@ -6,6 +6,7 @@
 
 #include "shared/base/file.h"
 #include "shared/base/text.h"
+#include "shared/model_config/tensors.h"
 #include "shared/safetensors/file.h"
 #include "trainer/importer/foreign_model.h"
 #include "trainer/importer/pickle.h"
@@ -92,10 +93,10 @@ Result<ForeignModel> open_pytorch_bin(const ImportOptions& options) {
         ATOLL_TRY(model.tensors.emplace_back(), join_parts(std::move(spec), {found->second}, Join::kRows));
     }
     for (const auto& [name, part] : parts) {
-        if (!used.contains(name) && !weights::is_ignorable(name, expected.ignorable))
+        if (!used.contains(name) && !model_config::is_ignorable(name, expected.ignorable))
             return in_file(part.file->path(),
                            "tensor " + in_quotes(name) + " is not one of the model that config.json says");
-        if (!used.contains(name) && name == model::kHeadWeight)
+        if (!used.contains(name) && name == model_config::kHeadWeight)
             ATOLL_RETURN_IF_ERROR(check_tied_head(model.tensors.front(), part));
     }
     return model;

@@ -8,11 +8,10 @@
 #include "shared/base/result.h"
 #include "trainer/kernels/backend.h"
 #include "trainer/kernels/formats.h"
+#include "trainer/model/config.h"
 #include "trainer/tensor/arena.h"
 
 namespace atl::model {
-
-struct ModelConfig;
 
 struct BatchShape {
     std::int64_t batch = 0;   // B sequences

@@ -1,3 +1,4 @@
+#include "shared/model_config/tensors.h"
 #include "trainer/model/blocks.h"
 
 namespace atl::model {
@@ -7,11 +8,8 @@ using tensor::Arena;
 using tensor::Category;
 using tensor::DType;
 
-// The table of learned positions begins with two rows that no position uses, as OPT has it.
-constexpr std::int64_t kPositionOffset = 2;
-
 Tensor used_positions(const Tensor& table) {
-    return table.row_range(kPositionOffset, table.rows() - kPositionOffset);
+    return table.row_range(model_config::kUnusedPositions, table.rows() - model_config::kUnusedPositions);
 }
 
 }  // namespace
@@ -33,7 +31,7 @@ EmbeddingBlock::EmbeddingBlock(const ModelConfig& config, std::vector<FsdpUnit>&
     if (!learns_positions_) return;
     units_.insert(units_.begin(), units.size());
     units.push_back({.name = "positions", .parameters = {}});
-    add_table("embed_positions.weight", config.max_position_embeddings + kPositionOffset, hidden_);
+    add_table("embed_positions.weight", config.max_position_embeddings + model_config::kUnusedPositions, hidden_);
     if (embedding_ == hidden_) return;
     project_in_.emplace(FusedLinear(config, units.back(), prefix, {{"project_in", hidden_}}, embedding_));
 }

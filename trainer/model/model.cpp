@@ -66,12 +66,6 @@ Model make_model(const ModelConfig& config, const ModelPart& part) {
     return model;
 }
 
-std::vector<std::string> ignorable_tensors(const ModelConfig& config) {
-    std::vector<std::string> names = {"*.rotary_emb.inv_freq"};
-    if (config.tie_word_embeddings) names.emplace_back(kHeadWeight);
-    return names;
-}
-
 void quantize_layers(Model& model, tensor::DType format) {
     check(model.part.tensor_ranks == 1, "quantize_layers: the scales of a slice are not those of the matrix");
     for (FsdpUnit& unit : model.units) unit.frozen = unit.frozen || !unit.is_adapter;

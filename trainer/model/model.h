@@ -63,11 +63,4 @@ Model make_model(const ModelConfig& config, const ModelPart& part = {});
 // head, norms and biases stay as they are, as in QLoRA.
 void quantize_layers(Model& model, tensor::DType format);
 
-// The head's matrix in a model's files.
-inline constexpr char kHeadWeight[] = "lm_head.weight";
-
-// Names of tensors ("*suffix" for several) that a model's files may hold and that say nothing: a tied head, buffers of
-// old versions of transformers.
-std::vector<std::string> ignorable_tensors(const ModelConfig& config);
-
 }  // namespace atl::model

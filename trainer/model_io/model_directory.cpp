@@ -8,6 +8,7 @@
 
 #include "shared/digest/digest.h"
 #include "shared/log/warn.h"
+#include "shared/model_config/tensors.h"
 #include "trainer/comm/read_progress.h"
 #include "trainer/model/config.h"
 
@@ -86,13 +87,13 @@ void ModelDirectory::close_files() {
 }
 
 Result<ModelDirectory> open_model_directory(const std::filesystem::path& directory, Weights wanted) {
-    ATOLL_TRY(const model::ModelConfig config, model::load_config(directory));
+    ATOLL_TRY(const model::ModelConfig config, model_config::load_config(directory));
     model::Model built = model::make_model(config);
     auto opened = weights::WeightReader::open(directory);
     const bool has_none = !opened.ok() && opened.error().code == ErrorCode::kNotFound;
     if (has_none && wanted == Weights::kIfThere) return ModelDirectory{directory, std::move(built), {}, {}};
     ATOLL_TRY(weights::WeightReader weights, std::move(opened));
-    const std::vector<std::string> ignorable = model::ignorable_tensors(config);
+    const std::vector<std::string> ignorable = model_config::ignorable_tensors(config);
     ATOLL_RETURN_IF_ERROR(weights.check_tensors(weights::tensor_specs(built, false), ignorable));
     return ModelDirectory{directory, std::move(built), std::move(weights), {}};
 }

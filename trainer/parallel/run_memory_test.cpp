@@ -54,7 +54,7 @@ TEST(RunMemoryTest, EachRecomputationKeepsLess) {
 TEST(RunMemoryTest, BuffersUnderFullShardAreOfTwoNeighboursNotOfTheLargestBlockTwice) {
     using tensor::Category;
     constexpr std::int64_t kVocabularySize = 128256, kHidden = 4096, kInner = 14336, kKeys = 1024;
-    const auto config = model::parse_config(R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama",
+    const auto config = model_config::parse_config(R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama",
         "vocab_size": 128256, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
         "num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 8192, "rms_norm_eps": 1e-5,
         "rope_theta": 500000.0, "hidden_act": "silu", "tie_word_embeddings": false})");

@@ -25,7 +25,7 @@ class GenerateCommand final : public Command {
         ATOLL_TRY(model_io::ModelDirectory directory, train::open_model_to_read(config_, *comm));
         ATOLL_RETURN_IF_ERROR(train::compare_with_adapters(directory, config_, *comm));
         ATOLL_TRY(directory.model.config.eos_token_ids,
-                  comm::agreed(*comm, model::load_eos_token_ids(config_.model, directory.model.config)));
+                  comm::agreed(*comm, model_config::load_eos_token_ids(config_.model, directory.model.config)));
         ATOLL_TRY(const auto tokenizer, comm::agreed(*comm, tokenizer::Tokenizer::open(config_.model)));
         ATOLL_TRY(const std::vector<std::int32_t> prompt,
                   comm::agreed(*comm, tokenizer->encode_prompt(config_.prompt)));

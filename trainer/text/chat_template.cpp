@@ -50,12 +50,12 @@ struct ChatTemplate::Compiler {
         if (text.empty()) return pieces;
         const bool names_field = text.find("{{") != std::string::npos;
         // A template without a field is refused elsewhere; "begin" may be one.
-        ATOLL_TRY(const Template parsed, Template::parse(names_field ? text : text + "{{none}}"));
-        for (const Template::Part& part : parsed.parts()) {
-            if (part.kind == Template::Kind::kText) split(part.text, pieces);
-            if (part.kind == Template::Kind::kAnswerBegin) pieces.push_back({Kind::kAnswerBegin, ""});
-            if (part.kind == Template::Kind::kAnswerEnd) pieces.push_back({Kind::kAnswerEnd, ""});
-            if (part.kind == Template::Kind::kField && names_field)
+        ATOLL_TRY(const prompt::Template parsed, prompt::Template::parse(names_field ? text : text + "{{none}}"));
+        for (const prompt::Template::Part& part : parsed.parts()) {
+            if (part.kind == prompt::Template::Kind::kText) split(part.text, pieces);
+            if (part.kind == prompt::Template::Kind::kAnswerBegin) pieces.push_back({Kind::kAnswerBegin, ""});
+            if (part.kind == prompt::Template::Kind::kAnswerEnd) pieces.push_back({Kind::kAnswerEnd, ""});
+            if (part.kind == prompt::Template::Kind::kField && names_field)
                 ATOLL_RETURN_IF_ERROR(add_field(field, part.text, pieces));
         }
         return pieces;
@@ -167,7 +167,7 @@ Result<ChatTemplate> ChatTemplate::parse(std::string_view json, const Ends& ends
     return result;
 }
 
-void ChatTemplate::append_content(const Values& values, Document& document) const {
+void ChatTemplate::append_content(const Values& values, prompt::Document& document) const {
     const bool with_system = trim_with_system_ && values.after_system;
     const std::string_view content = !trim_        ? values.content
                                      : with_system ? trimmed_behind(values.content)
@@ -176,7 +176,7 @@ void ChatTemplate::append_content(const Values& values, Document& document) cons
     document.text += content;
 }
 
-void ChatTemplate::append(const Pieces& pieces, const Values& values, Document& document) const {
+void ChatTemplate::append(const Pieces& pieces, const Values& values, prompt::Document& document) const {
     for (const Piece& piece : pieces) {
         const std::size_t at = document.text.size();
         switch (piece.kind) {
@@ -220,14 +220,15 @@ Status ChatTemplate::check_order(const Conversation& conversation, std::size_t f
     return {};
 }
 
-Result<Document> ChatTemplate::render(const Conversation& conversation, bool last_only, std::string_view where) const {
+Result<prompt::Document> ChatTemplate::render(const Conversation& conversation, bool last_only,
+                                              std::string_view where) const {
     const std::size_t first = conversation[0].role == Role::kSystem ? 1 : 0;
     ATOLL_RETURN_IF_ERROR(check_order(conversation, first, where));
     std::size_t last_answer = 0;
     for (std::size_t i = 0; i < conversation.size(); ++i)
         if (conversation[i].role == Role::kAssistant) last_answer = i;
 
-    Document document;
+    prompt::Document document;
     append(begin_, {}, document);
     const bool has_system = first > 0 || !default_system_.empty();
     const std::string_view system = first > 0 ? conversation[0].content : default_system_;

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "shared/base/result.h"
+#include "shared/prompt/template.h"
 #include "trainer/text/conversation.h"
-#include "trainer/text/template.h"
 
 namespace atl::text {
 
@@ -43,7 +43,7 @@ class ChatTemplate {
     // The text of a conversation, with its special tokens; a text in a message is never one. Answers: of the messages
     // whose `train` says so, and of those without it; with `last_only` of these only the assistant's last. `where`
     // begins the message of an error: a role that the template has no text for, roles that do not alternate.
-    Result<Document> render(const Conversation& conversation, bool last_only, std::string_view where) const;
+    Result<prompt::Document> render(const Conversation& conversation, bool last_only, std::string_view where) const;
 
     // Those that its texts hold.
     const std::vector<std::string>& special_tokens() const { return special_tokens_; }
@@ -59,8 +59,8 @@ class ChatTemplate {
     using Pieces = std::vector<Piece>;
     struct Compiler;
     struct Values;
-    void append_content(const Values& values, Document& document) const;
-    void append(const Pieces& pieces, const Values& values, Document& document) const;
+    void append_content(const Values& values, prompt::Document& document) const;
+    void append(const Pieces& pieces, const Values& values, prompt::Document& document) const;
     Status check_order(const Conversation& conversation, std::size_t first, std::string_view where) const;
 
     std::vector<std::string> special_tokens_;

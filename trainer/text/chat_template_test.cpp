@@ -28,7 +28,8 @@ ChatTemplate chat_template(const json& description) {
     return std::move(parsed).value();
 }
 
-std::vector<std::string> texts_of(const Document& document, const std::vector<Document::Range>& ranges) {
+std::vector<std::string> texts_of(const prompt::Document& document,
+                                  const std::vector<prompt::Document::Range>& ranges) {
     std::vector<std::string> texts;
     for (const auto& [begin, end] : ranges) texts.push_back(document.text.substr(begin, end - begin));
     return texts;
@@ -42,7 +43,7 @@ const Conversation kTalk = {{Role::kSystem, "be kind", {}},
                             {Role::kAssistant, "</s>", {}}};
 
 TEST(ChatTemplateTest, MessagesAreWrittenWithTheSpecialTokensOfTheTemplateAlone) {
-    const Document document = chat_template(plain()).render(kTalk, false, "f:1").value();
+    const prompt::Document document = chat_template(plain()).render(kTalk, false, "f:1").value();
     EXPECT_EQ(document.text, "<a>S be kind\n<ab>why <a>?\n<a>so</s>\n<ab>{{content}}\n<a></s></s>\n");
     EXPECT_EQ(texts_of(document, document.specials), (Texts{"<a>", "<ab>", "<a>", "</s>", "<ab>", "<a>", "</s>"}));
     EXPECT_EQ(document.specials.back().end, document.text.size() - 1) << "what the message says is no special token";

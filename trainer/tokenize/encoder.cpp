@@ -26,7 +26,7 @@ std::ptrdiff_t shared_tokens(std::span<const std::int32_t> a, std::span<const st
 
 // Counts the tokens of the answers. A token belongs to what the text before the answer does not begin with, so that
 // what counts is what the model must add to that text's tokens; the end token belongs to an answer that ends the text.
-Status label_answers(const tokenizer::Tokenizer& tokenizer, const text::Document& document,
+Status label_answers(const tokenizer::Tokenizer& tokenizer, const prompt::Document& document,
                      std::span<const std::int32_t> ids, std::vector<std::int32_t>& labels) {
     const std::size_t first = labels.size();
     labels.resize(first + ids.size(), tensor::kIgnoredLabel);
@@ -50,7 +50,7 @@ Status label_answers(const tokenizer::Tokenizer& tokenizer, const text::Document
 // when it belongs to the answer as in label_answers().
 class ChatEncoder {
   public:
-    ChatEncoder(const EncodeJob& job, const text::Document& document, EncodedBlock& out)
+    ChatEncoder(const EncodeJob& job, const prompt::Document& document, EncodedBlock& out)
         : job_(job), document_(document), out_(out), labels_(job.loss_on != LossOn::kAll) {}
 
     Status encode() {
@@ -64,7 +64,7 @@ class ChatEncoder {
     }
 
   private:
-    using Range = text::Document::Range;
+    using Range = prompt::Document::Range;
 
     void add_special(const Range& range) {
         const std::int32_t id = job_.tokenizer->special_tokens().find(text_of(range))->second.id;
@@ -119,18 +119,18 @@ class ChatEncoder {
     }
 
     const EncodeJob& job_;
-    const text::Document& document_;
+    const prompt::Document& document_;
     EncodedBlock& out_;
     bool labels_;
 };
 
-Result<text::Document> render(const EncodeJob& job, const json::Json& row, std::string_view where) {
+Result<prompt::Document> render(const EncodeJob& job, const json::Json& row, std::string_view where) {
     if (job.chat_template == nullptr) return job.text_template->render(row, where);
     ATOLL_TRY(const text::Conversation conversation, text::parse_conversation(row, where));
     return job.chat_template->render(conversation, job.loss_on == LossOn::kLastAnswer, where);
 }
 
-Status encode_document(const EncodeJob& job, const text::Document& document, EncodedBlock& out) {
+Status encode_document(const EncodeJob& job, const prompt::Document& document, EncodedBlock& out) {
     if (job.chat_template != nullptr) return ChatEncoder(job, document, out).encode();
     const std::size_t before = out.ids.size();
     ATOLL_RETURN_IF_ERROR(job.tokenizer->encode_document(document.text, out.ids));
@@ -151,7 +151,7 @@ Status encode_line(const EncodeJob& job, std::string_view line, std::string_view
     const auto row = job.chat_template == nullptr ? json::parse_keeping_digits(line) : json::parse(line);
     if (!row.ok())
         return invalid_argument(std::string(where), std::string(where) + ": " + without_text(row.error().message));
-    ATOLL_TRY(const text::Document document, render(job, *row, where));
+    ATOLL_TRY(const prompt::Document document, render(job, *row, where));
     if (!is_kept(job, document.text)) return {};
     const std::size_t before = out.ids.size();
     const Status status = encode_document(job, document, out);

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "shared/base/result.h"
+#include "shared/prompt/template.h"
 #include "trainer/text/chat_template.h"
 #include "trainer/text/line_reader.h"
-#include "trainer/text/template.h"
 #include "trainer/tokenize/tokenize.h"
 #include "trainer/tokenizer/tokenizer.h"
 
@@ -31,7 +31,7 @@ struct EncodedBlock {
 // What to do with each line.
 struct EncodeJob {
     const tokenizer::Tokenizer* tokenizer = nullptr;
-    const text::Template* text_template = nullptr;
+    const prompt::Template* text_template = nullptr;
     std::vector<std::filesystem::path> inputs;  // for messages
     Split split = Split::kAll;
     int validation_percent = 0;

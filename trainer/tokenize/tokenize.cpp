@@ -11,8 +11,8 @@
 #include "shared/log/log.h"
 #include "shared/log/progress.h"
 #include "shared/log/warn.h"
+#include "shared/prompt/template.h"
 #include "trainer/text/line_reader.h"
-#include "trainer/text/template.h"
 #include "trainer/tokenize/chat_choice.h"
 #include "trainer/tokenize/data_writer.h"
 #include "trainer/tokenize/encoder.h"
@@ -40,7 +40,7 @@ Status check_options(const TokenizeOptions& options) {
 
 // What makes documents of lines: a template, or a chat template.
 struct Documents {
-    std::optional<text::Template> text_template;
+    std::optional<prompt::Template> text_template;
     std::optional<ChatChoice> chat;
 
     bool has_answer() const { return chat || text_template->has_answer(); }
@@ -288,7 +288,7 @@ Result<TokenizeOptions> settle(TokenizeOptions options, const Documents& documen
 Result<Documents> open_documents(const TokenizeOptions& options, const tokenizer::Tokenizer& tokenizer) {
     Documents documents;
     if (options.chat_template.empty()) {
-        ATOLL_TRY(documents.text_template, text::Template::parse(options.text_template.value_or("{{text}}")));
+        ATOLL_TRY(documents.text_template, prompt::Template::parse(options.text_template.value_or("{{text}}")));
     } else {
         ATOLL_TRY(documents.chat, choose_chat_template(options.chat_template, options.tokenizer, tokenizer));
     }

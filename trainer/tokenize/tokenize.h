@@ -25,7 +25,7 @@ enum class Split { kAll, kTrain, kValidation };
 const char* to_string(Split split);
 Result<Split> parse_split(std::string_view name);
 
-// Which tokens the loss counts: all, or those of the answers that the template marks (trainer/text/template.h); in a
+// Which tokens the loss counts: all, or those of the answers that the template marks (shared/prompt/template.h); in a
 // conversation these are what the assistant says, each time or the last time.
 enum class LossOn { kAll, kAnswer, kLastAnswer };
 const char* to_string(LossOn loss_on);

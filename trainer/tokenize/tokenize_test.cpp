@@ -79,7 +79,7 @@ class TokenizeTest : public testing::Test {
 // Lines of megabytes make blocks of megabytes: their bytes bound what is in flight.
 TEST_F(TokenizeTest, ThePoolCountsTheBytesInFlight) {
     const auto tokenizer = tokenizer::Tokenizer::open(options_.tokenizer).value();
-    const auto text_template = text::Template::parse("{{text}}").value();
+    const auto text_template = prompt::Template::parse("{{text}}").value();
     EncoderPool pool({tokenizer.get(), &text_template, {"in"}}, 2);
     const std::string text = row("uno");
     for (int i = 0; i < 3; ++i) pool.submit({0, 1, text, {}});

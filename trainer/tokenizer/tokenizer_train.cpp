@@ -12,8 +12,8 @@
 #include "shared/base/staged_directory.h"
 #include "shared/json/json.h"
 #include "shared/log/log.h"
+#include "shared/prompt/template.h"
 #include "trainer/text/line_reader.h"
-#include "trainer/text/template.h"
 
 namespace atl::tokenizer {
 namespace {
@@ -48,7 +48,7 @@ void add_sentences(std::string_view text, std::vector<std::string>& sentences) {
     }
 }
 
-Status add_block(const text::LineBlock& block, const std::filesystem::path& file, const text::Template& text_template,
+Status add_block(const text::LineBlock& block, const std::filesystem::path& file, const prompt::Template& text_template,
                  std::vector<std::string>& sentences) {
     const bool jsonl = is_jsonl(file);
     Status status;
@@ -75,7 +75,7 @@ Status add_block(const text::LineBlock& block, const std::filesystem::path& file
 }
 
 Result<std::vector<std::string>> read_sentences(const TokenizerTrainOptions& options) {
-    ATOLL_TRY(const text::Template text_template, text::Template::parse(options.text_template));
+    ATOLL_TRY(const prompt::Template text_template, prompt::Template::parse(options.text_template));
     std::vector<std::string> sentences;
     text::LineReader reader(options.inputs);
     for (;;) {

@@ -168,7 +168,7 @@ std::span<const float> part(const std::vector<float>& unit, const model::Paramet
 class TinyRun {
   public:
     static Result<std::unique_ptr<TinyRun>> make(kernels::Backend& backend, const TinyModel& tiny) {
-        ATOLL_TRY(const model::ModelConfig config, model::parse_config(tiny.config));
+        ATOLL_TRY(const model::ModelConfig config, model_config::parse_config(tiny.config));
         model::Model model = model::make_model(config);
         model.use_formats({.weights = tiny.format, .activations = tiny.format, .residual = tiny.format, .masters = {}});
         std::unique_ptr<TinyRun> run(new TinyRun(backend, std::move(model), tiny));

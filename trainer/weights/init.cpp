@@ -61,11 +61,11 @@ Status write_parameter(const model::Parameter& parameter, std::uint64_t seed, We
 Result<ModelSize> init_model(const InitOptions& options) {
     const auto text = read_file(options.config);
     if (!text.ok()) return invalid_argument("--config", text.error().message);
-    const auto config = model::parse_config(*text, options.config);
+    const auto config = model_config::parse_config(*text, options.config);
     if (!config.ok()) return invalid_argument("--config", config.error().message);
     ATOLL_RETURN_IF_ERROR(check_tokenizer(options, *config));
     const model::Model model = model::make_model(*config);
-    const DType dtype = options.dtype.value_or(file_dtype(config->dtype));
+    const DType dtype = options.dtype.value_or(config->dtype);
     SaveOptions save;
     save.base = options.tokenizer;
     save.config = options.config;

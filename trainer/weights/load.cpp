@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "shared/digest/digest.h"
+#include "shared/model_config/tensors.h"
 #include "trainer/weights/adapter.h"
 #include "trainer/weights/storage.h"
 
@@ -22,31 +23,7 @@ Error about(const std::filesystem::path& path, std::string_view name, const std:
     return invalid_argument(path.string(), path.string() + ": tensor \"" + std::string(name) + "\" " + what);
 }
 
-Status check_tensor(const safetensors::Model::Entry& entry, const TensorSpec& expected, const std::string& config) {
-    const TensorInfo& tensor = *entry.tensor;
-    if (tensor.shape != expected.shape)
-        return about(
-            entry.file->path(), tensor.name,
-            "has the shape " + shape_text(tensor.shape) + ", but " + config + " needs " + shape_text(expected.shape));
-    if (!is_weight_dtype(tensor.dtype))
-        return about(entry.file->path(), tensor.name,
-                     std::string("is ") + to_string(tensor.dtype) + "; only F32, F16 and BF16 weights can be loaded");
-    return {};
-}
-
 }  // namespace
-
-std::string shape_text(const std::vector<std::int64_t>& shape) {
-    std::string text = "[";
-    for (const std::int64_t extent : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(extent);
-    return text + "]";
-}
-
-bool is_ignorable(std::string_view name, std::span<const std::string> patterns) {
-    return std::any_of(patterns.begin(), patterns.end(), [&](std::string_view pattern) {
-        return pattern.starts_with('*') ? name.ends_with(pattern.substr(1)) : name == pattern;
-    });
-}
 
 std::vector<TensorSpec> tensor_specs(const model::Model& model, bool adapters, DType dtype) {
     std::vector<TensorSpec> specs;
@@ -80,21 +57,9 @@ Result<WeightReader> WeightReader::open_adapter(const std::filesystem::path& dir
 }
 
 Status WeightReader::check_tensors(std::span<const TensorSpec> expected, std::span<const std::string> ignorable) const {
-    std::vector<std::string_view> names;
-    for (const TensorSpec& spec : expected) {
-        const auto* entry = model_.find(spec.name);
-        if (entry == nullptr)
-            return about(directory_, spec.name, std::string("is missing, but ") + config_ + " needs it");
-        ATOLL_RETURN_IF_ERROR(check_tensor(*entry, spec, config_));
-        names.push_back(spec.name);
-    }
-    std::sort(names.begin(), names.end());
-    for (const auto& entry : model_.entries()) {
-        const std::string& name = entry.tensor->name;
-        if (std::binary_search(names.begin(), names.end(), name) || is_ignorable(name, ignorable)) continue;
-        return about(entry.file->path(), name, "is none that this model has");
-    }
-    return {};
+    std::vector<model_config::TensorShape> shapes;
+    for (const TensorSpec& spec : expected) shapes.push_back({spec.name, spec.shape});
+    return model_config::check_tensors(model_, shapes, ignorable, config_, directory_.string());
 }
 
 Status WeightReader::read(std::string_view name, std::int64_t begin, std::int64_t end, std::span<float> out) const {
@@ -104,7 +69,7 @@ Status WeightReader::read(std::string_view name, std::int64_t begin, std::int64_
     check(begin >= 0 && begin <= end && end <= tensor.element_count() &&
               out.size() == static_cast<std::size_t>(end - begin),
           "WeightReader::read: a range outside the tensor, or another size of the buffer");
-    if (!is_weight_dtype(tensor.dtype))
+    if (!model_config::is_weight_dtype(tensor.dtype))
         return about(entry->file->path(), name,
                      std::string("is ") + to_string(tensor.dtype) + ", not F32, F16 or BF16");
     const auto width = static_cast<std::size_t>(safetensors::size_bytes(tensor.dtype));
@@ -124,9 +89,9 @@ Status WeightReader::read(std::string_view name, std::int64_t begin, std::int64_
 }
 
 Status WeightReader::check_tied_head(const std::string& table, int part, int parts) const {
-    const auto *const head = model_.find(model::kHeadWeight), *const tied = model_.find(table);
+    const auto *const head = model_.find(model_config::kHeadWeight), *const tied = model_.find(table);
     if (head == nullptr || tied == nullptr) return {};
-    const auto differs = [&] { return about(head->file->path(), model::kHeadWeight, kDiffersFromTable); };
+    const auto differs = [&] { return about(head->file->path(), model_config::kHeadWeight, kDiffersFromTable); };
     if (head->tensor->shape != tied->tensor->shape) return differs();
     const std::int64_t elements = tied->tensor->element_count(), end = elements * (part + 1) / parts;
     std::vector<float> ours(kPieceElements), theirs(kPieceElements);
@@ -134,7 +99,7 @@ Status WeightReader::check_tied_head(const std::string& table, int part, int par
         ours.resize(std::min(kPieceElements, static_cast<std::size_t>(end - at)));
         theirs.resize(ours.size());
         ATOLL_RETURN_IF_ERROR(read(table, at, at + std::ssize(ours), ours));
-        ATOLL_RETURN_IF_ERROR(read(model::kHeadWeight, at, at + std::ssize(theirs), theirs));
+        ATOLL_RETURN_IF_ERROR(read(model_config::kHeadWeight, at, at + std::ssize(theirs), theirs));
         if (ours != theirs) return differs();
     }
     return {};
@@ -149,7 +114,7 @@ Result<std::string> WeightReader::sha256(std::string_view name,
     const auto size = static_cast<std::size_t>(tensor.element_count() * safetensors::size_bytes(tensor.dtype));
     std::vector<std::byte> buffer(std::min(size, kHashedBytes));
     digest::Sha256 sha256;
-    sha256.update(std::string(to_string(tensor.dtype)) + shape_text(tensor.shape));
+    sha256.update(std::string(to_string(tensor.dtype)) + model_config::shape_text(tensor.shape));
     for (std::size_t at = 0; at < size; at += kHashedBytes) {
         const auto piece = std::span(buffer).first(std::min(kHashedBytes, size - at));
         ATOLL_RETURN_IF_ERROR(entry->file->read(tensor, at, piece));

@@ -7,6 +7,7 @@
 
 #include "shared/base/file.h"
 #include "shared/base/text.h"
+#include "shared/model_config/tensors.h"
 #include "shared/safetensors/file.h"
 #include "trainer/weights/model_files.h"
 #include "trainer/weights/storage.h"
@@ -157,7 +158,7 @@ Result<WeightWriter> WeightWriter::create(const std::filesystem::path& out, std:
 Result<WeightWriter> WeightWriter::create(StagedDirectory staged, std::vector<TensorSpec> tensors, WeightFiles files) {
     check(!tensors.empty() && files.shard_bytes_max > 0, "a model without tensors, or shards without room");
     for (const TensorSpec& tensor : tensors)
-        check(is_weight_dtype(tensor.dtype), "weights are saved as F32, F16 or BF16");
+        check(model_config::is_weight_dtype(tensor.dtype), "weights are saved as F32, F16 or BF16");
     auto impl = std::make_unique<Impl>(std::move(staged), std::move(tensors), std::move(files));
     ATOLL_RETURN_IF_ERROR(impl->open_shard());
     ATOLL_RETURN_IF_ERROR(impl->advance());

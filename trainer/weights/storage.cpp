@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "shared/base/check.h"
+#include "shared/model_config/tensors.h"
 #include "shared/numeric/conversions.h"
 
 namespace atl::weights {
@@ -103,17 +104,14 @@ bool store_values(std::span<const float> values, const tensor::Tensor& to, kerne
     return finite;
 }
 
-bool is_weight_dtype(DType dtype) {
-    return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
-}
-
 bool all_finite(std::span<const float> values) {
     return numeric::conversions().all_finite(values.data(), values.size());
 }
 
 bool widen(DType dtype, std::span<const std::byte> bytes, std::span<float> out) {
     const auto width = static_cast<std::size_t>(safetensors::size_bytes(dtype));
-    check(is_weight_dtype(dtype) && bytes.size() == out.size() * width, "widen: sizes or dtype don't match");
+    check(model_config::is_weight_dtype(dtype) && bytes.size() == out.size() * width,
+          "widen: sizes or dtype don't match");
     bool finite = true;
     for (std::size_t i = 0; i < out.size(); i += kBlock)
         finite &= widen_block(dtype, bytes.data() + i * width, out.data() + i, std::min(kBlock, out.size() - i));
@@ -122,7 +120,8 @@ bool widen(DType dtype, std::span<const std::byte> bytes, std::span<float> out) 
 
 bool narrow(DType dtype, std::span<const float> values, std::span<std::byte> out) {
     const auto width = static_cast<std::size_t>(safetensors::size_bytes(dtype));
-    check(is_weight_dtype(dtype) && out.size() == values.size() * width, "narrow: sizes or dtype don't match");
+    check(model_config::is_weight_dtype(dtype) && out.size() == values.size() * width,
+          "narrow: sizes or dtype don't match");
     bool finite = true;
     for (std::size_t i = 0; i < values.size(); i += kBlock)
         finite &= narrow_block(dtype, values.data() + i, out.data() + i * width, std::min(kBlock, values.size() - i));

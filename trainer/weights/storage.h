@@ -33,9 +33,6 @@ bool store_values(std::span<const float> values, const tensor::Tensor& to, kerne
 
 // Between fp32 and the numbers on disk: pure functions; the same bits on every CPU.
 
-// kF32, kF16 or kBF16.
-bool is_weight_dtype(DType dtype);
-
 // False when a value is NaN or infinite.
 bool all_finite(std::span<const float> values);
 

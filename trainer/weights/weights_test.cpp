@@ -7,10 +7,12 @@
 #include <cmath>
 #include <csignal>
 #include <cstring>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "shared/base/file.h"
+#include "shared/model_config/tensors.h"
 #include "trainer/weights/load.h"
 #include "trainer/weights/save.h"
 #include "trainer/weights/storage.h"
@@ -326,6 +328,26 @@ TEST_F(WeightFilesTest, NamesOfDtypesAreThoseOfFlagsAndConfigs) {
     EXPECT_EQ(parse_file_dtype("fp16").value(), DType::kF16);
     EXPECT_EQ(parse_file_dtype("bfloat16").value(), DType::kBF16);
     EXPECT_FALSE(parse_file_dtype("int8").ok());
+}
+
+// The table by which the coordinator's tools check a model's files before they travel, against the model itself.
+TEST(TensorTableTest, AModelHasTheTensorsThatItsConfigurationIsSaidToAskFor) {
+    const char* const sizes = R"("vocab_size": 50, "hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4,
+        "max_position_embeddings": 32)";
+    const std::string llama = R"("intermediate_size": 40, "num_key_value_heads": 2)";
+    const std::string opt = R"("model_type": "opt", "ffn_dim": 40)";
+    for (const std::string& family :
+         {R"("model_type": "llama", )" + llama, R"("model_type": "llama", "tie_word_embeddings": true, )" + llama,
+          R"("model_type": "mistral", "head_dim": 8, )" + llama, R"("model_type": "qwen2", )" + llama,
+          R"("model_type": "qwen3", "attention_bias": true, )" + llama, opt,
+          opt + R"(, "word_embed_proj_dim": 12, "tie_word_embeddings": false)"}) {
+        const auto config = model_config::parse_config("{" + family + ", " + sizes + "}");
+        ASSERT_TRUE(config.ok()) << family << ": " << config.error().message;
+        std::map<std::string, std::vector<std::int64_t>> own, table;
+        for (const TensorSpec& spec : tensor_specs(model::make_model(*config), false)) own[spec.name] = spec.shape;
+        for (const auto& [name, shape] : model_config::tensors_of(*config)) table[name] = shape;
+        EXPECT_EQ(own, table) << family;
+    }
 }
 
 }  // namespace

@@ -6,8 +6,12 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "services/cli/commands/model_tokenizer.h"
 #include "services/cli/context.h"
+#include "services/cli/transfer.h"
 #include "shared/base/text.h"
+#include "shared/log/warn.h"
+#include "shared/model_config/tensors.h"
 #include "shared/safetensors/file.h"
 #include "shared/store_client/transfer.h"
 
@@ -16,16 +20,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-
-struct Bound {
-    const char* member;
-    std::int64_t max;
-};
-// As the trainer has them, and far above any model.
-constexpr Bound kBounds[] = {
-    {"num_hidden_layers", 1 << 16}, {"num_attention_heads", 1 << 16}, {"num_key_value_heads", 1 << 16},
-    {"head_dim", 1 << 16},          {"hidden_size", 1 << 24},         {"intermediate_size", 1 << 24},
-    {"ffn_dim", 1 << 24},           {"word_embed_proj_dim", 1 << 24}, {"vocab_size", 1 << 24}};
 
 bool is_within(const fs::path& path, const fs::path& directory) {
     const auto [end, unused] = std::mismatch(directory.begin(), directory.end(), path.begin(), path.end());
@@ -66,17 +60,31 @@ Status check_json_file(const fs::path& file) {
     return invalid_argument(file.string(), "is not JSON: mend it, or take it out of the directory");
 }
 
-Status check_sizes(const json& config, const std::string& file) {
-    for (const auto& [member, max] : kBounds) {
-        const auto value = config.find(member);
-        if (value == config.end() || value->is_null()) continue;
-        const bool fits = value->is_number_unsigned() && value->get<std::uint64_t>() >= 1 &&
-                          value->get<std::uint64_t>() <= static_cast<std::uint64_t>(max);
-        if (!fits)
-            return invalid_argument(file + ": " + member, "must be a whole number from 1 to " + std::to_string(max) +
-                                                              ", got " + shorten(value->dump(), 40));
-    }
-    return {};
+// That every token has a row in the embedding.
+Status check_tokenizer(const fs::path& directory, std::int64_t vocab_size) {
+    ATOLL_TRY(const auto largest, largest_token_id(directory));
+    if (!largest)
+        log::warn(
+            directory.string() +
+            " has no tokenizer (tokenizer.json, or tokenizer.model, or vocab.json and merges.txt): no dataset can "
+            "be prepared for this model");
+    if (!largest || *largest < vocab_size) return {};
+    return invalid_argument(directory.string(),
+                            "the tokenizer has the token " + std::to_string(*largest) +
+                                ", but config.json's vocab_size is " + std::to_string(vocab_size) +
+                                ": texts would have tokens that the model does not know; is this the tokenizer of "
+                                "another model?");
+}
+
+// Reads every weight once.
+Status check_finite(const safetensors::Model& weights) {
+    store_client::Progress progress;
+    for (const auto& entry : weights.entries()) progress.bytes_total += entry.tensor->end - entry.tensor->begin;
+    const auto show = show_progress("checking the weights");
+    return model_config::check_values(weights, [&](std::uint64_t bytes) {
+        progress.bytes_done += bytes;
+        if (show) show(progress);
+    });
 }
 
 }  // namespace
@@ -108,14 +116,16 @@ Status check_files_to_send(const fs::path& directory) {
 Status check_model_directory(const fs::path& directory) {
     const fs::path file = directory / "config.json";
     if (!fs::exists(file)) return invalid_argument(file.string(), directory.string() + " has no config.json");
-    ATOLL_TRY(const json config, read_document(file));
-    if (!config.is_object()) return invalid_argument(file.string(), "must hold an object");
-    ATOLL_RETURN_IF_ERROR(check_sizes(config, file.string()));
     ATOLL_TRY(const auto paths, store_client::list_files(directory));
     for (const std::string& path : paths)
         if (path.ends_with(".json")) ATOLL_RETURN_IF_ERROR(check_json_file(directory / path));
-    ATOLL_RETURN_IF_ERROR(safetensors::Model::open(directory));
-    return {};
+    ATOLL_TRY(const auto config, model_config::load_config(directory));
+    ATOLL_TRY(const auto weights, safetensors::Model::open(directory));
+    ATOLL_RETURN_IF_ERROR(model_config::check_tensors(weights, model_config::tensors_of(config),
+                                                      model_config::ignorable_tensors(config), "config.json",
+                                                      directory.string()));
+    ATOLL_RETURN_IF_ERROR(check_tokenizer(directory, config.vocab_size));
+    return check_finite(weights);
 }
 
 }  // namespace atl::cli

@@ -12,8 +12,10 @@ namespace atl::cli {
 // one.
 Status check_files_to_send(const std::filesystem::path& directory);
 
-// A Hugging Face model directory: config.json with sizes that a model can have, safetensors files that fit their
-// header, every *.json file JSON. kInvalidArgument names the file, or the file and its member.
+// A Hugging Face model directory that the trainer can read: config.json of a family that is built, safetensors files of
+// just the tensors and shapes that it asks for, without a value that is NaN or infinite, no token beyond the
+// vocabulary, every *.json file JSON. Reads all weights once and shows progress; warns where there is no tokenizer.
+// kInvalidArgument names the file, and its member or tensor.
 Status check_model_directory(const std::filesystem::path& directory);
 
 }  // namespace atl::cli

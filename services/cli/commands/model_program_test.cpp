@@ -9,6 +9,7 @@
 #include "shared/base/file.h"
 #include "shared/base/subprocess.h"
 #include "shared/http/testing/test_server.h"
+#include "shared/model_config/testing/tiny_model.h"
 
 namespace atl::cli {
 namespace {
@@ -21,23 +22,10 @@ using json::Json;
 
 const std::string kDigest(64, 'a');
 
-// A safetensors file of one tensor.
-std::string weights() {
-    std::string header = R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
-    header.resize((header.size() + 7) / 8 * 8, ' ');
-    std::string bytes(8, '\0');
-    bytes[0] = static_cast<char>(header.size());
-    return bytes + header + std::string(8, '\0');
-}
-
 // `atoll model import` and `push` against a made-up store, which keeps what it is asked to do.
 class ModelProgramTest : public testing::Test {
   protected:
-    void SetUp() override {
-        fs::create_directories(model_);
-        write("config.json", R"({"num_hidden_layers":2,"hidden_size":32,"vocab_size":320})");
-        write("model.safetensors", weights());
-    }
+    void SetUp() override { model_config::write_tiny_model(model_); }
     void write(const fs::path& file, const std::string& text) {
         ASSERT_TRUE(write_file_atomic(model_ / file, text).ok());
     }
@@ -187,17 +175,70 @@ TEST_F(ModelProgramTest, EachJsonFileIsJson) {
     expect_refused({"tokenizer.json: has 65.0 MiB", "at most 64.0 MiB"});
 }
 
-TEST_F(ModelProgramTest, SizesThatNoModelHasAreRefusedByName) {
-    for (const auto& [member, value] : {std::pair<std::string, Json>{"num_hidden_layers", 1LL << 31},
-                                        {"hidden_size", 1LL << 40},
-                                        {"vocab_size", 1LL << 62},
-                                        {"num_attention_heads", -1},
-                                        {"intermediate_size", 0},
-                                        {"head_dim", 2.5},
-                                        {"vocab_size", "many"}}) {
-        write("config.json", Json{{member, value}}.dump());
-        expect_refused({"config.json: " + member + ": must be a whole number from 1 to"});
+TEST_F(ModelProgramTest, WhatTheTrainerCouldNotReadIsRefusedByItsKey) {
+    for (const auto& [member, value, said] :
+         {std::tuple<std::string, Json, std::string>{"num_hidden_layers", 1LL << 31, " must be between 1 and 65536"},
+          {"hidden_size", 1LL << 40, " must be between"},
+          {"vocab_size", 1LL << 62, " must be between"},
+          {"num_attention_heads", -1, " must be between"},
+          {"intermediate_size", 0, " must be between"},
+          {"head_dim", 2.5, " must be an integer"},
+          {"vocab_size", "many", " must be an integer"},
+          {"model_type", "gpt2", " 'gpt2' is not built"},
+          {"partial_rotary_factor", 0.5, " is not a key of a Llama model that Atoll knows"}}) {
+        Json config = Json::parse(model_config::kTinyConfig);
+        config[member] = value;
+        write("config.json", config.dump());
+        expect_refused({"config.json: " + member + said});
     }
+}
+
+TEST_F(ModelProgramTest, WeightsThatAreNotThoseOfItsConfigurationAreRefusedByTheirTensor) {
+    Json config = Json::parse(model_config::kTinyConfig);
+    config["hidden_size"] = 16;
+    write("config.json", config.dump());
+    expect_refused({"model.safetensors", "tensor \"model.embed_tokens.weight\" has the shape [320, 8]", "[320, 16]"});
+    model_config::write_tiny_model(model_, 320, std::string("\0\0\x80\x7f", 4));  // infinities
+    expect_refused({"model.safetensors", "holds a value that is not finite, at element 0"});
+}
+
+TEST_F(ModelProgramTest, ATokenizerOfAnotherModelIsRefusedAndNoneAtAllIsSaid) {
+    const std::string none = run({"import", "tiny", model_.string()}).err;
+    EXPECT_NE(none.find("has no tokenizer"), std::string::npos) << none;
+    // Which ids it has: of each kind of file the last that fits, then one more.
+    const auto pieces = [](int count) {
+        std::string model;
+        for (int i = 0; i < count; ++i) model += std::string("\x0a\x03\x0a\x01", 4) + 'x';
+        return model;
+    };
+    const auto vocabulary = [](int last) { return Json{{"a", 0}, {"b", last}}; };
+    const auto tokenizer = [&](int last, int added) {
+        return Json{{"model", {{"vocab", vocabulary(last)}}}, {"added_tokens", {{{"id", added}}}}}.dump();
+    };
+    struct Case {
+        const char* file;
+        std::string fits, exceeds;
+    };
+    for (const Case& kind : {Case{"tokenizer.model", pieces(320), pieces(321)},
+                             {"vocab.json", vocabulary(319).dump(), vocabulary(320).dump()},
+                             {"tokenizer.json", tokenizer(319, 2), tokenizer(320, 2)},
+                             {"tokenizer.json", tokenizer(2, 319), tokenizer(2, 320)},
+                             {"added_tokens.json", vocabulary(319).dump(), vocabulary(320).dump()}}) {
+        write(kind.file, kind.exceeds);
+        {
+            const std::lock_guard lock(mutex_);
+            calls_.clear();
+        }
+        expect_refused({"the tokenizer has the token 320, but config.json's vocab_size is 320"});
+        write(kind.file, kind.fits);
+        const CommandResult taken = run({"import", "tiny", model_.string()});
+        EXPECT_EQ(taken.exit_code, 0) << kind.file << taken.err;
+        EXPECT_EQ(taken.err.find("tokenizer"), std::string::npos) << taken.err;
+    }
+    fs::remove(model_ / "tokenizer.json");
+    fs::remove(model_ / "vocab.json");
+    write("tokenizer.model", "not a protocol buffer");
+    EXPECT_NE(run({"import", "tiny", model_.string()}).err.find("is no SentencePiece model"), std::string::npos);
 }
 
 TEST_F(ModelProgramTest, ANameThatSteersATerminalIsRefused) {

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "shared/digest/digest.h"
+#include "shared/prompt/template.h"
 #include "shared/run_settings/chat_templates.h"
 #include "shared/service/names.h"
 
@@ -37,44 +38,31 @@ bool is_language_tag(std::string_view tag) {
     }
 }
 
-// A template names at least one field of a document, and nothing else stands between doubled braces.
-bool is_template(std::string_view text) {
-    bool names_a_field = false;
-    for (auto open = text.find("{{"); open != std::string_view::npos; open = text.find("{{", open)) {
-        const auto close = text.find("}}", open);
-        if (close == std::string_view::npos) return false;
-        const std::string_view field = text.substr(open + 2, close - open - 2);
-        if (field.empty() ||
-            !std::all_of(field.begin(), field.end(), [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; }))
-            return false;
-        names_a_field = true;
-        open = close + 2;
-    }
-    return names_a_field;
-}
+// What is wrong with a value, in the words of an error; empty: nothing.
+using Fault = std::string (*)(const std::string&);
 
-const char* fault_of_language(const std::string& text) {
-    return is_language_tag(text) ? nullptr : "must be a BCP 47 language tag such as \"it\" or \"pt-BR\"";
+std::string fault_of_language(const std::string& text) {
+    return is_language_tag(text) ? "" : "must be a BCP 47 language tag such as \"it\" or \"pt-BR\"";
 }
-const char* fault_of_license(const std::string& text) {
-    return !text.empty() && text.size() <= kLineBytesMax ? nullptr : "must have 1 to 200 bytes";
+std::string fault_of_license(const std::string& text) {
+    return !text.empty() && text.size() <= kLineBytesMax ? "" : "must have 1 to 200 bytes";
 }
-const char* fault_of_text(const std::string& text) {
-    return text.size() <= kTextBytesMax ? nullptr : "must have at most 10000 bytes";
+std::string fault_of_text(const std::string& text) {
+    return text.size() <= kTextBytesMax ? "" : "must have at most 10000 bytes";
 }
-const char* fault_of_template(const std::string& text) {
+// As atoll-trainer reads it at the facilities.
+std::string fault_of_template(const std::string& text) {
     if (const auto chat = run_settings::chat_template_of(text))
         return run_settings::is_chat_template(*chat)
-                   ? nullptr
+                   ? ""
                    : "must name a chat template: chat:auto, chatml, qwen2.5, llama3, llama2, mistral, gemma or zephyr";
-    if (!is_template(text)) return "must name a field of the documents, such as {{text}}, or be chat:NAME";
-    return fault_of_text(text);
+    if (text.size() > kTextBytesMax) return fault_of_text(text);
+    const auto parsed = prompt::Template::parse(text);
+    return parsed.ok() ? "" : parsed.error().message;
 }
 
-using Fault = const char* (*)(const std::string&);
-
 std::string checked(json::ObjectReader& reader, const char* key, std::string value, Fault fault) {
-    if (const char* why = fault(value)) reader.fail(key, why);
+    if (const std::string why = fault(value); !why.empty()) reader.fail(key, why);
     return value;
 }
 

@@ -61,7 +61,11 @@ TEST(DatasetTest, EachWrongFieldOfADatasetIsNamed) {
                   {"description", std::string(10001, 'x')},
                   {"template", "no field"},
                   {"template", "{{text"},
-                  {"template", "{{te xt}}"},
+                  {"template", "{{}}"},
+                  {"template", R"({{text}}\q)"},
+                  {"template", "{{q}}{{#answer}}{{a}}"},
+                  {"template", "{{q}}{{/answer}}"},
+                  {"template", "{{#each}}{{q}}"},
                   {"template", "chat:"},
                   {"template", "chat:vicuna"},
                   {"template", "chat:mine.json"},
@@ -88,6 +92,18 @@ TEST(DatasetTest, RowsMayBeConversationsWrittenByANamedChatTemplate) {
     }
     EXPECT_EQ(run_settings::chat_template_of("chat:gemma"), "gemma");
     EXPECT_EQ(run_settings::chat_template_of("chat: {{text}}"), std::nullopt) << "names a field of documents";
+}
+
+TEST(DatasetTest, ATemplateIsWhatTheTrainerReads) {
+    for (const char* good : {R"({{ text }})", R"({{q}}\n{{#answer}}{{a}}{{/answer}}\\)", "{{a field}}"}) {
+        Json body = dataset();
+        body["template"] = good;
+        const auto parsed = parse_dataset(body);
+        EXPECT_TRUE(parsed.ok()) << good << ": " << parsed.error().message;
+    }
+    Json body = dataset();
+    body["template"] = R"({{q}}\q)";
+    EXPECT_NE(parse_dataset(body).error().message.find("a backslash that is none of"), std::string::npos);
 }
 
 TEST(DatasetTest, LanguageTagsHaveTheShapeOfBcp47) {

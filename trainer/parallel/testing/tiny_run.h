@@ -37,7 +37,7 @@ inline model::Model tiny_model(bool tied) {
         "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu",
         "tie_word_embeddings": )" +
                              std::string(tied ? "true}" : "false}");
-    const auto config = model::parse_config(text);
+    const auto config = model_config::parse_config(text);
     check(config.ok(), config.ok() ? "" : config.error().message);
     return model::make_model(*config);
 }

@@ -1,10 +1,10 @@
-#include "trainer/text/template.h"
+#include "shared/prompt/template.h"
 
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
-namespace atl::text {
+namespace atl::prompt {
 namespace {
 
 std::string render(const char* text, const char* row) {
@@ -69,4 +69,4 @@ TEST(TemplateTest, BrokenTemplatesAreRefused) {
 }
 
 }  // namespace
-}  // namespace atl::text
+}  // namespace atl::prompt

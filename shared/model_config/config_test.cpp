@@ -1,5 +1,3 @@
-#include "trainer/model/config.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -7,8 +5,9 @@
 #include <regex>
 
 #include "shared/base/file.h"
+#include "shared/model_config/model_config.h"
 
-namespace atl::model {
+namespace atl::model_config {
 namespace {
 
 using nlohmann::json;
@@ -26,7 +25,7 @@ TEST(ConfigTest, ReadsTheDialectOfVersionFive) {
     const ModelConfig config = parse_config(version5().dump()).value();
     EXPECT_EQ(config.head_dim, 16);
     EXPECT_EQ(config.num_key_value_heads, 2);
-    EXPECT_EQ(config.dtype, tensor::DType::kBF16);
+    EXPECT_EQ(config.dtype, safetensors::DType::kBF16);
     EXPECT_EQ(config.rope.theta, 5000.0);
     EXPECT_TRUE(config.tie_word_embeddings);
     EXPECT_EQ(config.eos_token_ids, (std::vector<std::int64_t>{2, 3}));
@@ -45,7 +44,7 @@ TEST(ConfigTest, ReadsTheDialectOfVersionFour) {
     const ModelConfig config = parse_config(object.dump()).value();
     EXPECT_EQ(config.head_dim, 8);
     EXPECT_EQ(config.num_key_value_heads, 4);
-    EXPECT_EQ(config.dtype, tensor::DType::kF16);
+    EXPECT_EQ(config.dtype, safetensors::DType::kF16);
     EXPECT_EQ(config.rope.kind, RopeKind::kLinear);
     EXPECT_EQ(config.rope.theta, 7000.0);
     EXPECT_EQ(config.rope.factor, 2.0);
@@ -195,7 +194,7 @@ TEST(ConfigTest, ReadsOpt) {
     EXPECT_EQ(config.intermediate_size, 3072);
     EXPECT_EQ(config.head_dim, 64);
     EXPECT_EQ(config.num_key_value_heads, 12);
-    EXPECT_EQ(config.dtype, tensor::DType::kF16);
+    EXPECT_EQ(config.dtype, safetensors::DType::kF16);
     EXPECT_TRUE(config.tie_word_embeddings);
     EXPECT_EQ(config.embedding_size(), 768);
     EXPECT_EQ(config.length_max(), 2048);
@@ -308,4 +307,4 @@ TEST(ConfigTest, AFilesErrorNamesFileAndKey) {
 }
 
 }  // namespace
-}  // namespace atl::model
+}  // namespace atl::model_config

@@ -11,10 +11,10 @@
 #include <utility>
 
 #include "shared/base/result.h"
-#include "trainer/model/config.h"
+#include "shared/model_config/model_config.h"
 
-// Inside trainer/model only.
-namespace atl::model {
+// Inside shared/model_config only.
+namespace atl::model_config {
 
 using Json = nlohmann::json;
 
@@ -97,4 +97,4 @@ Result<ModelConfig> parse_opt(const Json& object);
 // rope_theta with rope_scaling, or rope_parameters; `config` has its sizes already.
 Result<RopeConfig> parse_rope(ConfigReader& reader, const ModelConfig& config);
 
-}  // namespace atl::model
+}  // namespace atl::model_config

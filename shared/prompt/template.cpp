@@ -1,4 +1,4 @@
-#include "trainer/text/template.h"
+#include "shared/prompt/template.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -6,7 +6,7 @@
 
 #include "shared/base/text.h"
 
-namespace atl::text {
+namespace atl::prompt {
 namespace {
 
 // A literal part of the template: \n, \t and \\, which a shell passes on as they are, become a newline, a tab and a
@@ -102,4 +102,4 @@ bool Template::has_answer() const {
     return std::any_of(parts_.begin(), parts_.end(), [](const Part& part) { return part.kind == Kind::kAnswerBegin; });
 }
 
-}  // namespace atl::text
+}  // namespace atl::prompt

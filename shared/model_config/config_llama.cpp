@@ -4,9 +4,9 @@
 #include <array>
 #include <string_view>
 
-#include "trainer/model/config_reader.h"
+#include "shared/model_config/config_reader.h"
 
-namespace atl::model {
+namespace atl::model_config {
 namespace {
 
 // Of all these families.
@@ -140,4 +140,4 @@ Result<ModelConfig> parse_qwen3(const Json& object) {
                         {.model_type = "qwen3", .head_norms = true, .qkv_bias = biased, .out_bias = biased});
 }
 
-}  // namespace atl::model
+}  // namespace atl::model_config

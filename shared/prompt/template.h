@@ -7,7 +7,7 @@
 
 #include "shared/base/result.h"
 
-namespace atl::text {
+namespace atl::prompt {
 
 // The text of one row, and parts of it: [begin, end) in bytes, in order.
 struct Document {
@@ -50,4 +50,4 @@ class Template {
     std::vector<Part> parts_;
 };
 
-}  // namespace atl::text
+}  // namespace atl::prompt

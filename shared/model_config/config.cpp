@@ -1,5 +1,3 @@
-#include "trainer/model/config.h"
-
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -7,9 +5,10 @@
 
 #include "shared/base/file.h"
 #include "shared/json/json.h"
-#include "trainer/model/config_reader.h"
+#include "shared/model_config/config_reader.h"
+#include "shared/model_config/model_config.h"
 
-namespace atl::model {
+namespace atl::model_config {
 namespace {
 
 // Keys that don't change what is computed here (or that are read for every model).
@@ -97,9 +96,9 @@ void parse_dtype_and_tokens(ConfigReader& reader, ModelConfig& config) {
     const char* const key = reader.has("dtype") ? "dtype" : "torch_dtype";
     const std::string dtype = reader.text(key, "float32");
     if (dtype == "float16") {
-        config.dtype = tensor::DType::kF16;
+        config.dtype = safetensors::DType::kF16;
     } else if (dtype == "bfloat16") {
-        config.dtype = tensor::DType::kBF16;
+        config.dtype = safetensors::DType::kBF16;
     } else if (dtype != "float32") {
         reader.fail(key, "'" + dtype + "' is not one of float32, float16, bfloat16");
     }
@@ -173,4 +172,4 @@ Result<std::vector<std::int64_t>> load_eos_token_ids(const std::filesystem::path
     return ids;
 }
 
-}  // namespace atl::model
+}  // namespace atl::model_config

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "trainer/model/config.h"
+#include "shared/model_config/model_config.h"
 
-namespace atl::model {
+namespace atl::model_config {
 namespace {
 
 using nlohmann::json;
@@ -117,4 +117,4 @@ TEST(FamilyConfigTest, WhatTheFamiliesMayHaveAndIsNotBuiltIsRefusedByName) {
 }
 
 }  // namespace
-}  // namespace atl::model
+}  // namespace atl::model_config

@@ -2,9 +2,9 @@
 #include <array>
 #include <string_view>
 
-#include "trainer/model/config_reader.h"
+#include "shared/model_config/config_reader.h"
 
-namespace atl::model {
+namespace atl::model_config {
 namespace {
 
 // Zhang et al., arXiv:2205.01068.
@@ -71,4 +71,4 @@ Result<ModelConfig> parse_opt(const Json& object) {
     return config;
 }
 
-}  // namespace atl::model
+}  // namespace atl::model_config

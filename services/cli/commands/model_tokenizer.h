@@ -1,0 +1,15 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+
+#include "shared/base/result.h"
+
+namespace atl::cli {
+
+// The largest token id of the tokenizer in a model directory (tokenizer.json, vocab.json or a SentencePiece
+// tokenizer.model, with added_tokens.json); absent: there is no tokenizer. kInvalidArgument names a file that is none.
+Result<std::optional<std::int64_t>> largest_token_id(const std::filesystem::path& directory);
+
+}  // namespace atl::cli
