@@ -2,9 +2,12 @@
 
 #include "services/aggregation/embedded.h"
 #include "services/aggregation/events/events.h"
+#include "services/aggregation/metrics.h"
 #include "services/aggregation/routes/routes.h"
 #include "services/aggregation/settings.h"
 #include "services/aggregation/work/worker.h"
+#include "shared/auth/auth.h"
+#include "shared/metrics/common.h"
 #include "shared/service/dead_letters.h"
 
 namespace atl::aggregation {
@@ -26,14 +29,23 @@ class RunningAggregation final : public service::Running {
               context.metrics, service::instance_name(context.settings)),
           routing_{context.pool, settings} {
         add_routes(context.server, routing_);
+        context.metrics.gauge(kMetrics["atoll_aggregation_workers"]).Set(static_cast<double>(settings.workers));
+        auto& end =
+            context.metrics.gauge(metrics::kCommon["atoll_token_expiry_timestamp_seconds"], {{"token", "aggregation"}});
+        context.metrics.on_expose([&end, settings] {
+            const auto token = read_token(settings);
+            const auto end_s = token.ok() ? auth::token_end_s(*token) : Result<std::int64_t>(token.error());
+            end.Set(end_s.ok() ? static_cast<double>(*end_s) : 0);  // one that cannot be read has ended
+        });
         service::add_dead_letter_routes("aggregation", context.server, context.pool,
                                         [this](const std::string& id) { return inbox_.replay(id); });
     }
 
-    Status ready() override {
+    Status events() override {
         ATOLL_RETURN_IF_ERROR(inbox_.ready());
         return relay_.ready();
     }
+    bool needs_events() const override { return true; }
 
   private:
     events::Relay relay_;
@@ -58,6 +70,7 @@ service::Definition definition() {
     return {.name = "aggregation",
             .migrations = migrations(),
             .openapi = kOpenapiJson,
+            .metrics = {kMetrics.rows, metrics::kInbox.rows},
             .configure = service::configure_with(parse_settings, start)};
 }
 

@@ -9,13 +9,16 @@
 
 #include "services/dispatch/embedded.h"
 #include "services/dispatch/events/aggregation_events.h"
+#include "services/dispatch/metrics.h"
 #include "services/dispatch/routes/routes.h"
 #include "services/dispatch/work/aggregation_watch.h"
+#include "services/dispatch/work/credential_watch.h"
 #include "services/dispatch/work/history_pruner.h"
 #include "services/dispatch/work/key_watch.h"
 #include "services/dispatch/work/queue_watch.h"
 #include "shared/base/file.h"
 #include "shared/events/events.h"
+#include "shared/metrics/common.h"
 #include "shared/service/dead_letters.h"
 #include "shared/service/idempotency.h"
 
@@ -31,16 +34,27 @@ std::span<const pg::Migration> migrations() {
     return all;
 }
 
+Settings counting_logins(Settings settings, metrics::Registry& metrics) {
+    settings.ssh.on_login = [&metrics](const std::string& facility, bool has_succeeded) {
+        metrics
+            .counter(kMetrics["atoll_facility_logins_total"],
+                     {{"facility", facility}, {"result", has_succeeded ? "success" : "failure"}})
+            .Increment();
+    };
+    return settings;
+}
+
 class Service : public service::Running {
   public:
     Service(service::Context& context, Settings settings, const auth::Issuer& issuer, WorkerSeams seams)
-        : settings_(std::move(settings)),
+        : settings_(counting_logins(std::move(settings), context.metrics)),
           brokers_(context.settings.kafka_brokers),
           topics_(settings_.topic_prefix),
           catalog_(settings_.registry_url, settings_.store_url, issuer, settings_.aggregation_url),
           connections_(settings_, seams.make_site),
           runner_(settings_, catalog_, issuer, context.pool, connections_),
           key_watch_(issuer, settings_.private_key_file),
+          credential_watch_(context.pool, context.metrics),
           queue_watch_(context.pool, connections_, settings_.workers),
           feed_(context.settings.postgres, kSchema),
           relay_(context.pool, context.settings.postgres, kSchema, brokers_, context.metrics),
@@ -71,10 +85,11 @@ class Service : public service::Running {
                                         [this](const std::string& id) { return answers_.replay(id); });
     }
 
-    Status ready() override {
+    Status events() override {
         ATOLL_RETURN_IF_ERROR(answers_.ready());
         return relay_.ready();
     }
+    bool needs_events() const override { return true; }
     void stop_waiting() override { feed_.stop_waiting(); }
 
   private:
@@ -86,6 +101,7 @@ class Service : public service::Running {
     FacilityConnections connections_;
     AttemptRunner runner_;
     KeyWatch key_watch_;
+    CredentialWatch credential_watch_;
     QueueWatch queue_watch_;
     EventFeed feed_;
     events::Relay relay_;
@@ -123,6 +139,7 @@ service::Definition definition() {
     return {.name = kSchema,
             .migrations = migrations(),
             .openapi = kOpenapiJson,
+            .metrics = {kMetrics.rows, metrics::kInbox.rows},
             .configure = service::configure_with(parse_settings, start)};
 }
 

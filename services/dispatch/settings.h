@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 
 #include "services/dispatch/domain/facility.h"
@@ -24,6 +25,8 @@ struct SshSettings {
     std::int64_t sessions_max = 2;  // at once, of a facility
     std::int64_t logins_max = 4;    // of a facility, within
     std::int64_t logins_window_s = 600;
+    // Told of each login that was tried; from any thread. Not of the configuration.
+    std::function<void(const std::string& facility, bool has_succeeded)> on_login = {};
 };
 constexpr std::size_t kControlPathMax = 70;
 

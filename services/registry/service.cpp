@@ -26,6 +26,7 @@ class RunningRegistry final : public service::Running {
           relay_(context.pool, context.settings.postgres, "registry", context.settings.kafka_brokers, context.metrics) {
         add_routes(context.server, routing_);
     }
+    Status events() override { return relay_.ready(); }
 
   private:
     Routing routing_;
@@ -42,6 +43,7 @@ service::Definition definition() {
     return {.name = "registry",
             .migrations = migrations(),
             .openapi = kOpenapiJson,
+            .metrics = {},
             .configure = service::configure_with(parse_settings, start)};
 }
 

@@ -133,7 +133,7 @@ std::optional<DiskSpace> store_disk(const std::string& url) {
     const auto answer = get_once(url, "/metrics");
     if (!answer.ok() || !answer->ok()) return {};
     const auto free = gauge_in(answer->body, "atoll_store_disk_free_bytes");
-    const auto free_min = gauge_in(answer->body, "atoll_store_disk_free_bytes_min");
+    const auto free_min = gauge_in(answer->body, "atoll_store_disk_reserve_bytes");
     if (!free || !free_min) return {};
     return DiskSpace{*free, *free_min};
 }

@@ -1,6 +1,7 @@
 #include "services/store/service.h"
 
 #include "services/store/embedded.h"
+#include "services/store/metrics.h"
 #include "services/store/routes/routes.h"
 #include "services/store/work/disk_watch.h"
 #include "services/store/work/scrub.h"
@@ -31,6 +32,7 @@ class RunningStore : public service::Running {
         add_blob_routes(context.server, routing_);
         add_model_routes(context.server, routing_);
     }
+    Status events() override { return relay_.ready(); }
     // Asked each second.
     Status ready() override {
         disk_.look();
@@ -58,6 +60,7 @@ service::Definition definition() {
     return {.name = "store",
             .migrations = migrations(),
             .openapi = kOpenapiJson,
+            .metrics = {kMetrics.rows},
             .configure = service::configure_with(parse_settings, start)};
 }
 

@@ -235,4 +235,11 @@ Result<Principal> Verifier::verify(std::string_view token) const {
     return principal;
 }
 
+Result<std::int64_t> token_end_s(const std::string& token) {
+    jwt_t* raw = nullptr;
+    if (jwt_decode(&raw, token.c_str(), nullptr, 0) != 0) return invalid_argument("token", "is no JSON Web Token");
+    const std::unique_ptr<jwt_t, decltype(&jwt_free)> decoded(raw, &jwt_free);
+    return jwt_get_grant_int(raw, "exp");
+}
+
 }  // namespace atl::auth

@@ -92,6 +92,9 @@ class Verifier {
     std::shared_ptr<Shared> shared_;
 };
 
+// When a token ends, as Unix time; nobody has looked at its signature. kInvalidArgument: it is no token.
+Result<std::int64_t> token_end_s(const std::string& token);
+
 struct KeyPair {
     std::string private_pem;
     std::string public_pem;

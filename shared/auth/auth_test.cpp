@@ -7,6 +7,7 @@
 #include <ctime>
 #include <thread>
 
+#include "shared/auth/certificate.h"
 #include "shared/json/json.h"
 
 namespace atl::auth {
@@ -212,6 +213,16 @@ TEST(IssuerTest, AllCopiesSignWithANewKeyAndKeepTheirsWhenItIsNone) {
     EXPECT_EQ(key_of_a_token(), old_pair.public_pem);
     ASSERT_TRUE(issuer.replace_key(new_pair.private_pem).ok());
     EXPECT_EQ(key_of_a_token(), new_pair.public_pem);
+}
+
+TEST(KeysTest, WhenATokenAndACertificateEndIsRead) {
+    const std::string token = viewers_token(keys(), seconds(600));
+    EXPECT_EQ(token_end_s(token).value(), Verifier::from_pem(keys().public_pem)->verify(token).value().expires_unix_s);
+    EXPECT_FALSE(token_end_s("no token").ok());
+    const std::string pem = make_credentials("atoll", {"kafka"}).value();
+    EXPECT_NEAR(static_cast<double>(certificate_end_s(pem).value()),
+                static_cast<double>(std::time(nullptr)) + 20.0 * 365 * 24 * 3600, 7200);
+    EXPECT_FALSE(certificate_end_s("no certificate").ok());
 }
 
 TEST(KeysTest, APrivateKeyTellsItsPublicOne) {

@@ -7,6 +7,7 @@
 #include <openssl/x509v3.h>
 
 #include <cctype>
+#include <ctime>
 #include <memory>
 
 namespace atl::auth {
@@ -49,6 +50,18 @@ bool fill_and_sign(X509* certificate, EVP_PKEY* key, const std::string& name, co
            X509_sign(certificate, key, EVP_sha256()) > 0;
 }
 
+std::unique_ptr<BIO, decltype(&BIO_free)> open_text(const std::string& text) {
+    return {BIO_new_mem_buf(text.data(), static_cast<int>(text.size())), &BIO_free};
+}
+
+int ask_nobody(char*, int, int, void*) {  // for a passphrase
+    return -1;
+}
+
+Certificate read_certificate(const std::string& pem) {
+    return {PEM_read_bio_X509(open_text(pem).get(), nullptr, ask_nobody, nullptr), &X509_free};
+}
+
 }  // namespace
 
 Result<std::string> make_credentials(const std::string& name, const std::vector<std::string>& hosts) {
@@ -64,17 +77,20 @@ Result<std::string> make_credentials(const std::string& name, const std::vector<
     return std::string(bytes, static_cast<std::size_t>(size));
 }
 
+Result<std::int64_t> certificate_end_s(const std::string& pem) {
+    const Certificate certificate = read_certificate(pem);
+    if (!certificate) return invalid_argument("certificate", "is no certificate in PEM");
+    std::tm end{};
+    if (ASN1_TIME_to_tm(X509_get0_notAfter(certificate.get()), &end) != 1)
+        return invalid_argument("certificate", "has no end that can be read");
+    return ::timegm(&end);
+}
+
 Status check_certificate(const std::string& certificate_pem, const std::string& key_pem) {
-    const auto open = [](const std::string& text) {
-        return std::unique_ptr<BIO, decltype(&BIO_free)>(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())),
-                                                         &BIO_free);
-    };
-    const auto ask_nobody = [](char*, int, int, void*) { return -1; };
-    const std::unique_ptr<X509, decltype(&X509_free)> certificate(
-        PEM_read_bio_X509(open(certificate_pem).get(), nullptr, ask_nobody, nullptr), &X509_free);
+    const Certificate certificate = read_certificate(certificate_pem);
     if (!certificate) return invalid_argument("certificate", "is no certificate in PEM");
     const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> key(
-        PEM_read_bio_PrivateKey(open(key_pem).get(), nullptr, ask_nobody, nullptr), &EVP_PKEY_free);
+        PEM_read_bio_PrivateKey(open_text(key_pem).get(), nullptr, ask_nobody, nullptr), &EVP_PKEY_free);
     if (!key) return invalid_argument("key", "is no private key in PEM without a passphrase");
     if (X509_check_private_key(certificate.get(), key.get()) == 1) return {};
     return invalid_argument("key", "is not the key of that certificate");

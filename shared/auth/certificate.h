@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,9 @@ namespace atl::auth {
 // Whether a TLS server can serve with them, both PEM text. kInvalidArgument with "certificate" or "key" as its field:
 // not in PEM, a key with a passphrase, the key of another certificate.
 Status check_certificate(const std::string& certificate_pem, const std::string& key_pem);
+
+// When the first certificate in a PEM text ends, as Unix time. kInvalidArgument: there is none.
+Result<std::int64_t> certificate_end_s(const std::string& pem);
 
 // A new P-256 key and a certificate of it that vouches for itself, for `name` and a server at these hosts ("127.0.0.1",
 // "kafka"), one after the other as PEM. It lasts 20 years: whoever trusts it trusts this one file.

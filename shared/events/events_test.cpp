@@ -13,6 +13,7 @@
 #include "shared/base/file.h"
 #include "shared/base/subprocess.h"
 #include "shared/kafka/testing/topics.h"
+#include "shared/metrics/common.h"
 #include "shared/pg/testing/database_fixture.h"
 
 namespace atl::events {
@@ -114,7 +115,7 @@ TEST_F(EventsTest, ALaterCommitWithASmallerIdIsNeitherLostNorOvertaken) {
     add_committed("k", 2);
     add_committed("other", 3);
     // A relay of `id > last` would send 2 now; ours has looked and holds it back.
-    auto& held_back = metrics_.counter("atoll_outbox_held_back_total", "");
+    auto& held_back = metrics_.counter(metrics::kCommon["atoll_outbox_held_back_total"]);
     EXPECT_TRUE(eventually([&] { return held_back.Value() >= 3; }));
     EXPECT_EQ(count("outbox"), 2);
     ASSERT_TRUE(slow.commit().ok());
@@ -215,7 +216,7 @@ TEST_F(EventsTest, ADeadLetterIsReplayedOnce) {
     });
     add_committed("a", 1);
     ASSERT_TRUE(eventually([&] { return count("dead_letters") == 1; }));
-    auto& gauge = metrics_.gauge("atoll_inbox_dead_letters", "", {{"consumer", group_}});
+    auto& gauge = metrics_.gauge(metrics::kInbox["atoll_inbox_dead_letters"], {{"consumer", group_}});
     EXPECT_TRUE(eventually([&] { return gauge.Value() == 1; }));
     const auto letters = dead_letters(*pool_->acquire().value(), 10).value();
     ASSERT_EQ(letters.size(), 1U);
@@ -246,7 +247,7 @@ TEST_F(EventsTest, WhatTheInboxRemembersIsForgottenAfterItsTimeHoweverMuchThereI
     EXPECT_TRUE(eventually([&] { return count("inbox") == 2 && count("dead_letters") == 1; }));
     EXPECT_EQ(count("inbox WHERE event_id IN ('new', 'old')"), 2);
     const auto pruned = [&](const char* table) {
-        return metrics_.counter("atoll_pruned_rows_total", "", {{"table", table}}).Value();
+        return metrics_.counter(metrics::kInbox["atoll_pruned_rows_total"], {{"table", table}}).Value();
     };
     EXPECT_TRUE(eventually([&] { return pruned("inbox") == 20000 && pruned("dead_letters") == 2; }));
 }
@@ -255,14 +256,14 @@ TEST_F(EventsTest, TheOutboxTellsHowFarItIsBehind) {
     add_committed("a", 1);
     relay_.emplace(*pool_, conninfo_, kSchema, "127.0.0.1:1", metrics_);  // no broker there
     EXPECT_TRUE(eventually([&] {
-        return metrics_.gauge("atoll_outbox_waiting", "").Value() == 1 &&
-               metrics_.gauge("atoll_outbox_lag_seconds", "").Value() > 0;
+        return metrics_.gauge(metrics::kCommon["atoll_outbox_waiting"]).Value() == 1 &&
+               metrics_.gauge(metrics::kCommon["atoll_outbox_lag_seconds"]).Value() > 0;
     }));
     relay_.reset();
     start_relay();
     EXPECT_TRUE(eventually([&] {
-        return metrics_.gauge("atoll_outbox_waiting", "").Value() == 0 &&
-               metrics_.gauge("atoll_outbox_lag_seconds", "").Value() == 0;
+        return metrics_.gauge(metrics::kCommon["atoll_outbox_waiting"]).Value() == 0 &&
+               metrics_.gauge(metrics::kCommon["atoll_outbox_lag_seconds"]).Value() == 0;
     }));
 }
 
@@ -291,7 +292,7 @@ TEST_F(EventsTest, AnInboxTellsHowLongEventsHaveHadNoEffect) {
     start_consumer([&](pg::Transaction& transaction, const Event& event) -> Status {
         return is_away ? Status(unavailable("not now")) : write_effect(transaction, event);
     });
-    auto& lag_s = metrics_.gauge("atoll_inbox_lag_seconds", "", {{"consumer", group_}});
+    auto& lag_s = metrics_.gauge(metrics::kInbox["atoll_inbox_lag_seconds"], {{"consumer", group_}});
     add_committed("a", 1);
     EXPECT_TRUE(eventually([&] { return lag_s.Value() > 0; }));
     EXPECT_TRUE(consumer_->ready().ok()) << "for less than a minute";
@@ -319,7 +320,7 @@ TEST_F(EventsTest, AnInboxWhoseEventsWaitTooLongIsNotReadyAndSaysWhy) {
 TEST_F(EventsTest, ARelayThatNoBrokerAnswersKeepsNothingFromTheOthers) {
     metrics::Registry its_own;
     const Relay cut_off(*pool_, conninfo_, kSchema, "127.0.0.1:1", its_own);
-    auto& failures = its_own.counter("atoll_outbox_failures_total", "");
+    auto& failures = its_own.counter(metrics::kCommon["atoll_outbox_failures_total"]);
     add_committed("a", 1);
     int held = 0;
     EXPECT_TRUE(eventually([&] {
@@ -337,7 +338,7 @@ TEST_F(EventsTest, ARelayThatNoBrokerAnswersKeepsNothingFromTheOthers) {
         add_committed("a", n);
     }
     EXPECT_TRUE(eventually([&] { return count("outbox") == 0; }));
-    EXPECT_EQ(metrics_.counter("atoll_outbox_sent_total", "").Value(), 5);
+    EXPECT_EQ(metrics_.counter(metrics::kCommon["atoll_outbox_sent_total"]).Value(), 5);
 }
 
 TEST_F(EventsTest, AnEventThatIsTooLargeIsRefusedBeforeItIsStored) {

@@ -8,6 +8,7 @@
 #include "shared/base/contained.h"
 #include "shared/events/outbox.h"
 #include "shared/json/printable.h"
+#include "shared/metrics/common.h"
 
 namespace atl::events {
 namespace {
@@ -37,12 +38,9 @@ class InboxLoop {
           handled_(counter(metrics, "handled")),
           repeated_(counter(metrics, "repeated")),
           dead_lettered_(counter(metrics, "dead_lettered")),
-          waiting_(metrics.gauge("atoll_inbox_dead_letters",
-                                 "Events that their handler refused and nobody has replayed", {{"consumer", name_}})),
-          unread_(metrics.gauge("atoll_inbox_waiting", "Events at the broker that have not come yet",
-                                {{"consumer", name_}})),
-          lag_s_(metrics.gauge("atoll_inbox_lag_seconds", "How long events have waited and none has taken effect",
-                               {{"consumer", name_}})),
+          waiting_(metrics.gauge(metrics::kInbox["atoll_inbox_dead_letters"], {{"consumer", name_}})),
+          unread_(metrics.gauge(metrics::kInbox["atoll_inbox_lag_messages"], {{"consumer", name_}})),
+          lag_s_(metrics.gauge(metrics::kInbox["atoll_inbox_lag_seconds"], {{"consumer", name_}})),
           pruned_events_(pruned(metrics, "inbox")),
           pruned_letters_(pruned(metrics, "dead_letters")) {}
 
@@ -88,12 +86,11 @@ class InboxLoop {
 
   private:
     prometheus::Counter& counter(metrics::Registry& metrics, const std::string& result) {
-        return metrics.counter("atoll_inbox_events_total", "Events that came, by what became of them",
-                               {{"consumer", name_}, {"result", result}});
+        return metrics.counter(metrics::kInbox["atoll_inbox_events_total"], {{"consumer", name_}, {"result", result}});
     }
 
     static prometheus::Counter& pruned(metrics::Registry& metrics, const std::string& table) {
-        return metrics.counter("atoll_pruned_rows_total", "Old rows that were deleted", {{"table", table}});
+        return metrics.counter(metrics::kInbox["atoll_pruned_rows_total"], {{"table", table}});
     }
 
     // What the inbox remembers must outlast the broker, which keeps messages for 90 days as `atoll up` sets it: after a

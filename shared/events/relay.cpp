@@ -7,6 +7,7 @@
 
 #include "shared/base/backoff.h"
 #include "shared/events/outbox.h"
+#include "shared/metrics/common.h"
 
 namespace atl::events {
 namespace {
@@ -48,12 +49,11 @@ class RelayLoop {
           conninfo_(std::move(conninfo)),
           schema_(std::move(schema)),
           brokers_(std::move(brokers)),
-          sent_(metrics.counter("atoll_outbox_sent_total", "Events that the broker confirmed")),
-          held_back_(metrics.counter("atoll_outbox_held_back_total",
-                                     "Looks that found only events newer than a running transaction")),
-          waiting_(metrics.gauge("atoll_outbox_waiting", "Events that no broker has confirmed")),
-          lag_s_(metrics.gauge("atoll_outbox_lag_seconds", "Age of the oldest of them; 0: there is none")),
-          failures_(metrics.counter("atoll_outbox_failures_total", "Attempts to send events that failed")) {}
+          sent_(metrics.counter(metrics::kCommon["atoll_outbox_sent_total"])),
+          held_back_(metrics.counter(metrics::kCommon["atoll_outbox_held_back_total"])),
+          waiting_(metrics.gauge(metrics::kCommon["atoll_outbox_waiting"])),
+          lag_s_(metrics.gauge(metrics::kCommon["atoll_outbox_lag_seconds"])),
+          failures_(metrics.counter(metrics::kCommon["atoll_outbox_failures_total"])) {}
 
     void run(const std::stop_token& stop) {
         repeat_until_stopped(

@@ -117,6 +117,14 @@ class Pool {
     ~Pool();
     // kUnavailable when the database cannot be reached or no connection came free in time.
     Result<Lease> acquire(std::chrono::milliseconds timeout = std::chrono::seconds(10));
+    struct Usage {
+        int lent = 0;
+        int idle = 0;
+        int waiters = 0;
+        int size_max = 0;
+        double waited_s = 0;  // of all that ever waited
+    };
+    Usage usage() const;
     // A connection beside those of the pool, for a thread that must not wait until others give theirs back.
     Result<Connection> connect() const;
 

@@ -28,6 +28,12 @@ class Pool::Impl {
 
     Result<Connection> connect_beside() const { return pg::connect(conninfo_, search_path_); }
 
+    Usage usage() {
+        const std::lock_guard lock(mutex_);
+        const int idle = static_cast<int>(idle_.size());
+        return {open_ - idle, idle, waiters_, size_max_, waited_.count()};
+    }
+
     void give_back(std::unique_ptr<Connection> connection) {
         if (!connection->healthy()) return release();  // broken, or left inside a transaction
         const std::lock_guard lock(mutex_);
@@ -43,7 +49,9 @@ class Pool::Impl {
         std::unique_lock lock(mutex_);
         if (waiters_ >= kWaitersMax) return unavailable("database: too many requests wait for a connection");
         ++waiters_;
+        const auto begun = std::chrono::steady_clock::now();
         const bool free = came_free_.wait_for(lock, timeout, [&] { return !idle_.empty() || open_ < size_max_; });
+        waited_ += std::chrono::steady_clock::now() - begun;
         --waiters_;
         if (!free)
             return unavailable("database: none of the " + std::to_string(size_max_) +
@@ -71,6 +79,7 @@ class Pool::Impl {
     std::vector<std::unique_ptr<Connection>> idle_;
     int open_ = 0;  // idle and lent ones
     int waiters_ = 0;
+    std::chrono::duration<double> waited_{0};
 };
 
 Pool::Pool(std::string conninfo, std::string search_path, int size_max)
@@ -80,6 +89,10 @@ Pool::~Pool() = default;
 Result<Pool::Lease> Pool::acquire(std::chrono::milliseconds timeout) {
     ATOLL_TRY(auto connection, impl_->take(timeout));
     return Lease(impl_, std::move(connection));
+}
+
+Pool::Usage Pool::usage() const {
+    return impl_->usage();
 }
 
 Result<Connection> Pool::connect() const {

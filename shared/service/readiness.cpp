@@ -1,6 +1,7 @@
 #include "shared/service/readiness.h"
 
 #include "shared/base/backoff.h"
+#include "shared/metrics/common.h"
 
 namespace atl::service {
 namespace {
@@ -18,8 +19,13 @@ Status database_ready(pg::Pool& pool) {
 
 }  // namespace
 
-Readiness::Readiness(pg::Pool& pool, Running& running)
-    : pool_(pool), running_(running), status_(unavailable("it is just starting")), found_out_(steady_clock::now()) {
+Readiness::Readiness(pg::Pool& pool, Running& running, metrics::Registry& metrics)
+    : pool_(pool),
+      running_(running),
+      postgres_(metrics.gauge(metrics::kCommon["atoll_ready"], {{"dependency", "postgres"}})),
+      kafka_(metrics.gauge(metrics::kCommon["atoll_ready"], {{"dependency", "kafka"}})),
+      status_(unavailable("it is just starting")),
+      found_out_(steady_clock::now()) {
     thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
 }
 
@@ -30,10 +36,20 @@ Status Readiness::get() const {
     return unavailable("its database or its broker has not answered for " + std::to_string(age.count()) + " s");
 }
 
+Status Readiness::look() {
+    const Status database = contained([this] { return database_ready(pool_); });
+    const Status events = contained([this] { return running_.events(); });
+    const Status own = contained([this] { return running_.ready(); });
+    postgres_.Set(database.ok() ? 1 : 0);
+    kafka_.Set(events.ok() ? 1 : 0);
+    ATOLL_RETURN_IF_ERROR(database);
+    if (running_.needs_events()) ATOLL_RETURN_IF_ERROR(events);
+    return own;
+}
+
 void Readiness::run(const std::stop_token& stop) {
     do {
-        Status status = contained([this] { return database_ready(pool_); });
-        if (status.ok()) status = contained([this] { return running_.ready(); });
+        Status status = look();
         const std::lock_guard lock(mutex_);
         status_ = std::move(status);
         found_out_ = steady_clock::now();

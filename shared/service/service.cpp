@@ -15,8 +15,11 @@
 #include <utility>
 #include <vector>
 
+#include "shared/auth/certificate.h"
 #include "shared/base/file.h"
 #include "shared/log/log.h"
+#include "shared/metrics/common.h"
+#include "shared/metrics/process.h"
 #include "shared/service/readiness.h"
 #include "shared/service/revocations.h"
 #include "shared/service/routes.h"
@@ -24,6 +27,8 @@
 
 namespace atl::service {
 namespace {
+
+using Tables = std::vector<std::span<const metrics::Metric>>;
 
 constexpr std::chrono::seconds kDatabaseWaitMax{60};
 constexpr std::chrono::seconds kDatabasePause{1};
@@ -81,6 +86,36 @@ Result<bool> prepare_database(const Settings& settings, const Definition& defini
     }
 }
 
+void add_pool_metrics(metrics::Registry& metrics, const pg::Pool& pool) {
+    using metrics::kCommon;
+    auto& lent = metrics.gauge(kCommon["atoll_pg_pool_connections"], {{"state", "lent"}});
+    auto& idle = metrics.gauge(kCommon["atoll_pg_pool_connections"], {{"state", "idle"}});
+    auto& waiters = metrics.gauge(kCommon["atoll_pg_pool_waiters"]);
+    auto& waited = metrics.counter(kCommon["atoll_pg_pool_wait_seconds_total"]);
+    metrics.gauge(kCommon["atoll_pg_pool_connections_max"]).Set(pool.usage().size_max);
+    metrics.on_expose([&pool, &lent, &idle, &waiters, &waited] {
+        const auto usage = pool.usage();
+        lent.Set(usage.lent);
+        idle.Set(usage.idle);
+        waiters.Set(usage.waiters);
+        waited.Increment(usage.waited_s - waited.Value());
+    });
+}
+
+void add_common_metrics(metrics::Registry& metrics, const pg::Pool& pool, const Settings& settings) {
+    metrics.gauge(metrics::kCommon["atoll_build_info"], {{"version", ATOLL_VERSION}}).Set(1);
+    metrics::add_process(metrics);
+    add_pool_metrics(metrics, pool);
+    const auto at = settings.kafka_brokers.find('@');
+    if (at == std::string::npos) return;
+    auto& end = metrics.gauge(metrics::kCommon["atoll_certificate_expiry_timestamp_seconds"], {{"use", "kafka"}});
+    metrics.on_expose([&end, file = settings.kafka_brokers.substr(0, at)] {
+        const auto pem = read_file(file);
+        const auto end_s = pem.ok() ? auth::certificate_end_s(*pem) : Result<std::int64_t>(pem.error());
+        if (end_s.ok()) end.Set(static_cast<double>(*end_s));
+    });
+}
+
 http::Response show_readiness(const Status& status, const std::string& request_id) {
     if (status.ok()) return http::Response::json(200, {{"status", "ready"}});
     return http::Response::problem(unavailable(describe(status.error())), request_id);
@@ -94,7 +129,7 @@ http::Response show_token(const auth::Principal& principal) {
 }
 
 // `readiness` is there when the server starts.
-void add_common_routes(http::Server& server, metrics::Registry& metrics, std::string_view openapi,
+void add_common_routes(http::Server& server, metrics::Registry& metrics, const Tables& tables, std::string_view openapi,
                        const std::optional<Readiness>& readiness) {
     using http::Method;
     const auto open = http::Access::open();
@@ -102,8 +137,8 @@ void add_common_routes(http::Server& server, metrics::Registry& metrics, std::st
                  [](const http::Request&) { return http::Response::json(200, {{"status", "alive"}}); });
     server.route(Method::kGet, "/readyz", open,
                  [&](const http::Request& request) { return show_readiness(readiness->get(), request.request_id); });
-    const auto expose = [&metrics](const http::Request&) {
-        return http::Response::text(200, metrics.expose(), "text/plain; version=0.0.4; charset=utf-8");
+    const auto expose = [&metrics, &tables](const http::Request&) {
+        return http::Response::text(200, metrics.expose(tables), "text/plain; version=0.0.4; charset=utf-8");
     };
     server.route(Method::kGet, "/metrics", open, expose);  // inside the coordinator's network alone
     server.route(Method::kGet, "/v1/metrics", access_of(permission_of("*", Method::kGet, "/v1/metrics")), expose);
@@ -162,9 +197,8 @@ void limit_queries(http::Server& server, std::string_view openapi) {
 // What has so many bytes is given back to the system when it is freed: bodies come seldom and many at once.
 constexpr int kBodyBytes = 1 << 20;
 
-http::ServerOptions server_options(const Settings& settings, const Definition& definition) {
+http::ServerOptions server_options(const Settings& settings) {
     http::ServerOptions options;
-    options.service = definition.name;
     options.address = settings.listen_address;
     options.port = settings.port;
     options.request_bytes_max = settings.request_bytes_max;
@@ -190,17 +224,18 @@ Status serve(const Settings& settings, const Definition& definition, const StopS
     pg::Pool pool(settings.postgres, definition.name, settings.postgres_connections);
     ATOLL_TRY(const auto token_watch, TokenWatch::start(pool, verifier, settings.public_key_file));
     metrics::Registry metrics;
-    metrics.gauge("atoll_build_info", "Always 1.", {{"service", definition.name}, {"version", ATOLL_VERSION}}).Set(1);
+    add_common_metrics(metrics, pool, settings);
+    const auto tables = metric_tables(definition);
     // `running` is declared first: the server, whose handlers use it, goes first.
     std::unique_ptr<Running> running;
     std::optional<Readiness> readiness;
-    http::Server server(server_options(settings, definition), std::move(verifier), metrics);
-    add_common_routes(server, metrics, definition.openapi, readiness);
+    http::Server server(server_options(settings), std::move(verifier), metrics);
+    add_common_routes(server, metrics, tables, definition.openapi, readiness);
     Context context{settings, pool, server, metrics};
     ATOLL_TRY(running, start(context));
     check(running != nullptr, "a service's start() returns what runs");
     limit_queries(server, definition.openapi);
-    readiness.emplace(pool, *running);
+    readiness.emplace(pool, *running, metrics);
     ATOLL_RETURN_IF_ERROR(server.start());
     spdlog::info("listening on {}{}", settings.listen_address,
                  server.port() == 0 ? "" : ":" + std::to_string(server.port()));
@@ -258,6 +293,12 @@ int run_with(const Arguments& arguments, const Settings& settings, const std::st
 }
 
 }  // namespace
+
+Tables metric_tables(const Definition& definition) {
+    Tables tables = definition.metrics;
+    tables.insert(tables.begin(), metrics::kCommon.rows);
+    return tables;
+}
 
 int run(int argc, char** argv, const Definition& definition) {
     const std::string program = "atoll-" + definition.name;

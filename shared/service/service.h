@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "shared/auth/auth.h"
 #include "shared/http/server/server.h"
@@ -47,6 +48,9 @@ class Running {
   public:
     virtual ~Running() = default;
     virtual Status ready() { return {}; }
+    // Why events do not flow to Kafka and from it; asked each second too. A service that needs them is not ready then.
+    virtual Status events() { return {}; }
+    virtual bool needs_events() const { return false; }
     // Called once when the service is to stop, before it drains: deferred requests are to be answered now.
     virtual void stop_waiting() {}
 };
@@ -57,7 +61,8 @@ using Start = std::function<Result<std::unique_ptr<Running>>(Context&)>;
 struct Definition {
     std::string name;  // "store": its schema and configuration key
     std::span<const pg::Migration> migrations;
-    std::string_view openapi;  // embedded openapi.json
+    std::string_view openapi;                               // embedded openapi.json
+    std::vector<std::span<const metrics::Metric>> metrics;  // its tables, beside metrics::kCommon
     // Reads the service's own object of the configuration and gives what starts the service with it. An error names the
     // key ("store.root"). Nothing else is read or touched: --check-config asks for no more.
     std::function<Result<Start>(const json::Json& own)> configure;
@@ -72,6 +77,9 @@ auto configure_with(Result<OwnSettings> (*parse)(const json::Json& own),
         return Start([start, settings = std::move(settings)](Context& context) { return start(context, settings); });
     };
 }
+
+// All tables that the service serves on /metrics.
+std::vector<std::span<const metrics::Metric>> metric_tables(const Definition& definition);
 
 // main() of a service: atoll-NAME --config FILE [--check-config]. Returns the exit status: 0 after SIGTERM, 2 for a
 // wrong command line or configuration, 1 for any other failure. Waits up to a minute for the database.

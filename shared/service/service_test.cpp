@@ -61,6 +61,7 @@ Definition probe() {
     return {.name = "probe",
             .migrations = kMigrations,
             .openapi = R"({"openapi":"3.1.0"})",
+            .metrics = {},
             .configure = configure_with(parse_probe_settings, start_probe)};
 }
 
@@ -122,7 +123,7 @@ TEST_F(ServiceTest, AServiceBecomesReadyAnswersAndEndsOnSigterm) {
     EXPECT_TRUE(eventually([&] { return unready().status == 200; }));
     EXPECT_EQ(open.get_json("/openapi.json").value()["openapi"], "3.1.0");
     EXPECT_EQ(client(true).get_json("/v1/token").value()["subject"], "v");
-    EXPECT_NE(open.call(http::Method::kGet, "/metrics").value().body.find("atoll_build_info{service=\"probe\""),
+    EXPECT_NE(open.call(http::Method::kGet, "/metrics").value().body.find("atoll_build_info{version=\""),
               std::string::npos);
     EXPECT_EQ(open.call(http::Method::kGet, "/v1/count").value().status, 401);
     EXPECT_EQ(client(true).get_json("/v1/count").value()["n"], 0);

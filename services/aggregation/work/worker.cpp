@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include "services/aggregation/events/events.h"
+#include "services/aggregation/metrics.h"
 #include "services/aggregation/work/read_ahead.h"
 #include "shared/base/backoff.h"
 #include "shared/base/contained.h"
@@ -41,10 +42,10 @@ Worker::Worker(pg::Pool& pool, Settings settings, std::string instance, pg::Held
       settings_(std::move(settings)),
       terms_{std::chrono::seconds(settings_.lease_s), std::move(instance)},
       held_(held),
-      parts_(metrics.counter("atoll_aggregation_parts_total", "Parts that were averaged and stored")),
-      bytes_(metrics.counter("atoll_aggregation_bytes_total", "Bytes of those parts")),
-      stale_(metrics.counter("atoll_aggregation_stale_total", "Work whose lease had gone to another worker")),
-      failures_(metrics.counter("atoll_aggregation_failures_total", "Work that failed, also when tried again")) {}
+      parts_(metrics.counter(kMetrics["atoll_aggregation_parts_total"])),
+      bytes_(metrics.counter(kMetrics["atoll_aggregation_written_bytes_total"])),
+      stale_(metrics.counter(kMetrics["atoll_aggregation_leases_lost_total"])),
+      failures_(metrics.counter(kMetrics["atoll_aggregation_failures_total"])) {}
 
 Result<bool> Worker::work_once() {
     std::optional<Claim> claim;

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "services/dispatch/db/facilities.h"
+#include "services/dispatch/db/federation.h"
 #include "services/dispatch/db/job_views.h"
 #include "services/dispatch/db/jobs.h"
 #include "services/dispatch/db/tasks.h"
@@ -104,6 +105,11 @@ TEST_F(HistoryTest, WhatIsDoneOftenReadsNoFinishedTasks) {
                   EXPECT_EQ(counts["jobs completed"], 39);
               }),
               kUnfinished + 500);
+    EXPECT_LT(rows_read_by([](pg::Transaction& transaction) {
+                  const auto state = read_federation_state(transaction.connection());
+                  EXPECT_TRUE(state.ok()) << describe(state.error());
+              }),
+              20 * kUnfinished);
     for (const char* job : {"j1", "j40"})
         EXPECT_LT(rows_read_by(
                       [&](pg::Transaction& transaction) { EXPECT_TRUE(job_view(transaction.connection(), job).ok()); }),

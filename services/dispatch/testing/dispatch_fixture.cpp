@@ -301,8 +301,12 @@ void DispatchTest::make_schema() {
     ASSERT_TRUE(migrated.ok()) << migrated.error().message;
 }
 
+metrics::Registry& DispatchTest::metrics() {
+    return service_->metrics;
+}
+
 Status DispatchTest::ready() {
-    return service_->running->ready();
+    return service_->running->events();
 }
 
 http::Server& DispatchTest::server() {

@@ -93,6 +93,7 @@ class DispatchTest : public StackTest {
     std::string error_of(const std::string& job) { return get("/v1/jobs/" + job).at("error"); }
     http::Server& server();
     Status ready();  // what /readyz tells
+    metrics::Registry& metrics();
     bool reaches(const std::string& job, const std::string& state);
 
     std::filesystem::path work_dir(const std::string& facility) const { return directory_.path() / facility; }

@@ -45,7 +45,7 @@ std::int64_t FakeCatalog::requests() const {
     std::int64_t count = 0;
     std::istringstream lines(metrics_.expose());
     for (std::string line; std::getline(lines, line);)
-        if (line.starts_with("http_requests_total{")) count += std::stoll(line.substr(line.rfind(' ') + 1));
+        if (line.starts_with("atoll_http_requests_total{")) count += std::stoll(line.substr(line.rfind(' ') + 1));
     return count;
 }
 

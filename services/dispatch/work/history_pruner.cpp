@@ -2,6 +2,7 @@
 
 #include "shared/base/backoff.h"
 #include "shared/log/log.h"
+#include "shared/metrics/common.h"
 
 namespace atl::dispatch {
 namespace {
@@ -17,7 +18,7 @@ HistoryPruner::HistoryPruner(pg::Pool& pool, Keep keep, metrics::Registry& metri
 
 void HistoryPruner::run(const std::stop_token& stop) {
     const auto count = [this](const std::string& table, std::int64_t rows) {
-        metrics_.counter("atoll_pruned_rows_total", "Old rows that were deleted", {{"table", table}})
+        metrics_.counter(metrics::kInbox["atoll_pruned_rows_total"], {{"table", table}})
             .Increment(static_cast<double>(rows));
     };
     do {

@@ -38,4 +38,9 @@ void StepsInHand::Place::is_for(const std::string& facility, bool is_silent) {
     at_->is_silent = is_silent;
 }
 
+std::size_t StepsInHand::count() const {
+    const std::lock_guard lock(mutex_);
+    return steps_.size();
+}
+
 }  // namespace atl::dispatch

@@ -30,6 +30,7 @@ class StepsInHand {
     // Where a step is slow: what else there is to do there may wait for its end.
     std::vector<std::string> slow_facilities(Clock::time_point now) const;
     bool has_room_for_silent(Clock::time_point now) const;
+    std::size_t count() const;
 
   private:
     struct Step {

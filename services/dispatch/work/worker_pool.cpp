@@ -5,6 +5,8 @@
 #include "services/dispatch/db/facilities.h"
 #include "services/dispatch/db/jobs.h"
 #include "services/dispatch/domain/continuation.h"
+#include "services/dispatch/metrics.h"
+#include "services/dispatch/work/federation_metrics.h"
 #include "shared/base/backoff.h"
 #include "shared/base/contained.h"
 #include "shared/base/id.h"
@@ -23,6 +25,7 @@ constexpr int kSaveTries = 5;
 constexpr milliseconds kSaveWait{200};
 constexpr milliseconds kSaveWaitMax{1600};
 constexpr std::size_t kGivenUpBytesMax = 500;
+constexpr std::chrono::seconds kCountInterval{5};
 
 const char* name_of_step(const Task& task) {
     if (task.cancel_requested) return "cancelling";
@@ -63,7 +66,10 @@ WorkerPool::WorkerPool(pg::Pool& pool, const std::string& conninfo, const Settin
       metrics_(metrics),
       seams_(std::move(seams)),
       steps_(settings.workers, (kSlowPerWorker - 1) * settings.workers),
-      workers_(pool, options(conninfo)) {}
+      workers_(pool, options(conninfo)) {
+    metrics_.gauge(kMetrics["atoll_workers"]).Set(static_cast<double>(settings.workers));
+    metrics_.counter(kMetrics["atoll_leases_lost_total"]);
+}
 
 WorkerPool::~WorkerPool() {
     connections_.stop();
@@ -151,8 +157,10 @@ Status WorkerPool::write(const LeasedTask& leased, TaskChange& change, Heard hea
     }
     if (!saved.ok() && saved.error().code == ErrorCode::kPreconditionFailed) {
         spdlog::warn("{}; this result is dropped", describe(saved.error()));
+        metrics_.counter(kMetrics["atoll_leases_lost_total"]).Increment();
         return {};
     }
+    if (saved.ok()) count_step(leased.task, change.task, leased.now_ms, metrics_);
     return saved;
 }
 
@@ -161,8 +169,7 @@ TaskChange WorkerPool::step(const LeasedTask& leased, Heard& heard) {
     auto change = contained([&]() -> Result<TaskChange> { return do_step(leased, heard); });
     if (!change.ok()) change = fail(leased, "what the site says cannot be read: " + describe(change.error()));
     const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
-    metrics_
-        .seconds("atoll_dispatch_step_seconds", "Time of one step of a task.", {{"step", name_of_step(leased.task)}})
+    metrics_.histogram(kMetrics["atoll_step_duration_seconds"], {{"step", name_of_step(leased.task)}})
         .Observe(time.count());
     log_change(*change);
     return std::move(change).value();
@@ -289,13 +296,14 @@ Status WorkerPool::close_late_rounds() {
 }
 
 Status WorkerPool::count() {
+    metrics_.gauge(kMetrics["atoll_workers_busy"]).Set(static_cast<double>(steps_.count()));
+    if (std::chrono::steady_clock::now() - counted_ < kCountInterval) return {};
     ATOLL_TRY(auto connection, pool_.acquire());
     ATOLL_TRY(const auto counts, count_by_state(*connection));
-    for (const auto& [what, state, count] : counts)
-        metrics_
-            .gauge(what == "jobs" ? "atoll_dispatch_jobs" : "atoll_dispatch_tasks", "Number by state.",
-                   {{"state", state}})
-            .Set(static_cast<double>(count));
+    ATOLL_TRY(const auto state, read_federation_state(*connection));
+    show(counts, metrics_);
+    show(state, metrics_);
+    counted_ = std::chrono::steady_clock::now();
     return {};
 }
 

@@ -63,7 +63,8 @@ class WorkerPool {
     metrics::Registry& metrics_;
     WorkerSeams seams_;
     StepsInHand steps_;
-    pg::LeaseWorkers workers_;  // last: it works with the others
+    std::chrono::steady_clock::time_point counted_ = {};  // the duties' thread's
+    pg::LeaseWorkers workers_;                            // last: it works with the others
 };
 
 }  // namespace atl::dispatch

@@ -2,6 +2,7 @@
 #include "services/store/db/retention.h"
 #include "services/store/domain/byte_range.h"
 #include "services/store/domain/version.h"
+#include "services/store/metrics.h"
 #include "services/store/routes/routes.h"
 #include "services/store/work/scrub.h"
 #include "shared/base/on_exit.h"
@@ -122,9 +123,9 @@ Routing::Routing(pg::Pool& database, BlobStore& blob_store, const Settings& sett
       unused_blob_hours(settings.unused_blob_hours),
       operator_manifest_bytes_max(settings.operator_manifest_bytes_max),
       puts(settings.put_concurrency),
-      bytes_in(metrics.counter("atoll_store_blob_bytes_received_total", "Bytes of new blobs")),
-      bytes_out(metrics.counter("atoll_store_blob_bytes_sent_total", "Bytes of blobs handed out, also by the gateway")),
-      refused(metrics.counter("atoll_store_blob_puts_refused_total", "Bodies refused because too many were in hand")) {}
+      bytes_in(metrics.counter(kMetrics["atoll_store_received_bytes_total"])),
+      bytes_out(metrics.counter(kMetrics["atoll_store_sent_bytes_total"])),
+      refused(metrics.counter(kMetrics["atoll_store_bodies_refused_total"])) {}
 
 void add_blob_routes(http::Server& server, Routing& routing) {
     using http::Method;

@@ -2,6 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include "services/store/metrics.h"
 #include "shared/base/text.h"
 
 namespace atl::store {
@@ -29,12 +30,14 @@ void say(DiskWatch::Room room, const BlobStore::Space& space) {
 
 DiskWatch::DiskWatch(const BlobStore& blobs, metrics::Registry& metrics)
     : blobs_(blobs),
-      free_(metrics.gauge("atoll_store_disk_free_bytes", "Free on the file system of the blobs")),
-      free_min_(metrics.gauge("atoll_store_disk_free_bytes_min", "Below which uploads are refused")) {}
+      size_(metrics.gauge(kMetrics["atoll_store_disk_size_bytes"])),
+      free_(metrics.gauge(kMetrics["atoll_store_disk_free_bytes"])),
+      free_min_(metrics.gauge(kMetrics["atoll_store_disk_reserve_bytes"])) {}
 
 DiskWatch::Room DiskWatch::look() {
     const auto space = blobs_.space();
     if (!space.ok()) return last_;
+    size_.Set(static_cast<double>(space->total));
     free_.Set(static_cast<double>(space->free));
     free_min_.Set(static_cast<double>(space->free_min));
     const Room room = room_in(*space);

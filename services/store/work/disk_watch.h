@@ -5,7 +5,7 @@
 
 namespace atl::store {
 
-// Tells operators that the disk fills up, before uploads are refused: two gauges, and a line in the log whenever what
+// Tells operators that the disk fills up, before uploads are refused: three gauges, and a line in the log whenever what
 // is free falls below twice the reserve, below the reserve, or has come back. Not thread-safe.
 class DiskWatch {
   public:
@@ -17,6 +17,7 @@ class DiskWatch {
 
   private:
     const BlobStore& blobs_;
+    prometheus::Gauge& size_;
     prometheus::Gauge& free_;
     prometheus::Gauge& free_min_;
     Room last_ = Room::kEnough;

@@ -32,7 +32,8 @@ TEST_F(DiskWatchTest, LittleIsToldBeforeUploadsAreRefused) {
 TEST_F(DiskWatchTest, WhatIsFreeAndWhatIsKeptAreMetrics) {
     EXPECT_EQ(room_with_reserve(123456), DiskWatch::Room::kEnough);
     const std::string text = metrics_.expose();
-    EXPECT_NE(text.find("\natoll_store_disk_free_bytes_min 123456\n"), std::string::npos) << text;
+    EXPECT_NE(text.find("\natoll_store_disk_reserve_bytes 123456\n"), std::string::npos) << text;
+    EXPECT_NE(text.find("\natoll_store_disk_size_bytes "), std::string::npos) << text;
     const auto at = text.find("\natoll_store_disk_free_bytes ");
     ASSERT_NE(at, std::string::npos) << text;
     EXPECT_GT(std::stod(text.substr(text.find(' ', at))), static_cast<double>(free()) / 2);

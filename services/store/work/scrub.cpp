@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "services/store/db/retention.h"
+#include "services/store/metrics.h"
 #include "shared/base/backoff.h"
 #include "shared/log/log.h"
 
@@ -87,8 +88,8 @@ Status recall_damage(pg::Pool& pool, BlobStore& blobs) {
 
 Scrubber::Scrubber(pg::Pool& pool, BlobStore& blobs, std::chrono::seconds cycle, metrics::Registry& metrics) {
     if (cycle.count() == 0) return;
-    auto& damaged = metrics.gauge("atoll_store_blobs_damaged", "Blobs that are no longer what their name says");
-    auto& looked_at = metrics.counter("atoll_store_blobs_scrubbed_total", "Blobs compared with their names");
+    auto& damaged = metrics.gauge(kMetrics["atoll_store_blobs_damaged"]);
+    auto& looked_at = metrics.counter(kMetrics["atoll_store_blobs_scrubbed_total"]);
     thread_ = std::jthread([&pool, &blobs, &looked_at, &damaged, cycle](const std::stop_token& stop) {
         const auto pace = std::chrono::duration_cast<std::chrono::milliseconds>(cycle) / kDirectories;
         if (!wait_unless_stopped(stop, pace)) return;

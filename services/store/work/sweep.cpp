@@ -7,6 +7,7 @@
 #include "services/store/db/operator_quota.h"
 #include "services/store/db/repository.h"
 #include "services/store/db/retention.h"
+#include "services/store/metrics.h"
 #include "shared/base/backoff.h"
 #include "shared/log/log.h"
 
@@ -96,7 +97,7 @@ Result<std::vector<Json>> prune_versions(pg::Pool& pool, std::int64_t rounds, co
 
 Sweeper::Sweeper(pg::Pool& pool, BlobStore& blobs, std::chrono::seconds age, std::int64_t rounds,
                  metrics::Registry& metrics, std::chrono::seconds grace) {
-    auto& swept = metrics.counter("atoll_store_blobs_swept_total", "Blobs removed because no version needs them");
+    auto& swept = metrics.counter(kMetrics["atoll_store_blobs_swept_total"]);
     thread_ = std::jthread([&pool, &blobs, &swept, age, rounds, grace](const std::stop_token& stop) {
         std::chrono::seconds wait = grace;
         for (; wait_unless_stopped(stop, wait); wait = kSweepInterval)

@@ -6,6 +6,7 @@
 
 #include "shared/base/id.h"
 #include "shared/log/log.h"
+#include "shared/metrics/common.h"
 
 namespace atl::http {
 namespace {
@@ -76,8 +77,8 @@ bool is_request_id(const std::string& text) {
 
 }  // namespace
 
-ServerState::ServerState(std::string service, std::size_t body_bytes_max, metrics::Registry& metrics)
-    : service_(std::move(service)), body_bytes_max_(body_bytes_max), metrics_(metrics) {}
+ServerState::ServerState(std::size_t body_bytes_max, metrics::Registry& metrics)
+    : body_bytes_max_(body_bytes_max), metrics_(metrics) {}
 
 std::shared_ptr<void> ServerState::enter(std::size_t body_bytes) {
     const std::lock_guard lock(mutex_);
@@ -103,12 +104,10 @@ bool ServerState::wait_until_idle(std::chrono::milliseconds timeout) {
 void ServerState::record(Method method, const std::string& pattern, int status, double seconds) {
     const std::string name = to_string(method);
     metrics_
-        .counter("http_requests_total", "Requests answered.",
-                 {{"service", service_}, {"method", name}, {"route", pattern}, {"status", std::to_string(status)}})
+        .counter(metrics::kCommon["atoll_http_requests_total"],
+                 {{"method", name}, {"route", pattern}, {"status", std::to_string(status)}})
         .Increment();
-    metrics_
-        .seconds("http_request_seconds", "From the request's last byte to its answer.",
-                 {{"service", service_}, {"method", name}, {"route", pattern}})
+    metrics_.histogram(metrics::kCommon["atoll_http_request_duration_seconds"], {{"method", name}, {"route", pattern}})
         .Observe(seconds);
 }
 

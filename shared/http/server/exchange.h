@@ -18,7 +18,7 @@ namespace atl::http {
 // What a server shares with its unanswered requests, which may outlive it.
 class ServerState : public std::enable_shared_from_this<ServerState> {
   public:
-    ServerState(std::string service, std::size_t body_bytes_max, metrics::Registry& metrics);
+    ServerState(std::size_t body_bytes_max, metrics::Registry& metrics);
 
     // Counts a request until the result dies; null when its body is more than may be held at once.
     std::shared_ptr<void> enter(std::size_t body_bytes);
@@ -39,7 +39,6 @@ class ServerState : public std::enable_shared_from_this<ServerState> {
   private:
     void leave(std::size_t body_bytes);
 
-    std::string service_;
     std::size_t body_bytes_max_;
     metrics::Registry& metrics_;  // not touched once stopped
     std::shared_mutex stop_mutex_;

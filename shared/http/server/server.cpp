@@ -111,7 +111,7 @@ class Server::Impl {
         : options_(std::move(options)),
           verifier_(std::move(verifier)),
           refused_tokens_(options_.refused_tokens_max, seconds_since_start),
-          state_(std::make_shared<ServerState>(options_.service, options_.body_bytes_max, metrics)),
+          state_(std::make_shared<ServerState>(options_.body_bytes_max, metrics)),
           pool_(options_.handler_threads, options_.waiting_requests_max),
           listener_(options_,
                     {.on_request = [this](RawRequest raw,

@@ -36,7 +36,6 @@ struct Access {
 };
 
 struct ServerOptions {
-    std::string service = "atoll";      // the label of its metrics
     std::string address = "127.0.0.1";  // or "unix:/path", a socket that is made anew
     std::uint16_t port = 0;             // 0: any free one, see Server::port()
     int io_threads = 2;
@@ -51,7 +50,7 @@ struct ServerOptions {
 // An HTTP/1.1 server on Pistache. It must stand behind the gateway: Pistache alone does not survive slow clients.
 // Routes are added before start(). A handler's exception becomes a 500 that says only the request id.
 //
-//   http::Server server({.service = "registry", .port = 7401}, verifier, metrics);
+//   http::Server server({.port = 7401}, verifier, metrics);
 //   server.route(http::Method::kGet, "/v1/datasets/:name", http::Access::roles({auth::Role::kViewer}),
 //                [&](const http::Request& request) { return show(request.param("name")); });
 //   ATOLL_RETURN_IF_ERROR(server.start());  // answers from here on, until stop()

@@ -459,8 +459,8 @@ TEST(ServerTest, ManyClientsAtOnceEachGetTheirOwnAnswer) {
         });
     threads.clear();
     EXPECT_EQ(wrong, 0);
-    EXPECT_NE(server.metrics().expose().find("http_requests_total{method=\"POST\",route=\"/v1/echo/:n\","
-                                             "service=\"atoll\",status=\"200\"} 800"),
+    EXPECT_NE(server.metrics().expose().find("atoll_http_requests_total{method=\"POST\",route=\"/v1/echo/:n\","
+                                             "status=\"200\"} 800"),
               std::string::npos)
         << server.metrics().expose();
 }

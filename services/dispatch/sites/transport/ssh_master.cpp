@@ -271,6 +271,7 @@ Status SshMaster::log_in(bool is_asked_for, Clock::time_point until) const {
     if (!login.ok()) return login.error();
     bool has_reached_site = true;
     Status status = log_in_once(until, has_reached_site);
+    if (settings_.on_login) settings_.on_login(facility_, status.ok());
     if (!has_reached_site) ATOLL_RETURN_IF_ERROR(login->take_back());
     return status;
 }

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "services/dispatch/domain/site_output.h"
+#include "shared/metrics/metrics.h"
+#include "shared/pg/pg.h"
+
+namespace atl::dispatch {
+
+// What the federation does now, as the series of gauges: some for each facility, none for what has ended.
+struct FederationState {
+    std::vector<metrics::Sample> tasks;
+    std::vector<metrics::Sample> waiting;
+    std::vector<metrics::Sample> rounds;
+    std::vector<metrics::Sample> round_ages_s;
+    std::vector<metrics::Sample> facilities_up;
+    std::vector<metrics::Sample> facilities_silent_s;
+    std::vector<metrics::Sample> batch_systems_up;
+    std::vector<metrics::Sample> perplexities;
+    double round_age_ratio = 0;
+    double due_tasks = 0;
+    double due_task_age_s = 0;
+    struct Training {
+        std::string facility;
+        std::string job;  // its name
+        StepLine newest;
+    };
+    std::vector<Training> trainings;
+};
+Result<FederationState> read_federation_state(pg::Connection& connection);
+
+}  // namespace atl::dispatch

@@ -1,0 +1,118 @@
+#include "services/dispatch/work/federation_metrics.h"
+
+#include <algorithm>
+
+#include "services/dispatch/metrics.h"
+
+namespace atl::dispatch {
+namespace {
+
+bool is_transfer(Step step) {
+    return step == Step::kStaging || step == Step::kCollecting;
+}
+
+// The phases whose time is counted.
+bool is_phase(Step step) {
+    return is_transfer(step) || step == Step::kQueued || step == Step::kRunning;
+}
+
+bool is_lost(Step step) {
+    return step == Step::kFailed || step == Step::kCancelled;
+}
+
+std::int64_t nodes_of(const Task& task) {
+    const auto* train = std::get_if<TrainParams>(&task.params);
+    return train != nullptr ? train->resources.nodes : 1;
+}
+
+void count_bytes(const Task& task, const Attempt& before, const Attempt& after, metrics::Registry& metrics) {
+    const bool has_ended = before.step != after.step;
+    const std::int64_t until =
+        has_ended ? (is_lost(after.step) ? before.bytes_done : before.bytes_total) : after.bytes_done;
+    if (!is_transfer(before.step) || until <= before.bytes_done) return;
+    metrics
+        .counter(kMetrics["atoll_transfer_bytes_total"],
+                 {{"facility", task.facility}, {"direction", before.step == Step::kStaging ? "in" : "out"}})
+        .Increment(static_cast<double>(until - before.bytes_done));
+}
+
+// The attempt has left `before`.
+void count_phase(const Task& task, const Attempt& before, const Attempt& after, std::int64_t now_ms,
+                 metrics::Registry& metrics) {
+    if (!is_phase(before.step) || before.since_ms == 0) return;
+    const double time_s = static_cast<double>(std::max<std::int64_t>(now_ms - before.since_ms, 0)) / 1000;
+    metrics
+        .counter(kMetrics["atoll_phase_seconds_total"],
+                 {{"facility", task.facility}, {"phase", to_string(before.step)}})
+        .Increment(time_s);
+    if (before.step == Step::kQueued && !is_lost(after.step))
+        metrics.histogram(kMetrics["atoll_queue_wait_seconds"], {{"facility", task.facility}}).Observe(time_s);
+    if (before.step == Step::kRunning)
+        metrics
+            .counter(kMetrics["atoll_node_seconds_total"],
+                     {{"facility", task.facility}, {"outcome", is_lost(after.step) ? "lost" : "used"}})
+            .Increment(time_s * static_cast<double>(nodes_of(task)));
+}
+
+// The row's series of each training; nothing where the line does not say.
+template <class Member>
+std::vector<metrics::Sample> newest(const FederationState& state, Member member) {
+    std::vector<metrics::Sample> samples;
+    for (const auto& training : state.trainings)
+        if (const auto value = member(training.newest))
+            samples.push_back({{{"facility", training.facility}, {"job", training.job}}, static_cast<double>(*value)});
+    return samples;
+}
+
+void show_trainings(const FederationState& state, metrics::Registry& metrics) {
+    const auto set = [&](const Metric& metric, auto member) { metrics.set_all(metric, newest(state, member)); };
+    set(kMetrics["atoll_training_loss"], [](const StepLine& line) { return line.loss; });
+    set(kMetrics["atoll_training_gradient_norm"], [](const StepLine& line) { return line.grad_norm; });
+    set(kMetrics["atoll_training_step"], [](const StepLine& line) { return std::optional(line.step); });
+    set(kMetrics["atoll_training_tokens_per_second"], [](const StepLine& line) { return line.tokens_per_s; });
+    set(kMetrics["atoll_training_mfu_ratio"], [](const StepLine& line) { return line.mfu; });
+    set(kMetrics["atoll_training_peak_memory_bytes"], [](const StepLine& line) { return line.peak_bytes; });
+    set(kMetrics["atoll_training_sample_timestamp_seconds"], [](const StepLine& line) { return line.time_unix_s; });
+}
+
+}  // namespace
+
+void show(const FederationState& state, metrics::Registry& metrics) {
+    metrics.set_all(kMetrics["atoll_tasks"], state.tasks);
+    metrics.set_all(kMetrics["atoll_tasks_waiting"], state.waiting);
+    metrics.set_all(kMetrics["atoll_rounds"], state.rounds);
+    metrics.set_all(kMetrics["atoll_round_age_seconds"], state.round_ages_s);
+    metrics.set_all(kMetrics["atoll_facility_up"], state.facilities_up);
+    metrics.set_all(kMetrics["atoll_facility_silent_seconds"], state.facilities_silent_s);
+    metrics.set_all(kMetrics["atoll_facility_batch_system_up"], state.batch_systems_up);
+    metrics.set_all(kMetrics["atoll_model_perplexity"], state.perplexities);
+    metrics.gauge(kMetrics["atoll_round_age_ratio"]).Set(state.round_age_ratio);
+    metrics.gauge(kMetrics["atoll_due_tasks"]).Set(state.due_tasks);
+    metrics.gauge(kMetrics["atoll_due_task_age_seconds"]).Set(state.due_task_age_s);
+    show_trainings(state, metrics);
+}
+
+void show(const std::vector<StateCount>& counts, metrics::Registry& metrics) {
+    std::vector<metrics::Sample> jobs;
+    for (const auto& [what, state, count] : counts)
+        if (what == "jobs") jobs.push_back({{{"state", state}}, static_cast<double>(count)});
+    metrics.set_all(kMetrics["atoll_jobs"], jobs);
+}
+
+void count_step(const Task& before, const Task& after, std::int64_t now_ms, metrics::Registry& metrics) {
+    if (before.attempt && after.attempt && before.attempt->number == after.attempt->number) {
+        count_bytes(before, *before.attempt, *after.attempt, metrics);
+        if (before.attempt->step != after.attempt->step)
+            count_phase(before, *before.attempt, *after.attempt, now_ms, metrics);
+        if (after.attempt->step == Step::kFailed && before.attempt->step != Step::kFailed)
+            metrics.counter(kMetrics["atoll_attempts_failed_total"], {{"facility", after.facility}}).Increment();
+    }
+    if (is_finished(after.state) && !is_finished(before.state))
+        metrics
+            .counter(
+                kMetrics["atoll_tasks_ended_total"],
+                {{"facility", after.facility}, {"kind", to_string(after.kind())}, {"outcome", to_string(after.state)}})
+            .Increment();
+}
+
+}  // namespace atl::dispatch

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "services/dispatch/db/federation.h"
+#include "services/dispatch/db/tasks.h"
+#include "shared/metrics/metrics.h"
+
+namespace atl::dispatch {
+
+// Shows what the federation does now.
+void show(const FederationState& state, metrics::Registry& metrics);
+void show(const std::vector<StateCount>& counts, metrics::Registry& metrics);
+
+// Counts what one step of a task has come to, at `now_ms`: the time of the phase that it left, bytes moved, ends.
+void count_step(const Task& before, const Task& after, std::int64_t now_ms, metrics::Registry& metrics);
+
+}  // namespace atl::dispatch

@@ -1,0 +1,58 @@
+// docs/reference/metrics.md is made from the tables of the services. With ATOLL_WRITE_DOCS=1 the test writes it.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "services/aggregation/service.h"
+#include "services/dispatch/service.h"
+#include "services/registry/service.h"
+#include "services/store/service.h"
+#include "shared/base/file.h"
+#include "shared/metrics/common.h"
+#include "shared/metrics/reference.h"
+
+namespace atl {
+namespace {
+
+std::vector<service::Definition> all_services() {
+    return {registry::definition(), store::definition(), dispatch::definition(), aggregation::definition()};
+}
+
+std::string make_page() {
+    std::string page =
+        "# Metrics\n\n"
+        "Each service serves them in Prometheus' text format: at `/metrics` inside the coordinator's network, and at\n"
+        "`/SERVICE/v1/metrics` of the gateway with a token. No label holds an id. `job` is the name of a running job: "
+        "its\n"
+        "series end with it. This page is made from the services' tables: `tests/reference`.\n\n";
+    page += metrics::describe_table("Every service", metrics::kCommon.rows);
+    page += metrics::describe_table("Services that take events (dispatch, aggregation)", metrics::kInbox.rows);
+    for (const auto& one : all_services())
+        for (const auto& table : one.metrics)
+            if (table.data() != metrics::kInbox.rows.data()) page += metrics::describe_table(one.name, table);
+    page.pop_back();
+    return page;
+}
+
+TEST(MetricsReferenceTest, ThePageIsAsTheTables) {
+    const std::filesystem::path file = std::filesystem::path(ATOLL_DOCS) / "reference/metrics.md";
+    if (std::getenv("ATOLL_WRITE_DOCS") != nullptr) {
+        ASSERT_TRUE(write_file_atomic(file, make_page()).ok());
+    }
+    const auto page = read_file(file);
+    ASSERT_TRUE(page.ok()) << page.error().message;
+    EXPECT_TRUE(*page == make_page()) << file << " is not as the tables; ATOLL_WRITE_DOCS=1 " << "writes it";
+}
+
+TEST(MetricsReferenceTest, TheTablesOfEachServiceFollowPrometheusConventions) {
+    for (const auto& one : all_services()) {
+        std::vector<metrics::Metric> rows;
+        for (const auto& table : service::metric_tables(one)) rows.insert(rows.end(), table.begin(), table.end());
+        EXPECT_GE(rows.size(), 20U) << one.name;
+        for (const std::string& fault : metrics::table_faults(rows)) ADD_FAILURE() << one.name << ": " << fault;
+    }
+}
+
+}  // namespace
+}  // namespace atl
