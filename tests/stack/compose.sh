@@ -43,6 +43,13 @@ within() {
 }
 up() { docker compose up --wait >"$work/up.log" 2>&1 || { tail -20 "$work/up.log" >&2; return 1; }; }
 
+check_alert_rules() {
+    local result=0
+    tests/stack/rules.sh >"$work/rules.log" 2>&1 || result=$?
+    [ $result = 0 ] || [ $result = 77 ] || { tail -20 "$work/rules.log" >&2; return 1; }
+    [ $result = 0 ] || printf '  skipped: %s\n' "$(cat "$work/rules.log")" >&2
+}
+
 check_images() {
     init --programs "$programs" ${ATOLL_DEBIAN:+--debian "$ATOLL_DEBIAN"} 2>&1 | sed 's/^/  /' >&2
     for image in services postgres kafka; do
@@ -171,7 +178,7 @@ check_up_fails_where_a_key_cannot_be_read() {
     [ -z "$(docker compose ps -q public 2>/dev/null)" ] || fail "the HTTPS gateway is still there"
 }
 
-[ $# -gt 0 ] || set -- images init_again_changes_only_what_is_asked_for up_means_ready a_second_up_changes_nothing \
+[ $# -gt 0 ] || set -- alert_rules images init_again_changes_only_what_is_asked_for up_means_ready a_second_up_changes_nothing \
     down_and_up_keep_everything no_secret_shows containers_may_do_little what_is_killed_comes_back \
     up_fails_where_a_key_cannot_be_read
 status=0

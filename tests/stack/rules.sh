@@ -1,0 +1,29 @@
+#!/bin/bash
+# rules.sh: the alert rules of compose/observe by promtool: their syntax and their unit tests; each alert has a page in
+# docs/operate/alerts, a test in which it fires and one in which it is quiet, and asks only for metrics that
+# docs/reference/metrics.md describes. Exit 77: promtool is not installed.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+command -v promtool >/dev/null || { echo "promtool is not installed (Debian: prometheus)"; exit 77; }
+status=0
+fault() { printf '%s\n' "$*" >&2; status=1; }
+
+promtool check rules compose/observe/alerts.yaml || status=1
+(cd compose/observe && promtool test rules alerts_test.yaml) || status=1
+
+alerts=$(sed -n 's/^ *- alert: //p' compose/observe/alerts.yaml)
+for alert in $alerts; do
+    page=docs/operate/alerts/$alert.md
+    [ -s "$page" ] || fault "$alert has no page $page"
+    grep -qxF "          runbook: $page" compose/observe/alerts.yaml || fault "$alert does not name its page"
+    for way in fires "is quiet"; do
+        grep -qxF "  - name: $alert $way" compose/observe/alerts_test.yaml || fault "no test in which $alert $way"
+    done
+done
+for page in docs/operate/alerts/*.md; do
+    [ "$page" = docs/operate/alerts/README.md ] || grep -qxF "$(basename "$page" .md)" <<<"$alerts" || fault "$page belongs to no alert"
+done
+for metric in $(sed -n 's/^ *expr: //p' compose/observe/alerts.yaml | grep -oE 'atoll_[a-z0-9_]+' | sort -u); do
+    grep -qF "| \`$metric\` |" docs/reference/metrics.md || fault "an alert asks for $metric, which nobody serves"
+done
+exit $status
