@@ -114,7 +114,7 @@ TEST_F(StoreGatewayTest, AModelIsPushedTaggedShownVerifiedAndPulled) {
     ASSERT_EQ(pushed.exit_code, 0) << pushed.err;
     const Json version = Json::parse(pushed.out);
     EXPECT_EQ(version.at("tags"), Json{"v1"});
-    const auto again = atoll_as_admin({"model", "push", "llama", model.string()});
+    const auto again = atoll_as_admin({"model", "push", "llama", model.string(), "--tag", "v1"});
     ASSERT_EQ(again.exit_code, 0) << again.err;
     EXPECT_EQ(Json::parse(again.out).at("digest"), version.at("digest"));
     EXPECT_EQ(Json::parse(again.out).at("bytes_sent"), 0);

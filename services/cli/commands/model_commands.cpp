@@ -2,6 +2,7 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 
 #include "services/cli/commands/commands.h"
@@ -32,6 +33,8 @@ constexpr const char* kRemoveHelp =
     R"(What a tag, another version, a job or a site needs stays, and the error says what that is. Example:
   atoll model rm italian-czech@3f6c…
 The bytes go when nothing needs them any more; `atoll model prune` does not wait.)";
+
+constexpr int kHashThreads = 2;
 
 struct Reference {
     std::string model;
@@ -79,16 +82,34 @@ Result<std::string> parent_digest(http::Client& store, const std::string& given)
     return text(version, "digest");
 }
 
+// What a tag names others rely on: without --move-tag one that exists is put on the version that it names alone. The
+// manifest of the directory, where it had to be made for that.
+Result<std::optional<store_client::Manifest>> check_tag(http::Client& store, const PushOptions& given) {
+    using Known = std::optional<store_client::Manifest>;
+    if (given.tag.empty() || given.move_tag) return Known();
+    const auto model = store.get_json(model_path(given.model));
+    if (!model.ok()) return model.error().code == ErrorCode::kNotFound ? Result<Known>(Known()) : model.error();
+    const json tags = model->value("tags", json::object());
+    const std::string named = tags.value(given.tag, "");
+    if (named.empty()) return Known();
+    ATOLL_TRY(auto manifest, store_client::scan_directory(given.directory, kHashThreads));
+    if (store_client::manifest_digest(manifest) == named) return Known(std::move(manifest));
+    return conflict(given.model + "@" + given.tag + " is another version, " + named.substr(0, 16) +
+                        "…; --move-tag takes the tag from it",
+                    "--tag");
+}
+
 Result<json> push(const Context& context, const PushOptions& given) {
     ATOLL_TRY(const auto options, transfer_options(context, "uploading"));
     http::Client store(options.store);
     ATOLL_RETURN_IF_ERROR(check_description(store, given.model, given.description));
+    ATOLL_TRY(auto known, check_tag(store, given));
     json parents = json::array();
     for (const std::string& parent : given.parents) {
         ATOLL_TRY(const std::string digest, parent_digest(store, parent));
         parents.push_back(digest);
     }
-    ATOLL_TRY(const auto uploaded, store_client::upload_directory(given.directory, options));
+    ATOLL_TRY(const auto uploaded, store_client::upload_directory(given.directory, options, std::move(known)));
     const json order = {{"manifest", store_client::to_json(uploaded.manifest)},
                         {"kind", given.kind},
                         {"parents", parents},
@@ -336,6 +357,7 @@ void add_push_options(CLI::App& command, PushOptions& given) {
     command.add_option("model", given.model, "the model's name; it is made if it does not exist")->required();
     command.add_option("dir", given.directory, "the model directory")->required()->check(CLI::ExistingDirectory);
     command.add_option("--tag", given.tag, "a tag to put on the new version");
+    command.add_flag("--move-tag", given.move_tag, "take the tag from another version of the model that has it");
     command.add_option("--description", given.description, "of the model, if it is made now");
 }
 

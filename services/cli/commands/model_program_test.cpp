@@ -64,6 +64,10 @@ class ModelProgramTest : public testing::Test {
             note(request, "made a model");
             return Response::json(201, Json::object());
         });
+        server.route(Method::kPut, "/store/v1/models/:name/tags/:tag", admins, [note](const Request& request) {
+            note(request, "moved a tag");
+            return Response::json(200, {{"digest", kDigest}});
+        });
         server.route(Method::kPost, "/store/v1/blobs/missing", admins, [note](const Request& request) {
             note(request, "asked for blobs");
             return Response::json(200, {{"missing", Json::array()}});
@@ -105,6 +109,20 @@ TEST_F(ModelProgramTest, AParentIsNamedAsAVersionIsAnywhere) {
     EXPECT_EQ(run({"push", "tiny", model_.string(), "--parent", "llama@round3"}).exit_code, 0);
     const std::lock_guard lock(mutex_);
     EXPECT_EQ(body_.at("parents"), Json::array({kDigest}));
+}
+
+TEST_F(ModelProgramTest, ATagThatIsOnAnotherVersionMovesOnlyWhenThatIsSaid) {
+    for (const char* command : {"import", "push"}) {
+        const CommandResult refused = run({command, "llama", model_.string(), "--tag", "final"});
+        EXPECT_NE(refused.exit_code, 0) << refused.out;
+        EXPECT_NE(refused.err.find("--tag: llama@final is another version, aaaaaaaaaaaaaaaa"), std::string::npos)
+            << refused.err;
+        EXPECT_NE(refused.err.find("--move-tag"), std::string::npos) << refused.err;
+        const std::lock_guard lock(mutex_);
+        EXPECT_EQ(calls_, std::vector<std::string>()) << "nothing travelled";
+    }
+    const CommandResult moved = run({"push", "llama", model_.string(), "--tag", "final", "--move-tag"});
+    EXPECT_EQ(moved.exit_code, 0) << moved.err;
 }
 
 TEST_F(ModelProgramTest, NewestIsNoTag) {

@@ -14,6 +14,7 @@ struct PushOptions {
     std::filesystem::path directory;
     std::string kind = "base";
     std::string tag;
+    bool move_tag = false;  // from the version that it names
     std::string description;
     std::vector<std::string> parents;
 };
