@@ -125,28 +125,28 @@ void FusedLinear::for_dropped(const Context& context, const Tensor& x, Handle&& 
 }
 
 // A quantised matrix has factors of its own, so each is a product of its own.
-void FusedLinear::multiply(const Context& context, const UnitView& base, const Tensor& x, const Tensor& y) const {
+void FusedLinear::multiply(const Context& context, const UnitView& base, const Tensor& x, const Tensor& y,
+                           bool accumulate) const {
     if (!base.is_quantized())
-        return context.backend.matmul(x, false, base.stacked_weight(first_, count_), true, y, false);
+        return context.backend.matmul(x, false, base.stacked_weight(first_, count_), true, y, accumulate);
     std::int64_t column = 0;
     for (std::size_t index = first_; index < first_ + count_; ++index) {
         const Tensor weight = base.weight(index);
-        context.backend.matmul(x, false, weight, true, y.column_range(column, weight.rows()), false);
+        context.backend.matmul(x, false, weight, true, y.column_range(column, weight.rows()), accumulate);
         column += weight.rows();
     }
 }
 
 void FusedLinear::multiply_back(const Context& context, const UnitView& base, const Tensor& y_gradient,
-                                const Tensor& x_gradient) const {
+                                const Tensor& x_gradient, bool accumulate) const {
     kernels::Backend& backend = context.backend;
-    if (!base.is_quantized()) {
-        return backend.matmul(y_gradient, false, base.stacked_weight(first_, count_), false, x_gradient, false);
-    }
+    if (!base.is_quantized())
+        return backend.matmul(y_gradient, false, base.stacked_weight(first_, count_), false, x_gradient, accumulate);
     std::int64_t column = 0;
     for (std::size_t index = first_; index < first_ + count_; ++index) {
         const Tensor weight = base.weight(index);
         backend.matmul(y_gradient.column_range(column, weight.rows()), false, weight, false, x_gradient,
-                       index > first_);
+                       accumulate || index > first_);
         column += weight.rows();
     }
 }
@@ -168,12 +168,16 @@ void FusedLinear::compute_lora_hidden(const Context& context, std::span<const Un
 
 void FusedLinear::forward(const Context& context, std::span<const UnitView> units, const Tensor& x, const Tensor& y,
                           const Tensor& lora_hidden) const {
-    multiply(context, units[0], x, y);
-    context.make_progress();
+    const auto multiply_adapters = [&](bool accumulate) {
+        for (std::size_t i = 0; i < adapters_.size(); ++i)
+            context.backend.matmul(hidden_columns(lora_hidden, i), false, units[1].weight(adapters_[i].b), true,
+                                   y_columns(y, i), accumulate);
+    };
     compute_lora_hidden(context, units, x, lora_hidden);
-    for (std::size_t i = 0; i < adapters_.size(); ++i)
-        context.backend.matmul(hidden_columns(lora_hidden, i), false, units[1].weight(adapters_[i].b), true,
-                               y_columns(y, i), true);
+    if (adapts_all()) multiply_adapters(false);
+    multiply(context, units[0], x, y, adapts_all());
+    context.make_progress();
+    if (!adapts_all()) multiply_adapters(true);
 }
 
 void FusedLinear::forward_and_add(const Context& context, std::span<const UnitView> units, const Tensor& x,
@@ -206,21 +210,27 @@ void FusedLinear::compute_lora_hidden_gradient(const Context& context, std::span
 void FusedLinear::compute_input_gradient(const Context& context, std::span<const UnitView> units,
                                          const Tensor& y_gradient, const Tensor& lora_hidden_gradient,
                                          const Tensor& x_gradient) const {
-    kernels::Backend& backend = context.backend;
-    multiply_back(context, units[0], y_gradient, x_gradient);
+    const bool has_adapters = !adapters_.empty();
+    if (has_adapters) start_input_gradient(context, units, lora_hidden_gradient, x_gradient);
+    multiply_back(context, units[0], y_gradient, x_gradient, has_adapters);
     context.make_progress();
-    if (adapters_.empty()) return;
+}
+
+void FusedLinear::start_input_gradient(const Context& context, std::span<const UnitView> units,
+                                       const Tensor& lora_hidden_gradient, const Tensor& x_gradient) const {
+    kernels::Backend& backend = context.backend;
     if (!drops(context)) {
         const Tensor a = units[1].stacked_weight(first_a_, adapters_.size());
-        return backend.matmul(lora_hidden_gradient, false, a, false, x_gradient, true);
+        return backend.matmul(lora_hidden_gradient, false, a, false, x_gradient, false);
     }
     const tensor::Arena::Scope scope(context.workspace);
-    const Tensor through = allocate_dropped(context.workspace, lora_hidden_gradient.dtype(), x_gradient.rows());
+    const Tensor scratch = allocate_dropped(context.workspace, lora_hidden_gradient.dtype(), x_gradient.rows());
     for (std::size_t i = 0; i < adapters_.size(); ++i) {
+        const Tensor& through = i == 0 ? x_gradient : scratch;
         backend.matmul(hidden_columns(lora_hidden_gradient, i), false, units[1].weight(adapters_[i].a), false, through,
                        false);
         drop(context, adapters_[i], through, through);
-        backend.add(x_gradient, through, x_gradient);
+        if (i > 0) backend.add(x_gradient, scratch, x_gradient);
     }
 }
 

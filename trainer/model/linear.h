@@ -25,7 +25,9 @@ void add_bias_and_residual(kernels::Backend& backend, const Tensor& bias, const 
 // with low-rank adapters from the block's second unit on some of them.
 //
 // A run of n adapters keeps the matrices A as one [n·r, in], so that their products with the input are one as well; r
-// columns of `lora_hidden` [N, n·r] = scale · dropout(x) · Aᵀ belong to each. W + B·A never exists.
+// columns of `lora_hidden` [N, n·r] = scale · dropout(x) · Aᵀ belong to each. W + B·A never exists. The adapters' small
+// products come before the large one, which adds to theirs: it is bound by arithmetic, so that it can read y once more
+// meanwhile (not measured on a GPU).
 class FusedLinear {
   public:
     struct Matrix {
@@ -90,9 +92,15 @@ class FusedLinear {
     // What is left of x [N, in], or of its gradient, for one adapter.
     void drop(const Context& context, const Adapter& adapter, const Tensor& x, const Tensor& out) const;
     Tensor allocate_dropped(tensor::Arena& arena, tensor::DType format, std::int64_t tokens) const;  // [N, in]
-    void multiply(const Context& context, const UnitView& base, const Tensor& x, const Tensor& y) const;
-    void multiply_back(const Context& context, const UnitView& base, const Tensor& y_gradient,
-                       const Tensor& x_gradient) const;
+    // Whether adapters write all of y, so that the product with W can add to theirs; else theirs are added to it.
+    bool adapts_all() const { return adapters_.size() == count_; }
+    void multiply(const Context& context, const UnitView& base, const Tensor& x, const Tensor& y,
+                  bool accumulate) const;
+    void multiply_back(const Context& context, const UnitView& base, const Tensor& y_gradient, const Tensor& x_gradient,
+                       bool accumulate) const;
+    // The adapters' part of x_gradient, in place of what is there.
+    void start_input_gradient(const Context& context, std::span<const UnitView> units,
+                              const Tensor& lora_hidden_gradient, const Tensor& x_gradient) const;
     // The part of lora_hidden and that of y which are an adapter's.
     Tensor hidden_columns(const Tensor& lora_hidden, std::size_t adapter) const {
         return lora_hidden.column_range(static_cast<std::int64_t>(adapter) * rank_, rank_);
