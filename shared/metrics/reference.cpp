@@ -7,10 +7,11 @@
 namespace atl::metrics {
 namespace {
 
-// Labels whose values come from a small set. `job` is the name of a job that runs now, `facility` of a facility.
+// Labels whose values come from a small set. `atoll_job` is the name of a job that runs now (Prometheus keeps `job` for
+// itself), `facility` of a facility.
 constexpr std::string_view kBoundedLabels[] = {
-    "consumer", "dependency", "direction", "facility", "job",  "kind",  "method", "outcome", "phase",  "reason",
-    "result",   "route",      "state",     "status",   "step", "table", "token",  "use",     "version"};
+    "atoll_job", "consumer", "dependency", "direction", "facility", "kind",  "method", "outcome", "phase",  "reason",
+    "result",    "route",    "state",      "status",    "step",     "table", "token",  "use",     "version"};
 
 const char* to_word(Type type) {
     return type == Type::kCounter ? "counter" : type == Type::kGauge ? "gauge" : "histogram";

@@ -23,7 +23,8 @@ std::string make_page() {
     std::string page =
         "# Metrics\n\n"
         "Each service serves them in Prometheus' text format: at `/metrics` inside the coordinator's network, and at\n"
-        "`/SERVICE/v1/metrics` of the gateway with a token. No label holds an id. `job` is the name of a running job: "
+        "`/SERVICE/v1/metrics` of the gateway with a token. No label holds an id. `atoll_job` is the name of a running "
+        "job: "
         "its\n"
         "series end with it. This page is made from the services' tables: `tests/reference`.\n\n";
     page += metrics::describe_table("Every service", metrics::kCommon.rows);

@@ -122,8 +122,8 @@ Status read_perplexities(pg::Connection& connection, FederationState& state) {
             "model->>'perplexity' IS NOT NULL ORDER BY j.name, t.facility, t.round DESC LIMIT $1",
             {kTrainingsMax}));
     for (int i = 0; i < rows.size(); ++i)
-        state.perplexities.push_back(
-            {{{"facility", rows.text(i, "facility")}, {"job", rows.text(i, "name")}}, rows.number(i, "perplexity")});
+        state.perplexities.push_back({{{"facility", rows.text(i, "facility")}, {"atoll_job", rows.text(i, "name")}},
+                                      rows.number(i, "perplexity")});
     return {};
 }
 

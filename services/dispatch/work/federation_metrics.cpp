@@ -60,7 +60,8 @@ std::vector<metrics::Sample> newest(const FederationState& state, Member member)
     std::vector<metrics::Sample> samples;
     for (const auto& training : state.trainings)
         if (const auto value = member(training.newest))
-            samples.push_back({{{"facility", training.facility}, {"job", training.job}}, static_cast<double>(*value)});
+            samples.push_back(
+                {{{"facility", training.facility}, {"atoll_job", training.job}}, static_cast<double>(*value)});
     return samples;
 }
 

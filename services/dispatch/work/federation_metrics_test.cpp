@@ -88,12 +88,12 @@ TEST_F(FederationMetricsTest, ATrainingThatEndedIsServedNoLonger) {
     state.trainings.push_back({"alpha", "demo", line});
     show(state, metrics_);
     std::string text = metrics_.expose();
-    EXPECT_NE(text.find("atoll_training_loss{facility=\"alpha\",job=\"demo\"} 2.5"), std::string::npos) << text;
-    EXPECT_NE(text.find("atoll_training_step{facility=\"alpha\",job=\"demo\"} 7"), std::string::npos) << text;
+    EXPECT_NE(text.find("atoll_training_loss{atoll_job=\"demo\",facility=\"alpha\"} 2.5"), std::string::npos) << text;
+    EXPECT_NE(text.find("atoll_training_step{atoll_job=\"demo\",facility=\"alpha\"} 7"), std::string::npos) << text;
     EXPECT_EQ(text.find("atoll_training_mfu_ratio{"), std::string::npos) << "the line does not say";
     show(FederationState{}, metrics_);
     text = metrics_.expose();
-    EXPECT_EQ(text.find("job=\"demo\""), std::string::npos) << text;
+    EXPECT_EQ(text.find("atoll_job=\"demo\""), std::string::npos) << text;
 }
 
 }  // namespace

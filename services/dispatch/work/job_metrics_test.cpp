@@ -49,7 +49,7 @@ TEST_F(JobLifecycleTest, EachMetricHasASeriesWhileAJobRuns) {
           "\"grad_norm\": 1, \"tokens_per_s\": 9, \"mfu\": 0.4, \"peak_bytes\": 5, \"time_unix_s\": 1.5}}'"})
         ASSERT_TRUE(transaction.query(sql).ok());
     look();
-    EXPECT_NE(now.expose().find("atoll_training_loss{facility=\"leonardo\",job=\""), std::string::npos);
+    EXPECT_NE(now.expose().find("atoll_training_loss{atoll_job=\""), std::string::npos);
     EXPECT_TRUE(eventually([&] { return look(), !missing.contains("atoll_jobs"); }));
     for (const std::string_view name : missing) ADD_FAILURE() << name << " has no series";
     EXPECT_EQ(metrics().expose().find(job), std::string::npos) << "an id in a label";
