@@ -52,7 +52,7 @@ TEST(ChatTemplateTest, MessagesAreWrittenWithTheSpecialTokensOfTheTemplateAlone)
 
 TEST(ChatTemplateTest, AnswersAreTheLastOneOrWhatTheMessagesSay) {
     const auto answers = [](const Conversation& conversation, bool last_only) {
-        const Document document = chat_template(plain()).render(conversation, last_only, "f:1").value();
+        const prompt::Document document = chat_template(plain()).render(conversation, last_only, "f:1").value();
         return texts_of(document, document.answers);
     };
     EXPECT_EQ(answers(kTalk, true), (Texts{"</s></s>"}));
