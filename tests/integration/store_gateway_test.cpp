@@ -174,7 +174,7 @@ TEST_F(StoreGatewayTest, ASiteStagesItsBaseAndPushesItsUpdateWithItsOwnToken) {
                                (root_ / "site/models/base").string(), "--token-stdin"},
                               token);
     ASSERT_EQ(staged.exit_code, 0) << staged.err;
-    EXPECT_EQ(read_file(root_ / "site/models/base/config.json").value(), "{}");
+    EXPECT_EQ(read_file(root_ / "site/models/base/config.json").value(), read_file(model / "config.json").value());
 
     const fs::path update = make_model("update", pattern(1000, 7));
     ASSERT_TRUE(

@@ -291,7 +291,7 @@ TEST_F(OutputProgramTest, AReaderThatGoesAwayDoesNotEndATraining) {
                                    wait)",
          "sh"},
         command(training({"--out", path("out")}), 1));
-    EXPECT_EQ(read_file(path("code")).value(), "1\n") << "output was lost";
+    EXPECT_EQ(read_file(path("code")).value(), "141\n") << "output was lost";
     EXPECT_TRUE(fs::exists(path("out/model.safetensors"))) << result.err;
 }
 
