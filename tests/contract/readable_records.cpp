@@ -217,9 +217,17 @@ Status ReadableRecords::make_jobs() {
     return {};
 }
 
-// Parks all tasks, then gives each its state in turn, so that each kind of task has each of them.
+// Parks all tasks, also those that a worker has in hand, whose result counts no more under the next fence; then gives
+// each its state in turn, so that each kind of task has each of them. What workers made of the jobs until now is
+// undone.
 Status ReadableRecords::set_tasks() {
-    ATOLL_RETURN_IF_ERROR(sql("dispatch", std::string("UPDATE tasks SET next_step_at = ") + kNotNow));
+    ATOLL_RETURN_IF_ERROR(sql("dispatch", std::string("UPDATE tasks SET fence = fence + 1, lease_until = '-infinity',"
+                                                      " next_step_at = ") +
+                                              kNotNow));
+    ATOLL_RETURN_IF_ERROR(
+        sql("dispatch",
+            "UPDATE jobs SET state = name, error = '', finished_at = CASE WHEN name = 'completed' THEN finished_at END"
+            " WHERE name = ANY ('{running,paused,completed}')"));
     ATOLL_TRY(auto connection, pg::connect(stack_.postgres(), "dispatch"));
     ATOLL_TRY(const auto rows, connection.query("SELECT id, coalesce(job_id, '') AS job, kind, facility FROM tasks"
                                                 " WHERE kind <> 'clean' ORDER BY kind, id"));
