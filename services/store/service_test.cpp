@@ -428,13 +428,6 @@ TEST_F(StoreTest, ADirectoryGoesInAndComesOutThroughTheRealService) {
 
 // A model belongs to whoever made it: others add nothing to it, move no tag and remove nothing.
 TEST_F(StoreTest, AModelIsChangedByItsOwnerAndByAdmins) {
-    const auto operator_named = [&](const std::string& subject) {
-        http::ClientOptions options;
-        options.base_url = store_->server().url();
-        options.token = store_->server().token({.subject = subject, .role = Role::kOperator});
-        options.attempts_max = 1;
-        return http::Client(options);
-    };
     http::Client ada = operator_named("ada"), eve = operator_named("eve");
     http::Client aggregation = operator_named("aggregation");
     EXPECT_EQ(Json::parse(call(ada, Method::kPost, "/v1/models", R"({"name":"hers"})").body).at("owner"), "ada");
@@ -464,17 +457,11 @@ TEST_F(StoreTest, AModelIsChangedByItsOwnerAndByAdmins) {
 
 // Manifests lie in the database, whose disk is everybody's.
 TEST_F(StoreTest, AnOperatorsManifestsHaveAQuotaAndNobodyElsesSuffer) {
-    const auto client_of = [&](const std::string& subject) {
-        http::ClientOptions options;
-        options.base_url = store_->server().url();
-        options.token = store_->server().token({.subject = subject, .role = Role::kOperator});
-        return http::Client(options);
-    };
     const auto make = [&](http::Client& client, const std::string& model, const char* config) {
         const Json body = {{"manifest", stored({{"config.json", config}})}, {"new_model", Json::object()}};
         return call(client, Method::kPost, "/v1/models/" + model + "/versions", body.dump());
     };
-    http::Client eve = client_of("eve"), ada = client_of("ada"), aggregation = client_of("aggregation");
+    http::Client eve = operator_named("eve"), ada = operator_named("ada"), aggregation = operator_named("aggregation");
     ASSERT_EQ(make(eve, "eves", "{}").status, 201);
     const std::string large(64, 'f');
     auto connection = store_->pool().acquire().value();
@@ -499,12 +486,6 @@ TEST_F(StoreTest, AnOperatorsManifestsHaveAQuotaAndNobodyElsesSuffer) {
 }
 
 TEST_F(StoreTest, AModelIsMadeWithItsFirstVersionOrNotAtAll) {
-    const auto operator_named = [&](const std::string& subject) {
-        http::ClientOptions options;
-        options.base_url = store_->server().url();
-        options.token = store_->server().token({.subject = subject, .role = Role::kOperator});
-        return http::Client(options);
-    };
     http::Client ada = operator_named("ada"), eve = operator_named("eve");
     const std::string absent(64, 'e');
     const Json nowhere = {

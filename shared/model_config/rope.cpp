@@ -129,7 +129,7 @@ Result<RopeConfig> parse_rope(ConfigReader& reader, const ModelConfig& config) {
     const double theta = reader.positive("rope_theta", 10000.0);
     if (reader.has("rope_parameters") && reader.has("rope_scaling") &&
         reader.at("rope_parameters") != reader.at("rope_scaling")) {
-        return invalid_argument("rope_scaling", "differs from rope_parameters: keep one of the two");
+        return invalid_argument("rope_scaling", "conflicts with rope_parameters: remove one of them");
     }
     for (const char* key : {"rope_parameters", "rope_scaling"}) {
         if (reader.has(key)) return parse_object(reader.at(key), key, theta, config);

@@ -150,8 +150,9 @@ void add_members(CLI::App& command, FacilityFlags& flags) {
     command.add_option("--ssh-config", flags.ssh_config, "another ssh configuration file");
     command.add_option("--data", flags.data, "how models and updates travel: by the store's address, or through ssh")
         ->check(CLI::IsMember({"store", "ssh"}));
-    command.add_option("--batch", flags.batch, "batch system: local, the default; slurm takes --file, for its queues");
-    command.add_option("--slots", flags.slots, "jobs at once, of the local batch system; default: 1")
+    command.add_option("--batch", flags.batch,
+                       "batch system: local (default), or slurm, whose queues are given in --file");
+    command.add_option("--slots", flags.slots, "how many jobs the local batch system runs at once; default: 1")
         ->check(CLI::Range(1, 1024));
     command.add_option("--work-dir", flags.work_dir, "absolute directory at the site for data, models and tasks");
     command.add_option("--programs", flags.programs, "directory of atoll and atoll-trainer at the site");

@@ -53,7 +53,8 @@ std::vector<CheckRow> with_wait(const StoredFacility& stored, std::vector<CheckR
     const bool goes_on = has_no_failure(rows);
     rows.push_back({"tasks", CheckState::kWarn,
                     "they wait since " + utc_text(stored.waiting->since_ms) + ": " + stored.waiting->reason,
-                    goes_on ? "nothing: they are tried again now" : "what FAILs above; they go on by themselves then"});
+                    goes_on ? "nothing: they are tried again now"
+                            : "fix the failures above; the tasks then continue on their own"});
     return rows;
 }
 

@@ -65,7 +65,7 @@ TEST_F(GoneFacilityTest, ACheckSaysWhatTheTasksWaitForAndWhetherTheyGoOn) {
         return row.at("mend").get<std::string>();
     };
     EXPECT_EQ(tasks_of("leonardo"), "nothing: they are tried again now");
-    EXPECT_EQ(tasks_of("gone"), "what FAILs above; they go on by themselves then");
+    EXPECT_EQ(tasks_of("gone"), "fix the failures above; the tasks then continue on their own");
 }
 
 TEST_F(GoneFacilityTest, AnotherWayToTheSamePlaceCanBeNamedAtAnyTime) {

@@ -143,7 +143,7 @@ Status WorkerPool::write(const LeasedTask& leased, TaskChange& change, Heard hea
         // What a worker heard that was late is old: another has asked since, and recorded the answer.
         ATOLL_TRY(const bool is_current, pg::holds_lease(*connection, leased.lease));
         if (!is_current) {
-            spdlog::warn("task {}: another worker has taken it over; this result is dropped", leased.task.id);
+            spdlog::warn("task {}: another worker has taken over; discarding this result", leased.task.id);
             return {};
         }
         ATOLL_RETURN_IF_ERROR(record_facility(*connection, leased, change, heard));

@@ -33,6 +33,15 @@ class StoreTest : public StackTest {
         admin_.emplace(store_->server().client(Role::kAdmin));
     }
 
+    // A client with the token of an operator of that name; it tries once.
+    http::Client operator_named(const std::string& subject) {
+        http::ClientOptions options;
+        options.base_url = store_->server().url();
+        options.token = store_->server().token({.subject = subject, .role = Role::kOperator});
+        options.attempts_max = 1;
+        return http::Client(options);
+    }
+
     // The answer, which must be as the OpenAPI document says.
     http::ClientResponse call(http::Client& client, Method method, const std::string& path, std::string_view body = {},
                               std::vector<std::pair<std::string, std::string>> headers = {}) {
