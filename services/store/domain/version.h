@@ -48,7 +48,11 @@ struct NewVersion {
 // kInvalidArgument naming the field.
 Result<NewModel> parse_new_model(const nlohmann::json& body);
 Result<NewVersion> parse_new_version(const nlohmann::json& body);
-Result<std::string> parse_tag_target(const nlohmann::json& body);                // {"digest"}
+struct TagTarget {
+    std::string digest;
+    bool moves = true;  // a tag that is on another version
+};
+Result<TagTarget> parse_tag_target(const nlohmann::json& body);                  // {"digest", "move"?}
 Result<std::vector<std::string>> parse_digest_list(const nlohmann::json& body);  // {"digests": at most 4096}
 
 // {"model", "dry_run", "keep_updates_rounds", "unused_blob_hours"}, all optional; what is not there is the setting's.

@@ -355,8 +355,8 @@ Result<Response> put_model_tag(Routing&, Transaction& transaction, const Request
     const std::string& tag = request.param("tag");
     ATOLL_RETURN_IF_ERROR(check_tag(tag));
     ATOLL_TRY(const Json body, request.json());
-    ATOLL_TRY(const std::string digest, parse_tag_target(body));
-    ATOLL_TRY(const Json tagged, put_tag(transaction, request.param("model"), tag, digest, request.principal->subject));
+    ATOLL_TRY(const TagTarget target, parse_tag_target(body));
+    ATOLL_TRY(const Json tagged, put_tag(transaction, request.param("model"), tag, target, request.principal->subject));
     return Response::json(200, tagged);
 }
 
