@@ -52,6 +52,7 @@ Status read(ObjectReader& reader, EvaluateParams& params) {
 Status read(ObjectReader& reader, PrepareParams& params) {
     params.dataset = read_text(reader, "dataset");
     params.tokenizer_digest = read_text(reader, "tokenizer_digest");
+    params.tokenizer = reader.object_or_null("tokenizer");
     params.prompt_template = read_text(reader, "template");
     params.input = read_text(reader, "input");
     params.seq_len = reader.required_integer("seq_len", 2, 1 << 24);
@@ -81,39 +82,37 @@ TaskParams empty_task_params(TaskKind kind) {
 }
 
 Json to_json(const TaskParams& params) {
-    return std::visit(Overloaded{[](const TrainParams& train) -> Json {
-                                     return {{"base", train.base},
-                                             {"output_model", train.output_model},
-                                             {"dataset", train.dataset},
-                                             {"dataset_version", train.dataset_version},
-                                             {"path", train.path},
-                                             {"rows", train.rows},
-                                             {"seq_len", train.seq_len},
-                                             {"resources", to_json(train.resources)},
-                                             {"state_round", train.state_round},
-                                             {"participant", train.participant},
-                                             {"training", train.training}};
-                                 },
-                                 [](const EvaluateParams& evaluate) -> Json {
-                                     Json models = Json::array();
-                                     for (const auto& model : evaluate.models)
-                                         models.push_back({{"digest", model.digest}, {"which", model.which}});
-                                     return {{"dataset", evaluate.dataset},
-                                             {"path", evaluate.path},
-                                             {"models", models},
-                                             {"tokens_max", evaluate.tokens_max}};
-                                 },
-                                 [](const PrepareParams& prepare) -> Json {
-                                     return {{"dataset", prepare.dataset},
-                                             {"tokenizer_digest", prepare.tokenizer_digest},
-                                             {"template", prepare.prompt_template},
-                                             {"input", prepare.input},
-                                             {"seq_len", prepare.seq_len},
-                                             {"batching", prepare.batching},
-                                             {"validation_percent", prepare.validation_percent}};
-                                 },
-                                 [](const CleanParams&) -> Json { return Json::object(); }},
-                      params);
+    return std::visit(
+        Overloaded{[](const TrainParams& train) -> Json {
+                       return {{"base", train.base},
+                               {"output_model", train.output_model},
+                               {"dataset", train.dataset},
+                               {"dataset_version", train.dataset_version},
+                               {"path", train.path},
+                               {"rows", train.rows},
+                               {"seq_len", train.seq_len},
+                               {"resources", to_json(train.resources)},
+                               {"state_round", train.state_round},
+                               {"participant", train.participant},
+                               {"training", train.training}};
+                   },
+                   [](const EvaluateParams& evaluate) -> Json {
+                       Json models = Json::array();
+                       for (const auto& model : evaluate.models)
+                           models.push_back({{"digest", model.digest}, {"which", model.which}});
+                       return {{"dataset", evaluate.dataset},
+                               {"path", evaluate.path},
+                               {"models", models},
+                               {"tokens_max", evaluate.tokens_max}};
+                   },
+                   [](const PrepareParams& prepare) -> Json {
+                       return {{"dataset", prepare.dataset},     {"tokenizer_digest", prepare.tokenizer_digest},
+                               {"tokenizer", prepare.tokenizer}, {"template", prepare.prompt_template},
+                               {"input", prepare.input},         {"seq_len", prepare.seq_len},
+                               {"batching", prepare.batching},   {"validation_percent", prepare.validation_percent}};
+                   },
+                   [](const CleanParams&) -> Json { return Json::object(); }},
+        params);
 }
 
 Result<TaskParams> parse_task_params(TaskKind kind, const Json& stored) {

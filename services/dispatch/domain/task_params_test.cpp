@@ -33,6 +33,7 @@ const std::vector<std::pair<TaskKind, Json>> kStored = {
     {TaskKind::kPrepare,
      {{"dataset", "d"},
       {"tokenizer_digest", "t"},
+      {"tokenizer", {{"model", "m"}, {"version", "t"}}},
       {"template", "{{text}}"},
       {"input", "/raw/d.jsonl"},
       {"seq_len", 128},

@@ -18,6 +18,12 @@ using json::Json;
 
 constexpr std::int64_t kAttemptsMax = 3;
 
+// As the registry keeps it with what is prepared.
+Json with_model(Json tokenizer, const std::string& model, const std::string& digest) {
+    if (tokenizer.is_object()) tokenizer.update({{"model", model}, {"version", digest}});
+    return tokenizer;
+}
+
 // Asks other services: no connection is held meanwhile.
 Result<Task> make_preparation_task(const PreparationSpec& spec, const Catalog& catalog, const std::string& preparation,
                                    const Request& request) {
@@ -26,13 +32,12 @@ Result<Task> make_preparation_task(const PreparationSpec& spec, const Catalog& c
     ATOLL_RETURN_IF_ERROR(service::require_owner(request, dataset.owner, "the dataset " + dataset.name));
     ATOLL_TRY(const std::string tokenizer,
               catalog.model_digest(spec.tokenizer_model, spec.tokenizer_version, "tokenizer", "model"));
-    ATOLL_TRY(const auto most, catalog.row_tokens_max(spec.tokenizer_model, tokenizer));
-    if (most && spec.seq_len > *most)  // else its rows would be refused when they are to be trained on
-        return invalid_argument(
-            "seq_len",
-            "model \"" + spec.tokenizer_model + "\" takes rows of at most " + std::to_string(*most) +
-                " tokens (max_position_embeddings, or a Mistral's sliding_window); for another model name its own "
-                "tokenizer");
+    ATOLL_TRY(const BaseModel model, catalog.base_model(spec.tokenizer_model, tokenizer));
+    if (model.config.ok() && spec.seq_len > model.config->length_max())  // its rows would be refused when trained on
+        return invalid_argument("seq_len", "model \"" + spec.tokenizer_model + "\" takes rows of at most " +
+                                               std::to_string(model.config->length_max()) + " tokens (" +
+                                               std::string(model.config->length_max_key()) +
+                                               "); for another model name its own tokenizer");
     Task task;
     task.id = new_id();
     task.preparation = preparation;
@@ -40,6 +45,7 @@ Result<Task> make_preparation_task(const PreparationSpec& spec, const Catalog& c
     task.attempts_max = kAttemptsMax;
     task.params = PrepareParams{.dataset = spec.dataset,
                                 .tokenizer_digest = tokenizer,
+                                .tokenizer = with_model(model.tokenizer, spec.tokenizer_model, tokenizer),
                                 .prompt_template = dataset.prompt_template,
                                 .input = spec.input,
                                 .seq_len = spec.seq_len,

@@ -28,11 +28,23 @@ TEST_F(JobLifecycleTest, APreparationRegistersAVersionAndItsCopy) {
     EXPECT_TRUE(reaches(submit(request), "completed")) << "the prepared copy can be trained on";
 }
 
-TEST_F(JobLifecycleTest, APreparationSaysHowManyDocumentsHaveNoEndToken) {
+TEST_F(JobLifecycleTest, APreparationRegistersWhichFilesItsTokenizerWasOf) {
+    const std::string sha256(64, 'c');
+    catalog_->set_tokenizer({{"tokenizer.json", sha256}});
     begin();
-    EXPECT_FALSE(get(prepare()).at("result").contains("statistics"));
+    prepare();
+    EXPECT_EQ(catalog_->registered_tokenizer(), (Json{{"model", "tiny"},
+                                                      {"version", kBaseDigest},
+                                                      {"vocabulary", {{"tokenizer.json", sha256}}},
+                                                      {"settings", Json::object()}}));
+}
+
+TEST_F(JobLifecycleTest, APreparationSaysWhatIsCutOffAndHowManyDocumentsHaveNoEndToken) {
+    begin();
     set("tokenize.without_end", "4");
-    EXPECT_EQ(get(prepare()).at("result").at("statistics"), (Json{{"without_end", 8}})) << "of both splits";
+    EXPECT_EQ(get(prepare()).at("result").at("statistics"),
+              (Json{{"without_end", 8}, {"longer", 2}, {"tokens_truncated", 14}, {"bytes", 4000}}))
+        << "of both splits";
 }
 
 TEST_F(JobLifecycleTest, APreparationOfTheSameCorpusLeavesNoSecondCopyAtTheSite) {
