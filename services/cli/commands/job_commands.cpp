@@ -40,7 +40,7 @@ participants:                         # each trains on its own data, which never
 strategy:
   name: fedavg                        # or trimmed_mean: {name: trimmed_mean, trim: 0.1} leaves out the extremes
   weighting: uniform                  # or tokens
-  # max_share: 0.5                    # the most that one update of N may weigh, at least 1/N; default: 2/N, at most 2/3
+  # max_share: 0.5                    # believe what sites say they saw, up to this share; default: as far as assigned
   # clip: 1.4                         # the default: a change longer than 1.4 times the usual is shortened; null: none is
   # drop: 3                           # the default: one longer than 3 times the usual counts as none; null: all count
   # outer: {optimizer: nesterov, lr: 0.7, momentum: 0.9}   # steps along what a round changed; default: takes the mean

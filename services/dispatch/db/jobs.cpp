@@ -1,6 +1,7 @@
 #include "services/dispatch/db/jobs.h"
 
 #include <algorithm>
+#include <limits>
 #include <set>
 
 #include "services/dispatch/db/facilities.h"
@@ -123,6 +124,8 @@ Result<std::map<std::string, Record>> read_records(const pg::Rows& rows, int row
         record.reason = reader.required_string("reason");
         record.is_left_out = reader.boolean_or("left_out", false);
         record.counted_round = reader.integer_or("counted_round", 0, 0, INT64_MAX);
+        record.best_perplexity = reader.number_or("best_perplexity", 0, 0, std::numeric_limits<double>::max());
+        record.best_round = reader.integer_or("best_round", 0, 0, INT64_MAX);
         if (const Status read = reader.finish(); !read.ok())
             return internal_error("the job cannot be read: " + describe(read.error()));
     }
@@ -228,7 +231,9 @@ Status apply_decision(pg::Transaction& transaction, const Topics& topics, const 
         records[facility] = {{"refusals", record.refusals},
                              {"reason", record.reason},
                              {"left_out", record.is_left_out},
-                             {"counted_round", record.counted_round}};
+                             {"counted_round", record.counted_round},
+                             {"best_perplexity", record.best_perplexity},
+                             {"best_round", record.best_round}};
     if (!records.empty())
         ATOLL_RETURN_IF_ERROR(
             transaction.query("UPDATE jobs SET records = records || $2 WHERE id = $1", {job.id, std::move(records)}));

@@ -84,7 +84,10 @@ Result<JobDecision> resume_job(const JobView& job, const std::vector<Round>& rou
     ATOLL_TRY(const Round from, find_start(job, rounds, order));
     JobDecision decision;
     JobView now = job;
-    for (auto& [facility, record] : now.records) record.counted_round = 0;
+    for (auto& [facility, record] : now.records) {
+        record.counted_round = record.best_round = 0;
+        record.best_perplexity = 0;
+    }
     for (const auto& [facility, round] : counted_rounds(rounds, from)) now.records[facility].counted_round = round;
     leave_out(decision, now, order, from.number);
     if (const auto lack = lack_of_participants(now)) return conflict(*lack, "without");
@@ -109,7 +112,10 @@ JobDecision readmit(const JobView& job, const std::string& facility) {
     const auto record = job.records.find(facility);
     if (record == job.records.end()) return decision;
     if (record->second.refusals == 0 && !record->second.is_left_out) return decision;
-    decision.records[facility].counted_round = record->second.counted_round;
+    Record& again = decision.records[facility] = record->second;
+    again.refusals = 0;
+    again.reason.clear();
+    again.is_left_out = false;
     add_event(decision, job, "atoll.participant.readmitted.v1",
               {{"round", job.round.number}, {"facility", facility}, {"refusals", record->second.refusals}});
     return decision;

@@ -6,7 +6,6 @@
 #include "services/dispatch/domain/model_guard.h"
 #include "services/dispatch/domain/round_steps.h"
 #include "services/dispatch/domain/training_settings.h"
-#include "services/dispatch/domain/update_check.h"
 #include "shared/base/text.h"
 
 namespace atl::dispatch {
@@ -67,11 +66,15 @@ std::int64_t updates_needed(const JobView& job) {
     return std::max<std::int64_t>(std::min(job.spec.updates_needed(), left), 1);
 }
 
+}  // namespace
+
 // The current round may have been opened before a facility was readmitted.
 std::int64_t needed_by_round(const JobView& job) {
     const auto trainings = static_cast<std::int64_t>(round_tasks(job, TaskKind::kTrain, job.round.number).size());
     return std::clamp<std::int64_t>(updates_needed(job), 1, std::max<std::int64_t>(trainings, 1));
 }
+
+namespace {
 
 bool is_late(const JobView& job, std::optional<std::int64_t> deadline_ms, std::int64_t now_ms) {
     return job.state != JobState::kPaused && deadline_ms && now_ms >= *deadline_ms;
@@ -306,6 +309,7 @@ bool advance_evaluations(JobDecision& decision, const JobView& job, std::int64_t
             open.insert(round.number);
             continue;
         }
+        for (auto& [facility, record] : best_models(job, round)) decision.records[facility] = std::move(record);
         round.evaluated = true;
         decision.rounds.push_back(round);
         go_on_without(decision, job, tasks, "the evaluation", now_ms);
@@ -435,73 +439,6 @@ void refuse_updates(JobDecision& decision, JobView& job, const std::vector<Refus
 }
 
 }  // namespace
-
-Result<std::vector<Refusal>> parse_refused(const Json& list, const std::string& path) {
-    std::vector<Refusal> refused;
-    for (const Json& item : list) {
-        json::ObjectReader reader(item, path);
-        refused.push_back({reader.required_string("task"), reader.required_string("reason"),
-                           reader.one_of("fault", {"site", "store"}, "site") == "site"});
-        reader.allow_unknown();
-        ATOLL_RETURN_IF_ERROR(reader.finish());
-    }
-    return refused;
-}
-
-namespace {
-
-// How much the task's training was given to do, whatever its site says that it did.
-Json assigned_to(const Task& task) {
-    const auto& train = std::get<TrainParams>(task.params);
-    const auto work = assigned_work(train.training, train.resources.ranks(), train.rows);
-    return {{"effort", work.effort}, {"element_max", work.element_max}, {"decay", work.decay}};
-}
-
-// What the round's updates made of its model, by the version's record in the store.
-Json contributions_of(const JobView& job, const Json& recorded) {
-    Json contributions = Json::array();
-    for (const Task* task : accepted_updates(job)) {
-        const auto made = std::find_if(recorded.begin(), recorded.end(), [&](const Json& one) {
-            return one.is_object() && one.value("facility", Json()) == task->facility &&
-                   one.value("version", Json()) == task->result.at("version");
-        });
-        if (made == recorded.end()) continue;
-        Json& one = contributions.emplace_back(Json{{"task", task->id}, {"facility", task->facility}});
-        for (const auto& [key, name] :
-             {std::pair{"weight", "share"}, {"norm", "norm"}, {"cosine", "cosine"}, {"counted", "counted"}})
-            if (const Json number = made->value(key, Json()); number.is_number()) one[name] = number;
-    }
-    return contributions;
-}
-
-}  // namespace
-
-// One that came in after the round closed is not among them.
-std::vector<const Task*> accepted_updates(const JobView& job) {
-    auto tasks = handed_in_updates(job);
-    const std::set<std::string> accepted(job.round.accepted.begin(), job.round.accepted.end());
-    std::erase_if(tasks, [&](const Task* task) { return !accepted.contains(task->id); });
-    return tasks;
-}
-
-Json closed_round(const JobView& job) {
-    Json updates = Json::array();
-    for (const Task* task : accepted_updates(job))
-        updates.push_back({{"facility", task->facility},
-                           {"task", task->id},
-                           {"version", task->result.at("version")},
-                           {"samples", task->result.at("samples")},
-                           {"tokens", task->result.at("tokens")},
-                           {"assigned", assigned_to(*task)}});
-    return {{"job", job.id},
-            {"name", job.spec.name},
-            {"round", job.round.number},
-            {"model", job.spec.output_model},
-            {"base", job.round.base},
-            {"strategy", aggregate::to_json(job.spec.strategy)},
-            {"quorum", needed_by_round(job)},
-            {"updates", std::move(updates)}};
-}
 
 bool is_quarantined(const JobView& job, const std::string& facility) {
     const auto record = job.records.find(facility);

@@ -61,6 +61,10 @@ struct Record {
     // The newest round, among those that the job's model comes from, whose model its update is in: what a site keeps
     // from round to round goes on from there. 0: none.
     std::int64_t counted_round = 0;
+    // The least perplexity that its evaluations have found since somebody last said how the job goes on, of the model
+    // of best_round. 0: none yet.
+    double best_perplexity = 0;
+    std::int64_t best_round = 0;
 };
 
 struct JobView {

@@ -22,6 +22,12 @@ std::vector<const Task*> round_tasks(const JobView& job, TaskKind kind, std::int
 // The training tasks of the current round that have handed in an update, in the order of the participants.
 std::vector<const Task*> handed_in_updates(const JobView& job);
 
+// How many updates the current round needs.
+std::int64_t needed_by_round(const JobView& job);
+
+// Round::contributions of the current round, by the record that the store has of the version that was made of it.
+json::Json contributions_of(const JobView& job, const json::Json& recorded);
+
 // Cancels the current round and its trainings, unless it has ended.
 void cancel_round(JobDecision& decision, const JobView& job, const std::string& why);
 
