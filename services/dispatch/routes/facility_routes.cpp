@@ -25,7 +25,7 @@ using json::Json;
 // Values of variables can be secrets: they are for those who may set them.
 Json view(const StoredFacility& stored, const Request& request) {
     Json value = to_json(stored.facility);
-    if (!may_see_environment(stored.facility, *request.principal))
+    if (!may_change(stored.facility, *request.principal))
         for (auto& variable : value["environment"]) variable = nullptr;
     value["devices"] = stored.devices;
     value["host_key_fingerprints"] = fingerprints(stored.facility.transport.host_key);
