@@ -80,9 +80,13 @@ class DispatchTest : public StackTest {
 
     pg::Connection connect() { return pg::connect(conninfo_, "dispatch").value(); }
     http::Client client(auth::Role role = auth::Role::kAdmin);
+    // Of an operator of that name.
+    http::Client client_of(const std::string& subject);
     std::string token(auth::Role role);
     // Registers "leonardo" and "karolina".
     void add_facilities();
+    // The tester's facility is for jobs of `who` as well, and for nobody else's.
+    void set_allowed(const std::string& facility, const std::string& who);
     json::Json job_request(int rounds) const;
     std::string submit(const json::Json& request);
     // A successful answer, which must be as the OpenAPI document says.
