@@ -1,7 +1,5 @@
 #include "services/dispatch/admission/facility_access.h"
 
-#include <algorithm>
-
 #include "shared/base/text.h"
 
 namespace atl::dispatch {
@@ -32,13 +30,8 @@ bool may_change(const Facility& facility, const auth::Principal& principal) {
 }
 
 Status require_use(const Facility& facility, const auth::Principal& principal, const std::string& field) {
-    const std::vector<std::string>& allow = facility.allow;
-    const auto allows = [&](const std::string& name) {
-        return std::find(allow.begin(), allow.end(), name) != allow.end();
-    };
-    const bool is_everybodys = facility.owner.empty() && allow.empty();
-    if (is_everybodys || may_change(facility, principal) || allows("*") || allows(principal.subject)) return {};
-    std::vector<std::string> names = allow;
+    if (may_change(facility, principal) || is_for_jobs_of(facility, principal.subject)) return {};
+    std::vector<std::string> names = facility.allow;
     names.push_back(principal.subject);
     const std::string owner = facility.owner.empty() ? "the admins" : facility.owner;
     return denied("the facility " + in_quotes(facility.name) + " of " + owner + " is not for jobs of " +

@@ -33,7 +33,8 @@ Result<Response> post_job(Routing& routing, const Request& request) {
         ATOLL_RETURN_IF_ERROR(
             require_facilities(transaction.connection(), job.spec, *request.principal));  // now they stay
         ATOLL_RETURN_IF_ERROR(claim_output_model(transaction, job.spec.output_model));
-        ATOLL_RETURN_IF_ERROR(insert_job(transaction, routing.topics, job, request.principal->subject));
+        ATOLL_RETURN_IF_ERROR(insert_job(transaction, routing.topics, job, request.principal->subject,
+                                         request.principal->role == auth::Role::kAdmin));
         ATOLL_TRY(const Json view, job_view(transaction.connection(), job.id));
         return Response::json(201, view).with("Location", "/v1/jobs/" + job.id);
     };

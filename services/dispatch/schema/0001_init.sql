@@ -40,6 +40,7 @@ CREATE TABLE jobs (
     judged_until integer NOT NULL DEFAULT 0,  -- the newest round whose model is not judged again
     error text NOT NULL DEFAULT '',
     created_by text NOT NULL,
+    by_admin boolean NOT NULL DEFAULT false,  -- who was one then: no facility refuses it
     created_at timestamptz NOT NULL DEFAULT now(),
     finished_at timestamptz,
     paused_at timestamptz,               -- a paused job starts nothing: its deadlines move by that time when it resumes
