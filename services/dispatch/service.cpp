@@ -72,7 +72,7 @@ class Service : public service::Running {
                    topics_,        connections_,
                    feed_,          site_requests_,
                    issuer,         TokenKeys(context.settings.public_key_file),
-                   settings_.keep} {
+                   settings_.keep, settings_.operator_active_max} {
         add_facility_routes(context.server, routing_);
         add_preparation_routes(context.server, routing_);
         add_job_routes(context.server, routing_);

@@ -345,6 +345,27 @@ Status claim_output_model(pg::Transaction& transaction, const std::string& model
                     "output_model");
 }
 
+Status require_room(pg::Transaction& transaction, const std::string& owner, std::int64_t active_max,
+                    const std::string& except) {
+    ATOLL_RETURN_IF_ERROR(
+        transaction.query("SELECT pg_advisory_xact_lock(hashtextextended('active/' || $1, 0))", {owner}));
+    ATOLL_TRY(
+        const pg::Rows rows,
+        transaction.query(
+            "SELECT count(*) AS n FROM (SELECT id FROM jobs WHERE created_by = $1 AND state IN ('running', "
+            "'paused') UNION SELECT coalesce(t.job_id, t.preparation_id) FROM tasks t JOIN facilities f ON f.name "
+            "= t.facility LEFT JOIN jobs j ON j.id = t.job_id LEFT JOIN preparations p ON p.id = "
+            "t.preparation_id WHERE t.state IN ('pending', 'running') AND f.waiting_since IS NULL AND "
+            "coalesce(j.created_by, p.created_by) = $1) AS active WHERE id <> $2",
+            {owner, except}));
+    if (rows.integer(0, "n") < active_max) return {};
+    return Error{ErrorCode::kResourceExhausted,
+                 rows.text(0, "n") + " jobs and preparations of " + owner +
+                     " have not ended or are being cleaned up after; wait for some of them, or cancel some "
+                     "(dispatch.operator_active_max says how many one operator may have)",
+                 {}};
+}
+
 Status insert_job(pg::Transaction& transaction, const Topics& topics, const JobView& job, const std::string& created_by,
                   bool by_admin) {
     ATOLL_RETURN_IF_ERROR(transaction.query(

@@ -28,12 +28,17 @@ struct Routing {
     auth::Issuer issuer;
     TokenKeys token_keys;
     Keep keep;
+    std::int64_t operator_active_max;
     JobAnswers job_answers = {};
 };
 
 // A whole number in the query, with an optional unit after it; the fallback when absent or empty.
 Result<std::int64_t> query_integer(const http::Request& request, const std::string& key, std::int64_t fallback,
                                    std::int64_t max, const std::string& unit = {});
+
+// As that of db/jobs.h, for whom it binds: an operator who begins something.
+Status require_room(pg::Transaction& transaction, const Routing& routing, const auth::Principal& principal,
+                    const std::string& except = {});
 
 // That of ":name". No database connection is held behind it.
 Result<StoredFacility> find_named_facility(Routing& routing, const http::Request& request);

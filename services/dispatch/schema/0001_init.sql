@@ -120,6 +120,14 @@ CREATE INDEX tasks_facility ON tasks (facility) WHERE state IN ('pending', 'runn
 -- A preparation that failed gets a second task, which cleans up after it.
 CREATE UNIQUE INDEX tasks_preparation ON tasks (preparation_id) WHERE kind = 'prepare';
 
+-- When a step was last done at a facility for a job or a preparation of that person: each has a turn.
+CREATE TABLE turns (
+    facility text NOT NULL REFERENCES facilities ON DELETE CASCADE,
+    owner text NOT NULL,
+    taken_at timestamptz NOT NULL,
+    PRIMARY KEY (facility, owner)
+);
+
 -- How many tasks of a job or a preparation have ended in each state: what is finished is counted once, in the
 -- transaction that ends it, and never read again for its number.
 CREATE TABLE ended_tasks (

@@ -262,6 +262,7 @@ std::filesystem::path DispatchTest::config_file(std::uint16_t port, int lease_s)
                      {"control_directory", directory + "/ssh"},
                      {"ssh_logins_max", 1000},
                      {"topic_prefix", prefix_},
+                     {"operator_active_max", operator_active_max_},
                      {"lease_s", lease_s}}}};
     if (!is_hurried_)
         for (const char* key : {"poll_interval_ms", "ssh_poll_interval_ms", "ssh_poll_interval_max_ms",

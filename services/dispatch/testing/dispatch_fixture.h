@@ -112,7 +112,8 @@ class DispatchTest : public StackTest {
     std::string base_url_;
     int lease_s_ = 1;                   // of start_service()
     std::int64_t batch_poll_ms_ = 200;  // between questions to the batch system about an attempt
-    bool is_hurried_ = true;            // false: dispatch's own intervals and logins, as a site has them
+    std::int64_t operator_active_max_ = 32;
+    bool is_hurried_ = true;  // false: dispatch's own intervals and logins, as a site has them
     std::unique_ptr<FakeCatalog> catalog_;
     std::unique_ptr<FakeAggregation> aggregation_;
     std::map<auth::Role, std::string> role_tokens_;
