@@ -119,7 +119,8 @@ std::string JobProgress::apply_quarantine(const json& data) {
 
 std::string JobProgress::apply_left_out(const json& data) {
     std::erase(participants_, text(data, "facility"));
-    return fmt::format("{} trains no more for this job", text(data, "facility"));
+    const std::string why = text(data, "error");
+    return fmt::format("{} trains no more for this job{}{}", text(data, "facility"), why.empty() ? "" : ": ", why);
 }
 
 std::string JobProgress::apply_readmission(const json& data) {

@@ -58,7 +58,13 @@ Status resume_job(pg::Transaction& transaction, const Topics& topics, const std:
     ATOLL_TRY(const JobState state, lock_job_state(transaction, id));
     if (state == JobState::kFailed) return resume_failed(transaction, topics, id, order);
     ATOLL_TRY(const JobView job, lock_job(transaction, id));
-    if (order.is_empty() && job.spoiled.is_null()) return set_paused(transaction, id, false);
+    // It pauses between two rounds where the next one could not begin.
+    const bool waits_for_round = job.round.state == RoundState::kClosed && job.round.index < job.spec.rounds;
+    if (order.is_empty() && job.spoiled.is_null() && (state != JobState::kPaused || !waits_for_round)) {
+        ATOLL_TRY(const JobDecision decision, resume_round(job));
+        ATOLL_RETURN_IF_ERROR(set_paused(transaction, id, false));
+        return state == JobState::kPaused ? apply_decision(transaction, topics, job, decision) : Status();
+    }
     ATOLL_TRY(const std::vector<Round> rounds, all_rounds(transaction, id));
     ATOLL_TRY(const JobDecision decision, resume_job(job, rounds, order));
     ATOLL_RETURN_IF_ERROR(resume(transaction, id));

@@ -31,8 +31,9 @@ struct StepLimits {
     std::vector<std::string> slow = {};     // none at these
     bool takes_silent = true;               // one at a time at those that gave no answer when they were last asked
 };
-// The longest due task that nobody holds, if any. Passed over are what a paused job would begin, facilities that are
-// left alone for a while, and those that enough workers are busy with.
+// A due task that nobody holds, if any: work before cleaning, and of those who have work at a facility each in turn,
+// with the longest due one. Passed over are what a paused job would begin, facilities that are left alone for a while,
+// and those that enough workers are busy with.
 Result<std::optional<LeasedTask>> lease_task(pg::Connection& connection, const pg::LeaseTerms& terms,
                                              const StepLimits& limits = {});
 // Inside db/ only. Nothing: since it was taken the lease has run out, and the task has been another worker's; it may

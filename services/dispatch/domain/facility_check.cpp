@@ -52,7 +52,7 @@ class Judge {
     Judge(const SiteFacts& facts, const FoundLimits& limits, const Facility& facility, const CheckSetting& setting)
         : facts_(facts), limits_(limits), facility_(facility), setting_(setting) {}
 
-    std::vector<CheckRow> rows() && {
+    SiteJudgement judgement() && {
         judge_shell();
         judge_tools();
         if (abilities_of(facility_.batch.kind).has_queues) judge_scheduler();
@@ -65,7 +65,7 @@ class Judge {
         add("compute", CheckState::kSkipped,
             "not tried: " + check_job() +
                 (has_queues ? " runs a minute on two nodes" : " runs two ranks for a moment"));
-        return std::move(rows_);
+        return {std::move(rows_), std::move(no_batch_answer_)};
     }
 
   private:
@@ -137,8 +137,10 @@ class Judge {
             add("scheduler", CheckState::kFail,
                 "Slurm does not answer: " + (has("no_queue") ? fact("no_queue") : "`sbatch --version` failed"),
                 "ask the site whether slurmctld is up; `squeue --me` there by hand says the same");
+            no_batch_answer_ = rows_.back().seen;
             return skip_queues("the scheduler does not answer");
         }
+        no_batch_answer_ = "";
         add("scheduler", CheckState::kOk,
             fact("slurm") + " answers" + (has("accounting") ? "; sacct answers" : "; no accounting (sacct)"));
         if (has("no_limits")) return skip_queues(fact("no_limits"));
@@ -438,6 +440,7 @@ class Judge {
     const Facility& facility_;
     const CheckSetting& setting_;
     std::vector<CheckRow> rows_;
+    std::optional<std::string> no_batch_answer_;
     bool is_work_dir_good_ = true;
     bool is_quota_short_ = false;
 };
@@ -462,9 +465,9 @@ std::string set_command(const Facility& facility, const std::string& arguments) 
     return "atoll facility set " + facility.name + " " + arguments;
 }
 
-std::vector<CheckRow> judge_site(const SiteFacts& facts, const FoundLimits& limits, const Facility& facility,
-                                 const CheckSetting& setting) {
-    return Judge(facts, limits, facility, setting).rows();
+SiteJudgement judge_site(const SiteFacts& facts, const FoundLimits& limits, const Facility& facility,
+                         const CheckSetting& setting) {
+    return Judge(facts, limits, facility, setting).judgement();
 }
 
 std::vector<CheckRow> skip_site(const Facility& facility, const std::string& why) {

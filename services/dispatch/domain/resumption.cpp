@@ -107,6 +107,31 @@ Result<JobDecision> resume_job(const JobView& job, const std::vector<Round>& rou
     return decision;
 }
 
+Result<JobDecision> resume_round(const JobView& job) {
+    JobDecision decision;
+    std::string lack;
+    for (const Task& task : job.tasks) {
+        const auto found = job.disallowed.find(task.facility);
+        if (found == job.disallowed.end() || is_finished(task.state) || task.kind() == TaskKind::kClean) continue;
+        decision.cancelled_tasks.push_back(task.id);
+        decision.reasons[task.id] = found->second;
+        if (task.kind() != TaskKind::kTrain || task.round != job.round.number) continue;
+        lack += (lack.empty() ? "" : "; ") + found->second;
+        add_event(decision, job, "atoll.participant.left_out.v1",
+                  {{"round", job.round.number}, {"facility", task.facility}, {"error", found->second}});
+    }
+    if (lack.empty() || job.round.state != RoundState::kTraining) return decision;
+    const auto tasks = round_tasks(job, TaskKind::kTrain, job.round.number);
+    const auto left = std::count_if(tasks.begin(), tasks.end(), [&](const Task* task) {
+        return is_finished(task->state) ? task->state == TaskState::kDone : !job.disallowed.contains(task->facility);
+    });
+    if (left >= needed_by_round(job)) return decision;
+    return conflict("round " + std::to_string(job.round.number) + " needs " + std::to_string(needed_by_round(job)) +
+                        " updates and can get " + std::to_string(left) + "; " + lack +
+                        "; --without FACILITY goes on without it",
+                    "state");
+}
+
 JobDecision readmit(const JobView& job, const std::string& facility) {
     JobDecision decision;
     const auto record = job.records.find(facility);

@@ -58,24 +58,6 @@ void fail_round(JobDecision& decision, const JobView& job, const std::string& er
     end_job(decision, job, JobState::kFailed, error);
 }
 
-// Without a quorum of its own a round needs an update of everyone who has not been left out.
-std::int64_t updates_needed(const JobView& job) {
-    const std::int64_t left_out = std::count_if(job.records.begin(), job.records.end(),
-                                                [](const auto& record) { return record.second.is_left_out; });
-    const auto left = static_cast<std::int64_t>(job.spec.participants.size()) - left_out;
-    return std::max<std::int64_t>(std::min(job.spec.updates_needed(), left), 1);
-}
-
-}  // namespace
-
-// The current round may have been opened before a facility was readmitted.
-std::int64_t needed_by_round(const JobView& job) {
-    const auto trainings = static_cast<std::int64_t>(round_tasks(job, TaskKind::kTrain, job.round.number).size());
-    return std::clamp<std::int64_t>(updates_needed(job), 1, std::max<std::int64_t>(trainings, 1));
-}
-
-namespace {
-
 bool is_late(const JobView& job, std::optional<std::int64_t> deadline_ms, std::int64_t now_ms) {
     return job.state != JobState::kPaused && deadline_ms && now_ms >= *deadline_ms;
 }
@@ -167,8 +149,9 @@ void open_round(JobDecision& decision, const JobView& job, std::int64_t number, 
     round.deadline_ms = now_ms + job.spec.round_deadline_s * 1000;
     decision.rounds.push_back(round);
     for (std::size_t i = 0; i < job.spec.participants.size(); ++i)
-        if (!is_quarantined(job, job.spec.participants[i].data.facility))
+        if (!is_passed_over(job, job.spec.participants[i].data.facility))
             decision.new_tasks.push_back(training_task(job, i, round));
+    tell_passed_over(decision, job, round.number);
     tell_opened(decision, job, round);
 }
 
@@ -177,11 +160,12 @@ namespace {
 // A closed round with what evaluates its models.
 void evaluate_round(JobDecision& decision, const JobView& job, Round round, const std::vector<EvaluatedModel>& models,
                     std::int64_t now_ms) {
-    round.evaluated = job.spec.evaluation_copies.empty();
+    const auto copies = evaluation_copies(job);
+    round.evaluated = copies.empty();
     round.closed_ms = now_ms;
     round.evaluate_by_ms = now_ms + job.spec.round_deadline_s * 1000;
     decision.rounds.push_back(round);
-    for (const auto& copy : job.spec.evaluation_copies) {
+    for (const auto& copy : copies) {
         Task task;
         task.round = round.number;
         task.facility = copy.facility;
@@ -392,31 +376,6 @@ void cancel_round(JobDecision& decision, const JobView& job, const std::string& 
     }
 }
 
-std::optional<std::string> lack_of_participants(const JobView& job) {
-    constexpr int kNamedMax = 8;  // the reason has to fit into an event, and before people
-    std::int64_t left = 0;
-    std::string why;
-    int quarantined = 0;
-    for (const auto& participant : job.spec.participants) {
-        const std::string& facility = participant.data.facility;
-        if (!is_quarantined(job, facility)) {
-            ++left;
-            continue;
-        }
-        if (++quarantined > kNamedMax) continue;
-        const Record& record = job.records.at(facility);
-        if (record.is_left_out)
-            why += "; the job was resumed without " + facility;
-        else
-            why += "; " + facility + " is in quarantine after " + std::to_string(record.refusals) +
-                   " refused updates: " + record.reason;
-    }
-    if (left >= updates_needed(job)) return std::nullopt;
-    if (quarantined > kNamedMax) why += "; and " + std::to_string(quarantined - kNamedMax) + " more";
-    return "round " + std::to_string(job.round.number + 1) + " needs " + std::to_string(updates_needed(job)) +
-           " updates and can get " + std::to_string(left) + why;
-}
-
 namespace {
 
 // Of the round's accepted updates those that the aggregation could not use are left out, each with its reason.
@@ -439,12 +398,6 @@ void refuse_updates(JobDecision& decision, JobView& job, const std::vector<Refus
 }
 
 }  // namespace
-
-bool is_quarantined(const JobView& job, const std::string& facility) {
-    const auto record = job.records.find(facility);
-    return record != job.records.end() &&
-           (record->second.is_left_out || record->second.refusals >= job.spec.quarantine_after);
-}
 
 JobDecision count_refused_update(JobView job, const std::string& facility, const std::string& reason) {
     JobDecision decision;
@@ -506,15 +459,19 @@ JobDecision apply_aggregation(const JobView& job, const AggregationResult& resul
             count_contribution(decision, now, one.at("facility").get<std::string>(), round.number);
     const bool is_last = round.index == job.spec.rounds;
     const auto lack = is_last ? std::nullopt : lack_of_participants(now);
-    if (lack) {
+    if (lack && may_be_allowed_again(now)) {
+        decision.job_state = JobState::kPaused;
+        decision.job_error = *lack;
+        add_event(decision, job, "atoll.job.paused.v1", {{"round", round.number}, {"error", *lack}});
+    } else if (lack) {
         round.evaluated = true;  // nobody waits for that any more
         decision.rounds.push_back(round);
         end_job(decision, now, JobState::kFailed, *lack);
         return decision;
     }
-    if (!is_last) open_round(decision, now, round.number + 1, round, now_ms);
+    if (!is_last && !lack) open_round(decision, now, round.number + 1, round, now_ms);
     evaluate_round(decision, job, round, models, now_ms);
-    if (is_last && job.spec.evaluation_copies.empty()) {
+    if (is_last && evaluation_copies(job).empty()) {
         end_job(decision, now, JobState::kCompleted, "");
     }
     return decision;

@@ -38,5 +38,11 @@ void leave_out(JobDecision& decision, JobView& job, const ResumeOrder& order, st
 
 // Why no further round can get the updates that it needs; nothing: it can.
 std::optional<std::string> lack_of_participants(const JobView& job);
+// Whether the participants that are lacking are those whose facilities are not for the job just now.
+bool may_be_allowed_again(JobView job);
+// Who trained in the current round and is not asked in the next one, as its facility is not for the job any more.
+void tell_passed_over(JobDecision& decision, const JobView& job, std::int64_t next_round);
+// Where its models are evaluated.
+std::vector<DatasetCopy> evaluation_copies(const JobView& job);
 
 }  // namespace atl::dispatch

@@ -32,8 +32,10 @@ Result<Response> post_job(Routing& routing, const Request& request) {
     const auto insert = [&](pg::Transaction& transaction) -> Result<Response> {
         ATOLL_RETURN_IF_ERROR(
             require_facilities(transaction.connection(), job.spec, *request.principal));  // now they stay
+        ATOLL_RETURN_IF_ERROR(require_room(transaction, routing, *request.principal));
         ATOLL_RETURN_IF_ERROR(claim_output_model(transaction, job.spec.output_model));
-        ATOLL_RETURN_IF_ERROR(insert_job(transaction, routing.topics, job, request.principal->subject));
+        ATOLL_RETURN_IF_ERROR(insert_job(transaction, routing.topics, job, request.principal->subject,
+                                         request.principal->role == auth::Role::kAdmin));
         ATOLL_TRY(const Json view, job_view(transaction.connection(), job.id));
         return Response::json(201, view).with("Location", "/v1/jobs/" + job.id);
     };
@@ -98,6 +100,7 @@ Result<ResumeOrder> parse_resume_order(const Request& request) {
 
 Status resume(Routing& routing, pg::Transaction& transaction, const Request& request) {
     ATOLL_TRY(const ResumeOrder order, parse_resume_order(request));
+    ATOLL_RETURN_IF_ERROR(require_room(transaction, routing, *request.principal, request.param("id")));
     return resume_job(transaction, routing.topics, request.param("id"), order);
 }
 
@@ -162,6 +165,12 @@ Result<Response> post_prune(Routing& routing, const Request& request) {
 }
 
 }  // namespace
+
+Status require_room(pg::Transaction& transaction, const Routing& routing, const auth::Principal& principal,
+                    const std::string& except) {
+    if (principal.role == auth::Role::kAdmin) return {};
+    return require_room(transaction, principal.subject, routing.operator_active_max, except);
+}
 
 void add_job_routes(http::Server& server, Routing& routing) {
     const service::Routes routes("dispatch", server, routing);

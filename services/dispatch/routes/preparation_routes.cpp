@@ -71,6 +71,7 @@ Result<Response> post_preparation(Routing& routing, const Request& request) {
     };
     const auto insert = [&](pg::Transaction& transaction) -> Result<Response> {
         ATOLL_RETURN_IF_ERROR(require_usable(transaction.connection(), spec.facility, *request.principal));
+        ATOLL_RETURN_IF_ERROR(require_room(transaction, routing, *request.principal));
         ATOLL_RETURN_IF_ERROR(insert_preparation(transaction, id, to_json(spec), request.principal->subject));
         ATOLL_RETURN_IF_ERROR(insert_task(transaction, task));
         ATOLL_TRY(const Json view, preparation_view(transaction.connection(), id));
