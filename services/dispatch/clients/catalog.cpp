@@ -53,6 +53,7 @@ Status read_numbers(const Json& version, DatasetCopy& data) {
     ATOLL_TRY(data.rows, member<std::int64_t>(train, "rows"));
     ATOLL_TRY(const Json validation, member<Json>(version, "validation"));
     ATOLL_TRY(data.validation_tokens, member<std::int64_t>(validation, "tokens"));
+    ATOLL_TRY(data.fingerprint, member<std::string>(version, "fingerprint"));
     return {};
 }
 

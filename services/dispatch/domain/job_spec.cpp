@@ -35,6 +35,7 @@ DatasetCopy read_dataset_copy(ObjectReader& reader, JobSource source) {
     data.rows = reader.required_integer("rows", 0, INT64_MAX);
     data.seq_len = reader.required_integer("seq_len", 0, INT64_MAX);
     data.validation_tokens = reader.integer_or("validation_tokens", 0, 0, INT64_MAX);
+    data.fingerprint = reader.string_or("fingerprint", "");
     return data;
 }
 
@@ -156,7 +157,8 @@ Json copy_to_json(const DatasetCopy& data) {
             {"path", data.path},
             {"rows", data.rows},
             {"seq_len", data.seq_len},
-            {"validation_tokens", data.validation_tokens}};
+            {"validation_tokens", data.validation_tokens},
+            {"fingerprint", data.fingerprint}};
 }
 
 // Shares sum to one, so that one of N updates has 1/N at least. As people write a third: 0.33.

@@ -25,6 +25,7 @@ Status read(ObjectReader& reader, TrainParams& params) {
     params.path = read_text(reader, "path");
     params.rows = reader.required_integer("rows", 0, INT64_MAX);
     params.seq_len = reader.required_integer("seq_len", 0, INT64_MAX);
+    params.fingerprint = reader.string_or("fingerprint", "");
     const Json& resources = reader.required_object("resources");
     params.state_round = reader.required_integer("state_round", 0, INT32_MAX);
     params.participant = reader.required_integer("participant", 0, kParticipantsMax - 1);
@@ -38,6 +39,7 @@ Status read(ObjectReader& reader, EvaluateParams& params) {
     params.dataset = read_text(reader, "dataset");
     params.path = read_text(reader, "path");
     params.tokens_max = reader.required_integer("tokens_max", 0, INT64_MAX);
+    params.fingerprint = reader.string_or("fingerprint", "");
     const Json& models = reader.required_array("models");
     if (models.size() > kModelsMax) reader.fail("models", "has more than " + std::to_string(kModelsMax) + " entries");
     ATOLL_RETURN_IF_ERROR(reader.finish());
@@ -89,6 +91,7 @@ Json to_json(const TaskParams& params) {
                                              {"path", train.path},
                                              {"rows", train.rows},
                                              {"seq_len", train.seq_len},
+                                             {"fingerprint", train.fingerprint},
                                              {"resources", to_json(train.resources)},
                                              {"state_round", train.state_round},
                                              {"participant", train.participant},
@@ -101,7 +104,8 @@ Json to_json(const TaskParams& params) {
                                      return {{"dataset", evaluate.dataset},
                                              {"path", evaluate.path},
                                              {"models", models},
-                                             {"tokens_max", evaluate.tokens_max}};
+                                             {"tokens_max", evaluate.tokens_max},
+                                             {"fingerprint", evaluate.fingerprint}};
                                  },
                                  [](const PrepareParams& prepare) -> Json {
                                      return {{"dataset", prepare.dataset},

@@ -49,10 +49,14 @@ std::int64_t FakeCatalog::requests() const {
     return count;
 }
 
-void FakeCatalog::add_version(const std::string& dataset, int version, const std::string& facility, int seq_len) {
+void FakeCatalog::add_version(const std::string& dataset, int version, const std::string& facility, int seq_len,
+                              std::int64_t rows) {
     const std::lock_guard lock(mutex_);
-    shapes_[dataset][version] = {
-        {"version", version}, {"seq_len", seq_len}, {"train", {{"rows", 100}}}, {"validation", {{"tokens", 100'000}}}};
+    shapes_[dataset][version] = {{"version", version},
+                                 {"seq_len", seq_len},
+                                 {"train", {{"rows", rows}}},
+                                 {"validation", {{"tokens", 100'000}}},
+                                 {"fingerprint", ""}};
     const std::string number = std::to_string(version);
     copies_[dataset + "/" + number + "/" + facility] = {{"facility", facility},
                                                         {"path", "datasets/" + dataset + "/" + number}};
@@ -121,7 +125,8 @@ void FakeCatalog::add_registry(http::Server& server) {
             shapes_[request.param("name")][made["version"]] = {{"version", made["version"]},
                                                                {"seq_len", body["seq_len"]},
                                                                {"train", body["train"]},
-                                                               {"validation", body["validation"]}};
+                                                               {"validation", body["validation"]},
+                                                               {"fingerprint", body["fingerprint"]}};
         }
         return Response::json(201, made);
     });

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -30,7 +31,8 @@ class FakeCatalog {
     int versions_made() const { return versions_made_; }
     std::int64_t requests() const;  // answered so far
     // A version of "it" or "cs" with rows of `seq_len` tokens, of which a facility holds a copy.
-    void add_version(const std::string& dataset, int version, const std::string& facility, int seq_len = 128);
+    void add_version(const std::string& dataset, int version, const std::string& facility, int seq_len = 128,
+                     std::int64_t rows = 100);
     // Who has registered the datasets.
     void set_dataset_owner(std::string owner) {
         const std::lock_guard lock(mutex_);

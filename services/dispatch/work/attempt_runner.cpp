@@ -10,6 +10,7 @@
 #include "services/dispatch/domain/training_settings.h"
 #include "services/dispatch/sites/failure_text.h"
 #include "services/dispatch/work/batch_job.h"
+#include "services/dispatch/work/copy_check.h"
 #include "services/dispatch/work/preparation.h"
 #include "shared/base/contained.h"
 #include "shared/base/text.h"
@@ -169,6 +170,7 @@ Result<Outcome> AttemptRunner::stage(const Task& task, Site& site) {
     ATOLL_TRY(const auto moving, site.stage({needed_versions(task.params), owner(task), batch_job_name(task),
                                              store_url_for(site.facility(), settings_), token}));
     if (moving) return Outcome(*moving);
+    ATOLL_RETURN_IF_ERROR(check_copy(task, site));
     return Outcome(Staged{});
 }
 

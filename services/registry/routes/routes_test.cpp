@@ -255,7 +255,9 @@ TEST_F(RegistryTest, ManyCopiesAreFoundAtOnceTheNewestUnlessAVersionIsNamed) {
                               {"path", "at/2/copies/leonardo"},
                               {"seq_len", 128},
                               {"train", {{"documents", 10}, {"rows", 4}, {"tokens", 500}}},
-                              {"validation", {{"documents", 1}, {"rows", 1}, {"tokens", 90}}}}));
+                              {"validation", {{"documents", 1}, {"rows", 1}, {"tokens", 90}}},
+                              {"fingerprint", items[0].value("fingerprint", "")}}));
+    EXPECT_EQ(items[0].value("fingerprint", "").size(), 64U);
     EXPECT_TRUE(items[1].is_null()) << "another version is there";
     EXPECT_EQ(items[2]["version"], 1);
     EXPECT_TRUE(items[3].is_null());
