@@ -123,7 +123,7 @@ Result<JobView> admit_job(pg::Pool& pool, const Catalog& catalog, const Json& bo
         ATOLL_RETURN_IF_ERROR(require_resources(job.spec, facilities));
         ATOLL_RETURN_IF_ERROR(require_devices(job.spec, facilities));
     }
-    ATOLL_TRY(job.base, catalog.model_digest(job.spec.model, job.spec.model_version, "model", "name"));
+    ATOLL_TRY(job.base, catalog.model_digest(job.spec.model, job.spec.model_version, "model", "name", principal));
     ATOLL_TRY(const auto tokens_max, catalog.row_tokens_max(job.spec.model, job.base));
     std::vector<NamedCopy> copies;
     ATOLL_RETURN_IF_ERROR(for_each_copy(job.spec, [&](DatasetCopy& data, const std::string& path) -> Status {

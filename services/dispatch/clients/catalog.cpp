@@ -174,7 +174,7 @@ Result<Json> Catalog::get_named(Service service, const std::string& list, const 
 }
 
 Result<std::string> Catalog::model_digest(const std::string& model, const std::string& version, const std::string& path,
-                                          const std::string& name_key) const {
+                                          const std::string& name_key, const auth::Principal& reader) const {
     ATOLL_TRY(const Json known, get_named(Service::kStore, "/v1/models", model, path + "." + name_key, "model"));
     const auto found = get(Service::kStore,
                            "/v1/models/" + http::percent_encode(model) + "/versions/" + http::percent_encode(version));
@@ -191,6 +191,13 @@ Result<std::string> Catalog::model_digest(const std::string& model, const std::s
     if (!found.ok()) return found.error();
     ATOLL_TRY(std::string digest, member<std::string>(*found, "digest"));
     if (!digest::is_sha256(digest)) return internal_error("the store gave a version without a digest");
+    ATOLL_TRY(const std::string kind, member<std::string>(*found, "kind"));
+    ATOLL_TRY(const std::string owner, member<std::string>(known, "owner"));
+    if (kind == "update" && reader.role != auth::Role::kAdmin && reader.subject != owner)
+        return Error{ErrorCode::kPermissionDenied,
+                     "version \"" + version + "\" of model \"" + model +
+                         "\" is a site's update, which is its owner's alone: begin with a global model",
+                     path + ".version"};
     return digest;
 }
 

@@ -35,10 +35,10 @@ class Catalog {
     // aggregation_url empty: that is not asked.
     Catalog(std::string registry_url, std::string store_url, auth::Issuer issuer, std::string aggregation_url = {});
 
-    // The digest of a model's version, named by digest or tag. kInvalidArgument names "<path>.<name_key>" or
-    // "<path>.version".
+    // The digest of a model's version, named by digest or tag, that `reader` may read: an update is the model's
+    // owner's. kInvalidArgument and kPermissionDenied name "<path>.<name_key>" or "<path>.version".
     Result<std::string> model_digest(const std::string& model, const std::string& version, const std::string& path,
-                                     const std::string& name_key) const;
+                                     const std::string& name_key, const auth::Principal& reader) const;
     // kInvalidArgument that names `field`: the model holds versions that somebody imported or pushed as a base, among
     // which a job's updates and global models would get lost.
     Status require_no_base(const std::string& model, const std::string& field) const;

@@ -36,7 +36,7 @@ TEST_F(DamagedAnswerTest, IsAnErrorWhateverIsAsked) {
                                Json{{"digest", "latest"}, {"seq_len", 1}, {"train", {{"rows", "x"}}}}}) {
         answer_ = answer;
         DatasetCopy copy{"leonardo", "it"};
-        EXPECT_FALSE(catalog_.model_digest("tiny", "base", "model", "name").ok()) << answer;
+        EXPECT_FALSE(catalog_.model_digest("tiny", "base", "model", "name", {}).ok()) << answer;
         EXPECT_FALSE(catalog_.require_no_base("tiny", "output_model").ok()) << answer;
         EXPECT_FALSE(catalog_.dataset("it", "dataset").ok()) << answer;
         EXPECT_FALSE(catalog_.row_tokens_max("tiny", "base").ok()) << answer;

@@ -24,8 +24,8 @@ Result<Task> make_preparation_task(const PreparationSpec& spec, const Catalog& c
     ATOLL_TRY(const DatasetInfo dataset, catalog.dataset(spec.dataset, "dataset"));
     // What is prepared becomes a version of it.
     ATOLL_RETURN_IF_ERROR(service::require_owner(request, dataset.owner, "the dataset " + dataset.name));
-    ATOLL_TRY(const std::string tokenizer,
-              catalog.model_digest(spec.tokenizer_model, spec.tokenizer_version, "tokenizer", "model"));
+    ATOLL_TRY(const std::string tokenizer, catalog.model_digest(spec.tokenizer_model, spec.tokenizer_version,
+                                                                "tokenizer", "model", *request.principal));
     ATOLL_TRY(const auto most, catalog.row_tokens_max(spec.tokenizer_model, tokenizer));
     if (most && spec.seq_len > *most)  // else its rows would be refused when they are to be trained on
         return invalid_argument(

@@ -239,8 +239,9 @@ Response FakeCatalog::find_version(const std::string& model, const std::string& 
         const Json file = {{"path", config_.is_null() ? "adapter.safetensors" : "config.json"},
                            {"size", text.size()},
                            {"chunks", Json::array({chunk})}};
-        return Response::json(200,
-                              {{"digest", kBaseDigest}, {"manifest", {{"schema", 1}, {"files", Json::array({file})}}}});
+        return Response::json(
+            200,
+            {{"digest", kBaseDigest}, {"kind", "base"}, {"manifest", {{"schema", 1}, {"files", Json::array({file})}}}});
     }
     const auto meta = read_file(pushed_ / model / reference);
     if (!meta.ok()) return Response::problem(not_found("there is none", "version"), "");

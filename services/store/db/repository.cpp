@@ -377,6 +377,25 @@ Result<std::vector<std::string>> unreferenced_blobs(pg::Transaction& transaction
     return unneeded;
 }
 
+Result<bool> is_update_of_others(pg::Connection& connection, const std::string& subject, const std::string& digest) {
+    ATOLL_TRY(const auto rows,
+              connection.query("SELECT 1 FROM versions v JOIN models m ON m.name = v.model WHERE v.digest = $1"
+                               " HAVING bool_and(v.kind = 'update' AND (m.owner = '' OR m.owner <> $2))",
+                               {digest, subject}));
+    return !rows.empty();
+}
+
+Result<bool> may_see_blob(pg::Connection& connection, const std::string& subject, const std::string& blob) {
+    ATOLL_TRY(const auto rows,
+              connection.query(
+                  "SELECT 1 WHERE EXISTS (SELECT 1 FROM manifest_blobs b JOIN versions v ON v.digest = b.manifest"
+                  " JOIN models m ON m.name = v.model WHERE b.blob = $1"
+                  " AND (v.kind <> 'update' OR (m.owner <> '' AND m.owner = $2)))"
+                  " OR EXISTS (SELECT 1 FROM operator_blobs WHERE blob = $1 AND subject = $2)",
+                  {blob, subject}));
+    return !rows.empty();
+}
+
 Result<bool> is_update_of_round(pg::Connection& connection, const auth::TaskScope& scope, const std::string& digest) {
     ATOLL_TRY(const auto rows, connection.query("SELECT 1 FROM round_versions WHERE job = $1 AND round = $2"
                                                 " AND kind = 'update' AND digest = $3 LIMIT 1",

@@ -87,6 +87,11 @@ Status lock_blobs_alone(pg::Transaction& transaction);
 Result<std::vector<std::string>> unreferenced_blobs(pg::Transaction& transaction,
                                                     const std::vector<std::string>& blobs);
 
+// Whether the version is a site's update and nothing else, of models that belong to others than `subject`: it tells of
+// that site's texts. False, too, if there is no such version.
+Result<bool> is_update_of_others(pg::Connection& connection, const std::string& subject, const std::string& digest);
+// Whether a version needs the blob that is not such an update, or `subject` has sent it.
+Result<bool> may_see_blob(pg::Connection& connection, const std::string& subject, const std::string& blob);
 // Whether the version is an update of the round that the token is of.
 Result<bool> is_update_of_round(pg::Connection& connection, const auth::TaskScope& scope, const std::string& digest);
 // Whether a version that the token reads needs the blob.
