@@ -112,6 +112,25 @@ TEST_F(UpdateTest, ASingleUpdateIsReadByTheModelsOwnerAndAdminsAlone) {
     EXPECT_EQ(statuses(viewer, update, weights), all);
 }
 
+TEST_F(UpdateTest, ARoundsModelGoesOnlyWhereItsUpdatesAre) {
+    auto service = operator_named("aggregation");
+    const auto made = post(stored(*site_, {{kPath, file_of({{"a"}, {"b", DType::kF32}})}}));
+    ASSERT_EQ(made.status, 201) << made.body;
+    const Json update = Json::parse(made.body).at("digest");
+    create_model("another");
+    const Json global = {{"manifest", stored(service, {{kPath, file_of({{"a", DType::kF32}, {"b"}})}})},
+                         {"kind", "global"},
+                         {"job", "job1"},
+                         {"round", 1},
+                         {"parents", {base_, update}},
+                         {"contributions", {{{"facility", "leonardo"}, {"version", update}}}}};
+    const auto to = [&](const std::string& model) {
+        return call(service, Method::kPost, "/v1/models/" + model + "/versions", global.dump());
+    };
+    EXPECT_EQ(problem_field(to("another")), "contributions");
+    EXPECT_EQ(to("out").status, 201);
+}
+
 TEST_F(UpdateTest, WhoHandedInAVersionIsKnownAsLongAsItIsThere) {
     ASSERT_EQ(post(stored(*site_, {{kPath, file_of({{"a"}, {"b", DType::kF32}})}})).status, 201);
     auto connection = store_->pool().acquire().value();

@@ -102,15 +102,17 @@ Result<Facilities> require_facilities(pg::Connection& connection, JobSpec& spec,
     return facilities;
 }
 
-Status require_output_model(const Catalog& catalog, const std::string& model, const auth::Principal& principal) {
+Result<std::optional<std::string>> require_output_model(const Catalog& catalog, const std::string& model,
+                                                        const auth::Principal& principal) {
     ATOLL_TRY(const auto owner, catalog.model_owner(model));
-    if (!owner) return {};
+    if (!owner) return owner;
     if (principal.role != auth::Role::kAdmin && principal.subject != *owner)
         return Error{ErrorCode::kPermissionDenied,
                      "the model " + in_quotes(model) + " belongs to " + (owner->empty() ? "the admins" : *owner) +
                          "; give this job an output_model of its own",
                      "output_model"};
-    return catalog.require_no_base(model, "output_model");
+    ATOLL_RETURN_IF_ERROR(catalog.require_no_base(model, "output_model"));
+    return owner;
 }
 
 Result<JobView> admit_job(pg::Pool& pool, const Catalog& catalog, const Json& body, const auth::Principal& principal) {

@@ -227,6 +227,20 @@ Result<bool> Catalog::make_model(const std::string& model, const std::string& ow
     return made.ok();
 }
 
+Status Catalog::require_model_of(const std::string& model, const std::string& owner) const {
+    ATOLL_TRY(auto found, model_owner(model));
+    if (!found) {
+        ATOLL_TRY(const bool made, make_model(model, owner));
+        if (made) return {};
+        ATOLL_TRY(found, model_owner(model));
+    }
+    if (found == owner) return {};
+    return conflict("the model \"" + model + "\" that the job was submitted for was removed; the one of that name is " +
+                        (found && !found->empty() ? *found + "'s" : "the admins'") +
+                        ": submit a new job with another output_model",
+                    "output_model");
+}
+
 Result<DatasetInfo> Catalog::dataset(const std::string& name, const std::string& field) const {
     ATOLL_TRY(const Json found, get_named(Service::kRegistry, "/v1/datasets", name, field, "dataset"));
     ATOLL_TRY(std::string prompt_template, member<std::string>(found, "template"));

@@ -44,6 +44,8 @@ class Catalog {
     Status require_no_base(const std::string& model, const std::string& field) const;
     // Who may change that model; nothing: there is no such model. Empty: admins alone.
     Result<std::optional<std::string>> model_owner(const std::string& model) const;
+    // kConflict: the model of that name is somebody else's. Where there is none it is made for the owner.
+    Status require_model_of(const std::string& model, const std::string& owner) const;
     // Makes the model for its owner. False: there is one of that name, which stays as it is.
     Result<bool> make_model(const std::string& model, const std::string& owner) const;
     Result<DatasetInfo> dataset(const std::string& name, const std::string& field) const;

@@ -66,6 +66,15 @@ Status resume_job(pg::Transaction& transaction, const Topics& topics, const std:
     return advance_job(transaction, topics, id);
 }
 
+Result<std::optional<OutputModel>> output_of_stopped_job(pg::Connection& connection, const std::string& id) {
+    ATOLL_TRY(const pg::Rows rows,
+              connection.query("SELECT spec->>'output_model' AS name, spec->>'output_owner' AS owner FROM jobs "
+                               "WHERE id = $1 AND state IN ('paused', 'failed') AND spec ? 'output_owner'",
+                               {id}));
+    if (rows.empty()) return std::optional<OutputModel>();
+    return std::optional(OutputModel{rows.text(0, "name"), rows.text(0, "owner")});
+}
+
 Status set_paused(pg::Transaction& transaction, const std::string& id, bool paused) {
     ATOLL_TRY(const pg::Rows jobs, transaction.query("SELECT state FROM jobs WHERE id = $1 FOR UPDATE", {id}));
     if (jobs.empty()) return not_found("no job " + id);

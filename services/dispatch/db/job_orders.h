@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "services/dispatch/db/jobs.h"
@@ -16,6 +17,14 @@ Status readmit_participant(pg::Transaction& transaction, const Topics& topics, c
 // machine's resume_job() and resume_failed_job(). kConflict, too, where another job writes the model of one that
 // failed.
 Status resume_job(pg::Transaction& transaction, const Topics& topics, const std::string& id, const ResumeOrder& order);
+
+// The model that a job writes, and whose it was when the job was submitted.
+struct OutputModel {
+    std::string name;
+    std::string owner;
+};
+// Of a job that is paused or has failed; nothing of another, or where its owner is not known.
+Result<std::optional<OutputModel>> output_of_stopped_job(pg::Connection& connection, const std::string& id);
 
 // running ⇄ paused; the time in between does not count towards deadlines. kConflict from any other state.
 Status set_paused(pg::Transaction& transaction, const std::string& id, bool paused);

@@ -215,6 +215,9 @@ Result<JobSpec> parse_job_spec(const Json& value, JobSource source) {
     if (source == JobSource::kRequest)  // old ones may be called "newest"
         for (const auto& [key, name] : {std::pair{"name", spec.name}, {"output_model", spec.output_model}})
             if (const Status fit = service::check_name(name, key); !fit.ok()) reader.fail(key, fit.error().message);
+    if (source == JobSource::kDatabase)
+        if (const Json& owner = reader.any_or_null("output_owner"); owner.is_string())
+            spec.output_owner = owner.get<std::string>();
     const Json& participants = reader.required_array("participants");
     spec.rounds = reader.required_integer("rounds", 1, 10'000);
     const Json& strategy = reader.object_or_null("strategy");
@@ -270,6 +273,7 @@ Json to_json(const JobSpec& spec) {
                   {"grace_s", spec.grace_s},
                   {"evaluation_grace_s", spec.evaluation_grace_s},
                   {"quarantine_after", spec.quarantine_after}};
+    if (spec.output_owner) value["output_owner"] = *spec.output_owner;
     if (spec.quorum) value["quorum"] = *spec.quorum;
     if (spec.pause_when_worse) value["evaluation"]["pause_when_worse"] = *spec.pause_when_worse;
     return value;

@@ -51,6 +51,8 @@ struct JobSpec {
     std::string model;          // base model
     std::string model_version;  // digest or tag as asked for
     std::string output_model;
+    // Whose that was when the job was submitted; its updates go into no other of that name. Unset: not known.
+    std::optional<std::string> output_owner = {};
     std::vector<Participant> participants;
     std::int64_t rounds = 1;
     aggregate::StrategySpec strategy;

@@ -137,6 +137,7 @@ Task training_task(const JobView& job, std::size_t place, const Round& round) {
     const auto record = job.records.find(task.facility);
     task.params = TrainParams{.base = round.base,
                               .output_model = job.spec.output_model,
+                              .output_owner = job.spec.output_owner,
                               .dataset = participant.data.dataset,
                               .dataset_version = participant.data.version,
                               .path = participant.data.path,

@@ -20,6 +20,8 @@ std::string read_text(ObjectReader& reader, const char* key) {
 Status read(ObjectReader& reader, TrainParams& params) {
     params.base = read_text(reader, "base");
     params.output_model = read_text(reader, "output_model");
+    if (const Json& owner = reader.any_or_null("output_owner"); owner.is_string())
+        params.output_owner = owner.get<std::string>();
     params.dataset = read_text(reader, "dataset");
     params.dataset_version = reader.required_integer("dataset_version", 0, INT32_MAX);
     params.path = read_text(reader, "path");
@@ -86,6 +88,7 @@ Json to_json(const TaskParams& params) {
     return std::visit(Overloaded{[](const TrainParams& train) -> Json {
                                      return {{"base", train.base},
                                              {"output_model", train.output_model},
+                                             {"output_owner", train.output_owner ? Json(*train.output_owner) : Json()},
                                              {"dataset", train.dataset},
                                              {"dataset_version", train.dataset_version},
                                              {"path", train.path},

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -14,8 +15,9 @@ enum class TaskKind { kTrain, kEvaluate, kPrepare, kClean };
 
 // Trains a round's base model on one participant's data and hands in the update.
 struct TrainParams {
-    std::string base;          // digest
-    std::string output_model;  // name of the model that the update is a version of
+    std::string base;                              // digest
+    std::string output_model;                      // name of the model that the update is a version of
+    std::optional<std::string> output_owner = {};  // whose it must be; unset: not known
     std::string dataset;
     std::int64_t dataset_version = 0;
     std::string path;       // of the data; relative to the facility's work directory

@@ -16,6 +16,7 @@ const std::vector<std::pair<TaskKind, Json>> kStored = {
     {TaskKind::kTrain,
      {{"base", "b"},
       {"output_model", "m"},
+      {"output_owner", "ada"},
       {"dataset", "d"},
       {"dataset_version", 3},
       {"path", "datasets/d/3"},

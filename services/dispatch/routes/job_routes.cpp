@@ -27,7 +27,11 @@ Result<Response> post_job(Routing& routing, const Request& request) {
         // It is there before the first update comes, so that nobody else makes one of its name meanwhile.
         const std::string& output = job.spec.output_model;
         ATOLL_TRY(const bool is_new, routing.catalog.make_model(output, request.principal->subject));
-        return is_new ? Status() : require_output_model(routing.catalog, output, *request.principal);
+        job.spec.output_owner = request.principal->subject;
+        if (is_new) return {};
+        ATOLL_TRY(job.spec.output_owner, require_output_model(routing.catalog, output, *request.principal));
+        if (!job.spec.output_owner) return unavailable("the model " + output + " was just removed; submit again");
+        return {};
     };
     const auto insert = [&](pg::Transaction& transaction) -> Result<Response> {
         ATOLL_RETURN_IF_ERROR(
@@ -96,11 +100,6 @@ Result<ResumeOrder> parse_resume_order(const Request& request) {
     return order;
 }
 
-Status resume(Routing& routing, pg::Transaction& transaction, const Request& request) {
-    ATOLL_TRY(const ResumeOrder order, parse_resume_order(request));
-    return resume_job(transaction, routing.topics, request.param("id"), order);
-}
-
 // A job is changed by who submitted it, or by an admin.
 Status require_owner(pg::Connection& connection, const Request& request) {
     ATOLL_TRY(const std::string owner, job_owner(connection, request.param("id")));
@@ -116,6 +115,28 @@ Result<Response> change_job(Routing& routing, const Request& request) {
         ATOLL_TRY(const Json view, job_view(transaction.connection(), request.param("id")));
         return Response::json(200, view);
     });
+}
+
+// What the job needs may have been removed while it stood still. Other services are asked, so no connection is held
+// meanwhile.
+Status require_resumable(Routing& routing, const Request& request) {
+    std::optional<OutputModel> output;
+    {
+        ATOLL_TRY(auto connection, routing.pool.acquire());
+        ATOLL_RETURN_IF_ERROR(require_owner(*connection, request));
+        ATOLL_TRY(output, output_of_stopped_job(*connection, request.param("id")));
+    }
+    return output ? routing.catalog.require_model_of(output->name, output->owner) : Status();
+}
+
+Status resume(Routing& routing, pg::Transaction& transaction, const Request& request) {
+    ATOLL_TRY(const ResumeOrder order, parse_resume_order(request));
+    return resume_job(transaction, routing.topics, request.param("id"), order);
+}
+
+Result<Response> post_resume(Routing& routing, const Request& request) {
+    ATOLL_RETURN_IF_ERROR(require_resumable(routing, request));
+    return change_job<resume>(routing, request);
 }
 
 Status readmit(Routing& routing, pg::Transaction& transaction, const Request& request) {
@@ -171,7 +192,7 @@ void add_job_routes(http::Server& server, Routing& routing) {
     routes.add(Method::kPost, "/v1/prune", post_prune);
     routes.add(Method::kPost, "/v1/jobs/:id/cancel", change_job<cancel>);
     routes.add(Method::kPost, "/v1/jobs/:id/pause", change_job<pause>);
-    routes.add(Method::kPost, "/v1/jobs/:id/resume", change_job<resume>);
+    routes.add(Method::kPost, "/v1/jobs/:id/resume", post_resume);
     routes.add(Method::kPost, "/v1/jobs/:id/participants/:facility/readmit", change_job<readmit>);
 }
 

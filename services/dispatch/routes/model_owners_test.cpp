@@ -68,5 +68,37 @@ TEST_F(ModelOwnersTest, AJobBeginsWithNoUpdateOfAnothersModel) {
     EXPECT_NE(ask("ada", Method::kPost, "/v1/jobs", job), "403 model.version");
 }
 
+TEST_F(ModelOwnersTest, AJobWritesIntoNoOtherModelOfItsModelsName) {
+    Json request = job_request(1);
+    request["output_model"] = "famous";
+    request["evaluation"] = {{"at", Json::array()}};
+    set("train.waits");
+    const std::string job = submit_as("eve", request), path = "/v1/jobs/" + job;
+    ASSERT_TRUE(eventually([&] { return lines("runs").size() == 2; }));
+    ASSERT_EQ(ask("eve", Method::kPost, path + "/pause"), "200");
+    catalog_->replace_model("famous", "ada");
+    EXPECT_TRUE(ask("ada", Method::kPost, path + "/resume").starts_with("403")) << "the job is eve's";
+    EXPECT_EQ(ask("eve", Method::kPost, path + "/resume"), "409 output_model");
+    // What runs all the same hands nothing in.
+    std::filesystem::remove(fake("train.waits"));
+    catalog_->replace_model("famous", "eve");
+    ASSERT_EQ(ask("eve", Method::kPost, path + "/resume"), "200") << "a model of hers again";
+    ASSERT_TRUE(reaches(job, "completed")) << get(path).dump(2);
+}
+
+TEST_F(ModelOwnersTest, AnUpdateIsHandedInToNoOtherModelOfThatName) {
+    Json request = job_request(1);
+    request["output_model"] = "famous";
+    request["evaluation"] = {{"at", Json::array()}};
+    set("train.waits");
+    const std::string job = submit_as("eve", request);
+    ASSERT_TRUE(eventually([&] { return lines("runs").size() == 2; }));
+    catalog_->replace_model("famous", "ada");
+    std::filesystem::remove(fake("train.waits"));
+    ASSERT_TRUE(reaches(job, "failed")) << get("/v1/jobs/" + job).dump(2);
+    EXPECT_NE(get("/v1/jobs/" + job).dump().find("the one of that name is ada's"), std::string::npos);
+    EXPECT_TRUE(lines("push").empty());
+}
+
 }  // namespace
 }  // namespace atl::dispatch

@@ -38,6 +38,11 @@ class FakeCatalog {
         const std::lock_guard lock(mutex_);
         dataset_owner_ = std::move(owner);
     }
+    // Somebody removes the model of that name and makes one of their own.
+    void replace_model(const std::string& name, const std::string& owner) {
+        const std::lock_guard lock(mutex_);
+        models_[name] = {{"name", name}, {"owner", owner}};
+    }
     // What the base model's config.json says; null: it has none.
     void set_config(json::Json config) {
         const std::lock_guard lock(mutex_);

@@ -316,6 +316,12 @@ Result<Outcome> AttemptRunner::push_update(const Task& task, const TrainParams& 
     if (const Status counts = check_counts(summary, limits); !counts.ok()) return refuse_update(counts.error());
     if (const Status ranks = check_ranks(summary, limits, train.resources.ranks()); !ranks.ok())
         return Outcome(Rejected{ranks.error().message, /*is_permanent=*/true});
+    if (train.output_owner) {
+        const Status bound = catalog_.require_model_of(train.output_model, *train.output_owner);
+        if (!bound.ok() && bound.error().code == ErrorCode::kConflict)
+            return Outcome(Rejected{bound.error().message, /*is_permanent=*/true});
+        ATOLL_RETURN_IF_ERROR(bound);
+    }
     ATOLL_TRY(const std::string token, issue_token(task));
     Json metrics = update_metrics(summary);
     const Json meta = {

@@ -191,6 +191,17 @@ Result<InsertedVersion> insert_version(pg::Transaction& transaction, const std::
     return InsertedVersion{read_version(rows, 0), inserted.affected() == 1};
 }
 
+Status require_contributions_in(pg::Transaction& transaction, const std::string& model, const Json& contributions) {
+    ATOLL_TRY(
+        const auto foreign,
+        transaction.query("SELECT c->>'version' AS version FROM jsonb_array_elements($2::jsonb) AS c WHERE NOT EXISTS"
+                          " (SELECT 1 FROM versions v WHERE v.model = $1 AND v.digest = c->>'version') LIMIT 1",
+                          {model, contributions}));
+    if (foreign.empty()) return {};
+    return invalid_argument("contributions", "model " + model + " has no version " + foreign.text(0, "version") +
+                                                 ": the one that the job's updates went to was removed");
+}
+
 Result<bool> has_version(pg::Connection& connection, const std::string& model, const std::string& digest) {
     ATOLL_TRY(const auto rows,
               connection.query("SELECT 1 FROM versions WHERE model = $1 AND digest = $2", {model, digest}));

@@ -34,6 +34,9 @@ struct InsertedVersion {
 // gives the version as it was first made.
 Result<InsertedVersion> insert_version(pg::Transaction& transaction, const std::string& model,
                                        const NewVersion& version, const std::string& subject);
+// kInvalidArgument: a contribution is of a version that the model does not have. It was made anew since its updates
+// came.
+Status require_contributions_in(pg::Transaction& transaction, const std::string& model, const Json& contributions);
 Result<bool> has_version(pg::Connection& connection, const std::string& model, const std::string& digest);
 // By digest, by tag, or by what resolve_version() takes (version_names.h); a tag of such a name goes first.
 Result<StoredVersion> find_version(pg::Connection& connection, const std::string& model, const std::string& reference);

@@ -191,6 +191,8 @@ Result<Response> save_version(Routing& routing, Transaction& transaction, const 
     }
     ATOLL_RETURN_IF_ERROR(may_add_to_model(transaction.connection(), request, model));
     ATOLL_RETURN_IF_ERROR(lock_blobs_shared(transaction));
+    if (auth::is_service(writer, auth::kAggregation))  // whose round it is the updates say
+        ATOLL_RETURN_IF_ERROR(require_contributions_in(transaction, model, version.contributions));
     ATOLL_RETURN_IF_ERROR(
         check_blobs(version.manifest, routing.blobs));  // once more: none has gone since, none goes now
     ATOLL_RETURN_IF_ERROR(routing.blobs.sync_names());
