@@ -253,6 +253,13 @@ Result<Json> Catalog::model_version(const std::string& model, const std::string&
                "/v1/models/" + http::percent_encode(model) + "/versions/" + http::percent_encode(digest));
 }
 
+Result<bool> Catalog::hold_version(const std::string& digest) const {
+    const auto found = get(Service::kStore, "/v1/versions/" + http::percent_encode(digest));
+    if (!found.ok() && is_absent(found.error())) return false;
+    ATOLL_RETURN_IF_ERROR(found);
+    return true;
+}
+
 Result<Json> Catalog::global_of_round(const std::string& model, const std::string& job, std::int64_t round,
                                       const std::string& digest) const {
     const auto page = get(Service::kStore, "/v1/models/" + http::percent_encode(model) + "/versions?kind=global&job=" +

@@ -49,6 +49,8 @@ class Catalog {
     // Makes the model for its owner. False: there is one of that name, which stays as it is.
     Result<bool> make_model(const std::string& model, const std::string& owner) const;
     Result<DatasetInfo> dataset(const std::string& name, const std::string& field) const;
+    // Has the store keep the version for a week, as if a site had fetched it. False: there is none of that digest.
+    Result<bool> hold_version(const std::string& digest) const;
     // What the store knows of a version of that model. kNotFound: the model has none of that digest.
     Result<json::Json> model_version(const std::string& model, const std::string& digest) const;
     // The global model of that digest as this round of the job has made it, without its manifest; null: the store has

@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "services/dispatch/db/jobs.h"
 
@@ -18,13 +19,15 @@ Status readmit_participant(pg::Transaction& transaction, const Topics& topics, c
 // failed.
 Status resume_job(pg::Transaction& transaction, const Topics& topics, const std::string& id, const ResumeOrder& order);
 
-// The model that a job writes, and whose it was when the job was submitted.
-struct OutputModel {
-    std::string name;
-    std::string owner;
+// What a job that is paused or has failed needs of the store to go on.
+struct StoppedJob {
+    std::string output_model;
+    std::optional<std::string> output_owner;  // when it was submitted; unset: not known
+    std::vector<std::string> versions;        // that the newest round and the one to go on from began with and made
 };
-// Of a job that is paused or has failed; nothing of another, or where its owner is not known.
-Result<std::optional<OutputModel>> output_of_stopped_job(pg::Connection& connection, const std::string& id);
+// Nothing: the job neither is paused nor has failed, or there is none.
+Result<std::optional<StoppedJob>> find_stopped_job(pg::Connection& connection, const std::string& id,
+                                                   std::optional<std::int64_t> from_round);
 
 // running ⇄ paused; the time in between does not count towards deadlines. kConflict from any other state.
 Status set_paused(pg::Transaction& transaction, const std::string& id, bool paused);

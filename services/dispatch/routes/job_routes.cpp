@@ -24,6 +24,8 @@ Result<Response> post_job(Routing& routing, const Request& request) {
     const auto before = [&]() -> Status {
         ATOLL_TRY(const Json body, request.json());
         ATOLL_TRY(job, admit_job(routing.pool, routing.catalog, body, *request.principal));
+        ATOLL_TRY(const bool is_held, routing.catalog.hold_version(job.base));
+        if (!is_held) return invalid_argument("model.version", "version " + job.base + " was just removed");
         // It is there before the first update comes, so that nobody else makes one of its name meanwhile.
         const std::string& output = job.spec.output_model;
         ATOLL_TRY(const bool is_new, routing.catalog.make_model(output, request.principal->subject));
@@ -119,14 +121,23 @@ Result<Response> change_job(Routing& routing, const Request& request) {
 
 // What the job needs may have been removed while it stood still. Other services are asked, so no connection is held
 // meanwhile.
-Status require_resumable(Routing& routing, const Request& request) {
-    std::optional<OutputModel> output;
+Status require_resumable(Routing& routing, const Request& request, const ResumeOrder& order) {
+    std::optional<StoppedJob> job;
     {
         ATOLL_TRY(auto connection, routing.pool.acquire());
         ATOLL_RETURN_IF_ERROR(require_owner(*connection, request));
-        ATOLL_TRY(output, output_of_stopped_job(*connection, request.param("id")));
+        ATOLL_TRY(job, find_stopped_job(*connection, request.param("id"), order.from_round));
     }
-    return output ? routing.catalog.require_model_of(output->name, output->owner) : Status();
+    if (!job) return {};
+    if (job->output_owner)
+        ATOLL_RETURN_IF_ERROR(routing.catalog.require_model_of(job->output_model, *job->output_owner));
+    for (const std::string& version : job->versions) {
+        ATOLL_TRY(const bool is_held, routing.catalog.hold_version(version));
+        if (!is_held)
+            return conflict("the job cannot go on: version " + version + ", which it goes on from, was removed",
+                            "state");
+    }
+    return {};
 }
 
 Status resume(Routing& routing, pg::Transaction& transaction, const Request& request) {
@@ -135,7 +146,8 @@ Status resume(Routing& routing, pg::Transaction& transaction, const Request& req
 }
 
 Result<Response> post_resume(Routing& routing, const Request& request) {
-    ATOLL_RETURN_IF_ERROR(require_resumable(routing, request));
+    ATOLL_TRY(const ResumeOrder order, parse_resume_order(request));
+    ATOLL_RETURN_IF_ERROR(require_resumable(routing, request, order));
     return change_job<resume>(routing, request);
 }
 

@@ -86,6 +86,24 @@ TEST_F(ModelOwnersTest, AJobWritesIntoNoOtherModelOfItsModelsName) {
     ASSERT_TRUE(reaches(job, "completed")) << get(path).dump(2);
 }
 
+TEST_F(ModelOwnersTest, AJobWhoseBaseWasRemovedIsNotResumedAndFailsAtOnce) {
+    set("stage.waits");
+    Json request = job_request(1);
+    request["evaluation"] = {{"at", Json::array()}};
+    const std::string job = submit_as("eve", request), path = "/v1/jobs/" + job;
+    ASSERT_TRUE(eventually([&] { return lines("stage").size() >= 2; }));
+    ASSERT_EQ(ask("eve", Method::kPost, path + "/pause"), "200");
+    catalog_->remove_version(kBaseDigest);
+    EXPECT_EQ(ask("eve", Method::kPost, path + "/resume"), "409 state");
+    request["output_model"] = "another";
+    EXPECT_EQ(ask("eve", Method::kPost, "/v1/jobs", request), "422 model.version");
+    set("stage.exits", "66");  // the store's word, as the site has it
+    std::filesystem::remove(fake("stage.waits"));
+    ASSERT_TRUE(reaches(job, "failed")) << get(path).dump(2);
+    EXPECT_NE(error_of(job).find("was removed from the store"), std::string::npos) << error_of(job);
+    EXPECT_EQ(connect().query("SELECT 1 FROM attempts WHERE number > 1")->size(), 0) << "not tried again";
+}
+
 TEST_F(ModelOwnersTest, AnUpdateIsHandedInToNoOtherModelOfThatName) {
     Json request = job_request(1);
     request["output_model"] = "famous";

@@ -195,6 +195,11 @@ void FakeCatalog::add_store(http::Server& server) {
     add_reading(server, "/v1/uploads/:task/:attempt", [this](const Request& request) {
         return find_upload(request.param("task"), request.param("attempt"));
     });
+    server.route(Method::kGet, "/v1/versions/:digest", services_only(), [this](const Request& request) {
+        const std::lock_guard lock(mutex_);
+        return removed_.contains(request.param("digest")) ? none()
+                                                          : Response::json(200, {{"digest", request.param("digest")}});
+    });
     server.route(Method::kGet, "/v1/blobs/:sha256", services_only(), [this](const Request& request) {
         const std::lock_guard lock(mutex_);
         const std::string text = config_.dump();

@@ -298,7 +298,9 @@ Result<Response> get_version_anywhere(Routing&, Transaction& transaction, const 
     const std::string& digest = request.param("digest");
     ATOLL_RETURN_IF_ERROR(may_read_by_scope(transaction.connection(), *request.principal, digest));
     ATOLL_RETURN_IF_ERROR(may_read_update(transaction.connection(), *request.principal, digest));
-    if (request.principal->role == Role::kFacility) ATOLL_RETURN_IF_ERROR(record_reading(transaction, digest));
+    // Dispatch asks for what a job is about to need: a paused one may fetch it much later.
+    if (request.principal->role == Role::kFacility || auth::is_service(*request.principal, auth::kDispatch))
+        ATOLL_RETURN_IF_ERROR(record_reading(transaction, digest));
     ATOLL_TRY(const StoredVersion stored, find_version_anywhere(transaction.connection(), digest));
     return full_version_response(stored);
 }
