@@ -68,6 +68,22 @@ TEST_F(ModelOwnersTest, AJobBeginsWithNoUpdateOfAnothersModel) {
     EXPECT_NE(ask("ada", Method::kPost, "/v1/jobs", job), "403 model.version");
 }
 
+TEST_F(ModelOwnersTest, AnOperatorOrdersSoManyPreparationsAndNoMore) {
+    const Json preparation = {{"facility", "leonardo"},
+                              {"dataset", "it"},
+                              {"tokenizer", {{"model", "tiny"}, {"version", "base"}}},
+                              {"input", "raw/it.jsonl"},
+                              {"seq_len", 128}};
+    catalog_->set_dataset_owner("eve");
+    ASSERT_TRUE(connect()
+                    .query("INSERT INTO preparations (id, spec, created_by) SELECT 'p' || i, '{}', 'eve' FROM "
+                           "generate_series(1, 1999) i")
+                    .ok());
+    EXPECT_EQ(ask("eve", Method::kPost, "/v1/preparations", preparation), "202");
+    EXPECT_EQ(ask("eve", Method::kPost, "/v1/preparations", preparation), "409 quota");
+    EXPECT_EQ(ask("admin", Method::kPost, "/v1/preparations", preparation), "202");
+}
+
 TEST_F(ModelOwnersTest, AJobWritesIntoNoOtherModelOfItsModelsName) {
     Json request = job_request(1);
     request["output_model"] = "famous";

@@ -17,6 +17,7 @@ using http::Response;
 using json::Json;
 
 constexpr std::int64_t kAttemptsMax = 3;
+constexpr std::int64_t kPreparationsMax = 2000;  // of one operator
 
 // Asks other services: no connection is held meanwhile.
 Result<Task> make_preparation_task(const PreparationSpec& spec, const Catalog& catalog, const std::string& preparation,
@@ -55,6 +56,15 @@ Status require_usable(pg::Connection& connection, const std::string& facility, c
     return require_use(stored.facility, principal, "facility");
 }
 
+Status check_quota(pg::Transaction& transaction, const auth::Principal& principal) {
+    if (principal.role == auth::Role::kAdmin) return {};
+    ATOLL_TRY(const std::int64_t count, count_preparations(transaction, principal.subject));
+    if (count <= kPreparationsMax) return {};
+    return conflict("you would have more than " + std::to_string(kPreparationsMax) +
+                        " preparations, all that an operator may: remove those that have ended (`atoll dataset rm`)",
+                    "quota");
+}
+
 Result<Response> post_preparation(Routing& routing, const Request& request) {
     const std::string id = new_id();
     PreparationSpec spec;
@@ -72,6 +82,7 @@ Result<Response> post_preparation(Routing& routing, const Request& request) {
     const auto insert = [&](pg::Transaction& transaction) -> Result<Response> {
         ATOLL_RETURN_IF_ERROR(require_usable(transaction.connection(), spec.facility, *request.principal));
         ATOLL_RETURN_IF_ERROR(insert_preparation(transaction, id, to_json(spec), request.principal->subject));
+        ATOLL_RETURN_IF_ERROR(check_quota(transaction, *request.principal));
         ATOLL_RETURN_IF_ERROR(insert_task(transaction, task));
         ATOLL_TRY(const Json view, preparation_view(transaction.connection(), id));
         return Response::json(202, view).with("Location", "/v1/preparations/" + id);
