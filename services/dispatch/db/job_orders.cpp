@@ -72,6 +72,26 @@ Status resume_job(pg::Transaction& transaction, const Topics& topics, const std:
     return advance_job(transaction, topics, id);
 }
 
+Result<std::optional<StoppedJob>> find_stopped_job(pg::Connection& connection, const std::string& id,
+                                                   std::optional<std::int64_t> from_round) {
+    ATOLL_TRY(const pg::Rows jobs,
+              connection.query("SELECT spec->>'output_model' AS model, spec->>'output_owner' AS owner FROM jobs "
+                               "WHERE id = $1 AND state IN ('paused', 'failed')",
+                               {id}));
+    if (jobs.empty()) return std::optional<StoppedJob>();
+    StoppedJob job;
+    job.output_model = jobs.text(0, "model");
+    if (!jobs.is_null(0, "owner")) job.output_owner = jobs.text(0, "owner");
+    ATOLL_TRY(
+        const pg::Rows versions,
+        connection.query("SELECT DISTINCT digest FROM rounds r, unnest(ARRAY[base_digest, version_digest]) digest "
+                         "WHERE job_id = $1 AND digest <> '' AND (number = $2 OR number = (SELECT max(number) "
+                         "FROM rounds WHERE job_id = $1))",
+                         {id, from_round.value_or(-1)}));
+    for (int row = 0; row < versions.size(); ++row) job.versions.push_back(versions.text(row, "digest"));
+    return std::optional(std::move(job));
+}
+
 Status set_paused(pg::Transaction& transaction, const std::string& id, bool paused) {
     ATOLL_TRY(const pg::Rows jobs, transaction.query("SELECT state FROM jobs WHERE id = $1 FOR UPDATE", {id}));
     if (jobs.empty()) return not_found("no job " + id);

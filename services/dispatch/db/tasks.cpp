@@ -244,6 +244,12 @@ Status insert_preparation(pg::Transaction& transaction, const std::string& id, c
     return {};
 }
 
+Result<std::int64_t> count_preparations(pg::Transaction& transaction, const std::string& created_by) {
+    ATOLL_TRY(const pg::Rows rows,
+              transaction.query("SELECT count(*) AS n FROM preparations WHERE created_by = $1", {created_by}));
+    return rows.integer(0, "n");
+}
+
 Status tell_workers(pg::Transaction& transaction) {
     ATOLL_RETURN_IF_ERROR(transaction.query(std::string("NOTIFY ") + kTaskChannel));
     return {};

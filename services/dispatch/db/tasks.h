@@ -50,6 +50,7 @@ Status save_task(pg::Transaction& transaction, const TaskChange& change, std::in
 // The preparation that a task belongs to.
 Status insert_preparation(pg::Transaction& transaction, const std::string& id, const json::Json& spec,
                           const std::string& created_by);
+Result<std::int64_t> count_preparations(pg::Transaction& transaction, const std::string& created_by);
 // Whoever LISTENs to it hears, once that is committed, that tasks have become due.
 inline constexpr const char* kTaskChannel = "dispatch_tasks";
 Status tell_workers(pg::Transaction& transaction);

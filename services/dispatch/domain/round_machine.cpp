@@ -122,11 +122,13 @@ Task training_task(const JobView& job, std::size_t place, const Round& round) {
     const auto record = job.records.find(task.facility);
     task.params = TrainParams{.base = round.base,
                               .output_model = job.spec.output_model,
+                              .output_owner = job.spec.output_owner,
                               .dataset = participant.data.dataset,
                               .dataset_version = participant.data.version,
                               .path = participant.data.path,
                               .rows = participant.data.rows,
                               .seq_len = participant.data.seq_len,
+                              .fingerprint = participant.data.fingerprint,
                               .resources = participant.resources,
                               .participant = static_cast<std::int64_t>(place),
                               .training = round_settings(job.spec, participant, round),
@@ -170,7 +172,7 @@ void evaluate_round(JobDecision& decision, const JobView& job, Round round, cons
         task.round = round.number;
         task.facility = copy.facility;
         task.attempts_max = job.spec.attempts_max;
-        task.params = EvaluateParams{copy.dataset, copy.path, models, copy.validation_tokens};
+        task.params = EvaluateParams{copy.dataset, copy.path, models, copy.validation_tokens, copy.fingerprint};
         decision.new_tasks.push_back(std::move(task));
     }
 }

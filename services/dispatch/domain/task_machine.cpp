@@ -145,7 +145,7 @@ Status apply_log(TaskChange& change, const Observed& observed) {
 
 // An evaluation's result: the trainer's lines came in the order of the models.
 Result<Json> evaluation_result(const Task& task) {
-    const auto& [dataset, path, models, tokens_max] = std::get<EvaluateParams>(task.params);
+    const auto& [dataset, path, models, tokens_max, fingerprint] = std::get<EvaluateParams>(task.params);
     const std::vector<EvaluationLine>& results = task.attempt->results;
     if (results.size() != models.size())
         return internal_error("the trainer evaluated " + std::to_string(results.size()) + " of " +

@@ -191,6 +191,17 @@ Result<InsertedVersion> insert_version(pg::Transaction& transaction, const std::
     return InsertedVersion{read_version(rows, 0), inserted.affected() == 1};
 }
 
+Status require_contributions_in(pg::Transaction& transaction, const std::string& model, const Json& contributions) {
+    ATOLL_TRY(
+        const auto foreign,
+        transaction.query("SELECT c->>'version' AS version FROM jsonb_array_elements($2::jsonb) AS c WHERE NOT EXISTS"
+                          " (SELECT 1 FROM versions v WHERE v.model = $1 AND v.digest = c->>'version') LIMIT 1",
+                          {model, contributions}));
+    if (foreign.empty()) return {};
+    return invalid_argument("contributions", "model " + model + " has no version " + foreign.text(0, "version") +
+                                                 ": the one that the job's updates went to was removed");
+}
+
 Result<bool> has_version(pg::Connection& connection, const std::string& model, const std::string& digest) {
     ATOLL_TRY(const auto rows,
               connection.query("SELECT 1 FROM versions WHERE model = $1 AND digest = $2", {model, digest}));
@@ -375,6 +386,25 @@ Result<std::vector<std::string>> unreferenced_blobs(pg::Transaction& transaction
     std::vector<std::string> unneeded;
     for (int row = 0; row < rows.size(); ++row) unneeded.push_back(rows.text(row, "value"));
     return unneeded;
+}
+
+Result<bool> is_update_of_others(pg::Connection& connection, const std::string& subject, const std::string& digest) {
+    ATOLL_TRY(const auto rows,
+              connection.query("SELECT 1 FROM versions v JOIN models m ON m.name = v.model WHERE v.digest = $1"
+                               " HAVING bool_and(v.kind = 'update' AND (m.owner = '' OR m.owner <> $2))",
+                               {digest, subject}));
+    return !rows.empty();
+}
+
+Result<bool> may_see_blob(pg::Connection& connection, const std::string& subject, const std::string& blob) {
+    ATOLL_TRY(const auto rows,
+              connection.query(
+                  "SELECT 1 WHERE EXISTS (SELECT 1 FROM manifest_blobs b JOIN versions v ON v.digest = b.manifest"
+                  " JOIN models m ON m.name = v.model WHERE b.blob = $1"
+                  " AND (v.kind <> 'update' OR (m.owner <> '' AND m.owner = $2)))"
+                  " OR EXISTS (SELECT 1 FROM operator_blobs WHERE blob = $1 AND subject = $2)",
+                  {blob, subject}));
+    return !rows.empty();
 }
 
 Result<bool> is_update_of_round(pg::Connection& connection, const auth::TaskScope& scope, const std::string& digest) {
