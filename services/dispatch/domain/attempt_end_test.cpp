@@ -24,6 +24,7 @@ TEST(AttemptEndTest, TheBatchSystemsWordIsSaidInWordsOfOurs) {
     EXPECT_EQ(text(BatchEnd::kCancelled, "CANCELLED"), "its batch job was cancelled at the site (CANCELLED)");
     EXPECT_EQ(text(BatchEnd::kPreempted, "PREEMPTED"), "its batch job was preempted by another one (PREEMPTED)");
     EXPECT_EQ(text(BatchEnd::kNodeFailure, "NODE_FAIL"), "a node of its batch job failed (NODE_FAIL)");
+    EXPECT_EQ(text(BatchEnd::kCompleted, "COMPLETED"), "its batch job ended by itself (COMPLETED)");
     EXPECT_EQ(text(BatchEnd::kUnknown, ""), "");
 }
 
@@ -66,11 +67,17 @@ TEST(AttemptEndTest, HowARunWasStoppedIsWaitedForWhileItsJobIsStillBeingEnded) {
 TEST(AttemptEndTest, ARunWhoseTimeWasUpSaysSoToo) {
     const TaskChange change = apply(at_step(Step::kRunning), out_of_time(), kPollPolicy, 5);
     EXPECT_EQ(change.task.attempt->step, Step::kDone);
-    EXPECT_EQ(change.task.attempt->error, "it stopped because its time was up");
+    const std::string goes_on = "; its state is saved, and a longer `time` of its resources needs fewer attempts";
+    EXPECT_EQ(change.task.attempt->error, "its time was up" + goes_on);
     EXPECT_EQ(change.events.back().type, "atoll.task.retrying.v1");
+    EXPECT_EQ(change.events.back().data.at("error"), change.task.attempt->error);
+    // Slurm's word for a job that was told in time, and whose script then ended well.
+    const Task told =
+        apply(at_step(Step::kRunning), ended_by(0, BatchEnd::kCompleted, "COMPLETED"), kPollPolicy, 5).task;
+    EXPECT_EQ(told.attempt->error, change.task.attempt->error);
     const Task limited =
         apply(at_step(Step::kRunning), ended_by(0, BatchEnd::kTimeLimit, "TIMEOUT: TimeLimit"), kPollPolicy, 5).task;
-    EXPECT_EQ(limited.attempt->error, "its batch job reached its time limit (TIMEOUT: TimeLimit)");
+    EXPECT_EQ(limited.attempt->error, "its batch job reached its time limit (TIMEOUT: TimeLimit)" + goes_on);
     EXPECT_FALSE(stopped_early(at_step(Step::kRunning), printed({kSummary})));
     EXPECT_TRUE(stopped_early(at_step(Step::kRunning), printed({{{"summary", true}, {"resumable", true}}})));
 }

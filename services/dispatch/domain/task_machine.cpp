@@ -189,6 +189,7 @@ void interrupt_attempt(TaskChange& change, const std::string& why, BatchEnd end,
     change.next_in_ms = is_first ? 0 : backoff_ms(attempt.interruptions - 1, poll_policy);
 }
 
+const std::string kGoesOn = "; its state is saved, and a longer `time` of its resources needs fewer attempts";
 const std::string kRequeued = "the batch job was put back into its queue";
 
 // A run that stopped before its end is no failure: the next attempt goes on from its state. One that never begins
@@ -196,18 +197,19 @@ const std::string kRequeued = "the batch job was put back into its queue";
 // batch job, is for the batch system to say, which is waited for while the job is still being ended.
 void apply_stop(TaskChange& change, const Observed& observed, const PollPolicy& poll_policy) {
     Attempt& attempt = *change.task.attempt;
-    const BatchAnswer answer = observed.queue_status.value_or(BatchAnswer());
+    const BatchAnswer answer = as_stopped(observed.queue_status.value_or(BatchAnswer()));
     if (observed.queue_status) attempt.batch_asked_ms = observed.batch_asked_ms;
     if (answer.state == BatchState::kRunning) return;
     attempt.exit_code = 0;
-    if (is_interruption(answer.end) && answer.end != BatchEnd::kTimeLimit)
+    const bool is_time_up = answer.end == BatchEnd::kTimeLimit;
+    if (is_interruption(answer.end) && !is_time_up)
         return interrupt_attempt(change, end_text(answer), answer.end, poll_policy);
-    std::string why = end_text(answer);
-    if (why.empty()) why = answer.state == BatchState::kQueued ? kRequeued : "it stopped because its time was up";
+    std::string why = is_time_up && answer.reason.empty() ? "its time was up" : end_text(answer);
+    if (answer.state == BatchState::kQueued) why = kRequeued;
     if (!attempt.last_step || attempt.interruptions >= kInterruptionsMax)
-        return interrupt_attempt(change, why + ", and comes no further", BatchEnd::kTimeLimit, poll_policy);
+        return interrupt_attempt(change, why + " before it came further", BatchEnd::kTimeLimit, poll_policy);
     ++attempt.interruptions;
-    make_way(change, why, Step::kDone);
+    make_way(change, is_time_up ? why + kGoesOn : why, Step::kDone);
 }
 
 void apply_success(TaskChange& change, const Observed& observed, const PollPolicy& poll_policy) {
