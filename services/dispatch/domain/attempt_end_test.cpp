@@ -131,6 +131,23 @@ TEST(AttemptEndTest, AJobThatNeverBeganShowsTheEndOfItsLog) {
         << task.attempt->error;
 }
 
+TEST(AttemptEndTest, AJobThatEndedWithoutAWordWhereTheDiskIsFullWaitsForRoom) {
+    Observed seen;
+    seen.queue_status = BatchAnswer{BatchState::kEnded, BatchEnd::kCompleted, "COMPLETED"};
+    seen.free_kib = 12;
+    Task task = at_step(Step::kRunning);
+    for (int answers = 1; task.attempt->step == Step::kRunning && answers < 10; ++answers) {
+        seen.batch_asked_ms = answers * kPollPolicy.missing_ms;
+        task = apply(task, seen, kPollPolicy, seen.batch_asked_ms).task;
+    }
+    EXPECT_EQ(task.state, TaskState::kPending);
+    ASSERT_TRUE(task.attempt->waiting);
+    EXPECT_EQ(
+        task.attempt->waiting->reason,
+        "its batch job ended by itself (COMPLETED) without its end.json; no room is left in its work directory (12 "
+        "KiB): free some there");
+}
+
 // An answer that is older than the look which saw it run.
 TEST(AttemptEndTest, WhatRunsIsNotCalledQueuedAfterwards) {
     Observed seen = ended_step();

@@ -25,6 +25,7 @@ constexpr std::int64_t kKilled = 137;          // by SIGKILL: nothing that the t
 constexpr std::int64_t kInterruptionsMax = 5;  // in a row, none of which began further on than the one before it
 constexpr std::int64_t kSitePause_ms = 60000;  // after a batch job that the site had no disk, node or image for
 constexpr std::int64_t kSitePauseMax_ms = 1'800'000;
+constexpr std::int64_t kRoomKibMin = 1024;  // of a work directory that is not full
 constexpr std::int64_t kHeldBackPause_ms = 60000;
 constexpr std::int64_t kNoStepAfter_ms = 35000;  // atoll-trainer says after 30 s that its ranks wait
 
@@ -305,6 +306,12 @@ void apply_queue_status(TaskChange& change, const Observed& observed, const Poll
     const std::string why = answer.state != BatchState::kEnded
                                 ? "the batch job vanished without writing end.json"
                                 : (ended.empty() ? "the batch job ended" : ended) + " without its end.json" + said;
+    // Not even its end could be recorded.
+    if (observed.free_kib >= 0 && observed.free_kib < kRoomKibMin && !change.task.cancel_requested)
+        return wait_for_site(change,
+                             why + "; no room is left in its work directory (" + std::to_string(observed.free_kib) +
+                                 " KiB): free some there",
+                             asked_ms);
     // As when a node goes down, the batch system may know nothing any more. What completed without its record was
     // requeued, by whoever may do so, and gave way to its first start.
     if (answer.end == BatchEnd::kUnknown || answer.end == BatchEnd::kCompleted || is_interruption(answer.end))
