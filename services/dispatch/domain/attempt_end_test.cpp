@@ -171,6 +171,8 @@ TEST(AttemptEndTest, ABatchSystemThatDoesNotAnswerIsNotTheTasksWait) {
     seen.queue_status = BatchAnswer{BatchState::kRunning, {}, ""};
     EXPECT_EQ(apply(change.task, seen, kPollPolicy, 6).batch_silence, "");
     EXPECT_EQ(apply(change.task, ended_step(), kPollPolicy, 6).batch_silence, std::nullopt) << "it was not asked";
+    EXPECT_EQ(apply(at_step(Step::kSubmitting), Submitted{"17"}, kPollPolicy, 6).batch_silence, std::nullopt)
+        << "a file of an earlier submission tells the id, too";
 }
 
 }  // namespace

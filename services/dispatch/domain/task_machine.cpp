@@ -362,9 +362,8 @@ bool makes_no_step(const Outcome& outcome) {
     return observed != nullptr && !observed->no_step.empty();
 }
 
-// What the outcome tells of the facility's batch system.
+// What the outcome tells of the facility's batch system. A submission that was found by its file has not asked it.
 std::optional<std::string> batch_silence(const Outcome& outcome) {
-    if (std::holds_alternative<Submitted>(outcome)) return "";
     if (const auto* unreachable = std::get_if<Unreachable>(&outcome); unreachable != nullptr)
         return unreachable->is_of_batch_system ? std::optional(unreachable->why) : std::nullopt;
     const auto* observed = std::get_if<Observed>(&outcome);
