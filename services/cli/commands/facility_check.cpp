@@ -208,12 +208,14 @@ Status run_check(const Context& context, const CheckFlags& flags) {
     const std::string way = text(facility, "transport", "kind") == "ssh" ? "ssh " + text(facility, "transport", "host")
                                                                          : "the coordinator's machine";
     json answer;
+    const auto began = Clock::now();
     {
         Activity activity("looking at " + flags.name + ", " + way);
         ATOLL_TRY(answer, client.post_json("/v1/facilities/" + segment(flags.name) + "/check", json::object()));
         if (flags.job && can_try_job(answer.at("checks"))) {
             ATOLL_TRY(const json found, try_job(client, flags, activity));
             merge_rows(answer["checks"], found);
+            answer["seconds"] = std::chrono::duration<double>(Clock::now() - began).count();
         }
         look_at_datasets(context, flags.name, answer["checks"]);
     }

@@ -50,7 +50,8 @@ constexpr const char* kCheckHelp =
 asked by one script, in less than half a minute. Exit status 0: nothing failed; 1: something did. Examples:
   atoll facility check leonardo
   atoll facility check leonardo --job                        what each rank of a job finds, by the image and launcher of
-                                                             trainings; a minute on two nodes, once it has started
+                                                             trainings; a minute on two nodes (one, where the queue
+                                                             has no more), once it has started
   atoll facility check leonardo --job --queue gpu --gpus 4 --wait 60
   atoll --json facility check leonardo                       for scripts: checks[].name, state, seen, mend)";
 
@@ -287,9 +288,8 @@ void add_facility_commands(CLI::App& program, Context& context) {
                       ->footer(kCheckHelp);
     const auto checked = std::make_shared<CheckFlags>();
     check->add_option("name", checked->name, "the facility")->required();
-    auto* job =
-        check->add_flag("--job", checked->job,
-                        "in a batch job of two nodes, too: ranks, image, launcher, template as trainings have them");
+    auto* job = check->add_flag("--job", checked->job,
+                                "in a short batch job, too: ranks, image, launcher, template as trainings have them");
     check->add_option("--queue", checked->queue, "the job's, of the facility's record; default: its default_queue")
         ->needs(job);
     check->add_option("--gpus", checked->gpus, "that the job asks for, a node")->needs(job)->check(CLI::Range(1, 64));

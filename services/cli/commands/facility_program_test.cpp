@@ -181,6 +181,7 @@ TEST_F(FacilityProgramTest, AChecksJobIsWaitedForShownAndTakenAway) {
     EXPECT_EQ(posted(), (Json{{"queue", "gpu"}, {"gpus_per_node", 4}}));
     const Json checks = Json::parse(result.out).at("checks");
     EXPECT_EQ(checks.back().at("name"), "rank 0") << result.out;
+    EXPECT_NE(Json::parse(result.out).at("seconds"), 1.5) << "the look alone";
     EXPECT_EQ(jobs_deleted_, 1);
     EXPECT_EQ(run({"facility", "check", "leonardo", "--queue", "gpu"}).exit_code, 2) << "of a job alone";
 }
