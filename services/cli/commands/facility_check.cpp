@@ -183,6 +183,16 @@ void look_at_datasets(const Context& context, const std::string& facility, json&
                               {"mend", kMendEnds}});
 }
 
+// What mends a row, after its arrow. A command is to be copied whole: it has a line of its own where all does not fit.
+std::string mend_text(const std::string& mend, std::size_t indent, std::size_t width) {
+    const std::string folded = fold(mend, indent, indent, width);
+    const auto command = mend.find(": atoll ");
+    if (mend.starts_with("atoll ") || folded.find('\n') + 1 == folded.size()) return mend + "\n";
+    if (command == std::string::npos) return folded;
+    return fold(mend.substr(0, command + 1), indent, indent, width) + std::string(indent, ' ') +
+           mend.substr(command + 2) + "\n";
+}
+
 }  // namespace
 
 std::string check_table(const json& rows, std::size_t width) {
@@ -197,7 +207,7 @@ std::string check_table(const json& rows, std::size_t width) {
         head.resize(indent, ' ');
         table += head + fold(text(row, "seen"), indent, indent, width);
         if (const std::string mend = text(row, "mend"); !mend.empty())
-            table += std::string(indent, ' ') + "→ " + mend + "\n";
+            table += std::string(indent, ' ') + "→ " + mend_text(mend, indent + 2, width);
     }
     return table;
 }

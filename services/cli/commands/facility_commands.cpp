@@ -11,6 +11,7 @@
 #include "services/cli/commands/facility_members.h"
 #include "services/cli/output.h"
 #include "services/cli/rest.h"
+#include "services/cli/terminal.h"
 #include "services/cli/usage.h"
 #include "services/stack/layout.h"
 #include "shared/base/id.h"
@@ -113,8 +114,11 @@ Status list_facilities(const Context& context) {
 // What dispatch has found out, as comments of YAML.
 std::string found_text(const json& facility) {
     std::vector<std::string> lines;
+    const std::size_t width = terminal_columns();
     const auto add = [&](const std::string& what, const std::string& value) {
-        if (!value.empty()) lines.push_back("# " + what + (what.empty() ? "" : ": ") + value + "\n");
+        if (value.empty()) return;
+        const std::string line = "# " + what + (what.empty() ? "" : ": ") + value;
+        lines.push_back(width == 0 ? line + "\n" : replace_all(fold(line, 0, kIndent, width), "\n    ", "\n#   "));
     };
     std::vector<std::string> words;
     for (const auto& key : facility.value("host_key_fingerprints", json::array()))
