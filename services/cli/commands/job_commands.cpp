@@ -50,7 +50,8 @@ training:                             # of a round: flags of `atoll-trainer trai
   lr: 0.001
   # proximal_mu: 0.01                 # FedProx: holds each facility near the model that its round began with
 lr_round_schedule: cosine             # constant, linear, cosine: that rate falls from round to round
-attempts_max: 3                       # failures of a task before its round fails; cancelled or preempted attempts do not count
+attempts_max: 3                       # failures of a task before its round fails; interruptions do not count: an attempt that
+                                      # was cancelled, preempted or killed, or whose time was up, goes on from its state
 # round_deadline_s: 604800            # the default, a week: then a round closes with its quorum, or fails
 # quorum: 1                           # updates that are enough; default: all
 # grace_s: 1800                       # the default: so long are the others waited for once the quorum is in
@@ -100,11 +101,11 @@ Status run_submit(const Context& context, const std::string& file, const std::st
 }
 
 // "leonardo: Priority since 2026-03-01T12:00:00Z", one for each facility and reason.
-std::string waits_text(const json& job) {
+std::vector<std::string> waits_of(const json& job) {
     std::vector<std::string> waits;
     for (const json& one : job.value("waits", json::array()))
-        waits.push_back(text(one, "facility") + ": " + text(one, "reason") + " since " + text(one, "since"));
-    return join(waits, "; ");
+        waits.push_back(text(one, "facility") + ": " + wait_text(one));
+    return waits;
 }
 
 constexpr const char* kJobStates[] = {"running", "paused", "completed", "failed", "cancelled"};
@@ -127,7 +128,7 @@ Status list_jobs(const Context& context, const std::vector<std::string>& only) {
     return print_items(context, jobs, {"job", cut("name"), "state", "round", droppable("submitted"), note("waits for")},
                        [](const json& job) -> std::vector<std::string> {
                            return {text(job, "id"), text(job, "name"),       text(job, "state"),
-                                   round_text(job), text(job, "created_at"), waits_text(job)};
+                                   round_text(job), text(job, "created_at"), join(waits_of(job), "; ")};
                        });
 }
 
@@ -146,6 +147,8 @@ Status run_verb(const Context& context, http::Client& client, const std::string&
     std::cout << "job " << id << " is " << text(job, "state");
     if (text(job, "state") == "running") std::cout << ", at round " << round_text(job);
     std::cout << "\n";
+    if (verb == "cancel")  // its state is one thing, what still runs at the sites another
+        for (const std::string& wait : waits_of(job)) print_line("  " + wait);
     return {};
 }
 

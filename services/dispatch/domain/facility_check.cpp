@@ -5,6 +5,7 @@
 #include <cmath>
 #include <utility>
 
+#include "services/dispatch/domain/check_job.h"
 #include "shared/base/text.h"
 #include "shared/json/printable.h"
 
@@ -61,10 +62,7 @@ class Judge {
         facility_.image ? judge_image() : judge_programs();
         judge_store();
         judge_clock();
-        const bool has_queues = abilities_of(facility_.batch.kind).has_queues;
-        add("compute", CheckState::kSkipped,
-            "not tried: " + check_job() +
-                (has_queues ? " runs a minute on two nodes" : " runs two ranks for a moment"));
+        add("compute", CheckState::kSkipped, "not tried: " + check_job() + " runs " + what_job_runs());
         return {std::move(rows_), std::move(no_batch_answer_)};
     }
 
@@ -99,6 +97,14 @@ class Judge {
         return set("--env " + shell_word("PATH=" + directory + ":" + fact("path")));
     }
     std::string check_job() const { return "atoll facility check " + facility_.name + " --job"; }
+    std::string what_job_runs() const {
+        if (!abilities_of(facility_.batch.kind).has_queues) return "two ranks for a moment";
+        Facility found = facility_;
+        for (const auto& [name, limits] : limits_)
+            if (limits.ok()) found.batch.queues.at(name).found = *limits;
+        const auto asked = parse_check_job(json::Json::object(), found);
+        return asked.ok() && asked->nodes == 1 ? "a minute on one node" : "a minute on two nodes";
+    }
     std::string other_work_dir() const {
         return "free some there: what waits for room goes on by itself; or take another: " +
                set("--work-dir DIRECTORY");

@@ -41,7 +41,7 @@ TEST(TaskMachineTest, ARunThatStopsForTimeAndComesNoFurtherEndsItsTask) {
         task.attempt->step = Step::kRunning;
     }
     EXPECT_LT(attempts, 20);
-    EXPECT_NE(task.error.find("comes no further"), std::string::npos) << task.error;
+    EXPECT_NE(task.error.find("before it came further"), std::string::npos) << task.error;
 }
 
 TEST(TaskMachineTest, ATrainingWhoseRanksDoNotReachOneAnotherWaitsForThatUntilItMakesAStep) {

@@ -19,13 +19,15 @@ using http::Response;
 using json::Json;
 
 // What is found out of a facility is kept with it, and what waits there is tried at once where it answers.
-Status record_found(Routing& routing, const StoredFacility& stored, const SiteCheck& found) {
+Status record_found(Routing& routing, const StoredFacility& stored, const SiteCheck& found, std::int64_t asked_ms) {
     if (found.host.empty()) return {};
     ATOLL_TRY(auto connection, routing.pool.acquire());
     ATOLL_RETURN_IF_ERROR(try_again(*connection, stored.facility.name));
     if (found.has_work_dir) ATOLL_RETURN_IF_ERROR(record_work_dir(*connection, stored.facility.name));
     if (found.no_batch_answer)
-        ATOLL_RETURN_IF_ERROR(record_batch_silence(*connection, stored.facility.name, *found.no_batch_answer));
+        ATOLL_RETURN_IF_ERROR(found.no_batch_answer->empty()
+                                  ? record_batch_answer(*connection, stored.facility.name, asked_ms)
+                                  : record_batch_silence(*connection, stored.facility.name, *found.no_batch_answer));
     if (found.devices) ATOLL_RETURN_IF_ERROR(record_devices(*connection, stored, *found.devices));
     if (!found.limits.empty()) ATOLL_RETURN_IF_ERROR(record_limits(*connection, stored, found.limits));
     return {};
@@ -66,7 +68,7 @@ Result<Response> check_facility(Routing& routing, const Request& request) {
     const auto begin = std::chrono::steady_clock::now();
     const SiteCheck found = routing.connections.check(stored.facility, now_ms);
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    ATOLL_RETURN_IF_ERROR(record_found(routing, stored, found));
+    ATOLL_RETURN_IF_ERROR(record_found(routing, stored, found, now_ms));
     return Response::json(200, {{"ok", has_no_failure(found.rows)},
                                 {"host", found.host},
                                 {"seconds", seconds},

@@ -72,6 +72,13 @@ TEST_F(FacilityCheckTest, ASoundSiteHasNoFailure) {
     EXPECT_EQ(check().no_batch_answer, "");
 }
 
+TEST_F(FacilityCheckTest, HowManyNodesAJobWouldHaveIsAsManyAsThereAre) {
+    const auto compute = [&] { return by_name(rows()).at("compute").seen; };
+    EXPECT_EQ(compute(), "not tried: atoll facility check leonardo --job runs a minute on two nodes");
+    fake_.put("bin/sinfo", "#!/bin/sh\necho 'main*|1:00:00|10:00|1-infinite|1|4|4000|up|idle'\n");
+    EXPECT_EQ(compute(), "not tried: atoll facility check leonardo --job runs a minute on one node");
+}
+
 TEST_F(FacilityCheckTest, AJobWhoseTemplateFailsShowsTheEndOfItsLog) {
     fake_.facility.batch.script_template = "#!/bin/sh\nset -e\nload-modules-of-nowhere\n{{ command }}\n";
     ScriptSite at = site();

@@ -232,6 +232,7 @@ Result<Outcome> AttemptRunner::observe(const Task& task, Site& site, std::int64_
     observed.log_offset = look.log_offset;
     observed.log_is_drained = look.log_is_drained;
     observed.looked_ms = found.asked_ms;
+    observed.free_kib = look.free_kib;
     if (observed.exit_code && *observed.exit_code != 0 && observed.log_is_drained) {
         const std::string log = batch_job_ref(task, site).directory + "/stderr.log";
         ATOLL_TRY(const std::string tail, site.tail(log, kStderrBytes));

@@ -35,8 +35,8 @@ Json read_model(const pg::Rows& rows, int row) {
 
 // The versions of rounds as these made them: another round may have been the first to make the same bytes.
 constexpr const char* kOfRounds =
-    "(SELECT sequence, model, digest, r.kind, r.parents, r.job, r.round, r.contributions, metrics, created_by,"
-    " created_at FROM versions JOIN round_versions r USING (model, digest)) v";
+    "(SELECT sequence, model, digest, r.kind, r.parents, r.job, r.round, r.contributions, metrics,"
+    " r.created_by, r.created_at FROM versions JOIN round_versions r USING (model, digest)) v";
 
 std::string version_query(bool with_manifest, const std::string& rest, const char* from = "versions v") {
     return "SELECT sequence, model, v.digest AS digest, kind, parents, job, round, contributions, metrics, "
@@ -177,15 +177,16 @@ Result<InsertedVersion> insert_version(pg::Transaction& transaction, const std::
                           // The mean of one update, or of equal ones, is that update: it becomes the global model.
                           " ON CONFLICT (model, digest) DO UPDATE SET kind = 'global', job = excluded.job,"
                           " round = excluded.round, contributions = excluded.contributions,"
-                          " metrics = excluded.metrics WHERE versions.kind = 'update' AND excluded.kind = 'global'",
+                          " metrics = excluded.metrics, created_by = excluded.created_by, created_at = now() WHERE "
+                          "versions.kind = 'update' AND excluded.kind = 'global'",
                           {model, version.digest, to_string(version.kind), Json(version.parents), version.job,
                            version.round, version.contributions, version.metrics, subject}));
     if (version.job && version.round)
         ATOLL_RETURN_IF_ERROR(
-            transaction.query("INSERT INTO round_versions (job, round, kind, model, digest, parents, contributions)"
-                              " VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING",
+            transaction.query("INSERT INTO round_versions (job, round, kind, model, digest, parents, contributions,"
+                              " created_by) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING",
                               {version.job, version.round, to_string(version.kind), model, version.digest,
-                               Json(version.parents), version.contributions}));
+                               Json(version.parents), version.contributions, subject}));
     ATOLL_TRY(const auto rows,
               transaction.query(version_query(false, "WHERE v.model = $1 AND v.digest = $2"), {model, version.digest}));
     return InsertedVersion{read_version(rows, 0), inserted.affected() == 1};
