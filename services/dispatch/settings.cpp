@@ -53,6 +53,7 @@ Result<Settings> parse_settings(const json::Json& own) {
     settings.ssh.sessions_max = reader.integer_or("ssh_sessions_max", settings.ssh.sessions_max, 1, 64);
     settings.workers = reader.integer_or("workers", 4, 1, 256);
     settings.facility_steps_max = reader.integer_or("facility_steps_max", 2, 1, 256);
+    settings.operator_active_max = reader.integer_or("operator_active_max", settings.operator_active_max, 1, 1'000'000);
     settings.lease_s = reader.integer_or("lease_s", 15, 1, 3600);
     settings.keep.events_days = reader.integer_or("keep_events_days", settings.keep.events_days, 1, kKeepDaysMax);
     settings.keep.jobs_days = reader.integer_or("keep_jobs_days", settings.keep.jobs_days, 0, kKeepDaysMax);

@@ -41,7 +41,8 @@ struct Settings {
     std::string topic_prefix;
     SshSettings ssh;
     std::int64_t workers = 4;
-    std::int64_t facility_steps_max = 2;  // at one facility at a time, of all dispatch processes
+    std::int64_t operator_active_max = 32;  // jobs and preparations of one operator that have not ended
+    std::int64_t facility_steps_max = 2;    // at one facility at a time, of all dispatch processes
     std::int64_t lease_s = 15;
     Keep keep;
     PollPolicy local_poll_policy;

@@ -12,6 +12,7 @@
 #include "services/console/console.h"
 #include "services/gateway/nginx_conf.h"
 #include "services/stack/component.h"
+#include "services/stack/process.h"
 #include "shared/base/file.h"
 #include "shared/base/subprocess.h"
 #include "shared/base/text.h"
@@ -107,8 +108,10 @@ Result<std::vector<std::string>> prepare_gateway(const GatewayOptions& options) 
     const std::vector<std::string> argv = {nginx, "-e", "stderr", "-p", options.directory, "-c", file};
     std::vector<std::string> check_only = argv;
     check_only.insert(check_only.end(), {"-t", "-q"});
-    ATOLL_TRY(const CommandResult result, run_command(check_only));
-    if (result.exit_code != 0) return invalid_argument(file, "nginx refuses its configuration: " + result.err);
+    const CommandOptions as_usual{};
+    ATOLL_TRY(const CommandResult result, run_command(check_only, as_usual));
+    if (result.exit_code != 0)
+        return invalid_argument(file, "nginx refuses its configuration: " + failure_text(result, as_usual.timeout));
     fs::remove(options.socket, error);  // that of a killed one, which nginx would take for another's
     return argv;
 }

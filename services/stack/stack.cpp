@@ -444,4 +444,14 @@ Result<std::vector<ComponentStatus>> status(const fs::path& state) {
     return all;
 }
 
+bool is_starting_again(const std::vector<ComponentStatus>& components) {
+    constexpr double kStartTimeMax_s = 120;
+    const auto is_coming = [](const ComponentStatus& one) {
+        return one.state == "ready" || (one.restarts.error.empty() && (one.pid == 0 || one.uptime_s < kStartTimeMax_s));
+    };
+    const auto is_supervisor = [](const ComponentStatus& one) { return one.name == kSupervisor && one.pid != 0; };
+    return std::any_of(components.begin(), components.end(), is_supervisor) &&
+           std::all_of(components.begin(), components.end(), is_coming);
+}
+
 }  // namespace atl::stack

@@ -89,8 +89,8 @@ Status ReadableRecords::make_models() {
     }
     ATOLL_RETURN_IF_ERROR(
         sql("store",
-            "INSERT INTO round_versions SELECT job, round, kind, model, digest, parents, contributions FROM"
-            " versions WHERE job = 'made'"));
+            "INSERT INTO round_versions SELECT job, round, kind, model, digest, parents, contributions, created_by,"
+            " created_at FROM versions WHERE job = 'made'"));
     ATOLL_RETURN_IF_ERROR(send(Method::kPost, "store", "/v1/models", {{"name", "diaries"}}));
     version_names = {"newest", "round3", "is-base", digests.front().substr(0, 8), digests.back()};
     return {};

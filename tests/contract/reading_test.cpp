@@ -64,13 +64,14 @@ struct Typed {
     bool is_document = false;  // for a file or a program, with lines as long as they are
 };
 
-// Columns of the widest line that a terminal has shown. Not folded are an error, and what is to be copied whole.
+// Columns of the widest line that a terminal has shown. Not folded are an error, and a command that is to be copied.
 std::size_t widest_line(const std::string& shown) {
     static const std::regex kControl("\x1b\\[[0-9;]*[A-Za-z]");
     const std::string text = std::regex_replace(shown.substr(0, shown.find("error: ")), kControl, "");
     std::size_t widest = 0;
     for (const std::string_view line : split(text, '\n')) {
-        if (line.find("→ ") != std::string_view::npos) continue;
+        const std::string_view said = trim(line);
+        if (said.starts_with("→ atoll ") || said.starts_with("atoll ")) continue;
         for (const std::string_view part : split(line, '\r'))
             widest = std::max(widest, static_cast<std::size_t>(std::count_if(part.begin(), part.end(), [](char c) {
                                   return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;

@@ -246,8 +246,12 @@ Status run_status(const Context& context) {
             std::cout << *damaged << " blobs of the store are damaged: atoll model damaged\n";
     }
     if (all_ready) return {};
-    return unavailable("not every component is ready: `" + stack::start_command(context.state_directory) +
-                       "` starts what does not run; logs are in " + (context.state_directory / "logs").string());
+    const std::string way_out =
+        stack::is_starting_again(components)
+            ? "the supervisor is starting it again, so wait a moment"
+            : "`" + stack::start_command(context.state_directory) + "` starts what does not run";
+    return unavailable("not every component is ready: " + way_out + "; logs are in " +
+                       (context.state_directory / "logs").string());
 }
 
 Status run_credentials(const Context& context, const std::filesystem::path& out) {

@@ -42,15 +42,17 @@ Result<Facilities> require_facilities(pg::Connection& connection, JobSpec& spec,
     return facilities;
 }
 
-Status require_output_model(const Catalog& catalog, const std::string& model, const auth::Principal& principal) {
+Result<std::optional<std::string>> require_output_model(const Catalog& catalog, const std::string& model,
+                                                        const auth::Principal& principal) {
     ATOLL_TRY(const auto owner, catalog.model_owner(model));
-    if (!owner) return {};
+    if (!owner) return owner;
     if (principal.role != auth::Role::kAdmin && principal.subject != *owner)
         return Error{ErrorCode::kPermissionDenied,
                      "the model " + in_quotes(model) + " belongs to " + (owner->empty() ? "the admins" : *owner) +
                          "; give this job an output_model of its own",
                      "output_model"};
-    return catalog.require_no_base(model, "output_model");
+    ATOLL_RETURN_IF_ERROR(catalog.require_no_base(model, "output_model"));
+    return owner;
 }
 
 Result<Admission> consider_job(pg::Pool& pool, const Catalog& catalog, const Json& body,
@@ -63,7 +65,7 @@ Result<Admission> consider_job(pg::Pool& pool, const Catalog& catalog, const Jso
         ATOLL_TRY(auto connection, pool.acquire());
         ATOLL_TRY(facilities, require_facilities(*connection, job.spec, principal));
     }
-    ATOLL_TRY(job.base, catalog.model_digest(job.spec.model, job.spec.model_version, "model", "name"));
+    ATOLL_TRY(job.base, catalog.model_digest(job.spec.model, job.spec.model_version, "model", "name", principal));
     ATOLL_RETURN_IF_ERROR(require_output_model(catalog, job.spec.output_model, principal));
     ATOLL_TRY(const BaseModel base, catalog.base_model(job.spec.model, job.base));
     std::vector<NamedCopy> copies;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "services/dispatch/admission/job_examination.h"
@@ -29,7 +30,8 @@ Result<Admission> admit_job(pg::Pool& pool, const Catalog& catalog, const json::
 // The facilities that the job names and may use.
 Result<Facilities> require_facilities(pg::Connection& connection, JobSpec& spec, const auth::Principal& principal);
 
-// A job writes a model that does not exist yet, or one of its submitter's own.
-Status require_output_model(const Catalog& catalog, const std::string& model, const auth::Principal& principal);
+// A job writes a model that does not exist yet, or one of its submitter's own. Its owner; nothing: there is none.
+Result<std::optional<std::string>> require_output_model(const Catalog& catalog, const std::string& model,
+                                                        const auth::Principal& principal);
 
 }  // namespace atl::dispatch

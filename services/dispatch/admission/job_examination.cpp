@@ -4,6 +4,7 @@
 #include <limits>
 #include <set>
 
+#include "services/dispatch/domain/site_output.h"
 #include "services/dispatch/domain/training_settings.h"
 #include "shared/base/text.h"
 #include "shared/training_memory/least_memory.h"
@@ -177,17 +178,16 @@ class Training {
         return error;
     }
 
-    // A site publishes the loss of each step. Those of steps of a few tokens would spell out its text, token by token,
-    // to whoever compares them with the model's own.
+    // The trainer tells losses of small steps together (kLossTokensMin). Who asks for them is told at once, as far as
+    // the dataset's version says it.
     Status check_step_tokens(std::int64_t step_rows) const {
-        constexpr std::int64_t kStepTokensMin = 64;
         const std::int64_t seq_len = one_.data.seq_len;
-        if (seq_len == 0 || step_rows * seq_len >= kStepTokensMin) return {};
+        if (seq_len == 0 || step_rows * seq_len >= kLossTokensMin) return {};
         return invalid_argument(
             field("batch_size"),
             "a step at " + one_.data.facility + " would be of " + std::to_string(step_rows) + " rows of " +
                 std::to_string(seq_len) + " tokens; a step's loss is published, so it must be of at least " +
-                std::to_string(kStepTokensMin) + " tokens: raise batch_size, or prepare the dataset with longer rows");
+                std::to_string(kLossTokensMin) + " tokens: raise batch_size, or prepare the dataset with longer rows");
     }
 
     const JobSpec& spec_;

@@ -50,18 +50,22 @@ class Catalog {
     // aggregation_url empty: that is not asked.
     Catalog(std::string registry_url, std::string store_url, auth::Issuer issuer, std::string aggregation_url = {});
 
-    // The digest of a model's version, named by digest or tag. kInvalidArgument names "<path>.<name_key>" or
-    // "<path>.version".
+    // The digest of a model's version, named by digest or tag, that `reader` may read: an update is the model's
+    // owner's. kInvalidArgument and kPermissionDenied name "<path>.<name_key>" or "<path>.version".
     Result<std::string> model_digest(const std::string& model, const std::string& version, const std::string& path,
-                                     const std::string& name_key) const;
+                                     const std::string& name_key, const auth::Principal& reader) const;
     // kInvalidArgument that names `field`: the model holds versions that somebody imported or pushed as a base, among
     // which a job's updates and global models would get lost.
     Status require_no_base(const std::string& model, const std::string& field) const;
     // Who may change that model; nothing: there is no such model. Empty: admins alone.
     Result<std::optional<std::string>> model_owner(const std::string& model) const;
+    // kConflict: the model of that name is somebody else's. Where there is none it is made for the owner.
+    Status require_model_of(const std::string& model, const std::string& owner) const;
     // Makes the model for its owner. False: there is one of that name, which stays as it is.
     Result<bool> make_model(const std::string& model, const std::string& owner) const;
     Result<DatasetInfo> dataset(const std::string& name, const std::string& field) const;
+    // Has the store keep the version for a week, as if a site had fetched it. False: there is none of that digest.
+    Result<bool> hold_version(const std::string& digest) const;
     // What the store knows of a version of that model. kNotFound: the model has none of that digest.
     Result<json::Json> model_version(const std::string& model, const std::string& digest) const;
     // The global model of that digest as this round of the job has made it, without its manifest; null: the store has

@@ -40,7 +40,7 @@ TEST_F(DamagedAnswerTest, IsAnErrorWhateverIsAsked) {
                                Json{{"digest", "latest"}, {"seq_len", 1}, {"train", {{"rows", "x"}}}}}) {
         answer_ = answer;
         DatasetCopy copy{"leonardo", "it"};
-        EXPECT_FALSE(catalog_.model_digest("tiny", "base", "model", "name").ok()) << answer;
+        EXPECT_FALSE(catalog_.model_digest("tiny", "base", "model", "name", {}).ok()) << answer;
         EXPECT_FALSE(catalog_.require_no_base("tiny", "output_model").ok()) << answer;
         EXPECT_FALSE(catalog_.dataset("it", "dataset").ok()) << answer;
         EXPECT_FALSE(catalog_.base_model("tiny", "base").ok()) << answer;
@@ -53,6 +53,7 @@ TEST_F(DamagedAnswerTest, OfCopiesIsAnErrorToo) {
                        {"path", "a/b"},
                        {"seq_len", 128},
                        {"train", {{"rows", 5}, {"tokens", 600}}},
+                       {"fingerprint", "feed"},
                        {"validation", {{"tokens", 70}}},
                        {"tokenizer", {{"model", "tiny"}, {"version", std::string(64, 'e')}}},
                        {"fits", true}};
@@ -63,6 +64,7 @@ TEST_F(DamagedAnswerTest, OfCopiesIsAnErrorToo) {
     EXPECT_EQ(copy.path, "a/b");
     EXPECT_EQ(copy.rows, 5);
     EXPECT_EQ(copy.seq_len, 128);
+    EXPECT_EQ(copy.fingerprint, "feed");
     EXPECT_EQ(copy.validation_tokens, 70);
     const std::vector<std::pair<std::string, Json>> damages = {
         {"version", "x"},  {"path", "../b"},      {"seq_len", nullptr},         {"train", 7},

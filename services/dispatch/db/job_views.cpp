@@ -17,22 +17,26 @@ using json::Json;
 // What a list shows of a job; of the specification, which may be long, two members.
 //
 // `waits`: what its unfinished tasks wait for, one entry a facility and reason: what is in the way of everything at the
-// facility, or else of the task, or what its batch job waits for in the queue.
+// facility, or else of the task, or what its batch job waits for in the queue. A task that is being cancelled is among
+// them as long as its batch job may run, with a reason or, once its job has ended, without.
 const std::string kWaitsColumn =
     "(SELECT jsonb_agg(one ORDER BY one->>'facility', one->>'reason') FROM (SELECT jsonb_build_object('facility', "
-    "w.facility, 'reason', w.reason, 'since', " +
+    "w.facility, 'reason', w.reason, 'cancelling', w.cancelling, 'since', " +
     pg::rfc3339("min(w.since)") +
-    ") AS one FROM (SELECT t.facility, coalesce(nullif(f.waiting_reason, ''), nullif(f.batch_silence, ''), "
-    "a.progress->'waiting'->>'reason', CASE WHEN a.step = 'queued' THEN nullif(a.progress->>'queue_reason', '') END) "
-    "AS "
-    "reason, coalesce(f.waiting_since, f.batch_silent_since, to_timestamp(coalesce((a.progress->'waiting'->>'since_ms')"
-    "::bigint, nullif(a.progress->>'queue_reason_since_ms', '0')::bigint) / 1000.0), t.created_at) AS since FROM tasks "
-    "t "
-    "JOIN facilities f ON f.name = t.facility LEFT JOIN LATERAL (SELECT step, progress FROM attempts WHERE task_id = "
-    "t.id ORDER BY number DESC LIMIT 1) a ON true WHERE t.job_id = j.id AND t.kind <> 'clean' AND t.state IN "
-    "('pending', "
-    "'running') AND NOT t.cancel_requested) AS w WHERE w.reason IS NOT NULL GROUP BY w.facility, w.reason ORDER BY 1 "
-    "LIMIT 20) AS each)";
+    ") AS one FROM (SELECT t.facility, t.cancel_requested AS cancelling, CASE WHEN NOT t.cancel_requested THEN why "
+    "WHEN why IS NOT NULL THEN 'its batch job is being cancelled and may still run: ' || why WHEN j.finished_at IS NOT "
+    "NULL THEN 'its batch job is being cancelled' END AS reason, coalesce(f.waiting_since, f.batch_silent_since, "
+    "to_timestamp((a.progress->'waiting'->>'since_ms')::bigint "
+    "/ 1000.0), CASE WHEN t.cancel_requested THEN j.finished_at ELSE to_timestamp(nullif("
+    "a.progress->>'queue_reason_since_ms', '0')::bigint / 1000.0) END, t.created_at) AS since FROM tasks t JOIN "
+    "facilities f ON f.name = t.facility LEFT JOIN LATERAL (SELECT step, progress FROM attempts WHERE task_id = t.id "
+    "ORDER BY number DESC LIMIT 1) a ON true CROSS JOIN LATERAL (SELECT coalesce(nullif(f.waiting_reason, ''), "
+    "nullif(f.batch_silence, ''), a.progress->'waiting'->>'reason', CASE WHEN a.step = 'queued' AND NOT "
+    "t.cancel_requested THEN nullif(a.progress->>'queue_reason', '') END) AS why) AS trouble WHERE t.job_id = j.id AND "
+    "t.kind <> 'clean' AND t.state IN ('pending', 'running') AND (NOT t.cancel_requested OR a.step IN ('submitting', "
+    "'queued', 'running') OR "
+    "a.progress->>'continuation' <> '')) AS w WHERE w.reason IS NOT NULL GROUP BY w.facility, w.reason, w.cancelling "
+    "ORDER BY 1 LIMIT 20) AS each)";
 const std::string kJobColumns =
     "j.id, j.name, jsonb_build_object('rounds', j.spec->'rounds', 'output_model', j.spec->'output_model') AS shown, "
     "j.base_digest, j.state, j.current_round, j.error, j.spoiled, j.created_by, " +

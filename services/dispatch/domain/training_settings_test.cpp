@@ -46,6 +46,7 @@ TEST(TrainingSettingsTest, EveryKeyOfTheTrainersIsAJobsOrRefusedWithTheReason) {
     EXPECT_EQ(check({{"quantize", "nf4"}}).error().field, "training.quantize");
     EXPECT_TRUE(check({{"quantize", "none"}}).ok());
     EXPECT_EQ(check({{"offload_dir", "/tmp"}}).error().field, "training.offload_dir");
+    EXPECT_EQ(check({{"loss_tokens_min", 0}}).error().field, "training.loss_tokens_min");
 }
 
 TEST(TrainingSettingsTest, WhatIsNotBuiltIsNamed) {

@@ -40,6 +40,7 @@ CREATE TABLE jobs (
     judged_until integer NOT NULL DEFAULT 0,  -- the newest round whose model is not judged again
     error text NOT NULL DEFAULT '',
     created_by text NOT NULL,
+    by_admin boolean NOT NULL DEFAULT false,  -- who was one then: no facility refuses it
     created_at timestamptz NOT NULL DEFAULT now(),
     finished_at timestamptz,
     paused_at timestamptz,               -- a paused job starts nothing: its deadlines move by that time when it resumes
@@ -118,6 +119,14 @@ CREATE INDEX tasks_unfinished ON tasks (job_id, kind, state) WHERE state IN ('pe
 CREATE INDEX tasks_facility ON tasks (facility) WHERE state IN ('pending', 'running');
 -- A preparation that failed gets a second task, which cleans up after it.
 CREATE UNIQUE INDEX tasks_preparation ON tasks (preparation_id) WHERE kind = 'prepare';
+
+-- When a step was last done at a facility for a job or a preparation of that person: each has a turn.
+CREATE TABLE turns (
+    facility text NOT NULL REFERENCES facilities ON DELETE CASCADE,
+    owner text NOT NULL,
+    taken_at timestamptz NOT NULL,
+    PRIMARY KEY (facility, owner)
+);
 
 -- How many tasks of a job or a preparation have ended in each state: what is finished is counted once, in the
 -- transaction that ends it, and never read again for its number.

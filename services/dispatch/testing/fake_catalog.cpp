@@ -49,12 +49,14 @@ std::int64_t FakeCatalog::requests() const {
     return count;
 }
 
-void FakeCatalog::add_version(const std::string& dataset, int version, const std::string& facility, int seq_len) {
+void FakeCatalog::add_version(const std::string& dataset, int version, const std::string& facility, int seq_len,
+                              std::int64_t rows) {
     const std::lock_guard lock(mutex_);
     shapes_[dataset][version] = {{"version", version},
                                  {"seq_len", seq_len},
-                                 {"train", {{"rows", 100}, {"tokens", 12'000}}},
-                                 {"validation", {{"tokens", 100'000}}}};
+                                 {"train", {{"rows", rows}, {"tokens", 120 * rows}}},
+                                 {"validation", {{"tokens", 100'000}}},
+                                 {"fingerprint", ""}};
     const std::string number = std::to_string(version);
     copies_[dataset + "/" + number + "/" + facility] = {{"facility", facility},
                                                         {"path", "datasets/" + dataset + "/" + number}};
@@ -128,7 +130,8 @@ void FakeCatalog::add_registry(http::Server& server) {
             shapes_[request.param("name")][made["version"]] = {{"version", made["version"]},
                                                                {"seq_len", body["seq_len"]},
                                                                {"train", body["train"]},
-                                                               {"validation", body["validation"]}};
+                                                               {"validation", body["validation"]},
+                                                               {"fingerprint", body["fingerprint"]}};
         }
         return Response::json(201, made);
     });
@@ -197,6 +200,11 @@ void FakeCatalog::add_store(http::Server& server) {
     add_reading(server, "/v1/uploads/:task/:attempt", [this](const Request& request) {
         return find_upload(request.param("task"), request.param("attempt"));
     });
+    server.route(Method::kGet, "/v1/versions/:digest", services_only(), [this](const Request& request) {
+        const std::lock_guard lock(mutex_);
+        return removed_.contains(request.param("digest")) ? none()
+                                                          : Response::json(200, {{"digest", request.param("digest")}});
+    });
     server.route(Method::kGet, "/v1/blobs/:sha256", services_only(), [this](const Request& request) {
         const std::lock_guard lock(mutex_);
         const std::string text = config_.dump();
@@ -257,7 +265,8 @@ Response FakeCatalog::find_version(const std::string& model, const std::string& 
         for (const auto& [path, sha256] : tokenizer_.items())
             files.push_back(
                 {{"path", path}, {"size", 9}, {"chunks", Json::array({{{"sha256", sha256}, {"size", 9}}})}});
-        return Response::json(200, {{"digest", kBaseDigest}, {"manifest", {{"schema", 1}, {"files", files}}}});
+        return Response::json(
+            200, {{"digest", kBaseDigest}, {"kind", "base"}, {"manifest", {{"schema", 1}, {"files", files}}}});
     }
     const auto meta = read_file(pushed_ / model / reference);
     if (!meta.ok()) return Response::problem(not_found("there is none", "version"), "");

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -30,7 +31,8 @@ class FakeCatalog {
     int versions_made() const { return versions_made_; }
     std::int64_t requests() const;  // answered so far
     // A version of "it" or "cs" with rows of `seq_len` tokens, of which a facility holds a copy.
-    void add_version(const std::string& dataset, int version, const std::string& facility, int seq_len = 128);
+    void add_version(const std::string& dataset, int version, const std::string& facility, int seq_len = 128,
+                     std::int64_t rows = 100);
     // Whether a version fits the model's tokenizer (null: not known), and the model that it was prepared for.
     void set_fits(const std::string& dataset, int version, json::Json fits, const std::string& prepared_with) {
         const std::lock_guard lock(mutex_);
@@ -42,6 +44,16 @@ class FakeCatalog {
     void set_dataset_owner(std::string owner) {
         const std::lock_guard lock(mutex_);
         dataset_owner_ = std::move(owner);
+    }
+    // The store has no version of that digest any more.
+    void remove_version(const std::string& digest) {
+        const std::lock_guard lock(mutex_);
+        removed_.insert(digest);
+    }
+    // Somebody removes the model of that name and makes one of their own.
+    void replace_model(const std::string& name, const std::string& owner) {
+        const std::lock_guard lock(mutex_);
+        models_[name] = {{"name", name}, {"owner", owner}};
     }
     // What the base model's config.json says beside what it needs; null: it has none.
     void set_config(const json::Json& config) {
@@ -107,9 +119,10 @@ class FakeCatalog {
     json::Json tokenizer_ = json::Json::object();
     json::Json wanted_tokenizer_;
     std::map<std::string, std::vector<json::Json>> globals_;  // by model
-    std::map<std::string, json::Json> models_;                // those that jobs write, by name
-    std::map<std::string, json::Json> copies_;                // "dataset/version/facility"
-    std::map<std::string, std::set<int>> versions_held_;      // by "dataset/facility"
+    std::set<std::string> removed_;
+    std::map<std::string, json::Json> models_;            // those that jobs write, by name
+    std::map<std::string, json::Json> copies_;            // "dataset/version/facility"
+    std::map<std::string, std::set<int>> versions_held_;  // by "dataset/facility"
     int versions_made_ = 0;
     std::atomic<int> refusal_ = 0;
     http::Server server_;  // the last: what its handlers use outlives it

@@ -1,5 +1,6 @@
 #include "services/dispatch/work/batch_job.h"
 
+#include "services/dispatch/domain/site_output.h"
 #include "services/dispatch/domain/training_settings.h"
 #include "services/dispatch/sites/image_command.h"
 #include "shared/run_settings/chat_templates.h"
@@ -53,6 +54,7 @@ Result<BatchJob> describe_batch_job(const Task& task, const Site& site) {
                            job.environment["ATOLL_STATE_ROUND"] = std::to_string(train.state_round);
                        job.resources = train.resources;
                        job.run_json = limit_time(train.training, batch_time_s(batch, train.resources));
+                       job.run_json["loss_tokens_min"] = kLossTokensMin;
                        for (std::int64_t earlier = task.attempt->number - 1; earlier > 0; --earlier)
                            job.earlier_attempts.push_back(site.task_directory(task.id, earlier));
                    },
@@ -60,7 +62,8 @@ Result<BatchJob> describe_batch_job(const Task& task, const Site& site) {
                        job.resources = site.facility().evaluation;
                        for (const auto& model : evaluate.models)
                            job.commands.push_back({trainer, "eval", "--model", site.model_directory(model.digest),
-                                                   "--data", site.path(evaluate.path) + "/validation"});
+                                                   "--data", site.path(evaluate.path) + "/validation",
+                                                   "--loss-tokens-min", std::to_string(kLossTokensMin)});
                    },
                    [&](const PrepareParams& prepare) {
                        job.resources = site.facility().preparation;

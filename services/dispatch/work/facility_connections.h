@@ -35,8 +35,9 @@ class FacilityConnections {
     void stop() { stop_.request_stop(); }
     bool is_stopped() const { return stop_.stop_requested(); }
 
+    // For what people ask: it never takes the last session from the site's work.
     std::unique_ptr<Site> site(const Facility& facility);
-    // The same for one step of a task, whose scripts share their time.
+    // For one step of a task, whose scripts share their time.
     std::unique_ptr<Site> site_for_step(const Facility& facility);
     // What a run there needs, tried: tools, directories, programs, the way from there to the store.
     SiteCheck check(const Facility& facility, std::int64_t now_ms);

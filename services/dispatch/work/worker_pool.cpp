@@ -127,8 +127,10 @@ Status WorkerPool::record_facility(pg::Connection& connection, const LeasedTask&
         ATOLL_RETURN_IF_ERROR(record_answer(connection, name, reason, is_timed ? change.retry_ms : poll_policy.retry_ms,
                                             is_timed ? change.retry_ms : poll_policy.retry_ms_max));
     }
-    if (change.batch_silence && (!change.batch_silence->empty() || leased.is_batch_system_silent))
+    if (change.batch_silence && !change.batch_silence->empty())
         ATOLL_RETURN_IF_ERROR(record_batch_silence(connection, name, *change.batch_silence));
+    else if (change.batch_silence && leased.is_batch_system_silent)
+        ATOLL_RETURN_IF_ERROR(record_batch_answer(connection, name, change.task.attempt->batch_asked_ms));
     if (change.has_staged && !leased.facility.has_work_dir) ATOLL_RETURN_IF_ERROR(record_work_dir(connection, name));
     return {};
 }

@@ -55,6 +55,24 @@ TEST_F(SshTransportTest, ManyThreadsAtOnceMakeOneLoginAndTwoSessions) {
     EXPECT_EQ(logins(), before + 1);
 }
 
+TEST_F(SshTransportTest, WhatPeopleAskNeverTakesTheLastSessionFromTheSitesWork) {
+    RemoteScript asked{"echo >>\"$1\"; until [ -e \"$2\" ]; do sleep 0.05; done", {file("begun"), file("go")}, {}};
+    asked.is_for_people = true;
+    RemoteScript impatient{":", {}, {}, std::chrono::milliseconds(300)};
+    impatient.is_for_people = true;
+    {
+        std::vector<std::jthread> readers;
+        for (int i = 0; i < 3; ++i) readers.emplace_back([&] { EXPECT_TRUE(transport_->run(asked).ok()); });
+        EXPECT_TRUE(eventually([&] { return std::filesystem::exists(file("begun")); }));
+        EXPECT_TRUE(transport_->run({":", {}, {}}).ok()) << "the work has a session";
+        const auto refused = transport_->run(impatient);
+        EXPECT_TRUE(!refused.ok() && refused.error().cause == Cause::kBusy);
+        EXPECT_EQ(read_file(file("begun")).value(), "\n") << "one of them at a time";
+        write("go", "");
+    }
+    EXPECT_EQ(read_file(file("begun")).value(), "\n\n\n");
+}
+
 TEST_F(SshTransportTest, AFailedLoginIsThatOfAllWhoWaitedForIt) {
     const auto late = make_transport("site", "ssh_config_of_nobody");
     write("ssh_config_of_nobody", read_file(file("ssh_config")).value() + "  User nobody-of-that-name\n");
