@@ -166,7 +166,7 @@ CREATE TABLE job_events (
 CREATE TABLE tokens (
     id text PRIMARY KEY,
     subject text NOT NULL,
-    role text NOT NULL CHECK (role IN ('admin', 'operator', 'viewer')),
+    role text NOT NULL CHECK (role IN ('admin', 'operator', 'viewer', 'metrics')),
     issued_by text NOT NULL,
     signed_by text NOT NULL,             -- the name of the key
     issued_at timestamptz NOT NULL DEFAULT now(),
