@@ -12,11 +12,6 @@ bool is_transfer(Step step) {
     return step == Step::kStaging || step == Step::kCollecting;
 }
 
-// The phases whose time is counted.
-bool is_phase(Step step) {
-    return is_transfer(step) || step == Step::kQueued || step == Step::kRunning;
-}
-
 bool is_lost(Step step) {
     return step == Step::kFailed || step == Step::kCancelled;
 }
