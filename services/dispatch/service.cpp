@@ -54,7 +54,7 @@ class Service : public service::Running {
           connections_(settings_, seams.make_site),
           runner_(settings_, catalog_, issuer, context.pool, connections_),
           key_watch_(issuer, settings_.private_key_file),
-          credential_watch_(context.pool, context.metrics),
+          credential_watch_(context.pool, settings_, context.metrics),
           queue_watch_(context.pool, connections_, settings_.workers),
           feed_(context.settings.postgres, kSchema),
           relay_(context.pool, context.settings.postgres, kSchema, brokers_, context.metrics),

@@ -70,5 +70,23 @@ TEST(DispatchSettingsTest, TransfersOnThisMachineGoOurWayAndOthersByTheAddressFo
     EXPECT_EQ(store_url_for(facility, settings), settings.store_url_for_sites);
 }
 
+TEST(DispatchSettingsTest, WithoutAnAddressForSitesNoneThatNeedsItIsTaken) {
+    Json own = kLeast;
+    own["store_url_for_sites"] = "";
+    const Settings settings = parse_settings(own).value();
+    Facility facility;
+    facility.transport.kind = TransportKind::kLocal;
+    EXPECT_TRUE(require_store_url(facility, settings).ok());
+    facility.image = ImageSpec();
+    EXPECT_EQ(require_store_url(facility, settings).error().field, "image");
+    facility.image.reset();
+    facility.transport.kind = TransportKind::kSsh;
+    const Status refused = require_store_url(facility, settings);
+    EXPECT_EQ(refused.error().field, "transport.data");
+    EXPECT_NE(refused.error().message.find("--public-url"), std::string::npos) << refused.error().message;
+    facility.transport.data = DataPath::kSsh;
+    EXPECT_TRUE(require_store_url(facility, settings).ok());
+}
+
 }  // namespace
 }  // namespace atl::dispatch

@@ -110,7 +110,8 @@ nlohmann::json describe_stack(const Stack& stack, const UpOptions& options) {
     for (const auto& [key, given] : {std::pair{"programs", options.programs}, {"kafka_jars", options.kafka_jars}})
         if (const fs::path place = given_or_recorded(given, layout, key); !place.empty())
             description[key] = place.string();
-    for (const char* name : {"admin", "operator", "viewer"}) description["tokens"][name] = layout.token(name).string();
+    for (const char* name : {"admin", "operator", "viewer", "metrics"})
+        description["tokens"][name] = layout.token(name).string();
     for (const auto& wave : start_waves())
         for (const std::string& name : wave)
             if (wanted(options, name) || running_process(layout.pid_file(name)))

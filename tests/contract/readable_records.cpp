@@ -282,7 +282,7 @@ Status ReadableRecords::set_rounds() {
 }
 
 Status ReadableRecords::make_tokens() {
-    for (const char* role : {"admin", "operator", "viewer", "viewer"}) {
+    for (const char* role : {"admin", "operator", "viewer", "viewer", "metrics"}) {
         ATOLL_TRY(const Json made, send(Method::kPost, "dispatch", "/v1/tokens",
                                         {{"subject", std::string("ada-") + role}, {"role", role}, {"days", 1}}));
         token_ids.push_back(text_of(made, "id"));

@@ -147,6 +147,7 @@ std::vector<Typed> ReadingTest::typed() {
         {"events list", {}, all.dead_letters},
         {"token list", {}, all.token_ids},
         {"token show", {}, {"admin"}},
+        {.command = "doctor", .named = {"away"}, .codes = {0, 1}, .said = {"Connection refused"}},
         {"status", {}, {"dispatch", "gateway"}}};
     Typed versions = {"model show", {"llama"}, {}};
     for (const std::string& digest : all.digests) versions.named.push_back(digest.substr(0, 16));
@@ -184,6 +185,8 @@ std::vector<Typed> ReadingTest::typed() {
                                                : 1},
                         Typed::Json::kLines,
                         goes_on});
+        for (const Words& form : {Words{name}, {name, "--openmetrics"}, {name, "--csv"}})
+            rows.push_back({.command = "job metrics", .arguments = form, .is_document = form.size() > 1});
         rows.push_back({.command = "job logs", .arguments = {name}, .is_document = true});
         rows.push_back(
             {.command = "job script", .arguments = {name, "--facility", "here"}, .named = {"#!"}, .is_document = true});

@@ -408,6 +408,7 @@ void add_job_commands(CLI::App& program, Context& context) {
     add_resume(*group, context);
     add_readmit(*group, context);
     add_logs(*group, context);
+    add_job_metrics(*group, context);
     add_job_verb(*group, context, "rm", "remove a job that has ended; its models stay",
                  [&context](http::Client& client, const std::string& id) { return remove_job(context, client, id); });
     add_prune_jobs(*group, context);

@@ -184,6 +184,20 @@ Result<EarlierAttempts> earlier_attempts(pg::Connection& connection, const std::
     return earlier;
 }
 
+// The phases of the newest attempt, as far as somebody saw them; the last of them lasts while its `ended_at` is null.
+Json phases_view(const Attempt& attempt) {
+    Json phases = Json::array();
+    const auto add = [&](Step step, std::int64_t began_ms, const Json& ended_at, std::int64_t bytes) {
+        phases.push_back(
+            {{"phase", to_string(step)}, {"began_at", utc_text(began_ms)}, {"ended_at", ended_at}, {"bytes", bytes}});
+    };
+    for (const auto& [step, began_ms, ended_ms, bytes] : attempt.phases)
+        if (ended_ms != 0) add(step, began_ms, utc_text(ended_ms), bytes);
+    if (is_phase(attempt.step) && attempt.since_ms != 0)
+        add(attempt.step, attempt.since_ms, nullptr, attempt.bytes_done);
+    return phases;
+}
+
 Json task_view(const Task& task, const WaitingFacilities& facilities) {
     Json view = {{"id", task.id},
                  {"kind", to_string(task.kind())},
@@ -202,6 +216,7 @@ Json task_view(const Task& task, const WaitingFacilities& facilities) {
         view["attempt_error"] = attempt.error;
         if (attempt.bytes_total > 0)
             view["moving"] = {{"bytes_done", attempt.bytes_done}, {"bytes_total", attempt.bytes_total}};
+        view["phases"] = phases_view(attempt);
         if (attempt.last_step) view["progress"] = to_json(*attempt.last_step);
     }
     if (const auto* train = std::get_if<TrainParams>(&task.params)) view["dataset"] = train->dataset;
@@ -220,7 +235,7 @@ Json task_view(const Task& task, const WaitingFacilities& facilities) {
 constexpr std::size_t kKeptMax = 100;
 constexpr std::size_t kKeptBytesMax = 64 << 10;
 
-// Tasks and evaluations of a page of rounds, each some 300 bytes.
+// Tasks and evaluations of a page of rounds, each some 700 bytes.
 constexpr std::int64_t kPageEntriesMax = 20'000;
 
 // How many rounds of a job make a page.
@@ -288,7 +303,9 @@ Json round_item(const pg::Rows& rows, int row, RoundTasks& round) {
                  {"evaluated", rows.boolean(row, "evaluated")},
                  {"error", rows.text(row, "error")},
                  {"opened_at", rows.text(row, "opened_at")},
+                 {"aggregating_at", text_or_null(rows, row, "aggregating_at")},
                  {"closed_at", text_or_null(rows, row, "closed_at")},
+                 {"evaluated_at", text_or_null(rows, row, "evaluated_at")},
                  {"deadline_at", text_or_null(rows, row, "deadline_at")},
                  {"evaluate_by", text_or_null(rows, row, "evaluate_by")},
                  {"accepted", rows.json(row, "accepted")},
@@ -363,8 +380,9 @@ Result<Json> rounds_view(pg::Connection& connection, const std::string& job, std
         connection.query(
             "SELECT number, index, " + kShownState + " AS state, r.base_digest, version_digest, evaluated, r.error, " +
                 pg::rfc3339("opened_at") + " AS opened_at, " + pg::rfc3339("coalesce(r.closed_at, j.finished_at)") +
-                " AS closed_at, " + pg::rfc3339("deadline_at") + " AS deadline_at, " + pg::rfc3339("evaluate_by") +
-                " AS evaluate_by, accepted, refused, contributions, " + kRoundWaiting +
+                " AS closed_at, " + pg::rfc3339("aggregating_at") + " AS aggregating_at, " +
+                pg::rfc3339("evaluated_at") + " AS evaluated_at, " + pg::rfc3339("deadline_at") + " AS deadline_at, " +
+                pg::rfc3339("evaluate_by") + " AS evaluate_by, accepted, refused, contributions, " + kRoundWaiting +
                 " AS waiting FROM rounds r JOIN jobs j ON j.id = r.job_id WHERE job_id = $1 AND number > "
                 "$2 ORDER BY number LIMIT $3",
             {job, after, count + 1}));  // one more tells whether there is a next page

@@ -409,6 +409,10 @@ class Judge {
 
     void judge_store() {
         if (setting_.is_through_ssh) return add("store", CheckState::kOk, "not needed: data goes through ssh");
+        if (setting_.store_url.empty())
+            return add(
+                "store", CheckState::kFail, "the coordinator has no public URL",
+                "set one (with Compose: compose/init --public-url URL), or " + set_field("transport.data", "ssh"));
         if (has("store")) return add("store", CheckState::kOk, setting_.store_url + " answers");
         if (!has("no_store"))
             return add("store", CheckState::kSkipped, "not looked at: atoll does not run there, nor does curl or wget");

@@ -43,11 +43,22 @@ void add_event(TaskChange& change, const char* type, const Json& more = Json::ob
 }
 
 void enter(TaskChange& change, Step step) {
-    change.task.attempt->step = step;
-    change.task.attempt->step_failures = 0;
-    change.task.attempt->since_ms = 0;
-    change.task.attempt->bytes_done = change.task.attempt->bytes_total = 0;
+    Attempt& attempt = *change.task.attempt;
+    if (is_phase(attempt.step)) attempt.phases.push_back({attempt.step, attempt.since_ms, 0, attempt.bytes_total});
+    attempt.step = step;
+    attempt.step_failures = 0;
+    attempt.since_ms = 0;
+    attempt.bytes_done = attempt.bytes_total = 0;
     change.is_news = true;
+}
+
+// Phases that were left now. One that was over before it was seen took no time.
+void date_phases(Attempt& attempt, std::int64_t now_ms) {
+    for (PastPhase& phase : attempt.phases) {
+        if (phase.ended_ms != 0) continue;
+        phase.ended_ms = now_ms;
+        if (phase.began_ms == 0) phase.began_ms = now_ms;
+    }
 }
 
 // Failures count in a row as long as nothing moves between them.
@@ -574,6 +585,7 @@ TaskChange apply(Task task, const Outcome& outcome, const PollPolicy& poll_polic
                        change.next_in_ms = backoff_ms(attempt.step_failures, poll_policy);
                    }},
         outcome);
+    date_phases(*change.task.attempt, now_ms);
     return change;
 }
 

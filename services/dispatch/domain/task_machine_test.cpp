@@ -82,6 +82,23 @@ TEST(TaskMachineTest, OnlyFailedAttemptsCountAgainstTheirMaximum) {
     EXPECT_EQ(apply(task, ended(1), kPollPolicy, 0).task.state, TaskState::kFailed);
 }
 
+TEST(TaskMachineTest, AnAttemptRemembersItsPhases) {
+    Task task = train_task();
+    task = apply(task, Moving{0, 100, {}}, kPollPolicy, 1000).task;
+    task = apply(task, Moving{100, 100, {}}, kPollPolicy, 2000).task;
+    task = apply(task, Staged{}, kPollPolicy, 3000).task;
+    task = apply(task, Submitted{"123"}, kPollPolicy, 4000).task;
+    Observed running;
+    running.started = true;
+    task = apply(task, running, kPollPolicy, 9000).task;
+    const std::vector<PastPhase> phases = {{Step::kStaging, 1000, 3000, 100}, {Step::kQueued, 4000, 9000, 0}};
+    EXPECT_EQ(task.attempt->phases, phases);
+    Attempt again;
+    ASSERT_TRUE(read_progress(progress_json(*task.attempt), again).ok());
+    EXPECT_EQ(again.phases, phases);
+    EXPECT_TRUE(begin_attempt(apply(task, ended(1), kPollPolicy, 9500).task).task.attempt->phases.empty());
+}
+
 TEST(TaskMachineTest, ATrainingTaskGoesFromStagingToDone) {
     Task task = train_task();
     EXPECT_EQ(batch_job_name(task), "atoll-t1-1");

@@ -53,13 +53,14 @@ Status require_local_programs(const Facility& facility) {
     return {};
 }
 
-Result<Response> post_facility(Routing&, pg::Transaction& transaction, const Request& request) {
+Result<Response> post_facility(Routing& routing, pg::Transaction& transaction, const Request& request) {
     ATOLL_TRY(const Json body, request.json());
     ATOLL_TRY(Facility facility, parse_facility(body));
     ATOLL_RETURN_IF_ERROR(service::check_name(facility.name, "name"));  // as the registry does
     if (facility.owner.empty()) facility.owner = request.principal->subject;
     ATOLL_RETURN_IF_ERROR(check_launcher(facility));
     ATOLL_RETURN_IF_ERROR(require_local_programs(facility));
+    ATOLL_RETURN_IF_ERROR(routing.connections.require_way_to_store(facility));
     ATOLL_RETURN_IF_ERROR(require_own_place(transaction, facility));
     ATOLL_RETURN_IF_ERROR(insert_facility(transaction, facility));
     ATOLL_TRY(const StoredFacility stored, find_facility(transaction.connection(), facility.name));
@@ -87,7 +88,7 @@ Result<bool> gives_up_tasks(const Request& request) {
     return invalid_argument("give_up_tasks", "must be true or false");
 }
 
-Result<Response> patch_facility(Routing&, pg::Transaction& transaction, const Request& request) {
+Result<Response> patch_facility(Routing& routing, pg::Transaction& transaction, const Request& request) {
     ATOLL_TRY(const StoredFacility stored, find_facility(transaction.connection(), request.param("name")));
     ATOLL_RETURN_IF_ERROR(require_change(stored.facility, stored.facility, *request.principal));
     ATOLL_RETURN_IF_ERROR(service::check_if_match(request, stored.version));
@@ -98,6 +99,8 @@ Result<Response> patch_facility(Routing&, pg::Transaction& transaction, const Re
     const bool same_programs = patched.programs == stored.facility.programs;
     if (!same_programs || patched.transport != stored.facility.transport)
         ATOLL_RETURN_IF_ERROR(require_local_programs(patched));
+    if (routing.connections.require_way_to_store(stored.facility).ok())
+        ATOLL_RETURN_IF_ERROR(routing.connections.require_way_to_store(patched));
     if (patched.transport != stored.facility.transport || patched.work_dir != stored.facility.work_dir)
         ATOLL_RETURN_IF_ERROR(require_own_place(transaction, patched));
     ATOLL_TRY(const bool gives_up, gives_up_tasks(request));

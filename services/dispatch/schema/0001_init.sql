@@ -77,9 +77,12 @@ CREATE TABLE rounds (
     quiet_ends bigint NOT NULL DEFAULT 0,
     quiet_losses bigint NOT NULL DEFAULT 0,
     opened_at timestamptz NOT NULL DEFAULT now(),
+    aggregating_at timestamptz,          -- its training ended then
     closed_at timestamptz,
+    evaluated_at timestamptz,
     PRIMARY KEY (job_id, number)
 );
+CREATE INDEX rounds_newest ON rounds (greatest(aggregating_at, closed_at, evaluated_at));
 CREATE INDEX rounds_deadline ON rounds (deadline_at) WHERE state = 'training' AND deadline_at IS NOT NULL;
 CREATE INDEX rounds_evaluate_by ON rounds (evaluate_by) WHERE state = 'closed' AND NOT evaluated;
 CREATE INDEX rounds_ask_again ON rounds (ask_again_at) WHERE state = 'aggregating';
@@ -175,7 +178,7 @@ CREATE TABLE job_events (
 CREATE TABLE tokens (
     id text PRIMARY KEY,
     subject text NOT NULL,
-    role text NOT NULL CHECK (role IN ('admin', 'operator', 'viewer')),
+    role text NOT NULL CHECK (role IN ('admin', 'operator', 'viewer', 'metrics')),
     issued_by text NOT NULL,
     signed_by text NOT NULL,             -- the name of the key
     issued_at timestamptz NOT NULL DEFAULT now(),

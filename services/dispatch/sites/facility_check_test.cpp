@@ -152,6 +152,11 @@ TEST_F(FacilityCheckTest, AStoreThatIsBlockedIsTold) {
     expect_found("store", "Connection refused", "atoll facility set leonardo --set transport.data=ssh");
 }
 
+TEST_F(FacilityCheckTest, ACoordinatorWithoutAPublicUrlIsTold) {
+    fake_.store_url = "";
+    expect_found("store", "the coordinator has no public URL", "--public-url URL");
+}
+
 TEST_F(FacilityCheckTest, AnImageForAnotherArchitectureIsTold) {
     fake_.put_image("04");
     expect_found("image", "is for aarch64 machines, but the compute nodes are ",

@@ -177,6 +177,9 @@ Status AttemptRunner::require_versions(const Task& task) const {
 }
 
 Result<Outcome> AttemptRunner::stage(const Task& task, Site& site) {
+    // The coordinator had a public URL when the facility was added: the task waits until it has one again.
+    if (const Status way = require_store_url(site.facility(), settings_); !way.ok())
+        return unavailable(way.error().message);
     ATOLL_TRY(const std::string token, issue_token(task));
     const auto moving = site.stage({needed_versions(task.params), owner(task), batch_job_name(task),
                                     store_url_for(site.facility(), settings_), token});

@@ -8,7 +8,7 @@ namespace atl::dispatch {
 namespace {
 
 // Nothing: there is no such file.
-Result<std::optional<PreparedSplit>> read_split(Site& site, const std::string& path, const std::string& split) {
+Result<std::optional<PreparedSplit>> find_split(Site& site, const std::string& path, const std::string& split) {
     const std::string file = site.path(path) + "/" + split + "/data.json";
     const auto text = site.read_file(file, kDataJsonBytesMax);
     if (!text.ok() && text.error().code == ErrorCode::kNotFound) return std::optional<PreparedSplit>();
@@ -43,8 +43,8 @@ Status check_fingerprint(const std::string& dataset, const std::string& path, co
 
 Status check_copy(const Task& task, Site& site) {
     if (const auto* train = std::get_if<TrainParams>(&task.params)) {
-        ATOLL_TRY(const auto rows, read_split(site, train->path, "train"));
-        ATOLL_TRY(const auto validation, read_split(site, train->path, "validation"));
+        ATOLL_TRY(const auto rows, find_split(site, train->path, "train"));
+        ATOLL_TRY(const auto validation, find_split(site, train->path, "validation"));
         if (!rows) return {};
         ATOLL_RETURN_IF_ERROR(check_number(train->dataset, train->path, "seq_len", rows->seq_len, train->seq_len));
         ATOLL_RETURN_IF_ERROR(check_number(train->dataset, train->path, "rows", rows->rows, train->rows));
@@ -52,8 +52,8 @@ Status check_copy(const Task& task, Site& site) {
     }
     const auto* evaluate = std::get_if<EvaluateParams>(&task.params);
     if (evaluate == nullptr) return {};
-    ATOLL_TRY(const auto rows, read_split(site, evaluate->path, "train"));
-    ATOLL_TRY(const auto validation, read_split(site, evaluate->path, "validation"));
+    ATOLL_TRY(const auto rows, find_split(site, evaluate->path, "train"));
+    ATOLL_TRY(const auto validation, find_split(site, evaluate->path, "validation"));
     return check_fingerprint(evaluate->dataset, evaluate->path, evaluate->fingerprint, rows, validation);
 }
 

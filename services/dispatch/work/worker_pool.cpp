@@ -6,7 +6,6 @@
 #include "services/dispatch/db/jobs.h"
 #include "services/dispatch/domain/continuation.h"
 #include "services/dispatch/metrics.h"
-#include "services/dispatch/work/federation_metrics.h"
 #include "shared/base/backoff.h"
 #include "shared/base/contained.h"
 #include "shared/base/id.h"
@@ -305,6 +304,7 @@ Status WorkerPool::count() {
     ATOLL_TRY(const auto state, read_federation_state(*connection));
     show(counts, metrics_);
     show(state, metrics_);
+    ATOLL_RETURN_IF_ERROR(round_counter_.look(*connection, metrics_));
     counted_ = std::chrono::steady_clock::now();
     return {};
 }

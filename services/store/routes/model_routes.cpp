@@ -349,8 +349,8 @@ Result<Response> post_prune(Routing& routing, const Request& request) {
     ATOLL_TRY(const auto versions, prune_versions(routing.pool, rounds, scope, order.dry_run));
     const std::chrono::hours age(order.unused_blob_hours.value_or(routing.unused_blob_hours));
     const bool sweeps = order.unused_blob_hours || age.count() > 0;
-    ATOLL_TRY(const Swept swept,
-              sweeps ? sweep(routing.pool, routing.blobs, age, order.dry_run) : Result<Swept>(Swept()));
+    ATOLL_TRY(const BlobCount swept,
+              sweeps ? sweep(routing.pool, routing.blobs, age, order.dry_run) : Result<BlobCount>(BlobCount()));
     std::uint64_t bytes = 0;
     for (const Json& version : versions) bytes += version.at("size").get<std::uint64_t>();
     return Response::json(200, {{"dry_run", order.dry_run},

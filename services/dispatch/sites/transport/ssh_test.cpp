@@ -34,6 +34,16 @@ TEST_F(SshTransportTest, OneConnectionServesMany) {
     EXPECT_EQ(logins(), 1U);
 }
 
+TEST_F(SshTransportTest, EachLoginTakesOneOfThoseThatAreLeftUntilItIsOld) {
+    const TransportSpec spec{TransportKind::kSsh, "site", file("ssh_config"), ""};
+    const std::int64_t before = logins_left(spec, settings_);
+    EXPECT_LT(before, settings_.logins_max);
+    ASSERT_TRUE(make_transport("another")->run({":", {}, {}}).ok());
+    EXPECT_EQ(logins_left(spec, settings_), before - 1);
+    let_logins_age(std::chrono::seconds(settings_.logins_window_s));
+    EXPECT_EQ(logins_left(spec, settings_), settings_.logins_max);
+}
+
 TEST_F(SshTransportTest, ManyThreadsAtOnceMakeOneLoginAndTwoSessions) {
     transport_ = make_transport("cold");
     const std::size_t before = logins();
