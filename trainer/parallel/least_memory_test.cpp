@@ -68,8 +68,9 @@ TEST(LeastMemoryTest, IsNoMoreThanATrainingTakesAndMostOfIt) {
                                                     std::string(to_string(sharding)) + " " +
                                                     std::string(to_string(checkpointing));
                         EXPECT_LE(least, planned) << variant;
-                        if (sharding == Sharding::kNone && offload == run_settings::Offload::kNone)
+                        if (sharding == Sharding::kNone && offload == run_settings::Offload::kNone) {
                             EXPECT_GE(least, planned / 2) << variant;
+                        }
                     }
 }
 

@@ -117,7 +117,7 @@ TEST_F(ModelProgramTest, AModelIsMadeWithItsFirstVersionSoThatARefusedOneLeavesN
 
 TEST_F(ModelProgramTest, AParentIsNamedAsAVersionIsAnywhere) {
     EXPECT_EQ(run({"push", "tiny", model_.string(), "--parent", "llama@round3"}).exit_code, 0);
-    for (const std::string given : {"aaaaaaaa", "AAAAAAAA", kDigest}) {
+    for (const std::string& given : {std::string("aaaaaaaa"), std::string("AAAAAAAA"), kDigest}) {
         EXPECT_EQ(run({"push", "tiny", model_.string(), "--parent", given}).exit_code, 0) << given;
         const std::lock_guard lock(mutex_);
         EXPECT_EQ(body_.at("parents"), Json::array({kDigest})) << given;
