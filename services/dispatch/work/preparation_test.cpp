@@ -60,8 +60,9 @@ TEST_F(JobLifecycleTest, DataThatAreNotThoseOfTheRegisteredVersionAreNotTrainedO
             EXPECT_TRUE(reaches(job, "failed")) << get("/v1/jobs/" + job).dump(2);
             return get("/v1/jobs/" + job).dump();
         }
-        EXPECT_TRUE(reaches(job, "completed")) << get("/v1/jobs/" + job).dump(2);
-        return get("/v1/jobs/" + job + "/rounds").dump();
+        const auto rounds = [&] { return get("/v1/jobs/" + job + "/rounds").dump(); };
+        EXPECT_TRUE(eventually([&] { return rounds().find("fingerprint is") != std::string::npos; })) << rounds();
+        return rounds();
     };
     const std::string seq_len = error_of_job("seq_len", 2, true);
     EXPECT_NE(seq_len.find("seq_len is 2 there, and 128 in the registry"), std::string::npos) << seq_len;
