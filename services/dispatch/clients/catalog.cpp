@@ -92,7 +92,7 @@ Status read_found(const Json& item, NamedCopy& copy) {
     ATOLL_TRY(const Json fits, member<Json>(item, "fits"));
     if (fits.is_boolean()) copy.fits = fits.get<bool>();
     ATOLL_TRY(const Json tokenizer, member<Json>(item, "tokenizer"));
-    if (tokenizer.is_object()) {
+    if (!tokenizer.is_null()) {
         ATOLL_TRY(const auto model, member<std::string>(tokenizer, "model"));
         ATOLL_TRY(const auto version, member<std::string>(tokenizer, "version"));
         copy.prepared_with = model + "@" + version.substr(0, kShownCharacters);

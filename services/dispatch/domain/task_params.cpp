@@ -22,6 +22,8 @@ Status read(ObjectReader& reader, TrainParams& params) {
     params.output_model = read_text(reader, "output_model");
     if (const Json& owner = reader.any_or_null("output_owner"); owner.is_string())
         params.output_owner = owner.get<std::string>();
+    else if (!owner.is_null())
+        reader.fail("output_owner", "must be a string");
     params.dataset = read_text(reader, "dataset");
     params.dataset_version = reader.required_integer("dataset_version", 0, INT32_MAX);
     params.path = read_text(reader, "path");

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "services/dispatch/domain/job_spec.h"
 
 namespace atl::dispatch {
@@ -62,12 +64,15 @@ TEST(TaskParamsTest, EachKindComesBackAsItWasStored) {
     }
 }
 
+// What tasks of earlier releases lack.
+const std::set<std::string> kOptional = {"fingerprint", "output_owner", "tokenizer"};
+
 TEST(TaskParamsTest, AMemberThatIsMissingUnknownOrOfAnotherTypeIsNamed) {
     for (const auto& [kind, stored] : kStored) {
         for (const auto& [key, value] : stored.items()) {
             Json damaged = stored;
             damaged.erase(key);
-            EXPECT_EQ(field_of_fault(kind, damaged), key) << "missing";
+            EXPECT_EQ(field_of_fault(kind, damaged), kOptional.contains(key) ? "none" : key) << "missing " << key;
             damaged[key] = true;
             EXPECT_EQ(field_of_fault(kind, damaged), key) << "true";
         }
