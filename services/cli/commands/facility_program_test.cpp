@@ -198,7 +198,7 @@ TEST_F(FacilityProgramTest, ADatasetIsShownWithItsTokenizerAndWhatIsCutOff) {
     const auto row = shown.find("\n2 ");
     ASSERT_NE(row, std::string::npos) << shown;
     EXPECT_EQ(join(words_of(shown.substr(row, shown.find('\n', row + 1) - row)), " ").substr(0, 61),
-              "2 llama@eeeeeeee 128 padding 100 900 60 4.0 % 5.0 kB leonardo")
+              "2 llama@eeeeeeee 128 padding 100 900 60 4.0 % 4.9 KiB leonard")
         << shown;
     EXPECT_NE(shown.find("version 2: 12 of 100 documents have no end token\n"), std::string::npos) << shown;
     EXPECT_NE(

@@ -62,7 +62,7 @@ TEST_F(JobCheckProgramTest, AJobIsCheckedAndNothingIsSubmitted) {
               "ok    model  tiny@v1: llama, 1.0 kB\n"
               "\nparticipants[0]: leonardo\n"
               "ok    data  it version 2\n"
-              "\nto the facilities: 3.0 GB at most; back: 2.0 GB\n");
+              "\nto the facilities: 2.8 GiB at most; back: 1.9 GiB\n");
     ASSERT_TRUE(write_file_atomic(job_, R"({"name": "bad"})").ok());
     ::setenv("COLUMNS", "60", 1);
     const CommandResult bad = run({"job", "submit", job_, "--check"});

@@ -56,7 +56,7 @@ struct Case {
 TEST(JobExaminationTest, AJobThatFitsHasNoFailure) {
     Case one;
     EXPECT_TRUE(first_failure(one.examine()).ok()) << first_failure(one.examine()).error().message;
-    EXPECT_EQ(one.found("model"), "ok: tiny@v1: llama, 1.0 kB");
+    EXPECT_EQ(one.found("model"), "ok: tiny@v1: llama, 1000 B");
     EXPECT_EQ(one.found("resources"), "ok: 1 node, 1 rank, queue main");
     EXPECT_EQ(one.found("device"), "ok: cpu");
     EXPECT_EQ(one.found("data"), "ok: it version 2: 100 rows, 12000 tokens");
@@ -124,7 +124,6 @@ TEST(JobExaminationTest, AStepOfMoreRowsThanThereAreIsWarnedOf) {
     EXPECT_EQ(one.found("batch"),
               "warn: a step takes 101 rows and there are 100: each step sees rows several times; lower "
               "training.batch_size");
-    EXPECT_TRUE(first_failure(one.examine()).ok());
     one.spec.training["train_samples"] = 7;
     EXPECT_NE(one.found("batch").find("there are 7:"), std::string::npos);
 }
