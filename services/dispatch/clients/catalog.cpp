@@ -318,7 +318,7 @@ Result<BaseModel> Catalog::base_model(const std::string& model, const std::strin
     base.config = invalid_argument("config.json", "the model has no config.json");
     const store_client::ManifestFile* file = manifest.find("config.json");
     if (file == nullptr) return base;
-    base.config = invalid_argument("config.json", "config.json is larger than a configuration can be");
+    base.config = invalid_argument("config.json", "config.json is too large to be the configuration of a model");
     if (file->size > kConfigBytesMax) return base;
     std::string text(file->size, '\0');
     ATOLL_RETURN_IF_ERROR(
