@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,8 +31,16 @@ std::vector<std::pair<std::string, std::string>> services_of(const GatewayOption
 // Where nginx sends requests for a service that it cannot reach.
 std::filesystem::path waiting_socket(const GatewayOptions& options, const std::string& service);
 
+// What each service's address stands for, by the service's name: several machines or none.
+using ServiceAddresses = std::map<std::string, std::vector<std::string>>;
+// A name that is not known now has what it had `before`.
+ServiceAddresses look_up_services(const GatewayOptions& options, const ServiceAddresses& before = {});
+
 // kInvalidArgument: a value that nginx' configuration cannot hold (quotes, newlines, ';').
-Result<std::string> gateway_configuration(const GatewayOptions& options);
+Result<std::string> gateway_configuration(const GatewayOptions& options, const ServiceAddresses& addresses);
+
+// Writes the configuration as nginx reads it when it starts and by SIGHUP.
+Status write_gateway_configuration(const GatewayOptions& options, const ServiceAddresses& addresses);
 
 // Writes the configuration and the console's files, has nginx check it, and returns the command line that runs it in
 // the foreground.
