@@ -13,6 +13,7 @@
 #include "services/console/console.h"
 #include "services/gateway/nginx_conf.h"
 #include "services/stack/component.h"
+#include "services/stack/name_lookup.h"
 #include "services/stack/process.h"
 #include "shared/base/file.h"
 #include "shared/base/subprocess.h"
@@ -51,12 +52,16 @@ rlim_t open_files_max() {
     return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? std::min(limit.rlim_max, kWanted) : kWanted;
 }
 
-// The servers of an upstream. A request that could not be sent to the first goes to the second, which keeps it until
-// the service is back; a request that the service may have seen does so only if it can be repeated.
-std::string servers(const GatewayOptions& options, const std::string& service, const std::string& address) {
-    const std::string server = "server \"" + address + "\"";
-    if (options.wait_s == 0) return server + ";";
-    return server + " max_fails=0; server \"unix:" + waiting_socket(options, service).string() + "\" backup;";
+// The servers of an upstream. A request that could not be sent to one goes on to the last, which keeps it until the
+// service is back; a request that the service may have seen does so only if it can be repeated.
+std::string servers(const GatewayOptions& options, const std::string& service,
+                    const std::vector<std::string>& addresses) {
+    std::string lines;
+    for (const std::string& address : addresses)
+        lines += "server \"" + address + "\"" + (options.wait_s > 0 ? " max_fails=0" : "") + "; ";
+    if (options.wait_s == 0) return lines;
+    return lines + "server \"unix:" + waiting_socket(options, service).string() + "\"" +
+           (lines.empty() ? ";" : " backup;");
 }
 
 fs::path console_directory(const GatewayOptions& options) {
@@ -89,7 +94,19 @@ fs::path waiting_socket(const GatewayOptions& options, const std::string& servic
     return options.directory / ("waiting-" + service);
 }
 
-Result<std::string> gateway_configuration(const GatewayOptions& options) {
+ServiceAddresses look_up_services(const GatewayOptions& options, const ServiceAddresses& before) {
+    ServiceAddresses addresses = before;
+    for (const auto& [name, address] : services_of(options)) {
+        std::vector<std::string> numbers =
+            address.starts_with("unix:") ? std::vector{address} : look_up_numbers(address);
+        // nginx says what is wrong with a name that it is to look up itself.
+        if (numbers.empty() && options.wait_s == 0 && !before.contains(name)) numbers = {address};
+        if (!numbers.empty()) addresses[name] = std::move(numbers);
+    }
+    return addresses;
+}
+
+Result<std::string> gateway_configuration(const GatewayOptions& options, const ServiceAddresses& addresses) {
     const std::string tls = tls_lines(options);
     ATOLL_RETURN_IF_ERROR(check_plain({"", "--access-log", options.access_log}));
     const std::string access_log =
@@ -110,7 +127,10 @@ Result<std::string> gateway_configuration(const GatewayOptions& options) {
     for (const auto& [name, address] : services_of(options)) {
         std::string placeholder = "@" + name + "@";
         for (char& c : placeholder) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-        text = replace_all(std::move(text), placeholder, servers(options, name, address));
+        const auto known = addresses.find(name);
+        text =
+            replace_all(std::move(text), placeholder,
+                        servers(options, name, known == addresses.end() ? std::vector<std::string>() : known->second));
     }
     text = replace_all(std::move(text), "@PUBLIC@", also);
     text = replace_all(std::move(text), "@TLS@", tls);
@@ -120,13 +140,17 @@ Result<std::string> gateway_configuration(const GatewayOptions& options) {
     return replace_all(std::move(text), "@USER@", ::geteuid() == 0 ? "user root;" : "");
 }
 
+Status write_gateway_configuration(const GatewayOptions& options, const ServiceAddresses& addresses) {
+    ATOLL_TRY(const std::string text, gateway_configuration(options, addresses));
+    return write_file_atomic(options.directory / "nginx.conf", text);
+}
+
 Result<std::vector<std::string>> prepare_gateway(const GatewayOptions& options) {
-    ATOLL_TRY(const std::string text, gateway_configuration(options));
     std::error_code error;
     fs::create_directories(options.directory, error);
     ATOLL_RETURN_IF_ERROR(console::write_console(console_directory(options)));
     const fs::path file = options.directory / "nginx.conf";
-    ATOLL_RETURN_IF_ERROR(write_file_atomic(file, text));
+    ATOLL_RETURN_IF_ERROR(write_gateway_configuration(options, look_up_services(options)));
     const fs::path nginx = fs::exists("/usr/sbin/nginx") ? "/usr/sbin/nginx" : "nginx";
     const std::vector<std::string> argv = {nginx, "-e", "stderr", "-p", options.directory, "-c", file};
     std::vector<std::string> check_only = argv;

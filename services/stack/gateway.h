@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,8 +22,8 @@ struct GatewayOptions {
     std::filesystem::path certificate;                   // TLS when both are given
     std::filesystem::path certificate_key;
     std::filesystem::path client_ca;  // facilities and people must show a certificate of this CA (mTLS)
-    int wait_s =
-        0;  // how long a request waits for a service that cannot be reached; for more than 0 GatewayWatch must run
+    // How long a request waits for a service that cannot be reached; for more than 0 GatewayWatch must run.
+    int wait_s = 0;
 };
 
 // The four services' names and addresses.
@@ -30,8 +31,16 @@ std::vector<std::pair<std::string, std::string>> services_of(const GatewayOption
 // Where nginx sends requests for a service that it cannot reach.
 std::filesystem::path waiting_socket(const GatewayOptions& options, const std::string& service);
 
+// What each service's address stands for, by the service's name: several machines or none.
+using ServiceAddresses = std::map<std::string, std::vector<std::string>>;
+// A name that is not known now has what it had `before`.
+ServiceAddresses look_up_services(const GatewayOptions& options, const ServiceAddresses& before = {});
+
 // kInvalidArgument: a value that nginx' configuration cannot hold (quotes, newlines, ';').
-Result<std::string> gateway_configuration(const GatewayOptions& options);
+Result<std::string> gateway_configuration(const GatewayOptions& options, const ServiceAddresses& addresses);
+
+// Writes the configuration as nginx reads it when it starts and by SIGHUP.
+Status write_gateway_configuration(const GatewayOptions& options, const ServiceAddresses& addresses);
 
 // Writes the configuration and the console's files, has nginx check it, and returns the command line that runs it in
 // the foreground.

@@ -297,7 +297,7 @@ TEST_F(GatewayLimitsTest, HalfRequestsOfOneAddressKeepNobodyOut) {
 TEST_F(GatewayLimitsTest, AllSitesAndAllWhoWatchHaveRoom) {
     constexpr std::size_t kClients = 3500;
     std::map<std::string, std::size_t> numbers;
-    std::istringstream configuration(gateway_configuration(options_).value());
+    std::istringstream configuration(gateway_configuration(options_, look_up_services(options_)).value());
     for (std::string name, value; configuration >> name;)
         if (name.starts_with("worker_") && configuration >> value) numbers[name] = std::stoul(value);
     EXPECT_GE(numbers["worker_connections"], 2 * kClients) << "one worker may have to hold all";
@@ -408,7 +408,7 @@ TEST_F(GatewayLimitsTest, WhateverNginxRefusesByItselfIsAProblemOfThatStatus) {
     // A page that no request gets is not there. 414, 494 and 505 are the rows of 400; the others are other tests'.
     std::set<std::string> known = {"414", "494", "495", "496", "497", "505", "429", "500", "502", "503", "504"};
     for (const Case& one : cases) known.insert(std::to_string(one.status));
-    std::istringstream configuration(gateway_configuration(options_).value());
+    std::istringstream configuration(gateway_configuration(options_, look_up_services(options_)).value());
     for (std::string line; std::getline(configuration, line);) {
         std::istringstream words(line);
         std::string word;

@@ -241,13 +241,13 @@ TEST(GatewayConfigurationTest, AValueThatNginxCouldMisreadIsRefusedByItsFlag) {
     GatewayOptions options;
     options.directory = "/tmp/x";
     options.blobs = "/srv/blobs\"; } evil {";
-    const auto refused = gateway_configuration(options);
+    const auto refused = gateway_configuration(options, {});
     ASSERT_FALSE(refused.ok());
     EXPECT_EQ(refused.error().field, "--blobs");
     options.blobs = "/srv/a blob directory";
-    EXPECT_TRUE(gateway_configuration(options).ok());
+    EXPECT_TRUE(gateway_configuration(options, {}).ok());
     options.certificate = "/srv/cert.pem";
-    EXPECT_EQ(gateway_configuration(options).error().field, "--tls-key");
+    EXPECT_EQ(gateway_configuration(options, {}).error().field, "--tls-key");
 }
 
 }  // namespace

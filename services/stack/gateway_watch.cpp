@@ -1,6 +1,5 @@
 #include "services/stack/gateway_watch.h"
 
-#include <netdb.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -14,10 +13,10 @@
 #include <csignal>
 #include <list>
 #include <map>
-#include <set>
 #include <thread>
 #include <vector>
 
+#include "services/stack/name_lookup.h"
 #include "shared/base/backoff.h"
 #include "shared/base/file.h"
 
@@ -37,36 +36,6 @@ bool is_socket_path(const std::string& address) {
     return address.starts_with("unix:");
 }
 
-struct FreeAddresses {
-    void operator()(addrinfo* list) const { ::freeaddrinfo(list); }
-};
-using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
-
-// "host:port"; none where the name is not known now.
-Addresses resolve(const std::string& address) {
-    const auto colon = address.rfind(':');
-    if (colon == std::string::npos) return nullptr;
-    addrinfo hints{};
-    hints.ai_socktype = SOCK_STREAM;
-    addrinfo* found = nullptr;
-    const std::string host = address.substr(0, colon);
-    return ::getaddrinfo(host.c_str(), address.c_str() + colon + 1, &hints, &found) == 0 ? Addresses(found) : nullptr;
-}
-
-// The addresses of a name in numbers, in order; empty where it is not known now.
-std::string numbers_of(const std::string& address) {
-    std::set<std::string> numbers;
-    const Addresses found = resolve(address);
-    for (const addrinfo* one = found.get(); one != nullptr; one = one->ai_next) {
-        std::array<char, NI_MAXHOST> text{};
-        if (::getnameinfo(one->ai_addr, one->ai_addrlen, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) == 0)
-            numbers.insert(text.data());
-    }
-    std::string all;
-    for (const std::string& number : numbers) all += number + " ";
-    return all;
-}
-
 // Differs after every change of the file; empty where it is missing.
 std::string state_of(const fs::path& file) {
     struct stat info{};
@@ -76,7 +45,7 @@ std::string state_of(const fs::path& file) {
 }
 
 UniqueFd connect_now(const std::string& address) {
-    const Addresses found = resolve(address);
+    const Addresses found = look_up(address);
     for (const addrinfo* one = found.get(); one != nullptr; one = one->ai_next) {
         UniqueFd connection(::socket(one->ai_family, one->ai_socktype | SOCK_CLOEXEC, one->ai_protocol));
         const timeval patience{2, 0};  // an address without a machine keeps silent
@@ -218,30 +187,32 @@ class GatewayWatch::Impl {
         while (wait_unless_stopped(stop, kLookInterval)) {
             if (::kill(nginx, 0) != 0) return;
             // Without its file nginx may not know yet what the signal means.
-            if (!fs::exists(options_.directory / "nginx.pid")) continue;
-            if (look()) ::kill(nginx, SIGHUP);
+            if (fs::exists(options_.directory / "nginx.pid") && look()) ::kill(nginx, SIGHUP);
         }
     }
 
   private:
-    // Whether anything is not as it was.
+    // Whether anything is not as it was; nginx is to read its configuration anew then.
     bool look() {
         bool has_changed = false;
-        const auto note = [&](const std::string& what, const std::string& now) {
-            std::string& before = seen_[what];
-            if (now.empty() || now == before) return;
+        for (const fs::path& file : {options_.certificate, options_.certificate_key, options_.client_ca}) {
+            const std::string now = file.empty() ? "" : state_of(file);
+            if (now.empty() || now == files_[file]) continue;
+            files_[file] = now;
             has_changed = true;
-            before = now;
-        };
-        for (const fs::path& file : {options_.certificate, options_.certificate_key, options_.client_ca})
-            if (!file.empty()) note(file, state_of(file));
-        for (const auto& [name, address] : services_of(options_))
-            if (!is_socket_path(address)) note(address, numbers_of(address));
+        }
+        ServiceAddresses now = look_up_services(options_, addresses_);
+        // What could not be written is tried again.
+        if (now != addresses_ && write_gateway_configuration(options_, now).ok()) {
+            addresses_ = std::move(now);
+            has_changed = true;
+        }
         return has_changed;
     }
 
     const GatewayOptions options_;
-    std::map<std::string, std::string> seen_;
+    std::map<fs::path, std::string> files_;
+    ServiceAddresses addresses_;
     std::list<WaitingRoom> rooms_;
 };
 

@@ -9,7 +9,7 @@ shift
 quick=(alert_rules charts images init_again_changes_only_what_is_asked_for up_means_ready a_second_up_changes_nothing
     down_and_up_keep_everything no_secret_shows containers_may_do_little)
 all=("${quick[@]}" a_facility_elsewhere_needs_a_public_url what_is_killed_comes_back up_fails_where_a_key_cannot_be_read
-    requests_wait_while_a_service_is_recreated alerts_are_seen_and_sent
+    a_service_is_found_at_another_address requests_wait_while_a_service_is_recreated alerts_are_seen_and_sent
     a_simulated_federation_begins_by_itself)
 name=atoll-test-$$ port=$((20000 + $$ % 10000)) network=172.29.$(($$ % 200 + 20))
 services=(registry store dispatch aggregation)
@@ -251,6 +251,19 @@ check_a_renewed_certificate_is_taken() {
     kill -0 "$download" 2>/dev/null || fail "the download ended before the certificate was renewed"
     wait "$download" || fail "the download broke"
     cmp "$work/blob" "$work/copy"
+}
+
+check_a_service_is_found_at_another_address() {
+    is_up
+    local container started
+    container=$(id_of registry)
+    docker network disconnect "${name}_default" "$container"
+    docker network connect --alias registry --ip "$network.77" "${name}_default" "$container"
+    started=$SECONDS
+    within 60 is_ready registry || fail "the gateway does not find the registry at its new address"
+    printf '  found after %d s\n' $((SECONDS - started)) >&2
+    up --force-recreate --no-deps registry
+    within 60 is_ready registry || fail "the gateway does not find the registry at its old address"
 }
 
 # ask N [OPTION…]: one of the requests that are made five times a second, numbered; a read or a write of each service. Notes
