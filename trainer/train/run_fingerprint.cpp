@@ -14,9 +14,20 @@ namespace {
 
 constexpr std::size_t kDigestCharacters = 64;  // of a sha256
 
+// Does not compile once one of these types has another number of members: whoever adds one decides here whether
+// mathematics_json() needs it.
+void name_all_members(const model::ModelConfig& config) {
+    [[maybe_unused]] const auto& [architecture, vocabulary, hidden, intermediate, layers, heads, kv_heads, head_dim,
+                                  positions_max, window, embedding, eps, range, tied, rope, dtype, bos, eos] = config;
+    [[maybe_unused]] const auto& [model_type, norm, activation, positions, head_norms, qkv_bias, out_bias, ff_bias,
+                                  prefix, attention_norm, out, ff_norm, gate, up, down, final_norm] = architecture;
+    [[maybe_unused]] const auto& [kind, theta, factor, low, high, original, fast, slow, truncate, attention] = rope;
+}
+
 // What config.json says of the mathematics, under its keys. The dtype and the special tokens are no part of it.
 nlohmann::json mathematics_json(const model::ModelConfig& config) {
     const model::RopeConfig& rope = config.rope;
+    name_all_members(config);
     nlohmann::json mathematics = {
         {"model_type", config.architecture.model_type},
         {"activation", static_cast<int>(config.architecture.activation)},
