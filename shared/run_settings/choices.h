@@ -10,7 +10,7 @@
 namespace atl::run_settings {
 
 enum class OnOff : std::uint8_t { kOn, kOff };
-enum class OptimizerKind : std::uint8_t { kAdamW, kSgd };
+enum class OptimizerKind : std::uint8_t { kAdamW, kSgd, kMuon };
 enum class LrSchedule : std::uint8_t { kConstant, kLinear, kCosine };
 enum class Precision : std::uint8_t { kFp32, kBf16, kFp16 };
 enum class MomentsPrecision : std::uint8_t { kFp32, kBf16 };
@@ -50,7 +50,7 @@ inline constexpr std::array<std::string_view, 0> kWords;
 template <>
 inline constexpr std::array<std::string_view, 2> kWords<OnOff> = {"on", "off"};
 template <>
-inline constexpr std::array<std::string_view, 2> kWords<OptimizerKind> = {"adamw", "sgd"};
+inline constexpr std::array<std::string_view, 3> kWords<OptimizerKind> = {"adamw", "sgd", "muon"};
 template <>
 inline constexpr std::array<std::string_view, 3> kWords<LrSchedule> = {"constant", "linear", "cosine"};
 template <>

@@ -6,16 +6,17 @@
 namespace atl::run_settings {
 namespace {
 
-// An option that means nothing unless another one has that value (empty: any but the default).
+// An option that means nothing unless another one has that value, or the other value (empty: any but the default).
 struct Need {
     std::string_view option;
     std::string_view needed;
     std::string_view value = {};
+    std::string_view other_value = {};
 };
-constexpr std::array<Need, 13> kNeeds = {{{"momentum", "optimizer", "sgd"},
-                                          {"beta1", "optimizer", "adamw"},
-                                          {"beta2", "optimizer", "adamw"},
-                                          {"eps", "optimizer", "adamw"},
+constexpr std::array<Need, 13> kNeeds = {{{"momentum", "optimizer", "sgd", "muon"},
+                                          {"beta1", "optimizer", "adamw", "muon"},
+                                          {"beta2", "optimizer", "adamw", "muon"},
+                                          {"eps", "optimizer", "adamw", "muon"},
                                           {"loss-scale", "precision", "fp16"},
                                           {"checkpoint-layers", "activation-checkpointing"},
                                           {"offload-dir", "offload-optimizer", "nvme"},
@@ -47,6 +48,15 @@ Status check_formats(const RunConfig& config) {
         return invalid_argument("--masters", "none needs --precision bf16");
     if (config.masters == Masters::kNone && (config.lora_rank > 0 || !config.adapter.empty()))
         return invalid_argument("--masters", "none means nothing with adapters, which are fp32");
+    return {};
+}
+
+Status check_muon(const RunConfig& config) {
+    if (config.optimizer != OptimizerKind::kMuon) return {};
+    if (config.lora_rank > 0 || !config.adapter.empty())
+        return invalid_argument("--optimizer", "muon drives whole weight matrices, not adapters: give adamw");
+    if (config.offload_optimizer == Offload::kNvme)
+        return invalid_argument("--offload-optimizer", "nvme is not available with --optimizer muon: give cpu or none");
     return {};
 }
 
@@ -97,15 +107,19 @@ Status check_needs(const RunConfig& config, Commands command) {
         const Option* needed = find_option(need.needed, command);
         if (!config.given.contains(need.option) || needed == nullptr) continue;
         const std::string value = value_text(config, *needed);
-        if (need.value.empty() ? value != value_text(RunConfig(), *needed) : value == need.value) continue;
-        return invalid_argument("--" + std::string(need.option), "means nothing without --" + std::string(need.needed) +
-                                                                     (need.value.empty() ? "" : " ") +
-                                                                     std::string(need.value));
+        if (need.value.empty() ? value != value_text(RunConfig(), *needed)
+                               : value == need.value || value == need.other_value)
+            continue;
+        std::string without = "--" + std::string(need.needed);
+        if (!need.value.empty()) without += " " + std::string(need.value);
+        if (!need.other_value.empty()) without += " or " + std::string(need.other_value);
+        return invalid_argument("--" + std::string(need.option), "means nothing without " + without);
     }
     if (config.checkpoint_layers > 0 && config.activation_checkpointing == ActivationCheckpointing::kSelective)
         return invalid_argument("--checkpoint-layers",
                                 "means nothing with --activation-checkpointing selective, which says which layers; "
                                 "give full");
+    ATOLL_RETURN_IF_ERROR(check_muon(config));
     return check_formats(config);
 }
 

@@ -41,13 +41,14 @@ struct RunConfig {
 
     OptimizerKind optimizer = OptimizerKind::kAdamW;
     double lr = 3e-4;
+    double lr_embedding = 0;  // 0: as lr
     LrSchedule schedule = LrSchedule::kConstant;
     std::int64_t warmup_steps = 0;
     double beta1 = 0.9;
     double beta2 = 0.999;
     double eps = 1e-8;
     double weight_decay = 0.01;
-    double momentum = 0;
+    double momentum = 0;  // SGD's, or Muon's where it is above 0
     bool no_decay_norms = false;
     double max_grad_norm = 1;
     double proximal_mu = 0;  // 0: no proximal term
@@ -111,6 +112,7 @@ struct RunConfig {
         return compute_dtype.value_or(device == Device::kCpu ? Precision::kFp32 : precision);
     }
     Precision residual_in() const { return residual_dtype.value_or(computes_in()); }
+    double momentum_used() const { return optimizer == OptimizerKind::kMuon && momentum == 0 ? 0.95 : momentum; }
     // Gradients may be too small or too large for fp16.
     bool scales_loss() const { return precision == Precision::kFp16; }
 

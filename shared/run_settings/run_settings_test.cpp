@@ -157,6 +157,7 @@ TEST(RunConfigTest, EveryFlagOfTheDesignIsKnown) {
                              "batch-size",
                              "grad-accum",
                              "lr",
+                             "lr-embedding",
                              "schedule",
                              "warmup-steps",
                              "optimizer",

@@ -33,7 +33,7 @@ Shares shares_of(Sharding sharding, std::int64_t ranks, std::int64_t group) {
 }
 
 std::int64_t moment_count(const RunConfig& settings) {
-    if (settings.optimizer == run_settings::OptimizerKind::kAdamW) return 2;
+    if (settings.optimizer != run_settings::OptimizerKind::kSgd) return 2;
     return settings.momentum > 0 ? 1 : 0;
 }
 

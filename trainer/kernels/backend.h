@@ -46,6 +46,7 @@ struct SgdStep {
     float learning_rate;
     float momentum;
     float weight_decay;
+    bool uses_factor = true;  // false: gradients are taken as they are, not multiplied by StepScalars::factor
 };
 
 // What is added to a product d [M, N]; empty tensors count as zero.
@@ -168,6 +169,8 @@ class Backend {
     virtual void sum(const Tensor& x, const Tensor& into, bool accumulate) = 0;
     // Over all elements of all these tensors.
     virtual void sum_of_squares(std::span<const Tensor> all, const Tensor& into, bool accumulate) = 0;
+    // In place: x / max(sqrt(squares), norm_min), with squares fp64 [1], the sum of x's squares.
+    virtual void divide_by_norm(const Tensor& x, const Tensor& squares, float norm_min) = 0;
     void sum_of_squares(const Tensor& x, const Tensor& into, bool accumulate) {
         sum_of_squares(std::span(&x, 1), into, accumulate);
     }
@@ -301,6 +304,9 @@ class Backend {
     // one momentum, or none. A step's ranges are best given together.
     virtual void adamw(const AdamWStep& step, const Tensor& scalars, std::span<const OptimizerRange> ranges) = 0;
     virtual void sgd(const SgdStep& step, const Tensor& scalars, std::span<const OptimizerRange> ranges) = 0;
+    // Nesterov's direction as torch.optim.Muon takes it: the first moment becomes b = momentum · b + (1 - momentum) · g,
+    // and `weights`, which are not read, momentum · b + (1 - momentum) · g.
+    virtual void nesterov(float momentum, const Tensor& scalars, std::span<const OptimizerRange> ranges) = 0;
     void adamw(const AdamWStep& step, const Tensor& scalars, const OptimizerRange& range) {
         adamw(step, scalars, std::span(&range, 1));
     }

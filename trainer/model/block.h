@@ -53,6 +53,7 @@ struct FsdpUnit {
     std::vector<Parameter> parameters;
     std::int64_t element_count = 0;
     bool frozen = false;                          // only read: no gradients, no moments
+    bool is_layer = false;                        // of a decoder layer, not of embedding or head
     bool is_adapter = false;                      // kept in the files of an adapter, not in those of the model
     tensor::DType storage = tensor::DType::kF32;  // the format that the weights are kept in; a driver may change it
 

@@ -56,7 +56,9 @@ DecoderBlock::DecoderBlock(const ModelConfig& config, std::int64_t layer, std::v
       feed_forward_norm_(config, units.back(), layer_prefix(config, layer), config.architecture.feed_forward_norm),
       up_(make_up(config, units.back(), layer_prefix(config, layer), widths_)),
       down_(config, units.back(), layer_prefix(config, layer), {{config.architecture.down, widths_.hidden}},
-            widths_.feed_forward, Partition::kColumns, config.architecture.feed_forward_bias) {}
+            widths_.feed_forward, Partition::kColumns, config.architecture.feed_forward_bias) {
+    units.back().is_layer = true;
+}
 
 kernels::AttentionShape DecoderBlock::attention_shape(const BatchShape& shape) const {
     return {shape.batch, shape.length, widths_.heads, widths_.kv_heads, widths_.head_channels, formats_.activations};

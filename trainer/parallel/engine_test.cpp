@@ -158,6 +158,32 @@ TEST_P(EngineTest, WithAFixedTreeOverRowsRanksAndShardingsChangeNoBit) {
     }
 }
 
+// Each matrix is orthogonalised whole, by one rank.
+TEST_P(EngineTest, MuonWithAFixedTreeOverRowsGivesTheSameBitsInEverySharding) {
+    Variant variant;
+    variant.tied = GetParam();
+    variant.fixed_tree_sequences = 12;
+    const auto self = comm::make_self();
+    const Outcome adamw = run_on(*self, variant);
+    variant.optimizer = optim::OptimizerKind::kMuon;
+    const Outcome reference = run_on(*self, variant);
+    EXPECT_NE(reference.losses, adamw.losses);
+    EXPECT_LT(reference.losses.back(), reference.losses.front());
+    for (const Sharding sharding : kShardings) {
+        for (const std::uint64_t far : {0U, 3U}) {
+            SCOPED_TRACE(testing::Message() << run_settings::to_string(sharding) << " far " << far);
+            variant.sharding = sharding;
+            variant.far = far;
+            variant.shard_group = world->size() == 4 ? 2 : world->size();
+            const Outcome outcome = run_world(variant);
+            EXPECT_EQ(outcome.losses, reference.losses);
+            if (world->rank() == 0) {
+                EXPECT_EQ(outcome.weights, reference.weights);
+            }
+        }
+    }
+}
+
 TEST_P(EngineTest, EveryFormatGivesTheSameBitsInEverySharding) {
     using kernels::Formats;
     using tensor::DType;

@@ -32,6 +32,11 @@ ParameterStore ParameterStore::lay_out(Arena& arena, const model::Model& model, 
     const auto length = [](const ShardSpec& spec, bool sharded) { return sharded ? spec.shard : spec.whole; };
     OptimizerState::Layout state;
     state.in_file = offload.optimizer == run_settings::Offload::kNvme;
+    if (optimizer != nullptr && optimizer->kind == optim::OptimizerKind::kMuon) {
+        check(!state.in_file, "Muon's momenta are not offloaded to a file");
+        store.muon_ = MuonDirections::lay_out({arena, *offload.pinned, *offload.library}, model, layout,
+                                              shards_moments(layout.sharding));
+    }
     std::int64_t elements = 0;
     for (std::size_t unit = 0; unit < store.specs_.size(); ++unit) {
         const ShardSpec& spec = store.specs_[unit];
@@ -69,13 +74,20 @@ void ParameterStore::lay_out_update(const Offload& offload) {
     if (bytes > 0) update_pinned_ = offload.pinned->allocate(Category::kGather, DType::kU8, {bytes});
 }
 
+ParameterStore::Treatment ParameterStore::treat(const model::FsdpUnit& unit, const model::Parameter& parameter) const {
+    Treatment treatment{.is_norm = parameter.is_norm};
+    treatment.by_muon = muon_ && is_driven_by_muon(unit, parameter);
+    treatment.has_embedding_rate = muon_ ? !treatment.by_muon : !unit.is_layer && parameter.shape.size() == 2;
+    return treatment;
+}
+
 std::vector<ParameterStore::Run> ParameterStore::find_runs(std::size_t unit) const {
     const model::FsdpUnit& parameters = model_->units[unit];
     const Range range = update_range(unit);
     std::vector<Run> runs;
     for (const Piece& piece : split_by_parameter(parameters, range.begin, range.count)) {
-        const bool is_norm = parameters.parameters[piece.parameter].is_norm;
-        if (runs.empty() || runs.back().is_norm != is_norm) runs.push_back({piece.at, 0, is_norm});
+        const Treatment treatment = treat(parameters, parameters.parameters[piece.parameter]);
+        if (runs.empty() || runs.back().treatment != treatment) runs.push_back({piece.at, 0, treatment});
         runs.back().count += piece.count;
     }
     return runs;
@@ -159,11 +171,13 @@ void ParameterStore::clear_moments(kernels::Backend& backend) const {
 
 Status ParameterStore::update(kernels::Backend& backend, Collectives& ranks, const optim::Optimizer& optimizer,
                               const Update& update) {
-    std::vector<kernels::OptimizerRange> ranges;
+    Ranges ranges;
     const auto update_ranges = [&](std::string_view name) {
         const trace::StreamSpan of_device(kernels::Stream::kCompute, "optimizer", name);
-        optimizer.update(backend, update.scalars, update.learning_rate, ranges);
-        ranges.clear();
+        if (!ranges.usual.empty()) optimizer.update(backend, update.scalars, update.learning_rate, ranges.usual);
+        if (!ranges.with_embedding_rate.empty())
+            optimizer.update(backend, update.scalars, update.embedding_rate, ranges.with_embedding_rate);
+        ranges = {};
     };
     for (std::size_t unit = 0; unit < specs_.size(); ++unit) {
         if (!trains(unit)) continue;
@@ -172,19 +186,49 @@ Status ParameterStore::update(kernels::Backend& backend, Collectives& ranks, con
             append_ranges(update, unit, piece, ranges);
             if (state_.is_in_file()) update_ranges(name);  // it is in memory until the next one is shown
         });
+        if (muon_) update_by_muon(backend, ranks, optimizer, update, unit, ranges.by_muon);
         if (!gathers_new_weights()) continue;
-        if (!ranges.empty()) update_ranges(name);
+        update_ranges(name);
         const trace::Span span("wait for weights", name);
         const trace::StreamSpan of_device(kernels::Stream::kCompute, "wait for weights", name);
         ranks.all_gather(weight_shard(unit), weights(unit), {.shard = weights_space_, .whole = weights_space_},
                          update_pinned_, {"the new weights", name});
     }
-    if (!ranges.empty()) update_ranges({});
+    update_ranges({});
     return state_.end_update(backend);
 }
 
+void ParameterStore::update_by_muon(kernels::Backend& backend, Collectives& ranks, const optim::Optimizer& optimizer,
+                                    const Update& update, std::size_t unit,
+                                    std::vector<kernels::OptimizerRange>& ranges) const {
+    const trace::StreamSpan of_device(kernels::Stream::kCompute, "muon", model_->units[unit].name);
+    const Tensor own = muon_->own(unit);
+    const std::int64_t first_element = first_elements_[unit] + update_range(unit).begin;
+    const auto direction = [&](const kernels::OptimizerRange& range) {
+        return flat_range(own, range.first_element - first_element, range.weights.element_count());
+    };
+    std::vector<kernels::OptimizerRange> momenta = ranges;
+    for (kernels::OptimizerRange& range : momenta) {
+        range.weights = direction(range);
+        range.second_moments = range.stored = {};
+    }
+    backend.nesterov(static_cast<float>(optimizer.momentum), update.scalars, momenta);
+    muon_->orthogonalize(backend, ranks, unit);
+    for (kernels::OptimizerRange& range : ranges) {
+        range.gradients = direction(range);
+        range.first_moments = range.second_moments = {};
+    }
+    const auto f = [](double value) { return static_cast<float>(value); };
+    backend.sgd({.learning_rate = f(update.learning_rate),
+                 .momentum = 0,
+                 .weight_decay = f(optimizer.weight_decay),
+                 .uses_factor = false},
+                update.scalars, ranges);
+    ranges.clear();
+}
+
 void ParameterStore::append_ranges(const Update& update, std::size_t unit, const OptimizerState::Piece& piece,
-                                   std::vector<kernels::OptimizerRange>& ranges) const {
+                                   Ranges& ranges) const {
     const bool sharded = shards_moments(sharding());
     const Tensor kept = sharded ? weight_shard(unit) : weights_[unit];
     const Tensor gradients = sharded ? gradient_shard(unit) : gradients_[unit];
@@ -198,14 +242,17 @@ void ParameterStore::append_ranges(const Update& update, std::size_t unit, const
             return piece[which].empty() ? Tensor() : flat_range(piece[which], begin - piece.begin, count);
         };
         const Tensor masters = state(Part::kMasters);
-        ranges.push_back({.weights = masters.empty() ? part(kept) : masters,
-                          .gradients = part(gradients),
-                          .first_moments = state(Part::kFirstMoment),
-                          .second_moments = state(Part::kSecondMoment),
-                          .stored = masters.empty() ? Tensor() : part(kept),
-                          .seed = update.seed,
-                          .first_element = first_element + begin,
-                          .decays = update.decay_norms || !run.is_norm});
+        auto& alike = run.treatment.by_muon              ? ranges.by_muon
+                      : run.treatment.has_embedding_rate ? ranges.with_embedding_rate
+                                                         : ranges.usual;
+        alike.push_back({.weights = masters.empty() ? part(kept) : masters,
+                         .gradients = part(gradients),
+                         .first_moments = state(Part::kFirstMoment),
+                         .second_moments = state(Part::kSecondMoment),
+                         .stored = masters.empty() ? Tensor() : part(kept),
+                         .seed = update.seed,
+                         .first_element = first_element + begin,
+                         .decays = update.decay_norms || !run.treatment.is_norm});
     }
 }
 

@@ -2,11 +2,13 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "trainer/optim/optimizer.h"
 #include "trainer/parallel/collectives.h"
+#include "trainer/parallel/muon_directions.h"
 #include "trainer/parallel/optimizer_state.h"
 #include "trainer/parallel/sharding.h"
 
@@ -30,7 +32,8 @@ class ParameterStore {
         bool weights = false;
         run_settings::Offload optimizer = run_settings::Offload::kNone;
     };
-    // Without an optimizer (evaluation) there are weights only. With measuring arenas only the memory is counted.
+    // Without an optimizer (evaluation) there are weights only. With measuring arenas only the memory is counted. Muon
+    // takes the arenas' library and pinned memory too.
     static ParameterStore lay_out(Arena& arena, const model::Model& model, const ParallelLayout& layout,
                                   const optim::Optimizer* optimizer, const Offload& offload);
     // Makes the file of an offloaded optimizer, in a directory that exists. Errors name it.
@@ -103,6 +106,7 @@ class ParameterStore {
     struct Update {
         Tensor scalars;  // kernels::StepScalars
         double learning_rate = 0;
+        double embedding_rate = 0;  // of embedding and head, and with Muon of all that AdamW drives
         bool decay_norms = true;
         std::uint64_t seed = 0;  // of the rounding of bf16 moments
     };
@@ -110,20 +114,34 @@ class ParameterStore {
                   const Update& update);
 
   private:
-    // Neighbouring elements of that range that are all norms, or all not.
+    // What an optimizer treats alike.
+    struct Treatment {
+        bool is_norm = false;
+        bool has_embedding_rate = false;
+        bool by_muon = false;
+        bool operator==(const Treatment&) const = default;
+    };
+    // Neighbouring elements of that range that are treated alike.
     struct Run {
         std::int64_t begin = 0;
         std::int64_t count = 0;
-        bool is_norm = false;
+        Treatment treatment;
+    };
+    // The ranges of a step, by what updates them.
+    struct Ranges {
+        std::vector<kernels::OptimizerRange> usual, with_embedding_rate, by_muon;
     };
     Range update_range(std::size_t unit) const;  // that this rank updates
     // Whether a shard of replicated weights is.
     bool gathers_new_weights() const { return shards_moments(sharding()) && !shards_weights(sharding()); }
     void lay_out_update(const Offload& offload);
+    Treatment treat(const model::FsdpUnit& unit, const model::Parameter& parameter) const;
     std::vector<Run> find_runs(std::size_t unit) const;
     static Tensor shard_of(const Tensor& tensor, const ShardSpec& spec);
     void append_ranges(const Update& update, std::size_t unit, const OptimizerState::Piece& piece,
-                       std::vector<kernels::OptimizerRange>& ranges) const;
+                       Ranges& ranges) const;
+    void update_by_muon(kernels::Backend& backend, Collectives& ranks, const optim::Optimizer& optimizer,
+                        const Update& update, std::size_t unit, std::vector<kernels::OptimizerRange>& ranges) const;
 
     const model::Model* model_ = nullptr;
     ParallelLayout layout_;
@@ -132,6 +150,7 @@ class ParameterStore {
     kernels::Space weights_space_ = kernels::Space::kDevice;
     std::vector<Tensor> gradients_;
     OptimizerState state_;
+    std::optional<MuonDirections> muon_;
     Tensor update_pinned_;  // of the gather of a unit's new weights
     std::vector<std::vector<Run>> runs_;
     std::vector<std::int64_t> first_elements_;  // of each unit, counted over the model

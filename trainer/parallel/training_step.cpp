@@ -11,7 +11,7 @@
 
 namespace atl::parallel {
 
-Result<TrainingStep::Begun> TrainingStep::begin(double learning_rate, double loss_scale, const Load& load) {
+Result<TrainingStep::Begun> TrainingStep::begin(const Rates& rates, double loss_scale, const Load& load) {
     auto began = backend_.record_timed(kernels::Stream::kCompute);
     ATOLL_TRY(const double targets, make_gradients(loss_scale, load));
     backend_.finish_step({.nominal_targets = rules_.nominal_targets,
@@ -19,7 +19,7 @@ Result<TrainingStep::Begun> TrainingStep::begin(double learning_rate, double los
                           .norm_max = rules_.gradient_norm_max,
                           .scales_loss = rules_.scales_loss},
                          memory_.scalars().all());
-    const Status updated = update(learning_rate);
+    const Status updated = update(rates);
     auto ended = backend_.record_timed(kernels::Stream::kCompute);
     memory_.scalars().send(backend_);
     ATOLL_RETURN_IF_ERROR(updated);
@@ -83,12 +83,13 @@ void TrainingStep::add_up(const std::vector<double>& losses_by_sequence) {
     backend_.copy_from_host(sums.data(), scalars.sums());
 }
 
-Status TrainingStep::update(double learning_rate) {
+Status TrainingStep::update(const Rates& rates) {
     const trace::Span span("optimizer");
     memory_.engine().gradients().share(ranks_);
     const Status updated = memory_.store().update(backend_, ranks_.shard_group(), rules_.optimizer,
                                                   {.scalars = memory_.scalars().all(),
-                                                   .learning_rate = learning_rate,
+                                                   .learning_rate = rates.usual,
+                                                   .embedding_rate = rates.embedding,
                                                    .decay_norms = rules_.decay_norms,
                                                    .seed = rules_.seed});
     memory_.engine().weights_changed();

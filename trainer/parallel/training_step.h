@@ -40,6 +40,10 @@ class TrainingStep {
 
     // Puts a micro-step's rows into memory.batch() and returns how many targets they have on this rank.
     using Load = std::function<std::int64_t(std::int64_t micro)>;
+    struct Rates {
+        double usual = 0;
+        double embedding = 0;  // see ParameterStore::Update
+    };
     // A step that the device was asked for.
     struct Begun {
         double targets = 0;  // over all ranks
@@ -50,7 +54,7 @@ class TrainingStep {
     // Asks the device for a step and sends its scalars, to be read by DeviceScalars::receive(). `loss_scale` is that of
     // StepScalars at its beginning, which a proximal term needs. Errors are those of an offloaded optimizer's file, the
     // same outcome on every rank.
-    Result<Begun> begin(double learning_rate, double loss_scale, const Load& load);
+    Result<Begun> begin(const Rates& rates, double loss_scale, const Load& load);
     // The first half of that alone: gradients, and their sums among the scalars. Returns the targets.
     Result<double> make_gradients(double loss_scale, const Load& load);
 
@@ -59,7 +63,7 @@ class TrainingStep {
     Status add_proximal_term(double targets, double loss_scale);
     // The sums of a step over all ranks, of those of its micro-steps, into the device's scalars.
     void add_up(const std::vector<double>& losses_by_sequence);
-    Status update(double learning_rate);
+    Status update(const Rates& rates);
     Status agree_on_file(const Status& mine);
 
     StepRules rules_;

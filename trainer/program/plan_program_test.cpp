@@ -81,6 +81,8 @@ std::vector<PlanCase> plan_cases() {
     return {
         {"llama", kWide, 16, rows},
         {"llama_sgd", kWide, 16, with(rows, {"--optimizer", "sgd"})},
+        {"llama_muon", kWide, 16, with(rows, {"--optimizer", "muon"})},
+        {"two_ranks_full_shard_muon", kWide, 16, with(rows, {"--sharding", "full_shard", "--optimizer", "muon"}), 2},
         {"llama_accumulation", kWide, 16, with(rows, {"--grad-accum", "2"})},
         {"llama_bf16", kWide, 16, with(rows, {"--precision", "bf16"})},
         {"llama_fp16", kWide, 16, with(rows, {"--precision", "fp16"})},

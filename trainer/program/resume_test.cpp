@@ -80,16 +80,20 @@ TEST_F(ResumeTest, ARunGoesOnAtAnotherNumberOfRanksAndAnotherSharding) {
 }
 
 TEST_F(ResumeTest, ADeterministicRunGoesOnBitForBitAtAnotherNumberOfRanks) {
-    const std::vector<std::string> flags = {"--steps", "4", "--global-batch-size", "4", "--deterministic"};
-    const auto whole = member(train("whole", flags).out, "loss");
-    auto stopping = flags;
-    stopping.insert(stopping.end(), {"--time-limit", kAtOnce, "--sharding", "full_shard"});
-    ASSERT_EQ(train("out", stopping, 2).exit_code, 0);
-    auto resuming = flags;
-    resuming.insert(resuming.end(), {"--resume", "--sharding", "hybrid_shard_zero2", "--shard-group", "2"});
-    const auto rest = member(train("out", resuming, 4).out, "loss");
-    EXPECT_EQ(rest, (std::vector<double>{whole.begin() + 1, whole.end()}));
-    EXPECT_EQ(weights("out") == weights("whole"), true);
+    for (const std::string optimizer : {"adamw", "muon"}) {
+        SCOPED_TRACE(optimizer);
+        const std::vector<std::string> flags = {"--steps",     "4",      "--global-batch-size", "4", "--deterministic",
+                                                "--optimizer", optimizer};
+        const auto whole = member(train("whole_" + optimizer, flags).out, "loss");
+        auto stopping = flags;
+        stopping.insert(stopping.end(), {"--time-limit", kAtOnce, "--sharding", "full_shard"});
+        ASSERT_EQ(train("out_" + optimizer, stopping, 2).exit_code, 0);
+        auto resuming = flags;
+        resuming.insert(resuming.end(), {"--resume", "--sharding", "hybrid_shard_zero2", "--shard-group", "2"});
+        const auto rest = member(train("out_" + optimizer, resuming, 4).out, "loss");
+        EXPECT_EQ(rest, (std::vector<double>{whole.begin() + 1, whole.end()}));
+        EXPECT_EQ(weights("out_" + optimizer) == weights("whole_" + optimizer), true);
+    }
 }
 
 TEST_F(ResumeTest, OtherSettingsDoNotGoOn) {

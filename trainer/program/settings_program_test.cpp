@@ -80,6 +80,7 @@ std::vector<SettingsProgramTest::Change> SettingsProgramTest::changes() const {
         {"seed", "1"},
         {"optimizer", "sgd"},
         {"lr", "0.01"},
+        {"lr-embedding", "0.1"},
         {"schedule", "cosine"},
         {"warmup-steps", "2"},
         {"beta1", "0.5"},

@@ -544,7 +544,7 @@ TEST_F(TrainProgramTest, HelpSaysWhatEachFlagTakesAndItsDefault) {
     EXPECT_EQ(result.exit_code, 0);
     // CLI11 writes a default as "=0.0003" or, from 2.5 on, as " [0.0003]".
     for (const char* line : {"--lr NUMBER( \\[|=)0\\.0003\\]?\\s", "--steps INT\\s",
-                             "--optimizer adamw\\|sgd( \\[|=)adamw\\]?\\s", "--resume\\s"})
+                             "--optimizer adamw\\|sgd\\|muon( \\[|=)adamw\\]?\\s", "--resume\\s"})
         EXPECT_TRUE(std::regex_search(result.out, std::regex(line))) << line << " is not in " << result.out;
 }
 

@@ -90,9 +90,10 @@ Status settle(PreparedRun& prepared, const RankCounts& counts) {
                           .beta2 = config.beta2,
                           .epsilon = config.eps,
                           .weight_decay = config.weight_decay,
-                          .momentum = config.momentum};
-    prepared.schedule = {
+                          .momentum = config.momentum_used()};
+    prepared.schedule = prepared.embedding_schedule = {
         .kind = config.schedule, .peak = config.lr, .warmup_steps = config.warmup_steps, .steps = prepared.steps};
+    if (config.lr_embedding > 0) prepared.embedding_schedule.peak = config.lr_embedding;
     prepared.directory.model.use_formats(formats_of(config));
     return {};
 }

@@ -41,6 +41,7 @@ struct PreparedRun {
     std::int64_t steps = 0;
     optim::Optimizer optimizer = {};
     optim::Schedule schedule = {};
+    optim::Schedule embedding_schedule = {};  // see parallel::ParameterStore::Update
     int shard_group = 0;            // of the hybrid modes
     std::string base_sha256 = {};   // of the model: its base_digest(), once it was read
     std::int64_t unseen_bytes = 0;  // of a run's program that a process which only plans it does not have

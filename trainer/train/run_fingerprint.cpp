@@ -81,6 +81,9 @@ nlohmann::json flags_json(const PreparedRun& prepared) {
                   {"global-batch-size", prepared.batch.global},
                   {"compute-dtype", to_string(config.computes_in())},
                   {"residual-dtype", to_string(config.residual_in())}});
+    // Only where they differ, as states from before there was such an option lack them.
+    if (config.lr_embedding > 0 && config.lr_embedding != config.lr) flags["lr-embedding"] = config.lr_embedding;
+    if (config.optimizer == run_settings::OptimizerKind::kMuon) flags["momentum"] = config.momentum_used();
     if (!prepared.directory.adapters) return flags;
     const model::LoraOptions& lora = prepared.directory.adapters->options;
     flags.update({{"lora-rank", lora.rank},

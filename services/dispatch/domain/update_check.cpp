@@ -38,6 +38,11 @@ double effort_of(const run_settings::RunConfig& config, std::int64_t steps) {
     return config.lr * (rising + (falls ? (after + 1) / 2 : after));
 }
 
+// How many times the usual rate that of embedding and head is; 1 where it is lower.
+double embedding_ratio(const run_settings::RunConfig& config) {
+    return config.lr > 0 ? std::max(1.0, config.lr_embedding / config.lr) : 1;
+}
+
 }  // namespace
 
 Result<UpdateLimits> update_limits(const Json& training, std::int64_t ranks, std::int64_t rows, std::int64_t seq_len) {
@@ -59,12 +64,13 @@ aggregate::Assignment assigned_work(const Json& training, std::int64_t ranks, co
     if (work.effort > 0) work.claimed = std::max(1.0, effort_of(*config, limits->steps) / work.effort);
     work.tokens = static_cast<double>(steps * limits->samples_per_step) *
                   static_cast<double>(std::min(own.seq_len, usual.seq_len));
-    // AdamW moves an element by about its rate a step, however large its gradient is; SGD all of them together by no
-    // more than its rate times the gradient's largest norm, which its momentum adds up.
-    if (config->optimizer == run_settings::OptimizerKind::kAdamW)
-        work.element_max = work.effort;
+    // AdamW moves an element by about its rate a step, however large its gradient is, and Muon by less on average; SGD
+    // moves all of them together by no more than its rate times the gradient's largest norm, which its momentum adds
+    // up.
+    if (config->optimizer != run_settings::OptimizerKind::kSgd)
+        work.element_max = work.effort * embedding_ratio(*config);
     else
-        work.norm_max = work.effort * config->max_grad_norm / (1 - config->momentum);
+        work.norm_max = work.effort * embedding_ratio(*config) * config->max_grad_norm / (1 - config->momentum);
     work.decay = work.effort * config->weight_decay;
     return work;
 }

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "shared/numeric/cpu_features.h"
@@ -107,6 +108,10 @@ void CpuBackend::scale(const Tensor& x, float factor) {
     for_ranges(x.element_count(), kTileElements, [&](auto begin, auto end) {
         simd_.scale(Tile::update(x, begin, end - begin).data(), factor, end - begin);
     });
+}
+
+void CpuBackend::divide_by_norm(const Tensor& x, const Tensor& squares, float norm_min) {
+    scale(x, static_cast<float>(1.0 / std::max(std::sqrt(*squares.f64()), static_cast<double>(norm_min))));
 }
 
 template <class Part>

@@ -104,12 +104,25 @@ void CpuBackend::adamw(const AdamWStep& step, const Tensor& scalars, std::span<c
 void CpuBackend::sgd(const SgdStep& step, const Tensor& scalars, std::span<const OptimizerRange> ranges) {
     const StepScalars& now = *scalars_of(scalars);
     if (now.is_update == 0) return;
-    const float factor = static_cast<float>(now.factor);
+    const float factor = step.uses_factor ? static_cast<float>(now.factor) : 1.0F;
     for (const OptimizerRange& range : ranges) {
         const float decay = range.decays ? step.learning_rate * step.weight_decay : 0.0F;
         update_runs(range, static_cast<std::int64_t>(now.updates),
                     [&](float* weights, const float* gradients, float* momenta, float*, std::int64_t count) {
                         simd_.sgd(decay, step.learning_rate, step.momentum, factor, weights, gradients, momenta, count);
+                    });
+    }
+}
+
+void CpuBackend::nesterov(float momentum, const Tensor& scalars, std::span<const OptimizerRange> ranges) {
+    const StepScalars& now = *scalars_of(scalars);
+    if (now.is_update == 0) return;
+    const float factor = static_cast<float>(now.factor);
+    for (const OptimizerRange& range : ranges) {
+        check(!range.first_moments.empty(), "nesterov keeps a momentum");
+        update_runs(range, static_cast<std::int64_t>(now.updates),
+                    [&](float* direction, const float* gradients, float* momenta, float*, std::int64_t count) {
+                        simd_.nesterov(momentum, factor, direction, gradients, momenta, count);
                     });
     }
 }

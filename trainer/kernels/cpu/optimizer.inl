@@ -26,3 +26,12 @@ void sgd(float decay, float rate, float momentum, float gradient_scale, float* _
         weights[i] -= decay * weights[i] + rate * momenta[i];
     }
 }
+
+void nesterov(float momentum, float gradient_scale, float* __restrict direction, const float* __restrict gradients,
+              float* __restrict momenta, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i) {
+        const float gradient = (1.0F - momentum) * (gradient_scale * gradients[i]);
+        momenta[i] = momentum * momenta[i] + gradient;
+        direction[i] = momentum * momenta[i] + gradient;
+    }
+}

@@ -142,6 +142,8 @@ struct SimdKernels {
                   std::int64_t count);
     void (*sgd)(float decay, float rate, float momentum, float gradient_scale, float* weights, const float* gradients,
                 float* momenta, std::int64_t count);  // momenta may be null
+    void (*nesterov)(float momentum, float gradient_scale, float* direction, const float* gradients, float* momenta,
+                     std::int64_t count);
 };
 
 namespace baseline {

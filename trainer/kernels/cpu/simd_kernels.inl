@@ -69,6 +69,7 @@ const SimdKernels& simd_kernels() {
         .cross_entropy_backward = cross_entropy_backward,
         .adamw = adamw,
         .sgd = sgd,
+        .nesterov = nesterov,
     };
     return kKernels;
 }

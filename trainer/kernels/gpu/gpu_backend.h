@@ -50,6 +50,7 @@ class GpuBackend final : public Backend {
     void scale(const Tensor& x, float factor) override;
     void sum(const Tensor& x, const Tensor& into, bool accumulate) override;
     void sum_of_squares(std::span<const Tensor> all, const Tensor& into, bool accumulate) override;
+    void divide_by_norm(const Tensor& x, const Tensor& squares, float norm_min) override;
     void sum_pieces(const Tensor& pieces, const Tensor& sum) override;
     void convert(const Tensor& from, const Tensor& to) override;
 
@@ -112,6 +113,7 @@ class GpuBackend final : public Backend {
     void finish_step(const StepRules& rules, const Tensor& scalars) override;
     void adamw(const AdamWStep& step, const Tensor& scalars, std::span<const OptimizerRange> ranges) override;
     void sgd(const SgdStep& step, const Tensor& scalars, std::span<const OptimizerRange> ranges) override;
+    void nesterov(float momentum, const Tensor& scalars, std::span<const OptimizerRange> ranges) override;
 
   private:
     void wait_without_limit(Event event) override;

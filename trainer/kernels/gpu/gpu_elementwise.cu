@@ -34,6 +34,20 @@ struct Scale {
 };
 
 template <class P>
+struct DivideByNorm {
+    P x;
+    const double* squares;
+    float norm_min;
+    __device__ void operator()(std::int64_t i) const {
+        const float factor = static_cast<float>(1.0 / fmax(sqrt(*squares), static_cast<double>(norm_min)));
+        auto values = x.load_pack(i);
+        ATOLL_UNROLL
+        for (float& value : values.at) value *= factor;
+        x.store_pack(i, values);
+    }
+};
+
+template <class P>
 struct Convert {
     P from, to;
     __device__ void operator()(std::int64_t i) const { to.store_pack(i, from.load_pack(i)); }
@@ -260,6 +274,13 @@ void GpuBackend::scale(const Tensor& x, float factor) {
     check_count(x, x.element_count());
     with_flat_packs(x.element_count(), {x}, [&]<class P>(std::int64_t first, std::int64_t end) {
         launch_packs<P>(compute(), first, end, Scale<P>{P(x), factor});
+    });
+}
+
+void GpuBackend::divide_by_norm(const Tensor& x, const Tensor& squares, float norm_min) {
+    check_count(x, x.element_count());
+    with_flat_packs(x.element_count(), {x}, [&]<class P>(std::int64_t first, std::int64_t end) {
+        launch_packs<P>(compute(), first, end, DivideByNorm<P>{P(x), squares.f64(), norm_min});
     });
 }
 

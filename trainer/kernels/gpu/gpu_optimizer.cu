@@ -150,6 +150,7 @@ struct Sgd {
     Spans<Range<P>, P::kWidth> spans;
     const StepScalars* step;
     float decay, rate, momentum;
+    bool uses_factor;
 
     __device__ void operator()(const Block& block) const {
         if (step->is_update == 0) return;
@@ -163,7 +164,8 @@ struct Sgd {
 
   private:
     __device__ void update(const Range<P>& range, std::int64_t at) const {
-        const float factor = static_cast<float>(step->factor), this_decay = range.decays ? decay : 0.0F;
+        const float factor = uses_factor ? static_cast<float>(step->factor) : 1.0F;
+        const float this_decay = range.decays ? decay : 0.0F;
         auto weights = range.weights.load_pack(at), moved = range.gradients.load_pack(at);
         typename P::Decoded before{};
         if (!range.first.empty()) before = range.first.load_pack(at);
@@ -176,6 +178,39 @@ struct Sgd {
         const auto updates = static_cast<std::uint64_t>(step->updates);
         keep_moments(range, at, updates, moved, {});
         keep_weights(range, at, updates, weights);
+    }
+};
+
+template <class P>
+struct Nesterov {
+    Spans<Range<P>, P::kWidth> spans;
+    const StepScalars* step;
+    float momentum;
+
+    __device__ void operator()(const Block& block) const {
+        if (step->is_update == 0) return;
+        const int chunk = static_cast<int>(block.number()), number = spans.find(chunk);
+        const Range<P>& range = spans.ranges[number];
+        block.each_alone([&](int thread) {
+            spans.each_pack(range, chunk - spans.first_chunks[number], thread,
+                            [&](std::int64_t at) { update(range, at); });
+        });
+    }
+
+  private:
+    __device__ void update(const Range<P>& range, std::int64_t at) const {
+        const float factor = static_cast<float>(step->factor);
+        const auto of_gradients = range.gradients.fetch(at), of_first = range.first.fetch(at);
+        auto direction = range.gradients.decode(of_gradients), first = range.first.decode(of_first);
+        ATOLL_UNROLL
+        for (int i = 0; i < P::kWidth; ++i) {
+            const float gradient = (1.0F - momentum) * (factor * direction.at[i]);
+            first.at[i] = momentum * first.at[i] + gradient;
+            direction.at[i] = momentum * first.at[i] + gradient;
+        }
+        const auto updates = static_cast<std::uint64_t>(step->updates);
+        keep_moments(range, at, updates, first, {});
+        keep_weights(range, at, updates, direction);
     }
 };
 
@@ -353,7 +388,18 @@ void GpuBackend::sgd(const SgdStep& step, const Tensor& scalars, std::span<const
                       .step = scalars_of(scalars),
                       .decay = step.learning_rate * step.weight_decay,
                       .rate = step.learning_rate,
-                      .momentum = step.momentum};
+                      .momentum = step.momentum,
+                      .uses_factor = step.uses_factor};
+    };
+    const CutRanges<Range> all = cut(ranges);
+    launch_over(compute(), all.whole, make);
+    launch_over(compute(), all.rest, make);
+}
+
+void GpuBackend::nesterov(float momentum, const Tensor& scalars, std::span<const OptimizerRange> ranges) {
+    for (const OptimizerRange& range : ranges) check(!range.first_moments.empty(), "nesterov keeps a momentum");
+    const auto make = [&]<class P>(const Spans<Range<P>, P::kWidth>& spans) {
+        return Nesterov<P>{.spans = spans, .step = scalars_of(scalars), .momentum = momentum};
     };
     const CutRanges<Range> all = cut(ranges);
     launch_over(compute(), all.whole, make);

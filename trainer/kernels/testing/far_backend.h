@@ -149,6 +149,9 @@ class FarBackend : public Backend {
             device_->sum_of_squares(near_all, near(into), accumulate);
         });
     }
+    void divide_by_norm(const Tensor& x, const Tensor& squares, float norm_min) override {
+        later(&Backend::divide_by_norm, x, squares, norm_min);
+    }
     void sum_pieces(const Tensor& pieces, const Tensor& sum) override { later(&Backend::sum_pieces, pieces, sum); }
     void convert(const Tensor& from, const Tensor& to) override { later(&Backend::convert, from, to); }
     void embedding_forward(const Tensor& table, const Tensor& ids, const Tensor& out) override {
@@ -264,6 +267,11 @@ class FarBackend : public Backend {
     void sgd(const SgdStep& step, const Tensor& scalars, std::span<const OptimizerRange> ranges) override {
         compute([this, step, scalars, ranges = std::vector(ranges.begin(), ranges.end())] {
             device_->sgd(step, near(scalars), near(ranges));
+        });
+    }
+    void nesterov(float momentum, const Tensor& scalars, std::span<const OptimizerRange> ranges) override {
+        compute([this, momentum, scalars, ranges = std::vector(ranges.begin(), ranges.end())] {
+            device_->nesterov(momentum, near(scalars), near(ranges));
         });
     }
 

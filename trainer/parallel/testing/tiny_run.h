@@ -261,9 +261,9 @@ class Run {
   public:
     void begin_step(int number) {
         const Rows rows = rows_of_step(number, this->rows());
-        constexpr double kLossScale = 1;
-        const auto begun =
-            step_->begin(1e-2, kLossScale, [&](std::int64_t micro) { return load(rows, first_row(micro)); });
+        constexpr double kLossScale = 1, kRate = 1e-2;
+        const auto begun = step_->begin({kRate, 2 * kRate}, kLossScale,
+                                        [&](std::int64_t micro) { return load(rows, first_row(micro)); });
         check(begun.ok(), "the step is not made");
         begun_.push_back(*begun);
     }
