@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -118,6 +119,11 @@ class Backend {
     // Device memory that it keeps for itself from its beginning to its end, beside what is allocated: it takes no more
     // later, so a plan of memory is whole with it. 0 where device memory is the host's own, which is counted otherwise.
     virtual std::int64_t own_bytes() const { return 0; }
+    // Device memory in bytes: all, and what nobody has now, other processes included. Absent: it is the host's own.
+    struct DeviceMemory {
+        std::int64_t free = 0, total = 0;
+    };
+    virtual std::optional<DeviceMemory> device_memory() const { return {}; }
     // Whether device memory is the host's own.
     virtual bool host_reaches_device() const = 0;
     virtual void copy(const Tensor& from, const Tensor& to) = 0;          // same dtype and element count, any shape

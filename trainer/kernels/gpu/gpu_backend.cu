@@ -111,6 +111,12 @@ std::int64_t GpuBackend::own_bytes() const {
     return kProductWorkspaceBytes + scratch_.size_bytes() + sums_.size_bytes() + corrections_.size_bytes();
 }
 
+std::optional<Backend::DeviceMemory> GpuBackend::device_memory() const {
+    std::size_t free = 0, total = 0;
+    must(cudaMemGetInfo(&free, &total), "the device's memory");
+    return DeviceMemory{static_cast<std::int64_t>(free), static_cast<std::int64_t>(total)};
+}
+
 GpuBackend::~GpuBackend() {
     synchronize();
 }

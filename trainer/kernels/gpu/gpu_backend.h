@@ -27,6 +27,7 @@ class GpuBackend final : public Backend {
     using Backend::allocate;
     Result<tensor::Memory> allocate(Space space, std::int64_t bytes) override;
     std::int64_t own_bytes() const override;
+    std::optional<DeviceMemory> device_memory() const override;
     bool host_reaches_device() const override { return false; }
     void copy(const Tensor& from, const Tensor& to) override;
     void copy_from_host(const void* from, const Tensor& to) override;

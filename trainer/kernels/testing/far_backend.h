@@ -37,6 +37,7 @@ class FarBackend : public Backend {
 
     std::string name() const override { return device_->name(); }
     bool host_reaches_device() const override { return false; }
+    std::optional<DeviceMemory> device_memory() const override { return device_->device_memory(); }
     std::int64_t attention_workspace_bytes(const Shape& shape) const override {
         return device_->attention_workspace_bytes(shape);
     }

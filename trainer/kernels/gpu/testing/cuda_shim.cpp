@@ -49,6 +49,7 @@ struct Device {
     std::vector<ShimStream*> streams;
     std::map<void*, std::size_t> memory;  // of the device
     std::int64_t allocations = 0;         // of that, ever
+    std::int64_t total = 80'000'000'000;  // bytes of memory
     std::map<std::string, cudaError_t> failing;
     bool is_asked = false;  // whether an event has happened that has not, since the host last asked for work
 
@@ -119,6 +120,10 @@ std::int64_t device_bytes() {
     return all;
 }
 
+void set_device_memory(std::int64_t bytes) {
+    device().total = bytes;
+}
+
 void fail_next(const std::string& call, cudaError_t error) {
     device().failing[call] = error;
 }
@@ -178,6 +183,8 @@ cudaError_t cudaDeviceSynchronize() {
 
 cudaError_t cudaMalloc(void** data, std::size_t bytes) {
     if (const cudaError_t error = device().result("cudaMalloc"); error != cudaSuccess) return error;
+    if (static_cast<std::int64_t>(bytes) > device().total - atl::kernels::gpu::shim::device_bytes())
+        return cudaErrorMemoryAllocation;
     *data = ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (*data == MAP_FAILED) return cudaErrorMemoryAllocation;
     device().memory.emplace(*data, bytes);
@@ -190,6 +197,12 @@ cudaError_t cudaFree(void* data) {
     const auto found = device().memory.extract(data);
     atl::check(static_cast<bool>(found), "cudaFree of what cudaMalloc did not give");
     ::munmap(data, found.mapped());
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
+    *total = static_cast<std::size_t>(device().total);
+    *free = static_cast<std::size_t>(std::max<std::int64_t>(0, device().total - atl::kernels::gpu::shim::device_bytes()));
     return cudaSuccess;
 }
 

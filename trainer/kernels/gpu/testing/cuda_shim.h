@@ -42,6 +42,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaDeviceSynchronize();
 cudaError_t cudaMalloc(void** data, std::size_t bytes);
 cudaError_t cudaFree(void* data);
+cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total);
 cudaError_t cudaHostAlloc(void** data, std::size_t bytes, unsigned flags);
 cudaError_t cudaFreeHost(void* data);
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream);
@@ -68,6 +69,8 @@ void set_device_count(int count);
 // Of cudaMalloc: how many there were, and the bytes that were not freed.
 std::int64_t device_allocations();
 std::int64_t device_bytes();
+// How much the device has, 80 GB at first: cudaMalloc fails beyond it.
+void set_device_memory(std::int64_t bytes);
 // The next call of that name fails ("cudaMalloc").
 void fail_next(const std::string& call, cudaError_t error);
 
