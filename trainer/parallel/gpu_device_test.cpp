@@ -153,12 +153,16 @@ TEST(GpuGraphTest, EachPassOfEachBlockIsAGraph) {
     for (int engine = 0; engine < 2; ++engine) {
         parallel::Run run(*self, variant);
         const Graphs before;
-        for (int step = 1; step <= 4; ++step) run.begin_step(step);
+        run.begin_step(1);
+        for (int step = 2; step <= 4; ++step) {
+            run.begin_step(step);
+            EXPECT_GT(run.read_loss(), 0);
+        }
         const Graphs after;
         constexpr int kPasses = 4 + 5;  // forward of all but the head, and backward of all
         EXPECT_EQ(after.made - before.made, kPasses);
         EXPECT_EQ(after.launches - before.launches, 3 * kPasses);
-        for (int step = 1; step <= 4; ++step) EXPECT_GT(run.read_loss(), 0);
+        EXPECT_GT(run.read_loss(), 0);
     }
 }
 

@@ -43,8 +43,6 @@ Result<kernels::DeviceChoice> choose_gpu(comm::Comm& comm) {
 // The GPU of this rank. Every rank takes part.
 Result<std::unique_ptr<kernels::Backend>> open_gpu(const run_settings::RunConfig& config, comm::Comm& comm) {
     const std::string device(to_string(config.device));
-    if (config.quantize != run_settings::Quantization::kNone)
-        return invalid_argument("--quantize", "is not built for GPUs: use --device cpu");
     const auto choice = choose_gpu(comm);
     if (kernels::visible_gpus() == 0) return kernels::make_gpu_backend(device, 0);  // which says why
     if (!choice.ok()) return choice.error();

@@ -43,6 +43,7 @@ class CpuBackend final : public Backend {
     void sum_of_squares(std::span<const Tensor> all, const Tensor& into, bool accumulate) override;
     void sum_pieces(const Tensor& pieces, const Tensor& sum) override;
     void convert(const Tensor& from, const Tensor& to) override;
+    void dequantize(const Tensor& from, const Tensor& to) override;
 
     void embedding_forward(const Tensor& table, const Tensor& ids, const Tensor& out) override;
     void embedding_backward(const Tensor& ids, const Tensor& by_id, const Tensor& out_gradient,

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "trainer/kernels/gpu/gpu_backend.h"
+#include "trainer/quant/nf4.h"
 
 namespace atl::kernels::gpu {
 namespace {
@@ -29,6 +30,12 @@ std::string describe_device(const cudaDeviceProp& properties) {
 
 Error does_not_start(int index, cudaError_t error) {
     return unavailable("GPU " + std::to_string(index) + " does not start: " + cudaGetErrorString(error));
+}
+
+std::array<float, 16 + 256> code_books() {
+    std::array<float, 16 + 256> books{};
+    std::ranges::copy(quant::dynamic_values(), std::ranges::copy(quant::kNf4Values, books.begin()).out);
+    return books;
 }
 
 bool query(const EventHandle& event) {
@@ -103,6 +110,9 @@ Status GpuBackend::prepare() {
     ATOLL_TRY(scratch_, allocate(kScratchBytes));
     ATOLL_TRY(sums_, allocate(kSumBlocks * static_cast<std::int64_t>(sizeof(double))));
     ATOLL_TRY(corrections_, allocate(2 * static_cast<std::int64_t>(sizeof(float))));
+    const auto books = code_books();
+    ATOLL_TRY(books_, allocate(static_cast<std::int64_t>(books.size() * sizeof(float))));
+    copy_from_host(books.data(), Tensor(books_.data(), tensor::DType::kF32, {std::ssize(books)}));
     ATOLL_TRY(tensor::Memory workspace, allocate(kProductWorkspaceBytes));
     ATOLL_TRY(Products products, Products::open(std::move(workspace)));
     products_ = std::make_unique<Products>(std::move(products));
@@ -110,7 +120,8 @@ Status GpuBackend::prepare() {
 }
 
 std::int64_t GpuBackend::own_bytes() const {
-    return kProductWorkspaceBytes + scratch_.size_bytes() + sums_.size_bytes() + corrections_.size_bytes();
+    return kProductWorkspaceBytes + scratch_.size_bytes() + sums_.size_bytes() + corrections_.size_bytes() +
+           books_.size_bytes();
 }
 
 std::optional<Backend::DeviceMemory> GpuBackend::device_memory() const {

@@ -61,6 +61,8 @@ class GpuBackend final : public Backend {
     void sum_of_squares(std::span<const Tensor> all, const Tensor& into, bool accumulate) override;
     void sum_pieces(const Tensor& pieces, const Tensor& sum) override;
     void convert(const Tensor& from, const Tensor& to) override;
+    bool multiplies_quantized() const override { return false; }
+    void dequantize(const Tensor& from, const Tensor& to) override;
 
     void embedding_forward(const Tensor& table, const Tensor& ids, const Tensor& out) override;
     void embedding_backward(const Tensor& ids, const Tensor& by_id, const Tensor& out_gradient,
@@ -160,6 +162,7 @@ class GpuBackend final : public Backend {
     tensor::Memory scratch_;      // of multiply_converted()
     tensor::Memory sums_;         // of add_up()
     tensor::Memory corrections_;  // of adamw()
+    tensor::Memory books_;        // of dequantize(): the values of NF4, then those that its factors are codes of
 };
 
 inline void check_matrix(const Tensor& x, std::int64_t rows, std::int64_t columns) {

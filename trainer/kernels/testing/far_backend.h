@@ -152,6 +152,8 @@ class FarBackend : public Backend {
     }
     void sum_pieces(const Tensor& pieces, const Tensor& sum) override { later(&Backend::sum_pieces, pieces, sum); }
     void convert(const Tensor& from, const Tensor& to) override { later(&Backend::convert, from, to); }
+    bool multiplies_quantized() const override { return device_->multiplies_quantized(); }
+    void dequantize(const Tensor& from, const Tensor& to) override { later(&Backend::dequantize, from, to); }
     void embedding_forward(const Tensor& table, const Tensor& ids, const Tensor& out) override {
         later(&Backend::embedding_forward, table, ids, out);
     }
