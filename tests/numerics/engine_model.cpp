@@ -30,8 +30,7 @@ model::Model make(const model::ModelConfig& config, kernels::Formats formats) {
 std::vector<std::byte> as_kept(const model::Parameter& parameter, std::span<const float> values) {
     std::vector<std::byte> bytes;
     if (tensor::is_quantized(parameter.stored)) {
-        const auto format =
-            parameter.stored == tensor::DType::kNf4 ? quant::Format::kNf4 : quant::Format::kInt8;
+        const auto format = parameter.stored == tensor::DType::kNf4 ? quant::Format::kNf4 : quant::Format::kInt8;
         quant::Quantizer quantizer(format, parameter.shape[0], parameter.shape[1]);
         quantizer.append(values);
         bytes = quantizer.finish();

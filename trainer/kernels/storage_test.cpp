@@ -300,8 +300,7 @@ TEST_P(DequantizeTest, EachElementIsItsCodeTimesItsFactorRoundedOnce) {
 }
 
 std::string quantized_name(const ::testing::TestParamInfo<std::tuple<std::string, quant::Format>>& parameters) {
-    return std::get<0>(parameters.param) +
-           (std::get<1>(parameters.param) == quant::Format::kNf4 ? "_nf4" : "_int8");
+    return std::get<0>(parameters.param) + (std::get<1>(parameters.param) == quant::Format::kNf4 ? "_nf4" : "_int8");
 }
 
 INSTANTIATE_TEST_SUITE_P(All, DequantizeTest,

@@ -95,7 +95,7 @@ class FusedLinear {
     // What is left of x [N, in], or of its gradient, for one adapter.
     void drop(const Context& context, const Adapter& adapter, const Tensor& x, const Tensor& out) const;
     Tensor allocate_dropped(tensor::Arena& arena, tensor::DType format, std::int64_t tokens) const;  // [N, in]
-    Tensor allocate_dequantized(tensor::Arena& arena, tensor::DType format) const;                       // [out, in]
+    Tensor allocate_dequantized(tensor::Arena& arena, tensor::DType format) const;                   // [out, in]
     // handle(a matrix that a device multiplies with x in that format, the column of y where its part begins): all of
     // them as one, but quantised ones, which have factors of their own, one after another where a device takes them so.
     template <class Handle>

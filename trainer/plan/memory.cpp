@@ -29,7 +29,7 @@ std::string to_flags(const Settings& settings) {
            (settings.checkpoint_layers > 0 ? " --checkpoint-layers " + std::to_string(settings.checkpoint_layers)
                                            : std::string()) +
            (settings.offload_params == Offload::kCpu ? " --offload-params cpu" : "") +
-           (settings.offload_optimizer == Offload::kCpu     ? " --offload-optimizer cpu"
+           (settings.offload_optimizer == Offload::kCpu    ? " --offload-optimizer cpu"
             : settings.offload_optimizer == Offload::kNvme ? " --offload-optimizer nvme --offload-dir DIR"
                                                            : "");
 }

@@ -76,12 +76,13 @@ TEST(SmallerSettingsTest, WhatADeviceHasNoRoomForGoesToTheHostBeforeADisk) {
     const auto all = smaller_settings({Sharding::kNone, 1, 1, ActivationCheckpointing::kFull}, 1, false);
     std::vector<std::string> offloads;
     for (const Settings& settings : all) {
-        const std::string flags = to_flags(settings), offload = flags.substr(std::min(flags.find(" --off"), flags.size()));
+        const std::string flags = to_flags(settings),
+                          offload = flags.substr(std::min(flags.find(" --off"), flags.size()));
         if (offloads.empty() || offloads.back() != offload) offloads.push_back(offload);
     }
-    EXPECT_EQ(offloads, (std::vector<std::string>{"", " --offload-optimizer cpu",
-                                                  " --offload-params cpu --offload-optimizer cpu",
-                                                  " --offload-params cpu --offload-optimizer nvme --offload-dir DIR"}));
+    EXPECT_EQ(offloads,
+              (std::vector<std::string>{"", " --offload-optimizer cpu", " --offload-params cpu --offload-optimizer cpu",
+                                        " --offload-params cpu --offload-optimizer nvme --offload-dir DIR"}));
 }
 
 TEST(NearestTest, IsTheFirstThatFits) {

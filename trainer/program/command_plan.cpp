@@ -59,15 +59,14 @@ class PlanCommand final : public Command {
         train::warm_up_products(  // as `train` does: what they leave behind counts
             *backend, prepared.directory.model.formats.activations);
         const std::int64_t program = host::resident_bytes();
-        const plan::Bytes limit = {
-            .host =
-                config_.memory_bytes > 0 ? config_.memory_bytes / sharing : host::available_bytes() / sharing + program,
-            .device = train::device_share_bytes(*backend, train::ranks_a_gpu(counts.on_node))};
+        const plan::Bytes limit = {.host = config_.memory_bytes > 0 ? config_.memory_bytes / sharing
+                                                                    : host::available_bytes() / sharing + program,
+                                   .device = train::device_share_bytes(*backend, train::ranks_a_gpu(counts.on_node))};
         const plan::MemoryPlan plan =
             train::measure_with(prepared, train::memory_settings(prepared), *backend, 0, counts.ranks);
         const Status fits = train::check_memory(prepared, *backend, counts.ranks, limit);
-        train::print_line(to_json_line(plan, to_string(config_.device), limit,
-                                       backend->device_memory().has_value(), fits.ok()));
+        train::print_line(
+            to_json_line(plan, to_string(config_.device), limit, backend->device_memory().has_value(), fits.ok()));
         return fits;
     }
 

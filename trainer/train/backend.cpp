@@ -36,8 +36,8 @@ Status check_one_kind(const run_settings::RunConfig& config, const kernels::Back
 // Every rank takes part.
 Result<kernels::DeviceChoice> choose_gpu(comm::Comm& comm) {
     const auto node = comm.on_node();
-    return kernels::choose_device({node->rank(), node->size(), kernels::visible_gpus(),
-                                   kernels::device_variables(comm::process_environment)});
+    return kernels::choose_device(
+        {node->rank(), node->size(), kernels::visible_gpus(), kernels::device_variables(comm::process_environment)});
 }
 
 // The GPU of this rank. Every rank takes part.

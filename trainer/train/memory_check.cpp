@@ -60,8 +60,8 @@ std::string way_out(const PreparedRun& prepared, const plan::MemoryPlan& plan, k
     const std::string program = human_bytes(plan.program_bytes);
     const bool program_is_too_large = plan.program_bytes > limit.host;
     const bool host_has_too_little = plan.bytes(host_reaches_device).host > limit.host;
-    if (host_has_too_little && (prepared.unseen_bytes > plan.total_bytes() / 2 ||
-                                (prepared.unseen_bytes > 0 && program_is_too_large))) {
+    if (host_has_too_little &&
+        (prepared.unseen_bytes > plan.total_bytes() / 2 || (prepared.unseen_bytes > 0 && program_is_too_large))) {
         return "the program and MPI take " + program +
                " of it with so many ranks on one machine; --ranks-per-node says how many it has";
     }
@@ -71,9 +71,8 @@ std::string way_out(const PreparedRun& prepared, const plan::MemoryPlan& plan, k
         return measure_with(prepared, candidate, backend, 0, ranks).bytes(host_reaches_device);
     };
     const auto nearest =
-        plan::nearest_that_fits(settings, ranks, host_reaches_device, [&](const plan::Settings& candidate) {
-            return fits_well(need(candidate), limit);
-        });
+        plan::nearest_that_fits(settings, ranks, host_reaches_device,
+                                [&](const plan::Settings& candidate) { return fits_well(need(candidate), limit); });
     if (!nearest) return "no other settings fit on so few ranks";
     const std::string at_once = nearest->save_async == settings.save_async ? "" : " --save-async off";
     const bool same_layers = nearest->checkpoint_layers == settings.checkpoint_layers;
@@ -90,8 +89,9 @@ std::string smaller_batch(const kernels::Backend& backend, std::int64_t rows,
             return "the nearest that fits: --batch-size " + std::to_string(rows) + " (" +
                    to_text(need, backend.host_reaches_device()) + ")";
     }
-    return std::string("--precision bf16 and --quantize keep the weights in less, --sharding full_shard divides them "
-                       "among ranks") +
+    return std::string(
+               "--precision bf16 and --quantize keep the weights in less, --sharding full_shard divides them "
+               "among ranks") +
            (backend.host_reaches_device() ? "" : ", --offload-params cpu leaves them to the host");
 }
 

@@ -65,9 +65,8 @@ void GpuBackend::dequantize(const Tensor& from, const Tensor& to) {
         const auto* const bytes = reinterpret_cast<const std::uint8_t*>(storage);
         const auto* const books = reinterpret_cast<const float*>(books_.data());
         with_flat_packs(count, {to}, [&]<class P>(std::int64_t first, std::int64_t end) {
-            launch_packs<P>(
-                compute(), first, end,
-                DequantizeNf4<P>{floats, bytes + layout.scales, bytes + layout.codes, books, P(to)});
+            launch_packs<P>(compute(), first, end,
+                            DequantizeNf4<P>{floats, bytes + layout.scales, bytes + layout.codes, books, P(to)});
         });
         return;
     }

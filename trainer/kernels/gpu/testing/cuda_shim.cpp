@@ -226,7 +226,8 @@ cudaError_t cudaFree(void* data) {
 
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
     *total = static_cast<std::size_t>(device().total);
-    *free = static_cast<std::size_t>(std::max<std::int64_t>(0, device().total - atl::kernels::gpu::shim::device_bytes()));
+    *free =
+        static_cast<std::size_t>(std::max<std::int64_t>(0, device().total - atl::kernels::gpu::shim::device_bytes()));
     return cudaSuccess;
 }
 
