@@ -244,15 +244,18 @@ void GpuBackend::region(const std::vector<std::uint64_t>& key, const std::functi
     if (!options_.graphs) return body();
     const auto known = regions_.find(key);
     if (known == regions_.end()) {
-        if (regions_.size() == kRegionsMax) std::erase_if(regions_, [](const auto& one) { return !one.second; });
-        if (regions_.size() < kRegionsMax) regions_.emplace(key, nullptr);
+        if (regions_.size() == kRegionsMax) std::erase_if(regions_, [](const auto& one) { return one.second == 0; });
+        if (regions_.size() < kRegionsMax) regions_.emplace(key, 0);
         is_in_region_ = true;
         body();
         is_in_region_ = false;
         return;
     }
-    if (!known->second) known->second = record_graph(body);
-    must(cudaGraphLaunch(known->second.get(), compute()), "a graph");
+    if (known->second == 0) {
+        graphs_.push_back(record_graph(body));
+        known->second = graphs_.size();
+    }
+    must(cudaGraphLaunch(graphs_[known->second - 1].get(), compute()), "a graph");
 }
 
 GraphHandle GpuBackend::record_graph(const std::function<void()>& body) {

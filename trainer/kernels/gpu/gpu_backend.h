@@ -156,7 +156,8 @@ class GpuBackend final : public Backend {
     std::deque<EventHandle> idle_;   // to be recorded again
     std::uint64_t last_event_ = 0;
     GpuOptions options_;
-    std::map<std::vector<std::uint64_t>, GraphHandle> regions_;  // null: seen once
+    std::map<std::vector<std::uint64_t>, std::size_t> regions_;  // the number of its graph; 0: seen once, has none
+    std::vector<GraphHandle> graphs_;                            // from number 1; clang 15 crashes on a map of these
     bool is_in_region_ = false;
     std::unique_ptr<Products> products_;
     tensor::Memory scratch_;      // of multiply_converted()
