@@ -38,7 +38,7 @@ class DeviceMemoryTest : public testing::Test {
         PreparedRun run{
             .config = {}, .directory = {}, .data = {dataset::Dataset::open(file_).value(), 1}, .validation = {}};
         run.directory.model = model::make_model(model_config::parse_config(kConfig).value());
-        run.batch = {.micro = 8, .accumulation = 1, .global = 8};
+        run.batch = {.global = 8, .micro = 8, .accumulation = 1};
         return run;
     }
     std::int64_t need(const PreparedRun& run, plan::Settings settings) const {
