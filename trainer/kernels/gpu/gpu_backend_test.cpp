@@ -265,12 +265,12 @@ TEST_P(GpuBackendTest, AKernelThatDoesNotStartEndsTheProgramWithTheReason) {
     EXPECT_DEATH(backend->scale(tensor(memory), 1.0F), "the launch of a kernel: invalid device ordinal");
 }
 
-TEST_P(GpuBackendTest, QuantisedWeightsAreRefusedByName) {
+TEST_P(GpuBackendTest, AQuantisedMatrixHasToBeDequantisedFirst) {
     const auto backend = GpuBackend::open(0).value();
     const auto memory = backend->allocate(kBytes).value();
     const Tensor x(memory.data(), tensor::DType::kF32, {10, 10});
     const Tensor weight(memory.data(), tensor::DType::kInt8, {10, 10});
-    EXPECT_DEATH(backend->matmul(x, false, weight, true, x, false), "quantised weights are not built for GPUs");
+    EXPECT_DEATH(backend->matmul(x, false, weight, true, x, false), "the GPU multiplies dequantised matrices");
 }
 
 INSTANTIATE_TEST_SUITE_P(Orders, GpuBackendTest, ::testing::Values(1, 2, 3, 4));
