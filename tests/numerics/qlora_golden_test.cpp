@@ -18,7 +18,6 @@
 namespace atl::numerics {
 namespace {
 
-constexpr std::int64_t kRows = 4, kLength = 16;
 constexpr const char* kDirectory = ATOLL_GOLDEN_DIR "/qlora/";
 
 std::unique_ptr<kernels::Backend> make_cpu() {
@@ -28,6 +27,8 @@ std::unique_ptr<kernels::Backend> make_cpu() {
 // A backend, and the format of the base.
 class QloraGoldenTest : public ::testing::TestWithParam<std::tuple<std::string, std::string>> {
   protected:
+    static constexpr std::int64_t kRows = 4, kLength = 16;
+
     QloraGoldenTest() {
         for (std::int32_t row = 0; row < kRows; ++row) {
             for (std::int32_t t = 0; t < kLength; ++t) {
