@@ -4,9 +4,9 @@
     edge.py --trainer PROGRAM --device cuda --scratch FOLDER [--small]
 
 Three runs of a step or more: the Llama of 33.5 M, the one of 852 M, and the latter with as many rows of 64 tokens as
-the card has room for by plan. Planned is what a run allocates of the device and what its backend keeps; taken is the
+the card has room for by plan, which says how much that is. Planned is what a run allocates of the device and what its backend keeps; taken is the
 largest that nvidia-smi saw above what was taken before, so what the driver keeps is in the difference. A fourth run,
-planned to be a twentieth larger than the card, has to be refused: exit code 3 and a message. With --device cpu taken is
+planned to be a twentieth larger than the card, has to be refused before it asks for memory: exit code 3, and a message with settings that fit. With --device cpu taken is
 the largest resident size and planned all of the plan.
 """
 import argparse
@@ -15,7 +15,6 @@ import threading
 
 from stage import BF16, Stage, Trainer, trainer_environment
 
-DRIVER_BYTES = 640 << 20  # about what the driver was seen to keep, and a little more
 LENGTH = 64
 REFUSED = 3
 
@@ -77,17 +76,18 @@ def compare(trainer, name, flags, steps, **shape):
                   unit="MiB taken beyond the plan", tokens_per_s=lines[-1]["tokens_per_s"])
 
 
-def rows_that_fill(trainer, flags, bytes_there):
-    """From the plans of two sizes, which differ by activations alone; None where there is no plan."""
+def rows_that_fill(trainer, flags):
+    """From the plans of two sizes, which differ by activations alone; None where there is no plan. A rehearsal has no
+    memory to fill."""
     plans = [(rows, trainer.plan(f"memory.edge.plan-{rows}", flags, batch=rows, data=trainer.rows(rows, LENGTH)))
              for rows in (64, 128)]
     if not all(plan for _, plan in plans):
         return None
     (few, small), (many, large) = plans
-    if bytes_there is None:  # a rehearsal
+    if "device_available_bytes" not in small:
         return (few + many) // 2
-    slope = (planned_bytes(large, trainer.device) - planned_bytes(small, trainer.device)) / (many - few)
-    return int(few + (bytes_there - planned_bytes(small, trainer.device)) / slope)
+    needs = [plan["allocated_bytes"] - plan["pinned_bytes"] for plan in (small, large)]
+    return int(few + (small["device_available_bytes"] - needs[0]) / (needs[1] - needs[0]) * (many - few))
 
 
 def refuse(trainer, flags, rows):
@@ -105,6 +105,8 @@ def refuse(trainer, flags, rows):
     stage.measure("memory.over", rows=rows, exit_code=result.returncode, message=message)
     if result.returncode != REFUSED:
         stage.fail("memory.over", f"a run that is larger than the card ended with {result.returncode}, not {REFUSED}")
+    elif "the nearest that fits" not in message:
+        stage.fail("memory.over", "the message names no settings that fit")
     return None
 
 
@@ -124,12 +126,11 @@ def main():
         compare(small, small.model, flags, 3)
     if large.prepare():
         compare(large, f"{large.model}-again" if options.small else large.model, flags, 1)
-        total = MemoryWatch.query("memory.total") if on_card else None
-        rows = rows_that_fill(large, flags, total - DRIVER_BYTES if on_card else None)
+        rows = rows_that_fill(large, flags)
         if rows:
             compare(large, "edge", flags, 1, batch=rows, data=large.rows(rows, LENGTH))
         if rows and on_card:
-            refuse(large, flags, int(1.05 * rows + DRIVER_BYTES / total * rows))
+            refuse(large, flags, int(1.05 * rows))
     stage.end()
 
 

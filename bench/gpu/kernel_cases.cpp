@@ -3,6 +3,8 @@
 #include <vector>
 
 #include "bench/gpu/bench.h"
+#include "trainer/quant/int8.h"
+#include "trainer/quant/nf4.h"
 #include "trainer/tensor/sort_by_id.h"
 
 namespace atl::bench {
@@ -36,6 +38,21 @@ Case up_product_input_gradient(Bench& bench) {
 Case up_product_weight_gradient(Bench& bench) {
     return product(bench, 2 * bench.shapes.forward, bench.shapes.channels, bench.shapes.tokens, true, false,
                    DType::kF32);
+}
+
+// The gate and up projections' weights; what their codes are takes no time.
+Case dequantize(Bench& bench, DType format, std::int64_t stored_bytes) {
+    const std::int64_t rows = 2 * bench.shapes.forward, columns = bench.shapes.channels;
+    const Tensor stored(bench.bytes(stored_bytes), format, {rows, columns});
+    const Tensor out = bench.uninitialised(DType::kBF16, {rows, columns});
+    return {static_cast<double>(stored_bytes + out.byte_count()), 0,
+            [=, &bench] { bench.backend.dequantize(stored, out); }};
+}
+Case dequantize_nf4(Bench& bench) {
+    return dequantize(bench, DType::kNf4, quant::Nf4Layout(2 * bench.shapes.forward * bench.shapes.channels).size);
+}
+Case dequantize_int8(Bench& bench) {
+    return dequantize(bench, DType::kInt8, quant::Int8Layout(2 * bench.shapes.forward, bench.shapes.channels).size);
 }
 
 Case rmsnorm_forward(Bench& bench) {
@@ -287,6 +304,8 @@ constexpr NamedCase kCases[] = {
     {"rmsnorm_forward", rmsnorm_forward},
     {"norm_heads", norm_heads},
     {"norm_heads_backward", norm_heads_backward},
+    {"dequantize_nf4", dequantize_nf4},
+    {"dequantize_int8", dequantize_int8},
     {"attention_7b_forward", attention_7b_forward},
     {"attention_7b_backward", attention_7b_backward},
     {"add", add},

@@ -179,6 +179,10 @@ measure_compiled() {
     return "$status"
 }
 
+measure_adapters() {
+    train 852m --adapters
+}
+
 measure_curves() {
     local fewer=()
     need_card
@@ -203,6 +207,7 @@ case ${1:-} in
     memcheck) measure_memcheck ;;
     train-33m) train 33m ;;
     train-852m) train 852m ;;
+    adapters) measure_adapters ;;
     curves) measure_curves ;;
     compiled) measure_compiled ;;
     edge) measure_edge ;;

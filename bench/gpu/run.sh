@@ -2,7 +2,7 @@
 # What a machine with one NVIDIA card is asked in two calls; bench/README.md says how to prepare and read them.
 #
 #   run.sh first             facts, numerics, autotune, kernels, program, memcheck   at most 300 s
-#   run.sh second            facts, train-33m, train-852m, curves, compiled, edge    at most 420 s
+#   run.sh second            facts, train-33m, train-852m, adapters, curves, compiled, edge    at most 420 s
 #   run.sh STAGE…            only these, within 600 s
 #   run.sh table [FILE…]     what was measured beside what was predicted
 #
@@ -33,13 +33,14 @@ limits_of() {
         memcheck) echo 60 15 ;;
         train-33m) echo 90 30 ;;
         train-852m) echo 150 45 ;;
+        adapters) echo 50 30 ;;
         curves) echo 45 20 ;;
         compiled) echo 120 45 ;;
         edge) echo 90 30 ;;
         *) return 1 ;;
     esac
 }
-readonly first=(facts numerics autotune kernels program memcheck) second=(facts train-33m train-852m curves compiled edge)
+readonly first=(facts numerics autotune kernels program memcheck) second=(facts train-33m train-852m adapters curves compiled edge)
 
 if [ "${1:-}" = table ]; then
     shift

@@ -140,11 +140,11 @@ class Trainer:
                 data or self.rows(64, self.length), "--batch-size", str(batch or self.batch), "--device", self.device,
                 *flags]
 
-    def train(self, name, flags, steps, batch=None, data=None, least_s=5):
+    def train(self, name, flags, steps, batch=None, data=None, least_s=5, environment=None):
         """The lines of its steps; None where there are none, which is noted."""
         command = self.command("train", ["--out", self.directory / "out", "--overwrite", "--steps", str(steps), "--lr",
                                          "1e-3", *flags], batch, data)
-        lines = self.stage.run(name, command, least_s, trainer_environment())
+        lines = self.stage.run(name, command, least_s, trainer_environment() | (environment or {}))
         return None if lines is None else [line for line in lines if "step" in line and "tokens_per_s" in line]
 
     def plan(self, name, flags, batch=None, data=None):

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "trainer/quant/quantizer.h"
 #include "trainer/weights/storage.h"
 
 namespace atl::numerics {
@@ -23,6 +24,21 @@ model::Model make(const model::ModelConfig& config, kernels::Formats formats) {
     model::Model model = model::make_model(config);
     model.use_formats(formats);
     return model;
+}
+
+// Of a quantised unit.
+std::vector<std::byte> as_kept(const model::Parameter& parameter, std::span<const float> values) {
+    std::vector<std::byte> bytes;
+    if (tensor::is_quantized(parameter.stored)) {
+        const auto format = parameter.stored == tensor::DType::kNf4 ? quant::Format::kNf4 : quant::Format::kInt8;
+        quant::Quantizer quantizer(format, parameter.shape[0], parameter.shape[1]);
+        quantizer.append(values);
+        bytes = quantizer.finish();
+    } else {
+        const auto plain = std::as_bytes(values);
+        bytes.assign(plain.begin(), plain.end());
+    }
+    return bytes;
 }
 
 }  // namespace
@@ -50,7 +66,11 @@ void EngineModel::use(std::string_view name, const Use& use_part) {
 void EngineModel::set_weight(std::string_view name, std::span<const float> values) {
     use(name, [&](std::size_t unit, const model::Parameter& parameter) {
         const tensor::Tensor to =
-            parallel::flat_range(memory_->store().weights(unit), parameter.offset, parameter.element_count());
+            parallel::flat_range(memory_->store().weights(unit), parameter.offset, parameter.extent);
+        if (model_.units[unit].is_quantized()) {
+            const std::vector<std::byte> bytes = as_kept(parameter, values);
+            return backend_.copy_from_host(bytes.data(), to);
+        }
         check(weights::store_values(values, to, backend_), "a weight is beyond the format's range");
     });
     memory_->engine().weights_changed();

@@ -22,7 +22,7 @@ class EngineModel final : public model::WeightSource {
                 kernels::Backend& backend);
 
     const model::Model& model() const { return model_; }
-    // Rounded to the weights' format, to nearest.
+    // Rounded to the weights' format, to nearest, or quantised.
     void set_weight(std::string_view name, std::span<const float> values);
     // Of weights in fp32.
     std::vector<float> weight(std::string_view name);

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -119,6 +120,11 @@ class Backend {
     // Device memory that it keeps for itself from its beginning to its end, beside what is allocated: it takes no more
     // later, so a plan of memory is whole with it. 0 where device memory is the host's own, which is counted otherwise.
     virtual std::int64_t own_bytes() const { return 0; }
+    // Device memory in bytes: all, and what nobody has now, other processes included. Absent: it is the host's own.
+    struct DeviceMemory {
+        std::int64_t free = 0, total = 0;
+    };
+    virtual std::optional<DeviceMemory> device_memory() const { return {}; }
     // Whether device memory is the host's own.
     virtual bool host_reaches_device() const = 0;
     virtual void copy(const Tensor& from, const Tensor& to) = 0;          // same dtype and element count, any shape
@@ -154,7 +160,7 @@ class Backend {
     // c [M, N] = op(a) [M, K] · op(b) [K, N]; matrices may be strided (column_range), and b quantised. Multiplied is
     // in the format of a, to which b is rounded where it has more digits; sums are fp32. So where a is fp32 the product
     // is that of b's fp32 copy: on a CPU bit for bit, though that copy is never made; on a GPU the library may add up
-    // in another order.
+    // in another order. Whoever multiplies quantised matrices dequantises them where multiplies_quantized() is false.
     virtual void matmul(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b, const Tensor& c,
                         bool accumulate) = 0;
     // d = op(a) · op(b) + bias + addend, with d dense. A device rounds once, when all is added up; or it rounds the
@@ -178,6 +184,9 @@ class Backend {
     // halves of a longer list extend the same tree. Destroys the pieces, which may be bf16.
     virtual void sum_pieces(const Tensor& pieces, const Tensor& sum) = 0;
     virtual void convert(const Tensor& from, const Tensor& to) = 0;  // fp32 <-> fp16/bf16, round to nearest even
+    virtual bool multiplies_quantized() const { return true; }
+    // to = a quantised matrix of the same shape; each value is its code times its factor in fp32.
+    virtual void dequantize(const Tensor& from, const Tensor& to) = 0;
 
     // --- embedding ---
     // out [N, C] = table [V, C] at ids int32 [N]; every id must be in [0, V).

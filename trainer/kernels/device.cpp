@@ -65,8 +65,8 @@ Result<DeviceChoice> choose_device(const RankDevices& rank) {
     }
     const bool pinned = rank.visible == 1 && named == 1;  // other ranks may have been given other devices
     const int device = rank.local_rank % rank.visible;
-    const bool several = device + rank.visible < rank.ranks_on_node;  // the round after takes it again
-    return DeviceChoice{device, several && !pinned};
+    const int rounds = (rank.ranks_on_node - device + rank.visible - 1) / rank.visible;
+    return DeviceChoice{device, pinned ? 1 : rounds};
 }
 
 }  // namespace atl::kernels

@@ -35,8 +35,8 @@ struct RankDevices {
 };
 
 struct DeviceChoice {
-    int device = 0;       // among the visible ones
-    bool shared = false;  // with another rank of this machine
+    int device = 0;  // among the visible ones
+    int ranks = 1;   // of this machine that take it
 };
 
 // One visible device: that one; the launcher chose it. Several: that of the local rank, and round again when there are

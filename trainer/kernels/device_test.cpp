@@ -15,29 +15,29 @@ struct DeviceCase {
 
 TEST(DeviceTest, ARankTakesTheDeviceOfItsLocalRankOrTheOneThatItWasGiven) {
     const std::vector<DeviceCase> cases = {
-        {"alone with one", {0, 1, 1, {}}, {0, false}},
-        {"alone with several", {0, 1, 4, {}}, {0, false}},
-        {"one each", {2, 4, 4, {}}, {2, false}},
-        {"more devices than ranks", {1, 2, 8, {}}, {1, false}},
-        {"pinned by the launcher", {3, 4, 1, {{"CUDA_VISIBLE_DEVICES", "3"}}}, {0, false}},
-        {"pinned by its id", {1, 4, 1, {{"ROCR_VISIBLE_DEVICES", "GPU-5f3c"}}}, {0, false}},
-        {"all that the batch system gave", {1, 2, 2, {{"CUDA_VISIBLE_DEVICES", "4,6"}}}, {1, false}},
-        {"one device for all ranks", {3, 4, 1, {}}, {0, true}},
-        {"round again", {5, 8, 4, {}}, {1, true}},
-        {"one round and a half: who shares", {0, 3, 2, {}}, {0, true}},
-        {"one round and a half: who has one alone", {1, 3, 2, {}}, {1, false}},
+        {"alone with one", {0, 1, 1, {}}, {0, 1}},
+        {"alone with several", {0, 1, 4, {}}, {0, 1}},
+        {"one each", {2, 4, 4, {}}, {2, 1}},
+        {"more devices than ranks", {1, 2, 8, {}}, {1, 1}},
+        {"pinned by the launcher", {3, 4, 1, {{"CUDA_VISIBLE_DEVICES", "3"}}}, {0, 1}},
+        {"pinned by its id", {1, 4, 1, {{"ROCR_VISIBLE_DEVICES", "GPU-5f3c"}}}, {0, 1}},
+        {"all that the batch system gave", {1, 2, 2, {{"CUDA_VISIBLE_DEVICES", "4,6"}}}, {1, 1}},
+        {"one device for all ranks", {3, 4, 1, {}}, {0, 4}},
+        {"round again", {5, 8, 4, {}}, {1, 2}},
+        {"one round and a half: who shares", {0, 3, 2, {}}, {0, 2}},
+        {"one round and a half: who has one alone", {1, 3, 2, {}}, {1, 1}},
         {"a variable of the other vendor",
          {1, 4, 1, {{"CUDA_VISIBLE_DEVICES", "1"}, {"ROCR_VISIBLE_DEVICES", "0,1,2,3"}}},
-         {0, false}},
+         {0, 1}},
         {"a list within a list",
          {1, 2, 2, {{"HIP_VISIBLE_DEVICES", "0,1"}, {"ROCR_VISIBLE_DEVICES", "1,2,3"}}},
-         {1, false}},
+         {1, 1}},
     };
     for (const DeviceCase& one : cases) {
         const auto choice = choose_device(one.rank);
         ASSERT_TRUE(choice.ok()) << one.what << ": " << choice.error().message;
         EXPECT_EQ(choice->device, one.choice.device) << one.what;
-        EXPECT_EQ(choice->shared, one.choice.shared) << one.what;
+        EXPECT_EQ(choice->ranks, one.choice.ranks) << one.what;
     }
 }
 

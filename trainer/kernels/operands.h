@@ -18,6 +18,12 @@ inline MatmulShape matmul_shape(const Tensor& a, bool transpose_a, const Tensor&
     return shape;
 }
 
+inline void check_dequantized(const Tensor& from, const Tensor& to) {
+    check(tensor::is_quantized(from.dtype()) && to.contiguous() && to.rows() == from.rows() &&
+              to.columns() == from.columns(),
+          "dequantize takes a quantised matrix and a dense one of its shape");
+}
+
 // An optimizer step draws for weights by its seed and this, beside the draws for moments, which take both halves of a
 // word of the seed's.
 inline constexpr std::uint64_t kOfWeights = 0x9E3779B97F4A7C15;

@@ -263,13 +263,55 @@ TEST_P(QuantizedTest, AProductIsThatOfTheDequantisedMatrixBitForBit) {
     }
 }
 
+// What a device that multiplies no quantised matrices makes of them, also where others lie beside them.
+class DequantizeTest : public QuantizedTest {};
+
+TEST_P(DequantizeTest, EachElementIsItsCodeTimesItsFactorRoundedOnce) {
+    const auto& [name, format] = GetParam();
+    const auto backend = make_tested_backend(name);
+    const DType dtype = format == quant::Format::kNf4 ? DType::kNf4 : DType::kInt8;
+    struct Size {
+        std::int64_t rows, columns;
+    };
+    // Of whole vectors, and not; of whole blocks, and not; with rows before it that leave it unaligned.
+    for (const auto& [rows, columns] : {Size{64, 128}, Size{300, 72}, Size{19, 34}, Size{7, 523}, Size{1, 1}}) {
+        const OnDevice<> given = random(*backend, {rows, columns}, 2);
+        quant::Quantizer quantizer(format, rows, columns);
+        quantizer.append(given.given);
+        const std::vector<std::byte> bytes = quantizer.finish();
+        OnDevice<> wanted(*backend, {rows, columns});
+        std::vector<float> values(given.given.size());
+        quant::dequantize(format, bytes, rows, columns, 0, values);
+        wanted.write(values);
+        const OnDevice<std::byte> storage(*backend, DType::kU8, {static_cast<std::int64_t>(bytes.size())}, bytes);
+        const Tensor stored(storage.tensor.data(), dtype, {rows, columns});
+        const OnDevice<> wide(*backend, {rows, columns});
+        backend->dequantize(stored, wide.tensor);
+        EXPECT_TRUE(wide.read() == values) << rows << " " << columns;
+        for (const DType half : {DType::kBF16, DType::kF16}) {
+            const std::vector<std::uint16_t> nothing(static_cast<std::size_t>((rows + 1) * columns));
+            const OnDevice<std::uint16_t> into = halves(*backend, half, {rows + 1, columns}, nothing);
+            const OnDevice<std::uint16_t> rounded = halves(*backend, half, {rows + 1, columns}, nothing);
+            backend->dequantize(stored, into.tensor.row_range(1, rows));
+            backend->convert(wanted.tensor, rounded.tensor.row_range(1, rows));
+            EXPECT_TRUE(into.read() == rounded.read()) << rows << " " << columns;
+        }
+    }
+}
+
+std::string quantized_name(const ::testing::TestParamInfo<std::tuple<std::string, quant::Format>>& parameters) {
+    return std::get<0>(parameters.param) + (std::get<1>(parameters.param) == quant::Format::kNf4 ? "_nf4" : "_int8");
+}
+
+INSTANTIATE_TEST_SUITE_P(All, DequantizeTest,
+                         ::testing::Combine(::testing::ValuesIn(tested_backends()),
+                                            ::testing::Values(quant::Format::kInt8, quant::Format::kNf4)),
+                         quantized_name);
+
 INSTANTIATE_TEST_SUITE_P(Cpu, QuantizedTest,
                          ::testing::Combine(::testing::ValuesIn(tested_cpu_backends()),
                                             ::testing::Values(quant::Format::kInt8, quant::Format::kNf4)),
-                         [](const auto& parameters) {
-                             return std::get<0>(parameters.param) +
-                                    (std::get<1>(parameters.param) == quant::Format::kNf4 ? "_nf4" : "_int8");
-                         });
+                         quantized_name);
 
 INSTANTIATE_TEST_SUITE_P(All, RoundedMomentsTest, ::testing::ValuesIn(tested_backends()),
                          [](const auto& parameters) { return parameters.param; });

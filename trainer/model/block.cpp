@@ -47,7 +47,7 @@ void FsdpUnit::quantize(DType format) {
     for (Parameter& parameter : parameters) {
         parameter.stored = parameter.shape.size() == 2 ? format : DType::kF32;
         parameter.offset = element_count;
-        // Bytes, a multiple of 4.
+        // Bytes.
         parameter.extent = parameter.stored == DType::kF32 ? tensor::size_bytes(DType::kF32, parameter.element_count())
                            : format == DType::kInt8 ? quant::Int8Layout(parameter.shape[0], parameter.shape[1]).size
                                                     : quant::Nf4Layout(parameter.element_count()).size;

@@ -154,12 +154,13 @@ std::int64_t DecoderBlock::workspace_bytes(const kernels::Backend& backend, cons
         Arena attention = Arena::measuring(), feed_forward = Arena::measuring();
         allocate_attention(attention, tokens, backward);
         allocate_feed_forward(feed_forward, tokens, backward);
-        return std::max(attention.peak_bytes() + std::max({backend.attention_workspace_bytes(attention_shape(shape)),
-                                                           qkv_.workspace_bytes(formats_.activations, tokens),
-                                                           out_.workspace_bytes(formats_.activations, tokens)}),
-                        feed_forward.peak_bytes() + std::max({out_.workspace_bytes(formats_.activations, tokens),
-                                                              up_.workspace_bytes(formats_.activations, tokens),
-                                                              down_.workspace_bytes(formats_.activations, tokens)}));
+        return std::max(
+            attention.peak_bytes() + std::max({backend.attention_workspace_bytes(attention_shape(shape)),
+                                               qkv_.workspace_bytes(backend, formats_.activations, tokens),
+                                               out_.workspace_bytes(backend, formats_.activations, tokens)}),
+            feed_forward.peak_bytes() + std::max({out_.workspace_bytes(backend, formats_.activations, tokens),
+                                                  up_.workspace_bytes(backend, formats_.activations, tokens),
+                                                  down_.workspace_bytes(backend, formats_.activations, tokens)}));
     };
     return std::max((saves ? 0 : saved_bytes(shape, Keep::kAll).kept) + measure(false), measure(true));
 }

@@ -58,10 +58,11 @@ EmbeddingBlock::Scratch EmbeddingBlock::allocate_scratch(Arena& arena, std::int6
     return scratch;
 }
 
-std::int64_t EmbeddingBlock::workspace_bytes(const kernels::Backend&, const BatchShape& shape, bool) const {
+std::int64_t EmbeddingBlock::workspace_bytes(const kernels::Backend& backend, const BatchShape& shape, bool) const {
     Arena arena = Arena::measuring();
     allocate_scratch(arena, shape.tokens());
-    return arena.peak_bytes() + (project_in_ ? project_in_->workspace_bytes(formats_.activations, shape.tokens()) : 0);
+    return arena.peak_bytes() +
+           (project_in_ ? project_in_->workspace_bytes(backend, formats_.activations, shape.tokens()) : 0);
 }
 
 std::int64_t EmbeddingBlock::infer_workspace_bytes(const kernels::Backend& backend, const BatchShape& shape,

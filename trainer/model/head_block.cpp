@@ -70,8 +70,9 @@ std::int64_t HeadBlock::workspace_bytes(const kernels::Backend& backend, const B
     Arena arena = Arena::measuring();
     allocate_scratch(arena, backend, shape);
     return arena.peak_bytes() +
-           std::max(table_.workspace_bytes(formats_.activations, loss_chunk_tokens(backend, shape, vocabulary_)),
-                    project_out_ ? project_out_->workspace_bytes(formats_.activations, shape.tokens()) : 0);
+           std::max(
+               table_.workspace_bytes(backend, formats_.activations, loss_chunk_tokens(backend, shape, vocabulary_)),
+               project_out_ ? project_out_->workspace_bytes(backend, formats_.activations, shape.tokens()) : 0);
 }
 
 std::int64_t HeadBlock::infer_workspace_bytes(const kernels::Backend& backend, const BatchShape& shape,

@@ -1,5 +1,6 @@
 #include "trainer/model/linear.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "trainer/model/initialize.h"
@@ -21,6 +22,7 @@ FusedLinear::FusedLinear(const ModelConfig& config, FsdpUnit& base, std::string_
     : first_(base.parameters.size()), count_(matrices.size()), has_bias_(has_bias), inputs_(inputs) {
     const auto full_name = [&](const Matrix& matrix) { return std::string(prefix) + std::string(matrix.name); };
     for (const Matrix& matrix : matrices) {
+        outputs_ += matrix.outputs;
         base.add({.name = full_name(matrix) + ".weight",
                   .shape = {matrix.outputs, inputs},
                   .init_deviation = static_cast<float>(config.initializer_range),
@@ -37,7 +39,7 @@ FusedLinear::FusedLinear(const ModelConfig& config, FsdpUnit& base, std::string_
 }
 
 FusedLinear::FusedLinear(const FsdpUnit& base, std::size_t index)
-    : first_(index), count_(1), inputs_(base.parameters[index].shape[1]) {}
+    : first_(index), count_(1), inputs_(base.parameters[index].shape[1]), outputs_(base.parameters[index].shape[0]) {}
 
 std::vector<std::string> FusedLinear::module_names(const FsdpUnit& base) const {
     std::vector<std::string> names;
@@ -101,11 +103,16 @@ Tensor FusedLinear::allocate_dropped(tensor::Arena& arena, tensor::DType format,
     return arena.allocate(tensor::Category::kWorkspace, format, {tokens, inputs_});
 }
 
-std::int64_t FusedLinear::workspace_bytes(tensor::DType format, std::int64_t tokens) const {
-    if (dropout_ == 0 || adapters_.empty()) return 0;
-    tensor::Arena arena = tensor::Arena::measuring();
-    allocate_dropped(arena, format, tokens);
-    return arena.peak_bytes();
+Tensor FusedLinear::allocate_dequantized(tensor::Arena& arena, tensor::DType format) const {
+    return arena.allocate(tensor::Category::kWorkspace, format, {outputs_, inputs_});
+}
+
+std::int64_t FusedLinear::workspace_bytes(const kernels::Backend& backend, tensor::DType format,
+                                          std::int64_t tokens) const {
+    tensor::Arena dropped = tensor::Arena::measuring(), dequantized = tensor::Arena::measuring();
+    if (dropout_ > 0 && !adapters_.empty()) allocate_dropped(dropped, format, tokens);
+    if (is_quantized_ && !backend.multiplies_quantized()) allocate_dequantized(dequantized, format);
+    return std::max(dropped.peak_bytes(), dequantized.peak_bytes());
 }
 
 void FusedLinear::drop(const Context& context, const Adapter& adapter, const Tensor& x, const Tensor& out) const {
@@ -124,31 +131,40 @@ void FusedLinear::for_dropped(const Context& context, const Tensor& x, Handle&& 
     }
 }
 
-// A quantised matrix has factors of its own, so each is a product of its own.
-void FusedLinear::multiply(const Context& context, const UnitView& base, const Tensor& x, const Tensor& y,
-                           bool accumulate) const {
-    if (!base.is_quantized())
-        return context.backend.matmul(x, false, base.stacked_weight(first_, count_), true, y, accumulate);
-    std::int64_t column = 0;
+template <class Handle>
+void FusedLinear::for_matrices(const Context& context, const UnitView& base, tensor::DType format,
+                               Handle&& handle) const {
+    kernels::Backend& backend = context.backend;
+    if (!base.is_quantized()) return handle(base.stacked_weight(first_, count_), 0);
+    const tensor::Arena::Scope scope(context.workspace);
+    const bool as_they_are = backend.multiplies_quantized();
+    const Tensor all = as_they_are ? Tensor() : allocate_dequantized(context.workspace, format);
+    std::int64_t row = 0;
     for (std::size_t index = first_; index < first_ + count_; ++index) {
         const Tensor weight = base.weight(index);
-        context.backend.matmul(x, false, weight, true, y.column_range(column, weight.rows()), accumulate);
-        column += weight.rows();
+        if (as_they_are) {
+            handle(weight, row);
+        } else {
+            backend.dequantize(weight, all.row_range(row, weight.rows()));
+        }
+        row += weight.rows();
     }
+    if (!as_they_are) handle(all, 0);
+}
+
+void FusedLinear::multiply(const Context& context, const UnitView& base, const Tensor& x, const Tensor& y,
+                           bool accumulate) const {
+    for_matrices(context, base, x.dtype(), [&](const Tensor& matrix, std::int64_t column) {
+        context.backend.matmul(x, false, matrix, true, y.column_range(column, matrix.rows()), accumulate);
+    });
 }
 
 void FusedLinear::multiply_back(const Context& context, const UnitView& base, const Tensor& y_gradient,
                                 const Tensor& x_gradient, bool accumulate) const {
-    kernels::Backend& backend = context.backend;
-    if (!base.is_quantized())
-        return backend.matmul(y_gradient, false, base.stacked_weight(first_, count_), false, x_gradient, accumulate);
-    std::int64_t column = 0;
-    for (std::size_t index = first_; index < first_ + count_; ++index) {
-        const Tensor weight = base.weight(index);
-        backend.matmul(y_gradient.column_range(column, weight.rows()), false, weight, false, x_gradient,
-                       accumulate || index > first_);
-        column += weight.rows();
-    }
+    for_matrices(context, base, y_gradient.dtype(), [&](const Tensor& matrix, std::int64_t column) {
+        context.backend.matmul(y_gradient.column_range(column, matrix.rows()), false, matrix, false, x_gradient,
+                               accumulate || column > 0);
+    });
 }
 
 void FusedLinear::compute_lora_hidden(const Context& context, std::span<const UnitView> units, const Tensor& x,

@@ -46,11 +46,14 @@ class FusedLinear {
     // Adds the parameters of the adapters that `options` asks for to `adapters`.
     void adapt(const FsdpUnit& base, const LoraOptions& options, FsdpUnit& adapters);
 
+    // From here on the matrices are kept in a quantised format.
+    void become_quantized() { is_quantized_ = true; }
+
     // lora_hidden or its gradient, [tokens, n·r], in the format of x; empty without adapters.
     Tensor allocate_lora_hidden(tensor::Arena& arena, tensor::DType format, std::int64_t tokens,
                                 tensor::Category category) const;
     // The most scratch that a call below takes, with x in that format.
-    std::int64_t workspace_bytes(tensor::DType format, std::int64_t tokens) const;
+    std::int64_t workspace_bytes(const kernels::Backend& backend, tensor::DType format, std::int64_t tokens) const;
 
     // The views below are those of the matrices' unit and of the adapters'.
     //
@@ -92,6 +95,11 @@ class FusedLinear {
     // What is left of x [N, in], or of its gradient, for one adapter.
     void drop(const Context& context, const Adapter& adapter, const Tensor& x, const Tensor& out) const;
     Tensor allocate_dropped(tensor::Arena& arena, tensor::DType format, std::int64_t tokens) const;  // [N, in]
+    Tensor allocate_dequantized(tensor::Arena& arena, tensor::DType format) const;                   // [out, in]
+    // handle(a matrix that a device multiplies with x in that format, the column of y where its part begins): all of
+    // them as one, but quantised ones, which have factors of their own, one after another where a device takes them so.
+    template <class Handle>
+    void for_matrices(const Context& context, const UnitView& base, tensor::DType format, Handle&& handle) const;
     // Whether adapters write all of y, so that the product with W can add to theirs; else theirs are added to it.
     bool adapts_all() const { return adapters_.size() == count_; }
     void multiply(const Context& context, const UnitView& base, const Tensor& x, const Tensor& y,
@@ -114,7 +122,9 @@ class FusedLinear {
 
     std::size_t first_, count_;
     bool has_bias_ = false;  // those of all matrices, right after the last one
+    bool is_quantized_ = false;
     std::int64_t inputs_;
+    std::int64_t outputs_ = 0;  // of all matrices
     std::size_t first_a_ = 0;
     std::int64_t rank_ = 0;
     float scale_ = 0;

@@ -70,7 +70,9 @@ void quantize_layers(Model& model, tensor::DType format) {
     check(model.part.tensor_ranks == 1, "quantize_layers: the scales of a slice are not those of the matrix");
     for (FsdpUnit& unit : model.units) unit.frozen = unit.frozen || !unit.is_adapter;
     for (const auto& block : model.blocks) {
-        if (block->is_layer()) model.units[block->units().front()].quantize(format);
+        if (!block->is_layer()) continue;
+        model.units[block->units().front()].quantize(format);
+        for (FusedLinear* const linear : block->linears()) linear->become_quantized();
     }
 }
 

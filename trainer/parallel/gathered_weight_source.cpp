@@ -26,11 +26,11 @@ Result<std::unique_ptr<GatheredWeightSource>> GatheredWeightSource::allocate(ker
     return weights;
 }
 
-std::int64_t GatheredWeightSource::need_bytes(kernels::Backend& backend, const model::Model& model,
-                                              const ParallelLayout& layout, Collectives& copy) {
+plan::Bytes GatheredWeightSource::need_bytes(kernels::Backend& backend, const model::Model& model,
+                                             const ParallelLayout& layout, Collectives& copy) {
     GatheredWeightSource weights(model, copy);
     weights.lay_out(backend, layout);
-    return weights.device_.peak_bytes() + weights.pinned_.peak_bytes();
+    return {.host = weights.pinned_.peak_bytes(), .device = weights.device_.peak_bytes()};
 }
 
 void GatheredWeightSource::begin_block(std::size_t block) {

@@ -6,6 +6,7 @@
 
 #include "trainer/model/generate.h"
 #include "trainer/parallel/parameter_gather.h"
+#include "trainer/plan/memory.h"
 
 namespace atl::parallel {
 
@@ -18,9 +19,9 @@ class GatheredWeightSource final : public model::WeightSource {
     static Result<std::unique_ptr<GatheredWeightSource>> allocate(kernels::Backend& backend, const model::Model& model,
                                                                   const ParallelLayout& layout, Collectives& copy);
 
-    // What allocate() would take, of both kinds of memory.
-    static std::int64_t need_bytes(kernels::Backend& backend, const model::Model& model, const ParallelLayout& layout,
-                                   Collectives& copy);
+    // What allocate() would take.
+    static plan::Bytes need_bytes(kernels::Backend& backend, const model::Model& model, const ParallelLayout& layout,
+                                  Collectives& copy);
 
     ParameterStore& store() { return store_; }
     void begin_block(std::size_t block) override;

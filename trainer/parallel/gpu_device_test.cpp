@@ -123,6 +123,49 @@ TEST_F(GpuDeviceTest, WeightsAndMomentsInTheHostsMemoryGiveTheSameBits) {
 
 #if defined(ATOLL_GPU_SHIM)
 
+// Graphs: launches of a run's regions, and how many there are of them.
+struct Graphs {
+    std::int64_t made = kernels::gpu::shim::graphs_made(), launches = kernels::gpu::shim::graph_launches();
+};
+
+TEST(GpuGraphTest, ARunAsksForItsBlocksByGraphsAndForTheSameBits) {
+    for (Variant variant : variants()) {
+        SCOPED_TRACE(static_cast<int>(variant.sharding));
+        variant.open_device = [] { return kernels::gpu::GpuBackend::open(0, {.graphs = false}).value(); };
+        const Graphs at_first;
+        const Outcome without = run_world(variant);
+        const Graphs before;
+        EXPECT_EQ(before.made, at_first.made);
+        const Outcome with = run_on_gpu(variant, 1);
+        const Graphs after;
+        expect_same_bits(with, without);
+        EXPECT_GT(after.made, before.made);
+        EXPECT_GE(after.launches, after.made);
+    }
+}
+
+// Each pass of each block is one from the second step on; another engine's are others, though its buffers may lie where
+// those lay.
+TEST(GpuGraphTest, EachPassOfEachBlockIsAGraph) {
+    const auto self = comm::make_self();
+    Variant variant;
+    variant.open_device = [] { return kernels::open_tested_gpu(1); };
+    for (int engine = 0; engine < 2; ++engine) {
+        parallel::Run run(*self, variant);
+        const Graphs before;
+        run.begin_step(1);
+        for (int step = 2; step <= 4; ++step) {
+            run.begin_step(step);
+            EXPECT_GT(run.read_loss(), 0);
+        }
+        const Graphs after;
+        constexpr int kPasses = 4 + 5;  // forward of all but the head, and backward of all
+        EXPECT_EQ(after.made - before.made, kPasses);
+        EXPECT_EQ(after.launches - before.launches, 3 * kPasses);
+        EXPECT_GT(run.read_loss(), 0);
+    }
+}
+
 // How often a run's steps ask the device for memory.
 std::int64_t allocations_of_steps(Variant variant) {
     variant.open_device = [] { return kernels::open_tested_gpu(1); };

@@ -28,10 +28,13 @@ std::string to_flags(const Settings& settings) {
            " --activation-checkpointing " + std::string(to_string(settings.activation_checkpointing)) +
            (settings.checkpoint_layers > 0 ? " --checkpoint-layers " + std::to_string(settings.checkpoint_layers)
                                            : std::string()) +
-           (settings.offload_optimizer == Offload::kNvme ? " --offload-optimizer nvme --offload-dir DIR" : "");
+           (settings.offload_params == Offload::kCpu ? " --offload-params cpu" : "") +
+           (settings.offload_optimizer == Offload::kCpu    ? " --offload-optimizer cpu"
+            : settings.offload_optimizer == Offload::kNvme ? " --offload-optimizer nvme --offload-dir DIR"
+                                                           : "");
 }
 
-std::vector<Settings> smaller_settings(const Settings& settings, int ranks) {
+std::vector<Settings> smaller_settings(const Settings& settings, int ranks, bool host_reaches_device) {
     std::vector<Settings> all;
     const auto add = [&](const Settings& candidate) {
         if (candidate != settings && std::ranges::find(all, candidate) == all.end()) all.push_back(candidate);
@@ -44,23 +47,32 @@ std::vector<Settings> smaller_settings(const Settings& settings, int ranks) {
     for (const auto what : {ActivationCheckpointing::kFeedForward, ActivationCheckpointing::kSelective,
                             ActivationCheckpointing::kAllButAttention, ActivationCheckpointing::kFull})
         recomputations.emplace_back(what, 0);
-    for (const Offload offload : {settings.offload_optimizer, Offload::kNvme}) {
+    struct Offloads {
+        Offload params, optimizer;
+    };
+    std::vector<Offloads> offloads = {{settings.offload_params, settings.offload_optimizer}};
+    const bool on_disk = settings.offload_optimizer == Offload::kNvme;
+    const Offload on_host = on_disk ? Offload::kNvme : Offload::kCpu;
+    if (!host_reaches_device)
+        offloads.insert(offloads.end(), {{settings.offload_params, on_host}, {Offload::kCpu, on_host}});
+    if (!on_disk) offloads.push_back({host_reaches_device ? settings.offload_params : Offload::kCpu, Offload::kNvme});
+    for (const auto& [params, optimizer] : offloads) {
         for (std::int64_t divisor = 1; divisor <= settings.batch_size; ++divisor) {
             if (settings.batch_size % divisor != 0) continue;
             const std::int64_t sequences = settings.batch_size / divisor, accumulation = settings.grad_accum * divisor;
             for (const Sharding sharding : shardings) {
                 for (const auto& [what, layers] : recomputations)
-                    add({sharding, sequences, accumulation, what, layers, offload, OnOff::kOff});
+                    add({sharding, sequences, accumulation, what, layers, optimizer, OnOff::kOff, params});
             }
         }
     }
     return all;
 }
 
-std::optional<Settings> nearest_that_fits(const Settings& settings, int ranks, std::int64_t limit_bytes,
-                                          const std::function<std::int64_t(const Settings&)>& need_bytes) {
-    for (const Settings& candidate : smaller_settings(settings, ranks)) {
-        if (need_bytes(candidate) <= limit_bytes) return candidate;
+std::optional<Settings> nearest_that_fits(const Settings& settings, int ranks, bool host_reaches_device,
+                                          const std::function<bool(const Settings&)>& fits) {
+    for (const Settings& candidate : smaller_settings(settings, ranks, host_reaches_device)) {
+        if (fits(candidate)) return candidate;
     }
     return std::nullopt;
 }

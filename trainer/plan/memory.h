@@ -13,6 +13,14 @@
 // What a run will need of a rank's memory, known before it begins, and what to change when that is too much.
 namespace atl::plan {
 
+// Bytes of the host's memory and of a device's own, that a rank takes or may take.
+struct Bytes {
+    std::int64_t host = 0, device = 0;
+    // Where the device's memory is the host's own, all of it is the host's.
+    Bytes on(bool host_reaches_device) const { return host_reaches_device ? Bytes{host + device, 0} : *this; }
+    bool fit(const Bytes& limit) const { return host <= limit.host && device <= limit.device; }
+};
+
 // Bytes of one rank. `categories` are exact: the run lays out its memory by the same code over a measuring arena.
 struct MemoryPlan {
     std::array<std::int64_t, tensor::kCategoryCount> categories{};
@@ -26,9 +34,9 @@ struct MemoryPlan {
     std::int64_t total_bytes() const {
         return device_bytes + pinned_bytes + backend_bytes + program_bytes + staging_bytes;
     }
-    // Of the host: all where its memory is the device's.
-    std::int64_t host_bytes(bool host_reaches_device) const {
-        return total_bytes() - (host_reaches_device ? 0 : device_bytes + backend_bytes);
+    // What is still to be taken, once the backend has what it keeps.
+    Bytes bytes(bool host_reaches_device) const {
+        return Bytes{pinned_bytes + program_bytes + staging_bytes, device_bytes}.on(host_reaches_device);
     }
 };
 
@@ -43,17 +51,19 @@ struct Settings {
     std::int64_t checkpoint_layers = 0;
     run_settings::Offload offload_optimizer = run_settings::Offload::kNone;
     run_settings::OnOff save_async = run_settings::OnOff::kOff;
+    run_settings::Offload offload_params = run_settings::Offload::kNone;
     bool operator==(const Settings&) const = default;
 };
 std::string to_flags(const Settings& settings);  // "--sharding full_shard --batch-size 2 …"
 
 // Settings that take less memory for the same steps, in order of how much they slow a run down: saving at once, without
-// a copy, then recomputation, then sharding, then smaller micro-steps with more accumulation, then all of it, then the
-// optimizer's state on a disk.
-std::vector<Settings> smaller_settings(const Settings& settings, int ranks);
+// a copy, then recomputation, then sharding, then smaller micro-steps with more accumulation, then all of it; the same
+// with the optimizer's state in the host's memory, then with the weights there, too, where a device has memory of its
+// own; the same with the optimizer's state on a disk.
+std::vector<Settings> smaller_settings(const Settings& settings, int ranks, bool host_reaches_device);
 
-// The first of those whose need is at most `limit_bytes`; absent: none.
-std::optional<Settings> nearest_that_fits(const Settings& settings, int ranks, std::int64_t limit_bytes,
-                                          const std::function<std::int64_t(const Settings&)>& need_bytes);
+// The first of those that fits; absent: none.
+std::optional<Settings> nearest_that_fits(const Settings& settings, int ranks, bool host_reaches_device,
+                                          const std::function<bool(const Settings&)>& fits);
 
 }  // namespace atl::plan

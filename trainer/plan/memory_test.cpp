@@ -34,12 +34,14 @@ TEST(MemoryPlanTest, WhatADeviceOfItsOwnMemoryTakesIsNotTheHosts) {
     plan.program_bytes = 8;
     plan.staging_bytes = 16;
     EXPECT_EQ(plan.total_bytes(), 31);
-    EXPECT_EQ(plan.host_bytes(true), 31);
-    EXPECT_EQ(plan.host_bytes(false), 26);
+    EXPECT_EQ(plan.bytes(true).host, 27);
+    EXPECT_EQ(plan.bytes(true).device, 0);
+    EXPECT_EQ(plan.bytes(false).host, 26);
+    EXPECT_EQ(plan.bytes(false).device, 1) << "the backend has taken its own";
 }
 
 TEST(SmallerSettingsTest, RecomputationComesFirstAndTheRowsOfAStepStay) {
-    const auto all = smaller_settings({Sharding::kNone, 4, 2, ActivationCheckpointing::kNone}, 2);
+    const auto all = smaller_settings({Sharding::kNone, 4, 2, ActivationCheckpointing::kNone}, 2, true);
     ASSERT_FALSE(all.empty());
     EXPECT_EQ(all.front(), (Settings{Sharding::kNone, 4, 2, ActivationCheckpointing::kFeedForward}));
     EXPECT_EQ(all[1], (Settings{Sharding::kNone, 4, 2, ActivationCheckpointing::kSelective}));
@@ -53,27 +55,44 @@ TEST(SmallerSettingsTest, RecomputationComesFirstAndTheRowsOfAStepStay) {
 TEST(SmallerSettingsTest, ARunThatRecomputesSomeLayersIsToldToRecomputeAll) {
     const Settings some{Sharding::kNone, 1, 1, ActivationCheckpointing::kFull, 3};
     EXPECT_NE(to_flags(some).find(" --checkpoint-layers 3"), std::string::npos);
-    const auto all = smaller_settings(some, 1);
+    const auto all = smaller_settings(some, 1, true);
     EXPECT_NE(std::ranges::find(all, Settings{Sharding::kNone, 1, 1, ActivationCheckpointing::kFull}), all.end());
 }
 
 TEST(SmallerSettingsTest, SavingAtOnceComesBeforeAllElse) {
     Settings settings{Sharding::kNone, 4, 2, ActivationCheckpointing::kNone};
     settings.save_async = run_settings::OnOff::kOn;
-    const auto all = smaller_settings(settings, 2);
+    const auto all = smaller_settings(settings, 2, true);
     settings.save_async = run_settings::OnOff::kOff;
     EXPECT_EQ(all.front(), settings);
 }
 
 TEST(SmallerSettingsTest, OneRankHasNothingToShard) {
-    for (const Settings& settings : smaller_settings({Sharding::kNone, 2, 1, ActivationCheckpointing::kNone}, 1))
+    for (const Settings& settings : smaller_settings({Sharding::kNone, 2, 1, ActivationCheckpointing::kNone}, 1, true))
         EXPECT_EQ(settings.sharding, Sharding::kNone);
 }
 
+TEST(SmallerSettingsTest, WhatADeviceHasNoRoomForGoesToTheHostBeforeADisk) {
+    const auto all = smaller_settings({Sharding::kNone, 1, 1, ActivationCheckpointing::kFull}, 1, false);
+    std::vector<std::string> offloads;
+    for (const Settings& settings : all) {
+        const std::string flags = to_flags(settings),
+                          offload = flags.substr(std::min(flags.find(" --off"), flags.size()));
+        if (offloads.empty() || offloads.back() != offload) offloads.push_back(offload);
+    }
+    EXPECT_EQ(offloads,
+              (std::vector<std::string>{"", " --offload-optimizer cpu", " --offload-params cpu --offload-optimizer cpu",
+                                        " --offload-params cpu --offload-optimizer nvme --offload-dir DIR"}));
+}
+
 TEST(NearestTest, IsTheFirstThatFits) {
-    const auto need = [](const Settings& settings) { return settings.batch_size * 100; };
-    EXPECT_EQ(nearest_that_fits({Sharding::kNone, 8, 1, ActivationCheckpointing::kFull}, 1, 250, need)->batch_size, 2);
-    EXPECT_FALSE(nearest_that_fits({Sharding::kNone, 8, 1, ActivationCheckpointing::kFull}, 1, 50, need).has_value());
+    const Settings settings{Sharding::kNone, 8, 1, ActivationCheckpointing::kFull};
+    const auto nearest = [&](std::int64_t limit) {
+        return nearest_that_fits(settings, 1, true,
+                                 [&](const Settings& candidate) { return candidate.batch_size * 100 <= limit; });
+    };
+    EXPECT_EQ(nearest(250)->batch_size, 2);
+    EXPECT_FALSE(nearest(50).has_value());
 }
 
 }  // namespace

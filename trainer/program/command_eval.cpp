@@ -55,10 +55,9 @@ class EvalCommand final : public Command {
         const auto need_bytes = [&](std::int64_t rows) {
             parallel::RunMemoryOptions smaller = options;
             smaller.engine.largest.batch = rows;
-            return parallel::RunMemory::measure(backend, directory.model, smaller)
-                .host_bytes(backend.host_reaches_device());
+            return parallel::RunMemory::measure(backend, directory.model, smaller).bytes(backend.host_reaches_device());
         };
-        ATOLL_RETURN_IF_ERROR(train::check_fits(micro(data), need_bytes, comm));
+        ATOLL_RETURN_IF_ERROR(train::check_fits(backend, micro(data), need_bytes, comm));
         ATOLL_TRY(auto memory, comm::agreed(comm, parallel::RunMemory::allocate(backend, directory.model, options)));
         ATOLL_RETURN_IF_ERROR(train::compare_with_adapters(directory, config_, comm));
         ATOLL_RETURN_IF_ERROR(train::data_fingerprint(data.dataset, comm));  // that these are the rows of data.json

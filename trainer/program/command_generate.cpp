@@ -35,11 +35,14 @@ class GenerateCommand final : public Command {
         parallel::ProcessGroups ranks(*comm, layout, *backend);
         const auto need_bytes = [&](std::int64_t) {
             const auto tokens = std::ssize(prompt);
-            return parallel::GatheredWeightSource::need_bytes(*backend, directory.model, layout, ranks.shard_group()) +
-                   model::Generation::need_bytes(directory.model, *backend, tokens, tokens + options_.tokens_max) +
-                   host::resident_bytes();
+            plan::Bytes need =
+                parallel::GatheredWeightSource::need_bytes(*backend, directory.model, layout, ranks.shard_group());
+            need.host += host::resident_bytes();
+            need.device +=
+                model::Generation::need_bytes(directory.model, *backend, tokens, tokens + options_.tokens_max);
+            return need.on(backend->host_reaches_device());
         };
-        ATOLL_RETURN_IF_ERROR(train::check_fits(1, need_bytes, *comm));
+        ATOLL_RETURN_IF_ERROR(train::check_fits(*backend, 1, need_bytes, *comm));
         ATOLL_TRY(const auto weights, comm::agreed(*comm, parallel::GatheredWeightSource::allocate(
                                                               *backend, directory.model, layout, ranks.shard_group())));
         ATOLL_RETURN_IF_ERROR(

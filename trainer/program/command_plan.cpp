@@ -13,7 +13,9 @@
 namespace atl::program {
 namespace {
 
-std::string to_json_line(const plan::MemoryPlan& plan, std::string_view device, std::int64_t limit, bool fits) {
+// `has_device_memory`: of its own.
+std::string to_json_line(const plan::MemoryPlan& plan, std::string_view device, const plan::Bytes& limit,
+                         bool has_device_memory, bool fits) {
     nlohmann::ordered_json line = {{"device", device}, {"rank", 0}};
     for (int i = 0; i < tensor::kCategoryCount; ++i) {
         const auto category = static_cast<tensor::Category>(i);
@@ -26,7 +28,8 @@ std::string to_json_line(const plan::MemoryPlan& plan, std::string_view device, 
     line["staging_bytes"] = plan.staging_bytes;
     line["total_bytes"] = plan.total_bytes();
     line["offloaded_bytes"] = plan.offloaded_bytes;
-    line["available_bytes"] = limit;
+    line["available_bytes"] = limit.host;
+    if (has_device_memory) line["device_available_bytes"] = limit.device;
     line["fits"] = fits;
     return line.dump();
 }
@@ -56,12 +59,14 @@ class PlanCommand final : public Command {
         train::warm_up_products(  // as `train` does: what they leave behind counts
             *backend, prepared.directory.model.formats.activations);
         const std::int64_t program = host::resident_bytes();
-        const std::int64_t limit =
-            config_.memory_bytes > 0 ? config_.memory_bytes / sharing : host::available_bytes() / sharing + program;
+        const plan::Bytes limit = {.host = config_.memory_bytes > 0 ? config_.memory_bytes / sharing
+                                                                    : host::available_bytes() / sharing + program,
+                                   .device = train::device_share_bytes(*backend, train::ranks_a_gpu(counts.on_node))};
         const plan::MemoryPlan plan =
             train::measure_with(prepared, train::memory_settings(prepared), *backend, 0, counts.ranks);
         const Status fits = train::check_memory(prepared, *backend, counts.ranks, limit);
-        train::print_line(to_json_line(plan, to_string(config_.device), limit, fits.ok()));
+        train::print_line(
+            to_json_line(plan, to_string(config_.device), limit, backend->device_memory().has_value(), fits.ok()));
         return fits;
     }
 

@@ -44,7 +44,7 @@ OrderedJson chosen_device(const kernels::RankDevices& rank) {
     if (rank.visible == 0) return "cpu";
     const auto choice = kernels::choose_device(rank);
     if (!choice.ok()) return {{"error", choice.error().message}};
-    return {{"gpu", choice->device}, {"shared", choice->shared}};
+    return {{"gpu", choice->device}, {"shared", choice->ranks > 1}};
 }
 
 // The names of the GPUs that this process may use; an object with the reason where this build's backend finds none.

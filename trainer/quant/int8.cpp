@@ -24,7 +24,7 @@ void quantize_row(std::span<const float> row, std::byte* factor, std::byte* code
 }  // namespace
 
 Int8Layout::Int8Layout(std::int64_t rows, std::int64_t columns)
-    : codes(4 * rows), size((codes + rows * columns + 3) / 4 * 4) {}
+    : codes(4 * rows), size((codes + rows * columns + kStorageBytes - 1) / kStorageBytes * kStorageBytes) {}
 
 void quantize_int8(std::int64_t columns, std::span<const float> rows, std::span<std::byte> storage) {
     const std::int64_t count = std::ssize(rows) / columns;

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <span>
 
+#include "trainer/quant/nf4.h"
+
 // int8 weights with one factor an output channel (a row of the [out, in] matrix): the largest magnitude of the row is
 // 127, rounding is to nearest even (as LLM.int8() quantises weights: Dettmers et al., arXiv:2208.07339).
 namespace atl::quant {
@@ -12,7 +14,7 @@ namespace atl::quant {
 struct Int8Layout {
     Int8Layout(std::int64_t rows, std::int64_t columns);
     std::int64_t codes;
-    std::int64_t size;  // a multiple of 4
+    std::int64_t size;  // a multiple of kStorageBytes
 };
 
 // Quantises whole rows. `storage` is that of a matrix of these rows alone.

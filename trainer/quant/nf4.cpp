@@ -99,7 +99,7 @@ Nf4Layout::Nf4Layout(std::int64_t count)
       magnitudes(4),
       scales(magnitudes + 4 * scale_blocks),
       codes(scales + blocks),
-      size((codes + (count + 1) / 2 + 3) / 4 * 4) {}
+      size((codes + (count + 1) / 2 + kStorageBytes - 1) / kStorageBytes * kStorageBytes) {}
 
 Nf4Quantizer::Nf4Quantizer(std::int64_t count, TakeBytes take)
     : layout_(count), take_(std::move(take)), codes_end_(layout_.codes) {

@@ -15,6 +15,8 @@ namespace atl::quant {
 
 inline constexpr std::int64_t kNf4Block = 64;
 inline constexpr std::int64_t kNf4ScaleBlock = 256;
+// What lies after a tensor's storage is as aligned as it was: to what a GPU reads at once.
+inline constexpr std::int64_t kStorageBytes = 16;
 
 extern const std::array<float, 16> kNf4Values;   // ascending
 const std::array<float, 256>& dynamic_values();  // ascending
@@ -28,7 +30,7 @@ struct Nf4Layout {
     std::int64_t magnitudes;  // fp32 [scale_blocks]; the mean is at 0
     std::int64_t scales;      // bytes [blocks]
     std::int64_t codes;       // bytes [count / 2]
-    std::int64_t size;        // a multiple of 4
+    std::int64_t size;        // a multiple of kStorageBytes
 };
 
 // Gets bytes of a tensor's storage, from `at` on.

@@ -33,17 +33,20 @@ Status check_one_kind(const run_settings::RunConfig& config, const kernels::Back
     return {};
 }
 
+// Every rank takes part.
+Result<kernels::DeviceChoice> choose_gpu(comm::Comm& comm) {
+    const auto node = comm.on_node();
+    return kernels::choose_device(
+        {node->rank(), node->size(), kernels::visible_gpus(), kernels::device_variables(comm::process_environment)});
+}
+
 // The GPU of this rank. Every rank takes part.
 Result<std::unique_ptr<kernels::Backend>> open_gpu(const run_settings::RunConfig& config, comm::Comm& comm) {
-    const auto node = comm.on_node();
     const std::string device(to_string(config.device));
-    if (config.quantize != run_settings::Quantization::kNone)
-        return invalid_argument("--quantize", "is not built for GPUs: use --device cpu");
-    const kernels::RankDevices rank{node->rank(), node->size(), kernels::visible_gpus(),
-                                    kernels::device_variables(comm::process_environment)};
-    if (rank.visible == 0) return kernels::make_gpu_backend(device, 0);  // which says why
-    ATOLL_TRY(const kernels::DeviceChoice choice, kernels::choose_device(rank));
-    return kernels::make_gpu_backend(device, choice.device);
+    const auto choice = choose_gpu(comm);
+    if (kernels::visible_gpus() == 0) return kernels::make_gpu_backend(device, 0);  // which says why
+    if (!choice.ok()) return choice.error();
+    return kernels::make_gpu_backend(device, choice->device);
 }
 
 Result<std::unique_ptr<kernels::Backend>> open_cpu(const run_settings::RunConfig& config, comm::Comm& comm) {
@@ -165,6 +168,16 @@ Result<std::unique_ptr<kernels::Backend>> open_backend(const run_settings::RunCo
         comm.wait_until(is_done, {of.empty() ? "the work" : of, "its device", "computing"});
     });
     return backend;
+}
+
+int ranks_on_gpu_of(comm::Comm& comm) {
+    const auto choice = choose_gpu(comm);
+    return choice.ok() ? choice->ranks : 1;
+}
+
+int ranks_a_gpu(int ranks) {
+    const int gpus = std::max(1, kernels::visible_gpus());
+    return (ranks + gpus - 1) / gpus;
 }
 
 double measure_peak_flops(kernels::Backend& backend, tensor::DType format) {

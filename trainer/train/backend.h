@@ -18,6 +18,11 @@ std::span<const std::string_view> built_devices();
 // kernels are told on standard error; kConflict with --deterministic.
 Result<std::unique_ptr<kernels::Backend>> open_backend(const run_settings::RunConfig& config, comm::Comm& comm);
 
+// How many ranks of its machine compute on this rank's GPU. Every rank takes part.
+int ranks_on_gpu_of(comm::Comm& comm);
+// How many share one where a machine with this one's GPUs has so many, at most.
+int ranks_a_gpu(int ranks);
+
 // The threads of this rank unless --threads says: its share of the cores. `node` has the ranks of its machine, and each
 // takes part.
 int thread_share(comm::Comm& node);

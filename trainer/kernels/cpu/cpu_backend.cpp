@@ -176,6 +176,21 @@ void CpuBackend::convert(const Tensor& from, const Tensor& to) {
     });
 }
 
+void CpuBackend::dequantize(const Tensor& from, const Tensor& to) {
+    check_dequantized(from, to);
+    const std::int64_t columns = to.columns();
+    const StoredMatrix matrix{from.data(), from.dtype(), columns, from.rows()};
+    for_ranges(to.rows(), rows_per_tile(columns), [&](auto begin, auto end) {
+        std::vector<float> values(static_cast<std::size_t>(columns));
+        for (std::int64_t row = begin; row < end; ++row) {
+            const bool is_wide = to.dtype() == DType::kF32;
+            float* const into = is_wide ? to.f32() + row * columns : values.data();
+            widen(simd_, matrix, {row, 1, 0, columns}, into);
+            if (!is_wide) narrow(into, to.dtype(), to.data(), row * columns, columns);
+        }
+    });
+}
+
 const float* CpuBackend::widen_vector(const Tensor& vector, std::int64_t channels, std::vector<float>& widened) {
     check_count(vector, channels);
     if (vector.dtype() == DType::kF32) return vector.f32();

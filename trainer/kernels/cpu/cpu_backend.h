@@ -44,6 +44,7 @@ class CpuBackend final : public Backend {
     void divide_by_norm(const Tensor& x, const Tensor& squares, float norm_min) override;
     void sum_pieces(const Tensor& pieces, const Tensor& sum) override;
     void convert(const Tensor& from, const Tensor& to) override;
+    void dequantize(const Tensor& from, const Tensor& to) override;
 
     void embedding_forward(const Tensor& table, const Tensor& ids, const Tensor& out) override;
     void embedding_backward(const Tensor& ids, const Tensor& by_id, const Tensor& out_gradient,

@@ -3,12 +3,15 @@
 #include <algorithm>
 
 #include "trainer/kernels/gpu/gpu_backend.h"
+#include "trainer/quant/nf4.h"
 
 namespace atl::kernels::gpu {
 namespace {
 
 constexpr std::int64_t kProductWorkspaceBytes = 32 << 20;  // what NVIDIA advises for Hopper
 constexpr std::int64_t kScratchBytes = 32 << 20;
+// Kept at most, more than a model of a hundred layers has. The head's has a step's number of targets in its key.
+constexpr std::size_t kRegionsMax = 2048;
 
 Error no_memory(const char* kind, std::int64_t bytes, cudaError_t error) {
     return {ErrorCode::kResourceExhausted,
@@ -27,6 +30,12 @@ std::string describe_device(const cudaDeviceProp& properties) {
 
 Error does_not_start(int index, cudaError_t error) {
     return unavailable("GPU " + std::to_string(index) + " does not start: " + cudaGetErrorString(error));
+}
+
+std::array<float, 16 + 256> code_books() {
+    std::array<float, 16 + 256> books{};
+    std::ranges::copy(quant::dynamic_values(), std::ranges::copy(quant::kNf4Values, books.begin()).out);
+    return books;
 }
 
 bool query(const EventHandle& event) {
@@ -74,7 +83,7 @@ Result<int> count_devices() {
                                           cudaGetErrorString(error));
 }
 
-Result<std::unique_ptr<Backend>> GpuBackend::open(int index) {
+Result<std::unique_ptr<Backend>> GpuBackend::open(int index, const GpuOptions& options) {
     ATOLL_TRY(const int count, count_devices());
     if (index < 0 || index >= count)
         return invalid_argument(
@@ -89,18 +98,21 @@ Result<std::unique_ptr<Backend>> GpuBackend::open(int index) {
         if (error != cudaSuccess) return does_not_start(index, error);
         stream.reset(created);
     }
-    std::unique_ptr<GpuBackend> backend(new GpuBackend(describe_device(properties), std::move(streams)));
+    std::unique_ptr<GpuBackend> backend(new GpuBackend(describe_device(properties), std::move(streams), options));
     ATOLL_RETURN_IF_ERROR(backend->prepare());
     return std::unique_ptr<Backend>(std::move(backend));
 }
 
-GpuBackend::GpuBackend(std::string name, std::array<StreamHandle, 3> streams)
-    : name_(std::move(name)), streams_(std::move(streams)) {}
+GpuBackend::GpuBackend(std::string name, std::array<StreamHandle, 3> streams, const GpuOptions& options)
+    : name_(std::move(name)), streams_(std::move(streams)), options_(options) {}
 
 Status GpuBackend::prepare() {
     ATOLL_TRY(scratch_, allocate(kScratchBytes));
     ATOLL_TRY(sums_, allocate(kSumBlocks * static_cast<std::int64_t>(sizeof(double))));
     ATOLL_TRY(corrections_, allocate(2 * static_cast<std::int64_t>(sizeof(float))));
+    const auto books = code_books();
+    ATOLL_TRY(books_, allocate(static_cast<std::int64_t>(books.size() * sizeof(float))));
+    copy_from_host(books.data(), Tensor(books_.data(), tensor::DType::kF32, {std::ssize(books)}));
     ATOLL_TRY(tensor::Memory workspace, allocate(kProductWorkspaceBytes));
     ATOLL_TRY(Products products, Products::open(std::move(workspace)));
     products_ = std::make_unique<Products>(std::move(products));
@@ -108,7 +120,14 @@ Status GpuBackend::prepare() {
 }
 
 std::int64_t GpuBackend::own_bytes() const {
-    return kProductWorkspaceBytes + scratch_.size_bytes() + sums_.size_bytes() + corrections_.size_bytes();
+    return kProductWorkspaceBytes + scratch_.size_bytes() + sums_.size_bytes() + corrections_.size_bytes() +
+           books_.size_bytes();
+}
+
+std::optional<Backend::DeviceMemory> GpuBackend::device_memory() const {
+    std::size_t free = 0, total = 0;
+    must(cudaMemGetInfo(&free, &total), "the device's memory");
+    return DeviceMemory{static_cast<std::int64_t>(free), static_cast<std::int64_t>(total)};
 }
 
 GpuBackend::~GpuBackend() {
@@ -116,6 +135,7 @@ GpuBackend::~GpuBackend() {
 }
 
 Result<tensor::Memory> GpuBackend::allocate(Space space, std::int64_t bytes) {
+    check_outside_region("memory");
     const std::int64_t size = std::max<std::int64_t>(bytes, 1);
     const bool is_pinned = space == Space::kPinned;
     void* data = nullptr;
@@ -166,6 +186,7 @@ void GpuBackend::synchronize() {
 }
 
 void GpuBackend::transfer(Stream stream, const Tensor& from, const Tensor& to) {
+    check_outside_region("a transfer");
     check(stream != Stream::kCompute, "transfers have streams of their own");
     check(from.contiguous() && to.contiguous() && from.byte_count() == to.byte_count(), "a transfer of unequal sizes");
     must(cudaMemcpyAsync(to.data(), from.data(), static_cast<std::size_t>(from.byte_count()), cudaMemcpyDefault,
@@ -174,6 +195,7 @@ void GpuBackend::transfer(Stream stream, const Tensor& from, const Tensor& to) {
 }
 
 Event GpuBackend::record(Stream stream) {
+    check_outside_region("an event");
     while (!recorded_.empty() && query(recorded_.front().event)) {
         idle_.push_back(std::move(recorded_.front().event));
         recorded_.pop_front();
@@ -193,6 +215,7 @@ const EventHandle* GpuBackend::find(Event event) const {
 }
 
 void GpuBackend::wait(Stream stream, Event event) {
+    check_outside_region("a wait");
     const EventHandle* const found = find(event);
     if (found != nullptr) must(cudaStreamWaitEvent(on(stream), found->get(), 0), "a stream's wait");
 }
@@ -208,7 +231,45 @@ bool GpuBackend::has_happened(Event event) {
 }
 
 std::shared_ptr<const TimedEvent> GpuBackend::record_timed(Stream stream) {
+    check_outside_region("an event");
     return std::make_shared<GpuTimedEvent>(on(stream));
+}
+
+void GpuBackend::check_outside_region(const char* what) const {
+    check(!is_in_region_, std::string("a region asks for ") + what);
+}
+
+void GpuBackend::region(const std::vector<std::uint64_t>& key, const std::function<void()>& body) {
+    check_outside_region("a region");
+    if (!options_.graphs) return body();
+    const auto known = regions_.find(key);
+    if (known == regions_.end()) {
+        if (regions_.size() == kRegionsMax) std::erase_if(regions_, [](const auto& one) { return one.second == 0; });
+        if (regions_.size() < kRegionsMax) regions_.emplace(key, 0);
+        is_in_region_ = true;
+        body();
+        is_in_region_ = false;
+        return;
+    }
+    if (known->second == 0) {
+        graphs_.push_back(record_graph(body));
+        known->second = graphs_.size();
+    }
+    must(cudaGraphLaunch(graphs_[known->second - 1].get(), compute()), "a graph");
+}
+
+GraphHandle GpuBackend::record_graph(const std::function<void()>& body) {
+    constexpr const char* kWhat = "the recording of a graph, without which ATOLL_GPU_GRAPHS=off computes";
+    is_in_region_ = true;
+    must(cudaStreamBeginCapture(compute(), cudaStreamCaptureModeThreadLocal), kWhat);
+    body();
+    cudaGraph_t recorded = nullptr;
+    must(cudaStreamEndCapture(compute(), &recorded), kWhat);
+    is_in_region_ = false;
+    const Handle<cudaGraph_t, cudaGraphDestroy> graph(recorded);
+    cudaGraphExec_t made = nullptr;
+    must(cudaGraphInstantiateWithFlags(&made, graph.get(), 0), kWhat);
+    return GraphHandle(made);
 }
 
 }  // namespace atl::kernels::gpu

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <deque>
+#include <map>
 
 #include "trainer/kernels/backend.h"
 #include "trainer/kernels/gpu/products.h"
@@ -15,10 +16,14 @@ namespace atl::kernels::gpu {
 // The GPUs that the runtime offers to this process. kInvalidArgument of "device", with the runtime's words: none.
 Result<int> count_devices();
 
+struct GpuOptions {
+    bool graphs = true;  // false: what a region asks for is asked for anew each time. The bits are the same
+};
+
 class GpuBackend final : public Backend {
   public:
     // kInvalidArgument of "device": there is no such GPU. kUnavailable, kResourceExhausted: it does not start.
-    static Result<std::unique_ptr<Backend>> open(int index);
+    static Result<std::unique_ptr<Backend>> open(int index, const GpuOptions& options = {});
     ~GpuBackend() override;
     GpuBackend(const GpuBackend&) = delete;
     GpuBackend& operator=(const GpuBackend&) = delete;
@@ -27,6 +32,7 @@ class GpuBackend final : public Backend {
     using Backend::allocate;
     Result<tensor::Memory> allocate(Space space, std::int64_t bytes) override;
     std::int64_t own_bytes() const override;
+    std::optional<DeviceMemory> device_memory() const override;
     bool host_reaches_device() const override { return false; }
     void copy(const Tensor& from, const Tensor& to) override;
     void copy_from_host(const void* from, const Tensor& to) override;
@@ -39,6 +45,9 @@ class GpuBackend final : public Backend {
     void wait(Stream stream, Event event) override;
     bool has_happened(Event event) override;
     std::shared_ptr<const TimedEvent> record_timed(Stream stream) override;
+    // The first time that a key is seen `body` runs as it is, and libraries load what they need; the second time what
+    // it asks for is recorded as a graph, which is launched then and later.
+    void region(const std::vector<std::uint64_t>& key, const std::function<void()>& body) override;
 
     void matmul(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b, const Tensor& c,
                 bool accumulate) override;
@@ -53,6 +62,8 @@ class GpuBackend final : public Backend {
     void divide_by_norm(const Tensor& x, const Tensor& squares, float norm_min) override;
     void sum_pieces(const Tensor& pieces, const Tensor& sum) override;
     void convert(const Tensor& from, const Tensor& to) override;
+    bool multiplies_quantized() const override { return false; }
+    void dequantize(const Tensor& from, const Tensor& to) override;
 
     void embedding_forward(const Tensor& table, const Tensor& ids, const Tensor& out) override;
     void embedding_backward(const Tensor& ids, const Tensor& by_id, const Tensor& out_gradient,
@@ -125,12 +136,15 @@ class GpuBackend final : public Backend {
 
     static constexpr std::int64_t kSumBlocks = 512;  // of add_up(): a partial sum each
 
-    GpuBackend(std::string name, std::array<StreamHandle, 3> streams);
+    GpuBackend(std::string name, std::array<StreamHandle, 3> streams, const GpuOptions& options);
     // The rest of open(), which needs memory.
     Status prepare();
     cudaStream_t on(Stream stream) const { return streams_[static_cast<std::size_t>(stream)].get(); }
     cudaStream_t compute() const { return on(Stream::kCompute); }
     const EventHandle* find(Event event) const;
+    GraphHandle record_graph(const std::function<void()>& body);
+    // What a graph cannot hold.
+    void check_outside_region(const char* what) const;
     // A product whose operands the library does not take together: converted in scratch_, as many columns of c at a
     // time as fit there.
     void multiply_converted(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b, const Tensor& c,
@@ -143,10 +157,15 @@ class GpuBackend final : public Backend {
     std::deque<Recorded> recorded_;  // that may not have happened yet, in the order of their numbers
     std::deque<EventHandle> idle_;   // to be recorded again
     std::uint64_t last_event_ = 0;
+    GpuOptions options_;
+    std::map<std::vector<std::uint64_t>, std::size_t> regions_;  // the number of its graph; 0: seen once, has none
+    std::vector<GraphHandle> graphs_;                            // from number 1; clang 15 crashes on a map of these
+    bool is_in_region_ = false;
     std::unique_ptr<Products> products_;
     tensor::Memory scratch_;      // of multiply_converted()
     tensor::Memory sums_;         // of add_up()
     tensor::Memory corrections_;  // of adamw()
+    tensor::Memory books_;        // of dequantize(): the values of NF4, then those that its factors are codes of
 };
 
 inline void check_matrix(const Tensor& x, std::int64_t rows, std::int64_t columns) {

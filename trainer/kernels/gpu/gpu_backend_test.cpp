@@ -61,6 +61,97 @@ TEST_P(GpuBackendTest, StreamsWaitForEachOthersEvents) {
     EXPECT_EQ(values[kCount - 1], 0x1p20F);
 }
 
+// x = 2x, as a region. What the body does on the host shows how often it ran.
+class DoublingRegion {
+  public:
+    explicit DoublingRegion(Backend& backend) : backend_(backend) {}
+    void ask(std::vector<std::uint64_t> key, const Tensor& x) {
+        backend_.region(key, [&] {
+            ++bodies;
+            backend_.scale(x, 2.0F);
+        });
+    }
+    int bodies = 0;
+
+  private:
+    Backend& backend_;
+};
+
+TEST_P(GpuBackendTest, ARegionThatComesAgainIsAGraphFromTheSecondTimeOn) {
+    const auto backend = GpuBackend::open(0).value();
+    const auto memory = backend->allocate(kBytes).value(), other = backend->allocate(kBytes).value();
+    const std::vector<float> ones(kCount, 1.0F);
+    backend->copy_from_host(ones.data(), tensor(memory));
+    backend->copy_from_host(ones.data(), tensor(other));
+    const std::int64_t made = shim::graphs_made(), launched = shim::graph_launches();
+    DoublingRegion region(*backend);
+    for (int i = 0; i < 5; ++i) region.ask({1}, tensor(memory));
+    EXPECT_EQ(on_host(*backend, tensor(memory))[kCount - 1], 32.0F);
+    EXPECT_EQ(region.bodies, 2);
+    EXPECT_EQ(shim::graphs_made() - made, 1);
+    EXPECT_EQ(shim::graph_launches() - launched, 4);
+    for (int i = 0; i < 3; ++i) region.ask({2}, tensor(other));  // another key is another region
+    EXPECT_EQ(on_host(*backend, tensor(other))[0], 8.0F);
+    EXPECT_EQ(on_host(*backend, tensor(memory))[0], 32.0F);
+    EXPECT_EQ(region.bodies, 4);
+    EXPECT_EQ(shim::graphs_made() - made, 2);
+}
+
+TEST_P(GpuBackendTest, WithoutGraphsABodyRunsEachTime) {
+    const auto backend = GpuBackend::open(0, {.graphs = false}).value();
+    const auto memory = backend->allocate(kBytes).value();
+    backend->zero(tensor(memory));
+    const std::int64_t made = shim::graphs_made();
+    DoublingRegion region(*backend);
+    for (int i = 0; i < 5; ++i) region.ask({1}, tensor(memory));
+    EXPECT_EQ(region.bodies, 5);
+    EXPECT_EQ(shim::graphs_made(), made);
+}
+
+// A model's keys name each step's number of targets, which may be new each time.
+TEST_P(GpuBackendTest, KeysThatNeverComeAgainTakeNoGraphsAndDoNotPileUp) {
+    const auto backend = GpuBackend::open(0).value();
+    const auto memory = backend->allocate(kBytes).value();
+    backend->zero(tensor(memory));
+    const std::int64_t made = shim::graphs_made();
+    DoublingRegion region(*backend);
+    region.ask({0}, tensor(memory));
+    region.ask({0}, tensor(memory));
+    for (std::uint64_t key = 1; key < 5000; ++key) region.ask({key}, tensor(memory));
+    EXPECT_EQ(shim::graphs_made() - made, 1);
+    EXPECT_EQ(region.bodies, 5001);
+    region.ask({0}, tensor(memory));
+    EXPECT_EQ(region.bodies, 5001) << "a graph stays";
+    region.ask({4999}, tensor(memory));
+    EXPECT_EQ(shim::graphs_made() - made, 2) << "it was seen a short while ago";
+    region.ask({1}, tensor(memory));
+    EXPECT_EQ(shim::graphs_made() - made, 2) << "it was forgotten";
+}
+
+TEST_P(GpuBackendTest, ARegionThatAsksForMoreThanOperationsEndsTheProgram) {
+    const auto backend = GpuBackend::open(0).value();
+    const auto memory = backend->allocate(kBytes).value();
+    float value = 0;
+    const std::vector<std::pair<const char*, std::function<void()>>> cases = {
+        {"a region asks for memory", [&] { EXPECT_FALSE(backend->allocate(8).ok()); }},
+        {"a region asks for an event", [&] { backend->record(Stream::kCompute); }},
+        {"a region asks for an event", [&] { backend->synchronize(); }},
+        {"a region asks for an event",
+         [&] { backend->copy_to_host(Tensor(memory.data(), tensor::DType::kF32, {1}), &value); }},
+        {"a region asks for a wait", [&] { backend->wait(Stream::kCompute, {}); }},
+        {"a region asks for a region", [&] { backend->region({7}, [] {}); }},
+    };
+    for (const auto& [message, body] : cases) EXPECT_DEATH(backend->region({1}, body), message);
+}
+
+TEST_P(GpuBackendTest, AGraphThatCannotBeRecordedSaysWhatDoesWithout) {
+    const auto backend = GpuBackend::open(0).value();
+    backend->region({1}, [] {});
+    shim::fail_next("cudaStreamEndCapture", cudaErrorInvalidResourceHandle);
+    EXPECT_DEATH(backend->region({1}, [] {}), "ATOLL_GPU_GRAPHS=off");
+    shim::fail_next("cudaStreamEndCapture", cudaSuccess);
+}
+
 TEST_P(GpuBackendTest, AnEventOfLongAgoHasHappened) {
     const auto backend = GpuBackend::open(0).value();
     const Event first = backend->record(Stream::kOut);
@@ -174,12 +265,12 @@ TEST_P(GpuBackendTest, AKernelThatDoesNotStartEndsTheProgramWithTheReason) {
     EXPECT_DEATH(backend->scale(tensor(memory), 1.0F), "the launch of a kernel: invalid device ordinal");
 }
 
-TEST_P(GpuBackendTest, QuantisedWeightsAreRefusedByName) {
+TEST_P(GpuBackendTest, AQuantisedMatrixHasToBeDequantisedFirst) {
     const auto backend = GpuBackend::open(0).value();
     const auto memory = backend->allocate(kBytes).value();
     const Tensor x(memory.data(), tensor::DType::kF32, {10, 10});
     const Tensor weight(memory.data(), tensor::DType::kInt8, {10, 10});
-    EXPECT_DEATH(backend->matmul(x, false, weight, true, x, false), "quantised weights are not built for GPUs");
+    EXPECT_DEATH(backend->matmul(x, false, weight, true, x, false), "the GPU multiplies dequantised matrices");
 }
 
 INSTANTIATE_TEST_SUITE_P(Orders, GpuBackendTest, ::testing::Values(1, 2, 3, 4));

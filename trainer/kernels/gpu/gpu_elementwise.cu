@@ -406,7 +406,7 @@ void GpuBackend::multiply_converted(const Tensor& a, bool transpose_a, const Ten
 void GpuBackend::matmul(const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b, const Tensor& c,
                         bool accumulate) {
     const auto [m, n, k] = matmul_shape(a, transpose_a, b, transpose_b, c);
-    check(!tensor::is_quantized(b.dtype()), "products with quantised weights are not built for GPUs");
+    check(!tensor::is_quantized(b.dtype()), "the GPU multiplies dequantised matrices");
     if (m == 0 || n == 0) return;
     if (k == 0) {
         if (!accumulate)

@@ -11,6 +11,9 @@
 #define cudaSuccess hipSuccess
 #define cudaStream_t hipStream_t
 #define cudaEvent_t hipEvent_t
+#define cudaGraph_t hipGraph_t
+#define cudaGraphExec_t hipGraphExec_t
+#define cudaStreamCaptureModeThreadLocal hipStreamCaptureModeThreadLocal
 #define cudaDeviceProp hipDeviceProp_t
 #define cudaMemcpyDefault hipMemcpyDefault
 #define cudaStreamNonBlocking hipStreamNonBlocking
@@ -26,6 +29,7 @@
 #define cudaGetDeviceProperties hipGetDeviceProperties
 #define cudaDeviceSynchronize hipDeviceSynchronize
 #define cudaMalloc hipMalloc
+#define cudaMemGetInfo hipMemGetInfo
 #define cudaFree hipFree
 #define cudaHostAlloc hipHostMalloc
 #define cudaFreeHost hipHostFree
@@ -42,6 +46,12 @@
 #define cudaEventElapsedTime hipEventElapsedTime
 #define cudaEventQuery hipEventQuery
 #define cudaEventSynchronize hipEventSynchronize
+#define cudaStreamBeginCapture hipStreamBeginCapture
+#define cudaStreamEndCapture hipStreamEndCapture
+#define cudaGraphDestroy hipGraphDestroy
+#define cudaGraphInstantiateWithFlags hipGraphInstantiateWithFlags
+#define cudaGraphLaunch hipGraphLaunch
+#define cudaGraphExecDestroy hipGraphExecDestroy
 
 // All lanes of a wavefront take part in it.
 #define __shfl_xor_sync(lanes, value, distance) __shfl_xor(value, distance)

@@ -1,3 +1,5 @@
+#include <cstdlib>
+
 #include "trainer/kernels/device.h"
 #include "trainer/kernels/gpu/gpu_backend.h"
 
@@ -15,7 +17,8 @@ Result<std::unique_ptr<Backend>> make_gpu_backend(const std::string& device, int
     if (device != gpu_device())
         return invalid_argument("device", "'" + device + "' was asked for, and this build computes on cpu and " +
                                               std::string(gpu_device()));
-    return gpu::GpuBackend::open(index);
+    const char* const graphs = std::getenv("ATOLL_GPU_GRAPHS");  // "off": to find out whether they are to blame
+    return gpu::GpuBackend::open(index, {.graphs = graphs == nullptr || std::string_view(graphs) != "off"});
 }
 
 int visible_gpus() {

@@ -37,5 +37,6 @@ using Handle = std::unique_ptr<std::remove_pointer_t<Object>, Destroyer<Object, 
 
 using StreamHandle = Handle<cudaStream_t, cudaStreamDestroy>;
 using EventHandle = Handle<cudaEvent_t, cudaEventDestroy>;
+using GraphHandle = Handle<cudaGraphExec_t, cudaGraphExecDestroy>;
 
 }  // namespace atl::kernels::gpu

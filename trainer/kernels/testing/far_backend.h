@@ -37,6 +37,7 @@ class FarBackend : public Backend {
 
     std::string name() const override { return device_->name(); }
     bool host_reaches_device() const override { return false; }
+    std::optional<DeviceMemory> device_memory() const override { return device_->device_memory(); }
     std::int64_t attention_workspace_bytes(const Shape& shape) const override {
         return device_->attention_workspace_bytes(shape);
     }
@@ -154,6 +155,8 @@ class FarBackend : public Backend {
     }
     void sum_pieces(const Tensor& pieces, const Tensor& sum) override { later(&Backend::sum_pieces, pieces, sum); }
     void convert(const Tensor& from, const Tensor& to) override { later(&Backend::convert, from, to); }
+    bool multiplies_quantized() const override { return device_->multiplies_quantized(); }
+    void dequantize(const Tensor& from, const Tensor& to) override { later(&Backend::dequantize, from, to); }
     void embedding_forward(const Tensor& table, const Tensor& ids, const Tensor& out) override {
         later(&Backend::embedding_forward, table, ids, out);
     }

@@ -33,8 +33,12 @@ struct Work {
 
 }  // namespace
 
+struct ShimGraph {
+    std::vector<std::function<void()>> calls;
+};
 struct ShimStream {
     std::deque<Work> work;
+    std::unique_ptr<ShimGraph> recorded = nullptr;  // null: it does not record
 };
 struct ShimEvent {
     bool is_timed = false;
@@ -49,6 +53,8 @@ struct Device {
     std::vector<ShimStream*> streams;
     std::map<void*, std::size_t> memory;  // of the device
     std::int64_t allocations = 0;         // of that, ever
+    std::int64_t total = 80'000'000'000;  // bytes of memory
+    std::int64_t graphs = 0, launches = 0;
     std::map<std::string, cudaError_t> failing;
     bool is_asked = false;  // whether an event has happened that has not, since the host last asked for work
 
@@ -81,9 +87,17 @@ struct Device {
         run_until(
             [&] { return std::ranges::all_of(streams, [](const auto* stream) { return stream->work.empty(); }); });
     }
+    bool is_recording() const {
+        return std::ranges::any_of(streams, [](const auto* stream) { return stream->recorded != nullptr; });
+    }
     void put(cudaStream_t stream, Work work) {
+        if (stream->recorded != nullptr) return stream->recorded->calls.push_back(std::move(work.run));
         stream->work.push_back(std::move(work));
         is_asked = false;
+    }
+    // Of a call that a stream that records does not take.
+    cudaError_t result_outside_graph(const char* call) {
+        return is_recording() ? cudaErrorStreamCaptureUnsupported : result(call);
     }
     cudaError_t result(const char* call) {
         const auto found = failing.extract(call);
@@ -119,6 +133,18 @@ std::int64_t device_bytes() {
     return all;
 }
 
+std::int64_t graphs_made() {
+    return device().graphs;
+}
+
+std::int64_t graph_launches() {
+    return device().launches;
+}
+
+void set_device_memory(std::int64_t bytes) {
+    device().total = bytes;
+}
+
 void fail_next(const std::string& call, cudaError_t error) {
     device().failing[call] = error;
 }
@@ -149,6 +175,8 @@ const char* cudaGetErrorString(cudaError_t error) {
             return "invalid resource handle";
         case cudaErrorNotReady:
             return "device not ready";
+        case cudaErrorStreamCaptureUnsupported:
+            return "operation not permitted when stream is capturing";
     }
     return "unknown error";
 }
@@ -172,12 +200,15 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
 }
 
 cudaError_t cudaDeviceSynchronize() {
+    if (device().is_recording()) return cudaErrorStreamCaptureUnsupported;
     device().run_all();
     return device().result("cudaDeviceSynchronize");
 }
 
 cudaError_t cudaMalloc(void** data, std::size_t bytes) {
-    if (const cudaError_t error = device().result("cudaMalloc"); error != cudaSuccess) return error;
+    if (const cudaError_t error = device().result_outside_graph("cudaMalloc"); error != cudaSuccess) return error;
+    if (static_cast<std::int64_t>(bytes) > device().total - atl::kernels::gpu::shim::device_bytes())
+        return cudaErrorMemoryAllocation;
     *data = ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (*data == MAP_FAILED) return cudaErrorMemoryAllocation;
     device().memory.emplace(*data, bytes);
@@ -193,8 +224,15 @@ cudaError_t cudaFree(void* data) {
     return cudaSuccess;
 }
 
+cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
+    *total = static_cast<std::size_t>(device().total);
+    *free =
+        static_cast<std::size_t>(std::max<std::int64_t>(0, device().total - atl::kernels::gpu::shim::device_bytes()));
+    return cudaSuccess;
+}
+
 cudaError_t cudaHostAlloc(void** data, std::size_t bytes, unsigned) {
-    if (const cudaError_t error = device().result("cudaHostAlloc"); error != cudaSuccess) return error;
+    if (const cudaError_t error = device().result_outside_graph("cudaHostAlloc"); error != cudaSuccess) return error;
     *data = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
     return *data == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
 }
@@ -230,11 +268,13 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+    if (device().is_recording()) return cudaErrorStreamCaptureUnsupported;
     device().run_until([&] { return stream->work.empty(); });
     return device().result("cudaStreamSynchronize");
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+    if (device().is_recording()) return cudaErrorStreamCaptureUnsupported;
     device().put(stream, {[] {}, event->state, event->state->recorded});
     return cudaSuccess;
 }
@@ -250,6 +290,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+    if (device().is_recording()) return cudaErrorStreamCaptureUnsupported;
     const std::uint64_t number = ++event->state->recorded;
     const auto happen = [state = event->state, number] {
         state->happened = number;
@@ -260,12 +301,14 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
+    if (device().is_recording()) return cudaErrorStreamCaptureUnsupported;
     if (event->state->is_done()) return cudaSuccess;
     if (!std::exchange(device().is_asked, true)) return cudaErrorNotReady;
     return cudaEventSynchronize(event);
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+    if (device().is_recording()) return cudaErrorStreamCaptureUnsupported;
     device().run_until([&] { return event->state->is_done(); });
     return cudaSuccess;
 }
@@ -274,5 +317,38 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEven
     if (!from->is_timed || !to->is_timed) return cudaErrorInvalidResourceHandle;
     if (!from->state->is_done() || !to->state->is_done()) return cudaErrorNotReady;
     *milliseconds = std::chrono::duration<float, std::milli>(to->state->at - from->state->at).count();
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+    if (device().is_recording()) return cudaErrorStreamCaptureUnsupported;
+    stream->recorded = std::make_unique<ShimGraph>();
+    return device().result("cudaStreamBeginCapture");
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+    *graph = stream->recorded.release();
+    return device().result("cudaStreamEndCapture");
+}
+
+cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* made, cudaGraph_t graph, unsigned long long) {
+    *made = new ShimGraph(*graph);
+    ++device().graphs;
+    return device().result("cudaGraphInstantiateWithFlags");
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
+    for (const auto& call : graph->calls) device().put(stream, {call, {}, 0});
+    ++device().launches;
+    return device().result("cudaGraphLaunch");
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+    delete graph;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
+    delete graph;
     return cudaSuccess;
 }
