@@ -12,7 +12,7 @@ struct Need {
     std::string_view needed;
     std::string_view value = {};
 };
-constexpr std::array<Need, 13> kNeeds = {{{"momentum", "optimizer", "sgd"},
+constexpr std::array<Need, 14> kNeeds = {{{"momentum", "optimizer", "sgd"},
                                           {"beta1", "optimizer", "adamw"},
                                           {"beta2", "optimizer", "adamw"},
                                           {"eps", "optimizer", "adamw"},
@@ -20,6 +20,7 @@ constexpr std::array<Need, 13> kNeeds = {{{"momentum", "optimizer", "sgd"},
                                           {"checkpoint-layers", "activation-checkpointing"},
                                           {"offload-dir", "offload-optimizer", "nvme"},
                                           {"eval-every", "val-data"},
+                                          {"warmup-from-zero", "warmup-steps"},
                                           {"val-samples", "val-data"},
                                           {"save-async", "save-every"},
                                           {"trace-from", "trace-steps"},

@@ -82,6 +82,7 @@ std::vector<SettingsProgramTest::Change> SettingsProgramTest::changes() const {
         {"lr", "0.01"},
         {"schedule", "cosine"},
         {"warmup-steps", "2"},
+        {"warmup-from-zero", "off", {{"warmup-steps", "2"}}},
         {"beta1", "0.5"},
         {"beta2", "0.9"},
         {"eps", "0.1"},

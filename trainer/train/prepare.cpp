@@ -96,8 +96,11 @@ Status settle(PreparedRun& prepared, const RankCounts& counts) {
                           .epsilon = config.eps,
                           .weight_decay = config.weight_decay,
                           .momentum = config.momentum};
-    prepared.schedule = {
-        .kind = config.schedule, .peak = config.lr, .warmup_steps = config.warmup_steps, .steps = prepared.steps};
+    prepared.schedule = {.kind = config.schedule,
+                         .peak = config.lr,
+                         .warmup_steps = config.warmup_steps,
+                         .steps = prepared.steps,
+                         .warms_up_from_zero = config.warmup_from_zero == run_settings::OnOff::kOn};
     prepared.directory.model.use_formats(formats_of(config));
     return {};
 }

@@ -70,6 +70,8 @@ nlohmann::json flags_json(const PreparedRun& prepared) {
                   {"global-batch-size", prepared.batch.global},
                   {"compute-dtype", to_string(config.computes_in())},
                   {"residual-dtype", to_string(config.residual_in())}});
+    // States that were saved before there was a choice know nothing of it.
+    if (config.warmup_from_zero == run_settings::OnOff::kOff) flags["warmup-from-zero"] = "off";
     if (!prepared.directory.adapters) return flags;
     const model::LoraOptions& lora = prepared.directory.adapters->options;
     flags.update({{"lora-rank", lora.rank},
