@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "services/dispatch/admission/facility_access.h"
+#include "services/dispatch/admission/job_adapter.h"
 #include "services/dispatch/domain/training_settings.h"
 #include "services/dispatch/domain/update_check.h"
 #include "shared/base/id.h"
@@ -125,7 +126,8 @@ Result<JobView> admit_job(pg::Pool& pool, const Catalog& catalog, const Json& bo
         ATOLL_RETURN_IF_ERROR(require_devices(job.spec, facilities));
     }
     ATOLL_TRY(job.base, catalog.model_digest(job.spec.model, job.spec.model_version, "model", "name"));
-    ATOLL_TRY(const auto tokens_max, catalog.row_tokens_max(job.spec.model, job.base));
+    ATOLL_TRY(const Json model, plan_adapter(catalog, job));
+    ATOLL_TRY(const auto tokens_max, catalog.row_tokens_max(model));
     std::vector<NamedCopy> copies;
     ATOLL_RETURN_IF_ERROR(for_each_copy(job.spec, [&](DatasetCopy& data, const std::string& path) -> Status {
         copies.push_back({&data, path});

@@ -1,8 +1,11 @@
 #include "services/dispatch/clients/catalog.h"
 
+#include <algorithm>
+#include <cstring>
 #include <span>
 
 #include "services/dispatch/domain/model_context.h"
+#include "shared/adapter/adapter.h"
 #include "shared/base/id.h"
 #include "shared/base/spelling.h"
 #include "shared/digest/digest.h"
@@ -10,6 +13,7 @@
 #include "shared/json/bounded.h"
 #include "shared/service/names.h"
 #include "shared/store_client/remote_file.h"
+#include "shared/store_client/transfer.h"
 
 namespace atl::dispatch {
 namespace {
@@ -255,19 +259,69 @@ Result<std::string> Catalog::handed_in_version(const std::string& task, std::int
     return member<std::string>(*upload, "version");
 }
 
-Result<std::optional<std::int64_t>> Catalog::row_tokens_max(const std::string& model, const std::string& digest) const {
-    constexpr std::uint64_t kConfigBytesMax = 1U << 20;
-    constexpr std::size_t kConfigValuesMax = 50'000;
-    ATOLL_TRY(const Json version, model_version(model, digest));
+Result<Json> Catalog::version(const std::string& digest) const {
+    return get(Service::kStore, "/v1/versions/" + http::percent_encode(digest));
+}
+
+Result<Json> Catalog::read_object(const Json& version, const char* path) const {
+    constexpr std::uint64_t kBytesMax = 1U << 20;
+    constexpr std::size_t kValuesMax = 50'000;
     ATOLL_TRY(const Json body, member<Json>(version, "manifest"));
     ATOLL_TRY(const auto manifest, store_client::parse_manifest(body));
-    const store_client::ManifestFile* file = manifest.find("config.json");
-    if (file == nullptr || file->size > kConfigBytesMax) return std::optional<std::int64_t>();
+    const store_client::ManifestFile* file = manifest.find(path);
+    if (file == nullptr || file->size > kBytesMax) return Json();
     std::string text(file->size, '\0');
     ATOLL_RETURN_IF_ERROR(
         store_client::RemoteFile(session()->store, *file).read(0, std::as_writable_bytes(std::span(text))));
-    const auto config = json::parse_bounded(text, kConfigValuesMax);
-    return config.ok() ? dispatch::row_tokens_max(*config) : std::optional<std::int64_t>();
+    auto object = json::parse_bounded(text, kValuesMax);
+    return object.ok() && object->is_object() ? std::move(object) : Result<Json>(Json());
+}
+
+Result<std::optional<std::int64_t>> Catalog::row_tokens_max(const Json& version) const {
+    ATOLL_TRY(const Json config, read_object(version, "config.json"));
+    return config.is_object() ? dispatch::row_tokens_max(config) : std::optional<std::int64_t>();
+}
+
+Result<store_client::ManifestFile> Catalog::send_file(const std::string& path, std::uint64_t size,
+                                                      const ReadBytes& read) const {
+    store_client::ManifestFile file{path, size, {}};
+    std::string bytes;
+    for (std::uint64_t at = 0; at < size; at += bytes.size()) {
+        bytes.resize(std::min(store_client::kChunkBytes, size - at));
+        read(at, std::as_writable_bytes(std::span(bytes)));
+        const std::string sha256 = digest::sha256(bytes);
+        const auto put = [&](http::Client& client) -> Result<Json> {
+            http::CallOptions options;
+            options.headers.emplace_back("Content-Type", "application/octet-stream");
+            ATOLL_TRY(const auto answer, client.call(http::Method::kPut, "/v1/blobs/" + sha256, bytes, options));
+            ATOLL_RETURN_IF_ERROR(answer.check());
+            return Json();
+        };
+        ATOLL_RETURN_IF_ERROR(ask(Service::kStore, put));
+        file.chunks.push_back({sha256, bytes.size()});
+    }
+    return file;
+}
+
+Result<std::string> Catalog::make_adapter(const std::string& model, const std::string& adapter_of,
+                                          const std::string& config_text,
+                                          const adapter::InitialAdapter& weights) const {
+    store_client::Manifest manifest;  // sorted by path
+    ATOLL_TRY(auto config,
+              send_file(adapter::kConfigFile, config_text.size(), [&](std::uint64_t at, std::span<std::byte> into) {
+                  std::memcpy(into.data(), config_text.data() + at, into.size());
+              }));
+    manifest.files.push_back(std::move(config));
+    ATOLL_TRY(auto file, send_file(adapter::kWeightsFile, weights.size(),
+                                   [&](std::uint64_t at, std::span<std::byte> into) { weights.read(at, into); }));
+    manifest.files.push_back(std::move(file));
+    store_client::VersionDetails details;
+    details.kind = "adapter";
+    details.parents = {adapter_of};
+    ATOLL_RETURN_IF_ERROR(ask(Service::kStore, [&](http::Client& client) {
+        return store_client::create_version(client, model, manifest, details);
+    }));
+    return store_client::manifest_digest(manifest);
 }
 
 Result<std::map<std::int64_t, Json>> Catalog::versions_at(const std::string& facility,

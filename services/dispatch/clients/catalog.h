@@ -7,12 +7,15 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "services/dispatch/domain/job_spec.h"
+#include "shared/adapter/initial_adapter.h"
 #include "shared/auth/auth.h"
 #include "shared/http/client/client.h"
+#include "shared/store_client/manifest.h"
 
 namespace atl::dispatch {
 
@@ -55,8 +58,16 @@ class Catalog {
                                        const std::string& digest) const;
     // The version that an attempt has handed in, as the store knows it; empty: none.
     Result<std::string> handed_in_version(const std::string& task, std::int64_t attempt) const;
-    // The most tokens of a row that a version of that model can be trained with; none: unknown or no limit.
-    Result<std::optional<std::int64_t>> row_tokens_max(const std::string& model, const std::string& digest) const;
+    // The same of a version of any model. kNotFound: there is none of that digest.
+    Result<json::Json> version(const std::string& digest) const;
+    // The object in a small file of a version that the two above gave; null: it has no such file, or no object there.
+    Result<json::Json> read_object(const json::Json& version, const char* file) const;
+    // The most tokens of a row that a model, as the two above give it, can be trained with; none: unknown or no limit.
+    Result<std::optional<std::int64_t>> row_tokens_max(const json::Json& version) const;
+    // Makes a version of the model that is an adapter of `adapter_of`; the same one again is the same version. Its
+    // digest.
+    Result<std::string> make_adapter(const std::string& model, const std::string& adapter_of,
+                                     const std::string& config_text, const adapter::InitialAdapter& weights) const;
     // Fills in version, unless one is asked for the newest that the facility holds, path and numbers. One question for
     // all, and some more about the first that is not there, for its error.
     Status resolve(const std::vector<NamedCopy>& copies) const;
@@ -86,6 +97,10 @@ class Catalog {
     Result<std::map<std::int64_t, json::Json>> versions_at(const std::string& facility,
                                                            const std::string& dataset) const;
     Result<json::Json> get(Service service, const std::string& path) const;
+    // A file of a version on its way into the store, chunk by chunk.
+    using ReadBytes = std::function<void(std::uint64_t offset, std::span<std::byte> into)>;
+    Result<store_client::ManifestFile> send_file(const std::string& path, std::uint64_t size,
+                                                 const ReadBytes& read) const;
     // `list` has a query; its pages are read one after the other.
     Status for_each_item(Service service, const std::string& list,
                          const std::function<Status(const json::Json&)>& take) const;

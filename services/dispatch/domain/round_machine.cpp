@@ -147,7 +147,8 @@ Task training_task(const JobView& job, std::size_t place, const Round& round) {
                               .resources = participant.resources,
                               .participant = static_cast<std::int64_t>(place),
                               .training = round_settings(job.spec, participant, round),
-                              .state_round = record == job.records.end() ? 0 : record->second.counted_round};
+                              .state_round = record == job.records.end() ? 0 : record->second.counted_round,
+                              .model = job.spec.adapter_of};
     return task;
 }
 
@@ -185,7 +186,9 @@ void evaluate_round(JobDecision& decision, const JobView& job, Round round, cons
         task.round = round.number;
         task.facility = copy.facility;
         task.attempts_max = job.spec.attempts_max;
-        task.params = EvaluateParams{copy.dataset, copy.path, models, copy.validation_tokens};
+        task.params =
+            EvaluateParams{copy.dataset,           copy.path,           models,
+                           copy.validation_tokens, job.spec.adapter_of, job.spec.training.value("quantize", "")};
         decision.new_tasks.push_back(std::move(task));
     }
 }

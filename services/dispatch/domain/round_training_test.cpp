@@ -24,5 +24,22 @@ TEST(RoundTrainingTest, NoRoundHasAStepAtRateZeroUnlessTheJobAsksForIt) {
     EXPECT_EQ(warm_up_of_round_1({{"warmup_steps", 0}}), "") << "without a warm-up there is nothing to say";
 }
 
+TEST(RoundTrainingTest, AJobOfAdaptersTrainsAndEvaluatesThemOnOneModel) {
+    JobView job = new_job();
+    job.base = "adapter";
+    job.spec.adapter_of = "model";
+    job.spec.training.update({{"lora_rank", 8}, {"quantize", "nf4"}});
+    job.spec = parse_job_spec(to_json(job.spec), JobSource::kDatabase).value();  // as the database keeps it
+    take(job, submit_job(job, 0));
+    const TrainParams& train = train_params(job, 1, "a");
+    EXPECT_EQ(train.base, "adapter");
+    EXPECT_EQ(train.model, "model");
+    EXPECT_EQ(train.training.at("lora_rank"), 8);
+    const auto& evaluate = std::get<EvaluateParams>(task_of(job, TaskKind::kEvaluate, 0, "b").params);
+    EXPECT_EQ(evaluate.models.at(0).digest, "adapter");
+    EXPECT_EQ(evaluate.model, "model");
+    EXPECT_EQ(evaluate.quantize, "nf4");
+}
+
 }  // namespace
 }  // namespace atl::dispatch

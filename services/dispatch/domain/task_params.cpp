@@ -29,6 +29,7 @@ Status read(ObjectReader& reader, TrainParams& params) {
     params.state_round = reader.required_integer("state_round", 0, INT32_MAX);
     params.participant = reader.required_integer("participant", 0, kParticipantsMax - 1);
     params.training = reader.required_object("training");
+    params.model = reader.string_or("model", "");
     ATOLL_RETURN_IF_ERROR(reader.finish());
     ATOLL_TRY(params.resources, parse_resources(resources, "resources"));
     return {};
@@ -38,6 +39,8 @@ Status read(ObjectReader& reader, EvaluateParams& params) {
     params.dataset = read_text(reader, "dataset");
     params.path = read_text(reader, "path");
     params.tokens_max = reader.required_integer("tokens_max", 0, INT64_MAX);
+    params.model = reader.string_or("model", "");
+    params.quantize = reader.string_or("quantize", "");
     const Json& models = reader.required_array("models");
     if (models.size() > kModelsMax) reader.fail("models", "has more than " + std::to_string(kModelsMax) + " entries");
     ATOLL_RETURN_IF_ERROR(reader.finish());
@@ -81,39 +84,47 @@ TaskParams empty_task_params(TaskKind kind) {
 }
 
 Json to_json(const TaskParams& params) {
-    return std::visit(Overloaded{[](const TrainParams& train) -> Json {
-                                     return {{"base", train.base},
-                                             {"output_model", train.output_model},
-                                             {"dataset", train.dataset},
-                                             {"dataset_version", train.dataset_version},
-                                             {"path", train.path},
-                                             {"rows", train.rows},
-                                             {"seq_len", train.seq_len},
-                                             {"resources", to_json(train.resources)},
-                                             {"state_round", train.state_round},
-                                             {"participant", train.participant},
-                                             {"training", train.training}};
-                                 },
-                                 [](const EvaluateParams& evaluate) -> Json {
-                                     Json models = Json::array();
-                                     for (const auto& model : evaluate.models)
-                                         models.push_back({{"digest", model.digest}, {"which", model.which}});
-                                     return {{"dataset", evaluate.dataset},
-                                             {"path", evaluate.path},
-                                             {"models", models},
-                                             {"tokens_max", evaluate.tokens_max}};
-                                 },
-                                 [](const PrepareParams& prepare) -> Json {
-                                     return {{"dataset", prepare.dataset},
-                                             {"tokenizer_digest", prepare.tokenizer_digest},
-                                             {"template", prepare.prompt_template},
-                                             {"input", prepare.input},
-                                             {"seq_len", prepare.seq_len},
-                                             {"batching", prepare.batching},
-                                             {"validation_percent", prepare.validation_percent}};
-                                 },
-                                 [](const CleanParams&) -> Json { return Json::object(); }},
-                      params);
+    Json stored = std::visit(Overloaded{[](const TrainParams& train) -> Json {
+                                            return {{"base", train.base},
+                                                    {"output_model", train.output_model},
+                                                    {"dataset", train.dataset},
+                                                    {"dataset_version", train.dataset_version},
+                                                    {"path", train.path},
+                                                    {"rows", train.rows},
+                                                    {"seq_len", train.seq_len},
+                                                    {"resources", to_json(train.resources)},
+                                                    {"state_round", train.state_round},
+                                                    {"participant", train.participant},
+                                                    {"training", train.training}};
+                                        },
+                                        [](const EvaluateParams& evaluate) -> Json {
+                                            Json models = Json::array();
+                                            for (const auto& model : evaluate.models)
+                                                models.push_back({{"digest", model.digest}, {"which", model.which}});
+                                            return {{"dataset", evaluate.dataset},
+                                                    {"path", evaluate.path},
+                                                    {"models", models},
+                                                    {"tokens_max", evaluate.tokens_max}};
+                                        },
+                                        [](const PrepareParams& prepare) -> Json {
+                                            return {{"dataset", prepare.dataset},
+                                                    {"tokenizer_digest", prepare.tokenizer_digest},
+                                                    {"template", prepare.prompt_template},
+                                                    {"input", prepare.input},
+                                                    {"seq_len", prepare.seq_len},
+                                                    {"batching", prepare.batching},
+                                                    {"validation_percent", prepare.validation_percent}};
+                                        },
+                                        [](const CleanParams&) -> Json { return Json::object(); }},
+                             params);
+    // What adapters add.
+    if (const auto* train = std::get_if<TrainParams>(&params); train && !train->model.empty())
+        stored["model"] = train->model;
+    if (const auto* evaluate = std::get_if<EvaluateParams>(&params)) {
+        if (!evaluate->model.empty()) stored["model"] = evaluate->model;
+        if (!evaluate->quantize.empty()) stored["quantize"] = evaluate->quantize;
+    }
+    return stored;
 }
 
 Result<TaskParams> parse_task_params(TaskKind kind, const Json& stored) {

@@ -14,7 +14,7 @@ enum class TaskKind { kTrain, kEvaluate, kPrepare, kClean };
 
 // Trains a round's base model on one participant's data and hands in the update.
 struct TrainParams {
-    std::string base;          // digest
+    std::string base;          // digest; of an adapter where there is a `model`
     std::string output_model;  // name of the model that the update is a version of
     std::string dataset;
     std::int64_t dataset_version = 0;
@@ -27,6 +27,7 @@ struct TrainParams {
     // The round from whose end on goes what the site keeps from round to round, told as ATOLL_STATE_ROUND; 0: it begins
     // anew, and nothing is told.
     std::int64_t state_round = 0;
+    std::string model = {};  // digest of the model that the adapter `base` is trained on; empty: `base` is a model
 };
 
 struct EvaluatedModel {
@@ -40,6 +41,8 @@ struct EvaluateParams {
     // In the order of the trainer's results: the base or a round's global model, then the updates of that round.
     std::vector<EvaluatedModel> models;
     std::int64_t tokens_max = 0;  // of its dataset version; 0: not known
+    std::string model = {};       // digest of the model that all of them are adapters of; empty: they are models
+    std::string quantize = {};    // as the adapters are trained on it; empty: as it is
 };
 
 // Tokenises raw text at a facility and registers the result as a version of the dataset.

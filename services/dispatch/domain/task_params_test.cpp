@@ -58,6 +58,14 @@ TEST(TaskParamsTest, EachKindComesBackAsItWasStored) {
     }
 }
 
+TEST(TaskParamsTest, OfAdaptersTheModelIsKeptToo) {
+    Json train = kStored[0].second, evaluate = kStored[1].second;
+    train["model"] = evaluate["model"] = "m";
+    evaluate["quantize"] = "nf4";
+    EXPECT_EQ(to_json(parse_task_params(TaskKind::kTrain, train).value()), train);
+    EXPECT_EQ(to_json(parse_task_params(TaskKind::kEvaluate, evaluate).value()), evaluate);
+}
+
 TEST(TaskParamsTest, AMemberThatIsMissingUnknownOrOfAnotherTypeIsNamed) {
     for (const auto& [kind, stored] : kStored) {
         for (const auto& [key, value] : stored.items()) {

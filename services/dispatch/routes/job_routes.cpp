@@ -1,4 +1,5 @@
 #include "services/dispatch/admission/facility_access.h"
+#include "services/dispatch/admission/job_adapter.h"
 #include "services/dispatch/admission/job_admission.h"
 #include "services/dispatch/db/deletion.h"
 #include "services/dispatch/db/facilities.h"
@@ -27,7 +28,8 @@ Result<Response> post_job(Routing& routing, const Request& request) {
         // It is there before the first update comes, so that nobody else makes one of its name meanwhile.
         const std::string& output = job.spec.output_model;
         ATOLL_TRY(const bool is_new, routing.catalog.make_model(output, request.principal->subject));
-        return is_new ? Status() : require_output_model(routing.catalog, output, *request.principal);
+        if (!is_new) ATOLL_RETURN_IF_ERROR(require_output_model(routing.catalog, output, *request.principal));
+        return make_start_adapter(routing.catalog, job);
     };
     const auto insert = [&](pg::Transaction& transaction) -> Result<Response> {
         ATOLL_RETURN_IF_ERROR(
@@ -45,7 +47,8 @@ Result<Response> post_script(Routing& routing, const Request& request) {
     const auto asked = request.query.find("facility");
     if (asked == request.query.end() || asked->second.empty()) return invalid_argument("facility", "is required");
     ATOLL_TRY(const Json body, request.json());
-    ATOLL_TRY(const JobView job, admit_job(routing.pool, routing.catalog, body, *request.principal));
+    ATOLL_TRY(JobView job, admit_job(routing.pool, routing.catalog, body, *request.principal));
+    if (job.base == job.spec.adapter_of) job.base = "ADAPTER";  // is made where the job is
     for (Task& task : submit_job(job, 0).new_tasks) {
         if (task.kind() != TaskKind::kTrain || task.facility != asked->second) continue;
         task.id = "TASK";

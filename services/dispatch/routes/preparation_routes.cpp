@@ -26,7 +26,8 @@ Result<Task> make_preparation_task(const PreparationSpec& spec, const Catalog& c
     ATOLL_RETURN_IF_ERROR(service::require_owner(request, dataset.owner, "the dataset " + dataset.name));
     ATOLL_TRY(const std::string tokenizer,
               catalog.model_digest(spec.tokenizer_model, spec.tokenizer_version, "tokenizer", "model"));
-    ATOLL_TRY(const auto most, catalog.row_tokens_max(spec.tokenizer_model, tokenizer));
+    ATOLL_TRY(const Json version, catalog.model_version(spec.tokenizer_model, tokenizer));
+    ATOLL_TRY(const auto most, catalog.row_tokens_max(version));
     if (most && spec.seq_len > *most)  // else its rows would be refused when they are to be trained on
         return invalid_argument(
             "seq_len",

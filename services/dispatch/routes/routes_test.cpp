@@ -221,7 +221,9 @@ TEST_F(RoutesTest, AJobThatDoesNotFitTheWorldIsRefusedByFieldAndChangesNothing) 
         {"/training/device", "tpu", "training.device"},
         {"/training/precision", "fp8", "training.precision"},
         {"/training/offload_params", "nvme", "training.offload_params"},
-        {"/training/lora_rank", 8, "training.lora_rank"},
+        {"/training/quantize", "nf4", "training.quantize"},
+        {"/training/lora_rank", 8, "model.version"},
+        {"/participants/0/training/lora_rank", 8, "participants[0].training.lora_rank"},
         {"/participants/1/training", {{"shard_group", 2}}, "participants[1].training.shard_group"},
         {"/output_model", "tiny", "output_model"},  // holds an imported base
         {"/colour", "blue", "colour"},
