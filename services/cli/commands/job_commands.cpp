@@ -49,6 +49,7 @@ training:                             # of a round: flags of `atoll-trainer trai
   batch_size: 16                      # rows a rank and step
   lr: 0.001
   # proximal_mu: 0.01                 # FedProx: holds each facility near the model that its round began with
+  # lora_rank: 16                     # train adapters: the model travels once, then adapters alone; lora_targets, quantize
 lr_round_schedule: cosine             # constant, linear, cosine: that rate falls from round to round
 attempts_max: 3                       # failures of a task before its round fails; cancelled or preempted attempts do not count
 # round_deadline_s: 604800            # the default, a week: then a round closes with its quorum, or fails
