@@ -1,5 +1,5 @@
 #!/bin/bash
-# make_images.sh [--debian IMAGE] [--programs DIRECTORY] [--jars DIRECTORY] [--uid N] [--tag TAG]
+# make_images.sh [--debian IMAGE] [--programs DIRECTORY] [--jars DIRECTORY] [--uid N] [--tag TAG] [--with LIST]
 # Makes the coordinator's Docker images: atoll-services, atoll-postgres and atoll-kafka.
 #
 # --debian IMAGE        an image of Debian bookworm; without it one is made by make_base.sh, and no registry is asked
@@ -8,20 +8,24 @@
 # --jars DIRECTORY      Kafka's jars as compose/kafka/pom.xml pins them; without it Maven fetches them
 # --uid N               the user of all containers (default: yours; 10001 for root)
 # --tag TAG             of the images (default: latest)
+# --with LIST           further images, comma-separated: observe (Prometheus, Alertmanager), site (a simulated site)
 set -euo pipefail
 umask 022  # images are for a user who is not this one
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 usage() { sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0" >&2; exit 2; }
 fail() { printf 'make_images.sh: %s\n' "$*" >&2; exit 1; }
 
-debian='' programs='' jars='' tag=latest uid=$(id -u)
+debian='' programs='' jars='' with='' tag=latest uid=$(id -u)
 [ "$uid" != 0 ] || uid=10001
 while [ $# -gt 0 ]; do
     case $1 in
-        --debian | --programs | --jars | --uid | --tag) [ $# -ge 2 ] || usage; declare "${1#--}=$2"; shift ;;
+        --debian | --programs | --jars | --uid | --tag | --with) [ $# -ge 2 ] || usage; declare "${1#--}=$2"; shift ;;
         *) usage ;;
     esac
     shift
+done
+for image in ${with//,/ }; do
+    [[ $image =~ ^(observe|site)$ ]] || fail "--with: must be of observe and site, not '$image'"
 done
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -50,11 +54,26 @@ build() {
         --build-arg "ATOLL_UID=$uid" --build-arg "VERSION=$version" --build-arg "REVISION=$revision" "$@" "$context"
 }
 
-# The programs and the list of their packages, as an image of files alone.
+# import_programs IMAGE PROGRAM…: the programs and the list of their packages, as an image of files alone.
 import_programs() {
-    "$here/containers/collect.sh" "$work/programs" \
-        "$programs"/atoll{,-registry,-store,-dispatch,-aggregation} &&
-        tar -C "$work/programs" --sort=name --mtime=@0 --owner=0 --group=0 -c . | docker import - "atoll-programs:$tag"
+    local image=$1
+    shift
+    "$here/containers/collect.sh" "$work/$image" "${@/#/$programs/}" || return
+    tar -C "$work/$image" --sort=name --mtime=@0 --owner=0 --group=0 -cf "$work/$image.tar" .
+    # The same programs are the same image: containers of it are not made anew.
+    local sum
+    sum=$(sha256sum <"$work/$image.tar" | cut -d' ' -f1)
+    [ "$(docker image inspect --format '{{index .Config.Labels "atoll.sha256"}}' "$image:$tag" 2>/dev/null)" = "$sum" ] ||
+        docker import -c "LABEL atoll.sha256=$sum" "$work/$image.tar" "$image:$tag"
+}
+
+# make_programs IMAGE DOCKERFILE PROGRAM…: of the directory of programs, or compiled.
+make_programs() {
+    if [ -n "$programs" ]; then
+        step "image $1" import_programs "$1" "${@:3}"
+    else
+        build "$1" "$here/containers/$2" "$here"
+    fi
 }
 
 fetch_jars() {
@@ -66,11 +85,7 @@ if [ -z "$debian" ]; then
     docker image inspect "$debian" >/dev/null 2>&1 || step "image $debian" "$here/containers/make_base.sh" "$debian"
 fi
 
-if [ -n "$programs" ]; then
-    step "image atoll-programs" import_programs
-else
-    build atoll-programs "$here/containers/programs.Dockerfile" "$here"
-fi
+make_programs atoll-programs programs.Dockerfile atoll atoll-registry atoll-store atoll-dispatch atoll-aggregation
 build atoll-services "$here/containers/services.Dockerfile" "$here/containers" --build-arg "PROGRAMS=atoll-programs:$tag"
 
 build atoll-postgres "$here/containers/postgres/Dockerfile" "$here/containers/postgres"
@@ -87,3 +102,9 @@ fi
 (cd "$work/kafka/lib" && sha256sum --check --strict --status "$here/compose/kafka/checksums.sha256") ||
     fail "Kafka's jars differ from compose/kafka/checksums.sha256"
 build atoll-kafka "$work/kafka/Dockerfile" "$work/kafka"
+
+if [[ ,$with, == *,observe,* ]]; then build atoll-observe "$here/containers/observe/Dockerfile" "$here/containers/observe"; fi
+if [[ ,$with, == *,site,* ]]; then
+    make_programs atoll-site-programs trainer.Dockerfile atoll atoll-trainer
+    build atoll-site "$here/containers/site/Dockerfile" "$here/containers/site" --build-arg "PROGRAMS=atoll-site-programs:$tag"
+fi

@@ -90,6 +90,7 @@ int run(const std::vector<const char*>& words) {
     add_round_commands(program, context);
     add_model_commands(program, context);
     add_site_commands(program, context);
+    add_doctor_command(program, context);
     add_event_commands(program, context);
     add_token_commands(program, context);
     add_aggregate_command(program, context);

@@ -49,9 +49,13 @@ std::string to_minute(const std::string& cell) {
     return is_time ? cell.substr(0, shape.size() - 3) + "Z" : cell;
 }
 
+bool is_empty(const std::string& cell) {
+    return cell.empty() || cell == "-";
+}
+
 // A sentence in the last column says itself what it is.
 std::string note_below(const std::string& name, bool is_last, const std::string& text, std::size_t terminal) {
-    if (text.empty() || text == "-") return {};
+    if (is_empty(text)) return {};
     const bool is_sentence = is_last && letters(text) > kNoteMin;
     return std::string(kIndent, ' ') + fold(is_sentence ? text : name + ": " + text, kIndent, kIndent, terminal);
 }
@@ -86,6 +90,11 @@ void measure(Fit& fit, const std::vector<std::vector<std::string>>& rows) {
         for (std::size_t i = 0; i < row.size(); ++i) fit.widths[i] = std::max(fit.widths[i], letters(row[i]));
 }
 
+// Whether a column says nothing but its name.
+bool is_empty(const std::vector<std::vector<std::string>>& rows, std::size_t column) {
+    return std::all_of(rows.begin() + 1, rows.end(), [&](const auto& row) { return is_empty(row[column]); });
+}
+
 // Cuts the times in `rows` where that is needed.
 Fit fit_columns(const std::vector<Column>& header, std::vector<std::vector<std::string>>& rows, std::size_t terminal) {
     Fit fit{std::vector<Place>(header.size(), Place::kInRow), std::vector<std::size_t>(header.size())};
@@ -98,7 +107,7 @@ Fit fit_columns(const std::vector<Column>& header, std::vector<std::vector<std::
     std::vector<std::size_t> others;  // that give way when nothing else is left
     for (std::size_t i = header.size(); i-- > 1;) {
         const Column::Gives gives = header[i].gives;
-        const bool is_note = gives == Column::Gives::kToLinesBelow && fit.widths[i] > kNoteMin;
+        const bool is_note = gives == Column::Gives::kToLinesBelow && (fit.widths[i] > kNoteMin || is_empty(rows, i));
         if (is_note && is_too_wide()) fit.place[i] = Place::kBelow;
         if (gives == Column::Gives::kItsEnd) texts.push_back(i);
         if (gives == Column::Gives::kNothing) others.push_back(i);

@@ -74,6 +74,12 @@ TEST(TableTest, OnANarrowTerminalTimesAndNotesGiveWayFirstThenColumnsThenTexts) 
               "    version: 7\n"
               "01jd3v7e8m2k4t6w8y0a2c4e6h  karolina\n"
               "    the input cannot be read\n");
+    Table quiet({"job", cut("name"), "state", droppable("submitted"), note("waits for")});
+    quiet.add({"01jd3v7e8m2k4t6w8y0a2c4e6h", "italian-czech", "completed", "2026-03-02T12:00:00Z", ""});
+    EXPECT_EQ(quiet.text(80),
+              "job                         name           state      submitted\n"
+              "01jd3v7e8m2k4t6w8y0a2c4e6h  italian-czech  completed  2026-03-02T12:00Z\n")
+        << "what says nothing gives way first";
     for (std::size_t width = 54; width < 200; ++width)
         EXPECT_LE(widest_line(job_table().text(width)), width) << job_table().text(width);
     EXPECT_NE(job_table().text(20).find("01jd3v7e8m2k4t6w8y0a2c4e6g"), std::string::npos) << "what the row is about";

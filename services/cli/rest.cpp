@@ -108,6 +108,10 @@ std::string waiting_text(const json& waiting) {
            text(waiting, "next_try");
 }
 
+std::string wait_text(const json& wait) {
+    return text(wait, "reason") + " since " + text(wait, "since");
+}
+
 Status replace_process(const std::vector<std::string>& argv) {
     std::vector<char*> arguments;
     for (const std::string& argument : argv) arguments.push_back(const_cast<char*>(argument.c_str()));

@@ -50,6 +50,9 @@ std::string round_text(const nlohmann::json& job);
 // What somebody waits for, {reason, since, next_try} or null: "waits since …: REASON; next try at …", or "".
 std::string waiting_text(const nlohmann::json& waiting);
 
+// One of a job's "waits": what it waits for at a facility, and since when.
+std::string wait_text(const nlohmann::json& wait);
+
 // Becomes argv; returns only when that fails.
 Status replace_process(const std::vector<std::string>& argv);
 

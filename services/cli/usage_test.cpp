@@ -129,7 +129,7 @@ TEST(UsageTest, ACommandWithoutItsVerbListsTheVerbs) {
     const CommandResult result = run({"job"});
     EXPECT_EQ(result.exit_code, 2);
     const std::string verbs =
-        "init, submit, script, list, show, watch, pause, cancel, resume, readmit, logs, rm, prune";
+        "init, submit, script, list, show, watch, pause, cancel, resume, readmit, logs, metrics, rm, prune";
     EXPECT_TRUE(first_line(result.err).ends_with(verbs)) << result.err;
     EXPECT_TRUE(first_line(run({"job", "frobnicate"}).err).ends_with(verbs));
 }

@@ -25,14 +25,18 @@ constexpr PageFile kFiles[] = {{"index.html", kPageIndexHtml},
                                {"facilities_view.js", kPageFacilitiesViewJs},
                                {"follow.js", kPageFollowJs},
                                {"format.js", kPageFormatJs},
+                               {"gantt.js", kPageGanttJs},
                                {"job_view.js", kPageJobViewJs},
                                {"jobs_view.js", kPageJobsViewJs},
                                {"main.js", kPageMainJs},
                                {"plot.js", kPagePlotJs},
                                {"poll.js", kPagePollJs},
+                               {"problems.js", kPageProblemsJs},
+                               {"problems_view.js", kPageProblemsViewJs},
                                {"rounds_view.js", kPageRoundsViewJs},
                                {"series.js", kPageSeriesJs},
-                               {"scale.js", kPageScaleJs}};
+                               {"scale.js", kPageScaleJs},
+                               {"timeline.js", kPageTimelineJs}};
 
 }  // namespace
 

@@ -54,7 +54,7 @@ class Service : public service::Running {
           connections_(settings_, seams.make_site),
           runner_(settings_, catalog_, issuer, context.pool, connections_),
           key_watch_(issuer, settings_.private_key_file),
-          credential_watch_(context.pool, context.metrics),
+          credential_watch_(context.pool, settings_, context.metrics),
           queue_watch_(context.pool, connections_, settings_.workers),
           feed_(context.settings.postgres, kSchema),
           relay_(context.pool, context.settings.postgres, kSchema, brokers_, context.metrics),
@@ -68,14 +68,11 @@ class Service : public service::Running {
                   return apply_aggregation_event(transaction, catalog_, topics_, event);
               },
               context.metrics, service::instance_name(context.settings)),
-          routing_{context.pool,
-                   catalog_,
-                   topics_,
-                   connections_,
-                   feed_,
-                   issuer,
-                   TokenKeys(context.settings.public_key_file),
-                   settings_.keep} {
+          routing_{context.pool,   catalog_,
+                   topics_,        connections_,
+                   feed_,          site_requests_,
+                   issuer,         TokenKeys(context.settings.public_key_file),
+                   settings_.keep, settings_.operator_active_max} {
         add_facility_routes(context.server, routing_);
         add_preparation_routes(context.server, routing_);
         add_job_routes(context.server, routing_);
@@ -84,6 +81,14 @@ class Service : public service::Running {
         service::add_dead_letter_routes("dispatch", context.server, context.pool,
                                         [this](const std::string& id) { return answers_.replay(id); });
     }
+
+    // What sites are asked ends at once, before what it works with goes.
+    ~Service() override {
+        connections_.stop();
+        site_requests_.stop();
+    }
+    Service(const Service&) = delete;
+    Service& operator=(const Service&) = delete;
 
     Status events() override {
         ATOLL_RETURN_IF_ERROR(answers_.ready());
@@ -104,6 +109,7 @@ class Service : public service::Running {
     CredentialWatch credential_watch_;
     QueueWatch queue_watch_;
     EventFeed feed_;
+    SiteRequests site_requests_;
     events::Relay relay_;
     WorkerPool workers_;
     AggregationWatch aggregation_watch_;

@@ -27,6 +27,17 @@ const std::string& store_url_for(const Facility& facility, const Settings& setti
     return is_as_we_are || is_by_us ? settings.store_url : settings.store_url_for_sites;
 }
 
+Status require_store_url(const Facility& facility, const Settings& settings) {
+    if (!store_url_for(facility, settings).empty()) return {};
+    const std::string what =
+        " the coordinator has no public URL, so nothing there can reach its store: set one (with Compose: "
+        "compose/init --public-url URL)";
+    if (facility.transport.kind == TransportKind::kLocal)
+        return invalid_argument("image", "a facility with an image needs an address of the store:" + what);
+    return invalid_argument("transport.data", "a facility elsewhere needs an address of the store:" + what +
+                                                  ", or let its data go through ssh: transport.data=ssh");
+}
+
 Result<Settings> parse_settings(const json::Json& own) {
     json::ObjectReader reader(own, "dispatch");
     Settings settings;
@@ -34,8 +45,8 @@ Result<Settings> parse_settings(const json::Json& own) {
     settings.registry_url = service::required_web_address(reader, "registry_url");
     settings.store_url = service::required_web_address(reader, "store_url");
     settings.store_url_for_sites = reader.string_or("store_url_for_sites", settings.store_url);
-    if (!service::is_web_address(settings.store_url_for_sites))
-        reader.fail("store_url_for_sites", "must be an address such as https://host:7443/store");
+    if (!settings.store_url_for_sites.empty() && !service::is_web_address(settings.store_url_for_sites))
+        reader.fail("store_url_for_sites", "must be an address such as https://host:7443/store, or empty for none");
     settings.aggregation_url = reader.string_or("aggregation_url", "");
     if (!settings.aggregation_url.empty() && !service::is_web_address(settings.aggregation_url))
         reader.fail("aggregation_url", "must be an address such as https://host:7443/aggregation");
@@ -53,6 +64,7 @@ Result<Settings> parse_settings(const json::Json& own) {
     settings.ssh.sessions_max = reader.integer_or("ssh_sessions_max", settings.ssh.sessions_max, 1, 64);
     settings.workers = reader.integer_or("workers", 4, 1, 256);
     settings.facility_steps_max = reader.integer_or("facility_steps_max", 2, 1, 256);
+    settings.operator_active_max = reader.integer_or("operator_active_max", settings.operator_active_max, 1, 1'000'000);
     settings.lease_s = reader.integer_or("lease_s", 15, 1, 3600);
     settings.keep.events_days = reader.integer_or("keep_events_days", settings.keep.events_days, 1, kKeepDaysMax);
     settings.keep.jobs_days = reader.integer_or("keep_jobs_days", settings.keep.jobs_days, 0, kKeepDaysMax);

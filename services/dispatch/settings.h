@@ -36,12 +36,13 @@ struct Settings {
     std::string registry_url;         // base of /v1/…
     std::string store_url;            // as this process reaches it
     std::string aggregation_url;      // asked where no event tells what became of a round; empty: it is not asked
-    std::string store_url_for_sites;  // as facilities reach it that are elsewhere, or in an image
+    std::string store_url_for_sites;  // as facilities reach it that are elsewhere, or in an image; empty: they cannot
     std::string programs;             // atoll and atoll-trainer of local facilities that do not say
     std::string topic_prefix;
     SshSettings ssh;
     std::int64_t workers = 4;
-    std::int64_t facility_steps_max = 2;  // at one facility at a time, of all dispatch processes
+    std::int64_t operator_active_max = 32;  // jobs and preparations of one operator that have not ended
+    std::int64_t facility_steps_max = 2;    // at one facility at a time, of all dispatch processes
     std::int64_t lease_s = 15;
     Keep keep;
     PollPolicy local_poll_policy;
@@ -50,7 +51,10 @@ struct Settings {
 
 // The store as the transfers of a facility reach it. On this machine they are our own user's processes and go the way
 // that we go ourselves; what is in an image may not see our files. Through the ssh session we move the data ourselves.
+// Empty: there is no such way.
 const std::string& store_url_for(const Facility& facility, const Settings& settings);
+// kInvalidArgument that says what to do where there is no way.
+Status require_store_url(const Facility& facility, const Settings& settings);
 
 // kInvalidArgument naming the option ("dispatch.workers").
 Result<Settings> parse_settings(const json::Json& own);

@@ -18,6 +18,7 @@ TEST(DispatchSettingsTest, WhatIsNotGivenHasItsDefault) {
     EXPECT_EQ(settings.store_url_for_sites, settings.store_url);
     EXPECT_EQ(settings.workers, 4);
     EXPECT_EQ(settings.facility_steps_max, 2);
+    EXPECT_EQ(settings.operator_active_max, 32);
     EXPECT_EQ(settings.lease_s, 15);
     EXPECT_EQ(settings.keep.events_days, 90);
     EXPECT_EQ(settings.keep.jobs_days, 0) << "for good";
@@ -42,6 +43,7 @@ TEST(DispatchSettingsTest, EachWrongKeyIsNamedInFull) {
                                           {"ssh_logins_max", 0},
                                           {"ssh_logins_window_s", 0},
                                           {"workers", 0},
+                                          {"operator_active_max", 0},
                                           {"lease_s", 0},
                                           {"keep_events_days", 0},
                                           {"keep_jobs_days", -1},
@@ -66,6 +68,24 @@ TEST(DispatchSettingsTest, TransfersOnThisMachineGoOurWayAndOthersByTheAddressFo
     facility.image.reset();
     facility.transport.kind = TransportKind::kSsh;
     EXPECT_EQ(store_url_for(facility, settings), settings.store_url_for_sites);
+}
+
+TEST(DispatchSettingsTest, WithoutAnAddressForSitesNoneThatNeedsItIsTaken) {
+    Json own = kLeast;
+    own["store_url_for_sites"] = "";
+    const Settings settings = parse_settings(own).value();
+    Facility facility;
+    facility.transport.kind = TransportKind::kLocal;
+    EXPECT_TRUE(require_store_url(facility, settings).ok());
+    facility.image = ImageSpec();
+    EXPECT_EQ(require_store_url(facility, settings).error().field, "image");
+    facility.image.reset();
+    facility.transport.kind = TransportKind::kSsh;
+    const Status refused = require_store_url(facility, settings);
+    EXPECT_EQ(refused.error().field, "transport.data");
+    EXPECT_NE(refused.error().message.find("--public-url"), std::string::npos) << refused.error().message;
+    facility.transport.data = DataPath::kSsh;
+    EXPECT_TRUE(require_store_url(facility, settings).ok());
 }
 
 }  // namespace

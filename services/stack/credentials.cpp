@@ -24,10 +24,11 @@ struct TokenKind {
     const char* name;
     auth::Role role;
 };
-// People's three roles, and what the aggregation service shows to the store and to dispatch.
+// People's three roles, Prometheus', and what the aggregation service shows to the store and to dispatch.
 constexpr TokenKind kTokens[] = {{"admin", auth::Role::kAdmin},
                                  {"operator", auth::Role::kOperator},
                                  {"viewer", auth::Role::kViewer},
+                                 {"metrics", auth::Role::kMetrics},
                                  {"aggregation", auth::Role::kOperator}};
 
 Status make_keys(const Layout& layout) {

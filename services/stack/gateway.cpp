@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "services/console/console.h"
 #include "services/gateway/nginx_conf.h"
 #include "services/stack/component.h"
+#include "services/stack/process.h"
 #include "shared/base/file.h"
 #include "shared/base/subprocess.h"
 #include "shared/base/text.h"
@@ -49,12 +51,22 @@ rlim_t open_files_max() {
     return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? std::min(limit.rlim_max, kWanted) : kWanted;
 }
 
+// The servers of an upstream. A request that could not be sent to the first goes to the second, which keeps it until
+// the service is back; a request that the service may have seen does so only if it can be repeated.
+std::string servers(const GatewayOptions& options, const std::string& service, const std::string& address) {
+    const std::string server = "server \"" + address + "\"";
+    if (options.wait_s == 0) return server + ";";
+    return server + " max_fails=0; server \"unix:" + waiting_socket(options, service).string() + "\" backup;";
+}
+
 fs::path console_directory(const GatewayOptions& options) {
     return options.directory / "console";
 }
 
 Status check_all_plain(const GatewayOptions& options, const std::vector<Setting>& settings) {
     for (const Setting& setting : settings) ATOLL_RETURN_IF_ERROR(check_plain(setting));
+    for (const auto& [name, address] : services_of(options))
+        ATOLL_RETURN_IF_ERROR(check_plain({"", ("--" + name).c_str(), address}));
     for (const Setting& file : {Setting{"", "--tls-certificate", options.certificate.string()},
                                 {"", "--tls-key", options.certificate_key.string()},
                                 {"", "--tls-client-ca", options.client_ca.string()}})
@@ -65,6 +77,17 @@ Status check_all_plain(const GatewayOptions& options, const std::vector<Setting>
 }
 
 }  // namespace
+
+std::vector<std::pair<std::string, std::string>> services_of(const GatewayOptions& options) {
+    return {{"registry", options.registry},
+            {"store", options.store},
+            {"dispatch", options.dispatch},
+            {"aggregation", options.aggregation}};
+}
+
+fs::path waiting_socket(const GatewayOptions& options, const std::string& service) {
+    return options.directory / ("waiting-" + service);
+}
 
 Result<std::string> gateway_configuration(const GatewayOptions& options) {
     const std::string tls = tls_lines(options);
@@ -78,16 +101,17 @@ Result<std::string> gateway_configuration(const GatewayOptions& options) {
     // A full backlog of a unix socket refuses at once, where TCP has the client try again.
     if (!options.socket.empty()) also += "; listen \"unix:" + options.socket.string() + "\" backlog=4096";
     const std::vector<Setting> settings = {{"@LISTEN@", "--listen", options.listen + (plain ? "" : " ssl")},
-                                           {"@REGISTRY@", "--registry", options.registry},
-                                           {"@STORE@", "--store", options.store},
-                                           {"@DISPATCH@", "--dispatch", options.dispatch},
-                                           {"@AGGREGATION@", "--aggregation", options.aggregation},
                                            {"@DIRECTORY@", "--directory", options.directory.string()},
                                            {"@CONSOLE@", "--directory", console_directory(options).string()},
                                            {"@BLOBS@", "--blobs", options.blobs.string()}};
     ATOLL_RETURN_IF_ERROR(check_all_plain(options, settings));
     std::string text(gateway::nginx_conf());
     for (const Setting& setting : settings) text = replace_all(std::move(text), setting.name, setting.value);
+    for (const auto& [name, address] : services_of(options)) {
+        std::string placeholder = "@" + name + "@";
+        for (char& c : placeholder) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+        text = replace_all(std::move(text), placeholder, servers(options, name, address));
+    }
     text = replace_all(std::move(text), "@PUBLIC@", also);
     text = replace_all(std::move(text), "@TLS@", tls);
     // nginx as root would give its workers to another user, who cannot read the store's blobs.
@@ -107,8 +131,11 @@ Result<std::vector<std::string>> prepare_gateway(const GatewayOptions& options) 
     const std::vector<std::string> argv = {nginx, "-e", "stderr", "-p", options.directory, "-c", file};
     std::vector<std::string> check_only = argv;
     check_only.insert(check_only.end(), {"-t", "-q"});
-    ATOLL_TRY(const CommandResult result, run_command(check_only));
-    if (result.exit_code != 0) return invalid_argument(file, "nginx refuses its configuration: " + result.err);
+    const CommandOptions as_usual{};
+    ATOLL_TRY(const CommandResult result, run_command(check_only, as_usual));
+    if (result.exit_code != 0)
+        return invalid_argument(file, "nginx refuses its configuration: " + failure_text(result, as_usual.timeout));
+    fs::remove(options.directory / "nginx.pid", error);
     fs::remove(options.socket, error);  // that of a killed one, which nginx would take for another's
     return argv;
 }

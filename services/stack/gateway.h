@@ -2,6 +2,8 @@
 
 #include <filesystem>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "shared/base/result.h"
 
@@ -19,7 +21,14 @@ struct GatewayOptions {
     std::filesystem::path certificate;                   // TLS when both are given
     std::filesystem::path certificate_key;
     std::filesystem::path client_ca;  // facilities and people must show a certificate of this CA (mTLS)
+    int wait_s =
+        0;  // how long a request waits for a service that cannot be reached; for more than 0 GatewayWatch must run
 };
+
+// The four services' names and addresses.
+std::vector<std::pair<std::string, std::string>> services_of(const GatewayOptions& options);
+// Where nginx sends requests for a service that it cannot reach.
+std::filesystem::path waiting_socket(const GatewayOptions& options, const std::string& service);
 
 // kInvalidArgument: a value that nginx' configuration cannot hold (quotes, newlines, ';').
 Result<std::string> gateway_configuration(const GatewayOptions& options);

@@ -6,7 +6,10 @@
 #include <regex>
 
 #include "services/stack/testing/gateway_fixture.h"
+#include "shared/auth/certificate.h"
+#include "shared/base/file.h"
 #include "shared/base/subprocess.h"
+#include "shared/http/client/server_certificate.h"
 
 namespace atl::stack {
 namespace {
@@ -180,6 +183,12 @@ TEST_F(GatewayTest, FacilitiesElsewhereComeByTlsAndTheServicesByLoopback) {
     const auto answer = http::Client(elsewhere).get_json("/store/v1/things/a");
     ASSERT_TRUE(answer.ok()) << answer.error().message;
     EXPECT_EQ(answer->at("path"), "/v1/things/a");
+    // Who looks when its certificate ends need not trust it.
+    const auto shown = http::server_certificate(elsewhere.base_url, std::chrono::seconds(10));
+    ASSERT_TRUE(shown.ok()) << shown.error().message;
+    EXPECT_EQ(auth::certificate_end_s(*shown).value(),
+              auth::certificate_end_s(read_file(file("cert.pem")).value()).value());
+    EXPECT_FALSE(http::server_certificate("https://" + loopback(1), std::chrono::seconds(10)).ok());
 }
 
 TEST_F(GatewayTest, ItAnswersAtItsSocketAlsoWhereAKilledOneHasLeftTheFile) {

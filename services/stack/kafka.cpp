@@ -3,9 +3,9 @@
 #include <cstdlib>
 
 #include "services/stack/component.h"
+#include "services/stack/process.h"
 #include "shared/base/file.h"
 #include "shared/base/id.h"
-#include "shared/base/subprocess.h"
 
 namespace atl::stack {
 namespace {
@@ -106,16 +106,13 @@ std::vector<std::string> jvm(const Stack& stack, const std::vector<std::string>&
 
 Status format_storage(const Stack& stack, const fs::path& settings) {
     if (fs::exists(stack.layout.kafka() / "data/meta.properties")) return {};
-    CommandOptions options;
-    options.directory = "/";
     // What `kafka.tools.StorageTool random-uuid` prints: 16 bytes in URL-safe base64 without padding. Hexadecimal
     // digits are base64's too; the last of 22 characters carries four bits that must be zero.
     const std::string cluster = "A" + random_hex(10) + "A";
-    ATOLL_TRY(const CommandResult result,
-              run_command(jvm(stack, {"kafka.tools.StorageTool", "format", "-t", cluster, "-c", settings.string()}),
-                          options));
-    if (result.exit_code == 0) return {};
-    return internal_error("Kafka's storage cannot be formatted: " + result.err + result.out);
+    ATOLL_RETURN_IF_ERROR(
+        run_checked(jvm(stack, {"kafka.tools.StorageTool", "format", "-t", cluster, "-c", settings.string()}),
+                    "Kafka's storage cannot be formatted", kMakeTimeMax));
+    return {};
 }
 
 Status find_kafka(const fs::path& jars) {

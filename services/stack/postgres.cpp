@@ -5,8 +5,8 @@
 #include <cstdlib>
 
 #include "services/stack/component.h"
+#include "services/stack/process.h"
 #include "shared/base/file.h"
-#include "shared/base/subprocess.h"
 #include "shared/digest/digest.h"
 
 namespace atl::stack {
@@ -48,16 +48,6 @@ fs::path postgres_socket_directory(const Layout& layout) {
     return socket_directory(layout, layout.postgres() / "run", ".s.PGSQL.5432", "");
 }
 
-// Its standard output.
-Result<std::string> run_checked(const std::vector<std::string>& argv, const std::string& what) {
-    CommandOptions options;
-    options.directory = "/";
-    options.timeout = std::chrono::minutes(2);
-    ATOLL_TRY(const CommandResult result, run_command(argv, options));
-    if (result.exit_code == 0) return result.out;
-    return internal_error(what + " failed (exit " + std::to_string(result.exit_code) + "): " + result.err + result.out);
-}
-
 // Private to us.
 Status make_private(const fs::path& directory) {
     std::error_code error;
@@ -78,7 +68,7 @@ Status create_cluster(const Layout& layout, const fs::path& programs) {
         ATOLL_RETURN_IF_ERROR(make_private(data));
         ATOLL_RETURN_IF_ERROR(run_checked({(programs / "initdb").string(), "-D", data.string(), "-U", kSuperuser,
                                            "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8"},
-                                          "initdb"));
+                                          "initdb failed", kMakeTimeMax));
         ATOLL_RETURN_IF_ERROR(write_file_atomic(data / "atoll-ready", ""));
     }
     return write_file_atomic(data / "postgresql.conf", kSettings);
@@ -112,7 +102,7 @@ bool postgres_ready(const Layout& layout) {
     const auto run = [&](const char* program, const std::vector<std::string>& arguments) {
         std::vector<std::string> argv = {programs + "/" + program, "-h", directory, "-U", kSuperuser};
         argv.insert(argv.end(), arguments.begin(), arguments.end());
-        return run_checked(argv, program);
+        return run_checked(argv, std::string(program) + " failed");
     };
     const auto count =
         run("psql", {"-qAtd", "postgres", "-c", "select count(*) from pg_database where datname = 'atoll'"});

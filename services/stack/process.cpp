@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "shared/base/file.h"
-#include "shared/base/subprocess.h"
+#include "shared/base/text.h"
 
 namespace atl::stack {
 namespace {
@@ -141,6 +141,24 @@ void set_long_log_aside(const std::filesystem::path& log) {
 }
 
 }  // namespace
+
+std::string failure_text(const CommandResult& result, std::chrono::milliseconds time_max) {
+    const std::string said(trim(result.err + result.out));
+    if (result.timed_out)
+        return "it gave no answer within " + human_seconds(std::chrono::duration<double>(time_max).count()) +
+               (said.empty() ? "" : " and had said: " + said);
+    return said.empty() ? "it said nothing and ended with exit status " + std::to_string(result.exit_code) : said;
+}
+
+Result<std::string> run_checked(const std::vector<std::string>& argv, const std::string& what,
+                                std::chrono::milliseconds time_max) {
+    CommandOptions options;
+    options.directory = "/";
+    options.timeout = time_max;
+    ATOLL_TRY(CommandResult result, run_command(argv, options));
+    if (result.exit_code == 0 && !result.timed_out) return std::move(result.out);
+    return internal_error(what + ": " + failure_text(result, time_max));
+}
 
 Status start_recorded(const std::vector<std::string>& argv, const std::filesystem::path& pid_file,
                       const std::filesystem::path& log) {

@@ -10,10 +10,23 @@
 #include <vector>
 
 #include "shared/base/result.h"
+#include "shared/base/subprocess.h"
 
-// Programs that outlive the command that started them. A pid file holds what the kernel says of the process (its
-// /proc/PID/stat and the boot's id), so that a process that got a recycled pid is never taken for ours.
+// Programs: those that are waited for, and those that outlive the command that started them. A pid file holds what the
+// kernel says of the process (its /proc/PID/stat and the boot's id), so that a process that got a recycled pid is never
+// taken for ours.
 namespace atl::stack {
+
+// Why a program failed that was given `time_max`: that it gave no answer in that time, what it said, or its exit status
+// where it said nothing.
+std::string failure_text(const CommandResult& result, std::chrono::milliseconds time_max);
+
+// Runs a program in "/" until it ends: its standard output. kInternal: `what` ("initdb failed") and failure_text().
+Result<std::string> run_checked(const std::vector<std::string>& argv, const std::string& what,
+                                std::chrono::milliseconds time_max = std::chrono::minutes(2));
+
+// What makes the data of a component from nothing may take a loaded machine as long.
+inline constexpr std::chrono::minutes kMakeTimeMax{10};
 
 struct Process {
     pid_t pid = 0;

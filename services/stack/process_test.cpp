@@ -99,5 +99,19 @@ TEST_F(ProcessTest, WhatADeadLeaderLeftIsStoppedToo) {
     EXPECT_TRUE(line.empty() || line.find(") Z ") != std::string::npos) << line;
 }
 
+TEST(RunCheckedTest, AFailureIsToldWhateverTheProgramHasSaid) {
+    const auto run = [](const std::string& script, std::chrono::milliseconds time_max = std::chrono::minutes(2)) {
+        return run_checked({"/bin/sh", "-c", script}, "it failed", time_max);
+    };
+    EXPECT_EQ(run("echo out; echo err >&2").value(), "out\n");
+    EXPECT_EQ(run("echo why >&2; exit 3").error().message, "it failed: why");
+    EXPECT_EQ(run("echo why; exit 3").error().message, "it failed: why");
+    EXPECT_EQ(run("exit 3").error().message, "it failed: it said nothing and ended with exit status 3");
+    const std::chrono::milliseconds short_time(100);
+    EXPECT_EQ(run("exec sleep 1000", short_time).error().message, "it failed: it gave no answer within 0.1 s");
+    const std::string late = run("echo begins; exec sleep 1000", std::chrono::seconds(1)).error().message;
+    EXPECT_TRUE(late.starts_with("it failed: it gave no answer within 1.0 s")) << late;
+}
+
 }  // namespace
 }  // namespace atl::stack

@@ -110,7 +110,8 @@ nlohmann::json describe_stack(const Stack& stack, const UpOptions& options) {
     for (const auto& [key, given] : {std::pair{"programs", options.programs}, {"kafka_jars", options.kafka_jars}})
         if (const fs::path place = given_or_recorded(given, layout, key); !place.empty())
             description[key] = place.string();
-    for (const char* name : {"admin", "operator", "viewer"}) description["tokens"][name] = layout.token(name).string();
+    for (const char* name : {"admin", "operator", "viewer", "metrics"})
+        description["tokens"][name] = layout.token(name).string();
     for (const auto& wave : start_waves())
         for (const std::string& name : wave)
             if (wanted(options, name) || running_process(layout.pid_file(name)))
@@ -442,6 +443,16 @@ Result<std::vector<ComponentStatus>> status(const fs::path& state) {
     supervisor.ready = [] { return true; };
     all.push_back(look(supervisor));
     return all;
+}
+
+bool is_starting_again(const std::vector<ComponentStatus>& components) {
+    constexpr double kStartTimeMax_s = 120;
+    const auto is_coming = [](const ComponentStatus& one) {
+        return one.state == "ready" || (one.restarts.error.empty() && (one.pid == 0 || one.uptime_s < kStartTimeMax_s));
+    };
+    const auto is_supervisor = [](const ComponentStatus& one) { return one.name == kSupervisor && one.pid != 0; };
+    return std::any_of(components.begin(), components.end(), is_supervisor) &&
+           std::all_of(components.begin(), components.end(), is_coming);
 }
 
 }  // namespace atl::stack

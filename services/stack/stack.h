@@ -61,6 +61,9 @@ struct ComponentStatus {
 };
 // The supervisor is among them where there is to be one. kNotFound when no stack was ever started there.
 Result<std::vector<ComponentStatus>> status(const std::filesystem::path& state);
+// Whether waiting is enough for all to be ready: the supervisor runs, and what is not ready has ended or was started a
+// moment ago, without a fault that keeps it from starting.
+bool is_starting_again(const std::vector<ComponentStatus>& components);
 
 // Replaces the key that signs tokens, while everything runs: the new public key is added, then each service that runs
 // takes a token of the new key (kUnavailable after `patience`), then dispatch gets it and tokens/ are made anew. Tokens

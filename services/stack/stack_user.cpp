@@ -16,9 +16,9 @@
 #include <thread>
 
 #include "services/stack/components.h"
+#include "services/stack/process.h"
 #include "shared/base/environment.h"
 #include "shared/base/file.h"
-#include "shared/base/subprocess.h"
 
 namespace atl::stack {
 namespace {
@@ -46,12 +46,13 @@ Result<StackUser> make_user() {
     constexpr std::chrono::milliseconds kPause{100};
     std::string why;
     for (int attempt = 0; attempt < kAttempts; ++attempt) {
-        CommandOptions options;
-        options.directory = "/";
-        const auto made = run_command(argv, options);
+        const auto made = run_checked(argv, "useradd failed");
         if (const auto user = known_user(::getpwnam(kUser))) return *user;
-        why = made.ok() ? made->err : "useradd is not installed";
-        if (!made.ok()) break;
+        why = made.ok() ? "useradd made none" : made.error().message;
+        if (!made.ok() && made.error().code == ErrorCode::kNotFound) {
+            why = "useradd is not installed";
+            break;
+        }
         std::this_thread::sleep_for(kPause);
     }
     return not_found(std::string("root runs Atoll as the user ") + kUser + ", who could not be created: " + why +
@@ -99,11 +100,8 @@ Status give_away(const Layout& layout, const StackUser& user) {
         std::vector<std::string> argv = {"chown", "--recursive", "--no-dereference",
                                          std::to_string(user.uid) + ":" + std::to_string(user.gid), "--"};
         argv.insert(argv.end(), entries.begin(), entries.end());
-        CommandOptions options;
-        options.directory = "/";
-        options.timeout = std::chrono::hours(1);
-        ATOLL_TRY(const CommandResult given, run_command(argv, options));
-        if (given.exit_code != 0) return internal_error(layout.state.string() + " cannot be given away: " + given.err);
+        ATOLL_RETURN_IF_ERROR(
+            run_checked(argv, layout.state.string() + " cannot be given away", std::chrono::hours(1)));
     }
     if (::chown(layout.state.c_str(), user.uid, user.gid) != 0) return file_error(layout.state, "give away");
     return {};

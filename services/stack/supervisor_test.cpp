@@ -99,6 +99,23 @@ TEST_F(SupervisorTest, WhatCannotBeStartedIsToldWithTheReason) {
     EXPECT_NE(stack::status(options_.state)->front().restarts.error.find("registry"), std::string::npos);
 }
 
+TEST(SupervisedTest, WaitingIsEnoughForWhatTheSupervisorStartsAgain) {
+    const ComponentStatus store{.name = "store", .state = "ready", .address = "", .pid = 7, .uptime_s = 900};
+    const ComponentStatus supervisor{.name = kSupervisor, .state = "ready", .address = "", .pid = 8, .uptime_s = 900};
+    ComponentStatus ended = store, starting = store, frozen = store, faulty = store, gone = supervisor;
+    ended.state = gone.state = faulty.state = "stopped";
+    ended.pid = gone.pid = faulty.pid = 0;
+    starting.state = frozen.state = "not ready";
+    starting.uptime_s = 2;
+    faulty.restarts.error = "port 80 is taken by another program";
+    EXPECT_TRUE(is_starting_again({ended, supervisor}));
+    EXPECT_TRUE(is_starting_again({starting, supervisor}));
+    EXPECT_FALSE(is_starting_again({ended, gone}));
+    EXPECT_FALSE(is_starting_again({ended})) << "nobody starts it";
+    EXPECT_FALSE(is_starting_again({ended, faulty, supervisor}));
+    EXPECT_FALSE(is_starting_again({frozen, supervisor})) << "what lives is left alone";
+}
+
 TEST_F(SupervisorTest, ItEndsWithItsStack) {
     start_supervisor();
     supervisor_.join();  // there is none

@@ -12,6 +12,8 @@ inline constexpr metrics::Table kMetrics{
            "Bytes of blobs that were handed out, also by the gateway"},
     Metric{"atoll_store_bodies_refused_total", Type::kCounter, "",
            "Bodies that were refused because too many were in hand"},
+    Metric{"atoll_store_blobs", Type::kGauge, "", "Blobs that are held, counted once an hour"},
+    Metric{"atoll_store_blobs_bytes", Type::kGauge, "bytes", "Their bytes"},
     Metric{"atoll_store_blobs_swept_total", Type::kCounter, "", "Blobs that were removed as no version needs them"},
     Metric{"atoll_store_blobs_scrubbed_total", Type::kCounter, "", "Blobs that were compared with their names"},
     Metric{"atoll_store_blobs_damaged", Type::kGauge, "", "Blobs whose bytes no longer match their name"},

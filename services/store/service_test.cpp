@@ -166,6 +166,12 @@ TEST_F(StoreTest, WhatARoundHasMadeIsListedAsItsOwnThoughAnotherMadeTheSameBytes
         return call(Method::kPost, "/v1/models/out/versions", version).status;
     };
     EXPECT_EQ(post("update", "first", 1), 201);
+    for (const char* table : {"versions", "round_versions"})
+        ASSERT_TRUE(store_->pool()
+                        .acquire()
+                        .value()
+                        ->query(std::string("UPDATE ") + table + " SET created_by = 'leonardo' WHERE kind = 'update'")
+                        .ok());
     EXPECT_EQ(post("global", "first", 1), 201) << "of one update";
     EXPECT_EQ(post("update", "again", 2), 200);
     EXPECT_EQ(post("update", "again", 2), 200);
@@ -174,6 +180,9 @@ TEST_F(StoreTest, WhatARoundHasMadeIsListedAsItsOwnThoughAnotherMadeTheSameBytes
     };
     EXPECT_EQ(made("job=first&round=1").size(), 2U);
     EXPECT_EQ(made("job=first&round=1&kind=global").size(), 1U);
+    EXPECT_EQ(made("job=first&round=1&kind=update")[0].at("created_by"), "leonardo");
+    for (const std::string query : {"job=first&round=1&kind=global", "kind=global"})
+        EXPECT_NE(made(query)[0].at("created_by"), "leonardo") << "who made it the global model";
     EXPECT_EQ(made("job=again&round=2&kind=global").size(), 0U);
     EXPECT_EQ(made("job=again&round=1").size(), 0U);
     const Json again = made("job=again&round=2");

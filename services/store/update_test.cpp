@@ -72,6 +72,65 @@ TEST_F(UpdateTest, ItsRoundJobAndBaseAreTheTokens) {
     EXPECT_EQ(call(*site_, Method::kGet, "/v1/uploads/task1/1").status, 403);
 }
 
+TEST_F(UpdateTest, ASingleUpdateIsReadByTheModelsOwnerAndAdminsAlone) {
+    auto owner = operator_named("ada"), other = operator_named("bo"), service = operator_named("aggregation");
+    auto viewer = store_->server().client(Role::kViewer);
+    ASSERT_EQ(call(owner, Method::kPost, "/v1/models", R"({"name":"out"})").status, 201);
+    const std::string weights = file_of({{"a"}, {"b", DType::kF32}});
+    const auto made = post(stored(*site_, {{kPath, weights}}));
+    ASSERT_EQ(made.status, 201) << made.body;
+    const std::string update = Json::parse(made.body).at("digest");
+    const auto statuses = [&](http::Client& by, const std::string& version, const std::string& bytes) {
+        std::vector<int> seen;
+        for (const std::string& path : {"/v1/versions/" + version, "/v1/blobs/" + digest::sha256(bytes)})
+            seen.push_back(call(by, Method::kGet, path).status);
+        return seen;
+    };
+    const std::vector<int> all = {200, 200}, none = {403, 403};
+    EXPECT_EQ(statuses(owner, update, weights), all);
+    EXPECT_EQ(statuses(*admin_, update, weights), all);
+    EXPECT_EQ(statuses(service, update, weights), all);
+    for (auto* by : {&other, &viewer}) {
+        EXPECT_EQ(statuses(*by, update, weights), none);
+        for (const std::string& reference : {update, update.substr(0, 12)})
+            EXPECT_EQ(call(*by, Method::kGet, "/v1/models/out/versions/" + reference).status, 403) << reference;
+        EXPECT_EQ(call(*by, Method::kHead, "/v1/blobs/" + digest::sha256(weights)).status, 403);
+        EXPECT_EQ(call(*by, Method::kGet, "/v1/models/out/versions").status, 200) << "that there are some is known";
+        EXPECT_EQ(statuses(*by, base_, "words"), all) << "and the base is everybody's";
+    }
+    // What a site has sent and not handed in yet is nobody's.
+    const std::string half = file_of({{"a", DType::kF32}, {"b"}});
+    EXPECT_TRUE(call(*site_, Method::kPut, "/v1/blobs/" + digest::sha256(half), half).ok());
+    EXPECT_EQ(call(viewer, Method::kGet, "/v1/blobs/" + digest::sha256(half)).status, 403);
+    EXPECT_EQ(call(viewer, Method::kGet, "/v1/blobs/" + std::string(64, 'f')).status, 404);
+    // The mean of one update is that update.
+    ASSERT_EQ(
+        call(*admin_, Method::kPost, "/v1/models/out/versions",
+             Json{{"manifest", stored(*site_, {{kPath, weights}})}, {"kind", "global"}, {"parents", {base_}}}.dump())
+            .status,
+        201);
+    EXPECT_EQ(statuses(viewer, update, weights), all);
+}
+
+TEST_F(UpdateTest, ARoundsModelGoesOnlyWhereItsUpdatesAre) {
+    auto service = operator_named("aggregation");
+    const auto made = post(stored(*site_, {{kPath, file_of({{"a"}, {"b", DType::kF32}})}}));
+    ASSERT_EQ(made.status, 201) << made.body;
+    const Json update = Json::parse(made.body).at("digest");
+    create_model("another");
+    const Json global = {{"manifest", stored(service, {{kPath, file_of({{"a", DType::kF32}, {"b"}})}})},
+                         {"kind", "global"},
+                         {"job", "job1"},
+                         {"round", 1},
+                         {"parents", {base_, update}},
+                         {"contributions", {{{"facility", "leonardo"}, {"version", update}}}}};
+    const auto to = [&](const std::string& model) {
+        return call(service, Method::kPost, "/v1/models/" + model + "/versions", global.dump());
+    };
+    EXPECT_EQ(problem_field(to("another")), "contributions");
+    EXPECT_EQ(to("out").status, 201);
+}
+
 TEST_F(UpdateTest, WhoHandedInAVersionIsKnownAsLongAsItIsThere) {
     ASSERT_EQ(post(stored(*site_, {{kPath, file_of({{"a"}, {"b", DType::kF32}})}})).status, 201);
     auto connection = store_->pool().acquire().value();

@@ -109,7 +109,7 @@ Result<Prepared> Aggregator::prepare(std::span<const double> statistics, std::sp
     for (std::size_t i = 0; i < plan_->inputs.size(); ++i) {
         const Assignment given = assigned.empty() ? Assignment() : assigned[i];
         changes.push_back({std::sqrt(statistics[i * kSumsPerInput]), given.effort,
-                           find_reach(given, count_elements(*plan_), std::sqrt(statistics.back()))});
+                           find_reach(given, count_elements(*plan_), std::sqrt(statistics.back())), given.claimed});
     }
     plan_->parts = parts_that_count(changes, earlier, plan_->spec);
     for (std::size_t i = 0; i < changes.size(); ++i) {

@@ -32,9 +32,8 @@ class Usual {
             std::count_if(changes.begin(), changes.end(), [](const Change& one) { return one.norm > 0; }));
     }
 
-    // The norm that is usual for this update; infinity: not known.
-    double of(std::size_t update) const {
-        const double effort = changes_[update].effort;
+    // The norm that is usual for this update with that effort; infinity: not known.
+    double of(std::size_t update, double effort) const {
         std::vector<double> all;
         for (const Change& one : changes_)
             if (one.norm > 0) all.push_back(at_effort(one.norm, one.effort, effort));
@@ -63,8 +62,9 @@ class Usual {
 
 double find_reach(const Assignment& assigned, double elements, double base_norm) {
     constexpr double kRounding = 0x1p-8;  // of bf16, relative
-    if (!(assigned.element_max > 0)) return 0;
-    return assigned.element_max * std::sqrt(elements) + (assigned.decay + kRounding) * base_norm;
+    if (!(assigned.element_max > 0) && !(assigned.norm_max > 0)) return 0;
+    const double moved = assigned.norm_max > 0 ? assigned.norm_max : assigned.element_max * std::sqrt(elements);
+    return moved + (assigned.decay + kRounding) * base_norm;
 }
 
 std::vector<double> parts_that_count(std::span<const Change> changes, std::span<const EarlierNorm> earlier,
@@ -72,14 +72,27 @@ std::vector<double> parts_that_count(std::span<const Change> changes, std::span<
     const Usual usual(changes, earlier);
     std::vector<double> parts;
     for (std::size_t i = 0; i < changes.size(); ++i) {
-        const double expected = usual.of(i);
-        const double reach = changes[i].reach > 0 ? changes[i].reach : kUnknown;
-        const double most = strategy.clip ? std::min(*strategy.clip * expected, reach) : kUnknown;
-        const double farthest = strategy.drop ? *strategy.drop * std::min(expected, reach) : kUnknown;
-        const double norm = changes[i].norm;
+        const Change& one = changes[i];
+        const double reach = one.reach > 0 ? one.reach : kUnknown, claimed = std::max(one.claimed, 1.0);
+        const double most = strategy.clip ? std::min(*strategy.clip * usual.of(i, one.effort), reach) : kUnknown;
+        const double farthest =
+            strategy.drop ? *strategy.drop * std::min(usual.of(i, one.effort * claimed), reach * claimed) : kUnknown;
+        const double norm = one.norm;
         parts.push_back(norm > farthest ? 0 : norm > most ? most / norm : 1);
     }
     return parts;
+}
+
+std::vector<double> believable_weights(std::vector<double> weights, std::span<const Assignment> assigned) {
+    std::vector<double> densities;  // weight a token
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+        if (i >= assigned.size() || !(assigned[i].tokens > 0)) return weights;
+        if (weights[i] > 0) densities.push_back(weights[i] / assigned[i].tokens);
+    }
+    if (densities.empty()) return weights;
+    const double usual = median(std::move(densities), /*is_upper=*/false);
+    for (std::size_t i = 0; i < weights.size(); ++i) weights[i] = std::min(weights[i], usual * assigned[i].tokens);
+    return weights;
 }
 
 }  // namespace atl::aggregate

@@ -13,9 +13,10 @@ namespace atl::aggregate {
 
 // An update as it was measured.
 struct Change {
-    double norm = 0;    // ‖update - base‖
-    double effort = 1;  // that was assigned
-    double reach = 0;   // the most that its optimizer can move it; 0: not known
+    double norm = 0;     // ‖update - base‖
+    double effort = 1;   // that was assigned
+    double reach = 0;    // the most that its optimizer can move it; 0: not known
+    double claimed = 1;  // how many times both it would be by what its site says
 };
 
 // The longest change that a training with this assignment makes to a model of so many elements; 0: not known. An
@@ -25,7 +26,7 @@ double find_reach(const Assignment& assigned, double elements, double base_norm)
 // The part of each change that counts, from 0 to 1.
 //
 // A change is compared with what is usual for one of its effort. Where three changes or more are not zero that is the
-// lower median of theirs, its own among them: more than half of the sites would have to lie together. Of one or two
+// lower median of theirs, its own among them: half of the sites or more would have to lie together. Of one or two
 // neither may say what is usual for the other, as it could shrink it by hardly moving. There an update's usual norm is
 // the larger of two upper medians, of the round with the rounds before and of what its own site had counted before; it
 // has none as long as one of them is missing. A change of another effort says at most what it would be if the norm grew
@@ -33,7 +34,9 @@ double find_reach(const Assignment& assigned, double elements, double base_norm)
 // honest site is cut for having trained longer or shorter than others.
 //
 // What is longer than `clip` times the usual norm, or than its reach, is shortened to that. What is longer than `drop`
-// times the shorter of both is none that a training makes, and counts as no change.
+// times the shorter of both is none that a training makes, and counts as no change. A site that has more data than
+// others, as it says, and so made more steps, may be longer by that before it counts as none, but not before it is
+// shortened.
 std::vector<double> parts_that_count(std::span<const Change> changes, std::span<const EarlierNorm> earlier,
                                      const StrategySpec& strategy);
 

@@ -57,8 +57,9 @@ TEST(DefenceTest, NoChangeIsLongerThanItsOptimizerCanMakeIt) {
     EXPECT_EQ(parts_of({{20, 1, 100}, {200, 1, 100}}), (Parts{1, 0.5}));
     EXPECT_EQ(parts_of({{20, 1, 100}, {301, 1, 100}}), (Parts{1, 0}));
     // 0.1 for each of 10,000 elements, and what decays and is rounded of the base.
-    EXPECT_DOUBLE_EQ(find_reach({1, 0.1, 0.01}, 10'000, 50), 10 + 0.01 * 50 + 50.0 / 256);
-    EXPECT_EQ(find_reach({1, 0, 0.01}, 10'000, 50), 0);
+    EXPECT_DOUBLE_EQ(find_reach({.element_max = 0.1, .decay = 0.01}, 10'000, 50), 10 + 0.01 * 50 + 50.0 / 256);
+    EXPECT_EQ(find_reach({.decay = 0.01}, 10'000, 50), 0);
+    EXPECT_EQ(find_reach({.norm_max = 7, .decay = 0.01}, 10'000, 256), 7 + 2.56 + 1) << "SGD's";
 }
 
 // What AdamW made of the demo's Italian rows in so many steps, five of them of warm-up.
@@ -71,6 +72,39 @@ TEST(DefenceTest, HonestSitesOfOtherEffortsCountWhole) {
     EXPECT_EQ(parts_of({{10, 1}, {100, 10}, {10, 1}}), (Parts{1, 1, 1})) << "all steps in one direction";
     EXPECT_EQ(parts_of({{10, 1}, {100, 10}, {100, 10}}), (Parts{1, 1, 1}));
     EXPECT_EQ(parts_of({{10, 1}, {301, 10}, {10, 1}}), (Parts{1, 0, 1}));
+}
+
+TEST(DefenceTest, HalfOfTheSitesHaveToLieTogetherToSayWhatIsUsual) {
+    EXPECT_EQ(parts_of({{42.8}, {42.6}, {1e-6}, {43}}), (Parts{1, 1, 1, 1})) << "one of four does not";
+    EXPECT_EQ(parts_of({{42.8}, {42.6}, {1e-6}, {1e-6}}), (Parts{0, 0, 1, 1})) << "two of four do";
+    EXPECT_EQ(parts_of({{20}, {21}, {22}, {23}, {1e-6}, {1e-6}}), (Parts{1, 1, 1, 1, 1, 1}));
+    EXPECT_EQ(parts_of({{20}, {21}, {200}, {200}}), (Parts{1, 1, 0, 0})) << "by going far two of four do not";
+}
+
+TEST(DefenceTest, MoreDataThanTheOthersSaveFromTheDropButNotFromTheClip) {
+    const auto claims = [](double norm) { return Change{.norm = norm, .claimed = 10}; };
+    EXPECT_EQ(parts_of({claims(12), {10}, {10}}), (Parts{1, 1, 1}));
+    EXPECT_EQ(parts_of({claims(45), {10}, {10}})[0], 14.0 / 45) << "an honest one grows as the root of its steps";
+    EXPECT_EQ(parts_of({claims(90), {10}, {10}})[0], 14.0 / 90) << "so does this, nine times its change";
+    EXPECT_EQ(parts_of({claims(301), {10}, {10}})[0], 0);
+    EXPECT_EQ(parts_of({{.norm = 90, .reach = 30, .claimed = 4}, {20}}), (Parts{30.0 / 90, 1}))
+        << "of two by its reach";
+}
+
+TEST(DefenceTest, AWeightIsBelievedAsFarAsItIsUsual) {
+    const auto weights = [](std::vector<double> said, const std::vector<double>& tokens) {
+        std::vector<Assignment> assigned;
+        for (const double one : tokens) assigned.push_back({.tokens = one});
+        return believable_weights(std::move(said), assigned);
+    };
+    EXPECT_EQ(weights({25, 25, 100}, {100, 100, 100}), (Parts{25, 25, 25}));
+    EXPECT_EQ(weights({20, 25, 100}, {100, 100, 100}), (Parts{20, 25, 25}));
+    EXPECT_EQ(weights({1, 90}, {100, 100}), (Parts{1, 1})) << "of two both weigh alike";
+    EXPECT_EQ(weights({100, 1000, 100}, {100, 1000, 100}), (Parts{100, 1000, 100})) << "ten times the steps";
+    EXPECT_EQ(weights({0, 50, 60}, {100, 100, 100}), (Parts{0, 50, 50}));
+    EXPECT_EQ(weights({0, 0}, {100, 100}), (Parts{0, 0}));
+    EXPECT_EQ(weights({25, 100}, {100, 0}), (Parts{25, 100})) << "nobody knows what was assigned";
+    EXPECT_EQ(weights({25, 100}, {}), (Parts{25, 100}));
 }
 
 TEST(DefenceTest, WhatIsTurnedOffShortensNothing) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "shared/aggregate/strategies/strategies.h"
 #include "shared/base/text.h"
@@ -89,6 +90,27 @@ json::Json to_json(const StrategySpec& strategy) {
     if (const auto& optimizer = strategy.server_optimizer)
         value["outer"] = {{"optimizer", "nesterov"}, {"lr", optimizer->learning_rate}, {"momentum", optimizer->beta1}};
     return value;
+}
+
+json::Json to_json(const Assignment& assigned) {
+    return {{"effort", assigned.effort},           {"claimed", assigned.claimed},   {"tokens", assigned.tokens},
+            {"element_max", assigned.element_max}, {"norm_max", assigned.norm_max}, {"decay", assigned.decay}};
+}
+
+Result<Assignment> parse_assignment(const json::Json& value, const std::string& path) {
+    Assignment assigned;
+    if (value.is_null()) return assigned;
+    constexpr double kMost = std::numeric_limits<double>::max();
+    json::ObjectReader reader(value, path);
+    assigned.effort = reader.number_or("effort", assigned.effort, 0, kMost);
+    assigned.claimed = reader.number_or("claimed", assigned.claimed, 1, kMost);
+    assigned.tokens = reader.number_or("tokens", assigned.tokens, 0, kMost);
+    assigned.element_max = reader.number_or("element_max", assigned.element_max, 0, kMost);
+    assigned.norm_max = reader.number_or("norm_max", assigned.norm_max, 0, kMost);
+    assigned.decay = reader.number_or("decay", assigned.decay, 0, kMost);
+    reader.allow_unknown();
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+    return assigned;
 }
 
 Result<std::unique_ptr<const Strategy>> make_strategy(const StrategySpec& spec) {

@@ -41,7 +41,7 @@ struct StrategySpec {
     std::optional<double> clip = {};
     std::optional<double> drop = {};
     // The most of the mean that one update makes, whatever its weight; the rest is shared out by weight. At least 1/N.
-    // None: min(2/N, 2/3) for N updates.
+    // None: min(2/N, 2/3) for N updates, of weights that can be believed.
     std::optional<double> max_share = 1.0;
 };
 
@@ -59,12 +59,25 @@ struct Block {
     std::vector<std::span<float>> state;          // one a name of state(): as the round before left it, zero at first
 };
 
-// What an update's training was given to do by whoever opened its round: nothing that its site says.
+// What an update's training was given to do by whoever opened its round: nothing that its site alone says.
 struct Assignment {
     double effort = 1;       // the sum of the learning rate over its steps
+    double claimed = 1;      // times this it would have been by what its site says of its data: at least 1
+    double tokens = 0;       // that its steps can see; 0: not known
     double element_max = 0;  // the most that its optimizer can move an element; 0: not known
+    double norm_max = 0;     // and all of them together; 0: not known
     double decay = 0;        // the most of itself that an element can lose to weight decay
 };
+
+// {effort, claimed, tokens, element_max, norm_max, decay}
+nlohmann::json to_json(const Assignment& assigned);
+// null, or a member that is not there: as if all had been given the same. An error names the field below `path`.
+Result<Assignment> parse_assignment(const nlohmann::json& value, const std::string& path);
+
+// Weights as far as they can be believed: for each token that it was assigned an update weighs no more than the lower
+// median of all does, so that who claims to have seen more than others in as many steps has the weight of one of them.
+// As they are where it is not known what was assigned.
+std::vector<double> believable_weights(std::vector<double> weights, std::span<const Assignment> assigned);
 
 // What was counted of an update in a round before.
 struct EarlierNorm {

@@ -138,14 +138,16 @@ const char* to_string(Role role) {
             return "facility";
         case Role::kViewer:
             return "viewer";
+        case Role::kMetrics:
+            return "metrics";
     }
     return "viewer";
 }
 
 Result<Role> parse_role(std::string_view name) {
-    for (const Role role : {Role::kAdmin, Role::kOperator, Role::kFacility, Role::kViewer})
+    for (const Role role : {Role::kAdmin, Role::kOperator, Role::kFacility, Role::kViewer, Role::kMetrics})
         if (name == to_string(role)) return role;
-    return invalid_argument("role", "must be admin, operator, facility or viewer");
+    return invalid_argument("role", "must be admin, operator, facility, viewer or metrics");
 }
 
 struct Issuer::Shared {

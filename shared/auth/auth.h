@@ -15,7 +15,7 @@
 // stack's operator, and dispatch for its tasks); every service verifies with the public key alone.
 namespace atl::auth {
 
-enum class Role { kAdmin, kOperator, kFacility, kViewer };
+enum class Role { kAdmin, kOperator, kFacility, kViewer, kMetrics };  // kMetrics: reads metrics, nothing else
 
 const char* to_string(Role role);
 Result<Role> parse_role(std::string_view name);

@@ -25,7 +25,9 @@ inline constexpr Table kCommon{
     Metric{"atoll_certificate_expiry_timestamp_seconds",
            Type::kGauge,
            "seconds",
-           "Expiry of a certificate that the service presents to others, as Unix time",
+           "Expiry of a certificate, as Unix time: kafka, which the service presents to the broker; gateway, which "
+           "sites see "
+           "(dispatch)",
            {"use"}},
     Metric{"atoll_token_expiry_timestamp_seconds",
            Type::kGauge,

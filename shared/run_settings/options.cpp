@@ -140,6 +140,10 @@ const std::vector<Option>& table() {
          "peak of one rank, for mfu and hfu; the default is the best rate of matrix products that is measured before "
          "step 1",
          E::kNone, kTrain | kPlan, 0, 1e9},
+        {"loss-tokens-min", &C::loss_tokens_min,
+         "print no loss of fewer target tokens: a smaller step's is printed with that of the next ones, as their mean, "
+         "and eval fails",
+         E::kNone, kAll, 0},
         {"trace-steps", &C::trace_steps,
          "write when each block, exchange and wait of so many steps began and ended into OUT.trace; 0: off", E::kNone,
          kTrain | kPlan, 0, 1e4},

@@ -118,6 +118,33 @@ TEST_F(AnswerOnceTest, WhatGoesBeforeIsDoneUntilThereIsAnAnswer) {
     EXPECT_EQ(asked, 2) << "the third one had its answer";
 }
 
+TEST_F(AnswerOnceTest, OfOneSubjectTheNewestAnswersAreKeptAndFewBytes) {
+    const auto rows = [&](const std::string& subject) {
+        return pool_->acquire()
+            .value()
+            ->query("SELECT 1 FROM idempotency WHERE subject = $1", {subject})
+            .value()
+            .size();
+    };
+    const auto fill = [&](const std::string& subject, int count, int bytes) {
+        const auto filled = pool_->acquire().value()->query(
+            "INSERT INTO idempotency (subject, key, request_sha256, response, created_at) SELECT $1, 'old' || i, '', "
+            "to_jsonb((SELECT string_agg(md5(random()::text), '') FROM generate_series(1, $3 / 32))), "
+            "now() - interval '1 hour' + i * interval '1 s' FROM generate_series(1, $2) i",
+            {subject, count, bytes});
+        ASSERT_TRUE(filled.ok()) << filled.error().message;
+    };
+    fill("ann", 1200, 32);
+    fill("bob", 20, 1 << 20);
+    fill("carl", 1200, 32);
+    const auto first = create(request("k1", "{}", "ann"));
+    EXPECT_EQ(create(request("k1", "{}", "bob")).status, 201);
+    EXPECT_EQ(rows("ann"), 1000);
+    EXPECT_LE(rows("bob"), 12);
+    EXPECT_EQ(rows("carl"), 1200) << "another's";
+    EXPECT_EQ(create(request("k1", "{}", "ann")).body, first.body) << "the newest is there";
+}
+
 TEST_F(AnswerOnceTest, AnotherBodyUnderTheSameKeyConflicts) {
     create(request("k1", "{}"));
     const auto other = create(request("k1", "{\"a\":1}"));

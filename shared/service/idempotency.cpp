@@ -9,6 +9,8 @@ namespace atl::service {
 namespace {
 
 constexpr std::size_t kKeyBytesMax = 200;
+constexpr std::int64_t kKeptAnswersMax = 1000;  // of one subject
+constexpr std::int64_t kKeptBytesMax = 4 << 20;
 
 struct Key {
     std::string text;
@@ -31,6 +33,17 @@ Status forget_old(pg::Transaction& transaction) {
     ATOLL_RETURN_IF_ERROR(transaction.query(
         "DELETE FROM idempotency WHERE ctid IN (SELECT ctid FROM idempotency WHERE created_at < now() - interval "
         "'7 days' ORDER BY created_at LIMIT 10 FOR UPDATE SKIP LOCKED)"));
+    return {};
+}
+
+// Answers are kept a second time, beside what they tell of: of one subject the newest, as a repeat comes soon.
+Status forget_beyond_quota(pg::Transaction& transaction, const std::string& subject) {
+    ATOLL_RETURN_IF_ERROR(transaction.query(
+        "DELETE FROM idempotency WHERE ctid IN (SELECT ctid FROM idempotency WHERE subject = $1 AND key IN (SELECT key "
+        "FROM (SELECT key, row_number() OVER newest AS place, sum(pg_column_size(response)) OVER newest AS bytes FROM "
+        "idempotency WHERE subject = $1 WINDOW newest AS (ORDER BY created_at DESC, key)) AS kept WHERE place > $2 OR "
+        "(place > 1 AND bytes > $3)) FOR UPDATE SKIP LOCKED)",
+        {subject, kKeptAnswersMax, kKeptBytesMax}));
     return {};
 }
 
@@ -66,6 +79,7 @@ Result<http::Response> first_or_kept(pg::Transaction& transaction, const Key& ke
                                 "ON CONFLICT DO NOTHING",
                                 {key.subject, key.text, key.request_sha256}));
     if (inserted.affected() == 0) return kept_answer(transaction, key);
+    ATOLL_RETURN_IF_ERROR(forget_beyond_quota(transaction, key.subject));
     ATOLL_TRY(http::Response response, work(transaction));
     ATOLL_RETURN_IF_ERROR(transaction.query("UPDATE idempotency SET response = $3 WHERE subject = $1 AND key = $2",
                                             {key.subject, key.text, to_json(response)}));

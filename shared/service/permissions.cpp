@@ -13,9 +13,10 @@ constexpr May kNo = May::kNo;
 constexpr May kOwn = May::kOwn;
 constexpr May kYes = May::kYes;
 
-// Columns: operators, viewers, attempts; then what an operator must own, and the service that may call it too.
+// Columns: operators, viewers, attempts; then what an operator must own, the service that may call it too, and tokens
+// for metrics.
 constexpr Permission kPermissions[] = {
-    {"*", Method::kGet, "/v1/metrics", kYes, kYes, kNo},
+    {"*", Method::kGet, "/v1/metrics", kYes, kYes, kNo, "", "", kYes},
     {"*", Method::kGet, "/v1/token", kYes, kYes, kYes},
 
     {"registry", Method::kGet, "/v1/datasets", kYes, kYes, kNo},
@@ -139,6 +140,7 @@ std::string describe_roles(const Permission& permission) {
     if (permission.operators == May::kOwn) roles += ", operator (owner of " + std::string(permission.owned) + ")";
     if (permission.viewers != May::kNo) roles += ", viewer";
     if (permission.attempts != May::kNo) roles += ", facility";
+    if (permission.scrapers != May::kNo) roles += ", metrics";
     if (!permission.caller.empty()) roles += ", " + std::string(permission.caller);
     return roles;
 }
@@ -153,6 +155,7 @@ http::Access access_of(const Permission& permission) {
     add(takes_operators, auth::Role::kOperator);
     add(permission.viewers != May::kNo, auth::Role::kViewer);
     add(permission.attempts != May::kNo, auth::Role::kFacility);
+    add(permission.scrapers != May::kNo, auth::Role::kMetrics);
     return access;
 }
 

@@ -25,6 +25,7 @@ struct Permission {
     May attempts = May::kNo;
     std::string_view owned = {};   // what an operator must own where `operators` is kOwn: "the dataset"
     std::string_view caller = {};  // a service that may call it as well, by its token's subject: "dispatch"
+    May scrapers = May::kNo;       // tokens of the role metrics
 };
 
 std::span<const Permission> permissions();

@@ -42,5 +42,14 @@ TEST(PermissionsTest, WhatOnlyAServiceMayDoIsRefusedToOtherOperators) {
     EXPECT_EQ(describe_roles(*copies), "admin, dispatch");
 }
 
+TEST(PermissionsTest, ATokenForMetricsOpensMetricsAlone) {
+    const unsigned of_metrics = http::Access::roles({Role::kMetrics}).role_bits;
+    for (const Permission& row : permissions())
+        EXPECT_EQ((access_of(row).role_bits & of_metrics) != 0, row.path == "/v1/metrics") << row.path;
+    const Permission* metrics = find_permission("store", Method::kGet, "/v1/metrics");
+    ASSERT_NE(metrics, nullptr);
+    EXPECT_EQ(describe_roles(*metrics), "admin, operator, viewer, metrics");
+}
+
 }  // namespace
 }  // namespace atl::service

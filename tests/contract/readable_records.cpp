@@ -99,8 +99,8 @@ Status ReadableRecords::make_models() {
     }
     ATOLL_RETURN_IF_ERROR(
         sql("store",
-            "INSERT INTO round_versions SELECT job, round, kind, model, digest, parents, contributions FROM"
-            " versions WHERE job = 'made'"));
+            "INSERT INTO round_versions SELECT job, round, kind, model, digest, parents, contributions, created_by,"
+            " created_at FROM versions WHERE job = 'made'"));
     ATOLL_RETURN_IF_ERROR(send(Method::kPost, "store", "/v1/models", {{"name", "diaries"}}));
     version_names = {"newest", "round3", "is-base", digests.front().substr(0, 8), digests.back()};
     return {};
@@ -292,7 +292,7 @@ Status ReadableRecords::set_rounds() {
 }
 
 Status ReadableRecords::make_tokens() {
-    for (const char* role : {"admin", "operator", "viewer", "viewer"}) {
+    for (const char* role : {"admin", "operator", "viewer", "viewer", "metrics"}) {
         ATOLL_TRY(const Json made, send(Method::kPost, "dispatch", "/v1/tokens",
                                         {{"subject", std::string("ada-") + role}, {"role", role}, {"days", 1}}));
         token_ids.push_back(text_of(made, "id"));

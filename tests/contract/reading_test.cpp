@@ -64,13 +64,14 @@ struct Typed {
     bool is_document = false;  // for a file or a program, with lines as long as they are
 };
 
-// Columns of the widest line that a terminal has shown. Not folded are an error, and what is to be copied whole.
+// Columns of the widest line that a terminal has shown. Not folded are an error, and a command that is to be copied.
 std::size_t widest_line(const std::string& shown) {
     static const std::regex kControl("\x1b\\[[0-9;]*[A-Za-z]");
     const std::string text = std::regex_replace(shown.substr(0, shown.find("error: ")), kControl, "");
     std::size_t widest = 0;
     for (const std::string_view line : split(text, '\n')) {
-        if (line.find("→ ") != std::string_view::npos) continue;
+        const std::string_view said = trim(line);
+        if (said.starts_with("→ atoll ") || said.starts_with("atoll ")) continue;
         for (const std::string_view part : split(line, '\r'))
             widest = std::max(widest, static_cast<std::size_t>(std::count_if(part.begin(), part.end(), [](char c) {
                                   return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;
@@ -146,6 +147,7 @@ std::vector<Typed> ReadingTest::typed() {
         {"events list", {}, all.dead_letters},
         {"token list", {}, all.token_ids},
         {"token show", {}, {"admin"}},
+        {.command = "doctor", .named = {"away"}, .codes = {0, 1}, .said = {"Connection refused"}},
         {"status", {}, {"dispatch", "gateway"}}};
     Typed versions = {"model show", {"llama"}, {}};
     for (const std::string& digest : all.digests) versions.named.push_back(digest.substr(0, 16));
@@ -183,6 +185,8 @@ std::vector<Typed> ReadingTest::typed() {
                                                : 1},
                         Typed::Json::kLines,
                         goes_on});
+        for (const Words& form : {Words{name}, {name, "--openmetrics"}, {name, "--csv"}})
+            rows.push_back({.command = "job metrics", .arguments = form, .is_document = form.size() > 1});
         rows.push_back({.command = "job logs", .arguments = {name}, .is_document = true});
         rows.push_back(
             {.command = "job script", .arguments = {name, "--facility", "here"}, .named = {"#!"}, .is_document = true});

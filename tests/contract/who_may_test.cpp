@@ -179,6 +179,11 @@ class WhoMayTest : public testing::Test {
             expect_refused(service, operation, "a viewer", viewer);
         else
             expect_let_through(service, operation, "a viewer", viewer);
+        const std::string scraper = stack_->token("prometheus", Role::kMetrics);
+        if (row.scrapers == May::kNo)
+            expect_refused(service, operation, "a token for metrics", scraper);
+        else
+            expect_let_through(service, operation, "a token for metrics", scraper);
         if (row.operators == May::kYes)
             expect_let_through(service, operation, "another operator", eve_);
         else

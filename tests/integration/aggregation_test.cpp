@@ -289,6 +289,14 @@ TEST_F(AggregationProcessTest, AnUpdateThatClaimsAllTokensWeighsNoMoreThanItsSha
     EXPECT_EQ(second[0]["counted"], 0) << second;
     EXPECT_EQ(second[1]["counted"], 1) << second;
 
+    // Who was assigned as much as the others weighs no more than they do, whatever it claims.
+    Json assigned = {claims, honest, store_update("third", {.offset = 0.3F}, 100)};
+    for (Json& one : assigned) one["assigned"] = {{"tokens", 1000}};
+    close_round(assigned.get<std::vector<Json>>(), {{"base", base}, {"round", 4}, {"strategy", kDefault}});
+    ASSERT_EQ(result()["type"], "atoll.aggregation.completed.v1");
+    const Json fourth = query("SELECT contributions FROM aggregations WHERE round = 4").json(0, "contributions");
+    for (const Json& one : fourth) EXPECT_NEAR(one["weight"].get<double>(), 1.0 / 3, 1e-12) << fourth;
+
     // Turned off, any goes, and nothing is measured.
     close_round({honest, far}, {{"base", base}, {"round", 3}, {"strategy", kPlainMean}});
     ASSERT_EQ(result()["type"], "atoll.aggregation.completed.v1");

@@ -26,7 +26,10 @@ std::string make_page() {
         "`/SERVICE/v1/metrics` of the gateway with a token. No label holds an id. `atoll_job` is the name of a running "
         "job: "
         "its\n"
-        "series end with it. This page is made from the services' tables: `tests/reference`.\n\n";
+        "series end with it, and at most 500 trainings and 500 jobs have some at once. A token of the role `metrics` "
+        "reads "
+        "this\n"
+        "and nothing else. This page is made from the services' tables: `tests/reference`.\n\n";
     page += metrics::describe_table("Every service", metrics::kCommon.rows);
     page += metrics::describe_table("Services that take events (dispatch, aggregation)", metrics::kInbox.rows);
     for (const auto& one : all_services())

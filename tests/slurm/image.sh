@@ -5,7 +5,8 @@
 #   image.sh build USER PROGRAMS OUT.sif        from a Debian that debootstrap makes once ($ATOLL_IMAGE_BASE, default:
 #                                               /var/tmp/atoll-image-base), with the programs of that directory
 #   image.sh directory USER IMAGE.sif DIRECTORY makes a directory of the image, DIRECTORY/atoll-trainer
-#   image.sh in-bare USER DIRECTORY COMMAND…    runs it in that Debian, as root, with the directory at /mnt
+#   image.sh in-bare USER DIRECTORY COMMAND…    runs it in that Debian, as root, with the directory at /mnt and no network
+#                                               but lo: MPI takes no bridge of this machine for one that joins ranks
 #
 # Needs debootstrap; installs Apptainer where it is missing.
 set -euo pipefail
@@ -38,8 +39,8 @@ case $action in
         directory=$3
         shift 3
         # shellcheck disable=SC2016  # of the inner shell
-        unshare --mount --propagation private sh -c 'mount --bind "$1" "$2/mnt" && mount -t proc proc "$2/proc" &&
-            cd / && root=$2 && shift 2 && exec chroot "$root" env -i PATH=/mnt/atoll-trainer/bin:/usr/bin:/bin "$@"' \
+        unshare --mount --net --propagation private sh -c 'ip link set lo up && mount --bind "$1" "$2/mnt" &&
+            mount -t proc proc "$2/proc" && cd / && root=$2 && shift 2 && exec chroot "$root" env -i PATH=/mnt/atoll-trainer/bin:/usr/bin:/bin "$@"' \
             sh "$directory" "$base" "$@"
         ;;
 esac

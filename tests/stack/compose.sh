@@ -1,11 +1,16 @@
 #!/bin/bash
-# compose.sh PROGRAMS [CHECK…]: the compose stack, run for real by Docker: images of the built programs in the directory
-# PROGRAMS, started by compose/init and `docker compose up`. Needs root, Docker's daemon and Docker Compose 2. Every check
-# prints its seconds; the stack has a name, a port and a network of its own, and is removed at the end.
+# compose.sh PROGRAMS [--quick | CHECK…]: the compose stack, run for real by Docker: images of the built programs in the
+# directory PROGRAMS, started by compose/init and `docker compose up`. Needs root, Docker's daemon and Docker Compose 2. Every
+# check prints its seconds; the stack has a name, a port and a network of its own, and is removed at the end.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-programs=$(realpath "${1:?usage: compose.sh PROGRAMS [CHECK…]}")
+programs=$(realpath "${1:?usage: compose.sh PROGRAMS [--quick | CHECK…]}")
 shift
+quick=(alert_rules charts images init_again_changes_only_what_is_asked_for up_means_ready a_second_up_changes_nothing
+    down_and_up_keep_everything no_secret_shows containers_may_do_little)
+all=("${quick[@]}" a_facility_elsewhere_needs_a_public_url what_is_killed_comes_back up_fails_where_a_key_cannot_be_read
+    requests_wait_while_a_service_is_recreated alerts_are_seen_and_sent
+    a_simulated_federation_begins_by_itself)
 name=atoll-test-$$ port=$((20000 + $$ % 10000)) network=172.29.$(($$ % 200 + 20))
 services=(registry store dispatch aggregation)
 containers=(postgres kafka "${services[@]}" gateway)
@@ -26,7 +31,10 @@ clean_up() {
 }
 trap clean_up EXIT
 
-init() { compose/init --name "$name" --port "$port" --network "$network" "$@"; }
+# Kafka's jars are those that `./dev install` fetched, where it did.
+jars=()
+[ ! -d "$root/build/kafka/lib" ] || jars=(--jars "$root/build/kafka/lib")
+init() { compose/init --name "$name" --port "$port" --network "$network" "${jars[@]}" "$@"; }
 id_of() { docker compose ps -q "$1"; }
 inspect() { docker inspect --format "$2" "$(id_of "$1")"; }
 atoll() { "$programs/atoll" --gateway "http://127.0.0.1:$port" --token-file "$work/admin.token" "$@"; }
@@ -41,13 +49,32 @@ within() {
         sleep 0.5
     done
 }
-up() { docker compose up --wait >"$work/up.log" 2>&1 || { tail -20 "$work/up.log" >&2; return 1; }; }
+up() { docker compose up --wait "$@" >"$work/up.log" 2>&1 || { tail -20 "$work/up.log" >&2; return 1; }; }
+# The last check may have left the stack as it was when it failed.
+is_up() { [ -s "$work/admin.token" ] && within 300 all_ready || fail "the stack is not up"; }
+# call METHOD PATH [OPTION…]: curl at the gateway as an admin.
+call() { curl -sS -X "$1" -H "Authorization: Bearer $(cat "$work/admin.token")" "${@:3}" "http://127.0.0.1:$port$2"; }
 
 check_alert_rules() {
     local result=0
     tests/stack/rules.sh >"$work/rules.log" 2>&1 || result=$?
     [ $result = 0 ] || [ $result = 77 ] || { tail -20 "$work/rules.log" >&2; return 1; }
     [ $result = 0 ] || printf '  skipped: %s\n' "$(cat "$work/rules.log")" >&2
+}
+
+# Three sets of values; the fourth, without a public URL, is refused.
+check_charts() {
+    command -v helm >/dev/null || { printf '  skipped: helm is not installed\n' >&2; return 0; }
+    local url=--set=gateway.publicUrl=https://c.example.org
+    helm lint --quiet charts/atoll "$url"
+    helm template a charts/atoll "$url" >"$work/chart"
+    grep -q 'store_url_for_sites: https://c.example.org/store' "$work/chart" || fail "the public URL is not in the chart"
+    helm template a charts/atoll "$url" --set gateway.tls.secret=tls >"$work/chart"
+    grep -q -- '--tls-key=/tls/tls.key' "$work/chart" || fail "the chart serves no TLS"
+    helm template a charts/atoll "$url" --set gateway.ingress.enabled=true,gateway.ingress.host=c.example.org >"$work/chart"
+    grep -q 'kind: Ingress' "$work/chart" || fail "the chart has no ingress"
+    ! helm template a charts/atoll >/dev/null 2>"$work/said" || fail "the chart needs no public URL"
+    grep -q publicUrl "$work/said"
 }
 
 check_images() {
@@ -77,10 +104,11 @@ check_init_again_changes_only_what_is_asked_for() {
     grep -q '^ATOLL_PUBLIC_URL=https://c.example.org:7443$' .env || fail "the URL was lost"
     [ "$(stat -c %a .env)" = 600 ] || fail ".env is open to others"
     local wrong
-    for wrong in "--public-url gateway" "--public-url https://a/b" "--port 0" "--port x" "--network 1.2" "--name A b"; do
+    for wrong in "--public-url gateway" "--public-url https://a/b" "--port 0" "--port x" "--network 1.2" "--name A b" "--with all" \
+        "--alerts-to nobody" "--alerts-to a@example.org"; do
         # shellcheck disable=SC2086
         ! compose/init --no-images ${wrong% *} "${wrong#* }" >/dev/null 2>"$work/said" || fail "init takes $wrong"
-        grep -q -- "${wrong%% *}" "$work/said" || fail "of $wrong it says: $(cat "$work/said")"
+        grep -qE -- "${wrong%% *}|--smtp" "$work/said" || fail "of $wrong it says: $(cat "$work/said")"
     done
     [ "$(cat compose/secrets/* .env | grep -c .)" = "$(printf '%s\nMINE=1\n' "$before" | grep -c .)" ]
 }
@@ -145,22 +173,49 @@ check_containers_may_do_little() {
         fail "ports: $(docker compose ps --format '{{.Ports}}')"
 }
 
+check_a_facility_elsewhere_needs_a_public_url() {
+    is_up
+    compose/init --no-images --public-url '' >/dev/null
+    up
+    ! atoll facility add far --ssh far --work-dir /work 2>"$work/said" || fail "a facility is added that reaches no store"
+    grep -q -- '--public-url' "$work/said" || fail "it says: $(cat "$work/said")"
+    atoll facility add far --ssh far --work-dir /work --data ssh >/dev/null
+    compose/init --no-images --public-url https://c.example.org >/dev/null
+    up
+    atoll facility set far --data store >/dev/null
+    atoll facility rm far --yes >/dev/null 2>&1 || atoll facility rm far >/dev/null
+    compose/init --no-images --public-url '' >/dev/null
+    up
+}
+
 check_what_is_killed_comes_back() {
     local one
+    is_up
     for one in "${containers[@]}"; do
         kill -9 "$(inspect "$one" '{{.State.Pid}}')"
-        within 90 all_ready || fail "after kill -9 of $one the services are not ready"
-        within 90 test "$(inspect "$one" '{{.State.Running}}')" = true || fail "$one stays down"
+        within 300 all_ready || fail "after kill -9 of $one the services are not ready"
+        within 300 test "$(inspect "$one" '{{.State.Running}}')" = true || fail "$one stays down"
     done
     within 60 atoll facility list >"$work/list"
     grep -q kept "$work/list" || fail "the facility is gone"
 }
 
+# make_certificate: a new pair in the place of the one before.
+make_certificate() {
+    openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=localhost -days 2 -keyout "$work/key.new" -out "$work/cert.new" \
+        >/dev/null 2>&1
+    chown "$(sed -n 's/^ATOLL_UID=//p' .env)" "$work/key.new"
+    mv "$work/cert.new" "$work/tls/cert.pem"
+    mv "$work/key.new" "$work/tls/key.pem"
+}
+shown_serial() { openssl s_client -connect "127.0.0.1:$((port + 1))" </dev/null 2>/dev/null | openssl x509 -noout -serial; }
+shows_new_certificate() { [ "$(shown_serial)" = "$(openssl x509 -noout -serial -in "$work/tls/cert.pem")" ]; }
+
 check_up_fails_where_a_key_cannot_be_read() {
+    is_up
     mkdir -p "$work/tls"
     ! compose/init --no-images --tls "$work/tls" >/dev/null 2>"$work/said" || fail "init takes a directory without a key"
-    openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=localhost -days 2 -keyout "$work/tls/key.pem" \
-        -out "$work/tls/cert.pem" >/dev/null 2>&1
+    make_certificate
     chown 0:0 "$work/tls/key.pem"
     chmod 600 "$work/tls/key.pem"
     chmod 755 "$work" "$work/tls"
@@ -173,14 +228,168 @@ check_up_fails_where_a_key_cannot_be_read() {
     chown "$(sed -n 's/^ATOLL_UID=//p' .env)" "$work/tls/key.pem"
     up
     curl -sk "https://127.0.0.1:$((port + 1))/healthz" | grep -q ok || fail "HTTPS does not answer"
+    check_a_renewed_certificate_is_taken
     compose/init --no-images --tls '' >/dev/null
     docker compose up --wait --remove-orphans >/dev/null 2>&1
     [ -z "$(docker compose ps -q public 2>/dev/null)" ] || fail "the HTTPS gateway is still there"
 }
 
-[ $# -gt 0 ] || set -- alert_rules images init_again_changes_only_what_is_asked_for up_means_ready a_second_up_changes_nothing \
-    down_and_up_keep_everything no_secret_shows containers_may_do_little what_is_killed_comes_back \
-    up_fails_where_a_key_cannot_be_read
+# While the HTTPS gateway sends a blob, slowly.
+check_a_renewed_certificate_is_taken() {
+    local sum download
+    head -c 8388608 /dev/urandom >"$work/blob"
+    sum=$(sha256sum "$work/blob" | cut -d' ' -f1)
+    call PUT "/store/v1/blobs/$sum" --data-binary "@$work/blob" -f >/dev/null
+    curl -sSfk --limit-rate 400k -H "Authorization: Bearer $(cat "$work/admin.token")" -o "$work/copy" \
+        "https://127.0.0.1:$((port + 1))/store/v1/blobs/$sum" &
+    download=$!
+    sleep 2
+    make_certificate
+    local started=$SECONDS
+    within 60 shows_new_certificate || fail "the new certificate is not shown after a minute"
+    printf '  the new certificate is shown after %d s\n' $((SECONDS - started)) >&2
+    kill -0 "$download" 2>/dev/null || fail "the download ended before the certificate was renewed"
+    wait "$download" || fail "the download broke"
+    cmp "$work/blob" "$work/copy"
+}
+
+# ask N [OPTION…]: one of the requests that are made five times a second, numbered; a read or a write of each service. Notes
+# its status and its seconds.
+ask() {
+    local path body='' method=GET
+    case $(($1 % 8)) in
+        0) path=/registry/v1/datasets ;;
+        1) path=/store/v1/models ;;
+        2) path=/dispatch/v1/jobs ;;
+        3) path=/aggregation/v1/aggregations ;;
+        4)
+            method=POST path=/registry/v1/datasets
+            body="{\"name\":\"load-$1\",\"language\":\"it\",\"license\":\"CC0-1.0\",\"template\":\"{{text}}\"}"
+            ;;
+        5) method=PUT body="load $1" path=/store/v1/blobs/$(printf %s "load $1" | sha256sum | cut -d' ' -f1) ;;
+        6)
+            method=POST path=/dispatch/v1/facilities
+            body="{\"name\":\"load-$1\",\"transport\":{\"kind\":\"local\"},\"batch\":{\"kind\":\"local\"},\"work_dir\":\"/tmp/load-$1\"}"
+            ;;
+        7) path=/dispatch/v1/facilities ;;
+    esac
+    call "$method" "$path" -o /dev/null --max-time 60 -w "%{http_code} %{time_total} $method $path\n" \
+        ${body:+--data-binary "$body"} "${@:2}" >>"$work/asked" 2>/dev/null || true
+}
+# Asks until $work/enough is there, then waits for the answers. The requests' numbers go on from run to run.
+ask_all_the_time() {
+    local number
+    while [ ! -e "$work/enough" ]; do
+        number=$(cat "$work/number")
+        ask "$number" "$@" &
+        echo $((number + 1)) >"$work/number"
+        sleep 0.2
+    done
+    wait
+}
+# recreate SERVICE [OPTION…]: makes its container anew while requests are made, of which none may fail.
+recreate() {
+    local service=$1 asking failed seconds
+    rm -f "$work/enough" "$work/asked"
+    ask_all_the_time "${@:2}" &
+    asking=$!
+    sleep 2
+    local started=$SECONDS
+    up --force-recreate --no-deps "$service" || { touch "$work/enough"; return 1; }
+    seconds=$((SECONDS - started))
+    sleep 3
+    touch "$work/enough"
+    wait "$asking"
+    failed=$(grep -cvE '^2[0-9][0-9] ' "$work/asked" || true)
+    printf '  %s: recreated in %d s, %d of %d requests failed, the longest took %.1f s\n' "$service" "$seconds" "$failed" \
+        "$(wc -l <"$work/asked")" "$(cut -d' ' -f2 "$work/asked" | sort -n | tail -1)" >&2
+    [ "$failed" = 0 ] || { grep -vE '^2[0-9][0-9] ' "$work/asked" | head -5 >&2; return 1; }
+}
+
+check_requests_wait_while_a_service_is_recreated() {
+    is_up
+    local one
+    echo 0 >"$work/number"
+    for one in "${services[@]}"; do recreate "$one"; done
+    # Its port is closed meanwhile: as all our clients do, these try again.
+    recreate gateway --retry 60 --retry-delay 1 --retry-all-errors
+}
+
+# Keeps what is posted, a line each, in the file FILE: python3 - PORT FILE
+webhook() {
+    python3 - "$1" "$2" <<'PYTHON'
+import http.server, sys
+class Hook(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        with open(sys.argv[2], "ab") as kept:
+            kept.write(self.rfile.read(int(self.headers["Content-Length"])) + b"\n")
+        self.send_response(200)
+        self.end_headers()
+    def log_message(self, *_):
+        pass
+http.server.HTTPServer(("0.0.0.0", int(sys.argv[1])), Hook).serve_forever()
+PYTHON
+}
+prometheus() { curl -sS "http://127.0.0.1:$((port + 2))/api/v1/$1"; }
+targets_up() { [ "$(prometheus targets | grep -o '"health":"up"' | wc -l)" = 6 ]; }
+was_sent() { grep -F '"alertname":"AtollServiceDown"' "$work/alerts" 2>/dev/null | grep -qF "\"status\":\"$1\""; }
+
+check_alerts_are_seen_and_sent() {
+    is_up
+    local hook started
+    webhook $((port + 4)) "$work/alerts" &
+    hook=$!
+    # shellcheck disable=SC2064
+    trap "kill $hook" EXIT
+    # This machine's own address in the stack's network is the first of its range.
+    printf 'ATOLL_PROMETHEUS_PORT=%s\nATOLL_ALERTMANAGER_PORT=%s\n' $((port + 2)) $((port + 3)) >>.env
+    init --programs "$programs" ${ATOLL_DEBIAN:+--debian "$ATOLL_DEBIAN"} --alerts-to "http://$network.128:$((port + 4))/hook" \
+        >/dev/null 2>&1
+    [ "$(stat -c %a compose/secrets/alertmanager.yml)" = 600 ] || fail "others can read where alerts go"
+    up
+    within 120 targets_up || fail "targets: $(prometheus targets | grep -oE '"(lastError|health|scrapeUrl)":"[^"]*"')"
+    [ "$(prometheus rules | grep -o '"type":"alerting"' | wc -l)" = "$(grep -c 'alert:' compose/observe/alerts.yaml)" ] ||
+        fail "Prometheus has other rules than compose/observe/alerts.yaml"
+    started=$SECONDS
+    docker compose stop store >/dev/null 2>&1
+    within 300 was_sent firing || fail "no alert came to the webhook"
+    printf '  fired after %d s\n' $((SECONDS - started)) >&2
+    started=$SECONDS
+    docker compose start store >/dev/null 2>&1
+    within 300 was_sent resolved || fail "the alert is not resolved"
+    printf '  resolved after %d s\n' $((SECONDS - started)) >&2
+    printf "it's a secret" >"$work/smtp"
+    compose/init --no-images --alerts-to ops@example.org --smtp mail.example.org:587 --smtp-user atoll --smtp-password-file "$work/smtp" \
+        >/dev/null
+    docker compose run --rm --no-deps -T alertmanager amtool check-config /run/secrets/alertmanager >"$work/said" 2>&1 ||
+        fail "Alertmanager refuses the configuration for mail: $(cat "$work/said")"
+    compose/init --no-images --alerts-to '' --with '' >/dev/null
+    up --remove-orphans
+}
+
+first_round_is_closed() { atoll round show simulation 1 --json 2>/dev/null | grep -q '"state": "closed"'; }
+
+check_a_simulated_federation_begins_by_itself() {
+    is_up
+    init --programs "$programs" ${ATOLL_DEBIAN:+--debian "$ATOLL_DEBIAN"} --with simulate >/dev/null 2>&1
+    local started=$SECONDS
+    up
+    printf '  begun after %d s\n' $((SECONDS - started)) >&2
+    within 600 first_round_is_closed || fail "no round is closed: $(atoll job show simulation 2>&1)"
+    printf '  the first round closed after %d s\n' $((SECONDS - started)) >&2
+    atoll round show simulation 1 | sed 's/^/  /' >&2
+    docker compose restart federation >/dev/null 2>&1
+    up
+    [ "$(atoll job list --json | grep -c '"name": "simulation"')" = 1 ] || fail "a second start made a second job"
+    atoll job cancel simulation >/dev/null
+    compose/init --no-images --with '' >/dev/null
+    up --remove-orphans
+}
+
+case ${1-} in
+    '') set -- "${all[@]}" ;;
+    --quick) set -- "${quick[@]}" ;;
+esac
 status=0
 for check in "$@"; do
     started=$SECONDS

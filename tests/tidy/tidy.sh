@@ -90,8 +90,8 @@ shared base numeric host json run_settings log digest safetensors prompt model_c
 trainer tensor quant comm kernels trace model reference optim offload plan text tokenizer dataset tokenize weights importer parallel model_io checkpoint train program
 shared/http message client server
 services/* embedded metrics domain settings db blobs clients sites events work admission routes service main
-services/cli terminal context interrupt output rest usage transfer job_names watch commands site main
-services/stack layout process component gateway kafka postgres services components supervisor stack stack_user prepare_user systemd credentials
+services/cli terminal context interrupt output rest usage transfer job_names watch doctor commands site main
+services/stack layout process component gateway gateway_watch kafka postgres services components supervisor stack stack_user prepare_user systemd credentials
 services/console embedded console
 services/gateway embedded nginx_conf
 TABLE

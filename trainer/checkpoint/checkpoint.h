@@ -29,7 +29,9 @@ struct TrainerState {
     std::int64_t steps = 0;   // done
     std::int64_t tokens = 0;  // targets so far
     double loss_sum = 0;      // over those
-    double final_loss = 0;    // of the last step
+    double final_loss = 0;    // the last that was told
+    double untold_loss = 0;   // the sum over the newest steps, which have too few targets for their loss to be told
+    std::int64_t untold_tokens = 0;  // the targets of those
     double wall_s = 0;
     double loss_scale = 1;           // of the next step; 1: nothing is scaled
     std::int64_t good_steps = 0;     // since the loss scale changed

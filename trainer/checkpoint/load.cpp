@@ -136,10 +136,13 @@ Result<TrainerState> parse_trainer_state(const safetensors::File& file, const st
     }
     const json all = json::parse(find_metadata(file, "progress"), nullptr, false);
     TrainerState state;
-    const bool is_whole = all.is_object() && take(all, "steps", state.steps) && take(all, "tokens", state.tokens) &&
-                          take(all, "loss_sum", state.loss_sum) && take(all, "final_loss", state.final_loss) &&
-                          take(all, "wall_s", state.wall_s) && take(all, "loss_scale", state.loss_scale) &&
-                          take(all, "good_steps", state.good_steps) && take(all, "skipped_steps", state.skipped_steps);
+    bool is_whole = all.is_object() && take(all, "steps", state.steps) && take(all, "tokens", state.tokens) &&
+                    take(all, "loss_sum", state.loss_sum) && take(all, "final_loss", state.final_loss) &&
+                    take(all, "wall_s", state.wall_s) && take(all, "loss_scale", state.loss_scale) &&
+                    take(all, "good_steps", state.good_steps) && take(all, "skipped_steps", state.skipped_steps);
+    if (all.is_object() && all.contains("untold_tokens"))  // states of earlier releases have none
+        is_whole =
+            is_whole && take(all, "untold_loss", state.untold_loss) && take(all, "untold_tokens", state.untold_tokens);
     if (!is_whole) return invalid_argument(name, "the training state does not say how far the run came");
     return state;
 }

@@ -15,10 +15,16 @@ namespace {
 constexpr int kIdBytes = 8;
 
 std::string trainer_state_text(const TrainerState& state) {
-    return nlohmann::json{{"steps", state.steps},           {"tokens", state.tokens},
-                          {"loss_sum", state.loss_sum},     {"final_loss", state.final_loss},
-                          {"wall_s", state.wall_s},         {"loss_scale", state.loss_scale},
-                          {"good_steps", state.good_steps}, {"skipped_steps", state.skipped_steps}}
+    return nlohmann::json{{"steps", state.steps},
+                          {"tokens", state.tokens},
+                          {"loss_sum", state.loss_sum},
+                          {"final_loss", state.final_loss},
+                          {"wall_s", state.wall_s},
+                          {"loss_scale", state.loss_scale},
+                          {"good_steps", state.good_steps},
+                          {"skipped_steps", state.skipped_steps},
+                          {"untold_loss", state.untold_loss},
+                          {"untold_tokens", state.untold_tokens}}
         .dump();
 }
 

@@ -24,11 +24,20 @@ class EvalCommand final : public Command {
         ATOLL_TRY(const auto memory, prepare(directory, data, *backend, *comm));
         parallel::ProcessGroups ranks(*comm, memory->store().layout(), *backend);
         const train::Perplexity perplexity = train::evaluate(*memory, *backend, ranks, data, micro(data));
+        ATOLL_RETURN_IF_ERROR(comm->agree(check_loss(perplexity)));
         if (comm->rank() == 0) train::print_line(train::to_json_line(perplexity));
         return {};
     }
 
   private:
+    Status check_loss(const train::Perplexity& perplexity) const {
+        if (perplexity.tokens >= config_.loss_tokens_min) return {};
+        return invalid_argument("--data", "'" + config_.data + "' has " + std::to_string(perplexity.tokens) +
+                                              " target tokens; the loss of fewer than " +
+                                              std::to_string(config_.loss_tokens_min) +
+                                              " is not told, as it would spell out the text: evaluate more text");
+    }
+
     std::int64_t micro(const train::CheckedData& data) const {
         if (config_.deterministic) return 1;
         return std::min(config_.batch_size > 0 ? config_.batch_size : 8, data.rows);

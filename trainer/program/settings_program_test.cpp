@@ -123,6 +123,7 @@ std::vector<SettingsProgramTest::Change> SettingsProgramTest::changes() const {
         {"time-limit", "1000"},
         {"collective-timeout", "100"},
         {"peak-tflops", "2"},
+        {"loss-tokens-min", "64"},
         {"trace-steps", "1"},
         {"trace-from", "2", {{"trace-steps", "1"}}},
     };

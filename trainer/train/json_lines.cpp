@@ -25,13 +25,12 @@ OrderedJson share_or_null(double value) {
 }
 
 OrderedJson as_json(const Summary& summary) {
-    const bool has_loss = summary.tokens > 0;
     OrderedJson json = {{"summary", true},
                         {"steps", summary.steps},
                         {"samples", summary.samples},
                         {"tokens", summary.tokens},
-                        {"loss", has_loss ? OrderedJson(summary.loss) : OrderedJson(nullptr)},
-                        {"final_loss", has_loss ? OrderedJson(summary.final_loss) : OrderedJson(nullptr)},
+                        {"loss", summary.loss ? OrderedJson(*summary.loss) : OrderedJson(nullptr)},
+                        {"final_loss", summary.final_loss ? OrderedJson(*summary.final_loss) : OrderedJson(nullptr)},
                         {"tokens_per_s", summary.tokens_per_s},
                         {"wall_s", summary.wall_s},
                         {"peak_tflops", or_null(summary.peak_tflops)},
@@ -54,6 +53,7 @@ std::string to_json_line(const StepMetrics& metrics) {
     OrderedJson json = {{"step", metrics.step},
                         {"time_unix_s", metrics.time_unix_s},
                         {"loss", metrics.loss ? OrderedJson(*metrics.loss) : OrderedJson(nullptr)},
+                        {"loss_tokens", metrics.loss_tokens},
                         {"lr", metrics.learning_rate},
                         {"grad_norm", metrics.gradient_norm},
                         {"tokens_per_s", metrics.tokens_per_s},

@@ -10,10 +10,14 @@ namespace atl::train {
 // What a step tells. trainer/README.md says how each number is measured.
 struct StepMetrics {
     std::int64_t step = 0;
-    std::optional<double> loss;  // nothing, printed as null: no row of the step has a target, and no weight changed
+    // Nothing, printed as null: no row of the step has a target, and no weight changed; or the loss is told later, with
+    // that of the next steps.
+    std::optional<double> loss;
+    std::int64_t loss_tokens = 0;  // the loss is the mean over these
     double learning_rate = 0;
-    double gradient_norm = 0;  // before clipping; not finite, printed as null, in a step that was skipped
-    double loss_scale = 0;     // of the step's backward pass; 0: an fp32 or bf16 run, not printed
+    double gradient_norm =
+        0;  // before clipping; not finite, printed as null, in a step that was skipped or too small to be told
+    double loss_scale = 0;  // of the step's backward pass; 0: an fp32 or bf16 run, not printed
     double tokens_per_s = 0;
     double mfu = 0;  // 0: unknown; this and what is above 1, a peak measured too low, is printed as null
     double hfu = 0;
@@ -27,8 +31,8 @@ struct Summary {
     std::int64_t steps = 0;
     std::int64_t samples = 0;
     std::int64_t tokens = 0;
-    double loss = 0;        // token-weighted mean over all steps of this run; without tokens both are printed as null
-    double final_loss = 0;  // of the last step that had a target
+    std::optional<double> loss;        // token-weighted mean of all losses that were told; nothing: none was
+    std::optional<double> final_loss;  // the last of them
     double tokens_per_s = 0;
     double wall_s = 0;
     double peak_tflops = 0;  // of one rank, that mfu was taken of; 0: unknown, printed as null

@@ -23,7 +23,7 @@ TEST(JsonLinesTest, WithoutTargetsThereIsNoLoss) {
     Summary summary;
     EXPECT_TRUE(nlohmann::json::parse(to_json_line(summary))["loss"].is_null());
     EXPECT_TRUE(nlohmann::json::parse(to_json_line(summary))["final_loss"].is_null());
-    summary.tokens = 1;
+    summary.loss = 0;
     EXPECT_EQ(nlohmann::json::parse(to_json_line(summary))["loss"], 0.0);
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <limits>
 
 #include "shared/host/node.h"
 #include "shared/log/log.h"
@@ -203,9 +204,10 @@ Result<StepMetrics> Trainer::read_step() {
     StepMetrics metrics;
     metrics.step = step.number;
     metrics.exposed_comm_s = step.waited_s;
-    if (targets > 0) metrics.loss = state_.final_loss = scalars.loss / targets;
+    tell_loss(metrics, scalars.loss, static_cast<std::int64_t>(targets));
     metrics.learning_rate = step.learning_rate;
-    metrics.gradient_norm = scalars.norm;
+    const bool may_tell = targets >= static_cast<double>(prepared_.config.loss_tokens_min);
+    metrics.gradient_norm = may_tell ? scalars.norm : std::numeric_limits<double>::quiet_NaN();
     if (scales_loss()) metrics.loss_scale = state_.loss_scale;
     state_.loss_sum += scalars.loss;
     state_.tokens += static_cast<std::int64_t>(targets);
@@ -213,6 +215,16 @@ Result<StepMetrics> Trainer::read_step() {
     state_.good_steps = static_cast<std::int64_t>(scalars.good_steps);
     state_.skipped_steps = static_cast<std::int64_t>(scalars.skipped);
     return metrics;
+}
+
+void Trainer::tell_loss(StepMetrics& metrics, double loss_sum, std::int64_t targets) {
+    state_.untold_loss += loss_sum;
+    state_.untold_tokens += targets;
+    if (state_.untold_tokens < std::max<std::int64_t>(1, prepared_.config.loss_tokens_min)) return;
+    metrics.loss = state_.final_loss = state_.untold_loss / static_cast<double>(state_.untold_tokens);
+    metrics.loss_tokens = state_.untold_tokens;
+    state_.untold_loss = 0;
+    state_.untold_tokens = 0;
 }
 
 Error Trainer::not_finite(std::int64_t number) {
@@ -301,7 +313,10 @@ bool Trainer::validate() {
         evaluate_unless(stop, memory_, backend_, ranks_, *prepared_.validation, prepared_.batch.micro);
     took_.validation_s = now_s() - began;
     if (comm_.rank() != 0) return perplexity.has_value();
-    if (perplexity) {
+    if (perplexity && perplexity->tokens < prepared_.config.loss_tokens_min) {
+        log::warn("the validation after step " + std::to_string(state_.steps) + " has " +
+                  std::to_string(perplexity->tokens) + " target tokens, fewer than --loss-tokens-min: it is not told");
+    } else if (perplexity) {
         print_line(to_json_line(state_.steps, *perplexity));
     } else {
         log::warn("the validation after step " + std::to_string(state_.steps) +
@@ -367,8 +382,10 @@ Summary Trainer::summary() const {
     summary.steps = state_.steps;
     summary.samples = state_.steps * prepared_.batch.global;
     summary.tokens = state_.tokens;
-    summary.loss = state_.tokens > 0 ? state_.loss_sum / static_cast<double>(state_.tokens) : 0;
-    summary.final_loss = state_.final_loss;
+    if (const std::int64_t told = state_.tokens - state_.untold_tokens; told > 0) {
+        summary.loss = (state_.loss_sum - state_.untold_loss) / static_cast<double>(told);
+        summary.final_loss = state_.final_loss;
+    }
     summary.wall_s = state_.wall_s + now_s() - started_s_;
     summary.tokens_per_s = static_cast<double>(state_.steps) * nominal_targets(prepared_) / summary.wall_s;
     summary.peak_tflops = peak_flops_ / comm_.size() / 1e12;

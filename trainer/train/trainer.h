@@ -38,6 +38,8 @@ class Trainer {
     // Asks the device for a step. What it makes of it comes with read_step(), as many at a time as there are.
     Status begin_step(std::int64_t number);
     Result<StepMetrics> read_step();
+    // Gives the step its loss, together with those before it that were too small to be told, or keeps it for the next.
+    void tell_loss(StepMetrics& metrics, double loss_sum, std::int64_t targets);
     Status print_steps(std::int64_t last);  // reads and prints steps until that one
     bool scales_loss() const { return prepared_.config.scales_loss(); }
     // The error of a step whose loss or gradient is not finite; one rank's has the message.

@@ -1,7 +1,6 @@
 #include "services/aggregation/domain/closed_round.h"
 
 #include <algorithm>
-#include <limits>
 #include <map>
 #include <set>
 #include <tuple>
@@ -24,20 +23,6 @@ std::string required_digest(ObjectReader& reader, const char* key) {
     return text;
 }
 
-// What is not said is as if all had been given the same.
-Result<aggregate::Assignment> parse_assignment(const Json& value, const std::string& path) {
-    aggregate::Assignment assigned;
-    if (value.is_null()) return assigned;
-    constexpr double kMost = std::numeric_limits<double>::max();
-    ObjectReader reader(value, path);
-    assigned.effort = reader.number_or("effort", assigned.effort, 0, kMost);
-    assigned.element_max = reader.number_or("element_max", assigned.element_max, 0, kMost);
-    assigned.decay = reader.number_or("decay", assigned.decay, 0, kMost);
-    reader.allow_unknown();
-    ATOLL_RETURN_IF_ERROR(reader.finish());
-    return assigned;
-}
-
 Result<Update> parse_update(const Json& value, const std::string& path) {
     ObjectReader reader(value, path);
     Update update;
@@ -49,7 +34,7 @@ Result<Update> parse_update(const Json& value, const std::string& path) {
     const Json& assigned = reader.object_or_null("assigned");
     reader.allow_unknown();
     ATOLL_RETURN_IF_ERROR(reader.finish());
-    ATOLL_TRY(update.assigned, parse_assignment(assigned, path + ".assigned"));
+    ATOLL_TRY(update.assigned, aggregate::parse_assignment(assigned, path + ".assigned"));
     return update;
 }
 
@@ -117,10 +102,7 @@ Json to_json(const std::vector<Update>& updates) {
                           {"version", update.version},
                           {"samples", update.samples},
                           {"tokens", update.tokens},
-                          {"assigned",
-                           {{"effort", update.assigned.effort},
-                            {"element_max", update.assigned.element_max},
-                            {"decay", update.assigned.decay}}}});
+                          {"assigned", aggregate::to_json(update.assigned)}});
     return values;
 }
 
@@ -162,7 +144,10 @@ std::vector<double> averaging_weights(const ClosedRound& round) {
         weights.push_back(round.strategy.weighs_by_tokens ? static_cast<double>(update.tokens) : 1.0);
     if (std::all_of(weights.begin(), weights.end(), [](double weight) { return weight == 0; }))
         std::fill(weights.begin(), weights.end(), 1.0);
-    return weights;
+    if (!round.strategy.weighs_by_tokens || round.strategy.max_share) return weights;
+    std::vector<aggregate::Assignment> assigned;
+    for (const Update& update : round.updates) assigned.push_back(update.assigned);
+    return aggregate::believable_weights(std::move(weights), assigned);
 }
 
 void take_earlier(ClosedRound& round, const Json& rows) {

@@ -116,14 +116,29 @@ TEST(ClosedRoundTest, WeightsFollowTheStrategy) {
         << "sites that claim nothing end no round";
 }
 
+TEST(ClosedRoundTest, AClaimWeighsNoMoreThanTheUsualOneOfItsAssignment) {
+    Json data = closed_round();
+    for (Json& update : data["updates"]) update["assigned"] = {{"tokens", 1000}};
+    EXPECT_EQ(averaging_weights(*parse_closed_round(data)), (std::vector<double>{100, 100}));
+    data["updates"][0]["assigned"]["tokens"] = 2000;
+    data["updates"][1]["assigned"]["tokens"] = 2000;
+    data["strategy"]["max_share"] = 0.7;
+    EXPECT_EQ(averaging_weights(*parse_closed_round(data)), (std::vector<double>{100, 300}))
+        << "who says how much one may weigh believes it";
+}
+
 TEST(ClosedRoundTest, WhatWasAssignedIsDispatchsWord) {
     Json data = closed_round();
-    data["updates"][0]["assigned"] = {{"effort", 0.5}, {"element_max", 0.25}, {"decay", 0.125}};
+    data["updates"][0]["assigned"] = {{"effort", 0.5},       {"claimed", 2},  {"tokens", 64},
+                                      {"element_max", 0.25}, {"norm_max", 3}, {"decay", 0.125}};
     const ClosedRound round = parse_closed_round(data).value();
     const auto& said =
         round.updates[0].facility == data["updates"][0]["facility"] ? round.updates[0] : round.updates[1];
     const auto& unsaid = &said == &round.updates[0] ? round.updates[1] : round.updates[0];
     EXPECT_EQ(said.assigned.effort, 0.5);
+    EXPECT_EQ(said.assigned.claimed, 2);
+    EXPECT_EQ(said.assigned.tokens, 64);
+    EXPECT_EQ(said.assigned.norm_max, 3);
     EXPECT_EQ(said.assigned.element_max, 0.25);
     EXPECT_EQ(said.assigned.decay, 0.125);
     EXPECT_EQ(unsaid.assigned.effort, 1);

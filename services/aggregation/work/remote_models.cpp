@@ -200,16 +200,17 @@ Result<Published> RemoteModels::publish(const ClosedRound& round, const std::vec
     details.job = round.job;
     details.round = round.round;
     auto client = store_->take();
-    if (!state.files.empty()) {
-        details.kind = "optimizer_state";
-        ATOLL_RETURN_IF_ERROR(of_store(store_client::create_version(*client, round.model, state, details)));
-        published.optimizer_state = store_client::manifest_digest(state);
-    }
+    store_client::VersionDetails of_state = details;
     details.kind = "global";
     for (const Update& update : round.updates)
         if (update.version != round.base) details.parents.push_back(update.version);
     details.contributions = contributions;
     ATOLL_RETURN_IF_ERROR(of_store(store_client::create_version(*client, round.model, manifest, details)));
+    if (!state.files.empty()) {  // after it, as the store refuses what belongs into another model of that name
+        of_state.kind = "optimizer_state";
+        ATOLL_RETURN_IF_ERROR(of_store(store_client::create_version(*client, round.model, state, of_state)));
+        published.optimizer_state = store_client::manifest_digest(state);
+    }
     published.version = store_client::manifest_digest(manifest);
     return published;
 }

@@ -16,6 +16,7 @@ void add_job_commands(CLI::App& program, Context& context);       // job init|su
 void add_round_commands(CLI::App& program, Context& context);     // round show
 void add_model_commands(CLI::App& program, Context& context);     // model import|push|pull|list|show|tag|verify
 void add_site_commands(CLI::App& program, Context& context);      // stage, push
+void add_doctor_command(CLI::App& program, Context& context);     // doctor
 void add_event_commands(CLI::App& program, Context& context);     // events list|replay
 void add_token_commands(CLI::App& program, Context& context);     // token issue|list|show|revoke
 void add_aggregate_command(CLI::App& program, Context& context);  // aggregate

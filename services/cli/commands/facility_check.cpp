@@ -183,6 +183,16 @@ void look_at_datasets(const Context& context, const std::string& facility, json&
                               {"mend", kMendEnds}});
 }
 
+// What mends a row, after its arrow. A command is to be copied whole: it has a line of its own where all does not fit.
+std::string mend_text(const std::string& mend, std::size_t indent, std::size_t width) {
+    const std::string folded = fold(mend, indent, indent, width);
+    const auto command = mend.find(": atoll ");
+    if (mend.starts_with("atoll ") || folded.find('\n') + 1 == folded.size()) return mend + "\n";
+    if (command == std::string::npos) return folded;
+    return fold(mend.substr(0, command + 1), indent, indent, width) + std::string(indent, ' ') +
+           mend.substr(command + 2) + "\n";
+}
+
 }  // namespace
 
 std::string check_table(const json& rows, std::size_t width) {
@@ -197,7 +207,7 @@ std::string check_table(const json& rows, std::size_t width) {
         head.resize(indent, ' ');
         table += head + fold(text(row, "seen"), indent, indent, width);
         if (const std::string mend = text(row, "mend"); !mend.empty())
-            table += std::string(indent, ' ') + "→ " + mend + "\n";
+            table += std::string(indent, ' ') + "→ " + mend_text(mend, indent + 2, width);
     }
     return table;
 }
@@ -208,12 +218,14 @@ Status run_check(const Context& context, const CheckFlags& flags) {
     const std::string way = text(facility, "transport", "kind") == "ssh" ? "ssh " + text(facility, "transport", "host")
                                                                          : "the coordinator's machine";
     json answer;
+    const auto began = Clock::now();
     {
         Activity activity("looking at " + flags.name + ", " + way);
         ATOLL_TRY(answer, client.post_json("/v1/facilities/" + segment(flags.name) + "/check", json::object()));
         if (flags.job && can_try_job(answer.at("checks"))) {
             ATOLL_TRY(const json found, try_job(client, flags, activity));
             merge_rows(answer["checks"], found);
+            answer["seconds"] = std::chrono::duration<double>(Clock::now() - began).count();
         }
         look_at_datasets(context, flags.name, answer["checks"]);
     }

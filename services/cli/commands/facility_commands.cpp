@@ -11,6 +11,7 @@
 #include "services/cli/commands/facility_members.h"
 #include "services/cli/output.h"
 #include "services/cli/rest.h"
+#include "services/cli/terminal.h"
 #include "services/cli/usage.h"
 #include "services/stack/layout.h"
 #include "shared/base/id.h"
@@ -50,7 +51,8 @@ constexpr const char* kCheckHelp =
 asked by one script, in less than half a minute. Exit status 0: nothing failed; 1: something did. Examples:
   atoll facility check leonardo
   atoll facility check leonardo --job                        what each rank of a job finds, by the image and launcher of
-                                                             trainings; a minute on two nodes, once it has started
+                                                             trainings; a minute on two nodes (one, where the queue
+                                                             has no more), once it has started
   atoll facility check leonardo --job --queue gpu --gpus 4 --wait 60
   atoll --json facility check leonardo                       for scripts: checks[].name, state, seen, mend)";
 
@@ -112,8 +114,11 @@ Status list_facilities(const Context& context) {
 // What dispatch has found out, as comments of YAML.
 std::string found_text(const json& facility) {
     std::vector<std::string> lines;
+    const std::size_t width = terminal_columns();
     const auto add = [&](const std::string& what, const std::string& value) {
-        if (!value.empty()) lines.push_back("# " + what + (what.empty() ? "" : ": ") + value + "\n");
+        if (value.empty()) return;
+        const std::string line = "# " + what + (what.empty() ? "" : ": ") + value;
+        lines.push_back(width == 0 ? line + "\n" : replace_all(fold(line, 0, kIndent, width), "\n    ", "\n#   "));
     };
     std::vector<std::string> words;
     for (const auto& key : facility.value("host_key_fingerprints", json::array()))
@@ -287,9 +292,8 @@ void add_facility_commands(CLI::App& program, Context& context) {
                       ->footer(kCheckHelp);
     const auto checked = std::make_shared<CheckFlags>();
     check->add_option("name", checked->name, "the facility")->required();
-    auto* job =
-        check->add_flag("--job", checked->job,
-                        "in a batch job of two nodes, too: ranks, image, launcher, template as trainings have them");
+    auto* job = check->add_flag("--job", checked->job,
+                                "in a short batch job, too: ranks, image, launcher, template as trainings have them");
     check->add_option("--queue", checked->queue, "the job's, of the facility's record; default: its default_queue")
         ->needs(job);
     check->add_option("--gpus", checked->gpus, "that the job asks for, a node")->needs(job)->check(CLI::Range(1, 64));

@@ -37,7 +37,12 @@ const Json kChecks = {
      {"state", "fail"},
      {"seen", "--mpi=pmix_v5 is asked for, srun has none, pmi2, pmix_v3, pmix_v4 and nothing else at all"},
      {"mend", "atoll facility set leonardo --launcher 'srun --mpi=pmix_v4 --kill-on-bad-exit=1 --and-so-on'"}},
-    {{"name", "compute"}, {"state", "skipped"}, {"seen", "not tried"}, {"mend", ""}}};
+    {{"name", "compute"},
+     {"state", "skipped"},
+     {"seen", "not tried"},
+     {"mend",
+      "free some there: what waits for room goes on by itself; or take another: atoll facility set leonardo "
+      "--work-dir DIRECTORY"}}};
 
 // The program itself against a made-up dispatch with one facility.
 class FacilityProgramTest : public testing::Test {
@@ -150,7 +155,10 @@ TEST_F(FacilityProgramTest, ACheckIsATableThatFitsTheTerminalAndFailsWithARow) {
               "                all\n"
               "                → atoll facility set leonardo --launcher 'srun --mpi=pmix_v4 --kill-on-bad-exit=1 "
               "--and-so-on'\n"
-              "-     compute   not tried\n");
+              "-     compute   not tried\n"
+              "                → free some there: what waits for room goes\n"
+              "                  on by itself; or take another:\n"
+              "                  atoll facility set leonardo --work-dir DIRECTORY\n");
     ::unsetenv("COLUMNS");
     EXPECT_EQ(result.err, "error: facility leonardo is not ready for jobs\n") << "nothing of what took no time";
     is_sound_ = true;
@@ -181,6 +189,7 @@ TEST_F(FacilityProgramTest, AChecksJobIsWaitedForShownAndTakenAway) {
     EXPECT_EQ(posted(), (Json{{"queue", "gpu"}, {"gpus_per_node", 4}}));
     const Json checks = Json::parse(result.out).at("checks");
     EXPECT_EQ(checks.back().at("name"), "rank 0") << result.out;
+    EXPECT_NE(Json::parse(result.out).at("seconds"), 1.5) << "the look alone";
     EXPECT_EQ(jobs_deleted_, 1);
     EXPECT_EQ(run({"facility", "check", "leonardo", "--queue", "gpu"}).exit_code, 2) << "of a job alone";
 }

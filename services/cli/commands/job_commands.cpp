@@ -40,7 +40,7 @@ participants:                         # each trains on its own data, which never
 strategy:
   name: fedavg                        # or trimmed_mean: {name: trimmed_mean, trim: 0.1} leaves out the extremes
   weighting: uniform                  # or tokens
-  # max_share: 0.5                    # the most that one update of N may weigh, at least 1/N; default: 2/N, at most 2/3
+  # max_share: 0.5                    # believe what sites say they saw, up to this share; default: as far as assigned
   # clip: 1.4                         # the default: a change longer than 1.4 times the usual is shortened; null: none is
   # drop: 3                           # the default: one longer than 3 times the usual counts as none; null: all count
   # outer: {optimizer: nesterov, lr: 0.7, momentum: 0.9}   # steps along what a round changed; default: takes the mean
@@ -51,7 +51,8 @@ training:                             # of a round: flags of `atoll-trainer trai
   # proximal_mu: 0.01                 # FedProx: holds each facility near the model that its round began with
   # lora_rank: 16                     # train adapters: the model travels once, then adapters alone; lora_targets, quantize
 lr_round_schedule: cosine             # constant, linear, cosine: that rate falls from round to round
-attempts_max: 3                       # failures of a task before its round fails; cancelled or preempted attempts do not count
+attempts_max: 3                       # failures of a task before its round fails; interruptions do not count: an attempt that
+                                      # was cancelled, preempted or killed, or whose time was up, goes on from its state
 # round_deadline_s: 604800            # the default, a week: then a round closes with its quorum, or fails
 # quorum: 1                           # updates that are enough; default: all
 # grace_s: 1800                       # the default: so long are the others waited for once the quorum is in
@@ -101,11 +102,11 @@ Status run_submit(const Context& context, const std::string& file, const std::st
 }
 
 // "leonardo: Priority since 2026-03-01T12:00:00Z", one for each facility and reason.
-std::string waits_text(const json& job) {
+std::vector<std::string> waits_of(const json& job) {
     std::vector<std::string> waits;
     for (const json& one : job.value("waits", json::array()))
-        waits.push_back(text(one, "facility") + ": " + text(one, "reason") + " since " + text(one, "since"));
-    return join(waits, "; ");
+        waits.push_back(text(one, "facility") + ": " + wait_text(one));
+    return waits;
 }
 
 constexpr const char* kJobStates[] = {"running", "paused", "completed", "failed", "cancelled"};
@@ -128,7 +129,7 @@ Status list_jobs(const Context& context, const std::vector<std::string>& only) {
     return print_items(context, jobs, {"job", cut("name"), "state", "round", droppable("submitted"), note("waits for")},
                        [](const json& job) -> std::vector<std::string> {
                            return {text(job, "id"), text(job, "name"),       text(job, "state"),
-                                   round_text(job), text(job, "created_at"), waits_text(job)};
+                                   round_text(job), text(job, "created_at"), join(waits_of(job), "; ")};
                        });
 }
 
@@ -147,6 +148,8 @@ Status run_verb(const Context& context, http::Client& client, const std::string&
     std::cout << "job " << id << " is " << text(job, "state");
     if (text(job, "state") == "running") std::cout << ", at round " << round_text(job);
     std::cout << "\n";
+    if (verb == "cancel")  // its state is one thing, what still runs at the sites another
+        for (const std::string& wait : waits_of(job)) print_line("  " + wait);
     return {};
 }
 
@@ -395,6 +398,7 @@ void add_job_commands(CLI::App& program, Context& context) {
     add_resume(*group, context);
     add_readmit(*group, context);
     add_logs(*group, context);
+    add_job_metrics(*group, context);
     add_job_verb(*group, context, "rm", "remove a job that has ended; its models stay",
                  [&context](http::Client& client, const std::string& id) { return remove_job(context, client, id); });
     add_prune_jobs(*group, context);

@@ -13,4 +13,6 @@ using JobBody = std::function<Status(http::Client& dispatch, const std::string& 
 // the only one that has it.
 CLI::App* add_job_verb(CLI::App& group, Context& context, const char* verb, const char* about, JobBody body);
 
+void add_job_metrics(CLI::App& group, Context& context);  // job metrics
+
 }  // namespace atl::cli

@@ -38,6 +38,7 @@ constexpr const char* kRemoveHelp =
 The bytes go when nothing needs them any more; `atoll model prune` does not wait.)";
 
 constexpr int kHashThreads = 2;
+constexpr std::size_t kDigestBeginningMin = 8;  // characters, as the store has it
 
 struct Reference {
     std::string model;
@@ -77,12 +78,45 @@ Status check_description(http::Client& store, const std::string& model, const st
     return invalid_argument("--description", "only for a model that is made now; " + model + " exists already");
 }
 
-// A digest as it is; MODEL@VERSION as its digest.
-Result<std::string> parent_digest(http::Client& store, const std::string& given) {
-    if (given.find('@') == std::string::npos) return given;
+// Whether it may be a digest or its beginning.
+bool is_digest_like(const std::string& text) {
+    return text.size() >= kDigestBeginningMin && text.find_first_not_of("0123456789abcdefABCDEF") == std::string::npos;
+}
+
+// Of whichever model; none: no version has it.
+Result<std::set<std::string>> find_digests(http::Client& store, const std::string& beginning) {
+    std::set<std::string> digests;
+    ATOLL_TRY(const json models, get_all(store, "/v1/models"));
+    for (const json& model : models) {
+        const auto version = store.get_json(model_path(text(model, "name")) + "/versions/" + segment(beginning));
+        if (version.ok()) digests.insert(text(*version, "digest"));
+        if (!version.ok() && version.error().code != ErrorCode::kNotFound) return version.error();
+    }
+    return digests;
+}
+
+Result<std::string> version_digest(http::Client& store, const std::string& given) {
+    if (is_digest_like(given)) {
+        ATOLL_TRY(const auto digests, find_digests(store, given));
+        if (digests.size() == 1) return *digests.begin();
+        if (digests.size() > 1)
+            return invalid_argument("", "several versions begin with " + given + "; give more of it: " +
+                                            join(std::vector<std::string>(digests.begin(), digests.end())));
+    }
     ATOLL_TRY(const Reference reference, parse_reference(given));
     ATOLL_TRY(const json version, find_version(store, reference));
     return text(version, "digest");
+}
+
+// As a version is named anywhere; a digest, or its beginning, also without its model.
+Result<std::string> parent_digest(http::Client& store, const std::string& given) {
+    auto digest = version_digest(store, given);
+    if (digest.ok()) return digest;
+    Error error = digest.error();
+    if (error.code == ErrorCode::kNotFound && is_digest_like(given))
+        error.message = "no version of a model begins with " + given;
+    error.field = "--parent";
+    return error;
 }
 
 // What a tag names others rely on: without --move-tag one that exists is put on the version that it names alone. The
@@ -313,7 +347,8 @@ void add_push(CLI::App& group, Context& context) {
     push->add_option("--kind", pushed->kind, "base, update or global")
         ->check(CLI::IsMember({"base", "update", "global"}))
         ->capture_default_str();
-    push->add_option("--parent", pushed->parents, "digest or MODEL@VERSION that it comes from; may be repeated")
+    push->add_option("--parent", pushed->parents,
+                     "MODEL@VERSION that it comes from, or a digest or at least 8 characters of it; may be repeated")
         ->allow_extra_args(false);
     push->add_option("--adapter-of", pushed->adapter_of,
                      "the directory is a LoRA adapter (peft) of this model: digest or MODEL@VERSION")

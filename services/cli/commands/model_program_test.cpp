@@ -56,8 +56,12 @@ class ModelProgramTest : public testing::Test {
                 return Response::problem(not_found("there is no such model", "model"));
             return Response::json(200, {{"name", "llama"}, {"tags", {{"final", kDigest}}}});
         });
+        server.route(Method::kGet, "/store/v1/models", admins, [](const Request&) {
+            return Response::json(200, {{"items", Json::array({Json{{"name", "llama"}}})}, {"next", nullptr}});
+        });
         server.route(Method::kGet, "/store/v1/models/:name/versions/:version", admins, [](const Request& request) {
-            if (request.param("version") == "finl") return Response::problem(not_found("no such version"));
+            if (request.param("version") == "finl" || request.param("version").starts_with("bbbb"))
+                return Response::problem(not_found("no such version"));
             return Response::json(200, {{"digest", kDigest}, {"model", "llama"}});
         });
         server.route(Method::kPost, "/store/v1/models", admins, [note](const Request& request) {
@@ -107,8 +111,18 @@ TEST_F(ModelProgramTest, AModelIsMadeWithItsFirstVersionSoThatARefusedOneLeavesN
 
 TEST_F(ModelProgramTest, AParentIsNamedAsAVersionIsAnywhere) {
     EXPECT_EQ(run({"push", "tiny", model_.string(), "--parent", "llama@round3"}).exit_code, 0);
-    const std::lock_guard lock(mutex_);
-    EXPECT_EQ(body_.at("parents"), Json::array({kDigest}));
+    for (const std::string given : {"aaaaaaaa", "AAAAAAAA", kDigest}) {
+        EXPECT_EQ(run({"push", "tiny", model_.string(), "--parent", given}).exit_code, 0) << given;
+        const std::lock_guard lock(mutex_);
+        EXPECT_EQ(body_.at("parents"), Json::array({kDigest})) << given;
+    }
+    for (const auto& [given, said] : {std::pair{"bbbbbbbb", "--parent: no version of a model begins with bbbbbbbb"},
+                                      {"llama@finl", "--parent: no such version"},
+                                      {"lama", "--parent: there is no model lama"}}) {
+        const CommandResult unknown = run({"push", "tiny", model_.string(), "--parent", given});
+        EXPECT_NE(unknown.exit_code, 0) << given;
+        EXPECT_NE(unknown.err.find(said), std::string::npos) << unknown.err;
+    }
 }
 
 TEST_F(ModelProgramTest, ATagThatIsOnAnotherVersionMovesOnlyWhenThatIsSaid) {

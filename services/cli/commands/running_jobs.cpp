@@ -37,6 +37,13 @@ bool has_running_tasks(const json& job) {
     return false;
 }
 
+std::string waits_text(const json& job) {
+    std::string lines;
+    for (const json& one : job.value("waits", json::array()))
+        lines += "\n  " + text(one, "facility") + ": " + wait_text(one);
+    return lines;
+}
+
 Status await_end(http::Client& dispatch, const std::string& id) {
     const auto deadline = std::chrono::steady_clock::now() + kCancelTimeMax;
     while (true) {
@@ -44,7 +51,7 @@ Status await_end(http::Client& dispatch, const std::string& id) {
         if (!has_running_tasks(job)) return {};
         if (std::chrono::steady_clock::now() > deadline)
             return unavailable("job " + id + " is cancelled, but tasks of it do not end yet; `atoll round show " + id +
-                               "` names them. Nothing was stopped");
+                               "` names them. Nothing was stopped" + waits_text(job));
         std::this_thread::sleep_for(std::chrono::milliseconds(200));
     }
 }

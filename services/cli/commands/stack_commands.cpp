@@ -15,6 +15,7 @@
 #include "services/cli/rest.h"
 #include "services/cli/usage.h"
 #include "services/stack/gateway.h"
+#include "services/stack/gateway_watch.h"
 #include "services/stack/prepare_user.h"
 #include "services/stack/stack.h"
 #include "services/stack/stack_user.h"
@@ -246,8 +247,12 @@ Status run_status(const Context& context) {
             std::cout << *damaged << " blobs of the store are damaged: atoll model damaged\n";
     }
     if (all_ready) return {};
-    return unavailable("not every component is ready: `" + stack::start_command(context.state_directory) +
-                       "` starts what does not run; logs are in " + (context.state_directory / "logs").string());
+    const std::string way_out =
+        stack::is_starting_again(components)
+            ? "the supervisor is starting it again, so wait a moment"
+            : "`" + stack::start_command(context.state_directory) + "` starts what does not run";
+    return unavailable("not every component is ready: " + way_out + "; logs are in " +
+                       (context.state_directory / "logs").string());
 }
 
 Status run_credentials(const Context& context, const std::filesystem::path& out) {
@@ -385,6 +390,9 @@ void add_gateway_command(CLI::App& program, Context& context) {
     gateway->add_option("--tls-certificate", options->certificate, "PEM file; with --tls-key: HTTPS");
     gateway->add_option("--tls-key", options->certificate_key, "PEM file");
     gateway->add_option("--tls-client-ca", options->client_ca, "accept only clients with a certificate of this CA");
+    gateway->add_option("--wait", options->wait_s, "seconds that a request waits for a service that cannot be reached")
+        ->check(CLI::Range(0, 60))
+        ->capture_default_str();
     set_example(
         *gateway,
         "atoll gateway --listen 0.0.0.0:7400 --registry registry:7401 --store store:7402 --dispatch dispatch:7403 "
@@ -393,6 +401,7 @@ void add_gateway_command(CLI::App& program, Context& context) {
         if (context.json)
             return invalid_argument("--json", "`atoll gateway` becomes nginx: it has no answer of its own");
         ATOLL_TRY(const std::vector<std::string> argv, stack::prepare_gateway(*options));
+        ATOLL_RETURN_IF_ERROR(stack::start_gateway_watch(*options));
         return replace_process(argv);
     });
 }

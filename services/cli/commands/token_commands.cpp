@@ -20,7 +20,8 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kTokenHelp =
-    R"(A token is who somebody is and what they may do: admin (all), operator (data, models, jobs of their own), viewer (look).
+    R"(A token is who somebody is and what they may do: admin (all), operator (data, models, jobs of their own), viewer (look),
+metrics (only /metrics, for Prometheus).
 Examples:
   atoll token issue ada --role operator --days 30 --out ada.token
   atoll token list
@@ -127,8 +128,8 @@ void add_token_commands(CLI::App& program, Context& context) {
     auto* issue = group->add_subcommand("issue", "make a token for somebody (admin)");
     const auto given = std::make_shared<IssueOptions>();
     issue->add_option("subject", given->subject, "who gets it; jobs are of whoever submits them")->required();
-    issue->add_option("--role", given->role, "admin, operator or viewer")
-        ->check(CLI::IsMember({"admin", "operator", "viewer"}))
+    issue->add_option("--role", given->role, "admin, operator, viewer or metrics")
+        ->check(CLI::IsMember({"admin", "operator", "viewer", "metrics"}))
         ->capture_default_str();
     issue->add_option("--days", given->days, "how long it holds")->check(CLI::Range(1, 365))->capture_default_str();
     issue->add_option("--out", given->out, "a new file for it, which only you can read; default: standard output");

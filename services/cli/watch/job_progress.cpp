@@ -95,6 +95,7 @@ std::string JobProgress::apply(const json& event) {
         final_state_.clear();
         error_.clear();
         told_error_.clear();
+        left_.clear();
         return fmt::format("job {} goes on with round {}", name_, integer(data, "round"));
     }
     if (what != "job.completed" && what != "job.failed" && what != "job.cancelled")
@@ -119,7 +120,8 @@ std::string JobProgress::apply_quarantine(const json& data) {
 
 std::string JobProgress::apply_left_out(const json& data) {
     std::erase(participants_, text(data, "facility"));
-    return fmt::format("{} trains no more for this job", text(data, "facility"));
+    const std::string why = text(data, "error");
+    return fmt::format("{} trains no more for this job{}{}", text(data, "facility"), why.empty() ? "" : ": ", why);
 }
 
 std::string JobProgress::apply_readmission(const json& data) {
@@ -195,6 +197,20 @@ std::string JobProgress::apply_waiting(const json& waiting) {
         if (!now.contains(facility)) add_line(facility + "  goes on");
     waiting_ = std::move(now);
     return lines;
+}
+
+std::string JobProgress::apply_left(const json& waits) {
+    left_.clear();
+    for (const json& one : waits.is_array() ? waits : json::array()) {
+        if (!one.value("cancelling", false)) continue;
+        const std::string facility = text(one, "facility");
+        left_[facility] = wait_text(one);
+        const auto work = training_.find(facility);
+        if (work != training_.end() && work->second.state == "cancelled") work->second.state = "cancelling";
+    }
+    std::vector<std::string> lines;
+    for (const auto& [facility, what] : left_) lines.push_back(facility + "  " + what);
+    return join(lines, "\n");
 }
 
 void JobProgress::apply_training(const std::string& what, const json& data) {
@@ -331,6 +347,8 @@ std::string JobProgress::picture(std::size_t width, std::chrono::system_clock::t
     if (!ended())
         for (const auto& [facility, waiting] : waiting_)
             waits += facility + "  " + fold(waiting_text(waiting), facility.size() + 2, kIndent, width);
+    for (const auto& [facility, what] : left_)
+        waits += facility + "  " + fold(what, facility.size() + 2, kIndent, width);
     return fmt::format("job {}  round {}{}\n", name_, round_text(round_), state.empty() ? "" : "  " + state) +
            training_table(width) + waits + (ended() ? std::string() : evaluations_.table(width)) +
            perplexity_table(width);

@@ -28,6 +28,10 @@ class JobProgress {
     // What GET /v1/jobs/{id} says stands in the way at facilities ("waiting"); returns a line for each that is news.
     std::string apply_waiting(const nlohmann::json& waiting);
 
+    // What GET /v1/jobs/{id} says of an ended job's batch jobs that are still being cancelled ("waits"); returns a line
+    // for each.
+    std::string apply_left(const nlohmann::json& waits);
+
     // What the aggregation service says of the current round (GET /v1/aggregations/{job}/{round}).
     void apply_aggregation(const nlohmann::json& aggregation);
     // True while the current round's updates are made into the next model.
@@ -86,6 +90,7 @@ class JobProgress {
     std::map<std::pair<std::int64_t, std::string>, std::map<std::string, double>>
         perplexity_;                                 // (round, model), column
     std::map<std::string, nlohmann::json> waiting_;  // by facility: {reason, since, next_try}
+    std::map<std::string, std::string> left_;        // by facility: what may still run there after the job's end
     bool is_paused_ = false;
     std::string pause_reason_;  // why it paused by itself, and how it goes on; empty: somebody paused it
     std::string final_state_;

@@ -77,6 +77,20 @@ TEST(JobProgressTest, WhatWasUnderWayWhenTheJobEndedIsNotShownAsRunning) {
     }
 }
 
+TEST(JobProgressTest, ABatchJobThatIsStillBeingCancelledIsNotShownAsCancelled) {
+    JobProgress progress = demo_progress();
+    progress.apply(event("atoll.round.opened.v1", {{"round", 1}}));
+    progress.apply(step_event(1, 7));
+    progress.apply(event("atoll.job.cancelled.v1", json::object()));
+    const json wait = {
+        {"facility", "leonardo"}, {"reason", "scancel gave no answer"}, {"cancelling", true}, {"since", "noon"}};
+    const std::string line = "leonardo  scancel gave no answer since noon";
+    EXPECT_EQ(progress.apply_left(json::array({wait})), line);
+    EXPECT_NE(progress.picture().find("leonardo  cancelling  "), std::string::npos) << progress.picture();
+    EXPECT_NE(progress.picture().find(line), std::string::npos) << progress.picture();
+    EXPECT_EQ(progress.apply_left(json::array()), "");
+}
+
 TEST(JobProgressTest, NumbersOfTheLastStepAndOfTheWholeTrainingStandApart) {
     JobProgress progress = demo_progress();
     progress.apply(event("atoll.round.opened.v1", {{"round", 1}}));

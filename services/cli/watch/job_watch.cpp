@@ -88,6 +88,14 @@ Status show_state(http::Client& client, const std::string& job_path, JobProgress
     return {};
 }
 
+// The end of a job is its last event, though batch jobs of its may have to be cancelled yet.
+Status show_left(http::Client& client, const std::string& job_path, JobProgress& progress, Display& display) {
+    ATOLL_TRY(const json job, get_patiently(client, job_path, display));
+    const std::string lines = progress.apply_left(job.value("waits", json()));
+    if (display.shows_lines() && !lines.empty()) std::cout << lines << std::endl;
+    return {};
+}
+
 Error unsuccessful(const JobProgress& progress, const Display& display, const std::string& id) {
     std::string what =
         std::string("the job ") + (progress.final_state() == "cancelled" ? "was " : "") + progress.final_state();
@@ -119,7 +127,8 @@ Status watch_job(const Context& context, const std::string& id) {
                       display));
         is_more_there = page.value("items", json::array()).size() == kEventsOfPage;
         for (const json& event : page.value("items", json::array())) display.event(event, progress.apply(event));
-        if (!progress.ended()) ATOLL_RETURN_IF_ERROR(show_state(client, job_path, progress, display));
+        ATOLL_RETURN_IF_ERROR(progress.ended() ? show_left(client, job_path, progress, display)
+                                               : show_state(client, job_path, progress, display));
         if (display.is_live() && progress.aggregates()) {  // only to be looked at: left out where it cannot be had
             const auto aggregation =
                 aggregations.get_json("/v1/aggregations/" + segment(id) + "/" + std::to_string(progress.round()));

@@ -22,25 +22,28 @@ export function tokenProblem(token) {
     return 'This is not a token: one is a single line of three parts with dots between them, and begins with "ey".';
 }
 
-// {get(path, {signal}), all(path, {signal})}; paths begin with the service: "/dispatch/v1/jobs".
+// {get(path, {signal}), text(…), all(…)}; paths begin with the service: "/dispatch/v1/jobs".
 export function connect(token, fetchLike = fetch) {
-    async function get(path, {signal} = {}) {
+    async function ask(path, signal, accept, read) {
         let answer;
         try {
             answer = await fetchLike(path, {
-                headers: {Authorization: `Bearer ${token}`, Accept: 'application/json'},
+                headers: {Authorization: `Bearer ${token}`, Accept: accept},
                 cache: 'no-store',
                 credentials: 'omit',
                 redirect: 'error',
                 signal,
             });
-            if (answer.ok) return await answer.json();
+            if (answer.ok) return await read(answer);
         } catch (error) {
             if (error.name === 'AbortError') throw error;
             throw new ApiError(0, 'The coordinator does not answer.');
         }
         throw new ApiError(answer.status, meanings[answer.status] ?? (await detailOf(answer)));
     }
+
+    const get = (path, {signal} = {}) => ask(path, signal, 'application/json', (answer) => answer.json());
+    const text = (path, {signal} = {}) => ask(path, signal, 'text/plain', (answer) => answer.text());
 
     // All items of a list, page by page.
     async function all(path, options) {
@@ -54,7 +57,7 @@ export function connect(token, fetchLike = fetch) {
         } while (after !== null && after !== undefined);
         return items;
     }
-    return {get, all};
+    return {get, text, all};
 }
 
 async function detailOf(answer) {

@@ -88,6 +88,8 @@ const marks = {
     aggregating: '\u03a3',
     active: '\u2713',
     quarantined: '\u2298',
+    critical: '\u2715',
+    warning: '!',
 };
 
 // A state as a word with a mark, so that its colour is not all it has.

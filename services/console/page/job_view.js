@@ -4,10 +4,12 @@ import {lineChart} from './chart.js';
 import {isFinished, newProgress, applyEvent, applyJob, applyRounds} from './job_progress.js';
 import {badge, bar, digest, h, notice, refresh} from './dom.js';
 import {follow} from './follow.js';
+import {gantt} from './gantt.js';
 import {age, between, language, moment, roundOf} from './format.js';
 import {pause, poll} from './poll.js';
-import {lineageTable, nowTables, participantsTable, roundsList} from './rounds_view.js';
+import {lineageTable, movedTable, nowTables, participantsTable, roundsList} from './rounds_view.js';
 import {facilitiesOf, lineage, lossSeries, perplexityPanels} from './series.js';
+import {expectedEnd, moved, roundTimeline, timeSpent} from './timeline.js';
 
 const intervalMs = 4000; // steps of an attempt (staging, queued) are no events
 const drawMs = 250;
@@ -26,8 +28,10 @@ class JobView {
             head: section('Job'),
             participants: section('Participants'),
             now: section('Now'),
+            phases: section('The round in time'),
             loss: section('Loss'),
             perplexity: section('Perplexity'),
+            time: section('Where the time went'),
             model: section('Model'),
             rounds: section('Rounds'),
         };
@@ -122,7 +126,9 @@ class JobView {
         const {name, state} = jobProgress.job;
         this.view.title(`${name}, ${isFinished(state) ? state : `round ${roundOf(jobProgress.job)}`}`);
         const took = between(jobProgress.job.created_at, jobProgress.job.finished_at, now);
-        refresh(parts.head, [jobProgress.job, took], () => this.head(took, now));
+        const end = expectedEnd(jobProgress, now);
+        this.expectedEnd = end === null ? null : new Date(end).toISOString();
+        refresh(parts.head, [jobProgress.job, took, moment(this.expectedEnd)], () => this.head(took, now));
         const participants = participantsTable(jobProgress.job);
         parts.participants.hidden = participants === null;
         refresh(parts.participants, [jobProgress.job.participants], () => participants ?? []);
@@ -131,9 +137,12 @@ class JobView {
         refresh(parts.now, [jobProgress.job.round, [...jobProgress.rounds.values()].at(-1), tasks], () => nowTables(jobProgress));
         const steps = lineage(jobProgress, this.versions);
         refresh(parts.model, steps, () => lineageTable(jobProgress, steps));
-        refresh(parts.rounds, [[...jobProgress.rounds.values()], tasks, [...jobProgress.evaluations.values()]], () =>
-            roundsList(jobProgress, now)
+        refresh(
+            parts.rounds,
+            [this.width(), [...jobProgress.rounds.values()], tasks, [...jobProgress.evaluations.values()]],
+            () => roundsList(jobProgress, now, this.width())
         );
+        this.drawTimes(now);
         this.drawLoss();
         this.drawPerplexity();
     }
@@ -157,6 +166,7 @@ class JobView {
                     h('time', {datetime: job.created_at, title: age(job.created_at, now)}, moment(job.created_at))
                 ),
                 fact(job.finished_at ? 'Took' : 'Running for', took),
+                this.expectedEnd !== null && fact('Ends about', moment(this.expectedEnd)),
                 fact('Participants', participants.map((one) => one.facility).join(', ')),
                 fact('Strategy', [strategy?.name, strategy?.weighting].filter(Boolean).join(', ')),
                 fact('Base model', job.spec.model.name),
@@ -171,10 +181,42 @@ class JobView {
         return index < 0 ? 'global' : `c${index % colours}${index >= colours ? ' second' : ''}`;
     }
 
+    // Of what a section holds.
+    width() {
+        return this.parts.head.clientWidth - 2 * parseFloat(getComputedStyle(this.parts.head).paddingLeft || '0');
+    }
+
+    // The newest round of which something is known, and all of them together.
+    drawTimes(now) {
+        const width = this.width();
+        const numbers = [...this.jobProgress.rounds.keys()].sort((a, b) => b - a);
+        const newest = numbers.find((number) => roundTimeline(this.jobProgress, number, now).rows.length > 0);
+        const {rows} = roundTimeline(this.jobProgress, newest, now);
+        const spent = timeSpent(this.jobProgress, now);
+        const data = moved(this.jobProgress, now);
+        const [{phases, time}, isSeen] = [this.parts, width >= 100];
+        phases.hidden = !(isSeen && rows.length > 0);
+        time.hidden = !(isSeen && spent.length > 0);
+        if (!phases.hidden)
+            refresh(phases, [width, newest, rows], () =>
+                gantt({key: 'phases', title: `Round ${newest} in time`, xName: 'since it was opened', width, rows})
+            );
+        if (!time.hidden)
+            refresh(time, [width, spent, data], () => [
+                gantt({
+                    key: 'spent',
+                    title: 'Where the time went: waiting in the queue, computing and moving data, all rounds',
+                    xName: 'of all tasks together',
+                    width,
+                    rows: spent,
+                }),
+                data.length > 0 && movedTable(data),
+            ]);
+    }
+
     drawLoss() {
         const {series, starts} = lossSeries(this.jobProgress);
-        const width =
-            this.parts.head.clientWidth - 2 * parseFloat(getComputedStyle(this.parts.head).paddingLeft || '0');
+        const width = this.width();
         refresh(this.parts.loss, [width, series], () => {
             if (series.length === 0 || width < 100)
                 return [
@@ -202,8 +244,7 @@ class JobView {
 
     drawPerplexity() {
         const panels = perplexityPanels(this.jobProgress);
-        const width =
-            this.parts.head.clientWidth - 2 * parseFloat(getComputedStyle(this.parts.head).paddingLeft || '0');
+        const width = this.width();
         const isTwo = panels.length > 1 && width > 720;
         const each = isTwo ? (width - 16) / 2 : width;
         refresh(this.parts.perplexity, [each, panels, [...this.languages]], () => {

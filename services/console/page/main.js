@@ -6,9 +6,11 @@ import {h, notice} from './dom.js';
 import {showFacilities} from './facilities_view.js';
 import {showJob} from './job_view.js';
 import {showJobs} from './jobs_view.js';
+import {showProblems} from './problems_view.js';
 
 const tokenKey = 'atoll.token'; // of this tab only: it is gone when the tab is closed
 const main = document.getElementById('main');
+const problems = document.getElementById('problems');
 const status = document.getElementById('status');
 const sections = document.getElementById('sections');
 const forget = document.getElementById('forget');
@@ -33,6 +35,7 @@ async function open() {
     const token = sessionStorage.getItem(tokenKey);
     sections.hidden = forget.hidden = token === null;
     status.textContent = '';
+    problems.hidden ||= token === null;
     if (token === null) return askForToken();
     const {name, title: text, show} = route();
     title(text);
@@ -50,6 +53,7 @@ async function open() {
             if (!signal.aborted && status.textContent !== line) status.textContent = line;
         },
     };
+    showProblems(view, problems).catch(() => {}); // of what does not answer the view itself speaks
     try {
         await show(view);
     } catch (error) {
@@ -64,7 +68,7 @@ function refuse(error) {
         return main.replaceChildren(notice(error.message, 'bad'), again);
     }
     sessionStorage.removeItem(tokenKey);
-    sections.hidden = forget.hidden = true;
+    sections.hidden = forget.hidden = problems.hidden = true;
     askForToken(error.message);
 }
 

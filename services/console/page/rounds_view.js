@@ -2,7 +2,9 @@
 
 import {participantsWithRefusals, shownRound, stepsOf, tasksOfRound} from './job_progress.js';
 import {badge, bar, digest, h, notice, table} from './dom.js';
-import {age, between, bytes, count, moment, number, roundOf} from './format.js';
+import {age, between, bytes, count, duration, moment, number, roundOf} from './format.js';
+import {gantt} from './gantt.js';
+import {roundTimeline} from './timeline.js';
 
 const lineageShown = 5;
 
@@ -114,7 +116,33 @@ function perplexities(jobProgress, round) {
     return table(`Perplexity in round ${round}`, ['Perplexity of', ...places], rows);
 }
 
-function oneRound(jobProgress, round, now) {
+// Bytes and their time, of the newest attempts.
+export function movedTable(data) {
+    const cells = ({bytes: size, seconds}) =>
+        size > 0 ? [bytes(size), duration(seconds), seconds > 0 ? `${bytes(size / seconds)}/s` : '\u2013'] : ['\u2013', '\u2013', '\u2013'];
+    return [
+        h('h2', null, 'Data moved'),
+        table(
+            'Bytes that reached a facility and left it, and the time that took',
+            ['Facility', 'In', 'Time', 'Rate', 'Out', 'Time', 'Rate'],
+            data.map((one) => [one.name, ...cells(one.in), ...cells(one.out)])
+        ),
+    ];
+}
+
+function inTime(jobProgress, round, now, width) {
+    const {rows} = roundTimeline(jobProgress, round.round, now);
+    if (rows.length === 0 || width < 100) return null;
+    return gantt({
+        key: `phases-${round.round}`,
+        title: `Round ${round.round} in time`,
+        xName: 'since it was opened',
+        width,
+        rows,
+    });
+}
+
+function oneRound(jobProgress, round, now, width) {
     const took =
         round.round > 0 && `${round.closed_at ? ' in' : ' for'} ${between(round.opened_at, round.closed_at, now)}`;
     const title = round.round === 0 ? 'Round 0, the base model ' : `Round ${round.round}${round.index < round.round ? ` (as ${round.index})` : ''} `;
@@ -135,14 +163,15 @@ function oneRound(jobProgress, round, now) {
             `opened ${moment(round.opened_at)}`,
             round.deadline_at && `, deadline ${moment(round.deadline_at)}`
         ),
+        inTime(jobProgress, round, now, width),
         trainingTable(jobProgress, round.round),
         perplexities(jobProgress, round.round)
     );
 }
 
-export function roundsList(jobProgress, now) {
+export function roundsList(jobProgress, now, width) {
     const rounds = [...jobProgress.rounds.values()].sort((a, b) => b.round - a.round);
-    return [h('h2', null, 'Rounds'), rounds.map((round) => oneRound(jobProgress, shownRound(jobProgress, round), now))];
+    return [h('h2', null, 'Rounds'), rounds.map((round) => oneRound(jobProgress, shownRound(jobProgress, round), now, width))];
 }
 
 function contribution(one, round) {

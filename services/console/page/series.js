@@ -1,7 +1,7 @@
 // From a jobProgress to the lines of its charts. No DOM in here.
 
 // A participant's name: the facility, with the dataset where one facility takes part with several.
-function participantNames(tasks) {
+export function nameParticipants(tasks) {
     const datasets = new Map();
     for (const task of tasks) {
         if (!datasets.has(task.facility)) datasets.set(task.facility, new Set());
@@ -42,7 +42,7 @@ function roundStarts(tasks) {
 export function lossSeries(jobProgress) {
     const tasks = trainings(jobProgress);
     const starts = roundStarts(tasks);
-    const nameOf = participantNames(tasks);
+    const nameOf = nameParticipants(tasks);
     const series = new Map();
     for (const task of tasks) {
         const name = nameOf(task);

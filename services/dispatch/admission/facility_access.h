@@ -13,9 +13,7 @@ namespace atl::dispatch {
 bool may_change(const Facility& facility, const auth::Principal& principal);
 // kPermissionDenied that names the facility: jobs of this principal may not use its account.
 Status require_use(const Facility& facility, const auth::Principal& principal, const std::string& field);
-// Values of its environment can be secrets.
-bool may_see_environment(const Facility& facility, const auth::Principal& principal);
-// As whoever may not see them gets it: each value is "…".
+// As whoever may not change it gets it: each value of its environment, which can be a secret, is "…".
 Facility without_secrets(Facility facility, const auth::Principal& principal);
 // kPermissionDenied: another one's facility, or what an admin alone may say. That is its owner's name, how it is
 // reached (the login is made with the coordinator's keys), and what runs on the coordinator's own machine.

@@ -98,6 +98,7 @@ Status make_start_adapter(const Catalog& catalog, JobView& job) {
     ATOLL_TRY(const NewAdapter start, new_adapter(catalog, model, config));
     ATOLL_TRY(job.base, catalog.make_adapter(job.spec.output_model, job.spec.adapter_of,
                                              adapter::config_text(start.options, job.spec.model), start.weights));
+    ATOLL_RETURN_IF_ERROR(catalog.hold_version(job.base));
     return {};
 }
 

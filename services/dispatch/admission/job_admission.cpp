@@ -6,6 +6,7 @@
 
 #include "services/dispatch/admission/facility_access.h"
 #include "services/dispatch/admission/job_adapter.h"
+#include "services/dispatch/domain/site_output.h"
 #include "services/dispatch/domain/training_settings.h"
 #include "services/dispatch/domain/update_check.h"
 #include "shared/base/id.h"
@@ -55,22 +56,20 @@ Status require_resources(const JobSpec& spec, const Facilities& facilities) {
     return {};
 }
 
-// A site publishes the loss of each step. Those of steps of a few tokens would spell out its text, token by token, to
-// whoever compares them with the model's own.
-constexpr std::int64_t kStepTokensMin = 64;
-
+// The trainer tells losses of small steps together (kLossTokensMin). Who asks for them is told at once, as far as the
+// dataset's version says it.
 Status require_large_steps(const JobSpec& spec) {
     for (std::size_t i = 0; i < spec.participants.size(); ++i) {
         const Participant& one = spec.participants[i];
         ATOLL_TRY(const UpdateLimits limits, update_limits(merge_training_settings(spec.training, one.training),
                                                            one.resources.ranks(), one.data.rows, one.data.seq_len));
-        if (one.data.seq_len == 0 || limits.samples_per_step * one.data.seq_len >= kStepTokensMin) continue;
+        if (one.data.seq_len == 0 || limits.samples_per_step * one.data.seq_len >= kLossTokensMin) continue;
         const bool is_own = one.training.is_object() && one.training.contains("batch_size");
         return invalid_argument(
             (is_own ? "participants[" + std::to_string(i) + "].training" : std::string("training")) + ".batch_size",
             "a step at " + one.data.facility + " would be of " + std::to_string(limits.samples_per_step) + " rows of " +
                 std::to_string(one.data.seq_len) + " tokens; a step's loss is published, so it must be of at least " +
-                std::to_string(kStepTokensMin) + " tokens: raise batch_size, or prepare the dataset with longer rows");
+                std::to_string(kLossTokensMin) + " tokens: raise batch_size, or prepare the dataset with longer rows");
     }
     return {};
 }
@@ -104,15 +103,17 @@ Result<Facilities> require_facilities(pg::Connection& connection, JobSpec& spec,
     return facilities;
 }
 
-Status require_output_model(const Catalog& catalog, const std::string& model, const auth::Principal& principal) {
+Result<std::optional<std::string>> require_output_model(const Catalog& catalog, const std::string& model,
+                                                        const auth::Principal& principal) {
     ATOLL_TRY(const auto owner, catalog.model_owner(model));
-    if (!owner) return {};
+    if (!owner) return owner;
     if (principal.role != auth::Role::kAdmin && principal.subject != *owner)
         return Error{ErrorCode::kPermissionDenied,
                      "the model " + in_quotes(model) + " belongs to " + (owner->empty() ? "the admins" : *owner) +
                          "; give this job an output_model of its own",
                      "output_model"};
-    return catalog.require_no_base(model, "output_model");
+    ATOLL_RETURN_IF_ERROR(catalog.require_no_base(model, "output_model"));
+    return owner;
 }
 
 Result<JobView> admit_job(pg::Pool& pool, const Catalog& catalog, const Json& body, const auth::Principal& principal) {
@@ -125,7 +126,7 @@ Result<JobView> admit_job(pg::Pool& pool, const Catalog& catalog, const Json& bo
         ATOLL_RETURN_IF_ERROR(require_resources(job.spec, facilities));
         ATOLL_RETURN_IF_ERROR(require_devices(job.spec, facilities));
     }
-    ATOLL_TRY(job.base, catalog.model_digest(job.spec.model, job.spec.model_version, "model", "name"));
+    ATOLL_TRY(job.base, catalog.model_digest(job.spec.model, job.spec.model_version, "model", "name", principal));
     ATOLL_TRY(const Json model, plan_adapter(catalog, job));
     ATOLL_TRY(const auto tokens_max, catalog.row_tokens_max(model));
     std::vector<NamedCopy> copies;

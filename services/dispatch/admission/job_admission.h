@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 
 #include "services/dispatch/clients/catalog.h"
@@ -22,7 +23,8 @@ Result<JobView> admit_job(pg::Pool& pool, const Catalog& catalog, const json::Js
 // The facilities that the job names and may use.
 Result<Facilities> require_facilities(pg::Connection& connection, JobSpec& spec, const auth::Principal& principal);
 
-// A job writes a model that does not exist yet, or one of its submitter's own.
-Status require_output_model(const Catalog& catalog, const std::string& model, const auth::Principal& principal);
+// A job writes a model that does not exist yet, or one of its submitter's own. Its owner; nothing: there is none.
+Result<std::optional<std::string>> require_output_model(const Catalog& catalog, const std::string& model,
+                                                        const auth::Principal& principal);
 
 }  // namespace atl::dispatch

@@ -57,6 +57,7 @@ Status read_numbers(const Json& version, DatasetCopy& data) {
     ATOLL_TRY(data.rows, member<std::int64_t>(train, "rows"));
     ATOLL_TRY(const Json validation, member<Json>(version, "validation"));
     ATOLL_TRY(data.validation_tokens, member<std::int64_t>(validation, "tokens"));
+    ATOLL_TRY(data.fingerprint, member<std::string>(version, "fingerprint"));
     return {};
 }
 
@@ -177,7 +178,7 @@ Result<Json> Catalog::get_named(Service service, const std::string& list, const 
 }
 
 Result<std::string> Catalog::model_digest(const std::string& model, const std::string& version, const std::string& path,
-                                          const std::string& name_key) const {
+                                          const std::string& name_key, const auth::Principal& reader) const {
     ATOLL_TRY(const Json known, get_named(Service::kStore, "/v1/models", model, path + "." + name_key, "model"));
     const auto found = get(Service::kStore,
                            "/v1/models/" + http::percent_encode(model) + "/versions/" + http::percent_encode(version));
@@ -194,6 +195,13 @@ Result<std::string> Catalog::model_digest(const std::string& model, const std::s
     if (!found.ok()) return found.error();
     ATOLL_TRY(std::string digest, member<std::string>(*found, "digest"));
     if (!digest::is_sha256(digest)) return internal_error("the store gave a version without a digest");
+    ATOLL_TRY(const std::string kind, member<std::string>(*found, "kind"));
+    ATOLL_TRY(const std::string owner, member<std::string>(known, "owner"));
+    if (kind == "update" && reader.role != auth::Role::kAdmin && reader.subject != owner)
+        return Error{ErrorCode::kPermissionDenied,
+                     "version \"" + version + "\" of model \"" + model +
+                         "\" is a site's update, which is its owner's alone: begin with a global model",
+                     path + ".version"};
     return digest;
 }
 
@@ -223,6 +231,20 @@ Result<bool> Catalog::make_model(const std::string& model, const std::string& ow
     return made.ok();
 }
 
+Status Catalog::require_model_of(const std::string& model, const std::string& owner) const {
+    ATOLL_TRY(auto found, model_owner(model));
+    if (!found) {
+        ATOLL_TRY(const bool made, make_model(model, owner));
+        if (made) return {};
+        ATOLL_TRY(found, model_owner(model));
+    }
+    if (found == owner) return {};
+    return conflict("the model \"" + model + "\" that the job was submitted for was removed; the one of that name is " +
+                        (found && !found->empty() ? *found + "'s" : "the admins'") +
+                        ": submit a new job with another output_model",
+                    "output_model");
+}
+
 Result<DatasetInfo> Catalog::dataset(const std::string& name, const std::string& field) const {
     ATOLL_TRY(const Json found, get_named(Service::kRegistry, "/v1/datasets", name, field, "dataset"));
     ATOLL_TRY(std::string prompt_template, member<std::string>(found, "template"));
@@ -233,6 +255,13 @@ Result<DatasetInfo> Catalog::dataset(const std::string& name, const std::string&
 Result<Json> Catalog::model_version(const std::string& model, const std::string& digest) const {
     return get(Service::kStore,
                "/v1/models/" + http::percent_encode(model) + "/versions/" + http::percent_encode(digest));
+}
+
+Result<bool> Catalog::hold_version(const std::string& digest) const {
+    const auto found = get(Service::kStore, "/v1/versions/" + http::percent_encode(digest));
+    if (!found.ok() && is_absent(found.error())) return false;
+    ATOLL_RETURN_IF_ERROR(found);
+    return true;
 }
 
 Result<Json> Catalog::global_of_round(const std::string& model, const std::string& job, std::int64_t round,

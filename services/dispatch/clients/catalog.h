@@ -38,31 +38,35 @@ class Catalog {
     // aggregation_url empty: that is not asked.
     Catalog(std::string registry_url, std::string store_url, auth::Issuer issuer, std::string aggregation_url = {});
 
-    // The digest of a model's version, named by digest or tag. kInvalidArgument names "<path>.<name_key>" or
-    // "<path>.version".
+    // The digest of a model's version, named by digest or tag, that `reader` may read: an update is the model's
+    // owner's. kInvalidArgument and kPermissionDenied name "<path>.<name_key>" or "<path>.version".
     Result<std::string> model_digest(const std::string& model, const std::string& version, const std::string& path,
-                                     const std::string& name_key) const;
+                                     const std::string& name_key, const auth::Principal& reader) const;
     // kInvalidArgument that names `field`: the model holds versions that somebody imported or pushed as a base, among
     // which a job's updates and global models would get lost.
     Status require_no_base(const std::string& model, const std::string& field) const;
     // Who may change that model; nothing: there is no such model. Empty: admins alone.
     Result<std::optional<std::string>> model_owner(const std::string& model) const;
+    // kConflict: the model of that name is somebody else's. Where there is none it is made for the owner.
+    Status require_model_of(const std::string& model, const std::string& owner) const;
     // Makes the model for its owner. False: there is one of that name, which stays as it is.
     Result<bool> make_model(const std::string& model, const std::string& owner) const;
     Result<DatasetInfo> dataset(const std::string& name, const std::string& field) const;
+    // Has the store keep the version for a week, as if a site had fetched it. False: there is none of that digest.
+    Result<bool> hold_version(const std::string& digest) const;
     // What the store knows of a version of that model. kNotFound: the model has none of that digest.
     Result<json::Json> model_version(const std::string& model, const std::string& digest) const;
+    // The same of a version of any model. kNotFound: there is none of that digest.
+    Result<json::Json> version(const std::string& digest) const;
     // The global model of that digest as this round of the job has made it, without its manifest; null: the store has
     // none.
     Result<json::Json> global_of_round(const std::string& model, const std::string& job, std::int64_t round,
                                        const std::string& digest) const;
     // The version that an attempt has handed in, as the store knows it; empty: none.
     Result<std::string> handed_in_version(const std::string& task, std::int64_t attempt) const;
-    // The same of a version of any model. kNotFound: there is none of that digest.
-    Result<json::Json> version(const std::string& digest) const;
-    // The object in a small file of a version that the two above gave; null: it has no such file, or no object there.
+    // The object in a small file of a version, as version() gives it; null: it has no such file, or no object there.
     Result<json::Json> read_object(const json::Json& version, const char* file) const;
-    // The most tokens of a row that a model, as the two above give it, can be trained with; none: unknown or no limit.
+    // The most tokens of a row that such a version can be trained with; none: unknown or no limit.
     Result<std::optional<std::int64_t>> row_tokens_max(const json::Json& version) const;
     // Makes a version of the model that is an adapter of `adapter_of`; the same one again is the same version. Its
     // digest.

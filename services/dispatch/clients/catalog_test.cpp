@@ -36,7 +36,7 @@ TEST_F(DamagedAnswerTest, IsAnErrorWhateverIsAsked) {
                                Json{{"digest", "latest"}, {"seq_len", 1}, {"train", {{"rows", "x"}}}}}) {
         answer_ = answer;
         DatasetCopy copy{"leonardo", "it"};
-        EXPECT_FALSE(catalog_.model_digest("tiny", "base", "model", "name").ok()) << answer;
+        EXPECT_FALSE(catalog_.model_digest("tiny", "base", "model", "name", {}).ok()) << answer;
         EXPECT_FALSE(catalog_.require_no_base("tiny", "output_model").ok()) << answer;
         EXPECT_FALSE(catalog_.dataset("it", "dataset").ok()) << answer;
         const auto version = catalog_.model_version("tiny", "base");
@@ -46,8 +46,8 @@ TEST_F(DamagedAnswerTest, IsAnErrorWhateverIsAsked) {
 }
 
 TEST_F(DamagedAnswerTest, OfCopiesIsAnErrorToo) {
-    const Json good = {
-        {"version", 7}, {"path", "a/b"}, {"seq_len", 128}, {"train", {{"rows", 5}}}, {"validation", {{"tokens", 70}}}};
+    const Json good = {{"version", 7},           {"path", "a/b"},         {"seq_len", 128},
+                       {"train", {{"rows", 5}}}, {"fingerprint", "feed"}, {"validation", {{"tokens", 70}}}};
     DatasetCopy copy{"leonardo", "it"};
     found_ = {{"items", Json::array({good})}};
     ASSERT_TRUE(resolve(copy).ok());
@@ -55,6 +55,7 @@ TEST_F(DamagedAnswerTest, OfCopiesIsAnErrorToo) {
     EXPECT_EQ(copy.path, "a/b");
     EXPECT_EQ(copy.rows, 5);
     EXPECT_EQ(copy.seq_len, 128);
+    EXPECT_EQ(copy.fingerprint, "feed");
     EXPECT_EQ(copy.validation_tokens, 70);
     const std::vector<std::pair<std::string, Json>> damages = {
         {"version", "x"}, {"path", "../b"}, {"seq_len", nullptr}, {"train", 7}, {"validation", 7}};

@@ -14,13 +14,24 @@ const std::string kUnderWay = "state IN ('pending', 'running')";
 
 // `owner` is the tasks' column that names it: "job_id" or "preparation_id".
 Status require_quiet(pg::Transaction& transaction, const std::string& owner, const std::string& id) {
-    ATOLL_TRY(const pg::Rows tasks, transaction.query("SELECT kind, facility FROM tasks WHERE " + owner + " = $1 AND " +
-                                                          kUnderWay + " ORDER BY facility LIMIT 1",
-                                                      {id}));
+    ATOLL_TRY(const pg::Rows tasks,
+              transaction.query(
+                  "SELECT kind, facility, reason FROM (SELECT t.kind, t.facility, coalesce(nullif(f.waiting_reason, "
+                  "''), nullif(f.batch_silence, ''), a.progress->'waiting'->>'reason', '') AS reason FROM tasks t LEFT "
+                  "JOIN facilities f ON f.name = t.facility LEFT JOIN LATERAL (SELECT progress FROM attempts WHERE "
+                  "task_id = t.id ORDER BY number DESC LIMIT 1) a ON true WHERE t." +
+                      owner + " = $1 AND t." + kUnderWay +
+                      // Cleaning waits for the others.
+                      ") AS each ORDER BY kind = 'clean', reason = '', facility LIMIT 1",
+                  {id}));
     if (tasks.empty()) return {};
-    return conflict("a task at " + tasks.text(0, "facility") + " is still under way (" + tasks.text(0, "kind") +
-                        "); try again when it has ended",
-                    "id");
+    const std::string facility = tasks.text(0, "facility");
+    const std::string reason = tasks.text(0, "reason");
+    const std::string way_out = reason.empty()
+                                    ? "; try again when it has ended"
+                                    : ": " + reason + "; try again when it has ended, or give it up: `atoll " +
+                                          "facility set " + facility + " --give-up-tasks`";
+    return conflict("a task at " + facility + " is still under way (" + tasks.text(0, "kind") + ")" + way_out, "id");
 }
 
 Result<Json> left_at_sites(pg::Transaction& transaction, const std::string& owner, const std::string& id) {

@@ -4,6 +4,7 @@
 
 #include "services/dispatch/db/facilities.h"
 #include "services/dispatch/db/history.h"
+#include "services/dispatch/db/job_views.h"
 #include "services/dispatch/db/tasks.h"
 #include "services/dispatch/testing/dispatch_fixture.h"
 
@@ -116,6 +117,40 @@ TEST_F(DeletionTest, AJobThatGoesOnOrIsCleanedUpAfterStaysWhole) {
     EXPECT_EQ(cleaning.error().code, ErrorCode::kConflict);
     EXPECT_NE(cleaning.error().message.find("leonardo"), std::string::npos) << cleaning.error().message;
     EXPECT_EQ(rows_of_all(), all);
+}
+
+// The batch job of a cancelled job runs as long as its scheduler takes no scancel: all that speaks of the job says so.
+TEST_F(DeletionTest, WhatACancelledJobStillHasInAQueueIsShownWithWhatStandsInTheWay) {
+    add_job("b", "running", 0);
+    const auto waits = [&] {
+        auto connection = connect();
+        return job_list(connection, "", 10).value().at(0).at("waits");
+    };
+    ASSERT_TRUE(connect()
+                    .script("UPDATE jobs SET state = 'cancelled', finished_at = '2026-03-01T12:00:00Z' WHERE id = 'b';"
+                            "UPDATE tasks SET cancel_requested = true, state = CASE WHEN id = 'b-1' THEN 'done' ELSE "
+                            "'running' END WHERE job_id = 'b';"
+                            "UPDATE attempts SET step = 'running' WHERE task_id = 'b-2';"
+                            "INSERT INTO tasks (id, job_id, round, kind, facility, params, state, attempts_max) VALUES "
+                            "('b-c', 'b', 0, 'clean', 'karolina', '{}', 'pending', 1)")
+                    .ok());
+    Json shown = {{"facility", "leonardo"}, {"reason", "its batch job is being cancelled"}, {"cancelling", true}};
+    shown["since"] = "2026-03-01T12:00:00.000Z";
+    EXPECT_EQ(waits(), Json::array({shown}));
+    const std::string why = "Slurm of leonardo does not answer: scancel gave no answer within 8 s: is slurmctld up?";
+    ASSERT_TRUE(connect()
+                    .query("UPDATE facilities SET batch_silence = $1, batch_silent_since = '2026-03-01T12:00:08Z' "
+                           "WHERE name = 'leonardo'",
+                           {why})
+                    .ok());
+    shown.update({{"reason", "its batch job is being cancelled and may still run: " + why},
+                  {"since", "2026-03-01T12:00:08.000Z"}});
+    EXPECT_EQ(waits(), Json::array({shown}));
+    EXPECT_EQ(delete_job(pool(), "b").error().message,
+              "a task at leonardo is still under way (train): " + why +
+                  "; try again when it has ended, or give it up: `atoll facility set leonardo --give-up-tasks`");
+    ASSERT_TRUE(connect().query("UPDATE tasks SET state = 'cancelled' WHERE id = 'b-2'").ok());
+    EXPECT_EQ(waits(), Json::array());
 }
 
 // What a process that is killed on the way has done: the history is gone, the rest is there as it was.

@@ -237,9 +237,18 @@ Result<std::optional<QueueToAsk>> take_queue_to_ask(pg::Connection& connection, 
 
 Status record_batch_silence(pg::Connection& connection, const std::string& name, const std::string& reason) {
     ATOLL_RETURN_IF_ERROR(
-        connection.query("UPDATE facilities SET batch_silence = $2, batch_silent_since = CASE WHEN $2 <> '' THEN "
-                         "coalesce(batch_silent_since, now()) END WHERE name = $1 AND batch_silence <> $2",
+        connection.query("UPDATE facilities SET batch_silence = $2, batch_silent_since = coalesce(batch_silent_since, "
+                         "now()) WHERE name = $1 AND batch_silence <> $2",
                          {name, reason}));
+    return {};
+}
+
+Status record_batch_answer(pg::Connection& connection, const std::string& name, std::int64_t asked_ms) {
+    ATOLL_RETURN_IF_ERROR(
+        connection.query("UPDATE facilities SET batch_silence = '', batch_silent_since = NULL WHERE name = $1 AND "
+                         // A time to come was written before the clock was set back.
+                         "(batch_silent_since <= to_timestamp($2 / 1000.0) OR batch_silent_since > now())",
+                         {name, asked_ms}));
     return {};
 }
 

@@ -77,8 +77,10 @@ struct QueueToAsk {
     std::int64_t now_ms = 0;  // by the database's clock
 };
 Result<std::optional<QueueToAsk>> take_queue_to_ask(pg::Connection& connection, std::chrono::milliseconds interval);
-// The facility's batch system gives no answer, for this reason; empty: it gives one.
+// The facility's batch system gives no answer, for this reason.
 Status record_batch_silence(pg::Connection& connection, const std::string& name, const std::string& reason);
+// It answered a question that was asked then. An answer from before its silence, which a task may see later, ends none.
+Status record_batch_answer(pg::Connection& connection, const std::string& name, std::int64_t asked_ms);
 
 // Who has asked for this job of the facility's check: `subject` from now on, if nobody had. Those of a month ago are
 // forgotten.

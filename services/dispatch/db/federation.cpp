@@ -1,6 +1,9 @@
 #include "services/dispatch/db/federation.h"
 
+#include <algorithm>
 #include <map>
+
+#include "services/dispatch/db/sql.h"
 
 namespace atl::dispatch {
 namespace {
@@ -127,12 +130,60 @@ Status read_perplexities(pg::Connection& connection, FederationState& state) {
     return {};
 }
 
+// A job without a closed round is left out.
+Status read_expected_ends(pg::Connection& connection, FederationState& state) {
+    ATOLL_TRY(
+        const pg::Rows rows,
+        connection.query(
+            "SELECT j.name, max(extract(epoch FROM greatest(now(), r.opened_at + ((j.spec->>'rounds')::int - "
+            "r.index + 1) * usual.length)))::float8 AS end_s FROM jobs j JOIN rounds r ON r.job_id = j.id AND "
+            "r.number = j.current_round CROSS JOIN LATERAL (SELECT avg(length) AS length FROM (SELECT "
+            "p.closed_at - p.opened_at AS length FROM rounds p WHERE p.job_id = j.id AND p.number > 0 AND p.state "
+            "= 'closed' ORDER BY p.number DESC LIMIT 5) AS last) AS usual WHERE j.state = 'running' AND "
+            "usual.length IS NOT NULL GROUP BY j.name ORDER BY 1 LIMIT $1",
+            {kTrainingsMax}));
+    for (int i = 0; i < rows.size(); ++i)
+        state.expected_ends_s.push_back({{{"atoll_job", rows.text(i, "name")}}, rows.number(i, "end_s")});
+    return {};
+}
+
 }  // namespace
+
+Result<std::vector<EndedPhase>> ended_phases(pg::Connection& connection, std::int64_t since_ms) {
+    const std::string since = "greatest(" + sql_from_ms("$1") + ", now() - interval '10 minutes')";
+    ATOLL_TRY(const pg::Rows rows,
+              connection.query(
+                  "SELECT r.job_id, r.number, phase, extract(epoch FROM ended - begun)::float8 AS s FROM rounds r "
+                  "CROSS JOIN LATERAL (VALUES ('training', opened_at, aggregating_at), ('aggregating', aggregating_at, "
+                  "CASE WHEN state = 'closed' THEN closed_at END), ('evaluating', closed_at, evaluated_at)) AS each "
+                  "(phase, begun, ended) WHERE greatest(aggregating_at, closed_at, evaluated_at) > " +
+                      since + " AND r.number > 0 AND ended > " + since + " AND begun IS NOT NULL ORDER BY ended",
+                  {since_ms}));
+    std::vector<EndedPhase> phases;
+    for (int i = 0; i < rows.size(); ++i)
+        phases.push_back({rows.text(i, "job_id"), rows.integer(i, "number"), rows.text(i, "phase"),
+                          std::max(rows.number(i, "s"), 0.0)});
+    return phases;
+}
+
+Result<std::vector<UpdateCount>> count_updates(pg::Connection& connection, const std::string& job, std::int64_t round) {
+    ATOLL_TRY(const pg::Rows rows,
+              connection.query(
+                  "SELECT t.facility, CASE WHEN r.accepted ? t.id THEN 'accepted' WHEN r.refused @> "
+                  "jsonb_build_array(jsonb_build_object('task', t.id)) THEN 'refused' ELSE 'missing' END AS outcome, "
+                  "count(*) AS n FROM rounds r JOIN tasks t ON t.job_id = r.job_id AND t.round = r.number AND t.kind = "
+                  "'train' WHERE r.job_id = $1 AND r.number = $2 GROUP BY 1, 2",
+                  {job, round}));
+    std::vector<UpdateCount> counts;
+    for (int i = 0; i < rows.size(); ++i)
+        counts.push_back({rows.text(i, "facility"), rows.text(i, "outcome"), rows.integer(i, "n")});
+    return counts;
+}
 
 Result<FederationState> read_federation_state(pg::Connection& connection) {
     FederationState state;
-    for (const auto read :
-         {read_tasks, read_rounds, read_facilities, read_due_tasks, read_trainings, read_perplexities})
+    for (const auto read : {read_tasks, read_rounds, read_facilities, read_due_tasks, read_trainings, read_perplexities,
+                            read_expected_ends})
         ATOLL_RETURN_IF_ERROR(read(connection, state));
     return state;
 }

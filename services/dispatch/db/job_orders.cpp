@@ -58,12 +58,38 @@ Status resume_job(pg::Transaction& transaction, const Topics& topics, const std:
     ATOLL_TRY(const JobState state, lock_job_state(transaction, id));
     if (state == JobState::kFailed) return resume_failed(transaction, topics, id, order);
     ATOLL_TRY(const JobView job, lock_job(transaction, id));
-    if (order.is_empty() && job.spoiled.is_null()) return set_paused(transaction, id, false);
+    // It pauses between two rounds where the next one could not begin.
+    const bool waits_for_round = job.round.state == RoundState::kClosed && job.round.index < job.spec.rounds;
+    if (order.is_empty() && job.spoiled.is_null() && (state != JobState::kPaused || !waits_for_round)) {
+        ATOLL_TRY(const JobDecision decision, resume_round(job));
+        ATOLL_RETURN_IF_ERROR(set_paused(transaction, id, false));
+        return state == JobState::kPaused ? apply_decision(transaction, topics, job, decision) : Status();
+    }
     ATOLL_TRY(const std::vector<Round> rounds, all_rounds(transaction, id));
     ATOLL_TRY(const JobDecision decision, resume_job(job, rounds, order));
     ATOLL_RETURN_IF_ERROR(resume(transaction, id));
     ATOLL_RETURN_IF_ERROR(apply_decision(transaction, topics, job, decision));
     return advance_job(transaction, topics, id);
+}
+
+Result<std::optional<StoppedJob>> find_stopped_job(pg::Connection& connection, const std::string& id,
+                                                   std::optional<std::int64_t> from_round) {
+    ATOLL_TRY(const pg::Rows jobs,
+              connection.query("SELECT spec->>'output_model' AS model, spec->>'output_owner' AS owner FROM jobs "
+                               "WHERE id = $1 AND state IN ('paused', 'failed')",
+                               {id}));
+    if (jobs.empty()) return std::optional<StoppedJob>();
+    StoppedJob job;
+    job.output_model = jobs.text(0, "model");
+    if (!jobs.is_null(0, "owner")) job.output_owner = jobs.text(0, "owner");
+    ATOLL_TRY(
+        const pg::Rows versions,
+        connection.query("SELECT DISTINCT digest FROM rounds r, unnest(ARRAY[base_digest, version_digest]) digest "
+                         "WHERE job_id = $1 AND digest <> '' AND (number = $2 OR number = (SELECT max(number) "
+                         "FROM rounds WHERE job_id = $1))",
+                         {id, from_round.value_or(-1)}));
+    for (int row = 0; row < versions.size(); ++row) job.versions.push_back(versions.text(row, "digest"));
+    return std::optional(std::move(job));
 }
 
 Status set_paused(pg::Transaction& transaction, const std::string& id, bool paused) {

@@ -17,22 +17,26 @@ using json::Json;
 // What a list shows of a job; of the specification, which may be long, two members.
 //
 // `waits`: what its unfinished tasks wait for, one entry a facility and reason: what is in the way of everything at the
-// facility, or else of the task, or what its batch job waits for in the queue.
+// facility, or else of the task, or what its batch job waits for in the queue. A task that is being cancelled is among
+// them as long as its batch job may run, with a reason or, once its job has ended, without.
 const std::string kWaitsColumn =
     "(SELECT jsonb_agg(one ORDER BY one->>'facility', one->>'reason') FROM (SELECT jsonb_build_object('facility', "
-    "w.facility, 'reason', w.reason, 'since', " +
+    "w.facility, 'reason', w.reason, 'cancelling', w.cancelling, 'since', " +
     pg::rfc3339("min(w.since)") +
-    ") AS one FROM (SELECT t.facility, coalesce(nullif(f.waiting_reason, ''), nullif(f.batch_silence, ''), "
-    "a.progress->'waiting'->>'reason', CASE WHEN a.step = 'queued' THEN nullif(a.progress->>'queue_reason', '') END) "
-    "AS "
-    "reason, coalesce(f.waiting_since, f.batch_silent_since, to_timestamp(coalesce((a.progress->'waiting'->>'since_ms')"
-    "::bigint, nullif(a.progress->>'queue_reason_since_ms', '0')::bigint) / 1000.0), t.created_at) AS since FROM tasks "
-    "t "
-    "JOIN facilities f ON f.name = t.facility LEFT JOIN LATERAL (SELECT step, progress FROM attempts WHERE task_id = "
-    "t.id ORDER BY number DESC LIMIT 1) a ON true WHERE t.job_id = j.id AND t.kind <> 'clean' AND t.state IN "
-    "('pending', "
-    "'running') AND NOT t.cancel_requested) AS w WHERE w.reason IS NOT NULL GROUP BY w.facility, w.reason ORDER BY 1 "
-    "LIMIT 20) AS each)";
+    ") AS one FROM (SELECT t.facility, t.cancel_requested AS cancelling, CASE WHEN NOT t.cancel_requested THEN why "
+    "WHEN why IS NOT NULL THEN 'its batch job is being cancelled and may still run: ' || why WHEN j.finished_at IS NOT "
+    "NULL THEN 'its batch job is being cancelled' END AS reason, coalesce(f.waiting_since, f.batch_silent_since, "
+    "to_timestamp((a.progress->'waiting'->>'since_ms')::bigint "
+    "/ 1000.0), CASE WHEN t.cancel_requested THEN j.finished_at ELSE to_timestamp(nullif("
+    "a.progress->>'queue_reason_since_ms', '0')::bigint / 1000.0) END, t.created_at) AS since FROM tasks t JOIN "
+    "facilities f ON f.name = t.facility LEFT JOIN LATERAL (SELECT step, progress FROM attempts WHERE task_id = t.id "
+    "ORDER BY number DESC LIMIT 1) a ON true CROSS JOIN LATERAL (SELECT coalesce(nullif(f.waiting_reason, ''), "
+    "nullif(f.batch_silence, ''), a.progress->'waiting'->>'reason', CASE WHEN a.step = 'queued' AND NOT "
+    "t.cancel_requested THEN nullif(a.progress->>'queue_reason', '') END) AS why) AS trouble WHERE t.job_id = j.id AND "
+    "t.kind <> 'clean' AND t.state IN ('pending', 'running') AND (NOT t.cancel_requested OR a.step IN ('submitting', "
+    "'queued', 'running') OR "
+    "a.progress->>'continuation' <> '')) AS w WHERE w.reason IS NOT NULL GROUP BY w.facility, w.reason, w.cancelling "
+    "ORDER BY 1 LIMIT 20) AS each)";
 const std::string kJobColumns =
     "j.id, j.name, jsonb_build_object('rounds', j.spec->'rounds', 'output_model', j.spec->'output_model') AS shown, "
     "j.base_digest, j.state, j.current_round, j.error, j.spoiled, j.created_by, " +
@@ -180,6 +184,20 @@ Result<EarlierAttempts> earlier_attempts(pg::Connection& connection, const std::
     return earlier;
 }
 
+// The phases of the newest attempt, as far as somebody saw them; the last of them lasts while its `ended_at` is null.
+Json phases_view(const Attempt& attempt) {
+    Json phases = Json::array();
+    const auto add = [&](Step step, std::int64_t began_ms, const Json& ended_at, std::int64_t bytes) {
+        phases.push_back(
+            {{"phase", to_string(step)}, {"began_at", utc_text(began_ms)}, {"ended_at", ended_at}, {"bytes", bytes}});
+    };
+    for (const auto& [step, began_ms, ended_ms, bytes] : attempt.phases)
+        if (ended_ms != 0) add(step, began_ms, utc_text(ended_ms), bytes);
+    if (is_phase(attempt.step) && attempt.since_ms != 0)
+        add(attempt.step, attempt.since_ms, nullptr, attempt.bytes_done);
+    return phases;
+}
+
 Json task_view(const Task& task, const WaitingFacilities& facilities) {
     Json view = {{"id", task.id},
                  {"kind", to_string(task.kind())},
@@ -198,6 +216,7 @@ Json task_view(const Task& task, const WaitingFacilities& facilities) {
         view["attempt_error"] = attempt.error;
         if (attempt.bytes_total > 0)
             view["moving"] = {{"bytes_done", attempt.bytes_done}, {"bytes_total", attempt.bytes_total}};
+        view["phases"] = phases_view(attempt);
         if (attempt.last_step) view["progress"] = to_json(*attempt.last_step);
     }
     if (const auto* train = std::get_if<TrainParams>(&task.params)) view["dataset"] = train->dataset;
@@ -216,7 +235,7 @@ Json task_view(const Task& task, const WaitingFacilities& facilities) {
 constexpr std::size_t kKeptMax = 100;
 constexpr std::size_t kKeptBytesMax = 64 << 10;
 
-// Tasks and evaluations of a page of rounds, each some 300 bytes.
+// Tasks and evaluations of a page of rounds, each some 700 bytes.
 constexpr std::int64_t kPageEntriesMax = 20'000;
 
 // How many rounds of a job make a page.
@@ -284,7 +303,9 @@ Json round_item(const pg::Rows& rows, int row, RoundTasks& round) {
                  {"evaluated", rows.boolean(row, "evaluated")},
                  {"error", rows.text(row, "error")},
                  {"opened_at", rows.text(row, "opened_at")},
+                 {"aggregating_at", text_or_null(rows, row, "aggregating_at")},
                  {"closed_at", text_or_null(rows, row, "closed_at")},
+                 {"evaluated_at", text_or_null(rows, row, "evaluated_at")},
                  {"deadline_at", text_or_null(rows, row, "deadline_at")},
                  {"evaluate_by", text_or_null(rows, row, "evaluate_by")},
                  {"accepted", rows.json(row, "accepted")},
@@ -359,8 +380,9 @@ Result<Json> rounds_view(pg::Connection& connection, const std::string& job, std
         connection.query(
             "SELECT number, index, " + kShownState + " AS state, r.base_digest, version_digest, evaluated, r.error, " +
                 pg::rfc3339("opened_at") + " AS opened_at, " + pg::rfc3339("coalesce(r.closed_at, j.finished_at)") +
-                " AS closed_at, " + pg::rfc3339("deadline_at") + " AS deadline_at, " + pg::rfc3339("evaluate_by") +
-                " AS evaluate_by, accepted, refused, contributions, " + kRoundWaiting +
+                " AS closed_at, " + pg::rfc3339("aggregating_at") + " AS aggregating_at, " +
+                pg::rfc3339("evaluated_at") + " AS evaluated_at, " + pg::rfc3339("deadline_at") + " AS deadline_at, " +
+                pg::rfc3339("evaluate_by") + " AS evaluate_by, accepted, refused, contributions, " + kRoundWaiting +
                 " AS waiting FROM rounds r JOIN jobs j ON j.id = r.job_id WHERE job_id = $1 AND number > "
                 "$2 ORDER BY number LIMIT $3",
             {job, after, count + 1}));  // one more tells whether there is a next page

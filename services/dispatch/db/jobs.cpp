@@ -1,6 +1,7 @@
 #include "services/dispatch/db/jobs.h"
 
 #include <algorithm>
+#include <limits>
 #include <set>
 
 #include "services/dispatch/db/facilities.h"
@@ -78,7 +79,9 @@ Status save_round(pg::Transaction& transaction, const std::string& job, const Ro
             "state = $3, version_digest = $5, evaluated = $6, error = $7, deadline_at = excluded.deadline_at, "
             "evaluate_by = excluded.evaluate_by, quiet_ends = 0, quiet_losses = 0, "
             "accepted = $10, refused = $11, ask_again_at = excluded.ask_again_at, contributions = $13, "
-            "closed_at = CASE WHEN $3 IN ('closed', 'failed', 'cancelled') THEN coalesce(rounds.closed_at, now()) END",
+            "aggregating_at = CASE WHEN $3 <> 'training' THEN coalesce(rounds.aggregating_at, now()) END, "
+            "closed_at = CASE WHEN $3 IN ('closed', 'failed', 'cancelled') THEN coalesce(rounds.closed_at, now()) END, "
+            "evaluated_at = CASE WHEN $6 THEN coalesce(rounds.evaluated_at, now()) END",
         {job, round.number, to_string(round.state), round.base, round.version, round.evaluated, round.error,
          round.deadline_ms, round.evaluate_by_ms, json::Json(round.accepted), std::move(refused), round.ask_again_ms,
          round.contributions, round.index, round.parent}));
@@ -123,6 +126,8 @@ Result<std::map<std::string, Record>> read_records(const pg::Rows& rows, int row
         record.reason = reader.required_string("reason");
         record.is_left_out = reader.boolean_or("left_out", false);
         record.counted_round = reader.integer_or("counted_round", 0, 0, INT64_MAX);
+        record.best_perplexity = reader.number_or("best_perplexity", 0, 0, std::numeric_limits<double>::max());
+        record.best_round = reader.integer_or("best_round", 0, 0, INT64_MAX);
         if (const Status read = reader.finish(); !read.ok())
             return internal_error("the job cannot be read: " + describe(read.error()));
     }
@@ -158,12 +163,36 @@ Result<JobState> lock_job_state(pg::Transaction& transaction, const std::string&
 
 namespace {
 
+// The job's facilities that are not for jobs of its owner, each with that as a reason.
+Result<std::map<std::string, std::string>> find_disallowed(pg::Connection& connection, const JobSpec& spec,
+                                                           const std::string& owner) {
+    json::Json names = json::Json::array();
+    for (const Participant& one : spec.participants) names.push_back(one.data.facility);
+    for (const DatasetCopy& copy : spec.evaluation_copies) names.push_back(copy.facility);
+    ATOLL_TRY(const pg::Rows rows,
+              connection.query("SELECT name, coalesce(spec->>'owner', '') AS owner, coalesce(spec->'allow', '[]') AS "
+                               "allow FROM facilities WHERE name IN (SELECT jsonb_array_elements_text($1::jsonb))",
+                               {names}));
+    std::map<std::string, std::string> disallowed;
+    for (int i = 0; i < rows.size(); ++i) {
+        Facility facility;
+        facility.owner = rows.text(i, "owner");
+        facility.allow = rows.json(i, "allow").get<std::vector<std::string>>();
+        const std::string name = rows.text(i, "name");
+        if (!is_for_jobs_of(facility, owner))
+            disallowed[name] =
+                "the facility " + in_quotes(name) + " is not for jobs of " + in_quotes(owner) + " any more";
+    }
+    return disallowed;
+}
+
 // `lock`: what SQL is to do to the job's row, or nothing.
 Result<JobView> read_job_view(pg::Transaction& transaction, const std::string& id, const std::string& lock) {
     ATOLL_TRY(
         const pg::Rows rows,
         transaction.query(
-            "SELECT spec, state, base_digest, current_round, records, spoiled, judged_until FROM jobs WHERE id = $1" +
+            "SELECT spec, state, base_digest, current_round, records, spoiled, judged_until, created_by, by_admin FROM "
+            "jobs WHERE id = $1" +
                 lock,
             {id}));
     if (rows.empty()) return not_found("there is no job " + id, "id");
@@ -190,6 +219,9 @@ Result<JobView> read_job_view(pg::Transaction& transaction, const std::string& i
     for (const Task& task : job.tasks)
         if (!task.damage.empty() && is_finished(task.state))
             return internal_error("the job " + id + " cannot be read: task " + task.id + ": " + task.damage);
+    if (!rows.boolean(0, "by_admin")) {
+        ATOLL_TRY(job.disallowed, find_disallowed(transaction.connection(), job.spec, rows.text(0, "created_by")));
+    }
     ATOLL_TRY(const auto facilities, silent_facilities(transaction.connection()));
     ATOLL_TRY(job.now_ms, database_now_ms(transaction.connection()));
     for (const auto& [facility, waiting] : facilities)  // later than now: written before the clock was set back
@@ -228,7 +260,9 @@ Status apply_decision(pg::Transaction& transaction, const Topics& topics, const 
         records[facility] = {{"refusals", record.refusals},
                              {"reason", record.reason},
                              {"left_out", record.is_left_out},
-                             {"counted_round", record.counted_round}};
+                             {"counted_round", record.counted_round},
+                             {"best_perplexity", record.best_perplexity},
+                             {"best_round", record.best_round}};
     if (!records.empty())
         ATOLL_RETURN_IF_ERROR(
             transaction.query("UPDATE jobs SET records = records || $2 WHERE id = $1", {job.id, std::move(records)}));
@@ -318,12 +352,33 @@ Status claim_output_model(pg::Transaction& transaction, const std::string& model
                     "output_model");
 }
 
-Status insert_job(pg::Transaction& transaction, const Topics& topics, const JobView& job,
-                  const std::string& created_by) {
+Status require_room(pg::Transaction& transaction, const std::string& owner, std::int64_t active_max,
+                    const std::string& except) {
+    ATOLL_RETURN_IF_ERROR(
+        transaction.query("SELECT pg_advisory_xact_lock(hashtextextended('active/' || $1, 0))", {owner}));
+    ATOLL_TRY(
+        const pg::Rows rows,
+        transaction.query(
+            "SELECT count(*) AS n FROM (SELECT id FROM jobs WHERE created_by = $1 AND state IN ('running', "
+            "'paused') UNION SELECT coalesce(t.job_id, t.preparation_id) FROM tasks t JOIN facilities f ON f.name "
+            "= t.facility LEFT JOIN jobs j ON j.id = t.job_id LEFT JOIN preparations p ON p.id = "
+            "t.preparation_id WHERE t.state IN ('pending', 'running') AND f.waiting_since IS NULL AND "
+            "coalesce(j.created_by, p.created_by) = $1) AS active WHERE id <> $2",
+            {owner, except}));
+    if (rows.integer(0, "n") < active_max) return {};
+    return Error{ErrorCode::kResourceExhausted,
+                 rows.text(0, "n") + " jobs and preparations of " + owner +
+                     " have not ended or are being cleaned up after; wait for some of them, or cancel some "
+                     "(dispatch.operator_active_max says how many one operator may have)",
+                 {}};
+}
+
+Status insert_job(pg::Transaction& transaction, const Topics& topics, const JobView& job, const std::string& created_by,
+                  bool by_admin) {
     ATOLL_RETURN_IF_ERROR(transaction.query(
-        "INSERT INTO jobs (id, name, spec, base_digest, state, current_round, created_by) VALUES ($1, $2, $3, $4, "
-        "'running', 0, $5)",
-        {job.id, job.spec.name, to_json(job.spec), job.base, created_by}));
+        "INSERT INTO jobs (id, name, spec, base_digest, state, current_round, created_by, by_admin) VALUES ($1, $2, "
+        "$3, $4, 'running', 0, $5, $6)",
+        {job.id, job.spec.name, to_json(job.spec), job.base, created_by, by_admin}));
     ATOLL_TRY(const std::int64_t now_ms, database_now_ms(transaction.connection()));
     return apply_decision(transaction, topics, job, submit_job(job, now_ms));
 }

@@ -60,9 +60,14 @@ Result<std::map<std::string, Record>> read_records(const pg::Rows& rows, int row
 // Keeps the model for the job that this transaction inserts. kConflict: a job that has not ended writes it.
 Status claim_output_model(pg::Transaction& transaction, const std::string& model);
 
-// Inserts the job and applies its first decision.
-Status insert_job(pg::Transaction& transaction, const Topics& topics, const JobView& job,
-                  const std::string& created_by);
+// kResourceExhausted: so many jobs and preparations of that owner, without the one `except`, have not ended; those that
+// are cleaned up after count, too, where the site answers. Their number stays until the transaction ends.
+Status require_room(pg::Transaction& transaction, const std::string& owner, std::int64_t active_max,
+                    const std::string& except = {});
+
+// Inserts the job and applies its first decision. `by_admin`: no facility refuses it.
+Status insert_job(pg::Transaction& transaction, const Topics& topics, const JobView& job, const std::string& created_by,
+                  bool by_admin = false);
 
 // Running jobs with a round that passed the deadline of its training or its evaluations, in the order of their ids.
 Result<std::vector<std::string>> late_jobs(pg::Connection& connection);

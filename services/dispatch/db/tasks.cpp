@@ -116,7 +116,10 @@ const pg::LeaseTable& task_leases() {
     static const pg::LeaseTable table{
         .name = "tasks",
         .key = {"id"},
-        .joins = "JOIN facilities f ON f.name = t.facility LEFT JOIN jobs j ON j.id = t.job_id",
+        .joins =
+            "JOIN facilities f ON f.name = t.facility LEFT JOIN jobs j ON j.id = t.job_id LEFT JOIN preparations p "
+            "ON p.id = t.preparation_id LEFT JOIN turns u ON u.facility = t.facility AND u.owner = "
+            "coalesce(j.created_by, p.created_by)",
         .due =
             std::string("t.state IN ('pending', 'running') AND (t.next_step_at <= now() OR t.next_step_at > ") +
             pg::kBeyondAnyPause +
@@ -133,9 +136,27 @@ const pg::LeaseTable& task_leases() {
             // Cleaning waits until its job is quiet at the facility.
             "AND (t.kind <> 'clean' OR NOT EXISTS (SELECT 1 FROM tasks o WHERE o.job_id = t.job_id AND "
             "o.facility = t.facility AND o.kind <> 'clean' AND o.state IN ('pending', 'running')))",
-        .order = "t.next_step_at"};
+        // Work comes before cleaning, for a minute; then whoever's turn at a facility was longest ago. (A turn to come
+        // was taken before the clock was set back.)
+        .order =
+            "(t.kind = 'clean' AND t.next_step_at > now() - interval '1 minute'), CASE WHEN u.taken_at < now() + "
+            "interval '1 minute' THEN u.taken_at END NULLS FIRST, t.next_step_at"};
     return table;
 }
+
+namespace {
+
+// The owner of the task's job or preparation has had a turn at its facility.
+Status note_turn(pg::Connection& connection, const std::string& task) {
+    ATOLL_RETURN_IF_ERROR(connection.query(
+        "INSERT INTO turns (facility, owner, taken_at) SELECT t.facility, coalesce(j.created_by, p.created_by), now() "
+        "FROM tasks t LEFT JOIN jobs j ON j.id = t.job_id LEFT JOIN preparations p ON p.id = t.preparation_id WHERE "
+        "t.id = $1 ON CONFLICT (facility, owner) DO UPDATE SET taken_at = excluded.taken_at",
+        {task}));
+    return {};
+}
+
+}  // namespace
 
 Result<std::optional<LeasedTask>> lease_task(pg::Connection& connection, const pg::LeaseTerms& terms,
                                              const StepLimits& limits) {
@@ -156,7 +177,11 @@ Result<std::optional<LeasedTask>> lease_task(pg::Connection& connection, const p
         connection.query(std::string("SELECT count(*) AS n FROM tasks WHERE facility = $1 AND id <> $2 AND ") + kInHand,
                          {leased->rows.text(0, "facility"), lease.key.front()}));
     ATOLL_TRY(auto task, read_leased_task(connection, lease));
-    if (!task || beside.integer(0, "n") < (task->is_silent ? 1 : limits.facility_steps_max)) return task;
+    if (!task) return task;
+    if (beside.integer(0, "n") < (task->is_silent ? 1 : limits.facility_steps_max)) {
+        ATOLL_RETURN_IF_ERROR(note_turn(connection, task->task.id));
+        return task;
+    }
     ATOLL_RETURN_IF_ERROR(pg::give_lease_back(connection, lease, {},
                                               ", next_step_at = clock_timestamp() + random() * interval '100 ms'"));
     return std::optional<LeasedTask>();
@@ -217,6 +242,12 @@ Status insert_preparation(pg::Transaction& transaction, const std::string& id, c
     ATOLL_RETURN_IF_ERROR(transaction.query("INSERT INTO preparations (id, spec, created_by) VALUES ($1, $2, $3)",
                                             {id, spec, created_by}));
     return {};
+}
+
+Result<std::int64_t> count_preparations(pg::Transaction& transaction, const std::string& created_by) {
+    ATOLL_TRY(const pg::Rows rows,
+              transaction.query("SELECT count(*) AS n FROM preparations WHERE created_by = $1", {created_by}));
+    return rows.integer(0, "n");
 }
 
 Status tell_workers(pg::Transaction& transaction) {

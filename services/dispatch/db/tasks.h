@@ -31,8 +31,9 @@ struct StepLimits {
     std::vector<std::string> slow = {};     // none at these
     bool takes_silent = true;               // one at a time at those that gave no answer when they were last asked
 };
-// The longest due task that nobody holds, if any. Passed over are what a paused job would begin, facilities that are
-// left alone for a while, and those that enough workers are busy with.
+// A due task that nobody holds, if any: work before cleaning, and of those who have work at a facility each in turn,
+// with the longest due one. Passed over are what a paused job would begin, facilities that are left alone for a while,
+// and those that enough workers are busy with.
 Result<std::optional<LeasedTask>> lease_task(pg::Connection& connection, const pg::LeaseTerms& terms,
                                              const StepLimits& limits = {});
 // Inside db/ only. Nothing: since it was taken the lease has run out, and the task has been another worker's; it may
@@ -49,6 +50,7 @@ Status save_task(pg::Transaction& transaction, const TaskChange& change, std::in
 // The preparation that a task belongs to.
 Status insert_preparation(pg::Transaction& transaction, const std::string& id, const json::Json& spec,
                           const std::string& created_by);
+Result<std::int64_t> count_preparations(pg::Transaction& transaction, const std::string& created_by);
 // Whoever LISTENs to it hears, once that is committed, that tasks have become due.
 inline constexpr const char* kTaskChannel = "dispatch_tasks";
 Status tell_workers(pg::Transaction& transaction);

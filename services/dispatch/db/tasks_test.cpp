@@ -109,6 +109,29 @@ TEST_F(TasksTest, ALeaseThatRanOutBeforeItsTaskWasReadGivesNothing) {
     EXPECT_FALSE(late->has_value()) << "of a task that is over";
 }
 
+TEST_F(TasksTest, WhoHasWorkAtAFacilityHasTurnsThereAndCleaningComesAfterWork) {
+    auto connection = connect();
+    add_task(connection, "bob0");
+    for (const char* task : {"bob1", "bob2", "bob3", "bob4", "bob5", "vic0", "vic1", "vic2"})
+        add_preparing_task(connection, task, "leonardo");
+    ASSERT_TRUE(connection.query("UPDATE preparations SET created_by = substr(id, 3, 3)").ok());
+    const auto make_due = [&](const std::string& what) {
+        ASSERT_TRUE(connection.query("UPDATE tasks SET lease_until = '-infinity', " + what).ok());
+    };
+    const auto next = [&] {
+        const auto leased = lease_task(connection, {std::chrono::seconds(60)}).value();
+        return leased ? leased->task.id.substr(0, 3) : "nobody";
+    };
+    using Owners = std::vector<std::string>;
+    make_due("next_step_at = now() - CASE WHEN id < 'c' THEN interval '30 s' ELSE interval '1 s' END");
+    EXPECT_EQ((Owners{next(), next(), next(), next(), next(), next(), next(), next(), next(), next()}),
+              (Owners{"bob", "vic", "bob", "vic", "bob", "vic", "bob", "bob", "bob", "nobody"}));
+    make_due("kind = CASE WHEN id < 'c' THEN 'clean' ELSE kind END, params = '{}'");
+    EXPECT_EQ((Owners{next(), next(), next(), next()}), (Owners{"vic", "vic", "vic", "bob"}));
+    make_due("next_step_at = now() - interval '2 minutes'");
+    EXPECT_EQ((Owners{next(), next(), next()}), (Owners{"vic", "bob", "vic"})) << "it does not wait for ever";
+}
+
 TEST_F(TasksTest, AFacilityHasSoManyStepsInHandAndNoMore) {
     constexpr int kStepsMax = 3;
     auto connection = connect();

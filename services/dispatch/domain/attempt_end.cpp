@@ -27,8 +27,9 @@ std::string end_sentence(const BatchAnswer& answer) {
             return "its batch job was cancelled" + who_cancelled(answer.reason);
         case BatchEnd::kFailed:
             return "its batch job failed";
-        case BatchEnd::kUnknown:
         case BatchEnd::kCompleted:
+            return "its batch job ended by itself";
+        case BatchEnd::kUnknown:
             break;
     }
     return "";
@@ -56,6 +57,12 @@ std::string end_text(const BatchAnswer& answer) {
     const std::string sentence = end_sentence(answer);
     if (sentence.empty()) return answer.reason;
     return answer.reason.empty() ? sentence : sentence + " (" + answer.reason + ")";
+}
+
+BatchAnswer as_stopped(BatchAnswer answer) {
+    const bool is_unsaid = answer.end == BatchEnd::kUnknown || answer.end == BatchEnd::kCompleted;
+    if (answer.state == BatchState::kQueued || answer.state == BatchState::kRunning || !is_unsaid) return answer;
+    return {BatchState::kEnded, BatchEnd::kTimeLimit, ""};
 }
 
 std::string exit_code_text(std::int64_t exit_code) {

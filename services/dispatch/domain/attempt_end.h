@@ -16,6 +16,10 @@ bool is_interruption(BatchEnd end);
 // "its batch job was cancelled by ada (CANCELLED by ada)". Empty: the batch system has not said.
 std::string end_text(const BatchAnswer& answer);
 
+// Why a training stopped that saved its state and exited with 0 before its last step: its time was up, unless the batch
+// system says otherwise. Told in time, trainer and batch script end well, which Slurm calls COMPLETED.
+BatchAnswer as_stopped(BatchAnswer answer);
+
 // "exit code 137", with what that number means where it is known to mean one thing.
 std::string exit_code_text(std::int64_t exit_code);
 

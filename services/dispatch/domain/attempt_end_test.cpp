@@ -24,6 +24,7 @@ TEST(AttemptEndTest, TheBatchSystemsWordIsSaidInWordsOfOurs) {
     EXPECT_EQ(text(BatchEnd::kCancelled, "CANCELLED"), "its batch job was cancelled at the site (CANCELLED)");
     EXPECT_EQ(text(BatchEnd::kPreempted, "PREEMPTED"), "its batch job was preempted by another one (PREEMPTED)");
     EXPECT_EQ(text(BatchEnd::kNodeFailure, "NODE_FAIL"), "a node of its batch job failed (NODE_FAIL)");
+    EXPECT_EQ(text(BatchEnd::kCompleted, "COMPLETED"), "its batch job ended by itself (COMPLETED)");
     EXPECT_EQ(text(BatchEnd::kUnknown, ""), "");
 }
 
@@ -66,11 +67,17 @@ TEST(AttemptEndTest, HowARunWasStoppedIsWaitedForWhileItsJobIsStillBeingEnded) {
 TEST(AttemptEndTest, ARunWhoseTimeWasUpSaysSoToo) {
     const TaskChange change = apply(at_step(Step::kRunning), out_of_time(), kPollPolicy, 5);
     EXPECT_EQ(change.task.attempt->step, Step::kDone);
-    EXPECT_EQ(change.task.attempt->error, "it stopped because its time was up");
+    const std::string goes_on = "; its state is saved, and a longer `time` of its resources needs fewer attempts";
+    EXPECT_EQ(change.task.attempt->error, "its time was up" + goes_on);
     EXPECT_EQ(change.events.back().type, "atoll.task.retrying.v1");
+    EXPECT_EQ(change.events.back().data.at("error"), change.task.attempt->error);
+    // Slurm's word for a job that was told in time, and whose script then ended well.
+    const Task told =
+        apply(at_step(Step::kRunning), ended_by(0, BatchEnd::kCompleted, "COMPLETED"), kPollPolicy, 5).task;
+    EXPECT_EQ(told.attempt->error, change.task.attempt->error);
     const Task limited =
         apply(at_step(Step::kRunning), ended_by(0, BatchEnd::kTimeLimit, "TIMEOUT: TimeLimit"), kPollPolicy, 5).task;
-    EXPECT_EQ(limited.attempt->error, "its batch job reached its time limit (TIMEOUT: TimeLimit)");
+    EXPECT_EQ(limited.attempt->error, "its batch job reached its time limit (TIMEOUT: TimeLimit)" + goes_on);
     EXPECT_FALSE(stopped_early(at_step(Step::kRunning), printed({kSummary})));
     EXPECT_TRUE(stopped_early(at_step(Step::kRunning), printed({{{"summary", true}, {"resumable", true}}})));
 }
@@ -124,6 +131,23 @@ TEST(AttemptEndTest, AJobThatNeverBeganShowsTheEndOfItsLog) {
         << task.attempt->error;
 }
 
+TEST(AttemptEndTest, AJobThatEndedWithoutAWordWhereTheDiskIsFullWaitsForRoom) {
+    Observed seen;
+    seen.queue_status = BatchAnswer{BatchState::kEnded, BatchEnd::kCompleted, "COMPLETED"};
+    seen.free_kib = 12;
+    Task task = at_step(Step::kRunning);
+    for (int answers = 1; task.attempt->step == Step::kRunning && answers < 10; ++answers) {
+        seen.batch_asked_ms = answers * kPollPolicy.missing_ms;
+        task = apply(task, seen, kPollPolicy, seen.batch_asked_ms).task;
+    }
+    EXPECT_EQ(task.state, TaskState::kPending);
+    ASSERT_TRUE(task.attempt->waiting);
+    EXPECT_EQ(
+        task.attempt->waiting->reason,
+        "its batch job ended by itself (COMPLETED) without its end.json; no room is left in its work directory (12 "
+        "KiB): free some there");
+}
+
 // An answer that is older than the look which saw it run.
 TEST(AttemptEndTest, WhatRunsIsNotCalledQueuedAfterwards) {
     Observed seen = ended_step();
@@ -147,6 +171,8 @@ TEST(AttemptEndTest, ABatchSystemThatDoesNotAnswerIsNotTheTasksWait) {
     seen.queue_status = BatchAnswer{BatchState::kRunning, {}, ""};
     EXPECT_EQ(apply(change.task, seen, kPollPolicy, 6).batch_silence, "");
     EXPECT_EQ(apply(change.task, ended_step(), kPollPolicy, 6).batch_silence, std::nullopt) << "it was not asked";
+    EXPECT_EQ(apply(at_step(Step::kSubmitting), Submitted{"17"}, kPollPolicy, 6).batch_silence, std::nullopt)
+        << "a file of an earlier submission tells the id, too";
 }
 
 }  // namespace

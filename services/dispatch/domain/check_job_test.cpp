@@ -34,7 +34,7 @@ TEST(CheckJobTest, RanksThatDoNotReachOneAnotherAreToldTheVariableThatMendsIt) {
 
 TEST(SiteRowsTest, AWorkDirectoryThatIsSomebodyElsesIsToBeGivenAway) {
     const auto mend = [](const char* fact, const char* said) {
-        for (const CheckRow& row : judge_site({{fact, said}, {"user", "ada"}}, {}, facility(), {}))
+        for (const CheckRow& row : judge_site({{fact, said}, {"user", "ada"}}, {}, facility(), {}).rows)
             if (row.name == "work_dir") return row.mend;
         return std::string();
     };
@@ -46,7 +46,8 @@ TEST(SiteRowsTest, AWorkDirectoryThatIsSomebodyElsesIsToBeGivenAway) {
 
 TEST(SiteRowsTest, AFileSystemThatIsShortOrFullSaysSoAndWhatToDo) {
     const auto row_of = [](const char* space_kib, const char* files) {
-        for (const CheckRow& row : judge_site({{"space_kib", space_kib}, {"files_free", files}}, {}, facility(), {}))
+        for (const CheckRow& row :
+             judge_site({{"space_kib", space_kib}, {"files_free", files}}, {}, facility(), {}).rows)
             if (row.name == "work_dir") return row;
         return CheckRow();
     };
@@ -63,7 +64,7 @@ TEST(SiteRowsTest, AFileSystemThatIsShortOrFullSaysSoAndWhatToDo) {
     EXPECT_EQ(full.state, CheckState::kFail);
     EXPECT_NE(full.seen.find("it is full, and tasks wait for room"), std::string::npos) << full.seen;
     for (const char* said : {"head: No space left on device", "head: Disk quota exceeded"})
-        for (const CheckRow& row : judge_site({{"no_write", said}}, {}, facility(), {})) {
+        for (const CheckRow& row : judge_site({{"no_write", said}}, {}, facility(), {}).rows) {
             if (row.name != "work_dir") continue;
             EXPECT_NE(row.seen.find(std::string(" is full, and tasks wait for room: ") + said), std::string::npos)
                 << row.seen;

@@ -126,6 +126,14 @@ const char* to_string(LogsGiven given) {
     return given == LogsGiven::kNone ? "none" : "all";
 }
 
+bool is_for_jobs_of(const Facility& facility, const std::string& subject) {
+    const std::vector<std::string>& allow = facility.allow;
+    if (facility.owner.empty() && allow.empty()) return true;
+    return facility.owner == subject || std::any_of(allow.begin(), allow.end(), [&](const std::string& name) {
+               return name == "*" || name == subject;
+           });
+}
+
 Result<Facility> parse_facility(const Json& value) {
     ObjectReader reader(value);
     Facility facility;

@@ -61,6 +61,10 @@ struct Facility {
     bool operator==(const Facility&) const = default;
 };
 
+// Whether jobs of this person, who is no admin, may use its account: its owner, whom it allows, or where it has neither
+// everybody.
+bool is_for_jobs_of(const Facility& facility, const std::string& subject);
+
 // From a request: unknown fields, wrong types and parts that are not built yet are refused by name.
 Result<Facility> parse_facility(const json::Json& value);
 json::Json to_json(const Facility& facility);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <utility>
 
+#include "services/dispatch/domain/check_job.h"
 #include "shared/base/text.h"
 #include "shared/json/printable.h"
 
@@ -52,7 +53,7 @@ class Judge {
     Judge(const SiteFacts& facts, const FoundLimits& limits, const Facility& facility, const CheckSetting& setting)
         : facts_(facts), limits_(limits), facility_(facility), setting_(setting) {}
 
-    std::vector<CheckRow> rows() && {
+    SiteJudgement judgement() && {
         judge_shell();
         judge_tools();
         if (abilities_of(facility_.batch.kind).has_queues) judge_scheduler();
@@ -61,11 +62,8 @@ class Judge {
         facility_.image ? judge_image() : judge_programs();
         judge_store();
         judge_clock();
-        const bool has_queues = abilities_of(facility_.batch.kind).has_queues;
-        add("compute", CheckState::kSkipped,
-            "not tried: " + check_job() +
-                (has_queues ? " runs a minute on two nodes" : " runs two ranks for a moment"));
-        return std::move(rows_);
+        add("compute", CheckState::kSkipped, "not tried: " + check_job() + " runs " + what_job_runs());
+        return {std::move(rows_), std::move(no_batch_answer_)};
     }
 
   private:
@@ -99,6 +97,14 @@ class Judge {
         return set("--env " + shell_word("PATH=" + directory + ":" + fact("path")));
     }
     std::string check_job() const { return "atoll facility check " + facility_.name + " --job"; }
+    std::string what_job_runs() const {
+        if (!abilities_of(facility_.batch.kind).has_queues) return "two ranks for a moment";
+        Facility found = facility_;
+        for (const auto& [name, limits] : limits_)
+            if (limits.ok()) found.batch.queues.at(name).found = *limits;
+        const auto asked = parse_check_job(json::Json::object(), found);
+        return asked.ok() && asked->nodes == 1 ? "a minute on one node" : "a minute on two nodes";
+    }
     std::string other_work_dir() const {
         return "free some there: what waits for room goes on by itself; or take another: " +
                set("--work-dir DIRECTORY");
@@ -137,8 +143,10 @@ class Judge {
             add("scheduler", CheckState::kFail,
                 "Slurm does not answer: " + (has("no_queue") ? fact("no_queue") : "`sbatch --version` failed"),
                 "ask the site whether slurmctld is up; `squeue --me` there by hand says the same");
+            no_batch_answer_ = rows_.back().seen;
             return skip_queues("the scheduler does not answer");
         }
+        no_batch_answer_ = "";
         add("scheduler", CheckState::kOk,
             fact("slurm") + " answers" + (has("accounting") ? "; sacct answers" : "; no accounting (sacct)"));
         if (has("no_limits")) return skip_queues(fact("no_limits"));
@@ -401,6 +409,10 @@ class Judge {
 
     void judge_store() {
         if (setting_.is_through_ssh) return add("store", CheckState::kOk, "not needed: data goes through ssh");
+        if (setting_.store_url.empty())
+            return add(
+                "store", CheckState::kFail, "the coordinator has no public URL",
+                "set one (with Compose: compose/init --public-url URL), or " + set_field("transport.data", "ssh"));
         if (has("store")) return add("store", CheckState::kOk, setting_.store_url + " answers");
         if (!has("no_store"))
             return add("store", CheckState::kSkipped, "not looked at: atoll does not run there, nor does curl or wget");
@@ -438,6 +450,7 @@ class Judge {
     const Facility& facility_;
     const CheckSetting& setting_;
     std::vector<CheckRow> rows_;
+    std::optional<std::string> no_batch_answer_;
     bool is_work_dir_good_ = true;
     bool is_quota_short_ = false;
 };
@@ -462,9 +475,9 @@ std::string set_command(const Facility& facility, const std::string& arguments) 
     return "atoll facility set " + facility.name + " " + arguments;
 }
 
-std::vector<CheckRow> judge_site(const SiteFacts& facts, const FoundLimits& limits, const Facility& facility,
-                                 const CheckSetting& setting) {
-    return Judge(facts, limits, facility, setting).rows();
+SiteJudgement judge_site(const SiteFacts& facts, const FoundLimits& limits, const Facility& facility,
+                         const CheckSetting& setting) {
+    return Judge(facts, limits, facility, setting).judgement();
 }
 
 std::vector<CheckRow> skip_site(const Facility& facility, const std::string& why) {

@@ -38,9 +38,14 @@ struct CheckSetting {
 // What the batch system says of the facility's queues, by their names in its record.
 using FoundLimits = std::map<std::string, Result<QueueLimits>>;
 
-// The rows of what check.sh has told of a login node, in the order in which people read them. Pure.
-std::vector<CheckRow> judge_site(const SiteFacts& facts, const FoundLimits& limits, const Facility& facility,
-                                 const CheckSetting& setting);
+struct SiteJudgement {
+    std::vector<CheckRow> rows;  // in the order in which people read them
+    // Why the batch system gives no answer; empty: it gives one. Nothing: it has none, or was not asked.
+    std::optional<std::string> no_batch_answer;
+};
+// What check.sh has told of a login node. Pure.
+SiteJudgement judge_site(const SiteFacts& facts, const FoundLimits& limits, const Facility& facility,
+                         const CheckSetting& setting);
 
 // The same rows where nothing could be asked.
 std::vector<CheckRow> skip_site(const Facility& facility, const std::string& why);

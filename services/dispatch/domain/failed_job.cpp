@@ -35,7 +35,7 @@ std::optional<Error> check_resumable(const JobView& job) {
 // The evaluations that the job's end has cancelled are waited for again.
 void evaluate_again(JobDecision& decision, const JobView& job, Round round, std::int64_t now_ms) {
     for (const Task* cut : round_tasks(job, TaskKind::kEvaluate, round.number)) {
-        if (cut->state != TaskState::kCancelled) continue;
+        if (cut->state != TaskState::kCancelled || job.disallowed.contains(cut->facility)) continue;
         Task task;
         task.round = cut->round;
         task.facility = cut->facility;
@@ -74,7 +74,7 @@ Result<JobDecision> resume_failed_job(const JobView& failed, const ResumeOrder& 
     for (const Task* task : handed_in_updates(job)) handed_in.insert(std::get<TrainParams>(task->params).participant);
     for (std::size_t i = 0; i < job.spec.participants.size(); ++i)
         if (!handed_in.contains(static_cast<std::int64_t>(i)) &&
-            !is_quarantined(job, job.spec.participants[i].data.facility))
+            !is_passed_over(job, job.spec.participants[i].data.facility))
             decision.new_tasks.push_back(training_task(job, i, round));
     tell_opened(decision, job, round);
     return decision;

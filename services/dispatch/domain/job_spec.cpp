@@ -35,6 +35,7 @@ DatasetCopy read_dataset_copy(ObjectReader& reader, JobSource source) {
     data.rows = reader.required_integer("rows", 0, INT64_MAX);
     data.seq_len = reader.required_integer("seq_len", 0, INT64_MAX);
     data.validation_tokens = reader.integer_or("validation_tokens", 0, 0, INT64_MAX);
+    data.fingerprint = reader.string_or("fingerprint", "");
     return data;
 }
 
@@ -157,7 +158,8 @@ Json copy_to_json(const DatasetCopy& data) {
             {"path", data.path},
             {"rows", data.rows},
             {"seq_len", data.seq_len},
-            {"validation_tokens", data.validation_tokens}};
+            {"validation_tokens", data.validation_tokens},
+            {"fingerprint", data.fingerprint}};
 }
 
 // Shares sum to one, so that one of N updates has 1/N at least. As people write a third: 0.33.
@@ -215,6 +217,9 @@ Result<JobSpec> parse_job_spec(const Json& value, JobSource source) {
     if (source == JobSource::kRequest)  // old ones may be called "newest"
         for (const auto& [key, name] : {std::pair{"name", spec.name}, {"output_model", spec.output_model}})
             if (const Status fit = service::check_name(name, key); !fit.ok()) reader.fail(key, fit.error().message);
+    if (source == JobSource::kDatabase)
+        if (const Json& owner = reader.any_or_null("output_owner"); owner.is_string())
+            spec.output_owner = owner.get<std::string>();
     const Json& participants = reader.required_array("participants");
     spec.rounds = reader.required_integer("rounds", 1, 10'000);
     const Json& strategy = reader.object_or_null("strategy");
@@ -271,6 +276,7 @@ Json to_json(const JobSpec& spec) {
                   {"evaluation_grace_s", spec.evaluation_grace_s},
                   {"quarantine_after", spec.quarantine_after}};
     if (!spec.adapter_of.empty()) value["adapter_of"] = spec.adapter_of;
+    if (spec.output_owner) value["output_owner"] = *spec.output_owner;
     if (spec.quorum) value["quorum"] = *spec.quorum;
     if (spec.pause_when_worse) value["evaluation"]["pause_when_worse"] = *spec.pause_when_worse;
     return value;

@@ -24,6 +24,7 @@ struct DatasetCopy {
     std::int64_t rows = 0;  // of the training split
     std::int64_t seq_len = 0;
     std::int64_t validation_tokens = 0;  // the most that an evaluation can see; 0: not known
+    std::string fingerprint = {};        // of both splits; empty: not known
 };
 
 // An event about all of them has some 300 kB; Kafka takes 1 MB.
@@ -53,6 +54,8 @@ struct JobSpec {
     // it trains whole models. Filled in at its submission.
     std::string adapter_of = {};
     std::string output_model;
+    // Whose that was when the job was submitted; its updates go into no other of that name. Unset: not known.
+    std::optional<std::string> output_owner = {};
     std::vector<Participant> participants;
     std::int64_t rounds = 1;
     aggregate::StrategySpec strategy;

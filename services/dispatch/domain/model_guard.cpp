@@ -39,12 +39,26 @@ std::optional<double> perplexity(const JobView& job, std::int64_t round, const s
     return std::nullopt;
 }
 
+// Beside the model that the round began with.
 std::vector<Judgement> judge(const JobView& job, const Round& round) {
     std::vector<Judgement> judgements;
     for (const Participant* one : judges(job)) {
         const auto before = perplexity(job, round.parent, round.base, one->data);
         const auto after = perplexity(job, round.number, round.version, one->data);
-        if (before && after && std::isfinite(*before)) judgements.push_back({one->data.facility, *before, *after});
+        if (before && after && std::isfinite(*before))
+            judgements.push_back({one->data.facility, *before, *after, round.parent});
+    }
+    return judgements;
+}
+
+// Each beside the best model that its participant has seen.
+std::vector<Judgement> beside_the_best(const JobView& job, std::vector<Judgement> judgements) {
+    for (Judgement& one : judgements) {
+        const auto record = job.records.find(one.facility);
+        if (record == job.records.end() || !(record->second.best_perplexity > 0)) continue;
+        if (record->second.best_perplexity >= one.before) continue;
+        one.before = record->second.best_perplexity;
+        one.at_round = record->second.best_round;
     }
     return judgements;
 }
@@ -58,6 +72,15 @@ bool is_spoiled(const JobView& job, const std::vector<Judgement>& judgements) {
     const std::size_t count = judges(job).size();
     if (2 * count_worse(judgements, kWorse) > static_cast<std::int64_t>(count)) return true;
     return count == 2 && count_worse(judgements, kMuchWorse) > 0;
+}
+
+// The newest round whose model all of those who find the new one worse found better.
+std::int64_t good_round(const JobView& job, const std::vector<Judgement>& judgements) {
+    const double times = judges(job).size() == 2 && 2 * count_worse(judgements, kWorse) <= 2 ? kMuchWorse : kWorse;
+    std::int64_t good = std::numeric_limits<std::int64_t>::max();
+    for (const Judgement& one : judgements)
+        if (one.times() >= times) good = std::min(good, one.at_round);
+    return good;
 }
 
 bool is_judged(const JobView& job, const Round& round) {
@@ -85,8 +108,9 @@ double number_of(const Json& one, const char* key, double otherwise) {
 std::optional<SpoiledModel> find_spoiled_model(const JobView& job) {
     for (const Round& round : job.closed) {
         if (!is_judged(job, round)) continue;
-        auto judgements = judge(job, round);
-        if (is_spoiled(job, judgements)) return SpoiledModel{round, std::move(judgements)};
+        const auto judgements = judge(job, round);
+        for (const auto& beside : {judgements, beside_the_best(job, judgements)})
+            if (is_spoiled(job, beside)) return SpoiledModel{round, good_round(job, beside), beside};
     }
     return std::nullopt;
 }
@@ -112,7 +136,7 @@ std::string find_outlier(const Round& round) {
 
 std::string describe(const JobView& job, const SpoiledModel& spoiled) {
     std::string why = "the model of round " + std::to_string(spoiled.round.number) + " is worse than that of round " +
-                      std::to_string(spoiled.round.parent);
+                      std::to_string(spoiled.good_round);
     for (std::size_t i = 0; i < spoiled.judgements.size() && i < kSitesNamedMax; ++i) {
         const Judgement& one = spoiled.judgements[i];
         why += std::string(i == 0 ? ": " : ", ") + one.facility + " finds the perplexity " + shown(one.after) +
@@ -130,10 +154,27 @@ Json to_json(const JobView& job, const SpoiledModel& spoiled) {
     for (const Judgement& one : spoiled.judgements)
         sites.push_back(
             {{"facility", one.facility}, {"before", number_or_null(one.before)}, {"after", number_or_null(one.after)}});
-    return {{"round", spoiled.round.number},          {"good_round", spoiled.round.parent},
+    return {{"round", spoiled.round.number},          {"good_round", spoiled.good_round},
             {"version", spoiled.round.version},       {"sites", std::move(sites)},
             {"updates", spoiled.round.contributions}, {"outlier", find_outlier(spoiled.round)},
             {"reason", describe(job, spoiled)}};
+}
+
+std::map<std::string, Record> best_models(const JobView& job, const Round& round) {
+    std::map<std::string, Record> changed;
+    if (!is_judged(job, round)) return changed;
+    for (const Judgement& one : judge(job, round)) {
+        const auto found = job.records.find(one.facility);
+        const Record known = found == job.records.end() ? Record() : found->second;
+        Record best = known;
+        for (const auto& [perplexity, number] : {std::pair(one.before, round.parent), {one.after, round.number}}) {
+            if (best.best_perplexity > 0 && perplexity >= best.best_perplexity) continue;
+            best.best_perplexity = perplexity;
+            best.best_round = number;
+        }
+        if (best.best_perplexity != known.best_perplexity) changed[one.facility] = best;
+    }
+    return changed;
 }
 
 std::int64_t quiet_judgements(const JobView& job, const Round& round) {
@@ -141,7 +182,7 @@ std::int64_t quiet_judgements(const JobView& job, const Round& round) {
     if (!is_judged(job, round)) return kAll;
     const std::size_t count = judges(job).size();
     if (count <= kLookedAtEach) return 0;
-    return static_cast<std::int64_t>(count / 2) - count_worse(judge(job, round), kWorse);
+    return static_cast<std::int64_t>(count / 2) - count_worse(beside_the_best(job, judge(job, round)), kWorse);
 }
 
 }  // namespace atl::dispatch

@@ -164,6 +164,47 @@ TEST(ModelGuardTest, OfTwoOneThatFindsItThreeTimesWorseIsEnough) {
     EXPECT_EQ(both.job.state, JobState::kPaused) << "both by half";
 }
 
+TEST(ModelGuardTest, AModelThatGetsWorseLittleByLittleIsComparedWithTheBest) {
+    Game game(2);
+    game.train();
+    game.evaluate(1, {50, 90});
+    game.train();
+    game.evaluate(2, {95, 80});
+    game.train();
+    game.evaluate(3, {149, 70});
+    EXPECT_EQ(game.job.state, JobState::kRunning) << "below three times";
+    ASSERT_TRUE(game.event("atoll.job.paused.v1").is_null());
+    Game other(3);
+    other.train();
+    other.evaluate(1, {50, 60, 70});
+    other.train();
+    other.evaluate(2, {70, 55, 70});
+    other.train();
+    other.evaluate(3, {80, 83, 70});
+    EXPECT_EQ(other.job.state, JobState::kPaused) << "at two of three by half";
+    EXPECT_EQ(other.job.spoiled.at("good_round"), 1) << "the newest that was good at both";
+    EXPECT_EQ(other.job.spoiled.at("sites")[1].at("before"), 55);
+    ASSERT_TRUE(other.resume({.accepts = true}).ok());
+    other.train();
+    other.evaluate(4, {85, 85, 70});
+    EXPECT_EQ(other.job.state, JobState::kRunning) << "what was accepted is what later ones are compared with";
+}
+
+TEST(ModelGuardTest, OfTwoThreeTimesTheBestIsEnoughHoweverManyRoundsItTook) {
+    Game game(2, nullptr, 8);
+    double found = 50;
+    game.train();
+    game.evaluate(1, {found, 90});
+    for (int round = 2; round <= 4 && game.job.state == JobState::kRunning; ++round) {
+        found *= 1.49;
+        game.train();
+        game.evaluate(round, {found, 80});
+    }
+    EXPECT_EQ(game.job.state, JobState::kPaused);
+    EXPECT_EQ(game.job.spoiled.at("round"), 4) << "50, 74.5, 111, 165";
+    EXPECT_EQ(game.job.spoiled.at("good_round"), 1);
+}
+
 TEST(ModelGuardTest, ItLooksWhereEveryParticipantEvaluatesUnlessTheJobSaysOtherwise) {
     const Json at_a = {{"at", {{{"facility", "a"}, {"dataset", "d"}}}}};
     Json asked = at_a;

@@ -84,7 +84,10 @@ Result<JobDecision> resume_job(const JobView& job, const std::vector<Round>& rou
     ATOLL_TRY(const Round from, find_start(job, rounds, order));
     JobDecision decision;
     JobView now = job;
-    for (auto& [facility, record] : now.records) record.counted_round = 0;
+    for (auto& [facility, record] : now.records) {
+        record.counted_round = record.best_round = 0;
+        record.best_perplexity = 0;
+    }
     for (const auto& [facility, round] : counted_rounds(rounds, from)) now.records[facility].counted_round = round;
     leave_out(decision, now, order, from.number);
     if (const auto lack = lack_of_participants(now)) return conflict(*lack, "without");
@@ -104,12 +107,40 @@ Result<JobDecision> resume_job(const JobView& job, const std::vector<Round>& rou
     return decision;
 }
 
+Result<JobDecision> resume_round(const JobView& job) {
+    JobDecision decision;
+    std::string lack;
+    for (const Task& task : job.tasks) {
+        const auto found = job.disallowed.find(task.facility);
+        if (found == job.disallowed.end() || is_finished(task.state) || task.kind() == TaskKind::kClean) continue;
+        decision.cancelled_tasks.push_back(task.id);
+        decision.reasons[task.id] = found->second;
+        if (task.kind() != TaskKind::kTrain || task.round != job.round.number) continue;
+        lack += (lack.empty() ? "" : "; ") + found->second;
+        add_event(decision, job, "atoll.participant.left_out.v1",
+                  {{"round", job.round.number}, {"facility", task.facility}, {"error", found->second}});
+    }
+    if (lack.empty() || job.round.state != RoundState::kTraining) return decision;
+    const auto tasks = round_tasks(job, TaskKind::kTrain, job.round.number);
+    const auto left = std::count_if(tasks.begin(), tasks.end(), [&](const Task* task) {
+        return is_finished(task->state) ? task->state == TaskState::kDone : !job.disallowed.contains(task->facility);
+    });
+    if (left >= needed_by_round(job)) return decision;
+    return conflict("round " + std::to_string(job.round.number) + " needs " + std::to_string(needed_by_round(job)) +
+                        " updates and can get " + std::to_string(left) + "; " + lack +
+                        "; --without FACILITY goes on without it",
+                    "state");
+}
+
 JobDecision readmit(const JobView& job, const std::string& facility) {
     JobDecision decision;
     const auto record = job.records.find(facility);
     if (record == job.records.end()) return decision;
     if (record->second.refusals == 0 && !record->second.is_left_out) return decision;
-    decision.records[facility].counted_round = record->second.counted_round;
+    Record& again = decision.records[facility] = record->second;
+    again.refusals = 0;
+    again.reason.clear();
+    again.is_left_out = false;
     add_event(decision, job, "atoll.participant.readmitted.v1",
               {{"round", job.round.number}, {"facility", facility}, {"refusals", record->second.refusals}});
     return decision;

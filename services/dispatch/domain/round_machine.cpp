@@ -6,7 +6,6 @@
 #include "services/dispatch/domain/model_guard.h"
 #include "services/dispatch/domain/round_steps.h"
 #include "services/dispatch/domain/training_settings.h"
-#include "services/dispatch/domain/update_check.h"
 #include "shared/base/text.h"
 
 namespace atl::dispatch {
@@ -57,20 +56,6 @@ void fail_round(JobDecision& decision, const JobView& job, const std::string& er
     round.error = error;
     decision.rounds.push_back(std::move(round));
     end_job(decision, job, JobState::kFailed, error);
-}
-
-// Without a quorum of its own a round needs an update of everyone who has not been left out.
-std::int64_t updates_needed(const JobView& job) {
-    const std::int64_t left_out = std::count_if(job.records.begin(), job.records.end(),
-                                                [](const auto& record) { return record.second.is_left_out; });
-    const auto left = static_cast<std::int64_t>(job.spec.participants.size()) - left_out;
-    return std::max<std::int64_t>(std::min(job.spec.updates_needed(), left), 1);
-}
-
-// The current round may have been opened before a facility was readmitted.
-std::int64_t needed_by_round(const JobView& job) {
-    const auto trainings = static_cast<std::int64_t>(round_tasks(job, TaskKind::kTrain, job.round.number).size());
-    return std::clamp<std::int64_t>(updates_needed(job), 1, std::max<std::int64_t>(trainings, 1));
 }
 
 bool is_late(const JobView& job, std::optional<std::int64_t> deadline_ms, std::int64_t now_ms) {
@@ -139,11 +124,13 @@ Task training_task(const JobView& job, std::size_t place, const Round& round) {
     const auto record = job.records.find(task.facility);
     task.params = TrainParams{.base = round.base,
                               .output_model = job.spec.output_model,
+                              .output_owner = job.spec.output_owner,
                               .dataset = participant.data.dataset,
                               .dataset_version = participant.data.version,
                               .path = participant.data.path,
                               .rows = participant.data.rows,
                               .seq_len = participant.data.seq_len,
+                              .fingerprint = participant.data.fingerprint,
                               .resources = participant.resources,
                               .participant = static_cast<std::int64_t>(place),
                               .training = round_settings(job.spec, participant, round),
@@ -167,8 +154,9 @@ void open_round(JobDecision& decision, const JobView& job, std::int64_t number, 
     round.deadline_ms = now_ms + job.spec.round_deadline_s * 1000;
     decision.rounds.push_back(round);
     for (std::size_t i = 0; i < job.spec.participants.size(); ++i)
-        if (!is_quarantined(job, job.spec.participants[i].data.facility))
+        if (!is_passed_over(job, job.spec.participants[i].data.facility))
             decision.new_tasks.push_back(training_task(job, i, round));
+    tell_passed_over(decision, job, round.number);
     tell_opened(decision, job, round);
 }
 
@@ -177,18 +165,23 @@ namespace {
 // A closed round with what evaluates its models.
 void evaluate_round(JobDecision& decision, const JobView& job, Round round, const std::vector<EvaluatedModel>& models,
                     std::int64_t now_ms) {
-    round.evaluated = job.spec.evaluation_copies.empty();
+    const auto copies = evaluation_copies(job);
+    round.evaluated = copies.empty();
     round.closed_ms = now_ms;
     round.evaluate_by_ms = now_ms + job.spec.round_deadline_s * 1000;
     decision.rounds.push_back(round);
-    for (const auto& copy : job.spec.evaluation_copies) {
+    for (const auto& copy : copies) {
         Task task;
         task.round = round.number;
         task.facility = copy.facility;
         task.attempts_max = job.spec.attempts_max;
-        task.params =
-            EvaluateParams{copy.dataset,           copy.path,           models,
-                           copy.validation_tokens, job.spec.adapter_of, job.spec.training.value("quantize", "")};
+        task.params = EvaluateParams{.dataset = copy.dataset,
+                                     .path = copy.path,
+                                     .models = models,
+                                     .tokens_max = copy.validation_tokens,
+                                     .fingerprint = copy.fingerprint,
+                                     .model = job.spec.adapter_of,
+                                     .quantize = job.spec.training.value("quantize", "")};
         decision.new_tasks.push_back(std::move(task));
     }
 }
@@ -311,6 +304,7 @@ bool advance_evaluations(JobDecision& decision, const JobView& job, std::int64_t
             open.insert(round.number);
             continue;
         }
+        for (auto& [facility, record] : best_models(job, round)) decision.records[facility] = std::move(record);
         round.evaluated = true;
         decision.rounds.push_back(round);
         go_on_without(decision, job, tasks, "the evaluation", now_ms);
@@ -393,31 +387,6 @@ void cancel_round(JobDecision& decision, const JobView& job, const std::string& 
     }
 }
 
-std::optional<std::string> lack_of_participants(const JobView& job) {
-    constexpr int kNamedMax = 8;  // the reason has to fit into an event, and before people
-    std::int64_t left = 0;
-    std::string why;
-    int quarantined = 0;
-    for (const auto& participant : job.spec.participants) {
-        const std::string& facility = participant.data.facility;
-        if (!is_quarantined(job, facility)) {
-            ++left;
-            continue;
-        }
-        if (++quarantined > kNamedMax) continue;
-        const Record& record = job.records.at(facility);
-        if (record.is_left_out)
-            why += "; the job was resumed without " + facility;
-        else
-            why += "; " + facility + " is in quarantine after " + std::to_string(record.refusals) +
-                   " refused updates: " + record.reason;
-    }
-    if (left >= updates_needed(job)) return std::nullopt;
-    if (quarantined > kNamedMax) why += "; and " + std::to_string(quarantined - kNamedMax) + " more";
-    return "round " + std::to_string(job.round.number + 1) + " needs " + std::to_string(updates_needed(job)) +
-           " updates and can get " + std::to_string(left) + why;
-}
-
 namespace {
 
 // Of the round's accepted updates those that the aggregation could not use are left out, each with its reason.
@@ -440,79 +409,6 @@ void refuse_updates(JobDecision& decision, JobView& job, const std::vector<Refus
 }
 
 }  // namespace
-
-Result<std::vector<Refusal>> parse_refused(const Json& list, const std::string& path) {
-    std::vector<Refusal> refused;
-    for (const Json& item : list) {
-        json::ObjectReader reader(item, path);
-        refused.push_back({reader.required_string("task"), reader.required_string("reason"),
-                           reader.one_of("fault", {"site", "store"}, "site") == "site"});
-        reader.allow_unknown();
-        ATOLL_RETURN_IF_ERROR(reader.finish());
-    }
-    return refused;
-}
-
-namespace {
-
-// How much the task's training was given to do, whatever its site says that it did.
-Json assigned_to(const Task& task) {
-    const auto& train = std::get<TrainParams>(task.params);
-    const auto work = assigned_work(train.training, train.resources.ranks(), train.rows);
-    return {{"effort", work.effort}, {"element_max", work.element_max}, {"decay", work.decay}};
-}
-
-// What the round's updates made of its model, by the version's record in the store.
-Json contributions_of(const JobView& job, const Json& recorded) {
-    Json contributions = Json::array();
-    for (const Task* task : accepted_updates(job)) {
-        const auto made = std::find_if(recorded.begin(), recorded.end(), [&](const Json& one) {
-            return one.is_object() && one.value("facility", Json()) == task->facility &&
-                   one.value("version", Json()) == task->result.at("version");
-        });
-        if (made == recorded.end()) continue;
-        Json& one = contributions.emplace_back(Json{{"task", task->id}, {"facility", task->facility}});
-        for (const auto& [key, name] :
-             {std::pair{"weight", "share"}, {"norm", "norm"}, {"cosine", "cosine"}, {"counted", "counted"}})
-            if (const Json number = made->value(key, Json()); number.is_number()) one[name] = number;
-    }
-    return contributions;
-}
-
-}  // namespace
-
-// One that came in after the round closed is not among them.
-std::vector<const Task*> accepted_updates(const JobView& job) {
-    auto tasks = handed_in_updates(job);
-    const std::set<std::string> accepted(job.round.accepted.begin(), job.round.accepted.end());
-    std::erase_if(tasks, [&](const Task* task) { return !accepted.contains(task->id); });
-    return tasks;
-}
-
-Json closed_round(const JobView& job) {
-    Json updates = Json::array();
-    for (const Task* task : accepted_updates(job))
-        updates.push_back({{"facility", task->facility},
-                           {"task", task->id},
-                           {"version", task->result.at("version")},
-                           {"samples", task->result.at("samples")},
-                           {"tokens", task->result.at("tokens")},
-                           {"assigned", assigned_to(*task)}});
-    return {{"job", job.id},
-            {"name", job.spec.name},
-            {"round", job.round.number},
-            {"model", job.spec.output_model},
-            {"base", job.round.base},
-            {"strategy", aggregate::to_json(job.spec.strategy)},
-            {"quorum", needed_by_round(job)},
-            {"updates", std::move(updates)}};
-}
-
-bool is_quarantined(const JobView& job, const std::string& facility) {
-    const auto record = job.records.find(facility);
-    return record != job.records.end() &&
-           (record->second.is_left_out || record->second.refusals >= job.spec.quarantine_after);
-}
 
 JobDecision count_refused_update(JobView job, const std::string& facility, const std::string& reason) {
     JobDecision decision;
@@ -574,15 +470,19 @@ JobDecision apply_aggregation(const JobView& job, const AggregationResult& resul
             count_contribution(decision, now, one.at("facility").get<std::string>(), round.number);
     const bool is_last = round.index == job.spec.rounds;
     const auto lack = is_last ? std::nullopt : lack_of_participants(now);
-    if (lack) {
+    if (lack && may_be_allowed_again(now)) {
+        decision.job_state = JobState::kPaused;
+        decision.job_error = *lack;
+        add_event(decision, job, "atoll.job.paused.v1", {{"round", round.number}, {"error", *lack}});
+    } else if (lack) {
         round.evaluated = true;  // nobody waits for that any more
         decision.rounds.push_back(round);
         end_job(decision, now, JobState::kFailed, *lack);
         return decision;
     }
-    if (!is_last) open_round(decision, now, round.number + 1, round, now_ms);
+    if (!is_last && !lack) open_round(decision, now, round.number + 1, round, now_ms);
     evaluate_round(decision, job, round, models, now_ms);
-    if (is_last && job.spec.evaluation_copies.empty()) {
+    if (is_last && evaluation_copies(job).empty()) {
         end_job(decision, now, JobState::kCompleted, "");
     }
     return decision;

@@ -61,6 +61,10 @@ struct Record {
     // The newest round, among those that the job's model comes from, whose model its update is in: what a site keeps
     // from round to round goes on from there. 0: none.
     std::int64_t counted_round = 0;
+    // The least perplexity that its evaluations have found since somebody last said how the job goes on, of the model
+    // of best_round. 0: none yet.
+    double best_perplexity = 0;
+    std::int64_t best_round = 0;
 };
 
 struct JobView {
@@ -75,10 +79,14 @@ struct JobView {
     std::map<std::string, Record> records;  // by facility; without one nothing was refused
     json::Json spoiled;                     // what model_guard.h says of a model because of which it pauses, or null
     std::int64_t judged_until = 0;          // the newest round whose model is not judged again
+    // Facilities that jobs of whoever submitted it may not use any more, each with that as a reason.
+    std::map<std::string, std::string> disallowed;
     std::map<std::string, std::int64_t> waiting_since_ms;  // facilities that gave no answer when last asked
 };
 
 bool is_quarantined(const JobView& job, const std::string& facility);
+// Whether the next round has no training there.
+bool is_passed_over(const JobView& job, const std::string& facility);
 
 // The training tasks whose updates make the current round, once its training has closed, in the order of the
 // participants.
@@ -134,6 +142,10 @@ struct ResumeOrder {
 // `rounds`: all of the job. kConflict: it is not paused, or paused for a spoiled model and the order says nothing of
 // it, or too few would be left; kInvalidArgument naming the member that is wrong.
 Result<JobDecision> resume_job(const JobView& job, const std::vector<Round>& rounds, const ResumeOrder& order);
+
+// A paused job whose round goes on as it was: what is under way at facilities that are not for it any more is ended.
+// kConflict: without these too few updates would be left.
+Result<JobDecision> resume_round(const JobView& job);
 
 // Forgets what a facility has had refused: it trains again from the next round on. Nothing changes where nothing was.
 JobDecision readmit(const JobView& job, const std::string& facility);

@@ -22,6 +22,12 @@ std::vector<const Task*> round_tasks(const JobView& job, TaskKind kind, std::int
 // The training tasks of the current round that have handed in an update, in the order of the participants.
 std::vector<const Task*> handed_in_updates(const JobView& job);
 
+// How many updates the current round needs.
+std::int64_t needed_by_round(const JobView& job);
+
+// Round::contributions of the current round, by the record that the store has of the version that was made of it.
+json::Json contributions_of(const JobView& job, const json::Json& recorded);
+
 // Cancels the current round and its trainings, unless it has ended.
 void cancel_round(JobDecision& decision, const JobView& job, const std::string& why);
 
@@ -32,5 +38,11 @@ void leave_out(JobDecision& decision, JobView& job, const ResumeOrder& order, st
 
 // Why no further round can get the updates that it needs; nothing: it can.
 std::optional<std::string> lack_of_participants(const JobView& job);
+// Whether the participants that are lacking are those whose facilities are not for the job just now.
+bool may_be_allowed_again(JobView job);
+// Who trained in the current round and is not asked in the next one, as its facility is not for the job any more.
+void tell_passed_over(JobDecision& decision, const JobView& job, std::int64_t next_round);
+// Where its models are evaluated.
+std::vector<DatasetCopy> evaluation_copies(const JobView& job);
 
 }  // namespace atl::dispatch

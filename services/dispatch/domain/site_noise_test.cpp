@@ -75,7 +75,8 @@ TEST(SiteNoiseTest, NoDocumentOfARowThrows) {
                        {"training", {{"steps", 3}, {"lr", 0.1}}},
                        {"evaluation", {{"at", Json::array()}}}};
     ASSERT_TRUE(parse_job_spec(spec, JobSource::kDatabase).ok());
-    const Json params = to_json(TaskParams(TrainParams{"b", "o", "d", 1, "p", 100, 128, {}, 0, {{"steps", 3}}}));
+    const Json params =
+        to_json(TaskParams(TrainParams{"b", "o", {}, "d", 1, "p", 100, 128, "", {}, 0, {{"steps", 3}}}));
     const Json progress = progress_json(noisy_change(noise, noisy_task(noise)).task.attempt.value());
     const Json refused = {{{"task", "t1"}, {"reason", "NaN"}}};
     const Json result = {{"version", std::string(64, 'a')}, {"samples", 1}, {"tokens", 1}};

@@ -82,6 +82,7 @@ void visit_step(Line& line, Visitor& visit) {
     visit("step", line.step);
     visit("time_unix_s", line.time_unix_s);
     visit("loss", line.loss);
+    visit("loss_tokens", line.loss_tokens);
     visit("lr", line.lr);
     visit("grad_norm", line.grad_norm);
     visit("loss_scale", line.loss_scale);
@@ -141,6 +142,15 @@ Result<EvaluationLine> read_evaluation(const Json& value) {
     return line;
 }
 
+bool is_too_small(const std::optional<std::int64_t>& tokens) {
+    return tokens.value_or(kLossTokensMin) < kLossTokensMin;
+}
+
+void drop_small_losses(StepLine& line) {
+    if (is_too_small(line.loss_tokens)) line.loss = line.grad_norm = std::nullopt;
+    if (is_too_small(line.val_tokens)) line.val_loss = line.val_perplexity = std::nullopt;
+}
+
 // null: it is no JSON, and so none of ours.
 Json parse_or_null(std::string_view line) {
     if (line.size() > kLineBytesMax) return nullptr;
@@ -180,16 +190,23 @@ Result<TrainingLine> read_training_line(std::string_view line) {
     const Json value = parse_or_null(line);
     if (is_summary(value)) {
         ATOLL_TRY(SummaryLine summary, read_summary(value));
+        if (is_too_small(summary.tokens)) summary.loss = std::nullopt;
         return TrainingLine(summary);
     }
-    const auto step = parse_step_line(value);
-    return step ? TrainingLine(*step) : TrainingLine();
+    auto step = parse_step_line(value);
+    if (!step) return TrainingLine();
+    drop_small_losses(*step);
+    return TrainingLine(*step);
 }
 
 Result<std::optional<EvaluationLine>> read_evaluation_line(std::string_view line) {
     const Json value = parse_or_null(line);
     if (!has(value, "perplexity")) return std::optional<EvaluationLine>();
     ATOLL_TRY(EvaluationLine evaluation, read_evaluation(value));
+    if (is_too_small(evaluation.tokens))
+        return invalid_argument("tokens", "are " + std::to_string(*evaluation.tokens) + "; the loss of fewer than " +
+                                              std::to_string(kLossTokensMin) +
+                                              " would spell out the text: evaluate on more");
     return std::optional(evaluation);
 }
 
@@ -265,6 +282,10 @@ Result<PreparedSplit> read_data_json(std::string_view text, const std::string& f
     reader.allow_unknown();
     ATOLL_RETURN_IF_ERROR(reader.finish());
     return split;
+}
+
+std::string joint_fingerprint(const PreparedSplit& train, const PreparedSplit& validation) {
+    return digest::sha256(train.fingerprint + "\n" + validation.fingerprint + "\n");
 }
 
 }  // namespace atl::dispatch

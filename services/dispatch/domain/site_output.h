@@ -13,12 +13,17 @@
 // nothing else into a row, an event or a message.
 namespace atl::dispatch {
 
+// A loss of fewer target tokens is not published: it would spell out a site's text, token by token, to whoever compares
+// it with the model's own. The trainer prints none, and what a site prints all the same is dropped.
+constexpr std::int64_t kLossTokensMin = 64;
+
 // What a training prints after a step. Members that it does not have, or that are not what they should be, are left
 // out: they are shown and nothing depends on them.
 struct StepLine {
     std::int64_t step = 0;
     std::optional<double> time_unix_s;  // when it ended, by the site's clock
     std::optional<double> loss;
+    std::optional<std::int64_t> loss_tokens;  // which it is the mean over
     std::optional<double> lr;
     std::optional<double> grad_norm;
     std::optional<double> loss_scale;
@@ -103,5 +108,7 @@ struct PreparedSplit {
 // `file` names it in errors. kInvalidArgument.
 Result<PreparedSplit> read_data_json(std::string_view text, const std::string& file);
 constexpr std::size_t kDataJsonBytesMax = 64 << 10;
+// The fingerprint of a dataset's version: it stands for both splits.
+std::string joint_fingerprint(const PreparedSplit& train, const PreparedSplit& validation);
 
 }  // namespace atl::dispatch

@@ -26,19 +26,10 @@ bool is_none(const std::string& line) {
 }
 
 TEST(SiteOutputTest, EveryMemberOfTheTrainersLinesIsKeptUnderItsName) {
-    const Json step = {{"step", 7},
-                       {"loss", 2.5},
-                       {"lr", 1e-3},
-                       {"grad_norm", 0.5},
-                       {"loss_scale", 64},
-                       {"tokens_per_s", 1e4},
-                       {"mfu", 0.5},
-                       {"hfu", 0.25},
-                       {"peak_bytes", 99},
-                       {"exposed_comm_s", 0.25},
-                       {"val_loss", 2.0},
-                       {"val_tokens", 640},
-                       {"val_perplexity", 7.5}};
+    const Json step = {{"step", 7},         {"loss", 2.5},          {"loss_tokens", 512},     {"lr", 1e-3},
+                       {"grad_norm", 0.5},  {"loss_scale", 64},     {"tokens_per_s", 1e4},    {"mfu", 0.5},
+                       {"hfu", 0.25},       {"peak_bytes", 99},     {"exposed_comm_s", 0.25}, {"val_loss", 2.0},
+                       {"val_tokens", 640}, {"val_perplexity", 7.5}};
     EXPECT_EQ(to_json(step_of(step)), step);
     EXPECT_EQ(to_json(*parse_step_line(to_json(step_of(step)))), step);
     const Json metrics = {{"steps", 3},  {"samples", 48},         {"tokens", 6144},
@@ -57,7 +48,7 @@ TEST(SiteOutputTest, WhatATrainerDoesNotKnowIsLeftOut) {
     EXPECT_EQ(to_json(step_of({{"step", 1}, {"loss", nullptr}, {"mfu", nullptr}})), (Json{{"step", 1}}));
     EXPECT_FALSE(summary_of({{"summary", true}, {"already_finished", true}, {"resumable", false}}).samples);
     EXPECT_EQ(read_evaluation_line(R"({"loss":1.0,"perplexity":2.7,"tokens":0})").error().field, "tokens");
-    const auto infinite = read_evaluation_line("{\"loss\":900.5,\"perplexity\":null,\"tokens\":5}").value();
+    const auto infinite = read_evaluation_line("{\"loss\":900.5,\"perplexity\":null,\"tokens\":500}").value();
     ASSERT_TRUE(infinite);
     EXPECT_FALSE(infinite->perplexity);
     EXPECT_EQ(infinite->loss, 900.5);
@@ -136,6 +127,26 @@ TEST(SiteOutputTest, APushAnswersWithADigestOrWithAnErrorThatSaysWhetherItWasRef
           std::string(R"({"refused":true,"error":{"code":"conflict","detail":7}})"),
           std::string(R"({"refused":true,"error":"conflict"})")})
         EXPECT_FALSE(read_push_answer(text)) << text.substr(0, 100);
+}
+
+TEST(SiteOutputTest, ALossOfFewerThanSixtyFourTokensIsDropped) {
+    const Json step = {{"step", 1},       {"loss", 2.5},           {"grad_norm", 1.5},
+                       {"val_loss", 2.0}, {"val_perplexity", 7.4}, {"lr", 0.1}};
+    const auto with = [&](std::int64_t tokens) {
+        Json line = step;
+        line["loss_tokens"] = line["val_tokens"] = tokens;
+        return step_of(line);
+    };
+    EXPECT_FALSE(with(63).loss || with(63).grad_norm || with(63).val_loss || with(63).val_perplexity);
+    EXPECT_EQ(with(63).lr, 0.1);
+    EXPECT_TRUE(with(64).loss && with(64).grad_norm && with(64).val_loss && with(64).val_perplexity);
+    const auto summary = [](std::int64_t tokens) {
+        return summary_of({{"summary", true}, {"tokens", tokens}, {"loss", 2.5}});
+    };
+    EXPECT_FALSE(summary(63).loss);
+    EXPECT_EQ(summary(64).loss, 2.5);
+    EXPECT_EQ(read_evaluation_line(R"({"loss":2.0,"perplexity":7.4,"tokens":63})").error().field, "tokens");
+    EXPECT_TRUE(read_evaluation_line(R"({"loss":2.0,"perplexity":7.4,"tokens":64})").ok());
 }
 
 TEST(SiteOutputTest, ADataFileGivesItsCountsOrNamesWhatIsWrong) {

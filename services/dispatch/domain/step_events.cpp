@@ -16,6 +16,8 @@ constexpr std::pair<const char*, Value> kValues[] = {
     {"time_unix_s", &StepLine::time_unix_s},
     {"loss", &StepLine::loss},
     {"lr", &StepLine::lr},
+    {"grad_norm", &StepLine::grad_norm},
+    {"mfu", &StepLine::mfu},
     {"tokens_per_s", &StepLine::tokens_per_s},
     {"val_loss", &StepLine::val_loss},
     {"val_perplexity", &StepLine::val_perplexity},

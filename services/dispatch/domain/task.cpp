@@ -48,6 +48,28 @@ const char* to_word(const Word<Enum> (&words)[count], Enum value) {
     return word;
 }
 
+Json phases_json(const std::vector<PastPhase>& phases) {
+    Json list = Json::array();
+    for (const auto& [step, began_ms, ended_ms, bytes] : phases)
+        list.push_back({{"step", to_string(step)}, {"began_ms", began_ms}, {"ended_ms", ended_ms}, {"bytes", bytes}});
+    return list;
+}
+
+Result<std::vector<PastPhase>> read_phases(const Json& list) {
+    std::vector<PastPhase> phases;
+    for (const Json& one : list) {
+        json::ObjectReader reader(one, "progress.phases");
+        const std::string step = reader.required_string("step");
+        PastPhase& phase = phases.emplace_back();
+        phase.began_ms = reader.required_integer("began_ms", 0, INT64_MAX);
+        phase.ended_ms = reader.required_integer("ended_ms", 0, INT64_MAX);
+        phase.bytes = reader.required_integer("bytes", 0, INT64_MAX);
+        ATOLL_RETURN_IF_ERROR(reader.finish());
+        ATOLL_TRY(phase.step, parse_step(step));
+    }
+    return phases;
+}
+
 Json waiting_json(const std::optional<Waiting>& waiting) {
     if (!waiting) return {};
     return {{"reason", waiting->reason}, {"since_ms", waiting->since_ms}, {"next_ms", waiting->next_ms}};
@@ -105,6 +127,10 @@ bool is_finished(Step step) {
     return step == Step::kDone || step == Step::kFailed || step == Step::kInterrupted || step == Step::kCancelled;
 }
 
+bool is_phase(Step step) {
+    return step == Step::kStaging || step == Step::kQueued || step == Step::kRunning || step == Step::kCollecting;
+}
+
 bool is_finished(JobState state) {
     return state != JobState::kRunning && state != JobState::kPaused;
 }
@@ -128,6 +154,7 @@ Json progress_json(const Attempt& attempt) {
             {"batch_asked_ms", attempt.batch_asked_ms},
             {"looked_ms", attempt.looked_ms},
             {"since_ms", attempt.since_ms},
+            {"phases", phases_json(attempt.phases)},
             {"paced_from_step", attempt.paced_from_step},
             {"paced_from_ms", attempt.paced_from_ms},
             {"not_ready_since_ms", attempt.not_ready_since_ms},
@@ -169,6 +196,7 @@ Status read_progress(const Json& progress, Attempt& attempt) {
     attempt.points_told = reader.integer_or("points_told", 0, 0, INT64_MAX);
     attempt.log_tries = reader.integer_or("log_tries", 0, 0, INT64_MAX);
     attempt.not_ready_since_ms = reader.integer_or("not_ready_since_ms", 0, 0, INT64_MAX);
+    const Json& phases = reader.array_or_null("phases");
     const Json& lines = reader.any_or_null("lines");
     attempt.summary = parse_summary_line(lines);
     attempt.results.clear();
@@ -177,6 +205,7 @@ Status read_progress(const Json& progress, Attempt& attempt) {
             attempt.results.push_back(parse_evaluation_line(line).value_or(EvaluationLine()));
     attempt.last_step = parse_step_line(reader.any_or_null("last_step"));
     ATOLL_RETURN_IF_ERROR(reader.finish());
+    ATOLL_TRY(attempt.phases, read_phases(phases));
     ATOLL_TRY(attempt.waiting, read_waiting(waiting, "progress.waiting"));
     ATOLL_TRY(attempt.continuation_waiting, read_waiting(continuation_waiting, "progress.continuation_waiting"));
     return {};

@@ -39,6 +39,19 @@ inline constexpr std::chrono::hours kAttemptTokenLife{2};
 
 inline constexpr const char* kAskedFor = "asked for";  // kept before anything is submitted
 
+// Whether a step takes time that is counted: moving data, waiting in the queue, running.
+bool is_phase(Step step);
+
+// A phase that an attempt has left. `ended_ms` is 0 where nobody saw when.
+struct PastPhase {
+    Step step = Step::kStaging;
+    std::int64_t began_ms = 0;
+    std::int64_t ended_ms = 0;
+    std::int64_t bytes = 0;  // that it moved last; 0: none, or not known
+
+    bool operator==(const PastPhase&) const = default;
+};
+
 // One try of a task: at most one batch submission, under the name batch_job_name().
 struct Attempt {
     std::int64_t number = 1;
@@ -63,6 +76,7 @@ struct Attempt {
     std::int64_t batch_asked_ms = 0;      // when the batch system was asked last
     std::int64_t looked_ms = 0;           // when the look was asked for that was read last
     std::int64_t since_ms = 0;            // when it was submitted, was seen to run or began to move data
+    std::vector<PastPhase> phases;        // before the one that it is in
     std::int64_t bytes_done = 0;          // of what staging or collecting moves now, of
     std::int64_t bytes_total = 0;         // that many; 0: not known
     std::int64_t paced_from_step = 0;     // train: the newest step that the first look at one saw,

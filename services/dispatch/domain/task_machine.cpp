@@ -25,6 +25,7 @@ constexpr std::int64_t kKilled = 137;          // by SIGKILL: nothing that the t
 constexpr std::int64_t kInterruptionsMax = 5;  // in a row, none of which began further on than the one before it
 constexpr std::int64_t kSitePause_ms = 60000;  // after a batch job that the site had no disk, node or image for
 constexpr std::int64_t kSitePauseMax_ms = 1'800'000;
+constexpr std::int64_t kRoomKibMin = 1024;  // of a work directory that is not full
 constexpr std::int64_t kHeldBackPause_ms = 60000;
 constexpr std::int64_t kNoStepAfter_ms = 35000;  // atoll-trainer says after 30 s that its ranks wait
 
@@ -42,11 +43,22 @@ void add_event(TaskChange& change, const char* type, const Json& more = Json::ob
 }
 
 void enter(TaskChange& change, Step step) {
-    change.task.attempt->step = step;
-    change.task.attempt->step_failures = 0;
-    change.task.attempt->since_ms = 0;
-    change.task.attempt->bytes_done = change.task.attempt->bytes_total = 0;
+    Attempt& attempt = *change.task.attempt;
+    if (is_phase(attempt.step)) attempt.phases.push_back({attempt.step, attempt.since_ms, 0, attempt.bytes_total});
+    attempt.step = step;
+    attempt.step_failures = 0;
+    attempt.since_ms = 0;
+    attempt.bytes_done = attempt.bytes_total = 0;
     change.is_news = true;
+}
+
+// Phases that were left now. One that was over before it was seen took no time.
+void date_phases(Attempt& attempt, std::int64_t now_ms) {
+    for (PastPhase& phase : attempt.phases) {
+        if (phase.ended_ms != 0) continue;
+        phase.ended_ms = now_ms;
+        if (phase.began_ms == 0) phase.began_ms = now_ms;
+    }
 }
 
 // Failures count in a row as long as nothing moves between them.
@@ -190,6 +202,7 @@ void interrupt_attempt(TaskChange& change, const std::string& why, BatchEnd end,
     change.next_in_ms = is_first ? 0 : backoff_ms(attempt.interruptions - 1, poll_policy);
 }
 
+const std::string kGoesOn = "; its state is saved, and a longer `time` of its resources needs fewer attempts";
 const std::string kRequeued = "the batch job was put back into its queue";
 
 // A run that stopped before its end is no failure: the next attempt goes on from its state. One that never begins
@@ -197,18 +210,19 @@ const std::string kRequeued = "the batch job was put back into its queue";
 // batch job, is for the batch system to say, which is waited for while the job is still being ended.
 void apply_stop(TaskChange& change, const Observed& observed, const PollPolicy& poll_policy) {
     Attempt& attempt = *change.task.attempt;
-    const BatchAnswer answer = observed.queue_status.value_or(BatchAnswer());
+    const BatchAnswer answer = as_stopped(observed.queue_status.value_or(BatchAnswer()));
     if (observed.queue_status) attempt.batch_asked_ms = observed.batch_asked_ms;
     if (answer.state == BatchState::kRunning) return;
     attempt.exit_code = 0;
-    if (is_interruption(answer.end) && answer.end != BatchEnd::kTimeLimit)
+    const bool is_time_up = answer.end == BatchEnd::kTimeLimit;
+    if (is_interruption(answer.end) && !is_time_up)
         return interrupt_attempt(change, end_text(answer), answer.end, poll_policy);
-    std::string why = end_text(answer);
-    if (why.empty()) why = answer.state == BatchState::kQueued ? kRequeued : "it stopped because its time was up";
+    std::string why = is_time_up && answer.reason.empty() ? "its time was up" : end_text(answer);
+    if (answer.state == BatchState::kQueued) why = kRequeued;
     if (!attempt.last_step || attempt.interruptions >= kInterruptionsMax)
-        return interrupt_attempt(change, why + ", and comes no further", BatchEnd::kTimeLimit, poll_policy);
+        return interrupt_attempt(change, why + " before it came further", BatchEnd::kTimeLimit, poll_policy);
     ++attempt.interruptions;
-    make_way(change, why, Step::kDone);
+    make_way(change, is_time_up ? why + kGoesOn : why, Step::kDone);
 }
 
 void apply_success(TaskChange& change, const Observed& observed, const PollPolicy& poll_policy) {
@@ -304,6 +318,12 @@ void apply_queue_status(TaskChange& change, const Observed& observed, const Poll
     const std::string why = answer.state != BatchState::kEnded
                                 ? "the batch job vanished without writing end.json"
                                 : (ended.empty() ? "the batch job ended" : ended) + " without its end.json" + said;
+    // Not even its end could be recorded.
+    if (observed.free_kib >= 0 && observed.free_kib < kRoomKibMin && !change.task.cancel_requested)
+        return wait_for_site(change,
+                             why + "; no room is left in its work directory (" + std::to_string(observed.free_kib) +
+                                 " KiB): free some there",
+                             asked_ms);
     // As when a node goes down, the batch system may know nothing any more. What completed without its record was
     // requeued, by whoever may do so, and gave way to its first start.
     if (answer.end == BatchEnd::kUnknown || answer.end == BatchEnd::kCompleted || is_interruption(answer.end))
@@ -354,9 +374,8 @@ bool makes_no_step(const Outcome& outcome) {
     return observed != nullptr && !observed->no_step.empty();
 }
 
-// What the outcome tells of the facility's batch system.
+// What the outcome tells of the facility's batch system. A submission that was found by its file has not asked it.
 std::optional<std::string> batch_silence(const Outcome& outcome) {
-    if (std::holds_alternative<Submitted>(outcome)) return "";
     if (const auto* unreachable = std::get_if<Unreachable>(&outcome); unreachable != nullptr)
         return unreachable->is_of_batch_system ? std::optional(unreachable->why) : std::nullopt;
     const auto* observed = std::get_if<Observed>(&outcome);
@@ -567,6 +586,7 @@ TaskChange apply(Task task, const Outcome& outcome, const PollPolicy& poll_polic
                        change.next_in_ms = backoff_ms(attempt.step_failures, poll_policy);
                    }},
         outcome);
+    date_phases(*change.task.attempt, now_ms);
     return change;
 }
 

@@ -36,6 +36,7 @@ struct Observed {
     std::string stderr_tail;                  // why, when it ended with a failure: failure_text()
     bool is_of_site = false;                  // the site's fault: a full disk or quota, a container that does not start
     bool is_out_of_memory = false;            // a log of its says that it was ended for want of memory
+    std::int64_t free_kib = -1;               // in the facility's work directory; -1: not known
     std::string batch_tail;                   // the end of batch.log, of a job that ended without a record of its own
     std::optional<BatchAnswer> queue_status;  // when the batch system was asked, also of a job with an exit code,
     std::int64_t batch_asked_ms = 0;          // at this time

@@ -41,7 +41,7 @@ TEST(TaskMachineTest, ARunThatStopsForTimeAndComesNoFurtherEndsItsTask) {
         task.attempt->step = Step::kRunning;
     }
     EXPECT_LT(attempts, 20);
-    EXPECT_NE(task.error.find("comes no further"), std::string::npos) << task.error;
+    EXPECT_NE(task.error.find("before it came further"), std::string::npos) << task.error;
 }
 
 TEST(TaskMachineTest, ATrainingWhoseRanksDoNotReachOneAnotherWaitsForThatUntilItMakesAStep) {
@@ -80,6 +80,23 @@ TEST(TaskMachineTest, OnlyFailedAttemptsCountAgainstTheirMaximum) {
     task = begin_attempt(task).task;
     task.attempt->step = Step::kRunning;
     EXPECT_EQ(apply(task, ended(1), kPollPolicy, 0).task.state, TaskState::kFailed);
+}
+
+TEST(TaskMachineTest, AnAttemptRemembersItsPhases) {
+    Task task = train_task();
+    task = apply(task, Moving{0, 100, {}}, kPollPolicy, 1000).task;
+    task = apply(task, Moving{100, 100, {}}, kPollPolicy, 2000).task;
+    task = apply(task, Staged{}, kPollPolicy, 3000).task;
+    task = apply(task, Submitted{"123"}, kPollPolicy, 4000).task;
+    Observed running;
+    running.started = true;
+    task = apply(task, running, kPollPolicy, 9000).task;
+    const std::vector<PastPhase> phases = {{Step::kStaging, 1000, 3000, 100}, {Step::kQueued, 4000, 9000, 0}};
+    EXPECT_EQ(task.attempt->phases, phases);
+    Attempt again;
+    ASSERT_TRUE(read_progress(progress_json(*task.attempt), again).ok());
+    EXPECT_EQ(again.phases, phases);
+    EXPECT_TRUE(begin_attempt(apply(task, ended(1), kPollPolicy, 9500).task).task.attempt->phases.empty());
 }
 
 TEST(TaskMachineTest, ATrainingTaskGoesFromStagingToDone) {
@@ -467,7 +484,7 @@ TEST(TaskMachineTest, AnEvaluationSaysOfWhichModelsItHasResults) {
     EXPECT_EQ(begun.events[1].data.at("models"), 2);
     EXPECT_EQ(begun.events[1].data.at("models_done"), 0);
     EXPECT_EQ(begun.events[1].data.at("model"), "global");
-    watched.lines = printed({{{"loss", 2.0}, {"perplexity", 7.4}, {"tokens", 10}}});
+    watched.lines = printed({{{"loss", 2.0}, {"perplexity", 7.4}, {"tokens", 100}}});
     const TaskChange later = apply(begun.task, watched, kPollPolicy, 0);
     ASSERT_EQ(later.events.size(), 1U);
     EXPECT_EQ(later.events[0].data.at("models_done"), 1);
@@ -478,7 +495,7 @@ TEST(TaskMachineTest, AnEvaluationSaysOfWhichModelsItHasResults) {
 }
 
 TEST(TaskMachineTest, AnEvaluationNeedsOneLineAModel) {
-    const Json line = {{"loss", 2.0}, {"perplexity", 7.4}, {"tokens", 10}};
+    const Json line = {{"loss", 2.0}, {"perplexity", 7.4}, {"tokens", 100}};
     const TaskChange done = apply(evaluate_task(), ended(0, {line, line}), kPollPolicy, 0);
     ASSERT_EQ(done.task.state, TaskState::kDone) << done.task.error;
     EXPECT_EQ(done.task.result.at("evaluations").at(1).at("which"), "leonardo");
@@ -487,14 +504,14 @@ TEST(TaskMachineTest, AnEvaluationNeedsOneLineAModel) {
 }
 
 TEST(TaskMachineTest, AnEvaluationOfMoreTokensThanThereAreFails) {
-    const Json line = {{"loss", 2.0}, {"perplexity", 7.4}, {"tokens", 10}};
+    const Json line = {{"loss", 2.0}, {"perplexity", 7.4}, {"tokens", 100}};
     Task task = evaluate_task();
-    std::get<EvaluateParams>(task.params).tokens_max = 10;
+    std::get<EvaluateParams>(task.params).tokens_max = 100;
     EXPECT_EQ(apply(task, ended(0, {line, line}), kPollPolicy, 0).task.state, TaskState::kDone);
-    std::get<EvaluateParams>(task.params).tokens_max = 9;
+    std::get<EvaluateParams>(task.params).tokens_max = 99;
     const Task failed = apply(task, ended(0, {line, line}), kPollPolicy, 0).task;
     EXPECT_EQ(failed.attempt->step, Step::kFailed);
-    EXPECT_NE(failed.attempt->error.find("the dataset version has 9"), std::string::npos) << failed.attempt->error;
+    EXPECT_NE(failed.attempt->error.find("the dataset version has 99"), std::string::npos) << failed.attempt->error;
 }
 
 TEST(TaskMachineTest, WhatIsUnknownInATrainersLinesGoesNowhere) {

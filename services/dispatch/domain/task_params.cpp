@@ -20,11 +20,14 @@ std::string read_text(ObjectReader& reader, const char* key) {
 Status read(ObjectReader& reader, TrainParams& params) {
     params.base = read_text(reader, "base");
     params.output_model = read_text(reader, "output_model");
+    if (const Json& owner = reader.any_or_null("output_owner"); owner.is_string())
+        params.output_owner = owner.get<std::string>();
     params.dataset = read_text(reader, "dataset");
     params.dataset_version = reader.required_integer("dataset_version", 0, INT32_MAX);
     params.path = read_text(reader, "path");
     params.rows = reader.required_integer("rows", 0, INT64_MAX);
     params.seq_len = reader.required_integer("seq_len", 0, INT64_MAX);
+    params.fingerprint = reader.string_or("fingerprint", "");
     const Json& resources = reader.required_object("resources");
     params.state_round = reader.required_integer("state_round", 0, INT32_MAX);
     params.participant = reader.required_integer("participant", 0, kParticipantsMax - 1);
@@ -41,6 +44,7 @@ Status read(ObjectReader& reader, EvaluateParams& params) {
     params.tokens_max = reader.required_integer("tokens_max", 0, INT64_MAX);
     params.model = reader.string_or("model", "");
     params.quantize = reader.string_or("quantize", "");
+    params.fingerprint = reader.string_or("fingerprint", "");
     const Json& models = reader.required_array("models");
     if (models.size() > kModelsMax) reader.fail("models", "has more than " + std::to_string(kModelsMax) + " entries");
     ATOLL_RETURN_IF_ERROR(reader.finish());
@@ -84,39 +88,43 @@ TaskParams empty_task_params(TaskKind kind) {
 }
 
 Json to_json(const TaskParams& params) {
-    Json stored = std::visit(Overloaded{[](const TrainParams& train) -> Json {
-                                            return {{"base", train.base},
-                                                    {"output_model", train.output_model},
-                                                    {"dataset", train.dataset},
-                                                    {"dataset_version", train.dataset_version},
-                                                    {"path", train.path},
-                                                    {"rows", train.rows},
-                                                    {"seq_len", train.seq_len},
-                                                    {"resources", to_json(train.resources)},
-                                                    {"state_round", train.state_round},
-                                                    {"participant", train.participant},
-                                                    {"training", train.training}};
-                                        },
-                                        [](const EvaluateParams& evaluate) -> Json {
-                                            Json models = Json::array();
-                                            for (const auto& model : evaluate.models)
-                                                models.push_back({{"digest", model.digest}, {"which", model.which}});
-                                            return {{"dataset", evaluate.dataset},
-                                                    {"path", evaluate.path},
-                                                    {"models", models},
-                                                    {"tokens_max", evaluate.tokens_max}};
-                                        },
-                                        [](const PrepareParams& prepare) -> Json {
-                                            return {{"dataset", prepare.dataset},
-                                                    {"tokenizer_digest", prepare.tokenizer_digest},
-                                                    {"template", prepare.prompt_template},
-                                                    {"input", prepare.input},
-                                                    {"seq_len", prepare.seq_len},
-                                                    {"batching", prepare.batching},
-                                                    {"validation_percent", prepare.validation_percent}};
-                                        },
-                                        [](const CleanParams&) -> Json { return Json::object(); }},
-                             params);
+    Json stored =
+        std::visit(Overloaded{[](const TrainParams& train) -> Json {
+                                  return {{"base", train.base},
+                                          {"output_model", train.output_model},
+                                          {"output_owner", train.output_owner ? Json(*train.output_owner) : Json()},
+                                          {"dataset", train.dataset},
+                                          {"dataset_version", train.dataset_version},
+                                          {"path", train.path},
+                                          {"rows", train.rows},
+                                          {"seq_len", train.seq_len},
+                                          {"fingerprint", train.fingerprint},
+                                          {"resources", to_json(train.resources)},
+                                          {"state_round", train.state_round},
+                                          {"participant", train.participant},
+                                          {"training", train.training}};
+                              },
+                              [](const EvaluateParams& evaluate) -> Json {
+                                  Json models = Json::array();
+                                  for (const auto& model : evaluate.models)
+                                      models.push_back({{"digest", model.digest}, {"which", model.which}});
+                                  return {{"dataset", evaluate.dataset},
+                                          {"path", evaluate.path},
+                                          {"models", models},
+                                          {"tokens_max", evaluate.tokens_max},
+                                          {"fingerprint", evaluate.fingerprint}};
+                              },
+                              [](const PrepareParams& prepare) -> Json {
+                                  return {{"dataset", prepare.dataset},
+                                          {"tokenizer_digest", prepare.tokenizer_digest},
+                                          {"template", prepare.prompt_template},
+                                          {"input", prepare.input},
+                                          {"seq_len", prepare.seq_len},
+                                          {"batching", prepare.batching},
+                                          {"validation_percent", prepare.validation_percent}};
+                              },
+                              [](const CleanParams&) -> Json { return Json::object(); }},
+                   params);
     // What adapters add.
     if (const auto* train = std::get_if<TrainParams>(&params); train && !train->model.empty())
         stored["model"] = train->model;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -14,13 +15,15 @@ enum class TaskKind { kTrain, kEvaluate, kPrepare, kClean };
 
 // Trains a round's base model on one participant's data and hands in the update.
 struct TrainParams {
-    std::string base;          // digest; of an adapter where there is a `model`
-    std::string output_model;  // name of the model that the update is a version of
+    std::string base;                              // digest; of an adapter where there is a `model`
+    std::string output_model;                      // name of the model that the update is a version of
+    std::optional<std::string> output_owner = {};  // whose it must be; unset: not known
     std::string dataset;
     std::int64_t dataset_version = 0;
     std::string path;       // of the data; relative to the facility's work directory
     std::int64_t rows = 0;  // of its training split
     std::int64_t seq_len = 0;
+    std::string fingerprint = {};                // of both splits; empty: not known
     Resources resources = {};                    // of its batch job; as many ranks train
     std::int64_t participant = 0;                // its index in the job: a round lists its updates in this order
     json::Json training = json::Json::object();  // becomes run.json
@@ -40,9 +43,10 @@ struct EvaluateParams {
     std::string path;
     // In the order of the trainer's results: the base or a round's global model, then the updates of that round.
     std::vector<EvaluatedModel> models;
-    std::int64_t tokens_max = 0;  // of its dataset version; 0: not known
-    std::string model = {};       // digest of the model that all of them are adapters of; empty: they are models
-    std::string quantize = {};    // as the adapters are trained on it; empty: as it is
+    std::int64_t tokens_max = 0;   // of its dataset version; 0: not known
+    std::string fingerprint = {};  // of both splits; empty: not known
+    std::string model = {};        // digest of the model that all of them are adapters of; empty: they are models
+    std::string quantize = {};     // as the adapters are trained on it; empty: as it is
 };
 
 // Tokenises raw text at a facility and registers the result as a version of the dataset.

@@ -43,6 +43,7 @@ TEST(TrainingSettingsTest, EveryKeyOfTheTrainersIsAJobsOrRefusedWithTheReason) {
     for (const std::string key : {"model", "data", "out", "val_data", "adapter"})
         EXPECT_EQ(check({{key, "x"}}).error().field, "training." + key);
     EXPECT_EQ(check({{"offload_dir", "/tmp"}}).error().field, "training.offload_dir");
+    EXPECT_EQ(check({{"loss_tokens_min", 0}}).error().field, "training.loss_tokens_min");
 }
 
 TEST(TrainingSettingsTest, AdaptersAreTheJobsAndOtherSettingsOfTheirsNeedThem) {

@@ -22,6 +22,22 @@ Status check_count(const std::optional<std::int64_t>& count, const std::string& 
                                      ", but its settings and its dataset version allow " + limit + " at most");
 }
 
+// Steps of a training that has so many rows.
+std::int64_t steps_with(const run_settings::RunConfig& config, const UpdateLimits& limits, std::int64_t rows) {
+    if (config.epochs <= 0) return limits.steps;
+    const std::int64_t a_step = limits.samples_per_step;
+    return std::min(limits.steps, (config.epochs * rows + a_step - 1) / a_step);
+}
+
+// The sum of the rate over so many steps: it rises to its peak over the warm-up, and stays or falls to zero after it.
+double effort_of(const run_settings::RunConfig& config, std::int64_t steps) {
+    const std::int64_t warmup = std::min(config.warmup_steps, steps);
+    const auto after = static_cast<double>(steps - warmup);
+    const bool falls = config.schedule != run_settings::LrSchedule::kConstant;
+    const double rising = warmup > 0 ? (static_cast<double>(warmup) + 1) / 2 : 0;
+    return config.lr * (rising + (falls ? (after + 1) / 2 : after));
+}
+
 }  // namespace
 
 Result<UpdateLimits> update_limits(const Json& training, std::int64_t ranks, std::int64_t rows, std::int64_t seq_len) {
@@ -32,19 +48,23 @@ Result<UpdateLimits> update_limits(const Json& training, std::int64_t ranks, std
     return UpdateLimits{samples, samples * static_cast<double>(seq_len), steps, batch.global};
 }
 
-aggregate::Assignment assigned_work(const Json& training, std::int64_t ranks, std::int64_t rows) {
+aggregate::Assignment assigned_work(const Json& training, std::int64_t ranks, const DatasetSize& own,
+                                    const DatasetSize& usual) {
     const auto config = parse_training_settings(training, "training");
-    const auto limits = update_limits(training, ranks, rows, 1);
+    const auto limits = update_limits(training, ranks, own.rows, own.seq_len);
     if (!config.ok() || !limits.ok()) return {};
-    // The rate rises to its peak over the warm-up, and stays or falls to zero after it.
-    const std::int64_t warmup = std::min(config->warmup_steps, limits->steps);
-    const auto after = static_cast<double>(limits->steps - warmup);
-    const bool falls = config->schedule != run_settings::LrSchedule::kConstant;
-    const double rising = warmup > 0 ? (static_cast<double>(warmup) + 1) / 2 : 0;
+    const std::int64_t steps = steps_with(*config, *limits, std::min(own.rows, usual.rows));
     aggregate::Assignment work;
-    work.effort = config->lr * (rising + (falls ? (after + 1) / 2 : after));
-    // AdamW moves an element by about its rate a step, however large its gradient is.
-    if (config->optimizer == run_settings::OptimizerKind::kAdamW) work.element_max = work.effort;
+    work.effort = effort_of(*config, steps);
+    if (work.effort > 0) work.claimed = std::max(1.0, effort_of(*config, limits->steps) / work.effort);
+    work.tokens = static_cast<double>(steps * limits->samples_per_step) *
+                  static_cast<double>(std::min(own.seq_len, usual.seq_len));
+    // AdamW moves an element by about its rate a step, however large its gradient is; SGD all of them together by no
+    // more than its rate times the gradient's largest norm, which its momentum adds up.
+    if (config->optimizer == run_settings::OptimizerKind::kAdamW)
+        work.element_max = work.effort;
+    else
+        work.norm_max = work.effort * config->max_grad_norm / (1 - config->momentum);
     work.decay = work.effort * config->weight_decay;
     return work;
 }

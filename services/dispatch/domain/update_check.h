@@ -22,9 +22,17 @@ struct UpdateLimits {
 Result<UpdateLimits> update_limits(const json::Json& training, std::int64_t ranks, std::int64_t rows,
                                    std::int64_t seq_len);
 
-// What a training with these settings is given to do, for the aggregation to compare how far updates go. Settings that
-// the trainer would not take give what is not known.
-aggregate::Assignment assigned_work(const json::Json& training, std::int64_t ranks, std::int64_t rows);
+// A dataset version as its site says that it is.
+struct DatasetSize {
+    std::int64_t rows = 0;
+    std::int64_t seq_len = 0;
+};
+
+// What a training with these settings is given to do, for the aggregation to compare how far updates go and what they
+// weigh. Where it trains for epochs its steps follow from its data: no more than those of `usual`, a round's lower
+// median, are believed. Settings that the trainer would not take give what is not known.
+aggregate::Assignment assigned_work(const json::Json& training, std::int64_t ranks, const DatasetSize& own,
+                                    const DatasetSize& usual);
 
 // `samples` and `tokens` of the trainer's summary: they are there, within the limits, and not zero where there are
 // steps.

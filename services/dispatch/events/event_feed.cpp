@@ -1,10 +1,10 @@
 #include "services/dispatch/events/event_feed.h"
 
-#include <iterator>
 #include <map>
 #include <tuple>
 
 #include "shared/base/contained.h"
+#include "shared/base/on_exit.h"
 #include "shared/log/log.h"
 
 namespace atl::dispatch {
@@ -30,7 +30,7 @@ void answer(const EventFeed::Query& query, Result<EventPage> page) {
 }  // namespace
 
 EventFeed::EventFeed(std::string conninfo, std::string schema, std::size_t waiting_max)
-    : conninfo_(std::move(conninfo)), schema_(std::move(schema)), waiting_max_(waiting_max) {
+    : conninfo_(std::move(conninfo)), schema_(std::move(schema)), places_(waiting_max, kOfCallerMax) {
     thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
 }
 
@@ -39,38 +39,24 @@ EventFeed::~EventFeed() {
     thread_.request_stop();
     wake_.notify_all();
     thread_.join();
-    for (auto& query : questions_) give(query, unavailable("the service is stopping"));
+    while (!questions_.empty()) give_first(questions_, unavailable("the service is stopping"));
 }
 
 void EventFeed::ask(Query query) {
-    std::string refusal;
-    {
-        const std::lock_guard lock(mutex_);
-        const auto of_caller = waiting_.find(query.caller);
-        if (waiting_count_ >= waiting_max_) {
-            refusal = "as many wait for events as can (" + std::to_string(waiting_max_) + "); ask again in a while";
-        } else if (of_caller != waiting_.end() && of_caller->second >= kOfCallerMax) {
-            refusal = query.caller + " waits for events " + std::to_string(kOfCallerMax) +
-                      " times already, as often as one may; ask again when one of these has its answer";
-        } else {
-            ++waiting_[query.caller];
-            ++waiting_count_;
-            questions_.push_back(std::move(query));
-            wake_.notify_all();
-            return;
-        }
-    }
-    answer(query, Error{ErrorCode::kResourceExhausted, refusal, {}});
+    auto place = places_.take(query.caller);
+    if (!place.ok()) return answer(query, place.error());
+    query.place.emplace(std::move(place).value());
+    std::list<Query> question;
+    question.push_back(std::move(query));
+    put_back(question);
+    wake_.notify_all();
 }
 
-void EventFeed::give(const Query& query, Result<EventPage> page) {
-    {
-        const std::lock_guard lock(mutex_);
-        --waiting_count_;
-        const auto of_caller = waiting_.find(query.caller);
-        if (--of_caller->second == 0) waiting_.erase(of_caller);
-    }
-    answer(query, std::move(page));
+void EventFeed::give_first(std::list<Query>& questions, Result<EventPage> page) {
+    std::list<Query> question;
+    question.splice(question.end(), questions, questions.begin());
+    question.front().place.reset();
+    answer(question.front(), std::move(page));
 }
 
 void EventFeed::stop_waiting() {
@@ -89,7 +75,8 @@ void EventFeed::run(const std::stop_token& stop) {
         const Status status = contained([&] { return serve(stop); });
         if (status.ok()) continue;
         spdlog::warn("the event feed begins anew: {}", describe(status.error()));
-        fail_late(status.error());
+        if (const Status told = contained([&] { return fail_late(status.error()); }); !told.ok())
+            spdlog::warn("those who wait for events wait on: {}", describe(told.error()));
         std::unique_lock lock(mutex_);
         wake_.wait_for(lock, stop, kReconnectPause, [] { return false; });
     }
@@ -113,25 +100,26 @@ bool EventFeed::wait_for_questions(const std::stop_token& stop) {
     return wake_.wait_for(lock, stop, kIdleMax, [this] { return !questions_.empty(); }) && !stop.stop_requested();
 }
 
-std::vector<EventFeed::Query> EventFeed::extract_due(const Jobs* told) {
+std::list<EventFeed::Query> EventFeed::extract_due(const Jobs* told) {
     const auto now = std::chrono::steady_clock::now();
-    std::vector<Query> due;
+    std::list<Query> due;
     const std::lock_guard lock(mutex_);
     for (auto query = questions_.begin(); query != questions_.end();) {
+        const auto next = std::next(query);
         if (stopping_) query->deadline = now;
         query->is_told = told == nullptr || told->contains(query->job);
-        if (query->is_told || query->is_new || query->deadline <= now) {
-            due.push_back(std::move(*query));
-            query = questions_.erase(query);
-        } else {
-            ++query;
-        }
+        if (query->is_told || query->is_new || query->deadline <= now) due.splice(due.end(), questions_, query);
+        query = next;
     }
     return due;
 }
 
 Status EventFeed::answer_due(pg::Connection& connection, const Jobs* told) {
-    std::vector<Query> due = extract_due(told);
+    std::list<Query> due = extract_due(told), waiting;
+    const OnExit keep([&] {  // whatever happens, who has no answer yet waits on
+        put_back(due);
+        put_back(waiting);
+    });
     std::map<std::tuple<std::string, std::int64_t, std::int64_t>, Result<EventPage>> pages;
     const auto look = [&](const Query& query) -> Result<EventPage> {
         if (!query.is_new && !query.is_told) {  // its time is over, and nothing has happened
@@ -145,36 +133,54 @@ Status EventFeed::answer_due(pg::Connection& connection, const Jobs* told) {
         auto page = contained([&] { return read_events(connection, query.job, query.after, query.limit); });
         return pages.emplace(key, std::move(page)).first->second;
     };
-    std::vector<Query> still_waiting;
-    for (std::size_t i = 0; i < due.size(); ++i) {
-        Query& query = due[i];
+    while (!due.empty()) {
+        Query& query = due.front();
         Result<EventPage> page = look(query);
-        if (!page.ok() && is_transient(page.error().code)) {
-            put_back({std::make_move_iterator(due.begin() + static_cast<std::ptrdiff_t>(i)),
-                      std::make_move_iterator(due.end())});
-            put_back(std::move(still_waiting));
-            return page.error();
-        }
+        if (!page.ok() && is_transient(page.error().code)) return page.error();
         const bool must_answer = !page.ok() || !page->items.empty() || page->job_is_finished ||
                                  query.deadline <= std::chrono::steady_clock::now();
         query.is_new = false;
         if (must_answer)
-            give(query, std::move(page));
+            give_first(due, std::move(page));
         else
-            still_waiting.push_back(std::move(query));
+            waiting.splice(waiting.end(), due, due.begin());
     }
-    put_back(std::move(still_waiting));
     return {};
 }
 
-void EventFeed::put_back(std::vector<Query> questions) {
+void EventFeed::put_back(std::list<Query>& questions) {
     const std::lock_guard lock(mutex_);
-    std::move(questions.begin(), questions.end(), std::back_inserter(questions_));
+    questions_.splice(questions_.end(), questions);
 }
 
-void EventFeed::fail_late(const Error& error) {
+Status EventFeed::fail_late(const Error& error) {
     const Jobs none;
-    for (auto& query : extract_due(&none)) give(query, error);
+    std::list<Query> due = extract_due(&none);
+    const OnExit keep([&] { put_back(due); });
+    while (!due.empty()) give_first(due, error);
+    return {};
+}
+
+Result<WaitingPlaces::Place> WaitingPlaces::take(const std::string& caller) {
+    const std::lock_guard lock(mutex_);
+    const auto exhausted = [](std::string why) { return Error{ErrorCode::kResourceExhausted, std::move(why), {}}; };
+    if (count_ >= count_max_)
+        return exhausted("as many wait for events as can (" + std::to_string(count_max_) + "); ask again in a while");
+    const auto taken = of_callers_.find(caller);
+    if (taken != of_callers_.end() && taken->second >= of_caller_max_)
+        return exhausted(caller + " waits for events " + std::to_string(of_caller_max_) +
+                         " times already, as often as one may; ask again when one of these has its answer");
+    std::string name = caller;  // what may fail comes before it is counted
+    ++of_callers_[caller];
+    ++count_;
+    return Place(*this, std::move(name));
+}
+
+void WaitingPlaces::leave(const std::string& caller) {
+    const std::lock_guard lock(mutex_);
+    --count_;
+    const auto taken = of_callers_.find(caller);
+    if (--taken->second == 0) of_callers_.erase(taken);
 }
 
 }  // namespace atl::dispatch

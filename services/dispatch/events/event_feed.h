@@ -5,17 +5,53 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
-#include <vector>
+#include <utility>
 
 #include "services/dispatch/db/events.h"
 #include "shared/pg/pg.h"
 
 namespace atl::dispatch {
+
+// The places of those who wait: so many of all, and of each caller. Thread-safe; it outlives them.
+class WaitingPlaces {
+  public:
+    // Free again when it goes, however that comes.
+    class Place {
+      public:
+        Place(WaitingPlaces& places, std::string caller) : places_(&places), caller_(std::move(caller)) {}
+        Place(Place&& other) noexcept
+            : places_(std::exchange(other.places_, nullptr)), caller_(std::move(other.caller_)) {}
+        Place& operator=(Place&&) = delete;
+        ~Place() {
+            if (places_ != nullptr) places_->leave(caller_);
+        }
+
+      private:
+        WaitingPlaces* places_;
+        std::string caller_;
+    };
+
+    WaitingPlaces(std::size_t count_max, std::size_t of_caller_max)
+        : count_max_(count_max), of_caller_max_(of_caller_max) {}
+    // kResourceExhausted: all are taken, or all that one caller may have.
+    Result<Place> take(const std::string& caller);
+
+  private:
+    void leave(const std::string& caller);
+
+    const std::size_t count_max_;
+    const std::size_t of_caller_max_;
+    std::mutex mutex_;
+    std::map<std::string, std::size_t> of_callers_;
+    std::size_t count_ = 0;
+};
 
 // Answers questions for a job's events, at once when there are some (or the job is finished), else when there are or
 // the time is over. One thread and one connection serve all who wait. Postgres' NOTIFY names the job: whoever waits for
@@ -31,9 +67,10 @@ class EventFeed {
         std::int64_t after = 0;
         std::int64_t limit = 100;
         std::chrono::steady_clock::time_point deadline;
-        std::function<void(Result<EventPage>)> answer;  // called once, from the feed's thread or by ask()
-        bool is_new = true;                             // the feed's own marks: nobody has looked for it yet,
-        bool is_told = false;                           // something has happened to its job
+        std::function<void(Result<EventPage>)> answer;   // called once, from the feed's thread or by ask()
+        bool is_new = true;                              // the feed's own marks: nobody has looked for it yet,
+        bool is_told = false;                            // something has happened to its job
+        std::optional<WaitingPlaces::Place> place = {};  // which it has while it waits
     };
 
     EventFeed(std::string conninfo, std::string schema, std::size_t waiting_max = kWaitingMax);
@@ -53,22 +90,20 @@ class EventFeed {
     // False: nobody has asked for a while, or the feed is to stop.
     bool wait_for_questions(const std::stop_token& stop);
     // The questions to look at now: those that are new, whose time is over or whose job is among `told` (null: each may
-    // be). The caller owns them.
-    std::vector<Query> extract_due(const Jobs* told);
+    // be). The caller owns them. A list, so that no question is lost where memory runs out.
+    std::list<Query> extract_due(const Jobs* told);
     Status answer_due(pg::Connection& connection, const Jobs* told);
-    // Answers it, and its place is free.
-    void give(const Query& query, Result<EventPage> page);
-    void put_back(std::vector<Query> questions);
-    void fail_late(const Error& error);
+    // Answers the first of them, whose place is free then.
+    static void give_first(std::list<Query>& questions, Result<EventPage> page);
+    void put_back(std::list<Query>& questions);
+    Status fail_late(const Error& error);
 
     std::string conninfo_;
     std::string schema_;
-    const std::size_t waiting_max_;
+    WaitingPlaces places_;
     std::mutex mutex_;
     std::condition_variable_any wake_;
-    std::vector<Query> questions_;
-    std::map<std::string, std::size_t> waiting_;  // of each caller, also those in the thread's own hands
-    std::size_t waiting_count_ = 0;               // of all
+    std::list<Query> questions_;
     bool stopping_ = false;
     std::jthread thread_;
 };

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <new>
+#include <vector>
 
 #include "services/dispatch/testing/dispatch_fixture.h"
 
@@ -10,6 +12,23 @@ namespace atl::dispatch {
 namespace {
 
 using std::chrono::steady_clock;
+
+TEST(WaitingPlacesTest, APlaceIsFreeAgainHoweverItsQuestionEnds) {
+    WaitingPlaces places(3, 1);
+    try {
+        EventFeed::Query query;
+        query.place.emplace(places.take("eve").value());
+        EXPECT_FALSE(places.take("eve").ok()) << "hers is taken";
+        const EventFeed::Query moved = std::move(query);
+        EXPECT_FALSE(places.take("eve").ok());
+        throw std::bad_alloc();
+    } catch (const std::bad_alloc&) {
+    }
+    for (int i = 0; i < 10; ++i) EXPECT_TRUE(places.take("eve").ok());
+    std::vector<WaitingPlaces::Place> all;
+    for (const char* caller : {"ada", "bob", "eve"}) all.push_back(places.take(caller).value());
+    EXPECT_EQ(places.take("carl").error().code, ErrorCode::kResourceExhausted);
+}
 
 class EventFeedTest : public DispatchSchemaTest {
   protected:

@@ -9,7 +9,6 @@
 #include "services/dispatch/work/check_jobs.h"
 #include "shared/json/printable.h"
 #include "shared/service/names.h"
-#include "shared/service/routes.h"
 
 namespace atl::dispatch {
 namespace {
@@ -20,13 +19,15 @@ using http::Response;
 using json::Json;
 
 // What is found out of a facility is kept with it, and what waits there is tried at once where it answers.
-Status record_found(Routing& routing, const StoredFacility& stored, const SiteCheck& found) {
+Status record_found(Routing& routing, const StoredFacility& stored, const SiteCheck& found, std::int64_t asked_ms) {
     if (found.host.empty()) return {};
     ATOLL_TRY(auto connection, routing.pool.acquire());
     ATOLL_RETURN_IF_ERROR(try_again(*connection, stored.facility.name));
     if (found.has_work_dir) ATOLL_RETURN_IF_ERROR(record_work_dir(*connection, stored.facility.name));
     if (found.no_batch_answer)
-        ATOLL_RETURN_IF_ERROR(record_batch_silence(*connection, stored.facility.name, *found.no_batch_answer));
+        ATOLL_RETURN_IF_ERROR(found.no_batch_answer->empty()
+                                  ? record_batch_answer(*connection, stored.facility.name, asked_ms)
+                                  : record_batch_silence(*connection, stored.facility.name, *found.no_batch_answer));
     if (found.devices) ATOLL_RETURN_IF_ERROR(record_devices(*connection, stored, *found.devices));
     if (!found.limits.empty()) ATOLL_RETURN_IF_ERROR(record_limits(*connection, stored, found.limits));
     return {};
@@ -62,11 +63,12 @@ std::vector<CheckRow> with_wait(const StoredFacility& stored, std::vector<CheckR
 Result<Response> check_facility(Routing& routing, const Request& request) {
     ATOLL_TRY(const StoredFacility stored, find_named_facility(routing, request));
     ATOLL_RETURN_IF_ERROR(require_use(stored.facility, *request.principal, "name"));
+    ATOLL_TRY(const auto place, routing.site_requests.take_place(request.principal->subject, stored.facility.name));
     ATOLL_TRY(const std::int64_t now_ms, read_now_ms(routing));
     const auto begin = std::chrono::steady_clock::now();
     const SiteCheck found = routing.connections.check(stored.facility, now_ms);
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    ATOLL_RETURN_IF_ERROR(record_found(routing, stored, found));
+    ATOLL_RETURN_IF_ERROR(record_found(routing, stored, found, now_ms));
     return Response::json(200, {{"ok", has_no_failure(found.rows)},
                                 {"host", found.host},
                                 {"seconds", seconds},
@@ -85,13 +87,15 @@ Result<std::string> job_id(const Request& request) {
 struct Asked {
     Facility facility;
     CheckJob job;
+    SiteRequests::Place place;
 };
 
 Result<Asked> read_asked(Routing& routing, const Request& request) {
     ATOLL_TRY(const StoredFacility stored, find_named_facility(routing, request));
     ATOLL_RETURN_IF_ERROR(require_use(stored.facility, *request.principal, "name"));
     ATOLL_TRY(const std::string id, job_id(request));
-    return Asked{stored.facility, {id}};
+    ATOLL_TRY(auto place, routing.site_requests.take_place(request.principal->subject, stored.facility.name));
+    return Asked{stored.facility, {id}, std::move(place)};
 }
 
 // A job belongs to whoever asked for it: another one whom the facility allows neither sees nor ends it.
@@ -151,11 +155,10 @@ Result<StoredFacility> find_named_facility(Routing& routing, const Request& requ
 }
 
 void add_facility_check_routes(http::Server& server, Routing& routing) {
-    const service::Routes routes("dispatch", server, routing);
-    routes.add(Method::kPost, "/v1/facilities/:name/check", check_facility);
-    routes.add(Method::kPut, "/v1/facilities/:name/check-jobs/:id", put_check_job);
-    routes.add(Method::kGet, "/v1/facilities/:name/check-jobs/:id", get_check_job);
-    routes.add(Method::kDelete, "/v1/facilities/:name/check-jobs/:id", delete_check_job);
+    add_site_route(server, routing, Method::kPost, "/v1/facilities/:name/check", check_facility);
+    add_site_route(server, routing, Method::kPut, "/v1/facilities/:name/check-jobs/:id", put_check_job);
+    add_site_route(server, routing, Method::kGet, "/v1/facilities/:name/check-jobs/:id", get_check_job);
+    add_site_route(server, routing, Method::kDelete, "/v1/facilities/:name/check-jobs/:id", delete_check_job);
 }
 
 }  // namespace atl::dispatch

@@ -84,6 +84,37 @@ TEST_F(FacilityOwnersTest, AScriptShowsNoValuesOfAnothersEnvironment) {
     EXPECT_NE(script("eve").find("WANDB_API_KEY"), std::string::npos) << script("eve");
 }
 
+TEST_F(FacilityOwnersTest, ValuesOfAnEnvironmentAreForThoseWhoMayChangeIt) {
+    const Json secret = {{"environment", {{"WANDB_API_KEY", "s3cret"}}}};
+    ASSERT_EQ(ask("admin", Method::kPatch, kLeonardo, secret), "200");
+    const auto seen_by = [&](const std::string& who) {
+        http::ClientOptions options;
+        options.base_url = base_url_;
+        options.token = tokens_.at(who);
+        return http::Client(options).call(Method::kGet, kLeonardo)->json().value().at("environment");
+    };
+    const Json hidden = {{"WANDB_API_KEY", nullptr}};
+    for (const char* allowed : {"eve", "ada"}) {
+        ASSERT_EQ(ask("admin", Method::kPatch, kLeonardo, {{"owner", ""}, {"allow", {allowed}}}), "200");
+        EXPECT_EQ(seen_by("eve"), hidden) << "one without an owner is the admins'";
+        EXPECT_EQ(seen_by("admin"), secret.at("environment"));
+    }
+    ASSERT_EQ(ask("admin", Method::kPatch, kLeonardo, {{"owner", "ada"}, {"allow", {"eve"}}}), "200");
+    EXPECT_EQ(seen_by("ada"), secret.at("environment"));
+    EXPECT_EQ(seen_by("eve"), hidden) << "to use it is not to change it";
+}
+
+TEST_F(FacilityOwnersTest, TheOwnerOfAFacilityOfThisMachineSaysWhoMayUseItAfterItWasUsedToo) {
+    ASSERT_EQ(ask("admin", Method::kPatch, kLeonardo, {{"owner", "ada"}}), "200");
+    EXPECT_EQ(ask("ada", Method::kPatch, kLeonardo, {{"allow", {"eve"}}}), "200");
+    std::filesystem::create_directories(work_dir("leonardo"));
+    ASSERT_EQ(ask("ada", Method::kPost, kLeonardo + "/check"), "200");
+    ASSERT_EQ(connect().query("SELECT 1 FROM facilities WHERE name = 'leonardo' AND has_work_dir")->size(), 1);
+    EXPECT_EQ(ask("ada", Method::kPatch, kLeonardo, {{"allow", Json::array()}}), "200");
+    EXPECT_EQ(ask("eve", Method::kPost, kLeonardo + "/check"), "403 name");
+    EXPECT_EQ(ask("ada", Method::kPatch, kLeonardo, {{"launcher", "env sh {ranks}"}}), "403 transport.kind");
+}
+
 TEST_F(FacilityOwnersTest, AFacilityIsChangedAndRemovedByItsOwnerAndByAdmins) {
     ASSERT_EQ(ask("admin", Method::kPost, kAll, site("vega", "login.vega", {{"owner", "ada"}})), "201");
     ASSERT_EQ(ask("admin", Method::kPost, kAll, site("mine", "login.eve", {{"owner", "eve"}})), "201");

@@ -25,7 +25,7 @@ using json::Json;
 // Values of variables can be secrets: they are for those who may set them.
 Json view(const StoredFacility& stored, const Request& request) {
     Json value = to_json(stored.facility);
-    if (!may_see_environment(stored.facility, *request.principal))
+    if (!may_change(stored.facility, *request.principal))
         for (auto& variable : value["environment"]) variable = nullptr;
     value["devices"] = stored.devices;
     value["host_key_fingerprints"] = fingerprints(stored.facility.transport.host_key);
@@ -53,13 +53,14 @@ Status require_local_programs(const Facility& facility) {
     return {};
 }
 
-Result<Response> post_facility(Routing&, pg::Transaction& transaction, const Request& request) {
+Result<Response> post_facility(Routing& routing, pg::Transaction& transaction, const Request& request) {
     ATOLL_TRY(const Json body, request.json());
     ATOLL_TRY(Facility facility, parse_facility(body));
     ATOLL_RETURN_IF_ERROR(service::check_name(facility.name, "name"));  // as the registry does
     if (facility.owner.empty()) facility.owner = request.principal->subject;
     ATOLL_RETURN_IF_ERROR(check_launcher(facility));
     ATOLL_RETURN_IF_ERROR(require_local_programs(facility));
+    ATOLL_RETURN_IF_ERROR(routing.connections.require_way_to_store(facility));
     ATOLL_RETURN_IF_ERROR(require_own_place(transaction, facility));
     ATOLL_RETURN_IF_ERROR(insert_facility(transaction, facility));
     ATOLL_TRY(const StoredFacility stored, find_facility(transaction.connection(), facility.name));
@@ -87,7 +88,7 @@ Result<bool> gives_up_tasks(const Request& request) {
     return invalid_argument("give_up_tasks", "must be true or false");
 }
 
-Result<Response> patch_facility(Routing&, pg::Transaction& transaction, const Request& request) {
+Result<Response> patch_facility(Routing& routing, pg::Transaction& transaction, const Request& request) {
     ATOLL_TRY(const StoredFacility stored, find_facility(transaction.connection(), request.param("name")));
     ATOLL_RETURN_IF_ERROR(require_change(stored.facility, stored.facility, *request.principal));
     ATOLL_RETURN_IF_ERROR(service::check_if_match(request, stored.version));
@@ -98,6 +99,8 @@ Result<Response> patch_facility(Routing&, pg::Transaction& transaction, const Re
     const bool same_programs = patched.programs == stored.facility.programs;
     if (!same_programs || patched.transport != stored.facility.transport)
         ATOLL_RETURN_IF_ERROR(require_local_programs(patched));
+    if (routing.connections.require_way_to_store(stored.facility).ok())
+        ATOLL_RETURN_IF_ERROR(routing.connections.require_way_to_store(patched));
     if (patched.transport != stored.facility.transport || patched.work_dir != stored.facility.work_dir)
         ATOLL_RETURN_IF_ERROR(require_own_place(transaction, patched));
     ATOLL_TRY(const bool gives_up, gives_up_tasks(request));
@@ -122,6 +125,7 @@ Result<Response> remove_facility(Routing& routing, pg::Transaction& transaction,
 Result<Response> post_host_key(Routing& routing, const Request& request) {
     ATOLL_TRY(const StoredFacility stored, find_named_facility(routing, request));
     ATOLL_RETURN_IF_ERROR(require_change(stored.facility, stored.facility, *request.principal));
+    ATOLL_TRY(const auto place, routing.site_requests.take_place(request.principal->subject, stored.facility.name));
     ATOLL_TRY(const std::string shown, routing.connections.show_host_key(stored.facility));
     ATOLL_TRY(const std::string key, parse_host_key(shown, ""));
     const std::string typed = fingerprints(key).at(0);
@@ -131,6 +135,7 @@ Result<Response> post_host_key(Routing& routing, const Request& request) {
 // What a person runs here to log in with a second factor.
 Result<Response> post_login(Routing& routing, const Request& request) {
     ATOLL_TRY(const StoredFacility stored, find_named_facility(routing, request));
+    ATOLL_TRY(const auto place, routing.site_requests.take_place(request.principal->subject, stored.facility.name));
     ATOLL_TRY(const auto command, routing.connections.login_command(stored.facility));
     char machine[256] = {};
     if (::gethostname(machine, sizeof machine - 1) != 0) machine[0] = '\0';
@@ -155,6 +160,7 @@ Result<Response> put_image(Routing& routing, const Request& request) {
     if (part.bytes_total == 0) return invalid_argument("bytes", "is required: those of the whole image");
     if (static_cast<std::int64_t>(part.bytes.size()) > std::min(part.bytes_total - part.offset, kImagePartBytesMax))
         return invalid_argument("bytes", "the part is longer than what the image has from there");
+    ATOLL_TRY(const auto place, routing.site_requests.take_place(request.principal->subject, stored.facility.name));
     ATOLL_TRY(const auto moving, routing.connections.site(with_image)->put_image(part));
     return Response::json(200, {{"in_place", !moving},
                                 {"bytes_done", moving ? moving->bytes_done : part.bytes_total},
@@ -199,9 +205,9 @@ void add_facility_routes(http::Server& server, Routing& routing) {
     routes.add(Method::kPatch, "/v1/facilities/:name", patch_facility);
     routes.add(Method::kDelete, "/v1/facilities/:name", remove_facility);
     add_facility_check_routes(server, routing);
-    routes.add(Method::kPost, "/v1/facilities/:name/host-key", post_host_key);
-    routes.add(Method::kPut, "/v1/facilities/:name/image", put_image);
-    routes.add(Method::kPost, "/v1/facilities/:name/login", post_login);
+    add_site_route(server, routing, Method::kPost, "/v1/facilities/:name/host-key", post_host_key);
+    add_site_route(server, routing, Method::kPut, "/v1/facilities/:name/image", put_image);
+    add_site_route(server, routing, Method::kPost, "/v1/facilities/:name/login", post_login);
     routes.add(Method::kPut, "/v1/facilities/:name/copies/:dataset/:version", put_copy);
 }
 

@@ -93,14 +93,23 @@ struct LogPlace {
     std::int64_t attempt = 0;
     KeptLogs kept;
     Result<StoredFacility> facility;  // it may be gone
+    Status may_read;                  // whoever asks
 };
+
+// What a site's programs wrote is for the job's owner, for whom the facility allows, and for admins.
+Status require_log_reader(const Result<StoredFacility>& facility, const std::string& owner,
+                          const auth::Principal& principal) {
+    if (principal.subject == owner || principal.role == auth::Role::kAdmin) return {};
+    if (facility.ok()) return require_use(facility->facility, principal, "task");
+    return permission_denied("the facility is gone: its logs are for the job's owner, " + owner + ", and for admins");
+}
 
 Result<std::vector<LogPlace>> log_places(Routing& routing, const Request& request) {
     const auto wanted = request.query.find("task");
     const std::string id = wanted == request.query.end() ? "" : wanted->second;
     ATOLL_TRY(const std::int64_t attempt, query_integer(request, "attempt", 0, INT32_MAX));
     ATOLL_TRY(auto connection, routing.pool.acquire());
-    ATOLL_RETURN_IF_ERROR(job_view(*connection, request.param("id")));
+    ATOLL_TRY(const std::string owner, job_owner(*connection, request.param("id")));
     ATOLL_TRY(const auto tasks, tasks_with_logs(*connection, request.param("id"), id));
     if (!id.empty() && tasks.empty()) return not_found("the job has no task " + id, "task");
     std::vector<LogPlace> places;
@@ -112,7 +121,8 @@ Result<std::vector<LogPlace>> log_places(Routing& routing, const Request& reques
         ATOLL_RETURN_IF_ERROR(kept);
         auto facility = find_facility(*connection, task.facility);
         if (!facility.ok() && facility.error().code != ErrorCode::kNotFound) return facility.error();
-        places.push_back({task, number, std::move(kept).value(), std::move(facility)});
+        const Status may_read = require_log_reader(facility, owner, *request.principal);
+        places.push_back({task, number, std::move(kept).value(), std::move(facility), may_read});
     }
     if (attempt > 0 && places.empty())
         return not_found((id.empty() ? "no task of the current round has an attempt " : "the task has no attempt ") +
@@ -170,16 +180,20 @@ class FacilityTails {
     }
     Result<std::string> read(Routing& routing, const Facility& facility, std::size_t at, std::int64_t bytes) {
         const std::lock_guard lock(mutex_);
-        if (!texts_) {
-            const auto share = kScriptBytesMax / static_cast<std::int64_t>(files_.size());
-            texts_ = routing.connections.site(facility)->tails(files_, std::min(bytes, share));
-        }
+        if (!texts_) texts_ = read_all(routing, facility, bytes);
         ATOLL_RETURN_IF_ERROR(*texts_);
         return texts_->value().at(at);
     }
 
   private:
     static constexpr std::int64_t kScriptBytesMax = 3 << 20;  // less than what a script may print
+
+    Result<std::vector<std::string>> read_all(Routing& routing, const Facility& facility, std::int64_t bytes) const {
+        ATOLL_TRY(const auto place, routing.site_requests.take_place_at(facility.name));
+        const auto share = kScriptBytesMax / static_cast<std::int64_t>(files_.size());
+        return routing.connections.site(facility)->tails(files_, std::min(bytes, share));
+    }
+
     std::mutex mutex_;
     std::vector<std::string> files_;
     std::optional<Result<std::vector<std::string>>> texts_;
@@ -189,6 +203,7 @@ using Tails = std::map<std::string, std::shared_ptr<FacilityTails>>;  // by faci
 // One end of an attempt's streams: as it is kept, or else as it is at the site.
 std::function<Result<std::string>()> log_reader(Routing& routing, const LogPlace& place, const std::string& file,
                                                 std::int64_t lines, std::int64_t bytes, Tails& tails) {
+    if (!place.may_read.ok()) return [why = place.may_read] { return Result<std::string>(why.error()); };
     if (const auto kept = place.kept.text.find(file); kept != place.kept.text.end())
         return [text = last_lines(kept->second, lines)] { return Result(text); };
     const Status given =
@@ -226,6 +241,7 @@ Result<bool> wants_json(const Request& request) {
 Result<Response> get_logs(Routing& routing, const Request& request) {
     ATOLL_TRY(const std::int64_t lines, query_integer(request, "tail", 100, kTailLinesMax));
     ATOLL_TRY(const bool as_json, wants_json(request));
+    ATOLL_TRY(const auto of_caller, routing.site_requests.take_place_of(request.principal->subject));
     ATOLL_TRY(const auto places, log_places(routing, request));
     const auto count = static_cast<std::int64_t>(std::max<std::size_t>(1, 2 * places.size()));
     const std::int64_t bytes = std::min(lines * kTailBytesPerLine, kLogsBytesMax / count);
@@ -259,7 +275,7 @@ void add_job_reading_routes(http::Server& server, Routing& routing) {
     routes.add(Method::kGet, "/v1/jobs/:id", get_job);
     routes.add(Method::kGet, "/v1/jobs/:id/rounds", get_rounds);
     routes.add(Method::kGet, "/v1/jobs/:id/rounds/:round/updates", get_updates);
-    routes.add(Method::kGet, "/v1/jobs/:id/logs", get_logs);
+    add_site_route(server, routing, Method::kGet, "/v1/jobs/:id/logs", get_logs);
     routes.add(Method::kGet, "/v1/jobs/:id/tasks/:task/script", get_script);
     server.route_async(
         Method::kGet, "/v1/jobs/:id/events",

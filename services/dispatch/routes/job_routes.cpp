@@ -25,17 +25,25 @@ Result<Response> post_job(Routing& routing, const Request& request) {
     const auto before = [&]() -> Status {
         ATOLL_TRY(const Json body, request.json());
         ATOLL_TRY(job, admit_job(routing.pool, routing.catalog, body, *request.principal));
+        ATOLL_TRY(const bool is_held, routing.catalog.hold_version(job.base));
+        if (!is_held) return invalid_argument("model.version", "version " + job.base + " was just removed");
         // It is there before the first update comes, so that nobody else makes one of its name meanwhile.
         const std::string& output = job.spec.output_model;
         ATOLL_TRY(const bool is_new, routing.catalog.make_model(output, request.principal->subject));
-        if (!is_new) ATOLL_RETURN_IF_ERROR(require_output_model(routing.catalog, output, *request.principal));
+        job.spec.output_owner = request.principal->subject;
+        if (!is_new) {
+            ATOLL_TRY(job.spec.output_owner, require_output_model(routing.catalog, output, *request.principal));
+            if (!job.spec.output_owner) return unavailable("the model " + output + " was just removed; submit again");
+        }
         return make_start_adapter(routing.catalog, job);
     };
     const auto insert = [&](pg::Transaction& transaction) -> Result<Response> {
         ATOLL_RETURN_IF_ERROR(
             require_facilities(transaction.connection(), job.spec, *request.principal));  // now they stay
+        ATOLL_RETURN_IF_ERROR(require_room(transaction, routing, *request.principal));
         ATOLL_RETURN_IF_ERROR(claim_output_model(transaction, job.spec.output_model));
-        ATOLL_RETURN_IF_ERROR(insert_job(transaction, routing.topics, job, request.principal->subject));
+        ATOLL_RETURN_IF_ERROR(insert_job(transaction, routing.topics, job, request.principal->subject,
+                                         request.principal->role == auth::Role::kAdmin));
         ATOLL_TRY(const Json view, job_view(transaction.connection(), job.id));
         return Response::json(201, view).with("Location", "/v1/jobs/" + job.id);
     };
@@ -99,11 +107,6 @@ Result<ResumeOrder> parse_resume_order(const Request& request) {
     return order;
 }
 
-Status resume(Routing& routing, pg::Transaction& transaction, const Request& request) {
-    ATOLL_TRY(const ResumeOrder order, parse_resume_order(request));
-    return resume_job(transaction, routing.topics, request.param("id"), order);
-}
-
 // A job is changed by who submitted it, or by an admin.
 Status require_owner(pg::Connection& connection, const Request& request) {
     ATOLL_TRY(const std::string owner, job_owner(connection, request.param("id")));
@@ -119,6 +122,39 @@ Result<Response> change_job(Routing& routing, const Request& request) {
         ATOLL_TRY(const Json view, job_view(transaction.connection(), request.param("id")));
         return Response::json(200, view);
     });
+}
+
+// What the job needs may have been removed while it stood still. Other services are asked, so no connection is held
+// meanwhile.
+Status require_resumable(Routing& routing, const Request& request, const ResumeOrder& order) {
+    std::optional<StoppedJob> job;
+    {
+        ATOLL_TRY(auto connection, routing.pool.acquire());
+        ATOLL_RETURN_IF_ERROR(require_owner(*connection, request));
+        ATOLL_TRY(job, find_stopped_job(*connection, request.param("id"), order.from_round));
+    }
+    if (!job) return {};
+    if (job->output_owner)
+        ATOLL_RETURN_IF_ERROR(routing.catalog.require_model_of(job->output_model, *job->output_owner));
+    for (const std::string& version : job->versions) {
+        ATOLL_TRY(const bool is_held, routing.catalog.hold_version(version));
+        if (!is_held)
+            return conflict("the job cannot go on: version " + version + ", which it goes on from, was removed",
+                            "state");
+    }
+    return {};
+}
+
+Status resume(Routing& routing, pg::Transaction& transaction, const Request& request) {
+    ATOLL_TRY(const ResumeOrder order, parse_resume_order(request));
+    ATOLL_RETURN_IF_ERROR(require_room(transaction, routing, *request.principal, request.param("id")));
+    return resume_job(transaction, routing.topics, request.param("id"), order);
+}
+
+Result<Response> post_resume(Routing& routing, const Request& request) {
+    ATOLL_TRY(const ResumeOrder order, parse_resume_order(request));
+    ATOLL_RETURN_IF_ERROR(require_resumable(routing, request, order));
+    return change_job<resume>(routing, request);
 }
 
 Status readmit(Routing& routing, pg::Transaction& transaction, const Request& request) {
@@ -166,6 +202,12 @@ Result<Response> post_prune(Routing& routing, const Request& request) {
 
 }  // namespace
 
+Status require_room(pg::Transaction& transaction, const Routing& routing, const auth::Principal& principal,
+                    const std::string& except) {
+    if (principal.role == auth::Role::kAdmin) return {};
+    return require_room(transaction, principal.subject, routing.operator_active_max, except);
+}
+
 void add_job_routes(http::Server& server, Routing& routing) {
     const service::Routes routes("dispatch", server, routing);
     routes.add(Method::kPost, "/v1/jobs", post_job);
@@ -174,7 +216,7 @@ void add_job_routes(http::Server& server, Routing& routing) {
     routes.add(Method::kPost, "/v1/prune", post_prune);
     routes.add(Method::kPost, "/v1/jobs/:id/cancel", change_job<cancel>);
     routes.add(Method::kPost, "/v1/jobs/:id/pause", change_job<pause>);
-    routes.add(Method::kPost, "/v1/jobs/:id/resume", change_job<resume>);
+    routes.add(Method::kPost, "/v1/jobs/:id/resume", post_resume);
     routes.add(Method::kPost, "/v1/jobs/:id/participants/:facility/readmit", change_job<readmit>);
 }
 

@@ -17,6 +17,7 @@ using http::Response;
 using json::Json;
 
 constexpr std::int64_t kAttemptsMax = 3;
+constexpr std::int64_t kPreparationsMax = 2000;  // of one operator
 
 // Asks other services: no connection is held meanwhile.
 Result<Task> make_preparation_task(const PreparationSpec& spec, const Catalog& catalog, const std::string& preparation,
@@ -24,8 +25,8 @@ Result<Task> make_preparation_task(const PreparationSpec& spec, const Catalog& c
     ATOLL_TRY(const DatasetInfo dataset, catalog.dataset(spec.dataset, "dataset"));
     // What is prepared becomes a version of it.
     ATOLL_RETURN_IF_ERROR(service::require_owner(request, dataset.owner, "the dataset " + dataset.name));
-    ATOLL_TRY(const std::string tokenizer,
-              catalog.model_digest(spec.tokenizer_model, spec.tokenizer_version, "tokenizer", "model"));
+    ATOLL_TRY(const std::string tokenizer, catalog.model_digest(spec.tokenizer_model, spec.tokenizer_version,
+                                                                "tokenizer", "model", *request.principal));
     ATOLL_TRY(const Json version, catalog.model_version(spec.tokenizer_model, tokenizer));
     ATOLL_TRY(const auto most, catalog.row_tokens_max(version));
     if (most && spec.seq_len > *most)  // else its rows would be refused when they are to be trained on
@@ -56,6 +57,15 @@ Status require_usable(pg::Connection& connection, const std::string& facility, c
     return require_use(stored.facility, principal, "facility");
 }
 
+Status check_quota(pg::Transaction& transaction, const auth::Principal& principal) {
+    if (principal.role == auth::Role::kAdmin) return {};
+    ATOLL_TRY(const std::int64_t count, count_preparations(transaction, principal.subject));
+    if (count <= kPreparationsMax) return {};
+    return conflict("you would have more than " + std::to_string(kPreparationsMax) +
+                        " preparations, all that an operator may: remove those that have ended (`atoll dataset rm`)",
+                    "quota");
+}
+
 Result<Response> post_preparation(Routing& routing, const Request& request) {
     const std::string id = new_id();
     PreparationSpec spec;
@@ -72,7 +82,9 @@ Result<Response> post_preparation(Routing& routing, const Request& request) {
     };
     const auto insert = [&](pg::Transaction& transaction) -> Result<Response> {
         ATOLL_RETURN_IF_ERROR(require_usable(transaction.connection(), spec.facility, *request.principal));
+        ATOLL_RETURN_IF_ERROR(require_room(transaction, routing, *request.principal));
         ATOLL_RETURN_IF_ERROR(insert_preparation(transaction, id, to_json(spec), request.principal->subject));
+        ATOLL_RETURN_IF_ERROR(check_quota(transaction, *request.principal));
         ATOLL_RETURN_IF_ERROR(insert_task(transaction, task));
         ATOLL_TRY(const Json view, preparation_view(transaction.connection(), id));
         return Response::json(202, view).with("Location", "/v1/preparations/" + id);

@@ -8,6 +8,7 @@
 #include "services/dispatch/db/history.h"
 #include "services/dispatch/db/job_views.h"
 #include "services/dispatch/events/event_feed.h"
+#include "services/dispatch/routes/site_requests.h"
 #include "services/dispatch/work/facility_connections.h"
 #include "services/dispatch/work/token_keys.h"
 #include "shared/auth/auth.h"
@@ -23,9 +24,11 @@ struct Routing {
     const Topics& topics;
     FacilityConnections& connections;
     EventFeed& feed;
+    SiteRequests& site_requests;
     auth::Issuer issuer;
     TokenKeys token_keys;
     Keep keep;
+    std::int64_t operator_active_max;
     JobAnswers job_answers = {};
 };
 
@@ -33,8 +36,17 @@ struct Routing {
 Result<std::int64_t> query_integer(const http::Request& request, const std::string& key, std::int64_t fallback,
                                    std::int64_t max, const std::string& unit = {});
 
+// As that of db/jobs.h, for whom it binds: an operator who begins something.
+Status require_room(pg::Transaction& transaction, const Routing& routing, const auth::Principal& principal,
+                    const std::string& except = {});
+
 // That of ":name". No database connection is held behind it.
 Result<StoredFacility> find_named_facility(Routing& routing, const http::Request& request);
+
+// Adds a route whose handler asks sites: it runs on a thread of `site_requests`, where it takes a place before it asks.
+using SiteHandler = Result<http::Response> (*)(Routing&, const http::Request&);
+void add_site_route(http::Server& server, Routing& routing, http::Method method, const char* pattern,
+                    SiteHandler handler);
 
 void add_facility_check_routes(http::Server& server, Routing& routing);
 void add_facility_routes(http::Server& server, Routing& routing);

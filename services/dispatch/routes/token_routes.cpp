@@ -34,7 +34,8 @@ Result<TokenOrder> parse_order(const Json& body) {
         return invalid_argument("subject", "is the name of a service; choose another");
     ATOLL_TRY(order.principal.role, auth::parse_role(role));
     if (order.principal.role == auth::Role::kFacility)
-        return invalid_argument("role", "must be admin, operator or viewer: dispatch gives each attempt its own token");
+        return invalid_argument(
+            "role", "must be admin, operator, viewer or metrics: dispatch gives each attempt its own token");
     return order;
 }
 

@@ -40,6 +40,7 @@ CREATE TABLE jobs (
     judged_until integer NOT NULL DEFAULT 0,  -- the newest round whose model is not judged again
     error text NOT NULL DEFAULT '',
     created_by text NOT NULL,
+    by_admin boolean NOT NULL DEFAULT false,  -- who was one then: no facility refuses it
     created_at timestamptz NOT NULL DEFAULT now(),
     finished_at timestamptz,
     paused_at timestamptz,               -- a paused job starts nothing: its deadlines move by that time when it resumes
@@ -76,9 +77,12 @@ CREATE TABLE rounds (
     quiet_ends bigint NOT NULL DEFAULT 0,
     quiet_losses bigint NOT NULL DEFAULT 0,
     opened_at timestamptz NOT NULL DEFAULT now(),
+    aggregating_at timestamptz,          -- its training ended then
     closed_at timestamptz,
+    evaluated_at timestamptz,
     PRIMARY KEY (job_id, number)
 );
+CREATE INDEX rounds_newest ON rounds (greatest(aggregating_at, closed_at, evaluated_at));
 CREATE INDEX rounds_deadline ON rounds (deadline_at) WHERE state = 'training' AND deadline_at IS NOT NULL;
 CREATE INDEX rounds_evaluate_by ON rounds (evaluate_by) WHERE state = 'closed' AND NOT evaluated;
 CREATE INDEX rounds_ask_again ON rounds (ask_again_at) WHERE state = 'aggregating';
@@ -118,6 +122,14 @@ CREATE INDEX tasks_unfinished ON tasks (job_id, kind, state) WHERE state IN ('pe
 CREATE INDEX tasks_facility ON tasks (facility) WHERE state IN ('pending', 'running');
 -- A preparation that failed gets a second task, which cleans up after it.
 CREATE UNIQUE INDEX tasks_preparation ON tasks (preparation_id) WHERE kind = 'prepare';
+
+-- When a step was last done at a facility for a job or a preparation of that person: each has a turn.
+CREATE TABLE turns (
+    facility text NOT NULL REFERENCES facilities ON DELETE CASCADE,
+    owner text NOT NULL,
+    taken_at timestamptz NOT NULL,
+    PRIMARY KEY (facility, owner)
+);
 
 -- How many tasks of a job or a preparation have ended in each state: what is finished is counted once, in the
 -- transaction that ends it, and never read again for its number.
@@ -166,7 +178,7 @@ CREATE TABLE job_events (
 CREATE TABLE tokens (
     id text PRIMARY KEY,
     subject text NOT NULL,
-    role text NOT NULL CHECK (role IN ('admin', 'operator', 'viewer')),
+    role text NOT NULL CHECK (role IN ('admin', 'operator', 'viewer', 'metrics')),
     issued_by text NOT NULL,
     signed_by text NOT NULL,             -- the name of the key
     issued_at timestamptz NOT NULL DEFAULT now(),

@@ -69,6 +69,14 @@ TEST_F(FacilityCheckTest, ASoundSiteHasNoFailure) {
         EXPECT_EQ(row.mend, "") << row.name;
     }
     EXPECT_EQ(check().devices, std::vector<std::string>{"cpu"});
+    EXPECT_EQ(check().no_batch_answer, "");
+}
+
+TEST_F(FacilityCheckTest, HowManyNodesAJobWouldHaveIsAsManyAsThereAre) {
+    const auto compute = [&] { return by_name(rows()).at("compute").seen; };
+    EXPECT_EQ(compute(), "not tried: atoll facility check leonardo --job runs a minute on two nodes");
+    fake_.put("bin/sinfo", "#!/bin/sh\necho 'main*|1:00:00|10:00|1-infinite|1|4|4000|up|idle'\n");
+    EXPECT_EQ(compute(), "not tried: atoll facility check leonardo --job runs a minute on one node");
 }
 
 TEST_F(FacilityCheckTest, AJobWhoseTemplateFailsShowsTheEndOfItsLog) {
@@ -88,6 +96,7 @@ TEST_F(FacilityCheckTest, SlurmThatIsNotInThePathIsToldWithWhereALoginShellHasIt
     std::filesystem::remove(fake_.path("bin/sbatch"));
     expect_found("scheduler", "not in PATH: sbatch; a login shell has them in /opt/slurm/bin",
                  "atoll facility set leonardo --env PATH=/opt/slurm/bin:" + fake_.path("bin"));
+    EXPECT_FALSE(check().no_batch_answer) << "nobody has asked the batch system";
 }
 
 TEST_F(FacilityCheckTest, APartitionThatSlurmDoesNotHaveIsTold) {
@@ -141,6 +150,11 @@ TEST_F(FacilityCheckTest, AFullWorkDirectoryIsTold) {
 TEST_F(FacilityCheckTest, AStoreThatIsBlockedIsTold) {
     fake_.store_url = "http://127.0.0.1:1/store";
     expect_found("store", "Connection refused", "atoll facility set leonardo --set transport.data=ssh");
+}
+
+TEST_F(FacilityCheckTest, ACoordinatorWithoutAPublicUrlIsTold) {
+    fake_.store_url = "";
+    expect_found("store", "the coordinator has no public URL", "--public-url URL");
 }
 
 TEST_F(FacilityCheckTest, AnImageForAnotherArchitectureIsTold) {
@@ -198,6 +212,7 @@ TEST_F(FacilityCheckTest, AControllerThatDoesNotAnswerIsTold) {
               "#!/bin/sh\necho 'slurm_load_jobs error: Unable to contact slurm controller' >&2\nexit 1\n");
     expect_found("scheduler", "Slurm does not answer: slurm_load_jobs error: Unable to contact slurm controller",
                  "ask the site whether slurmctld is up");
+    EXPECT_EQ(check().no_batch_answer, by_name(rows())["scheduler"].seen);
 }
 
 TEST_F(FacilityCheckTest, FewerRanksThanWereAskedForAreAFailure) {

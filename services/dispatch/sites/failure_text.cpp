@@ -22,6 +22,14 @@ Lines split_lines(std::string_view text) {
     return lines;
 }
 
+// "2026-03-01T12:00:00.123Z atoll-trainer info: …": a program's log, which tells no fault.
+bool is_info(std::string_view line) {
+    const std::string_view named = line.substr(std::min(line.find(' ') + 1, line.size()));
+    const std::string_view level = named.substr(std::min(named.find(' ') + 1, named.size()));
+    return line.find('T') == 10 && named.starts_with("atoll") &&
+           (level.starts_with("info: ") || level.starts_with("debug: "));
+}
+
 bool is_rule(std::string_view line) {
     return line.size() >= kRuleLength && line.find_first_not_of('-') == std::string_view::npos;
 }
@@ -68,7 +76,8 @@ std::string last_that_fit(const Lines& lines, std::size_t bytes_max) {
 }  // namespace
 
 std::string failure_text(std::string_view log_end, std::size_t bytes_max) {
-    const Lines lines = split_lines(log_end);
+    Lines lines = split_lines(log_end);
+    std::erase_if(lines, is_info);
     if (const Lines own = trainer_lines(lines); !own.empty()) return last_that_fit(own, bytes_max);
     return last_that_fit(without_notices(lines), bytes_max);
 }

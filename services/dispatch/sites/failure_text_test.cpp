@@ -37,6 +37,17 @@ TEST(FailureTextTest, WithoutTheTrainersLineTheRestWithoutTheBannerIsTheReason) 
     EXPECT_EQ(failure_text("", 500), "");
 }
 
+// What a killed program logged when it began says nothing of its end.
+TEST(FailureTextTest, InformationIsNoReason) {
+    const std::string info =
+        "2026-03-01T12:00:00.123Z atoll-trainer info: --resume: begins with step 1, as no state is saved in out.state";
+    EXPECT_EQ(failure_text(info + "\n", 500), "");
+    EXPECT_EQ(failure_text(info + "\nKilled\n", 500), "Killed");
+    const std::string warning = "2026-03-01T12:00:00.123Z atoll-trainer warning: 3 of 9 documents have no end token";
+    EXPECT_EQ(failure_text(info + "\n" + warning + "\n", 500), warning);
+    EXPECT_EQ(failure_text("an info: of somebody else\n", 500), "an info: of somebody else");
+}
+
 TEST(FailureTextTest, ABannerAloneIsTheReason) {
     const std::string text =
         failure_text(kDashes + "\nmpirun was unable to find atoll-trainer\n" + kDashes + "\n", 500);

@@ -68,11 +68,14 @@ Result<Look> take_look(std::string_view& out, std::int64_t offset, std::size_t b
     int started = 0;
     std::size_t end_bytes = 0;
     std::size_t log_bytes = 0;
-    if (std::sscanf(std::string(out.substr(0, header)).c_str(), "%d %zu %zu", &started, &end_bytes, &log_bytes) != 3 ||
+    long long free_kib = -1;
+    if (std::sscanf(std::string(out.substr(0, header)).c_str(), "%d %zu %zu %lld", &started, &end_bytes, &log_bytes,
+                    &free_kib) != 4 ||
         end_bytes > kEndRecordBytesMax + 1 || log_bytes > bytes_max || out.size() < header + 1 + end_bytes + log_bytes)
         return incomplete;
     Look look = read_log(out.substr(header + 1 + end_bytes, log_bytes), offset, bytes_max);
     look.started = started != 0;
+    look.free_kib = free_kib;
     if (end_bytes > 0) look.exit_code = read_exit_code(out.substr(header + 1, end_bytes));
     out.remove_prefix(header + 1 + end_bytes + log_bytes);
     return look;

@@ -113,9 +113,9 @@ SiteCheck ScriptSite::check(const CheckOrder& order) {
         return check;
     }
     const FoundLimits limits = read_limits(facts, *batch_);
-    add(judge_site(facts, limits, facility(), setting));
-    for (const CheckRow& row : check.rows)
-        if (row.name == "scheduler") check.no_batch_answer = row.state == CheckState::kFail ? row.seen : "";
+    const SiteJudgement judgement = judge_site(facts, limits, facility(), setting);
+    add(judgement.rows);
+    check.no_batch_answer = judgement.no_batch_answer;
     check.has_work_dir = !facts.contains("no_work_dir");
     if (const auto host = facts.find("host"); host != facts.end()) check.host = host->second;
     for (const auto& [name, found] : limits)

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "shared/base/file.h"
+#include "shared/base/subprocess.h"
 #include "tests/integration/test_stack.h"
 
 namespace atl::dispatch {
@@ -181,6 +182,23 @@ TEST_F(ScriptSiteTest, AFullQuotaOrAStoreThatIsAwayIsTroubleOfTheTaskAlone) {
     program("echo 'the store does not answer' >&2; exit 75");
     EXPECT_EQ(describe(staged()), "staging models: the store does not answer") << "no number that says nothing";
     EXPECT_FALSE(is_of_facility(staged()));
+}
+
+TEST_F(ScriptSiteTest, WorkThatEndsWithoutAWordTellsWhetherItsDiskIsFull) {
+    program("kill -9 0");
+    const Status killed = stage("job");
+    ASSERT_FALSE(killed.ok());
+    EXPECT_NE(killed.error().message.find("was it killed? "), std::string::npos) << killed.error().message;
+    EXPECT_NE(killed.error().message.find(" MiB are free in " + site().facility().work_dir), std::string::npos);
+    const std::string disk = site().facility().work_dir;
+    if (::geteuid() != 0 || run_command({"mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", disk})->exit_code != 0)
+        GTEST_SKIP() << "only root can mount a small file system";
+    program("cat /dev/zero >full 2>/dev/null; kill -9 0");
+    const Status full = stage("job");
+    EXPECT_EQ(run_command({"umount", "--lazy", disk})->exit_code, 0);
+    ASSERT_FALSE(full.ok());
+    EXPECT_NE(full.error().message.find("no space or quota is left in " + disk), std::string::npos)
+        << full.error().message;
 }
 
 // `rm` of the site's PATH: of a directory tree it takes one file, then kills the shell that called it.

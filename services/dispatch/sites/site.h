@@ -27,7 +27,8 @@ struct Look {
     std::int64_t log_begin = 0;      // where they begin
     std::int64_t log_offset = 0;     // after them
     bool log_is_drained = true;
-    std::string unknown;  // why nothing of this is known: the directory cannot be entered
+    std::int64_t free_kib = -1;  // in the work directory; -1: not known
+    std::string unknown;         // why nothing of this is known: the directory cannot be entered
 };
 
 struct LookAndQueue {

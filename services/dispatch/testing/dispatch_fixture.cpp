@@ -262,6 +262,7 @@ std::filesystem::path DispatchTest::config_file(std::uint16_t port, int lease_s)
                      {"control_directory", directory + "/ssh"},
                      {"ssh_logins_max", 1000},
                      {"topic_prefix", prefix_},
+                     {"operator_active_max", operator_active_max_},
                      {"lease_s", lease_s}}}};
     if (!is_hurried_)
         for (const char* key : {"poll_interval_ms", "ssh_poll_interval_ms", "ssh_poll_interval_max_ms",
@@ -333,6 +334,26 @@ http::Client DispatchTest::client(auth::Role role) {
     options.base_url = base_url_;
     options.token = token(role);
     return http::Client(options);
+}
+
+http::Client DispatchTest::client_of(const std::string& subject) {
+    auth::Principal principal;
+    principal.subject = subject;
+    principal.role = auth::Role::kOperator;
+    http::ClientOptions options;
+    options.base_url = base_url_;
+    options.token = auth::Issuer::from_pem(keys_.private_pem)->issue(principal, std::chrono::hours(1)).value();
+    options.timeout = std::chrono::minutes(3);
+    options.attempts_max = 1;
+    return http::Client(options);
+}
+
+void DispatchTest::set_allowed(const std::string& facility, const std::string& who) {
+    const auto answer = client()
+                            .call(http::Method::kPatch, "/v1/facilities/" + facility, Json{{"allow", {who}}}.dump(),
+                                  {{{"If-Match", "*"}}, {}})
+                            .value();
+    EXPECT_EQ(answer.status, 200) << answer.body;
 }
 
 void DispatchTest::add_facilities() {

@@ -80,9 +80,13 @@ class DispatchTest : public StackTest {
 
     pg::Connection connect() { return pg::connect(conninfo_, "dispatch").value(); }
     http::Client client(auth::Role role = auth::Role::kAdmin);
+    // Of an operator of that name.
+    http::Client client_of(const std::string& subject);
     std::string token(auth::Role role);
     // Registers "leonardo" and "karolina".
     void add_facilities();
+    // The tester's facility is for jobs of `who` as well, and for nobody else's.
+    void set_allowed(const std::string& facility, const std::string& who);
     json::Json job_request(int rounds) const;
     std::string submit(const json::Json& request);
     // A successful answer, which must be as the OpenAPI document says.
@@ -108,7 +112,8 @@ class DispatchTest : public StackTest {
     std::string base_url_;
     int lease_s_ = 1;                   // of start_service()
     std::int64_t batch_poll_ms_ = 200;  // between questions to the batch system about an attempt
-    bool is_hurried_ = true;            // false: dispatch's own intervals and logins, as a site has them
+    std::int64_t operator_active_max_ = 32;
+    bool is_hurried_ = true;  // false: dispatch's own intervals and logins, as a site has them
     std::unique_ptr<FakeCatalog> catalog_;
     std::unique_ptr<FakeAggregation> aggregation_;
     std::map<auth::Role, std::string> role_tokens_;

@@ -49,10 +49,14 @@ std::int64_t FakeCatalog::requests() const {
     return count;
 }
 
-void FakeCatalog::add_version(const std::string& dataset, int version, const std::string& facility, int seq_len) {
+void FakeCatalog::add_version(const std::string& dataset, int version, const std::string& facility, int seq_len,
+                              std::int64_t rows) {
     const std::lock_guard lock(mutex_);
-    shapes_[dataset][version] = {
-        {"version", version}, {"seq_len", seq_len}, {"train", {{"rows", 100}}}, {"validation", {{"tokens", 100'000}}}};
+    shapes_[dataset][version] = {{"version", version},
+                                 {"seq_len", seq_len},
+                                 {"train", {{"rows", rows}}},
+                                 {"validation", {{"tokens", 100'000}}},
+                                 {"fingerprint", ""}};
     const std::string number = std::to_string(version);
     copies_[dataset + "/" + number + "/" + facility] = {{"facility", facility},
                                                         {"path", "datasets/" + dataset + "/" + number}};
@@ -121,7 +125,8 @@ void FakeCatalog::add_registry(http::Server& server) {
             shapes_[request.param("name")][made["version"]] = {{"version", made["version"]},
                                                                {"seq_len", body["seq_len"]},
                                                                {"train", body["train"]},
-                                                               {"validation", body["validation"]}};
+                                                               {"validation", body["validation"]},
+                                                               {"fingerprint", body["fingerprint"]}};
         }
         return Response::json(201, made);
     });
@@ -190,6 +195,11 @@ void FakeCatalog::add_store(http::Server& server) {
     add_reading(server, "/v1/uploads/:task/:attempt", [this](const Request& request) {
         return find_upload(request.param("task"), request.param("attempt"));
     });
+    server.route(Method::kGet, "/v1/versions/:digest", services_only(), [this](const Request& request) {
+        const std::lock_guard lock(mutex_);
+        return removed_.contains(request.param("digest")) ? none()
+                                                          : Response::json(200, {{"digest", request.param("digest")}});
+    });
     server.route(Method::kGet, "/v1/blobs/:sha256", services_only(), [this](const Request& request) {
         const std::lock_guard lock(mutex_);
         const std::string text = config_.dump();
@@ -234,8 +244,9 @@ Response FakeCatalog::find_version(const std::string& model, const std::string& 
         const Json file = {{"path", config_.is_null() ? "adapter.safetensors" : "config.json"},
                            {"size", text.size()},
                            {"chunks", Json::array({chunk})}};
-        return Response::json(200,
-                              {{"digest", kBaseDigest}, {"manifest", {{"schema", 1}, {"files", Json::array({file})}}}});
+        return Response::json(
+            200,
+            {{"digest", kBaseDigest}, {"kind", "base"}, {"manifest", {{"schema", 1}, {"files", Json::array({file})}}}});
     }
     const auto meta = read_file(pushed_ / model / reference);
     if (!meta.ok()) return Response::problem(not_found("there is none", "version"), "");

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -30,11 +31,22 @@ class FakeCatalog {
     int versions_made() const { return versions_made_; }
     std::int64_t requests() const;  // answered so far
     // A version of "it" or "cs" with rows of `seq_len` tokens, of which a facility holds a copy.
-    void add_version(const std::string& dataset, int version, const std::string& facility, int seq_len = 128);
+    void add_version(const std::string& dataset, int version, const std::string& facility, int seq_len = 128,
+                     std::int64_t rows = 100);
     // Who has registered the datasets.
     void set_dataset_owner(std::string owner) {
         const std::lock_guard lock(mutex_);
         dataset_owner_ = std::move(owner);
+    }
+    // The store has no version of that digest any more.
+    void remove_version(const std::string& digest) {
+        const std::lock_guard lock(mutex_);
+        removed_.insert(digest);
+    }
+    // Somebody removes the model of that name and makes one of their own.
+    void replace_model(const std::string& name, const std::string& owner) {
+        const std::lock_guard lock(mutex_);
+        models_[name] = {{"name", name}, {"owner", owner}};
     }
     // What the base model's config.json says; null: it has none.
     void set_config(json::Json config) {
@@ -81,9 +93,10 @@ class FakeCatalog {
     std::string dataset_owner_ = "tester";
     json::Json config_ = {{"max_position_embeddings", 2048}};
     std::map<std::string, std::vector<json::Json>> globals_;  // by model
-    std::map<std::string, json::Json> models_;                // those that jobs write, by name
-    std::map<std::string, json::Json> copies_;                // "dataset/version/facility"
-    std::map<std::string, std::set<int>> versions_held_;      // by "dataset/facility"
+    std::set<std::string> removed_;
+    std::map<std::string, json::Json> models_;            // those that jobs write, by name
+    std::map<std::string, json::Json> copies_;            // "dataset/version/facility"
+    std::map<std::string, std::set<int>> versions_held_;  // by "dataset/facility"
     int versions_made_ = 0;
     std::atomic<int> refusal_ = 0;
     http::Server server_;  // the last: what its handlers use outlives it

@@ -72,6 +72,8 @@ void SlurmJobTest::SetUp() {
     const auto prepared = run_command(
         {"sh", "-c", prepare, "sh", directory_.path().string(), fake("").parent_path().string(), cluster_->work_dir()});
     ASSERT_EQ(prepared->exit_code, 0) << prepared->err;
+    const Json data = Json::parse(read_file(fake("data/train/data.json")).value());
+    catalog_->add_version("it", 1, "leonardo", data.at("seq_len"), data.at("rows"));
     start_service();
     add_slurm_facility();
 }

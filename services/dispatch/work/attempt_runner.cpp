@@ -10,6 +10,7 @@
 #include "services/dispatch/domain/training_settings.h"
 #include "services/dispatch/sites/failure_text.h"
 #include "services/dispatch/work/batch_job.h"
+#include "services/dispatch/work/copy_check.h"
 #include "services/dispatch/work/preparation.h"
 #include "shared/base/contained.h"
 #include "shared/base/text.h"
@@ -173,11 +174,28 @@ Result<std::string> AttemptRunner::issue_token(const Task& task) const {
     return issuer_.issue(std::move(principal), kAttemptTokenLife);
 }
 
+// What a site does not find may be there again the next time. What the store has no more never is.
+Status AttemptRunner::require_versions(const Task& task) const {
+    for (const std::string& version : needed_versions(task.params)) {
+        ATOLL_TRY(const bool is_held, catalog_.hold_version(version));
+        if (!is_held)
+            return invalid_argument("",
+                                    "version " + version + ", which the task begins with, was removed from the store");
+    }
+    return {};
+}
+
 Result<Outcome> AttemptRunner::stage(const Task& task, Site& site) {
+    // The coordinator had a public URL when the facility was added: the task waits until it has one again.
+    if (const Status way = require_store_url(site.facility(), settings_); !way.ok())
+        return unavailable(way.error().message);
     ATOLL_TRY(const std::string token, issue_token(task));
-    ATOLL_TRY(const auto moving, site.stage({needed_versions(task.params), owner(task), batch_job_name(task),
-                                             store_url_for(site.facility(), settings_), token}));
-    if (moving) return Outcome(*moving);
+    const auto moving = site.stage({needed_versions(task.params), owner(task), batch_job_name(task),
+                                    store_url_for(site.facility(), settings_), token});
+    if (!moving.ok() && is_absent(moving.error())) ATOLL_RETURN_IF_ERROR(require_versions(task));
+    ATOLL_RETURN_IF_ERROR(moving);
+    if (*moving) return Outcome(**moving);
+    ATOLL_RETURN_IF_ERROR(check_copy(task, site));
     return Outcome(Staged{});
 }
 
@@ -226,6 +244,7 @@ Result<Outcome> AttemptRunner::observe(const Task& task, Site& site, std::int64_
     observed.log_offset = look.log_offset;
     observed.log_is_drained = look.log_is_drained;
     observed.looked_ms = found.asked_ms;
+    observed.free_kib = look.free_kib;
     if (observed.exit_code && *observed.exit_code != 0 && observed.log_is_drained) {
         const std::string log = batch_job_ref(task, site).directory + "/stderr.log";
         ATOLL_TRY(const std::string tail, site.tail(log, kStderrBytes));
@@ -323,6 +342,12 @@ Result<Outcome> AttemptRunner::push_update(const Task& task, const TrainParams& 
     if (const Status counts = check_counts(summary, limits); !counts.ok()) return refuse_update(counts.error());
     if (const Status ranks = check_ranks(summary, limits, train.resources.ranks()); !ranks.ok())
         return Outcome(Rejected{ranks.error().message, /*is_permanent=*/true});
+    if (train.output_owner) {
+        const Status bound = catalog_.require_model_of(train.output_model, *train.output_owner);
+        if (!bound.ok() && bound.error().code == ErrorCode::kConflict)
+            return Outcome(Rejected{bound.error().message, /*is_permanent=*/true});
+        ATOLL_RETURN_IF_ERROR(bound);
+    }
     ATOLL_TRY(const std::string token, issue_token(task));
     Json metrics = update_metrics(summary);
     const Json meta = {

@@ -37,6 +37,7 @@ class AttemptRunner {
   private:
     // An error becomes an outcome in run().
     Result<Outcome> run_step(const Task& task, Site& site, std::int64_t now_ms);
+    Status require_versions(const Task& task) const;  // kInvalidArgument: the store has one no more
     Result<Outcome> stage(const Task& task, Site& site);
     Result<bool> is_job_paused(const Task& task) const;
     Result<bool> was_submitted_before(const Task& task, Site& site);

@@ -1,5 +1,6 @@
 #include "services/dispatch/work/batch_job.h"
 
+#include "services/dispatch/domain/site_output.h"
 #include "services/dispatch/domain/training_settings.h"
 #include "services/dispatch/sites/image_command.h"
 #include "shared/run_settings/chat_templates.h"
@@ -47,7 +48,8 @@ std::vector<std::string> train_command(const Site& site, const TrainParams& trai
 std::vector<std::string> eval_command(const Site& site, const EvaluateParams& evaluate, const std::string& version) {
     std::vector<std::string> command = {site.program("atoll-trainer"), "eval"};
     add_version(command, site, version, evaluate.model);
-    command.insert(command.end(), {"--data", site.path(evaluate.path) + "/validation"});
+    command.insert(command.end(), {"--data", site.path(evaluate.path) + "/validation", "--loss-tokens-min",
+                                   std::to_string(kLossTokensMin)});
     if (!evaluate.quantize.empty()) command.insert(command.end(), {"--quantize", evaluate.quantize});
     return command;
 }
@@ -72,6 +74,7 @@ Result<BatchJob> describe_batch_job(const Task& task, const Site& site) {
                                   job.environment["ATOLL_STATE_ROUND"] = std::to_string(train.state_round);
                               job.resources = train.resources;
                               job.run_json = limit_time(train.training, batch_time_s(batch, train.resources));
+                              job.run_json["loss_tokens_min"] = kLossTokensMin;
                               for (std::int64_t earlier = task.attempt->number - 1; earlier > 0; --earlier)
                                   job.earlier_attempts.push_back(site.task_directory(task.id, earlier));
                           },

@@ -2,21 +2,27 @@
 
 #include <thread>
 
+#include "services/dispatch/settings.h"
 #include "shared/metrics/metrics.h"
 #include "shared/pg/pg.h"
 
 namespace atl::dispatch {
 
-// Looks every few minutes, in a thread of its own, when the ssh certificates with which facilities are reached end, and
-// shows it as a metric.
+// Looks every minute, in a thread of its own, when the ssh certificates with which facilities are reached end, how many
+// logins they still allow, and when the certificate ends that the gateway shows to sites. It shows them as metrics.
 class CredentialWatch {
   public:
-    CredentialWatch(pg::Pool& pool, metrics::Registry& metrics);
+    // `settings` outlives it.
+    CredentialWatch(pg::Pool& pool, const Settings& settings, metrics::Registry& metrics);
 
   private:
     Status look(const std::stop_token& stop);
 
+    Status look_at_facilities(const std::stop_token& stop);
+    void look_at_gateway();
+
     pg::Pool& pool_;
+    const Settings& settings_;
     metrics::Registry& metrics_;
     std::jthread thread_;  // last: stopped first
 };

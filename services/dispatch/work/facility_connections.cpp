@@ -16,6 +16,19 @@ namespace {
 constexpr std::int64_t kLoginPause_ms = 15000;
 constexpr std::size_t kUnreachableBytesMax = 2000;
 
+class PeoplesTransport : public Transport {
+  public:
+    explicit PeoplesTransport(std::shared_ptr<Transport> transport) : transport_(std::move(transport)) {}
+    Result<CommandResult> run(const RemoteScript& script) override {
+        RemoteScript asked = script;
+        asked.is_for_people = true;
+        return transport_->run(asked);
+    }
+
+  private:
+    const std::shared_ptr<Transport> transport_;
+};
+
 }  // namespace
 
 Unreachable unreachable(const Error& error) {
@@ -32,7 +45,8 @@ FacilityConnections::FacilityConnections(const Settings& settings, SiteFactory m
       stream_turns_(std::max<std::int64_t>(1, settings.workers / 2)) {}
 
 std::unique_ptr<Site> FacilityConnections::site(const Facility& facility) {
-    return make_site_ ? make_site_(facility) : site_through(facility, transport(facility));
+    if (make_site_) return make_site_(facility);
+    return site_through(facility, std::make_shared<PeoplesTransport>(transport(facility)));
 }
 
 std::unique_ptr<Site> FacilityConnections::site_for_step(const Facility& facility) {
@@ -41,10 +55,13 @@ std::unique_ptr<Site> FacilityConnections::site_for_step(const Facility& facilit
 }
 
 std::shared_ptr<Transport> FacilityConnections::transport(const Facility& facility) {
+    std::shared_ptr<Transport> before;  // ends without the lock: its connection takes seconds to close
     const std::lock_guard lock(mutex_);
     Connection& connection = connections_[facility.name];
-    if (connection.transport == nullptr || connection.spec != facility.transport)
+    if (connection.transport == nullptr || connection.spec != facility.transport) {
+        before = std::move(connection.transport);
         connection = {facility.transport, make_transport(facility, settings_.ssh, stop_.get_token())};
+    }
     return connection.transport;
 }
 
@@ -64,7 +81,7 @@ SiteCheck FacilityConnections::check(const Facility& facility, std::int64_t now_
 }
 
 Status FacilityConnections::ping_batch(const Facility& facility, std::int64_t now_ms) {
-    const Status answered = site(facility)->ping_batch();
+    const Status answered = site_for_step(facility)->ping_batch();
     silent_queues_.note(facility.name, answered, now_ms);
     return answered;
 }
@@ -83,8 +100,12 @@ Result<std::vector<std::string>> FacilityConnections::login_command(const Facili
 
 void FacilityConnections::disconnect(const std::string& facility) {
     silent_queues_.note_answer(facility);
+    Connection before;  // ends without the lock
     const std::lock_guard lock(mutex_);
-    connections_.erase(facility);
+    if (const auto found = connections_.find(facility); found != connections_.end()) {
+        before = std::move(found->second);
+        connections_.erase(found);
+    }
 }
 
 const PollPolicy& FacilityConnections::poll_policy(const Facility& facility) const {

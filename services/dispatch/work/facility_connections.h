@@ -35,11 +35,14 @@ class FacilityConnections {
     void stop() { stop_.request_stop(); }
     bool is_stopped() const { return stop_.stop_requested(); }
 
+    // For what people ask: it never takes the last session from the site's work.
     std::unique_ptr<Site> site(const Facility& facility);
-    // The same for one step of a task, whose scripts share their time.
+    // For one step of a task, whose scripts share their time.
     std::unique_ptr<Site> site_for_step(const Facility& facility);
     // What a run there needs, tried: tools, directories, programs, the way from there to the store.
     SiteCheck check(const Facility& facility, std::int64_t now_ms);
+    // kInvalidArgument: nothing there can reach the store.
+    Status require_way_to_store(const Facility& facility) const { return require_store_url(facility, settings_); }
     // Whether the facility's batch system answers at all; what it says is noted.
     Status ping_batch(const Facility& facility, std::int64_t now_ms);
     // What the facility's host shows now. kConflict: it is this machine.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "services/dispatch/db/sql.h"
 #include "services/dispatch/metrics.h"
 
 namespace atl::dispatch {
@@ -9,11 +10,6 @@ namespace {
 
 bool is_transfer(Step step) {
     return step == Step::kStaging || step == Step::kCollecting;
-}
-
-// The phases whose time is counted.
-bool is_phase(Step step) {
-    return is_transfer(step) || step == Step::kQueued || step == Step::kRunning;
 }
 
 bool is_lost(Step step) {
@@ -90,6 +86,7 @@ void show(const FederationState& state, metrics::Registry& metrics) {
     metrics.gauge(kMetrics["atoll_round_age_ratio"]).Set(state.round_age_ratio);
     metrics.gauge(kMetrics["atoll_due_tasks"]).Set(state.due_tasks);
     metrics.gauge(kMetrics["atoll_due_task_age_seconds"]).Set(state.due_task_age_s);
+    metrics.set_all(kMetrics["atoll_job_expected_end_timestamp_seconds"], state.expected_ends_s);
     show_trainings(state, metrics);
 }
 
@@ -114,6 +111,26 @@ void count_step(const Task& before, const Task& after, std::int64_t now_ms, metr
                 kMetrics["atoll_tasks_ended_total"],
                 {{"facility", after.facility}, {"kind", to_string(after.kind())}, {"outcome", to_string(after.state)}})
             .Increment();
+}
+
+Status RoundCounter::look(pg::Connection& connection, metrics::Registry& metrics) {
+    if (!since_ms_) {
+        ATOLL_TRY(since_ms_, database_now_ms(connection));
+    }
+    ATOLL_TRY(const auto ended, ended_phases(connection, *since_ms_));
+    for (const EndedPhase& one : ended) {
+        if (counted_.contains(one)) continue;
+        if (one.phase == "aggregating") {
+            ATOLL_TRY(const auto updates, count_updates(connection, one.job, one.round));
+            for (const auto& [facility, outcome, count] : updates)
+                metrics.counter(kMetrics["atoll_round_updates_total"], {{"facility", facility}, {"outcome", outcome}})
+                    .Increment(static_cast<double>(count));
+        }
+        metrics.histogram(kMetrics["atoll_round_seconds"], {{"phase", one.phase}}).Observe(one.seconds);
+        counted_.insert(one);
+    }
+    counted_ = {ended.begin(), ended.end()};
+    return {};
 }
 
 }  // namespace atl::dispatch

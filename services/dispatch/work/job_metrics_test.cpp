@@ -23,7 +23,7 @@ TEST_F(JobLifecycleTest, EachMetricHasASeriesWhileAJobRuns) {
     for (const Metric& row : kMetrics.rows) missing.insert(row.name);
     for (const char* name : {"atoll_facility_logins_total", "atoll_facility_credential_expiry_timestamp_seconds",
                              "atoll_transfer_bytes_total", "atoll_attempts_failed_total", "atoll_tasks_waiting",
-                             "atoll_node_seconds_total"})
+                             "atoll_node_seconds_total", "atoll_facility_login_budget_remaining"})
         missing.erase(name);
     metrics::Registry now;  // the service's own gauges are seconds old
     auto connection = connect();
@@ -44,13 +44,13 @@ TEST_F(JobLifecycleTest, EachMetricHasASeriesWhileAJobRuns) {
     }
     auto transaction = pg::Transaction::begin(connection).value();  // a training that runs, for this look alone
     for (const char* sql :
-         {"UPDATE tasks SET state = 'running' WHERE kind = 'train'",
+         {"UPDATE jobs SET state = 'running'", "UPDATE tasks SET state = 'running' WHERE kind = 'train'",
           "UPDATE attempts SET step = 'running', progress = progress || '{\"last_step\": {\"step\": 7, \"loss\": 2.5, "
           "\"grad_norm\": 1, \"tokens_per_s\": 9, \"mfu\": 0.4, \"peak_bytes\": 5, \"time_unix_s\": 1.5}}'"})
         ASSERT_TRUE(transaction.query(sql).ok());
     look();
     EXPECT_NE(now.expose().find("atoll_training_loss{atoll_job=\""), std::string::npos);
-    EXPECT_TRUE(eventually([&] { return look(), !missing.contains("atoll_jobs"); }));
+    EXPECT_TRUE(eventually([&] { return look(), missing.empty(); }));
     for (const std::string_view name : missing) ADD_FAILURE() << name << " has no series";
     EXPECT_EQ(metrics().expose().find(job), std::string::npos) << "an id in a label";
 }

@@ -1,7 +1,6 @@
 #include "services/dispatch/work/preparation.h"
 
 #include "services/dispatch/domain/site_output.h"
-#include "shared/digest/digest.h"
 
 namespace atl::dispatch {
 namespace {
@@ -23,7 +22,7 @@ Result<Json> publish_preparation(const Task& task, const std::string& dataset, S
     const auto counts = [](const PreparedSplit& split) -> Json {
         return {{"documents", split.documents}, {"rows", split.rows}, {"tokens", split.tokens}};
     };
-    const std::string fingerprint = digest::sha256(train.fingerprint + "\n" + validation.fingerprint + "\n");
+    const std::string fingerprint = joint_fingerprint(train, validation);
     Json version = {{"tokenizer_sha256", train.tokenizer_sha256},
                     {"seq_len", train.seq_len},
                     {"batching", train.batching},

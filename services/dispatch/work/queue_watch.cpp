@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "services/dispatch/db/facilities.h"
 #include "shared/base/backoff.h"
 #include "shared/base/contained.h"
 #include "shared/log/log.h"
@@ -36,13 +35,14 @@ Result<bool> QueueWatch::ask_one() {
     }
     if (!next) return false;
     const Status answered = connections_.ping_batch(next->facility, next->now_ms);
-    if (!connections_.is_stopped()) ATOLL_RETURN_IF_ERROR(record(next->facility, answered));
+    if (!connections_.is_stopped()) ATOLL_RETURN_IF_ERROR(record(*next, answered));
     return true;
 }
 
-Status QueueWatch::record(const Facility& facility, const Status& answered) {
+Status QueueWatch::record(const QueueToAsk& asked, const Status& answered) {
+    const Facility& facility = asked.facility;
     ATOLL_TRY(auto connection, pool_.acquire());
-    if (answered.ok()) return record_batch_silence(*connection, facility.name, "");
+    if (answered.ok()) return record_batch_answer(*connection, facility.name, asked.now_ms);
     const Unreachable silence = unreachable(answered.error());
     if (silence.is_of_batch_system) return record_batch_silence(*connection, facility.name, silence.why);
     if (!silence.is_of_facility) return {};

@@ -4,6 +4,7 @@
 #include <thread>
 #include <vector>
 
+#include "services/dispatch/db/facilities.h"
 #include "services/dispatch/settings.h"
 #include "services/dispatch/work/facility_connections.h"
 #include "shared/pg/pg.h"
@@ -21,7 +22,7 @@ class QueueWatch {
 
   private:
     Result<bool> ask_one();  // false: nobody is to be asked now
-    Status record(const Facility& facility, const Status& answered);
+    Status record(const QueueToAsk& asked, const Status& answered);
 
     pg::Pool& pool_;
     FacilityConnections& connections_;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "services/dispatch/db/facilities.h"
+#include "services/dispatch/db/sql.h"
 #include "services/dispatch/db/tasks.h"
 #include "services/dispatch/testing/dispatch_fixture.h"
 
@@ -82,6 +83,21 @@ TEST_F(QueueWatchTest, ASlurmThatStopsAnsweringIsSaidWithSinceWhenUntilItAnswers
     EXPECT_EQ(waiting()->since_ms, first.since_ms);
     answer("exit 0\n");
     EXPECT_TRUE(eventually([&] { return !waiting(); }));
+}
+
+TEST_F(QueueWatchTest, OnlyAnAnswerToALaterQuestionEndsASilence) {
+    const auto now_ms = [&] { return database_now_ms(*connection_).value(); };
+    const std::int64_t before_ms = now_ms() - 1;
+    ASSERT_TRUE(record_batch_silence(*connection_, "leonardo", "squeue gave no answer").ok());
+    const Waiting first = *waiting();
+    ASSERT_TRUE(record_batch_answer(*connection_, "leonardo", before_ms).ok());
+    ASSERT_TRUE(record_answer(*connection_, "leonardo", "", 60000, 60000).ok());  // a look that needs no squeue
+    ASSERT_TRUE(waiting().has_value());
+    ASSERT_TRUE(record_batch_silence(*connection_, "leonardo", "scancel gave no answer").ok());
+    EXPECT_EQ(waiting()->reason, "scancel gave no answer");
+    EXPECT_EQ(waiting()->since_ms, first.since_ms);
+    ASSERT_TRUE(record_batch_answer(*connection_, "leonardo", now_ms() + 1).ok());
+    EXPECT_EQ(waiting(), std::nullopt);
 }
 
 }  // namespace

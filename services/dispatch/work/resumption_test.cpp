@@ -65,6 +65,37 @@ TEST_F(JobLifecycleTest, AJobThatGoesBackTrainsAsManyRoundsAsItsSpecificationSay
     }
 }
 
+TEST_F(JobLifecycleTest, WhoeverIsNotAllowedAnyMoreDoesNotGoOnTrainingThere) {
+    begin();
+    for (const char* name : {"leonardo", "karolina"}) set_allowed(name, "bob");
+    set("train.waits");
+    Json request = job_request(2);
+    request["evaluation"] = {{"at", Json::array()}};
+    const std::string job = client_of("bob").post_json("/v1/jobs", request).value().at("id");
+    ASSERT_TRUE(eventually([&] { return lines("runs").size() == 2; }));
+    const auto order = [&](const std::string& verb, const Json& body = Json::object()) {
+        return client_of("bob").call(http::Method::kPost, "/v1/jobs/" + job + verb, body.dump()).value();
+    };
+    ASSERT_EQ(order("/pause").status, 200);
+    set_allowed("karolina", "eve");
+    const auto refused = order("/resume");
+    EXPECT_EQ(refused.status, 409) << "karolina's update is needed";
+    EXPECT_NE(refused.body.find("karolina"), std::string::npos) << refused.body;
+    EXPECT_EQ(state_of(job), "paused");
+    set_allowed("karolina", "bob");
+    ASSERT_EQ(order("/resume").status, 200);
+    set_allowed("karolina", "eve");
+    std::filesystem::remove(fake("train.waits"));
+    ASSERT_TRUE(reaches(job, "paused")) << "the round that is under way ends as it was begun, and no other is opened";
+    EXPECT_NE(error_of(job).find("karolina"), std::string::npos) << error_of(job);
+    EXPECT_EQ(lines("runs").size(), 2U);
+    EXPECT_EQ(order("/resume").status, 409);
+    ASSERT_EQ(order("/resume", {{"without", {"karolina"}}}).status, 200);
+    ASSERT_TRUE(reaches(job, "completed")) << error_of(job);
+    EXPECT_EQ(error_of(job), "");
+    EXPECT_EQ(lines("runs").size(), 3U) << "one more, at leonardo";
+}
+
 TEST_F(JobLifecycleTest, AnOpenRoundOfACancelledJobIsCancelledAndSaysSinceWhen) {
     begin();
     set("train.waits");

@@ -223,7 +223,15 @@ TEST_F(SlurmLongJobTest, AContinuationThatIsNotNeededNeverTrains) {
     ASSERT_TRUE(within_minutes([&] { return steps(job, 1).size() > 20; })) << errors(job);
     EXPECT_EQ(post("/v1/jobs/" + job + "/pause", Json::object()).status, 200);
     signal_trainer(SIGSTOP);
-    std::this_thread::sleep_for(std::chrono::seconds(4));
+    // Each step raises the fence when it begins and when it ends: one may have been under way, then a whole one
+    // follows.
+    const auto fence = [&] {
+        return connect()
+            .query("SELECT max(fence) AS n FROM tasks WHERE job_id = $1 AND kind = 'train'", {job})
+            ->integer(0, "n");
+    };
+    const std::int64_t before = fence();
+    ASSERT_TRUE(within_minutes([&] { return fence() >= before + 3; }));
     EXPECT_EQ(file(job, 2, "jobid"), "") << "a paused job begins nothing new";
     EXPECT_EQ(post("/v1/jobs/" + job + "/resume", Json::object()).status, 200);
     ASSERT_TRUE(within_minutes([&] { return !file(job, 2, "jobid").empty(); })) << errors(job);

@@ -6,7 +6,6 @@
 #include "services/dispatch/db/jobs.h"
 #include "services/dispatch/domain/continuation.h"
 #include "services/dispatch/metrics.h"
-#include "services/dispatch/work/federation_metrics.h"
 #include "shared/base/backoff.h"
 #include "shared/base/contained.h"
 #include "shared/base/id.h"
@@ -127,8 +126,10 @@ Status WorkerPool::record_facility(pg::Connection& connection, const LeasedTask&
         ATOLL_RETURN_IF_ERROR(record_answer(connection, name, reason, is_timed ? change.retry_ms : poll_policy.retry_ms,
                                             is_timed ? change.retry_ms : poll_policy.retry_ms_max));
     }
-    if (change.batch_silence && (!change.batch_silence->empty() || leased.is_batch_system_silent))
+    if (change.batch_silence && !change.batch_silence->empty())
         ATOLL_RETURN_IF_ERROR(record_batch_silence(connection, name, *change.batch_silence));
+    else if (change.batch_silence && leased.is_batch_system_silent)
+        ATOLL_RETURN_IF_ERROR(record_batch_answer(connection, name, change.task.attempt->batch_asked_ms));
     if (change.has_staged && !leased.facility.has_work_dir) ATOLL_RETURN_IF_ERROR(record_work_dir(connection, name));
     return {};
 }
@@ -303,6 +304,7 @@ Status WorkerPool::count() {
     ATOLL_TRY(const auto state, read_federation_state(*connection));
     show(counts, metrics_);
     show(state, metrics_);
+    ATOLL_RETURN_IF_ERROR(round_counter_.look(*connection, metrics_));
     counted_ = std::chrono::steady_clock::now();
     return {};
 }

@@ -9,6 +9,7 @@
 #include "services/dispatch/db/tasks.h"
 #include "services/dispatch/settings.h"
 #include "services/dispatch/work/attempt_runner.h"
+#include "services/dispatch/work/federation_metrics.h"
 #include "services/dispatch/work/steps_in_hand.h"
 #include "shared/metrics/metrics.h"
 #include "shared/pg/lease_workers.h"
@@ -63,6 +64,7 @@ class WorkerPool {
     metrics::Registry& metrics_;
     WorkerSeams seams_;
     StepsInHand steps_;
+    RoundCounter round_counter_;                          // the duties' thread's
     std::chrono::steady_clock::time_point counted_ = {};  // the duties' thread's
     pg::LeaseWorkers workers_;                            // last: it works with the others
 };

@@ -48,6 +48,18 @@ Error no_version(const std::string& dataset, std::int64_t version) {
 
 }  // namespace
 
+Result<Registered> registered_by(pg::Transaction& transaction, const std::string& subject) {
+    ATOLL_TRY(
+        const pg::Rows rows,
+        transaction.query("SELECT (SELECT count(*) FROM datasets WHERE created_by = $1) AS datasets, count(v.*) AS "
+                          "versions, coalesce(sum(pg_column_size(v.statistics)), 0) + (SELECT "
+                          "coalesce(sum(octet_length(description) + octet_length(template) + "
+                          "octet_length(source)), 0) FROM datasets WHERE created_by = $1) AS bytes FROM "
+                          "dataset_versions v JOIN datasets d ON d.name = v.dataset WHERE d.created_by = $1",
+                          {subject}));
+    return Registered{rows.integer(0, "datasets"), rows.integer(0, "versions"), rows.integer(0, "bytes")};
+}
+
 Status insert_dataset(pg::Transaction& transaction, const DatasetSpec& spec, const std::string& subject) {
     ATOLL_TRY(const pg::Rows rows,
               transaction.query("INSERT INTO datasets (name, language, license, description, template, source, "
@@ -168,7 +180,8 @@ Result<std::vector<json::Json>> find_copies(pg::Transaction& transaction, const 
                   "c.facility, 'path', c.path, 'seq_len', v.seq_len, 'train', json_build_object('documents', "
                   "v.train_documents, 'rows', v.train_rows, 'tokens', v.train_tokens), 'validation', "
                   "json_build_object('documents', "
-                  "v.validation_documents, 'rows', v.validation_rows, 'tokens', v.validation_tokens)) AS shown "
+                  "v.validation_documents, 'rows', v.validation_rows, 'tokens', v.validation_tokens), 'fingerprint', "
+                  "v.fingerprint) AS shown "
                   "FROM copies c JOIN dataset_versions v ON v.dataset = c.dataset AND v.version = c.version "
                   "WHERE c.dataset = wanted.copy->>'dataset' AND c.facility = wanted.copy->>'facility' AND "
                   "(wanted.copy->>'version')::integer IN (0, c.version) ORDER BY c.version DESC LIMIT 1) found ON true "

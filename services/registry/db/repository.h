@@ -20,6 +20,14 @@ struct StoredDataset {
     json::Json shown;
 };
 
+// How much an operator has registered. Bytes are those of texts and statistics.
+struct Registered {
+    std::int64_t datasets = 0;
+    std::int64_t versions = 0;
+    std::int64_t bytes = 0;
+};
+Result<Registered> registered_by(pg::Transaction& transaction, const std::string& subject);
+
 // kConflict: a dataset of that name exists.
 Status insert_dataset(pg::Transaction& transaction, const DatasetSpec& spec, const std::string& subject);
 // kNotFound. Locked until the transaction's end with `for_update`.

@@ -34,10 +34,33 @@ Result<StoredDataset> find_own_dataset(Transaction& transaction, const Request& 
     return dataset;
 }
 
+// The database is everybody's.
+constexpr std::int64_t kDatasetsMax = 1000;
+constexpr std::int64_t kVersionsMax = 10'000;
+constexpr std::int64_t kBytesMax = 32 << 20;
+
+// What one operator may register, with what this transaction has added. What dispatch registers is bounded by the
+// preparations that somebody may order.
+Status check_quota(Transaction& transaction, const Request& request) {
+    const auth::Principal& writer = *request.principal;
+    if (writer.role == auth::Role::kAdmin || auth::is_reserved_subject(writer.subject)) return {};
+    ATOLL_TRY(const Registered has, registered_by(transaction, writer.subject));
+    const auto full = [](const std::string& what) {
+        return conflict("you would have more than " + what +
+                            ", all that an operator may: remove what you do not need (`atoll dataset rm`)",
+                        "quota");
+    };
+    if (has.datasets > kDatasetsMax) return full(std::to_string(kDatasetsMax) + " datasets");
+    if (has.versions > kVersionsMax) return full(std::to_string(kVersionsMax) + " versions of datasets");
+    if (has.bytes > kBytesMax) return full("32 MiB of texts and statistics in the registry");
+    return {};
+}
+
 Result<Response> post_dataset(Routing&, Transaction& transaction, const Request& request) {
     ATOLL_TRY(const Json body, request.json());
     ATOLL_TRY(const DatasetSpec spec, parse_dataset(body));
     ATOLL_RETURN_IF_ERROR(insert_dataset(transaction, spec, request.principal->subject));
+    ATOLL_RETURN_IF_ERROR(check_quota(transaction, request));
     ATOLL_TRY(Response response, show_dataset(transaction, spec.name, 201));
     return std::move(response).with("Location", "datasets/" + spec.name);
 }
@@ -62,6 +85,7 @@ Result<Response> patch_dataset(Routing&, Transaction& transaction, const Request
                             " were made with its language and template; register another dataset instead",
                         patch.template_text ? "template" : "language");
     ATOLL_RETURN_IF_ERROR(update_dataset(transaction, patched(dataset.spec, patch)));
+    ATOLL_RETURN_IF_ERROR(check_quota(transaction, request));
     return show_dataset(transaction, dataset.spec.name, 200);
 }
 
@@ -102,6 +126,7 @@ Result<Response> post_version(Routing& routing, Transaction& transaction, const 
     if (!existing.is_null()) return same_version(existing, spec);
     const std::int64_t number = dataset.versions_made + 1;
     ATOLL_RETURN_IF_ERROR(insert_version(transaction, name, number, spec, request.principal->subject));
+    ATOLL_RETURN_IF_ERROR(check_quota(transaction, request));
     ATOLL_TRY(const Json version, find_version(transaction, name, number));
     ATOLL_RETURN_IF_ERROR(announce(transaction, routing.topic, dataset.spec, version));
     return with_etag(201, version, 1).with("Location", "versions/" + std::to_string(number));

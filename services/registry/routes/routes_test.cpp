@@ -84,6 +84,38 @@ TEST_F(RegistryTest, ListsAreReadPageByPage) {
     EXPECT_TRUE(second["next"].is_null());
 }
 
+TEST_F(RegistryTest, AnOperatorFillsTheDatabaseNoFurtherThanTheQuota) {
+    const auto sql = [&](const std::string& text) {
+        const auto done = pool_->acquire().value()->query(text);
+        ASSERT_TRUE(done.ok()) << done.error().message;
+    };
+    const auto add_datasets = [&](const std::string& who, int count, int bytes) {
+        sql("INSERT INTO datasets (name, language, license, description, template, source, created_by) SELECT '" + who +
+            "-' || i, 'it', 'MIT', repeat('x', " + std::to_string(bytes) + "), '{{text}}', '', '" + who +
+            "' FROM generate_series(1, " + std::to_string(count) + ") i");
+    };
+    const std::string versions = "/v1/datasets/fortunes-it/versions";
+    add_datasets("somebody", 1000, 10000);
+    add_datasets("tester", 999, 10000);
+    ASSERT_EQ(call(Method::kPost, "/v1/datasets", kDataset).status, 201);
+    Json more = kDataset;
+    more["name"] = "one-more";
+    expect_problem(call(Method::kPost, "/v1/datasets", more), 409, "quota");
+    EXPECT_EQ(call(Method::kPost, "/v1/datasets", more, Role::kAdmin).status, 201);
+    EXPECT_EQ(call(Method::kDelete, "/v1/datasets/one-more", nullptr, Role::kAdmin).status, 200);
+    EXPECT_EQ(call(Method::kPost, versions, version_of('a')).status, 201);
+    sql("INSERT INTO dataset_versions (dataset, version, tokenizer_sha256, seq_len, batching, train_documents, "
+        "train_rows, train_tokens, validation_documents, validation_rows, validation_tokens, fingerprint, statistics, "
+        "created_by) SELECT 'fortunes-it', 1000 + i, '', 2, 'packing', 1, 1, 1, 0, 0, 0, i::text, '{}', 'tester' FROM "
+        "generate_series(1, 9999) i");
+    expect_problem(call(Method::kPost, versions, version_of('b')), 409, "quota");
+    EXPECT_EQ(call(Method::kPost, versions, version_of('b'), Role::kAdmin).status, 201);
+    sql("DELETE FROM dataset_versions WHERE version >= 1000");
+    EXPECT_EQ(call(Method::kPost, versions, version_of('c')).status, 201);
+    sql("UPDATE datasets SET description = repeat('x', 40000) WHERE created_by = 'tester'");
+    expect_problem(call(Method::kPost, versions, version_of('d')), 409, "quota");
+}
+
 TEST_F(RegistryTest, TheSameNameTwiceConflicts) {
     call(Method::kPost, "/v1/datasets", kDataset);
     expect_problem(call(Method::kPost, "/v1/datasets", kDataset), 409, "name");
@@ -255,7 +287,9 @@ TEST_F(RegistryTest, ManyCopiesAreFoundAtOnceTheNewestUnlessAVersionIsNamed) {
                               {"path", "at/2/copies/leonardo"},
                               {"seq_len", 128},
                               {"train", {{"documents", 10}, {"rows", 4}, {"tokens", 500}}},
-                              {"validation", {{"documents", 1}, {"rows", 1}, {"tokens", 90}}}}));
+                              {"validation", {{"documents", 1}, {"rows", 1}, {"tokens", 90}}},
+                              {"fingerprint", items[0].value("fingerprint", "")}}));
+    EXPECT_EQ(items[0].value("fingerprint", "").size(), 64U);
     EXPECT_TRUE(items[1].is_null()) << "another version is there";
     EXPECT_EQ(items[2]["version"], 1);
     EXPECT_TRUE(items[3].is_null());

@@ -27,7 +27,7 @@ CREATE TABLE dataset_versions (
     validation_documents bigint NOT NULL,
     validation_rows      bigint NOT NULL,
     validation_tokens    bigint NOT NULL,
-    fingerprint          text NOT NULL,             -- sha256 over the token files
+    fingerprint          text NOT NULL,             -- of both splits' fingerprints
     statistics           jsonb NOT NULL,            -- numbers only
     created_at           timestamptz NOT NULL DEFAULT now(),
     created_by           text NOT NULL,

@@ -35,9 +35,8 @@ Json read_model(const pg::Rows& rows, int row) {
 
 // The versions of rounds as these made them: another round may have been the first to make the same bytes.
 constexpr const char* kOfRounds =
-    "(SELECT sequence, model, digest, r.kind, r.parents, adapter_of, r.job, r.round, r.contributions, metrics, "
-    "created_by,"
-    " created_at FROM versions JOIN round_versions r USING (model, digest)) v";
+    "(SELECT sequence, model, digest, r.kind, r.parents, adapter_of, r.job, r.round, r.contributions, metrics,"
+    " r.created_by, r.created_at FROM versions JOIN round_versions r USING (model, digest)) v";
 
 std::string version_query(bool with_manifest, const std::string& rest, const char* from = "versions v") {
     return "SELECT sequence, model, v.digest AS digest, kind, parents, adapter_of, job, round, contributions, "
@@ -183,18 +182,30 @@ Result<InsertedVersion> insert_version(pg::Transaction& transaction, const std::
                           // The mean of one update, or of equal ones, is that update: it becomes the global model.
                           " ON CONFLICT (model, digest) DO UPDATE SET kind = 'global', job = excluded.job,"
                           " round = excluded.round, contributions = excluded.contributions,"
-                          " metrics = excluded.metrics WHERE versions.kind = 'update' AND excluded.kind = 'global'",
+                          " metrics = excluded.metrics, created_by = excluded.created_by, created_at = now() WHERE "
+                          "versions.kind = 'update' AND excluded.kind = 'global'",
                           {model, version.digest, to_string(version.kind), Json(version.parents), version.job,
                            version.round, version.contributions, version.metrics, subject}));
     if (version.job && version.round)
         ATOLL_RETURN_IF_ERROR(
-            transaction.query("INSERT INTO round_versions (job, round, kind, model, digest, parents, contributions)"
-                              " VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING",
+            transaction.query("INSERT INTO round_versions (job, round, kind, model, digest, parents, contributions,"
+                              " created_by) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING",
                               {version.job, version.round, to_string(version.kind), model, version.digest,
-                               Json(version.parents), version.contributions}));
+                               Json(version.parents), version.contributions, subject}));
     ATOLL_TRY(const auto rows,
               transaction.query(version_query(false, "WHERE v.model = $1 AND v.digest = $2"), {model, version.digest}));
     return InsertedVersion{read_version(rows, 0), inserted.affected() == 1};
+}
+
+Status require_contributions_in(pg::Transaction& transaction, const std::string& model, const Json& contributions) {
+    ATOLL_TRY(
+        const auto foreign,
+        transaction.query("SELECT c->>'version' AS version FROM jsonb_array_elements($2::jsonb) AS c WHERE NOT EXISTS"
+                          " (SELECT 1 FROM versions v WHERE v.model = $1 AND v.digest = c->>'version') LIMIT 1",
+                          {model, contributions}));
+    if (foreign.empty()) return {};
+    return invalid_argument("contributions", "model " + model + " has no version " + foreign.text(0, "version") +
+                                                 ": the one that the job's updates went to was removed");
 }
 
 Result<bool> has_version(pg::Connection& connection, const std::string& model, const std::string& digest) {
@@ -381,6 +392,25 @@ Result<std::vector<std::string>> unreferenced_blobs(pg::Transaction& transaction
     std::vector<std::string> unneeded;
     for (int row = 0; row < rows.size(); ++row) unneeded.push_back(rows.text(row, "value"));
     return unneeded;
+}
+
+Result<bool> is_update_of_others(pg::Connection& connection, const std::string& subject, const std::string& digest) {
+    ATOLL_TRY(const auto rows,
+              connection.query("SELECT 1 FROM versions v JOIN models m ON m.name = v.model WHERE v.digest = $1"
+                               " HAVING bool_and(v.kind = 'update' AND (m.owner = '' OR m.owner <> $2))",
+                               {digest, subject}));
+    return !rows.empty();
+}
+
+Result<bool> may_see_blob(pg::Connection& connection, const std::string& subject, const std::string& blob) {
+    ATOLL_TRY(const auto rows,
+              connection.query(
+                  "SELECT 1 WHERE EXISTS (SELECT 1 FROM manifest_blobs b JOIN versions v ON v.digest = b.manifest"
+                  " JOIN models m ON m.name = v.model WHERE b.blob = $1"
+                  " AND (v.kind <> 'update' OR (m.owner <> '' AND m.owner = $2)))"
+                  " OR EXISTS (SELECT 1 FROM operator_blobs WHERE blob = $1 AND subject = $2)",
+                  {blob, subject}));
+    return !rows.empty();
 }
 
 Result<bool> is_update_of_round(pg::Connection& connection, const auth::TaskScope& scope, const std::string& digest) {

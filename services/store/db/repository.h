@@ -34,6 +34,9 @@ struct InsertedVersion {
 // gives the version as it was first made.
 Result<InsertedVersion> insert_version(pg::Transaction& transaction, const std::string& model,
                                        const NewVersion& version, const std::string& subject);
+// kInvalidArgument: a contribution is of a version that the model does not have. It was made anew since its updates
+// came.
+Status require_contributions_in(pg::Transaction& transaction, const std::string& model, const Json& contributions);
 Result<bool> has_version(pg::Connection& connection, const std::string& model, const std::string& digest);
 // By digest, by tag, or by what resolve_version() takes (version_names.h); a tag of such a name goes first.
 Result<StoredVersion> find_version(pg::Connection& connection, const std::string& model, const std::string& reference);
@@ -87,6 +90,11 @@ Status lock_blobs_alone(pg::Transaction& transaction);
 Result<std::vector<std::string>> unreferenced_blobs(pg::Transaction& transaction,
                                                     const std::vector<std::string>& blobs);
 
+// Whether the version is a site's update and nothing else, of models that belong to others than `subject`: it tells of
+// that site's texts. False, too, if there is no such version.
+Result<bool> is_update_of_others(pg::Connection& connection, const std::string& subject, const std::string& digest);
+// Whether a version needs the blob that is not such an update, or `subject` has sent it.
+Result<bool> may_see_blob(pg::Connection& connection, const std::string& subject, const std::string& blob);
 // Whether the version is an update of the round that the token is of.
 Result<bool> is_update_of_round(pg::Connection& connection, const auth::TaskScope& scope, const std::string& digest);
 // Whether a version that the token reads needs the blob.

@@ -42,7 +42,8 @@ Status check_others(pg::Transaction& transaction, const std::string& which, cons
                                     " AND " + kIsRead + " AND NOT " + kIsElsewhere + " LIMIT 1",
                                 values));
     if (reads.empty()) return {};
-    return needed(what, "a site has fetched it at " + reads.text(0, "read_at") + ", less than seven days ago");
+    return needed(what, "a job has begun with it, or a site has fetched it, at " + reads.text(0, "read_at") +
+                            ", less than seven days ago");
 }
 
 Status check_untagged(pg::Transaction& transaction, const std::string& which, const std::vector<pg::Param>& values,

@@ -9,7 +9,7 @@
 // What of the versions somebody needs, and the removal of others: SQL. The bytes go with the next sweep.
 namespace atl::store {
 
-// Records that a site's token has read a version: it is needed for a while.
+// Records that a site's token has read a version, or a job is about to: it is needed for a while.
 Status record_reading(pg::Transaction& transaction, const std::string& digest);
 
 // kNotFound; kConflict names what needs it: a tag, a version that has it as its base, a site that has read it in the

@@ -62,11 +62,12 @@ struct PruneOrder {
 };
 Result<PruneOrder> parse_prune_order(const nlohmann::json& body);
 
-// Everyone but a facility may read all; a facility's token its scope's read_versions, and what is_update_of_round()
-// where it reads its round's updates.
+// Admins and services. A person reads all but others' updates, which the database knows (is_update_of_others()).
 bool reads_everything(const auth::Principal& principal);
 // An operator who is none of the services: one who has quotas.
 bool is_person(const auth::Principal& principal);
+// As far as the token says it: a facility's reads its scope's read_versions, and what is_update_of_round() where it
+// reads its round's updates.
 Status may_read_version(const auth::Principal& principal, const std::string& digest);
 // A facility stores blobs only for an update that it is to hand in.
 Status may_write_blobs(const auth::Principal& principal);

@@ -1,6 +1,7 @@
 #include "services/store/domain/version_reference.h"
 
 #include <string_view>
+#include <utility>
 
 #include "shared/service/names.h"
 
@@ -23,9 +24,12 @@ VersionReference parse_version_reference(const std::string& text) {
         if (!all_of(digits, "0123456789") || digits.size() > kRoundDigitsMax) return UnknownVersion{};
         return RoundVersion{std::stoll(digits)};
     }
-    if (!all_of(text, "0123456789abcdef") || text.size() >= kDigestCharacters) return UnknownVersion{};
+    if (!all_of(text, "0123456789abcdefABCDEF") || text.size() > kDigestCharacters) return UnknownVersion{};
     if (text.size() < kDigestBeginningMin) return ShortBeginning{};
-    return DigestBeginning{text};
+    std::string digest = text;
+    for (char& c : digest)
+        if (c >= 'A' && c <= 'F') c = static_cast<char>(c - 'A' + 'a');
+    return DigestBeginning{std::move(digest)};
 }
 
 Status check_tag(const std::string& tag) {

@@ -16,7 +16,7 @@ struct NewestVersion {};  // "newest": the last one that a job can begin with, a
 struct RoundVersion {     // "round3": the global model of that round
     std::int64_t round;
 };
-struct DigestBeginning {  // "3f6c0a11"
+struct DigestBeginning {  // "3f6c0a11", or "3F6C0A11", whose text is in small letters too; up to the whole of it
     std::string text;
 };
 struct ShortBeginning {};  // hexadecimal, but fewer than kDigestBeginningMin characters

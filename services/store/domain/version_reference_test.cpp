@@ -13,6 +13,9 @@ TEST(VersionReferenceTest, AVersionHasManyNames) {
     const auto beginning = parse_version_reference("3f6c0a11");
     ASSERT_TRUE(std::holds_alternative<DigestBeginning>(beginning));
     EXPECT_EQ(std::get<DigestBeginning>(beginning).text, "3f6c0a11");
+    const auto in_capitals = parse_version_reference("3F6C0A11" + std::string(56, 'D'));
+    ASSERT_TRUE(std::holds_alternative<DigestBeginning>(in_capitals));
+    EXPECT_EQ(std::get<DigestBeginning>(in_capitals).text, "3f6c0a11" + std::string(56, 'd'));
     EXPECT_TRUE(std::holds_alternative<ShortBeginning>(parse_version_reference("22625d")));
 }
 
@@ -22,9 +25,9 @@ TEST(VersionReferenceTest, ATagNamesNoVersionAlready) {
 }
 
 TEST(VersionReferenceTest, AllElseIsATagOrNothing) {
-    for (const std::string& text : {std::string(), std::string("v1"), std::string("round"), std::string("roundx"),
-                                    std::string("round-1"), std::string("round9999999999"), std::string("3F6C0A11"),
-                                    std::string("3f6c0a11%"), std::string(64, 'a'), std::string("rounds3")})
+    for (const std::string& text :
+         {std::string(), std::string("v1"), std::string("round"), std::string("roundx"), std::string("round-1"),
+          std::string("round9999999999"), std::string("3f6c0a11%"), std::string(65, 'a'), std::string("rounds3")})
         EXPECT_TRUE(std::holds_alternative<UnknownVersion>(parse_version_reference(text))) << text;
 }
 

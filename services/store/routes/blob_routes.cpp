@@ -31,8 +31,11 @@ http::Response unsatisfiable(std::uint64_t size, const Error& error, const std::
 
 Status may_read(Routing& routing, const auth::Principal& principal, const std::string& sha256) {
     if (reads_everything(principal)) return {};
+    const bool is_attempt = principal.role == Role::kFacility;
+    if (!is_attempt) ATOLL_RETURN_IF_ERROR(routing.blobs.blob_size(sha256));  // else it is not found
     ATOLL_TRY(auto connection, routing.pool.acquire());
-    ATOLL_TRY(const bool allowed, reads_blob(*connection, *principal.scope, sha256));
+    ATOLL_TRY(const bool allowed, is_attempt ? reads_blob(*connection, *principal.scope, sha256)
+                                             : may_see_blob(*connection, principal.subject, sha256));
     if (!allowed) return permission_denied("this token may not read blob " + sha256);
     return {};
 }

@@ -203,6 +203,8 @@ Result<Response> save_version(Routing& routing, Transaction& transaction, const 
     }
     ATOLL_RETURN_IF_ERROR(may_add_to_model(transaction.connection(), request, model));
     ATOLL_RETURN_IF_ERROR(lock_blobs_shared(transaction));
+    if (auth::is_service(writer, auth::kAggregation))  // whose round it is the updates say
+        ATOLL_RETURN_IF_ERROR(require_contributions_in(transaction, model, version.contributions));
     ATOLL_RETURN_IF_ERROR(
         check_blobs(version.manifest, routing.blobs));  // once more: none has gone since, none goes now
     ATOLL_RETURN_IF_ERROR(routing.blobs.sync_names());
@@ -280,9 +282,20 @@ Result<Response> get_versions(Routing&, Transaction& transaction, const Request&
     return Response::json(200, versions);
 }
 
+// An update is between its site, the coordinator and whoever owns the model that it is for: what a site has learnt in
+// one round tells of its texts.
+Status may_read_update(pg::Connection& connection, const auth::Principal& principal, const std::string& digest) {
+    if (reads_everything(principal) || principal.role == Role::kFacility) return {};
+    ATOLL_TRY(const bool is_of_others, is_update_of_others(connection, principal.subject, digest));
+    if (!is_of_others) return {};
+    return permission_denied("version " + digest + " is a site's update: only the model's owner and admins read it");
+}
+
 Result<Response> get_version(Routing&, Transaction& transaction, const Request& request) {
     ATOLL_TRY(const StoredVersion stored,
               find_version(transaction.connection(), request.param("model"), request.param("reference")));
+    ATOLL_RETURN_IF_ERROR(
+        may_read_update(transaction.connection(), *request.principal, stored.version.at("digest").get<std::string>()));
     return full_version_response(stored);
 }
 
@@ -296,7 +309,10 @@ Status may_read_by_scope(pg::Connection& connection, const auth::Principal& prin
 Result<Response> get_version_anywhere(Routing&, Transaction& transaction, const Request& request) {
     const std::string& digest = request.param("digest");
     ATOLL_RETURN_IF_ERROR(may_read_by_scope(transaction.connection(), *request.principal, digest));
-    if (request.principal->role == Role::kFacility) ATOLL_RETURN_IF_ERROR(record_reading(transaction, digest));
+    ATOLL_RETURN_IF_ERROR(may_read_update(transaction.connection(), *request.principal, digest));
+    // Dispatch asks for what a job is about to need: a paused one may fetch it much later.
+    if (request.principal->role == Role::kFacility || auth::is_service(*request.principal, auth::kDispatch))
+        ATOLL_RETURN_IF_ERROR(record_reading(transaction, digest));
     ATOLL_TRY(const StoredVersion stored, find_version_anywhere(transaction.connection(), digest));
     return full_version_response(stored);
 }
@@ -345,8 +361,8 @@ Result<Response> post_prune(Routing& routing, const Request& request) {
     ATOLL_TRY(const auto versions, prune_versions(routing.pool, rounds, scope, order.dry_run));
     const std::chrono::hours age(order.unused_blob_hours.value_or(routing.unused_blob_hours));
     const bool sweeps = order.unused_blob_hours || age.count() > 0;
-    ATOLL_TRY(const Swept swept,
-              sweeps ? sweep(routing.pool, routing.blobs, age, order.dry_run) : Result<Swept>(Swept()));
+    ATOLL_TRY(const BlobCount swept,
+              sweeps ? sweep(routing.pool, routing.blobs, age, order.dry_run) : Result<BlobCount>(BlobCount()));
     std::uint64_t bytes = 0;
     for (const Json& version : versions) bytes += version.at("size").get<std::uint64_t>();
     return Response::json(200, {{"dry_run", order.dry_run},

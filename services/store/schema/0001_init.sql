@@ -60,6 +60,8 @@ CREATE TABLE round_versions (
     digest        text NOT NULL,
     parents       jsonb NOT NULL,
     contributions jsonb NOT NULL,
+    created_by    text NOT NULL,
+    created_at    timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (job, round, kind, digest, model),
     CONSTRAINT round_versions_version FOREIGN KEY (model, digest) REFERENCES versions (model, digest) ON DELETE CASCADE
 );

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <thread>
 
+#include "services/store/metrics.h"
 #include "services/store/routes/routes.h"
 #include "services/store/testing/store_fixture.h"
 #include "services/store/work/sweep.h"
@@ -145,11 +146,14 @@ TEST_F(StoreTest, AStoreThatHasJustStartedSweepsWhatIsOldAndForgetsUploads) {
     {
         const Sweeper keeping(store_->pool(), *blobs, std::chrono::hours(0), 2, metrics, std::chrono::seconds(0));
         EXPECT_TRUE(eventually(is_forgotten));
+        EXPECT_EQ(metrics.gauge(kMetrics["atoll_store_blobs"]).Value(), 1);
+        EXPECT_EQ(metrics.gauge(kMetrics["atoll_store_blobs_bytes"]).Value(), 6);
     }
     EXPECT_TRUE(fs::exists(path)) << "no age: blobs stay";
     ASSERT_TRUE(upload());
     const Sweeper sweeper(store_->pool(), *blobs, std::chrono::hours(24), 2, metrics, std::chrono::seconds(0));
     EXPECT_TRUE(eventually([&] { return !fs::exists(path) && is_forgotten(); }));
+    EXPECT_TRUE(eventually([&] { return metrics.gauge(kMetrics["atoll_store_blobs"]).Value() == 0; }));
 }
 
 TEST_F(StoreTest, ASweepWaitsForWhoIsMakingAVersion) {

@@ -27,6 +27,11 @@ Result<FairTurn::Hold> FairTurn::take(const std::string& caller) {
     return busy;
 }
 
+std::size_t FairTurn::waiting() const {
+    const std::lock_guard lock(mutex_);
+    return waiting_count_;
+}
+
 void FairTurn::pass_on() {
     const std::lock_guard lock(mutex_);
     if (callers_.empty()) {

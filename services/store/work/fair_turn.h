@@ -44,6 +44,7 @@ class FairTurn {
     // Waits for the turn. kResourceExhausted: that many of this caller's wait already. kUnavailable: too many callers
     // wait, or the turn did not come in time.
     Result<Hold> take(const std::string& caller);
+    std::size_t waiting() const;
 
   private:
     struct Ticket {
@@ -53,7 +54,7 @@ class FairTurn {
     void withdraw(const std::string& caller, const Ticket& ticket);
 
     const Limits limits_;
-    std::mutex mutex_;
+    mutable std::mutex mutex_;
     std::condition_variable changed_;
     bool is_taken_ = false;
     std::size_t waiting_count_ = 0;

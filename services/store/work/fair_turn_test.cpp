@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -14,17 +13,16 @@ using std::chrono::milliseconds;
 
 class FairTurnTest : public testing::Test {
   protected:
-    // Waits in a thread of its own and notes whose turn it was.
+    // Waits in a thread of its own and notes whose turn it was. It stands in the queue then.
     void ask(const std::string& caller) {
-        const std::size_t before = waiting_;
+        const std::size_t before = turn_.waiting();
         threads_.emplace_back([this, caller] {
-            ++waiting_;
             const auto hold = turn_.take(caller);
             const std::lock_guard lock(mutex_);
             came_.push_back(hold.ok() ? caller : caller + ": " + to_string(hold.error().code));
         });
-        while (waiting_ == before) std::this_thread::yield();
-        std::this_thread::sleep_for(milliseconds(50));  // until it stands in the queue
+        const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+        while (turn_.waiting() == before && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
     }
     std::vector<std::string> came() {
         threads_.clear();
@@ -34,7 +32,6 @@ class FairTurnTest : public testing::Test {
     FairTurn turn_{{.of_caller_max = 3, .waiting_max = 5, .patience = std::chrono::minutes(1)}};
     std::mutex mutex_;
     std::vector<std::string> came_;
-    std::atomic<std::size_t> waiting_ = 0;
     std::vector<std::jthread> threads_;
 };
 

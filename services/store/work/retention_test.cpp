@@ -59,6 +59,16 @@ TEST_F(RetentionTest, OnlyAnAdminTakesBlobsThatAnUploadUnderWayMayNeed) {
     EXPECT_EQ(status(*admin_, {{"unused_blob_hours", 0}}), 200);
 }
 
+TEST_F(RetentionTest, WhatAJobIsAboutToNeedStays) {
+    auto dispatch = operator_named("dispatch"), ada = operator_named("ada");
+    EXPECT_EQ(call(ada, Method::kGet, "/v1/versions/" + base_).status, 200);
+    const std::string other = make("base", "base", {}, 0);
+    EXPECT_EQ(remove("base/versions/" + other), "") << "who only looks holds nothing";
+    EXPECT_EQ(call(dispatch, Method::kGet, "/v1/versions/" + base_).status, 200);
+    EXPECT_TRUE(names(remove("base/versions/" + base_), "a job has begun with it"));
+    EXPECT_TRUE(names(remove("base"), "a job has begun with it"));
+}
+
 TEST_F(RetentionTest, AVersionGoesWhenNothingNeedsIt) {
     const std::string update = make("out", "update", {base_}, 1);
     const std::string global = make("out", "global", {base_, update}, 1);

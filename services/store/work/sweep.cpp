@@ -20,14 +20,14 @@ constexpr std::int64_t kDryRunMax = 10'000;
 constexpr char kHexDigits[] = "0123456789abcdef";
 
 // Those below one directory of the root, so that makers of versions are held up for a moment only.
-Result<Swept> sweep_directory(pg::Pool& pool, BlobStore& blobs, const std::string& first_digits,
-                              std::chrono::seconds age, bool dry_run) {
+Result<BlobCount> sweep_directory(pg::Pool& pool, BlobStore& blobs, const std::string& first_digits,
+                                  std::chrono::seconds age, bool dry_run) {
     const std::vector<std::string> old = blobs.older_than(first_digits, age);
-    if (old.empty()) return Swept();
+    if (old.empty()) return BlobCount();
     ATOLL_TRY(auto connection, pool.acquire());
     ATOLL_TRY(auto transaction, pg::Transaction::begin(*connection));
     ATOLL_TRY(const std::vector<std::string> unneeded, unreferenced_blobs(transaction, old));
-    Swept swept;
+    BlobCount swept;
     std::vector<std::string> gone;
     for (const std::string& sha256 : unneeded) {
         const auto size = blobs.blob_size(sha256);
@@ -68,11 +68,11 @@ Status forget_uploads(pg::Pool& pool) {
     return delete_old_uploads(*connection);
 }
 
-Result<Swept> sweep(pg::Pool& pool, BlobStore& blobs, std::chrono::seconds age, bool dry_run) {
-    Swept swept;
+Result<BlobCount> sweep(pg::Pool& pool, BlobStore& blobs, std::chrono::seconds age, bool dry_run) {
+    BlobCount swept;
     for (const char first : std::string_view(kHexDigits))
         for (const char second : std::string_view(kHexDigits)) {
-            ATOLL_TRY(const Swept some, sweep_directory(pool, blobs, {first, second}, age, dry_run));
+            ATOLL_TRY(const BlobCount some, sweep_directory(pool, blobs, {first, second}, age, dry_run));
             swept.blobs += some.blobs;
             swept.bytes += some.bytes;
         }
@@ -95,13 +95,35 @@ Result<std::vector<Json>> prune_versions(pg::Pool& pool, std::int64_t rounds, co
     return gone;
 }
 
+BlobCount count_blobs(const BlobStore& blobs) {
+    BlobCount held;
+    for (const char first : std::string_view(kHexDigits))
+        for (const char second : std::string_view(kHexDigits))
+            for (const std::string& sha256 : blobs.older_than({first, second}, std::chrono::seconds(0)))
+                if (const auto size = blobs.blob_size(sha256); size.ok()) {
+                    ++held.blobs;
+                    held.bytes += *size;
+                }
+    return held;
+}
+
 Sweeper::Sweeper(pg::Pool& pool, BlobStore& blobs, std::chrono::seconds age, std::int64_t rounds,
                  metrics::Registry& metrics, std::chrono::seconds grace) {
     auto& swept = metrics.counter(kMetrics["atoll_store_blobs_swept_total"]);
-    thread_ = std::jthread([&pool, &blobs, &swept, age, rounds, grace](const std::stop_token& stop) {
+    auto& held = metrics.gauge(kMetrics["atoll_store_blobs"]);
+    auto& held_bytes = metrics.gauge(kMetrics["atoll_store_blobs_bytes"]);
+    const auto show_held = [&blobs, &held, &held_bytes] {
+        const BlobCount now = count_blobs(blobs);
+        held.Set(static_cast<double>(now.blobs));
+        held_bytes.Set(static_cast<double>(now.bytes));
+    };
+    thread_ = std::jthread([&pool, &blobs, &swept, show_held, age, rounds, grace](const std::stop_token& stop) {
+        show_held();
         std::chrono::seconds wait = grace;
-        for (; wait_unless_stopped(stop, wait); wait = kSweepInterval)
+        for (; wait_unless_stopped(stop, wait); wait = kSweepInterval) {
             swept.Increment(static_cast<double>(sweep_once(pool, blobs, age, rounds)));
+            show_held();
+        }
     });
 }
 

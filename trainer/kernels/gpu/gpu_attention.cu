@@ -7,7 +7,7 @@
 #include "trainer/kernels/gpu/attention_cut.h"
 #include "trainer/kernels/gpu/elements.h"
 #include "trainer/kernels/gpu/gpu_backend.h"
-#include "trainer/kernels/gpu/launch.h"
+#include "trainer/kernels/gpu/rows.h"
 
 namespace atl::kernels::gpu {
 namespace {
@@ -72,15 +72,16 @@ Tensor keys_of(const Operands& of, const Part& part, const Tensor& matrix) {
     return matrix.row_range(part.sequence * of.key_rows(), part.keys).column_range(part.head * channels, channels);
 }
 
-// The rows of scores of a part as a kernel has them, a block each.
-struct Rows {
-    std::int64_t queries, keys, stride, head_stride;
-    std::int64_t keys_a_query;           // how many more a query sees than the one before; the last one sees all
+// The rows of scores of a part as a kernel has them.
+struct ScoreRows {
+    std::int64_t count, queries, stride, head_stride;
+    std::int64_t keys;                   // that the last query sees
+    std::int64_t keys_a_query;           // how many more a query sees than the one before
+    int columns;                         // those of these keys, and what fills the last pack
     const std::int32_t* segment_starts;  // of these queries, or null
 
     struct Row {
         std::int64_t head, query, at, first_key, end_key;
-        __device__ std::int64_t seen() const { return end_key - first_key; }
         __device__ bool sees(std::int64_t key) const { return key >= first_key && key < end_key; }
     };
     __device__ Row row(std::int64_t number) const {
@@ -91,85 +92,171 @@ struct Rows {
                 .first_key = segment_starts == nullptr ? 0 : segment_starts[query],
                 .end_key = keys - (queries - 1 - query) * keys_a_query};
     }
-};
 
-// Exponentials of scores, over that of the largest of a row, and their sums: in the place of the scores or elsewhere,
-// with zeros for the keys that a query does not see.
-struct Exponentials {
-    Rows rows;
-    const float* scores;
-    Elements exponentials;
-    float* totals;       // a row each
-    float* log_sum_exp;  // of the first query; null: nobody asks
-    std::int64_t log_sums_a_head;
-    __device__ void operator()(const Block& block) const {
-        const Rows::Row row = rows.row(block.number());
-        const float* const all = scores + row.at;
-        const float* const seen = all + row.first_key;
-        const float largest = block.max(row.seen(), [&](std::int64_t i) { return seen[i]; });
-        const float total = block.sum(row.seen(), [&](std::int64_t i) { return expf(seen[i] - largest); });
-        block.each_of(rows.keys, [&](std::int64_t key) {
-            exponentials.store(row.at + key, row.sees(key) ? expf(all[key] - largest) : 0.0F);
-        });
-        block.once([&] {
-            totals[block.number()] = total;
-            if (log_sum_exp != nullptr) log_sum_exp[row.head * log_sums_a_head + row.query] = largest + logf(total);
+    // body(thread, number, row) in each thread of a team that has a row.
+    template <class T, class Body>
+    __device__ void each(const Block& block, const Body& body) const {
+        block.each_alone([&](int thread) {
+            const std::int64_t number = block.number() * T::kCount + T::team(thread);
+            if (number < count) body(thread, number, row(number));
         });
     }
 };
 
-// out from its sums [heads · queries, D], which are over the totals too large. They are divided before they are
-// rounded: exponentials lose less in a half format than probabilities do, as the largest is 1.
-struct Divide {
-    const float *sums, *totals;
-    Elements out;  // of the first query
-    std::int64_t queries, channels;
-    std::int64_t outs_a_query, outs_a_head;  // elements of out from one to the next
-    __device__ void operator()(std::int64_t i) const {
-        const std::int64_t row = i / channels, head = row / queries, query = row % queries;
-        out.store(head * outs_a_head + query * outs_a_query + i % channels, sums[i] / totals[row]);
+using Scores = Packs<Format::kF32, kPack>;
+
+// Exponentials of scores, over that of the largest of a row, and their sums: in the place of the scores or elsewhere,
+// with zeros for the keys that a query does not see.
+template <class P, class T>
+struct Exponentials {
+    ScoreRows rows;
+    Scores scores;
+    P exponentials;
+    float* totals;       // a row each
+    float* log_sum_exp;  // of the first query; null: nobody asks
+    std::int64_t log_sums_a_head;
+
+    __device__ void operator()(const Block& block) const {
+        PerThread<Row<Scores, T>> held;
+        PerThread<float> largest, total;
+        block.each_alone([&](int thread) {
+            largest[thread] = kLowest;
+            total[thread] = 0.0F;
+        });
+        rows.each<T>(block, [&](int thread, std::int64_t, const ScoreRows::Row& row) {
+            held[thread].fetch(scores, row.at, thread, rows.columns);
+            T::each_pack(thread, rows.columns, [&](int pack, int column) {
+                const auto of_pack = held[thread].decode(scores, row.at, pack, column);
+                ATOLL_UNROLL
+                for (int i = 0; i < kPack; ++i)
+                    if (row.sees(column + i) && of_pack.at[i] > largest[thread]) largest[thread] = of_pack.at[i];
+            });
+        });
+        block.max<T::kTeam>(largest);
+        rows.each<T>(block, [&](int thread, std::int64_t, const ScoreRows::Row& row) {
+            T::each_pack(thread, rows.columns, [&](int pack, int column) {
+                auto of_pack = held[thread].decode(scores, row.at, pack, column);
+                ATOLL_UNROLL
+                for (int i = 0; i < kPack; ++i) {
+                    of_pack.at[i] = row.sees(column + i) ? expf(of_pack.at[i] - largest[thread]) : 0.0F;
+                    total[thread] += of_pack.at[i];
+                }
+                exponentials.store_pack(row.at + column, of_pack);
+            });
+        });
+        block.sum<T::kTeam>(total);
+        rows.each<T>(block, [&](int thread, std::int64_t number, const ScoreRows::Row& row) {
+            if (thread % T::kTeam != 0) return;
+            totals[number] = total[thread];
+            if (log_sum_exp != nullptr)
+                log_sum_exp[row.head * log_sums_a_head + row.query] = largest[thread] + logf(total[thread]);
+        });
     }
 };
 
 // Probabilities from scores, and the gradients of scores from those of probabilities; either may be in the place of
 // what it is from.
+template <class P, class T>
 struct ScoreGradients {
-    Rows rows;
-    const float *scores, *of_probabilities;
-    Elements probabilities, of_scores;
+    ScoreRows rows;
+    Scores scores, of_probabilities;
+    P probabilities, of_scores;
     const float* log_sum_exp;  // of the first query
     std::int64_t log_sums_a_head;
+
     __device__ void operator()(const Block& block) const {
-        const Rows::Row row = rows.row(block.number());
-        const float log_sum = log_sum_exp[row.head * log_sums_a_head + row.query];
+        PerThread<Row<Scores, T>> held, of_held;
+        PerThread<float> total, mean;
+        block.each_alone([&](int thread) { total[thread] = mean[thread] = 0.0F; });
         // The mean of the gradients of a query's probabilities. Of out as it is kept, which is rounded, it would be
         // too far off for the gradients of queries and keys.
-        const std::int64_t seen_at = row.at + row.first_key;
-        const float total = block.sum(row.seen(), [&](std::int64_t i) { return expf(scores[seen_at + i] - log_sum); });
-        const float mean = block.sum(row.seen(), [&](std::int64_t i) {
-            return expf(scores[seen_at + i] - log_sum) * of_probabilities[seen_at + i];
-        }) / total;
-        block.each_of(rows.keys, [&](std::int64_t key) {
-            const std::int64_t at = row.at + key;
-            const float p = row.sees(key) ? expf(scores[at] - log_sum) : 0.0F;
-            const float of_score = row.sees(key) ? p * (of_probabilities[at] - mean) : 0.0F;
-            probabilities.store(at, p);
-            of_scores.store(at, of_score);
+        rows.each<T>(block, [&](int thread, std::int64_t, const ScoreRows::Row& row) {
+            held[thread].fetch(scores, row.at, thread, rows.columns);
+            of_held[thread].fetch(of_probabilities, row.at, thread, rows.columns);
+            T::each_pack(thread, rows.columns, [&](int pack, int column) {
+                const auto p = probabilities_of(row, column, held[thread].decode(scores, row.at, pack, column));
+                const auto of_p = of_held[thread].decode(of_probabilities, row.at, pack, column);
+                ATOLL_UNROLL
+                for (int i = 0; i < kPack; ++i) {
+                    total[thread] += p.at[i];
+                    if (row.sees(column + i)) mean[thread] += p.at[i] * of_p.at[i];
+                }
+            });
         });
+        block.sum<T::kTeam>(total);
+        block.sum<T::kTeam>(mean);
+        rows.each<T>(block, [&](int thread, std::int64_t, const ScoreRows::Row& row) {
+            const float mean_of_row = mean[thread] / total[thread];
+            T::each_pack(thread, rows.columns, [&](int pack, int column) {
+                const auto p = probabilities_of(row, column, held[thread].decode(scores, row.at, pack, column));
+                auto gradients = of_held[thread].decode(of_probabilities, row.at, pack, column);
+                ATOLL_UNROLL
+                for (int i = 0; i < kPack; ++i)
+                    gradients.at[i] = row.sees(column + i) ? p.at[i] * (gradients.at[i] - mean_of_row) : 0.0F;
+                probabilities.store_pack(row.at + column, p);
+                of_scores.store_pack(row.at + column, gradients);
+            });
+        });
+    }
+
+  private:
+    __device__ Values<kPack> probabilities_of(const ScoreRows::Row& row, int column, Values<kPack> of_pack) const {
+        const float log_sum = log_sum_exp[row.head * log_sums_a_head + row.query];
+        ATOLL_UNROLL
+        for (int i = 0; i < kPack; ++i) of_pack.at[i] = row.sees(column + i) ? expf(of_pack.at[i] - log_sum) : 0.0F;
+        return of_pack;
+    }
+};
+
+// Calls body.operator()<P, T>() with the packs of that format and the teams for rows of so many columns.
+template <class Body>
+void with_score_teams(DType format, std::int64_t columns, const Body& body) {
+    const auto with = [&]<class P>() { with_teams<P>(columns, [&]<class T>() { body.template operator()<P, T>(); }); };
+    if (format == DType::kBF16) {
+        with.template operator()<Packs<Format::kBF16, kPack>>();
+    } else if (format == DType::kF32) {
+        with.template operator()<Packs<Format::kF32, kPack>>();
+    } else {
+        with.template operator()<Packs<Format::kAny, kPack>>();
+    }
+}
+
+// Sums in fp32 as kernels take them beside tensors that they take by P.
+template <class P>
+using Sums = std::conditional_t<P::kWidth == kPack, Scores, Packs<Format::kAny, 1>>;
+
+// out from its sums [heads · queries, D], which are over the totals too large. They are divided before they are
+// rounded: exponentials lose less in a half format than probabilities do, as the largest is 1.
+template <class P>
+struct Divide {
+    Sums<P> sums;
+    const float* totals;
+    P out;  // of the first query
+    std::int64_t queries, channels;
+    Divider by_queries;
+    std::int64_t outs_a_query, outs_a_head;  // elements of out from one to the next
+    __device__ void operator()(std::int64_t row, std::int64_t column) const {
+        const std::int64_t head = by_queries.quotient(static_cast<std::uint32_t>(row)), query = row - head * queries;
+        auto values = sums.load_pack(row * channels + column);
+        ATOLL_UNROLL
+        for (float& value : values.at) value /= totals[row];
+        out.store_pack(head * outs_a_head + query * outs_a_query + column, values);
     }
 };
 
 // The sums of a part's gradients of keys and values, [heads, T, D] each, into those of qkv.
+template <class P>
 struct StoreKeyGradients {
-    const float *keys, *values;
-    Elements qkv_gradient;
+    Sums<P> keys, values;
+    P qkv_gradient;
     std::int64_t length, channels;
+    Divider by_length;
     std::int64_t columns, first_row, first_key_column, first_value_column;  // of qkv_gradient
-    __device__ void operator()(std::int64_t i) const {
-        const std::int64_t channel = i % channels, row = i / channels % length, head = i / channels / length;
+    __device__ void operator()(std::int64_t number, std::int64_t channel) const {
+        const std::int64_t head = by_length.quotient(static_cast<std::uint32_t>(number)), row = number - head * length;
         const std::int64_t at = (first_row + row) * columns + head * channels + channel;
-        qkv_gradient.store(at + first_key_column, keys[i]);
-        qkv_gradient.store(at + first_value_column, values[i]);
+        qkv_gradient.store_pack(at + first_key_column, keys.load_pack(number * channels + channel));
+        qkv_gradient.store_pack(at + first_value_column, values.load_pack(number * channels + channel));
     }
 };
 
@@ -266,25 +353,12 @@ class Pass {
     void forward(const Tensor& out, const Tensor& log_sum_exp) const {
         const auto attend = [&](const Part& part) {
             multiply_by_keys(part, of_.queries, of_.keys, of_.factor(), scratch_.scores);
-            const Exponentials exponentials{.rows = rows(part),
-                                            .scores = scratch_.scores.f32(),
-                                            .exponentials = Elements(scratch_.probabilities),
-                                            .totals = scratch_.totals.f32(),
-                                            .log_sum_exp = log_sums(part, log_sum_exp),
-                                            .log_sums_a_head = of_.group() * of_.shape.length};
-            launch(stream_, part.heads * part.queries, exponentials);
+            compute_exponentials(part, log_sum_exp);
             const std::int64_t channels = of_.shape.head_channels, sums = part.queries * channels;
             products_.multiply(stream_, first_head(part, scratch_.probabilities), false, keys_of(of_, part, of_.values),
                                false, scratch_.out_sums.row_range(0, part.queries),
                                {.batch = {part.heads, score_step(), key_step(), sums}});
-            launch_for_each(stream_, part.heads * sums,
-                            Divide{.sums = scratch_.out_sums.f32(),
-                                   .totals = scratch_.totals.f32(),
-                                   .out = Elements(queries_of(of_, part, out)),
-                                   .queries = part.queries,
-                                   .channels = channels,
-                                   .outs_a_query = out_step(part),
-                                   .outs_a_head = query_step()});
+            divide(part, out);
         };
         for_each_part(of_, cut_, attend, [](auto...) {});
     }
@@ -316,14 +390,16 @@ class Pass {
     static Tensor first_head(const Part& part, const Tensor& scores) {
         return scores.row_range(0, part.queries).column_range(0, part.keys);
     }
-    Rows rows(const Part& part) const {
+    ScoreRows rows(const Part& part) const {
         const bool all_see_the_same = part.is_step || of_.segment_starts.empty();
         const std::int64_t row = part.sequence * of_.shape.length + part.first;
-        return {.queries = part.queries,
-                .keys = part.keys,
+        return {.count = part.heads * part.queries,
+                .queries = part.queries,
                 .stride = cut_.stride,
                 .head_stride = score_step(),
+                .keys = part.keys,
                 .keys_a_query = part.is_step ? 0 : 1,
+                .columns = static_cast<int>((part.keys + kPack - 1) / kPack * kPack),
                 .segment_starts = all_see_the_same ? nullptr : of_.segment_starts.i32() + row};
     }
     float* log_sums(const Part& part, const Tensor& log_sum_exp) const {
@@ -348,30 +424,68 @@ class Pass {
              .accumulate = !part.is_first,
              .batch = {part.heads, score_step(), query_step(), of_.shape.length * of_.shape.head_channels}});
     }
+    void divide(const Part& part, const Tensor& out) const {
+        const std::int64_t channels = of_.shape.head_channels;
+        const Tensor to = queries_of(of_, part, out);
+        with_packs(channels, {to}, [&]<class P>() {
+            launch_in_rows<P>(stream_, part.heads * part.queries, channels,
+                              Divide<P>{.sums = Sums<P>(scratch_.out_sums),
+                                        .totals = scratch_.totals.f32(),
+                                        .out = P(to),
+                                        .queries = part.queries,
+                                        .channels = channels,
+                                        .by_queries = Divider(part.queries),
+                                        .outs_a_query = out_step(part),
+                                        .outs_a_head = query_step()});
+        });
+    }
+    std::int64_t log_sums_a_head() const { return of_.group() * of_.shape.length; }
+    void compute_exponentials(const Part& part, const Tensor& log_sum_exp) const {
+        const ScoreRows of = rows(part);
+        with_score_teams(of_.shape.format, of.columns, [&]<class P, class T>() {
+            launch(stream_, blocks<T>(of),
+                   Exponentials<P, T>{.rows = of,
+                                      .scores = Scores(scratch_.scores),
+                                      .exponentials = P(scratch_.probabilities),
+                                      .totals = scratch_.totals.f32(),
+                                      .log_sum_exp = log_sums(part, log_sum_exp),
+                                      .log_sums_a_head = log_sums_a_head()});
+        });
+    }
     void compute_score_gradients(const Part& part, const Tensor& log_sum_exp) const {
-        const ScoreGradients gradients{.rows = rows(part),
-                                       .scores = scratch_.scores.f32(),
-                                       .of_probabilities = scratch_.of_probabilities.f32(),
-                                       .probabilities = Elements(scratch_.probabilities),
-                                       .of_scores = Elements(scratch_.of_scores),
-                                       .log_sum_exp = log_sums(part, log_sum_exp),
-                                       .log_sums_a_head = of_.group() * of_.shape.length};
-        launch(stream_, part.heads * part.queries, gradients);
+        const ScoreRows of = rows(part);
+        with_score_teams(of_.shape.format, of.columns, [&]<class P, class T>() {
+            launch(stream_, blocks<T>(of),
+                   ScoreGradients<P, T>{.rows = of,
+                                        .scores = Scores(scratch_.scores),
+                                        .of_probabilities = Scores(scratch_.of_probabilities),
+                                        .probabilities = P(scratch_.probabilities),
+                                        .of_scores = P(scratch_.of_scores),
+                                        .log_sum_exp = log_sums(part, log_sum_exp),
+                                        .log_sums_a_head = log_sums_a_head()});
+        });
+    }
+    template <class T>
+    static std::int64_t blocks(const ScoreRows& of) {
+        return (of.count + T::kCount - 1) / T::kCount;
     }
     void store_key_gradients(std::int64_t sequence, std::int64_t head, std::int64_t heads,
                              const Tensor& qkv_gradient) const {
         const AttentionShape& shape = of_.shape;
-        const StoreKeyGradients store{
-            .keys = scratch_.key_gradients.f32(),
-            .values = scratch_.value_gradients.f32(),
-            .qkv_gradient = Elements(qkv_gradient),
-            .length = shape.length,
-            .channels = shape.head_channels,
-            .columns = shape.qkv_columns(),
-            .first_row = sequence * shape.length,
-            .first_key_column = (shape.heads + head) * shape.head_channels,
-            .first_value_column = (shape.heads + shape.kv_heads + head) * shape.head_channels};
-        launch_for_each(stream_, heads * shape.length * shape.head_channels, store);
+        with_packs(shape.head_channels, {qkv_gradient}, [&]<class P>() {
+            launch_in_rows<P>(stream_, heads * shape.length, shape.head_channels,
+                              StoreKeyGradients<P>{
+                                  .keys = Sums<P>(scratch_.key_gradients),
+                                  .values = Sums<P>(scratch_.value_gradients),
+                                  .qkv_gradient = P(qkv_gradient),
+                                  .length = shape.length,
+                                  .channels = shape.head_channels,
+                                  .by_length = Divider(shape.length),
+                                  .columns = shape.qkv_columns(),
+                                  .first_row = sequence * shape.length,
+                                  .first_key_column = (shape.heads + head) * shape.head_channels,
+                                  .first_value_column = (shape.heads + shape.kv_heads + head) * shape.head_channels});
+        });
     }
 
     Products& products_;

@@ -27,7 +27,7 @@ struct RmsNormForward {
             if (row >= rows) return;
             read(row, thread, held[thread]);
             T::each_pack(thread, columns, [&](int pack, int column) {
-                const auto values = held[thread].decode(kept, row, pack, column, columns);
+                const auto values = held[thread].decode(kept, row * columns, pack, column);
                 ATOLL_UNROLL
                 for (const float value : values.at) squares[thread] += value * value;
             });
@@ -38,7 +38,7 @@ struct RmsNormForward {
             if (row >= rows) return;
             const float root = reciprocal_root(squares[thread], columns, epsilon);
             T::each_pack(thread, columns, [&](int pack, int column) {
-                const auto values = held[thread].decode(kept, row, pack, column, columns);
+                const auto values = held[thread].decode(kept, row * columns, pack, column);
                 out.store_pack(row * columns + column, normed(values, weight.load_pack(column), root));
             });
             if (thread % T::kTeam == 0) rstd[row] = root;
@@ -47,13 +47,13 @@ struct RmsNormForward {
 
   private:
     __device__ void read(std::int64_t row, int thread, Row<P, T>& held) const {
-        held.fetch(x, row, thread, columns);
+        held.fetch(x, row * columns, thread, columns);
         if (delta.empty()) return;
         Row<P, T> added;
-        added.fetch(delta, row, thread, columns);
+        added.fetch(delta, row * columns, thread, columns);
         T::each_pack(thread, columns, [&](int pack, int column) {
-            auto sum = held.decode(x, row, pack, column, columns);
-            const auto more = added.decode(delta, row, pack, column, columns);
+            auto sum = held.decode(x, row * columns, pack, column);
+            const auto more = added.decode(delta, row * columns, pack, column);
             ATOLL_UNROLL
             for (int i = 0; i < P::kWidth; ++i) sum.at[i] += more.at[i];
             held.packs[pack] = kept.encode(sum);
@@ -100,13 +100,14 @@ struct RmsNormBackward {
             const std::int64_t row = first + T::team(thread);
             dot[thread] = 0.0F;
             if (row >= rows) return;
-            of_x[thread].fetch(x, row, thread, columns);
-            of_out[thread].fetch(out_gradient, row, thread, columns);
-            if (!residual_gradient.empty()) of_residual[thread].fetch(residual_gradient, row, thread, columns);
+            of_x[thread].fetch(x, row * columns, thread, columns);
+            of_out[thread].fetch(out_gradient, row * columns, thread, columns);
+            if (!residual_gradient.empty())
+                of_residual[thread].fetch(residual_gradient, row * columns, thread, columns);
             const float r = rstd[row];
             T::each_pack(thread, columns, [&](int pack, int column) {
-                const auto value = of_x[thread].decode(x, row, pack, column, columns);
-                const auto dy = of_out[thread].decode(out_gradient, row, pack, column, columns);
+                const auto value = of_x[thread].decode(x, row * columns, pack, column);
+                const auto dy = of_out[thread].decode(out_gradient, row * columns, pack, column);
                 const auto w = weight.load_pack(column);
                 ATOLL_UNROLL
                 for (int i = 0; i < P::kWidth; ++i) {
@@ -122,14 +123,14 @@ struct RmsNormBackward {
             if (row >= rows) return;
             const float r = rstd[row], along_x = r * r * r * dot[thread] / static_cast<float>(columns);
             T::each_pack(thread, columns, [&](int pack, int column) {
-                const auto value = of_x[thread].decode(x, row, pack, column, columns);
-                auto gradient = of_out[thread].decode(out_gradient, row, pack, column, columns);
+                const auto value = of_x[thread].decode(x, row * columns, pack, column);
+                auto gradient = of_out[thread].decode(out_gradient, row * columns, pack, column);
                 const auto w = weight.load_pack(column);
                 ATOLL_UNROLL
                 for (int i = 0; i < P::kWidth; ++i)
                     gradient.at[i] = r * w.at[i] * gradient.at[i] - along_x * value.at[i];
                 if (!residual_gradient.empty())
-                    add_to(gradient, of_residual[thread].decode(residual_gradient, row, pack, column, columns));
+                    add_to(gradient, of_residual[thread].decode(residual_gradient, row * columns, pack, column));
                 x_gradient.store_pack(row * columns + column, gradient);
             });
         });
@@ -185,7 +186,7 @@ struct LayerNormForward {
         const float share = 1.0F / static_cast<float>(columns);
         block.each_alone([&](int thread) {
             const std::int64_t row = first + T::team(thread);
-            if (row < rows) held[thread].fetch(x, row, thread, columns);
+            if (row < rows) held[thread].fetch(x, row * columns, thread, columns);
             means[thread] = add_up(row, thread, held[thread], [](float value) { return value; });
         });
         block.sum<T::kTeam>(means);
@@ -200,7 +201,7 @@ struct LayerNormForward {
             if (row >= rows) return;
             const float mean = means[thread] * share, root = reciprocal_root(squares[thread], columns, epsilon);
             T::each_pack(thread, columns, [&](int pack, int column) {
-                const auto values = held[thread].decode(x, row, pack, column, columns);
+                const auto values = held[thread].decode(x, row * columns, pack, column);
                 out.store_pack(row * columns + column,
                                layer_normed<P>(values, mean, root, weight.load_pack(column), bias.load_pack(column)));
             });
@@ -216,7 +217,7 @@ struct LayerNormForward {
         float sum = 0.0F;
         if (row >= rows) return sum;
         T::each_pack(thread, columns, [&](int pack, int column) {
-            const auto values = held.decode(x, row, pack, column, columns);
+            const auto values = held.decode(x, row * columns, pack, column);
             ATOLL_UNROLL
             for (const float value : values.at) sum += term(value);
         });
@@ -273,13 +274,14 @@ struct LayerNormBackward {
             const std::int64_t row = first + T::team(thread);
             dots[thread] = {};
             if (row >= rows) return;
-            of_x[thread].fetch(x, row, thread, columns);
-            of_out[thread].fetch(out_gradient, row, thread, columns);
-            if (!residual_gradient.empty()) of_residual[thread].fetch(residual_gradient, row, thread, columns);
+            of_x[thread].fetch(x, row * columns, thread, columns);
+            of_out[thread].fetch(out_gradient, row * columns, thread, columns);
+            if (!residual_gradient.empty())
+                of_residual[thread].fetch(residual_gradient, row * columns, thread, columns);
             T::each_pack(thread, columns, [&](int pack, int column) {
-                const auto n = standardised<P>(of_x[thread].decode(x, row, pack, column, columns), moments[2 * row],
+                const auto n = standardised<P>(of_x[thread].decode(x, row * columns, pack, column), moments[2 * row],
                                                moments[2 * row + 1]);
-                const auto dy = of_out[thread].decode(out_gradient, row, pack, column, columns);
+                const auto dy = of_out[thread].decode(out_gradient, row * columns, pack, column);
                 const auto w = weight.load_pack(column);
                 ATOLL_UNROLL
                 for (int i = 0; i < P::kWidth; ++i) {
@@ -299,14 +301,15 @@ struct LayerNormBackward {
             const float share = 1.0F / static_cast<float>(columns), r = moments[2 * row + 1];
             const float mean_g = dots[thread].g * share, mean_gn = dots[thread].gn * share;
             T::each_pack(thread, columns, [&](int pack, int column) {
-                const auto n = standardised<P>(of_x[thread].decode(x, row, pack, column, columns), moments[2 * row], r);
-                auto gradient = of_out[thread].decode(out_gradient, row, pack, column, columns);
+                const auto n =
+                    standardised<P>(of_x[thread].decode(x, row * columns, pack, column), moments[2 * row], r);
+                auto gradient = of_out[thread].decode(out_gradient, row * columns, pack, column);
                 const auto w = weight.load_pack(column);
                 ATOLL_UNROLL
                 for (int i = 0; i < P::kWidth; ++i)
                     gradient.at[i] = r * (gradient.at[i] * w.at[i] - mean_g - n.at[i] * mean_gn);
                 if (!residual_gradient.empty())
-                    add_to(gradient, of_residual[thread].decode(residual_gradient, row, pack, column, columns));
+                    add_to(gradient, of_residual[thread].decode(residual_gradient, row * columns, pack, column));
                 x_gradient.store_pack(row * columns + column, gradient);
             });
         });

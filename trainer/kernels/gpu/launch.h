@@ -116,14 +116,6 @@ class Block {
         each([](int) {});  // nobody overwrites what another has yet to read
         return result;
     }
-    template <class Term>
-    __device__ float sum(std::int64_t count, const Term& term) const {
-        return reduce(count, 0.0F, term, [](float a, float b) { return a + b; });
-    }
-    template <class Term>
-    __device__ float max(std::int64_t count, const Term& term) const {
-        return reduce(count, kLowest, term, [](float a, float b) { return a > b ? a : b; });
-    }
 
     // Each thread's values become what combine() makes of those of its team, kTeam neighbouring threads: a power of two
     // up to kLanes, or the whole block. The order is the same on every device: a butterfly over at most kLanes threads,
@@ -149,6 +141,10 @@ class Block {
     template <int kTeam>
     __device__ void sum(PerThread<float>& values) const {
         combine<kTeam>(values, [](float a, float b) { return a + b; });
+    }
+    template <int kTeam>
+    __device__ void max(PerThread<float>& values) const {
+        combine<kTeam>(values, [](float a, float b) { return a > b ? a : b; });
     }
 
   private:

@@ -36,19 +36,18 @@ struct Teams {
     }
 };
 
-// The packs of one row that a thread holds, as they were fetched.
+// The packs of one row that a thread holds, as they were fetched. `at` is the index of the row's first element.
 template <class P, class T>
 struct Row {
     typename P::Raw packs[T::kHeld > 0 ? T::kHeld : 1];
 
-    __device__ void fetch(const P& from, std::int64_t row, int thread, int columns) {
+    __device__ void fetch(const P& from, std::int64_t at, int thread, int columns) {
         if constexpr (T::kHeld > 0)
-            T::each_pack(thread, columns,
-                         [&](int pack, int column) { packs[pack] = from.fetch(row * columns + column); });
+            T::each_pack(thread, columns, [&](int pack, int column) { packs[pack] = from.fetch(at + column); });
     }
-    __device__ typename P::Decoded decode(const P& from, std::int64_t row, int pack, int column, int columns) const {
+    __device__ typename P::Decoded decode(const P& from, std::int64_t at, int pack, int column) const {
         if constexpr (T::kHeld > 0) return from.decode(packs[pack]);
-        return from.load_pack(row * columns + column);
+        return from.load_pack(at + column);
     }
 };
 

@@ -1,9 +1,10 @@
 # $1 bytes of each stdout.jsonl to give at most, $2 bytes of each end.json to give at most, $3 number of attempts; then for
 # each attempt its directory and the bytes of stdout.jsonl read before; then what queue_ask is asked, if anything.
-# Prints for each "started end_bytes log_bytes", a newline, then end.json, then the log's new bytes; or "unknown" and the
-# reason, where that one cannot be looked at; at the end what queue_ask prints, if it can. Exit 74: the work directory is not there; 75: not known, with the reason.
+# Prints for each "started end_bytes log_bytes free_kib", a newline, then end.json, then the log's new bytes; or "unknown"
+# and the reason, where that one cannot be looked at; free_kib is what the work directory has room for, -1: not known; at the end what queue_ask prints, if it can. Exit 74: the work directory is not there; 75: not known, with the reason.
 log_max=$1 end_max=$2 attempts=$3
 shift 3
+free_kib=$(($(stat -f -c '%a*%S/1024' "${1%/*/*/*}" 2>/dev/null || echo -1)))
 look() {
     cd "$1" 2>/dev/null || {
         [ -d "${1%/*/*/*}" ] || exit 74
@@ -11,7 +12,7 @@ look() {
         if [ -e "$1" ] || { [ -e "${1%/*}" ] && [ ! -x "${1%/*}" ]; }; then
             echo "unknown $1 cannot be entered"
         else
-            echo "0 0 0"
+            echo "0 0 0 $free_kib"
         fi
         return
     }
@@ -28,7 +29,7 @@ look() {
         [ "$log_bytes" -le "$log_max" ] || log_bytes=$log_max
         [ "$log_bytes" -ge 0 ] || log_bytes=0
     fi
-    echo "$started $end_bytes $log_bytes"
+    echo "$started $end_bytes $log_bytes $free_kib"
     [ "$end_bytes" -eq 0 ] || head -c "$end_bytes" end.json
     [ "$log_bytes" -eq 0 ] || tail -c "+$(($2 + 1))" stdout.jsonl | head -c "$log_bytes"
 }

@@ -115,6 +115,18 @@ end() {
     printf '%s\n' "$2" >"$1/status.new" && mv "$1/status.new" "$1/status"
 }
 
+# Says that work has ended without a status, and whether its claim's place has room for one.
+tell_lost() {
+    room=$({ probe=$(mktemp "$claim.room.XXXXXX") && head -c 65536 /dev/zero >"$probe"; } 2>&1) || {
+        rm -f "$claim".room.*
+        echo "it has ended without a word: $room" >&2
+        return
+    }
+    rm -f "$claim".room.*
+    free_mib=$(($(stat -f -c '%a*%S/1048576' . 2>/dev/null || echo 0)))
+    echo "it has ended without a word: was it killed? $free_mib MiB are free in $(pwd -P)" >&2
+}
+
 # $1 claim, $2 for whom, $3 a directory that is there when all is done ('': none), $4… arguments of the mover, which reads
 # $token, a line of standard input. Begins the work unless it is under way or has ended, and is patient for two seconds
 # with what it has begun. Returns when there is $3, or with what the work has left in the directory $ended; otherwise
@@ -137,7 +149,7 @@ follow() {
             ended= moving= life=2
         fi
         if [ "$life" -ne 0 ]; then
-            [ -z "$moving" ] || { echo "it has ended without a word: was it killed, or is the disk full?" >&2; exit 75; }
+            [ -z "$moving" ] || { tell_lost; exit 75; }
             [ "$life" -eq 2 ] || bury "$claim"
             printf '%s\n' "$token" | setsid sh -c "$mover" atoll-mover "$@" >/dev/null 2>&1 &
             moving=$!

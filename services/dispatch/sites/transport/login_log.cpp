@@ -22,6 +22,16 @@ std::int64_t steady_now_ms() {
         .count();
 }
 
+// Ascending. A later time than now is of before the machine's start.
+std::vector<std::int64_t> read_times(const std::string& text) {
+    std::vector<std::int64_t> times_ms;
+    std::istringstream lines(text);
+    for (std::int64_t time = 0, now = steady_now_ms(); lines >> time;)
+        if (time <= now) times_ms.push_back(time);
+    std::sort(times_ms.begin(), times_ms.end());
+    return times_ms;
+}
+
 }  // namespace
 
 Result<LoginLog> LoginLog::open(const std::filesystem::path& file, const std::stop_token& stop,
@@ -35,12 +45,15 @@ Result<LoginLog> LoginLog::open(const std::filesystem::path& file, const std::st
         std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }
     ATOLL_TRY(const std::string text, read_file(file));
-    std::istringstream lines(text);
-    // A later time than now is of before the machine's start.
-    for (std::int64_t time = 0, now = steady_now_ms(); lines >> time;)
-        if (time <= now) log.times_ms_.push_back(time);
-    std::sort(log.times_ms_.begin(), log.times_ms_.end());
+    log.times_ms_ = read_times(text);
     return log;
+}
+
+std::int64_t LoginLog::count(const std::filesystem::path& file, std::chrono::milliseconds window) {
+    const auto text = read_file(file);
+    if (!text.ok()) return 0;
+    const std::int64_t oldest = steady_now_ms() - window.count();
+    return std::ranges::count_if(read_times(*text), [&](std::int64_t time) { return time > oldest; });
 }
 
 std::chrono::milliseconds LoginLog::wait(std::int64_t logins_max, std::chrono::milliseconds window) const {

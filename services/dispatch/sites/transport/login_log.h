@@ -23,6 +23,9 @@ class LoginLog {
     Result<std::int64_t> add();            // what take_back() takes
     Status take_back(std::int64_t login);  // it did not reach the site
 
+    // How many the file names within that time. Takes no lock: for who only shows it.
+    static std::int64_t count(const std::filesystem::path& file, std::chrono::milliseconds window);
+
   private:
     LoginLog(std::filesystem::path file, UniqueFd fd) : file_(std::move(file)), fd_(std::move(fd)) {}
     Status write() const;

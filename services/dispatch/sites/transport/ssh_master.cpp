@@ -1,5 +1,6 @@
 #include "services/dispatch/sites/transport/ssh_master.h"
 
+#include <algorithm>
 #include <sstream>
 #include <utility>
 
@@ -190,6 +191,14 @@ class CountedLogin {
 };
 
 }  // namespace
+
+std::int64_t logins_left(const TransportSpec& spec, const SshSettings& settings) {
+    const LoginTarget target = resolve_target(spec);
+    const std::chrono::seconds window(settings.logins_window_s);
+    const auto own = LoginLog::count(log_file(settings, to_text(target)), window);
+    const auto at_host = LoginLog::count(log_file(settings, "host " + target.host), window);
+    return std::max<std::int64_t>(std::min(settings.logins_max - own, kHostFactor * settings.logins_max - at_host), 0);
+}
 
 SshMaster::SshMaster(const std::string& facility, const TransportSpec& spec, const SshSettings& settings,
                      std::stop_token stop)

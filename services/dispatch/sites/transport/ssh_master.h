@@ -16,6 +16,9 @@
 
 namespace atl::dispatch {
 
+// How many logins are allowed there now: of the user, and of all users at that machine.
+std::int64_t logins_left(const TransportSpec& spec, const SshSettings& settings);
+
 // A facility's one connection: a master of the OpenSSH client, in which all its sessions run, so that a user's
 // configuration, ProxyJump, certificates and agents work as they do by hand. No session logs in by itself. Thread-safe.
 class SshMaster {

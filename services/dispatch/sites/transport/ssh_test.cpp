@@ -34,6 +34,16 @@ TEST_F(SshTransportTest, OneConnectionServesMany) {
     EXPECT_EQ(logins(), 1U);
 }
 
+TEST_F(SshTransportTest, EachLoginTakesOneOfThoseThatAreLeftUntilItIsOld) {
+    const TransportSpec spec{TransportKind::kSsh, "site", file("ssh_config"), ""};
+    const std::int64_t before = logins_left(spec, settings_);
+    EXPECT_LT(before, settings_.logins_max);
+    ASSERT_TRUE(make_transport("another")->run({":", {}, {}}).ok());
+    EXPECT_EQ(logins_left(spec, settings_), before - 1);
+    let_logins_age(std::chrono::seconds(settings_.logins_window_s));
+    EXPECT_EQ(logins_left(spec, settings_), settings_.logins_max);
+}
+
 TEST_F(SshTransportTest, ManyThreadsAtOnceMakeOneLoginAndTwoSessions) {
     transport_ = make_transport("cold");
     const std::size_t before = logins();
@@ -53,6 +63,24 @@ TEST_F(SshTransportTest, ManyThreadsAtOnceMakeOneLoginAndTwoSessions) {
     EXPECT_EQ(answered, 6);
     EXPECT_LE(most, 2);
     EXPECT_EQ(logins(), before + 1);
+}
+
+TEST_F(SshTransportTest, WhatPeopleAskNeverTakesTheLastSessionFromTheSitesWork) {
+    RemoteScript asked{"echo >>\"$1\"; until [ -e \"$2\" ]; do sleep 0.05; done", {file("begun"), file("go")}, {}};
+    asked.is_for_people = true;
+    RemoteScript impatient{":", {}, {}, std::chrono::milliseconds(300)};
+    impatient.is_for_people = true;
+    {
+        std::vector<std::jthread> readers;
+        for (int i = 0; i < 3; ++i) readers.emplace_back([&] { EXPECT_TRUE(transport_->run(asked).ok()); });
+        EXPECT_TRUE(eventually([&] { return std::filesystem::exists(file("begun")); }));
+        EXPECT_TRUE(transport_->run({":", {}, {}}).ok()) << "the work has a session";
+        const auto refused = transport_->run(impatient);
+        EXPECT_TRUE(!refused.ok() && refused.error().cause == Cause::kBusy);
+        EXPECT_EQ(read_file(file("begun")).value(), "\n") << "one of them at a time";
+        write("go", "");
+    }
+    EXPECT_EQ(read_file(file("begun")).value(), "\n\n\n");
 }
 
 TEST_F(SshTransportTest, AFailedLoginIsThatOfAllWhoWaitedForIt) {

@@ -24,9 +24,11 @@ class SshTransport : public Transport {
 
     Result<CommandResult> run(const RemoteScript& script) override {
         ATOLL_RETURN_IF_ERROR(master_.open(script.is_asked_for, script.until));
-        const Turn turn(*this, std::min({script.timeout, kSessionWaitMax, left(script)}));
+        const Turn turn(*this, script.is_for_people, std::min({script.timeout, kSessionWaitMax, left(script)}));
         if (!turn.has_come())
-            return no_answer("all " + std::to_string(sessions_max_) + " sessions with the site are in use",
+            return no_answer("all " + std::to_string(script.is_for_people ? peoples_max() : sessions_max_) +
+                                 " sessions with the site" + (script.is_for_people ? " for people's questions" : "") +
+                                 " are in use",
                              Cause::kBusy);
         RemoteScript limited = script;
         limited.timeout = std::min(script.timeout, left(script));
@@ -41,22 +43,32 @@ class SshTransport : public Transport {
                         std::chrono::duration_cast<std::chrono::milliseconds>(script.until - SteadyClock::now()));
     }
 
+    // People's questions leave one session to the site's work, if there are two.
+    std::int64_t peoples_max() const { return std::max<std::int64_t>(sessions_max_ - 1, 1); }
+    bool has_room(bool for_people) const {
+        return sessions_ < sessions_max_ && (!for_people || peoples_sessions_ < peoples_max());
+    }
+
     // One of the sessions that may be open at once, waited for.
     class Turn {
       public:
-        Turn(SshTransport& transport, std::chrono::milliseconds time_max) : transport_(transport) {
+        Turn(SshTransport& transport, bool for_people, std::chrono::milliseconds time_max)
+            : transport_(transport), for_people_(for_people) {
             std::unique_lock lock(transport.mutex_);
             has_come_ = transport.one_ended_.wait_for(lock, transport.stop_, time_max,
-                                                      [&] { return transport.sessions_ < transport.sessions_max_; });
-            if (has_come_) ++transport.sessions_;
+                                                      [&] { return transport.has_room(for_people); });
+            if (!has_come_) return;
+            ++transport.sessions_;
+            if (for_people) ++transport.peoples_sessions_;
         }
         ~Turn() {
             if (!has_come_) return;
             {
                 const std::lock_guard lock(transport_.mutex_);
                 --transport_.sessions_;
+                if (for_people_) --transport_.peoples_sessions_;
             }
-            transport_.one_ended_.notify_one();
+            transport_.one_ended_.notify_all();  // not each of those that wait may take it
         }
         Turn(const Turn&) = delete;
         Turn& operator=(const Turn&) = delete;
@@ -64,6 +76,7 @@ class SshTransport : public Transport {
 
       private:
         SshTransport& transport_;
+        const bool for_people_;
         bool has_come_ = false;
     };
 
@@ -72,6 +85,7 @@ class SshTransport : public Transport {
     std::mutex mutex_;
     std::condition_variable_any one_ended_;
     std::int64_t sessions_ = 0;
+    std::int64_t peoples_sessions_ = 0;  // of these
     SshMaster master_;
 };
 

@@ -21,7 +21,8 @@ struct RemoteScript {
     std::vector<std::string> arguments;  // "$1", "$2", …; visible in the site's process list: never secrets
     std::string input;                   // the script's standard input; secrets go here
     std::chrono::milliseconds timeout{60000};
-    bool is_asked_for = false;  // by a person, who has mended what refused logins before
+    bool is_asked_for = false;   // by a person, who has mended what refused logins before
+    bool is_for_people = false;  // it never takes the last session from the site's work
     // As CommandOptions has them: more input; and who takes what the script prints as it comes, before it is known
     // whether the answer is complete.
     std::function<std::string()> source = {};

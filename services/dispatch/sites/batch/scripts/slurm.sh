@@ -124,7 +124,7 @@ queue_limits() {
 }
 
 queue_machines() {
-    scontrol --oneliner show nodes 2>/dev/null | awk -v named=" $* " '{
+    scontrol --oneliner show nodes 2>/dev/null | awk -v named=" $* " '/^NodeName=/ {
         machine = ""
         is_named = named !~ /[^ ]/
         for (i = 1; i <= NF; ++i) {

@@ -1,0 +1,108 @@
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <ctime>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "services/cli/commands/commands.h"
+#include "services/cli/doctor/diagnosis.h"
+#include "services/cli/output.h"
+#include "services/cli/rest.h"
+
+namespace atl::cli {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kDoctorHelp =
+    R"(Asks the four services once: disk, Kafka and events, tokens and certificates, clocks, versions, facilities, and what
+ended jobs have left there. A viewer's token is enough. The alerts of Prometheus tell the same, and for how long it has
+been so: docs/operate/alerts. The exit status is 1 where something is critical. Example:
+  atoll doctor)";
+
+std::int64_t now_unix_s() {
+    return std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+}
+
+// "Sun, 01 Mar 2026 12:00:00 GMT", of which a second may have passed.
+std::optional<double> clock_off_s(const http::ClientResponse& answer) {
+    const auto date = answer.headers.find("date");
+    std::tm parts{};
+    if (date == answer.headers.end() || ::strptime(date->second.c_str(), "%a, %d %b %Y %H:%M:%S", &parts) == nullptr)
+        return std::nullopt;
+    return static_cast<double>(::timegm(&parts) - now_unix_s());
+}
+
+ServiceSeen look_at(const Context& context, const std::string& name) {
+    ServiceSeen seen{name, {}, {}, {}};
+    const auto asked = [&]() -> Result<http::ClientResponse> {
+        ATOLL_TRY(http::Client client, context.client(name));
+        ATOLL_TRY(auto answer, client.call(http::Method::kGet, "/v1/metrics"));
+        ATOLL_RETURN_IF_ERROR(answer.check());
+        return answer;
+    }();
+    if (!asked.ok()) {
+        seen.error = asked.error().message;
+        return seen;
+    }
+    seen.samples = read_samples(asked->body);
+    seen.clock_off_s = clock_off_s(*asked);
+    return seen;
+}
+
+StackSeen look(const Context& context) {
+    StackSeen seen;
+    seen.version = ATOLL_VERSION;
+    for (const char* name : {"registry", "store", "dispatch", "aggregation"})
+        seen.services.push_back(look_at(context, name));
+    seen.now_unix_s = now_unix_s();
+    auto dispatch = context.client("dispatch");
+    if (!dispatch.ok() || !seen.services.at(2).error.empty()) return seen;
+    if (const auto token = dispatch->get_json("/v1/token"); token.ok())
+        seen.token_end_unix_s = token->value("expires_unix_s", std::int64_t{0});
+    if (const auto facilities = get_all(*dispatch, "/v1/facilities"); facilities.ok())
+        for (const json& one : *facilities)
+            if (one.contains("waiting") && one.at("waiting").is_object())
+                seen.facilities.emplace_back(text(one, "name"), text(one, "waiting", "reason"));
+    return seen;
+}
+
+json to_json(const Problem& problem) {
+    return {{"severity", to_string(problem.severity)},
+            {"alert", problem.alert.empty() ? json() : json(problem.alert)},
+            {"about", problem.about},
+            {"what", problem.what},
+            {"remedy", problem.remedy}};
+}
+
+Status run_doctor(const Context& context) {
+    ATOLL_RETURN_IF_ERROR(context.token());
+    const std::vector<Problem> problems = diagnose(look(context));
+    json list = json::array();
+    Table table({"severity", "about", note("what is wrong"), note("what to do")});
+    std::size_t critical = 0;
+    for (const Problem& one : problems) {
+        critical += one.severity == Severity::kCritical ? 1 : 0;
+        list.push_back(to_json(one));
+        table.add({to_string(one.severity), one.about, one.what, one.remedy});
+    }
+    if (context.json)
+        ATOLL_RETURN_IF_ERROR(print_json({{"problems", std::move(list)}}));
+    else if (problems.empty())
+        std::cout << "nothing is wrong with this stack\n";
+    else
+        print(table);
+    if (critical == 0) return {};
+    return unavailable(std::to_string(critical) + (critical == 1 ? " problem is" : " problems are") +
+                       " critical: docs/operate/alerts has a page for each alert");
+}
+
+}  // namespace
+
+void add_doctor_command(CLI::App& program, Context& context) {
+    auto* doctor =
+        program.add_subcommand("doctor", "what is wrong with the stack, and what to do")->footer(kDoctorHelp);
+    on_run(*doctor, context, [&context] { return run_doctor(context); });
+}
+
+}  // namespace atl::cli

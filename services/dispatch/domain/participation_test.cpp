@@ -1,0 +1,108 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "services/dispatch/domain/round_machine.h"
+#include "services/dispatch/testing/job_rounds.h"
+
+namespace atl::dispatch {
+namespace {
+
+const std::string kWhy = "the facility \"b\" is not for jobs of \"bob\" any more";
+
+// A job whose first round is with the aggregation when its owner is no longer allowed at "b".
+JobView job_that_lost_b(std::optional<std::int64_t> quorum) {
+    JobView job = new_job();
+    if (quorum) job.spec.quorum = *quorum;
+    job.spec.evaluation_copies = {job.spec.participants[0].data, job.spec.participants[1].data};
+    take(job, submit_job(job, 0));
+    for (const char* facility : {"a", "b"}) {
+        Task& task = task_of(job, TaskKind::kTrain, 1, facility);
+        task.state = TaskState::kDone;
+        task.result = {{"version", std::string("u") + facility}, {"samples", 10}, {"tokens", 100}};
+    }
+    take(job, advance_job(job, 0));
+    job.disallowed["b"] = kWhy;
+    return job;
+}
+
+std::vector<std::string> begun_at(const JobDecision& decision, TaskKind kind) {
+    std::vector<std::string> facilities;
+    for (const Task& task : decision.new_tasks)
+        if (task.kind() == kind) facilities.push_back(task.facility);
+    return facilities;
+}
+
+const DomainEvent* find_event(const JobDecision& decision, const std::string& type) {
+    const auto found = std::find_if(decision.events.begin(), decision.events.end(),
+                                    [&](const DomainEvent& event) { return event.type == type; });
+    return found == decision.events.end() ? nullptr : &*found;
+}
+
+TEST(ParticipationTest, AFacilityThatIsNotForTheJobAnyMoreIsLeftOutWhereTheQuorumHolds) {
+    JobView job = job_that_lost_b(1);
+    const JobDecision decision = apply_aggregation(job, {1, "g1", ""}, 0);
+    EXPECT_FALSE(decision.job_state);
+    EXPECT_EQ(begun_at(decision, TaskKind::kTrain), std::vector<std::string>{"a"});
+    EXPECT_EQ(begun_at(decision, TaskKind::kEvaluate), std::vector<std::string>{"a"});
+    const DomainEvent* told = find_event(decision, "atoll.participant.left_out.v1");
+    ASSERT_NE(told, nullptr);
+    EXPECT_EQ(told->data.at("error"), kWhy);
+    take(job, decision);
+    task_of(job, TaskKind::kTrain, 2, "a").state = TaskState::kDone;
+    task_of(job, TaskKind::kTrain, 2, "a").result = {{"version", "u"}, {"samples", 10}, {"tokens", 100}};
+    take(job, advance_job(job, 0));
+    EXPECT_EQ(job.round.state, RoundState::kAggregating);
+    EXPECT_EQ(find_event(apply_aggregation(job, {2, "g2", ""}, 0), "atoll.participant.left_out.v1"), nullptr)
+        << "it is told once";
+}
+
+TEST(ParticipationTest, WithoutAQuorumTheJobPausesUntilItIsAllowedAgainOrGoesOnWithout) {
+    JobView job = job_that_lost_b(std::nullopt);
+    const JobDecision decision = apply_aggregation(job, {1, "g1", ""}, 0);
+    EXPECT_EQ(decision.job_state, JobState::kPaused);
+    EXPECT_NE(decision.job_error.find(kWhy), std::string::npos) << decision.job_error;
+    ASSERT_NE(find_event(decision, "atoll.job.paused.v1"), nullptr);
+    EXPECT_TRUE(begun_at(decision, TaskKind::kTrain).empty());
+    take(job, decision);
+    Round base;
+    base.state = RoundState::kClosed;
+    base.version = job.base;
+    const std::vector<Round> rounds = {base, job.round};
+    const auto refused = resume_job(job, rounds, {});
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, ErrorCode::kConflict);
+    const auto without = resume_job(job, rounds, {.without = {"b"}});
+    ASSERT_TRUE(without.ok()) << without.error().message;
+    EXPECT_EQ(begun_at(*without, TaskKind::kTrain), std::vector<std::string>{"a"});
+    job.disallowed.clear();
+    const auto resumed = resume_job(job, rounds, {});
+    ASSERT_TRUE(resumed.ok()) << resumed.error().message;
+    EXPECT_EQ(begun_at(*resumed, TaskKind::kTrain), (std::vector<std::string>{"a", "b"}));
+    EXPECT_EQ(resumed->job_error, "");
+}
+
+TEST(ParticipationTest, ARoundGoesOnWithoutWhatIsUnderWayWhereTheJobIsNotAllowedAnyMore) {
+    JobView job = new_job();
+    take(job, submit_job(job, 0));
+    job.state = JobState::kPaused;
+    EXPECT_TRUE(resume_round(job)->cancelled_tasks.empty());
+    job.disallowed["b"] = kWhy;
+    const auto refused = resume_round(job);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_NE(refused.error().message.find(kWhy), std::string::npos) << refused.error().message;
+    job.spec.quorum = 1;
+    const auto resumed = resume_round(job);
+    ASSERT_TRUE(resumed.ok()) << resumed.error().message;
+    std::vector<std::string> ended;
+    for (const Task& task : job.tasks)
+        if (task.facility == "b") ended.push_back(task.id);
+    EXPECT_EQ(resumed->cancelled_tasks, ended) << "the training and the evaluation of the base";
+    EXPECT_EQ(resumed->reasons.at(ended.at(0)), kWhy);
+    task_of(job, TaskKind::kTrain, 1, "b").state = TaskState::kDone;
+    job.spec.quorum = 2;
+    EXPECT_TRUE(resume_round(job).ok()) << "what was handed in before counts";
+}
+
+}  // namespace
+}  // namespace atl::dispatch

@@ -1,0 +1,60 @@
+#include "services/dispatch/work/copy_check.h"
+
+#include <optional>
+
+#include "services/dispatch/domain/site_output.h"
+
+namespace atl::dispatch {
+namespace {
+
+// Nothing: there is no such file.
+Result<std::optional<PreparedSplit>> find_split(Site& site, const std::string& path, const std::string& split) {
+    const std::string file = site.path(path) + "/" + split + "/data.json";
+    const auto text = site.read_file(file, kDataJsonBytesMax);
+    if (!text.ok() && text.error().code == ErrorCode::kNotFound) return std::optional<PreparedSplit>();
+    ATOLL_RETURN_IF_ERROR(text);
+    ATOLL_TRY(PreparedSplit found, read_data_json(*text, file));
+    return std::optional(std::move(found));
+}
+
+Error differs(const std::string& dataset, const std::string& path, const std::string& what) {
+    return invalid_argument("dataset", "the data in " + path + " are not those of this version of " + dataset + ": " +
+                                           what + "; register where its copy lies anew (`atoll dataset prepare`)");
+}
+
+Status check_number(const std::string& dataset, const std::string& path, const char* name, std::int64_t found,
+                    std::int64_t registered) {
+    if (found == registered) return {};
+    return differs(dataset, path,
+                   std::string(name) + " is " + std::to_string(found) + " there, and " + std::to_string(registered) +
+                       " in the registry");
+}
+
+Status check_fingerprint(const std::string& dataset, const std::string& path, const std::string& registered,
+                         const std::optional<PreparedSplit>& train, const std::optional<PreparedSplit>& validation) {
+    if (registered.empty() || !train || !validation) return {};
+    const std::string found = joint_fingerprint(*train, *validation);
+    return found == registered
+               ? Status()
+               : differs(dataset, path, "their fingerprint is " + found + ", and " + registered + " in the registry");
+}
+
+}  // namespace
+
+Status check_copy(const Task& task, Site& site) {
+    if (const auto* train = std::get_if<TrainParams>(&task.params)) {
+        ATOLL_TRY(const auto rows, find_split(site, train->path, "train"));
+        ATOLL_TRY(const auto validation, find_split(site, train->path, "validation"));
+        if (!rows) return {};
+        ATOLL_RETURN_IF_ERROR(check_number(train->dataset, train->path, "seq_len", rows->seq_len, train->seq_len));
+        ATOLL_RETURN_IF_ERROR(check_number(train->dataset, train->path, "rows", rows->rows, train->rows));
+        return check_fingerprint(train->dataset, train->path, train->fingerprint, rows, validation);
+    }
+    const auto* evaluate = std::get_if<EvaluateParams>(&task.params);
+    if (evaluate == nullptr) return {};
+    ATOLL_TRY(const auto rows, find_split(site, evaluate->path, "train"));
+    ATOLL_TRY(const auto validation, find_split(site, evaluate->path, "validation"));
+    return check_fingerprint(evaluate->dataset, evaluate->path, evaluate->fingerprint, rows, validation);
+}
+
+}  // namespace atl::dispatch
