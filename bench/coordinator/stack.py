@@ -1,6 +1,7 @@
 """What the benchmarks of the coordinator share: a stack of their own, a tiny model, sites that are never reached."""
 import http.client
 import json
+import math
 import os
 import struct
 import subprocess
@@ -45,14 +46,43 @@ class Stack:
         subprocess.run([self.atoll, "down", "--delete", "--yes", "--cancel-jobs", "--state", self.state], check=True)
 
 
-def make_model(directory):
-    """A model directory that the store takes: one tensor of 16 bytes."""
+HIDDEN, INNER, HEADS, HEAD_DIM = 64, 96, 2, 32
+
+
+def tensors_of(rows):
+    """Names and shapes of the tensors of a Llama of one layer, by file: embedding and layer, head."""
+    layer, heads = "model.layers.0.", HEADS * HEAD_DIM
+    first = {"model.embed_tokens.weight": [rows, HIDDEN], "model.norm.weight": [HIDDEN]}
+    first |= {layer + f"self_attn.{name}_proj.weight": [heads, HIDDEN] for name in "qkv"}
+    first |= {layer + "self_attn.o_proj.weight": [HIDDEN, heads], layer + "mlp.down_proj.weight": [HIDDEN, INNER]}
+    first |= {layer + f"mlp.{name}_proj.weight": [INNER, HIDDEN] for name in ("gate", "up")}
+    first |= {layer + f"{name}_layernorm.weight": [HIDDEN] for name in ("input", "post_attention")}
+    return [first, {"lm_head.weight": [rows, HIDDEN]}]
+
+
+def make_model(directory, rows=32, values=bytes):
+    """A model directory of two safetensors files; values(count) gives as many bytes of fp32 numbers."""
     os.makedirs(directory, exist_ok=True)
     with open(os.path.join(directory, "config.json"), "w") as file:
-        json.dump({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "max_position_embeddings": 2048}, file)
-    head = json.dumps({"w": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}}).encode()
-    with open(os.path.join(directory, "model.safetensors"), "wb") as file:
-        file.write(struct.pack("<Q", len(head)) + head + bytes(16))
+        json.dump({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": rows,
+                   "hidden_size": HIDDEN, "intermediate_size": INNER, "num_hidden_layers": 1,
+                   "num_attention_heads": HEADS, "num_key_value_heads": HEADS, "head_dim": HEAD_DIM,
+                   "max_position_embeddings": 2048, "tie_word_embeddings": False}, file)
+    weight_map, shards = {}, tensors_of(rows)
+    for i, tensors in enumerate(shards):
+        name = f"model-{i + 1:05d}-of-{len(shards):05d}.safetensors"
+        header, end = {}, 0
+        for tensor, shape in tensors.items():
+            begin, end = end, end + 4 * math.prod(shape)
+            header[tensor] = {"dtype": "F32", "shape": shape, "data_offsets": [begin, end]}
+            weight_map[tensor] = name
+        head = json.dumps(header).encode()
+        with open(os.path.join(directory, name), "wb") as file:
+            file.write(struct.pack("<Q", len(head)) + head)
+            for begin in range(0, end, 1 << 20):
+                file.write(values(min(1 << 20, end - begin)))
+    with open(os.path.join(directory, "model.safetensors.index.json"), "w") as file:
+        json.dump({"metadata": {}, "weight_map": weight_map}, file)
 
 
 def prepare(stack, sites):

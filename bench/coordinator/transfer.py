@@ -9,39 +9,20 @@ when it answers, and so is what was pulled), then sha256sum of them. The files a
 training. Prints seconds and rates, with the spread, and the ratio of each transfer to the copy of its repeat.
 """
 import argparse
-import json
 import os
 import shutil
 import statistics
-import struct
 import subprocess
 import time
 
-from stack import Stack
-
-SHARDS = 2
+from stack import HIDDEN, Stack, make_model
 
 
-def make_model(directory, size):
-    shutil.rmtree(directory, ignore_errors=True)
-    os.makedirs(directory)
-    with open(os.path.join(directory, "config.json"), "w") as file:
-        json.dump({"architectures": ["LlamaForCausalLM"], "model_type": "llama"}, file)
-    names = [f"model-{i + 1:05d}-of-{SHARDS:05d}.safetensors" for i in range(SHARDS)]
-    count = size // SHARDS // 4
-    for i, name in enumerate(names):
-        head = json.dumps({f"w{i}": {"dtype": "F32", "shape": [count], "data_offsets": [0, 4 * count]}}).encode()
-        with open(os.path.join(directory, name), "wb") as file:
-            file.write(struct.pack("<Q", len(head)) + head)
-            for _ in range(count // (1 << 18)):
-                # Random mantissas below exponents of numbers near 1: no NaN, nothing that compresses.
-                block = bytearray(os.urandom(1 << 20))
-                block[3::4] = b"\x3f" * (1 << 18)
-                file.write(block)
-            file.write(bytes(4 * (count % (1 << 18))))
-    index = {"metadata": {"total_size": 4 * count * SHARDS}, "weight_map": {f"w{i}": name for i, name in enumerate(names)}}
-    with open(os.path.join(directory, "model.safetensors.index.json"), "w") as file:
-        json.dump(index, file)
+def numbers(count):
+    """Random mantissas below exponents of numbers near 1: no NaN, nothing that compresses."""
+    block = bytearray(os.urandom(count))
+    block[3::4] = b"\x3f" * len(block[3::4])
+    return block
 
 
 def timed(work):
@@ -72,7 +53,8 @@ def main():
     results = {"cp + sync + sha256sum": [], "atoll model push": [], "atoll model pull": []}
     try:
         for repeat in range(options.repeats):
-            make_model(model, size)
+            shutil.rmtree(model, ignore_errors=True)
+            make_model(model, size // 2 // 4 // HIDDEN, numbers)
             name = f"bench-{repeat}"
             shutil.rmtree(pulled, ignore_errors=True)
             results["cp + sync + sha256sum"].append(timed(lambda: copy(model, copied)))
@@ -80,7 +62,7 @@ def main():
             results["atoll model pull"].append(timed(lambda: stack.run("model", "pull", name + "@base", "--out", pulled)))
             print(f"  repeat {repeat + 1} of {options.repeats}: " +
                   ", ".join(f"{what} {times[-1]:.1f} s" for what, times in results.items()), flush=True)
-        print(f"\n| {size / 1e9:.1f} GB in {SHARDS} files | median s | min–max | MB/s | of the copy's rate | min–max |\n"
+        print(f"\n| {size / 1e9:.1f} GB in 2 files | median s | min–max | MB/s | of the copy's rate | min–max |\n"
               "|---|---|---|---|---|---|")
         limit = next(iter(results.values()))
         for what, times in results.items():

@@ -115,7 +115,7 @@ TEST_F(GatewayWatchTest, ARequestForAServiceThatIsAwayIsAnsweredOnceItIsBack) {
                 return Response::json(200, {{"made", true}});
             });
         },
-        back);
+        back, backend_.keys());
     EXPECT_EQ(read.get().json().value()["path"], "/v1/things/a");
     EXPECT_EQ(written.get().json().value()["made"], true);
     EXPECT_EQ(posts, 1);

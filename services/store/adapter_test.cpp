@@ -7,15 +7,15 @@
 namespace atl::store {
 namespace {
 
-using model_config::TensorShape;
+using model_config::TensorSpec;
 
-const std::vector<TensorShape> kMatrices = {{"model.embed_tokens.weight", {8, 4}},
-                                            {"model.layers.0.self_attn.q_proj.weight", {6, 4}},
-                                            {"model.layers.0.mlp.up_proj.weight", {5, 4}}};
+const std::vector<TensorSpec> kMatrices = {{"model.embed_tokens.weight", {8, 4}},
+                                           {"model.layers.0.self_attn.q_proj.weight", {6, 4}},
+                                           {"model.layers.0.mlp.up_proj.weight", {5, 4}}};
 
 std::string model_file() {
     std::vector<safetensors::TensorInfo> infos;
-    for (const TensorShape& tensor : kMatrices)
+    for (const TensorSpec& tensor : kMatrices)
         infos.push_back({tensor.name, safetensors::DType::kBF16, tensor.shape, 0, 0});
     const std::string head = safetensors::make_header(infos);
     return head + std::string(infos.back().end, '\1');

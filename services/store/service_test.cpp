@@ -58,6 +58,31 @@ TEST_F(StoreTest, MissingBlobsAreListed) {
     EXPECT_EQ(problem_field(call(Method::kPost, "/v1/blobs/missing", {{"digest", {there}}})), "digests");
 }
 
+TEST_F(StoreTest, ATagThatDoesNotMoveIsTakenByOneOfManyAtOnce) {
+    create_model("llama");
+    std::vector<std::string> digests;
+    for (const char* data : {"abcd", "efgh", "ijkl", "mnop"})
+        digests.push_back(create_version("llama", stored({{"model.safetensors", safetensors_file(data)}})));
+    std::vector<int> statuses(digests.size());
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 0; i < digests.size(); ++i)
+        threads.emplace_back([&, i] {
+            http::Client client = store_->server().client(Role::kAdmin);
+            const Json target = {{"digest", digests[i]}, {"move", false}};
+            statuses[i] = client.call(Method::kPut, "/v1/models/llama/tags/v1", target.dump())->status;
+        });
+    threads.clear();
+    EXPECT_EQ(std::count(statuses.begin(), statuses.end(), 200), 1);
+    EXPECT_EQ(std::count(statuses.begin(), statuses.end(), 409), 3);
+    const auto winner = std::find(statuses.begin(), statuses.end(), 200) - statuses.begin();
+    const Json tags = Json::parse(call(Method::kGet, "/v1/models/llama").body).at("tags");
+    EXPECT_EQ(tags, (Json{{"v1", digests[static_cast<std::size_t>(winner)]}}));
+    const std::size_t loser = winner == 0 ? 1 : 0;
+    const Json stays = {{"digest", digests[loser]}, {"move", false}};
+    EXPECT_EQ(problem_field(call(Method::kPut, "/v1/models/llama/tags/v1", stays)), "tag");
+    EXPECT_EQ(call(Method::kPut, "/v1/models/llama/tags/v1", {{"digest", digests[loser]}}).status, 200) << "it moves";
+}
+
 TEST_F(StoreTest, AVersionIsFoundByDigestByTagAndFromAnyModel) {
     create_model("llama");
     const Json manifest = stored({{"config.json", "{}"}, {"model.safetensors", safetensors_file("abcd")}});
@@ -75,6 +100,9 @@ TEST_F(StoreTest, AVersionIsFoundByDigestByTagAndFromAnyModel) {
     EXPECT_EQ(Json::parse(call(Method::kGet, "/v1/models/llama").body).at("tags"), (Json{{"best", digest}}));
     EXPECT_EQ(call(Method::kGet, "/v1/models/llama/versions/worst").status, 404);
     EXPECT_EQ(call(Method::kPut, "/v1/models/llama/tags/best", {{"digest", std::string(64, '0')}}).status, 404);
+    const Json stays = {{"digest", digest}, {"move", false}};
+    EXPECT_EQ(call(Method::kPut, "/v1/models/llama/tags/best", stays).status, 200) << "it is there";
+    EXPECT_EQ(call(Method::kPut, "/v1/models/llama/tags/first", stays).status, 200) << "it is new";
     EXPECT_EQ(problem_field(call(Method::kPut, "/v1/models/llama/tags/Best", {{"digest", digest}})), "tag");
 }
 

@@ -10,7 +10,7 @@
 namespace atl::adapter {
 namespace {
 
-using model_config::TensorShape;
+using model_config::TensorSpec;
 
 constexpr std::int64_t kRankMax = 1 << 16;
 constexpr std::string_view kWeight = ".weight";
@@ -86,7 +86,7 @@ Status unknown_target(const std::vector<std::string>& linears, const std::string
 }
 
 // Of a matrix that a linear multiplies with; empty: the tensor is none.
-std::string_view linear_name(const TensorShape& tensor) {
+std::string_view linear_name(const TensorSpec& tensor) {
     const std::string_view name = tensor.name;
     if (tensor.shape.size() != 2 || !name.ends_with(kWeight)) return {};
     const std::string_view module = name.substr(0, name.size() - kWeight.size());
@@ -198,13 +198,13 @@ std::string differing_key(const LoraOptions& a, const LoraOptions& b) {
     return a.targets == b.targets ? "" : "target_modules";
 }
 
-Result<std::vector<TensorShape>> tensors_on(const LoraOptions& options, std::span<const TensorShape> model) {
+Result<std::vector<TensorSpec>> tensors_on(const LoraOptions& options, std::span<const TensorSpec> model) {
     std::vector<std::string> linears;
-    for (const TensorShape& tensor : model)
+    for (const TensorSpec& tensor : model)
         if (const auto name = linear_name(tensor); !name.empty()) linears.emplace_back(name);
     ATOLL_RETURN_IF_ERROR(check_targets(options, linears));
-    std::vector<TensorShape> tensors;
-    for (const TensorShape& tensor : model) {
+    std::vector<TensorSpec> tensors;
+    for (const TensorSpec& tensor : model) {
         const std::string module(linear_name(tensor));
         if (module.empty() || !options.covers(module)) continue;
         const std::string prefix = std::string(kPrefix) + module;

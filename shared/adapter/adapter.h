@@ -59,7 +59,7 @@ std::string differing_key(const LoraOptions& a, const LoraOptions& b);
 
 // The tensors that an adapter has on a model of these tensors: A and B of each linear that it covers. kInvalidArgument:
 // a target that is no linear of the model.
-Result<std::vector<model_config::TensorShape>> tensors_on(const LoraOptions& options,
-                                                          std::span<const model_config::TensorShape> model);
+Result<std::vector<model_config::TensorSpec>> tensors_on(const LoraOptions& options,
+                                                         std::span<const model_config::TensorSpec> model);
 
 }  // namespace atl::adapter

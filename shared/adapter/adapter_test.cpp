@@ -10,19 +10,19 @@
 namespace atl::adapter {
 namespace {
 
-using model_config::TensorShape;
+using model_config::TensorSpec;
 using safetensors::DType;
 
-const std::vector<TensorShape> kModel = {{"model.embed_tokens.weight", {64, 8}},
-                                         {"model.layers.0.self_attn.q_proj.weight", {6, 8}},
-                                         {"model.layers.0.self_attn.q_proj.bias", {6}},
-                                         {"model.layers.0.mlp.up_proj.weight", {16, 8}},
-                                         {"model.norm.weight", {8}},
-                                         {"lm_head.weight", {64, 8}}};
+const std::vector<TensorSpec> kModel = {{"model.embed_tokens.weight", {64, 8}},
+                                        {"model.layers.0.self_attn.q_proj.weight", {6, 8}},
+                                        {"model.layers.0.self_attn.q_proj.bias", {6}},
+                                        {"model.layers.0.mlp.up_proj.weight", {16, 8}},
+                                        {"model.norm.weight", {8}},
+                                        {"lm_head.weight", {64, 8}}};
 
-std::vector<std::string> names_of(const std::vector<TensorShape>& tensors) {
+std::vector<std::string> names_of(const std::vector<TensorSpec>& tensors) {
     std::vector<std::string> names;
-    for (const TensorShape& tensor : tensors) names.push_back(tensor.name);
+    for (const TensorSpec& tensor : tensors) names.push_back(tensor.name);
     return names;
 }
 

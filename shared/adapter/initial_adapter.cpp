@@ -38,7 +38,7 @@ void store(DType dtype, float value, std::byte* out) {
 
 }  // namespace
 
-InitialAdapter::InitialAdapter(const std::vector<model_config::TensorShape>& tensors, DType dtype, std::uint64_t seed,
+InitialAdapter::InitialAdapter(const std::vector<model_config::TensorSpec>& tensors, DType dtype, std::uint64_t seed,
                                const std::string& quantization)
     : dtype_(dtype), seed_(seed) {
     for (const auto& tensor : tensors) tensors_.push_back({tensor.name, dtype, tensor.shape, 0, 0});

@@ -17,7 +17,7 @@ namespace atl::adapter {
 class InitialAdapter {
   public:
     // `tensors`: those of tensors_on(). `dtype`: F32, F16 or BF16. `quantization`: of the model that it is trained on.
-    InitialAdapter(const std::vector<model_config::TensorShape>& tensors, safetensors::DType dtype, std::uint64_t seed,
+    InitialAdapter(const std::vector<model_config::TensorSpec>& tensors, safetensors::DType dtype, std::uint64_t seed,
                    const std::string& quantization = "none");
     std::uint64_t size() const { return size_; }
     // The file's bytes [offset, offset + into.size()); both at a multiple of 8, or the file's end.

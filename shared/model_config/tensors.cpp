@@ -1,8 +1,8 @@
 #include "shared/model_config/tensors.h"
 
 #include <algorithm>
-#include <cstring>
-#include <memory>
+
+#include "shared/numeric/finite.h"
 
 namespace atl::model_config {
 namespace {
@@ -14,7 +14,7 @@ using Shape = std::vector<std::int64_t>;
 // Collects the tensors under one prefix.
 class Tensors {
   public:
-    Tensors(std::vector<TensorShape>& out, std::string prefix) : out_(out), prefix_(std::move(prefix)) {}
+    Tensors(std::vector<TensorSpec>& out, std::string prefix) : out_(out), prefix_(std::move(prefix)) {}
 
     void add(std::string_view name, Shape shape) { out_.push_back({prefix_ + std::string(name), std::move(shape)}); }
     void add_linear(std::string_view name, std::int64_t rows, std::int64_t columns, bool bias) {
@@ -27,7 +27,7 @@ class Tensors {
     }
 
   private:
-    std::vector<TensorShape>& out_;
+    std::vector<TensorSpec>& out_;
     std::string prefix_;
 };
 
@@ -56,7 +56,7 @@ Error about(const std::filesystem::path& path, std::string_view name, const std:
     return invalid_argument(path.string(), path.string() + ": tensor \"" + std::string(name) + "\" " + what);
 }
 
-Status check_tensor(const safetensors::Model::Entry& entry, const TensorShape& expected, const char* needed_by) {
+Status check_tensor(const safetensors::Model::Entry& entry, const TensorSpec& expected, const char* needed_by) {
     const TensorInfo& tensor = *entry.tensor;
     if (tensor.shape != expected.shape)
         return about(entry.file->path(), tensor.name,
@@ -68,49 +68,44 @@ Status check_tensor(const safetensors::Model::Entry& entry, const TensorShape& e
     return {};
 }
 
-// Whether an exponent has all its bits set, which NaN and the infinities have and no other value.
-template <class Bits>
-bool all_finite(std::span<const std::byte> bytes, Bits exponent) {
-    Bits bad = 0;
-    for (std::size_t at = 0; at + sizeof(Bits) <= bytes.size(); at += sizeof(Bits)) {
-        Bits value;
-        std::memcpy(&value, bytes.data() + at, sizeof(Bits));
-        bad |= static_cast<Bits>((value & exponent) == exponent);
-    }
-    return bad == 0;
-}
-
 bool all_finite(DType dtype, std::span<const std::byte> bytes) {
-    if (dtype == DType::kF32) return all_finite<std::uint32_t>(bytes, 0x7F800000);
-    return all_finite<std::uint16_t>(bytes, dtype == DType::kF16 ? 0x7C00 : 0x7F80);
+    if (dtype == DType::kF32) return numeric::all_finite_f32(bytes);
+    return dtype == DType::kF16 ? numeric::all_finite_f16(bytes) : numeric::all_finite_bf16(bytes);
 }
 
-Status check_tensor_values(const safetensors::Model::Entry& entry, std::span<std::byte> buffer,
-                           const std::function<void(std::uint64_t bytes)>& on_read) {
+// Whole elements of a tensor, from its byte `at` on.
+Status check_elements(const safetensors::Model::Entry& entry, std::uint64_t at, std::span<const std::byte> bytes) {
+    const DType dtype = entry.tensor->dtype;
+    if (all_finite(dtype, bytes)) return {};
+    const auto width = static_cast<std::size_t>(safetensors::size_bytes(dtype));
+    std::size_t bad = 0;
+    while (all_finite(dtype, bytes.subspan(bad, width))) bad += width;
+    return about(entry.file->path(), entry.tensor->name,
+                 "holds a value that is not finite, at element " + std::to_string((at + bad) / width));
+}
+
+// The bytes [begin, end) of a tensor, which `bytes` are. An element of which they have the first part alone is read
+// from the file; one of which they have the last is whoever's who has the first.
+Status check_part(const safetensors::Model::Entry& entry, std::uint64_t begin, std::span<const std::byte> bytes) {
     const TensorInfo& tensor = *entry.tensor;
-    const auto width = static_cast<std::size_t>(safetensors::size_bytes(tensor.dtype));
-    for (std::uint64_t at = 0; at < tensor.end - tensor.begin;) {
-        const auto piece = buffer.first(std::min<std::uint64_t>(buffer.size(), tensor.end - tensor.begin - at));
-        ATOLL_RETURN_IF_ERROR(entry.file->read(tensor, at, piece));
-        if (!all_finite(tensor.dtype, piece)) {
-            std::size_t bad = 0;
-            while (all_finite(tensor.dtype, piece.subspan(bad, width))) bad += width;
-            return about(entry.file->path(), tensor.name,
-                         "holds a value that is not finite, at element " + std::to_string((at + bad) / width));
-        }
-        at += piece.size();
-        on_read(piece.size());
-    }
-    return {};
+    const auto width = static_cast<std::uint64_t>(safetensors::size_bytes(tensor.dtype));
+    const std::uint64_t end = begin + bytes.size();
+    const std::uint64_t first = (begin + width - 1) / width * width, last = end / width * width;
+    if (first < last) ATOLL_RETURN_IF_ERROR(check_elements(entry, first, bytes.subspan(first - begin, last - first)));
+    if (last == end || last < begin) return {};
+    std::byte cut[8];
+    const std::span<std::byte> element(cut, width);
+    ATOLL_RETURN_IF_ERROR(entry.file->read(tensor, last, element));
+    return check_elements(entry, last, element);
 }
 
 }  // namespace
 
-std::vector<TensorShape> tensors_of(const ModelConfig& config) {
+std::vector<TensorSpec> tensors_of(const ModelConfig& config) {
     const Architecture& family = config.architecture;
     const std::string prefix(family.prefix);
     const std::int64_t hidden = config.hidden_size, embedding = config.embedding_size();
-    std::vector<TensorShape> all;
+    std::vector<TensorSpec> all;
     Tensors top(all, prefix);
     top.add("embed_tokens.weight", {config.vocab_size, embedding});
     if (family.positions == Positions::kLearned) {
@@ -137,10 +132,10 @@ bool is_ignorable(std::string_view name, std::span<const std::string> patterns) 
     });
 }
 
-Status check_tensors(const safetensors::Model& files, std::span<const TensorShape> expected,
+Status check_tensors(const safetensors::Model& files, std::span<const TensorSpec> expected,
                      std::span<const std::string> ignorable, const char* needed_by, const std::string& where) {
     std::vector<std::string_view> names;
-    for (const TensorShape& tensor : expected) {
+    for (const TensorSpec& tensor : expected) {
         const auto* entry = files.find(tensor.name);
         if (entry == nullptr)
             return about(where, tensor.name, std::string("is missing, but ") + needed_by + " needs it");
@@ -156,12 +151,23 @@ Status check_tensors(const safetensors::Model& files, std::span<const TensorShap
     return {};
 }
 
-Status check_values(const safetensors::Model& files, const std::function<void(std::uint64_t bytes)>& on_read) {
-    constexpr std::size_t kPieceBytes = 1 << 20;
-    const auto buffer = std::make_unique_for_overwrite<std::byte[]>(kPieceBytes);
-    for (const auto& entry : files.entries()) {
-        if (!is_weight_dtype(entry.tensor->dtype)) continue;
-        ATOLL_RETURN_IF_ERROR(check_tensor_values(entry, {buffer.get(), kPieceBytes}, on_read));
+ValueCheck::ValueCheck(const safetensors::Model& files) {
+    for (const auto& entry : files.entries())
+        if (is_weight_dtype(entry.tensor->dtype)) entries_[entry.file->path().string()].push_back(entry);
+}
+
+Status ValueCheck::check(const std::filesystem::path& file, std::uint64_t offset,
+                         std::span<const std::byte> bytes) const {
+    const auto found = entries_.find(file.string());
+    if (found == entries_.end()) return {};
+    const std::uint64_t end = offset + bytes.size();
+    for (const safetensors::Model::Entry& entry : found->second) {
+        const std::uint64_t data = entry.file->header().data_begin;
+        const std::uint64_t from = std::max(offset, data + entry.tensor->begin);
+        const std::uint64_t to = std::min(end, data + entry.tensor->end);
+        if (from >= to) continue;
+        ATOLL_RETURN_IF_ERROR(
+            check_part(entry, from - data - entry.tensor->begin, bytes.subspan(from - offset, to - from)));
     }
     return {};
 }

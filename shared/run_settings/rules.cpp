@@ -152,6 +152,23 @@ Result<std::int64_t> plan_steps(const RunConfig& config, std::int64_t rows, std:
     return steps;
 }
 
+Status check_micro_step(std::int64_t rows, std::int64_t seq_len) {
+    constexpr std::int64_t kTokensMax = std::int64_t{1} << 31;
+    if (rows <= kTokensMax / seq_len) return {};
+    return invalid_argument("--batch-size", count_text(rows) + " rows of " + count_text(seq_len) +
+                                                " tokens are more than the " + count_text(kTokensMax) +
+                                                " that a micro-step takes");
+}
+
+Status check_extent(const RunConfig& config, std::int64_t steps, std::int64_t layers) {
+    if (config.trace_steps > 0 && config.trace_from > std::max<std::int64_t>(1, steps))
+        return invalid_argument("--trace-from",
+                                "is step " + count_text(config.trace_from) + " of a run of " + count_text(steps));
+    if (config.checkpoint_layers > layers)
+        return invalid_argument("--checkpoint-layers", "the model has " + count_text(layers) + " layers");
+    return {};
+}
+
 Status check_training(const RunConfig& config, int ranks) {
     constexpr std::int64_t kUnknownRows = 1'000'000'000;  // so many that no warm-up is longer than the steps of epochs
     ATOLL_RETURN_IF_ERROR(check_needs(config, kTrain));

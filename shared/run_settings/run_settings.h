@@ -197,7 +197,13 @@ Result<int> plan_shard_group(const RunConfig& config, int ranks, int ranks_on_no
 // that is longer.
 Result<std::int64_t> plan_steps(const RunConfig& config, std::int64_t rows, std::int64_t global_batch);
 
-// All of the above for a training on `ranks` ranks, before its data and machines are known.
+// The tokens of a rank and micro-step, `rows` of `seq_len`, are few enough to be counted in 32 bits.
+Status check_micro_step(std::int64_t rows, std::int64_t seq_len);
+
+// What the settings say of a run's steps and of the model's layers.
+Status check_extent(const RunConfig& config, std::int64_t steps, std::int64_t layers);
+
+// All rules that need neither data nor model nor machines, for a training on `ranks` ranks.
 Status check_training(const RunConfig& config, int ranks);
 
 }  // namespace atl::run_settings

@@ -363,6 +363,21 @@ TEST(RunConfigTest, ValuesAreShownAsTheyAreWritten) {
     EXPECT_EQ(value_text({}, *find_option("save-dtype", kTrain)), "");
 }
 
+TEST(RunConfigTest, TheTokensOfAMicroStepHaveALimit) {
+    EXPECT_TRUE(check_micro_step(1'000'000, 2048).ok());
+    EXPECT_EQ(check_micro_step(1'000'000, 4096).error().field, "--batch-size");
+}
+
+TEST(RunConfigTest, ATraceBeginsInARunAndLayersAreTheModels) {
+    RunConfig config;
+    config.trace_steps = 1;
+    config.trace_from = 4;
+    config.checkpoint_layers = 2;
+    EXPECT_TRUE(check_extent(config, 4, 2).ok());
+    EXPECT_EQ(check_extent(config, 3, 2).error().field, "--trace-from");
+    EXPECT_EQ(check_extent(config, 4, 1).error().field, "--checkpoint-layers");
+}
+
 TEST(RunConfigTest, ErrorsCanBeSpelledAsKeys) {
     const Error error = with_keys(invalid_argument("--grad-accum", "--batch-size × --grad-accum: --steps 2 - or not"));
     EXPECT_EQ(error.field, "grad_accum");

@@ -87,6 +87,7 @@ constexpr Permission kPermissions[] = {
     {"dispatch", Method::kGet, "/v1/jobs/{id}/events", kYes, kYes, kNo},
     {"dispatch", Method::kGet, "/v1/jobs/{id}/logs", kYes, kNo, kNo},
     {"dispatch", Method::kGet, "/v1/jobs/{id}/tasks/{task}/script", kYes, kNo, kNo},
+    {"dispatch", Method::kPost, "/v1/job-checks", kOwn, kNo, kNo, "the output model, and allowed at the facilities"},
     {"dispatch", Method::kPost, "/v1/scripts", kOwn, kNo, kNo, "the output model, and allowed at the facilities"},
     {"dispatch", Method::kPost, "/v1/jobs/{id}/cancel", kOwn, kNo, kNo, "the job"},
     {"dispatch", Method::kPost, "/v1/jobs/{id}/pause", kOwn, kNo, kNo, "the job"},

@@ -30,10 +30,13 @@ struct TransferOptions {
 // The relative paths of the files of a directory that a manifest names, sorted, with '/' between parts.
 Result<std::vector<std::string>> list_files(const std::filesystem::path& directory);
 
+// Sees each chunk that is read of a file; an error ends the reading. From any thread.
+using OnChunk = std::function<Status(const std::filesystem::path& file, std::uint64_t offset, std::string_view bytes)>;
+
 // The manifest of a directory: its regular files, hashed chunk by chunk on `threads` threads. Hidden names (".cache")
 // are left out; a link to a file counts as the file. kNotFound, or kInvalidArgument naming a path that no manifest may
 // hold.
-Result<Manifest> scan_directory(const std::filesystem::path& directory, int threads);
+Result<Manifest> scan_directory(const std::filesystem::path& directory, int threads, const OnChunk& on_chunk = {});
 
 // Which of these blobs the store does not have. For those that it has the time for which unused ones are kept begins
 // anew.

@@ -112,16 +112,19 @@ Result<std::vector<std::string>> list_files(const fs::path& directory) {
     return paths;
 }
 
-Result<Manifest> scan_directory(const fs::path& directory, int threads) {
+Result<Manifest> scan_directory(const fs::path& directory, int threads, const OnChunk& on_chunk) {
     ATOLL_TRY(const std::vector<std::string> paths, list_files(directory));
     ATOLL_TRY(Manifest manifest, cut_into_chunks(directory, paths));
     std::vector<ChunkPlace> places = chunk_places(manifest);
-    ATOLL_RETURN_IF_ERROR(for_each_parallel(places.size(), threads, [&](std::size_t i, int) -> Status {
-        ATOLL_TRY(const LocalFile file, LocalFile::open(directory / paths[places[i].file]));
+    const auto scan = [&](std::size_t i, int) -> Status {
+        const fs::path path = directory / paths[places[i].file];
+        ATOLL_TRY(const LocalFile file, LocalFile::open(path));
         ATOLL_TRY(const std::string bytes, file.read(places[i].offset, places[i].chunk.size));
+        if (on_chunk) ATOLL_RETURN_IF_ERROR(on_chunk(path, places[i].offset, bytes));
         places[i].chunk.sha256 = digest::sha256(bytes);
         return {};
-    }));
+    };
+    ATOLL_RETURN_IF_ERROR(for_each_parallel(places.size(), threads, scan));
     fill_in(manifest, std::move(places));
     return manifest;
 }

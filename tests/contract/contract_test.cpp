@@ -343,7 +343,7 @@ TEST_P(ContractTest, AFacilitysTokenOpensWhatIsItsTasksAndNothingElse) {
         {"evaluates another job", stack_->token(evaluates_elsewhere), {403, 403, 200, 403, 403, 403, 403, 403, 403}},
         {"other task", stack_->token(other_task), {403, 403, 403, 403, 403, 403, 201, 200, 403}},
         {"other facility", stack_->token(other_facility), {200, 403, 403, 200, 403, 403, 201, 200, 403}},
-        {"viewer", stack_->token(Role::kViewer), {200, 403, 200, 200, 403, 404, 403, 403, 403}},
+        {"viewer", stack_->token("somebody", Role::kViewer), {200, 403, 200, 200, 403, 404, 403, 403, 403}},
         {"nobody", "", {401, 401, 401, 401, 401, 401, 401, 401, 401}}};
     for (const Row& row : rows) {
         std::vector<int> seen;

@@ -2,6 +2,7 @@
 
 #include "services/dispatch/testing/made_attempt.h"
 #include "shared/base/file.h"
+#include "shared/model_config/testing/tiny_model.h"
 
 namespace atl::contract {
 namespace {
@@ -30,15 +31,6 @@ constexpr TaskAt kTasksAt[] = {{"pending", nullptr},      {"running", "staging"}
 
 constexpr TaskAt kPreparationsAt[] = {
     {"pending", nullptr}, {"running", "queued"}, {"done", "done"}, {"failed", "failed"}, {"cancelled", "cancelled"}};
-
-// The bytes of a safetensors file of one tensor.
-std::string safetensors(char fill) {
-    std::string header = R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
-    header.resize((header.size() + 7) / 8 * 8, ' ');
-    std::string bytes(8, '\0');
-    bytes[0] = static_cast<char>(header.size());
-    return bytes + header + std::string(8, fill);
-}
 
 std::string text_of(const Json& value, const char* key) {
     return value.at(key).get<std::string>();
@@ -80,9 +72,7 @@ Status ReadableRecords::make_models() {
     models = {"llama", "diaries"};
     const char* const kinds[] = {"base", "update", "optimizer_state", "global"};
     for (const char* kind : kinds) {
-        ATOLL_RETURN_IF_ERROR(
-            write_file_atomic(version / "config.json", Json{{"vocab_size", 320}, {"kind", kind}}.dump()));
-        ATOLL_RETURN_IF_ERROR(write_file_atomic(version / "model.safetensors", safetensors(kind[0])));
+        model_config::write_tiny_model(version, 320, std::string(4, kind[0]));
         ATOLL_RETURN_IF_ERROR(stack_.run({"model", "push", "llama", version, "--tag", std::string("is-") + kind,
                                           "--description", "tiny" + kSteering}));
         ATOLL_TRY(const Json made,

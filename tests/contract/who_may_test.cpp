@@ -6,6 +6,7 @@
 
 #include "shared/auth/subjects.h"
 #include "shared/digest/digest.h"
+#include "shared/model_config/testing/tiny_model.h"
 #include "shared/service/permissions.h"
 #include "tests/contract/running_stack.h"
 
@@ -35,6 +36,7 @@ const std::map<std::string, Json>& bodies() {
                                      {"input", "raw/text.jsonl"},
                                      {"seq_len", 128}};
     static const std::map<std::string, Json> all = {{"POST /v1/jobs", job},
+                                                    {"POST /v1/job-checks", job},
                                                     {"POST /v1/scripts", job},
                                                     {"POST /v1/preparations", preparation},
                                                     {"POST /v1/prune", {{"model", "adas-model"}}}};
@@ -79,12 +81,13 @@ class WhoMayTest : public testing::Test {
         dataset_version_ = versions.at("items").back().at("version").dump();
         make("registry", Method::kPut, "/v1/datasets/adas-text/versions/" + dataset_version_ + "/copies/adas-site",
              stack_->token("dispatch", Role::kOperator), {{"path", "datasets/text/1"}});
-        blob_ = digest::sha256("{}");
-        stack_->call("store", Method::kPut, "/v1/blobs/" + blob_, ada_, "{}");
+        const std::string config = model_config::kTinyConfig;  // of a model that a job may begin with
+        blob_ = digest::sha256(config);
+        stack_->call("store", Method::kPut, "/v1/blobs/" + blob_, ada_, config);
         make("store", Method::kPost, "/v1/models", ada_, {{"name", "adas-model"}});
-        const Json chunk = {{"sha256", blob_}, {"size", 2}};
+        const Json chunk = {{"sha256", blob_}, {"size", config.size()}};
         manifest_ = {{"schema", 1},
-                     {"files", {{{"path", "adapter_config.json"}, {"size", 2}, {"chunks", Json::array({chunk})}}}}};
+                     {"files", {{{"path", "config.json"}, {"size", config.size()}, {"chunks", Json::array({chunk})}}}}};
         digest_ = make("store", Method::kPost, "/v1/models/adas-model/versions", ada_, {{"manifest", manifest_}})
                       .json()
                       ->at("digest");

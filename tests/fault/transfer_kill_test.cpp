@@ -6,13 +6,14 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <fstream>
+#include <cstring>
 #include <map>
 #include <random>
 #include <thread>
 
 #include "shared/base/subprocess.h"
 #include "shared/digest/digest.h"
+#include "shared/model_config/testing/tiny_model.h"
 #include "shared/store_client/transfer.h"
 #include "tests/e2e/federation_fixture.h"
 #include "tests/fault/processes.h"
@@ -43,13 +44,14 @@ class TransferKillTest : public e2e::FederationTest {
     }
     static fs::path model() { return federation_->path("large"); }
     static void make_model(std::mt19937_64& random) {
-        fs::create_directories(model());
-        for (int part = 0; part < 2; ++part) {
-            std::ofstream file(model() / ("part" + std::to_string(part)), std::ios::binary);
-            std::vector<std::uint64_t> words(kModelBytes / 2 / sizeof(std::uint64_t));
-            for (std::uint64_t& word : words) word = random();
-            file.write(reinterpret_cast<const char*>(words.data()), kModelBytes / 2);
+        constexpr std::uint64_t kFinite = 0xbfffffffbfffffff;  // of two fp32 numbers
+        constexpr std::int64_t kRowBytes = 32;
+        std::string weights(kModelBytes, '\0');
+        for (std::size_t at = 0; at < weights.size(); at += sizeof(std::uint64_t)) {
+            const std::uint64_t word = random() & kFinite;
+            std::memcpy(weights.data() + at, &word, sizeof word);
         }
+        model_config::write_tiny_model(model(), kModelBytes / kRowBytes, weights);
     }
     static std::string digest_of(const fs::path& directory) {
         return store_client::manifest_digest(store_client::scan_directory(directory, 2).value());

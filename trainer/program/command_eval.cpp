@@ -46,7 +46,7 @@ class EvalCommand final : public Command {
     Result<std::unique_ptr<parallel::RunMemory>> prepare(const model_io::ModelDirectory& directory,
                                                          const train::CheckedData& data, kernels::Backend& backend,
                                                          comm::Comm& comm) {
-        ATOLL_RETURN_IF_ERROR(comm.agree(train::check_micro_step(micro(data), data.dataset.seq_len())));
+        ATOLL_RETURN_IF_ERROR(comm.agree(run_settings::check_micro_step(micro(data), data.dataset.seq_len())));
         parallel::RunMemoryOptions options;
         options.engine.largest = {micro(data), data.dataset.seq_len()};
         options.engine.train = false;

@@ -76,7 +76,7 @@ std::string PartRecord::to_line() const {
                              {"segment", rows.segment},
                              {"tokens", rows.tokens},
                              {"targets", rows.targets},
-                             {"truncated", rows.documents_truncated},
+                             {"longer", rows.documents_longer},
                              {"tokens_truncated", rows.tokens_truncated},
                              {"documents", documents},
                              {"bytes", bytes},
@@ -98,7 +98,7 @@ Result<PartRecord> PartRecord::parse(std::string_view line) {
     part.rows.segment = static_cast<std::int32_t>(reader.required_integer("segment", 0, 1 << 30));
     part.rows.tokens = number("tokens");
     part.rows.targets = number("targets");
-    part.rows.documents_truncated = number("truncated");
+    part.rows.documents_longer = number("longer");
     part.rows.tokens_truncated = number("tokens_truncated");
     part.documents = number("documents");
     part.bytes = number("bytes");

@@ -40,10 +40,8 @@ void RowBuilder::add_document(std::span<const std::int32_t> ids, std::span<const
     check(labels.size() == ids.size(), "a document with another number of labels than tokens");
     const std::size_t kept =
         options_.truncate ? std::min(ids.size(), static_cast<std::size_t>(options_.seq_len)) : ids.size();
-    if (kept < ids.size()) {
-        ++state_.documents_truncated;
-        state_.tokens_truncated += static_cast<std::int64_t>(ids.size() - kept);
-    }
+    if (ids.size() > static_cast<std::size_t>(options_.seq_len)) ++state_.documents_longer;
+    state_.tokens_truncated += static_cast<std::int64_t>(ids.size() - kept);
     state_.tokens += static_cast<std::int64_t>(kept);
     ++state_.segment;
     lay_out(ids.first(kept), labels.first(kept));

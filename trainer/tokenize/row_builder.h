@@ -28,7 +28,7 @@ class RowBuilder {
         std::int32_t segment = 0;  // of the document last added to it
         std::int64_t tokens = 0;   // laid out so far, without padding
         std::int64_t targets = 0;  // tokens of those that count in the loss and have one of their document before them
-        std::int64_t documents_truncated = 0;
+        std::int64_t documents_longer = 0;  // than a row
         std::int64_t tokens_truncated = 0;
     };
 

@@ -114,7 +114,8 @@ class Run {
         report_.rows = writer_.rows();
         report_.tokens = rows_.state().tokens;
         report_.targets = rows_.state().targets;
-        report_.truncated = rows_.state().documents_truncated;
+        report_.longer = rows_.state().documents_longer;
+        report_.truncated = row_options_.truncate ? report_.longer : 0;
         report_.tokens_truncated = rows_.state().tokens_truncated;
         report_.wall_s = progress_.elapsed_s();
         return report_;
@@ -225,6 +226,7 @@ std::string data_json(const TokenizeOptions& options, const tokenizer::Tokenizer
         {"tokens", report.tokens},
         {"targets", report.targets},
         {"without_end", report.without_end},
+        {"longer", report.longer},
         {"truncated", report.truncated},
         {"tokens_truncated", report.tokens_truncated},
         {"bytes", report.bytes},
@@ -390,6 +392,7 @@ std::string to_json_line(const TokenizeReport& report) {
         {"tokens", report.tokens},
         {"targets", report.targets},
         {"without_end", report.without_end},
+        {"longer", report.longer},
         {"truncated", report.truncated},
         {"tokens_truncated", report.tokens_truncated},
         {"bytes", report.bytes},

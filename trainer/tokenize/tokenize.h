@@ -58,7 +58,8 @@ struct TokenizeReport {
     std::int64_t tokens = 0;            // without padding
     std::int64_t targets = 0;           // tokens that the loss counts, where attention stays inside documents
     std::int64_t without_end = 0;       // documents that no end token ends, as the tokenizer names none
-    std::int64_t truncated = 0;         // documents cut to seq_len
+    std::int64_t longer = 0;            // documents longer than a row
+    std::int64_t truncated = 0;         // those among them that were cut to it
     std::int64_t tokens_truncated = 0;  // tokens that cutting lost
     std::int64_t bytes = 0;             // of rendered text
     double wall_s = 0;                  // of this process

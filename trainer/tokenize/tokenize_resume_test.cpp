@@ -99,6 +99,7 @@ class TokenizeResumeTest : public testing::TestWithParam<const char*> {
     }
     void expect_same(const TokenizeReport& report, const Expected& expected) const {
         EXPECT_EQ(report.fingerprint, expected.report.fingerprint);
+        EXPECT_EQ(report.longer, expected.report.longer);
         EXPECT_EQ(report.tokens_truncated, expected.report.tokens_truncated);
         EXPECT_TRUE(data() == expected.data);
         EXPECT_EQ(info(), expected.info);

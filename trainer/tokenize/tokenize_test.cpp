@@ -124,6 +124,18 @@ TEST_F(TokenizeTest, IntegersOfAnySizeAreWrittenOutAsTheyAre) {
     }
 }
 
+TEST_F(TokenizeTest, DocumentsLongerThanARowAreCountedWhereNothingIsCutOffToo) {
+    const std::string sixteen_and_more = "Il treno parte alle sette e arriva a mezzogiorno";
+    ASSERT_GT(document(sixteen_and_more).size(), 16U);
+    ASSERT_LE(document("a").size(), 16U);
+    write_input(row(sixteen_and_more) + row("a"));
+    const TokenizeReport report = run();
+    EXPECT_EQ(report.longer, 1);
+    EXPECT_EQ(report.truncated, 0);
+    EXPECT_EQ(info()["longer"], 1);
+    EXPECT_EQ(info()["tokens_truncated"], 0);
+}
+
 TEST_F(TokenizeTest, PackedRowsAreTheDocumentsOneAfterAnother) {
     write_input(row("Il treno parte alle sette") + "\n" + row("a") + row("Vlak odjíždí v sedm hodin"));
     const TokenizeReport report = run();
@@ -173,6 +185,7 @@ TEST_F(TokenizeTest, PaddedRowsHoldOneDocumentEachAndCountWhatTheyCut) {
     labels.insert(labels.end(), second.begin(), second.begin() + 6);
     EXPECT_EQ(all.input_ids, ids);
     EXPECT_EQ(all.labels, labels);
+    EXPECT_EQ(report.longer, 1);
     EXPECT_EQ(report.truncated, 1);
     EXPECT_EQ(report.tokens_truncated, static_cast<std::int64_t>(second.size()) - 6);
     EXPECT_EQ(report.tokens, static_cast<std::int64_t>(first.size()) + 6);

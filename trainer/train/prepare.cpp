@@ -80,14 +80,9 @@ Status settle(PreparedRun& prepared, const RankCounts& counts) {
     ATOLL_TRY(prepared.shard_group, plan_shard_group(config, counts.ranks, counts.on_node));
     const parallel::Mesh mesh = parallel::sharding_mesh(config.sharding, counts.ranks, prepared.shard_group);
     ATOLL_TRY(prepared.batch, plan_batch(config, mesh.data_ranks()));
-    ATOLL_RETURN_IF_ERROR(check_micro_step(prepared.batch.micro, prepared.seq_len()));
+    ATOLL_RETURN_IF_ERROR(run_settings::check_micro_step(prepared.batch.micro, prepared.seq_len()));
     ATOLL_TRY(prepared.steps, plan_steps(config, prepared.data.rows, prepared.batch.global));
-    if (config.trace_steps > 0 && config.trace_from > std::max<std::int64_t>(1, prepared.steps))
-        return invalid_argument("--trace-from", "is step " + std::to_string(config.trace_from) + " of a run of " +
-                                                    std::to_string(prepared.steps));
-    const std::int64_t layers = prepared.directory.model.config.num_hidden_layers;
-    if (config.checkpoint_layers > layers)
-        return invalid_argument("--checkpoint-layers", "the model has " + std::to_string(layers) + " layers");
+    ATOLL_RETURN_IF_ERROR(check_extent(config, prepared.steps, prepared.directory.model.config.num_hidden_layers));
     if (prepared.validation && prepared.steps == 0)
         return invalid_argument("--val-data", "means nothing with --steps 0, which validates nothing: use `eval`");
     prepared.optimizer = {.kind = config.optimizer,
@@ -122,14 +117,6 @@ std::string smaller_step(const PreparedRun& prepared) {
 }
 
 }  // namespace
-
-Status check_micro_step(std::int64_t rows, std::int64_t seq_len) {
-    constexpr std::int64_t kTokensMax = std::int64_t{1} << 31;
-    if (rows <= kTokensMax / seq_len) return {};
-    return invalid_argument("--batch-size", std::to_string(rows) + " rows of " + std::to_string(seq_len) +
-                                                " tokens are more than the " + std::to_string(kTokensMax) +
-                                                " that a micro-step takes");
-}
 
 Status settle_offload_dir(RunConfig& config) {
     if (config.offload_optimizer != run_settings::Offload::kNvme || !config.offload_dir.empty()) return {};

@@ -55,9 +55,6 @@ struct RankCounts {
 };
 RankCounts rank_counts(comm::Comm& comm);
 
-// kInvalidArgument when `rows` of `seq_len` tokens are more than a micro-step takes: 2^31 tokens.
-Status check_micro_step(std::int64_t rows, std::int64_t seq_len);
-
 // Where an offloaded optimizer's file goes: --offload-dir, or else $TMPDIR. kInvalidArgument: neither is given.
 Status settle_offload_dir(RunConfig& config);
 

@@ -57,9 +57,7 @@ Result<WeightReader> WeightReader::open_adapter(const std::filesystem::path& dir
 }
 
 Status WeightReader::check_tensors(std::span<const TensorSpec> expected, std::span<const std::string> ignorable) const {
-    std::vector<model_config::TensorShape> shapes;
-    for (const TensorSpec& spec : expected) shapes.push_back({spec.name, spec.shape});
-    return model_config::check_tensors(model_, shapes, ignorable, config_, directory_.string());
+    return model_config::check_tensors(model_, expected, ignorable, config_, directory_.string());
 }
 
 Status WeightReader::read(std::string_view name, std::int64_t begin, std::int64_t end, std::span<float> out) const {

@@ -9,20 +9,15 @@
 #include <vector>
 
 #include "shared/base/result.h"
+#include "shared/model_config/tensors.h"
 #include "shared/safetensors/file.h"
 #include "trainer/model/model.h"
 #include "trainer/quant/quantizer.h"
 
 namespace atl::weights {
 
+using model_config::TensorSpec;
 using safetensors::DType;
-
-// One tensor of a model directory.
-struct TensorSpec {
-    std::string name;  // as in the file: "model.layers.0.self_attn.q_proj.weight"
-    std::vector<std::int64_t> shape;
-    DType dtype = DType::kF32;  // on disk; ignored where a function doesn't mention it
-};
 
 // Of the model's own tensors, or of its adapters'.
 std::vector<TensorSpec> tensor_specs(const model::Model& model, bool adapters, DType dtype = DType::kF32);

@@ -7,22 +7,14 @@
 #include "shared/base/check.h"
 #include "shared/model_config/tensors.h"
 #include "shared/numeric/conversions.h"
+#include "shared/numeric/finite.h"
 
 namespace atl::weights {
 namespace {
 
-constexpr std::uint16_t kBF16Exponent = 0x7f80;
-constexpr std::uint16_t kF16Exponent = 0x7c00;
-
 // Elements converted between two looks at the exponents: they stay in the first-level cache.
 constexpr std::size_t kBlock = 2048;
 
-// True when no element has an exponent of all ones, which NaN and infinity have.
-bool all_finite(const std::uint16_t* values, std::size_t count, std::uint16_t exponent) {
-    std::uint16_t bad = 0;
-    for (std::size_t i = 0; i < count; ++i) bad |= static_cast<std::uint16_t>((values[i] & exponent) == exponent);
-    return bad == 0;
-}
 bool widen_block(DType dtype, const std::byte* bytes, float* out, std::size_t count) {
     const auto& convert = numeric::conversions();
     if (dtype == DType::kF32) std::memcpy(out, bytes, count * sizeof(float));
@@ -38,9 +30,8 @@ bool narrow_block(DType dtype, const float* values, std::byte* out, std::size_t 
         return convert.all_finite(values, count);
     }
     (dtype == DType::kF16 ? convert.narrow_f16 : convert.narrow_bf16)(out, values, count);
-    std::uint16_t bits[kBlock];
-    std::memcpy(bits, out, count * sizeof(std::uint16_t));
-    return all_finite(bits, count, dtype == DType::kF16 ? kF16Exponent : kBF16Exponent);
+    const std::span<const std::byte> narrowed(out, count * sizeof(std::uint16_t));
+    return dtype == DType::kF16 ? numeric::all_finite_f16(narrowed) : numeric::all_finite_bf16(narrowed);
 }
 
 }  // namespace

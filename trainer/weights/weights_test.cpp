@@ -345,7 +345,7 @@ TEST(TensorTableTest, AModelHasTheTensorsThatItsConfigurationIsSaidToAskFor) {
         ASSERT_TRUE(config.ok()) << family << ": " << config.error().message;
         std::map<std::string, std::vector<std::int64_t>> own, table;
         for (const TensorSpec& spec : tensor_specs(model::make_model(*config), false)) own[spec.name] = spec.shape;
-        for (const auto& [name, shape] : model_config::tensors_of(*config)) table[name] = shape;
+        for (const TensorSpec& spec : model_config::tensors_of(*config)) table[spec.name] = spec.shape;
         EXPECT_EQ(own, table) << family;
     }
 }

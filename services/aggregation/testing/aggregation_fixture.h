@@ -33,18 +33,17 @@ class AggregationTest : public service::RoutesFixture {
     static events::Event closed(std::int64_t round) {
         events::Event event;
         event.type = "atoll.round.closed.v1";
-        event.data = {
-            {"job", "j1"},
-            {"round", round},
-            {"model", "demo"},
-            {"base", std::string(64, '0')},
-            {"strategy", {{"name", "fedavg"}, {"weighting", "uniform"}}},
-            {"updates", Json::array({{{"facility", "leonardo"},
-                                      {"task", "t1"},
-                                      {"version", std::string(64, 'a')},
-                                      {"samples", 1},
-                                      {"tokens", 2},
-                                      {"assigned", {{"effort", 1.0}, {"decay", 0.0}, {"element_max", 0.0}}}}})}};
+        event.data = {{"job", "j1"},
+                      {"round", round},
+                      {"model", "demo"},
+                      {"base", std::string(64, '0')},
+                      {"strategy", {{"name", "fedavg"}, {"weighting", "uniform"}}},
+                      {"updates", Json::array({{{"facility", "leonardo"},
+                                                {"task", "t1"},
+                                                {"version", std::string(64, 'a')},
+                                                {"samples", 1},
+                                                {"tokens", 2},
+                                                {"assigned", aggregate::to_json(aggregate::Assignment())}}})}};
         return event;
     }
     // Of round 1, by tasks t1 and t2, of which one is enough.

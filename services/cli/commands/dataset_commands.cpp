@@ -1,4 +1,5 @@
 #include <CLI/CLI.hpp>
+#include <cstdio>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -31,6 +32,49 @@ constexpr const char* kDatasetRemoveHelp =
 on. Examples:
   atoll dataset rm diaries-it
   atoll dataset rm diaries-it --version 3 --copy leonardo)";
+
+// A number of a version's statistics; 0 where it has none.
+std::int64_t statistic(const json& version, const char* key) {
+    const json statistics = version.value("statistics", json());
+    return statistics.is_object() ? statistics.value(key, std::int64_t{0}) : 0;
+}
+
+std::int64_t document_count(const json& version) {
+    std::int64_t documents = 0;
+    for (const char* split : {"train", "validation"})
+        documents += version.at(split).at("documents").get<std::int64_t>();
+    return documents;
+}
+
+// The model whose tokenizer prepared it; where that is not known, the beginning of the tokenizer's fingerprint.
+std::string tokenizer_text(const json& version) {
+    constexpr std::size_t kShownCharacters = 8;
+    const json tokenizer = version.value("tokenizer", json());
+    if (!tokenizer.is_object()) return text(version, "tokenizer_sha256").substr(0, kShownCharacters);
+    return text(tokenizer, "model") + "@" + text(tokenizer, "version").substr(0, kShownCharacters);
+}
+
+// "3.2 %" of the tokens that the documents had.
+std::string cut_share(const json& version) {
+    const auto cut = static_cast<double>(statistic(version, "tokens_truncated"));
+    if (cut == 0) return "-";
+    double tokens = 0;
+    for (const char* split : {"train", "validation"}) tokens += version.at(split).at("tokens").get<double>();
+    char share[32];
+    std::snprintf(share, sizeof share, "%.1f %%", 100 * cut / (tokens + cut));
+    return share;
+}
+
+// Empty: there is none.
+std::string longer_documents(const json& version) {
+    const std::int64_t longer = statistic(version, "longer");
+    if (longer == 0) return {};
+    const std::string share = cut_share(version);
+    return std::to_string(longer) + " of " + std::to_string(document_count(version)) +
+           " documents are longer than a row" +
+           (share == "-" ? ", and go on in the next"
+                         : ": " + share + " of all tokens are cut off; a larger --seq-len keeps them");
+}
 
 struct Description {
     std::string name, language, license, text_template, description, source;
@@ -133,6 +177,8 @@ Status run_prepare(const Context& context, const Preparation& given) {
         std::cout << text(answer, "id") << "\n";
     else
         std::cout << given.dataset << " has version " << text(answer, "version") << " at " << given.facility << "\n";
+    if (const json result = answer.value("result", json()); result.is_object())
+        if (const std::string longer = longer_documents(result); !longer.empty()) print_line(longer);
     return {};
 }
 
@@ -172,7 +218,8 @@ Status show_dataset(const Context& context, const std::string& name, bool croiss
     if (context.json) return print_json(dataset);
     for (const char* key : {"name", "language", "license", "description", "template", "source"})
         if (const std::string value = text(dataset, key); !value.empty()) print_line(std::string(key) + ": " + value);
-    Table table({"version", "seq_len", "batching", "train tokens", "validation tokens", note("copies at")});
+    Table table({"version", "tokenizer", "seq_len", droppable("batching"), "documents", "train tokens",
+                 droppable("validation tokens"), "cut off", droppable("text"), note("copies at")});
     const auto known = facility_names(context);
     for (const json& version : dataset["versions"]) {
         std::vector<std::string> facilities;
@@ -180,13 +227,16 @@ Status show_dataset(const Context& context, const std::string& name, bool croiss
             const std::string facility = text(copy, "facility");
             facilities.push_back(facility + (known && !known->contains(facility) ? " (no such facility)" : ""));
         }
-        table.add({text(version, "version"), text(version, "seq_len"), text(version, "batching"),
-                   text(version, "train", "tokens"), text(version, "validation", "tokens"), join(facilities)});
+        const std::int64_t bytes = statistic(version, "bytes");
+        table.add({text(version, "version"), tokenizer_text(version), text(version, "seq_len"),
+                   text(version, "batching"), std::to_string(document_count(version)), text(version, "train", "tokens"),
+                   text(version, "validation", "tokens"), cut_share(version),
+                   bytes > 0 ? human_bytes(static_cast<std::uint64_t>(bytes)) : "-", join(facilities)});
     }
     print(table);
     for (const json& version : dataset["versions"])
-        if (const std::string lack = lack_of_ends(version); !lack.empty())
-            print_line("version " + text(version, "version") + ": " + lack);
+        for (const std::string& remark : {lack_of_ends(version), longer_documents(version)})
+            if (!remark.empty()) print_line("version " + text(version, "version") + ": " + remark);
     return {};
 }
 
@@ -299,13 +349,10 @@ Result<json> versions_at(const Context& context, const std::string& facility) {
 }
 
 std::string lack_of_ends(const json& version) {
-    const json statistics = version.value("statistics", json());
-    const std::int64_t without_end = statistics.is_object() ? statistics.value("without_end", std::int64_t{0}) : 0;
+    const std::int64_t without_end = statistic(version, "without_end");
     if (without_end == 0) return {};
-    std::int64_t documents = 0;
-    for (const char* split : {"train", "validation"})
-        documents += version.at(split).at("documents").get<std::int64_t>();
-    return std::to_string(without_end) + " of " + std::to_string(documents) + " documents have no end token";
+    return std::to_string(without_end) + " of " + std::to_string(document_count(version)) +
+           " documents have no end token";
 }
 
 void add_dataset_commands(CLI::App& program, Context& context) {

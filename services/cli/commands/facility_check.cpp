@@ -74,12 +74,6 @@ class Activity {
     std::jthread thread_;
 };
 
-std::size_t terminal_width() {
-    if (const std::string columns = environment("COLUMNS"); !columns.empty())
-        return static_cast<std::size_t>(std::max(0, std::atoi(columns.c_str())));
-    return terminal_columns();
-}
-
 // The signal that came; the job must not stay in a queue for nobody. A second one ends the program at once.
 volatile std::sig_atomic_t interrupted = 0;
 
@@ -210,6 +204,12 @@ std::string check_table(const json& rows, std::size_t width) {
             table += std::string(indent, ' ') + "→ " + mend_text(mend, indent + 2, width);
     }
     return table;
+}
+
+std::size_t terminal_width() {
+    if (const std::string columns = environment("COLUMNS"); !columns.empty())
+        return static_cast<std::size_t>(std::max(0, std::atoi(columns.c_str())));
+    return terminal_columns();
 }
 
 Status run_check(const Context& context, const CheckFlags& flags) {

@@ -22,4 +22,7 @@ Status run_check(const Context& context, const CheckFlags& flags);
 // stands on a line of its own, whole.
 std::string check_table(const nlohmann::json& rows, std::size_t width);
 
+// $COLUMNS, or the terminal's; 0: there is none.
+std::size_t terminal_width();
+
 }  // namespace atl::cli

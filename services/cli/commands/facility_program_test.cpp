@@ -1,11 +1,14 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <iterator>
 #include <mutex>
+#include <sstream>
 #include <thread>
 
 #include "shared/base/file.h"
 #include "shared/base/subprocess.h"
+#include "shared/base/text.h"
 #include "shared/http/testing/test_server.h"
 
 namespace atl::cli {
@@ -110,11 +113,20 @@ class FacilityProgramTest : public testing::Test {
         server.route(Method::kGet, "/registry/v1/datasets", anyone,
                      [this, list](const Request&) { return list(has_dataset_ ? Json{{"name", "diaries"}} : Json()); });
         server.route(Method::kGet, "/registry/v1/datasets/:name/versions", anyone, [list](const Request&) {
-            return list({{"version", 2},
-                         {"train", {{"documents", 90}}},
-                         {"validation", {{"documents", 10}}},
-                         {"statistics", {{"without_end", 12}}}});
+            return list(
+                {{"version", 2},
+                 {"tokenizer_sha256", std::string(64, 'f')},
+                 {"tokenizer", {{"model", "llama"}, {"version", std::string(64, 'e')}}},
+                 {"seq_len", 128},
+                 {"batching", "padding"},
+                 {"train", {{"documents", 90}, {"rows", 90}, {"tokens", 900}}},
+                 {"validation", {{"documents", 10}, {"rows", 10}, {"tokens", 60}}},
+                 {"statistics", {{"without_end", 12}, {"longer", 3}, {"tokens_truncated", 40}, {"bytes", 5000}}}});
         });
+        server.route(Method::kGet, "/registry/v1/datasets/:name", anyone,
+                     [](const Request&) { return Response::json(200, {{"name", "diaries"}, {"language", "it"}}); });
+        server.route(Method::kGet, "/registry/v1/datasets/:name/versions/:version/copies", anyone,
+                     [list](const Request&) { return list({{"facility", "leonardo"}}); });
     }
     void set(Json& kept, const Json& value) {
         const std::lock_guard lock(mutex_);
@@ -175,6 +187,25 @@ TEST_F(FacilityProgramTest, ACheckWarnsOfTextsThatWereTokenisedWithoutAnEnd) {
     EXPECT_EQ(checks.back().at("seen"),
               "version 2: 12 of 100 documents have no end token: a model does not learn there where a text ends");
     EXPECT_NE(checks.back().at("mend").get<std::string>().find("eos_token"), std::string::npos);
+}
+
+TEST_F(FacilityProgramTest, ADatasetIsShownWithItsTokenizerAndWhatIsCutOff) {
+    const std::string shown = run({"dataset", "show", "diaries"}).out;
+    const auto words_of = [](const std::string& text) {
+        std::istringstream stream(text);
+        return std::vector<std::string>(std::istream_iterator<std::string>(stream), {});
+    };
+    const auto row = shown.find("\n2 ");
+    ASSERT_NE(row, std::string::npos) << shown;
+    EXPECT_EQ(join(words_of(shown.substr(row, shown.find('\n', row + 1) - row)), " ").substr(0, 61),
+              "2 llama@eeeeeeee 128 padding 100 900 60 4.0 % 4.9 KiB leonard")
+        << shown;
+    EXPECT_NE(shown.find("version 2: 12 of 100 documents have no end token\n"), std::string::npos) << shown;
+    EXPECT_NE(
+        shown.find("version 2: 3 of 100 documents are longer than a row: 4.0 % of all tokens are cut off; a larger "
+                   "--seq-len keeps them\n"),
+        std::string::npos)
+        << shown;
 }
 
 TEST_F(FacilityProgramTest, ACheckThatTakesLongSaysWhatItDoes) {

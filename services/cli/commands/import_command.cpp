@@ -76,7 +76,6 @@ Status run_import(const Context& context, const ImportOptions& given) {
     } else {
         ATOLL_RETURN_IF_ERROR(check_unconverted(given));
     }
-    ATOLL_RETURN_IF_ERROR(check_model_directory(push.directory));
     return push_model(context, push);
 }
 

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "services/cli/commands/commands.h"
+#include "services/cli/commands/job_check.h"
 #include "services/cli/commands/job_verb.h"
 #include "services/cli/job_names.h"
 #include "services/cli/output.h"
@@ -67,6 +68,7 @@ constexpr int kTailLinesMax = 10000;  // of one answer of dispatch
 constexpr const char* kJobHelp = R"(Examples:
   atoll job init > job.yaml
   atoll job script job.yaml --facility leonardo
+  atoll job submit job.yaml --check
   atoll job submit job.yaml --watch
   atoll job watch newest
   atoll job logs italian-czech --tail 50
@@ -95,6 +97,8 @@ Status run_submit(const Context& context, const std::string& file, const std::st
     ATOLL_TRY(http::Client client, context.client("dispatch"));
     ATOLL_TRY(const json job, client.post_json("/v1/jobs", spec, key.empty() ? new_id() : key));
     const std::string id = text(job, "id");
+    for (const json& warning : job.value("warnings", json::array()))
+        std::cerr << "warning: " << warning.get<std::string>() << "\n";
     if (context.json && !watch) return print_json(job);
     std::ostream& out = context.json ? std::cerr : std::cout;  // with both flags the output is the job's events
     out << "submitted job " << id << (watch ? "" : "; follow it with: atoll job watch " + id) << std::endl;
@@ -264,8 +268,15 @@ void add_submit(CLI::App& group, Context& context) {
     submit->add_option("file", *file, "YAML or JSON; - is standard input")->required();
     submit->add_option("--key", *key, "any word: submitting again with the same one makes no second job");
     submit->add_flag("--watch", *watch, "follow it to its end");
-    set_example(*submit, "atoll job submit job.yaml --watch");
-    on_run(*submit, context, [&context, file, key, watch] { return run_submit(context, *file, *key, *watch); });
+    const auto check = std::make_shared<bool>(false);
+    submit->add_flag("--check", *check, "submit nothing: show what would fail, and how many bytes would travel")
+        ->excludes("--watch", "--key");
+    set_example(*submit, "atoll job submit job.yaml --check");
+    on_run(*submit, context, [&context, file, key, watch, check]() -> Status {
+        if (!*check) return run_submit(context, *file, *key, *watch);
+        ATOLL_TRY(const json spec, read_document(*file));
+        return check_job(context, spec);
+    });
 }
 
 void add_resume(CLI::App& group, Context& context) {

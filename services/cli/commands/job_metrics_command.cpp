@@ -60,8 +60,7 @@ Status run_metrics(const Context& context, http::Client& client, const std::stri
         std::cout << (form.csv ? curves.csv() : curves.openmetrics(text(job, "name")));
     else if (!curves.empty())
         print_summary(curves);
-    if (curves.empty())
-        std::cerr << "job " << id << " has no steps: none was made yet, or its events are no longer kept\n";
+    if (curves.empty()) std::cerr << "the job has no steps: none was made yet, or its events are gone\n";
     return {};
 }
 

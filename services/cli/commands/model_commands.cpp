@@ -1,9 +1,12 @@
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
 #include <iostream>
 #include <memory>
+#include <mutex>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <set>
+#include <span>
 
 #include "services/cli/commands/commands.h"
 #include "services/cli/commands/model_directory.h"
@@ -16,6 +19,7 @@
 #include "services/cli/usage.h"
 #include "shared/base/id.h"
 #include "shared/base/spelling.h"
+#include "shared/model_config/tensors.h"
 #include "shared/service/names.h"
 
 namespace atl::cli {
@@ -37,7 +41,6 @@ constexpr const char* kRemoveHelp =
   atoll model rm italian-czech@3f6c…
 The bytes go when nothing needs them any more; `atoll model prune` does not wait.)";
 
-constexpr int kHashThreads = 2;
 constexpr std::size_t kDigestBeginningMin = 8;  // characters, as the store has it
 
 struct Reference {
@@ -70,12 +73,17 @@ Result<json> find_version(http::Client& store, const Reference& reference) {
     return not_found(found.error().message + did_you_mean(reference.version, tags), "version");
 }
 
+// The model as the store knows it; null: there is none yet.
+Result<json> find_model(http::Client& store, const std::string& model) {
+    auto found = store.get_json(model_path(model));
+    if (!found.ok() && found.error().code == ErrorCode::kNotFound) return json();
+    return found;
+}
+
 // A description that the model does not have, which exists already, is refused.
-Status check_description(http::Client& store, const std::string& model, const std::string& description) {
-    const auto existing = store.get_json(model_path(model));
-    if (!existing.ok()) return existing.error().code == ErrorCode::kNotFound ? Status() : existing.error();
-    if (description.empty() || text(*existing, "description") == description) return {};
-    return invalid_argument("--description", "only for a model that is made now; " + model + " exists already");
+Status check_description(const json& model, const PushOptions& given) {
+    if (model.is_null() || given.description.empty() || text(model, "description") == given.description) return {};
+    return invalid_argument("--description", "only for a model that is made now; " + given.model + " exists already");
 }
 
 // Whether it may be a digest or its beginning.
@@ -109,59 +117,92 @@ Result<std::string> version_digest(http::Client& store, const std::string& given
 }
 
 // As a version is named anywhere; a digest, or its beginning, also without its model.
-Result<std::string> parent_digest(http::Client& store, const std::string& given) {
+Result<std::string> parent_digest(http::Client& store, const std::string& given, const char* flag) {
     auto digest = version_digest(store, given);
     if (digest.ok()) return digest;
     Error error = digest.error();
     if (error.code == ErrorCode::kNotFound && is_digest_like(given))
         error.message = "no version of a model begins with " + given;
-    error.field = "--parent";
+    error.field = flag;
     return error;
 }
 
 // What a tag names others rely on: without --move-tag one that exists is put on the version that it names alone. The
-// manifest of the directory, where it had to be made for that.
-Result<std::optional<store_client::Manifest>> check_tag(http::Client& store, const PushOptions& given) {
-    using Known = std::optional<store_client::Manifest>;
-    if (given.tag.empty() || given.move_tag) return Known();
-    const auto model = store.get_json(model_path(given.model));
-    if (!model.ok()) return model.error().code == ErrorCode::kNotFound ? Result<Known>(Known()) : model.error();
-    const json tags = model->value("tags", json::object());
-    const std::string named = tags.value(given.tag, "");
-    if (named.empty()) return Known();
-    ATOLL_TRY(auto manifest, store_client::scan_directory(given.directory, kHashThreads));
-    if (store_client::manifest_digest(manifest) == named) return Known(std::move(manifest));
+// store sees to that as well; this is before the upload.
+Status check_tag(const json& model, const PushOptions& given, const store_client::Manifest& manifest) {
+    if (model.is_null() || given.tag.empty() || given.move_tag) return {};
+    const std::string named = model.value("tags", json::object()).value(given.tag, "");
+    if (named.empty() || store_client::manifest_digest(manifest) == named) return {};
     return conflict(given.model + "@" + given.tag + " is another version, " + named.substr(0, 16) +
                         "…; --move-tag takes the tag from it",
+                    "--tag");
+}
+
+struct ScannedModel {
+    store_client::Manifest manifest;
+    double seconds = 0;
+};
+
+// Reads the directory once, for the digests of its files and the values of its weights.
+Result<ScannedModel> scan_model(const PushOptions& given, int threads) {
+    ATOLL_TRY(const safetensors::Model weights, check_model_directory(given.directory));
+    const model_config::ValueCheck values(weights);
+    store_client::Progress progress;
+    for (const auto& file : weights.files()) progress.bytes_total += file.whole().size();
+    const auto show = show_progress("checking");
+    std::mutex mutex;
+    const auto on_chunk = [&](const fs::path& file, std::uint64_t offset, std::string_view bytes) -> Status {
+        ATOLL_RETURN_IF_ERROR(values.check(file, offset, std::as_bytes(std::span(bytes))));
+        const std::lock_guard lock(mutex);
+        progress.bytes_done = std::min(progress.bytes_total, progress.bytes_done + bytes.size());
+        if (show) show(progress);
+        return {};
+    };
+    const auto begin = std::chrono::steady_clock::now();
+    ATOLL_TRY(auto manifest, store_client::scan_directory(given.directory, threads, on_chunk));
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    return ScannedModel{std::move(manifest), seconds};
+}
+
+// At once: nobody can put the tag on another version meanwhile.
+Status put_tag(http::Client& store, const PushOptions& given, const std::string& digest) {
+    const auto put = store.put_json(model_path(given.model) + "/tags/" + segment(given.tag),
+                                    {{"digest", digest}, {"move", given.move_tag}});
+    if (put.ok() || put.error().code != ErrorCode::kConflict) return put.ok() ? Status() : put.error();
+    return conflict(given.model + "@" + digest + " is stored, but not as " + given.tag +
+                        ", which somebody has put on another version meanwhile; `atoll model tag` moves it",
                     "--tag");
 }
 
 Result<json> push(const Context& context, const PushOptions& given) {
     ATOLL_TRY(const auto options, transfer_options(context, "uploading"));
     http::Client store(options.store);
-    ATOLL_RETURN_IF_ERROR(check_description(store, given.model, given.description));
-    ATOLL_TRY(auto known, check_tag(store, given));
+    ATOLL_TRY(const json model, find_model(store, given.model));
+    ATOLL_RETURN_IF_ERROR(check_description(model, given));
     json parents = json::array();
     for (const std::string& parent : given.parents) {
-        ATOLL_TRY(const std::string digest, parent_digest(store, parent));
+        ATOLL_TRY(const std::string digest, parent_digest(store, parent, "--parent"));
         parents.push_back(digest);
     }
     if (!given.adapter_of.empty()) {
-        ATOLL_TRY(const std::string digest, parent_digest(store, given.adapter_of));
+        ATOLL_TRY(const std::string digest, parent_digest(store, given.adapter_of, "--adapter-of"));
         parents = {digest};
     }
-    ATOLL_TRY(const auto uploaded, store_client::upload_directory(given.directory, options, std::move(known)));
+    ATOLL_TRY(ScannedModel scanned, scan_model(given, options.connections));
+    ATOLL_RETURN_IF_ERROR(check_tag(model, given, scanned.manifest));
+    ATOLL_TRY(const auto uploaded,
+              store_client::upload_directory(given.directory, options, std::move(scanned.manifest)));
     const json order = {{"manifest", store_client::to_json(uploaded.manifest)},
                         {"kind", given.adapter_of.empty() ? given.kind : "adapter"},
                         {"parents", parents},
                         {"new_model", {{"description", given.description}}}};
     ATOLL_TRY(json version, store.post_json(model_path(given.model) + "/versions", order, new_id()));
     if (!given.tag.empty()) {
-        const std::string path = model_path(given.model) + "/tags/" + segment(given.tag);
-        ATOLL_RETURN_IF_ERROR(store.put_json(path, {{"digest", version.at("digest")}}));
+        ATOLL_RETURN_IF_ERROR(put_tag(store, given, version.at("digest")));
         version["tags"].push_back(given.tag);
     }
     version["bytes_sent"] = uploaded.bytes_sent;
+    version["check_seconds"] = scanned.seconds;
     return version;
 }
 
@@ -416,7 +457,8 @@ Status push_model(const Context& context, const PushOptions& given) {
     if (context.json) return print_json(version);
     print_line(given.model + "@" + text(version, "digest") + (given.tag.empty() ? "" : " (" + given.tag + ")") + ": " +
                human_bytes(version.at("size").get<std::uint64_t>()) + ", " +
-               human_bytes(version.at("bytes_sent").get<std::uint64_t>()) + " of it sent");
+               human_bytes(version.at("bytes_sent").get<std::uint64_t>()) + " of it sent, checked in " +
+               human_seconds(version.at("check_seconds").get<double>()));
     return {};
 }
 

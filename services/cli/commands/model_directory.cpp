@@ -7,8 +7,6 @@
 #include <vector>
 
 #include "services/cli/commands/model_tokenizer.h"
-#include "services/cli/context.h"
-#include "services/cli/transfer.h"
 #include "shared/base/text.h"
 #include "shared/log/warn.h"
 #include "shared/model_config/tensors.h"
@@ -76,17 +74,6 @@ Status check_tokenizer(const fs::path& directory, std::int64_t vocab_size) {
                                 "another model?");
 }
 
-// Reads every weight once.
-Status check_finite(const safetensors::Model& weights) {
-    store_client::Progress progress;
-    for (const auto& entry : weights.entries()) progress.bytes_total += entry.tensor->end - entry.tensor->begin;
-    const auto show = show_progress("checking the weights");
-    return model_config::check_values(weights, [&](std::uint64_t bytes) {
-        progress.bytes_done += bytes;
-        if (show) show(progress);
-    });
-}
-
 }  // namespace
 
 Status check_files_to_send(const fs::path& directory) {
@@ -113,19 +100,22 @@ Status check_files_to_send(const fs::path& directory) {
     return {};
 }
 
-Status check_model_directory(const fs::path& directory) {
+Result<safetensors::Model> check_model_directory(const fs::path& directory) {
     const fs::path file = directory / "config.json";
-    if (!fs::exists(file)) return invalid_argument(file.string(), directory.string() + " has no config.json");
+    const bool is_adapter = !fs::exists(file) && fs::exists(directory / "adapter_config.json");
+    if (!is_adapter && !fs::exists(file))
+        return invalid_argument(file.string(), directory.string() + " has no config.json");
     ATOLL_TRY(const auto paths, store_client::list_files(directory));
     for (const std::string& path : paths)
         if (path.ends_with(".json")) ATOLL_RETURN_IF_ERROR(check_json_file(directory / path));
+    if (is_adapter) return safetensors::Model::open_file(directory / "adapter_model.safetensors");
     ATOLL_TRY(const auto config, model_config::load_config(directory));
-    ATOLL_TRY(const auto weights, safetensors::Model::open(directory));
+    ATOLL_TRY(auto weights, safetensors::Model::open(directory));
     ATOLL_RETURN_IF_ERROR(model_config::check_tensors(weights, model_config::tensors_of(config),
                                                       model_config::ignorable_tensors(config), "config.json",
                                                       directory.string()));
     ATOLL_RETURN_IF_ERROR(check_tokenizer(directory, config.vocab_size));
-    return check_finite(weights);
+    return weights;
 }
 
 }  // namespace atl::cli

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "shared/base/result.h"
+#include "shared/safetensors/file.h"
 
 // What a directory must be before its files become a version that others fetch.
 namespace atl::cli {
@@ -12,10 +13,11 @@ namespace atl::cli {
 // one.
 Status check_files_to_send(const std::filesystem::path& directory);
 
-// A Hugging Face model directory that the trainer can read: config.json of a family that is built, safetensors files of
-// just the tensors and shapes that it asks for, without a value that is NaN or infinite, no token beyond the
-// vocabulary, every *.json file JSON. Reads all weights once and shows progress; warns where there is no tokenizer.
-// kInvalidArgument names the file, and its member or tensor.
-Status check_model_directory(const std::filesystem::path& directory);
+// The weights of a Hugging Face model directory that the trainer can read: config.json of a family that is built,
+// safetensors files of just the tensors and shapes that it asks for, no token beyond the vocabulary, every *.json file
+// JSON. Their values are not looked at. Warns where there is no tokenizer. An adapter's directory has
+// adapter_config.json instead, and of it only the files are looked at. kInvalidArgument names the file, and its member
+// or tensor.
+Result<safetensors::Model> check_model_directory(const std::filesystem::path& directory);
 
 }  // namespace atl::cli

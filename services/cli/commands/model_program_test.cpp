@@ -37,11 +37,13 @@ class ModelProgramTest : public testing::Test {
     }
     // That nothing is sent of the directory, and that `said` names why.
     void expect_refused(const std::vector<std::string>& said) {
-        const CommandResult result = run({"import", "tiny", model_.string()});
-        EXPECT_EQ(result.exit_code, 2) << result.out << result.err;
-        for (const std::string& words : said) EXPECT_NE(result.err.find(words), std::string::npos) << result.err;
-        const std::lock_guard lock(mutex_);
-        EXPECT_EQ(calls_, std::vector<std::string>()) << result.err;
+        for (const char* command : {"import", "push"}) {
+            const CommandResult result = run({command, "tiny", model_.string()});
+            EXPECT_EQ(result.exit_code, 2) << result.out << result.err;
+            for (const std::string& words : said) EXPECT_NE(result.err.find(words), std::string::npos) << result.err;
+            const std::lock_guard lock(mutex_);
+            EXPECT_EQ(calls_, std::vector<std::string>()) << result.err;
+        }
     }
 
     void add_routes(http::Server& server) {
@@ -51,7 +53,8 @@ class ModelProgramTest : public testing::Test {
             calls_.emplace_back(what);
             if (!request.body.empty() && request.body.front() == '{') body_ = request.json().value();
         };
-        server.route(Method::kGet, "/store/v1/models/:name", admins, [](const Request& request) {
+        server.route(Method::kGet, "/store/v1/models/:name", admins, [this](const Request& request) {
+            ++models_read_;
             if (request.param("name") != "llama")
                 return Response::problem(not_found("there is no such model", "model"));
             return Response::json(200, {{"name", "llama"}, {"tags", {{"final", kDigest}}}});
@@ -68,8 +71,9 @@ class ModelProgramTest : public testing::Test {
             note(request, "made a model");
             return Response::json(201, Json::object());
         });
-        server.route(Method::kPut, "/store/v1/models/:name/tags/:tag", admins, [note](const Request& request) {
+        server.route(Method::kPut, "/store/v1/models/:name/tags/:tag", admins, [this, note](const Request& request) {
             note(request, "moved a tag");
+            if (is_tagged_meanwhile_) return Response::problem(conflict("the tag is on another version", "tag"));
             return Response::json(200, {{"digest", kDigest}});
         });
         server.route(Method::kPost, "/store/v1/blobs/missing", admins, [note](const Request& request) {
@@ -87,6 +91,8 @@ class ModelProgramTest : public testing::Test {
     std::vector<std::string> calls_;  // what changes something, or may send something
     Json body_;                       // of the last of them
     std::atomic<bool> is_refusing_ = false;
+    std::atomic<bool> is_tagged_meanwhile_ = false;
+    std::atomic<int> models_read_ = 0;
     TemporaryDirectory directory_;
     fs::path model_ = directory_.path() / "model";
     http::TestServer server_{[this](http::Server& server) { add_routes(server); }};
@@ -111,7 +117,7 @@ TEST_F(ModelProgramTest, AModelIsMadeWithItsFirstVersionSoThatARefusedOneLeavesN
 
 TEST_F(ModelProgramTest, AParentIsNamedAsAVersionIsAnywhere) {
     EXPECT_EQ(run({"push", "tiny", model_.string(), "--parent", "llama@round3"}).exit_code, 0);
-    for (const std::string given : {"aaaaaaaa", "AAAAAAAA", kDigest}) {
+    for (const std::string& given : {std::string("aaaaaaaa"), std::string("AAAAAAAA"), kDigest}) {
         EXPECT_EQ(run({"push", "tiny", model_.string(), "--parent", given}).exit_code, 0) << given;
         const std::lock_guard lock(mutex_);
         EXPECT_EQ(body_.at("parents"), Json::array({kDigest})) << given;
@@ -137,6 +143,43 @@ TEST_F(ModelProgramTest, ATagThatIsOnAnotherVersionMovesOnlyWhenThatIsSaid) {
     }
     const CommandResult moved = run({"push", "llama", model_.string(), "--tag", "final", "--move-tag"});
     EXPECT_EQ(moved.exit_code, 0) << moved.err;
+    const std::lock_guard lock(mutex_);
+    EXPECT_EQ(body_, (Json{{"digest", kDigest}, {"move", true}}));
+}
+
+TEST_F(ModelProgramTest, ATagThatSomebodyTakesMeanwhileIsLeftWhereItIs) {
+    is_tagged_meanwhile_ = true;
+    const CommandResult raced = run({"import", "llama", model_.string(), "--tag", "v1"});
+    EXPECT_EQ(raced.exit_code, 1) << raced.out;
+    EXPECT_NE(raced.err.find("is stored, but not as v1, which somebody has put on another version meanwhile"),
+              std::string::npos)
+        << raced.err;
+    const std::lock_guard lock(mutex_);
+    EXPECT_EQ(body_.at("move"), false);
+    EXPECT_EQ(models_read_, 1);
+}
+
+TEST_F(ModelProgramTest, ItIsSaidHowLongTheCheckTook) {
+    const CommandResult taken = run({"push", "tiny", model_.string()});
+    EXPECT_NE(taken.out.find(" of it sent, checked in "), std::string::npos) << taken.out;
+    const Json json = Json::parse(run({"push", "tiny", model_.string(), "--json"}).out);
+    EXPECT_TRUE(json.at("check_seconds").is_number());
+}
+
+TEST_F(ModelProgramTest, AnAdapterHasAConfigurationOfItsOwn) {
+    fs::rename(model_ / "config.json", model_ / "adapter_config.json");
+    fs::rename(model_ / "model.safetensors", model_ / "adapter_model.safetensors");
+    EXPECT_EQ(run({"push", "tiny", model_.string()}).exit_code, 0);
+    model_config::write_tiny_model(model_, 320, std::string("\0\0\x80\x7f", 4));  // infinities
+    fs::rename(model_ / "model.safetensors", model_ / "adapter_model.safetensors");
+    fs::remove(model_ / "config.json");
+    {
+        const std::lock_guard lock(mutex_);
+        calls_.clear();
+    }
+    expect_refused({"adapter_model.safetensors", "holds a value that is not finite, at element 0"});
+    fs::remove(model_ / "adapter_config.json");
+    expect_refused({"has no config.json"});
 }
 
 TEST_F(ModelProgramTest, NewestIsNoTag) {

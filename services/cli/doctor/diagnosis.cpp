@@ -136,7 +136,7 @@ void look_at_clocks(const ServiceSeen& service, std::int64_t now_unix_s, std::ve
             continue;
         problems.push_back({kWarning, "", facility->second,
                             "its nodes' clock is " + human_seconds(ahead_s) + " ahead of ours",
-                            "tell the site: curves of its trainings stand in the future"});
+                            "ask the site to set its clock: its training curves are drawn in the future"});
     }
 }
 

@@ -1,7 +1,6 @@
 #include "services/dispatch/admission/job_adapter.h"
 
 #include <utility>
-#include <vector>
 
 #include "services/dispatch/domain/training_settings.h"
 #include "shared/adapter/adapter.h"
@@ -15,7 +14,7 @@ namespace {
 using json::Json;
 using run_settings::RunConfig;
 
-// A request waits for it, as it is made and sent in one go: seconds.
+// A submission waits until it is made and sent: seconds.
 constexpr std::uint64_t kStartBytesMax = std::uint64_t{1} << 30;
 
 // The error names the setting of the job: "training.lora_rank".
@@ -55,14 +54,10 @@ struct NewAdapter {
     adapter::LoraOptions options;
     adapter::InitialAdapter weights;
 };
-Result<NewAdapter> new_adapter(const Catalog& catalog, const Json& model, const RunConfig& config) {
-    ATOLL_TRY(const Json object, catalog.read_object(model, "config.json"));
-    const auto parsed = model_config::parse_config(object.dump());
-    if (!parsed.ok())
-        return invalid_argument("model.version", "no adapters can be made for it: " + describe(parsed.error()));
+Result<NewAdapter> new_adapter(const model_config::ModelConfig& model, const RunConfig& config) {
     const auto options = adapter::options_of(config);
     if (!options.ok()) return of_training(options.error());
-    const auto tensors = adapter::tensors_on(*options, model_config::tensors_of(*parsed));
+    const auto tensors = adapter::tensors_on(*options, model_config::tensors_of(model));
     if (!tensors.ok()) return of_training(tensors.error());
     adapter::InitialAdapter weights(*tensors, dtype_of(config), static_cast<std::uint64_t>(config.seed),
                                     std::string(to_string(config.quantize)));
@@ -74,32 +69,45 @@ Result<NewAdapter> new_adapter(const Catalog& catalog, const Json& model, const 
     return NewAdapter{*options, std::move(weights)};
 }
 
+// The model that a given adapter belongs to.
+Result<BaseModel> model_of_adapter(const Catalog& catalog, const std::string& digest) {
+    const auto version = catalog.version(digest);
+    if (!version.ok() && version.error().code == ErrorCode::kNotFound)
+        return invalid_argument("model.version", "the model that this adapter belongs to, " + digest + ", was removed");
+    ATOLL_RETURN_IF_ERROR(version);
+    return catalog.base_model(*version);
+}
+
 }  // namespace
 
-Result<Json> plan_adapter(const Catalog& catalog, JobView& job) {
+Result<BaseModel> find_base_model(const Catalog& catalog, JobView& job) {
     ATOLL_TRY(const RunConfig config, parse_training_settings(job.spec.training, "training"));
     ATOLL_TRY(const Json version, catalog.model_version(job.spec.model, job.base));
-    const Json adapter_of = version.value("adapter_of", Json());
-    if (adapter_of.is_string()) {
+    ATOLL_TRY(BaseModel named, catalog.base_model(version));
+    if (!named.adapter_of.empty()) {
         ATOLL_RETURN_IF_ERROR(check_given_adapter(catalog, version, config));
-        job.spec.adapter_of = adapter_of.get<std::string>();
-        return catalog.version(job.spec.adapter_of);
+        job.spec.adapter_of = named.adapter_of;
+        ATOLL_TRY(BaseModel model, model_of_adapter(catalog, named.adapter_of));
+        model.adapter_bytes = named.weight_bytes;
+        return model;
     }
-    if (config.lora_rank == 0) return version;
-    ATOLL_RETURN_IF_ERROR(new_adapter(catalog, version, config));
+    if (config.lora_rank == 0 || !named.config.ok()) return named;  // the examination says what is wrong with it
+    ATOLL_TRY(const NewAdapter start, new_adapter(*named.config, config));
+    named.adapter_bytes = start.weights.size();
     job.spec.adapter_of = job.base;
-    return version;
+    return named;
 }
 
 Status make_start_adapter(const Catalog& catalog, JobView& job) {
     if (job.spec.adapter_of.empty() || job.base != job.spec.adapter_of) return {};
     ATOLL_TRY(const RunConfig config, parse_training_settings(job.spec.training, "training"));
-    ATOLL_TRY(const Json model, catalog.version(job.base));
-    ATOLL_TRY(const NewAdapter start, new_adapter(catalog, model, config));
+    ATOLL_TRY(const BaseModel model, model_of_adapter(catalog, job.base));
+    ATOLL_RETURN_IF_ERROR(model.config);
+    ATOLL_TRY(const NewAdapter start, new_adapter(*model.config, config));
     ATOLL_TRY(job.base, catalog.make_adapter(job.spec.output_model, job.spec.adapter_of,
                                              adapter::config_text(start.options, job.spec.model), start.weights));
-    ATOLL_RETURN_IF_ERROR(catalog.hold_version(job.base));
-    return {};
+    ATOLL_TRY(const bool is_held, catalog.hold_version(job.base));
+    return is_held ? Status() : unavailable("the adapter " + job.base + " was just removed; submit again");
 }
 
 }  // namespace atl::dispatch

@@ -1,9 +1,9 @@
 #pragma once
 
-#include <map>
 #include <optional>
 #include <string>
 
+#include "services/dispatch/admission/job_examination.h"
 #include "services/dispatch/clients/catalog.h"
 #include "services/dispatch/db/facilities.h"
 #include "services/dispatch/domain/job_spec.h"
@@ -13,12 +13,19 @@
 
 namespace atl::dispatch {
 
-using Facilities = std::map<std::string, StoredFacility>;
+struct Admission {
+    JobView job;  // with versions and paths filled in
+    Examination examination;
+};
 
-// The job as it is asked for, checked against the world, with versions and paths filled in. Other services are asked,
-// so no connection is held meanwhile. Errors name the member of the body that cannot be had.
-Result<JobView> admit_job(pg::Pool& pool, const Catalog& catalog, const json::Json& body,
-                          const auth::Principal& principal);
+// The job as it is asked for, looked at before it is submitted. Other services are asked, so no connection is held
+// meanwhile. Errors name the member of the body because of which nothing more can be told.
+Result<Admission> consider_job(pg::Pool& pool, const Catalog& catalog, const json::Json& body,
+                               const auth::Principal& principal);
+
+// The same of a job that can be submitted: what was found to fail is an error, too.
+Result<Admission> admit_job(pg::Pool& pool, const Catalog& catalog, const json::Json& body,
+                            const auth::Principal& principal);
 
 // The facilities that the job names and may use.
 Result<Facilities> require_facilities(pg::Connection& connection, JobSpec& spec, const auth::Principal& principal);

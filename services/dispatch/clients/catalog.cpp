@@ -4,7 +4,7 @@
 #include <cstring>
 #include <span>
 
-#include "services/dispatch/domain/model_context.h"
+#include "services/dispatch/domain/tokenizer_files.h"
 #include "shared/adapter/adapter.h"
 #include "shared/base/id.h"
 #include "shared/base/spelling.h"
@@ -21,7 +21,8 @@ namespace {
 using json::Json;
 
 constexpr std::chrono::minutes kTokenLife{5};
-constexpr std::chrono::minutes kTokenUse{2};  // then there is a new one: what has begun ends with the old
+constexpr std::size_t kFileValuesMax = 50'000;  // of a JSON file of a version
+constexpr std::chrono::minutes kTokenUse{2};    // then there is a new one: what has begun ends with the old
 
 http::ClientOptions options_for(const std::string& url, std::string token) {
     http::ClientOptions options;
@@ -51,10 +52,12 @@ std::string copies_path(const std::string& dataset, std::int64_t version) {
     return versions_path(dataset) + "/" + std::to_string(version) + "/copies";
 }
 
-Status read_numbers(const Json& version, DatasetCopy& data) {
+Status read_numbers(const Json& version, NamedCopy& copy) {
+    DatasetCopy& data = *copy.data;
     ATOLL_TRY(data.seq_len, member<std::int64_t>(version, "seq_len"));
     ATOLL_TRY(const Json train, member<Json>(version, "train"));
     ATOLL_TRY(data.rows, member<std::int64_t>(train, "rows"));
+    ATOLL_TRY(copy.train_tokens, member<std::int64_t>(train, "tokens"));
     ATOLL_TRY(const Json validation, member<Json>(version, "validation"));
     ATOLL_TRY(data.validation_tokens, member<std::int64_t>(validation, "tokens"));
     ATOLL_TRY(data.fingerprint, member<std::string>(version, "fingerprint"));
@@ -82,6 +85,24 @@ Status check_path(const DatasetCopy& data) {
     if (service::is_safe_relative_path(data.path)) return {};
     return internal_error("the registry does not say where facility \"" + data.facility + "\" holds version " +
                           std::to_string(data.version) + " of dataset \"" + data.dataset + "\"");
+}
+
+// A copy as the registry has found it.
+Status read_found(const Json& item, NamedCopy& copy) {
+    constexpr std::size_t kShownCharacters = 8;  // of a digest
+    DatasetCopy& data = *copy.data;
+    ATOLL_TRY(data.version, member<std::int64_t>(item, "version"));
+    ATOLL_TRY(data.path, member<std::string>(item, "path"));
+    ATOLL_RETURN_IF_ERROR(check_path(data));
+    ATOLL_TRY(const Json fits, member<Json>(item, "fits"));
+    if (fits.is_boolean()) copy.fits = fits.get<bool>();
+    ATOLL_TRY(const Json tokenizer, member<Json>(item, "tokenizer"));
+    if (!tokenizer.is_null()) {
+        ATOLL_TRY(const auto model, member<std::string>(tokenizer, "model"));
+        ATOLL_TRY(const auto version, member<std::string>(tokenizer, "version"));
+        copy.prepared_with = model + "@" + version.substr(0, kShownCharacters);
+    }
+    return read_numbers(item, copy);
 }
 
 }  // namespace
@@ -292,25 +313,44 @@ Result<Json> Catalog::version(const std::string& digest) const {
     return get(Service::kStore, "/v1/versions/" + http::percent_encode(digest));
 }
 
-Result<Json> Catalog::read_object(const Json& version, const char* path) const {
+Result<std::optional<std::string>> Catalog::read_small(const store_client::Manifest& manifest, const char* path) const {
     constexpr std::uint64_t kBytesMax = 1U << 20;
-    constexpr std::size_t kValuesMax = 50'000;
-    ATOLL_TRY(const Json body, member<Json>(version, "manifest"));
-    ATOLL_TRY(const auto manifest, store_client::parse_manifest(body));
     const store_client::ManifestFile* file = manifest.find(path);
-    if (file == nullptr || file->size > kBytesMax) return Json();
+    if (file == nullptr || file->size > kBytesMax) return std::optional<std::string>();
     std::string text(file->size, '\0');
     ATOLL_RETURN_IF_ERROR(
         store_client::RemoteFile(session()->store, *file).read(0, std::as_writable_bytes(std::span(text))));
-    auto object = json::parse_bounded(text, kValuesMax);
-    return object.ok() && object->is_object() ? std::move(object) : Result<Json>(Json());
+    if (!json::parse_bounded(text, kFileValuesMax).ok()) return std::optional<std::string>();
+    return std::optional(std::move(text));
 }
 
-Result<std::optional<std::int64_t>> Catalog::row_tokens_max(const Json& version) const {
-    ATOLL_TRY(const Json config, read_object(version, "config.json"));
-    return config.is_object() ? dispatch::row_tokens_max(config) : std::optional<std::int64_t>();
+Result<Json> Catalog::read_object(const Json& version, const char* path) const {
+    ATOLL_TRY(const Json body, member<Json>(version, "manifest"));
+    ATOLL_TRY(const auto manifest, store_client::parse_manifest(body));
+    ATOLL_TRY(const auto text, read_small(manifest, path));
+    if (!text) return Json();
+    ATOLL_TRY(Json object, json::parse_bounded(*text, kFileValuesMax));
+    return object.is_object() ? std::move(object) : Json();
 }
 
+Result<BaseModel> Catalog::base_model(const Json& version) const {
+    ATOLL_TRY(const Json body, member<Json>(version, "manifest"));
+    ATOLL_TRY(const auto manifest, store_client::parse_manifest(body));
+    BaseModel base;
+    base.bytes = manifest.size_bytes();
+    for (const auto& file : manifest.files)
+        if (file.path.ends_with(".safetensors")) base.weight_bytes += file.size;
+    base.tokenizer = tokenizer_files(manifest);
+    if (version.contains("adapter_of") && !version["adapter_of"].is_null()) {
+        ATOLL_TRY(base.adapter_of, member<std::string>(version, "adapter_of"));
+    }
+    ATOLL_TRY(const auto text, read_small(manifest, "config.json"));
+    base.config = text ? model_config::parse_config(*text, "config.json")
+                       : invalid_argument("config.json", "the model has no config.json, or it is too large");
+    return base;
+}
+
+// What is there already is not sent again, so that a request that is repeated is quick.
 Result<store_client::ManifestFile> Catalog::send_file(const std::string& path, std::uint64_t size,
                                                       const ReadBytes& read) const {
     store_client::ManifestFile file{path, size, {}};
@@ -320,6 +360,8 @@ Result<store_client::ManifestFile> Catalog::send_file(const std::string& path, s
         read(at, std::as_writable_bytes(std::span(bytes)));
         const std::string sha256 = digest::sha256(bytes);
         const auto put = [&](http::Client& client) -> Result<Json> {
+            ATOLL_TRY(const auto missing, store_client::find_missing(client, {sha256}));
+            if (missing.empty()) return Json();
             http::CallOptions options;
             options.headers.emplace_back("Content-Type", "application/octet-stream");
             ATOLL_TRY(const auto answer, client.call(http::Method::kPut, "/v1/blobs/" + sha256, bytes, options));
@@ -365,47 +407,43 @@ Result<std::map<std::int64_t, Json>> Catalog::versions_at(const std::string& fac
     return versions;
 }
 
-Status Catalog::resolve(const std::vector<NamedCopy>& copies) const {
+Status Catalog::resolve(std::vector<NamedCopy>& copies, const Json& tokenizer) const {
     Json wanted = Json::array();
     for (const NamedCopy& copy : copies) {
         wanted.push_back({{"dataset", copy.data->dataset}, {"facility", copy.data->facility}});
         if (copy.data->version > 0) wanted.back()["version"] = copy.data->version;
     }
+    const Json question = {{"copies", wanted}, {"tokenizer", tokenizer}};
     // With a key it is repeated as a GET is, when no answer comes.
     ATOLL_TRY(const Json answer, ask(Service::kRegistry, [&, key = new_id()](http::Client& client) {
-                  return client.post_json("/v1/copies/find", {{"copies", wanted}}, key);
+                  return client.post_json("/v1/copies/find", question, key);
               }));
     ATOLL_TRY(const auto items, member<Json::array_t>(answer, "items"));
     if (items.size() != copies.size()) return internal_error("the registry gave an item too many or too few");
     for (std::size_t i = 0; i < items.size(); ++i) {
-        DatasetCopy& data = *copies[i].data;
-        if (items[i].is_null()) {
-            ATOLL_RETURN_IF_ERROR(resolve_alone(data, copies[i].path));
-            continue;
-        }
-        ATOLL_TRY(data.version, member<std::int64_t>(items[i], "version"));
-        ATOLL_TRY(data.path, member<std::string>(items[i], "path"));
-        ATOLL_RETURN_IF_ERROR(check_path(data));
-        ATOLL_RETURN_IF_ERROR(read_numbers(items[i], data));
+        const Status read = items[i].is_null() ? resolve_alone(copies[i]) : read_found(items[i], copies[i]);
+        if (!read.ok() && read.error().code != ErrorCode::kInvalidArgument) return read;
+        copies[i].found = read;
     }
     return {};
 }
 
-Status Catalog::resolve_alone(DatasetCopy& data, const std::string& path) const {
-    ATOLL_RETURN_IF_ERROR(dataset(data.dataset, path + ".dataset"));
+Status Catalog::resolve_alone(NamedCopy& copy) const {
+    DatasetCopy& data = *copy.data;
+    ATOLL_RETURN_IF_ERROR(dataset(data.dataset, copy.path + ".dataset"));
     ATOLL_TRY(const auto held, versions_at(data.facility, data.dataset));
     if (data.version == 0 && !held.empty()) data.version = held.rbegin()->first;
     const auto found = held.find(data.version);
-    if (found == held.end()) return no_copy_error(data, held, path);
+    if (found == held.end()) return no_copy_error(data, held, copy.path);
     const std::string list = copies_path(data.dataset, data.version) + "?limit=1000";
-    ATOLL_RETURN_IF_ERROR(for_each_item(Service::kRegistry, list, [&](const Json& copy) -> Status {
-        ATOLL_TRY(const auto facility, member<std::string>(copy, "facility"));
+    ATOLL_RETURN_IF_ERROR(for_each_item(Service::kRegistry, list, [&](const Json& item) -> Status {
+        ATOLL_TRY(const auto facility, member<std::string>(item, "facility"));
         if (facility != data.facility) return {};
-        ATOLL_TRY(data.path, member<std::string>(copy, "path"));
+        ATOLL_TRY(data.path, member<std::string>(item, "path"));
         return {};
     }));
     ATOLL_RETURN_IF_ERROR(check_path(data));
-    return read_numbers(found->second, data);
+    return read_numbers(found->second, copy);
 }
 
 Result<std::int64_t> Catalog::register_version(const std::string& dataset, const Json& version,

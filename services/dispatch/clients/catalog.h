@@ -15,6 +15,7 @@
 #include "shared/adapter/initial_adapter.h"
 #include "shared/auth/auth.h"
 #include "shared/http/client/client.h"
+#include "shared/model_config/model_config.h"
 #include "shared/store_client/manifest.h"
 
 namespace atl::dispatch {
@@ -29,6 +30,22 @@ struct DatasetInfo {
 struct NamedCopy {
     DatasetCopy* data = nullptr;
     std::string path;
+    // As resolve() finds it.
+    Status found = {};               // why the facility holds no such copy
+    std::optional<bool> fits = {};   // it was prepared with the tokenizer that was asked for; none: not known
+    std::string prepared_with = {};  // the model whose tokenizer that was, "llama@57e7f10e"; empty: not known
+    std::int64_t train_tokens = 0;
+};
+
+// What a job needs to know of the model that it trains, or trains adapters of.
+struct BaseModel {
+    std::uint64_t bytes = 0;          // of all its files
+    std::uint64_t weight_bytes = 0;   // of its safetensors files
+    json::Json tokenizer;             // tokenizer_files()
+    std::string adapter_of;           // of an adapter: the digest of the model that it belongs to
+    std::uint64_t adapter_bytes = 0;  // of the adapter that a job trains on this model; 0: it trains the weights
+    // Of config.json. An error: it has none, or one that the trainer cannot read.
+    Result<model_config::ModelConfig> config = Error{};
 };
 
 // The registry, the store and aggregation as dispatch asks them, by their REST APIs over connections that stay open and
@@ -64,17 +81,18 @@ class Catalog {
                                        const std::string& digest) const;
     // The version that an attempt has handed in, as the store knows it; empty: none.
     Result<std::string> handed_in_version(const std::string& task, std::int64_t attempt) const;
-    // The object in a small file of a version, as version() gives it; null: it has no such file, or no object there.
+    // Of a version as model_version() and version() give it.
+    Result<BaseModel> base_model(const json::Json& version) const;
+    // The object in a small file of such a version; null: it has no such file, or no object there.
     Result<json::Json> read_object(const json::Json& version, const char* file) const;
-    // The most tokens of a row that such a version can be trained with; none: unknown or no limit.
-    Result<std::optional<std::int64_t>> row_tokens_max(const json::Json& version) const;
     // Makes a version of the model that is an adapter of `adapter_of`; the same one again is the same version. Its
     // digest.
     Result<std::string> make_adapter(const std::string& model, const std::string& adapter_of,
                                      const std::string& config_text, const adapter::InitialAdapter& weights) const;
-    // Fills in version, unless one is asked for the newest that the facility holds, path and numbers. One question for
-    // all, and some more about the first that is not there, for its error.
-    Status resolve(const std::vector<NamedCopy>& copies) const;
+    // Fills in version, path and numbers. A version that is not named is the newest that the facility holds of those
+    // that fit the tokenizer (tokenizer_files(), null: of all), else of those that may. One question for all, and some
+    // more about those that are not there.
+    Status resolve(std::vector<NamedCopy>& copies, const json::Json& tokenizer) const;
 
     // What aggregation has made of a closed round, or how far it is: {state, version, error, refused}. It takes the
     // round up if nothing has told it so far. kInvalidArgument: it cannot aggregate that round.
@@ -96,11 +114,13 @@ class Catalog {
     // kUnavailable: that one is not taken either, which is no fault of whoever asks us.
     using Question = std::function<Result<json::Json>(http::Client&)>;
     Result<json::Json> ask(Service service, const Question& question) const;
-    Status resolve_alone(DatasetCopy& data, const std::string& path) const;
+    Status resolve_alone(NamedCopy& copy) const;
     // The items of the registry's list, by number.
     Result<std::map<std::int64_t, json::Json>> versions_at(const std::string& facility,
                                                            const std::string& dataset) const;
     Result<json::Json> get(Service service, const std::string& path) const;
+    // The text of a file of JSON; nothing: there is none, or it is too large.
+    Result<std::optional<std::string>> read_small(const store_client::Manifest& manifest, const char* path) const;
     // A file of a version on its way into the store, chunk by chunk.
     using ReadBytes = std::function<void(std::uint64_t offset, std::span<std::byte> into)>;
     Result<store_client::ManifestFile> send_file(const std::string& path, std::uint64_t size,

@@ -14,7 +14,11 @@ class DamagedAnswerTest : public testing::Test {
   protected:
     Json answer_;
     Json found_ = {{"items", Json::array({nullptr})}};  // of copies that are looked for
-    Status resolve(DatasetCopy& copy) { return catalog_.resolve({{&copy, "participants[0]"}}); }
+    Status resolve(DatasetCopy& copy) {
+        std::vector<NamedCopy> copies = {{&copy, "participants[0]"}};
+        const Status resolved = catalog_.resolve(copies, nullptr);
+        return resolved.ok() ? copies.front().found : resolved;
+    }
     http::TestServer server_{[this](http::Server& server) {
         for (const char* path :
              {"/v1/models/:name", "/v1/models/:name/versions", "/v1/models/:name/versions/:version",
@@ -40,14 +44,20 @@ TEST_F(DamagedAnswerTest, IsAnErrorWhateverIsAsked) {
         EXPECT_FALSE(catalog_.require_no_base("tiny", "output_model").ok()) << answer;
         EXPECT_FALSE(catalog_.dataset("it", "dataset").ok()) << answer;
         const auto version = catalog_.model_version("tiny", "base");
-        EXPECT_FALSE(version.ok() && catalog_.row_tokens_max(*version).ok()) << answer;
+        EXPECT_FALSE(version.ok() && catalog_.base_model(*version).ok()) << answer;
         EXPECT_FALSE(resolve(copy).ok()) << answer;
     }
 }
 
 TEST_F(DamagedAnswerTest, OfCopiesIsAnErrorToo) {
-    const Json good = {{"version", 7},           {"path", "a/b"},         {"seq_len", 128},
-                       {"train", {{"rows", 5}}}, {"fingerprint", "feed"}, {"validation", {{"tokens", 70}}}};
+    const Json good = {{"version", 7},
+                       {"path", "a/b"},
+                       {"seq_len", 128},
+                       {"train", {{"rows", 5}, {"tokens", 600}}},
+                       {"fingerprint", "feed"},
+                       {"validation", {{"tokens", 70}}},
+                       {"tokenizer", {{"model", "tiny"}, {"version", std::string(64, 'e')}}},
+                       {"fits", true}};
     DatasetCopy copy{"leonardo", "it"};
     found_ = {{"items", Json::array({good})}};
     ASSERT_TRUE(resolve(copy).ok());
@@ -58,7 +68,8 @@ TEST_F(DamagedAnswerTest, OfCopiesIsAnErrorToo) {
     EXPECT_EQ(copy.fingerprint, "feed");
     EXPECT_EQ(copy.validation_tokens, 70);
     const std::vector<std::pair<std::string, Json>> damages = {
-        {"version", "x"}, {"path", "../b"}, {"seq_len", nullptr}, {"train", 7}, {"validation", 7}};
+        {"version", "x"},  {"path", "../b"},      {"seq_len", nullptr},         {"train", 7},
+        {"validation", 7}, {"tokenizer", {7, 8}}, {"tokenizer", Json::object()}};
     for (const auto& [key, damage] : damages) {
         Json bad = good;
         bad[key] = damage;

@@ -118,7 +118,7 @@ TEST_F(HistoryTest, WhatIsDoneOftenReadsNoFinishedTasks) {
     EXPECT_LT(rows_read_by([](pg::Transaction& transaction) {
                   EXPECT_TRUE(lease_task(transaction.connection(), {std::chrono::seconds(60)}).value());
               }),
-              5 * kUnfinished);
+              6 * kUnfinished);
     EXPECT_LT(rows_read_by([](pg::Transaction& transaction) {
                   EXPECT_TRUE(time_to_next_task(transaction.connection(), std::chrono::seconds(1)).ok());
               }),

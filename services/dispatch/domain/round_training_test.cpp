@@ -6,7 +6,7 @@ namespace {
 
 using json::Json;
 
-const TrainParams& train_params(JobView& job, std::int64_t round, const std::string& facility) {
+const TrainParams& training_of(JobView& job, std::int64_t round, const std::string& facility) {
     return std::get<TrainParams>(task_of(job, TaskKind::kTrain, round, facility).params);
 }
 
@@ -17,7 +17,7 @@ TEST(RoundTrainingTest, NoRoundHasAStepAtRateZeroUnlessTheJobAsksForIt) {
         spec["training"].update(std::move(training));
         job.spec = parse_job_spec(spec, JobSource::kDatabase).value();
         take(job, submit_job(job, 0));
-        return train_params(job, 1, "a").training.value("warmup_from_zero", "");
+        return training_of(job, 1, "a").training.value("warmup_from_zero", "");
     };
     EXPECT_EQ(warm_up_of_round_1({{"warmup_steps", 2}}), "off");
     EXPECT_EQ(warm_up_of_round_1({{"warmup_steps", 2}, {"warmup_from_zero", "on"}}), "on");
@@ -31,7 +31,7 @@ TEST(RoundTrainingTest, AJobOfAdaptersTrainsAndEvaluatesThemOnOneModel) {
     job.spec.training.update({{"lora_rank", 8}, {"quantize", "nf4"}});
     job.spec = parse_job_spec(to_json(job.spec), JobSource::kDatabase).value();  // as the database keeps it
     take(job, submit_job(job, 0));
-    const TrainParams& train = train_params(job, 1, "a");
+    const TrainParams& train = training_of(job, 1, "a");
     EXPECT_EQ(train.base, "adapter");
     EXPECT_EQ(train.model, "model");
     EXPECT_EQ(train.training.at("lora_rank"), 8);

@@ -278,7 +278,10 @@ Result<PreparedSplit> read_data_json(std::string_view text, const std::string& f
     split.documents = reader.required_integer("documents", 0, kCountMax);
     split.without_end = reader.integer_or("without_end", 0, 0, split.documents);
     split.rows = reader.required_integer("rows", 0, kCountMax);
+    split.longer = reader.integer_or("longer", 0, 0, split.documents);
     split.tokens = reader.required_integer("tokens", 0, kCountMax);
+    split.tokens_truncated = reader.integer_or("tokens_truncated", 0, 0, kCountMax);
+    split.bytes = reader.integer_or("bytes", 0, 0, kCountMax);
     reader.allow_unknown();
     ATOLL_RETURN_IF_ERROR(reader.finish());
     return split;

@@ -101,8 +101,11 @@ struct PreparedSplit {
     std::string batching;
     std::int64_t documents = 0;
     std::int64_t without_end = 0;  // documents that no end token ends
+    std::int64_t longer = 0;       // documents longer than a row
     std::int64_t rows = 0;
     std::int64_t tokens = 0;
+    std::int64_t tokens_truncated = 0;  // of documents that were cut to a row
+    std::int64_t bytes = 0;             // of the documents' text; 0: not known
     std::string fingerprint;
 };
 // `file` names it in errors. kInvalidArgument.

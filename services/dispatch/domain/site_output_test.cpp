@@ -163,6 +163,15 @@ TEST(SiteOutputTest, ADataFileGivesItsCountsOrNamesWhatIsWrong) {
     EXPECT_EQ(read_data_json(endless.dump(), "train.data.json")->without_end, 10);
     endless["without_end"] = 11;
     EXPECT_EQ(read_data_json(endless.dump(), "train.data.json").error().field, "train.data.json.without_end");
+    EXPECT_EQ(split.longer + split.tokens_truncated + split.bytes, 0) << "of an earlier release, too";
+    Json cut = good;
+    cut.update({{"longer", 10}, {"tokens_truncated", 7}, {"bytes", 9000}});
+    const PreparedSplit cut_split = read_data_json(cut.dump(), "train.data.json").value();
+    EXPECT_EQ(cut_split.longer, 10);
+    EXPECT_EQ(cut_split.tokens_truncated, 7);
+    EXPECT_EQ(cut_split.bytes, 9000);
+    cut["longer"] = 11;
+    EXPECT_EQ(read_data_json(cut.dump(), "train.data.json").error().field, "train.data.json.longer");
     const auto field_with = [&](const char* key, const Json& value) {
         Json wrong = good;
         wrong[key] = value;

@@ -22,6 +22,8 @@ Status read(ObjectReader& reader, TrainParams& params) {
     params.output_model = read_text(reader, "output_model");
     if (const Json& owner = reader.any_or_null("output_owner"); owner.is_string())
         params.output_owner = owner.get<std::string>();
+    else if (!owner.is_null())
+        reader.fail("output_owner", "must be a string");
     params.dataset = read_text(reader, "dataset");
     params.dataset_version = reader.required_integer("dataset_version", 0, INT32_MAX);
     params.path = read_text(reader, "path");
@@ -59,6 +61,7 @@ Status read(ObjectReader& reader, EvaluateParams& params) {
 Status read(ObjectReader& reader, PrepareParams& params) {
     params.dataset = read_text(reader, "dataset");
     params.tokenizer_digest = read_text(reader, "tokenizer_digest");
+    params.tokenizer = reader.object_or_null("tokenizer");
     params.prompt_template = read_text(reader, "template");
     params.input = read_text(reader, "input");
     params.seq_len = reader.required_integer("seq_len", 2, 1 << 24);
@@ -88,44 +91,41 @@ TaskParams empty_task_params(TaskKind kind) {
 }
 
 Json to_json(const TaskParams& params) {
-    Json stored =
-        std::visit(Overloaded{[](const TrainParams& train) -> Json {
-                                  return {{"base", train.base},
-                                          {"output_model", train.output_model},
-                                          {"output_owner", train.output_owner ? Json(*train.output_owner) : Json()},
-                                          {"dataset", train.dataset},
-                                          {"dataset_version", train.dataset_version},
-                                          {"path", train.path},
-                                          {"rows", train.rows},
-                                          {"seq_len", train.seq_len},
-                                          {"fingerprint", train.fingerprint},
-                                          {"resources", to_json(train.resources)},
-                                          {"state_round", train.state_round},
-                                          {"participant", train.participant},
-                                          {"training", train.training}};
-                              },
-                              [](const EvaluateParams& evaluate) -> Json {
-                                  Json models = Json::array();
-                                  for (const auto& model : evaluate.models)
-                                      models.push_back({{"digest", model.digest}, {"which", model.which}});
-                                  return {{"dataset", evaluate.dataset},
-                                          {"path", evaluate.path},
-                                          {"models", models},
-                                          {"tokens_max", evaluate.tokens_max},
-                                          {"fingerprint", evaluate.fingerprint}};
-                              },
-                              [](const PrepareParams& prepare) -> Json {
-                                  return {{"dataset", prepare.dataset},
-                                          {"tokenizer_digest", prepare.tokenizer_digest},
-                                          {"template", prepare.prompt_template},
-                                          {"input", prepare.input},
-                                          {"seq_len", prepare.seq_len},
-                                          {"batching", prepare.batching},
-                                          {"validation_percent", prepare.validation_percent}};
-                              },
-                              [](const CleanParams&) -> Json { return Json::object(); }},
-                   params);
-    // What adapters add.
+    Json stored = std::visit(
+        Overloaded{[](const TrainParams& train) -> Json {
+                       return {{"base", train.base},
+                               {"output_model", train.output_model},
+                               {"output_owner", train.output_owner ? Json(*train.output_owner) : Json()},
+                               {"dataset", train.dataset},
+                               {"dataset_version", train.dataset_version},
+                               {"path", train.path},
+                               {"rows", train.rows},
+                               {"seq_len", train.seq_len},
+                               {"fingerprint", train.fingerprint},
+                               {"resources", to_json(train.resources)},
+                               {"state_round", train.state_round},
+                               {"participant", train.participant},
+                               {"training", train.training}};
+                   },
+                   [](const EvaluateParams& evaluate) -> Json {
+                       Json models = Json::array();
+                       for (const auto& model : evaluate.models)
+                           models.push_back({{"digest", model.digest}, {"which", model.which}});
+                       return {{"dataset", evaluate.dataset},
+                               {"path", evaluate.path},
+                               {"models", models},
+                               {"tokens_max", evaluate.tokens_max},
+                               {"fingerprint", evaluate.fingerprint}};
+                   },
+                   [](const PrepareParams& prepare) -> Json {
+                       return {{"dataset", prepare.dataset},     {"tokenizer_digest", prepare.tokenizer_digest},
+                               {"tokenizer", prepare.tokenizer}, {"template", prepare.prompt_template},
+                               {"input", prepare.input},         {"seq_len", prepare.seq_len},
+                               {"batching", prepare.batching},   {"validation_percent", prepare.validation_percent}};
+                   },
+                   [](const CleanParams&) -> Json { return Json::object(); }},
+        params);
+    // Only jobs that train adapters have these.
     if (const auto* train = std::get_if<TrainParams>(&params); train && !train->model.empty())
         stored["model"] = train->model;
     if (const auto* evaluate = std::get_if<EvaluateParams>(&params)) {

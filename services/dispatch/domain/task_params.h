@@ -53,6 +53,7 @@ struct EvaluateParams {
 struct PrepareParams {
     std::string dataset;
     std::string tokenizer_digest;  // of the model version whose tokenizer is used
+    json::Json tokenizer = {};     // that version and tokenizer_files() of it, as the registry keeps them; null: none
     std::string prompt_template;
     std::string input;  // absolute, or relative to the facility's work directory
     std::int64_t seq_len = 0;

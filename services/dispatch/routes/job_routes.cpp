@@ -21,10 +21,11 @@ using http::Response;
 using json::Json;
 
 Result<Response> post_job(Routing& routing, const Request& request) {
-    JobView job;
+    Admission admission;
+    JobView& job = admission.job;
     const auto before = [&]() -> Status {
         ATOLL_TRY(const Json body, request.json());
-        ATOLL_TRY(job, admit_job(routing.pool, routing.catalog, body, *request.principal));
+        ATOLL_TRY(admission, admit_job(routing.pool, routing.catalog, body, *request.principal));
         ATOLL_TRY(const bool is_held, routing.catalog.hold_version(job.base));
         if (!is_held) return invalid_argument("model.version", "version " + job.base + " was just removed");
         // It is there before the first update comes, so that nobody else makes one of its name meanwhile.
@@ -44,10 +45,26 @@ Result<Response> post_job(Routing& routing, const Request& request) {
         ATOLL_RETURN_IF_ERROR(claim_output_model(transaction, job.spec.output_model));
         ATOLL_RETURN_IF_ERROR(insert_job(transaction, routing.topics, job, request.principal->subject,
                                          request.principal->role == auth::Role::kAdmin));
-        ATOLL_TRY(const Json view, job_view(transaction.connection(), job.id));
+        ATOLL_TRY(Json view, job_view(transaction.connection(), job.id));
+        for (const Finding& finding : admission.examination.findings)
+            if (finding.row.state == CheckState::kWarn)
+                view["warnings"].push_back(finding.facility + ": " + finding.row.seen);
         return Response::json(201, view).with("Location", "/v1/jobs/" + job.id);
     };
     return service::idempotent(routing.pool, request, before, insert);
+}
+
+// What would become of the job; nothing is kept of it.
+Result<Response> post_job_check(Routing& routing, const Request& request) {
+    ATOLL_TRY(const Json body, request.json());
+    ATOLL_TRY(const Admission admission, consider_job(routing.pool, routing.catalog, body, *request.principal));
+    Json findings = Json::array();
+    for (const Finding& finding : admission.examination.findings) findings.push_back(to_json(finding));
+    const Travel& travel = admission.examination.travel;
+    return Response::json(200, {{"ok", first_failure(admission.examination).ok()},
+                                {"findings", std::move(findings)},
+                                {"to_facilities_bytes", travel.to_facilities_bytes},
+                                {"from_facilities_bytes", travel.from_facilities_bytes}});
 }
 
 // What its first training at a facility would put into the queue there. The job comes to nothing.
@@ -55,8 +72,9 @@ Result<Response> post_script(Routing& routing, const Request& request) {
     const auto asked = request.query.find("facility");
     if (asked == request.query.end() || asked->second.empty()) return invalid_argument("facility", "is required");
     ATOLL_TRY(const Json body, request.json());
-    ATOLL_TRY(JobView job, admit_job(routing.pool, routing.catalog, body, *request.principal));
-    if (job.base == job.spec.adapter_of) job.base = "ADAPTER";  // is made where the job is
+    ATOLL_TRY(Admission admission, admit_job(routing.pool, routing.catalog, body, *request.principal));
+    JobView& job = admission.job;
+    if (job.base == job.spec.adapter_of) job.base = "ADAPTER";  // made when the job is submitted
     for (Task& task : submit_job(job, 0).new_tasks) {
         if (task.kind() != TaskKind::kTrain || task.facility != asked->second) continue;
         task.id = "TASK";
@@ -211,6 +229,7 @@ Status require_room(pg::Transaction& transaction, const Routing& routing, const 
 void add_job_routes(http::Server& server, Routing& routing) {
     const service::Routes routes("dispatch", server, routing);
     routes.add(Method::kPost, "/v1/jobs", post_job);
+    routes.add(Method::kPost, "/v1/job-checks", post_job_check);
     routes.add(Method::kPost, "/v1/scripts", post_script);
     routes.add(Method::kDelete, "/v1/jobs/:id", remove_job);
     routes.add(Method::kPost, "/v1/prune", post_prune);

@@ -19,6 +19,12 @@ using json::Json;
 constexpr std::int64_t kAttemptsMax = 3;
 constexpr std::int64_t kPreparationsMax = 2000;  // of one operator
 
+// As the registry keeps it with what is prepared.
+Json with_model(Json tokenizer, const std::string& model, const std::string& digest) {
+    if (tokenizer.is_object()) tokenizer.update({{"model", model}, {"version", digest}});
+    return tokenizer;
+}
+
 // Asks other services: no connection is held meanwhile.
 Result<Task> make_preparation_task(const PreparationSpec& spec, const Catalog& catalog, const std::string& preparation,
                                    const Request& request) {
@@ -28,13 +34,12 @@ Result<Task> make_preparation_task(const PreparationSpec& spec, const Catalog& c
     ATOLL_TRY(const std::string tokenizer, catalog.model_digest(spec.tokenizer_model, spec.tokenizer_version,
                                                                 "tokenizer", "model", *request.principal));
     ATOLL_TRY(const Json version, catalog.model_version(spec.tokenizer_model, tokenizer));
-    ATOLL_TRY(const auto most, catalog.row_tokens_max(version));
-    if (most && spec.seq_len > *most)  // else its rows would be refused when they are to be trained on
-        return invalid_argument(
-            "seq_len",
-            "model \"" + spec.tokenizer_model + "\" takes rows of at most " + std::to_string(*most) +
-                " tokens (max_position_embeddings, or a Mistral's sliding_window); for another model name its own "
-                "tokenizer");
+    ATOLL_TRY(const BaseModel model, catalog.base_model(version));
+    if (model.config.ok() && spec.seq_len > model.config->length_max())  // its rows would be refused when trained on
+        return invalid_argument("seq_len", "model \"" + spec.tokenizer_model + "\" takes rows of at most " +
+                                               std::to_string(model.config->length_max()) + " tokens (" +
+                                               std::string(model.config->length_max_key()) +
+                                               "); for another model name its own tokenizer");
     Task task;
     task.id = new_id();
     task.preparation = preparation;
@@ -42,6 +47,7 @@ Result<Task> make_preparation_task(const PreparationSpec& spec, const Catalog& c
     task.attempts_max = kAttemptsMax;
     task.params = PrepareParams{.dataset = spec.dataset,
                                 .tokenizer_digest = tokenizer,
+                                .tokenizer = with_model(model.tokenizer, spec.tokenizer_model, tokenizer),
                                 .prompt_template = dataset.prompt_template,
                                 .input = spec.input,
                                 .seq_len = spec.seq_len,

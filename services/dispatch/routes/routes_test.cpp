@@ -222,7 +222,9 @@ TEST_F(RoutesTest, AJobThatDoesNotFitTheWorldIsRefusedByFieldAndChangesNothing) 
         {"/training/precision", "fp8", "training.precision"},
         {"/training/offload_params", "nvme", "training.offload_params"},
         {"/training/quantize", "nf4", "training.quantize"},
-        {"/training/lora_rank", 8, "model.version"},
+        {"/training",
+         {{"steps", 3}, {"batch_size", 16}, {"lora_rank", 8}, {"lora_targets", "embed"}},
+         "training.lora_targets"},
         {"/participants/0/training/lora_rank", 8, "participants[0].training.lora_rank"},
         {"/participants/1/training", {{"shard_group", 2}}, "participants[1].training.shard_group"},
         {"/output_model", "tiny", "output_model"},  // holds an imported base
@@ -339,53 +341,6 @@ TEST_F(RoutesTest, TheLargestJobAsksTheOtherServicesAFewTimes) {
               (Json{{"train", {{"pending", kParticipantsMax}}}, {"evaluate", {{"pending", kParticipantsMax}}}}));
     EXPECT_EQ(view.at("spec").at("participants").back().at("dataset_version"), kParticipantsMax + 1);
     EXPECT_EQ(view.at("spec").at("participants").back().at("path"), "datasets/it/1001");
-}
-
-TEST_F(RoutesTest, StepsOfAFewTokensWhoseLossesWouldSpellOutATextAreRefused) {
-    catalog_->add_version("cs", 2, "karolina", 4);
-    Json request = job_request(1);  // 16 rows a step
-    EXPECT_EQ(post("/v1/jobs", request).status, 201) << "64 tokens";
-    request["output_model"] = "another";
-    request["participants"][1]["training"] = {{"batch_size", 15}};
-    const auto own = post("/v1/jobs", request);
-    EXPECT_EQ(own.status, 422) << own.body;
-    EXPECT_EQ(Json::parse(own.body).value("field", ""), "participants[1].training.batch_size");
-    request["participants"][1].erase("training");
-    request["training"]["batch_size"] = 1;
-    const auto all = post("/v1/jobs", request);
-    EXPECT_EQ(Json::parse(all.body).value("field", ""), "training.batch_size") << all.body;
-    EXPECT_NE(Json::parse(all.body).value("detail", "").find("of 1 rows of 4 tokens"), std::string::npos) << all.body;
-}
-
-TEST_F(RoutesTest, RowsThatTheModelCannotTakeAreRefused) {
-    catalog_->add_version("cs", 2, "karolina", 4096);
-    const auto refused = [&](const Json& request, const std::string& field, const std::string& limit) {
-        const auto answer = post("/v1/jobs", request);
-        EXPECT_EQ(answer.status, 422) << answer.body;
-        const Json problem = Json::parse(answer.body);
-        EXPECT_EQ(problem.value("field", ""), field);
-        EXPECT_NE(problem.value("detail", "").find("4096"), std::string::npos) << problem;
-        EXPECT_NE(problem.value("detail", "").find(limit), std::string::npos) << problem;
-    };
-    refused(job_request(1), "participants[1].dataset", "2048");
-    Json elsewhere = job_request(1);
-    elsewhere["participants"].erase(1);
-    elsewhere["evaluation"] = {{"at", {{{"facility", "karolina"}, {"dataset", "cs"}}}}};
-    refused(elsewhere, "evaluation.at[0].dataset", "2048");
-    catalog_->set_config({{"model_type", "llama"}});
-    refused(job_request(1), "participants[1].dataset", "2048");
-    catalog_->set_config(
-        {{"max_position_embeddings", 4095}, {"rope_parameters", {{"rope_type", "linear"}, {"factor", 4}}}});
-    refused(job_request(1), "participants[1].dataset", "4095");
-    EXPECT_EQ(count("jobs"), 0);
-    for (const Json& config : std::vector<Json>{
-             {{"max_position_embeddings", 4096}}, {{"rope_scaling", {{"type", "dynamic"}, {"factor", 2}}}}, Json()}) {
-        catalog_->set_config(config);
-        Json request = job_request(1);
-        request["output_model"] = "of-config-" + std::to_string(count("jobs"));  // one unfinished job each
-        const auto taken = post("/v1/jobs", request);
-        EXPECT_EQ(taken.status, 201) << config << taken.body;
-    }
 }
 
 TEST_F(RoutesTest, AWrongFacilityOrPreparationIsRefusedByFieldAndChangesNothing) {

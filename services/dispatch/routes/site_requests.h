@@ -18,8 +18,8 @@ namespace atl::dispatch {
 //   ATOLL_TRY(const auto place, requests.take_place(request.principal->subject, facility.name));
 class SiteRequests {
   public:
-    static constexpr int kOfCallerMax = 2;
-    static constexpr int kAtFacilityMax = 4;  // two callers cannot keep its owner out
+    static constexpr int kOfCallerMax = 4;
+    static constexpr int kAtFacilityMax = 12;  // two callers do not keep its owner out
 
     SiteRequests() : threads_(kThreads, kWaitingMax) {}
 

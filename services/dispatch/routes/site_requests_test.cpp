@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <future>
+#include <vector>
 
 namespace atl::dispatch {
 namespace {
@@ -11,20 +12,26 @@ namespace {
 TEST(SiteRequestsTest, ACallerAndAFacilityHaveAFewPlacesEachThatAreGivenBack) {
     SiteRequests requests;
     auto first = requests.take_place("bob", "leonardo").value();
-    const auto second = requests.take_place("bob", "karolina").value();
-    const auto third = requests.take_place("bob", "vega");
-    ASSERT_FALSE(third.ok());
-    EXPECT_EQ(third.error().code, ErrorCode::kResourceExhausted);
-    EXPECT_NE(third.error().message.find("of bob"), std::string::npos) << third.error().message;
-    const auto one = requests.take_place("eve", "leonardo");
-    const auto two = requests.take_place("eve", "leonardo");
-    const auto owner = requests.take_place("ada", "leonardo");
-    EXPECT_TRUE(owner.ok()) << "two callers do not keep a third one out";
-    const auto full = requests.take_place("ada", "leonardo");
-    ASSERT_FALSE(full.ok());
-    EXPECT_NE(full.error().message.find("\"leonardo\""), std::string::npos) << full.error().message;
+    std::vector<SiteRequests::Place> taken;
+    const auto fill = [&](const std::string& caller) {
+        for (;;) {
+            auto place = requests.take_place(caller, "leonardo");
+            if (!place.ok()) return place.error();
+            taken.push_back(std::move(place).value());
+        }
+    };
+    const Error of_bob = fill("bob");
+    EXPECT_EQ(of_bob.code, ErrorCode::kResourceExhausted);
+    EXPECT_NE(of_bob.message.find("of bob"), std::string::npos) << of_bob.message;
+    EXPECT_EQ(taken.size(), static_cast<std::size_t>(SiteRequests::kOfCallerMax) - 1);
+    EXPECT_FALSE(requests.take_place("bob", "vega").ok());
+    (void)fill("eve");
+    EXPECT_TRUE(requests.take_place("ada", "leonardo").ok()) << "two callers do not keep a third one out";
+    (void)fill("ada");
+    const Error full = fill("mallory");
+    EXPECT_NE(full.message.find("\"leonardo\""), std::string::npos) << full.message;
     first.reset();
-    EXPECT_TRUE(requests.take_place("ada", "leonardo").ok()) << "the place that was refused before is given back, too";
+    EXPECT_TRUE(requests.take_place("mallory", "leonardo").ok()) << "the place that was refused is given back, too";
     EXPECT_TRUE(requests.take_place("bob", "vega").ok());
 }
 

@@ -40,13 +40,14 @@ TEST(LookTest, ItTellsHowMuchRoomTheWorkDirectoryHas) {
     Facility facility;
     facility.batch.kind = BatchKind::kLocal;
     facility.work_dir = directory.path() / "work";
-    std::filesystem::create_directories(facility.work_dir);
+    std::filesystem::create_directories(std::filesystem::path(facility.work_dir) / "tasks");
     ScriptSite site(facility, make_local_transport(), "");
     const auto free_kib = [&] { return site.look({{site.task_directory("t", 1), 0}}).value().at(0).free_kib; };
     EXPECT_GT(free_kib(), 0);
     if (::geteuid() != 0 ||
         run_command({"mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", facility.work_dir})->exit_code != 0)
         GTEST_SKIP() << "only root can mount a small file system";
+    std::filesystem::create_directories(std::filesystem::path(facility.work_dir) / "tasks");
     (void)run_command({"sh", "-c", "cat /dev/zero >\"$1\"/full 2>/dev/null", "sh", facility.work_dir});
     EXPECT_EQ(free_kib(), 0);
     EXPECT_EQ(run_command({"umount", facility.work_dir})->exit_code, 0);

@@ -342,9 +342,11 @@ Result<std::vector<std::string>> ScriptSite::tails(const std::vector<std::string
 }
 
 Result<std::string> ScriptSite::read_file(const std::string& file, std::size_t bytes_max) {
-    ATOLL_TRY(CommandResult result,
-              run({std::string(kSitesScriptsReadFileSh), {file, std::to_string(bytes_max + 1)}, {}, kLookTimeMax},
-                  "reading a file"));
+    ATOLL_TRY(CommandResult result, run({std::string(kSitesScriptsReadFileSh),
+                                         {file, std::to_string(bytes_max + 1), facility().work_dir},
+                                         {},
+                                         kLookTimeMax},
+                                        "reading a file"));
     if (result.out.size() > bytes_max)
         return Error{ErrorCode::kTooLarge, "has more than " + std::to_string(bytes_max) + " bytes", file};
     return std::move(result.out);

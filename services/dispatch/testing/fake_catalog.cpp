@@ -54,7 +54,7 @@ void FakeCatalog::add_version(const std::string& dataset, int version, const std
     const std::lock_guard lock(mutex_);
     shapes_[dataset][version] = {{"version", version},
                                  {"seq_len", seq_len},
-                                 {"train", {{"rows", rows}}},
+                                 {"train", {{"rows", rows}, {"tokens", 120 * rows}}},
                                  {"validation", {{"tokens", 100'000}}},
                                  {"fingerprint", ""}};
     const std::string number = std::to_string(version);
@@ -78,10 +78,14 @@ Json FakeCatalog::find_copy(const Json& wanted) const {
     const std::string facility = wanted.at("facility");
     const auto held = versions_held_.find(dataset->first + "/" + facility);
     if (held == versions_held_.end()) return {};
-    const int version = wanted.value("version", *held->second.rbegin());
+    int version = *held->second.rbegin();
+    for (const int one : held->second)
+        if (dataset->second.at(one).value("fits", Json()) == true) version = one;
+    version = wanted.value("version", version);
     const auto copy = copies_.find(dataset->first + "/" + std::to_string(version) + "/" + facility);
     if (copy == copies_.end() || !dataset->second.contains(version)) return {};
-    Json found = dataset->second.at(version);
+    Json found = {{"fits", nullptr}, {"tokenizer", nullptr}};
+    found.update(dataset->second.at(version));
     found.update(copy->second);
     return found;
 }
@@ -90,6 +94,7 @@ void FakeCatalog::add_registry(http::Server& server) {
     server.route(Method::kPost, "/v1/copies/find", services_only(), [this](const Request& request) {
         const std::lock_guard lock(mutex_);
         const Json body = request.json().value();
+        wanted_tokenizer_ = body.at("tokenizer");
         Json items = Json::array();
         for (const Json& wanted : body.at("copies")) items.push_back(find_copy(wanted));
         return Response::json(200, {{"items", items}});
@@ -208,6 +213,18 @@ void FakeCatalog::add_store(http::Server& server) {
     });
 }
 
+Json FakeCatalog::tiny_config() {
+    return {{"model_type", "llama"},          {"vocab_size", 320},      {"hidden_size", 8},
+            {"intermediate_size", 12},        {"num_hidden_layers", 1}, {"num_attention_heads", 2},
+            {"num_key_value_heads", 1},       {"head_dim", 4},          {"tie_word_embeddings", true},
+            {"max_position_embeddings", 2048}};
+}
+
+Json FakeCatalog::registered_tokenizer() const {
+    const std::lock_guard lock(mutex_);
+    return versions_.empty() ? Json() : versions_.begin()->second.at("body").at("tokenizer");
+}
+
 Response FakeCatalog::show_model(const std::string& name) {
     const std::lock_guard lock(mutex_);
     const auto found = models_.find(name);
@@ -244,9 +261,12 @@ Response FakeCatalog::find_version(const std::string& model, const std::string& 
         const Json file = {{"path", config_.is_null() ? "adapter.safetensors" : "config.json"},
                            {"size", text.size()},
                            {"chunks", Json::array({chunk})}};
+        Json files = Json::array({file});
+        for (const auto& [path, sha256] : tokenizer_.items())
+            files.push_back(
+                {{"path", path}, {"size", 9}, {"chunks", Json::array({{{"sha256", sha256}, {"size", 9}}})}});
         return Response::json(
-            200,
-            {{"digest", kBaseDigest}, {"kind", "base"}, {"manifest", {{"schema", 1}, {"files", Json::array({file})}}}});
+            200, {{"digest", kBaseDigest}, {"kind", "base"}, {"manifest", {{"schema", 1}, {"files", files}}}});
     }
     const auto meta = read_file(pushed_ / model / reference);
     if (!meta.ok()) return Response::problem(not_found("there is none", "version"), "");

@@ -33,6 +33,13 @@ class FakeCatalog {
     // A version of "it" or "cs" with rows of `seq_len` tokens, of which a facility holds a copy.
     void add_version(const std::string& dataset, int version, const std::string& facility, int seq_len = 128,
                      std::int64_t rows = 100);
+    // Whether a version fits the model's tokenizer (null: not known), and the model that it was prepared for.
+    void set_fits(const std::string& dataset, int version, json::Json fits, const std::string& prepared_with) {
+        const std::lock_guard lock(mutex_);
+        json::Json& shape = shapes_[dataset][version];
+        shape["fits"] = std::move(fits);
+        shape["tokenizer"] = {{"model", prepared_with}, {"version", kBaseDigest}};
+    }
     // Who has registered the datasets.
     void set_dataset_owner(std::string owner) {
         const std::lock_guard lock(mutex_);
@@ -48,10 +55,26 @@ class FakeCatalog {
         const std::lock_guard lock(mutex_);
         models_[name] = {{"name", name}, {"owner", owner}};
     }
-    // What the base model's config.json says; null: it has none.
-    void set_config(json::Json config) {
+    // What the base model's config.json says beside what it needs; null: it has none.
+    void set_config(const json::Json& config) {
         const std::lock_guard lock(mutex_);
-        config_ = std::move(config);
+        config_ = tiny_config();
+        if (config.is_null())
+            config_ = nullptr;
+        else
+            config_.merge_patch(config);
+    }
+    // From now on the base model has a tokenizer of these files, by their sha256.
+    void set_tokenizer(json::Json files) {
+        const std::lock_guard lock(mutex_);
+        tokenizer_ = std::move(files);
+    }
+    // What preparations have registered, and the files that versions of copies were to fit when they were last asked
+    // for.
+    json::Json registered_tokenizer() const;
+    json::Json wanted_tokenizer() const {
+        const std::lock_guard lock(mutex_);
+        return wanted_tokenizer_;
     }
     // Makes it a global model of the store: {"digest", "job", "round", "parents", "contributions"}.
     void add_global(const std::string& model, json::Json version) {
@@ -87,11 +110,14 @@ class FakeCatalog {
     std::function<void()> on_model_;
     metrics::Registry metrics_;
     auth::Verifier verifier_;
-    std::mutex mutex_;
+    mutable std::mutex mutex_;
     std::map<std::string, json::Json> versions_;               // by Idempotency-Key
     std::map<std::string, std::map<int, json::Json>> shapes_;  // by dataset and version
     std::string dataset_owner_ = "tester";
-    json::Json config_ = {{"max_position_embeddings", 2048}};
+    static json::Json tiny_config();
+    json::Json config_ = tiny_config();
+    json::Json tokenizer_ = json::Json::object();
+    json::Json wanted_tokenizer_;
     std::map<std::string, std::vector<json::Json>> globals_;  // by model
     std::set<std::string> removed_;
     std::map<std::string, json::Json> models_;            // those that jobs write, by name

@@ -28,9 +28,13 @@ Result<Json> publish_preparation(const Task& task, const std::string& dataset, S
                     {"batching", train.batching},
                     {"train", counts(train)},
                     {"validation", counts(validation)},
-                    {"fingerprint", fingerprint}};
-    if (const std::int64_t without_end = train.without_end + validation.without_end; without_end > 0)
-        version["statistics"] = {{"without_end", without_end}};
+                    {"tokenizer", std::get<PrepareParams>(task.params).tokenizer},
+                    {"fingerprint", fingerprint},
+                    {"statistics",
+                     {{"without_end", train.without_end + validation.without_end},
+                      {"longer", train.longer + validation.longer},
+                      {"tokens_truncated", train.tokens_truncated + validation.tokens_truncated},
+                      {"bytes", train.bytes + validation.bytes}}}};
     ATOLL_TRY(const std::int64_t number, catalog.register_version(dataset, version, "preparation-" + task.preparation));
     // A registry that was set up anew numbers its versions from 1 again; the fingerprint tells their data from what an
     // earlier one left at the site.

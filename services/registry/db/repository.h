@@ -54,7 +54,7 @@ Result<json::Json> find_copy(pg::Transaction& transaction, const std::string& da
                              const std::string& facility);
 // One item for each that is wanted, in their order, with what a training needs to know of the version; null: the
 // facility holds none such.
-Result<std::vector<json::Json>> find_copies(pg::Transaction& transaction, const std::vector<WantedCopy>& wanted);
+Result<std::vector<json::Json>> find_copies(pg::Transaction& transaction, const WantedCopies& wanted);
 Result<std::vector<json::Json>> list_copies(pg::Transaction& transaction, const std::string& dataset,
                                             std::int64_t version, const http::Page& page);
 

@@ -18,6 +18,7 @@ constexpr std::size_t kLineBytesMax = 200;
 constexpr std::size_t kTextBytesMax = 10000;
 constexpr std::size_t kPathBytesMax = 1024;
 constexpr std::size_t kWantedCopiesMax = 4096;
+constexpr std::size_t kTokenizerFilesMax = 16;
 constexpr std::size_t kStatisticsBytesMax = 65536;
 constexpr std::int64_t kSeqLenMax = 1 << 20;
 constexpr std::int64_t kCountMax = std::int64_t{1} << 50;
@@ -91,6 +92,29 @@ Result<SplitCounts> parse_split(const json::Json& value, const char* name, std::
     return counts;
 }
 
+// {"tokenizer.json": "<sha256>", …}
+json::Json required_digests(json::ObjectReader& reader, const char* key) {
+    const json::Json& files = reader.required_object(key);
+    if (files.size() > kTokenizerFilesMax) reader.fail(key, "names more files than a tokenizer has");
+    for (const auto& [file, sha256] : files.items())
+        if (!sha256.is_string() || !digest::is_sha256(sha256.get<std::string>()) || file.size() > kLineBytesMax)
+            reader.fail(key, "must give a sha256 for each file");
+    return files;
+}
+
+Result<json::Json> parse_tokenizer_files(const json::Json& value, bool names_model) {
+    if (value.is_null()) return json::Json();
+    json::ObjectReader reader(value, "tokenizer");
+    json::Json files = {{"vocabulary", required_digests(reader, "vocabulary")},
+                        {"settings", required_digests(reader, "settings")}};
+    if (names_model) {
+        files["model"] = service::required_name(reader, "model");
+        files["version"] = required_sha256(reader, "version");
+    }
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+    return files;
+}
+
 bool holds_only_numbers(const json::Json& value) {
     if (value.is_structured()) return std::all_of(value.begin(), value.end(), holds_only_numbers);
     return value.is_number() || value.is_boolean() || value.is_null();
@@ -159,7 +183,9 @@ Result<VersionSpec> parse_version(const json::Json& body) {
     const json::Json& validation = reader.required_object("validation");
     spec.fingerprint = required_sha256(reader, "fingerprint");
     const json::Json& statistics = reader.object_or_null("statistics");
+    const json::Json& tokenizer = reader.object_or_null("tokenizer");
     ATOLL_RETURN_IF_ERROR(reader.finish());
+    ATOLL_TRY(spec.tokenizer, parse_tokenizer_files(tokenizer, /*names_model=*/true));
     ATOLL_TRY(spec.train, parse_split(train, "train", 1, spec.seq_len));
     ATOLL_TRY(spec.validation, parse_split(validation, "validation", 0, spec.seq_len));
     spec.statistics = statistics.is_null() ? json::Json::object() : statistics;
@@ -176,6 +202,7 @@ json::Json to_json(const VersionSpec& spec) {
         return {{"documents", counts.documents}, {"rows", counts.rows}, {"tokens", counts.tokens}};
     };
     return {{"tokenizer_sha256", spec.tokenizer_sha256},
+            {"tokenizer", spec.tokenizer},
             {"seq_len", spec.seq_len},
             {"batching", spec.batching},
             {"train", split(spec.train)},
@@ -193,12 +220,14 @@ Result<std::string> parse_copy(const json::Json& body) {
     return path;
 }
 
-Result<std::vector<WantedCopy>> parse_wanted_copies(const json::Json& body) {
+Result<WantedCopies> parse_wanted_copies(const json::Json& body) {
     json::ObjectReader reader(body);
+    WantedCopies wanted;
     const json::Json& list = reader.required_array("copies");
     if (list.size() > kWantedCopiesMax) reader.fail("copies", "must be at most " + std::to_string(kWantedCopiesMax));
+    const json::Json& tokenizer = reader.object_or_null("tokenizer");
     ATOLL_RETURN_IF_ERROR(reader.finish());
-    std::vector<WantedCopy> copies;
+    ATOLL_TRY(wanted.tokenizer, parse_tokenizer_files(tokenizer, /*names_model=*/false));
     for (std::size_t i = 0; i < list.size(); ++i) {
         json::ObjectReader item(list[i], "copies[" + std::to_string(i) + "]");
         WantedCopy copy;
@@ -206,9 +235,9 @@ Result<std::vector<WantedCopy>> parse_wanted_copies(const json::Json& body) {
         copy.facility = service::required_name(item, "facility");
         copy.version = item.integer_or("version", 0, 1, INT32_MAX);
         ATOLL_RETURN_IF_ERROR(item.finish());
-        copies.push_back(std::move(copy));
+        wanted.copies.push_back(std::move(copy));
     }
-    return copies;
+    return wanted;
 }
 
 Result<std::int64_t> parse_version_number(const std::string& text) {

@@ -42,6 +42,9 @@ struct SplitCounts {
 
 struct VersionSpec {
     std::string tokenizer_sha256;
+    // Where the tokenizer came from: {"model", "version", "vocabulary": {file: sha256}, "settings": {file: sha256}};
+    // null: not known.
+    json::Json tokenizer;
     std::int64_t seq_len = 0;
     std::string batching;  // "packing" or "padding"
     SplitCounts train;
@@ -62,8 +65,13 @@ struct WantedCopy {
     std::string facility;
     std::int64_t version = 0;  // 0: the newest that the facility holds
 };
-// {"copies": [{"dataset", "facility", "version"?}]}
-Result<std::vector<WantedCopy>> parse_wanted_copies(const json::Json& body);
+struct WantedCopies {
+    std::vector<WantedCopy> copies;
+    // {"vocabulary", "settings"}: the files of the tokenizer that the versions should fit; null: any.
+    json::Json tokenizer;
+};
+// {"copies": [{"dataset", "facility", "version"?}], "tokenizer"?}
+Result<WantedCopies> parse_wanted_copies(const json::Json& body);
 
 // A version's number in a path: 1, 2, 3 …
 Result<std::int64_t> parse_version_number(const std::string& text);

@@ -288,6 +288,8 @@ TEST_F(RegistryTest, ManyCopiesAreFoundAtOnceTheNewestUnlessAVersionIsNamed) {
                               {"seq_len", 128},
                               {"train", {{"documents", 10}, {"rows", 4}, {"tokens", 500}}},
                               {"validation", {{"documents", 1}, {"rows", 1}, {"tokens", 90}}},
+                              {"tokenizer", nullptr},
+                              {"fits", nullptr},
                               {"fingerprint", items[0].value("fingerprint", "")}}));
     EXPECT_EQ(items[0].value("fingerprint", "").size(), 64U);
     EXPECT_TRUE(items[1].is_null()) << "another version is there";
@@ -299,6 +301,72 @@ TEST_F(RegistryTest, ManyCopiesAreFoundAtOnceTheNewestUnlessAVersionIsNamed) {
     expect_problem(find({wanted("leonardo", 0), wanted("Leonardo", 0)}), 422, "copies[1].facility");
     expect_problem(find(Json::array_t(4097, wanted("leonardo", 0))), 422, "copies");
     expect_problem(call(Method::kPost, "/v1/copies/find", Json::object()), 422, "copies");
+}
+
+// Data of one vocabulary that was prepared with these settings; their tokens tell of the tokenizer.
+Json with_tokenizer(char fingerprint, char sha256, char vocabulary, char settings) {
+    Json version = version_of(fingerprint);
+    version["tokenizer_sha256"] = std::string(64, sha256);
+    version["tokenizer"] = {{"model", "tiny"},
+                            {"version", std::string(64, 'e')},
+                            {"vocabulary", {{"tokenizer.json", std::string(64, vocabulary)}}},
+                            {"settings", {{"tokenizer_config.json", std::string(64, settings)}}}};
+    return version;
+}
+
+TEST_F(RegistryTest, OfVersionsThatAreNotNamedTheNewestThatFitsTheTokenizerIsFound) {
+    call(Method::kPost, "/v1/datasets", kDataset);
+    const std::string versions = "/v1/datasets/fortunes-it/versions";
+    const auto add = [&](const Json& version) {
+        const auto made = call(Method::kPost, versions, version);
+        ASSERT_EQ(made.status, 201) << made.body;
+        const std::string number = made.json().value()["version"].dump();
+        call(Method::kPut, versions + "/" + number + "/copies/leonardo", {{"path", "a"}}, Role::kAdmin);
+    };
+    const auto find = [&](char vocabulary, char settings, int version = 0) -> Json {
+        Json copy = {{"dataset", "fortunes-it"}, {"facility", "leonardo"}};
+        if (version > 0) copy["version"] = version;
+        const Json wanted = {{"vocabulary", {{"tokenizer.json", std::string(64, vocabulary)}}},
+                             {"settings", {{"tokenizer_config.json", std::string(64, settings)}}}};
+        const auto answer =
+            call(Method::kPost, "/v1/copies/find", {{"copies", Json::array({copy})}, {"tokenizer", wanted}});
+        const Json found = answer.json().value()["items"][0];
+        return {found["version"], found["fits"]};
+    };
+    add(with_tokenizer('a', '1', '1', '1'));
+    add(with_tokenizer('b', '2', '2', '1'));
+    EXPECT_EQ(find('1', '1'), (Json{1, true})) << "not the newest, which fails after the queue";
+    EXPECT_EQ(find('2', '1'), (Json{2, true}));
+    EXPECT_EQ(find('2', '1', 1), (Json{1, false})) << "what is named is found";
+    EXPECT_EQ(find('3', '1'), (Json{2, false})) << "no version has that vocabulary";
+    EXPECT_EQ(find('1', '2'), (Json{1, nullptr})) << "other settings of the same vocabulary may be the same tokenizer";
+    add(with_tokenizer('c', '1', '1', '2'));
+    EXPECT_EQ(find('1', '2'), (Json{3, true}));
+    EXPECT_EQ(find('1', '1'), (Json{3, true})) << "they were";
+    Json unknown = version_of('d');
+    unknown["tokenizer_sha256"] = std::string(64, '9');
+    add(unknown);
+    EXPECT_EQ(find('1', '1'), (Json{3, true}));
+    EXPECT_EQ(find('1', '1', 4), (Json{4, false})) << "those files give another one";
+    EXPECT_EQ(find('3', '1'), (Json{4, nullptr}));
+    const Json shown = call(Method::kGet, versions + "/1", {}).json().value();
+    EXPECT_EQ(shown["tokenizer"]["model"], "tiny");
+    EXPECT_TRUE(call(Method::kGet, versions + "/4", {}).json().value()["tokenizer"].is_null());
+}
+
+TEST_F(RegistryTest, WrongFilesOfATokenizerAreNamed) {
+    call(Method::kPost, "/v1/datasets", kDataset);
+    const std::string versions = "/v1/datasets/fortunes-it/versions";
+    Json version = with_tokenizer('a', '1', '1', '1');
+    version["tokenizer"]["vocabulary"]["tokenizer.json"] = "short";
+    expect_problem(call(Method::kPost, versions, version), 422, "tokenizer.vocabulary");
+    version["tokenizer"].erase("vocabulary");
+    expect_problem(call(Method::kPost, versions, version), 422, "tokenizer.vocabulary");
+    version = with_tokenizer('a', '1', '1', '1');
+    version["tokenizer"]["version"] = "v1";
+    expect_problem(call(Method::kPost, versions, version), 422, "tokenizer.version");
+    expect_problem(call(Method::kPost, "/v1/copies/find", {{"copies", Json::array()}, {"tokenizer", Json::object()}}),
+                   422, "tokenizer.vocabulary");
 }
 
 TEST_F(RegistryTest, AWrongCopyIsNamed) {

@@ -19,6 +19,7 @@ CREATE TABLE dataset_versions (
     dataset              text COLLATE "C" NOT NULL REFERENCES datasets (name),
     version              integer NOT NULL CHECK (version >= 1),
     tokenizer_sha256     text NOT NULL,
+    tokenizer            jsonb,                     -- {model, version, vocabulary: {file: sha256}, settings: {…}}; NULL: not known
     seq_len              integer NOT NULL,
     batching             text NOT NULL CHECK (batching IN ('packing', 'padding')),
     train_documents      bigint NOT NULL,

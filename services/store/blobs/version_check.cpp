@@ -10,6 +10,7 @@
 namespace atl::store {
 namespace {
 
+using model_config::TensorSpec;
 using store_client::Manifest;
 using store_client::ManifestFile;
 
@@ -29,8 +30,8 @@ Result<Shapes> read_shapes(const Manifest& manifest, const BlobStore& blobs) {
     return shapes;
 }
 
-std::vector<model_config::TensorShape> tensor_list(const Shapes& shapes) {
-    std::vector<model_config::TensorShape> tensors;
+std::vector<TensorSpec> tensor_list(const Shapes& shapes) {
+    std::vector<TensorSpec> tensors;
     for (const auto& [name, shape] : shapes) tensors.push_back({name, shape});
     return tensors;
 }
@@ -115,12 +116,13 @@ Status check_adapter(const Manifest& handed_in, const Manifest& model, const Blo
     const auto expected = adapter::tensors_on(options, tensor_list(of_model));
     if (!expected.ok()) return wrong_file(*config, expected.error().message);
     ATOLL_TRY(Shapes found, read_shapes(handed_in, blobs));
-    for (const auto& [name, shape] : *expected) {
-        const auto at = found.find(name);
-        if (at == found.end()) return wrong_tensor(name, "of the adapter is missing");
-        if (at->second != shape)
-            return wrong_tensor(name, "has the shape " + json::Json(at->second).dump() +
-                                          ", but on its model such an adapter has " + json::Json(shape).dump());
+    for (const TensorSpec& tensor : *expected) {
+        const auto at = found.find(tensor.name);
+        if (at == found.end()) return wrong_tensor(tensor.name, "of the adapter is missing");
+        if (at->second != tensor.shape)
+            return wrong_tensor(tensor.name, "has the shape " + model_config::shape_text(at->second) +
+                                                 ", but on its model such an adapter has " +
+                                                 model_config::shape_text(tensor.shape));
         found.erase(at);
     }
     if (found.empty()) return {};

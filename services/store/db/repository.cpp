@@ -257,18 +257,25 @@ Result<Json> list_versions(pg::Connection& connection, const std::string& model,
 }
 
 Result<Json> put_tag(pg::Transaction& transaction, const std::string& model, const std::string& tag,
-                     const std::string& digest, const std::string& subject) {
+                     const TagTarget& target, const std::string& subject) {
     ATOLL_TRY(const auto known,
-              transaction.query("SELECT 1 FROM versions WHERE model = $1 AND digest = $2", {model, digest}));
-    if (known.empty()) return not_found("model " + model + " has no version " + digest, "digest");
+              transaction.query("SELECT 1 FROM versions WHERE model = $1 AND digest = $2", {model, target.digest}));
+    if (known.empty()) return not_found("model " + model + " has no version " + target.digest, "digest");
     ATOLL_TRY(const auto rows,
               transaction.query("INSERT INTO tags (model, tag, digest, updated_by) VALUES ($1, $2, $3, $4)"
                                 " ON CONFLICT (model, tag) DO UPDATE SET digest = excluded.digest,"
                                 " updated_by = excluded.updated_by, updated_at = now()"
-                                " RETURNING " +
+                                " WHERE $5 OR tags.digest = excluded.digest RETURNING " +
                                     time_column("updated_at"),
-                                {model, tag, digest, subject}));
-    return Json{{"model", model}, {"tag", tag}, {"digest", digest}, {"updated_at", rows.text(0, "updated_at")}};
+                                {model, tag, target.digest, subject, target.moves}));
+    if (!rows.empty())
+        return Json{
+            {"model", model}, {"tag", tag}, {"digest", target.digest}, {"updated_at", rows.text(0, "updated_at")}};
+    ATOLL_TRY(const auto other,
+              transaction.query("SELECT digest FROM tags WHERE model = $1 AND tag = $2", {model, tag}));
+    return conflict("the tag " + tag + " is on another version of model " + model +
+                        (other.empty() ? "" : ", " + other.text(0, "digest")),
+                    "tag");
 }
 
 Result<std::int64_t> manifest_bytes_of(pg::Connection& connection, const std::vector<std::string>& versions) {

@@ -46,9 +46,10 @@ Result<StoredVersion> find_version_anywhere(pg::Connection& connection, const st
 Result<Json> list_versions(pg::Connection& connection, const std::string& model, const VersionFilter& filter,
                            const http::Page& page);
 
-// {"model","tag","digest","updated_at"}; kNotFound if the model has no such version.
+// {"model","tag","digest","updated_at"}; kNotFound if the model has no such version, kConflict that names "tag" if the
+// tag is on another and does not move. Of two at once one sees what the other has done.
 Result<Json> put_tag(pg::Transaction& transaction, const std::string& model, const std::string& tag,
-                     const std::string& digest, const std::string& subject);
+                     const TagTarget& target, const std::string& subject);
 
 // The bytes of these versions' manifests, as canonical JSON, together.
 Result<std::int64_t> manifest_bytes_of(pg::Connection& connection, const std::vector<std::string>& versions);

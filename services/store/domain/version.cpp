@@ -175,12 +175,15 @@ Result<NewVersion> parse_new_version(const Json& body) {
     return version;
 }
 
-Result<std::string> parse_tag_target(const Json& body) {
+Result<TagTarget> parse_tag_target(const Json& body) {
     ObjectReader reader(body);
-    std::string digest = reader.required_string("digest");
+    TagTarget target;
+    target.digest = reader.required_string("digest");
+    target.moves = reader.boolean_or("move", true);
     ATOLL_RETURN_IF_ERROR(reader.finish());
-    if (!digest::is_sha256(digest)) return invalid_argument("digest", "must be 64 lower-case hexadecimal characters");
-    return digest;
+    if (!digest::is_sha256(target.digest))
+        return invalid_argument("digest", "must be 64 lower-case hexadecimal characters");
+    return target;
 }
 
 Result<std::vector<std::string>> parse_digest_list(const Json& body) {
@@ -250,8 +253,8 @@ Status may_write_version(const auth::Principal& principal, const std::string& mo
     return {};
 }
 
-const std::string& base_of_update(const auth::TaskScope& scope) {
-    return scope.read_versions.front();
+std::string base_of_update(const auth::TaskScope& scope) {
+    return scope.read_versions.empty() ? "" : scope.read_versions.front();
 }
 
 Status take_origin(const auth::TaskScope& scope, NewVersion& version) {

@@ -50,7 +50,11 @@ struct NewVersion {
 // kInvalidArgument naming the field.
 Result<NewModel> parse_new_model(const nlohmann::json& body);
 Result<NewVersion> parse_new_version(const nlohmann::json& body);
-Result<std::string> parse_tag_target(const nlohmann::json& body);                // {"digest"}
+struct TagTarget {
+    std::string digest;
+    bool moves = true;  // a tag that is on another version
+};
+Result<TagTarget> parse_tag_target(const nlohmann::json& body);                  // {"digest", "move"?}
 Result<std::vector<std::string>> parse_digest_list(const nlohmann::json& body);  // {"digests": at most 4096}
 
 // {"model", "dry_run", "keep_updates_rounds", "unused_blob_hours"}, all optional; what is not there is the setting's.
@@ -83,8 +87,8 @@ Status may_write_version(const auth::Principal& principal, const std::string& mo
 // A model belongs to whoever makes it; only dispatch, for the owner of a job, and admins name another owner.
 Status may_name_owner(const auth::Principal& principal, const NewModel& model);
 // The version that an update of this token is trained from: the first that it reads. Behind an adapter stands the model
-// that it belongs to.
-const std::string& base_of_update(const auth::TaskScope& scope);
+// that it belongs to. Empty: the token reads none.
+std::string base_of_update(const auth::TaskScope& scope);
 // An update has its job, its round and its one parent, the base, from the token that hands it in. kInvalidArgument
 // names what the body says otherwise; kPermissionDenied: the token reads no base, or more than one and its model.
 Status take_origin(const auth::TaskScope& scope, NewVersion& version);

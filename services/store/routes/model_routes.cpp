@@ -158,7 +158,7 @@ Status check_files(Routing& routing, const NewVersion& version, LargeTurn& turn)
 
 // What a site hands in: nothing in it is believed.
 Status check_files_of_site(Routing& routing, const auth::TaskScope& scope, const NewVersion& version, LargeTurn& turn) {
-    const std::string& base = base_of_update(scope);
+    const std::string base = base_of_update(scope);
     {
         ATOLL_TRY(auto connection, routing.pool.acquire());
         ATOLL_TRY(const auto foreign, foreign_blobs(*connection, scope, blobs_of(version.manifest)));
@@ -383,8 +383,8 @@ Result<Response> put_model_tag(Routing&, Transaction& transaction, const Request
     const std::string& tag = request.param("tag");
     ATOLL_RETURN_IF_ERROR(check_tag(tag));
     ATOLL_TRY(const Json body, request.json());
-    ATOLL_TRY(const std::string digest, parse_tag_target(body));
-    ATOLL_TRY(const Json tagged, put_tag(transaction, request.param("model"), tag, digest, request.principal->subject));
+    ATOLL_TRY(const TagTarget target, parse_tag_target(body));
+    ATOLL_TRY(const Json tagged, put_tag(transaction, request.param("model"), tag, target, request.principal->subject));
     return Response::json(200, tagged);
 }
 

@@ -14,8 +14,8 @@
 
 namespace atl::http {
 
-TestServer::TestServer(const std::function<void(Server&)>& routes, ServerOptions options)
-    : keys_(auth::generate_keys().value()),
+TestServer::TestServer(const std::function<void(Server&)>& routes, ServerOptions options, auth::KeyPair keys)
+    : keys_(std::move(keys)),
       server_(std::move(options), auth::Verifier::from_pem(keys_.public_pem).value(), metrics_) {
     spdlog::set_level(spdlog::level::err);  // a line a request would bury the tests' own output
     routes(server_);

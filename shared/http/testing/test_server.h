@@ -7,16 +7,18 @@
 #include "shared/http/client/client.h"
 #include "shared/http/server/server.h"
 
-// A server on a free port of loopback with its own keys, for tests. It has the route that the gateway asks of every
-// service, /v1/token.
+// A server on a free port of loopback, for tests. It has the route that the gateway asks of every service, /v1/token.
+// Servers with the same keys accept each other's tokens.
 namespace atl::http {
 
 class TestServer {
   public:
     // `routes` adds the routes, before the server starts.
-    explicit TestServer(const std::function<void(Server&)>& routes, ServerOptions options = {});
+    explicit TestServer(const std::function<void(Server&)>& routes, ServerOptions options = {},
+                        auth::KeyPair keys = auth::generate_keys().value());
 
     std::string url() const;
+    const auth::KeyPair& keys() const { return keys_; }
     std::string token(auth::Role role) const;  // of an hour; a facility's has a scope of nothing
     std::string token(const auth::Principal& principal) const;
     Client client(auth::Role role = auth::Role::kAdmin) const;

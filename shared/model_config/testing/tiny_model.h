@@ -23,7 +23,7 @@ inline void write_tiny_model(const std::filesystem::path& directory, std::int64_
     std::filesystem::create_directories(directory);
     check(write_file_atomic(directory / "config.json", text).ok(), "config.json was written");
     std::vector<safetensors::TensorInfo> infos;
-    for (const TensorShape& tensor : tensors_of(config)) infos.push_back({.name = tensor.name, .shape = tensor.shape});
+    for (const TensorSpec& tensor : tensors_of(config)) infos.push_back({.name = tensor.name, .shape = tensor.shape});
     auto writer = safetensors::Writer::create(directory / "model.safetensors", infos).value();
     for (const auto& info : infos) {
         std::string bytes(static_cast<std::size_t>(info.element_count()) * 4, '\0');

@@ -1,0 +1,170 @@
+#include "services/dispatch/admission/job_examination.h"
+
+#include <gtest/gtest.h>
+
+namespace atl::dispatch {
+namespace {
+
+using json::Json;
+
+// A job of one participant with Slurm, and what is known of it.
+struct Case {
+    JobSpec spec;
+    Facilities facilities;
+    BaseModel base;
+    NamedCopy copy;
+
+    Case() {
+        spec.model = "tiny";
+        spec.model_version = "v1";
+        spec.rounds = 10;
+        spec.training = {{"steps", 3}, {"batch_size", 16}};
+        spec.participants.emplace_back();
+        DatasetCopy& data = spec.participants[0].data;
+        data = {.facility = "leonardo", .dataset = "it", .version = 2, .path = "a", .rows = 100, .seq_len = 128};
+        StoredFacility& stored = facilities["leonardo"];
+        stored.facility.name = "leonardo";
+        stored.facility.batch.kind = BatchKind::kSlurm;
+        stored.facility.batch.default_queue = "main";
+        stored.facility.batch.queues["main"].found.memory_mib_max = 4000;
+        stored.devices = {"cpu"};
+        base.bytes = 1000;
+        base.weight_bytes = 900;
+        base.tokenizer = {{"vocabulary", {{"tokenizer.json", "x"}}}, {"settings", Json::object()}};
+        base.config = model_config::parse_config(
+            R"({"model_type": "llama", "vocab_size": 32000, "hidden_size": 1024, "intermediate_size": 4096,
+                "num_hidden_layers": 8, "num_attention_heads": 16, "max_position_embeddings": 2048})");
+        copy.path = "participants[0]";
+        copy.fits = true;
+        copy.prepared_with = "tiny@01234567";
+        copy.train_tokens = 12000;
+    }
+    Examination examine() {
+        copy.data = &spec.participants[0].data;
+        return examine_job(spec, facilities, base, {copy});
+    }
+    // "ok: what was seen", or "fail at FIELD: …"
+    std::string found(const std::string& name) {
+        for (const Finding& finding : examine().findings)
+            if (finding.row.name == name)
+                return to_json(finding).at("state").get<std::string>() +
+                       (finding.field.empty() ? "" : " at " + finding.field) + ": " + finding.row.seen;
+        return "none";
+    }
+};
+
+TEST(JobExaminationTest, AJobThatFitsHasNoFailure) {
+    Case one;
+    EXPECT_TRUE(first_failure(one.examine()).ok()) << first_failure(one.examine()).error().message;
+    EXPECT_EQ(one.found("model"), "ok: tiny@v1: llama, 1000 B");
+    EXPECT_EQ(one.found("resources"), "ok: 1 node, 1 rank, queue main");
+    EXPECT_EQ(one.found("device"), "ok: cpu");
+    EXPECT_EQ(one.found("data"), "ok: it version 2: 100 rows, 12000 tokens");
+    EXPECT_EQ(one.found("tokenizer"), "ok: prepared with that of tiny@01234567");
+    EXPECT_EQ(one.found("context"), "ok: rows of 128 tokens of at most 2048");
+    EXPECT_EQ(one.found("settings"), "ok: 3 steps a round of 16 rows");
+    EXPECT_EQ(one.found("batch"), "none");
+    EXPECT_NE(one.found("memory").find("ok: a node needs "), std::string::npos) << one.found("memory");
+}
+
+TEST(JobExaminationTest, MemoryIsComparedWithWhatTheJobAsksForOrTheNodesHave) {
+    Case one;
+    one.facilities["leonardo"].facility.batch.queues["main"].found.memory_mib_max = 2000;
+    EXPECT_NE(one.found("memory").find("fail at participants[0].resources: "), std::string::npos);
+    EXPECT_NE(one.found("memory").find("of its 1 rank: weights "), std::string::npos) << one.found("memory");
+    one.facilities["leonardo"].facility.batch.queues["main"].found.memory_mib_max = 64000;
+    one.spec.participants[0].resources.memory_mib = 16;
+    EXPECT_NE(one.found("memory").find("fail at participants[0].resources.memory: "), std::string::npos);
+    one.spec.participants[0].resources.memory_mib = 0;
+    EXPECT_NE(one.found("memory").find("ok: "), std::string::npos);
+    one.spec.participants[0].resources.tasks_per_node = 64;
+    EXPECT_NE(one.found("memory").find("fail at participants[0].resources: "), std::string::npos) << "of 64 ranks";
+    for (const std::int64_t untold : {0, 1}) {  // Slurm says 1 of a node that it was told nothing of
+        one.facilities["leonardo"].facility.batch.queues["main"].found.memory_mib_max = untold;
+        EXPECT_NE(one.found("memory").find("skipped: "), std::string::npos);
+    }
+    one.facilities["leonardo"].devices = {"cpu", "cuda"};
+    one.spec.training["device"] = "cuda";
+    EXPECT_NE(one.found("memory").find("skipped: a card needs "), std::string::npos);
+}
+
+TEST(JobExaminationTest, WhatIsNotKnownOfATokenizerIsNoFailure) {
+    Case one;
+    one.copy.fits = std::nullopt;
+    EXPECT_EQ(one.found("tokenizer"), "skipped: prepared with that of tiny@01234567, whose settings differ");
+    one.copy.prepared_with = "";
+    EXPECT_EQ(one.found("tokenizer"), "skipped: not known");
+    one.copy.fits = false;
+    EXPECT_NE(one.found("tokenizer").find("fail at participants[0].dataset: version 2 of dataset \"it\" at leonardo"),
+              std::string::npos);
+    one.base.tokenizer = nullptr;
+    EXPECT_NE(one.found("tokenizer").find("skipped: the model has none"), std::string::npos);
+}
+
+TEST(JobExaminationTest, TheRulesOfTheSettingsAreTheTrainers) {
+    const std::vector<std::pair<Json, std::string>> cases = {
+        {{{"epochs", 1}, {"warmup_steps", 8}}, "training.warmup_steps"},
+        {{{"trace_steps", 1}, {"trace_from", 4}}, "training.trace_from"},
+        {{{"activation_checkpointing", "full"}, {"checkpoint_layers", 9}}, "training.checkpoint_layers"},
+        {{{"global_batch_size", 15}, {"batch_size", 16}}, "training.global_batch_size"}};
+    for (const auto& [settings, field] : cases) {
+        Case one;
+        one.spec.training.update(settings);
+        if (settings.contains("epochs")) one.spec.training.erase("steps");
+        EXPECT_NE(one.found("settings").find("fail at " + field + ": "), std::string::npos) << one.found("settings");
+        one.spec.participants[0].training = settings;
+        EXPECT_NE(one.found("settings").find("fail at participants[0]." + field + ": "), std::string::npos)
+            << one.found("settings");
+    }
+}
+
+TEST(JobExaminationTest, AStepOfMoreRowsThanThereAreIsWarnedOf) {
+    Case one;
+    one.spec.training["batch_size"] = 101;
+    EXPECT_EQ(one.found("batch"),
+              "warn: a step takes 101 rows and there are 100: each step sees rows several times; lower "
+              "training.batch_size");
+    one.spec.training["train_samples"] = 7;
+    EXPECT_NE(one.found("batch").find("there are 7:"), std::string::npos);
+}
+
+TEST(JobExaminationTest, WhatTravelsIsEachModelOnceAFacilityAndEachUpdateBack) {
+    Case one;
+    EXPECT_EQ(one.examine().travel.to_facilities_bytes, 10 * 1000);
+    EXPECT_EQ(one.examine().travel.from_facilities_bytes, 10 * 900);
+    one.spec.evaluation_copies = {one.spec.participants[0].data};
+    EXPECT_EQ(one.examine().travel.to_facilities_bytes, 11 * 1000) << "the last one is evaluated";
+    one.spec.evaluation_copies.push_back({.facility = "karolina", .dataset = "cs"});
+    EXPECT_EQ(one.examine().travel.to_facilities_bytes, 22 * 1000);
+    one.spec.evaluate_updates = true;
+    EXPECT_EQ(one.examine().travel.to_facilities_bytes, 22 * 1000 + 10 * 900);
+}
+
+TEST(JobExaminationTest, OfAdaptersTheModelTravelsOnceAFacility) {
+    Case one;
+    one.base.adapter_bytes = 10;
+    EXPECT_EQ(one.examine().travel.to_facilities_bytes, 1000 + 10 * 10);
+    EXPECT_EQ(one.examine().travel.from_facilities_bytes, 10 * 10);
+    one.spec.evaluation_copies = {one.spec.participants[0].data, {.facility = "karolina", .dataset = "cs"}};
+    EXPECT_EQ(one.examine().travel.to_facilities_bytes, 2 * 1000 + (11 + 11) * 10);
+}
+
+TEST(JobExaminationTest, OfAdaptersOnAFrozenModelTheOptimizerKeepsLittle) {
+    Case one;
+    one.facilities["leonardo"].facility.batch.queues["main"].found.memory_mib_max = 3000;
+    EXPECT_NE(one.found("memory").find("fail at "), std::string::npos) << one.found("memory");
+    one.spec.training["lora_rank"] = 8;
+    EXPECT_NE(one.found("memory").find("ok: "), std::string::npos) << one.found("memory");
+}
+
+TEST(JobExaminationTest, TheFirstFailureCountsTheOthers) {
+    Case one;
+    one.copy.fits = false;
+    one.spec.participants[0].data.seq_len = 4096;
+    const Status failure = first_failure(one.examine());
+    EXPECT_EQ(failure.error().field, "participants[0].dataset");
+    EXPECT_NE(failure.error().message.find("(and 2 more: "), std::string::npos) << failure.error().message;
+}
+
+}  // namespace
+}  // namespace atl::dispatch

@@ -1,0 +1,154 @@
+// What is told of a job before it is in any queue.
+#include <gtest/gtest.h>
+
+#include "services/dispatch/testing/dispatch_fixture.h"
+
+namespace atl::dispatch {
+namespace {
+
+using http::Method;
+using json::Json;
+
+class JobCheckRoutesTest : public DispatchServiceTest {
+  protected:
+    std::int64_t count(const std::string& table) {
+        auto connection = connect();
+        return connection.query("SELECT count(*) AS n FROM " + table)->integer(0, "n");
+    }
+};
+
+TEST_F(JobCheckRoutesTest, StepsOfAFewTokensWhoseLossesWouldSpellOutATextAreRefused) {
+    catalog_->add_version("cs", 2, "karolina", 4);
+    Json request = job_request(1);  // 16 rows a step
+    EXPECT_EQ(post("/v1/jobs", request).status, 201) << "64 tokens";
+    request["output_model"] = "another";
+    request["participants"][1]["training"] = {{"batch_size", 15}};
+    const auto own = post("/v1/jobs", request);
+    EXPECT_EQ(own.status, 422) << own.body;
+    EXPECT_EQ(Json::parse(own.body).value("field", ""), "participants[1].training.batch_size");
+    request["participants"][1].erase("training");
+    request["training"]["batch_size"] = 1;
+    const auto all = post("/v1/jobs", request);
+    EXPECT_EQ(Json::parse(all.body).value("field", ""), "training.batch_size") << all.body;
+    EXPECT_NE(Json::parse(all.body).value("detail", "").find("of 1 rows of 4 tokens"), std::string::npos) << all.body;
+}
+
+TEST_F(JobCheckRoutesTest, RowsThatTheModelCannotTakeAreRefused) {
+    catalog_->add_version("cs", 2, "karolina", 4096);
+    const auto refused = [&](const Json& request, const std::string& field, const std::string& limit) {
+        const auto answer = post("/v1/jobs", request);
+        EXPECT_EQ(answer.status, 422) << answer.body;
+        const Json problem = Json::parse(answer.body);
+        EXPECT_EQ(problem.value("field", ""), field);
+        EXPECT_NE(problem.value("detail", "").find("4096"), std::string::npos) << problem;
+        EXPECT_NE(problem.value("detail", "").find(limit), std::string::npos) << problem;
+    };
+    refused(job_request(1), "participants[1].dataset", "2048");
+    Json elsewhere = job_request(1);
+    elsewhere["participants"].erase(1);
+    elsewhere["evaluation"] = {{"at", {{{"facility", "karolina"}, {"dataset", "cs"}}}}};
+    refused(elsewhere, "evaluation.at[0].dataset", "2048");
+    catalog_->set_config({{"max_position_embeddings", nullptr}});
+    refused(job_request(1), "participants[1].dataset", "2048");
+    catalog_->set_config(
+        {{"max_position_embeddings", 4095}, {"rope_parameters", {{"rope_type", "linear"}, {"factor", 4}}}});
+    refused(job_request(1), "participants[1].dataset", "4095");
+    EXPECT_EQ(count("jobs"), 0);
+    for (const Json& config : std::vector<Json>{{{"max_position_embeddings", 4096}},
+                                                {{"rope_scaling", {{"type", "dynamic"}, {"factor", 2}}}}}) {
+        catalog_->set_config(config);
+        Json request = job_request(1);
+        request["output_model"] = "of-config-" + std::to_string(count("jobs"));  // one unfinished job each
+        const auto taken = post("/v1/jobs", request);
+        EXPECT_EQ(taken.status, 201) << config << taken.body;
+    }
+}
+
+TEST_F(JobCheckRoutesTest, AModelThatTheTrainerCannotReadIsRefused) {
+    catalog_->set_config({{"model_type", "gpt2"}});
+    const auto unknown = post("/v1/jobs", job_request(1));
+    EXPECT_EQ(Json::parse(unknown.body).value("field", ""), "model") << unknown.body;
+    EXPECT_NE(unknown.body.find("'gpt2' is not built"), std::string::npos) << unknown.body;
+    catalog_->set_config(Json());
+    EXPECT_NE(post("/v1/jobs", job_request(1)).body.find("has no config.json"), std::string::npos);
+    EXPECT_EQ(count("jobs"), 0);
+}
+
+TEST_F(JobCheckRoutesTest, AJobTakesTheNewestVersionThatFitsTheModelsTokenizer) {
+    const std::string sha256(64, 'c');
+    catalog_->set_tokenizer({{"tokenizer.json", sha256}});
+    for (const int version : {2, 3}) catalog_->add_version("it", version, "leonardo");
+    catalog_->set_fits("it", 1, true, "tiny");
+    catalog_->set_fits("it", 2, true, "tiny");
+    catalog_->set_fits("it", 3, false, "other");
+    const auto made = post("/v1/jobs", job_request(1));
+    ASSERT_EQ(made.status, 201) << made.body;
+    EXPECT_EQ(Json::parse(made.body).at("spec").at("participants").at(0).at("dataset_version"), 2);
+    EXPECT_EQ(catalog_->wanted_tokenizer(),
+              (Json{{"vocabulary", {{"tokenizer.json", sha256}}}, {"settings", Json::object()}}));
+    Json named = job_request(1);
+    named["output_model"] = "another";
+    named["participants"][0]["dataset_version"] = 3;
+    const auto refused = post("/v1/jobs", named);
+    EXPECT_EQ(Json::parse(refused.body).value("field", ""), "participants[0].dataset") << refused.body;
+    EXPECT_NE(refused.body.find("that of other@bbbbbbbb, than that of model"), std::string::npos) << refused.body;
+}
+
+TEST_F(JobCheckRoutesTest, AJobIsCheckedParticipantByParticipantAndNothingIsKept) {
+    const auto finding = [](const Json& check, const std::string& path, const std::string& name) -> Json {
+        for (const Json& one : check.at("findings"))
+            if (one.at("path") == path && one.at("name") == name) return one;
+        return {};
+    };
+    const Json good = Json::parse(post("/v1/job-checks", job_request(4)).body);
+    EXPECT_EQ(good.at("ok"), true) << good;
+    EXPECT_EQ(finding(good, "participants[0]", "data").at("seen"), "it version 1: 100 rows, 12000 tokens");
+    EXPECT_EQ(finding(good, "participants[1]", "settings").at("seen"), "3 steps a round of 16 rows");
+    catalog_->add_version("cs", 2, "karolina", 4096);
+    Json bad = job_request(4);
+    bad["participants"][0]["training"] = {{"activation_checkpointing", "full"}, {"checkpoint_layers", 99}};
+    bad["participants"][1]["training"] = {{"batch_size", 101}};
+    const auto answer = post("/v1/job-checks", bad);
+    ASSERT_EQ(answer.status, 200) << answer.body;
+    const Json check = Json::parse(answer.body);
+    EXPECT_EQ(check.at("ok"), false);
+    EXPECT_EQ(finding(check, "participants[0]", "settings").at("field"), "participants[0].training.checkpoint_layers");
+    EXPECT_EQ(finding(check, "participants[1]", "context").at("field"), "participants[1].dataset");
+    EXPECT_EQ(finding(check, "participants[1]", "batch").at("state"), "warn");
+    Json large = job_request(4);
+    large["participants"][1]["training"] = {{"batch_size", 101}};
+    large["participants"][1]["dataset_version"] = 1;  // the newest one's rows are too long for the model
+    EXPECT_NE(post("/v1/jobs", large).body.find("karolina: a step takes 101 rows"), std::string::npos);
+    EXPECT_EQ(count("jobs"), 1);
+    const auto submitted = post("/v1/jobs", bad);
+    EXPECT_EQ(Json::parse(submitted.body).value("field", ""), "participants[0].training.checkpoint_layers");
+    EXPECT_NE(submitted.body.find("(and 1 more: `atoll job submit --check` shows all)"), std::string::npos);
+    bad["participants"][0]["dataset_version"] = 7;
+    bad["participants"][1]["dataset_version"] = 8;
+    const Json missing = Json::parse(post("/v1/job-checks", bad).body);
+    for (const char* path : {"participants[0]", "participants[1]"})
+        EXPECT_EQ(finding(missing, path, "data").at("field"), path + std::string(".dataset_version"));
+    EXPECT_EQ(post("/v1/job-checks", Json::object()).status, 422);
+    EXPECT_EQ(client(auth::Role::kViewer).call(Method::kPost, "/v1/job-checks", bad.dump())->status, 403);
+    EXPECT_EQ(count("jobs"), 1);
+}
+
+TEST_F(JobCheckRoutesTest, AJobOfAdaptersMovesTheModelOnceAndIsShownWithoutMakingOne) {
+    Json request = job_request(4);
+    const Json whole = Json::parse(post("/v1/job-checks", request).body);
+    request["training"]["lora_rank"] = 1;
+    const Json check = Json::parse(post("/v1/job-checks", request).body);
+    EXPECT_EQ(check.at("ok"), true) << check;
+    EXPECT_GT(check.at("from_facilities_bytes"), 0);
+    EXPECT_EQ(check.at("to_facilities_bytes").get<double>() - check.at("from_facilities_bytes").get<double>(),
+              whole.at("to_facilities_bytes").get<double>() / 4)
+        << "the model once in four rounds";
+    const auto script = post("/v1/scripts?facility=leonardo", request);
+    ASSERT_EQ(script.status, 200) << script.body;
+    EXPECT_NE(script.body.find("/ADAPTER"), std::string::npos) << script.body;
+    EXPECT_NE(script.body.find("--adapter"), std::string::npos) << script.body;
+    EXPECT_EQ(count("jobs"), 0);
+}
+
+}  // namespace
+}  // namespace atl::dispatch
