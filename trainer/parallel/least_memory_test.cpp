@@ -28,7 +28,9 @@ model_config::ModelConfig config_of(const char* members) {
 // The model that the settings train, as `atoll-trainer plan` lays it out.
 model::Model model_of(const model_config::ModelConfig& config, const RunConfig& settings) {
     model::Model model = model::make_model(config);
-    if (settings.lora_rank > 0) EXPECT_TRUE(add_adapters(model, adapter::options_of(settings).value()).ok());
+    if (settings.lora_rank > 0) {
+        EXPECT_TRUE(add_adapters(model, adapter::options_of(settings).value()).ok());
+    }
     if (settings.quantize == run_settings::Quantization::kInt8) quantize_layers(model, tensor::DType::kInt8);
     if (settings.quantize == run_settings::Quantization::kNf4) quantize_layers(model, tensor::DType::kNf4);
     return model;
