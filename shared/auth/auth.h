@@ -27,7 +27,7 @@ struct TaskScope {
     std::string job;
     std::string task;
     std::string attempt;
-    std::vector<std::string> read_versions;  // version digests
+    std::vector<std::string> read_versions;  // version digests; first the one that its update is trained from
     std::string write_model;                 // name of the model that its update becomes a version of
     std::int64_t round = 0;                  // of the job, that its update is for
     bool read_updates = false;               // whether it reads all updates of that round: the store knows which

@@ -45,8 +45,12 @@ const std::vector<Option>& table() {
          kTrain | kPlan, 0, 1e6},
         {"schedule", &C::schedule, "learning-rate schedule after the warm-up; linear and cosine end at 0", E::kResult,
          kTrain | kPlan},
-        {"warmup-steps", &C::warmup_steps, "steps over which the learning rate rises from 0; 0: none", E::kResult,
+        {"warmup-steps", &C::warmup_steps, "steps over which the learning rate rises; 0: none", E::kResult,
          kTrain | kPlan, 0},
+        {"warmup-from-zero", &C::warmup_from_zero,
+         "on: the first step of the warm-up has rate 0, as in transformers; off: step k of N has k/N of --lr, as in "
+         "torchtitan. Jobs have it off",
+         E::kIndirect, kTrain | kPlan},
         {"beta1", &C::beta1, "AdamW's beta1", E::kResult, kTrain | kPlan, 0, 0.9999999},
         {"beta2", &C::beta2, "AdamW's beta2", E::kResult, kTrain | kPlan, 0, 0.9999999},
         {"eps", &C::eps, "AdamW's epsilon, above 0", E::kResult, kTrain | kPlan, 1e-30, 1},

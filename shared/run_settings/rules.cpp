@@ -13,7 +13,7 @@ struct Need {
     std::string_view value = {};
     std::string_view other_value = {};
 };
-constexpr std::array<Need, 13> kNeeds = {{{"momentum", "optimizer", "sgd", "muon"},
+constexpr std::array<Need, 14> kNeeds = {{{"momentum", "optimizer", "sgd", "muon"},
                                           {"beta1", "optimizer", "adamw", "muon"},
                                           {"beta2", "optimizer", "adamw", "muon"},
                                           {"eps", "optimizer", "adamw", "muon"},
@@ -21,6 +21,7 @@ constexpr std::array<Need, 13> kNeeds = {{{"momentum", "optimizer", "sgd", "muon
                                           {"checkpoint-layers", "activation-checkpointing"},
                                           {"offload-dir", "offload-optimizer", "nvme"},
                                           {"eval-every", "val-data"},
+                                          {"warmup-from-zero", "warmup-steps"},
                                           {"val-samples", "val-data"},
                                           {"save-async", "save-every"},
                                           {"trace-from", "trace-steps"},

@@ -44,6 +44,7 @@ struct RunConfig {
     double lr_embedding = 0;  // 0: as lr
     LrSchedule schedule = LrSchedule::kConstant;
     std::int64_t warmup_steps = 0;
+    OnOff warmup_from_zero = OnOff::kOn;  // off: step k of N has k/N of the rate; dispatch sets it so
     double beta1 = 0.9;
     double beta2 = 0.999;
     double eps = 1e-8;

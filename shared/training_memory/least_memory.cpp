@@ -1,14 +1,20 @@
 #include "shared/training_memory/least_memory.h"
 
+#include <string>
+#include <vector>
+
+#include "shared/adapter/adapter.h"
 #include "shared/model_config/tensors.h"
 
 namespace atl::training_memory {
 namespace {
 
 using model_config::ModelConfig;
+using model_config::TensorSpec;
 using run_settings::ActivationCheckpointing;
 using run_settings::Offload;
 using run_settings::Precision;
+using run_settings::Quantization;
 using run_settings::RunConfig;
 using run_settings::Sharding;
 
@@ -37,6 +43,29 @@ std::int64_t moment_count(const RunConfig& settings) {
     return settings.momentum > 0 ? 1 : 0;
 }
 
+std::int64_t element_count(const std::vector<TensorSpec>& tensors) {
+    std::int64_t all = 0;
+    for (const TensorSpec& tensor : tensors) {
+        std::int64_t count = 1;
+        for (const std::int64_t extent : tensor.shape) count *= extent;
+        all += count;
+    }
+    return all;
+}
+
+// The model's own weights. Quantised are the matrices of its layers; what that keeps beside them is left out.
+std::int64_t weight_bytes(const ModelConfig& model, const RunConfig& settings) {
+    const std::vector<TensorSpec> tensors = model_config::tensors_of(model);
+    const std::int64_t all = element_count(tensors);
+    if (settings.quantize == Quantization::kNone) return all * size_bytes(settings.precision);
+    std::vector<TensorSpec> matrices;
+    for (const TensorSpec& tensor : tensors)
+        if (tensor.shape.size() == 2 && tensor.name.find("layers.") != std::string::npos) matrices.push_back(tensor);
+    const std::int64_t quantised = element_count(matrices);
+    return (all - quantised) * size_bytes(settings.precision) +
+           (settings.quantize == Quantization::kInt8 ? quantised : quantised / 2);
+}
+
 // Layers whose forward pass is kept whole. Of others their input is.
 std::int64_t whole_layers(const ModelConfig& model, const RunConfig& settings) {
     if (settings.activation_checkpointing == ActivationCheckpointing::kNone) return model.num_hidden_layers;
@@ -54,16 +83,16 @@ std::int64_t activation_bytes(const ModelConfig& model, const RunConfig& setting
                      whole_layers(model, settings) * (residual + channels * size_bytes(settings.computes_in())));
 }
 
+Result<std::vector<TensorSpec>> adapter_tensors(const ModelConfig& model, const RunConfig& settings) {
+    if (settings.lora_rank == 0) return std::vector<TensorSpec>();
+    ATOLL_TRY(const adapter::LoraOptions options, adapter::options_of(settings));
+    return adapter::tensors_on(options, model_config::tensors_of(model));
+}
+
 }  // namespace
 
 std::int64_t parameter_count(const ModelConfig& model) {
-    std::int64_t all = 0;
-    for (const model_config::TensorSpec& tensor : model_config::tensors_of(model)) {
-        std::int64_t count = 1;
-        for (const std::int64_t extent : tensor.shape) count *= extent;
-        all += count;
-    }
-    return all;
+    return element_count(model_config::tensors_of(model));
 }
 
 Result<LeastMemory> least_memory(const ModelConfig& model, const RunConfig& settings, int ranks, int ranks_on_node,
@@ -71,15 +100,19 @@ Result<LeastMemory> least_memory(const ModelConfig& model, const RunConfig& sett
     ATOLL_TRY(const run_settings::BatchPlan batch, plan_batch(settings, ranks));
     ATOLL_TRY(const int group, plan_shard_group(settings, ranks, ranks_on_node));
     const Shares shares = shares_of(settings.sharding, ranks, group);
-    const std::int64_t parameters = parameter_count(model);
+    ATOLL_TRY(const std::vector<TensorSpec> adapters, adapter_tensors(model, settings));
+    const bool has_adapters = !adapters.empty();  // in fp32, on weights that are only read
+    const std::int64_t trained = has_adapters ? element_count(adapters) : parameter_count(model);
     const bool is_on_disk = settings.offload_optimizer == Offload::kNvme;
-    const bool has_masters = settings.precision != Precision::kFp32 && settings.masters == run_settings::Masters::kFp32;
+    const bool has_masters =
+        !has_adapters && settings.precision != Precision::kFp32 && settings.masters == run_settings::Masters::kFp32;
     const std::int64_t moment_bytes = settings.moments_dtype == run_settings::MomentsPrecision::kFp32 ? 4 : 2;
     LeastMemory least;
-    least.weights = parameters / shares.weights * size_bytes(settings.precision);
-    least.gradients = parameters / shares.gradients * 4;
-    if (has_masters && !is_on_disk) least.masters = parameters / shares.moments * 4;
-    if (!is_on_disk) least.moments = parameters / shares.moments * moment_count(settings) * moment_bytes;
+    least.weights = weight_bytes(model, settings) / shares.weights;
+    if (has_adapters) least.weights += trained / shares.weights * 4;
+    least.gradients = trained / shares.gradients * 4;
+    if (has_masters && !is_on_disk) least.masters = trained / shares.moments * 4;
+    if (!is_on_disk) least.moments = trained / shares.moments * moment_count(settings) * moment_bytes;
     least.activations = activation_bytes(model, settings, batch.micro * seq_len);
     return least;
 }

@@ -8,8 +8,8 @@
 // What is known of a training's memory from its settings and config.json alone.
 namespace atl::training_memory {
 
-// Bytes of one rank that a training of all weights cannot do without. atoll-trainer takes these and more: buffers, the
-// program, MPI (trainer/parallel/run_memory.h lays them out).
+// Bytes of one rank that a training cannot do without, of all weights or, with lora_rank, of adapters on them.
+// atoll-trainer takes these and more: buffers, the program, MPI (trainer/parallel/run_memory.h lays them out).
 struct LeastMemory {
     std::int64_t weights = 0;
     std::int64_t gradients = 0;
@@ -19,7 +19,8 @@ struct LeastMemory {
     std::int64_t total() const { return weights + gradients + masters + moments + activations; }
 };
 
-// Of rows of `seq_len` tokens. An error: plan_batch() or plan_shard_group() would not take the settings.
+// Of rows of `seq_len` tokens. An error: plan_batch() or plan_shard_group() would not take the settings, or the model
+// has no such linears as lora_targets names.
 Result<LeastMemory> least_memory(const model_config::ModelConfig& model, const run_settings::RunConfig& settings,
                                  int ranks, int ranks_on_node, std::int64_t seq_len);
 

@@ -9,27 +9,7 @@
 namespace atl::model {
 namespace {
 
-constexpr std::string_view kAllLinear = "all-linear";
-constexpr std::string_view kHead = "lm_head";  // which peft's "all-linear" leaves out
 constexpr std::string_view kWeight = ".weight";
-
-bool answers_to(std::string_view module, std::string_view target) {
-    if (!module.ends_with(target)) return false;
-    return module.size() == target.size() || module[module.size() - target.size() - 1] == '.';
-}
-
-// Says what the linears are called.
-Status unknown_target(const std::vector<std::string>& linears, const std::string& target) {
-    std::vector<std::string> names;
-    std::string text;
-    for (const std::string& module : linears) {
-        const std::string name = module.substr(module.rfind('.') + 1);  // all of it, without a dot
-        if (std::ranges::find(names, name) != names.end()) continue;
-        names.push_back(name);
-        text += (text.empty() ? "" : ", ") + name;
-    }
-    return invalid_argument("--lora-targets", "'" + target + "' is no linear of this model; those are " + text);
-}
 
 // The full names.
 std::vector<std::string> linear_names(const Model& model) {
@@ -43,23 +23,14 @@ std::vector<std::string> linear_names(const Model& model) {
 
 }  // namespace
 
-bool LoraOptions::covers(std::string_view module) const {
-    return std::ranges::any_of(targets, [&](const std::string& target) {
-        return target == kAllLinear ? module != kHead : answers_to(module, target);
-    });
-}
-
 std::string module_name(const Parameter& parameter) {
     const std::string& name = parameter.name;
     return name.ends_with(kWeight) ? name.substr(0, name.size() - kWeight.size()) : name;
 }
 
 Status add_adapters(Model& model, const LoraOptions& options) {
-    const std::vector<std::string> linears = linear_names(make_model(model.config));  // also those of other parts
-    for (const std::string& target : options.targets) {
-        const auto is_meant = [&](const std::string& module) { return answers_to(module, target); };
-        if (target != kAllLinear && std::ranges::none_of(linears, is_meant)) return unknown_target(linears, target);
-    }
+    // Also those of other parts.
+    ATOLL_RETURN_IF_ERROR(adapter::check_targets(options, linear_names(make_model(model.config))));
     for (FsdpUnit& unit : model.units) unit.frozen = true;
     for (const auto& block : model.blocks) {
         FsdpUnit adapters{.name = block->name() + ".adapters", .parameters = {}, .is_adapter = true};

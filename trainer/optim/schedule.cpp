@@ -9,7 +9,8 @@ namespace atl::optim {
 
 double Schedule::rate(std::int64_t step) const {
     const std::int64_t done = step - 1;  // steps taken before this one, transformers' "current_step"
-    if (done < warmup_steps) return peak * static_cast<double>(done) / static_cast<double>(warmup_steps);
+    if (done < warmup_steps)
+        return peak * static_cast<double>(warms_up_from_zero ? done : step) / static_cast<double>(warmup_steps);
     const double left = static_cast<double>(std::max<std::int64_t>(1, steps - warmup_steps));
     const double progress = static_cast<double>(done - warmup_steps) / left;
     switch (kind) {

@@ -15,6 +15,12 @@ TEST(ScheduleTest, WarmsUpFromZeroThenStaysConstant) {
     EXPECT_DOUBLE_EQ(schedule.rate(100), 0.4);
 }
 
+TEST(ScheduleTest, AWarmUpThatDoesNotBeginAtZeroHasItsPeakAtItsLastStep) {
+    const Schedule schedule{LrSchedule::kLinear, 0.4, 4, 12, /*warms_up_from_zero=*/false};
+    for (const auto& [step, rate] : {std::pair{1, 0.1}, {2, 0.2}, {4, 0.4}, {5, 0.4}, {9, 0.2}})
+        EXPECT_DOUBLE_EQ(schedule.rate(step), rate) << step;
+}
+
 TEST(ScheduleTest, LinearFallsToZeroAfterTheLastStep) {
     const Schedule schedule{LrSchedule::kLinear, 1, 2, 12};
     EXPECT_DOUBLE_EQ(schedule.rate(2), 0.5);

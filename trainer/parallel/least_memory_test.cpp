@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "shared/adapter/adapter.h"
+#include "trainer/model/lora.h"
 #include "trainer/parallel/run_memory.h"
 #include "trainer/weights/storage.h"
 
@@ -23,9 +25,20 @@ model_config::ModelConfig config_of(const char* members) {
     return model_config::parse_config(text).value();
 }
 
+// The model that the settings train, as `atoll-trainer plan` lays it out.
+model::Model model_of(const model_config::ModelConfig& config, const RunConfig& settings) {
+    model::Model model = model::make_model(config);
+    if (settings.lora_rank > 0) {
+        EXPECT_TRUE(add_adapters(model, adapter::options_of(settings).value()).ok());
+    }
+    if (settings.quantize == run_settings::Quantization::kInt8) quantize_layers(model, tensor::DType::kInt8);
+    if (settings.quantize == run_settings::Quantization::kNf4) quantize_layers(model, tensor::DType::kNf4);
+    return model;
+}
+
 // As `atoll-trainer plan` does; rank 0 is not the smallest.
 std::int64_t planned_bytes(const model_config::ModelConfig& config, const RunConfig& settings) {
-    model::Model model = model::make_model(config);
+    model::Model model = model_of(config, settings);
     model.use_formats({.weights = weights::storage_dtype(settings.precision),
                        .activations = weights::storage_dtype(settings.computes_in()),
                        .residual = weights::storage_dtype(settings.residual_in())});
@@ -72,6 +85,32 @@ TEST(LeastMemoryTest, IsNoMoreThanATrainingTakesAndMostOfIt) {
                             EXPECT_GE(least, planned / 2) << variant;
                         }
                     }
+}
+
+TEST(LeastMemoryTest, OfAdaptersTheModelIsOnlyRead) {
+    const auto config = config_of(R"("model_type": "llama", "intermediate_size": 700, "num_key_value_heads": 2)");
+    for (const Sharding sharding : {Sharding::kNone, Sharding::kShardGradOp, Sharding::kFullShard})
+        for (const auto quantize :
+             {run_settings::Quantization::kNone, run_settings::Quantization::kInt8, run_settings::Quantization::kNf4})
+            for (const Precision precision : {Precision::kFp32, Precision::kBf16})
+                for (const char* targets : {"q_proj,v_proj", "all-linear", "layers.5.mlp.up_proj", "lm_head"}) {
+                    RunConfig settings;
+                    settings.batch_size = 4;
+                    settings.sharding = sharding;
+                    settings.precision = precision;
+                    settings.quantize = quantize;
+                    settings.lora_rank = 8;
+                    settings.lora_targets = targets;
+                    const std::int64_t planned = planned_bytes(config, settings);
+                    const std::int64_t least =
+                        training_memory::least_memory(config, settings, kRanks, kRanksOnNode, kLength)->total();
+                    const std::string variant =
+                        std::string(to_string(sharding)) + " " + std::string(to_string(quantize)) + " " + targets;
+                    EXPECT_LE(least, planned) << variant;
+                    if (sharding == Sharding::kNone) {
+                        EXPECT_GE(least, planned / 3) << variant;
+                    }
+                }
 }
 
 }  // namespace

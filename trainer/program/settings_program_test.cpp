@@ -83,6 +83,7 @@ std::vector<SettingsProgramTest::Change> SettingsProgramTest::changes() const {
         {"lr-embedding", "0.1"},
         {"schedule", "cosine"},
         {"warmup-steps", "2"},
+        {"warmup-from-zero", "off", {{"warmup-steps", "2"}}},
         {"beta1", "0.5"},
         {"beta2", "0.9"},
         {"eps", "0.1"},

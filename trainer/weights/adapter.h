@@ -5,16 +5,16 @@
 #include <string_view>
 #include <vector>
 
+#include "shared/adapter/adapter.h"
 #include "shared/base/result.h"
 #include "trainer/model/lora.h"
 #include "trainer/weights/save.h"
 
-// Adapter directories as the peft library reads and writes them: adapter_config.json and adapter_model.safetensors,
-// whose tensors are named "base_model.model." + the module + ".lora_A.weight" and ".lora_B.weight".
+// Adapter directories as the peft library reads and writes them.
 namespace atl::weights {
 
-inline constexpr char kAdapterConfig[] = "adapter_config.json";
-inline constexpr char kAdapterFile[] = "adapter_model.safetensors";
+inline constexpr const char* kAdapterConfig = adapter::kConfigFile;
+inline constexpr const char* kAdapterFile = adapter::kWeightsFile;
 
 inline bool is_adapter_file(std::string_view name) {
     return name == kAdapterConfig || name == kAdapterFile;

@@ -17,7 +17,9 @@ namespace atl::weights {
 namespace {
 
 constexpr std::int64_t kMergedElements = 1 << 20;
-constexpr std::string_view kPrefix = "base_model.model.", kA = ".lora_A.weight", kB = ".lora_B.weight";
+using adapter::kA;
+using adapter::kB;
+using adapter::kPrefix;
 
 // A [rank, columns] and B [rows, rank], in fp32.
 struct Pair {

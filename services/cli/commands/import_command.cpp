@@ -1,13 +1,13 @@
 #include <CLI/CLI.hpp>
-#include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
+#include <vector>
 
 #include "services/cli/commands/model_directory.h"
 #include "services/cli/commands/model_push.h"
+#include "services/cli/commands/trainer_program.h"
 #include "shared/base/file.h"
-#include "shared/base/subprocess.h"
 
 namespace atl::cli {
 namespace {
@@ -20,8 +20,6 @@ constexpr const char* kImportHelp =
 PyTorch's files (pytorch_model*.bin) and Meta's (params.json, consolidated.*.pth) are converted by atoll-trainer first:
   atoll model import opt-125m ./opt-125m --dtype bf16
   atoll model import llama-2-7b ./llama-2-7b --max-position-embeddings 4096 --converted /scratch/llama-2-7b)";
-
-constexpr std::chrono::hours kConversionMax{24};
 
 struct ImportOptions {
     PushOptions push;
@@ -40,11 +38,8 @@ bool needs_conversion(const fs::path& directory) {
     return false;
 }
 
-// `atoll-trainer import`, beside this program.
 Status convert(const ImportOptions& given, const fs::path& out) {
-    const fs::path trainer = fs::read_symlink("/proc/self/exe").parent_path() / "atoll-trainer";
-    std::vector<std::string> command = {trainer.string(), "import",    "--from", given.push.directory.string(),
-                                        "--out",          out.string()};
+    std::vector<std::string> command = {"import", "--from", given.push.directory.string(), "--out", out.string()};
     const auto add = [&](const char* flag, const std::string& value) {
         if (!value.empty()) command.insert(command.end(), {flag, value});
     };
@@ -52,13 +47,7 @@ Status convert(const ImportOptions& given, const fs::path& out) {
     add("--tokenizer", given.tokenizer);
     add("--max-position-embeddings", given.max_position_embeddings);
     add("--rope-factor", given.rope_factor);
-    CommandOptions options;
-    options.timeout = kConversionMax;
-    ATOLL_TRY(const auto result, run_command(command, options));
-    if (result.exit_code == 0) return {};
-    const std::string said = result.err.substr(0, result.err.find_last_not_of('\n') + 1);
-    return Error{result.exit_code == 2 ? ErrorCode::kInvalidArgument : ErrorCode::kInternal,
-                 said.empty() ? trainer.string() + " failed" : said, given.push.directory.string()};
+    return run_trainer(command, given.push.directory.string());
 }
 
 // A flag that would be passed over in silence.

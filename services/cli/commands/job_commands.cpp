@@ -50,6 +50,7 @@ training:                             # of a round: flags of `atoll-trainer trai
   batch_size: 16                      # rows a rank and step
   lr: 0.001
   # proximal_mu: 0.01                 # FedProx: holds each facility near the model that its round began with
+  # lora_rank: 16                     # train adapters: the model travels once, then adapters alone; lora_targets, quantize
 lr_round_schedule: cosine             # constant, linear, cosine: that rate falls from round to round
 attempts_max: 3                       # failures of a task before its round fails; interruptions do not count: an attempt that
                                       # was cancelled, preempted or killed, or whose time was up, goes on from its state

@@ -12,6 +12,7 @@
 #include "services/cli/commands/model_directory.h"
 #include "services/cli/commands/model_push.h"
 #include "services/cli/commands/model_verify.h"
+#include "services/cli/commands/trainer_program.h"
 #include "services/cli/output.h"
 #include "services/cli/rest.h"
 #include "services/cli/transfer.h"
@@ -31,7 +32,9 @@ constexpr const char* kPullHelp =
     R"(Fetches a version into a directory; an interrupted call goes on where it stopped. Example:
   atoll model pull italian-czech@newest --out ./model
 MODEL@VERSION: a tag, a digest or at least 8 characters of it as tables show it, newest (also without @VERSION), or
-round3, the global model of that round.)";
+round3, the global model of that round. Of an adapter (adapter_config.json, adapter_model.safetensors, as peft reads
+them) --merge makes a whole model:
+  atoll model pull italian-czech@newest --merge --out ./model)";
 
 constexpr const char* kRemoveHelp =
     R"(What a tag, another version, a job or a site needs stays, and the error says what that is. Example:
@@ -114,13 +117,13 @@ Result<std::string> version_digest(http::Client& store, const std::string& given
 }
 
 // As a version is named anywhere; a digest, or its beginning, also without its model.
-Result<std::string> parent_digest(http::Client& store, const std::string& given) {
+Result<std::string> parent_digest(http::Client& store, const std::string& given, const char* flag) {
     auto digest = version_digest(store, given);
     if (digest.ok()) return digest;
     Error error = digest.error();
     if (error.code == ErrorCode::kNotFound && is_digest_like(given))
         error.message = "no version of a model begins with " + given;
-    error.field = "--parent";
+    error.field = flag;
     return error;
 }
 
@@ -178,15 +181,19 @@ Result<json> push(const Context& context, const PushOptions& given) {
     ATOLL_RETURN_IF_ERROR(check_description(model, given));
     json parents = json::array();
     for (const std::string& parent : given.parents) {
-        ATOLL_TRY(const std::string digest, parent_digest(store, parent));
+        ATOLL_TRY(const std::string digest, parent_digest(store, parent, "--parent"));
         parents.push_back(digest);
+    }
+    if (!given.adapter_of.empty()) {
+        ATOLL_TRY(const std::string digest, parent_digest(store, given.adapter_of, "--adapter-of"));
+        parents = {digest};
     }
     ATOLL_TRY(ScannedModel scanned, scan_model(given, options.connections));
     ATOLL_RETURN_IF_ERROR(check_tag(model, given, scanned.manifest));
     ATOLL_TRY(const auto uploaded,
               store_client::upload_directory(given.directory, options, std::move(scanned.manifest)));
     const json order = {{"manifest", store_client::to_json(uploaded.manifest)},
-                        {"kind", given.kind},
+                        {"kind", given.adapter_of.empty() ? given.kind : "adapter"},
                         {"parents", parents},
                         {"new_model", {{"description", given.description}}}};
     ATOLL_TRY(json version, store.post_json(model_path(given.model) + "/versions", order, new_id()));
@@ -199,12 +206,32 @@ Result<json> push(const Context& context, const PushOptions& given) {
     return version;
 }
 
-Status run_pull(const Context& context, const std::string& reference, const fs::path& out) {
+// What an adapter makes of its model. Both are fetched beside the result, where an interrupted call finds them again.
+Status pull_merged(const json& version, const fs::path& out, const store_client::TransferOptions& options) {
+    const std::string adapter_of = text(version, "adapter_of");
+    if (adapter_of.empty())
+        return invalid_argument("--merge", "the version is a model, no adapter of one: leave --merge out");
+    const fs::path beside = fs::absolute(out).lexically_normal();
+    const auto part = [&](const char* name) {
+        return beside.parent_path() / ("." + beside.filename().string() + "." + name);
+    };
+    ATOLL_RETURN_IF_ERROR(store_client::download_version(text(version, "digest"), part("adapter"), options));
+    ATOLL_RETURN_IF_ERROR(store_client::download_version(adapter_of, part("model"), options));
+    ATOLL_RETURN_IF_ERROR(run_trainer(
+        {"merge", "--model", part("model").string(), "--adapter", part("adapter").string(), "--out", out.string()},
+        "--merge"));
+    std::error_code error;  // what stays is only in the way
+    for (const char* name : {"adapter", "model"}) fs::remove_all(part(name), error);
+    return {};
+}
+
+Status run_pull(const Context& context, const std::string& reference, const fs::path& out, bool merge) {
     ATOLL_TRY(const auto options, transfer_options(context, "downloading"));
     http::Client store(options.store);
     ATOLL_TRY(const Reference parsed, parse_reference(reference));
     ATOLL_TRY(const json version, find_version(store, parsed));
-    ATOLL_RETURN_IF_ERROR(store_client::download_version(text(version, "digest"), out, options));
+    ATOLL_RETURN_IF_ERROR(merge ? pull_merged(version, out, options)
+                                : store_client::download_version(text(version, "digest"), out, options));
     if (context.json) return print_json(json{{"digest", version.at("digest")}, {"directory", out.string()}});
     print_line(out.string() + ": " + text(version, "model") + "@" + text(version, "digest"));
     return {};
@@ -228,7 +255,8 @@ Status show_model(const Context& context, http::Client& store, const std::string
     if (context.json) return print_json(model);
     Table table({"version", "kind", "size", cut("job"), "round", droppable("by"), droppable("created"), note("tags")});
     for (const json& version : model["versions"]) {
-        table.add({text(version, "digest").substr(0, 16), text(version, "kind"),
+        const bool is_adapter = !text(version, "adapter_of").empty() && text(version, "kind") != "adapter";
+        table.add({text(version, "digest").substr(0, 16), text(version, "kind") + (is_adapter ? " adapter" : ""),
                    human_bytes(version.at("size").get<std::uint64_t>()), text(version, "job"), text(version, "round"),
                    text(version, "created_by"), text(version, "created_at"),
                    join(version.at("tags").get<std::vector<std::string>>())});
@@ -240,7 +268,7 @@ Status show_model(const Context& context, http::Client& store, const std::string
 Status show_version(const Context& context, http::Client& store, const Reference& reference) {
     ATOLL_TRY(const json version, find_version(store, reference));
     if (context.json) return print_json(version);
-    for (const char* key : {"model", "digest", "kind", "job", "round", "created_by", "created_at"})
+    for (const char* key : {"model", "digest", "kind", "adapter_of", "job", "round", "created_by", "created_at"})
         if (const std::string value = text(version, key); !value.empty()) print_line(std::string(key) + ": " + value);
     for (const json& parent : version.at("parents")) std::cout << "parent: " << parent.get<std::string>() << "\n";
     for (const json& part : version.at("contributions")) {
@@ -363,6 +391,10 @@ void add_push(CLI::App& group, Context& context) {
     push->add_option("--parent", pushed->parents,
                      "MODEL@VERSION that it comes from, or a digest or at least 8 characters of it; may be repeated")
         ->allow_extra_args(false);
+    push->add_option("--adapter-of", pushed->adapter_of,
+                     "the directory is a LoRA adapter (peft) of this model: digest or MODEL@VERSION")
+        ->excludes("--kind")
+        ->excludes("--parent");
     set_example(*push, "atoll model push llama ./llama-3.2-1b --tag v1");
     on_run(*push, context, [&context, pushed] { return push_model(context, *pushed); });
 }
@@ -446,8 +478,10 @@ void add_model_commands(CLI::App& program, Context& context) {
     auto* pull = group->add_subcommand("pull", "fetch a version into a directory")->footer(kPullHelp);
     const auto pulled = add_reference(*pull);
     const auto out = std::make_shared<fs::path>();
+    const auto merge = std::make_shared<bool>(false);
     pull->add_option("--out", *out, "the directory to make")->required();
-    on_run(*pull, context, [&context, pulled, out] { return run_pull(context, *pulled, *out); });
+    pull->add_flag("--merge", *merge, "of an adapter: fetch its model too and make the model that both are");
+    on_run(*pull, context, [&context, pulled, out, merge] { return run_pull(context, *pulled, *out, *merge); });
 
     auto* list = group->add_subcommand("list", "all models");
     set_example(*list, "atoll model list");

@@ -17,6 +17,7 @@ struct PushOptions {
     bool move_tag = false;  // from the version that it names
     std::string description;
     std::vector<std::string> parents;
+    std::string adapter_of;  // the model that the directory is an adapter of; empty: it is a model
 };
 
 void add_push_options(CLI::App& command, PushOptions& given);

@@ -170,6 +170,7 @@ class JobView {
                 fact('Participants', participants.map((one) => one.facility).join(', ')),
                 fact('Strategy', [strategy?.name, strategy?.weighting].filter(Boolean).join(', ')),
                 fact('Base model', job.spec.model.name),
+                job.spec.adapter_of && fact('Trains', `adapters of rank ${job.spec.training.lora_rank}`),
                 fact('Newest version', digest(job.version || job.base, 'newest'))
             ),
         ];

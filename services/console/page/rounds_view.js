@@ -206,7 +206,14 @@ function lineageRow(step) {
 }
 
 export function lineageTable(jobProgress, steps) {
-    const base = h('p', null, 'Base ', digest(jobProgress.job.base, 'base'));
+    const {adapter_of: adapterOf} = jobProgress.job.spec;
+    const base = h(
+        'p',
+        null,
+        'Base ',
+        digest(jobProgress.job.base, 'base'),
+        adapterOf && [', as all versions below an adapter of the model ', digest(adapterOf, 'model')]
+    );
     const heading = h('h2', null, `Model ${jobProgress.job.output_model}`);
     if (steps.length === 0) return [heading, base, notice('No round has made a model yet.')];
     const rows = [...steps].reverse().map(lineageRow);

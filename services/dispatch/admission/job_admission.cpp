@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "services/dispatch/admission/facility_access.h"
+#include "services/dispatch/admission/job_adapter.h"
 #include "shared/base/id.h"
 #include "shared/base/text.h"
 
@@ -67,7 +68,7 @@ Result<Admission> consider_job(pg::Pool& pool, const Catalog& catalog, const Jso
     }
     ATOLL_TRY(job.base, catalog.model_digest(job.spec.model, job.spec.model_version, "model", "name", principal));
     ATOLL_RETURN_IF_ERROR(require_output_model(catalog, job.spec.output_model, principal));
-    ATOLL_TRY(const BaseModel base, catalog.base_model(job.spec.model, job.base));
+    ATOLL_TRY(const BaseModel base, find_base_model(catalog, job));
     std::vector<NamedCopy> copies;
     ATOLL_RETURN_IF_ERROR(for_each_copy(job.spec, [&](DatasetCopy& data, const std::string& path) -> Status {
         copies.push_back({&data, path});

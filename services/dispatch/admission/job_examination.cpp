@@ -253,14 +253,21 @@ void look_at_participant(Looker look, const JobSpec& spec, const Participant& on
 }
 
 // Every global model goes to whoever trains on it or evaluates it, once; updates come back, and go on to those who
-// evaluate all.
+// evaluate all. Where these are adapters, the model that they belong to goes to each facility once beside them.
 Travel travel_of(const JobSpec& spec, const BaseModel& base) {
     std::set<std::string> training, evaluating;
-    double update = static_cast<double>(base.weight_bytes);
+    const bool are_adapters = base.adapter_bytes > 0;
+    const auto update = static_cast<double>(are_adapters ? base.adapter_bytes : base.weight_bytes);
+    const auto model = static_cast<double>(are_adapters ? base.adapter_bytes : base.bytes);
     for (const Participant& one : spec.participants) training.insert(one.data.facility);
     for (const DatasetCopy& copy : spec.evaluation_copies) evaluating.insert(copy.facility);
     Travel travel;
-    const auto rounds = static_cast<double>(spec.rounds), model = static_cast<double>(base.bytes);
+    const auto rounds = static_cast<double>(spec.rounds);
+    if (are_adapters) {
+        std::set<std::string> all = training;
+        all.insert(evaluating.begin(), evaluating.end());
+        travel.to_facilities_bytes += static_cast<double>(base.bytes) * static_cast<double>(all.size());
+    }
     travel.to_facilities_bytes += rounds * model * static_cast<double>(training.size());
     for (const std::string& facility : evaluating) {
         const bool trains = training.contains(facility);

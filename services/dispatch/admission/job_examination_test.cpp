@@ -140,6 +140,23 @@ TEST(JobExaminationTest, WhatTravelsIsEachModelOnceAFacilityAndEachUpdateBack) {
     EXPECT_EQ(one.examine().travel.to_facilities_bytes, 22 * 1000 + 10 * 900);
 }
 
+TEST(JobExaminationTest, OfAdaptersTheModelTravelsOnceAFacility) {
+    Case one;
+    one.base.adapter_bytes = 10;
+    EXPECT_EQ(one.examine().travel.to_facilities_bytes, 1000 + 10 * 10);
+    EXPECT_EQ(one.examine().travel.from_facilities_bytes, 10 * 10);
+    one.spec.evaluation_copies = {one.spec.participants[0].data, {.facility = "karolina", .dataset = "cs"}};
+    EXPECT_EQ(one.examine().travel.to_facilities_bytes, 2 * 1000 + (11 + 11) * 10);
+}
+
+TEST(JobExaminationTest, OfAdaptersOnAFrozenModelTheOptimizerKeepsLittle) {
+    Case one;
+    one.facilities["leonardo"].facility.batch.queues["main"].found.memory_mib_max = 3000;
+    EXPECT_NE(one.found("memory").find("fail at "), std::string::npos) << one.found("memory");
+    one.spec.training["lora_rank"] = 8;
+    EXPECT_NE(one.found("memory").find("ok: "), std::string::npos) << one.found("memory");
+}
+
 TEST(JobExaminationTest, TheFirstFailureCountsTheOthers) {
     Case one;
     one.copy.fits = false;

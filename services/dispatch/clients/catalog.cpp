@@ -1,8 +1,11 @@
 #include "services/dispatch/clients/catalog.h"
 
+#include <algorithm>
+#include <cstring>
 #include <span>
 
 #include "services/dispatch/domain/tokenizer_files.h"
+#include "shared/adapter/adapter.h"
 #include "shared/base/id.h"
 #include "shared/base/spelling.h"
 #include "shared/digest/digest.h"
@@ -10,6 +13,7 @@
 #include "shared/json/bounded.h"
 #include "shared/service/names.h"
 #include "shared/store_client/remote_file.h"
+#include "shared/store_client/transfer.h"
 
 namespace atl::dispatch {
 namespace {
@@ -17,7 +21,8 @@ namespace {
 using json::Json;
 
 constexpr std::chrono::minutes kTokenLife{5};
-constexpr std::chrono::minutes kTokenUse{2};  // then there is a new one: what has begun ends with the old
+constexpr std::size_t kFileValuesMax = 50'000;  // of a JSON file of a version
+constexpr std::chrono::minutes kTokenUse{2};    // then there is a new one: what has begun ends with the old
 
 http::ClientOptions options_for(const std::string& url, std::string token) {
     http::ClientOptions options;
@@ -304,10 +309,31 @@ Result<std::string> Catalog::handed_in_version(const std::string& task, std::int
     return member<std::string>(*upload, "version");
 }
 
-Result<BaseModel> Catalog::base_model(const std::string& model, const std::string& digest) const {
-    constexpr std::uint64_t kConfigBytesMax = 1U << 20;
-    constexpr std::size_t kConfigValuesMax = 50'000;
-    ATOLL_TRY(const Json version, model_version(model, digest));
+Result<Json> Catalog::version(const std::string& digest) const {
+    return get(Service::kStore, "/v1/versions/" + http::percent_encode(digest));
+}
+
+Result<std::optional<std::string>> Catalog::read_small(const store_client::Manifest& manifest, const char* path) const {
+    constexpr std::uint64_t kBytesMax = 1U << 20;
+    const store_client::ManifestFile* file = manifest.find(path);
+    if (file == nullptr || file->size > kBytesMax) return std::optional<std::string>();
+    std::string text(file->size, '\0');
+    ATOLL_RETURN_IF_ERROR(
+        store_client::RemoteFile(session()->store, *file).read(0, std::as_writable_bytes(std::span(text))));
+    if (!json::parse_bounded(text, kFileValuesMax).ok()) return std::optional<std::string>();
+    return std::optional(std::move(text));
+}
+
+Result<Json> Catalog::read_object(const Json& version, const char* path) const {
+    ATOLL_TRY(const Json body, member<Json>(version, "manifest"));
+    ATOLL_TRY(const auto manifest, store_client::parse_manifest(body));
+    ATOLL_TRY(const auto text, read_small(manifest, path));
+    if (!text) return Json();
+    ATOLL_TRY(Json object, json::parse_bounded(*text, kFileValuesMax));
+    return object.is_object() ? std::move(object) : Json();
+}
+
+Result<BaseModel> Catalog::base_model(const Json& version) const {
     ATOLL_TRY(const Json body, member<Json>(version, "manifest"));
     ATOLL_TRY(const auto manifest, store_client::parse_manifest(body));
     BaseModel base;
@@ -315,16 +341,58 @@ Result<BaseModel> Catalog::base_model(const std::string& model, const std::strin
     for (const auto& file : manifest.files)
         if (file.path.ends_with(".safetensors")) base.weight_bytes += file.size;
     base.tokenizer = tokenizer_files(manifest);
-    base.config = invalid_argument("config.json", "the model has no config.json");
-    const store_client::ManifestFile* file = manifest.find("config.json");
-    if (file == nullptr) return base;
-    base.config = invalid_argument("config.json", "config.json is too large to be the configuration of a model");
-    if (file->size > kConfigBytesMax) return base;
-    std::string text(file->size, '\0');
-    ATOLL_RETURN_IF_ERROR(
-        store_client::RemoteFile(session()->store, *file).read(0, std::as_writable_bytes(std::span(text))));
-    if (json::parse_bounded(text, kConfigValuesMax).ok()) base.config = model_config::parse_config(text, "config.json");
+    if (version.contains("adapter_of") && !version["adapter_of"].is_null()) {
+        ATOLL_TRY(base.adapter_of, member<std::string>(version, "adapter_of"));
+    }
+    ATOLL_TRY(const auto text, read_small(manifest, "config.json"));
+    base.config = text ? model_config::parse_config(*text, "config.json")
+                       : invalid_argument("config.json", "the model has no config.json, or it is too large");
     return base;
+}
+
+// What is there already is not sent again, so that a request that is repeated is quick.
+Result<store_client::ManifestFile> Catalog::send_file(const std::string& path, std::uint64_t size,
+                                                      const ReadBytes& read) const {
+    store_client::ManifestFile file{path, size, {}};
+    std::string bytes;
+    for (std::uint64_t at = 0; at < size; at += bytes.size()) {
+        bytes.resize(std::min(store_client::kChunkBytes, size - at));
+        read(at, std::as_writable_bytes(std::span(bytes)));
+        const std::string sha256 = digest::sha256(bytes);
+        const auto put = [&](http::Client& client) -> Result<Json> {
+            ATOLL_TRY(const auto missing, store_client::find_missing(client, {sha256}));
+            if (missing.empty()) return Json();
+            http::CallOptions options;
+            options.headers.emplace_back("Content-Type", "application/octet-stream");
+            ATOLL_TRY(const auto answer, client.call(http::Method::kPut, "/v1/blobs/" + sha256, bytes, options));
+            ATOLL_RETURN_IF_ERROR(answer.check());
+            return Json();
+        };
+        ATOLL_RETURN_IF_ERROR(ask(Service::kStore, put));
+        file.chunks.push_back({sha256, bytes.size()});
+    }
+    return file;
+}
+
+Result<std::string> Catalog::make_adapter(const std::string& model, const std::string& adapter_of,
+                                          const std::string& config_text,
+                                          const adapter::InitialAdapter& weights) const {
+    store_client::Manifest manifest;  // sorted by path
+    ATOLL_TRY(auto config,
+              send_file(adapter::kConfigFile, config_text.size(), [&](std::uint64_t at, std::span<std::byte> into) {
+                  std::memcpy(into.data(), config_text.data() + at, into.size());
+              }));
+    manifest.files.push_back(std::move(config));
+    ATOLL_TRY(auto file, send_file(adapter::kWeightsFile, weights.size(),
+                                   [&](std::uint64_t at, std::span<std::byte> into) { weights.read(at, into); }));
+    manifest.files.push_back(std::move(file));
+    store_client::VersionDetails details;
+    details.kind = "adapter";
+    details.parents = {adapter_of};
+    ATOLL_RETURN_IF_ERROR(ask(Service::kStore, [&](http::Client& client) {
+        return store_client::create_version(client, model, manifest, details);
+    }));
+    return store_client::manifest_digest(manifest);
 }
 
 Result<std::map<std::int64_t, Json>> Catalog::versions_at(const std::string& facility,

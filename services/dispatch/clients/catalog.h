@@ -7,13 +7,16 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "services/dispatch/domain/job_spec.h"
+#include "shared/adapter/initial_adapter.h"
 #include "shared/auth/auth.h"
 #include "shared/http/client/client.h"
 #include "shared/model_config/model_config.h"
+#include "shared/store_client/manifest.h"
 
 namespace atl::dispatch {
 
@@ -34,11 +37,13 @@ struct NamedCopy {
     std::int64_t train_tokens = 0;
 };
 
-// What a job needs to know of the version that it begins with.
+// What a job needs to know of the model that it trains, or trains adapters of.
 struct BaseModel {
-    std::uint64_t bytes = 0;         // of all its files
-    std::uint64_t weight_bytes = 0;  // of its safetensors files
-    json::Json tokenizer;            // tokenizer_files()
+    std::uint64_t bytes = 0;          // of all its files
+    std::uint64_t weight_bytes = 0;   // of its safetensors files
+    json::Json tokenizer;             // tokenizer_files()
+    std::string adapter_of;           // of an adapter: the digest of the model that it belongs to
+    std::uint64_t adapter_bytes = 0;  // of the adapter that a job trains on this model; 0: it trains the weights
     // Of config.json. An error: it has none, or one that the trainer cannot read.
     Result<model_config::ModelConfig> config = Error{};
 };
@@ -68,13 +73,22 @@ class Catalog {
     Result<bool> hold_version(const std::string& digest) const;
     // What the store knows of a version of that model. kNotFound: the model has none of that digest.
     Result<json::Json> model_version(const std::string& model, const std::string& digest) const;
+    // The same of a version of any model. kNotFound: there is none of that digest.
+    Result<json::Json> version(const std::string& digest) const;
     // The global model of that digest as this round of the job has made it, without its manifest; null: the store has
     // none.
     Result<json::Json> global_of_round(const std::string& model, const std::string& job, std::int64_t round,
                                        const std::string& digest) const;
     // The version that an attempt has handed in, as the store knows it; empty: none.
     Result<std::string> handed_in_version(const std::string& task, std::int64_t attempt) const;
-    Result<BaseModel> base_model(const std::string& model, const std::string& digest) const;
+    // Of a version as model_version() and version() give it.
+    Result<BaseModel> base_model(const json::Json& version) const;
+    // The object in a small file of such a version; null: it has no such file, or no object there.
+    Result<json::Json> read_object(const json::Json& version, const char* file) const;
+    // Makes a version of the model that is an adapter of `adapter_of`; the same one again is the same version. Its
+    // digest.
+    Result<std::string> make_adapter(const std::string& model, const std::string& adapter_of,
+                                     const std::string& config_text, const adapter::InitialAdapter& weights) const;
     // Fills in version, path and numbers. A version that is not named is the newest that the facility holds of those
     // that fit the tokenizer (tokenizer_files(), null: of all), else of those that may. One question for all, and some
     // more about those that are not there.
@@ -105,6 +119,12 @@ class Catalog {
     Result<std::map<std::int64_t, json::Json>> versions_at(const std::string& facility,
                                                            const std::string& dataset) const;
     Result<json::Json> get(Service service, const std::string& path) const;
+    // The text of a file of JSON; nothing: there is none, or it is too large.
+    Result<std::optional<std::string>> read_small(const store_client::Manifest& manifest, const char* path) const;
+    // A file of a version on its way into the store, chunk by chunk.
+    using ReadBytes = std::function<void(std::uint64_t offset, std::span<std::byte> into)>;
+    Result<store_client::ManifestFile> send_file(const std::string& path, std::uint64_t size,
+                                                 const ReadBytes& read) const;
     // `list` has a query; its pages are read one after the other.
     Status for_each_item(Service service, const std::string& list,
                          const std::function<Status(const json::Json&)>& take) const;

@@ -43,7 +43,8 @@ TEST_F(DamagedAnswerTest, IsAnErrorWhateverIsAsked) {
         EXPECT_FALSE(catalog_.model_digest("tiny", "base", "model", "name", {}).ok()) << answer;
         EXPECT_FALSE(catalog_.require_no_base("tiny", "output_model").ok()) << answer;
         EXPECT_FALSE(catalog_.dataset("it", "dataset").ok()) << answer;
-        EXPECT_FALSE(catalog_.base_model("tiny", "base").ok()) << answer;
+        const auto version = catalog_.model_version("tiny", "base");
+        EXPECT_FALSE(version.ok() && catalog_.base_model(*version).ok()) << answer;
         EXPECT_FALSE(resolve(copy).ok()) << answer;
     }
 }

@@ -63,6 +63,7 @@ Result<Participant> parse_participant(const Json& value, const std::string& path
     participant.training = reader.object_or_null("training");
     ATOLL_RETURN_IF_ERROR(reader.finish());
     ATOLL_TRY(participant.resources, parse_ranks_and_resources(ranks, resources, path));
+    ATOLL_RETURN_IF_ERROR(check_own_settings(participant.training, path + ".training"));
     ATOLL_RETURN_IF_ERROR(parse_training_settings(participant.training, path + ".training"));
     return participant;
 }
@@ -210,6 +211,7 @@ Result<JobSpec> parse_job_spec(const Json& value, JobSource source) {
     JobSpec spec;
     spec.name = required_name(reader, "name");
     const Json& model = reader.required_object("model");
+    if (source == JobSource::kDatabase) spec.adapter_of = reader.string_or("adapter_of", "");
     spec.output_model = reader.string_or("output_model", spec.name);
     if (!service::is_name(spec.output_model)) reader.fail("output_model", "must match ^[a-z0-9][a-z0-9._-]{0,62}$");
     if (source == JobSource::kRequest)  // old ones may be called "newest"
@@ -273,6 +275,7 @@ Json to_json(const JobSpec& spec) {
                   {"grace_s", spec.grace_s},
                   {"evaluation_grace_s", spec.evaluation_grace_s},
                   {"quarantine_after", spec.quarantine_after}};
+    if (!spec.adapter_of.empty()) value["adapter_of"] = spec.adapter_of;
     if (spec.output_owner) value["output_owner"] = *spec.output_owner;
     if (spec.quorum) value["quorum"] = *spec.quorum;
     if (spec.pause_when_worse) value["evaluation"]["pause_when_worse"] = *spec.pause_when_worse;

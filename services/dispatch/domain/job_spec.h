@@ -50,6 +50,9 @@ struct JobSpec {
     std::string name;
     std::string model;          // base model
     std::string model_version;  // digest or tag as asked for
+    // The digest of the model that the job's adapters are trained on: each of its versions is such an adapter. Empty:
+    // it trains whole models. Filled in at its submission.
+    std::string adapter_of = {};
     std::string output_model;
     // Whose that was when the job was submitted; its updates go into no other of that name. Unset: not known.
     std::optional<std::string> output_owner = {};

@@ -101,13 +101,15 @@ void go_on_without(JobDecision& decision, const JobView& job, const std::vector<
     }
 }
 
-// Every round trains on another order of the rows, and at the rate that lr_round_schedule gives it.
+// Every round trains on another order of the rows, and at the rate that lr_round_schedule gives it. As each warms up
+// again, a warm-up that began at rate 0 would cost a step in every round.
 Json round_settings(const JobSpec& spec, const Participant& participant, const Round& round) {
     Json settings = merge_training_settings(spec.training, participant.training);
     settings["seed"] = settings.value("seed", std::int64_t{0}) + round.number - 1;
     if (settings.contains("lr"))
         settings["lr"] =
             settings.at("lr").get<double>() * rate_factor(spec.lr_round_schedule, round.index, spec.rounds);
+    if (settings.value("warmup_steps", std::int64_t{0}) > 0) settings.emplace("warmup_from_zero", "off");
     return settings;
 }
 
@@ -132,7 +134,8 @@ Task training_task(const JobView& job, std::size_t place, const Round& round) {
                               .resources = participant.resources,
                               .participant = static_cast<std::int64_t>(place),
                               .training = round_settings(job.spec, participant, round),
-                              .state_round = record == job.records.end() ? 0 : record->second.counted_round};
+                              .state_round = record == job.records.end() ? 0 : record->second.counted_round,
+                              .model = job.spec.adapter_of};
     return task;
 }
 
@@ -172,7 +175,13 @@ void evaluate_round(JobDecision& decision, const JobView& job, Round round, cons
         task.round = round.number;
         task.facility = copy.facility;
         task.attempts_max = job.spec.attempts_max;
-        task.params = EvaluateParams{copy.dataset, copy.path, models, copy.validation_tokens, copy.fingerprint};
+        task.params = EvaluateParams{.dataset = copy.dataset,
+                                     .path = copy.path,
+                                     .models = models,
+                                     .tokens_max = copy.validation_tokens,
+                                     .fingerprint = copy.fingerprint,
+                                     .model = job.spec.adapter_of,
+                                     .quantize = job.spec.training.value("quantize", "")};
         decision.new_tasks.push_back(std::move(task));
     }
 }

@@ -157,22 +157,23 @@ Status apply_log(TaskChange& change, const Observed& observed) {
 
 // An evaluation's result: the trainer's lines came in the order of the models.
 Result<Json> evaluation_result(const Task& task) {
-    const auto& [dataset, path, models, tokens_max, fingerprint] = std::get<EvaluateParams>(task.params);
+    const auto& evaluate = std::get<EvaluateParams>(task.params);
+    const std::vector<EvaluatedModel>& models = evaluate.models;
     const std::vector<EvaluationLine>& results = task.attempt->results;
     if (results.size() != models.size())
         return internal_error("the trainer evaluated " + std::to_string(results.size()) + " of " +
                               std::to_string(models.size()) + " models");
     Json evaluations = Json::array();
     for (std::size_t i = 0; i < models.size(); ++i) {
-        if (tokens_max > 0 && results[i].tokens.value_or(0) > tokens_max)
+        if (evaluate.tokens_max > 0 && results[i].tokens.value_or(0) > evaluate.tokens_max)
             return internal_error("the trainer says that it evaluated " + std::to_string(*results[i].tokens) +
-                                  " tokens, but the dataset version has " + std::to_string(tokens_max));
+                                  " tokens, but the dataset version has " + std::to_string(evaluate.tokens_max));
         Json item = {{"model", models[i].digest}, {"which", models[i].which}};
         const Json result = to_json(results[i]);
         for (const char* key : {"loss", "perplexity", "tokens"}) item[key] = result.value(key, Json());
         evaluations.push_back(std::move(item));
     }
-    return Json{{"dataset", dataset}, {"evaluations", std::move(evaluations)}};
+    return Json{{"dataset", evaluate.dataset}, {"evaluations", std::move(evaluations)}};
 }
 
 // How many interruptions one counts for: a time limit that was too short once is so again, and what somebody at the

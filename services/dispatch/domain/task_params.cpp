@@ -34,6 +34,7 @@ Status read(ObjectReader& reader, TrainParams& params) {
     params.state_round = reader.required_integer("state_round", 0, INT32_MAX);
     params.participant = reader.required_integer("participant", 0, kParticipantsMax - 1);
     params.training = reader.required_object("training");
+    params.model = reader.string_or("model", "");
     ATOLL_RETURN_IF_ERROR(reader.finish());
     ATOLL_TRY(params.resources, parse_resources(resources, "resources"));
     return {};
@@ -43,6 +44,8 @@ Status read(ObjectReader& reader, EvaluateParams& params) {
     params.dataset = read_text(reader, "dataset");
     params.path = read_text(reader, "path");
     params.tokens_max = reader.required_integer("tokens_max", 0, INT64_MAX);
+    params.model = reader.string_or("model", "");
+    params.quantize = reader.string_or("quantize", "");
     params.fingerprint = reader.string_or("fingerprint", "");
     const Json& models = reader.required_array("models");
     if (models.size() > kModelsMax) reader.fail("models", "has more than " + std::to_string(kModelsMax) + " entries");
@@ -88,7 +91,7 @@ TaskParams empty_task_params(TaskKind kind) {
 }
 
 Json to_json(const TaskParams& params) {
-    return std::visit(
+    Json stored = std::visit(
         Overloaded{[](const TrainParams& train) -> Json {
                        return {{"base", train.base},
                                {"output_model", train.output_model},
@@ -122,6 +125,14 @@ Json to_json(const TaskParams& params) {
                    },
                    [](const CleanParams&) -> Json { return Json::object(); }},
         params);
+    // Only jobs that train adapters have these.
+    if (const auto* train = std::get_if<TrainParams>(&params); train && !train->model.empty())
+        stored["model"] = train->model;
+    if (const auto* evaluate = std::get_if<EvaluateParams>(&params)) {
+        if (!evaluate->model.empty()) stored["model"] = evaluate->model;
+        if (!evaluate->quantize.empty()) stored["quantize"] = evaluate->quantize;
+    }
+    return stored;
 }
 
 Result<TaskParams> parse_task_params(TaskKind kind, const Json& stored) {

@@ -15,7 +15,7 @@ enum class TaskKind { kTrain, kEvaluate, kPrepare, kClean };
 
 // Trains a round's base model on one participant's data and hands in the update.
 struct TrainParams {
-    std::string base;                              // digest
+    std::string base;                              // digest; of an adapter where there is a `model`
     std::string output_model;                      // name of the model that the update is a version of
     std::optional<std::string> output_owner = {};  // whose it must be; unset: not known
     std::string dataset;
@@ -30,6 +30,7 @@ struct TrainParams {
     // The round from whose end on goes what the site keeps from round to round, told as ATOLL_STATE_ROUND; 0: it begins
     // anew, and nothing is told.
     std::int64_t state_round = 0;
+    std::string model = {};  // digest of the model that the adapter `base` is trained on; empty: `base` is a model
 };
 
 struct EvaluatedModel {
@@ -44,6 +45,8 @@ struct EvaluateParams {
     std::vector<EvaluatedModel> models;
     std::int64_t tokens_max = 0;   // of its dataset version; 0: not known
     std::string fingerprint = {};  // of both splits; empty: not known
+    std::string model = {};        // digest of the model that all of them are adapters of; empty: they are models
+    std::string quantize = {};     // as the adapters are trained on it; empty: as it is
 };
 
 // Tokenises raw text at a facility and registers the result as a version of the dataset.

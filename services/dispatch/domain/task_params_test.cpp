@@ -64,6 +64,14 @@ TEST(TaskParamsTest, EachKindComesBackAsItWasStored) {
     }
 }
 
+TEST(TaskParamsTest, OfAdaptersTheModelIsKeptToo) {
+    Json train = kStored[0].second, evaluate = kStored[1].second;
+    train["model"] = evaluate["model"] = "m";
+    evaluate["quantize"] = "nf4";
+    EXPECT_EQ(to_json(parse_task_params(TaskKind::kTrain, train).value()), train);
+    EXPECT_EQ(to_json(parse_task_params(TaskKind::kEvaluate, evaluate).value()), evaluate);
+}
+
 // What tasks of earlier releases lack.
 const std::set<std::string> kOptional = {"fingerprint", "output_owner", "tokenizer"};
 

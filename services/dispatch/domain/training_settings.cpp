@@ -11,13 +11,24 @@ namespace {
 using json::Json;
 using run_settings::RunConfig;
 
+// What means nothing where no adapters are trained.
+Status check_adapter_settings(const RunConfig& config) {
+    if (config.lora_rank > 0) return {};
+    if (config.quantize != run_settings::Quantization::kNone)
+        return invalid_argument("quantize", "freezes the model: only adapters can be trained on it; give lora_rank");
+    for (const char* flag : {"lora-alpha", "lora-dropout", "lora-targets"})
+        if (config.given.contains(flag))
+            return run_settings::with_keys(
+                invalid_argument("--" + std::string(flag), "means nothing without --lora-rank"));
+    return {};
+}
+
 // Why a key of the trainer's is not a job's; empty: it is.
 std::string_view not_of_a_job(std::string_view key) {
     for (const std::string_view own : {"model", "data", "out", "val_data", "resume", "overwrite", "adapter"})
         if (key == own) return "is set by dispatch, not by a job";
     if (key == "loss_tokens_min") return "is set by dispatch, so that no loss spells out a site's text";
     if (key == "offload_dir") return "is the site's: set TMPDIR in the facility's environment";
-    if (key.starts_with("lora_")) return "adapters as updates of a federation are not built yet";
     return {};
 }
 
@@ -32,18 +43,27 @@ Result<RunConfig> parse_training_settings(const Json& settings, const std::strin
             return invalid_argument(path + "." + key, std::string(why));
     const Status assigned = run_settings::assign_json(config, settings, run_settings::kTrain);
     if (!assigned.ok()) return invalid_argument(path + "." + assigned.error().field, assigned.error().message);
-    if (config.quantize != run_settings::Quantization::kNone)  // a quantised base is frozen under adapters
-        return invalid_argument(path + ".quantize", std::string(not_of_a_job("lora_rank")));
     return config;
+}
+
+Status check_own_settings(const Json& overrides, const std::string& path) {
+    if (!overrides.is_object()) return {};
+    for (const auto& [key, value] : overrides.items())
+        if (key == "quantize" || key.starts_with("lora_"))
+            return invalid_argument(path + "." + key,
+                                    "is the job's to say, in training: adapters of one job are alike, or their mean "
+                                    "would be none");
+    return {};
 }
 
 Status check_training_together(const Json& settings, const Json& overrides, std::int64_t ranks,
                                const std::string& path) {
     ATOLL_TRY(const RunConfig config, parse_training_settings(settings, "training"));
-    const Status checked =
-        config.steps == 0 && config.epochs == 0
-            ? invalid_argument("steps", "say how long each round trains: steps or epochs, at least 1")
-            : run_settings::check_training(config, static_cast<int>(ranks));
+    Status checked = check_adapter_settings(config);
+    if (checked.ok())
+        checked = config.steps == 0 && config.epochs == 0
+                      ? invalid_argument("steps", "say how long each round trains: steps or epochs, at least 1")
+                      : run_settings::check_training(config, static_cast<int>(ranks));
     if (checked.ok()) return {};
     Error error = run_settings::with_keys(checked.error());
     const bool is_own = overrides.is_object() && overrides.contains(error.field);

@@ -11,6 +11,9 @@ namespace atl::dispatch {
 // object's own field name ("training"); the error names the first wrong key.
 Result<run_settings::RunConfig> parse_training_settings(const json::Json& settings, const std::string& path);
 
+// What one participant's own settings may not say. The error names the key.
+Status check_own_settings(const json::Json& overrides, const std::string& path);
+
 // Checks what several settings of one participant's training say together, as the trainer would before its first step:
 // `settings` are the merged ones, `overrides` the participant's own (or null), `ranks` its processes. The error names
 // the key where it was set: "training.epochs", or `path` + ".epochs" where the participant's own.

@@ -42,11 +42,19 @@ TEST(TrainingSettingsTest, EveryKeyOfTheTrainersIsAJobsOrRefusedWithTheReason) {
     }
     for (const std::string key : {"model", "data", "out", "val_data", "adapter"})
         EXPECT_EQ(check({{key, "x"}}).error().field, "training." + key);
-    EXPECT_EQ(check({{"lora_rank", 8}}).error().field, "training.lora_rank");
-    EXPECT_EQ(check({{"quantize", "nf4"}}).error().field, "training.quantize");
-    EXPECT_TRUE(check({{"quantize", "none"}}).ok());
     EXPECT_EQ(check({{"offload_dir", "/tmp"}}).error().field, "training.offload_dir");
     EXPECT_EQ(check({{"loss_tokens_min", 0}}).error().field, "training.loss_tokens_min");
+}
+
+TEST(TrainingSettingsTest, AdaptersAreTheJobsAndOtherSettingsOfTheirsNeedThem) {
+    EXPECT_EQ(refused_field({{"steps", 1}, {"lora_rank", 8}, {"quantize", "nf4"}, {"lora_targets", "q_proj"}}, 1), "");
+    EXPECT_EQ(refused_field({{"steps", 1}, {"quantize", "nf4"}}, 1), "training.quantize");
+    EXPECT_EQ(refused_field({{"steps", 1}, {"quantize", "none"}}, 1), "");
+    EXPECT_EQ(refused_field({{"steps", 1}, {"lora_alpha", 8}}, 1), "training.lora_alpha");
+    for (const char* key : {"lora_rank", "lora_targets", "quantize"})
+        EXPECT_EQ(check_own_settings({{"lr", 1}, {key, 8}}, "participants[0].training").error().field,
+                  std::string("participants[0].training.") + key);
+    EXPECT_TRUE(check_own_settings({{"lr", 1}}, "").ok());
 }
 
 TEST(TrainingSettingsTest, WhatIsNotBuiltIsNamed) {

@@ -133,5 +133,22 @@ TEST_F(JobCheckRoutesTest, AJobIsCheckedParticipantByParticipantAndNothingIsKept
     EXPECT_EQ(count("jobs"), 1);
 }
 
+TEST_F(JobCheckRoutesTest, AJobOfAdaptersMovesTheModelOnceAndIsShownWithoutMakingOne) {
+    Json request = job_request(4);
+    const Json whole = Json::parse(post("/v1/job-checks", request).body);
+    request["training"]["lora_rank"] = 1;
+    const Json check = Json::parse(post("/v1/job-checks", request).body);
+    EXPECT_EQ(check.at("ok"), true) << check;
+    EXPECT_GT(check.at("from_facilities_bytes"), 0);
+    EXPECT_EQ(check.at("to_facilities_bytes").get<double>() - check.at("from_facilities_bytes").get<double>(),
+              whole.at("to_facilities_bytes").get<double>() / 4)
+        << "the model once in four rounds";
+    const auto script = post("/v1/scripts?facility=leonardo", request);
+    ASSERT_EQ(script.status, 200) << script.body;
+    EXPECT_NE(script.body.find("/ADAPTER"), std::string::npos) << script.body;
+    EXPECT_NE(script.body.find("--adapter"), std::string::npos) << script.body;
+    EXPECT_EQ(count("jobs"), 0);
+}
+
 }  // namespace
 }  // namespace atl::dispatch

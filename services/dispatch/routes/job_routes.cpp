@@ -1,4 +1,5 @@
 #include "services/dispatch/admission/facility_access.h"
+#include "services/dispatch/admission/job_adapter.h"
 #include "services/dispatch/admission/job_admission.h"
 #include "services/dispatch/db/deletion.h"
 #include "services/dispatch/db/facilities.h"
@@ -31,10 +32,11 @@ Result<Response> post_job(Routing& routing, const Request& request) {
         const std::string& output = job.spec.output_model;
         ATOLL_TRY(const bool is_new, routing.catalog.make_model(output, request.principal->subject));
         job.spec.output_owner = request.principal->subject;
-        if (is_new) return {};
-        ATOLL_TRY(job.spec.output_owner, require_output_model(routing.catalog, output, *request.principal));
-        if (!job.spec.output_owner) return unavailable("the model " + output + " was just removed; submit again");
-        return {};
+        if (!is_new) {
+            ATOLL_TRY(job.spec.output_owner, require_output_model(routing.catalog, output, *request.principal));
+            if (!job.spec.output_owner) return unavailable("the model " + output + " was just removed; submit again");
+        }
+        return make_start_adapter(routing.catalog, job);
     };
     const auto insert = [&](pg::Transaction& transaction) -> Result<Response> {
         ATOLL_RETURN_IF_ERROR(
@@ -70,8 +72,10 @@ Result<Response> post_script(Routing& routing, const Request& request) {
     const auto asked = request.query.find("facility");
     if (asked == request.query.end() || asked->second.empty()) return invalid_argument("facility", "is required");
     ATOLL_TRY(const Json body, request.json());
-    ATOLL_TRY(const Admission admission, admit_job(routing.pool, routing.catalog, body, *request.principal));
-    for (Task& task : submit_job(admission.job, 0).new_tasks) {
+    ATOLL_TRY(Admission admission, admit_job(routing.pool, routing.catalog, body, *request.principal));
+    JobView& job = admission.job;
+    if (job.base == job.spec.adapter_of) job.base = "ADAPTER";  // made when the job is submitted
+    for (Task& task : submit_job(job, 0).new_tasks) {
         if (task.kind() != TaskKind::kTrain || task.facility != asked->second) continue;
         task.id = "TASK";
         task.attempt.emplace();

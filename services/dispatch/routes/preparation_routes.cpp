@@ -33,7 +33,8 @@ Result<Task> make_preparation_task(const PreparationSpec& spec, const Catalog& c
     ATOLL_RETURN_IF_ERROR(service::require_owner(request, dataset.owner, "the dataset " + dataset.name));
     ATOLL_TRY(const std::string tokenizer, catalog.model_digest(spec.tokenizer_model, spec.tokenizer_version,
                                                                 "tokenizer", "model", *request.principal));
-    ATOLL_TRY(const BaseModel model, catalog.base_model(spec.tokenizer_model, tokenizer));
+    ATOLL_TRY(const Json version, catalog.model_version(spec.tokenizer_model, tokenizer));
+    ATOLL_TRY(const BaseModel model, catalog.base_model(version));
     if (model.config.ok() && spec.seq_len > model.config->length_max())  // its rows would be refused when trained on
         return invalid_argument("seq_len", "model \"" + spec.tokenizer_model + "\" takes rows of at most " +
                                                std::to_string(model.config->length_max()) + " tokens (" +

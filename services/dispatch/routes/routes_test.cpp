@@ -221,7 +221,11 @@ TEST_F(RoutesTest, AJobThatDoesNotFitTheWorldIsRefusedByFieldAndChangesNothing) 
         {"/training/device", "tpu", "training.device"},
         {"/training/precision", "fp8", "training.precision"},
         {"/training/offload_params", "nvme", "training.offload_params"},
-        {"/training/lora_rank", 8, "training.lora_rank"},
+        {"/training/quantize", "nf4", "training.quantize"},
+        {"/training",
+         {{"steps", 3}, {"batch_size", 16}, {"lora_rank", 8}, {"lora_targets", "embed"}},
+         "training.lora_targets"},
+        {"/participants/0/training/lora_rank", 8, "participants[0].training.lora_rank"},
         {"/participants/1/training", {{"shard_group", 2}}, "participants[1].training.shard_group"},
         {"/output_model", "tiny", "output_model"},  // holds an imported base
         {"/colour", "blue", "colour"},

@@ -26,11 +26,19 @@ constexpr std::size_t kJobIdBytesMax = 1 << 10;
 constexpr std::int64_t kLogTries = 3;
 constexpr std::int64_t kMissingLogsMax = 8;  // read at once
 
+// Of a training first the one that its update is made from.
 std::vector<std::string> needed_versions(const TaskParams& params) {
     std::vector<std::string> digests;
-    std::visit(Overloaded{[&](const TrainParams& train) { digests = {train.base}; },
+    const auto add_model = [&](const std::string& model) {
+        if (!model.empty()) digests.push_back(model);
+    };
+    std::visit(Overloaded{[&](const TrainParams& train) {
+                              digests = {train.base};
+                              add_model(train.model);
+                          },
                           [&](const EvaluateParams& evaluate) {
                               for (const auto& model : evaluate.models) digests.push_back(model.digest);
+                              add_model(evaluate.model);
                           },
                           [&](const PrepareParams& prepare) { digests = {prepare.tokenizer_digest}; },
                           [](const CleanParams&) {}},
@@ -157,8 +165,9 @@ Result<std::string> AttemptRunner::issue_token(const Task& task) const {
     scope.read_versions = needed_versions(task.params);
     if (const auto* train = std::get_if<TrainParams>(&task.params)) scope.write_model = train->output_model;
     // Behind the first model stand the updates of its round, which are too many to be named.
-    if (std::holds_alternative<EvaluateParams>(task.params) && scope.read_versions.size() > 1) {
-        scope.read_versions.resize(1);
+    if (const auto* evaluate = std::get_if<EvaluateParams>(&task.params); evaluate && evaluate->models.size() > 1) {
+        scope.read_versions = {evaluate->models.front().digest};
+        if (!evaluate->model.empty()) scope.read_versions.push_back(evaluate->model);
         scope.read_updates = true;
     }
     principal.scope = std::move(scope);

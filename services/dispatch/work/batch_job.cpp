@@ -30,6 +30,30 @@ std::vector<std::string> tokenize_command(const Site& site, const PrepareParams&
             std::to_string(prepare.validation_percent)};
 }
 
+// Appends the flags that name a version: a model, or an adapter of `model`.
+void add_version(std::vector<std::string>& command, const Site& site, const std::string& version,
+                 const std::string& model) {
+    command.insert(command.end(), {"--model", site.model_directory(model.empty() ? version : model)});
+    if (!model.empty()) command.insert(command.end(), {"--adapter", site.model_directory(version)});
+}
+
+std::vector<std::string> train_command(const Site& site, const TrainParams& train) {
+    std::vector<std::string> command = {site.program("atoll-trainer"), "train"};
+    add_version(command, site, train.base, train.model);
+    command.insert(command.end(),
+                   {"--data", site.path(train.path) + "/train", "--out", "out", "--config", "run.json", "--resume"});
+    return command;
+}
+
+std::vector<std::string> eval_command(const Site& site, const EvaluateParams& evaluate, const std::string& version) {
+    std::vector<std::string> command = {site.program("atoll-trainer"), "eval"};
+    add_version(command, site, version, evaluate.model);
+    command.insert(command.end(), {"--data", site.path(evaluate.path) + "/validation", "--loss-tokens-min",
+                                   std::to_string(kLossTokensMin)});
+    if (!evaluate.quantize.empty()) command.insert(command.end(), {"--quantize", evaluate.quantize});
+    return command;
+}
+
 }  // namespace
 
 BatchJobRef batch_job_ref(const Task& task, const Site& site) {
@@ -37,45 +61,39 @@ BatchJobRef batch_job_ref(const Task& task, const Site& site) {
 }
 
 Result<BatchJob> describe_batch_job(const Task& task, const Site& site) {
-    const std::string trainer = site.program("atoll-trainer");
     const BatchSpec& batch = site.facility().batch;
     BatchJob job{batch_job_ref(task, site), site.facility().environment};
     job.launcher = site.facility().launcher;
     job.image_runner = render_image_runner(site.facility());
     job.image_check = render_image_check(site.facility());
-    std::visit(
-        Overloaded{[&](const TrainParams& train) {
-                       job.commands = {{trainer, "train", "--model", site.model_directory(train.base), "--data",
-                                        site.path(train.path) + "/train", "--out", "out", "--config", "run.json",
-                                        "--resume"}};
-                       // Login nodes end what computes for minutes.
-                       job.seal = {site.program("atoll"), "seal", "--dir", "out", "--seal", "seal.json"};
-                       if (train.state_round > 0)
-                           job.environment["ATOLL_STATE_ROUND"] = std::to_string(train.state_round);
-                       job.resources = train.resources;
-                       job.run_json = limit_time(train.training, batch_time_s(batch, train.resources));
-                       job.run_json["loss_tokens_min"] = kLossTokensMin;
-                       for (std::int64_t earlier = task.attempt->number - 1; earlier > 0; --earlier)
-                           job.earlier_attempts.push_back(site.task_directory(task.id, earlier));
-                   },
-                   [&](const EvaluateParams& evaluate) {
-                       job.resources = site.facility().evaluation;
-                       for (const auto& model : evaluate.models)
-                           job.commands.push_back({trainer, "eval", "--model", site.model_directory(model.digest),
-                                                   "--data", site.path(evaluate.path) + "/validation",
-                                                   "--loss-tokens-min", std::to_string(kLossTokensMin)});
-                   },
-                   [&](const PrepareParams& prepare) {
-                       job.resources = site.facility().preparation;
-                       job.commands = {{"mkdir", "-p", "out"}};
-                       for (const std::string split : {"train", "validation"})
-                           job.commands.push_back(tokenize_command(site, prepare, split));
-                       // Kept here, as out/ moves to its final place.
-                       for (const std::string split : {"train", "validation"})
-                           job.commands.push_back({"cp", "out/" + split + "/data.json", split + ".data.json"});
-                   },
-                   [](const CleanParams&) { check(false, "cleaning up submits no batch job"); }},
-        task.params);
+    std::visit(Overloaded{[&](const TrainParams& train) {
+                              job.commands = {train_command(site, train)};
+                              // Login nodes end what computes for minutes.
+                              job.seal = {site.program("atoll"), "seal", "--dir", "out", "--seal", "seal.json"};
+                              if (train.state_round > 0)
+                                  job.environment["ATOLL_STATE_ROUND"] = std::to_string(train.state_round);
+                              job.resources = train.resources;
+                              job.run_json = limit_time(train.training, batch_time_s(batch, train.resources));
+                              job.run_json["loss_tokens_min"] = kLossTokensMin;
+                              for (std::int64_t earlier = task.attempt->number - 1; earlier > 0; --earlier)
+                                  job.earlier_attempts.push_back(site.task_directory(task.id, earlier));
+                          },
+                          [&](const EvaluateParams& evaluate) {
+                              job.resources = site.facility().evaluation;
+                              for (const auto& model : evaluate.models)
+                                  job.commands.push_back(eval_command(site, evaluate, model.digest));
+                          },
+                          [&](const PrepareParams& prepare) {
+                              job.resources = site.facility().preparation;
+                              job.commands = {{"mkdir", "-p", "out"}};
+                              for (const std::string split : {"train", "validation"})
+                                  job.commands.push_back(tokenize_command(site, prepare, split));
+                              // Kept here, as out/ moves to its final place.
+                              for (const std::string split : {"train", "validation"})
+                                  job.commands.push_back({"cp", "out/" + split + "/data.json", split + ".data.json"});
+                          },
+                          [](const CleanParams&) { check(false, "cleaning up submits no batch job"); }},
+               task.params);
     ATOLL_RETURN_IF_ERROR(check_resources(job.resources, site.facility(), "resources"));
     return job;
 }

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "services/store/blobs/model_file.h"
+#include "services/store/blobs/version_check.h"
 #include "shared/digest/digest.h"
 #include "shared/json/bounded.h"
 
@@ -156,11 +157,21 @@ class UpdateCheck {
         const ManifestFile& file = update_.files[i];
         const ManifestFile* of_base = base_.find(file.path);
         if (of_base == nullptr) return refuse(i, "is no file of the base");
+        if (file.path == adapter::kConfigFile) return check_adapter_config(i, file, *of_base);
         ATOLL_TRY(bool is_same, same_content(file, *of_base, blobs_));
         if (!is_same && file.path == "config.json") {
             ATOLL_TRY(is_same, same_config(file, *of_base, blobs_));
         }
         return is_same ? Status() : refuse(i, "differs from the base's");
+    }
+
+    // Notes beside the mathematics may differ.
+    Status check_adapter_config(std::size_t i, const ManifestFile& file, const ManifestFile& of_base) const {
+        const auto own = read_adapter_config(file, blobs_);
+        if (!own.ok()) return at_path(i, own.error());
+        ATOLL_TRY(const adapter::LoraOptions base, read_adapter_config(of_base, blobs_));
+        const std::string key = adapter::differing_key(*own, base);
+        return key.empty() ? Status() : refuse(i, "has another " + key + " than the base: such adapters do not add up");
     }
 
     Status check_tensors(std::size_t i, std::uint64_t& head_bytes) {

@@ -12,7 +12,8 @@ namespace atl::store {
 //     model.safetensors.index.json, which then says of every tensor where it is.
 //   - Their heads together have at most 72 KiB, 8 KiB for each file of the base, and for each tensor its name and 200
 //     bytes (or twice what the base's have); each at most 64 KiB of __metadata__. The index has at most as much.
-//   - Any other file is the base's, byte for byte; one may be absent. In config.json the dtype may differ.
+//   - Any other file is the base's, byte for byte; one may be absent. In config.json the dtype may differ. An
+//     adapter's adapter_config.json has the base's rank, alpha and targets.
 // kInvalidArgument names manifest.files[i].path, or the tensor that is missing. What is read is bounded by the base,
 // whatever the update says. Call after check_blobs().
 Status check_update(const store_client::Manifest& update, const store_client::Manifest& base, const BlobStore& blobs);

@@ -4,15 +4,19 @@
 #include <map>
 
 #include "services/store/blobs/model_file.h"
+#include "shared/json/bounded.h"
 #include "shared/json/json.h"
 
 namespace atl::store {
 namespace {
 
+using model_config::TensorSpec;
 using store_client::Manifest;
 using store_client::ManifestFile;
 
 constexpr std::uint64_t kIndexBytesMax = 16U << 20;
+constexpr std::uint64_t kAdapterConfigBytesMax = 1U << 20;
+constexpr std::size_t kAdapterConfigValuesMax = 50'000;
 
 using Shapes = std::map<std::string, std::vector<std::int64_t>>;
 
@@ -24,6 +28,12 @@ Result<Shapes> read_shapes(const Manifest& manifest, const BlobStore& blobs) {
         for (const auto& tensor : header.tensors) shapes[tensor.name] = tensor.shape;
     }
     return shapes;
+}
+
+std::vector<TensorSpec> tensor_list(const Shapes& shapes) {
+    std::vector<TensorSpec> tensors;
+    for (const auto& [name, shape] : shapes) tensors.push_back({name, shape});
+    return tensors;
 }
 
 Error wrong_tensor(const std::string& name, const std::string& why) {
@@ -78,6 +88,45 @@ Status check_same_tensors(const Manifest& update, const Manifest& parent, const 
     for (const auto& [name, shape] : found)
         if (!expected.contains(name)) return wrong_tensor(name, "is not in the parent");
     return {};
+}
+
+Result<adapter::LoraOptions> read_adapter_config(const ManifestFile& file, const BlobStore& blobs) {
+    if (file.size > kAdapterConfigBytesMax) return wrong_file(file, "is larger than 1 MiB");
+    ATOLL_TRY(const std::string text, read_front(file, file.size, blobs));
+    const auto config = json::parse_bounded(text, kAdapterConfigValuesMax);
+    if (!config.ok()) return wrong_file(file, config.error().message);
+    if (!config->is_object()) return wrong_file(file, "is no JSON object");
+    auto options = adapter::parse_config(*config);
+    if (!options.ok()) return wrong_file(file, describe(options.error()));
+    return options;
+}
+
+Status check_adapter(const Manifest& handed_in, const Manifest& model, const BlobStore& blobs) {
+    if (model.find(adapter::kConfigFile) != nullptr)
+        return invalid_argument("parents[0]", "is an adapter itself: name the model that this one belongs to");
+    const ManifestFile* config = handed_in.find(adapter::kConfigFile);
+    if (config == nullptr || handed_in.find(adapter::kWeightsFile) == nullptr)
+        return invalid_argument("manifest.files", std::string("an adapter has the files ") + adapter::kConfigFile +
+                                                      " and " + adapter::kWeightsFile);
+    for (const ManifestFile& file : handed_in.files)
+        if (is_safetensors(file) && file.path != adapter::kWeightsFile)
+            return wrong_file(file, std::string("holds tensors beside ") + adapter::kWeightsFile);
+    ATOLL_TRY(const adapter::LoraOptions options, read_adapter_config(*config, blobs));
+    ATOLL_TRY(const Shapes of_model, read_shapes(model, blobs));
+    const auto expected = adapter::tensors_on(options, tensor_list(of_model));
+    if (!expected.ok()) return wrong_file(*config, expected.error().message);
+    ATOLL_TRY(Shapes found, read_shapes(handed_in, blobs));
+    for (const TensorSpec& tensor : *expected) {
+        const auto at = found.find(tensor.name);
+        if (at == found.end()) return wrong_tensor(tensor.name, "of the adapter is missing");
+        if (at->second != tensor.shape)
+            return wrong_tensor(tensor.name, "has the shape " + model_config::shape_text(at->second) +
+                                                 ", but on its model such an adapter has " +
+                                                 model_config::shape_text(tensor.shape));
+        found.erase(at);
+    }
+    if (found.empty()) return {};
+    return wrong_tensor(found.begin()->first, "belongs to no matrix of the model that the adapter targets");
 }
 
 }  // namespace atl::store

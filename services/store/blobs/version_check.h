@@ -1,6 +1,7 @@
 #pragma once
 
 #include "services/store/blobs/blob_store.h"
+#include "shared/adapter/adapter.h"
 #include "shared/base/result.h"
 #include "shared/store_client/manifest.h"
 
@@ -17,5 +18,13 @@ Status check_model_files(const store_client::Manifest& manifest, const BlobStore
 // tensor. Call after check_model_files() of both.
 Status check_same_tensors(const store_client::Manifest& update, const store_client::Manifest& parent,
                           const BlobStore& blobs);
+
+// A LoRA adapter in peft's layout that fits the model: adapter_config.json of plain LoRA, and in
+// adapter_model.safetensors just the two factors of each matrix of the model that it targets. kInvalidArgument naming
+// the file, key or tensor. Call after check_model_files() of both.
+Status check_adapter(const store_client::Manifest& handed_in, const store_client::Manifest& model,
+                     const BlobStore& blobs);
+// The adapter's configuration; kInvalidArgument names the file.
+Result<adapter::LoraOptions> read_adapter_config(const store_client::ManifestFile& file, const BlobStore& blobs);
 
 }  // namespace atl::store

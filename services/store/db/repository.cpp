@@ -35,12 +35,12 @@ Json read_model(const pg::Rows& rows, int row) {
 
 // The versions of rounds as these made them: another round may have been the first to make the same bytes.
 constexpr const char* kOfRounds =
-    "(SELECT sequence, model, digest, r.kind, r.parents, r.job, r.round, r.contributions, metrics,"
+    "(SELECT sequence, model, digest, r.kind, r.parents, adapter_of, r.job, r.round, r.contributions, metrics,"
     " r.created_by, r.created_at FROM versions JOIN round_versions r USING (model, digest)) v";
 
 std::string version_query(bool with_manifest, const std::string& rest, const char* from = "versions v") {
-    return "SELECT sequence, model, v.digest AS digest, kind, parents, job, round, contributions, metrics, "
-           "created_by, " +
+    return "SELECT sequence, model, v.digest AS digest, kind, parents, adapter_of, job, round, contributions, "
+           "metrics, created_by, " +
            time_column("created_at") + ", size_bytes, file_count, " + (with_manifest ? "body" : "NULL AS body") +
            ", (SELECT coalesce(jsonb_agg(tag ORDER BY tag), '[]') FROM tags t"
            " WHERE t.model = v.model AND t.digest = v.digest) AS tags"
@@ -55,6 +55,7 @@ Json read_version(const pg::Rows& rows, int row) {
                     {"size", rows.integer(row, "size_bytes")},
                     {"file_count", rows.integer(row, "file_count")},
                     {"parents", rows.json(row, "parents")},
+                    {"adapter_of", nullptr},
                     {"job", nullptr},
                     {"round", nullptr},
                     {"contributions", rows.json(row, "contributions")},
@@ -62,6 +63,7 @@ Json read_version(const pg::Rows& rows, int row) {
                     {"tags", rows.json(row, "tags")},
                     {"created_by", rows.text(row, "created_by")},
                     {"created_at", rows.text(row, "created_at")}};
+    if (!rows.is_null(row, "adapter_of")) version["adapter_of"] = rows.text(row, "adapter_of");
     if (!rows.is_null(row, "job")) version["job"] = rows.text(row, "job");
     if (!rows.is_null(row, "round")) version["round"] = rows.integer(row, "round");
     return version;
@@ -173,7 +175,10 @@ Result<InsertedVersion> insert_version(pg::Transaction& transaction, const std::
     ATOLL_TRY(
         const auto inserted,
         transaction.query("INSERT INTO versions (model, digest, kind, parents, job, round, contributions, metrics,"
-                          " created_by) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)"
+                          " created_by, adapter_of) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, CASE"
+                          // What a round makes of an adapter is one of the same model.
+                          " WHEN $3 = 'adapter' THEN $4::jsonb ->> 0 WHEN $3 IN ('update', 'global') THEN (SELECT"
+                          " adapter_of FROM versions WHERE digest = $4::jsonb ->> 0 ORDER BY sequence LIMIT 1) END)"
                           // The mean of one update, or of equal ones, is that update: it becomes the global model.
                           " ON CONFLICT (model, digest) DO UPDATE SET kind = 'global', job = excluded.job,"
                           " round = excluded.round, contributions = excluded.contributions,"

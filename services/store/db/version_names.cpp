@@ -30,7 +30,7 @@ class Resolver {
 
     Result<std::string> operator()(NewestVersion) const {
         ATOLL_TRY(const auto rows, connection_.query("SELECT digest FROM versions WHERE model = $1 AND kind IN ('base',"
-                                                     " 'global') ORDER BY sequence DESC LIMIT 1",
+                                                     " 'global', 'adapter') ORDER BY sequence DESC LIMIT 1",
                                                      {model_}));
         if (rows.empty()) return not_found("model " + model_ + " has no base or global version", kField);
         return rows.text(0, "digest");

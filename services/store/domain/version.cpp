@@ -92,8 +92,8 @@ Status may_write_as_operator(const NewVersion& version) {
 }
 
 Kind parse_kind(ObjectReader& reader) {
-    const std::string kind = reader.one_of("kind", {"base", "update", "global", "optimizer_state"}, "base");
-    for (const Kind candidate : {Kind::kUpdate, Kind::kGlobal, Kind::kOptimizerState})
+    const std::string kind = reader.one_of("kind", {"base", "update", "global", "optimizer_state", "adapter"}, "base");
+    for (const Kind candidate : {Kind::kUpdate, Kind::kGlobal, Kind::kOptimizerState, Kind::kAdapter})
         if (kind == to_string(candidate)) return candidate;
     return Kind::kBase;
 }
@@ -108,6 +108,8 @@ const char* to_string(Kind kind) {
             return "global";
         case Kind::kOptimizerState:
             return "optimizer_state";
+        case Kind::kAdapter:
+            return "adapter";
         case Kind::kBase:
             break;
     }
@@ -116,9 +118,9 @@ const char* to_string(Kind kind) {
 
 Result<VersionFilter> parse_version_filter(const std::string& kind, const std::string& job, const std::string& round) {
     const auto is_kind = [&](Kind candidate) { return kind == to_string(candidate); };
-    constexpr Kind kAll[] = {Kind::kBase, Kind::kUpdate, Kind::kGlobal, Kind::kOptimizerState};
+    constexpr Kind kAll[] = {Kind::kBase, Kind::kUpdate, Kind::kGlobal, Kind::kOptimizerState, Kind::kAdapter};
     if (!kind.empty() && std::none_of(std::begin(kAll), std::end(kAll), is_kind))
-        return invalid_argument("kind", "must be base, update, global or optimizer_state");
+        return invalid_argument("kind", "must be base, update, global, optimizer_state or adapter");
     VersionFilter filter{kind, job, 0};
     const char* end = round.data() + round.size();
     const auto [parsed, error] = std::from_chars(round.data(), end, filter.round);
@@ -159,6 +161,8 @@ Result<NewVersion> parse_new_version(const Json& body) {
     ATOLL_TRY(version.parents, parse_digests(parents, "parents", kParentsMax));
     ATOLL_TRY(version.contributions, parse_contributions(contributions));
     version.metrics = metrics.is_null() ? Json::object() : metrics;
+    if (version.kind == Kind::kAdapter && version.parents.size() != 1)
+        return invalid_argument("parents", "an adapter has one: the model that it belongs to");
     if (version.metrics.dump().size() > kMetricsBytesMax) return invalid_argument("metrics", "must be at most 64 KiB");
     if (!job.empty()) version.job = job;
     if (round >= 0) version.round = round;
@@ -249,18 +253,24 @@ Status may_write_version(const auth::Principal& principal, const std::string& mo
     return {};
 }
 
+std::string base_of_update(const auth::TaskScope& scope) {
+    return scope.read_versions.empty() ? "" : scope.read_versions.front();
+}
+
 Status take_origin(const auth::TaskScope& scope, NewVersion& version) {
-    if (scope.read_versions.size() != 1) return permission_denied("this token names no one base of an update");
+    if (scope.read_versions.empty() || scope.read_versions.size() > 2)
+        return permission_denied("this token names no one base of an update");
     if (version.job.value_or(scope.job) != scope.job)
         return invalid_argument("job", "is " + *version.job + ", but this token is of job " + scope.job);
     if (version.round.value_or(scope.round) != scope.round)
         return invalid_argument("round", "is " + std::to_string(*version.round) + ", but this token is of round " +
                                              std::to_string(scope.round));
-    if (!version.parents.empty() && version.parents != scope.read_versions)
-        return invalid_argument("parents", "must be the base that this token reads, " + scope.read_versions.front());
+    const std::vector<std::string> parents = {base_of_update(scope)};
+    if (!version.parents.empty() && version.parents != parents)
+        return invalid_argument("parents", "must be the base that this token reads, " + parents.front());
     version.job = scope.job;
     version.round = scope.round;
-    version.parents = scope.read_versions;
+    version.parents = parents;
     return {};
 }
 

@@ -20,7 +20,9 @@ struct NewModel {
     std::string owner = {};  // the subject who may change it; empty: who makes it
 };
 
-enum class Kind { kBase, kUpdate, kGlobal, kOptimizerState };
+// kAdapter: a LoRA adapter that somebody brings, or that a job begins with; its one parent is the model that it belongs
+// to. The updates and global models that come from it are adapters too.
+enum class Kind { kBase, kUpdate, kGlobal, kOptimizerState, kAdapter };
 const char* to_string(Kind kind);
 
 // Which versions of a model are listed.
@@ -84,8 +86,11 @@ std::int64_t update_body_bytes_max(std::int64_t base_manifest_bytes);
 Status may_write_version(const auth::Principal& principal, const std::string& model, const NewVersion& version);
 // A model belongs to whoever makes it; only dispatch, for the owner of a job, and admins name another owner.
 Status may_name_owner(const auth::Principal& principal, const NewModel& model);
+// The version that an update of this token is trained from: the first that it reads. Behind an adapter stands the model
+// that it belongs to. Empty: the token reads none.
+std::string base_of_update(const auth::TaskScope& scope);
 // An update has its job, its round and its one parent, the base, from the token that hands it in. kInvalidArgument
-// names what the body says otherwise; kPermissionDenied: the token reads more than a base.
+// names what the body says otherwise; kPermissionDenied: the token reads no base, or more than one and its model.
 Status take_origin(const auth::TaskScope& scope, NewVersion& version);
 std::set<std::string> blobs_of(const store_client::Manifest& manifest);
 

@@ -129,6 +129,9 @@ TEST(StoreDomainTest, AnUpdatesOriginIsItsTokens) {
     auto reading_more = scope;
     reading_more.read_versions.push_back(kOther);
     auto version = parse_new_version(version_body()).value();
+    EXPECT_TRUE(take_origin(reading_more, version).ok()) << "behind an adapter stands its model";
+    EXPECT_EQ(version.parents, scope.read_versions);
+    reading_more.read_versions.push_back(kOther);
     EXPECT_EQ(take_origin(reading_more, version).error().code, ErrorCode::kPermissionDenied);
 }
 

@@ -84,6 +84,7 @@ Status require_own_model(pg::Connection& connection, const Request& request, con
 Status may_add_to_model(pg::Connection& connection, const Request& request, const std::string& model) {
     const auth::Principal& writer = *request.principal;
     if (writer.role == Role::kFacility || auth::is_service(writer, auth::kAggregation)) return {};
+    if (auth::is_service(writer, auth::kDispatch)) return {};  // the adapter that a job begins with
     const Status own = require_own_model(connection, request, model);
     return !own.ok() && own.error().code == ErrorCode::kNotFound ? Status() : own;
 }
@@ -135,18 +136,29 @@ Status check_parents(Routing& routing, const NewVersion& version, LargeTurn& tur
     return {};
 }
 
+// An adapter belongs to the model that is its parent.
+Status check_adapter_of(Routing& routing, const NewVersion& version, LargeTurn& turn) {
+    if (version.kind != Kind::kAdapter) return {};
+    ATOLL_TRY(const auto model, find_manifest(routing, version.parents.front()));
+    if (!model) return {};  // named when it is saved
+    ATOLL_TRY(const std::uint64_t head, head_bytes(*model, routing.blobs));
+    ATOLL_RETURN_IF_ERROR(turn.require(head));
+    return check_adapter(version.manifest, *model, routing.blobs);
+}
+
 // What a person or a service hands in.
 Status check_files(Routing& routing, const NewVersion& version, LargeTurn& turn) {
     ATOLL_RETURN_IF_ERROR(check_blobs(version.manifest, routing.blobs));
     ATOLL_TRY(const std::uint64_t head, head_bytes(version.manifest, routing.blobs));
     ATOLL_RETURN_IF_ERROR(turn.require(head));
     ATOLL_RETURN_IF_ERROR(check_model_files(version.manifest, routing.blobs));
+    ATOLL_RETURN_IF_ERROR(check_adapter_of(routing, version, turn));
     return check_parents(routing, version, turn);
 }
 
 // What a site hands in: nothing in it is believed.
 Status check_files_of_site(Routing& routing, const auth::TaskScope& scope, const NewVersion& version, LargeTurn& turn) {
-    const std::string& base = scope.read_versions.front();
+    const std::string base = base_of_update(scope);
     {
         ATOLL_TRY(auto connection, routing.pool.acquire());
         ATOLL_TRY(const auto foreign, foreign_blobs(*connection, scope, blobs_of(version.manifest)));
@@ -211,7 +223,7 @@ Status check_body_size(Routing& routing, const auth::TaskScope& scope, std::size
     std::int64_t of_base = 0;
     {
         ATOLL_TRY(auto connection, routing.pool.acquire());
-        ATOLL_TRY(of_base, manifest_bytes_of(*connection, scope.read_versions));
+        ATOLL_TRY(of_base, manifest_bytes_of(*connection, {base_of_update(scope)}));
     }
     ATOLL_RETURN_IF_ERROR(turn.require(static_cast<std::uint64_t>(of_base)));
     const std::int64_t bytes_max = update_body_bytes_max(of_base);

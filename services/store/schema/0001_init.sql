@@ -30,8 +30,9 @@ CREATE TABLE versions (
     model         text NOT NULL CONSTRAINT versions_model REFERENCES models (name),
     digest        text NOT NULL REFERENCES manifests (digest),
     -- optimizer_state: what a server optimizer keeps from step to step, of the model that it steps
-    kind          text NOT NULL CHECK (kind IN ('base', 'update', 'global', 'optimizer_state')),
+    kind          text NOT NULL CHECK (kind IN ('base', 'update', 'global', 'optimizer_state', 'adapter')),
     parents       jsonb NOT NULL,
+    adapter_of    text,          -- the model's version that it is an adapter of; null: it is a model
     job           text,
     round         integer,
     contributions jsonb NOT NULL,

@@ -47,7 +47,7 @@ Status BlobIntake::reserve(const auth::Principal& principal, std::size_t bytes) 
                              "versions of it, or wait until it is swept");
     }
     const auth::TaskScope& scope = *principal.scope;
-    ATOLL_TRY(const std::int64_t readable, bytes_of_versions(*connection, scope.read_versions));
+    ATOLL_TRY(const std::int64_t readable, bytes_of_versions(*connection, {base_of_update(scope)}));
     const std::int64_t quota = upload_quota(readable);
     ATOLL_TRY(const bool fits, count_upload(*connection, scope, bytes, quota));
     if (fits) return {};

@@ -1,0 +1,113 @@
+#include "services/dispatch/admission/job_adapter.h"
+
+#include <utility>
+
+#include "services/dispatch/domain/training_settings.h"
+#include "shared/adapter/adapter.h"
+#include "shared/base/text.h"
+#include "shared/model_config/model_config.h"
+#include "shared/model_config/tensors.h"
+
+namespace atl::dispatch {
+namespace {
+
+using json::Json;
+using run_settings::RunConfig;
+
+// A submission waits until it is made and sent: seconds.
+constexpr std::uint64_t kStartBytesMax = std::uint64_t{1} << 30;
+
+// The error names the setting of the job: "training.lora_rank".
+Error of_training(Error error) {
+    error = run_settings::with_keys(std::move(error));
+    error.field = "training." + error.field;
+    return error;
+}
+
+safetensors::DType dtype_of(const RunConfig& config) {
+    switch (config.save_dtype.value_or(run_settings::Precision::kFp32)) {
+        case run_settings::Precision::kBf16:
+            return safetensors::DType::kBF16;
+        case run_settings::Precision::kFp16:
+            return safetensors::DType::kF16;
+        case run_settings::Precision::kFp32:
+            break;
+    }
+    return safetensors::DType::kF32;
+}
+
+// That the settings are those of the adapter that the job goes on from.
+Status check_given_adapter(const Catalog& catalog, const Json& version, const RunConfig& config) {
+    ATOLL_TRY(const Json object, catalog.read_object(version, adapter::kConfigFile));
+    const auto options = adapter::parse_config(object.is_object() ? object : Json::object());
+    if (!options.ok()) return invalid_argument("model.version", describe(options.error()));
+    if (config.lora_rank == 0)
+        return invalid_argument("model.version", "is an adapter: set training.lora_rank to its rank, " +
+                                                     std::to_string(options->rank) +
+                                                     ", to train it further, or name a model");
+    const Status same = adapter::check_flags(config, *options);
+    return same.ok() ? Status() : of_training(same.error());
+}
+
+// The adapter that a job with these settings begins with on a model.
+struct NewAdapter {
+    adapter::LoraOptions options;
+    adapter::InitialAdapter weights;
+};
+Result<NewAdapter> new_adapter(const model_config::ModelConfig& model, const RunConfig& config) {
+    const auto options = adapter::options_of(config);
+    if (!options.ok()) return of_training(options.error());
+    const auto tensors = adapter::tensors_on(*options, model_config::tensors_of(model));
+    if (!tensors.ok()) return of_training(tensors.error());
+    adapter::InitialAdapter weights(*tensors, dtype_of(config), static_cast<std::uint64_t>(config.seed),
+                                    std::string(to_string(config.quantize)));
+    if (weights.size() > kStartBytesMax)
+        return invalid_argument("training.lora_rank", "makes adapters of " + human_bytes(weights.size()) + ", of " +
+                                                          human_bytes(kStartBytesMax) +
+                                                          " at most: lower it, name fewer lora_targets, or give "
+                                                          "save_dtype bf16");
+    return NewAdapter{*options, std::move(weights)};
+}
+
+// The model that a given adapter belongs to.
+Result<BaseModel> model_of_adapter(const Catalog& catalog, const std::string& digest) {
+    const auto version = catalog.version(digest);
+    if (!version.ok() && version.error().code == ErrorCode::kNotFound)
+        return invalid_argument("model.version", "the model that this adapter belongs to, " + digest + ", was removed");
+    ATOLL_RETURN_IF_ERROR(version);
+    return catalog.base_model(*version);
+}
+
+}  // namespace
+
+Result<BaseModel> find_base_model(const Catalog& catalog, JobView& job) {
+    ATOLL_TRY(const RunConfig config, parse_training_settings(job.spec.training, "training"));
+    ATOLL_TRY(const Json version, catalog.model_version(job.spec.model, job.base));
+    ATOLL_TRY(BaseModel named, catalog.base_model(version));
+    if (!named.adapter_of.empty()) {
+        ATOLL_RETURN_IF_ERROR(check_given_adapter(catalog, version, config));
+        job.spec.adapter_of = named.adapter_of;
+        ATOLL_TRY(BaseModel model, model_of_adapter(catalog, named.adapter_of));
+        model.adapter_bytes = named.weight_bytes;
+        return model;
+    }
+    if (config.lora_rank == 0 || !named.config.ok()) return named;  // the examination says what is wrong with it
+    ATOLL_TRY(const NewAdapter start, new_adapter(*named.config, config));
+    named.adapter_bytes = start.weights.size();
+    job.spec.adapter_of = job.base;
+    return named;
+}
+
+Status make_start_adapter(const Catalog& catalog, JobView& job) {
+    if (job.spec.adapter_of.empty() || job.base != job.spec.adapter_of) return {};
+    ATOLL_TRY(const RunConfig config, parse_training_settings(job.spec.training, "training"));
+    ATOLL_TRY(const BaseModel model, model_of_adapter(catalog, job.base));
+    ATOLL_RETURN_IF_ERROR(model.config);
+    ATOLL_TRY(const NewAdapter start, new_adapter(*model.config, config));
+    ATOLL_TRY(job.base, catalog.make_adapter(job.spec.output_model, job.spec.adapter_of,
+                                             adapter::config_text(start.options, job.spec.model), start.weights));
+    ATOLL_TRY(const bool is_held, catalog.hold_version(job.base));
+    return is_held ? Status() : unavailable("the adapter " + job.base + " was just removed; submit again");
+}
+
+}  // namespace atl::dispatch

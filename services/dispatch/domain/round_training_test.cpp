@@ -1,0 +1,45 @@
+// What the trainings and evaluations of a round are given.
+#include "services/dispatch/testing/job_rounds.h"
+
+namespace atl::dispatch {
+namespace {
+
+using json::Json;
+
+const TrainParams& training_of(JobView& job, std::int64_t round, const std::string& facility) {
+    return std::get<TrainParams>(task_of(job, TaskKind::kTrain, round, facility).params);
+}
+
+TEST(RoundTrainingTest, NoRoundHasAStepAtRateZeroUnlessTheJobAsksForIt) {
+    const auto warm_up_of_round_1 = [](Json training) {
+        JobView job = new_job();
+        Json spec = to_json(job.spec);
+        spec["training"].update(std::move(training));
+        job.spec = parse_job_spec(spec, JobSource::kDatabase).value();
+        take(job, submit_job(job, 0));
+        return training_of(job, 1, "a").training.value("warmup_from_zero", "");
+    };
+    EXPECT_EQ(warm_up_of_round_1({{"warmup_steps", 2}}), "off");
+    EXPECT_EQ(warm_up_of_round_1({{"warmup_steps", 2}, {"warmup_from_zero", "on"}}), "on");
+    EXPECT_EQ(warm_up_of_round_1({{"warmup_steps", 0}}), "") << "without a warm-up there is nothing to say";
+}
+
+TEST(RoundTrainingTest, AJobOfAdaptersTrainsAndEvaluatesThemOnOneModel) {
+    JobView job = new_job();
+    job.base = "adapter";
+    job.spec.adapter_of = "model";
+    job.spec.training.update({{"lora_rank", 8}, {"quantize", "nf4"}});
+    job.spec = parse_job_spec(to_json(job.spec), JobSource::kDatabase).value();  // as the database keeps it
+    take(job, submit_job(job, 0));
+    const TrainParams& train = training_of(job, 1, "a");
+    EXPECT_EQ(train.base, "adapter");
+    EXPECT_EQ(train.model, "model");
+    EXPECT_EQ(train.training.at("lora_rank"), 8);
+    const auto& evaluate = std::get<EvaluateParams>(task_of(job, TaskKind::kEvaluate, 0, "b").params);
+    EXPECT_EQ(evaluate.models.at(0).digest, "adapter");
+    EXPECT_EQ(evaluate.model, "model");
+    EXPECT_EQ(evaluate.quantize, "nf4");
+}
+
+}  // namespace
+}  // namespace atl::dispatch

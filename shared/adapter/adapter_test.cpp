@@ -1,0 +1,106 @@
+#include "shared/adapter/adapter.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "shared/adapter/initial_adapter.h"
+
+namespace atl::adapter {
+namespace {
+
+using model_config::TensorSpec;
+using safetensors::DType;
+
+const std::vector<TensorSpec> kModel = {{"model.embed_tokens.weight", {64, 8}},
+                                        {"model.layers.0.self_attn.q_proj.weight", {6, 8}},
+                                        {"model.layers.0.self_attn.q_proj.bias", {6}},
+                                        {"model.layers.0.mlp.up_proj.weight", {16, 8}},
+                                        {"model.norm.weight", {8}},
+                                        {"lm_head.weight", {64, 8}}};
+
+std::vector<std::string> names_of(const std::vector<TensorSpec>& tensors) {
+    std::vector<std::string> names;
+    for (const TensorSpec& tensor : tensors) names.push_back(tensor.name);
+    return names;
+}
+
+TEST(AdapterTest, AnAdapterHasTwoFactorsOfEachLinearThatItCovers) {
+    const auto all = tensors_on({.rank = 2, .alpha = 2, .targets = {"all-linear"}}, kModel);
+    ASSERT_TRUE(all.ok());
+    EXPECT_EQ(names_of(*all),
+              (std::vector<std::string>{"base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight",
+                                        "base_model.model.model.layers.0.self_attn.q_proj.lora_B.weight",
+                                        "base_model.model.model.layers.0.mlp.up_proj.lora_A.weight",
+                                        "base_model.model.model.layers.0.mlp.up_proj.lora_B.weight"}));
+    EXPECT_EQ((*all)[0].shape, (std::vector<std::int64_t>{2, 8}));
+    EXPECT_EQ((*all)[1].shape, (std::vector<std::int64_t>{6, 2}));
+    EXPECT_EQ(tensors_on({.rank = 2, .alpha = 2, .targets = {"lm_head", "up_proj"}}, kModel).value().size(), 4U);
+    const auto unknown = tensors_on({.rank = 2, .alpha = 2, .targets = {"embed_tokens"}}, kModel);
+    ASSERT_FALSE(unknown.ok());
+    EXPECT_EQ(unknown.error().field, "--lora-targets");
+    EXPECT_NE(unknown.error().message.find("q_proj, up_proj, lm_head"), std::string::npos) << unknown.error().message;
+}
+
+TEST(AdapterTest, WhatIsWrittenOfAnAdapterIsRead) {
+    const LoraOptions options{4, 8, 0.25, {"q_proj", "up_proj"}};
+    const auto read = parse_config(json::parse(config_text(options, "llama")).value());
+    ASSERT_TRUE(read.ok()) << read.error().message;
+    EXPECT_EQ(differing_key(options, *read), "");
+    EXPECT_EQ(read->dropout, 0.25);
+    LoraOptions other = options;
+    other.rank = 2;
+    EXPECT_EQ(differing_key(options, other), "r");
+    other = options;
+    other.alpha = 4;
+    EXPECT_EQ(differing_key(options, other), "lora_alpha");
+    other = options;
+    other.targets = {"all-linear"};
+    EXPECT_EQ(differing_key(options, other), "target_modules");
+}
+
+std::string read_in_parts(const InitialAdapter& made, std::size_t part) {
+    std::string bytes(made.size(), '\0');
+    for (std::size_t at = 0; at < bytes.size(); at += part)
+        made.read(at, std::as_writable_bytes(std::span(bytes)).subspan(at, std::min(part, bytes.size() - at)));
+    return bytes;
+}
+
+TEST(InitialAdapterTest, ItChangesNothingAndIsTheSameHoweverItIsRead) {
+    const auto tensors = tensors_on({.rank = 4, .alpha = 4, .targets = {"q_proj"}}, kModel).value();
+    for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+        const InitialAdapter made(tensors, dtype, 7);
+        const std::string bytes = read_in_parts(made, 1 << 20);
+        EXPECT_EQ(read_in_parts(made, 8), bytes);
+        EXPECT_NE(read_in_parts(InitialAdapter(tensors, dtype, 8), 1 << 20), bytes) << "another seed";
+        const std::uint64_t length = safetensors::header_length(bytes.substr(0, 8), bytes.size()).value();
+        const auto header = safetensors::parse_header(bytes.substr(8, length), bytes.size());
+        ASSERT_TRUE(header.ok()) << header.error().message;
+        const auto* b = header->find(tensors[1].name);
+        ASSERT_NE(b, nullptr);
+        EXPECT_EQ(bytes.substr(header->data_begin + b->begin, b->end - b->begin), std::string(b->end - b->begin, '\0'));
+    }
+}
+
+TEST(InitialAdapterTest, ValuesOfAFillTheRangeThatPeftDrawsThemFrom) {
+    const InitialAdapter made({{"base_model.model.w.lora_A.weight", {64, 16}}}, DType::kF32, 1);
+    const std::string bytes = read_in_parts(made, 1 << 20);
+    double least = 1, most = -1, sum = 0, squares = 0;
+    for (std::size_t i = 0; i < 1024; ++i) {
+        float value = 0;
+        std::memcpy(&value, bytes.data() + bytes.size() - 4096 + 4 * i, 4);
+        least = std::min<double>(least, value);
+        most = std::max<double>(most, value);
+        sum += value;
+        squares += double{value} * value;
+    }
+    EXPECT_LT(most, 0.25);  // 1 / √16
+    EXPECT_GT(least, -0.25);
+    EXPECT_GT(most - least, 0.48);
+    EXPECT_NEAR(sum / 1024, 0, 0.02);
+    EXPECT_NEAR(squares / 1024, 0.0625 / 3, 0.003);
+}
+
+}  // namespace
+}  // namespace atl::adapter
