@@ -133,7 +133,9 @@ TEST(SupervisedTest, WaitingIsEnoughForWhatTheSupervisorStartsAgain) {
 
 TEST_F(SupervisorTest, AGatewayThatItStartsAgainIsWaitedFor) {
     ASSERT_TRUE(make_directories(layout()).ok());
-    const nlohmann::json stack = {{"gateway_socket", "unix:" + layout().socket("gateway").string()}};
+    const nlohmann::json stack = {{"components", nlohmann::json::array()},
+                                  {"programs", directory_.path()},
+                                  {"gateway_socket", "unix:" + layout().socket("gateway").string()}};
     ASSERT_TRUE(write_file_atomic(layout().file(), stack.dump()).ok());
     EXPECT_NE(supervised_gateway(options_.state).error().message.find("atoll up"), std::string::npos);
     const auto pid_file = layout().pid_file(kSupervisor);
