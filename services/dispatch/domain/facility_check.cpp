@@ -139,19 +139,34 @@ class Judge {
                 set_path(is_found ? directory : "DIRECTORY-OF-SBATCH"));
             return skip_queues("the scheduler's commands are missing");
         }
-        if (has("no_queue") || !has("slurm")) {
+        if (has("no_queue") || fact("slurm").empty()) {
             add("scheduler", CheckState::kFail,
-                "Slurm does not answer: " + (has("no_queue") ? fact("no_queue") : "`sbatch --version` failed"),
+                "Slurm does not answer: " + (has("no_queue") ? fact("no_queue") : "`sbatch --version` prints nothing"),
                 "ask the site whether slurmctld is up; `squeue --me` there by hand says the same");
             no_batch_answer_ = rows_.back().seen;
             return skip_queues("the scheduler does not answer");
         }
         no_batch_answer_ = "";
+        if (const auto unread = unread_limits()) {
+            add("scheduler", CheckState::kFail, *unread,
+                "look at what `sinfo` prints there by hand: a wrapper or an alias of the site may stand in its place");
+            return skip_queues("what sinfo printed cannot be read");
+        }
         add("scheduler", CheckState::kOk,
             fact("slurm") + " answers" + (has("accounting") ? "; sacct answers" : "; no accounting (sacct)"));
         if (has("no_limits")) return skip_queues(fact("no_limits"));
-        if (!has("queue")) return skip_queues("sinfo does not answer");
         for (const auto& [name, found] : limits_) judge_queue(name, found);
+    }
+
+    // That sinfo answered, and what came was no partitions.
+    std::optional<std::string> unread_limits() const {
+        if (has("no_limits")) return {};
+        for (const auto& [name, found] : limits_)
+            if (!found.ok() && found.error().code == ErrorCode::kUnavailable) {
+                const std::string said = fact("queue");
+                return found.error().message + (said.empty() ? "" : "; it begins: " + said);
+            }
+        return {};
     }
 
     void skip_queues(const std::string& why) {
