@@ -12,7 +12,7 @@ struct Need {
     std::string_view needed;
     std::string_view value = {};
 };
-constexpr std::array<Need, 13> kNeeds = {{{"momentum", "optimizer", "sgd"},
+constexpr std::array<Need, 12> kNeeds = {{{"momentum", "optimizer", "sgd"},
                                           {"beta1", "optimizer", "adamw"},
                                           {"beta2", "optimizer", "adamw"},
                                           {"eps", "optimizer", "adamw"},
@@ -21,7 +21,6 @@ constexpr std::array<Need, 13> kNeeds = {{{"momentum", "optimizer", "sgd"},
                                           {"offload-dir", "offload-optimizer", "nvme"},
                                           {"eval-every", "val-data"},
                                           {"val-samples", "val-data"},
-                                          {"save-async", "save-every"},
                                           {"trace-from", "trace-steps"},
                                           {"top-p", "temperature"},
                                           {"seed", "temperature"}}};  // of `generate`, as no other has that
@@ -102,6 +101,9 @@ Status check_needs(const RunConfig& config, Commands command) {
                                                                      (need.value.empty() ? "" : " ") +
                                                                      std::string(need.value));
     }
+    if (config.given.contains("save-async") && find_option("save-every", command) != nullptr &&
+        config.save_every == 0 && config.save_interval == 0)
+        return invalid_argument("--save-async", "means nothing without --save-every or --save-interval");
     if (config.checkpoint_layers > 0 && config.activation_checkpointing == ActivationCheckpointing::kSelective)
         return invalid_argument("--checkpoint-layers",
                                 "means nothing with --activation-checkpointing selective, which says which layers; "

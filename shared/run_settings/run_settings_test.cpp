@@ -197,6 +197,7 @@ TEST(RunConfigTest, EveryFlagOfTheDesignIsKnown) {
                              "val-data",
                              "eval-every",
                              "save-every",
+                             "save-interval",
                              "save-async",
                              "resume",
                              "save-dtype",

@@ -50,9 +50,12 @@ training:                             # of a round: flags of `atoll-trainer trai
   batch_size: 16                      # rows a rank and step
   lr: 0.001
   # proximal_mu: 0.01                 # FedProx: holds each facility near the model that its round began with
+  # save_interval: 600                # the default: a state every ten minutes, from which a later attempt goes on;
+                                      # save_every: by steps (0: none)
 lr_round_schedule: cosine             # constant, linear, cosine: that rate falls from round to round
-attempts_max: 3                       # failures of a task before its round fails; interruptions do not count: an attempt that
-                                      # was cancelled, preempted or killed, or whose time was up, goes on from its state
+attempts_max: 3                       # failures of a task before its round fails; interruptions do not count: after an attempt
+                                      # that was cancelled, preempted or killed, or whose time was up, the next one goes on
+                                      # from the last saved state (training.save_interval), or else from step 1
 # round_deadline_s: 604800            # the default, a week: then a round closes with its quorum, or fails
 # quorum: 1                           # updates that are enough; default: all
 # grace_s: 1800                       # the default: so long are the others waited for once the quorum is in
