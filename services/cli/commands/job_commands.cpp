@@ -132,11 +132,15 @@ Status list_jobs(const Context& context, const std::vector<std::string>& only) {
         return !only.empty() && std::find(only.begin(), only.end(), text(job, "state")) == only.end();
     };
     jobs.erase(std::remove_if(jobs.begin(), jobs.end(), is_left_out), jobs.end());
-    return print_items(context, jobs, {"job", cut("name"), "state", "round", droppable("submitted"), note("waits for")},
-                       [](const json& job) -> std::vector<std::string> {
-                           return {text(job, "id"), text(job, "name"),       text(job, "state"),
-                                   round_text(job), text(job, "created_at"), join(waits_of(job), "; ")};
-                       });
+    return print_items(
+        context, jobs,
+        {"job", cut("name"), "state", "round", droppable("submitted"), note("waits for, or why it failed")},
+        [](const json& job) -> std::vector<std::string> {
+            std::vector<std::string> why = waits_of(job);
+            if (const std::string error = text(job, "error"); !error.empty()) why.insert(why.begin(), error);
+            return {text(job, "id"), text(job, "name"),       text(job, "state"),
+                    round_text(job), text(job, "created_at"), join(why, "; ")};
+        });
 }
 
 Status show_job(const Context& context, http::Client& client, const std::string& id) {
