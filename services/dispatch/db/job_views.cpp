@@ -331,8 +331,8 @@ Json preparation_item(const pg::Rows& rows, int row, const Task& task, const Wai
     view["state"] = to_string(task.state);
     view["step"] = task.attempt ? Json(to_string(task.attempt->step)) : Json();
     view["attempt"] = task.attempt ? Json(task.attempt->number) : Json();
-    const bool waits = task.attempt && task.attempt->step_failures > 0;
-    view["error"] = task.error.empty() && waits ? task.attempt->error : task.error;
+    const bool goes_on = task.attempt && !is_finished(task.state);  // after an attempt that failed, or a try in vain
+    view["error"] = task.error.empty() && goes_on ? task.attempt->error : task.error;
     add_waiting(view, task, facilities);
     add_queue_reason(view, task);
     view["version"] = find_member(task.result, "dataset_version");

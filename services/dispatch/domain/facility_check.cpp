@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::size_t kSeenBytesMax = 600;
 constexpr std::int64_t kSpaceWarnKib = 10LL << 20;  // some versions of a small model
+constexpr std::int64_t kRoomKibMin = 1024;          // less is full
 constexpr std::int64_t kFilesWarn = 10'000;
 constexpr double kClockWarnS = 5;
 constexpr double kClockFailS = 60;
@@ -306,7 +307,7 @@ class Judge {
             return add("work_dir", facility_.image ? CheckState::kFail : CheckState::kWarn,
                        seen + "; mounted noexec: no program in it can be run", set("--work-dir DIRECTORY"));
         is_work_dir_good_ = true;
-        if ((space && *space == 0) || (files && *files == 0))
+        if ((space && *space < kRoomKibMin) || (files && *files == 0))
             return add("work_dir", CheckState::kFail, seen + quota + ": it is full, and tasks wait for room",
                        other_work_dir());
         const bool is_short = (space && *space < kSpaceWarnKib) || (files && *files < kFilesWarn) || is_quota_short_;
