@@ -265,8 +265,9 @@ Status run_credentials(const Context& context, const std::filesystem::path& out)
         if (error) return invalid_argument("--out", "cannot make " + (out / name).string() + ": " + error.message());
     }
     ATOLL_RETURN_IF_ERROR(stack::make_credentials(stack::Layout{out}));
-    return context.json ? print_json({{"keys", (out / "keys").string()}, {"tokens", (out / "tokens").string()}})
-                        : Status();
+    if (context.json) return print_json({{"keys", (out / "keys").string()}, {"tokens", (out / "tokens").string()}});
+    std::cout << "keys and tokens are in " << out.string() << "\n";
+    return {};
 }
 
 void add_credentials(CLI::App& program, Context& context) {
