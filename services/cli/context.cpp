@@ -8,6 +8,7 @@
 
 #include "services/stack/layout.h"
 #include "services/stack/stack_user.h"
+#include "services/stack/supervisor.h"
 #include "shared/base/environment.h"
 #include "shared/base/file.h"
 #include "shared/base/text.h"
@@ -54,7 +55,7 @@ Result<std::string> Context::gateway_url() const {
                                     "; give --gateway URL (or ATOLL_GATEWAY), the --state directory of a stack "
                                     "that runs, or start one with `atoll up`");
     const bool is_own = url.empty() || (url == own && stack::check_owner(state_directory).ok());
-    return is_own ? stack::local_gateway(state_directory) : url;
+    return is_own ? stack::supervised_gateway(state_directory) : url;
 }
 
 Result<std::string> Context::token() const {

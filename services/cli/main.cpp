@@ -67,18 +67,7 @@ int fail(const Context& context, const Error& error) {
     return context.exit_status_of ? context.exit_status_of(error) : exit_status(error);
 }
 
-// `atoll help job watch` is `atoll job watch --help`.
-std::vector<const char*> with_help_as_flag(int argc, char** argv) {
-    std::vector<const char*> words(argv, argv + argc);
-    if (argc < 2 || std::string_view(argv[1]) != "help") return words;
-    words.erase(words.begin() + 1);
-    words.push_back("--help");
-    return words;
-}
-
-int run(const std::vector<const char*>& words) {
-    const auto argc = static_cast<int>(words.size());
-    const char* const* argv = words.data();
+int run(const std::vector<const char*>& given) {
     Context context;
     CLI::App program(kAbout, "atoll");
     add_global_flags(program, context);
@@ -94,12 +83,20 @@ int run(const std::vector<const char*>& words) {
     add_event_commands(program, context);
     add_token_commands(program, context);
     add_aggregate_command(program, context);
+    const auto is_json = [](const char* word) { return std::string_view(word) == "--json"; };
+    const auto words = with_help_as_flag(program, given);
+    if (!words.ok()) {
+        context.json = std::any_of(given.begin(), given.end(), is_json);
+        return fail(context, words.error());
+    }
+    const auto argc = static_cast<int>(words->size());
+    const char* const* argv = words->data();
     try {
         program.parse(argc, argv);
     } catch (const CLI::Success& help_or_version) {
         return program.exit(help_or_version);
     } catch (const CLI::ParseError& error) {
-        context.json = std::find(argv, argv + argc, std::string_view("--json")) != argv + argc;
+        context.json = std::any_of(given.begin(), given.end(), is_json);
         return fail(context, explain_usage(program, argc, argv, error.what()));
     }
     const Status status = context.run ? context.run() : Status();
@@ -123,7 +120,7 @@ int main(int argc, char** argv) {
     const atl::cli::PrintableOutput err(std::cerr);
     try {
         atl::log::set_up({.program = "atoll", .level = "warn"});
-        return atl::cli::end_output(out, atl::cli::run(atl::cli::with_help_as_flag(argc, argv)));
+        return atl::cli::end_output(out, atl::cli::run({argv, argv + argc}));
     } catch (const std::exception& error) {
         std::cerr << "error: " << error.what() << "\n";
         return 1;

@@ -23,7 +23,8 @@ std::vector<const CLI::App*> subcommands(const CLI::App& command) {
 
 std::vector<std::string> verb_names(const CLI::App& command) {
     std::vector<std::string> names;
-    for (const CLI::App* verb : subcommands(command)) names.push_back(verb->get_name());
+    for (const CLI::App* verb : subcommands(command))
+        if (!verb->get_group().empty()) names.push_back(verb->get_name());  // none: not for people
     return names;
 }
 
@@ -77,6 +78,27 @@ std::string missing(const CLI::App& command, const std::string& name) {
 }
 
 }  // namespace
+
+Result<std::vector<const char*>> with_help_as_flag(const CLI::App& program, std::vector<const char*> words) {
+    std::size_t at = 1;
+    while (at < words.size() && *words[at] == '-') {
+        const CLI::Option* flag = program.get_option_no_throw(words[at]);
+        at += flag != nullptr && flag->get_items_expected_max() > 0 ? 2 : 1;
+    }
+    if (at >= words.size() || std::string_view(words[at]) != "help") return words;
+    words.erase(words.begin() + static_cast<std::ptrdiff_t>(at));
+    const CLI::App* command = &program;
+    for (std::size_t i = at; i < words.size(); ++i) {
+        if (*words[i] == '-') continue;
+        const CLI::App* verb = find_verb(*command, words[i]);
+        if (verb == nullptr && subcommands(*command).empty())
+            return usage_error(*command, "`" + full_name(*command) + "` has no help on " + words[i]);
+        if (verb == nullptr) return unknown_verb(*command, words[i]);
+        command = verb;
+    }
+    words.push_back("--help");
+    return words;
+}
 
 Error explain_usage(const CLI::App& program, int argc, const char* const* argv, const std::string& refusal) {
     const CLI::App* command = &program;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "shared/base/result.h"
 
@@ -14,6 +15,10 @@ namespace atl::cli {
 // What is wrong with a command line that CLI11 refused: the word or flag that nobody knows with the nearest that is
 // known, a command that lacks its verb, or else CLI11's own words. kInvalidArgument.
 Error explain_usage(const CLI::App& program, int argc, const char* const* argv, const std::string& refusal);
+
+// `atoll help job watch` is `atoll job watch --help`, also behind the program's own flags. kInvalidArgument: there is
+// no such command.
+Result<std::vector<const char*>> with_help_as_flag(const CLI::App& program, std::vector<const char*> words);
 
 // The values that a flag with an address takes: http:// or https://.
 CLI::Validator web_address();

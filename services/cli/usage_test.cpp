@@ -168,6 +168,25 @@ int walk_helps(const std::vector<std::string>& command) {
     return count;
 }
 
+TEST(UsageTest, HelpIsAboutACommandThatThereIs) {
+    for (const std::vector<std::string>& asked :
+         std::vector<std::vector<std::string>>{{"help"}, {"--json", "help"}, {"--state", "/tmp/x", "help", "job"}}) {
+        const CommandResult result = run(asked);
+        EXPECT_EQ(result.exit_code, 0) << result.err;
+        EXPECT_NE(result.out.find("--help"), std::string::npos) << result.out;
+    }
+    for (const Typed& typed : std::vector<Typed>{{{"help", "nosuch"}, {"`atoll`", "no command nosuch", "job"}},
+                                                 {{"help", "job", "wacth"}, {"`atoll job`", " watch?"}},
+                                                 {{"help", "credentials", "extra"}, {"no help on extra"}}}) {
+        const CommandResult result = run(typed.arguments);
+        EXPECT_EQ(result.exit_code, 2) << result.out;
+        for (const std::string& named : typed.named)
+            EXPECT_NE(first_line(result.err).find(named), std::string::npos) << result.err;
+        for (const char* hidden : {"supervise", "component"})
+            EXPECT_EQ(result.err.find(hidden), std::string::npos) << result.err;
+    }
+}
+
 TEST(UsageTest, EveryHelpHasAnExampleAndNoTypeOfTheCode) {
     EXPECT_GT(walk_helps({}), 40);
 }

@@ -33,6 +33,12 @@ const std::vector<std::vector<std::string>>& start_waves() {
     return waves;
 }
 
+std::size_t wave_of(const std::string& name) {
+    const auto& waves = start_waves();
+    const auto holds = [&](const auto& wave) { return std::find(wave.begin(), wave.end(), name) != wave.end(); };
+    return static_cast<std::size_t>(std::find_if(waves.begin(), waves.end(), holds) - waves.begin());
+}
+
 Component component_named(const Stack& stack, const std::string& name) {
     if (name == "postgres") return postgres_component(stack);
     if (name == "kafka") return kafka_component(stack);

@@ -10,6 +10,7 @@ namespace atl::stack {
 
 // Each wave needs the one before: the services their database and broker, the gateway's readiness the services.
 const std::vector<std::vector<std::string>>& start_waves();
+std::size_t wave_of(const std::string& name);  // behind the last: of what is in none
 
 // "postgres", …
 Component component_named(const Stack& stack, const std::string& name);

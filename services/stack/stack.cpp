@@ -417,6 +417,15 @@ Result<DownResult> down(const fs::path& state, bool delete_data, const Report& r
     return result;
 }
 
+void note_what_they_wait_for(std::vector<ComponentStatus>& components) {
+    for (ComponentStatus& one : components) {
+        std::vector<std::string> missing;
+        for (const ComponentStatus& other : components)
+            if (wave_of(other.name) < wave_of(one.name) && other.state != "ready") missing.push_back(other.name);
+        if (one.state == "not ready") one.waits_for = join(missing);
+    }
+}
+
 Result<std::vector<ComponentStatus>> status(const fs::path& state) {
     ATOLL_TRY(const Stack stack, recorded_stack(state));
     ATOLL_TRY(const nlohmann::json description, read_stack_file(stack.layout.state));
@@ -437,6 +446,7 @@ Result<std::vector<ComponentStatus>> status(const fs::path& state) {
         all.push_back(look(component_named(stack, name)));
         if (const auto found = restarts.find(name); found != restarts.end()) all.back().restarts = found->second;
     }
+    note_what_they_wait_for(all);
     if (supervision_of({}, stack.layout) != Supervision::kAtoll) return all;
     Component supervisor;
     supervisor.name = kSupervisor;
@@ -447,8 +457,15 @@ Result<std::vector<ComponentStatus>> status(const fs::path& state) {
 
 bool is_starting_again(const std::vector<ComponentStatus>& components) {
     constexpr double kStartTimeMax_s = 120;
-    const auto is_coming = [](const ComponentStatus& one) {
-        return one.state == "ready" || (one.restarts.error.empty() && (one.pid == 0 || one.uptime_s < kStartTimeMax_s));
+    const auto is_new = [](const ComponentStatus& one) { return one.pid == 0 || one.uptime_s < kStartTimeMax_s; };
+    // A service is ready some seconds after what it needs.
+    const auto needs_new = [&](const ComponentStatus& one) {
+        return std::any_of(components.begin(), components.end(), [&](const ComponentStatus& other) {
+            return wave_of(other.name) < wave_of(one.name) && is_new(other);
+        });
+    };
+    const auto is_coming = [&](const ComponentStatus& one) {
+        return one.state == "ready" || (one.restarts.error.empty() && (is_new(one) || needs_new(one)));
     };
     const auto is_supervisor = [](const ComponentStatus& one) { return one.name == kSupervisor && one.pid != 0; };
     return std::any_of(components.begin(), components.end(), is_supervisor) &&

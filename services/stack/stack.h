@@ -58,11 +58,14 @@ struct ComponentStatus {
     std::uint64_t memory_bytes = 0;
     std::optional<DiskSpace> disk = {};  // of a store that answers
     Restarts restarts = {};              // by the supervisor
+    std::string waits_for = {};          // what it needs and is not ready either, where it is not ready itself
 };
 // The supervisor is among them where there is to be one. kNotFound when no stack was ever started there.
 Result<std::vector<ComponentStatus>> status(const std::filesystem::path& state);
-// Whether waiting is enough for all to be ready: the supervisor runs, and what is not ready has ended or was started a
-// moment ago, without a fault that keeps it from starting.
+// Sets their `waits_for`.
+void note_what_they_wait_for(std::vector<ComponentStatus>& components);
+// Whether waiting is enough for all to be ready: the supervisor runs, and what is not ready has ended, was started a
+// moment ago or needs what is so, without a fault that keeps it from starting.
 bool is_starting_again(const std::vector<ComponentStatus>& components);
 
 // Replaces the key that signs tokens, while everything runs: the new public key is added, then each service that runs

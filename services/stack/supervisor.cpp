@@ -146,6 +146,15 @@ std::map<std::string, Restarts> read_restarts(const Layout& layout) {
     return restarts;
 }
 
+Result<std::string> supervised_gateway(const std::filesystem::path& state) {
+    auto gateway = local_gateway(state);
+    const bool is_away = !gateway.ok() && gateway.error().code == ErrorCode::kUnavailable;
+    if (!is_away || !running_process(Layout{state}.pid_file(kSupervisor))) return gateway;
+    return unavailable("the gateway of Atoll in " + state.string() +
+                       " does not answer; the supervisor starts it again within seconds: wait a moment, or look at "
+                       "`atoll status`");
+}
+
 Status supervise(const std::filesystem::path& state, const std::function<void(const std::string&)>& report,
                  const std::stop_token& stop) {
     Supervisor supervisor(std::filesystem::absolute(state).lexically_normal(), report);

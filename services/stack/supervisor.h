@@ -26,6 +26,9 @@ struct Restarts {
 // What the stack's supervisor has written down, by component.
 std::map<std::string, Restarts> read_restarts(const Layout& layout);
 
+// local_gateway(), whose error says where it is enough to wait: the supervisor runs and starts the gateway again.
+Result<std::string> supervised_gateway(const std::filesystem::path& state);
+
 // Looks twice a second at the components that stack.json names and starts those that do not run: at once, and after
 // pauses that double up to a minute where one ends again within a minute. A component that is frozen is alive, and left
 // alone; while `up` or `down` is at work nothing is started. Reports what it does, a line each. Ends when asked to, or

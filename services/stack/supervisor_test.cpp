@@ -114,6 +114,36 @@ TEST(SupervisedTest, WaitingIsEnoughForWhatTheSupervisorStartsAgain) {
     EXPECT_FALSE(is_starting_again({ended})) << "nobody starts it";
     EXPECT_FALSE(is_starting_again({ended, faulty, supervisor}));
     EXPECT_FALSE(is_starting_again({frozen, supervisor})) << "what lives is left alone";
+    ComponentStatus kafka = ended, postgres = store;
+    kafka.name = "kafka";
+    postgres.name = "postgres";
+    EXPECT_TRUE(is_starting_again({postgres, kafka, frozen, supervisor})) << "it comes with Kafka";
+    kafka.state = "ready";
+    kafka.pid = 9;
+    kafka.uptime_s = 5;
+    EXPECT_TRUE(is_starting_again({postgres, kafka, frozen, supervisor})) << "some seconds after Kafka";
+    kafka.uptime_s = 900;
+    EXPECT_FALSE(is_starting_again({postgres, kafka, frozen, supervisor}));
+    kafka.state = "not ready";
+    std::vector<ComponentStatus> all = {postgres, kafka, frozen};
+    note_what_they_wait_for(all);
+    EXPECT_EQ(all[1].waits_for, "");
+    EXPECT_EQ(all[2].waits_for, "kafka");
+}
+
+TEST_F(SupervisorTest, AGatewayThatItStartsAgainIsWaitedFor) {
+    ASSERT_TRUE(make_directories(layout()).ok());
+    const nlohmann::json stack = {{"components", nlohmann::json::array()},
+                                  {"programs", directory_.path()},
+                                  {"gateway_socket", "unix:" + layout().socket("gateway").string()}};
+    ASSERT_TRUE(write_file_atomic(layout().file(), stack.dump()).ok());
+    EXPECT_NE(supervised_gateway(options_.state).error().message.find("atoll up"), std::string::npos);
+    const auto pid_file = layout().pid_file(kSupervisor);
+    ASSERT_TRUE(start_recorded({"sleep", "1000"}, pid_file, directory_.path() / "log").ok());
+    const Error error = supervised_gateway(options_.state).error();
+    EXPECT_NE(error.message.find("the supervisor starts it again"), std::string::npos) << error.message;
+    EXPECT_EQ(error.message.find("atoll up"), std::string::npos) << error.message;
+    EXPECT_TRUE(stop_recorded(pid_file, SIGTERM, std::chrono::minutes(1)).ok());
 }
 
 TEST_F(SupervisorTest, ItEndsWithItsStack) {

@@ -108,8 +108,8 @@ class Aggregator {
         std::unique_ptr<Scratch> scratch_;
     };
 
-    // Numbers that measure() sums up, for prepare(); 0: nothing has to be measured before the first read(), as the
-    // strategy's `clip` and `drop` say nothing or there is no base.
+    // Numbers that measure() sums up, for prepare(); 0: nothing is measured before the first read(), as there is no
+    // base.
     std::size_t statistics_count() const;
     // Adds those of the tiles that begin in the output file's bytes [offset, offset + size). The sums over all files
     // depend on the inputs alone, not on parts, blocks or threads. Errors as read().

@@ -94,10 +94,14 @@ TEST(MeasureTest, TheSameUpdatesGiveTheSameBitsWhateverTheBlocksAndPartsAndTheir
             }
 }
 
-TEST(MeasureTest, NothingIsMeasuredWithoutABaseOrWhereEveryLengthCounts) {
+TEST(MeasureTest, NothingIsMeasuredWithoutABase) {
     const Input input = input_of("u", {{f32("w", {1})}});
     EXPECT_EQ(Aggregator::plan(defended(), {input}, {1})->statistics_count(), 0U);
-    EXPECT_EQ(Aggregator::plan({}, {input}, {1}, {}, base_of({f32("w", {1})}))->statistics_count(), 0U);
+    auto plain = Aggregator::plan({}, {input}, {1}, {}, base_of({f32("w", {4})}));
+    const auto figures = plain->prepare(measure_all(*plain, 7))->figures;
+    ASSERT_EQ(figures.size(), 1U) << "norms are shown where every length counts too";
+    EXPECT_EQ(figures[0].norm, 3);
+    EXPECT_EQ(figures[0].counted, 1);
     StrategySpec spec = defended();
     spec.server_optimizer = ServerOptimizer{};
     auto aggregator = Aggregator::plan(spec, {input}, {1}, {}, base_of({f32("w", {4})}));

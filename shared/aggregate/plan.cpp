@@ -304,7 +304,7 @@ Result<Plan> make_plan(const StrategySpec& strategy, std::vector<Input> inputs, 
     ATOLL_TRY(plan.strategy, make_strategy(strategy));
     ATOLL_RETURN_IF_ERROR(check_weights(weights, inputs.size()));
     plan.weights = weights;
-    plan.measures = plan.start && (strategy.clip || strategy.drop);
+    plan.measures = plan.start.has_value();
     plan.spec = strategy;
     ATOLL_TRY(plan.shares, plan.strategy->share_out(weights));
     ATOLL_RETURN_IF_ERROR(check_base(*plan.strategy, plan.start));

@@ -125,8 +125,11 @@ std::string shown(const Json& value) {
 }  // namespace
 
 std::string differing_model_setting(const Json& a, const Json& b) {
-    return first_difference(with_defaults(a), with_defaults(b), kModelNotes,
-                            [](const std::string& key) { return !holds(kModelSettings, key); });
+    const std::string key = first_difference(with_defaults(a), with_defaults(b), kModelNotes,
+                                             [](const std::string& name) { return !holds(kModelSettings, name); });
+    const auto differs = [&](const char* name) { return a.value(name, Json()) != b.value(name, Json()); };
+    if (key != "head_dim" || differs("head_dim")) return key;
+    return differs("hidden_size") ? "hidden_size" : "num_attention_heads";  // neither names what follows from these
 }
 
 std::string differing_adapter_setting(const Json& a, const Json& b) {
@@ -138,6 +141,7 @@ Status check_settings(const std::vector<std::filesystem::path>& directories) {
     for (const char* name : {"config.json", "adapter_config.json"}) {
         const bool is_adapter = std::string_view(name) == "adapter_config.json";
         const auto differing = is_adapter ? differing_adapter_setting : differing_model_setting;
+        const auto complete = is_adapter ? with_adapter_defaults : with_defaults;
         Json first;
         for (const auto& directory : directories) {
             ATOLL_TRY(const Json settings, read_settings(directory / name));
@@ -145,11 +149,11 @@ Status check_settings(const std::vector<std::filesystem::path>& directories) {
             if (first.is_null() || settings.is_null()) continue;
             const std::string key = differing(first, settings);
             if (key.empty()) continue;
-            return invalid_argument(key, (directory / name).string() + ": " + key + " is " +
-                                             shown(settings.value(key, Json())) + ", but " +
-                                             shown(first.value(key, Json())) + " in " + directories.front().string() +
-                                             "; choose " + (is_adapter ? "adapters" : "models") + " with the same " +
-                                             key + ", others cannot be averaged");
+            return invalid_argument(
+                key, (directory / name).string() + ": " + key + " is " + shown(complete(settings).value(key, Json())) +
+                         ", but " + shown(complete(first).value(key, Json())) + " in " + directories.front().string() +
+                         "; choose " + (is_adapter ? "adapters" : "models") + " with the same " + key +
+                         ", others cannot be averaged");
         }
     }
     return {};

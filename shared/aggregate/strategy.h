@@ -36,8 +36,8 @@ struct StrategySpec {
     std::optional<ServerOptimizer> server_optimizer = {};  // "outer", fedavg only; none: the mean is the next model
     double trim = 0.2;                                     // trimmed_mean only
     // What an update's change counts for by its length: one longer than `clip` times what is usual is shortened to
-    // that, one longer than `drop` times counts as no change (defence.h says what is usual). It costs a look at all
-    // updates before the first block is made. Neither: one pass, and a change counts whole however long it is.
+    // that, one longer than `drop` times counts as no change (defence.h says what is usual). Neither: a change
+    // counts whole however long it is.
     std::optional<double> clip = {};
     std::optional<double> drop = {};
     // The most of the mean that one update makes, whatever its weight; the rest is shared out by weight. At least 1/N.

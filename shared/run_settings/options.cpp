@@ -126,8 +126,11 @@ const std::vector<Option>& table() {
          kTrain | kPlan, 0},
         {"save-every", &C::save_every, "save the training state every N steps; 0: only when it stops early", E::kNone,
          kTrain | kPlan},
+        {"save-interval", &C::save_interval, "save the training state after N seconds without one; 0: not by time",
+         E::kNone, kTrain | kPlan, 0, 1e9},
         {"save-async", &C::save_async,
-         "write the states of --save-every while steps go on, from a copy in memory: of weights and moments, on each "
+         "write the states of --save-every and --save-interval while steps go on, from a copy in memory: of weights "
+         "and moments, on each "
          "rank its part",
          E::kNone, kTrain | kPlan},
         {"resume", &C::resume, "continue from the state beside --out, if there is one", E::kNone, kTrain | kPlan},

@@ -13,7 +13,7 @@ struct Need {
     std::string_view value = {};
     std::string_view other_value = {};
 };
-constexpr std::array<Need, 14> kNeeds = {{{"momentum", "optimizer", "sgd", "muon"},
+constexpr std::array<Need, 13> kNeeds = {{{"momentum", "optimizer", "sgd", "muon"},
                                           {"beta1", "optimizer", "adamw", "muon"},
                                           {"beta2", "optimizer", "adamw", "muon"},
                                           {"eps", "optimizer", "adamw", "muon"},
@@ -23,7 +23,6 @@ constexpr std::array<Need, 14> kNeeds = {{{"momentum", "optimizer", "sgd", "muon
                                           {"eval-every", "val-data"},
                                           {"warmup-from-zero", "warmup-steps"},
                                           {"val-samples", "val-data"},
-                                          {"save-async", "save-every"},
                                           {"trace-from", "trace-steps"},
                                           {"top-p", "temperature"},
                                           {"seed", "temperature"}}};  // of `generate`, as no other has that
@@ -116,6 +115,9 @@ Status check_needs(const RunConfig& config, Commands command) {
         if (!need.other_value.empty()) without += " or " + std::string(need.other_value);
         return invalid_argument("--" + std::string(need.option), "means nothing without " + without);
     }
+    if (config.given.contains("save-async") && find_option("save-every", command) != nullptr &&
+        config.save_every == 0 && config.save_interval == 0)
+        return invalid_argument("--save-async", "means nothing without --save-every or --save-interval");
     if (config.checkpoint_layers > 0 && config.activation_checkpointing == ActivationCheckpointing::kSelective)
         return invalid_argument("--checkpoint-layers",
                                 "means nothing with --activation-checkpointing selective, which says which layers; "

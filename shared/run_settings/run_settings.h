@@ -80,6 +80,7 @@ struct RunConfig {
 
     std::int64_t eval_every = 0;  // steps; 0: only at the end when val_data is given
     std::int64_t save_every = 0;  // steps; 0: never before the end
+    double save_interval = 0;     // seconds from one state to the next; 0: none by time
     OnOff save_async = OnOff::kOff;
     bool resume = false;
     bool overwrite = false;

@@ -198,6 +198,7 @@ TEST(RunConfigTest, EveryFlagOfTheDesignIsKnown) {
                              "val-data",
                              "eval-every",
                              "save-every",
+                             "save-interval",
                              "save-async",
                              "resume",
                              "save-dtype",

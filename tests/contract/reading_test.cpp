@@ -373,7 +373,7 @@ std::vector<Changing> ReadingTest::changing(const std::filesystem::path& out) {
             {"job prune", {"--dry-run"}},
             {"events replay", {"--all"}, {0, 1, 2}},
             {"token issue", {"eve"}},
-            {"token revoke", {"0123456789abcdef"}},
+            {"token revoke", {"0123456789abcdef0123456789"}},
             {"token rotate-key", {"--drop-old"}},
             {"credentials", {"--out", out / "credentials"}},
             {"aggregate", {"--out", out / "mean", model, model}},

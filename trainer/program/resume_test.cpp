@@ -213,6 +213,16 @@ TEST_F(ResumeTest, AnyByteOfAStateThatChangedIsFound) {
     EXPECT_EQ(train("out", {"--steps", "5", "--global-batch-size", "2", "--resume"}).exit_code, 0);
 }
 
+// Each step takes longer than that.
+TEST_F(ResumeTest, AStateIsSavedByTimeToo) {
+    for (const int ranks : {1, 2}) {
+        const pid_t child = start_endless(ranks, {"--save-interval", "0.000001", "--overwrite"});
+        EXPECT_TRUE(wait_for(path("out.state/state.safetensors"), "tokens")) << ranks;
+        kill(child, SIGTERM);
+        wait_exit(child);
+    }
+}
+
 TEST_F(ResumeTest, AResultIsKnownAsFinishedHoweverTheRunEnded) {
     ASSERT_EQ(mkfifo(path("output").c_str(), 0600), 0);
     const UniqueFd full(::open(path("output").c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));

@@ -117,6 +117,7 @@ std::vector<SettingsProgramTest::Change> SettingsProgramTest::changes() const {
         {"quantize", "nf4", lora},
         {"eval-every", "1", validated},
         {"save-every", "1"},
+        {"save-interval", "1"},
         {"save-async", "on", {{"save-every", "1"}}},
         {"resume", "true"},
         {"overwrite", "true"},

@@ -152,7 +152,10 @@ Status encode_line(const EncodeJob& job, std::string_view line, std::string_view
     if (!row.ok())
         return invalid_argument(std::string(where), std::string(where) + ": " + without_text(row.error().message));
     ATOLL_TRY(const prompt::Document document, render(job, *row, where));
-    if (!is_kept(job, document.text)) return {};
+    if (!is_kept(job, document.text)) {
+        ++out.others;
+        return {};
+    }
     const std::size_t before = out.ids.size();
     const Status status = encode_document(job, document, out);
     if (!status.ok())

@@ -22,6 +22,7 @@ struct EncodedBlock {
     std::vector<std::int32_t> ids;      // of all documents, one after another
     std::vector<std::int32_t> labels;   // as many, −100 where the loss does not count; empty: all count
     std::vector<std::int64_t> lengths;  // ids of each document
+    std::int64_t others = 0;            // documents of the other split
     std::int64_t bytes = 0;             // of the documents' text
     std::int64_t line_bytes = 0;        // of the block
     text::LinePosition end;             // where the next block begins

@@ -168,6 +168,7 @@ class Run {
             labels = labels.subspan(std::min(count, labels.size()));
         }
         report_.documents += static_cast<std::int64_t>(block.lengths.size());
+        report_.others += block.others;
         report_.bytes += block.bytes;
         bytes_here_ += block.bytes;
         fraction_done_ = block.fraction;
@@ -236,8 +237,15 @@ std::string data_json(const TokenizeOptions& options, const tokenizer::Tokenizer
     return json.dump(2) + "\n";
 }
 
-Error no_document(const TokenizeOptions& options) {
-    if (options.split != Split::kAll)
+// Of other parts of the input, which an earlier process has read, only what the split kept is known.
+Error no_document(const TokenizeOptions& options, const TokenizeReport& report) {
+    if (report.others == 1 && report.parts_found == 0)
+        return invalid_argument(
+            "input", fmt::format("the input holds one document, which is not of the split {}: one document cannot be "
+                                 "in both; add more, or give this split alone a {} --validation-percent than {}",
+                                 to_string(options.split), options.split == Split::kValidation ? "larger" : "smaller",
+                                 options.validation_percent));
+    if (report.others > 0 || report.parts_found > 0)
         return invalid_argument(
             "input", fmt::format("the input holds no document for the split {}: a {} "
                                  "--validation-percent than {} gives it some",
@@ -263,7 +271,7 @@ void warn_without_end(const TokenizeOptions& options, const TokenizeReport& repo
 
 // That there is something to learn from.
 Status check_report(const TokenizeOptions& options, const TokenizeReport& report) {
-    if (report.documents == 0) return no_document(options);
+    if (report.documents == 0) return no_document(options, report);
     if (report.targets > 0) return {};
     const std::string counts = std::string("no token counts in the loss (--loss-on ") + to_string(*options.loss_on);
     if (report.truncated == 0) return invalid_argument("input", counts + "): there is nothing to learn from");

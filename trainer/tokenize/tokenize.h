@@ -54,6 +54,7 @@ struct TokenizeOptions {
 
 struct TokenizeReport {
     std::int64_t documents = 0;  // kept by the split
+    std::int64_t others = 0;     // of the other split, as far as this process read them
     std::int64_t rows = 0;
     std::int64_t tokens = 0;            // without padding
     std::int64_t targets = 0;           // tokens that the loss counts, where attention stays inside documents

@@ -258,6 +258,20 @@ TEST_F(TokenizeTest, AnEmptySplitIsRefusedWithTheWayToADocument) {
     options_.split = Split::kTrain;
     options_.validation_percent = 75;
     EXPECT_NE(tokenize(options_).error().message.find("a smaller --validation-percent than 75"), std::string::npos);
+    EXPECT_NE(tokenize(options_).error().message.find("one document cannot be in both"), std::string::npos);
+    write_input(row("abc") + row("abc"));
+    const std::string two = tokenize(options_).error().message;
+    EXPECT_NE(two.find("a smaller --validation-percent than 75 gives it some"), std::string::npos) << two;
+}
+
+TEST_F(TokenizeTest, AnEmptyInputIsNoMatterOfSplits) {
+    for (const Split split : {Split::kAll, Split::kTrain, Split::kValidation}) {
+        write_input("\n");
+        options_.split = split;
+        const Error error = tokenize(options_).error();
+        EXPECT_NE(error.message.find("no line but blank ones"), std::string::npos) << error.message;
+        EXPECT_EQ(error.message.find("percent"), std::string::npos) << error.message;
+    }
 }
 
 TEST_F(TokenizeTest, TheInfoSaysHowTheDataWasMade) {

@@ -139,7 +139,8 @@ Status RunOutput::check_room(std::int64_t steps_done) {
     const auto there = static_cast<double>(checkpoint::bytes_on_disk(config.out));  // goes on with it, or removes it
     const auto result = static_cast<double>(saver_->bytes());
     const std::int64_t every = config.save_every;
-    const std::int64_t saves = every > 0 ? (prepared_.steps - 1) / every - steps_done / every : 0;
+    std::int64_t saves = every > 0 ? (prepared_.steps - 1) / every - steps_done / every : 0;
+    if (config.save_interval > 0) saves = std::max(saves, std::min<std::int64_t>(2, prepared_.steps - 1 - steps_done));
     const double last = saves > 0 ? state : saved_steps_ ? there : 0;
     const double two = saves > (saved_steps_ ? 0 : 1) ? 2 * state : 0;
     const Status status =

@@ -98,7 +98,7 @@ Trainer::Trainer(PreparedRun& prepared, std::string fingerprint, parallel::RunMe
 }
 
 Status Trainer::run() {
-    started_s_ = now_s();
+    started_s_ = saved_s_ = now_s();
     ATOLL_RETURN_IF_ERROR(start());
     return as_passing(train_and_save());
 }
@@ -146,22 +146,21 @@ Status Trainer::steps() {
     for (std::int64_t number = state_.steps + 1; number <= prepared_.steps && !stopped_; ++number) {
         trace_.before_step(number);
         std::optional<WaitLimit> limit(std::in_place, comm_, prepared_.config.collective_timeout);
-        const bool is_last = number == prepared_.steps;
+        const bool is_last = number == prepared_.steps, saves = saves_after(number);
         ATOLL_RETURN_IF_ERROR(begin_step(number));
         // A device of its own has the next step to do while the host looks at this one, unless that needs to know of
         // it.
         const bool scales_term = scales_loss() && prepared_.config.proximal_mu > 0;
         const bool at_once =
-            backend_.host_reaches_device() || is_last || validates_after(number) || saves_after(number) || scales_term;
+            backend_.host_reaches_device() || is_last || validates_after(number) || saves || scales_term;
         ATOLL_RETURN_IF_ERROR(print_steps(at_once ? number : number - 1));
         if (!is_last) ATOLL_RETURN_IF_ERROR(watch_save(number));
-        const bool asked =
-            (validates_after(number) && !validate()) || must_stop(took_.needed_for_step(validates_after(number + 1)));
+        const double needed_s = took_.needed_for_step(validates_after(number + 1)) + (saves ? took_.save_s : 0);
+        const bool asked = (validates_after(number) && !validate()) || must_stop(needed_s);
         stopped_ = asked && !is_last;
         ATOLL_RETURN_IF_ERROR(print_steps(stopped_ ? number : 0));
         limit.reset();  // one rank may write for long
-        if (stopped_ || saves_after(number))
-            ATOLL_RETURN_IF_ERROR(output_.saves_aside() && !stopped_ ? begin_save() : save());
+        if (stopped_ || saves) ATOLL_RETURN_IF_ERROR(output_.saves_aside() && !stopped_ ? begin_save() : save());
         trace_.after_step();
     }
     return {};
@@ -287,7 +286,8 @@ bool Trainer::validates_after(std::int64_t step) const {
 }
 
 bool Trainer::saves_after(std::int64_t step) const {
-    return prepared_.config.save_every > 0 && step % prepared_.config.save_every == 0 && step < prepared_.steps;
+    const bool every = prepared_.config.save_every > 0 && step % prepared_.config.save_every == 0;
+    return (every || is_save_due_) && step < prepared_.steps;
 }
 
 bool Trainer::must_stop(double needed_s) {
@@ -296,7 +296,12 @@ bool Trainer::must_stop(double needed_s) {
 }
 
 bool Trainer::stops_for(StopCause mine) {
-    stop_cause_ = static_cast<StopCause>(max_over(comm_, static_cast<double>(mine)));
+    const double interval = prepared_.config.save_interval;
+    const bool is_due = interval > 0 && now_s() - saved_s_ >= interval;
+    std::array<double, 2> most = {static_cast<double>(mine), is_due ? 1.0 : 0.0};
+    comm_.all_reduce(most, comm::Reduction::kMax);
+    stop_cause_ = static_cast<StopCause>(most[0]);
+    is_save_due_ = most[1] > 0;
     return stop_cause_ != StopCause::kNone;
 }
 
@@ -331,18 +336,25 @@ checkpoint::TrainerState Trainer::state_now() const {
     return state;
 }
 
+void Trainer::begin_interval() {
+    saved_s_ = now_s();
+    is_save_due_ = false;
+}
+
 void Trainer::note_save_time() {
     if (output_.save_s() > 0) took_.save_s = output_.save_s();
 }
 
 Status Trainer::save() {
     Status saved = output_.save(state_now());
+    begin_interval();
     note_save_time();
     return saved;
 }
 
 Status Trainer::begin_save() {
     Status begun = output_.begin_save(state_now());
+    begin_interval();
     note_save_time();
     return begun;
 }

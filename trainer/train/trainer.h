@@ -57,7 +57,8 @@ class Trainer {
     void tell_stop() const;
     checkpoint::TrainerState state_now() const;
     Status save();
-    Status begin_save();  // --save-async
+    Status begin_save();    // --save-async
+    void begin_interval();  // of --save-interval
     void note_save_time();
     Status watch_save(std::int64_t number);
     std::int64_t peak_bytes() const;  // the largest of all ranks; all of them ask
@@ -86,6 +87,8 @@ class Trainer {
     std::deque<BegunStep> begun_;  // not read yet
     LastTimes took_;
     double started_s_ = 0;      // on the steady clock
+    double saved_s_ = 0;        // the last state was saved, or the run began
+    bool is_save_due_ = false;  // by --save-interval, after the next step
     std::optional<Pace> pace_;  // from the first step on
     StopCause stop_cause_ = StopCause::kNone;
     bool stopped_ = false;

@@ -116,6 +116,14 @@ Result<json> preparation_request(const Preparation& given) {
                 {"validation_percent", given.validation_percent}};
 }
 
+// What stands in a preparation's way and since when, or why it failed.
+std::string obstacle_text(const json& preparation) {
+    const std::string waiting = waiting_text(preparation.value("waiting", json()));
+    if (!waiting.empty()) return waiting;
+    const std::string queued = text(preparation, "queue_reason");
+    return queued.empty() ? text(preparation, "error") : queued + " since " + text(preparation, "queue_reason_since");
+}
+
 // Newest first; of one dataset, or of all.
 Status list_preparations(const Context& context, const std::string& dataset) {
     ATOLL_TRY(http::Client client, context.client("dispatch"));
@@ -129,13 +137,11 @@ Status list_preparations(const Context& context, const std::string& dataset) {
     }
     return print_items(context, items,
                        {"preparation", cut("dataset"), cut("facility"), "state", droppable("step"),
-                        droppable("attempt"), droppable("begun"), note("version or error")},
+                        droppable("attempt"), droppable("begun"), "version", note("error, or what it waits for")},
                        [](const json& item) -> std::vector<std::string> {
-                           const std::string error = text(item, "error");
-                           return {text(item, "id"),         text(item, "dataset"),
-                                   text(item, "facility"),   text(item, "state"),
-                                   text(item, "step"),       text(item, "attempt"),
-                                   text(item, "created_at"), error.empty() ? text(item, "version") : error};
+                           return {text(item, "id"),         text(item, "dataset"), text(item, "facility"),
+                                   text(item, "state"),      text(item, "step"),    text(item, "attempt"),
+                                   text(item, "created_at"), text(item, "version"), obstacle_text(item)};
                        });
 }
 

@@ -64,6 +64,8 @@ StackSeen look(const Context& context) {
         for (const json& one : *facilities)
             if (one.contains("waiting") && one.at("waiting").is_object())
                 seen.facilities.emplace_back(text(one, "name"), text(one, "waiting", "reason"));
+            else if (const json waits = one.value("task_waits", json()); waits.is_object())
+                seen.task_waits.emplace_back(text(one, "name"), wait_text(waits));
     return seen;
 }
 

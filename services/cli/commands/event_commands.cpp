@@ -55,6 +55,7 @@ Status run_replay(const Context& context, const std::vector<std::string>& ids, b
         if (result.ok()) result = status;
     }
     if (context.json) ATOLL_RETURN_IF_ERROR(print_json({{"replayed", replayed}}));
+    if (all && !context.json) std::cout << "replayed " << replayed.size() << " of " << found << " dead letters\n";
     if (found < ids.size()) return not_found("not all of these events are dead letters: see `atoll events list`", "ID");
     return result;
 }

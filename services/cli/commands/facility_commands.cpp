@@ -99,6 +99,13 @@ std::string batch_text(const json& facility) {
     return kind + ": " + join(queues);
 }
 
+// What is in the way of everything there, or else of one of its tasks.
+std::string waits_text(const json& facility) {
+    const std::string all = waiting_text(facility.value("waiting", json()));
+    const json one = facility.value("task_waits", json());
+    return !all.empty() || !one.is_object() ? all : "a task waits: " + wait_text(one);
+}
+
 Status list_facilities(const Context& context) {
     ATOLL_TRY(http::Client client, context.client("dispatch"));
     ATOLL_TRY(const json items, get_all(client, kFacilities));
@@ -107,7 +114,7 @@ Status list_facilities(const Context& context) {
         {"facility", cut("owner"), cut("reached by"), cut("batch system"), cut("work directory"), note("waits")},
         [](const json& item) -> std::vector<std::string> {
             return {text(item, "name"), text(item, "owner"),    transport_text(item),
-                    batch_text(item),   text(item, "work_dir"), waiting_text(item.value("waiting", json()))};
+                    batch_text(item),   text(item, "work_dir"), waits_text(item)};
         });
 }
 
@@ -124,7 +131,7 @@ std::string found_text(const json& facility) {
     for (const auto& key : facility.value("host_key_fingerprints", json::array()))
         words.push_back(key.get<std::string>());
     add("host key", join(words));
-    add("", waiting_text(facility.value("waiting", json())));
+    add("", waits_text(facility));
     add("limits that a check has found", text(facility, "limits"));
     for (const json& line : facility.value("template_replaces", json::array()))
         add("replaced in the template by what a job says", line.get<std::string>());

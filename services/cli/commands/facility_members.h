@@ -11,8 +11,9 @@
 namespace atl::cli {
 
 // What is shown of a facility beside its record.
-inline constexpr const char* kFoundMembers[] = {"devices", "host_key_fingerprints", "limits",     "template_replaces",
-                                                "waiting", "silent_since",          "created_at", "updated_at"};
+inline constexpr const char* kFoundMembers[] = {
+    "devices", "host_key_fingerprints", "limits",     "task_waits", "template_replaces",
+    "waiting", "silent_since",          "created_at", "updated_at"};
 
 // Empty or 0: not said, but for the texts that may be said as "".
 struct FacilityFlags {

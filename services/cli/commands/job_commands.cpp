@@ -51,9 +51,12 @@ training:                             # of a round: flags of `atoll-trainer trai
   lr: 0.001
   # proximal_mu: 0.01                 # FedProx: holds each facility near the model that its round began with
   # lora_rank: 16                     # train adapters: the model travels once, then adapters alone; lora_targets, quantize
+  # save_interval: 600                # the default: a state every ten minutes, from which a later attempt goes on;
+                                      # save_every: by steps (0: none)
 lr_round_schedule: cosine             # constant, linear, cosine: that rate falls from round to round
-attempts_max: 3                       # failures of a task before its round fails; interruptions do not count: an attempt that
-                                      # was cancelled, preempted or killed, or whose time was up, goes on from its state
+attempts_max: 3                       # failures of a task before its round fails; interruptions do not count: after an attempt
+                                      # that was cancelled, preempted or killed, or whose time was up, the next one goes on
+                                      # from the last saved state (training.save_interval), or else from step 1
 # round_deadline_s: 604800            # the default, a week: then a round closes with its quorum, or fails
 # quorum: 1                           # updates that are enough; default: all
 # grace_s: 1800                       # the default: so long are the others waited for once the quorum is in
@@ -130,11 +133,15 @@ Status list_jobs(const Context& context, const std::vector<std::string>& only) {
         return !only.empty() && std::find(only.begin(), only.end(), text(job, "state")) == only.end();
     };
     jobs.erase(std::remove_if(jobs.begin(), jobs.end(), is_left_out), jobs.end());
-    return print_items(context, jobs, {"job", cut("name"), "state", "round", droppable("submitted"), note("waits for")},
-                       [](const json& job) -> std::vector<std::string> {
-                           return {text(job, "id"), text(job, "name"),       text(job, "state"),
-                                   round_text(job), text(job, "created_at"), join(waits_of(job), "; ")};
-                       });
+    return print_items(
+        context, jobs,
+        {"job", cut("name"), "state", "round", droppable("submitted"), note("waits for, or why it failed")},
+        [](const json& job) -> std::vector<std::string> {
+            std::vector<std::string> why = waits_of(job);
+            if (const std::string error = text(job, "error"); !error.empty()) why.insert(why.begin(), error);
+            return {text(job, "id"), text(job, "name"),       text(job, "state"),
+                    round_text(job), text(job, "created_at"), join(why, "; ")};
+        });
 }
 
 Status show_job(const Context& context, http::Client& client, const std::string& id) {

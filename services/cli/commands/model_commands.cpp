@@ -174,6 +174,23 @@ Status put_tag(http::Client& store, const PushOptions& given, const std::string&
                     "--tag");
 }
 
+// The same files are the same version, which keeps what it was first stored with.
+Status check_stored(const PushOptions& given, const json& parents, const json& version) {
+    const std::string which = given.model + "@" + text(version, "digest").substr(0, 16) + " holds these files already";
+    const std::string stays = ", and a version keeps what it was stored with";
+    if (given.names_kind && text(version, "kind") != given.kind)
+        return conflict(which + " as " + text(version, "kind") + stays, "--kind");
+    const json stored = version.value("parents", json::array());
+    const auto is_stored = [&](const json& parent) {
+        return std::find(stored.begin(), stored.end(), parent) != stored.end();
+    };
+    if (!std::all_of(parents.begin(), parents.end(), is_stored))
+        return conflict(
+            which + (stored.empty() ? ", with no parent" : ", with other parents: " + stored.dump()) + stays,
+            "--parent");
+    return {};
+}
+
 Result<json> push(const Context& context, const PushOptions& given) {
     ATOLL_TRY(const auto options, transfer_options(context, "uploading"));
     http::Client store(options.store);
@@ -197,6 +214,7 @@ Result<json> push(const Context& context, const PushOptions& given) {
                         {"parents", parents},
                         {"new_model", {{"description", given.description}}}};
     ATOLL_TRY(json version, store.post_json(model_path(given.model) + "/versions", order, new_id()));
+    ATOLL_RETURN_IF_ERROR(check_stored(given, parents, version));
     if (!given.tag.empty()) {
         ATOLL_RETURN_IF_ERROR(put_tag(store, given, version.at("digest")));
         version["tags"].push_back(given.tag);
@@ -396,7 +414,10 @@ void add_push(CLI::App& group, Context& context) {
         ->excludes("--kind")
         ->excludes("--parent");
     set_example(*push, "atoll model push llama ./llama-3.2-1b --tag v1");
-    on_run(*push, context, [&context, pushed] { return push_model(context, *pushed); });
+    on_run(*push, context, [&context, pushed, push] {
+        pushed->names_kind = push->count("--kind") > 0;
+        return push_model(context, *pushed);
+    });
 }
 
 void add_rm(CLI::App& group, Context& context) {

@@ -83,7 +83,13 @@ class ModelProgramTest : public testing::Test {
         server.route(Method::kPost, "/store/v1/models/:name/versions", admins, [this, note](const Request& request) {
             note(request, "made a version");
             if (is_refusing_) return Response::problem(invalid_argument("manifest", "is no model"));
-            return Response::json(201, {{"digest", kDigest}, {"size", 100}, {"tags", Json::array()}});
+            const Json body = request.json().value();
+            const bool is_known = is_stored_before_;
+            return Response::json(201, {{"digest", kDigest},
+                                        {"size", 100},
+                                        {"kind", is_known ? Json("base") : body.at("kind")},
+                                        {"parents", is_known ? Json::array() : body.at("parents")},
+                                        {"tags", Json::array()}});
         });
     }
 
@@ -92,6 +98,7 @@ class ModelProgramTest : public testing::Test {
     Json body_;                       // of the last of them
     std::atomic<bool> is_refusing_ = false;
     std::atomic<bool> is_tagged_meanwhile_ = false;
+    std::atomic<bool> is_stored_before_ = false;  // as a base without parents
     std::atomic<int> models_read_ = 0;
     TemporaryDirectory directory_;
     fs::path model_ = directory_.path() / "model";
@@ -129,6 +136,22 @@ TEST_F(ModelProgramTest, AParentIsNamedAsAVersionIsAnywhere) {
         EXPECT_NE(unknown.exit_code, 0) << given;
         EXPECT_NE(unknown.err.find(said), std::string::npos) << unknown.err;
     }
+}
+
+TEST_F(ModelProgramTest, AVersionThatIsThereAlreadyKeepsItsKindAndParentsWhichIsSaid) {
+    EXPECT_EQ(run({"push", "tiny", model_.string(), "--kind", "global"}).exit_code, 0);
+    is_stored_before_ = true;
+    const CommandResult kind = run({"push", "tiny", model_.string(), "--kind", "global", "--tag", "best"});
+    EXPECT_EQ(kind.exit_code, 1) << kind.out;
+    EXPECT_NE(kind.err.find("--kind: tiny@aaaaaaaaaaaaaaaa holds these files already as base"), std::string::npos)
+        << kind.err;
+    const CommandResult parent = run({"push", "tiny", model_.string(), "--parent", "llama@round3"});
+    EXPECT_NE(parent.err.find("--parent: tiny@aaaaaaaaaaaaaaaa holds these files already, with no parent"),
+              std::string::npos)
+        << parent.err;
+    EXPECT_EQ(run({"push", "tiny", model_.string()}).exit_code, 0) << "nothing else was asked for";
+    const std::lock_guard lock(mutex_);
+    EXPECT_EQ(std::count(calls_.begin(), calls_.end(), "moved a tag"), 0);
 }
 
 TEST_F(ModelProgramTest, ATagThatIsOnAnotherVersionMovesOnlyWhenThatIsSaid) {

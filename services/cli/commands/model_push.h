@@ -13,6 +13,7 @@ struct PushOptions {
     std::string model;
     std::filesystem::path directory;
     std::string kind = "base";
+    bool names_kind = false;  // somebody said it, and not the default
     std::string tag;
     bool move_tag = false;  // from the version that it names
     std::string description;

@@ -1,4 +1,7 @@
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -44,12 +47,20 @@ std::string reason_text(const json& task) {
     return queued.empty() ? text(task, "error") : queued + " since " + text(task, "queue_reason_since");
 }
 
-// Why there is more than one attempt of a task.
+// Why there is more than one attempt of a task, and where each training went on.
 void print_earlier_attempts(const json& round) {
-    for (const json& task : round.value("tasks", json::array()))
-        for (const json& one : task.value("earlier_attempts", json::array()))
-            print_line(text(task, "facility") + "  " + text(task, "kind") + "  attempt " + text(one, "attempt") +
-                       " ended: " + text(one, "error"));
+    for (const json& task : round.value("tasks", json::array())) {
+        const std::string whose = text(task, "facility") + "  " + text(task, "kind") + "  attempt ";
+        std::int64_t reached = 0;
+        for (const json& one : task.value("earlier_attempts", json::array())) {
+            const std::int64_t last = one.value("last_step", std::int64_t{0});
+            reached = std::max(reached, last);
+            print_line(whose + text(one, "attempt") + " ended" + (last > 0 ? fmt::format(" after step {}", last) : "") +
+                       ": " + text(one, "error"));
+        }
+        const std::string from = resumption_text(task.value("first_step", std::int64_t{0}), reached);
+        if (!from.empty()) print_line(whose + text(task, "attempt") + " " + from);
+    }
 }
 
 void print_round(const json& round) {

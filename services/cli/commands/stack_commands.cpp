@@ -217,6 +217,7 @@ Status run_status(const Context& context) {
         all_ready = all_ready && one.state == "ready";
         list.push_back({{"name", one.name},
                         {"state", one.state},
+                        {"waits_for", one.waits_for},
                         {"address", one.address},
                         {"pid", one.pid},
                         {"uptime_s", one.uptime_s},
@@ -230,7 +231,8 @@ Status run_status(const Context& context) {
             disk = disk_text(*one.disk);
         }
         const bool runs = one.pid != 0;
-        table.add({one.name, one.state, runs ? std::to_string(one.pid) : "-", runs ? human_seconds(one.uptime_s) : "-",
+        const std::string state = one.waits_for.empty() ? one.state : one.state + ": needs " + one.waits_for;
+        table.add({one.name, state, runs ? std::to_string(one.pid) : "-", runs ? human_seconds(one.uptime_s) : "-",
                    runs ? human_bytes(one.memory_bytes) : "-", restarts_text(one.restarts), one.address});
     }
     if (context.json)
@@ -263,8 +265,9 @@ Status run_credentials(const Context& context, const std::filesystem::path& out)
         if (error) return invalid_argument("--out", "cannot make " + (out / name).string() + ": " + error.message());
     }
     ATOLL_RETURN_IF_ERROR(stack::make_credentials(stack::Layout{out}));
-    return context.json ? print_json({{"keys", (out / "keys").string()}, {"tokens", (out / "tokens").string()}})
-                        : Status();
+    if (context.json) return print_json({{"keys", (out / "keys").string()}, {"tokens", (out / "tokens").string()}});
+    std::cout << "keys and tokens are in " << out.string() << "\n";
+    return {};
 }
 
 void add_credentials(CLI::App& program, Context& context) {

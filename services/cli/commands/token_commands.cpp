@@ -105,8 +105,12 @@ Status run_revoke(const Context& context, const std::string& id) {
     const bool is_listed =
         std::any_of(tokens.begin(), tokens.end(), [&](const json& token) { return text(token, "id") == id; });
     if (context.json) return print_json({{"revoked", id}, {"listed", is_listed}});
-    std::cout << "token " << id << " is revoked: within 15 seconds no service takes it\n";
-    if (!is_listed) std::cerr << "no token of this id is in 'atoll token list'; look whether it is the right one\n";
+    if (is_listed)
+        std::cout << "token " << id << " is revoked: within 15 seconds no service takes it\n";
+    else
+        print_line("no token with the id " + id +
+                   " was issued here (`atoll token list`): check that it is the right one. Should there be one, as of "
+                   "those in tokens/ that `atoll up` makes, no service takes it from now on");
     return {};
 }
 

@@ -35,6 +35,8 @@ struct Rule {
 
 constexpr Severity kCritical = Severity::kCritical;
 constexpr Severity kWarning = Severity::kWarning;
+constexpr const char* kLoginsSpent = "its logins by ssh are used up for now";
+
 constexpr Rule kRules[] = {
     {"AtollDependencyAway", kCritical, "atoll_ready", Test::kBelow, 1, "", "dependency", Unit::kNone,
      "{service} cannot work with {label}",
@@ -68,8 +70,8 @@ constexpr Rule kRules[] = {
      "has refused {value} events", "`atoll events list` says why; then `atoll events replay --all`"},
     {"AtollBlobsDamaged", kCritical, "atoll_store_blobs_damaged", Test::kAbove, 0, "", "", Unit::kNone,
      "{value} blobs have rotted", "`atoll model damaged` lists them: upload them again, and look at the disk"},
-    {"", kWarning, "atoll_facility_login_budget_remaining", Test::kBelow, 1, "", "facility", Unit::kNone,
-     "its logins by ssh are used up for now", "wait; `ssh_logins_max` of dispatch says how many a site bears"},
+    {"", kWarning, "atoll_facility_login_budget_remaining", Test::kBelow, 1, "", "facility", Unit::kNone, kLoginsSpent,
+     "wait; `ssh_logins_max` of dispatch says how many a site bears"},
 };
 
 std::string value_text(const Rule& rule, double value) {
@@ -156,6 +158,22 @@ void look_at_token(const StackSeen& seen, std::vector<Problem>& problems) {
                         "`atoll up` renews those of its stack; an admin issues others: `atoll token issue`"});
 }
 
+// A facility that cannot be reached is one problem: that its logins are used up comes of it.
+void join_rows(std::vector<Problem>& problems) {
+    std::set<std::string> unreachable;
+    for (const Problem& one : problems)
+        if (one.alert == "AtollFacilityUnreachable") unreachable.insert(one.about);
+    std::erase_if(problems,
+                  [&](const Problem& one) { return one.what == kLoginsSpent && unreachable.contains(one.about); });
+}
+
+// What tasks wait for at a site that answers.
+void look_at_waits(const StackSeen& seen, std::vector<Problem>& problems) {
+    for (const auto& [name, reason] : seen.task_waits)
+        problems.push_back({kWarning, "", name, "a task there waits: " + reason,
+                            "`atoll facility check " + name + "` looks at the site; what waits goes on by itself"});
+}
+
 // What the facility's own record says is better than for how long it has been so.
 void prefer_reasons(const StackSeen& seen, std::vector<Problem>& problems) {
     for (const auto& [name, reason] : seen.facilities)
@@ -192,7 +210,9 @@ std::vector<Problem> diagnose(const StackSeen& seen) {
         look_at_version(service, seen.version, problems);
     }
     look_at_token(seen, problems);
+    look_at_waits(seen, problems);
     prefer_reasons(seen, problems);
+    join_rows(problems);
     std::ranges::stable_sort(problems, {}, &Problem::severity);
     return problems;
 }

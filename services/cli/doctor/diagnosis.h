@@ -34,6 +34,7 @@ struct ServiceSeen {
 struct StackSeen {
     std::vector<ServiceSeen> services;
     std::vector<std::pair<std::string, std::string>> facilities;  // that cannot be worked with: name, reason
+    std::vector<std::pair<std::string, std::string>> task_waits;  // of others: name, what a task there waits for
     std::string version;                                          // of this program
     std::int64_t now_unix_s = 0;
     std::int64_t token_end_unix_s = 0;  // of the token that this program uses

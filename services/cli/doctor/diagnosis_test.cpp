@@ -51,6 +51,18 @@ TEST(DiagnosisTest, WhatIsCriticalComesFirst) {
                                      "dispatch: runs version 0.9.0; this program is 1.0.0"}));
 }
 
+TEST(DiagnosisTest, AFacilityThatCannotBeReachedIsOneProblemAndWhatTasksWaitForIsTold) {
+    StackSeen seen = seen_of("dispatch",
+                             "atoll_facility_silent_seconds{facility=\"alpha\"} 120\n"
+                             "atoll_facility_login_budget_remaining{facility=\"alpha\"} 0\n"
+                             "atoll_facility_login_budget_remaining{facility=\"beta\"} 0\n");
+    seen.facilities = {{"alpha", "Connection reset"}};
+    seen.task_waits = {{"gamma", "no space is left since noon"}};
+    EXPECT_EQ(lines_of(seen), (Lines{"alpha: has given no answer for 2 m 00 s: Connection reset",
+                                     "beta: its logins by ssh are used up for now",
+                                     "gamma: a task there waits: no space is left since noon"}));
+}
+
 TEST(DiagnosisTest, ADiskIsJudgedByItsReserve) {
     EXPECT_EQ(lines_of(seen_of("store", "atoll_store_disk_free_bytes 1999\natoll_store_disk_reserve_bytes 1000\n")),
               Lines{"store: its disk has 2.0 KiB free; uploads are refused soon"});

@@ -216,8 +216,10 @@ std::string JobProgress::apply_left(const json& waits) {
 void JobProgress::apply_training(const std::string& what, const json& data) {
     Work& work = training_[text(data, "facility")];
     if (const std::int64_t attempt = integer(data, "attempt"); attempt != work.attempt) {
+        const std::int64_t reached = std::max(work.reached, integer(work.progress, "step"));
         work = Work();
         work.attempt = attempt;
+        work.reached = reached;
     }
     work.state = what == "progress" ? "running" : what;
     if (what == "queued") work.state += ": " + text(data, "reason");
@@ -234,6 +236,12 @@ std::string JobProgress::apply_task(const std::string& what, const json& data) {
         evaluations_.apply(what, data);
         if (what == "done") apply_results(data);
     }
+    if (what == "progress" && trains && data.contains("first_step")) {
+        const std::string from = resumption_text(integer(data, "first_step"), training_[facility].reached);
+        if (from.empty()) return {};
+        return fmt::format("round {}  {}  train, attempt {}, {}", integer(data, "round"), facility,
+                           integer(data, "attempt"), from);
+    }
     if (what == "progress" || what == "evaluating") return {};  // one a step or model: only in the picture
     const std::string error = text(data, "error");
     if (what == "failed" && !error.empty()) {  // it says which task of which round at which facility
@@ -241,8 +249,10 @@ std::string JobProgress::apply_task(const std::string& what, const json& data) {
         return error;
     }
     if (what == "retrying" && data.value("interrupted", false))
-        return fmt::format("round {}  {}  {} ended at attempt {} and goes on in the next: {}", integer(data, "round"),
-                           facility, text(data, "kind"), integer(data, "attempt"), error);
+        return fmt::format(
+            "round {}  {}  {} ended at attempt {}; the next one goes on from the last saved state, if "
+            "there is one: {}",
+            integer(data, "round"), facility, text(data, "kind"), integer(data, "attempt"), error);
     if (what == "retrying")
         return fmt::format("round {}  {}  {} failed at attempt {}, trying again: {}", integer(data, "round"), facility,
                            text(data, "kind"), integer(data, "attempt"), error);

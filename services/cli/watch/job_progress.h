@@ -55,8 +55,9 @@ class JobProgress {
     struct Work {
         std::string state = "waiting";  // then "running", "done", …
         std::int64_t attempt = 0;
-        nlohmann::json progress;  // the newest step
-        nlohmann::json metrics;   // of the update, when it is done
+        std::int64_t reached = 0;  // the furthest step of the attempts before it
+        nlohmann::json progress;   // the newest step
+        nlohmann::json metrics;    // of the update, when it is done
     };
     void enter(Phase phase, const nlohmann::json& event);
     std::string apply_readmission(const nlohmann::json& data);

@@ -210,9 +210,24 @@ TEST(JobProgressTest, AttemptsAreNumberedAndEachBeginsAnew) {
     EXPECT_NE(line.find("failed at attempt 1"), std::string::npos) << line;
     const std::string why = "its batch job was cancelled by root (CANCELLED by root)";
     const std::string cut = progress.apply(training("retrying", 1, {{"error", why}, {"interrupted", true}}));
-    EXPECT_TRUE(cut.ends_with("train ended at attempt 1 and goes on in the next: " + why)) << cut;
+    EXPECT_TRUE(cut.ends_with(
+        "train ended at attempt 1; the next one goes on from the last saved state, if there is one: " + why))
+        << cut;
     progress.apply(training("running", 2));
     EXPECT_NE(progress.picture().find("leonardo  running   2\n"), std::string::npos) << progress.picture();
+}
+
+TEST(JobProgressTest, WhereALaterAttemptBeginsIsTold) {
+    JobProgress progress = demo_progress();
+    progress.apply(event("atoll.round.opened.v1", {{"round", 1}}));
+    progress.apply(training("progress", 1, {{"step", 7}}));
+    progress.apply(training("running", 2));
+    const std::string again = progress.apply(training("progress", 2, {{"step", 3}, {"first_step", 1}}));
+    EXPECT_NE(again.find("begins again at step 1: no state was saved up to step 7"), std::string::npos) << again;
+    EXPECT_NE(again.find("save_every"), std::string::npos) << again;
+    progress.apply(training("running", 3));
+    const std::string on = progress.apply(training("progress", 3, {{"step", 9}, {"first_step", 5}}));
+    EXPECT_TRUE(on.ends_with("train, attempt 3, goes on at step 5")) << on;
 }
 
 TEST(JobProgressTest, AFailureIsToldOnce) {

@@ -1,5 +1,7 @@
 #include "services/cli/watch/metrics_table.h"
 
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 
 #include "services/cli/rest.h"
@@ -13,6 +15,15 @@ std::vector<Column> training_header() {
 std::vector<std::string> training_cells(const nlohmann::json& progress, const nlohmann::json& metrics) {
     return {text(progress, "loss"), text(progress, "tokens_per_s"), text(metrics, "loss"),
             text(metrics, "tokens_per_s")};
+}
+
+std::string resumption_text(std::int64_t first_step, std::int64_t reached) {
+    if (first_step > 1) return fmt::format("goes on at step {}", first_step);
+    if (first_step == 0 || reached == 0) return {};
+    return fmt::format(
+        "begins again at step 1: no state was saved up to step {}; set training.save_every or a shorter "
+        "training.save_interval",
+        reached);
 }
 
 }  // namespace atl::cli

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -15,5 +16,9 @@ std::vector<Column> training_header();
 // The cells under that header. `progress`: the newest step (an event's data, or a task's "progress"); `metrics`: those
 // of the update. Null: not yet known.
 std::vector<std::string> training_cells(const nlohmann::json& progress, const nlohmann::json& metrics);
+
+// Where a training's attempt after the first began, whose attempts before it had come to step `reached`; empty: nothing
+// is known, or nothing was lost.
+std::string resumption_text(std::int64_t first_step, std::int64_t reached);
 
 }  // namespace atl::cli

@@ -56,7 +56,7 @@ function borders(spec, area, x) {
 function lines(spec, x, y) {
     return spec.series.map((one) => {
         const points = thin(one.points, 300);
-        const hasMarks = spec.hasMarks && points.length <= 40;
+        const hasMarks = points.length === 1 || (spec.hasMarks && points.length <= 40);
         return svg(
             'g',
             {class: `series ${one.style}`},

@@ -18,8 +18,9 @@ function batch({kind, slots, queues, default_queue: first}) {
 }
 
 // A site is asked when it has work to do; what it says then is all that is known.
-function answers({waiting}) {
-    return waiting ? notice(`${waiting.reason}, first ${age(waiting.since, Date.now())}`, 'bad') : '';
+function answers({waiting, task_waits: task}) {
+    if (waiting) return notice(`${waiting.reason}, first ${age(waiting.since, Date.now())}`, 'bad');
+    return task ? notice(`a task waits: ${task.reason}, first ${age(task.since, Date.now())}`, '') : '';
 }
 
 function row(facility) {

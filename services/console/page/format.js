@@ -19,6 +19,11 @@ export function roundOf({round, index = round, rounds}) {
     return index === round ? `${round} of ${rounds}` : `${round} (as ${index} of ${rounds})`;
 }
 
+// The round that is open, or in which the job ended, is not among them.
+export function closedRounds({state, round, index = round, rounds}) {
+    return state === 'completed' ? rounds : Math.max(Math.min(index, rounds) - 1, 0);
+}
+
 // A number that a site claims may have 300 digits.
 export function count(value) {
     if (Math.abs(value) >= 1e15) return number(value);

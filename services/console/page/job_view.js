@@ -5,7 +5,7 @@ import {isFinished, newProgress, applyEvent, applyJob, applyRounds} from './job_
 import {badge, bar, digest, h, notice, refresh} from './dom.js';
 import {follow} from './follow.js';
 import {gantt} from './gantt.js';
-import {age, between, language, moment, roundOf} from './format.js';
+import {age, between, closedRounds, language, moment, roundOf} from './format.js';
 import {pause, poll} from './poll.js';
 import {lineageTable, movedTable, nowTables, participantsTable, roundsList} from './rounds_view.js';
 import {facilitiesOf, lineage, lossSeries, perplexityPanels} from './series.js';
@@ -160,7 +160,7 @@ class JobView {
             h(
                 'dl',
                 {class: 'facts'},
-                fact('Round', `${roundOf(job)} `, bar(job.index, job.rounds, `round ${roundOf(job)}`)),
+                fact('Round', `${roundOf(job)} `, bar(closedRounds(job), job.rounds, `${closedRounds(job)} of ${job.rounds} rounds closed`)),
                 fact(
                     'Started',
                     h('time', {datetime: job.created_at, title: age(job.created_at, now)}, moment(job.created_at))

@@ -1,13 +1,14 @@
 // All jobs, newest first.
 
 import {badge, bar, h, notice, refresh, table} from './dom.js';
-import {age, between, moment, roundOf} from './format.js';
+import {age, between, closedRounds, moment, roundOf} from './format.js';
 import {poll} from './poll.js';
 
 const intervalMs = 5000;
 
 function progress(job) {
-    return [`${roundOf(job)} `, bar(job.index, job.rounds, `round ${roundOf(job)}`)];
+    const closed = closedRounds(job);
+    return [`${roundOf(job)} `, bar(closed, job.rounds, `${closed} of ${job.rounds} rounds closed`)];
 }
 
 // What its tasks wait for: each facility with its reason.
@@ -18,7 +19,7 @@ function waits(job, now) {
 function row(job, now) {
     return [
         h('a', {href: `#/jobs/${encodeURIComponent(job.id)}`, 'data-key': job.id}, job.name),
-        [badge(job.state), waits(job, now)],
+        [badge(job.state), job.error ? notice(job.error, 'bad') : null, waits(job, now)],
         progress(job),
         h('time', {datetime: job.created_at, title: moment(job.created_at)}, age(job.created_at, now)),
         between(job.created_at, job.finished_at, now),
@@ -51,6 +52,7 @@ export async function showJobs(view) {
                 job.id,
                 job.state,
                 job.round,
+                job.error,
                 job.waits,
                 age(job.created_at, now),
                 between(job.created_at, job.finished_at, now),

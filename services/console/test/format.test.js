@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import {test} from 'node:test';
 
-import {age, between, bytes, count, duration, language, moment, number, roundOf, shortDigest} from '../page/format.js';
+import {age, between, bytes, closedRounds, count, duration, language, moment, number, roundOf, shortDigest} from '../page/format.js';
 
 test('numbers keep four digits', () => {
     assert.deepEqual([3.14159, 95.8249, 749.51, 1743.28, 0.00001, 12345678, 0].map(number), [
@@ -24,6 +24,12 @@ test('numbers keep four digits', () => {
 test('a round that stands for an earlier one says so', () => {
     assert.equal(roundOf({round: 3, index: 3, rounds: 12}), '3 of 12');
     assert.equal(roundOf({round: 14, index: 5, rounds: 12}), '14 (as 5 of 12)');
+});
+
+test('only closed rounds count as done', () => {
+    assert.equal(closedRounds({state: 'running', round: 1, rounds: 1}), 0);
+    assert.equal(closedRounds({state: 'failed', round: 5, index: 3, rounds: 4}), 2);
+    assert.equal(closedRounds({state: 'completed', round: 4, rounds: 4}), 4);
 });
 
 test('durations have two units at most', () => {

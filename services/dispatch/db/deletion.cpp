@@ -96,14 +96,20 @@ Status delete_facility(pg::Transaction& transaction, const std::string& name) {
                             "\" and has not ended",
                         "name");
     ATOLL_TRY(const pg::Rows tasks,
-              transaction.query("SELECT coalesce(job_id, preparation_id) AS owner, kind, count(*) "
-                                "OVER () AS n FROM tasks WHERE facility = $1 AND " +
+              transaction.query("SELECT CASE WHEN job_id IS NULL THEN 'the preparation ' || preparation_id ELSE "
+                                "'the job ' || coalesce((SELECT '\"' || name || '\" (' || id || ')' FROM jobs WHERE id "
+                                "= job_id), job_id) END AS owner, kind, count(*) OVER () AS n FROM tasks WHERE "
+                                "facility = $1 AND " +
                                     kUnderWay + " ORDER BY created_at LIMIT 1",
                                 {name}));
-    if (!tasks.empty())
-        return conflict("\"" + name + "\" has " + tasks.text(0, "n") + " tasks under way, one of them (" +
-                            tasks.text(0, "kind") + ") of " + tasks.text(0, "owner"),
+    if (!tasks.empty()) {
+        const bool is_one = tasks.integer(0, "n") == 1;
+        return conflict("\"" + name + "\" has " + tasks.text(0, "n") + (is_one ? " task" : " tasks") + " under way, " +
+                            (is_one ? "" : "one of them ") + tasks.text(0, "kind") + " of " + tasks.text(0, "owner") +
+                            "; try again when that has ended, or give it up: `atoll facility set " + name +
+                            " --give-up-tasks`",
                         "name");
+    }
     ATOLL_RETURN_IF_ERROR(transaction.query("DELETE FROM facilities WHERE name = $1", {name}));
     return {};
 }

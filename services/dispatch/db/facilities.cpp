@@ -16,9 +16,21 @@ const std::string kWaitingColumns = "waiting_reason, " + sql_to_ms("waiting_sinc
                                     sql_to_ms("batch_silent_since") + " AS batch_silent_since_ms, " +
                                     sql_to_ms("now() + interval '30 s'") + " AS batch_retry_ms";
 
+// What a task at the facility waits for that is in no other's way: room, a node that is drained; {reason, since}. That
+// its turn in the queue has not come is nothing to tell of.
+const std::string kTaskWaits =
+    "(SELECT jsonb_build_object('reason', w.reason, 'since', " + pg::rfc3339("w.since") +
+    ") FROM (SELECT coalesce(a.progress->'waiting'->>'reason', CASE WHEN a.step = 'queued' THEN "
+    "nullif(a.progress->>'queue_reason', '') END) AS reason, coalesce(to_timestamp((a.progress->'waiting'->>'since_ms'"
+    ")::bigint / 1000.0), to_timestamp(nullif(a.progress->>'queue_reason_since_ms', '0')::bigint / 1000.0), "
+    "t.created_at) AS since FROM tasks t CROSS JOIN LATERAL (SELECT step, progress FROM attempts WHERE task_id = t.id "
+    "ORDER BY number DESC LIMIT 1) a WHERE t.facility = facilities.name AND t.kind <> 'clean' AND t.state IN "
+    "('pending', 'running')) AS w WHERE w.reason NOT IN ('Priority', 'Resources') ORDER BY w.since LIMIT 1) AS "
+    "task_waits";
+
 const std::string kColumns = "name, " + std::string(kFacilityColumns) + ", devices, version, admin_pinned_host_key, " +
                              pg::rfc3339("created_at") + " AS created_at, " + pg::rfc3339("updated_at") +
-                             " AS updated_at, " + kWaitingColumns;
+                             " AS updated_at, " + kWaitingColumns + ", " + kTaskWaits;
 
 std::optional<Waiting> read_facility_waiting(const pg::Rows& rows, int row) {
     if (!rows.is_null(row, "waiting_since_ms"))
@@ -51,7 +63,8 @@ Result<StoredFacility> read(const pg::Rows& rows, int row) {
                           rows.text(row, "updated_at"),
                           read_facility_waiting(rows, row),
                           rows.boolean(row, "admin_pinned_host_key"),
-                          !rows.is_null(row, "waiting_since_ms")};
+                          !rows.is_null(row, "waiting_since_ms"),
+                          rows.is_null(row, "task_waits") ? Json() : rows.json(row, "task_waits")};
 }
 
 }  // namespace
@@ -151,6 +164,13 @@ Status insert_facility(pg::Transaction& transaction, const Facility& facility) {
     if (!rows.ok() && rows.error().code == ErrorCode::kConflict)
         return conflict("there is a facility \"" + facility.name + "\" already", "name");
     return rows.ok() ? Status() : Status(rows.error());
+}
+
+Result<bool> has_tasks_at(pg::Connection& connection, const std::string& facility) {
+    ATOLL_TRY(const pg::Rows rows, connection.query("SELECT 1 FROM tasks WHERE facility = $1 AND kind <> 'clean' AND "
+                                                    "state IN ('pending', 'running') LIMIT 1",
+                                                    {facility}));
+    return !rows.empty();
 }
 
 Status require_idle(pg::Transaction& transaction, const std::string& name, const std::string& field) {

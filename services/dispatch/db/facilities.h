@@ -24,6 +24,7 @@ struct StoredFacility {
     std::optional<Waiting> waiting = {};  // what stands in the way of everything there, or of what is to be submitted
     bool admin_pinned_host_key = false;   // then only admins change it
     bool is_silent = false;               // nothing can be done there at all
+    json::Json task_waits = {};           // what one of its tasks waits for, as {reason, since}; null: none does
 };
 
 Result<StoredFacility> find_facility(pg::Connection& connection, const std::string& name);
@@ -51,6 +52,8 @@ Result<std::vector<StoredFacility>> list_facilities(pg::Connection& connection, 
 Status require_own_place(pg::Transaction& transaction, const Facility& facility);
 // A host key that it brings is an admin's. kConflict: the name is taken.
 Status insert_facility(pg::Transaction& transaction, const Facility& facility);
+// Whether tasks there are not finished, but for cleaning up.
+Result<bool> has_tasks_at(pg::Connection& connection, const std::string& facility);
 // kConflict that names `field`: the facility has tasks that are not finished. Otherwise it gets none until the
 // transaction ends.
 Status require_idle(pg::Transaction& transaction, const std::string& name, const std::string& field);

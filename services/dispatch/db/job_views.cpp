@@ -164,7 +164,8 @@ void add_waiting(Json& view, const Task& task, const WaitingFacilities& faciliti
     if (waiting) view["waiting"] = waiting_view(waiting);
 }
 
-// Why attempts of tasks ended that another one has followed, by task: [{attempt, error}], the newest of them.
+// Why attempts of tasks ended that another one has followed, by task: [{attempt, last_step, error}], the newest of
+// them.
 using EarlierAttempts = std::map<std::string, Json>;
 
 Result<EarlierAttempts> earlier_attempts(pg::Connection& connection, const std::string& job, std::int64_t after,
@@ -172,15 +173,17 @@ Result<EarlierAttempts> earlier_attempts(pg::Connection& connection, const std::
     ATOLL_TRY(
         const pg::Rows rows,
         connection.query(
-            "SELECT task_id, number, error FROM (SELECT a.task_id, a.number, a.error, row_number() OVER (PARTITION "
+            "SELECT task_id, number, error, last_step FROM (SELECT a.task_id, a.number, a.error, "
+            "coalesce((a.progress->'last_step'->>'step')::bigint, 0) AS last_step, row_number() OVER (PARTITION "
             "BY a.task_id ORDER BY a.number DESC) AS place FROM attempts a JOIN tasks t ON t.id = a.task_id WHERE "
             "t.job_id = $1 AND t.kind <> 'clean' AND t.round > $2 AND t.round <= $3) AS each WHERE place > 1 AND "
             "place <= 9 AND error <> '' ORDER BY task_id, number",
             {job, after, last}));
     EarlierAttempts earlier;
     for (int i = 0; i < rows.size(); ++i)
-        earlier[rows.text(i, "task_id")].push_back(
-            {{"attempt", rows.integer(i, "number")}, {"error", rows.text(i, "error")}});
+        earlier[rows.text(i, "task_id")].push_back({{"attempt", rows.integer(i, "number")},
+                                                    {"last_step", rows.integer(i, "last_step")},
+                                                    {"error", rows.text(i, "error")}});
     return earlier;
 }
 
@@ -218,6 +221,7 @@ Json task_view(const Task& task, const WaitingFacilities& facilities) {
             view["moving"] = {{"bytes_done", attempt.bytes_done}, {"bytes_total", attempt.bytes_total}};
         view["phases"] = phases_view(attempt);
         if (attempt.last_step) view["progress"] = to_json(*attempt.last_step);
+        if (attempt.begun_at_step > 0) view["first_step"] = attempt.begun_at_step;
     }
     if (const auto* train = std::get_if<TrainParams>(&task.params)) view["dataset"] = train->dataset;
     if (const auto* evaluate = std::get_if<EvaluateParams>(&task.params)) {
@@ -327,8 +331,8 @@ Json preparation_item(const pg::Rows& rows, int row, const Task& task, const Wai
     view["state"] = to_string(task.state);
     view["step"] = task.attempt ? Json(to_string(task.attempt->step)) : Json();
     view["attempt"] = task.attempt ? Json(task.attempt->number) : Json();
-    const bool waits = task.attempt && task.attempt->step_failures > 0;
-    view["error"] = task.error.empty() && waits ? task.attempt->error : task.error;
+    const bool goes_on = task.attempt && !is_finished(task.state);  // after an attempt that failed, or a try in vain
+    view["error"] = task.error.empty() && goes_on ? task.attempt->error : task.error;
     add_waiting(view, task, facilities);
     add_queue_reason(view, task);
     view["version"] = find_member(task.result, "dataset_version");

@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::size_t kSeenBytesMax = 600;
 constexpr std::int64_t kSpaceWarnKib = 10LL << 20;  // some versions of a small model
+constexpr std::int64_t kRoomKibMin = 1024;          // less is full
 constexpr std::int64_t kFilesWarn = 10'000;
 constexpr double kClockWarnS = 5;
 constexpr double kClockFailS = 60;
@@ -139,19 +140,34 @@ class Judge {
                 set_path(is_found ? directory : "DIRECTORY-OF-SBATCH"));
             return skip_queues("the scheduler's commands are missing");
         }
-        if (has("no_queue") || !has("slurm")) {
+        if (has("no_queue") || fact("slurm").empty()) {
             add("scheduler", CheckState::kFail,
-                "Slurm does not answer: " + (has("no_queue") ? fact("no_queue") : "`sbatch --version` failed"),
+                "Slurm does not answer: " + (has("no_queue") ? fact("no_queue") : "`sbatch --version` prints nothing"),
                 "ask the site whether slurmctld is up; `squeue --me` there by hand says the same");
             no_batch_answer_ = rows_.back().seen;
             return skip_queues("the scheduler does not answer");
         }
         no_batch_answer_ = "";
+        if (const auto unread = unread_limits()) {
+            add("scheduler", CheckState::kFail, *unread,
+                "look at what `sinfo` prints there by hand: a wrapper or an alias of the site may stand in its place");
+            return skip_queues("what sinfo printed cannot be read");
+        }
         add("scheduler", CheckState::kOk,
             fact("slurm") + " answers" + (has("accounting") ? "; sacct answers" : "; no accounting (sacct)"));
         if (has("no_limits")) return skip_queues(fact("no_limits"));
-        if (!has("queue")) return skip_queues("sinfo does not answer");
         for (const auto& [name, found] : limits_) judge_queue(name, found);
+    }
+
+    // That sinfo answered, and what came was no partitions.
+    std::optional<std::string> unread_limits() const {
+        if (has("no_limits")) return {};
+        for (const auto& [name, found] : limits_)
+            if (!found.ok() && found.error().code == ErrorCode::kUnavailable) {
+                const std::string said = fact("queue");
+                return found.error().message + (said.empty() ? "" : "; it begins: " + said);
+            }
+        return {};
     }
 
     void skip_queues(const std::string& why) {
@@ -291,7 +307,7 @@ class Judge {
             return add("work_dir", facility_.image ? CheckState::kFail : CheckState::kWarn,
                        seen + "; mounted noexec: no program in it can be run", set("--work-dir DIRECTORY"));
         is_work_dir_good_ = true;
-        if ((space && *space == 0) || (files && *files == 0))
+        if ((space && *space < kRoomKibMin) || (files && *files == 0))
             return add("work_dir", CheckState::kFail, seen + quota + ": it is full, and tasks wait for room",
                        other_work_dir());
         const bool is_short = (space && *space < kSpaceWarnKib) || (files && *files < kFilesWarn) || is_quota_short_;

@@ -147,6 +147,7 @@ Json progress_json(const Attempt& attempt) {
             {"lines", std::move(lines)},
             {"last_step", attempt.last_step ? to_json(*attempt.last_step) : Json()},
             {"first_step", attempt.first_step},
+            {"begun_at_step", attempt.begun_at_step},
             {"points_told", attempt.points_told},
             {"interruptions", attempt.interruptions},
             {"queue_misses", attempt.queue_misses},
@@ -193,6 +194,7 @@ Status read_progress(const Json& progress, Attempt& attempt) {
     const Json& continuation_waiting = reader.object_or_null("continuation_waiting");
     attempt.paced_from_step = reader.integer_or("paced_from_step", 0, 0, INT64_MAX);
     attempt.paced_from_ms = reader.integer_or("paced_from_ms", 0, 0, INT64_MAX);
+    attempt.begun_at_step = reader.integer_or("begun_at_step", 0, 0, INT64_MAX);
     attempt.points_told = reader.integer_or("points_told", 0, 0, INT64_MAX);
     attempt.log_tries = reader.integer_or("log_tries", 0, 0, INT64_MAX);
     attempt.not_ready_since_ms = reader.integer_or("not_ready_since_ms", 0, 0, INT64_MAX);

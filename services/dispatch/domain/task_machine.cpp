@@ -139,16 +139,19 @@ Status apply_log(TaskChange& change, const Observed& observed) {
     std::vector<StepLine> steps;
     Attempt& attempt = *change.task.attempt;
     const Status read = read_lines(change.task, observed.lines, steps);
+    const bool begins = !steps.empty() && !attempt.last_step;
     if (!steps.empty()) {
         change.is_news = true;
-        if (!attempt.last_step) {
+        if (begins) {
+            attempt.begun_at_step = steps.front().step;
             if (steps.front().step > attempt.first_step) attempt.interruptions = attempt.not_ready_since_ms = 0;
             attempt.first_step = std::max(attempt.first_step, steps.front().step);
         }
         attempt.last_step = steps.back();
     }
-    for (const Json& more : progress_events(steps, attempt.points_told))
-        add_event(change, "atoll.task.progress.v1", more);
+    std::vector<Json> events = progress_events(steps, attempt.points_told);
+    if (begins && attempt.number > 1) events.front()["first_step"] = attempt.begun_at_step;
+    for (const Json& more : events) add_event(change, "atoll.task.progress.v1", more);
     attempt.log_offset = observed.log_offset;
     if (read.ok() && observed.log_offset > kLogBytesMax)
         return internal_error("stdout.jsonl has more than " + std::to_string(kLogBytesMax) + " bytes");
@@ -183,7 +186,7 @@ std::int64_t weight(BatchEnd end) {
     return end == BatchEnd::kCancelled ? 2 : 1;
 }
 
-// The attempt was cut short and has not failed: the next one goes on from its state.
+// The attempt was cut short and has not failed: the next one goes on from the last state that it saved.
 void make_way(TaskChange& change, const std::string& why, Step step) {
     change.task.attempt->error = why;
     finish(change, TaskState::kPending, step);

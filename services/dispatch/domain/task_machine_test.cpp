@@ -126,6 +126,21 @@ TEST(TaskMachineTest, ATrainingTaskGoesFromStagingToDone) {
     EXPECT_EQ(done.events.at(0).type, "atoll.task.done.v1");
 }
 
+TEST(TaskMachineTest, WhereALaterAttemptBeginsIsTold) {
+    Observed steps;
+    steps.started = true;
+    steps.lines = printed({{{"step", 1}, {"loss", 9.5}}, {{"step", 2}, {"loss", 9.0}}});
+    TaskChange change = apply(at_step(Step::kRunning), steps, kPollPolicy, 0);
+    EXPECT_FALSE(change.events.at(0).data.contains("first_step")) << "the first attempt begins at the beginning";
+    Task second = begin_attempt(apply(change.task, ended(137), kPollPolicy, 0).task).task;
+    second.attempt->step = Step::kRunning;
+    change = apply(second, steps, kPollPolicy, 0);
+    EXPECT_EQ(change.events.at(0).data.at("first_step"), 1);
+    EXPECT_EQ(change.task.attempt->begun_at_step, 1);
+    change = apply(change.task, steps, kPollPolicy, 0);
+    EXPECT_FALSE(change.events.at(0).data.contains("first_step")) << "said once";
+}
+
 TEST(TaskMachineTest, WhatMovesIsLookedAtAgainAndIsNoFailure) {
     TaskChange change = apply(at_step(Step::kStaging), Moving{7, 42}, kPollPolicy, 1000);
     EXPECT_EQ(change.task.attempt->step, Step::kStaging);

@@ -28,6 +28,7 @@ TEST(TaskTest, TheProgressOfAnAttemptComesBackAsItWasKept) {
     training.looked_ms = 10;
     training.since_ms = 11;
     training.first_step = 12;
+    training.begun_at_step = 7;
     training.continuation = "13";
     training.waiting = {"no quota", 12, 13};
     training.continuation_waiting = {"AssocMaxSubmitJobLimit", 14, 15};

@@ -79,6 +79,12 @@ Json limit_time(Json settings, std::int64_t time_s) {
     return settings;
 }
 
+Json save_by_time(Json settings) {
+    if (!settings.contains("save_every") && !settings.contains("save_interval"))
+        settings["save_interval"] = kSaveInterval_s;
+    return settings;
+}
+
 Json merge_training_settings(Json base, const Json& overrides) {
     if (base.is_null()) base = Json::object();
     if (overrides.is_object()) base.update(overrides);

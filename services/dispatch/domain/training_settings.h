@@ -24,6 +24,10 @@ Status check_training_together(const json::Json& settings, const json::Json& ove
 // batch system says so, which leaves it what its last save took besides. A shorter `time_limit` stays.
 json::Json limit_time(json::Json settings, std::int64_t time_s);
 
+// A training that says nothing of states saves one every ten minutes, so that what is killed loses no more than that.
+constexpr double kSaveInterval_s = 600;
+json::Json save_by_time(json::Json settings);
+
 // `base` with the members of `overrides` on top.
 json::Json merge_training_settings(json::Json base, const json::Json& overrides);
 

@@ -57,6 +57,12 @@ TEST(TrainingSettingsTest, AdaptersAreTheJobsAndOtherSettingsOfTheirsNeedThem) {
     EXPECT_TRUE(check_own_settings({{"lr", 1}}, "").ok());
 }
 
+TEST(TrainingSettingsTest, AStateIsSavedByTimeWhereTheJobSaysNothingOfStates) {
+    EXPECT_EQ(save_by_time({{"steps", 4000}}), Json({{"steps", 4000}, {"save_interval", 600.0}}));
+    for (const Json& own : {Json{{"save_every", 10}}, Json{{"save_every", 0}}, Json{{"save_interval", 60}}})
+        EXPECT_EQ(save_by_time(own), own);
+}
+
 TEST(TrainingSettingsTest, WhatIsNotBuiltIsNamed) {
     for (const Json& settings :
          {Json{{"precision", "fp8"}}, Json{{"offload_params", "nvme"}}, Json{{"tp", 2}}, Json{{"pp", 2}}}) {

@@ -38,6 +38,11 @@ Result<std::int64_t> read_now_ms(Routing& routing) {
     return database_now_ms(*connection);
 }
 
+Result<bool> has_unfinished_tasks(Routing& routing, const std::string& facility) {
+    ATOLL_TRY(auto connection, routing.pool.acquire());
+    return has_tasks_at(*connection, facility);
+}
+
 Json rows_view(const std::vector<CheckRow>& rows) {
     Json view = Json::array();
     for (const CheckRow& row : rows) view.push_back(to_json(row));
@@ -49,8 +54,8 @@ bool has_no_failure(const std::vector<CheckRow>& rows) {
 }
 
 // What its tasks have waited for until now: where the look found nothing wrong they are tried again.
-std::vector<CheckRow> with_wait(const StoredFacility& stored, std::vector<CheckRow> rows) {
-    if (!stored.waiting) return rows;
+std::vector<CheckRow> with_wait(const StoredFacility& stored, bool has_tasks, std::vector<CheckRow> rows) {
+    if (!stored.waiting || !has_tasks) return rows;
     const bool goes_on = has_no_failure(rows);
     rows.push_back({"tasks", CheckState::kWarn,
                     "they wait since " + utc_text(stored.waiting->since_ms) + ": " + stored.waiting->reason,
@@ -69,10 +74,11 @@ Result<Response> check_facility(Routing& routing, const Request& request) {
     const SiteCheck found = routing.connections.check(stored.facility, now_ms);
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     ATOLL_RETURN_IF_ERROR(record_found(routing, stored, found, now_ms));
+    ATOLL_TRY(const bool has_tasks, has_unfinished_tasks(routing, stored.facility.name));
     return Response::json(200, {{"ok", has_no_failure(found.rows)},
                                 {"host", found.host},
                                 {"seconds", seconds},
-                                {"checks", rows_view(with_wait(stored, found.rows))}});
+                                {"checks", rows_view(with_wait(stored, has_tasks, found.rows))}});
 }
 
 Result<std::string> job_id(const Request& request) {

@@ -32,6 +32,7 @@ Json view(const StoredFacility& stored, const Request& request) {
     value["limits"] = stored.limits;
     value["template_replaces"] = replaced_lines(stored.facility.batch.script_template);
     value["waiting"] = waiting_view(stored.waiting);
+    value["task_waits"] = stored.task_waits;
     value["silent_since"] = stored.is_silent ? Json(utc_text(stored.waiting->since_ms)) : Json();
     value["created_at"] = stored.created_at;
     value["updated_at"] = stored.updated_at;

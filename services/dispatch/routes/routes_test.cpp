@@ -62,7 +62,7 @@ TEST_F(RoutesTest, AFacilityWithTasksUnderWayCannotMove) {
 TEST_F(RoutesTest, TheSameFacilityTwiceConflicts) {
     Json facility = get("/v1/facilities/leonardo");
     for (const char* read_only : {"created_at", "updated_at", "devices", "limits", "host_key_fingerprints",
-                                  "silent_since", "template_replaces", "waiting"})
+                                  "silent_since", "task_waits", "template_replaces", "waiting"})
         facility.erase(read_only);
     EXPECT_EQ(post("/v1/facilities", facility).status, 409);
 }
@@ -409,6 +409,8 @@ TEST_F(RoutesTest, AnIssuedTokenIsListedWithoutItselfAndRevoked) {
         EXPECT_EQ(client().call(Method::kDelete, "/v1/tokens/" + listed.at("id").get<std::string>())->status, 204);
     EXPECT_TRUE(get("/v1/tokens").at("items").at(0).at("revoked_at").is_string());
     EXPECT_EQ(get("/v1/tokens").at("items").at(0).at("state"), "revoked");
+    for (const char* impossible : {"nosuch", "01jd3v7e", "01JD3V7E8M2K4T6W8Y0A2C4E6G"})
+        EXPECT_EQ(client().call(Method::kDelete, std::string("/v1/tokens/") + impossible)->status, 422) << impossible;
     auto connection = connect();
     EXPECT_EQ(connection.query("SELECT token_id FROM auth.revocations")->text(0, "token_id"), listed.at("id"));
 }

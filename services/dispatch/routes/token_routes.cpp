@@ -60,7 +60,19 @@ Result<Response> get_tokens(Routing& routing, pg::Transaction& transaction, cons
     return service::list(std::move(items), page, "id");
 }
 
+// Ours are new_id()s, and an attempt's TASK/NUMBER.
+Status check_token_id(const std::string& id) {
+    constexpr std::size_t kIdLength = 26;
+    const std::string own = id.substr(0, id.find('/'));
+    const bool is_plain = own.find_first_not_of("0123456789abcdefghijklmnopqrstuvwxyz") == std::string::npos;
+    if (own.size() == kIdLength && is_plain) return {};
+    return invalid_argument("id",
+                            "is no token's id: those are 26 small letters and digits, as `atoll token list` "
+                            "shows them");
+}
+
 Result<Response> revoke_token(Routing&, pg::Transaction& transaction, const Request& request) {
+    ATOLL_RETURN_IF_ERROR(check_token_id(request.param("id")));
     ATOLL_RETURN_IF_ERROR(revoke_issued_token(transaction, request.param("id")));
     return Response::empty(204);
 }

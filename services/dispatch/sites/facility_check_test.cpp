@@ -201,6 +201,10 @@ TEST_F(FacilityCheckTest, NodesThatTakeNoJobsAreTold) {
     put_sinfo(
         "main*|1:00:00|10:00|1-infinite|3|4|4000|up|drained\\nmain*|1:00:00|10:00|1-infinite|1|4|4000|up|down*\\n");
     expect_found("queue main", "4 of its 4 nodes take no jobs now: 1 down*, 3 drained", "sinfo -R");
+    for (const char* silent : {"", "welcome to the machine\\n"}) {
+        put_sinfo(silent);
+        expect_found("scheduler", "sinfo printed nothing that can be read as partitions", "sinfo");
+    }
     put_sinfo("main*|1:00:00|10:00|1-infinite|2|4|4000|up|idle\\nmain*|1:00:00|10:00|1-infinite|2|4|4000|up|down*\\n");
     expect_found("warn queue main", "2 of its 4 nodes take no jobs now: 2 down*", "sinfo -R");
     put_sinfo("main*|1:00:00|10:00|1-infinite|4|4|4000|down|idle\\n");

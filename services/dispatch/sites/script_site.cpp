@@ -224,19 +224,17 @@ Result<std::string> ScriptSite::submit(const BatchJob& job) {
         ATOLL_TRY(const FoundImage found, find_image());
         ATOLL_RETURN_IF_ERROR(verify_image(found));
     }
-    return submit_script(job.ref, render_job_script(job, *batch_));
+    auto submitted = submit_script(job.ref, render_job_script(job, *batch_));
+    if (submitted.ok() || job.is_check || submitted.error().code != ErrorCode::kInvalidArgument) return submitted;
+    Error refused = submitted.error();
+    refused.message += " (`atoll facility check " + facility().name + " --job` shows what its queues accept)";
+    return refused;
 }
 
 Result<std::string> ScriptSite::submit_script(const BatchJobRef& job, const std::string& script) {
-    const auto submitted = run_batch(
-        {std::string(kSitesBatchScriptsSubmitSh), {job.directory, job.name, std::to_string(script.size())}, script});
-    if (!submitted.ok()) {
-        Error refused = submitted.error();
-        if (refused.code == ErrorCode::kInvalidArgument)
-            refused.message += " (`atoll facility check " + facility().name + " --job` shows what its queues accept)";
-        return refused;
-    }
-    const CommandResult& result = *submitted;
+    ATOLL_TRY(const CommandResult result, run_batch({std::string(kSitesBatchScriptsSubmitSh),
+                                                     {job.directory, job.name, std::to_string(script.size())},
+                                                     script}));
     std::string id = printable(result.out.substr(0, result.out.find_first_of(" \n")).substr(0, kNameBytesMax));
     if (id == "cancelled") return conflict(job.name + " was cancelled before it was submitted");
     if (id.empty()) return unavailable("the batch system gave no job id");

@@ -265,7 +265,10 @@ TEST_F(PatienceTest, AStoreThatIsAwayOrAFullQuotaHoldsUpNoOtherTaskThere) {
     ASSERT_TRUE(eventually([&] { return waits().is_object(); }));
     EXPECT_NE(waits().at("reason").get<std::string>().find("no space or quota is left in"), std::string::npos)
         << waits();
-    EXPECT_EQ(get("/v1/facilities/leonardo").at("waiting"), nullptr);
+    const Json leonardo = get("/v1/facilities/leonardo");
+    EXPECT_EQ(leonardo.at("waiting"), nullptr);
+    EXPECT_EQ(leonardo.at("task_waits").at("reason"), waits().at("reason")) << "the list of facilities says so";
+    EXPECT_EQ(get("/v1/facilities/karolina").at("task_waits"), nullptr);
     EXPECT_EQ(client().call(http::Method::kPost, "/v1/jobs/" + running + "/cancel", "{}")->status, 200);
     EXPECT_TRUE(eventually([&] {
         return connect().query("SELECT 1 FROM tasks WHERE kind = 'train' AND state = 'cancelled'")->size() == 2;

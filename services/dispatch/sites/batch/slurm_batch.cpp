@@ -117,6 +117,8 @@ bool takes_jobs(std::string_view state) {
     return !is_silent && std::find(std::begin(kAway), std::end(kAway), word) == std::end(kAway);
 }
 
+constexpr const char* kNothingRead = "sinfo printed nothing that can be read as partitions";
+
 // Nodes of one kind and state are one line of sinfo's; a job may ask for the largest.
 void add_nodes(QueueLimits& limits, const std::vector<std::string_view>& fields) {
     limits.time_max_s = read_time_s(fields[1]);
@@ -194,7 +196,9 @@ class SlurmBatch : public BatchSystem {
         for (const auto& [name, queue] : spec_.queues) {
             const std::string& partition = queue.partition.empty() ? standard : queue.partition;
             const auto at = partitions.find(partition);
-            if (at != partitions.end())
+            if (partitions.empty())
+                found.emplace(name, unavailable(kNothingRead));
+            else if (at != partitions.end())
                 found.emplace(name, at->second);
             else
                 found.emplace(name, not_found(partition.empty() ? "Slurm has no default partition: name one"

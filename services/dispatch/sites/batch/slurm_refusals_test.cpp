@@ -45,6 +45,18 @@ TEST_F(SlurmRefusalsTest, WhatMayPassIsWaitedFor) {
         EXPECT_EQ(submit_where_sbatch_says(said), ErrorCode::kUnavailable) << said;
 }
 
+TEST_F(SlurmRefusalsTest, AnSbatchWithoutAnIdIsToldAsSuch) {
+    for (const std::string said : {"", "Submitted"}) {
+        slurm_.put("bin/sbatch", "#!/bin/sh\necho " + said + "\n");
+        ScriptSite site(slurm_.facility, make_local_transport(), "");
+        const auto id = site.submit_script({"atoll-t-1", site.task_directory("t", 1)}, "exit 0\n");
+        ASSERT_FALSE(id.ok());
+        EXPECT_EQ(id.error().code, ErrorCode::kUnavailable);
+        EXPECT_EQ(id.error().message,
+                  "the batch system: sbatch printed no job id" + (said.empty() ? "" : ", but: " + said));
+    }
+}
+
 // What the facility's record or the job must be changed for.
 TEST_F(SlurmRefusalsTest, WhatCanNeverRunIsRefused) {
     for (const char* said : {

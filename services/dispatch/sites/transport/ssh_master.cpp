@@ -178,7 +178,7 @@ class CountedLogin {
         const auto minutes = std::chrono::ceil<std::chrono::minutes>(wait).count();
         return no_answer(std::to_string(logins_max) + " logins at " + where + " within " +
                              human_seconds(static_cast<double>(window.count())) +
-                             " are enough; the next is allowed in " + std::to_string(minutes) + " m" + hint +
+                             " are enough; the next one comes within " + std::to_string(minutes) + " m" + hint +
                              " (ssh_logins_max in dispatch's settings says how many a site bears)",
                          Cause::kLoginsSpent);
     }
@@ -256,11 +256,19 @@ Status SshMaster::open_in_turn(bool is_asked_for, Clock::time_point until, int l
     if (!is_asked_for && is_still_refused(now)) return last_login_;
     Status login = log_in(is_asked_for, until);
     ++logins_;
-    if (!login.ok() && login.error().cause == Cause::kLoginsSpent) return login;
+    if (!login.ok() && login.error().cause == Cause::kLoginsSpent) return with_last_failure(login.error());
     last_login_ = std::move(login);
     credentials_ = std::move(now);
     tried_ = Clock::now();
     return last_login_;
+}
+
+// Why logins were spent is what a person can mend, so it comes first.
+Error SshMaster::with_last_failure(Error spent) const {
+    if (last_login_.ok()) return spent;
+    const auto [seen, mend] = split_mend(last_login_.error().message);
+    spent.message = seen + "; no further try for now: " + spent.message;
+    return spent;
 }
 
 bool SshMaster::is_still_refused(const Credentials& now) const {

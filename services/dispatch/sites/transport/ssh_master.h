@@ -46,6 +46,7 @@ class SshMaster {
     // Whether the login has come as far as the site; then what it said.
     Status log_in_once(std::chrono::steady_clock::time_point until, bool& has_reached_site) const;
     bool is_still_refused(const Credentials& now) const;
+    Error with_last_failure(Error spent) const;
 
     const std::string facility_;
     const TransportSpec spec_;

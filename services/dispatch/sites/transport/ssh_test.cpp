@@ -164,7 +164,7 @@ TEST_F(SshTransportTest, LoginsAreCounted) {
     EXPECT_EQ(error.cause, Cause::kLoginsSpent) << error.message;
     const std::string where = std::string(trim(run_command({"id", "-un"})->out)) + "@127.0.0.1:" + port_;
     EXPECT_TRUE(
-        error.message.starts_with("3 logins at " + where + " within 10 m 00 s are enough; the next is allowed in "))
+        error.message.starts_with("3 logins at " + where + " within 10 m 00 s are enough; the next one comes within "))
         << error.message;
     EXPECT_NE(error.message.find("after a mend `atoll facility check counted` tries once at once"), std::string::npos);
     EXPECT_EQ(connections(), before);
@@ -227,6 +227,20 @@ TEST_F(SshTransportTest, AHostThatIsNotReachedCostsNoLogin) {
     for (int i = 0; i < 3; ++i) EXPECT_EQ(error_of(*counted).cause, Cause::kNoConnection);
     start_sshd();
     EXPECT_TRUE(answers(*counted));
+}
+
+TEST_F(SshTransportTest, WhatSpentTheLoginsIsSaidBeforeThatTheyAreSpent) {
+    settings_.logins_max = 3;  // those of start_sshd() are two
+    make_key("stranger");
+    write_config("ssh_config_other", file("user"), file("stranger"));
+    const auto other = make_transport("other", "ssh_config_other");
+    EXPECT_EQ(error_of(*other).cause, Cause::kAuthentication);
+    EXPECT_EQ(error_of(*other, true).cause, Cause::kAuthentication) << "one more, that a person asks for";
+    const Error spent = error_of(*other, true);
+    EXPECT_EQ(spent.cause, Cause::kLoginsSpent) << spent.message;
+    const std::size_t why = spent.message.find("Permission denied (publickey"), how = spent.message.find("are enough");
+    EXPECT_LT(why, how) << spent.message;
+    EXPECT_NE(how, std::string::npos) << spent.message;
 }
 
 TEST_F(SshTransportTest, ARefusedLoginIsRepeatedWhenSomethingHasChanged) {

@@ -23,8 +23,10 @@ bool is_about_host_key(std::string_view line) {
            line.find("no matching host key type found") != std::string_view::npos;
 }
 
+// Before ssh has said for whom it comes: no log of logins there holds it.
 bool is_about_the_way(std::string_view line) {
-    return line.starts_with("ssh: connect to host ") || line.starts_with("ssh: Could not resolve hostname ");
+    return line.starts_with("ssh: connect to host ") || line.starts_with("ssh: Could not resolve hostname ") ||
+           line.starts_with("kex_exchange_identification: ") || line.starts_with("banner exchange: ");
 }
 
 // "SHA256:…" of "SHA256:….", as it stands on a line of its own.
@@ -73,6 +75,8 @@ LoginFailure read_login_failure(const std::string& err) {
         failure.cause = Cause::kAuthentication;
         failure.words = last_line(line);
     }
+    // A host on the way has refused: what comes after it tells only that the way ended there.
+    if (failure.cause == Cause::kAuthentication) failure.has_reached_site = true;
     if (failure.cause != Cause::kHostKey) failure.fingerprint.clear();
     return failure;
 }

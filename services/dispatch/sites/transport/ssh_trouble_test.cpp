@@ -27,7 +27,9 @@ TEST(SshTroubleTest, WhatSshSaysIsToldApart) {
               Cause::kHostKey, true},
              {"ssh: connect to host site port 22: Connection refused\n", Cause::kNoConnection, false},
              {"ssh: Could not resolve hostname site: Name or service not known\n", Cause::kNoConnection, false},
-             {"kex_exchange_identification: Connection closed by remote host\n", Cause::kNoConnection, true},
+             {"kex_exchange_identification: Connection closed by remote host\n", Cause::kNoConnection, false},
+             {"kex_exchange_identification: read: Connection reset by peer\r\nConnection reset by 10.0.0.1 port 22\r\n",
+              Cause::kNoConnection, false},
              {"Without an account: Permission denied (always). Ask the help desk!\nConnection closed\n",
               Cause::kNoConnection, true},
              {"", Cause::kNoConnection, true}}) {

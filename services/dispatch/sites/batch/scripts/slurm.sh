@@ -37,7 +37,7 @@ queue_put() {
     # One that does not come back may have submitted: it is found by its name.
     if said=$(within 30 sbatch --parsable --no-requeue --propagate=NONE --job-name="$2" "$1" 2>&1); then
         id=$(printf '%s\n' "$said" | cut -d';' -f1 | only_ids | tail -n 1)
-        [ -n "$id" ] || return 75
+        [ -n "$id" ] || { echo "sbatch printed no job id${said:+, but: $said}" >&2; return 75; }
         echo "$id"
         return 0
     fi
