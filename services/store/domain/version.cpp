@@ -243,6 +243,8 @@ Status may_name_owner(const auth::Principal& principal, const NewModel& model) {
 
 Status may_write_version(const auth::Principal& principal, const std::string& model, const NewVersion& version) {
     if (principal.role == auth::Role::kAdmin || auth::is_service(principal, auth::kAggregation)) return {};
+    if (auth::is_service(principal, auth::kDispatch) && version.kind != Kind::kAdapter)
+        return permission_denied("dispatch makes only versions of kind adapter, that jobs begin with");
     if (principal.role == auth::Role::kOperator) return may_write_as_operator(version);
     if (principal.role != auth::Role::kFacility || !principal.scope)
         return permission_denied("this token may not write versions");

@@ -159,6 +159,10 @@ TEST(StoreDomainTest, OnlyAggregationAndAdminsWriteWhatRoundsMake) {
         EXPECT_TRUE(may_write(person("ada", Role::kAdmin), "any", made));
     }
     EXPECT_TRUE(may_write(person("ada"), "any", with(base, "/kind", "update")));
+    const json adapter = with(with(base, "/kind", "adapter"), "/parents", json::array({kOther}));
+    for (const char* writer : {"ada", "dispatch"}) EXPECT_TRUE(may_write(person(writer), "any", adapter)) << writer;
+    for (const char* kind : {"base", "update"})
+        EXPECT_FALSE(may_write(person("dispatch"), "any", with(base, "/kind", kind))) << kind;
     EXPECT_EQ(field_for_ada(with(base, "/job", "job1")), "job");
     EXPECT_EQ(field_for_ada(with(base, "/round", 1)), "round");
     EXPECT_EQ(field_for_ada(with(base, "/contributions", {{{"facility", "x"}, {"version", kOther}}})), "contributions");
