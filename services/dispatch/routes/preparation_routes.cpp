@@ -99,8 +99,9 @@ Result<Response> post_preparation(Routing& routing, const Request& request) {
 
 Result<Response> get_preparations(Routing&, pg::Transaction& transaction, const Request& request) {
     ATOLL_TRY(const http::Page page, http::parse_page(request));
-    ATOLL_TRY(auto items, preparation_list(transaction.connection(), page.after, page.limit + 1));
-    return service::list(std::move(items), page, "id");
+    return service::list(page, {"id"}, [&](const http::Page& piece) {
+        return preparation_list(transaction.connection(), piece.after, piece.limit + 1);
+    });
 }
 
 Result<Response> get_preparation(Routing&, pg::Transaction& transaction, const Request& request) {

@@ -75,16 +75,6 @@ Error no_model(const std::string& name) {
     return not_found("there is no model " + name, "model");
 }
 
-// The rows are one longer than the page when there is more; `cursor` names the column to go on from.
-template <class ToJson>
-Json make_page(const pg::Rows& rows, const http::Page& page, const char* cursor, ToJson to_json) {
-    Json items = Json::array();
-    for (int row = 0; row < rows.size() && row < page.limit; ++row) items.push_back(to_json(rows, row));
-    Json next = nullptr;
-    if (rows.size() > page.limit) next = rows.text(static_cast<int>(page.limit) - 1, cursor);
-    return {{"items", std::move(items)}, {"next", std::move(next)}};
-}
-
 Status insert_manifest(pg::Transaction& transaction, const NewVersion& version) {
     const auto& manifest = version.manifest;
     ATOLL_TRY(const auto inserted,
@@ -157,11 +147,13 @@ Result<Json> find_model(pg::Connection& connection, const std::string& name) {
     return read_model(rows, 0);
 }
 
-Result<Json> list_models(pg::Connection& connection, const http::Page& page) {
+Result<std::vector<Json>> list_models(pg::Connection& connection, const http::Page& page) {
     ATOLL_TRY(const auto rows,
               connection.query("SELECT " + model_columns() + " FROM models WHERE name > $1 ORDER BY name LIMIT $2",
                                {page.after, page.limit + 1}));
-    return make_page(rows, page, "name", read_model);
+    std::vector<Json> models;
+    for (int row = 0; row < rows.size(); ++row) models.push_back(read_model(rows, row));
+    return models;
 }
 
 Result<InsertedVersion> insert_version(pg::Transaction& transaction, const std::string& model,
@@ -232,9 +224,8 @@ Result<StoredVersion> find_version_anywhere(pg::Connection& connection, const st
     return read_stored_version(rows);
 }
 
-Result<Json> list_versions(pg::Connection& connection, const std::string& model, const VersionFilter& filter,
-                           const http::Page& page) {
-    ATOLL_RETURN_IF_ERROR(find_model(connection, model));
+Result<std::vector<Json>> list_versions(pg::Connection& connection, const std::string& model,
+                                        const VersionFilter& filter, const http::Page& page) {
     std::int64_t after = 0;
     for (const char digit : page.after) {
         if (digit < '0' || digit > '9' || page.after.size() > 18)
@@ -248,7 +239,12 @@ Result<Json> list_versions(pg::Connection& connection, const std::string& model,
                                              " ORDER BY sequence LIMIT $3",
                                              filter.job.empty() ? "versions v" : kOfRounds),
                                {model, after, page.limit + 1, filter.kind, filter.job, filter.round}));
-    return make_page(rows, page, "sequence", read_version);
+    std::vector<Json> versions;
+    for (int row = 0; row < rows.size(); ++row) {
+        versions.push_back(read_version(rows, row));
+        versions.back()["sequence"] = rows.integer(row, "sequence");
+    }
+    return versions;
 }
 
 Result<Json> put_tag(pg::Transaction& transaction, const std::string& model, const std::string& tag,
@@ -290,7 +286,8 @@ Result<std::int64_t> bytes_of_versions(pg::Connection& connection, const std::ve
 
 Result<std::int64_t> manifest_bytes_by(pg::Transaction& transaction, const std::string& subject) {
     ATOLL_TRY(const auto rows,
-              transaction.query("SELECT coalesce(sum(greatest(octet_length(m.body), $2::int)), 0)::bigint AS bytes"
+              transaction.query("SELECT coalesce(sum(greatest(octet_length(m.body), $2::int) +"
+                                " octet_length(v.parents::text) + octet_length(v.metrics::text)), 0)::bigint AS bytes"
                                 " FROM versions v JOIN manifests m USING (digest) WHERE v.created_by = $1",
                                 {subject, kManifestCostMin}));
     return rows.integer(0, "bytes");

@@ -19,7 +19,8 @@ Result<Json> insert_model(pg::Transaction& transaction, const NewModel& model, c
 // Its owner is `model.owner`, also an empty one. False, and nothing is changed, if there is a model of that name.
 Result<bool> ensure_model(pg::Transaction& transaction, const NewModel& model, const std::string& subject);
 Result<Json> find_model(pg::Connection& connection, const std::string& name);
-Result<Json> list_models(pg::Connection& connection, const http::Page& page);  // {"items", "next"}
+// Up to page.limit + 1 models, by name.
+Result<std::vector<Json>> list_models(pg::Connection& connection, const http::Page& page);
 
 // A manifest may have megabytes: it stays the text that it is kept as.
 struct StoredVersion {
@@ -42,9 +43,10 @@ Result<bool> has_version(pg::Connection& connection, const std::string& model, c
 Result<StoredVersion> find_version(pg::Connection& connection, const std::string& model, const std::string& reference);
 // The oldest version of that digest, of any model.
 Result<StoredVersion> find_version_anywhere(pg::Connection& connection, const std::string& digest);
-// Those of a round as it made them: with its kind, parents, job, round and contributions.
-Result<Json> list_versions(pg::Connection& connection, const std::string& model, const VersionFilter& filter,
-                           const http::Page& page);
+// Up to page.limit + 1 versions, by their "sequence", which each has as another member. Those of a round are as it made
+// them: with its kind, parents, job, round and contributions.
+Result<std::vector<Json>> list_versions(pg::Connection& connection, const std::string& model,
+                                        const VersionFilter& filter, const http::Page& page);
 
 // {"model","tag","digest","updated_at"}; kNotFound if the model has no such version, kConflict that names "tag" if the
 // tag is on another and does not move. Of two at once one sees what the other has done.
@@ -53,7 +55,7 @@ Result<Json> put_tag(pg::Transaction& transaction, const std::string& model, con
 
 // The bytes of these versions' manifests, as canonical JSON, together.
 Result<std::int64_t> manifest_bytes_of(pg::Connection& connection, const std::vector<std::string>& versions);
-// What the manifests of this subject's versions take of a quota, those of this transaction too.
+// What this subject's versions take of a quota, those of this transaction too: manifests, parents and metrics.
 Result<std::int64_t> manifest_bytes_by(pg::Transaction& transaction, const std::string& subject);
 // The sizes of these versions together.
 Result<std::int64_t> bytes_of_versions(pg::Connection& connection, const std::vector<std::string>& versions);

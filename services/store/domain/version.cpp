@@ -14,7 +14,8 @@ namespace {
 using json::Json;
 using json::ObjectReader;
 
-constexpr std::size_t kParentsMax = 4096;
+constexpr std::size_t kParentsMax = 4096;         // a mean's are its base and its updates
+constexpr std::size_t kParentsOfPersonsMax = 16;  // what a person brings comes from few
 constexpr std::size_t kDigestsMax = 4096;
 constexpr std::size_t kDescriptionBytesMax = 4096;
 constexpr std::size_t kMetricsBytesMax = 64U << 10;
@@ -88,6 +89,10 @@ Status may_write_as_operator(const NewVersion& version) {
         return denied("kind", std::string("versions of kind ") + to_string(version.kind));
     if (version.job || version.round) return denied(version.job ? "job" : "round", "versions of a job's round");
     if (!version.contributions.empty()) return denied("contributions", "versions with contributions");
+    if (version.parents.size() > kParentsOfPersonsMax)
+        return invalid_argument("parents", "must be at most " + std::to_string(kParentsOfPersonsMax) + " versions");
+    const std::set<std::string> distinct(version.parents.begin(), version.parents.end());
+    if (distinct.size() < version.parents.size()) return invalid_argument("parents", "must each be named once");
     return {};
 }
 

@@ -161,6 +161,22 @@ TEST(StoreDomainTest, OnlyAggregationAndAdminsWriteWhatRoundsMake) {
     EXPECT_EQ(field_for_ada(with(base, "/contributions", {{{"facility", "x"}, {"version", kOther}}})), "contributions");
 }
 
+TEST(StoreDomainTest, APersonNamesAFewParentsAndEachOnce) {
+    const json base = {{"manifest", version_body().at("manifest")}};
+    std::vector<std::string> parents;
+    for (int i = 0; i < 16; ++i) parents.push_back(std::string(63, 'a') + "0123456789abcdef"[i]);
+    EXPECT_TRUE(may_write(person("ada"), "any", with(base, "/parents", parents)));
+    const auto refused = [&](const std::vector<std::string>& named) {
+        const auto version = parse_new_version(with(base, "/parents", named)).value();
+        EXPECT_TRUE(may_write_version(person("aggregation"), "any", version).ok())
+            << "a mean of many, or of equal ones";
+        return may_write_version(person("ada"), "any", version).error().field;
+    };
+    EXPECT_EQ(refused({kOther, kOther}), "parents");
+    parents.push_back(kOther);
+    EXPECT_EQ(refused(parents), "parents");
+}
+
 TEST(StoreDomainTest, OnlyDispatchAndAdminsMakeAModelForSomebodyElse) {
     const auto may = [](const Principal& by, const char* owner) {
         return may_name_owner(by, parse_new_model({{"name", "a"}, {"owner", owner}}).value()).ok();

@@ -65,8 +65,8 @@ Result<Response> post_model(Routing&, Transaction& transaction, const Request& r
 
 Result<Response> get_models(Routing&, Transaction& transaction, const Request& request) {
     ATOLL_TRY(const http::Page page, http::parse_page(request));
-    ATOLL_TRY(const Json models, list_models(transaction.connection(), page));
-    return Response::json(200, models);
+    return service::list(page, {"name"},
+                         [&](const http::Page& piece) { return list_models(transaction.connection(), piece); });
 }
 
 Result<Response> get_model(Routing&, Transaction& transaction, const Request& request) {
@@ -170,8 +170,9 @@ Status check_manifest_quota(Transaction& transaction, const std::string& subject
     ATOLL_TRY(const std::int64_t bytes, manifest_bytes_by(transaction, subject));
     if (bytes <= bytes_max) return {};
     return Error{ErrorCode::kTooLarge,
-                 "the manifests of your versions would take " + human_bytes(static_cast<std::uint64_t>(bytes)) +
-                     " of " + human_bytes(static_cast<std::uint64_t>(bytes_max)) +
+                 "the manifests and metrics of your versions would take " +
+                     human_bytes(static_cast<std::uint64_t>(bytes)) + " of " +
+                     human_bytes(static_cast<std::uint64_t>(bytes_max)) +
                      ", all that an operator may (store.operator_manifest_bytes_max): remove versions that you do not "
                      "need (`atoll model rm`)",
                  "manifest"};
@@ -266,8 +267,10 @@ Result<Response> get_versions(Routing&, Transaction& transaction, const Request&
         return found == request.query.end() ? "" : found->second;
     };
     ATOLL_TRY(const VersionFilter filter, parse_version_filter(wanted("kind"), wanted("job"), wanted("round")));
-    ATOLL_TRY(const Json versions, list_versions(transaction.connection(), request.param("model"), filter, page));
-    return Response::json(200, versions);
+    ATOLL_RETURN_IF_ERROR(find_model(transaction.connection(), request.param("model")));
+    return service::list(page, {"sequence", false}, [&](const http::Page& piece) {
+        return list_versions(transaction.connection(), request.param("model"), filter, piece);
+    });
 }
 
 // An update is between its site, the coordinator and whoever owns the model that it is for: what a site has learnt in

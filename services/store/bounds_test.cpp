@@ -1,0 +1,71 @@
+// How much one operator can have the store keep and give out, and what that does to others.
+#include "services/store/testing/store_fixture.h"
+#include "shared/service/handler.h"
+
+namespace atl::store {
+namespace {
+
+class BoundsTest : public StoreTest {
+  protected:
+    void SetUp() override {
+        StoreTest::SetUp();
+        if (IsSkipped()) return;
+        ada_.emplace(operator_named("ada"));
+        bob_.emplace(operator_named("bob"));
+        for (auto* client : {&*ada_, &*bob_}) {
+            const char* name = client == &*ada_ ? "adas" : "bobs";
+            ASSERT_EQ(call(*client, Method::kPost, "/v1/models", Json{{"name", name}}.dump()).status, 201);
+        }
+    }
+    // A version of one file, which no other has.
+    http::ClientResponse post(http::Client& by, const std::string& model, Json more) {
+        more["manifest"] = stored({{"config.json", std::to_string(++count_)}});
+        return call(by, Method::kPost, "/v1/models/" + model + "/versions", more.dump());
+    }
+    static std::string digest_of(const http::ClientResponse& made) {
+        EXPECT_EQ(made.status, 201) << made.body;
+        return Json::parse(made.body).at("digest");
+    }
+    // Of a round of ada's job, as aggregation and sites make them.
+    std::string make(const std::string& kind, const std::vector<std::string>& parents, int round) {
+        return digest_of(
+            post(*admin_, "adas", {{"kind", kind}, {"parents", parents}, {"job", "job1"}, {"round", round}}));
+    }
+    void sql(const std::string& statement) {
+        ASSERT_TRUE(store_->pool().acquire().value()->query(statement).ok()) << statement;
+    }
+
+    int count_ = 0;
+    std::optional<http::Client> ada_, bob_;
+};
+
+TEST_F(BoundsTest, PagesOfLargeVersionsEndEarlyAndGoOnWithTheirNext) {
+    std::vector<std::string> made;
+    for (int i = 0; i < 24; ++i)
+        made.push_back(digest_of(post(*bob_, "bobs", {{"metrics", {{"text", std::string(60'000, 'x')}}}})));
+    std::vector<std::string> seen;
+    int pages = 0;
+    for (Json after = ""; !after.is_null(); ++pages) {
+        const auto answer =
+            call(*bob_, Method::kGet, "/v1/models/bobs/versions?limit=1000&after=" + after.get<std::string>());
+        EXPECT_LT(answer.body.size(), service::kPageBytesMax + 70'000);
+        const Json page = Json::parse(answer.body);
+        for (const Json& version : page.at("items")) seen.push_back(version.at("digest"));
+        after = page.at("next");
+    }
+    EXPECT_EQ(seen, made);
+    EXPECT_EQ(pages, 2);
+}
+
+TEST_F(BoundsTest, MetricsTakeOfTheQuotaToo) {
+    const std::string large = "'" + std::string(64, 'f') + "'";
+    sql("INSERT INTO manifests (digest, body, size_bytes, file_count) VALUES (" + large +
+        ", repeat('x', 256 * 1024 * 1024 - 20000), 1, 1)");
+    sql("INSERT INTO versions (model, digest, kind, parents, contributions, metrics, created_by) VALUES ('bobs', " +
+        large + ", 'base', '[]', '[]', '{}', 'bob')");
+    EXPECT_EQ(post(*bob_, "bobs", {{"metrics", {{"text", std::string(60'000, 'x')}}}}).status, 413);
+    EXPECT_EQ(post(*bob_, "bobs", Json::object()).status, 201);
+}
+
+}  // namespace
+}  // namespace atl::store
