@@ -23,6 +23,7 @@ Result<Response> post_job(Routing& routing, const Request& request) {
     Admission admission;
     JobView& job = admission.job;
     const auto before = [&]() -> Status {
+        ATOLL_TRY(const auto place, routing.site_requests.take_examination(request.principal->subject));
         ATOLL_TRY(const Json body, request.json());
         ATOLL_TRY(admission, admit_job(routing.pool, routing.catalog, body, *request.principal));
         ATOLL_TRY(const bool is_held, routing.catalog.hold_version(job.base));
@@ -54,6 +55,7 @@ Result<Response> post_job(Routing& routing, const Request& request) {
 
 // What would become of the job; nothing is kept of it.
 Result<Response> post_job_check(Routing& routing, const Request& request) {
+    ATOLL_TRY(const auto place, routing.site_requests.take_examination(request.principal->subject));
     ATOLL_TRY(const Json body, request.json());
     ATOLL_TRY(const Admission admission, consider_job(routing.pool, routing.catalog, body, *request.principal));
     Json findings = Json::array();
@@ -69,6 +71,7 @@ Result<Response> post_job_check(Routing& routing, const Request& request) {
 Result<Response> post_script(Routing& routing, const Request& request) {
     const auto asked = request.query.find("facility");
     if (asked == request.query.end() || asked->second.empty()) return invalid_argument("facility", "is required");
+    ATOLL_TRY(const auto place, routing.site_requests.take_examination(request.principal->subject));
     ATOLL_TRY(const Json body, request.json());
     ATOLL_TRY(const Admission admission, admit_job(routing.pool, routing.catalog, body, *request.principal));
     for (Task& task : submit_job(admission.job, 0).new_tasks) {
