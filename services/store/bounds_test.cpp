@@ -67,5 +67,26 @@ TEST_F(BoundsTest, MetricsTakeOfTheQuotaToo) {
     EXPECT_EQ(post(*bob_, "bobs", Json::object()).status, 201);
 }
 
+TEST_F(BoundsTest, AnOperatorsVersionKeepsNothingOfSomebodyElse) {
+    const std::string base = digest_of(post(*ada_, "adas", Json::object()));
+    const std::string update = make("update", {base}, 1);
+    const std::string global = make("global", {base, update}, 1);
+    make("global", {global}, 4);
+    EXPECT_EQ(problem_field(post(*bob_, "bobs", {{"parents", {base, update}}})), "parents[1]")
+        << "it is not his to read";
+    const std::string child = digest_of(post(*bob_, "bobs", {{"parents", {base}}}));
+    EXPECT_EQ(Json::parse(call(*bob_, Method::kGet, "/v1/versions/" + child).body).at("parents"), Json{base});
+    const auto kept = digest_of(post(*ada_, "adas", {{"parents", {update}}}));
+    const auto pruned = [&] {
+        return Json::parse(call(*ada_, Method::kPost, "/v1/prune", "{}").body).at("versions").size();
+    };
+    EXPECT_EQ(pruned(), 0U) << "a version of the owner's own";
+    EXPECT_EQ(call(*ada_, Method::kDelete, "/v1/models/adas/versions/" + kept).status, 204);
+    sql("UPDATE versions SET parents = jsonb_build_array('" + update + "') WHERE digest = '" + child + "'");
+    EXPECT_EQ(pruned(), 1U);
+    sql("UPDATE versions SET parents = jsonb_build_array('" + base + "') WHERE digest = '" + child + "'");
+    EXPECT_EQ(call(*ada_, Method::kDelete, "/v1/models/adas", "").status, 204);
+}
+
 }  // namespace
 }  // namespace atl::store

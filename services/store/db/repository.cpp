@@ -401,6 +401,18 @@ Result<bool> is_update_of_others(pg::Connection& connection, const std::string& 
     return !rows.empty();
 }
 
+Status require_readable_parents(pg::Connection& connection, const std::string& subject,
+                                const std::vector<std::string>& parents) {
+    for (std::size_t i = 0; i < parents.size(); ++i) {
+        ATOLL_TRY(const bool is_of_others, is_update_of_others(connection, subject, parents[i]));
+        if (is_of_others)
+            return Error{ErrorCode::kPermissionDenied,
+                         "version " + parents[i] + " is a site's update, which you may not read: name a global model",
+                         "parents[" + std::to_string(i) + "]"};
+    }
+    return {};
+}
+
 Result<bool> may_see_blob(pg::Connection& connection, const std::string& subject, const std::string& blob) {
     ATOLL_TRY(const auto rows,
               connection.query(

@@ -96,6 +96,9 @@ Result<std::vector<std::string>> unreferenced_blobs(pg::Transaction& transaction
 // Whether the version is a site's update and nothing else, of models that belong to others than `subject`: it tells of
 // that site's texts. False, too, if there is no such version.
 Result<bool> is_update_of_others(pg::Connection& connection, const std::string& subject, const std::string& digest);
+// kPermissionDenied that names a parent that is such an update.
+Status require_readable_parents(pg::Connection& connection, const std::string& subject,
+                                const std::vector<std::string>& parents);
 // Whether a version needs the blob that is not such an update, or `subject` has sent it.
 Result<bool> may_see_blob(pg::Connection& connection, const std::string& subject, const std::string& blob);
 // Whether the version is an update of the round that the token is of.

@@ -192,6 +192,8 @@ Result<Response> save_version(Routing& routing, Transaction& transaction, const 
     }
     ATOLL_RETURN_IF_ERROR(may_add_to_model(transaction.connection(), request, model));
     ATOLL_RETURN_IF_ERROR(lock_blobs_shared(transaction));
+    if (is_person(writer))
+        ATOLL_RETURN_IF_ERROR(require_readable_parents(transaction.connection(), writer.subject, version.parents));
     if (auth::is_service(writer, auth::kAggregation))  // whose round it is the updates say
         ATOLL_RETURN_IF_ERROR(require_contributions_in(transaction, model, version.contributions));
     ATOLL_RETURN_IF_ERROR(
