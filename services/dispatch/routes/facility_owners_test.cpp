@@ -222,5 +222,26 @@ TEST_F(FacilityOwnersTest, ACheckJobBelongsToWhoAskedForIt) {
     EXPECT_EQ(ask("olga", Method::kDelete, job), "204");
 }
 
+TEST_F(FacilityOwnersTest, OneCallerHasAFewCheckJobsAtAFacility) {
+    ASSERT_EQ(ask("admin", Method::kPatch, kLeonardo, {{"allow", {"ada", "eve"}}}), "200");
+    std::filesystem::create_directories(work_dir("leonardo"));
+    const auto job = [](int i) { return kLeonardo + "/check-jobs/abcd000" + std::to_string(i); };
+    const auto put_as = [&](const std::string& who, int i) {
+        http::ClientOptions options;
+        options.base_url = base_url_;
+        options.token = tokens_.at(who);
+        options.attempts_max = 1;
+        return http::Client(options).call(Method::kPut, job(i), "{}")->status;
+    };
+    for (int i = 0; i < 8; ++i) EXPECT_EQ(put_as("ada", i), 200) << i;
+    EXPECT_EQ(put_as("ada", 8), 429);
+    EXPECT_EQ(put_as("ada", 0), 200) << "it is there";
+    EXPECT_EQ(put_as("eve", 9), 200) << "it is each one's own";
+    EXPECT_EQ(ask("ada", Method::kDelete, job(0)), "204");
+    EXPECT_EQ(put_as("ada", 8), 200);
+    for (int i = 1; i < 9; ++i) EXPECT_EQ(ask("ada", Method::kDelete, job(i)), "204");
+    EXPECT_EQ(ask("eve", Method::kDelete, job(9)), "204");
+}
+
 }  // namespace
 }  // namespace atl::dispatch
