@@ -88,5 +88,30 @@ TEST_F(BoundsTest, AnOperatorsVersionKeepsNothingOfSomebodyElse) {
     EXPECT_EQ(call(*ada_, Method::kDelete, "/v1/models/adas", "").status, 204);
 }
 
+TEST_F(BoundsTest, AnOperatorMakesSoManyModelsAndTagsAndNoMore) {
+    const std::string digest = digest_of(post(*bob_, "bobs", Json::object()));
+    const auto tag = [&](http::Client& by, const std::string& name) {
+        return call(by, Method::kPut, "/v1/models/bobs/tags/" + name, Json{{"digest", digest}}.dump()).status;
+    };
+    ASSERT_EQ(tag(*bob_, "first"), 200);
+    sql("INSERT INTO tags (model, tag, digest, updated_by) SELECT 'bobs', 'made-' || i, '" + digest +
+        "', 'bob' FROM generate_series(1, 255) i");
+    EXPECT_EQ(tag(*bob_, "one-more"), 413);
+    EXPECT_EQ(tag(*bob_, "first"), 200) << "it is there";
+    EXPECT_EQ(tag(*admin_, "one-more"), 200);
+    sql("INSERT INTO models (name, description, owner, created_by) SELECT 'made-' || i, '', 'bob', 'bob'"
+        " FROM generate_series(1, 1999) i");
+    auto dispatch = operator_named("dispatch");
+    const auto create = [&](http::Client& by, const Json& model) {
+        return call(by, Method::kPost, "/v1/models", model.dump()).status;
+    };
+    EXPECT_EQ(create(*bob_, {{"name", "one-more"}}), 413);
+    EXPECT_EQ(create(dispatch, {{"name", "of-a-job"}, {"owner", "bob"}}), 413);
+    EXPECT_EQ(post(*bob_, "with-a-version", {{"new_model", Json::object()}}).status, 413);
+    EXPECT_EQ(call(*bob_, Method::kGet, "/v1/models/with-a-version").status, 404);
+    EXPECT_EQ(create(*ada_, {{"name", "of-ada"}}), 201);
+    EXPECT_EQ(create(*admin_, {{"name", "of-an-admin"}, {"owner", "bob"}}), 201);
+}
+
 }  // namespace
 }  // namespace atl::store

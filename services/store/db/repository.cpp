@@ -135,6 +135,16 @@ Result<bool> ensure_model(pg::Transaction& transaction, const NewModel& model, c
     return inserted.affected() == 1;
 }
 
+Result<std::int64_t> count_models_of(pg::Transaction& transaction, const std::string& owner) {
+    ATOLL_TRY(const auto rows, transaction.query("SELECT count(*) AS n FROM models WHERE owner = $1", {owner}));
+    return rows.integer(0, "n");
+}
+
+Result<std::int64_t> count_tags_of(pg::Transaction& transaction, const std::string& model) {
+    ATOLL_TRY(const auto rows, transaction.query("SELECT count(*) AS n FROM tags WHERE model = $1", {model}));
+    return rows.integer(0, "n");
+}
+
 Result<Json> insert_model(pg::Transaction& transaction, const NewModel& model, const std::string& subject) {
     ATOLL_TRY(const bool is_new, ensure_model(transaction, model, subject));
     if (!is_new) return conflict("there is a model " + model.name + " already", "name");

@@ -18,6 +18,9 @@ using json::Json;
 Result<Json> insert_model(pg::Transaction& transaction, const NewModel& model, const std::string& subject);
 // Its owner is `model.owner`, also an empty one. False, and nothing is changed, if there is a model of that name.
 Result<bool> ensure_model(pg::Transaction& transaction, const NewModel& model, const std::string& subject);
+// Those of this transaction are among them.
+Result<std::int64_t> count_models_of(pg::Transaction& transaction, const std::string& owner);
+Result<std::int64_t> count_tags_of(pg::Transaction& transaction, const std::string& model);
 Result<Json> find_model(pg::Connection& connection, const std::string& name);
 // Up to page.limit + 1 models, by name.
 Result<std::vector<Json>> list_models(pg::Connection& connection, const http::Page& page);

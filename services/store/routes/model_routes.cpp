@@ -19,6 +19,8 @@ namespace {
 
 constexpr std::size_t kLargeVersionBytes = 1U << 20;  // of its manifest, its base's, and what is read of their files
 constexpr std::size_t kManifestValuesMax = 1'000'000;
+constexpr std::int64_t kModelsMax = 2000;  // of one owner, that operators and their jobs make
+constexpr std::int64_t kTagsMax = 256;     // of a model, that operators set
 
 using auth::Role;
 using http::Method;
@@ -54,12 +56,34 @@ events::Event created_event(const Json& version) {
     return event;
 }
 
+// Of models and tags, which all lists show. Admins have no such bound.
+Status check_model_quota(Transaction& transaction, const auth::Principal& writer, const std::string& owner) {
+    if (writer.role == Role::kAdmin) return {};
+    ATOLL_TRY(const std::int64_t count, count_models_of(transaction, owner));
+    if (count <= kModelsMax) return {};
+    return Error{ErrorCode::kTooLarge,
+                 owner + " would have more than " + std::to_string(kModelsMax) +
+                     " models, all that an operator may: remove models that you do not need (`atoll model rm`)",
+                 "model"};
+}
+
+Status check_tag_quota(Transaction& transaction, const auth::Principal& writer, const std::string& model) {
+    if (writer.role == Role::kAdmin) return {};
+    ATOLL_TRY(const std::int64_t count, count_tags_of(transaction, model));
+    if (count <= kTagsMax) return {};
+    return Error{ErrorCode::kTooLarge,
+                 "the model " + model + " would have more than " + std::to_string(kTagsMax) +
+                     " tags: remove some first (`atoll model rm " + model + "@TAG`)",
+                 "tag"};
+}
+
 Result<Response> post_model(Routing&, Transaction& transaction, const Request& request) {
     ATOLL_TRY(const Json body, request.json());
     ATOLL_TRY(NewModel model, parse_new_model(body));
     ATOLL_RETURN_IF_ERROR(may_name_owner(*request.principal, model));
     if (model.owner.empty()) model.owner = request.principal->subject;
     ATOLL_TRY(const Json created, insert_model(transaction, model, request.principal->subject));
+    ATOLL_RETURN_IF_ERROR(check_model_quota(transaction, *request.principal, model.owner));
     return Response::json(201, created);
 }
 
@@ -188,7 +212,9 @@ Result<Response> save_version(Routing& routing, Transaction& transaction, const 
         ATOLL_RETURN_IF_ERROR(ensure_model(transaction, {model, {}}, writer.subject));
     } else if (version.new_model) {  // likewise of what a person brings
         ATOLL_RETURN_IF_ERROR(service::check_name(model, "model"));
-        ATOLL_RETURN_IF_ERROR(ensure_model(transaction, {model, *version.new_model, writer.subject}, writer.subject));
+        ATOLL_TRY(const bool is_new,
+                  ensure_model(transaction, {model, *version.new_model, writer.subject}, writer.subject));
+        if (is_new) ATOLL_RETURN_IF_ERROR(check_model_quota(transaction, writer, writer.subject));
     }
     ATOLL_RETURN_IF_ERROR(may_add_to_model(transaction.connection(), request, model));
     ATOLL_RETURN_IF_ERROR(lock_blobs_shared(transaction));
@@ -378,6 +404,7 @@ Result<Response> put_model_tag(Routing&, Transaction& transaction, const Request
     ATOLL_TRY(const Json body, request.json());
     ATOLL_TRY(const TagTarget target, parse_tag_target(body));
     ATOLL_TRY(const Json tagged, put_tag(transaction, request.param("model"), tag, target, request.principal->subject));
+    ATOLL_RETURN_IF_ERROR(check_tag_quota(transaction, *request.principal, request.param("model")));
     return Response::json(200, tagged);
 }
 
