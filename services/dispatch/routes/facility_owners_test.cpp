@@ -243,5 +243,21 @@ TEST_F(FacilityOwnersTest, OneCallerHasAFewCheckJobsAtAFacility) {
     EXPECT_EQ(ask("eve", Method::kDelete, job(9)), "204");
 }
 
+TEST_F(FacilityOwnersTest, AnOperatorPreparesNoFileBesideAFacilityOfThisMachine) {
+    ASSERT_EQ(ask("admin", Method::kPatch, kLeonardo, {{"allow", {"ada"}}}), "200");
+    catalog_->set_dataset_owner("ada");
+    const auto prepare = [&](const std::string& who, const std::filesystem::path& input) {
+        Json body = kPreparation;
+        body["input"] = input.string();
+        return ask(who, Method::kPost, "/v1/preparations", body);
+    };
+    for (const auto& elsewhere : {work_dir("karolina") / "corpus.jsonl", work_dir("leonardo"),
+                                  std::filesystem::path(work_dir("leonardo").string() + "-2/corpus.jsonl")})
+        EXPECT_EQ(prepare("ada", elsewhere), "403 input") << elsewhere;
+    EXPECT_EQ(prepare("ada", work_dir("leonardo") / "raw/corpus.jsonl"), "202");
+    EXPECT_EQ(prepare("ada", "raw/corpus.jsonl"), "202") << "a path in its work directory";
+    EXPECT_EQ(prepare("admin", work_dir("karolina") / "corpus.jsonl"), "202");
+}
+
 }  // namespace
 }  // namespace atl::dispatch
