@@ -88,6 +88,28 @@ TEST_F(BoundsTest, AnOperatorsVersionKeepsNothingOfSomebodyElse) {
     EXPECT_EQ(call(*ada_, Method::kDelete, "/v1/models/adas", "").status, 204);
 }
 
+TEST_F(BoundsTest, NobodyReadsABlobOfAnUpdateByNamingItInAVersion) {
+    const std::string base = digest_of(post(*ada_, "adas", Json::object()));
+    http::Client site = facility({base}, "adas");
+    const std::string bytes = "learnt", sha256 = digest::sha256(bytes);
+    const Json manifest = stored(site, {{"config.json", bytes}});
+    ASSERT_EQ(call(*admin_, Method::kPost, "/v1/models/adas/versions",
+                   Json{{"manifest", manifest}, {"kind", "update"}, {"parents", {base}}}.dump())
+                  .status,
+              201);
+    const std::string body = Json{{"manifest", manifest}}.dump();
+    const auto missing = [&](http::Client& by) {
+        return Json::parse(call(by, Method::kPost, "/v1/blobs/missing", Json{{"digests", {sha256}}}.dump()).body)
+            .at("missing");
+    };
+    EXPECT_EQ(call(*bob_, Method::kPost, "/v1/models/bobs/versions", body).status, 403);
+    EXPECT_EQ(call(*bob_, Method::kGet, "/v1/blobs/" + sha256).status, 403);
+    EXPECT_EQ(missing(*ada_), Json::array());
+    EXPECT_EQ(missing(*bob_), Json{sha256}) << "who has it sends it";
+    EXPECT_EQ(call(*bob_, Method::kPut, "/v1/blobs/" + sha256, bytes).status, 200);
+    EXPECT_EQ(call(*bob_, Method::kPost, "/v1/models/bobs/versions", body).status, 201);
+}
+
 TEST_F(BoundsTest, AnOperatorMakesSoManyModelsAndTagsAndNoMore) {
     const std::string digest = digest_of(post(*bob_, "bobs", Json::object()));
     const auto tag = [&](http::Client& by, const std::string& name) {

@@ -243,6 +243,7 @@ TEST_F(FacilityOwnersTest, OneCallerHasAFewCheckJobsAtAFacility) {
     EXPECT_EQ(ask("eve", Method::kDelete, job(9)), "204");
 }
 
+// Jobs of all facilities of this machine run as one user.
 TEST_F(FacilityOwnersTest, AnOperatorPreparesNoFileBesideAFacilityOfThisMachine) {
     ASSERT_EQ(ask("admin", Method::kPatch, kLeonardo, {{"allow", {"ada"}}}), "200");
     catalog_->set_dataset_owner("ada");

@@ -434,6 +434,22 @@ Result<bool> may_see_blob(pg::Connection& connection, const std::string& subject
     return !rows.empty();
 }
 
+Result<std::set<std::string>> blobs_of_others(pg::Connection& connection, const std::string& subject,
+                                              const std::set<std::string>& blobs) {
+    ATOLL_TRY(
+        const auto rows,
+        connection.query("SELECT value FROM jsonb_array_elements_text($1::jsonb)"
+                         " WHERE EXISTS (SELECT 1 FROM manifest_blobs WHERE blob = value)"
+                         " AND NOT EXISTS (SELECT 1 FROM manifest_blobs b JOIN versions v ON v.digest = b.manifest"
+                         " JOIN models m ON m.name = v.model WHERE b.blob = value"
+                         " AND (v.kind <> 'update' OR (m.owner <> '' AND m.owner = $2)))"
+                         " AND NOT EXISTS (SELECT 1 FROM operator_blobs WHERE blob = value AND subject = $2)",
+                         {Json(blobs), subject}));
+    std::set<std::string> of_others;
+    for (int row = 0; row < rows.size(); ++row) of_others.insert(rows.text(row, "value"));
+    return of_others;
+}
+
 Result<bool> is_update_of_round(pg::Connection& connection, const auth::TaskScope& scope, const std::string& digest) {
     ATOLL_TRY(const auto rows, connection.query("SELECT 1 FROM round_versions WHERE job = $1 AND round = $2"
                                                 " AND kind = 'update' AND digest = $3 LIMIT 1",

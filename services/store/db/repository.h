@@ -104,6 +104,9 @@ Status require_readable_parents(pg::Connection& connection, const std::string& s
                                 const std::vector<std::string>& parents);
 // Whether a version needs the blob that is not such an update, or `subject` has sent it.
 Result<bool> may_see_blob(pg::Connection& connection, const std::string& subject, const std::string& blob);
+// Which of these blobs only such updates have, and `subject` has not sent: who names one has it from there.
+Result<std::set<std::string>> blobs_of_others(pg::Connection& connection, const std::string& subject,
+                                              const std::set<std::string>& blobs);
 // Whether the version is an update of the round that the token is of.
 Result<bool> is_update_of_round(pg::Connection& connection, const auth::TaskScope& scope, const std::string& digest);
 // Whether a version that the token reads needs the blob.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <map>
 
 #include "shared/auth/subjects.h"
 #include "shared/digest/digest.h"
@@ -22,6 +23,8 @@ constexpr std::size_t kMetricsBytesMax = 64U << 10;
 constexpr std::int64_t kCountMax = std::int64_t{1} << 53;
 constexpr std::int64_t kRoundMax = 1'000'000;
 constexpr std::int64_t kUploadFactor = 4;
+constexpr std::uint64_t kRepeatsMax = 16;
+constexpr std::uint64_t kRepeatsAllowanceBytes = std::uint64_t{16} << 20;  // many small files may be the same
 constexpr std::int64_t kManifestFactor = 4;
 constexpr std::int64_t kManifestAllowanceBytes = std::int64_t{512} << 10;
 constexpr std::int64_t kUploadAllowanceBytes = std::int64_t{64}
@@ -267,6 +270,17 @@ Status take_origin(const auth::TaskScope& scope, NewVersion& version) {
     version.round = scope.round;
     version.parents = scope.read_versions;
     return {};
+}
+
+Status check_repeats(const store_client::Manifest& manifest) {
+    std::map<std::string, std::uint64_t> distinct;
+    for (const auto& file : manifest.files)
+        for (const auto& chunk : file.chunks) distinct.emplace(chunk.sha256, chunk.size);
+    std::uint64_t bytes = 0;
+    for (const auto& [sha256, size] : distinct) bytes += size;
+    if (manifest.size_bytes() <= kRepeatsMax * bytes + kRepeatsAllowanceBytes) return {};
+    return invalid_argument("manifest.files", "are " + std::to_string(manifest.size_bytes()) + " bytes made of only " +
+                                                  std::to_string(bytes) + " different ones");
 }
 
 std::set<std::string> blobs_of(const store_client::Manifest& manifest) {

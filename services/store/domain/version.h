@@ -87,6 +87,9 @@ Status may_name_owner(const auth::Principal& principal, const NewModel& model);
 // An update has its job, its round and its one parent, the base, from the token that hands it in. kInvalidArgument
 // names what the body says otherwise; kPermissionDenied: the token reads more than a base.
 Status take_origin(const auth::TaskScope& scope, NewVersion& version);
+// kInvalidArgument: the files are many times as large as what is kept of them, the same blobs over and over. Whoever
+// fetches the version would have to keep it whole.
+Status check_repeats(const store_client::Manifest& manifest);
 std::set<std::string> blobs_of(const store_client::Manifest& manifest);
 
 }  // namespace atl::store

@@ -161,6 +161,18 @@ TEST(StoreDomainTest, OnlyAggregationAndAdminsWriteWhatRoundsMake) {
     EXPECT_EQ(field_for_ada(with(base, "/contributions", {{{"facility", "x"}, {"version", kOther}}})), "contributions");
 }
 
+TEST(StoreDomainTest, AVersionIsNoLargeOneOfAFewBlobs) {
+    const auto manifest_of = [](std::size_t count, std::uint64_t size) {
+        store_client::Manifest manifest;
+        manifest.files.push_back({"model.bin", count * size, {count, store_client::Chunk{kOther, size}}});
+        return manifest;
+    };
+    EXPECT_FALSE(check_repeats(manifest_of(20'000, 5'000)).ok());
+    EXPECT_TRUE(check_repeats(manifest_of(1'000, 5'000)).ok());
+    EXPECT_TRUE(check_repeats(manifest_of(16, 8U << 20)).ok());
+    EXPECT_FALSE(check_repeats(manifest_of(20, 8U << 20)).ok());
+}
+
 TEST(StoreDomainTest, APersonNamesAFewParentsAndEachOnce) {
     const json base = {{"manifest", version_body().at("manifest")}};
     std::vector<std::string> parents;

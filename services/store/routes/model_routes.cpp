@@ -159,8 +159,22 @@ Status check_parents(Routing& routing, const NewVersion& version, LargeTurn& tur
     return {};
 }
 
+// A person's version has no blob that they know from an update which they may not read: it would be theirs to read
+// then.
+Status check_blobs_of_person(Routing& routing, const auth::Principal& writer, const NewVersion& version) {
+    if (!is_person(writer)) return {};
+    ATOLL_RETURN_IF_ERROR(check_repeats(version.manifest));
+    ATOLL_TRY(auto connection, routing.pool.acquire());
+    ATOLL_TRY(const auto foreign, blobs_of_others(*connection, writer.subject, blobs_of(version.manifest)));
+    if (foreign.empty()) return {};
+    return permission_denied("blob " + *foreign.begin() +
+                             " is of a site's update, which you may not read: upload it, "
+                             "if you have it, and try again");
+}
+
 // What a person or a service hands in.
-Status check_files(Routing& routing, const NewVersion& version, LargeTurn& turn) {
+Status check_files(Routing& routing, const auth::Principal& writer, const NewVersion& version, LargeTurn& turn) {
+    ATOLL_RETURN_IF_ERROR(check_blobs_of_person(routing, writer, version));
     ATOLL_RETURN_IF_ERROR(check_blobs(version.manifest, routing.blobs));
     ATOLL_TRY(const std::uint64_t head, head_bytes(version.manifest, routing.blobs));
     ATOLL_RETURN_IF_ERROR(turn.require(head));
@@ -281,7 +295,7 @@ Result<Response> post_version(Routing& routing, const Request& request) {
     if (!known)
         ATOLL_RETURN_IF_ERROR(writer.role == Role::kFacility
                                   ? check_files_of_site(routing, *writer.scope, version, turn)
-                                  : check_files(routing, version, turn));
+                                  : check_files(routing, writer, version, turn));
     const auto save = [&](Transaction& transaction) { return save_version(routing, transaction, request, version); };
     // An attempt's one version is its own key: whatever a facility sends again, no more is kept.
     if (writer.role == Role::kFacility) return service::in_transaction(routing.pool, save);
