@@ -6,6 +6,7 @@
 #include <iostream>
 #include <iterator>
 
+#include "services/cli/rest.h"
 #include "services/stack/layout.h"
 #include "services/stack/stack_user.h"
 #include "services/stack/supervisor.h"
@@ -23,6 +24,21 @@ constexpr const char* kStandardInput = "standard input";
 std::string without_last_slashes(std::string url) {
     while (url.ends_with('/')) url.pop_back();
     return url;
+}
+
+// As far as it can be read.
+std::string decode_base64url(std::string_view text) {
+    constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    std::string bytes;
+    std::uint32_t bits = 0;
+    int count = 0;
+    for (const char digit : text) {
+        const auto value = kDigits.find(digit);
+        if (value == std::string_view::npos) break;
+        bits = (bits << 6) | static_cast<std::uint32_t>(value);
+        if ((count += 6) >= 8) bytes.push_back(static_cast<char>(bits >> (count -= 8)));
+    }
+    return bytes;
 }
 
 // The address at which others reach the gateway of the stack in `state`; empty: there is none.
@@ -72,6 +88,16 @@ Result<std::string> Context::token() const {
     std::string token(trim(*text));
     if (token.empty()) return invalid_argument("--token-file", file.string() + " is empty");
     return token;
+}
+
+std::string Context::subject() const {
+    const auto own = token();
+    if (!own.ok()) return {};
+    const auto begin = own->find('.');
+    const auto end = own->find('.', begin + 1);
+    if (begin == std::string::npos || end == std::string::npos) return {};
+    const auto claims = json::parse(decode_base64url(std::string_view(*own).substr(begin + 1, end - begin - 1)));
+    return claims.ok() && claims->is_object() ? text(*claims, "sub") : std::string();
 }
 
 Result<http::Client> Context::client(const std::string& service) const {

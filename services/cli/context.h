@@ -30,6 +30,8 @@ struct Context {
     // The bearer token. Without one given it is that of the stack in --state, which goes to that stack's own gateway
     // and nowhere else. kUnauthenticated says how to give one.
     Result<std::string> token() const;
+    // Whose token that is, as it says itself; empty where it cannot be read, which the services then say.
+    std::string subject() const;
     // A client of one service through the gateway: client("store")->get_json("/v1/models").
     Result<http::Client> client(const std::string& service) const;
 };

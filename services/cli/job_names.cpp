@@ -16,7 +16,11 @@ namespace {
 constexpr std::size_t kBeginMin = 8;  // of an id, as a narrow table shows it
 }  // namespace
 
-Result<std::string> find_job(const json& jobs, const std::string& given) {
+Result<std::string> find_job(const json& jobs, const std::string& given, const std::string& subject) {
+    const auto is_own = [&](const json& job) {
+        return text(job, "name") == given && text(job, "created_by") == subject;
+    };
+    const bool has_own = std::any_of(jobs.begin(), jobs.end(), is_own);
     std::string newest;
     std::vector<std::string> names;
     std::vector<std::string> named;
@@ -26,9 +30,9 @@ Result<std::string> find_job(const json& jobs, const std::string& given) {
         if (id == given) return id;
         names.push_back(text(job, "name"));
         if (given.size() >= kBeginMin && id.starts_with(given)) begun.push_back(id);
-        if (text(job, "name") == given) named.push_back(id + " (" + text(job, "state") + ")");
-        if (text(job, "name") == given || given == "newest")
-            newest = std::max(newest, id);  // ids sort by creation time
+        const bool is_named = has_own ? is_own(job) : text(job, "name") == given;
+        if (is_named) named.push_back(id + " (" + text(job, "state") + ")");
+        if (is_named || given == "newest") newest = std::max(newest, id);  // ids sort by creation time
     }
     if (named.size() > 1) {
         std::string message = std::to_string(named.size()) + " jobs are called " + given + "; give an id:";

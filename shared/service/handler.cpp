@@ -6,6 +6,15 @@
 #include "shared/base/text.h"
 
 namespace atl::service {
+namespace {
+
+constexpr std::int64_t kPieceItems = 16;  // of a list, that are read at once
+
+std::string text_of(const json::Json& value) {
+    return value.dump(-1, ' ', false, json::Json::error_handler_t::replace);
+}
+
+}  // namespace
 
 Result<http::Response> in_transaction(pg::Pool& pool, const Work& work) {
     ATOLL_TRY(pg::Pool::Lease connection, pool.acquire());
@@ -41,14 +50,29 @@ Status require_owner(const http::Request& request, const std::string& owner, con
     return permission_denied(what + " belongs to " + owner + "; only " + owner + " or an admin may change it");
 }
 
-http::Response list(std::vector<json::Json> items, const http::Page& page, const char* cursor) {
-    json::Json next = nullptr;
-    if (items.size() > static_cast<std::size_t>(page.limit)) {
-        items.resize(static_cast<std::size_t>(page.limit));
-        const json::Json& value = items.back().at(cursor);
-        next = value.is_string() ? value.get<std::string>() : value.dump();
+Result<http::Response> list(const http::Page& page, Cursor cursor, const ReadItems& read) {
+    std::string body = R"({"items":[)";
+    http::Page piece = page;
+    std::int64_t shown = 0;
+    bool has_more = true;
+    while (has_more && shown < page.limit && body.size() < kPageBytesMax) {
+        piece.limit = std::min(kPieceItems, page.limit - shown);
+        ATOLL_TRY(std::vector<json::Json> items, read(piece));
+        has_more = items.size() > static_cast<std::size_t>(piece.limit);
+        if (has_more) items.pop_back();
+        for (json::Json& item : items) {
+            if (body.size() >= kPageBytesMax) {
+                has_more = true;
+                break;
+            }
+            const json::Json& value = item.at(cursor.member);
+            piece.after = value.is_string() ? value.get<std::string>() : value.dump();
+            if (!cursor.is_shown) item.erase(cursor.member);
+            body += (shown++ > 0 ? "," : "") + text_of(item);
+        }
     }
-    return http::Response::json(200, {{"items", std::move(items)}, {"next", std::move(next)}});
+    body += R"(],"next":)" + (has_more ? text_of(piece.after) : "null") + "}";
+    return http::Response::text(200, std::move(body), "application/json");
 }
 
 }  // namespace atl::service

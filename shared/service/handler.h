@@ -26,8 +26,18 @@ Status check_if_match(const http::Request& request, std::int64_t revision);
 // kPermissionDenied unless who asks is `owner` or an admin; `what` is said as "the job".
 Status require_owner(const http::Request& request, const std::string& owner, const std::string& what);
 
-// {"items": […], "next": …}. The caller read page.limit + 1 items where there were so many; `next` is then the member
-// `cursor` of the last item that is shown, which the caller of the API sends back as ?after=.
-http::Response list(std::vector<json::Json> items, const http::Page& page, const char* cursor);
+// Reads the page.limit items after page.after, and one more where there is one.
+using ReadItems = std::function<Result<std::vector<json::Json>>(const http::Page& page)>;
+
+// The member of an item that the caller of the API sends back as ?after=.
+struct Cursor {
+    const char* member;
+    bool is_shown = true;  // false: no part of the answer
+};
+
+// {"items": […], "next": …}. A page ends early once it has kPageBytesMax, with `next` the cursor of its last item.
+// Items are read a few at a time, so a page costs about as much memory as it has bytes.
+inline constexpr std::size_t kPageBytesMax = std::size_t{1} << 20;
+Result<http::Response> list(const http::Page& page, Cursor cursor, const ReadItems& read);
 
 }  // namespace atl::service

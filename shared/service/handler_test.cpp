@@ -26,14 +26,54 @@ TEST(EtagTest, OnlyTheCurrentRevisionOrAStarMayChangeAResource) {
     }
 }
 
-TEST(ListTest, TheItemBeyondThePageBecomesTheCursor) {
-    const std::vector<json::Json> items = {{{"name", "a"}}, {{"name", "b"}}, {{"name", "c"}}};
-    const auto cut = json::Json::parse(list(items, {.limit = 2, .after = ""}, "name").body);
+// A thousand items with a text of so many bytes each, by number.
+class ListTest : public testing::Test {
+  protected:
+    json::Json ask(const http::Page& page, bool shows_cursor = true) {
+        const auto read = [&](const http::Page& piece) {
+            std::vector<json::Json> items;
+            const int after = piece.after.empty() ? 0 : std::stoi(piece.after);
+            for (int i = after + 1; i <= std::min<std::int64_t>(kItems, after + piece.limit + 1); ++i)
+                items.push_back({{"number", i}, {"text", std::string(text_bytes_, 'x')}});
+            items_read_max_ = std::max(items_read_max_, items.size());
+            return Result(std::move(items));
+        };
+        const http::Response response = list(page, {"number", shows_cursor}, read).value();
+        body_bytes_ = response.body.size();
+        return json::Json::parse(response.body);
+    }
+
+    static constexpr int kItems = 1000;
+    std::size_t text_bytes_ = 1;
+    std::size_t items_read_max_ = 0;
+    std::size_t body_bytes_ = 0;
+};
+
+TEST_F(ListTest, TheLastItemOfAPageIsTheCursor) {
+    const auto cut = ask({.limit = 2, .after = ""});
     EXPECT_EQ(cut["items"].size(), 2U);
-    EXPECT_EQ(cut["next"], "b");
-    const auto whole = json::Json::parse(list(items, {.limit = 3, .after = ""}, "name").body);
-    EXPECT_EQ(whole["items"].size(), 3U);
+    EXPECT_EQ(cut["next"], "2");
+    const auto whole = ask({.limit = kItems, .after = ""});
+    EXPECT_EQ(whole["items"].size(), static_cast<std::size_t>(kItems));
     EXPECT_TRUE(whole["next"].is_null());
+    EXPECT_EQ(ask({.limit = 3, .after = "999"})["items"].size(), 1U);
+    EXPECT_EQ(ask({.limit = 3, .after = "1000"}), (json::Json{{"items", json::Json::array()}, {"next", nullptr}}));
+    EXPECT_FALSE(ask({.limit = 2, .after = ""}, false)["items"][0].contains("number"));
+}
+
+TEST_F(ListTest, HoweverLongItsItemsAreAPageIsBoundedAndNoneIsLost) {
+    text_bytes_ = 100'000;
+    int seen = 0;
+    for (json::Json after = ""; !after.is_null();) {
+        const auto page = ask({.limit = 1000, .after = after});
+        EXPECT_LE(body_bytes_, kPageBytesMax + text_bytes_ + 100);
+        for (const auto& item : page["items"]) EXPECT_EQ(item["number"], ++seen);
+        after = page["next"];
+    }
+    EXPECT_EQ(seen, kItems);
+    EXPECT_LE(items_read_max_, 17U) << "of the page, at once";
+    text_bytes_ = 2 * kPageBytesMax;
+    EXPECT_EQ(ask({.limit = 1000, .after = ""})["items"].size(), 1U) << "one at least";
 }
 
 TEST(AnswerTest, WhoAsksForTooMuchAtOnceIsToldSoAndWhenToAskAgain) {

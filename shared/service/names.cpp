@@ -7,6 +7,7 @@
 namespace atl::service {
 namespace {
 
+constexpr std::size_t kPathBytesMax = 4096;
 constexpr const char* kNameRule = "must match ^[a-z0-9][a-z0-9._-]{0,62}$";
 constexpr const char* kWebAddressRule = "must be an address such as https://host:7443/store or unix:/run/a.sock:/store";
 
@@ -47,7 +48,7 @@ std::string required_web_address(json::ObjectReader& reader, const char* key) {
 }
 
 bool is_safe_relative_path(std::string_view path) {
-    if (path.empty() || !json::is_printable_line(path)) return false;
+    if (path.empty() || path.size() > kPathBytesMax || !json::is_printable_line(path)) return false;
     for (std::size_t begin = 0; begin <= path.size();) {
         const std::size_t end = std::min(path.find('/', begin), path.size());
         const std::string_view segment = path.substr(begin, end - begin);

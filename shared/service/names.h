@@ -20,7 +20,7 @@ bool is_web_address(std::string_view text);
 // A required member that must be one; the reader fails otherwise.
 std::string required_web_address(json::ObjectReader& reader, const char* key);
 
-// True for a relative path of printable characters without empty, "." or ".." segments.
+// True for a relative path of at most 4096 printable characters without empty, "." or ".." segments.
 bool is_safe_relative_path(std::string_view path);
 
 }  // namespace atl::service

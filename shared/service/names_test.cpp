@@ -21,6 +21,8 @@ TEST(NamesTest, APathThatCouldLeaveItsDirectoryIsNotSafe) {
     for (const char* path :
          {"", "/a", "a/", "a//b", "..", "a/../b", "./a", "a/.", "a\nb", "a\xC2\x9B", "a\xE2\x80\xAE.b", "a\xFF"})
         EXPECT_FALSE(is_safe_relative_path(path)) << path;
+    EXPECT_TRUE(is_safe_relative_path(std::string(4096, 'a')));
+    EXPECT_FALSE(is_safe_relative_path(std::string(4097, 'a')));
 }
 
 TEST(NamesTest, AWrongNameIsNamed) {

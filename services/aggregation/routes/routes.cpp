@@ -42,8 +42,9 @@ Result<Response> put_aggregation(Routing& routing, pg::Transaction& transaction,
 Result<Response> get_aggregations(Routing&, pg::Transaction& transaction, const Request& request) {
     ATOLL_TRY(const auto page, http::parse_page(request));
     const auto job = request.query.find("job");
-    ATOLL_TRY(auto items, list_aggregations(transaction, job == request.query.end() ? "" : job->second, page));
-    return service::list(std::move(items), page, "id");
+    return service::list(page, {"id"}, [&](const http::Page& piece) {
+        return list_aggregations(transaction, job == request.query.end() ? "" : job->second, piece);
+    });
 }
 
 }  // namespace

@@ -242,7 +242,7 @@ Status run_script(const Context& context, const std::string& what, const std::st
         ATOLL_TRY(answer, client.call(http::Method::kPost, "/v1/scripts?facility=" + segment(facility), spec.dump()));
     } else {
         ATOLL_TRY(const json jobs, get_all(client, "/v1/jobs"));
-        ATOLL_TRY(const std::string id, find_job(jobs, what.substr(0, stroke)));
+        ATOLL_TRY(const std::string id, find_job(jobs, what.substr(0, stroke), context.subject()));
         std::string task = stroke == std::string::npos ? "" : what.substr(stroke + 1);
         if (task.empty()) {
             ATOLL_TRY(task, find_task(client, id, facility));
@@ -382,7 +382,7 @@ CLI::App* add_job_verb(CLI::App& group, Context& context, const char* verb, cons
     on_run(*command, context, [&context, id, body = std::move(body)]() -> Status {
         ATOLL_TRY(http::Client client, context.client("dispatch"));
         ATOLL_TRY(const json jobs, get_all(client, "/v1/jobs"));
-        ATOLL_TRY(const std::string found, find_job(jobs, *id));
+        ATOLL_TRY(const std::string found, find_job(jobs, *id, context.subject()));
         return body(client, found);
     });
     return command;

@@ -255,6 +255,15 @@ Status run_pull(const Context& context, const std::string& reference, const fs::
     return {};
 }
 
+// "a, b and 2 more": every row of a table is as wide as its widest cell.
+std::string some_of(std::vector<std::string> tags) {
+    constexpr std::size_t kShownMax = 5;
+    if (tags.size() <= kShownMax) return join(tags);
+    const std::size_t more = tags.size() - kShownMax;
+    tags.resize(kShownMax);
+    return join(tags) + " and " + std::to_string(more) + " more";
+}
+
 Status list_models(const Context& context) {
     ATOLL_TRY(http::Client store, context.client("store"));
     ATOLL_TRY(const json models, get_all(store, "/v1/models"));
@@ -262,7 +271,7 @@ Status list_models(const Context& context) {
                        [](const json& model) -> std::vector<std::string> {
                            std::vector<std::string> tags;
                            for (const auto& [tag, digest] : model.at("tags").items()) tags.push_back(tag);
-                           return {text(model, "name"), text(model, "version_count"), join(tags),
+                           return {text(model, "name"), text(model, "version_count"), some_of(tags),
                                    text(model, "created_at"), text(model, "description")};
                        });
 }
@@ -277,7 +286,7 @@ Status show_model(const Context& context, http::Client& store, const std::string
         table.add({text(version, "digest").substr(0, 16), text(version, "kind") + (is_adapter ? " adapter" : ""),
                    human_bytes(version.at("size").get<std::uint64_t>()), text(version, "job"), text(version, "round"),
                    text(version, "created_by"), text(version, "created_at"),
-                   join(version.at("tags").get<std::vector<std::string>>())});
+                   some_of(version.at("tags").get<std::vector<std::string>>())});
     }
     print(table);
     return {};

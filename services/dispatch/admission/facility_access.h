@@ -13,6 +13,9 @@ namespace atl::dispatch {
 bool may_change(const Facility& facility, const auth::Principal& principal);
 // kPermissionDenied that names the facility: jobs of this principal may not use its account.
 Status require_use(const Facility& facility, const auth::Principal& principal, const std::string& field);
+// kPermissionDenied: at a facility of the coordinator's own machine an admin alone has files prepared that are not in
+// its work directory.
+Status require_input(const Facility& facility, const auth::Principal& principal, const std::string& input);
 // As whoever may not change it gets it: each value of its environment, which can be a secret, is "…".
 Facility without_secrets(Facility facility, const auth::Principal& principal);
 // kPermissionDenied: another one's facility, or what an admin alone may say. That is its owner's name, how it is

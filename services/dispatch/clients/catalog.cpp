@@ -20,6 +20,7 @@ namespace {
 
 using json::Json;
 
+constexpr int kAbsentMax = 8;  // copies that are not there, of which resolve() asks why
 constexpr std::chrono::minutes kTokenLife{5};
 constexpr std::size_t kFileValuesMax = 50'000;  // of a JSON file of a version
 constexpr std::chrono::minutes kTokenUse{2};    // then there is a new one: what has begun ends with the old
@@ -420,10 +421,16 @@ Status Catalog::resolve(std::vector<NamedCopy>& copies, const Json& tokenizer) c
               }));
     ATOLL_TRY(const auto items, member<Json::array_t>(answer, "items"));
     if (items.size() != copies.size()) return internal_error("the registry gave an item too many or too few");
+    int asked = 0;
     for (std::size_t i = 0; i < items.size(); ++i) {
-        const Status read = items[i].is_null() ? resolve_alone(copies[i]) : read_found(items[i], copies[i]);
-        if (!read.ok() && read.error().code != ErrorCode::kInvalidArgument) return read;
-        copies[i].found = read;
+        NamedCopy& copy = copies[i];
+        if (items[i].is_null() && ++asked > kAbsentMax)
+            copy.found = invalid_argument(copy.path + ".dataset",
+                                          "facility \"" + copy.data->facility + "\" has no such copy of dataset \"" +
+                                              copy.data->dataset + "\"; correct the ones before it first");
+        else
+            copy.found = items[i].is_null() ? resolve_alone(copy) : read_found(items[i], copy);
+        if (!copy.found.ok() && copy.found.error().code != ErrorCode::kInvalidArgument) return copy.found;
     }
     return {};
 }

@@ -91,7 +91,7 @@ class Catalog {
                                      const std::string& config_text, const adapter::InitialAdapter& weights) const;
     // Fills in version, path and numbers. A version that is not named is the newest that the facility holds of those
     // that fit the tokenizer (tokenizer_files(), null: of all), else of those that may. One question for all, and some
-    // more about those that are not there.
+    // more about the first few that are not there.
     Status resolve(std::vector<NamedCopy>& copies, const json::Json& tokenizer) const;
 
     // What aggregation has made of a closed round, or how far it is: {state, version, error, refused}. It takes the

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <sstream>
+
 #include "shared/http/testing/test_server.h"
 
 namespace atl::dispatch {
@@ -18,6 +20,13 @@ class DamagedAnswerTest : public testing::Test {
         std::vector<NamedCopy> copies = {{&copy, "participants[0]"}};
         const Status resolved = catalog_.resolve(copies, nullptr);
         return resolved.ok() ? copies.front().found : resolved;
+    }
+    std::int64_t requests() {
+        std::int64_t count = 0;
+        std::istringstream lines(server_.metrics().expose());
+        for (std::string line; std::getline(lines, line);)
+            if (line.starts_with("atoll_http_requests_total{")) count += std::stoll(line.substr(line.rfind(' ') + 1));
+        return count;
     }
     http::TestServer server_{[this](http::Server& server) {
         for (const char* path :
@@ -92,6 +101,18 @@ TEST_F(DamagedAnswerTest, ACopyThatIsNotThereIsNamedInTheFieldAlone) {
         EXPECT_EQ(resolved.error().field, "participants[0].dataset");
         EXPECT_FALSE(resolved.error().message.starts_with("participants[0]")) << resolved.error().message;
     }
+}
+
+TEST_F(DamagedAnswerTest, OfManyCopiesThatAreNotThereAFewAreAskedFor) {
+    answer_ = {{"items", Json::array()}, {"next", nullptr}, {"template", "{{text}}"}, {"created_by", "ada"}};
+    std::vector<DatasetCopy> data(1000, DatasetCopy{"leonardo", "it"});
+    std::vector<NamedCopy> copies;
+    for (DatasetCopy& copy : data) copies.push_back({&copy, "evaluation.at[" + std::to_string(copies.size()) + "]"});
+    found_ = {{"items", Json(std::vector<Json>(data.size()))}};
+    ASSERT_TRUE(catalog_.resolve(copies, nullptr).ok());
+    EXPECT_LT(requests(), 50);
+    for (const NamedCopy& copy : copies) EXPECT_EQ(copy.found.error().field, copy.path + ".dataset");
+    EXPECT_NE(copies.back().found.error().message.find("correct the ones before"), std::string::npos);
 }
 
 // A registry that does not take the tokens that it has seen so far, or takes none.

@@ -5,6 +5,8 @@
 namespace atl::dispatch {
 namespace {
 
+constexpr std::size_t kEventPageBytesMax = std::size_t{4} << 20;
+
 Status send(pg::Transaction& transaction, const Topics& topics, const std::string& job, const DomainEvent& event) {
     events::Event cloud;
     cloud.type = event.type;
@@ -56,9 +58,11 @@ Result<EventPage> read_events(pg::Connection& connection, const std::string& job
                                                     {job, after, limit}));
     EventPage page;
     page.last = after;
+    std::size_t bytes = 0;
     ATOLL_TRY(const JobState state, parse_job_state(jobs.text(0, "state")));
     page.job_is_finished = is_finished(state);
-    for (int i = 0; i < rows.size(); ++i) {
+    for (int i = 0; i < rows.size() && bytes < kEventPageBytesMax; ++i) {
+        bytes += rows.text(i, "data").size();
         page.last = rows.integer(i, "number");
         page.items.push_back({{"number", page.last},
                               {"type", rows.text(i, "type")},

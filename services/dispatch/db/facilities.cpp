@@ -10,6 +10,8 @@ namespace {
 
 using json::Json;
 
+constexpr std::int64_t kCheckJobsMax = 8;  // of one caller at a facility
+
 // What read_facility_waiting() reads.
 const std::string kWaitingColumns = "waiting_reason, " + sql_to_ms("waiting_since") + " AS waiting_since_ms, " +
                                     sql_to_ms("coalesce(retry_at, now())") + " AS retry_ms, batch_silence, " +
@@ -299,13 +301,26 @@ Status record_answer(pg::Connection& connection, const std::string& name, const 
     return {};
 }
 
-Result<std::string> claim_check_job(pg::Connection& connection, const std::string& facility, const std::string& id,
+Result<std::string> claim_check_job(pg::Transaction& transaction, const std::string& facility, const std::string& id,
                                     const std::string& subject) {
-    ATOLL_RETURN_IF_ERROR(connection.query("DELETE FROM check_jobs WHERE asked_at < now() - interval '30 days'"));
+    ATOLL_RETURN_IF_ERROR(transaction.query("DELETE FROM check_jobs WHERE asked_at < now() - interval '30 days'"));
+    ATOLL_RETURN_IF_ERROR(
+        transaction.query("SELECT pg_advisory_xact_lock(hashtextextended('check/' || $1, 0))", {subject}));
+    ATOLL_TRY(const pg::Rows others,
+              transaction.query("SELECT count(*) AS n, coalesce(min(id), '') AS id FROM check_jobs WHERE asked_by = $1"
+                                " AND facility = $2 AND id <> $3 AND asked_at > now() - interval '1 day'",
+                                {subject, facility, id}));
+    if (others.integer(0, "n") >= kCheckJobsMax)
+        return Error{ErrorCode::kResourceExhausted,
+                     others.text(0, "n") + " check jobs of " + subject + " at " + facility +
+                         " were asked for in the last day and not removed: wait until their checks have ended, or"
+                         " remove one (DELETE /v1/facilities/" +
+                         facility + "/check-jobs/" + others.text(0, "id") + ")",
+                     {}};
     ATOLL_TRY(const pg::Rows rows,
-              connection.query("INSERT INTO check_jobs AS c (facility, id, asked_by) VALUES ($1, $2, $3)"
-                               " ON CONFLICT (facility, id) DO UPDATE SET asked_by = c.asked_by RETURNING c.asked_by",
-                               {facility, id, subject}));
+              transaction.query("INSERT INTO check_jobs AS c (facility, id, asked_by) VALUES ($1, $2, $3)"
+                                " ON CONFLICT (facility, id) DO UPDATE SET asked_by = c.asked_by RETURNING c.asked_by",
+                                {facility, id, subject}));
     return rows.text(0, "asked_by");
 }
 

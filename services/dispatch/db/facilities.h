@@ -86,8 +86,8 @@ Status record_batch_silence(pg::Connection& connection, const std::string& name,
 Status record_batch_answer(pg::Connection& connection, const std::string& name, std::int64_t asked_ms);
 
 // Who has asked for this job of the facility's check: `subject` from now on, if nobody had. Those of a month ago are
-// forgotten.
-Result<std::string> claim_check_job(pg::Connection& connection, const std::string& facility, const std::string& id,
+// forgotten. kResourceExhausted: the subject has asked for several others within a day that were not removed.
+Result<std::string> claim_check_job(pg::Transaction& transaction, const std::string& facility, const std::string& id,
                                     const std::string& subject);
 // kNotFound: nobody has.
 Result<std::string> find_check_job_owner(pg::Connection& connection, const std::string& facility,

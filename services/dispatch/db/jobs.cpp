@@ -373,6 +373,11 @@ Status require_room(pg::Transaction& transaction, const std::string& owner, std:
                  {}};
 }
 
+Result<std::int64_t> count_jobs(pg::Transaction& transaction, const std::string& owner) {
+    ATOLL_TRY(const pg::Rows rows, transaction.query("SELECT count(*) AS n FROM jobs WHERE created_by = $1", {owner}));
+    return rows.integer(0, "n");
+}
+
 Status insert_job(pg::Transaction& transaction, const Topics& topics, const JobView& job, const std::string& created_by,
                   bool by_admin) {
     ATOLL_RETURN_IF_ERROR(transaction.query(

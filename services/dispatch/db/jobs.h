@@ -65,6 +65,9 @@ Status claim_output_model(pg::Transaction& transaction, const std::string& model
 Status require_room(pg::Transaction& transaction, const std::string& owner, std::int64_t active_max,
                     const std::string& except = {});
 
+// How many jobs that owner has, those that have ended among them.
+Result<std::int64_t> count_jobs(pg::Transaction& transaction, const std::string& owner);
+
 // Inserts the job and applies its first decision. `by_admin`: no facility refuses it.
 Status insert_job(pg::Transaction& transaction, const Topics& topics, const JobView& job, const std::string& created_by,
                   bool by_admin = false);

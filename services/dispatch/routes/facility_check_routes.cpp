@@ -127,12 +127,19 @@ Result<Response> put_check_job(Routing& routing, const Request& request) {
     ATOLL_TRY(asked.job.resources, parse_check_job(body, asked.facility));
     {
         ATOLL_TRY(auto connection, routing.pool.acquire());
+        ATOLL_TRY(auto transaction, pg::Transaction::begin(*connection));
         ATOLL_TRY(const std::string owner,
-                  claim_check_job(*connection, asked.facility.name, asked.job.id, request.principal->subject));
+                  claim_check_job(transaction, asked.facility.name, asked.job.id, request.principal->subject));
         ATOLL_RETURN_IF_ERROR(require_own_job(asked, *request.principal, owner));
+        ATOLL_RETURN_IF_ERROR(transaction.commit());
     }
-    ATOLL_TRY(const std::string batch_id, submit_check(*routing.connections.site(asked.facility), asked.job));
-    return Response::json(200, {{"id", asked.job.id}, {"batch_id", batch_id}});
+    const auto batch_id = submit_check(*routing.connections.site(asked.facility), asked.job);
+    if (!batch_id.ok() && !is_transient(batch_id.error().code)) {  // it was refused: there is none to be removed
+        ATOLL_TRY(auto connection, routing.pool.acquire());
+        ATOLL_RETURN_IF_ERROR(forget_check_job(*connection, asked.facility.name, asked.job.id));
+    }
+    ATOLL_RETURN_IF_ERROR(batch_id);
+    return Response::json(200, {{"id", asked.job.id}, {"batch_id", *batch_id}});
 }
 
 Result<Response> get_check_job(Routing& routing, const Request& request) {

@@ -222,5 +222,43 @@ TEST_F(FacilityOwnersTest, ACheckJobBelongsToWhoAskedForIt) {
     EXPECT_EQ(ask("olga", Method::kDelete, job), "204");
 }
 
+TEST_F(FacilityOwnersTest, OneCallerHasAFewCheckJobsAtAFacility) {
+    ASSERT_EQ(ask("admin", Method::kPatch, kLeonardo, {{"allow", {"ada", "eve"}}}), "200");
+    std::filesystem::create_directories(work_dir("leonardo"));
+    const auto job = [](int i) { return kLeonardo + "/check-jobs/abcd000" + std::to_string(i); };
+    const auto put_as = [&](const std::string& who, int i) {
+        http::ClientOptions options;
+        options.base_url = base_url_;
+        options.token = tokens_.at(who);
+        options.attempts_max = 1;
+        return http::Client(options).call(Method::kPut, job(i), "{}")->status;
+    };
+    for (int i = 0; i < 8; ++i) EXPECT_EQ(put_as("ada", i), 200) << i;
+    EXPECT_EQ(put_as("ada", 8), 429);
+    EXPECT_EQ(put_as("ada", 0), 200) << "it is there";
+    EXPECT_EQ(put_as("eve", 9), 200) << "it is each one's own";
+    EXPECT_EQ(ask("ada", Method::kDelete, job(0)), "204");
+    EXPECT_EQ(put_as("ada", 8), 200);
+    for (int i = 1; i < 9; ++i) EXPECT_EQ(ask("ada", Method::kDelete, job(i)), "204");
+    EXPECT_EQ(ask("eve", Method::kDelete, job(9)), "204");
+}
+
+// Jobs of all facilities of this machine run as one user.
+TEST_F(FacilityOwnersTest, AnOperatorPreparesNoFileBesideAFacilityOfThisMachine) {
+    ASSERT_EQ(ask("admin", Method::kPatch, kLeonardo, {{"allow", {"ada"}}}), "200");
+    catalog_->set_dataset_owner("ada");
+    const auto prepare = [&](const std::string& who, const std::filesystem::path& input) {
+        Json body = kPreparation;
+        body["input"] = input.string();
+        return ask(who, Method::kPost, "/v1/preparations", body);
+    };
+    for (const auto& elsewhere : {work_dir("karolina") / "corpus.jsonl", work_dir("leonardo"),
+                                  std::filesystem::path(work_dir("leonardo").string() + "-2/corpus.jsonl")})
+        EXPECT_EQ(prepare("ada", elsewhere), "403 input") << elsewhere;
+    EXPECT_EQ(prepare("ada", work_dir("leonardo") / "raw/corpus.jsonl"), "202");
+    EXPECT_EQ(prepare("ada", "raw/corpus.jsonl"), "202") << "a path in its work directory";
+    EXPECT_EQ(prepare("admin", work_dir("karolina") / "corpus.jsonl"), "202");
+}
+
 }  // namespace
 }  // namespace atl::dispatch

@@ -70,10 +70,12 @@ Result<Response> post_facility(Routing& routing, pg::Transaction& transaction, c
 
 Result<Response> get_facilities(Routing&, pg::Transaction& transaction, const Request& request) {
     ATOLL_TRY(const http::Page page, http::parse_page(request));
-    ATOLL_TRY(const auto stored, list_facilities(transaction.connection(), page.after, page.limit + 1));
-    std::vector<Json> items;
-    for (const auto& item : stored) items.push_back(view(item, request));
-    return service::list(std::move(items), page, "name");
+    return service::list(page, {"name"}, [&](const http::Page& piece) -> Result<std::vector<Json>> {
+        ATOLL_TRY(const auto stored, list_facilities(transaction.connection(), piece.after, piece.limit + 1));
+        std::vector<Json> items;
+        for (const auto& item : stored) items.push_back(view(item, request));
+        return items;
+    });
 }
 
 Result<Response> get_facility(Routing&, pg::Transaction& transaction, const Request& request) {

@@ -31,12 +31,12 @@ constexpr std::int64_t kTailBytesPerLine = 400;
 constexpr std::int64_t kLogsBytesMax = std::int64_t{32} << 20;  // of all logs of an answer, each its share
 constexpr std::chrono::seconds kLogsTimeMax{60};  // what began then ends before gateways give up, at 120 s
 
-// One statement each needs no transaction around it, which would cost two more round trips.
+// Their statements need no transaction around them, which would cost two more round trips.
 Result<Response> get_jobs(Routing& routing, const Request& request) {
     ATOLL_TRY(const http::Page page, http::parse_page(request));
     ATOLL_TRY(auto connection, routing.pool.acquire());
-    ATOLL_TRY(auto items, job_list(*connection, page.after, page.limit + 1));
-    return service::list(std::move(items), page, "id");
+    return service::list(page, {"id"},
+                         [&](const http::Page& piece) { return job_list(*connection, piece.after, piece.limit + 1); });
 }
 
 Result<Response> get_job(Routing& routing, const Request& request) {

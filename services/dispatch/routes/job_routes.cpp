@@ -20,11 +20,36 @@ using http::Request;
 using http::Response;
 using json::Json;
 
+constexpr std::int64_t kJobsMax = 2000;  // of one operator, those that have ended among them
+
+Status check_job_quota(pg::Transaction& transaction, const auth::Principal& principal) {
+    if (principal.role == auth::Role::kAdmin) return {};
+    ATOLL_TRY(const std::int64_t count, count_jobs(transaction, principal.subject));
+    if (count < kJobsMax) return {};
+    return conflict("you have " + std::to_string(count) +
+                        " jobs, all that an operator may: remove those that have ended (`atoll job rm`)",
+                    "quota");
+}
+
+// Whether the caller may have one more job: before anything is made for it, and again in the transaction that makes it.
+Status require_room_for_job(pg::Transaction& transaction, const Routing& routing, const auth::Principal& principal) {
+    ATOLL_RETURN_IF_ERROR(require_room(transaction, routing, principal));
+    return check_job_quota(transaction, principal);
+}
+
+Status require_room_for_job(const Routing& routing, const auth::Principal& principal) {
+    ATOLL_TRY(auto connection, routing.pool.acquire());
+    ATOLL_TRY(auto transaction, pg::Transaction::begin(*connection));
+    return require_room_for_job(transaction, routing, principal);
+}
+
 Result<Response> post_job(Routing& routing, const Request& request) {
     Admission admission;
     JobView& job = admission.job;
     const auto before = [&]() -> Status {
+        ATOLL_TRY(const auto place, routing.site_requests.take_examination(request.principal->subject));
         ATOLL_TRY(const Json body, request.json());
+        ATOLL_RETURN_IF_ERROR(require_room_for_job(routing, *request.principal));
         ATOLL_TRY(admission, admit_job(routing.pool, routing.catalog, body, *request.principal));
         ATOLL_TRY(const bool is_held, routing.catalog.hold_version(job.base));
         if (!is_held) return invalid_argument("model.version", "version " + job.base + " was just removed");
@@ -41,7 +66,7 @@ Result<Response> post_job(Routing& routing, const Request& request) {
     const auto insert = [&](pg::Transaction& transaction) -> Result<Response> {
         ATOLL_RETURN_IF_ERROR(
             require_facilities(transaction.connection(), job.spec, *request.principal));  // now they stay
-        ATOLL_RETURN_IF_ERROR(require_room(transaction, routing, *request.principal));
+        ATOLL_RETURN_IF_ERROR(require_room_for_job(transaction, routing, *request.principal));
         ATOLL_RETURN_IF_ERROR(claim_output_model(transaction, job.spec.output_model));
         ATOLL_RETURN_IF_ERROR(insert_job(transaction, routing.topics, job, request.principal->subject,
                                          request.principal->role == auth::Role::kAdmin));
@@ -56,6 +81,7 @@ Result<Response> post_job(Routing& routing, const Request& request) {
 
 // What would become of the job; nothing is kept of it.
 Result<Response> post_job_check(Routing& routing, const Request& request) {
+    ATOLL_TRY(const auto place, routing.site_requests.take_examination(request.principal->subject));
     ATOLL_TRY(const Json body, request.json());
     ATOLL_TRY(const Admission admission, consider_job(routing.pool, routing.catalog, body, *request.principal));
     Json findings = Json::array();
@@ -71,6 +97,7 @@ Result<Response> post_job_check(Routing& routing, const Request& request) {
 Result<Response> post_script(Routing& routing, const Request& request) {
     const auto asked = request.query.find("facility");
     if (asked == request.query.end() || asked->second.empty()) return invalid_argument("facility", "is required");
+    ATOLL_TRY(const auto place, routing.site_requests.take_examination(request.principal->subject));
     ATOLL_TRY(const Json body, request.json());
     ATOLL_TRY(Admission admission, admit_job(routing.pool, routing.catalog, body, *request.principal));
     JobView& job = admission.job;

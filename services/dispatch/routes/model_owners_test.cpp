@@ -134,5 +134,24 @@ TEST_F(ModelOwnersTest, AnUpdateIsHandedInToNoOtherModelOfThatName) {
     EXPECT_TRUE(lines("push").empty());
 }
 
+TEST_F(ModelOwnersTest, AnOperatorHasSoManyJobsAndARefusedOneLeavesNoModel) {
+    Json job = job_request(1);
+    job["output_model"] = "hers";
+    submit_as("ada", job);
+    ASSERT_TRUE(connect()
+                    .query("INSERT INTO jobs (id, name, spec, base_digest, state, current_round, created_by) SELECT "
+                           "'made-' || i, 'made', spec, base_digest, 'cancelled', 0, 'ada' FROM jobs, "
+                           "generate_series(1, 1999) i WHERE created_by = 'ada'")
+                    .ok());
+    job["output_model"] = "one-more";
+    EXPECT_EQ(ask("ada", Method::kPost, "/v1/jobs", job), "409 quota");
+    EXPECT_EQ(ask("ada", Method::kPost, "/v1/job-checks", job), "200") << "nothing is kept of it";
+    http::ClientOptions options;
+    options.base_url = catalog_->url();
+    options.token = tokens_.at("ada");
+    EXPECT_EQ(http::Client(options).call(Method::kGet, "/v1/models/one-more")->status, 404);
+    EXPECT_EQ(ask("admin", Method::kPost, "/v1/jobs", job), "201");
+}
+
 }  // namespace
 }  // namespace atl::dispatch

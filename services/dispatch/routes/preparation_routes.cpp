@@ -56,11 +56,12 @@ Result<Task> make_preparation_task(const PreparationSpec& spec, const Catalog& c
     return task;
 }
 
-// One that this caller's preparations may use; it stays until the transaction ends, if there is one.
-Status require_usable(pg::Connection& connection, const std::string& facility, const auth::Principal& principal) {
-    ATOLL_RETURN_IF_ERROR(require_facility(connection, facility, "facility"));
-    ATOLL_TRY(const StoredFacility stored, find_facility(connection, facility));
-    return require_use(stored.facility, principal, "facility");
+// A facility that this caller's preparations may use; it stays until the transaction ends, if there is one.
+Status require_usable(pg::Connection& connection, const PreparationSpec& spec, const auth::Principal& principal) {
+    ATOLL_RETURN_IF_ERROR(require_facility(connection, spec.facility, "facility"));
+    ATOLL_TRY(const StoredFacility stored, find_facility(connection, spec.facility));
+    ATOLL_RETURN_IF_ERROR(require_use(stored.facility, principal, "facility"));
+    return require_input(stored.facility, principal, spec.input);
 }
 
 Status check_quota(pg::Transaction& transaction, const auth::Principal& principal) {
@@ -81,13 +82,13 @@ Result<Response> post_preparation(Routing& routing, const Request& request) {
         ATOLL_TRY(spec, parse_preparation_spec(body));
         {
             ATOLL_TRY(auto connection, routing.pool.acquire());
-            ATOLL_RETURN_IF_ERROR(require_usable(*connection, spec.facility, *request.principal));
+            ATOLL_RETURN_IF_ERROR(require_usable(*connection, spec, *request.principal));
         }
         ATOLL_TRY(task, make_preparation_task(spec, routing.catalog, id, request));
         return {};
     };
     const auto insert = [&](pg::Transaction& transaction) -> Result<Response> {
-        ATOLL_RETURN_IF_ERROR(require_usable(transaction.connection(), spec.facility, *request.principal));
+        ATOLL_RETURN_IF_ERROR(require_usable(transaction.connection(), spec, *request.principal));
         ATOLL_RETURN_IF_ERROR(require_room(transaction, routing, *request.principal));
         ATOLL_RETURN_IF_ERROR(insert_preparation(transaction, id, to_json(spec), request.principal->subject));
         ATOLL_RETURN_IF_ERROR(check_quota(transaction, *request.principal));
@@ -100,8 +101,9 @@ Result<Response> post_preparation(Routing& routing, const Request& request) {
 
 Result<Response> get_preparations(Routing&, pg::Transaction& transaction, const Request& request) {
     ATOLL_TRY(const http::Page page, http::parse_page(request));
-    ATOLL_TRY(auto items, preparation_list(transaction.connection(), page.after, page.limit + 1));
-    return service::list(std::move(items), page, "id");
+    return service::list(page, {"id"}, [&](const http::Page& piece) {
+        return preparation_list(transaction.connection(), piece.after, piece.limit + 1);
+    });
 }
 
 Result<Response> get_preparation(Routing&, pg::Transaction& transaction, const Request& request) {

@@ -42,6 +42,12 @@ Result<SiteRequests::Place> SiteRequests::take_place_at(const std::string& facil
     return place;
 }
 
+Result<SiteRequests::Place> SiteRequests::take_examination(const std::string& caller) {
+    Place place = take("examination/" + caller, kOfCallerMax);
+    if (place == nullptr) return too_many(std::to_string(kOfCallerMax) + " jobs of " + caller + " are being examined");
+    return place;
+}
+
 Result<SiteRequests::Place> SiteRequests::take_place(const std::string& caller, const std::string& facility) {
     ATOLL_TRY(Place of_caller, take_place_of(caller));
     ATOLL_TRY(Place at_facility, take_place_at(facility));

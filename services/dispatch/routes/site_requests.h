@@ -13,7 +13,8 @@
 namespace atl::dispatch {
 
 // What people ask of sites: it waits for them on threads of its own, so that a site that never answers holds up nobody
-// who asks for something else. One caller has a few questions under way at a time, and so has a facility. Thread-safe.
+// who asks for something else. One caller has a few questions under way at a time, and so has a facility. One caller
+// has a few jobs examined at a time as well, which asks other services. Thread-safe.
 //
 //   ATOLL_TRY(const auto place, requests.take_place(request.principal->subject, facility.name));
 class SiteRequests {
@@ -33,7 +34,8 @@ class SiteRequests {
     // kResourceExhausted that says whose places are taken.
     Result<Place> take_place_of(const std::string& caller);
     Result<Place> take_place_at(const std::string& facility);
-    // Both of them.
+    Result<Place> take_examination(const std::string& caller);
+    // A caller's and a facility's.
     Result<Place> take_place(const std::string& caller, const std::string& facility);
 
   private:

@@ -35,6 +35,17 @@ TEST(SiteRequestsTest, ACallerAndAFacilityHaveAFewPlacesEachThatAreGivenBack) {
     EXPECT_TRUE(requests.take_place("bob", "vega").ok());
 }
 
+TEST(SiteRequestsTest, ACallerHasAFewJobsExaminedAtATime) {
+    SiteRequests requests;
+    std::vector<SiteRequests::Place> taken;
+    for (int i = 0; i < SiteRequests::kOfCallerMax; ++i) taken.push_back(requests.take_examination("bob").value());
+    EXPECT_EQ(requests.take_examination("bob").error().code, ErrorCode::kResourceExhausted);
+    EXPECT_TRUE(requests.take_examination("ada").ok());
+    EXPECT_TRUE(requests.take_place_of("bob").ok()) << "questions to sites have places of their own";
+    taken.pop_back();
+    EXPECT_TRUE(requests.take_examination("bob").ok());
+}
+
 TEST(SiteRequestsTest, WhatWaitsForAThreadWhenItIsStoppedIsDropped) {
     SiteRequests requests;
     std::promise<void> begun;

@@ -56,8 +56,9 @@ Result<Response> post_token(Routing& routing, const Request& request) {
 Result<Response> get_tokens(Routing& routing, pg::Transaction& transaction, const Request& request) {
     ATOLL_TRY(const http::Page page, http::parse_page(request));
     ATOLL_TRY(const auto keys, routing.token_keys.holding());
-    ATOLL_TRY(auto items, list_tokens(transaction.connection(), keys, page.after, page.limit + 1));
-    return service::list(std::move(items), page, "id");
+    return service::list(page, {"id"}, [&](const http::Page& piece) {
+        return list_tokens(transaction.connection(), keys, piece.after, piece.limit + 1);
+    });
 }
 
 // Ours are new_id()s, and an attempt's TASK/NUMBER.

@@ -67,8 +67,7 @@ Result<Response> post_dataset(Routing&, Transaction& transaction, const Request&
 
 Result<Response> get_datasets(Routing&, Transaction& transaction, const Request& request) {
     ATOLL_TRY(const http::Page page, http::parse_page(request));
-    ATOLL_TRY(std::vector<Json> items, list_datasets(transaction, page));
-    return service::list(std::move(items), page, "name");
+    return service::list(page, {"name"}, [&](const http::Page& piece) { return list_datasets(transaction, piece); });
 }
 
 Result<Response> get_dataset(Routing&, Transaction& transaction, const Request& request) {
@@ -134,18 +133,19 @@ Result<Response> post_version(Routing& routing, Transaction& transaction, const 
 
 Result<Response> get_versions(Routing&, Transaction& transaction, const Request& request) {
     ATOLL_TRY(const http::Page page, http::parse_page(request));
-    std::int64_t after = 0;
-    if (!page.after.empty()) {
-        ATOLL_TRY(after, parse_version_number(page.after));
-    }
     std::string facility;
     if (const auto wanted = request.query.find("facility"); wanted != request.query.end()) {
         facility = wanted->second;
         ATOLL_RETURN_IF_ERROR(service::check_name(facility, "facility"));
     }
     ATOLL_TRY(const StoredDataset dataset, find_dataset(transaction, request.param("name")));
-    ATOLL_TRY(std::vector<Json> items, list_versions(transaction, dataset.spec.name, facility, after, page.limit));
-    return service::list(std::move(items), page, "version");
+    return service::list(page, {"version"}, [&](const http::Page& piece) -> Result<std::vector<Json>> {
+        std::int64_t after = 0;
+        if (!piece.after.empty()) {
+            ATOLL_TRY(after, parse_version_number(piece.after));
+        }
+        return list_versions(transaction, dataset.spec.name, facility, after, piece.limit);
+    });
 }
 
 Result<Response> get_version(Routing&, Transaction& transaction, const Request& request) {
@@ -171,8 +171,9 @@ Result<Response> get_copies(Routing&, Transaction& transaction, const Request& r
     ATOLL_TRY(const http::Page page, http::parse_page(request));
     ATOLL_TRY(const std::int64_t number, parse_version_number(request.param("version")));
     ATOLL_RETURN_IF_ERROR(find_version(transaction, request.param("name"), number));
-    ATOLL_TRY(std::vector<Json> items, list_copies(transaction, request.param("name"), number, page));
-    return service::list(std::move(items), page, "facility");
+    return service::list(page, {"facility"}, [&](const http::Page& piece) {
+        return list_copies(transaction, request.param("name"), number, piece);
+    });
 }
 
 // A question, however it is asked: nothing of it is kept under an Idempotency-Key.

@@ -48,7 +48,8 @@ Status record_operator_blob(pg::Connection& connection, const std::string& subje
                             std::size_t bytes) {
     ATOLL_RETURN_IF_ERROR(
         connection.query("INSERT INTO operator_blobs (blob, subject, bytes) VALUES ($1, $2, $3)"
-                         " ON CONFLICT (blob) DO UPDATE SET subject = excluded.subject, bytes = excluded.bytes",
+                         " ON CONFLICT (blob, subject) DO UPDATE SET"
+                         " bytes = greatest(operator_blobs.bytes, excluded.bytes)",
                          {blob, subject, bytes}));
     return {};
 }

@@ -77,16 +77,6 @@ Error no_model(const std::string& name) {
     return not_found("there is no model " + name, "model");
 }
 
-// The rows are one longer than the page when there is more; `cursor` names the column to go on from.
-template <class ToJson>
-Json make_page(const pg::Rows& rows, const http::Page& page, const char* cursor, ToJson to_json) {
-    Json items = Json::array();
-    for (int row = 0; row < rows.size() && row < page.limit; ++row) items.push_back(to_json(rows, row));
-    Json next = nullptr;
-    if (rows.size() > page.limit) next = rows.text(static_cast<int>(page.limit) - 1, cursor);
-    return {{"items", std::move(items)}, {"next", std::move(next)}};
-}
-
 Status insert_manifest(pg::Transaction& transaction, const NewVersion& version) {
     const auto& manifest = version.manifest;
     ATOLL_TRY(const auto inserted,
@@ -147,6 +137,16 @@ Result<bool> ensure_model(pg::Transaction& transaction, const NewModel& model, c
     return inserted.affected() == 1;
 }
 
+Result<std::int64_t> count_models_of(pg::Transaction& transaction, const std::string& owner) {
+    ATOLL_TRY(const auto rows, transaction.query("SELECT count(*) AS n FROM models WHERE owner = $1", {owner}));
+    return rows.integer(0, "n");
+}
+
+Result<std::int64_t> count_tags_of(pg::Transaction& transaction, const std::string& model) {
+    ATOLL_TRY(const auto rows, transaction.query("SELECT count(*) AS n FROM tags WHERE model = $1", {model}));
+    return rows.integer(0, "n");
+}
+
 Result<Json> insert_model(pg::Transaction& transaction, const NewModel& model, const std::string& subject) {
     ATOLL_TRY(const bool is_new, ensure_model(transaction, model, subject));
     if (!is_new) return conflict("there is a model " + model.name + " already", "name");
@@ -159,11 +159,13 @@ Result<Json> find_model(pg::Connection& connection, const std::string& name) {
     return read_model(rows, 0);
 }
 
-Result<Json> list_models(pg::Connection& connection, const http::Page& page) {
+Result<std::vector<Json>> list_models(pg::Connection& connection, const http::Page& page) {
     ATOLL_TRY(const auto rows,
               connection.query("SELECT " + model_columns() + " FROM models WHERE name > $1 ORDER BY name LIMIT $2",
                                {page.after, page.limit + 1}));
-    return make_page(rows, page, "name", read_model);
+    std::vector<Json> models;
+    for (int row = 0; row < rows.size(); ++row) models.push_back(read_model(rows, row));
+    return models;
 }
 
 Result<InsertedVersion> insert_version(pg::Transaction& transaction, const std::string& model,
@@ -237,9 +239,8 @@ Result<StoredVersion> find_version_anywhere(pg::Connection& connection, const st
     return read_stored_version(rows);
 }
 
-Result<Json> list_versions(pg::Connection& connection, const std::string& model, const VersionFilter& filter,
-                           const http::Page& page) {
-    ATOLL_RETURN_IF_ERROR(find_model(connection, model));
+Result<std::vector<Json>> list_versions(pg::Connection& connection, const std::string& model,
+                                        const VersionFilter& filter, const http::Page& page) {
     std::int64_t after = 0;
     for (const char digit : page.after) {
         if (digit < '0' || digit > '9' || page.after.size() > 18)
@@ -253,7 +254,12 @@ Result<Json> list_versions(pg::Connection& connection, const std::string& model,
                                              " ORDER BY sequence LIMIT $3",
                                              filter.job.empty() ? "versions v" : kOfRounds),
                                {model, after, page.limit + 1, filter.kind, filter.job, filter.round}));
-    return make_page(rows, page, "sequence", read_version);
+    std::vector<Json> versions;
+    for (int row = 0; row < rows.size(); ++row) {
+        versions.push_back(read_version(rows, row));
+        versions.back()["sequence"] = rows.integer(row, "sequence");
+    }
+    return versions;
 }
 
 Result<Json> put_tag(pg::Transaction& transaction, const std::string& model, const std::string& tag,
@@ -295,7 +301,8 @@ Result<std::int64_t> bytes_of_versions(pg::Connection& connection, const std::ve
 
 Result<std::int64_t> manifest_bytes_by(pg::Transaction& transaction, const std::string& subject) {
     ATOLL_TRY(const auto rows,
-              transaction.query("SELECT coalesce(sum(greatest(octet_length(m.body), $2::int)), 0)::bigint AS bytes"
+              transaction.query("SELECT coalesce(sum(greatest(octet_length(m.body), $2::int) +"
+                                " octet_length(v.parents::text) + octet_length(v.metrics::text)), 0)::bigint AS bytes"
                                 " FROM versions v JOIN manifests m USING (digest) WHERE v.created_by = $1",
                                 {subject, kManifestCostMin}));
     return rows.integer(0, "bytes");
@@ -409,6 +416,18 @@ Result<bool> is_update_of_others(pg::Connection& connection, const std::string& 
     return !rows.empty();
 }
 
+Status require_readable_parents(pg::Connection& connection, const std::string& subject,
+                                const std::vector<std::string>& parents) {
+    for (std::size_t i = 0; i < parents.size(); ++i) {
+        ATOLL_TRY(const bool is_of_others, is_update_of_others(connection, subject, parents[i]));
+        if (is_of_others)
+            return Error{ErrorCode::kPermissionDenied,
+                         "version " + parents[i] + " is a site's update, which you may not read: name a global model",
+                         "parents[" + std::to_string(i) + "]"};
+    }
+    return {};
+}
+
 Result<bool> may_see_blob(pg::Connection& connection, const std::string& subject, const std::string& blob) {
     ATOLL_TRY(const auto rows,
               connection.query(
@@ -418,6 +437,22 @@ Result<bool> may_see_blob(pg::Connection& connection, const std::string& subject
                   " OR EXISTS (SELECT 1 FROM operator_blobs WHERE blob = $1 AND subject = $2)",
                   {blob, subject}));
     return !rows.empty();
+}
+
+Result<std::set<std::string>> blobs_of_others(pg::Connection& connection, const std::string& subject,
+                                              const std::set<std::string>& blobs) {
+    ATOLL_TRY(
+        const auto rows,
+        connection.query("SELECT value FROM jsonb_array_elements_text($1::jsonb)"
+                         " WHERE EXISTS (SELECT 1 FROM manifest_blobs WHERE blob = value)"
+                         " AND NOT EXISTS (SELECT 1 FROM manifest_blobs b JOIN versions v ON v.digest = b.manifest"
+                         " JOIN models m ON m.name = v.model WHERE b.blob = value"
+                         " AND (v.kind <> 'update' OR (m.owner <> '' AND m.owner = $2)))"
+                         " AND NOT EXISTS (SELECT 1 FROM operator_blobs WHERE blob = value AND subject = $2)",
+                         {Json(blobs), subject}));
+    std::set<std::string> of_others;
+    for (int row = 0; row < rows.size(); ++row) of_others.insert(rows.text(row, "value"));
+    return of_others;
 }
 
 Result<bool> is_update_of_round(pg::Connection& connection, const auth::TaskScope& scope, const std::string& digest) {

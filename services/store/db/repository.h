@@ -18,8 +18,12 @@ using json::Json;
 Result<Json> insert_model(pg::Transaction& transaction, const NewModel& model, const std::string& subject);
 // Its owner is `model.owner`, also an empty one. False, and nothing is changed, if there is a model of that name.
 Result<bool> ensure_model(pg::Transaction& transaction, const NewModel& model, const std::string& subject);
+// Those of this transaction are among them.
+Result<std::int64_t> count_models_of(pg::Transaction& transaction, const std::string& owner);
+Result<std::int64_t> count_tags_of(pg::Transaction& transaction, const std::string& model);
 Result<Json> find_model(pg::Connection& connection, const std::string& name);
-Result<Json> list_models(pg::Connection& connection, const http::Page& page);  // {"items", "next"}
+// Up to page.limit + 1 models, by name.
+Result<std::vector<Json>> list_models(pg::Connection& connection, const http::Page& page);
 
 // A manifest may have megabytes: it stays the text that it is kept as.
 struct StoredVersion {
@@ -42,9 +46,10 @@ Result<bool> has_version(pg::Connection& connection, const std::string& model, c
 Result<StoredVersion> find_version(pg::Connection& connection, const std::string& model, const std::string& reference);
 // The oldest version of that digest, of any model.
 Result<StoredVersion> find_version_anywhere(pg::Connection& connection, const std::string& digest);
-// Those of a round as it made them: with its kind, parents, job, round and contributions.
-Result<Json> list_versions(pg::Connection& connection, const std::string& model, const VersionFilter& filter,
-                           const http::Page& page);
+// Up to page.limit + 1 versions, by their "sequence", which each has as another member. Those of a round are as it made
+// them: with its kind, parents, job, round and contributions.
+Result<std::vector<Json>> list_versions(pg::Connection& connection, const std::string& model,
+                                        const VersionFilter& filter, const http::Page& page);
 
 // {"model","tag","digest","updated_at"}; kNotFound if the model has no such version, kConflict that names "tag" if the
 // tag is on another and does not move. Of two at once one sees what the other has done.
@@ -53,7 +58,7 @@ Result<Json> put_tag(pg::Transaction& transaction, const std::string& model, con
 
 // The bytes of these versions' manifests, as canonical JSON, together.
 Result<std::int64_t> manifest_bytes_of(pg::Connection& connection, const std::vector<std::string>& versions);
-// What the manifests of this subject's versions take of a quota, those of this transaction too.
+// What this subject's versions take of a quota, those of this transaction too: manifests, parents and metrics.
 Result<std::int64_t> manifest_bytes_by(pg::Transaction& transaction, const std::string& subject);
 // The sizes of these versions together.
 Result<std::int64_t> bytes_of_versions(pg::Connection& connection, const std::vector<std::string>& versions);
@@ -94,8 +99,14 @@ Result<std::vector<std::string>> unreferenced_blobs(pg::Transaction& transaction
 // Whether the version is a site's update and nothing else, of models that belong to others than `subject`: it tells of
 // that site's texts. False, too, if there is no such version.
 Result<bool> is_update_of_others(pg::Connection& connection, const std::string& subject, const std::string& digest);
+// kPermissionDenied that names a parent that is such an update.
+Status require_readable_parents(pg::Connection& connection, const std::string& subject,
+                                const std::vector<std::string>& parents);
 // Whether a version needs the blob that is not such an update, or `subject` has sent it.
 Result<bool> may_see_blob(pg::Connection& connection, const std::string& subject, const std::string& blob);
+// Which of these blobs only such updates have, and `subject` has not sent: who names one has it from there.
+Result<std::set<std::string>> blobs_of_others(pg::Connection& connection, const std::string& subject,
+                                              const std::set<std::string>& blobs);
 // Whether the version is an update of the round that the token is of.
 Result<bool> is_update_of_round(pg::Connection& connection, const auth::TaskScope& scope, const std::string& digest);
 // Whether a version that the token reads needs the blob.

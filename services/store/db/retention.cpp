@@ -8,6 +8,11 @@ namespace {
 // Whether another model has the version v as well: then removing v takes nothing from anybody.
 constexpr const char* kIsElsewhere =
     "EXISTS (SELECT 1 FROM versions o WHERE o.digest = v.digest AND o.model <> v.model)";
+// Whether its child c keeps v: one of the same owner, or one that a job has made. Somebody else's word that v is its
+// parent keeps nothing.
+constexpr const char* kKeepsItsBase =
+    "c.parents->>0 = v.digest AND c.digest <> v.digest AND (c.job IS NOT NULL OR (SELECT owner FROM models"
+    " WHERE name = c.model) = (SELECT owner FROM models WHERE name = v.model))";
 constexpr const char* kIsRead = "v.read_at > now() - interval '7 days'";
 
 Status drop_manifests(pg::Transaction& transaction, const Json& digests) {
@@ -32,9 +37,10 @@ Error needed(const std::string& what, const std::string& by) {
 Status check_others(pg::Transaction& transaction, const std::string& which, const std::string& child,
                     const std::vector<pg::Param>& values, const std::string& what) {
     ATOLL_TRY(const auto children,
-              transaction.query("SELECT c.model AS model, c.digest AS digest FROM versions v JOIN versions c"
-                                " ON c.parents->>0 = v.digest AND c.digest <> v.digest WHERE " +
-                                    which + " AND " + child + " AND NOT " + kIsElsewhere + " LIMIT 1",
+              transaction.query(std::string("SELECT c.model AS model, c.digest AS digest FROM versions v"
+                                            " JOIN versions c ON ") +
+                                    kKeepsItsBase + " WHERE " + which + " AND " + child + " AND NOT " + kIsElsewhere +
+                                    " LIMIT 1",
                                 values));
     if (!children.empty()) return needed(what, "it is the base of " + name_of(children, "digest"));
     ATOLL_TRY(const auto reads,
@@ -106,21 +112,22 @@ Result<std::vector<Json>> outdated_versions(pg::Connection& connection, std::int
                                             std::int64_t count_max) {
     ATOLL_TRY(
         const auto rows,
-        connection.query("WITH newest AS MATERIALIZED (SELECT job, max(round) AS round FROM round_versions"
-                         " WHERE kind IN ('update', 'global') GROUP BY job)"
-                         " SELECT v.model AS model, v.digest AS digest, v.kind AS kind, v.job AS job,"
-                         " v.round AS round, m.size_bytes AS size FROM versions v"
-                         " JOIN manifests m ON m.digest = v.digest"
-                         " WHERE v.kind IN ('update', 'optimizer_state') AND v.job IS NOT NULL AND v.round IS NOT NULL"
-                         " AND NOT EXISTS (SELECT 1 FROM round_versions r JOIN newest ON newest.job = r.job"
-                         " WHERE r.model = v.model AND r.digest = v.digest AND r.round > newest.round - $1::int)"
-                         " AND ($2 = '' OR v.model = $2)"
-                         " AND ($4 = '' OR v.model IN (SELECT name FROM models WHERE owner = $4))"
-                         " AND (v.read_at IS NULL OR v.read_at < now() - interval '1 day')"
-                         " AND NOT EXISTS (SELECT 1 FROM tags t WHERE t.model = v.model AND t.digest = v.digest)"
-                         " AND NOT EXISTS (SELECT 1 FROM versions c WHERE c.parents->>0 = v.digest"
-                         " AND c.digest <> v.digest) ORDER BY v.sequence LIMIT $3",
-                         {rounds, scope.model, count_max, scope.owner}));
+        connection.query(
+            std::string("WITH newest AS MATERIALIZED (SELECT job, max(round) AS round FROM round_versions"
+                        " WHERE kind IN ('update', 'global') GROUP BY job)"
+                        " SELECT v.model AS model, v.digest AS digest, v.kind AS kind, v.job AS job,"
+                        " v.round AS round, m.size_bytes AS size FROM versions v"
+                        " JOIN manifests m ON m.digest = v.digest"
+                        " WHERE v.kind IN ('update', 'optimizer_state') AND v.job IS NOT NULL AND v.round IS NOT NULL"
+                        " AND NOT EXISTS (SELECT 1 FROM round_versions r JOIN newest ON newest.job = r.job"
+                        " WHERE r.model = v.model AND r.digest = v.digest AND r.round > newest.round - $1::int)"
+                        " AND ($2 = '' OR v.model = $2)"
+                        " AND ($4 = '' OR v.model IN (SELECT name FROM models WHERE owner = $4))"
+                        " AND (v.read_at IS NULL OR v.read_at < now() - interval '1 day')"
+                        " AND NOT EXISTS (SELECT 1 FROM tags t WHERE t.model = v.model AND t.digest = v.digest)"
+                        " AND NOT EXISTS (SELECT 1 FROM versions c WHERE ") +
+                kKeepsItsBase + ") ORDER BY v.sequence LIMIT $3",
+            {rounds, scope.model, count_max, scope.owner}));
     std::vector<Json> outdated;
     for (int row = 0; row < rows.size(); ++row)
         outdated.push_back({{"model", rows.text(row, "model")},

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <map>
 
 #include "shared/auth/subjects.h"
 #include "shared/digest/digest.h"
@@ -14,13 +15,16 @@ namespace {
 using json::Json;
 using json::ObjectReader;
 
-constexpr std::size_t kParentsMax = 4096;
+constexpr std::size_t kParentsMax = 4096;         // a mean's are its base and its updates
+constexpr std::size_t kParentsOfPersonsMax = 16;  // what a person brings comes from few
 constexpr std::size_t kDigestsMax = 4096;
 constexpr std::size_t kDescriptionBytesMax = 4096;
 constexpr std::size_t kMetricsBytesMax = 64U << 10;
 constexpr std::int64_t kCountMax = std::int64_t{1} << 53;
 constexpr std::int64_t kRoundMax = 1'000'000;
 constexpr std::int64_t kUploadFactor = 4;
+constexpr std::uint64_t kRepeatsMax = 16;
+constexpr std::uint64_t kRepeatsAllowanceBytes = std::uint64_t{16} << 20;  // many small files may be the same
 constexpr std::int64_t kManifestFactor = 4;
 constexpr std::int64_t kManifestAllowanceBytes = std::int64_t{512} << 10;
 constexpr std::int64_t kUploadAllowanceBytes = std::int64_t{64}
@@ -88,6 +92,10 @@ Status may_write_as_operator(const NewVersion& version) {
         return denied("kind", std::string("versions of kind ") + to_string(version.kind));
     if (version.job || version.round) return denied(version.job ? "job" : "round", "versions of a job's round");
     if (!version.contributions.empty()) return denied("contributions", "versions with contributions");
+    if (version.parents.size() > kParentsOfPersonsMax)
+        return invalid_argument("parents", "must be at most " + std::to_string(kParentsOfPersonsMax) + " versions");
+    const std::set<std::string> distinct(version.parents.begin(), version.parents.end());
+    if (distinct.size() < version.parents.size()) return invalid_argument("parents", "must each be named once");
     return {};
 }
 
@@ -274,6 +282,17 @@ Status take_origin(const auth::TaskScope& scope, NewVersion& version) {
     version.round = scope.round;
     version.parents = parents;
     return {};
+}
+
+Status check_repeats(const store_client::Manifest& manifest) {
+    std::map<std::string, std::uint64_t> distinct;
+    for (const auto& file : manifest.files)
+        for (const auto& chunk : file.chunks) distinct.emplace(chunk.sha256, chunk.size);
+    std::uint64_t bytes = 0;
+    for (const auto& [sha256, size] : distinct) bytes += size;
+    if (manifest.size_bytes() <= kRepeatsMax * bytes + kRepeatsAllowanceBytes) return {};
+    return invalid_argument("manifest.files", "are " + std::to_string(manifest.size_bytes()) + " bytes made of only " +
+                                                  std::to_string(bytes) + " different ones");
 }
 
 std::set<std::string> blobs_of(const store_client::Manifest& manifest) {

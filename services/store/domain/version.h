@@ -92,6 +92,9 @@ std::string base_of_update(const auth::TaskScope& scope);
 // An update has its job, its round and its one parent, the base, from the token that hands it in. kInvalidArgument
 // names what the body says otherwise; kPermissionDenied: the token reads no base, or more than one and its model.
 Status take_origin(const auth::TaskScope& scope, NewVersion& version);
+// kInvalidArgument: the files are many times as large as what is kept of them, the same blobs over and over. Whoever
+// fetches the version would have to keep it whole.
+Status check_repeats(const store_client::Manifest& manifest);
 std::set<std::string> blobs_of(const store_client::Manifest& manifest);
 
 }  // namespace atl::store

@@ -33,12 +33,16 @@ VersionReference parse_version_reference(const std::string& text) {
 }
 
 Status check_tag(const std::string& tag) {
-    ATOLL_RETURN_IF_ERROR(service::check_name(tag, "tag"));  // never looks like a digest: it is shorter
+    ATOLL_RETURN_IF_ERROR(service::check_name(tag, "tag"));
     const VersionReference meant = parse_version_reference(tag);
-    if (!std::holds_alternative<NewestVersion>(meant) && !std::holds_alternative<RoundVersion>(meant)) return {};
-    return invalid_argument("tag", tag + " already names " +
-                                       (tag == "newest" ? "the newest version" : "the model of that round") +
-                                       "; choose another tag");
+    const auto refused = [&](const std::string& what) {
+        return invalid_argument("tag", tag + " already names " + what + "; choose another tag");
+    };
+    if (std::holds_alternative<NewestVersion>(meant)) return refused("the newest version");
+    if (std::holds_alternative<RoundVersion>(meant)) return refused("the model of that round");
+    // A tag goes before a digest: one of 8 hexadecimal digits could stand for another version than it says.
+    if (std::holds_alternative<DigestBeginning>(meant)) return refused("versions whose digest begins so");
+    return {};
 }
 
 }  // namespace atl::store

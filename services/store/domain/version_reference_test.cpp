@@ -20,8 +20,10 @@ TEST(VersionReferenceTest, AVersionHasManyNames) {
 }
 
 TEST(VersionReferenceTest, ATagNamesNoVersionAlready) {
-    for (const char* tag : {"v1", "best", "round", "round-3", "2026-11-27"}) EXPECT_TRUE(check_tag(tag).ok()) << tag;
-    for (const char* tag : {"newest", "round3", "round0", "Best", ""}) EXPECT_EQ(check_tag(tag).error().field, "tag");
+    for (const char* tag : {"v1", "best", "round", "round-3", "2026-11-27", "decade", "v-20261127"})
+        EXPECT_TRUE(check_tag(tag).ok()) << tag;
+    for (const char* tag : {"newest", "round3", "round0", "Best", "", "492e02b6", "20261127", "492e02b6ffff"})
+        EXPECT_EQ(check_tag(tag).error().field, "tag");
 }
 
 TEST(VersionReferenceTest, AllElseIsATagOrNothing) {

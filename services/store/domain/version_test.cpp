@@ -168,6 +168,34 @@ TEST(StoreDomainTest, OnlyAggregationAndAdminsWriteWhatRoundsMake) {
     EXPECT_EQ(field_for_ada(with(base, "/contributions", {{{"facility", "x"}, {"version", kOther}}})), "contributions");
 }
 
+TEST(StoreDomainTest, AVersionIsNoLargeOneOfAFewBlobs) {
+    const auto manifest_of = [](std::size_t count, std::uint64_t size) {
+        store_client::Manifest manifest;
+        manifest.files.push_back({"model.bin", count * size, {count, store_client::Chunk{kOther, size}}});
+        return manifest;
+    };
+    EXPECT_FALSE(check_repeats(manifest_of(20'000, 5'000)).ok());
+    EXPECT_TRUE(check_repeats(manifest_of(1'000, 5'000)).ok());
+    EXPECT_TRUE(check_repeats(manifest_of(16, 8U << 20)).ok());
+    EXPECT_FALSE(check_repeats(manifest_of(20, 8U << 20)).ok());
+}
+
+TEST(StoreDomainTest, APersonNamesAFewParentsAndEachOnce) {
+    const json base = {{"manifest", version_body().at("manifest")}};
+    std::vector<std::string> parents;
+    for (int i = 0; i < 16; ++i) parents.push_back(std::string(63, 'a') + "0123456789abcdef"[i]);
+    EXPECT_TRUE(may_write(person("ada"), "any", with(base, "/parents", parents)));
+    const auto refused = [&](const std::vector<std::string>& named) {
+        const auto version = parse_new_version(with(base, "/parents", named)).value();
+        EXPECT_TRUE(may_write_version(person("aggregation"), "any", version).ok())
+            << "a mean of many, or of equal ones";
+        return may_write_version(person("ada"), "any", version).error().field;
+    };
+    EXPECT_EQ(refused({kOther, kOther}), "parents");
+    parents.push_back(kOther);
+    EXPECT_EQ(refused(parents), "parents");
+}
+
 TEST(StoreDomainTest, OnlyDispatchAndAdminsMakeAModelForSomebodyElse) {
     const auto may = [](const Principal& by, const char* owner) {
         return may_name_owner(by, parse_new_model({{"name", "a"}, {"owner", owner}}).value()).ok();

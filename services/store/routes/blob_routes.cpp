@@ -102,6 +102,9 @@ Result<http::Response> post_missing(Routing& routing, const http::Request& reque
     if (request.principal->role == Role::kFacility) {
         ATOLL_TRY(auto connection, routing.pool.acquire());
         ATOLL_TRY(foreign, foreign_blobs(*connection, *request.principal->scope, {digests.begin(), digests.end()}));
+    } else if (is_person(*request.principal)) {
+        ATOLL_TRY(auto connection, routing.pool.acquire());
+        ATOLL_TRY(foreign, blobs_of_others(*connection, request.principal->subject, {digests.begin(), digests.end()}));
     }
     Json missing = Json::array();
     for (const std::string& sha256 : digests) {

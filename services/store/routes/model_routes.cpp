@@ -19,6 +19,8 @@ namespace {
 
 constexpr std::size_t kLargeVersionBytes = 1U << 20;  // of its manifest, its base's, and what is read of their files
 constexpr std::size_t kManifestValuesMax = 1'000'000;
+constexpr std::int64_t kModelsMax = 2000;  // of one owner, that operators and their jobs make
+constexpr std::int64_t kTagsMax = 256;     // of a model, that operators set
 
 using auth::Role;
 using http::Method;
@@ -54,19 +56,41 @@ events::Event created_event(const Json& version) {
     return event;
 }
 
+// Of models and tags, which all lists show. Admins have no such bound.
+Status check_model_quota(Transaction& transaction, const auth::Principal& writer, const std::string& owner) {
+    if (writer.role == Role::kAdmin) return {};
+    ATOLL_TRY(const std::int64_t count, count_models_of(transaction, owner));
+    if (count <= kModelsMax) return {};
+    return Error{ErrorCode::kTooLarge,
+                 owner + " would have more than " + std::to_string(kModelsMax) +
+                     " models, all that an operator may: remove models that you do not need (`atoll model rm`)",
+                 "model"};
+}
+
+Status check_tag_quota(Transaction& transaction, const auth::Principal& writer, const std::string& model) {
+    if (writer.role == Role::kAdmin) return {};
+    ATOLL_TRY(const std::int64_t count, count_tags_of(transaction, model));
+    if (count <= kTagsMax) return {};
+    return Error{ErrorCode::kTooLarge,
+                 "the model " + model + " would have more than " + std::to_string(kTagsMax) +
+                     " tags: remove some first (`atoll model rm " + model + "@TAG`)",
+                 "tag"};
+}
+
 Result<Response> post_model(Routing&, Transaction& transaction, const Request& request) {
     ATOLL_TRY(const Json body, request.json());
     ATOLL_TRY(NewModel model, parse_new_model(body));
     ATOLL_RETURN_IF_ERROR(may_name_owner(*request.principal, model));
     if (model.owner.empty()) model.owner = request.principal->subject;
     ATOLL_TRY(const Json created, insert_model(transaction, model, request.principal->subject));
+    ATOLL_RETURN_IF_ERROR(check_model_quota(transaction, *request.principal, model.owner));
     return Response::json(201, created);
 }
 
 Result<Response> get_models(Routing&, Transaction& transaction, const Request& request) {
     ATOLL_TRY(const http::Page page, http::parse_page(request));
-    ATOLL_TRY(const Json models, list_models(transaction.connection(), page));
-    return Response::json(200, models);
+    return service::list(page, {"name"},
+                         [&](const http::Page& piece) { return list_models(transaction.connection(), piece); });
 }
 
 Result<Response> get_model(Routing&, Transaction& transaction, const Request& request) {
@@ -146,8 +170,22 @@ Status check_adapter_of(Routing& routing, const NewVersion& version, LargeTurn& 
     return check_adapter(version.manifest, *model, routing.blobs);
 }
 
+// A person's version has no blob that they know from an update which they may not read: it would be theirs to read
+// then.
+Status check_blobs_of_person(Routing& routing, const auth::Principal& writer, const NewVersion& version) {
+    if (!is_person(writer)) return {};
+    ATOLL_RETURN_IF_ERROR(check_repeats(version.manifest));
+    ATOLL_TRY(auto connection, routing.pool.acquire());
+    ATOLL_TRY(const auto foreign, blobs_of_others(*connection, writer.subject, blobs_of(version.manifest)));
+    if (foreign.empty()) return {};
+    return permission_denied("blob " + *foreign.begin() +
+                             " is of a site's update, which you may not read: upload it, "
+                             "if you have it, and try again");
+}
+
 // What a person or a service hands in.
-Status check_files(Routing& routing, const NewVersion& version, LargeTurn& turn) {
+Status check_files(Routing& routing, const auth::Principal& writer, const NewVersion& version, LargeTurn& turn) {
+    ATOLL_RETURN_IF_ERROR(check_blobs_of_person(routing, writer, version));
     ATOLL_RETURN_IF_ERROR(check_blobs(version.manifest, routing.blobs));
     ATOLL_TRY(const std::uint64_t head, head_bytes(version.manifest, routing.blobs));
     ATOLL_RETURN_IF_ERROR(turn.require(head));
@@ -182,8 +220,9 @@ Status check_manifest_quota(Transaction& transaction, const std::string& subject
     ATOLL_TRY(const std::int64_t bytes, manifest_bytes_by(transaction, subject));
     if (bytes <= bytes_max) return {};
     return Error{ErrorCode::kTooLarge,
-                 "the manifests of your versions would take " + human_bytes(static_cast<std::uint64_t>(bytes)) +
-                     " of " + human_bytes(static_cast<std::uint64_t>(bytes_max)) +
+                 "the manifests and metrics of your versions would take " +
+                     human_bytes(static_cast<std::uint64_t>(bytes)) + " of " +
+                     human_bytes(static_cast<std::uint64_t>(bytes_max)) +
                      ", all that an operator may (store.operator_manifest_bytes_max): remove versions that you do not "
                      "need (`atoll model rm`)",
                  "manifest"};
@@ -199,10 +238,14 @@ Result<Response> save_version(Routing& routing, Transaction& transaction, const 
         ATOLL_RETURN_IF_ERROR(ensure_model(transaction, {model, {}}, writer.subject));
     } else if (version.new_model) {  // likewise of what a person brings
         ATOLL_RETURN_IF_ERROR(service::check_name(model, "model"));
-        ATOLL_RETURN_IF_ERROR(ensure_model(transaction, {model, *version.new_model, writer.subject}, writer.subject));
+        ATOLL_TRY(const bool is_new,
+                  ensure_model(transaction, {model, *version.new_model, writer.subject}, writer.subject));
+        if (is_new) ATOLL_RETURN_IF_ERROR(check_model_quota(transaction, writer, writer.subject));
     }
     ATOLL_RETURN_IF_ERROR(may_add_to_model(transaction.connection(), request, model));
     ATOLL_RETURN_IF_ERROR(lock_blobs_shared(transaction));
+    if (is_person(writer))
+        ATOLL_RETURN_IF_ERROR(require_readable_parents(transaction.connection(), writer.subject, version.parents));
     if (auth::is_service(writer, auth::kAggregation))  // whose round it is the updates say
         ATOLL_RETURN_IF_ERROR(require_contributions_in(transaction, model, version.contributions));
     ATOLL_RETURN_IF_ERROR(
@@ -264,7 +307,7 @@ Result<Response> post_version(Routing& routing, const Request& request) {
     if (!known)
         ATOLL_RETURN_IF_ERROR(writer.role == Role::kFacility
                                   ? check_files_of_site(routing, *writer.scope, version, turn)
-                                  : check_files(routing, version, turn));
+                                  : check_files(routing, writer, version, turn));
     const auto save = [&](Transaction& transaction) { return save_version(routing, transaction, request, version); };
     // An attempt's one version is its own key: whatever a facility sends again, no more is kept.
     if (writer.role == Role::kFacility) return service::in_transaction(routing.pool, save);
@@ -278,8 +321,10 @@ Result<Response> get_versions(Routing&, Transaction& transaction, const Request&
         return found == request.query.end() ? "" : found->second;
     };
     ATOLL_TRY(const VersionFilter filter, parse_version_filter(wanted("kind"), wanted("job"), wanted("round")));
-    ATOLL_TRY(const Json versions, list_versions(transaction.connection(), request.param("model"), filter, page));
-    return Response::json(200, versions);
+    ATOLL_RETURN_IF_ERROR(find_model(transaction.connection(), request.param("model")));
+    return service::list(page, {"sequence", false}, [&](const http::Page& piece) {
+        return list_versions(transaction.connection(), request.param("model"), filter, piece);
+    });
 }
 
 // An update is between its site, the coordinator and whoever owns the model that it is for: what a site has learnt in
@@ -385,6 +430,7 @@ Result<Response> put_model_tag(Routing&, Transaction& transaction, const Request
     ATOLL_TRY(const Json body, request.json());
     ATOLL_TRY(const TagTarget target, parse_tag_target(body));
     ATOLL_TRY(const Json tagged, put_tag(transaction, request.param("model"), tag, target, request.principal->subject));
+    ATOLL_RETURN_IF_ERROR(check_tag_quota(transaction, *request.principal, request.param("model")));
     return Response::json(200, tagged);
 }
 

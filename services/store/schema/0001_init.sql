@@ -99,11 +99,12 @@ CREATE TABLE uploaded_blobs (
     PRIMARY KEY (task, blob)
 );
 
--- Blobs that operators have sent, by whom: while no version needs one it takes of its sender's quota.
+-- Blobs that operators have sent, by whom: while no version needs one it takes of its first sender's quota.
 CREATE TABLE operator_blobs (
-    blob    text PRIMARY KEY,
+    blob    text NOT NULL,
     subject text NOT NULL,
-    bytes   bigint NOT NULL  -- what it takes of the quota
+    bytes   bigint NOT NULL,  -- what it takes of the quota: nothing where the blob was there
+    PRIMARY KEY (blob, subject)
 );
 CREATE INDEX operator_blobs_subject ON operator_blobs (subject);
 

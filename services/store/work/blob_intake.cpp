@@ -69,10 +69,11 @@ void BlobIntake::refund(const auth::Principal& principal, std::size_t bytes) {
 
 Status BlobIntake::record(const auth::Principal& principal, const std::string& sha256, std::size_t cost, bool is_new) {
     const Quota quota = quota_of(principal);
-    if (quota == Quota::kNone || (quota == Quota::kOperator && !is_new)) return {};
+    if (quota == Quota::kNone) return {};
+    const std::size_t taken = is_new ? cost : 0;
     ATOLL_TRY(auto connection, pool_.acquire());
-    if (quota == Quota::kAttempt) return record_upload(*connection, *principal.scope, sha256, is_new ? cost : 0);
-    return record_operator_blob(*connection, principal.subject, sha256, cost);
+    if (quota == Quota::kAttempt) return record_upload(*connection, *principal.scope, sha256, taken);
+    return record_operator_blob(*connection, principal.subject, sha256, taken);
 }
 
 Result<BlobStore::Stored> BlobIntake::keep(const auth::Principal& principal, const std::string& sha256,

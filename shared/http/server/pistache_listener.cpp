@@ -41,7 +41,8 @@ constexpr const char* kConnectionData = "atoll.connection";
 // Counted from the previous request: an idle or stuck connection ends after it, once another client comes. Longer than
 // any bounded wait.
 constexpr std::chrono::seconds kConnectionIdleMax{300};
-constexpr std::size_t kReadBytes = 128 << 10;  // of a body, at once
+constexpr std::size_t kReadBytes = 128 << 10;   // of a body, at once
+constexpr std::size_t kWriteBytes = 256 << 10;  // of an answer, in one of Pistache's buffers
 
 int peer_socket(const ps::Tcp::Peer& peer) {
 #if __has_include(<pistache/em_socket_t.h>)  // 0.4: Fd may be a libevent handle
@@ -145,19 +146,25 @@ class PeerConnection final : public Connection, public std::enable_shared_from_t
                         close] { self->write(message, until_written, close); });
     }
 
-    // Queues the message; Transport::flush() sends it.
+    // Queues the message; Transport::flush() sends it. In blocks: whenever the socket is full, Pistache copies what is
+    // left of a buffer.
     void write(const std::string& message, const std::shared_ptr<void>& until_written, bool close) {
         const auto peer = peer_.lock();
         if (!busy_ || !peer) return;
         busy_ = false;
         refusing_ = refusing_ || close;
         try {
-            peer->send(ps::RawBuffer(message, message.size()))
-                .then(
-                    [until_written, weak = peer_, close](ssize_t) {
-                        if (const auto alive = weak.lock(); alive && close) ::shutdown(peer_socket(*alive), SHUT_WR);
-                    },
-                    [until_written](const std::exception_ptr&) {});
+            for (std::size_t begin = 0; begin < message.size(); begin += kWriteBytes) {
+                std::string block = message.substr(begin, kWriteBytes);
+                const std::size_t size = block.size();
+                const bool is_last = begin + size == message.size();
+                peer->send(ps::RawBuffer(std::move(block), size))
+                    .then(
+                        [until_written, weak = peer_, ends = close && is_last](ssize_t) {
+                            if (const auto alive = weak.lock(); alive && ends) ::shutdown(peer_socket(*alive), SHUT_WR);
+                        },
+                        [until_written](const std::exception_ptr&) {});
+            }
         } catch (const std::exception&) {
             refusing_ = true;  // memory has gone: nobody to tell
         }

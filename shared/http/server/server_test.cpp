@@ -465,6 +465,21 @@ TEST(ServerTest, ManyClientsAtOnceEachGetTheirOwnAnswer) {
         << server.metrics().expose();
 }
 
+// Pistache copies what is left of a buffer whenever the socket is full: a minute of copying for so many bytes at once.
+TEST(ServerTest, ALongAnswerIsSentInTheTimeThatItsBytesTake) {
+    const std::string body(std::size_t{48} << 20, 'a');
+    TestServer server([&](Server& s) {
+        s.route(Method::kGet, "/a", Access::open(), [&](const Request&) { return Response::text(200, body); });
+    });
+    ClientOptions options;
+    options.base_url = server.url();
+    options.timeout = std::chrono::seconds(20);
+    options.attempts_max = 1;
+    const auto answer = Client(options).call(Method::kGet, "/a");
+    ASSERT_TRUE(answer.ok()) << answer.error().message;
+    EXPECT_TRUE(answer->body == body);
+}
+
 // Pistache's queues between threads empty their eventfd only after they have looked for work. Here that takes a
 // while, so that what is handed over in between would be left lying until the next request.
 TEST(ServerTest, NoAnswerIsLeftBehindBetweenTheThreads) {
