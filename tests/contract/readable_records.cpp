@@ -70,7 +70,7 @@ Status ReadableRecords::make_models() {
     const auto version = directory_.path() / "model";
     std::filesystem::create_directories(version);
     models = {"llama", "diaries"};
-    const char* const kinds[] = {"base", "update", "optimizer_state", "global"};
+    const char* const kinds[] = {"base", "update", "optimizer_state", "adapter", "global"};
     for (const char* kind : kinds) {
         model_config::write_tiny_model(version, 320, std::string(4, kind[0]));
         ATOLL_RETURN_IF_ERROR(stack_.run({"model", "push", "llama", version, "--tag", std::string("is-") + kind,
@@ -81,11 +81,13 @@ Status ReadableRecords::make_models() {
         blobs.push_back(made.at("manifest").at("files").at(0).at("chunks").at(0).at("sha256"));
         const Json contribution = {{"facility", "here"}, {"version", kDigest}, {"weight", 1.0},
                                    {"samples", 8},       {"tokens", 64},       {"norm", 1.5}};
-        ATOLL_RETURN_IF_ERROR(sql("store",
-                                  "UPDATE versions SET kind = $2, contributions = $3, metrics = $4,"
-                                  " job = CASE WHEN $2 <> 'base' THEN 'made' END,"
-                                  " round = CASE WHEN $2 <> 'base' THEN 3 END WHERE digest = $1",
-                                  {digests.back(), kind, Json::array({contribution}), Json{{"loss", 2.5}}}));
+        ATOLL_RETURN_IF_ERROR(
+            sql("store",
+                "UPDATE versions SET kind = $2, contributions = $3, metrics = $4,"
+                " job = CASE WHEN $2 NOT IN ('base', 'adapter') THEN 'made' END,"
+                " round = CASE WHEN $2 NOT IN ('base', 'adapter') THEN 3 END,"
+                " adapter_of = CASE WHEN $2 = 'adapter' THEN $5 END WHERE digest = $1",
+                {digests.back(), kind, Json::array({contribution}), Json{{"loss", 2.5}}, digests.front()}));
     }
     ATOLL_RETURN_IF_ERROR(
         sql("store",
