@@ -57,16 +57,6 @@ TEST_F(BoundsTest, PagesOfLargeVersionsEndEarlyAndGoOnWithTheirNext) {
     EXPECT_EQ(pages, 2);
 }
 
-TEST_F(BoundsTest, MetricsTakeOfTheQuotaToo) {
-    const std::string large = "'" + std::string(64, 'f') + "'";
-    sql("INSERT INTO manifests (digest, body, size_bytes, file_count) VALUES (" + large +
-        ", repeat('x', 256 * 1024 * 1024 - 20000), 1, 1)");
-    sql("INSERT INTO versions (model, digest, kind, parents, contributions, metrics, created_by) VALUES ('bobs', " +
-        large + ", 'base', '[]', '[]', '{}', 'bob')");
-    EXPECT_EQ(post(*bob_, "bobs", {{"metrics", {{"text", std::string(60'000, 'x')}}}}).status, 413);
-    EXPECT_EQ(post(*bob_, "bobs", Json::object()).status, 201);
-}
-
 TEST_F(BoundsTest, AnOperatorsVersionKeepsNothingOfSomebodyElse) {
     const std::string base = digest_of(post(*ada_, "adas", Json::object()));
     const std::string update = make("update", {base}, 1);
