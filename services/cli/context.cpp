@@ -5,8 +5,8 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <iterator>
+#include <nlohmann/json.hpp>
 
-#include "services/cli/rest.h"
 #include "services/stack/layout.h"
 #include "services/stack/stack_user.h"
 #include "services/stack/supervisor.h"
@@ -97,7 +97,9 @@ std::string Context::subject() const {
     const auto end = own->find('.', begin + 1);
     if (begin == std::string::npos || end == std::string::npos) return {};
     const auto claims = json::parse(decode_base64url(std::string_view(*own).substr(begin + 1, end - begin - 1)));
-    return claims.ok() && claims->is_object() ? text(*claims, "sub") : std::string();
+    if (!claims.ok() || !claims->is_object()) return {};
+    const auto subject = claims->find("sub");
+    return subject != claims->end() && subject->is_string() ? subject->get<std::string>() : std::string();
 }
 
 Result<http::Client> Context::client(const std::string& service) const {

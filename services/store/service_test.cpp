@@ -138,8 +138,8 @@ TEST_F(StoreTest, AVersionIsFoundByTheBeginningOfItsDigestAsNewestAndByItsRound)
         EXPECT_EQ(problem_field(refused), "version");
         EXPECT_NE(refused.body.find("8 characters or more: this has 7"), std::string::npos) << refused.body;
     }
-    EXPECT_EQ(call(Method::kPut, "/v1/models/llama/tags/" + third.substr(0, 9), {{"digest", base}}).status, 200);
-    EXPECT_EQ(found(third.substr(0, 9)), base) << "a tag goes first";
+    EXPECT_EQ(call(Method::kPut, "/v1/models/llama/tags/" + third.substr(0, 9), {{"digest", base}}).status, 422);
+    EXPECT_EQ(found(third.substr(0, 9)), third) << "no tag stands in its way";
     post(R"({"a":5})", of_round("global", 3, "two"));
     const auto several = ask("round3");
     EXPECT_EQ(several.status, 422);
@@ -494,8 +494,10 @@ TEST_F(StoreTest, AModelIsChangedByItsOwnerAndByAdmins) {
 
 // Manifests lie in the database, whose disk is everybody's.
 TEST_F(StoreTest, AnOperatorsManifestsHaveAQuotaAndNobodyElsesSuffer) {
-    const auto make = [&](http::Client& client, const std::string& model, const char* config) {
-        const Json body = {{"manifest", stored({{"config.json", config}})}, {"new_model", Json::object()}};
+    const auto make = [&](http::Client& client, const std::string& model, const char* config, int metrics_bytes = 1) {
+        const Json body = {{"manifest", stored({{"config.json", config}})},
+                           {"new_model", Json::object()},
+                           {"metrics", {{"text", std::string(static_cast<std::size_t>(metrics_bytes), 'x')}}}};
         return call(client, Method::kPost, "/v1/models/" + model + "/versions", body.dump());
     };
     http::Client eve = operator_named("eve"), ada = operator_named("ada"), aggregation = operator_named("aggregation");
@@ -504,7 +506,7 @@ TEST_F(StoreTest, AnOperatorsManifestsHaveAQuotaAndNobodyElsesSuffer) {
     auto connection = store_->pool().acquire().value();
     ASSERT_TRUE(connection
                     ->query("INSERT INTO manifests (digest, body, size_bytes, file_count)"
-                            " VALUES ($1, repeat('x', 256 * 1024 * 1024 - 8000), 1, 1)",
+                            " VALUES ($1, repeat('x', 256 * 1024 * 1024 - 12000), 1, 1)",
                             {large})
                     .ok());
     ASSERT_TRUE(connection
@@ -512,6 +514,8 @@ TEST_F(StoreTest, AnOperatorsManifestsHaveAQuotaAndNobodyElsesSuffer) {
                             " VALUES ('eves', $1, 'base', '[]', '[]', '{}', 'eve')",
                             {large})
                     .ok());
+    EXPECT_EQ(make(eve, "eves", "{\"b\":1}", 10'000).status, 413) << "metrics take of it, too";
+    EXPECT_EQ(make(eve, "eves", "{\"b\":1}").status, 201);
     const auto refused = make(eve, "eves", "{\"a\":1}");
     EXPECT_EQ(refused.status, 413) << refused.body;
     EXPECT_NE(refused.body.find("operator_manifest_bytes_max"), std::string::npos) << refused.body;
