@@ -6,7 +6,7 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 programs=$(realpath "${1:?usage: compose.sh PROGRAMS [--quick | CHECK…]}")
 shift
-quick=(alert_rules charts images init_again_changes_only_what_is_asked_for up_means_ready a_second_up_changes_nothing
+quick=(alert_rules images init_again_changes_only_what_is_asked_for up_means_ready a_second_up_changes_nothing
     down_and_up_keep_everything no_secret_shows containers_may_do_little)
 all=("${quick[@]}" a_facility_elsewhere_needs_a_public_url what_is_killed_comes_back up_fails_where_a_key_cannot_be_read
     a_service_is_found_at_another_address requests_wait_while_a_service_is_recreated alerts_are_seen_and_sent
@@ -60,21 +60,6 @@ check_alert_rules() {
     tests/stack/rules.sh >"$work/rules.log" 2>&1 || result=$?
     [ $result = 0 ] || [ $result = 77 ] || { tail -20 "$work/rules.log" >&2; return 1; }
     [ $result = 0 ] || printf '  skipped: %s\n' "$(cat "$work/rules.log")" >&2
-}
-
-# Three sets of values; the fourth, without a public URL, is refused.
-check_charts() {
-    command -v helm >/dev/null || { printf '  skipped: helm is not installed\n' >&2; return 0; }
-    local url=--set=gateway.publicUrl=https://c.example.org
-    helm lint --quiet charts/atoll "$url"
-    helm template a charts/atoll "$url" >"$work/chart"
-    grep -q 'store_url_for_sites: https://c.example.org/store' "$work/chart" || fail "the public URL is not in the chart"
-    helm template a charts/atoll "$url" --set gateway.tls.secret=tls >"$work/chart"
-    grep -q -- '--tls-key=/tls/tls.key' "$work/chart" || fail "the chart serves no TLS"
-    helm template a charts/atoll "$url" --set gateway.ingress.enabled=true,gateway.ingress.host=c.example.org >"$work/chart"
-    grep -q 'kind: Ingress' "$work/chart" || fail "the chart has no ingress"
-    ! helm template a charts/atoll >/dev/null 2>"$work/said" || fail "the chart needs no public URL"
-    grep -q publicUrl "$work/said"
 }
 
 check_images() {
