@@ -49,6 +49,11 @@ class Rendered:
     def settings(self, service):
         return yaml.safe_load(self.named("ConfigMap", "-atoll")["data"][f"{service}.yaml"])
 
+    def files_conf(self):
+        """The settings of the nginx before the store, without comments."""
+        lines = self.named("ConfigMap", "-atoll")["data"]["files.conf"].splitlines()
+        return [line.split("#")[0].strip() for line in lines]
+
 
 def component_of(one):
     return one["metadata"]["labels"][COMPONENT]
@@ -111,6 +116,10 @@ def probes(chart):
         service = name.split("/")[0] in SERVICES
         for probe, path in (("startupProbe", "/healthz"), ("livenessProbe", "/healthz"),
                             ("readinessProbe", "/readyz" if service else "/healthz")):
+            if (container["name"], probe) == ("files", "livenessProbe"):
+                if not (container.get(probe) or {}).get("tcpSocket"):
+                    yield f"{name} has no {probe}"
+                continue  # nginx is not started again where the store is away
             asked = (container.get(probe) or {}).get("httpGet") or {}
             if asked.get("path") != path:
                 yield f"{name} has no {probe} at {path}"
@@ -144,13 +153,13 @@ def replaced_without_a_gap(chart):
         if name == "store":
             if strategy != {"type": "Recreate"} or deployment["spec"]["replicas"] != 1:
                 yield "two stores may write one volume"
-            continue
-        if strategy.get("rollingUpdate") != {"maxSurge": 1, "maxUnavailable": 0}:
+        elif strategy.get("rollingUpdate") != {"maxSurge": 1, "maxUnavailable": 0}:
             yield f"{name} is away while it is replaced: {strategy}"
         for container in deployment["spec"]["template"]["spec"]["containers"]:
             last = json.dumps(container.get("lifecycle"))
-            if "sleep" not in last or (name == "gateway") != ("kill -QUIT 1" in last):
-                yield f"{name} ends while it is still asked"
+            is_nginx = container["name"] in ("gateway", "public", "files")
+            if "sleep" not in last or is_nginx != ("kill -QUIT 1" in last):
+                yield f"{name}/{container['name']} ends while it is still asked"
 
 
 def requests_wait(chart):
@@ -191,6 +200,20 @@ def bodies_pass(chart):
             yield "the ingress refuses blobs"
         if int(said.get("nginx.ingress.kubernetes.io/proxy-read-timeout", "60")) <= 120:
             yield "the ingress gives up answers that the gateway waits for"
+
+
+def blobs_as_files(chart):
+    conf, settings = chart.files_conf(), chart.settings("store")
+    prefix = settings["store"].get("accel_prefix")
+    if f"location {prefix} {{" not in conf or f"alias {settings['store']['root']}/;" not in conf:
+        yield "nginx does not find what the store names"
+    if "internal;" not in conf:
+        yield "whoever reaches the store's pod reads blobs without a token"
+    if "proxy_set_header X-Atoll-Gateway 1;" not in conf:
+        yield "the store takes a blob into its memory"
+    size = next((line.split()[1] for line in conf if line.startswith("client_max_body_size")), "1024k;")
+    if not 16 * MIB < int(size.rstrip("k;")) * 1024 < settings["request_bytes_max"]:
+        yield f"bodies of {size} stand neither above the gateway's bound nor below the store's"
 
 
 def kafka_credentials(chart):
@@ -326,6 +349,9 @@ POLICIES = {
         ("_helpers.tpl", "request_bytes_max: 17039360"), ("_helpers.tpl", "request_bytes_max: 1310720"),
         ("../values.yaml", "nginx.ingress.kubernetes.io/proxy-body-size"),
         ("../values.yaml", "nginx.ingress.kubernetes.io/proxy-read-timeout")]),
+    "blobs are sent as files, to those who may have them": (blobs_as_files, [
+        ("../files.conf", "internal;"), ("../files.conf", "alias /srv/atoll/blobs/;"),
+        ("../files.conf", "proxy_set_header X-Atoll-Gateway"), ("../files.conf", "client_max_body_size")]),
     "Kafka is spoken to as the secret says": (kafka_credentials, [
         ("_helpers.tpl", "kafka_credentials_file:"), ("services.yaml", "- {name: kafka, mountPath")]),
     "the blobs outlive the release and can grow": (data_stay, [("services.yaml", "helm.sh/resource-policy: keep")]),

@@ -54,13 +54,18 @@ securityContext: {{- include "atoll.security" . | nindent 2 }}
 http://{{ include "atoll.name" . }}-gateway:{{ .Values.gateway.service.port }}
 {{- end -}}
 
+{{/* Where a service listens. nginx stands before the store (files.conf). */}}
+{{- define "atoll.port" -}}
+{{ ternary 8081 8080 (eq . "store") }}
+{{- end -}}
+
 {{/* The configuration of one service. Takes {root, component}. */}}
 {{- define "atoll.config" -}}
 {{- $values := .root.Values -}}
 {{- $gateway := include "atoll.gatewayUrl" .root -}}
 {{- $own := dict -}}
 {{- if eq .component "store" -}}
-{{- $own = dict "root" "/srv/atoll/blobs" -}}
+{{- $own = dict "root" "/srv/atoll/blobs" "accel_prefix" "/internal/blobs/" -}}
 {{- else if eq .component "dispatch" -}}
 {{- $own = dict "private_key_file" "/credentials/keys/private.pem"
     "registry_url" (print $gateway "/registry") "store_url" (print $gateway "/store") "aggregation_url" (print $gateway "/aggregation")
@@ -70,7 +75,7 @@ http://{{ include "atoll.name" . }}-gateway:{{ .Values.gateway.service.port }}
     "store_url" (print $gateway "/store") "dispatch_url" (print $gateway "/dispatch") -}}
 {{- end -}}
 listen_address: 0.0.0.0
-port: 8080
+port: {{ include "atoll.port" .component }}
 postgres: ${ATOLL_POSTGRES}
 postgres_connections: {{ $values.postgres.connections }}
 kafka_brokers: {{ $values.kafka.brokers | quote }}
