@@ -12,7 +12,7 @@ python3 -c 'import yaml' 2>/dev/null || { echo "python3 has no yaml (Debian: pyt
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 fail() { printf '  %s\n' "$*" >&2; return 1; }
-all=(tools lint kinds_and_members wrong_values promises promises_are_proved)
+all=(tools lint package kinds_and_members wrong_values promises promises_are_proved)
 
 # template SET [OPTION…]
 template() {
@@ -28,6 +28,15 @@ check_lint() {
         "$tools/helm" lint --strict --kube-version 1.34 --values "$values" charts/atoll >"$work/said" 2>&1 ||
             { cat "$work/said" >&2; return 1; }
     done
+}
+
+# The links to what compose uses are files in a package.
+check_package() {
+    "$tools/helm" package charts/atoll --destination "$work" >/dev/null 2>&1
+    [ -z "$(tar -tvzf "$work"/atoll-*.tgz | grep '^l')" ] || fail "links are in the package"
+    template observed >"$work/rendered"
+    "$tools/helm" template one "$work"/atoll-*.tgz --namespace atoll --kube-version 1.34 --values charts/atoll/ci/observed.yaml |
+        cmp - "$work/rendered" || fail "the package renders other objects"
 }
 
 conform() { "$tools/kubeconform" -strict -schema-location "$tools/schemas/{{ .ResourceKind }}{{ .KindSuffix }}.json" "$@"; }
