@@ -67,7 +67,7 @@ END
  "routes": [{"dst": "0.0.0.0/0"}]}}]}
 END
     start containerd containerd --config containerd.toml
-    printf 'FROM %s\nCMD ["sleep", "infinity"]\n' "$debian" | docker build -q -t atoll-pause:1 - >/dev/null
+    printf 'FROM %s\nCMD ["sleep", "infinity"]\n' "$debian" | docker build -q -t atoll-pause:1 - >/dev/null 2>&1
     within 60 ctr -a $socket version >/dev/null 2>&1
     docker save atoll-pause:1 "$@" | ctr -a $socket -n k8s.io images import - >/dev/null
     # The names of services: there before the first pod, which the bridge would wait for.
