@@ -3,6 +3,10 @@
 #include <spdlog/spdlog.h>
 
 #include <array>
+#include <sstream>
+
+#include "shared/base/file.h"
+#include "shared/base/text.h"
 
 namespace atl::kafka {
 namespace {
@@ -16,20 +20,49 @@ void log_line(const rd_kafka_t*, int level, const char* facility, const char* te
     spdlog::log(serious ? spdlog::level::warn : spdlog::level::debug, "kafka: {}: {}", facility, text);
 }
 
+using Values = std::map<std::string, std::string>;
+
+// The file of "FILE@host:port", or "". No address holds an '@'.
+std::string credentials_file(const std::string& brokers) {
+    const auto end = brokers.rfind('@');
+    return end == std::string::npos ? "" : brokers.substr(0, end);
+}
+
+// What the file has librdkafka do. An error names the line, never what it says: that may be a password.
+Result<Values> read_credentials(const std::string& file) {
+    if (!file.ends_with(".properties"))
+        return Values{{"security.protocol", "ssl"},
+                      {"ssl.key.location", file},
+                      {"ssl.certificate.location", file},
+                      {"ssl.ca.location", file}};
+    ATOLL_TRY(const std::string text, read_file(file));
+    std::istringstream lines(text);
+    Values values;
+    int number = 0;
+    for (std::string line; std::getline(lines, line);) {
+        ++number;
+        const std::string_view setting = trim(line);
+        if (setting.empty() || setting.starts_with('#')) continue;
+        const auto equals = setting.find('=');
+        if (equals == std::string_view::npos)
+            return invalid_argument("kafka_credentials_file",
+                                    file + ", line " + std::to_string(number) + ": must be name=value");
+        values[std::string(trim(setting.substr(0, equals)))] = trim(setting.substr(equals + 1));
+    }
+    return values;
+}
+
 }  // namespace
 
 Result<Handle> make_handle(rd_kafka_type_t type, const std::string& brokers, const Settings& settings) {
     std::unique_ptr<rd_kafka_conf_t, DestroyConf> conf(rd_kafka_conf_new());
     std::map<std::string, std::string> values = settings.values;
-    const auto end_of_file = brokers.rfind('@');  // which no address holds
-    if (end_of_file != std::string::npos) {
-        const std::string file = brokers.substr(0, end_of_file);
-        values.insert({{"security.protocol", "ssl"},
-                       {"ssl.key.location", file},
-                       {"ssl.certificate.location", file},
-                       {"ssl.ca.location", file}});
+    const std::string file = credentials_file(brokers);
+    if (!file.empty()) {
+        ATOLL_TRY(const Values credentials, read_credentials(file));
+        values.insert(credentials.begin(), credentials.end());
     }
-    values.insert({{"bootstrap.servers", end_of_file == std::string::npos ? brokers : brokers.substr(end_of_file + 1)},
+    values.insert({{"bootstrap.servers", brokers.substr(file.empty() ? 0 : file.size() + 1)},
                    {"socket.keepalive.enable", "true"},
                    {"reconnect.backoff.max.ms", "2000"},
                    {"log.connection.close", "false"}});
@@ -47,6 +80,13 @@ Result<Handle> make_handle(rd_kafka_type_t type, const std::string& brokers, con
 
 std::string with_credentials(const std::string& brokers, const std::string& file) {
     return file + "@" + brokers;
+}
+
+std::string certificate_file(const std::string& brokers) {
+    const std::string file = credentials_file(brokers);
+    if (!file.ends_with(".properties")) return file;
+    auto settings = read_credentials(file);
+    return settings.ok() ? (*settings)["ssl.certificate.location"] : "";
 }
 
 Error make_error(rd_kafka_resp_err_t code, const std::string& what) {

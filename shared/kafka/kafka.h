@@ -15,8 +15,11 @@
 namespace atl::kafka {
 
 // A cluster, `brokers` below, is "host:port,…", or "FILE@host:port,…" for TLS by which each side shows who it is: the
-// file holds our private key, its certificate and whose certificates we trust, as PEM.
+// file holds our private key, its certificate and whose certificates we trust, as PEM. FILE.properties holds settings
+// of librdkafka in its place, a line each, for SASL or certificates apart ("security.protocol=SASL_SSL").
 std::string with_credentials(const std::string& brokers, const std::string& file);
+// The file with the certificate that we show to the cluster; empty: none.
+std::string certificate_file(const std::string& brokers);
 
 struct Message {
     std::string topic;

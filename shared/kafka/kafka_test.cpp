@@ -159,6 +159,40 @@ TEST_F(KafkaTest, WithoutTheCredentialsNothingIsReadListedOrWritten) {
     EXPECT_TRUE(producer.send({{.topic = topic_, .key = "k", .value = "v"}}).ok());
 }
 
+// Key, certificate and authority in files apart, as an operator of Kafka hands them out.
+TEST_F(KafkaTest, CredentialsCanBeSettingsOfTheLibrary) {
+    const auto at = stack().kafka().rfind('@');
+    const std::string address = stack().kafka().substr(at + 1), pem = stack().kafka().substr(0, at);
+    const TemporaryDirectory directory;
+    const std::string ca = directory.path() / "ca.crt", file = directory.path() / "client.properties";
+    const std::string text = read_file(pem).value();
+    ASSERT_TRUE(write_file_atomic(ca, text.substr(text.find("-----BEGIN CERTIFICATE"))).ok());
+    const auto cluster = with_credentials(address, file);
+    const auto use = [&](const std::string& settings) {
+        ASSERT_TRUE(write_file_atomic(file, "# of the test\n\n" + settings).ok());
+    };
+    use("security.protocol=SSL\r\nssl.key.location = " + pem + "\nssl.certificate.location=" + pem +
+        "\nssl.ca.location=" + ca + "\n");
+    EXPECT_EQ(certificate_file(cluster), pem);
+    EXPECT_TRUE(Producer::create(cluster, "test").value().send({{.topic = topic_, .key = "k", .value = "v"}}).ok());
+
+    // By a password: of whom the broker lets in only those with a certificate.
+    use("security.protocol=SASL_SSL\nsasl.mechanism=SCRAM-SHA-512\nsasl.username=atoll\nsasl.password=x=y\nssl.ca."
+        "location=" +
+        ca);
+    EXPECT_EQ(certificate_file(cluster), "");
+    ASSERT_TRUE(Producer::create(cluster, "test").ok()) << "the library knows SASL and TLS";
+    EXPECT_FALSE(Probe(cluster).is_reachable(milliseconds(2000)));
+
+    use("security.protocol=SSL\nsecret\n");
+    const auto wrong = Producer::create(cluster, "test");
+    ASSERT_FALSE(wrong.ok());
+    EXPECT_EQ(wrong.error().field, "kafka_credentials_file");
+    EXPECT_TRUE(wrong.error().message.ends_with("line 4: must be name=value")) << wrong.error().message;
+    use("sasl.pasword=x\n");
+    EXPECT_EQ(Producer::create(cluster, "test").error().field, "sasl.pasword");
+}
+
 TEST_F(KafkaTest, SendingWithoutABrokerIsUnavailable) {
     auto producer = Producer::create("127.0.0.1:1", "test").value();
     const auto status = producer.send({{.topic = topic_, .key = "k", .value = "v"}}, milliseconds(200));

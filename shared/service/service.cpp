@@ -17,6 +17,7 @@
 
 #include "shared/auth/certificate.h"
 #include "shared/base/file.h"
+#include "shared/kafka/kafka.h"
 #include "shared/log/log.h"
 #include "shared/metrics/common.h"
 #include "shared/metrics/process.h"
@@ -106,10 +107,10 @@ void add_common_metrics(metrics::Registry& metrics, const pg::Pool& pool, const 
     metrics.gauge(metrics::kCommon["atoll_build_info"], {{"version", ATOLL_VERSION}}).Set(1);
     metrics::add_process(metrics);
     add_pool_metrics(metrics, pool);
-    const auto at = settings.kafka_brokers.find('@');
-    if (at == std::string::npos) return;
+    const std::string shown = kafka::certificate_file(settings.kafka_brokers);
+    if (shown.empty()) return;
     auto& end = metrics.gauge(metrics::kCommon["atoll_certificate_expiry_timestamp_seconds"], {{"use", "kafka"}});
-    metrics.on_expose([&end, file = settings.kafka_brokers.substr(0, at)] {
+    metrics.on_expose([&end, file = shown] {
         const auto pem = read_file(file);
         const auto end_s = pem.ok() ? auth::certificate_end_s(*pem) : Result<std::int64_t>(pem.error());
         if (end_s.ok()) end.Set(static_cast<double>(*end_s));

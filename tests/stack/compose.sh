@@ -6,7 +6,7 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 programs=$(realpath "${1:?usage: compose.sh PROGRAMS [--quick | CHECK…]}")
 shift
-quick=(alert_rules charts images init_again_changes_only_what_is_asked_for up_means_ready a_second_up_changes_nothing
+quick=(alert_rules images init_again_changes_only_what_is_asked_for up_means_ready a_second_up_changes_nothing
     down_and_up_keep_everything no_secret_shows containers_may_do_little)
 all=("${quick[@]}" a_facility_elsewhere_needs_a_public_url what_is_killed_comes_back up_fails_where_a_key_cannot_be_read
     a_service_is_found_at_another_address requests_wait_while_a_service_is_recreated alerts_are_seen_and_sent
@@ -23,6 +23,8 @@ mkdir "$checkout"
 git -c "safe.directory=$root" -C "$root" ls-files -z --cached --others --exclude-standard |
     (cd "$root" && xargs -0 tar -c --ignore-failed-read 2>/dev/null) | tar -C "$checkout" -x
 cd "$checkout"
+# shellcheck source=tests/stack/load.sh
+. tests/stack/load.sh
 
 clean_up() {
     docker compose down --volumes --timeout 5 >/dev/null 2>&1 || true
@@ -40,15 +42,6 @@ inspect() { docker inspect --format "$2" "$(id_of "$1")"; }
 atoll() { "$programs/atoll" --gateway "http://127.0.0.1:$port" --token-file "$work/admin.token" "$@"; }
 is_ready() { [ "$(curl -s -o /dev/null -w '%{http_code}' "http://127.0.0.1:$port/$1/readyz")" = 200 ]; }
 all_ready() { for service in "${services[@]}"; do is_ready "$service" || return 1; done; }
-# within SECONDS COMMAND…
-within() {
-    local end=$((SECONDS + $1))
-    shift
-    until "$@"; do
-        [ $SECONDS -lt $end ] || return 1
-        sleep 0.5
-    done
-}
 up() { docker compose up --wait "$@" >"$work/up.log" 2>&1 || { tail -20 "$work/up.log" >&2; return 1; }; }
 # The last check may have left the stack as it was when it failed.
 is_up() { [ -s "$work/admin.token" ] && within 300 all_ready || fail "the stack is not up"; }
@@ -60,21 +53,6 @@ check_alert_rules() {
     tests/stack/rules.sh >"$work/rules.log" 2>&1 || result=$?
     [ $result = 0 ] || [ $result = 77 ] || { tail -20 "$work/rules.log" >&2; return 1; }
     [ $result = 0 ] || printf '  skipped: %s\n' "$(cat "$work/rules.log")" >&2
-}
-
-# Three sets of values; the fourth, without a public URL, is refused.
-check_charts() {
-    command -v helm >/dev/null || { printf '  skipped: helm is not installed\n' >&2; return 0; }
-    local url=--set=gateway.publicUrl=https://c.example.org
-    helm lint --quiet charts/atoll "$url"
-    helm template a charts/atoll "$url" >"$work/chart"
-    grep -q 'store_url_for_sites: https://c.example.org/store' "$work/chart" || fail "the public URL is not in the chart"
-    helm template a charts/atoll "$url" --set gateway.tls.secret=tls >"$work/chart"
-    grep -q -- '--tls-key=/tls/tls.key' "$work/chart" || fail "the chart serves no TLS"
-    helm template a charts/atoll "$url" --set gateway.ingress.enabled=true,gateway.ingress.host=c.example.org >"$work/chart"
-    grep -q 'kind: Ingress' "$work/chart" || fail "the chart has no ingress"
-    ! helm template a charts/atoll >/dev/null 2>"$work/said" || fail "the chart needs no public URL"
-    grep -q publicUrl "$work/said"
 }
 
 check_images() {
@@ -266,43 +244,9 @@ check_a_service_is_found_at_another_address() {
     within 60 is_ready registry || fail "the gateway does not find the registry at its old address"
 }
 
-# ask N [OPTION…]: one of the requests that are made five times a second, numbered; a read or a write of each service. Notes
-# its status and its seconds.
-ask() {
-    local path body='' method=GET
-    case $(($1 % 8)) in
-        0) path=/registry/v1/datasets ;;
-        1) path=/store/v1/models ;;
-        2) path=/dispatch/v1/jobs ;;
-        3) path=/aggregation/v1/aggregations ;;
-        4)
-            method=POST path=/registry/v1/datasets
-            body="{\"name\":\"load-$1\",\"language\":\"it\",\"license\":\"CC0-1.0\",\"template\":\"{{text}}\"}"
-            ;;
-        5) method=PUT body="load $1" path=/store/v1/blobs/$(printf %s "load $1" | sha256sum | cut -d' ' -f1) ;;
-        6)
-            method=POST path=/dispatch/v1/facilities
-            body="{\"name\":\"load-$1\",\"transport\":{\"kind\":\"local\"},\"batch\":{\"kind\":\"local\"},\"work_dir\":\"/tmp/load-$1\"}"
-            ;;
-        7) path=/dispatch/v1/facilities ;;
-    esac
-    call "$method" "$path" -o /dev/null --max-time 60 -w "%{http_code} %{time_total} $method $path\n" \
-        ${body:+--data-binary "$body"} "${@:2}" >>"$work/asked" 2>/dev/null || true
-}
-# Asks until $work/enough is there, then waits for the answers. The requests' numbers go on from run to run.
-ask_all_the_time() {
-    local number
-    while [ ! -e "$work/enough" ]; do
-        number=$(cat "$work/number")
-        ask "$number" "$@" &
-        echo $((number + 1)) >"$work/number"
-        sleep 0.2
-    done
-    wait
-}
 # recreate SERVICE [OPTION…]: makes its container anew while requests are made, of which none may fail.
 recreate() {
-    local service=$1 asking failed seconds
+    local service=$1 asking seconds
     rm -f "$work/enough" "$work/asked"
     ask_all_the_time "${@:2}" &
     asking=$!
@@ -313,10 +257,7 @@ recreate() {
     sleep 3
     touch "$work/enough"
     wait "$asking"
-    failed=$(grep -cvE '^2[0-9][0-9] ' "$work/asked" || true)
-    printf '  %s: recreated in %d s, %d of %d requests failed, the longest took %.1f s\n' "$service" "$seconds" "$failed" \
-        "$(wc -l <"$work/asked")" "$(cut -d' ' -f2 "$work/asked" | sort -n | tail -1)" >&2
-    [ "$failed" = 0 ] || { grep -vE '^2[0-9][0-9] ' "$work/asked" | head -5 >&2; return 1; }
+    none_failed "$service: recreated in $seconds s"
 }
 
 check_requests_wait_while_a_service_is_recreated() {

@@ -8,53 +8,88 @@ app.kubernetes.io/instance: {{ .root.Release.Name }}
 app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 
-{{- define "atoll.image" -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{/* What a pod of ours may do: little. A line each: tests/stack/chart.sh takes them out one by one. */}}
+{{- define "atoll.pod" -}}
+automountServiceAccountToken: false
+enableServiceLinks: false
+{{- with .root.Values.image.pullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .root.Values.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .root.Values.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+topologySpreadConstraints:
+  - maxSkew: 1
+    topologyKey: kubernetes.io/hostname
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels: {{- include "atoll.labels" . | nindent 8 }}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: {{ .root.Values.image.uid }}
+  runAsGroup: {{ .root.Values.image.uid }}
+  fsGroup: {{ .root.Values.image.uid }}
+  fsGroupChangePolicy: OnRootMismatch  # a full volume is not walked at each start
+  seccompProfile:
+    type: RuntimeDefault
 {{- end -}}
 
-{{/* What every container of ours may do: little. */}}
 {{- define "atoll.security" -}}
-runAsNonRoot: true
-runAsUser: 1000
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
-capabilities: {drop: [ALL]}
+capabilities:
+  drop: [ALL]
 {{- end -}}
 
-{{/* The container of one service. Takes {root, component}. */}}
-{{- define "atoll.container" -}}
-- name: {{ .component }}
-  image: {{ include "atoll.image" .root }}
-  imagePullPolicy: {{ .root.Values.image.pullPolicy }}
-  command: [atoll-{{ .component }}, --config, /etc/atoll/{{ .component }}.yaml]
-  env:
-    - name: ATOLL_POSTGRES
-      valueFrom: {secretKeyRef: {name: {{ .root.Values.postgres.secret }}, key: conninfo}}
-  ports: [{name: http, containerPort: 8080}]
-  livenessProbe: {httpGet: {path: /healthz, port: http}, periodSeconds: 10}
-  readinessProbe: {httpGet: {path: /readyz, port: http}, periodSeconds: 5}
-  securityContext: {{- include "atoll.security" .root | nindent 4 }}
-  resources: {{- toYaml .root.Values.resources | nindent 4 }}
-  volumeMounts:
-    - {name: config, mountPath: /etc/atoll, readOnly: true}
-    - {name: credentials, mountPath: /credentials, readOnly: true}
-    - {name: tmp, mountPath: /tmp}
+{{- define "atoll.image" -}}
+image: {{ printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+securityContext: {{- include "atoll.security" . | nindent 2 }}
 {{- end -}}
 
-{{- define "atoll.volumes" -}}
-- name: config
-  configMap: {name: {{ include "atoll.name" .root }}}
-- name: credentials
-  secret:
-    secretName: {{ .root.Values.credentials.secret }}
-    defaultMode: 0440
-    items:  # each service sees only what it needs: dispatch alone can sign
-      - {key: public.pem, path: public.pem}
-      {{- if eq .component "dispatch" }}
-      - {key: private.pem, path: private.pem}
-      {{- else if eq .component "aggregation" }}
-      - {key: aggregation.token, path: aggregation.token}
-      {{- end }}
-- name: tmp
-  emptyDir: {}
+{{- define "atoll.gatewayUrl" -}}
+http://{{ include "atoll.name" . }}-gateway:{{ .Values.gateway.service.port }}
+{{- end -}}
+
+{{/* Where a service listens. nginx stands before the store (files.conf). */}}
+{{- define "atoll.port" -}}
+{{ ternary 8081 8080 (eq . "store") }}
+{{- end -}}
+
+{{/* The configuration of one service. Takes {root, component}. */}}
+{{- define "atoll.config" -}}
+{{- $values := .root.Values -}}
+{{- $gateway := include "atoll.gatewayUrl" .root -}}
+{{- $own := dict -}}
+{{- if eq .component "store" -}}
+{{- $own = dict "root" "/srv/atoll/blobs" "accel_prefix" "/internal/blobs/" -}}
+{{- else if eq .component "dispatch" -}}
+{{- $own = dict "private_key_file" "/credentials/keys/private.pem"
+    "registry_url" (print $gateway "/registry") "store_url" (print $gateway "/store") "aggregation_url" (print $gateway "/aggregation")
+    "store_url_for_sites" (print (required "gateway.publicUrl: the gateway's address as the facilities reach it" $values.gateway.publicUrl) "/store") -}}
+{{- else if eq .component "aggregation" -}}
+{{- $own = dict "token_file" "/credentials/keys/aggregation.token"
+    "store_url" (print $gateway "/store") "dispatch_url" (print $gateway "/dispatch") -}}
+{{- end -}}
+listen_address: 0.0.0.0
+port: {{ include "atoll.port" .component }}
+postgres: ${ATOLL_POSTGRES}
+postgres_connections: {{ $values.postgres.connections }}
+kafka_brokers: {{ $values.kafka.brokers | quote }}
+{{- if $values.kafka.existingSecret }}
+kafka_credentials_file: /credentials/kafka/client.properties
+{{- end }}
+public_key_file: /credentials/keys/public.pem
+log_level: {{ $values.logLevel }}
+{{- if has .component (list "store" "dispatch") }}
+request_bytes_max: 17039360  # above the gateway's 16 MiB for a blob and for a part of an image
+{{- else }}
+request_bytes_max: 1310720  # above the gateway's 1 MiB
+{{- end }}
+{{- with merge $own (index $values.settings .component) }}
+{{ $.component }}: {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end -}}

@@ -60,12 +60,14 @@ StackSeen look(const Context& context) {
     if (!dispatch.ok() || !seen.services.at(2).error.empty()) return seen;
     if (const auto token = dispatch->get_json("/v1/token"); token.ok())
         seen.token_end_unix_s = token->value("expires_unix_s", std::int64_t{0});
-    if (const auto facilities = get_all(*dispatch, "/v1/facilities"); facilities.ok())
-        for (const json& one : *facilities)
-            if (one.contains("waiting") && one.at("waiting").is_object())
-                seen.facilities.emplace_back(text(one, "name"), text(one, "waiting", "reason"));
-            else if (const json waits = one.value("task_waits", json()); waits.is_object())
-                seen.task_waits.emplace_back(text(one, "name"), wait_text(waits));
+    const auto facilities = get_all(*dispatch, "/v1/facilities");
+    if (!facilities.ok()) return seen;
+    for (const json& one : *facilities) {
+        if (one.contains("waiting") && one.at("waiting").is_object())
+            seen.facilities.emplace_back(text(one, "name"), text(one, "waiting", "reason"));
+        else if (const json waits = one.value("task_waits", json()); waits.is_object())
+            seen.task_waits.emplace_back(text(one, "name"), wait_text(waits));
+    }
     return seen;
 }
 
