@@ -24,13 +24,15 @@ bool is_within(const fs::path& path, const fs::path& directory) {
     return end == directory.end();
 }
 
-// Where links may lead: the directory, and the blobs of Hugging Face's cache of which it is a snapshot.
+// Where links may lead: the directory, and the blobs of Hugging Face's cache of which it is a snapshot. `blobs` that is
+// itself a link is no place, as whoever made it chose where it leads. `directory` is canonical.
 std::vector<fs::path> allowed_places(const fs::path& directory) {
     std::vector<fs::path> places = {directory};
     std::error_code error;
     const fs::path snapshots = directory.parent_path();
-    const fs::path blobs = fs::canonical(snapshots.parent_path() / "blobs", error);
-    if (snapshots.filename() == "snapshots" && !error) places.push_back(blobs);
+    const fs::path blobs = snapshots.parent_path() / "blobs";
+    if (snapshots.filename() == "snapshots" && fs::symlink_status(blobs, error).type() == fs::file_type::directory)
+        places.push_back(blobs);
     return places;
 }
 

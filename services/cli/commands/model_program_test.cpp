@@ -239,6 +239,12 @@ TEST_F(ModelProgramTest, LinksWithinTheDirectoryAndIntoTheCacheOfHuggingFaceAreF
     }
     const CommandResult imported = run({"import", "tiny", snapshot.string()});
     EXPECT_EQ(imported.exit_code, 0) << imported.err;
+    // Where `blobs` is a link, whoever made it chose what would be sent.
+    fs::rename(cache / "blobs", directory_.path() / "elsewhere");
+    fs::create_directory_symlink(directory_.path() / "elsewhere", cache / "blobs");
+    const CommandResult refused = run({"import", "tiny", snapshot.string()});
+    EXPECT_EQ(refused.exit_code, 2);
+    EXPECT_NE(refused.err.find("outside the directory"), std::string::npos) << refused.err;
 }
 
 TEST_F(ModelProgramTest, EachJsonFileIsJson) {
