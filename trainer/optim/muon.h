@@ -9,6 +9,9 @@
 // its momentum, orthogonalised.
 namespace atl::optim {
 
+// What matrices are orthogonalised in, whatever the run's formats.
+inline constexpr tensor::DType kDirectionDtype = tensor::DType::kF32;
+
 // What orthogonalize() needs beside a matrix, for all matrices of at most so many elements and so long a shorter side.
 struct OrthogonalizeScratch {
     tensor::Tensor product;       // fp32 [elements]

@@ -59,13 +59,15 @@ MuonDirections MuonDirections::lay_out(const Arenas& arenas, const model::Model&
         }
     }
     if (whole == 0) return directions;
-    directions.whole_ = arenas.device.allocate(Category::kWorkspace, DType::kF32, {whole});
+    directions.whole_ = arenas.device.allocate(Category::kWorkspace, optim::kDirectionDtype, {whole});
     directions.scratch_ = optim::OrthogonalizeScratch::lay_out(arenas.device, elements, side);
-    const std::int64_t gather = arenas.library.gather_bytes(ranks, tensor::size_bytes(DType::kF32, whole / ranks), {});
+    const std::int64_t gather =
+        arenas.library.gather_bytes(ranks, tensor::size_bytes(optim::kDirectionDtype, whole / ranks), {});
     if (gather > 0) directions.gather_pinned_ = arenas.pinned.allocate(Category::kGather, DType::kU8, {gather});
     const auto reduce = arenas.library.reduce_need({.ranks = ranks, .elements = whole});
     if (reduce.scratch > 0)
-        directions.reduce_memory_.scratch = arenas.device.allocate(Category::kGather, DType::kF32, {reduce.scratch});
+        directions.reduce_memory_.scratch =
+            arenas.device.allocate(Category::kGather, optim::kDirectionDtype, {reduce.scratch});
     if (reduce.pinned_bytes > 0)
         directions.reduce_memory_.pinned = arenas.pinned.allocate(Category::kGather, DType::kU8, {reduce.pinned_bytes});
     return directions;
@@ -84,7 +86,7 @@ void MuonDirections::orthogonalize(kernels::Backend& backend, Collectives& ranks
     const comm::Awaited awaited{"the directions of Muon", model_->units[unit].name};
     if (is_sharded_) ranks.all_gather(shard, whole, {}, gather_pinned_, awaited);
     for (const Matrix& matrix : of.matrices) {
-        const Tensor x(whole.at(matrix.offset), DType::kF32, {matrix.rows, matrix.columns});
+        const Tensor x(whole.at(matrix.offset), optim::kDirectionDtype, {matrix.rows, matrix.columns});
         if (matrix.owner == ranks.rank())
             optim::orthogonalize(backend, x, scratch_);
         else

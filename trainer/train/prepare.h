@@ -42,9 +42,9 @@ struct PreparedRun {
     optim::Optimizer optimizer = {};
     optim::Schedule schedule = {};
     optim::Schedule embedding_schedule = {};  // see parallel::ParameterStore::Update
-    int shard_group = 0;            // of the hybrid modes
-    std::string base_sha256 = {};   // of the model: its base_digest(), once it was read
-    std::int64_t unseen_bytes = 0;  // of a run's program that a process which only plans it does not have
+    int shard_group = 0;                      // of the hybrid modes
+    std::string base_sha256 = {};             // of the model: its base_digest(), once it was read
+    std::int64_t unseen_bytes = 0;            // of a run's program that a process which only plans it does not have
 
     std::int64_t seq_len() const { return data.dataset.seq_len(); }
 };

@@ -187,7 +187,8 @@ Status Trainer::begin_step(std::int64_t number) {
         return targets;
     };
     const double waited_s = comm_.waited_s();
-    ATOLL_TRY(const auto asked, step_.begin({rate, prepared_.embedding_schedule.rate(number)}, state_.loss_scale, load));
+    ATOLL_TRY(const auto asked,
+              step_.begin({rate, prepared_.embedding_schedule.rate(number)}, state_.loss_scale, load));
     begun_.push_back({number, rate, asked, comm_.waited_s() - waited_s});
     return {};
 }
