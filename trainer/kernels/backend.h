@@ -313,8 +313,8 @@ class Backend {
     // one momentum, or none. A step's ranges are best given together.
     virtual void adamw(const AdamWStep& step, const Tensor& scalars, std::span<const OptimizerRange> ranges) = 0;
     virtual void sgd(const SgdStep& step, const Tensor& scalars, std::span<const OptimizerRange> ranges) = 0;
-    // Nesterov's direction as torch.optim.Muon takes it: the first moment becomes b = momentum · b + (1 - momentum) · g,
-    // and `weights`, which are not read, momentum · b + (1 - momentum) · g.
+    // Nesterov's direction as torch.optim.Muon takes it: the first moment becomes b = momentum · b + (1 - momentum) ·
+    // g, and `weights`, which are not read, momentum · b + (1 - momentum) · g.
     virtual void nesterov(float momentum, const Tensor& scalars, std::span<const OptimizerRange> ranges) = 0;
     void adamw(const AdamWStep& step, const Tensor& scalars, const OptimizerRange& range) {
         adamw(step, scalars, std::span(&range, 1));
