@@ -51,21 +51,26 @@ class GoneFacilityTest : public DispatchServiceTest {
 };
 
 TEST_F(GoneFacilityTest, ACheckSaysWhatTheTasksWaitForAndWhetherTheyGoOn) {
-    const auto tasks_of = [&](const std::string& facility) {
+    const auto last_row_of = [&](const std::string& facility) {
         const std::string waits =
             "UPDATE facilities SET waiting_since = now(), waiting_reason = 'No space left on device', "
             "retry_at = now() + interval '1 hour' WHERE name = $1";
         EXPECT_TRUE(connect().query(waits, {facility}).ok());
         const auto answer = post("/v1/facilities/" + facility + "/check", Json::object());
         EXPECT_EQ(answer.status, 200) << answer.body;
-        const Json row = answer.json()->at("checks").back();
-        EXPECT_EQ(row.at("name"), "tasks") << answer.body;
+        return answer.json()->at("checks").back();
+    };
+    const auto mend_of = [&](const Json& row) {
+        EXPECT_EQ(row.at("name"), "tasks") << row;
         EXPECT_EQ(row.at("state"), "warn");
         EXPECT_NE(row.at("seen").get<std::string>().find("No space left on device"), std::string::npos) << row;
         return row.at("mend").get<std::string>();
     };
-    EXPECT_EQ(tasks_of("leonardo"), "nothing: they are tried again now");
-    EXPECT_EQ(tasks_of("gone"), "fix the failures above; the tasks then continue on their own");
+    EXPECT_NE(last_row_of("leonardo").at("name"), "tasks") << "it has none";
+    submit(job_request(1));  // waits with the facility
+    EXPECT_EQ(mend_of(last_row_of("leonardo")), "nothing: they are tried again now");
+    submit_there();
+    EXPECT_EQ(mend_of(last_row_of("gone")), "fix the failures above; the tasks then continue on their own");
 }
 
 TEST_F(GoneFacilityTest, AnotherWayToTheSamePlaceCanBeNamedAtAnyTime) {
