@@ -48,7 +48,9 @@ json::Json local_facility(const std::string& name, const std::filesystem::path& 
 }
 
 Status give_to_stack(const fs::path& path, const fs::path& stack) {
-    ATOLL_RETURN_IF_ERROR(run_program({"chown", "--recursive", "--reference=" + stack.string(), path}));
+    // Not the stack itself, where files come and go and belong to it already.
+    ATOLL_RETURN_IF_ERROR(run_program({"find", path, "-path", stack, "-prune", "-o", "-exec", "chown",
+                                       "--no-dereference", "--reference=" + stack.string(), "{}", "+"}));
     return {};
 }
 
