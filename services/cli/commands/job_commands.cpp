@@ -52,7 +52,7 @@ training:                             # of a round: flags of `atoll-trainer trai
   # proximal_mu: 0.01                 # FedProx: holds each facility near the model that its round began with
   # lora_rank: 16                     # train adapters: the model travels once, then adapters alone; lora_targets, quantize
   # save_interval: 600                # the default: a state every ten minutes, from which a later attempt goes on;
-                                      # save_every: by steps (0: none)
+                                      # or save_every, in steps (0: none)
 lr_round_schedule: cosine             # constant, linear, cosine: that rate falls from round to round
 attempts_max: 3                       # failures of a task before its round fails; interruptions do not count: after an attempt
                                       # that was cancelled, preempted or killed, or whose time was up, the next one goes on
