@@ -70,7 +70,7 @@ TEST_F(DeviceMemoryTest, ARunTakesAllThatIsThereAndNotAByteMore) {
     EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted);
     EXPECT_NE(refused.error().message.find(" of its GPU's memory a rank and "), std::string::npos)
         << refused.error().message;
-    EXPECT_NE(refused.error().message.find("--activation-checkpointing feed_forward ("), std::string::npos)
+    EXPECT_NE(refused.error().message.find("--activation-checkpointing feed-forward ("), std::string::npos)
         << refused.error().message;
     EXPECT_EQ(device_allocations(), allocations) << "nothing was tried";
 }
