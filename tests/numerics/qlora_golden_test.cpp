@@ -52,7 +52,7 @@ class QloraGoldenTest : public ::testing::TestWithParam<std::tuple<std::string, 
     std::unique_ptr<EngineModel> load(kernels::Backend& backend, const kernels::Formats& formats = {},
                                       bool quantizes = true) const {
         using parallel::ActivationCheckpointing;
-        const auto config = model_config::load_config(std::string(kDirectory) + "config.json").value();
+        const auto config = model_config::load_config(kDirectory).value();
         model::Model model = model::make_model(config);
         check(model::add_adapters(model, {4, 8, 0, {"all-linear"}}).ok(), "no adapters");
         if (quantizes) model::quantize_layers(model, format() == "nf4" ? tensor::DType::kNf4 : tensor::DType::kInt8);

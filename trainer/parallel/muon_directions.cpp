@@ -80,7 +80,6 @@ Tensor MuonDirections::own(std::size_t unit) const {
 
 void MuonDirections::orthogonalize(kernels::Backend& backend, Collectives& ranks, std::size_t unit) const {
     const Unit& of = units_[unit];
-    if (of.matrices.empty()) return;
     const Tensor whole = flat_range(whole_, 0, of.spec.whole);
     const Tensor shard = flat_range(whole_, of.spec.begin, of.spec.shard);
     const comm::Awaited awaited{"the directions of Muon", model_->units[unit].name};

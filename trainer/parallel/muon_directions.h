@@ -27,7 +27,10 @@ class MuonDirections {
     static MuonDirections lay_out(const Arenas& arenas, const model::Model& model, const ParallelLayout& layout,
                                   bool is_sharded);
 
-    // fp32, of the unit's elements that this rank updates; what orthogonalize() takes and gives there.
+    // Whether any matrix of the unit is driven by Muon.
+    bool drives(std::size_t unit) const { return !units_[unit].matrices.empty(); }
+    // Of a unit that it drives: fp32, of the unit's elements that this rank updates; what orthogonalize() takes and
+    // gives there.
     tensor::Tensor own(std::size_t unit) const;
     // Every rank of the copy makes the same call.
     void orthogonalize(kernels::Backend& backend, Collectives& ranks, std::size_t unit) const;

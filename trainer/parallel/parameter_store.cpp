@@ -186,7 +186,7 @@ Status ParameterStore::update(kernels::Backend& backend, Collectives& ranks, con
             append_ranges(update, unit, piece, ranges);
             if (state_.is_in_file()) update_ranges(name);  // it is in memory until the next one is shown
         });
-        if (muon_) update_by_muon(backend, ranks, optimizer, update, unit, ranges.by_muon);
+        if (muon_ && muon_->drives(unit)) update_by_muon(backend, ranks, optimizer, update, unit, ranges.by_muon);
         if (!gathers_new_weights()) continue;
         update_ranges(name);
         const trace::Span span("wait for weights", name);

@@ -262,7 +262,8 @@ class Run {
     void begin_step(int number) {
         const Rows rows = rows_of_step(number, this->rows());
         constexpr double kLossScale = 1, kRate = 1e-2;
-        const auto begun = step_->begin({kRate, 2 * kRate}, kLossScale,
+        const double embedding_rate = variant_.optimizer == optim::OptimizerKind::kMuon ? 2 * kRate : kRate;
+        const auto begun = step_->begin({kRate, embedding_rate}, kLossScale,
                                         [&](std::int64_t micro) { return load(rows, first_row(micro)); });
         check(begun.ok(), "the step is not made");
         begun_.push_back(*begun);
