@@ -419,7 +419,7 @@ void add_push(CLI::App& group, Context& context) {
                      "MODEL@VERSION that it comes from, or a digest or at least 8 characters of it; may be repeated")
         ->allow_extra_args(false);
     push->add_option("--adapter-of", pushed->adapter_of,
-                     "the directory is a LoRA adapter (peft) of this model: digest or MODEL@VERSION")
+                     "push a LoRA adapter (PEFT directory) trained on this version: digest or MODEL@VERSION")
         ->excludes("--kind")
         ->excludes("--parent");
     set_example(*push, "atoll model push llama ./llama-3.2-1b --tag v1");

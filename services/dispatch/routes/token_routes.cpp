@@ -68,7 +68,7 @@ Status check_token_id(const std::string& id) {
     const bool is_plain = own.find_first_not_of("0123456789abcdefghijklmnopqrstuvwxyz") == std::string::npos;
     if (own.size() == kIdLength && is_plain) return {};
     return invalid_argument("id",
-                            "is no token's id: those are 26 small letters and digits, as `atoll token list` "
+                            "is not a token id: an id has 26 lowercase letters and digits; `atoll token list` "
                             "shows them");
 }
 

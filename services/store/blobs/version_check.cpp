@@ -126,7 +126,7 @@ Status check_adapter(const Manifest& handed_in, const Manifest& model, const Blo
         found.erase(at);
     }
     if (found.empty()) return {};
-    return wrong_tensor(found.begin()->first, "belongs to no matrix of the model that the adapter targets");
+    return wrong_tensor(found.begin()->first, "does not match any weight matrix that the adapter targets in the model");
 }
 
 }  // namespace atl::store

@@ -170,7 +170,8 @@ Result<NewVersion> parse_new_version(const Json& body) {
     ATOLL_TRY(version.contributions, parse_contributions(contributions));
     version.metrics = metrics.is_null() ? Json::object() : metrics;
     if (version.kind == Kind::kAdapter && version.parents.size() != 1)
-        return invalid_argument("parents", "an adapter has one: the model that it belongs to");
+        return invalid_argument("parents",
+                                "must name exactly one version for an adapter: the model that it was trained on");
     if (version.metrics.dump().size() > kMetricsBytesMax) return invalid_argument("metrics", "must be at most 64 KiB");
     if (!job.empty()) version.job = job;
     if (round >= 0) version.round = round;
@@ -252,7 +253,7 @@ Status may_name_owner(const auth::Principal& principal, const NewModel& model) {
 Status may_write_version(const auth::Principal& principal, const std::string& model, const NewVersion& version) {
     if (principal.role == auth::Role::kAdmin || auth::is_service(principal, auth::kAggregation)) return {};
     if (auth::is_service(principal, auth::kDispatch) && version.kind != Kind::kAdapter)
-        return permission_denied("dispatch makes only versions of kind adapter, that jobs begin with");
+        return permission_denied("dispatch may only create versions of kind adapter");
     if (principal.role == auth::Role::kOperator) return may_write_as_operator(version);
     if (principal.role != auth::Role::kFacility || !principal.scope)
         return permission_denied("this token may not write versions");

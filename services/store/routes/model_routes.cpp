@@ -73,7 +73,7 @@ Status check_tag_quota(Transaction& transaction, const auth::Principal& writer, 
     if (count <= kTagsMax) return {};
     return Error{ErrorCode::kTooLarge,
                  "the model " + model + " would have more than " + std::to_string(kTagsMax) +
-                     " tags: remove some first (`atoll model rm " + model + "@TAG`)",
+                     " tags: remove some first (`atoll model untag " + model + "@TAG`)",
                  "tag"};
 }
 
