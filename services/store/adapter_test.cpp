@@ -71,7 +71,7 @@ TEST_F(AdapterVersionTest, ItNamesItsModelAndFitsIt) {
 
     const std::string digest = version.at("digest");
     EXPECT_NE(fault(files_of(kOptions, weights_of(kOptions, 2)), {digest}).find("adapter itself"), std::string::npos);
-    EXPECT_NE(fault(files_of(kOptions, weights_of(kOptions)), Json::array()).find("the model that it belongs to"),
+    EXPECT_NE(fault(files_of(kOptions, weights_of(kOptions)), Json::array()).find("the model that it was trained on"),
               std::string::npos);
     EXPECT_NE(fault({{adapter::kConfigFile, adapter::config_text(kOptions, "")}}, {model_}).find(adapter::kWeightsFile),
               std::string::npos);
@@ -80,7 +80,7 @@ TEST_F(AdapterVersionTest, ItNamesItsModelAndFitsIt) {
     EXPECT_NE(fault(files_of(other, weights_of(kOptions)), {model_}).find("has the shape"), std::string::npos);
     other = kOptions;
     other.targets = {"q_proj"};
-    EXPECT_NE(fault(files_of(other, weights_of(kOptions)), {model_}).find("no matrix of the model"), std::string::npos);
+    EXPECT_NE(fault(files_of(other, weights_of(kOptions)), {model_}).find("any weight matrix that the adapter targets"), std::string::npos);
     EXPECT_NE(fault(files_of(kOptions, weights_of(other)), {model_}).find("is missing"), std::string::npos);
     other.targets = {"k_proj"};
     EXPECT_NE(fault(files_of(other, weights_of(kOptions)), {model_}).find("k_proj"), std::string::npos);
