@@ -80,7 +80,8 @@ TEST_F(AdapterVersionTest, ItNamesItsModelAndFitsIt) {
     EXPECT_NE(fault(files_of(other, weights_of(kOptions)), {model_}).find("has the shape"), std::string::npos);
     other = kOptions;
     other.targets = {"q_proj"};
-    EXPECT_NE(fault(files_of(other, weights_of(kOptions)), {model_}).find("any weight matrix that the adapter targets"), std::string::npos);
+    EXPECT_NE(fault(files_of(other, weights_of(kOptions)), {model_}).find("any weight matrix that the adapter targets"),
+              std::string::npos);
     EXPECT_NE(fault(files_of(kOptions, weights_of(other)), {model_}).find("is missing"), std::string::npos);
     other.targets = {"k_proj"};
     EXPECT_NE(fault(files_of(other, weights_of(kOptions)), {model_}).find("k_proj"), std::string::npos);

@@ -25,6 +25,7 @@ using nlohmann::json;
 void print_contributions(const json& round) {
     Table table({"update of", "share", "norm", droppable("cosine to the others"), "counted"});
     bool is_empty = true;
+    std::vector<std::string> opposed;
     for (const json& task : round.value("tasks", json::array())) {
         const json one = task.value("contribution", json());
         if (!one.is_object()) continue;
@@ -35,8 +36,11 @@ void print_contributions(const json& round) {
         table.add({text(task, "facility"), cell("share", 100, " %"), cell("norm", 1, ""), cell("cosine", 1, ""),
                    cell("counted", 100, " %")});
         is_empty = false;
+        if (const std::string opposition = opposition_text(one); !opposition.empty())
+            opposed.push_back(text(task, "facility") + "'s " + opposition);
     }
     if (!is_empty) print(table);
+    for (const std::string& one : opposed) print_line(one);
 }
 
 // What stands in a task's way, why its batch job waits, or why it failed.

@@ -40,8 +40,8 @@ std::optional<std::chrono::system_clock::time_point> parse_time(const std::strin
     return std::chrono::system_clock::from_time_t(::timegm(&fields));
 }
 
-// Those of a round's updates that did not count whole, and how far they went.
-std::string shortened_updates(const json& data) {
+// Those of a round's updates that did not count whole, and how far they went; those that oppose the others.
+std::string noted_updates(const json& data) {
     std::string lines;
     for (const json& one : data.value("updates", json::array())) {
         const double counted = one.value("counted", 1.0);
@@ -49,6 +49,8 @@ std::string shortened_updates(const json& data) {
             lines += fmt::format("\nround {}  {}'s change has the norm {:.4g}, far from the others': {} % of it counts",
                                  integer(data, "round"), text(one, "facility"), one.value("norm", 0.0),
                                  human_number(std::round(100 * counted)));
+        if (const std::string opposition = opposition_text(one); !opposition.empty())
+            lines += fmt::format("\nround {}  {}'s {}", integer(data, "round"), text(one, "facility"), opposition);
     }
     return lines;
 }
@@ -145,11 +147,11 @@ std::string JobProgress::apply_round(const std::string& what, const json& data) 
     }
     if (what == "aggregated") {
         evaluations_.begin(round);
-        const std::string shortened = shortened_updates(data);
-        if (evaluations_.dataset_count() == 0) return fmt::format("round {}: aggregated", round) + shortened;
+        const std::string noted = noted_updates(data);
+        if (evaluations_.dataset_count() == 0) return fmt::format("round {}: aggregated", round) + noted;
         return fmt::format("round {}: aggregated, to be evaluated on {} datasets", round,
                            evaluations_.dataset_count()) +
-               shortened;
+               noted;
     }
     if (what != "evaluated") return {};
     evaluations_.end(round);

@@ -161,6 +161,14 @@ TEST(JobProgressTest, ASpoiledModelAndWhoDoesNotCountWholeAreTold) {
               std::string::npos)
         << aggregated;
     EXPECT_EQ(aggregated.find("leonardo"), std::string::npos) << aggregated;
+    EXPECT_EQ(aggregated.find("pointed away"), std::string::npos) << aggregated;
+    const std::string opposed = progress.apply(
+        event("atoll.round.aggregated.v1",
+              {{"round", 4}, {"updates", {{{"facility", "karolina"}, {"cosine", -0.971}, {"opposed_rounds", 4}}}}}));
+    EXPECT_NE(
+        opposed.find("karolina's changes have pointed away from the others' for 4 rounds in a row (cosine -0.97)"),
+        std::string::npos)
+        << opposed;
     const std::string paused = progress.apply(event("atoll.job.paused.v1", {{"round", 1}, {"error", "it got worse"}}));
     for (const char* said : {"paused: it got worse", "--accept", "--without FACILITY", "--from-round N"})
         EXPECT_NE(paused.find(said), std::string::npos) << paused;

@@ -21,4 +21,8 @@ std::vector<std::string> training_cells(const nlohmann::json& progress, const nl
 // is known, or nothing was lost.
 std::string resumption_text(std::int64_t first_step, std::int64_t reached);
 
+// That a site's update has pointed away from the others' for rounds, and what can be done; empty: it has not.
+// `contribution`: what its update is in a round's model, as the events and the rounds of a job have it.
+std::string opposition_text(const nlohmann::json& contribution);
+
 }  // namespace atl::cli

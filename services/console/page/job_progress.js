@@ -131,6 +131,11 @@ export function participantsWithRefusals(job) {
     return refused.sort((a, b) => b.refusals - a.refusals || a.facility.localeCompare(b.facility));
 }
 
+// A round's trainings whose updates have pointed away from the others' for rounds.
+export function opposedUpdates(jobProgress, round) {
+    return tasksOfRound(jobProgress, round, 'train').filter((task) => task.contribution?.opposed_rounds > 0);
+}
+
 // A round as it stands now: one that was open when its job ended has ended with it.
 export function shownRound(jobProgress, round) {
     const {state, finished_at} = jobProgress.job;

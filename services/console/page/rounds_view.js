@@ -1,6 +1,6 @@
 // The parts of a job's view that are tables: what runs now, the rounds, the lineage of the model.
 
-import {participantsWithRefusals, shownRound, stepsOf, tasksOfRound} from './job_progress.js';
+import {opposedUpdates, participantsWithRefusals, shownRound, stepsOf, tasksOfRound} from './job_progress.js';
 import {badge, bar, digest, h, notice, table} from './dom.js';
 import {age, between, bytes, count, duration, moment, number, roundOf} from './format.js';
 import {gantt} from './gantt.js';
@@ -142,6 +142,13 @@ function inTime(jobProgress, round, now, width) {
     });
 }
 
+function opposition({facility, contribution: {opposed_rounds: rounds, cosine}}) {
+    return notice(
+        `${facility}'s changes have pointed away from the others' for ${rounds} rounds in a row (cosine ${number(cosine)}): they may undo what the others learn. To go on without it: "atoll job pause JOB", then "atoll job resume JOB --without ${facility}".`,
+        'bad'
+    );
+}
+
 function oneRound(jobProgress, round, now, width) {
     const took =
         round.round > 0 && `${round.closed_at ? ' in' : ' for'} ${between(round.opened_at, round.closed_at, now)}`;
@@ -157,6 +164,7 @@ function oneRound(jobProgress, round, now, width) {
             h('span', {class: 'soft'}, took, round.evaluated ? ', evaluated' : '')
         ),
         round.error && notice(round.error, 'bad'),
+        opposedUpdates(jobProgress, round.round).map(opposition),
         h(
             'p',
             {class: 'soft'},

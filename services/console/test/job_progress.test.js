@@ -9,6 +9,7 @@ import {
     applyEvent,
     applyJob,
     applyRounds,
+    opposedUpdates,
     tasksOfRound,
 } from '../page/job_progress.js';
 
@@ -225,4 +226,15 @@ test('who has had updates refused is listed, the worst first', () => {
         ['d', 'b', 'c']
     );
     assert.deepEqual(participantsWithRefusals({}), [], 'a coordinator of before');
+});
+
+test('who has pointed away from the others for rounds is found', () => {
+    const jobProgress = started();
+    const apart = task({id: 't2', facility: 'b', contribution: {share: 0.5, cosine: -0.9, opposed_rounds: 3}});
+    applyRounds(jobProgress, [round([task({contribution: {share: 0.5, cosine: 0.1}}), apart])]);
+    assert.deepEqual(
+        opposedUpdates(jobProgress, 1).map((one) => one.facility),
+        ['b']
+    );
+    assert.deepEqual(opposedUpdates(jobProgress, 2), []);
 });

@@ -128,6 +128,7 @@ Result<std::map<std::string, Record>> read_records(const pg::Rows& rows, int row
         record.counted_round = reader.integer_or("counted_round", 0, 0, INT64_MAX);
         record.best_perplexity = reader.number_or("best_perplexity", 0, 0, std::numeric_limits<double>::max());
         record.best_round = reader.integer_or("best_round", 0, 0, INT64_MAX);
+        record.opposed_rounds = reader.integer_or("opposed_rounds", 0, 0, INT64_MAX);
         if (const Status read = reader.finish(); !read.ok())
             return internal_error("the job cannot be read: " + describe(read.error()));
     }
@@ -262,7 +263,8 @@ Status apply_decision(pg::Transaction& transaction, const Topics& topics, const 
                              {"left_out", record.is_left_out},
                              {"counted_round", record.counted_round},
                              {"best_perplexity", record.best_perplexity},
-                             {"best_round", record.best_round}};
+                             {"best_round", record.best_round},
+                             {"opposed_rounds", record.opposed_rounds}};
     if (!records.empty())
         ATOLL_RETURN_IF_ERROR(
             transaction.query("UPDATE jobs SET records = records || $2 WHERE id = $1", {job.id, std::move(records)}));

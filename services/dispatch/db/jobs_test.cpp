@@ -185,6 +185,16 @@ TEST_F(JobsTest, AJobThatCannotBeReadIsShownAndHidesNoOther) {
     }
 }
 
+TEST_F(JobsTest, WhatAJobKeepsOfAFacilityIsReadAsItWasWritten) {
+    add_facilities(1);
+    const std::string job = add_job(1, 1);
+    JobDecision decision;
+    decision.records[facility_name(0)] = {2, "NaN", true, 3, 17.25, 4, 5};
+    auto transaction = pg::Transaction::begin(*connection_).value();
+    ASSERT_TRUE(apply_decision(transaction, topics_, lock_job(transaction, job).value(), decision).ok());
+    EXPECT_EQ(lock_job(transaction, job)->records, decision.records);
+}
+
 TEST_F(JobsTest, AKeptAnswerIsTheJobAsItIsWhicheverReplicaChangedIt) {
     add_facilities(2);
     const std::string job = add_job(2, 1);

@@ -85,7 +85,7 @@ Result<JobDecision> resume_job(const JobView& job, const std::vector<Round>& rou
     JobDecision decision;
     JobView now = job;
     for (auto& [facility, record] : now.records) {
-        record.counted_round = record.best_round = 0;
+        record.counted_round = record.best_round = record.opposed_rounds = 0;
         record.best_perplexity = 0;
     }
     for (const auto& [facility, round] : counted_rounds(rounds, from)) now.records[facility].counted_round = round;

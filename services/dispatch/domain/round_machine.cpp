@@ -355,9 +355,14 @@ void count_refusal(JobDecision& decision, JobView& job, const std::string& facil
 }
 
 // What a site keeps goes on from the round in whose model its update is.
-void count_contribution(JobDecision& decision, JobView& job, const std::string& facility, std::int64_t round) {
-    job.records[facility].counted_round = round;
-    decision.records[facility] = job.records[facility];
+void count_contribution(JobDecision& decision, JobView& job, Json& contribution, std::int64_t round) {
+    if (contribution.value("counted", 1.0) <= 0) return;
+    const std::string facility = contribution.at("facility").get<std::string>();
+    Record& record = job.records[facility];
+    record.counted_round = round;
+    record.opposed_rounds = contribution.value("cosine", 1.0) <= kOpposed ? record.opposed_rounds + 1 : 0;
+    if (record.opposed_rounds >= kOpposedRounds) contribution["opposed_rounds"] = record.opposed_rounds;
+    decision.records[facility] = record;
 }
 
 // The job does not go on from a spoiled model: what was begun from it is ended, and somebody has to say how it goes on.
@@ -460,14 +465,12 @@ JobDecision apply_aggregation(const JobView& job, const AggregationResult& resul
     round.state = RoundState::kClosed;
     round.version = result.version;
     round.contributions = contributions_of(now, result.contributions);
+    for (Json& one : round.contributions) count_contribution(decision, now, one, round.number);
     add_event(decision, job, "atoll.round.aggregated.v1",
               {{"round", round.number}, {"version", result.version}, {"updates", round.contributions}});
     std::vector<EvaluatedModel> models = {{result.version, "global"}};
     if (job.spec.evaluate_updates)
         for (const Task* task : accepted_updates(now)) models.push_back({task->result.at("version"), task->facility});
-    for (const Json& one : round.contributions)
-        if (one.value("counted", 1.0) > 0)
-            count_contribution(decision, now, one.at("facility").get<std::string>(), round.number);
     const bool is_last = round.index == job.spec.rounds;
     const auto lack = is_last ? std::nullopt : lack_of_participants(now);
     if (lack && may_be_allowed_again(now)) {

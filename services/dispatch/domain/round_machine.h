@@ -43,14 +43,19 @@ struct Round {
     std::optional<std::int64_t> ask_again_ms;    // while aggregating: when its closing is told once more
     std::vector<std::string> accepted;           // once training closed: the tasks whose updates count
     std::vector<Refusal> refused;                // those that turned out not to; no longer accepted
-    // Once closed, of each accepted update: [{task, facility, share, norm, cosine, counted}], the last three where the
-    // aggregation measured them.
+    // Once closed, of each accepted update: [{task, facility, share, norm, cosine, counted, opposed_rounds}], norm to
+    // counted where the aggregation measured them, the last where it is kOpposedRounds or more.
     json::Json contributions = json::Json::array();
 };
 
 // How long an answer of the aggregation is waited for before atoll.round.closed.v1 is sent again. Both sides count a
 // round once, so asking too often costs nothing but a message.
 constexpr std::int64_t kAggregationPatience_s = 10 * 60;
+
+// A site whose update has a cosine of kOpposed or less to the mean of the others in so many rounds after one another is
+// pointed out: it may undo what they learn. Nothing is taken from its weight, as its data may be of another kind.
+constexpr double kOpposed = -0.5;
+constexpr std::int64_t kOpposedRounds = 3;
 
 // What a job's facility has had refused, by the store or the aggregation. With quarantine_after refusals it is in
 // quarantine: it trains in no later round.
@@ -65,6 +70,10 @@ struct Record {
     // of best_round. 0: none yet.
     double best_perplexity = 0;
     std::int64_t best_round = 0;
+    // How many rounds in a row, up to the newest that its update counted in, that update pointed away from the others'.
+    std::int64_t opposed_rounds = 0;
+
+    bool operator==(const Record&) const = default;
 };
 
 struct JobView {

@@ -556,27 +556,6 @@ TEST(RoundMachineTest, AFacilityInQuarantineTrainsAgainOnceItIsReadmitted) {
     EXPECT_EQ(trained_by(apply_aggregation(job, {1, "g1", ""}, 0)), (std::vector<std::string>{"a", "b"}));
 }
 
-TEST(RoundMachineTest, WhatTheAggregationMeasuredIsKeptWithTheRoundAndTold) {
-    JobView job = aggregating();
-    AggregationResult answer{1, "g1", "", {}};
-    answer.contributions = Json::parse(R"([
-        {"facility": "b", "version": "b1", "weight": 0.25, "norm": 7.5, "cosine": -0.5, "counted": 0.5, "samples": 10},
-        {"facility": "a", "version": "a1", "weight": 0.75}])");
-    const JobDecision decision = apply_aggregation(job, answer, 0);
-    const Json kept = {{{"task", task_of(job, TaskKind::kTrain, 1, "a").id}, {"facility", "a"}, {"share", 0.75}},
-                       {{"task", task_of(job, TaskKind::kTrain, 1, "b").id},
-                        {"facility", "b"},
-                        {"share", 0.25},
-                        {"norm", 7.5},
-                        {"cosine", -0.5},
-                        {"counted", 0.5}}};
-    EXPECT_EQ(decision.events.at(0).data.at("updates"), kept);
-    const auto closed = std::find_if(decision.rounds.begin(), decision.rounds.end(),
-                                     [](const Round& round) { return round.number == 1; });
-    ASSERT_NE(closed, decision.rounds.end());
-    EXPECT_EQ(closed->contributions, kept);
-}
-
 TEST(RoundMachineTest, AJobFailsWhereTheQuarantineLeavesTooFew) {
     JobView job = new_job();
     job.spec.quorum = 1;

@@ -1,0 +1,86 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "services/dispatch/domain/round_machine.h"
+#include "services/dispatch/testing/job_rounds.h"
+
+// What the aggregation says of each update in a round's model, and what the job makes of it.
+namespace atl::dispatch {
+namespace {
+
+using json::Json;
+
+void train(JobView& job, const std::string& facility) {
+    Task& task = task_of(job, TaskKind::kTrain, job.round.number, facility);
+    task.state = TaskState::kDone;
+    task.result = {{"version", facility + std::to_string(job.round.number)}, {"samples", 10}, {"tokens", 100}};
+}
+
+// A job of a and b whose current round is with the aggregation.
+void aggregate(JobView& job) {
+    for (const char* facility : {"a", "b"}) train(job, facility);
+    take(job, advance_job(job, 0));
+}
+
+TEST(ContributionTest, WhatTheAggregationMeasuredIsKeptWithTheRoundAndTold) {
+    JobView job = new_job();
+    take(job, submit_job(job, 0));
+    aggregate(job);
+    AggregationResult answer{1, "g1", "", {}};
+    answer.contributions = Json::parse(R"([
+        {"facility": "b", "version": "b1", "weight": 0.25, "norm": 7.5, "cosine": -0.5, "counted": 0.5, "samples": 10},
+        {"facility": "a", "version": "a1", "weight": 0.75}])");
+    const JobDecision decision = apply_aggregation(job, answer, 0);
+    const Json kept = {{{"task", task_of(job, TaskKind::kTrain, 1, "a").id}, {"facility", "a"}, {"share", 0.75}},
+                       {{"task", task_of(job, TaskKind::kTrain, 1, "b").id},
+                        {"facility", "b"},
+                        {"share", 0.25},
+                        {"norm", 7.5},
+                        {"cosine", -0.5},
+                        {"counted", 0.5}}};
+    EXPECT_EQ(decision.events.at(0).data.at("updates"), kept);
+    const auto closed = std::find_if(decision.rounds.begin(), decision.rounds.end(),
+                                     [](const Round& round) { return round.number == 1; });
+    ASSERT_NE(closed, decision.rounds.end());
+    EXPECT_EQ(closed->contributions, kept);
+}
+
+// The current round of a job of a and b is trained, and its aggregation says this of b's update; what the round keeps.
+Json keep_contribution(JobView& job, double cosine, double counted = 1) {
+    const std::int64_t number = job.round.number;
+    aggregate(job);
+    AggregationResult answer{number, "g" + std::to_string(number), "", {}};
+    for (const Task* task : accepted_updates(job))
+        answer.contributions.push_back({{"facility", task->facility},
+                                        {"version", task->result.at("version")},
+                                        {"cosine", task->facility == "b" ? cosine : 0.1},
+                                        {"counted", task->facility == "b" ? counted : 1}});
+    const JobDecision decision = apply_aggregation(job, answer, 0);
+    take(job, decision);
+    for (const Round& round : decision.rounds)
+        if (round.number == number) return round.contributions;
+    return {};
+}
+
+TEST(ContributionTest, AnUpdateThatHasPointedAwayFromTheOthersForRoundsIsPointedOut) {
+    JobView job = new_job();
+    job.spec.rounds = 20;
+    take(job, submit_job(job, 0));
+    const auto opposed = [&](double cosine, double counted = 1) {
+        const Json kept = keep_contribution(job, cosine, counted);
+        EXPECT_FALSE(kept.at(0).contains("opposed_rounds")) << "a is honest: " << kept;
+        return kept.at(1).value("opposed_rounds", 0);
+    };
+    EXPECT_EQ(opposed(-0.9), 0);
+    EXPECT_EQ(opposed(-0.5), 0);
+    EXPECT_EQ(opposed(-0.9), 3);
+    EXPECT_EQ(opposed(-0.9, 0.5), 4);
+    EXPECT_EQ(opposed(-1, 0), 0) << "nothing of it counted";
+    EXPECT_EQ(opposed(-0.9), 5) << "the round between says nothing";
+    EXPECT_EQ(opposed(-0.4), 0);
+    EXPECT_EQ(opposed(-0.9), 0) << "counted from its beginning";
+}
+
+}  // namespace
+}  // namespace atl::dispatch
