@@ -52,6 +52,11 @@ const std::vector<Option>& table() {
          "on: the warm-up starts at rate 0, as in transformers; off: step k of N uses k/N of --lr, as in torchtitan. "
          "Jobs default to off",
          E::kIndirect, kTrain | kPlan},
+        {"schedule-runs", &C::schedule_runs,
+         "runs of as many steps that --schedule and its warm-up go over, one after another; 1: this run alone",
+         E::kIndirect, kTrain | kPlan, 1, 1'000'000},
+        {"schedule-run", &C::schedule_run, "which of --schedule-runs this is; the first is 1", E::kIndirect,
+         kTrain | kPlan, 1, 1'000'000},
         {"beta1", &C::beta1, "AdamW's beta1", E::kResult, kTrain | kPlan, 0, 0.9999999},
         {"beta2", &C::beta2, "AdamW's beta2", E::kResult, kTrain | kPlan, 0, 0.9999999},
         {"eps", &C::eps, "AdamW's epsilon, above 0", E::kResult, kTrain | kPlan, 1e-30, 1},

@@ -13,7 +13,7 @@ struct Need {
     std::string_view value = {};
     std::string_view other_value = {};
 };
-constexpr std::array<Need, 13> kNeeds = {{{"momentum", "optimizer", "sgd", "muon"},
+constexpr std::array<Need, 14> kNeeds = {{{"momentum", "optimizer", "sgd", "muon"},
                                           {"beta1", "optimizer", "adamw", "muon"},
                                           {"beta2", "optimizer", "adamw", "muon"},
                                           {"eps", "optimizer", "adamw", "muon"},
@@ -22,6 +22,7 @@ constexpr std::array<Need, 13> kNeeds = {{{"momentum", "optimizer", "sgd", "muon
                                           {"offload-dir", "offload-optimizer", "nvme"},
                                           {"eval-every", "val-data"},
                                           {"warmup-from-zero", "warmup-steps"},
+                                          {"schedule-run", "schedule-runs"},
                                           {"val-samples", "val-data"},
                                           {"trace-from", "trace-steps"},
                                           {"top-p", "temperature"},
@@ -161,9 +162,15 @@ Result<std::int64_t> plan_steps(const RunConfig& config, std::int64_t rows, std:
         return invalid_argument("--steps", "say how long to train: --steps N or --epochs N");
     }
     const bool is_said = config.given.contains("steps") || config.given.contains("epochs");
-    if (is_said && steps > 0 && config.warmup_steps > steps) {
-        return invalid_argument("--warmup-steps", count_text(config.warmup_steps) + " are more than the run's " +
-                                                      count_text(steps) + (steps == 1 ? " step" : " steps"));
+    if (config.schedule_run > config.schedule_runs)
+        return invalid_argument("--schedule-run", count_text(config.schedule_run) + " is more than --schedule-runs " +
+                                                      count_text(config.schedule_runs));
+    const std::int64_t needed = (config.warmup_steps + config.schedule_runs - 1) / config.schedule_runs;
+    if (is_said && steps > 0 && steps < needed) {
+        const std::int64_t all = steps * config.schedule_runs;
+        return invalid_argument("--warmup-steps", count_text(config.warmup_steps) + " are more than the " +
+                                                      count_text(all) + (all == 1 ? " step" : " steps") + " of the " +
+                                                      (config.schedule_runs > 1 ? "runs together" : "run"));
     }
     return steps;
 }

@@ -45,6 +45,8 @@ struct RunConfig {
     LrSchedule schedule = LrSchedule::kConstant;
     std::int64_t warmup_steps = 0;
     OnOff warmup_from_zero = OnOff::kOn;  // off: step k of N has k/N of the rate; dispatch sets it so
+    std::int64_t schedule_runs = 1;       // of as many steps, that one schedule and its warm-up go over: a job's rounds
+    std::int64_t schedule_run = 1;        // which of them this is, from 1
     double beta1 = 0.9;
     double beta2 = 0.999;
     double eps = 1e-8;

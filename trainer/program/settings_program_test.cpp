@@ -52,15 +52,22 @@ class SettingsProgramTest : public ProgramTest {
                 {"deterministic", "true"},  {"save-dtype", "fp32"},
                 {"threads", "1"},           {"peak-tflops", "1"}};
     }
-    std::vector<Change> changes() const;
+    std::vector<Change> changes() const {
+        auto all = changes_of_learning();
+        for (Change& one : changes_of_running()) all.push_back(std::move(one));
+        return all;
+    }
+    std::vector<Change> changes_of_learning() const;
+    std::vector<Change> changes_of_running() const;
     Outcome train_with(const Settings& settings, int ranks) const;
     void expect_effect(const run_settings::Option& option, const Change& change);
 
     std::map<std::pair<Settings, int>, Outcome> before_;  // what the unchanged settings come to
 };
 
-std::vector<SettingsProgramTest::Change> SettingsProgramTest::changes() const {
-    const Settings sgd = {{"optimizer", "sgd"}}, bf16 = {{"precision", "bf16"}}, lora = {{"lora-rank", "2"}};
+// Data, optimizer and rates.
+std::vector<SettingsProgramTest::Change> SettingsProgramTest::changes_of_learning() const {
+    const Settings sgd = {{"optimizer", "sgd"}};
     const Settings validated = {{"val-data", path("data.safetensors")}};
     const Settings by_ranks = {{"global-batch-size", ""}, {"batch-size", "1"}, {"grad-accum", "1"}};
     return {
@@ -84,6 +91,8 @@ std::vector<SettingsProgramTest::Change> SettingsProgramTest::changes() const {
         {"schedule", "cosine"},
         {"warmup-steps", "2"},
         {"warmup-from-zero", "off", {{"warmup-steps", "2"}}},
+        {"schedule-runs", "2", {{"schedule", "linear"}}},
+        {"schedule-run", "2", {{"schedule", "linear"}, {"schedule-runs", "2"}}},
         {"beta1", "0.5"},
         {"beta2", "0.9"},
         {"eps", "0.1"},
@@ -92,6 +101,14 @@ std::vector<SettingsProgramTest::Change> SettingsProgramTest::changes() const {
         {"no-decay-norms", "true"},
         {"max-grad-norm", "0.01"},
         {"proximal-mu", "0.5"},
+    };
+}
+
+// Formats, sharding, memory, adapters, and what is saved when.
+std::vector<SettingsProgramTest::Change> SettingsProgramTest::changes_of_running() const {
+    const Settings bf16 = {{"precision", "bf16"}}, lora = {{"lora-rank", "2"}};
+    const Settings validated = {{"val-data", path("data.safetensors")}};
+    return {
         {"precision", "bf16"},
         {"loss-scale", "1024", {{"precision", "fp16"}}},
         {"moments-dtype", "bf16"},

@@ -91,12 +91,7 @@ Status settle(PreparedRun& prepared, const RankCounts& counts) {
                           .epsilon = config.eps,
                           .weight_decay = config.weight_decay,
                           .momentum = config.momentum_used()};
-    prepared.schedule =
-        prepared.embedding_schedule = {.kind = config.schedule,
-                                       .peak = config.lr,
-                                       .warmup_steps = config.warmup_steps,
-                                       .steps = prepared.steps,
-                                       .warms_up_from_zero = config.warmup_from_zero == run_settings::OnOff::kOn};
+    prepared.schedule = prepared.embedding_schedule = run_settings::schedule_of(config, prepared.steps);
     if (config.lr_embedding > 0) prepared.embedding_schedule.peak = config.lr_embedding;
     prepared.directory.model.use_formats(formats_of(config));
     return {};

@@ -3,11 +3,11 @@
 #include <optional>
 
 #include "shared/run_settings/run_settings.h"
+#include "shared/run_settings/schedule.h"
 #include "trainer/comm/comm.h"
 #include "trainer/dataset/dataset.h"
 #include "trainer/model_io/model_directory.h"
 #include "trainer/optim/optimizer.h"
-#include "trainer/optim/schedule.h"
 #include "trainer/parallel/run_memory.h"
 
 namespace atl::train {
@@ -40,11 +40,11 @@ struct PreparedRun {
     run_settings::BatchPlan batch = {};
     std::int64_t steps = 0;
     optim::Optimizer optimizer = {};
-    optim::Schedule schedule = {};
-    optim::Schedule embedding_schedule = {};  // see parallel::ParameterStore::Update
-    int shard_group = 0;                      // of the hybrid modes
-    std::string base_sha256 = {};             // of the model: its base_digest(), once it was read
-    std::int64_t unseen_bytes = 0;            // of a run's program that a process which only plans it does not have
+    run_settings::Schedule schedule = {};
+    run_settings::Schedule embedding_schedule = {};  // see parallel::ParameterStore::Update
+    int shard_group = 0;                             // of the hybrid modes
+    std::string base_sha256 = {};                    // of the model: its base_digest(), once it was read
+    std::int64_t unseen_bytes = 0;  // of a run's program that a process which only plans it does not have
 
     std::int64_t seq_len() const { return data.dataset.seq_len(); }
 };

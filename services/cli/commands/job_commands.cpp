@@ -53,7 +53,8 @@ training:                             # of a round: flags of `atoll-trainer trai
   # lora_rank: 16                     # train adapters: the model travels once, then adapters alone; lora_targets, quantize
   # save_interval: 600                # the default: a state every ten minutes, from which a later attempt goes on;
                                       # or save_every, in steps (0: none)
-lr_round_schedule: cosine             # constant, linear, cosine: that rate falls from round to round
+lr_round_schedule: cosine             # constant, linear, cosine: that rate falls from round to round; by_step: training.schedule
+                                      # (linear, cosine) and its warmup_steps go over the steps of all rounds
 attempts_max: 3                       # failures of a task before its round fails; interruptions do not count: after an attempt
                                       # that was cancelled, preempted or killed, or whose time was up, the next one goes on
                                       # from the last saved state (training.save_interval), or else from step 1

@@ -242,7 +242,7 @@ void look_at_participant(Looker look, const JobSpec& spec, const Participant& on
                          const BaseModel& base, const NamedCopy& copy) {
     look_at_resources(look, one, stored);
     // The settings alone were checked with the job's text.
-    const auto settings = parse_training_settings(merge_training_settings(spec.training, one.training), "training");
+    const auto settings = parse_training_settings(settings_of(spec, one), "training");
     if (!settings.ok()) return look.fail("settings", settings.error());
     look_at_device(look, one, stored, settings->device);
     look_at_data(look, spec, base, copy);

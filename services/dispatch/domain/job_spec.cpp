@@ -14,11 +14,10 @@ namespace {
 
 using json::Json;
 using json::ObjectReader;
-using run_settings::LrSchedule;
-using run_settings::parse_choice;
 using service::required_name;
 
 constexpr std::int64_t kVersionMax = 1'000'000'000;
+constexpr std::array<const char*, 4> kRoundSchedules = {"constant", "linear", "cosine", "by_step"};
 
 std::string element(const char* list, std::size_t index) {
     return std::string(list) + "[" + std::to_string(index) + "]";
@@ -85,11 +84,22 @@ Result<std::vector<Participant>> parse_participants(const Json& list, JobSource 
     return participants;
 }
 
+// Which of the job's rounds it is only dispatch says.
+Status check_schedule(const Json& training, const std::string& path) {
+    for (const char* key : {"schedule_runs", "schedule_run"})
+        if (training.is_object() && training.contains(key))
+            return invalid_argument(
+                path + "." + key,
+                "is not a job's to say: \"lr_round_schedule\": \"by_step\" has one schedule go over all "
+                "rounds");
+    return {};
+}
+
 Status check_each_training(const JobSpec& spec) {
     for (std::size_t i = 0; i < spec.participants.size(); ++i) {
         const Participant& one = spec.participants[i];
-        ATOLL_RETURN_IF_ERROR(check_training_together(merge_training_settings(spec.training, one.training),
-                                                      one.training, one.resources.ranks(),
+        ATOLL_RETURN_IF_ERROR(check_schedule(one.training, element("participants", i) + ".training"));
+        ATOLL_RETURN_IF_ERROR(check_training_together(settings_of(spec, one), one.training, one.resources.ranks(),
                                                       element("participants", i) + ".training"));
     }
     return {};
@@ -174,9 +184,10 @@ Status check_max_share(const JobSpec& spec) {
 
 // Only a rate that the job names can fall: the trainer's default is the trainer's.
 Status check_rate(const JobSpec& spec) {
-    if (spec.lr_round_schedule == LrSchedule::kConstant) return {};
+    if (spec.lr_round_schedule == RoundSchedule::kConstant || spec.lr_round_schedule == RoundSchedule::kByStep)
+        return {};
     for (const auto& participant : spec.participants)
-        if (!merge_training_settings(spec.training, participant.training).contains("lr"))
+        if (!settings_of(spec, participant).contains("lr"))
             return invalid_argument("training.lr", "is needed with lr_round_schedule \"" +
                                                        std::string(to_string(spec.lr_round_schedule)) + "\"");
     return {};
@@ -193,16 +204,23 @@ bool JobSpec::pauses_when_worse() const {
     });
 }
 
-double rate_factor(LrSchedule schedule, std::int64_t round, std::int64_t rounds) {
+Json settings_of(const JobSpec& spec, const Participant& participant, std::int64_t round) {
+    Json settings = merge_training_settings(spec.training, participant.training);
+    if (spec.lr_round_schedule == RoundSchedule::kByStep)
+        settings.update({{"schedule_runs", spec.rounds}, {"schedule_run", round}});
+    else if (settings.contains("lr"))
+        settings["lr"] = settings.at("lr").get<double>() * rate_factor(spec.lr_round_schedule, round, spec.rounds);
+    return settings;
+}
+
+const char* to_string(RoundSchedule schedule) {
+    return kRoundSchedules[static_cast<std::size_t>(schedule)];
+}
+
+double rate_factor(RoundSchedule schedule, std::int64_t round, std::int64_t rounds) {
     const double done = static_cast<double>(round - 1) / static_cast<double>(rounds);
-    switch (schedule) {
-        case LrSchedule::kLinear:
-            return 1 - done;
-        case LrSchedule::kCosine:
-            return 0.5 * (1 + std::cos(std::numbers::pi * done));
-        case LrSchedule::kConstant:
-            break;
-    }
+    if (schedule == RoundSchedule::kLinear) return 1 - done;
+    if (schedule == RoundSchedule::kCosine) return 0.5 * (1 + std::cos(std::numbers::pi * done));
     return 1;
 }
 
@@ -224,9 +242,10 @@ Result<JobSpec> parse_job_spec(const Json& value, JobSource source) {
     spec.rounds = reader.required_integer("rounds", 1, 10'000);
     const Json& strategy = reader.object_or_null("strategy");
     const Json& training = reader.object_or_null("training");
-    spec.lr_round_schedule =
-        parse_choice<LrSchedule>(reader.one_of("lr_round_schedule", {"constant", "linear", "cosine"}, "constant"))
-            .value();
+    const std::string schedule =
+        reader.one_of("lr_round_schedule", {"constant", "linear", "cosine", "by_step"}, "constant");
+    spec.lr_round_schedule = static_cast<RoundSchedule>(
+        std::find(kRoundSchedules.begin(), kRoundSchedules.end(), schedule) - kRoundSchedules.begin());
     const Json& evaluation = reader.object_or_null("evaluation");
     spec.attempts_max = reader.integer_or("attempts_max", 3, 1, 100);
     spec.round_deadline_s = reader.integer_or("round_deadline_s", kRoundDeadline_s, 1, 100'000'000);
@@ -244,6 +263,7 @@ Result<JobSpec> parse_job_spec(const Json& value, JobSource source) {
     if (source == JobSource::kRequest) ATOLL_RETURN_IF_ERROR(check_max_share(spec));
     ATOLL_RETURN_IF_ERROR(parse_training_settings(training, "training"));
     spec.training = merge_training_settings({}, training);
+    ATOLL_RETURN_IF_ERROR(check_schedule(spec.training, "training"));
     ATOLL_RETURN_IF_ERROR(check_each_training(spec));
     ATOLL_RETURN_IF_ERROR(check_rate(spec));
     ATOLL_RETURN_IF_ERROR(parse_evaluation(evaluation, source, spec));

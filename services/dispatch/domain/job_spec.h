@@ -9,7 +9,6 @@
 #include "services/dispatch/domain/resources.h"
 #include "shared/aggregate/strategy.h"
 #include "shared/json/json.h"
-#include "shared/run_settings/choices.h"
 
 namespace atl::dispatch {
 
@@ -38,10 +37,18 @@ struct Participant {
     json::Json training;       // overrides of the job's settings, null if none
 };
 
-// What the learning rate of the settings is multiplied by in round 1 … `rounds`: 1 in the first, falling towards 0 at
-// `rounds` + 1. On data that differs between the facilities FedAvg with a constant rate ends beside the optimum,
-// however many rounds it gets: Li et al., "On the Convergence of FedAvg on Non-IID Data", ICLR 2020.
-double rate_factor(run_settings::LrSchedule schedule, std::int64_t round, std::int64_t rounds);
+// How the rate that a job's training names goes on from round to round. On data that differs between the facilities
+// FedAvg with a constant rate ends beside the optimum, however many rounds it gets: Li et al., "On the Convergence of
+// FedAvg on Non-IID Data", ICLR 2020.
+enum class RoundSchedule {
+    kConstant,  // each round as the first
+    kLinear,    // 1 in the first round, falling towards 0 after the last
+    kCosine,
+    kByStep,  // training.schedule and its warm-up go over the steps of all rounds
+};
+const char* to_string(RoundSchedule schedule);
+// What the rate is multiplied by in round 1 … `rounds`; 1 with kByStep, where the trainer knows.
+double rate_factor(RoundSchedule schedule, std::int64_t round, std::int64_t rounds);
 
 constexpr std::int64_t kRoundDeadline_s = 7 * 24 * 60 * 60;
 constexpr std::int64_t kGrace_s = 30 * 60;
@@ -60,7 +67,7 @@ struct JobSpec {
     std::int64_t rounds = 1;
     aggregate::StrategySpec strategy;
     json::Json training;  // keys of run.json
-    run_settings::LrSchedule lr_round_schedule = run_settings::LrSchedule::kConstant;
+    RoundSchedule lr_round_schedule = RoundSchedule::kConstant;
     std::vector<DatasetCopy> evaluation_copies;
     // "models": "all": every facility that evaluates gets every other's update. False: only the base and the global
     // models, so that an update stays between its facility and the coordinator.
@@ -83,6 +90,9 @@ struct JobSpec {
 };
 
 // Where a job comes from: a request, or what to_json() made of one and the database kept, versions and paths filled in.
+// The trainer's settings of a participant in round 1 … `rounds`.
+json::Json settings_of(const JobSpec& spec, const Participant& participant, std::int64_t round = 1);
+
 enum class JobSource { kRequest, kDatabase };
 
 // Fields are checked one by one, the world (facilities, datasets, models) is the catalog's to check.

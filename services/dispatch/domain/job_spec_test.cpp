@@ -174,13 +174,28 @@ TEST(JobSpecTest, OnlyARateThatTheJobNamesCanFallOverTheRounds) {
     value["lr_round_schedule"] = "linear";
     const auto spec = parse_job_spec(value);
     ASSERT_TRUE(spec.ok()) << spec.error().message;
-    EXPECT_EQ(parse_job_spec(to_json(*spec), JobSource::kDatabase)->lr_round_schedule,
-              run_settings::LrSchedule::kLinear);
+    EXPECT_EQ(parse_job_spec(to_json(*spec), JobSource::kDatabase)->lr_round_schedule, RoundSchedule::kLinear);
     value["training"].erase("lr");
     EXPECT_EQ(parse_job_spec(value).error().field, "training.lr")
         << "one participant names its own, the other does not";
-    value["lr_round_schedule"] = "constant";
+    for (const char* schedule : {"constant", "by_step"}) {
+        value["lr_round_schedule"] = schedule;
+        EXPECT_TRUE(parse_job_spec(value).ok()) << schedule;
+    }
+    value["training"]["schedule_run"] = 2;
+    EXPECT_EQ(parse_job_spec(value).error().field, "training.schedule_run") << "dispatch's to say";
+}
+
+TEST(JobSpecTest, AWarmUpMayBeLongerThanARoundWhereItGoesOverAll) {
+    Json value = valid_job();
+    value["rounds"] = 4;
+    value["training"].update({{"steps", 10}, {"warmup_steps", 25}});
+    for (Json& one : value["participants"]) one.erase("training");
+    EXPECT_EQ(parse_job_spec(value).error().field, "training.warmup_steps");
+    value["lr_round_schedule"] = "by_step";
     EXPECT_TRUE(parse_job_spec(value).ok());
+    value["training"]["warmup_steps"] = 41;
+    EXPECT_EQ(parse_job_spec(value).error().field, "training.warmup_steps");
 }
 
 TEST(JobSpecTest, ARoundIsNotWaitedForForEver) {

@@ -101,14 +101,11 @@ void go_on_without(JobDecision& decision, const JobView& job, const std::vector<
     }
 }
 
-// Every round trains on another order of the rows, and at the rate that lr_round_schedule gives it. As each warms up
+// Every round trains on another order of the rows, and at the rate that lr_round_schedule gives it. Where each warms up
 // again, a warm-up that began at rate 0 would cost a step in every round.
 Json round_settings(const JobSpec& spec, const Participant& participant, const Round& round) {
-    Json settings = merge_training_settings(spec.training, participant.training);
+    Json settings = settings_of(spec, participant, round.index);
     settings["seed"] = settings.value("seed", std::int64_t{0}) + round.number - 1;
-    if (settings.contains("lr"))
-        settings["lr"] =
-            settings.at("lr").get<double>() * rate_factor(spec.lr_round_schedule, round.index, spec.rounds);
     if (settings.value("warmup_steps", std::int64_t{0}) > 0) settings.emplace("warmup_from_zero", "off");
     return settings;
 }

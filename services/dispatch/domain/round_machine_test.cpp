@@ -126,8 +126,8 @@ TEST(RoundMachineTest, TheRateFallsFromRoundToRound) {
     EXPECT_DOUBLE_EQ(rate_of_round_2("constant"), 0.5);
     EXPECT_DOUBLE_EQ(rate_of_round_2("linear"), 0.25);
     EXPECT_DOUBLE_EQ(rate_of_round_2("cosine"), 0.25) << "half way down of two rounds";
-    EXPECT_NEAR(rate_factor(run_settings::LrSchedule::kCosine, 2, 4), 0.853553390593, 1e-12);
-    EXPECT_NEAR(rate_factor(run_settings::LrSchedule::kLinear, 4, 4), 0.25, 1e-12);
+    EXPECT_NEAR(rate_factor(RoundSchedule::kCosine, 2, 4), 0.853553390593, 1e-12);
+    EXPECT_NEAR(rate_factor(RoundSchedule::kLinear, 4, 4), 0.25, 1e-12);
 }
 
 TEST(RoundMachineTest, ADamagedListOfRefusedUpdatesIsAnError) {

@@ -24,6 +24,30 @@ TEST(RoundTrainingTest, NoRoundHasAStepAtRateZeroUnlessTheJobAsksForIt) {
     EXPECT_EQ(warm_up_of_round_1({{"warmup_steps", 0}}), "") << "without a warm-up there is nothing to say";
 }
 
+TEST(RoundTrainingTest, OneScheduleGoesOverAllRoundsWhereTheJobSaysSo) {
+    JobView job = new_job();
+    Json spec = to_json(job.spec);
+    spec["lr_round_schedule"] = "by_step";
+    spec["training"].update({{"lr", 0.5}, {"schedule", "linear"}});
+    job.spec = parse_job_spec(spec, JobSource::kDatabase).value();
+    EXPECT_EQ(to_json(job.spec).at("lr_round_schedule"), "by_step");
+    take(job, submit_job(job, 0));
+    for (const std::int64_t round : {1, 2}) {
+        const Json& settings = training_of(job, round, "a").training;
+        EXPECT_EQ(settings.at("lr"), 0.5);
+        EXPECT_EQ(settings.at("schedule_runs"), job.spec.rounds);
+        EXPECT_EQ(settings.at("schedule_run"), round);
+        if (round == 2) break;
+        for (const char* facility : {"a", "b"}) {
+            Task& task = task_of(job, TaskKind::kTrain, 1, facility);
+            task.state = TaskState::kDone;
+            task.result = {{"version", std::string("u") + facility}, {"samples", 10}, {"tokens", 100}};
+        }
+        take(job, advance_job(job, 0));
+        take(job, apply_aggregation(job, {1, "g1", ""}, 0));
+    }
+}
+
 TEST(RoundTrainingTest, AJobOfAdaptersTrainsAndEvaluatesThemOnOneModel) {
     JobView job = new_job();
     job.base = "adapter";

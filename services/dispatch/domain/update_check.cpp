@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "services/dispatch/domain/training_settings.h"
+#include "shared/run_settings/schedule.h"
 
 namespace atl::dispatch {
 namespace {
@@ -29,15 +30,6 @@ std::int64_t steps_with(const run_settings::RunConfig& config, const UpdateLimit
     return std::min(limits.steps, (config.epochs * rows + a_step - 1) / a_step);
 }
 
-// The sum of the rate over so many steps: it rises to its peak over the warm-up, and stays or falls to zero after it.
-double effort_of(const run_settings::RunConfig& config, std::int64_t steps) {
-    const std::int64_t warmup = std::min(config.warmup_steps, steps);
-    const auto after = static_cast<double>(steps - warmup);
-    const bool falls = config.schedule != run_settings::LrSchedule::kConstant;
-    const double rising = warmup > 0 ? (static_cast<double>(warmup) + 1) / 2 : 0;
-    return config.lr * (rising + (falls ? (after + 1) / 2 : after));
-}
-
 // How many times the usual rate that of embedding and head is; 1 where it is lower.
 double embedding_ratio(const run_settings::RunConfig& config) {
     return config.lr > 0 ? std::max(1.0, config.lr_embedding / config.lr) : 1;
@@ -60,8 +52,9 @@ aggregate::Assignment assigned_work(const Json& training, std::int64_t ranks, co
     if (!config.ok() || !limits.ok()) return {};
     const std::int64_t steps = steps_with(*config, *limits, std::min(own.rows, usual.rows));
     aggregate::Assignment work;
-    work.effort = effort_of(*config, steps);
-    if (work.effort > 0) work.claimed = std::max(1.0, effort_of(*config, limits->steps) / work.effort);
+    const auto effort = [&](std::int64_t count) { return run_settings::schedule_of(*config, count).sum(count); };
+    work.effort = effort(steps);
+    if (work.effort > 0) work.claimed = std::max(1.0, effort(limits->steps) / work.effort);
     work.tokens = static_cast<double>(steps * limits->samples_per_step) *
                   static_cast<double>(std::min(own.seq_len, usual.seq_len));
     // AdamW moves an element by about its rate a step, however large its gradient is, and Muon by less on average; SGD

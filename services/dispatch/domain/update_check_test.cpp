@@ -33,14 +33,18 @@ TEST(UpdateCheckTest, CountsBeyondWhatIsPossibleAreRefused) {
 }
 
 TEST(UpdateCheckTest, WhatIsAssignedIsTheSumOfTheRates) {
-    const Json settings = {{"steps", 30}, {"warmup_steps", 5}, {"lr", 0.5}, {"weight_decay", 0.1}};
+    const Json settings = {
+        {"steps", 30}, {"warmup_steps", 5}, {"warmup_from_zero", "off"}, {"lr", 0.5}, {"weight_decay", 0.1}};
     const DatasetSize size{1000, 8};
     const auto work = assigned_work(settings, 1, size, size);
     EXPECT_DOUBLE_EQ(work.effort, 0.5 * (3 + 25)) << "a fifth to five fifths, then 25 whole ones";
     EXPECT_EQ(work.element_max, work.effort);
     EXPECT_DOUBLE_EQ(work.decay, 0.1 * work.effort);
     EXPECT_EQ(work.tokens, 30 * 8);
-    EXPECT_EQ(assigned_work({{"steps", 100}, {"lr", 1}, {"schedule", "linear"}}, 1, size, size).effort, 50.5);
+    Json linear = {{"steps", 100}, {"lr", 1}, {"schedule", "linear"}};
+    EXPECT_NEAR(assigned_work(linear, 1, size, size).effort, 50.5, 1e-9);
+    linear.update({{"schedule_runs", 2}, {"schedule_run", 2}});
+    EXPECT_NEAR(assigned_work(linear, 1, size, size).effort, 25.25, 1e-9) << "the second half of a longer one";
     EXPECT_EQ(assigned_work({{"epochs", 2}, {"batch_size", 10}, {"lr", 1}}, 1, size, size).effort, 200);
     const Json sgd = {{"steps", 3}, {"optimizer", "sgd"}, {"lr", 2}, {"momentum", 0.75}, {"max_grad_norm", 0.5}};
     EXPECT_EQ(assigned_work(sgd, 1, size, size).element_max, 0);

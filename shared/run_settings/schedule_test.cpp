@@ -1,10 +1,8 @@
-#include "trainer/optim/schedule.h"
+#include "shared/run_settings/schedule.h"
 
 #include <gtest/gtest.h>
 
-#include "trainer/optim/optimizer.h"
-
-namespace atl::optim {
+namespace atl::run_settings {
 namespace {
 
 TEST(ScheduleTest, WarmsUpFromZeroThenStaysConstant) {
@@ -38,5 +36,32 @@ TEST(ScheduleTest, CosineIsHalfwayInTheMiddle) {
     EXPECT_NEAR(schedule.rate(10), 0.024471741852423234, 1e-15);
 }
 
+TEST(ScheduleTest, RunsOfOneScheduleGoOnWhereTheOneBeforeEnded) {
+    for (const LrSchedule kind : {LrSchedule::kConstant, LrSchedule::kLinear, LrSchedule::kCosine}) {
+        for (const bool from_zero : {true, false}) {
+            const Schedule whole{kind, 0.4, 5, 12, from_zero};
+            for (std::int64_t run = 0; run < 4; ++run) {
+                const Schedule part{kind, 0.4, 5, 12, from_zero, 3 * run};
+                for (std::int64_t step = 1; step <= 3; ++step) EXPECT_EQ(part.rate(step), whole.rate(3 * run + step));
+            }
+        }
+    }
+    RunConfig config;
+    config.lr = 0.5;
+    config.schedule = LrSchedule::kLinear;
+    config.schedule_runs = 4;
+    config.schedule_run = 3;
+    EXPECT_DOUBLE_EQ(schedule_of(config, 10).rate(1), 0.25);
+}
+
+TEST(ScheduleTest, TheSumOfTheRatesIsThatOfEachStep) {
+    for (const std::int64_t count : {0, 1, 7, 4096, 5000, 100'003}) {
+        const Schedule schedule{LrSchedule::kCosine, 0.4, 50, 150'000, false, 300};
+        double sum = 0;
+        for (std::int64_t step = 1; step <= count; ++step) sum += schedule.rate(step);
+        EXPECT_NEAR(schedule.sum(count), sum, 1e-6 * sum) << count;
+    }
+}
+
 }  // namespace
-}  // namespace atl::optim
+}  // namespace atl::run_settings
