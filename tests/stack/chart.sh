@@ -12,7 +12,7 @@ python3 -c 'import yaml' 2>/dev/null || { echo "python3 has no yaml (Debian: pyt
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 fail() { printf '  %s\n' "$*" >&2; return 1; }
-all=(tools lint package kinds_and_members wrong_values promises promises_are_proved)
+all=(tools lint package kinds_and_members dashboards wrong_values promises promises_are_proved)
 
 # template SET [OPTION…]
 template() {
@@ -52,6 +52,14 @@ check_kinds_and_members() {
     sed 's/^  replicas:/  replcas:/' "$work/rendered" | conform >"$work/said" && fail "replcas is taken"
     template observed | sed 's/jobLabel:/jobLable:/' | conform >"$work/said" && fail "jobLable is taken"
     return 0
+}
+
+# By Grafana's own types; what is not of them is told by its path.
+check_dashboards() {
+    "$tools/dashboards" compose/observe/dashboards/*.json >&2
+    sed 's/"unit": "s"/"unit": 7/' compose/observe/dashboards/training.json >"$work/wrong.json"
+    ! "$tools/dashboards" "$work/wrong.json" >"$work/said" || fail "a unit that is a number is taken"
+    grep -q 'unit' "$work/said" || fail "of such a unit it says: $(cat "$work/said")"
 }
 
 # Each is refused with its key.

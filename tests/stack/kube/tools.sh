@@ -1,6 +1,6 @@
 #!/bin/bash
-# tools.sh DIRECTORY: leaves there helm, kubeconform, and in schemas/ strict JSON schemas of every kind of Kubernetes and of
-# ServiceMonitor and PrometheusRule: all from Go modules, by `go install` and `go mod download`. What is there stays; the first
+# tools.sh DIRECTORY: leaves there helm, kubeconform, dashboards (../grafana), and in schemas/ strict JSON schemas of every kind of
+# Kubernetes and of ServiceMonitor and PrometheusRule: all from Go modules, by `go install` and `go mod download`. What is there stays; the first
 # time it takes two CPU minutes.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -8,6 +8,7 @@ mkdir -p "${1:?usage: tools.sh DIRECTORY}"
 out=$(realpath "$1")
 export GOBIN=$out
 [ -x "$out/helm" ] || go install helm.sh/helm/v3/cmd/helm@v3.20.2
+[ -x "$out/dashboards" ] || go build -C "$here/../grafana" -o "$out/dashboards" .
 [ -x "$out/kubeconform" ] || go install github.com/yannh/kubeconform/cmd/kubeconform@v0.7.0
 directory_of() { cd / && go mod download -json "$1" | python3 -c 'import json, sys; print(json.load(sys.stdin)["Dir"])'; }
 if [ ! -e "$out/schemas/complete" ]; then
