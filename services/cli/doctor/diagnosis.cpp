@@ -6,77 +6,18 @@
 #include <cmath>
 #include <set>
 
+#include "services/cli/doctor/rules.h"
 #include "shared/base/text.h"
 
 namespace atl::cli {
 namespace {
 
-constexpr double kDay_s = 86400;
 constexpr double kClockOffMax_s = 30;
 constexpr double kSiteClockAheadMax_s = 60;
 
-enum class Test { kBelow, kAbove, kEndsWithin };
-enum class Unit { kNone, kSeconds, kBytes };
-
-// As an alert rule, without the time for which it must hold: here somebody asks now. {service}, {label} and {value} are
-// filled in.
-struct Rule {
-    const char* alert;
-    Severity severity;
-    const char* metric;
-    Test test;
-    double limit;
-    const char* limit_metric;  // of which `limit` is so many times; empty: it is the limit
-    const char* label;         // that says what the sample is about; empty: the service
-    Unit unit;
-    const char* what;
-    const char* remedy;
-};
-
-constexpr Severity kCritical = Severity::kCritical;
-constexpr Severity kWarning = Severity::kWarning;
-constexpr const char* kLoginsSpent = "its logins by ssh are used up for now";
-
-constexpr Rule kRules[] = {
-    {"AtollDependencyAway", kCritical, "atoll_ready", Test::kBelow, 1, "", "dependency", Unit::kNone,
-     "{service} cannot work with {label}",
-     "`atoll status` says what runs; look at the log of {service} and of {label}"},
-    {"AtollFacilityUnreachable", kWarning, "atoll_facility_silent_seconds", Test::kAbove, 0, "", "facility",
-     Unit::kSeconds, "has given no answer for {value}", "`atoll facility check {label}` says what is in the way"},
-    {"AtollBatchSystemAway", kWarning, "atoll_facility_batch_system_up", Test::kBelow, 1, "", "facility", Unit::kNone,
-     "its batch system gives no answer", "ask the site; `atoll facility check {label}` tries it again"},
-    {"AtollCredentialEnds", kWarning, "atoll_facility_credential_expiry_timestamp_seconds", Test::kEndsWithin,
-     7 * kDay_s, "", "facility", Unit::kSeconds, "its ssh certificate ends in {value}",
-     "renew it where dispatch runs; it is taken without a restart"},
-    {"AtollTokenEnds", kWarning, "atoll_token_expiry_timestamp_seconds", Test::kEndsWithin, 7 * kDay_s, "", "token",
-     Unit::kSeconds, "the token of {service} ends in {value}",
-     "`atoll up` again, or `docker compose up`: both renew what ends within a week"},
-    {"AtollCertificateEnds", kWarning, "atoll_certificate_expiry_timestamp_seconds", Test::kEndsWithin, 14 * kDay_s, "",
-     "use", Unit::kSeconds, "the certificate ends in {value}",
-     "renew it, and give it to whatever serves it (gateway: compose/tls.yaml, `atoll up --tls-certificate`)"},
-    {"AtollRoundLate", kWarning, "atoll_round_age_ratio", Test::kAbove, 3, "", "", Unit::kNone,
-     "a round takes {value} times as long as those before it", "`atoll job list` says what jobs wait for"},
-    {"AtollTasksNotTakenUp", kCritical, "atoll_due_task_age_seconds", Test::kAbove, 300, "", "", Unit::kSeconds,
-     "a task has been due for {value} and no worker has taken it up",
-     "look at the log of {service}; raise `workers` in its settings if all are busy"},
-    {"AtollDiskFull", kCritical, "atoll_store_disk_free_bytes", Test::kBelow, 2, "atoll_store_disk_reserve_bytes", "",
-     Unit::kBytes, "its disk has {value} free; uploads are refused soon",
-     "`atoll model prune`, `atoll job prune`, or a larger disk"},
-    {"AtollOutboxStuck", kCritical, "atoll_outbox_lag_seconds", Test::kAbove, 120, "", "", Unit::kSeconds,
-     "its events have waited for Kafka for {value}", "`atoll status`: is Kafka ready? Its log says why not"},
-    {"AtollConsumerLags", kCritical, "atoll_inbox_lag_seconds", Test::kAbove, 120, "", "consumer", Unit::kSeconds,
-     "events have waited for it for {value}", "look at the log of {service}; a restart loses nothing"},
-    {"AtollDeadLetters", kWarning, "atoll_inbox_dead_letters", Test::kAbove, 0, "", "consumer", Unit::kNone,
-     "has refused {value} events", "`atoll events list` says why; then `atoll events replay --all`"},
-    {"AtollBlobsDamaged", kCritical, "atoll_store_blobs_damaged", Test::kAbove, 0, "", "", Unit::kNone,
-     "{value} blobs have rotted", "`atoll model damaged` lists them: upload them again, and look at the disk"},
-    {"", kWarning, "atoll_facility_login_budget_remaining", Test::kBelow, 1, "", "facility", Unit::kNone, kLoginsSpent,
-     "wait; `ssh_logins_max` of dispatch says how many a site bears"},
-};
-
 std::string value_text(const Rule& rule, double value) {
-    if (rule.unit == Unit::kSeconds) return human_seconds(std::max(value, 0.0));
-    if (rule.unit == Unit::kBytes) return human_bytes(static_cast<std::uint64_t>(std::max(value, 0.0)));
+    if (rule.unit == Rule::Unit::kSeconds) return human_seconds(std::max(value, 0.0));
+    if (rule.unit == Rule::Unit::kBytes) return human_bytes(static_cast<std::uint64_t>(std::max(value, 0.0)));
     return fmt::format("{:.4g}", value);
 }
 
@@ -98,9 +39,9 @@ void apply(const Rule& rule, const ServiceSeen& service, std::int64_t now_unix_s
     const double limit = limit_of(rule, service);
     for (const Sample& sample : service.samples) {
         if (sample.metric != rule.metric) continue;
-        const bool is_end = rule.test == Test::kEndsWithin;
+        const bool is_end = rule.test == Rule::Test::kEndsWithin;
         const double value = is_end ? sample.value - static_cast<double>(now_unix_s) : sample.value;
-        if (rule.test == Test::kAbove ? value <= limit : value >= limit) continue;
+        if (rule.test == Rule::Test::kAbove ? value <= limit : value >= limit) continue;
         const auto found = sample.labels.find(rule.label);
         const std::string label = found == sample.labels.end() ? service.name : found->second;
         const std::string shown = value_text(rule, value);
@@ -191,7 +132,7 @@ const char* to_string(Severity severity) {
 
 std::vector<std::string> diagnosed_alerts() {
     std::vector<std::string> alerts = {"AtollServiceDown"};
-    for (const Rule& rule : kRules)
+    for (const Rule& rule : rules())
         if (*rule.alert != '\0') alerts.emplace_back(rule.alert);
     return alerts;
 }
@@ -204,7 +145,7 @@ std::vector<Problem> diagnose(const StackSeen& seen) {
                                 "`atoll status` says what runs, `atoll up` starts what does not"});
             continue;
         }
-        for (const Rule& rule : kRules) apply(rule, service, seen.now_unix_s, problems);
+        for (const Rule& rule : rules()) apply(rule, service, seen.now_unix_s, problems);
         look_for_leftovers(service, problems);
         look_at_clocks(service, seen.now_unix_s, problems);
         look_at_version(service, seen.version, problems);

@@ -2,7 +2,8 @@ import assert from 'node:assert/strict';
 import {existsSync, readFileSync} from 'node:fs';
 import {test} from 'node:test';
 
-import {diagnose, readSamples, rules} from '../page/problems.js';
+import {rules} from '../page/problem_rules.js';
+import {diagnose, readSamples} from '../page/problems.js';
 
 const now = 1_800_000_000;
 const lines = (problems) => problems.map(({severity, about, what}) => `${severity} ${about}: ${what}`);
