@@ -15,9 +15,17 @@ struct DestroyConf {
     void operator()(rd_kafka_conf_t* conf) const { rd_kafka_conf_destroy(conf); }
 };
 
+// What a right password does not mend: how the library speaks SCRAM was wrong before 2.6.1, and Kafka 4 looks closer.
+const char* scram_hint(std::string_view text) {
+    const bool is_scram = text.find("SCRAM") != std::string_view::npos && rd_kafka_version() < 0x02060100;
+    return is_scram ? " (Kafka 4 refuses SCRAM of librdkafka before 2.6.1: use PLAIN with TLS, or a client certificate)"
+                    : "";
+}
+
 void log_line(const rd_kafka_t*, int level, const char* facility, const char* text) {
     const bool serious = level <= 3;  // syslog's numbers: 3 is an error, 6 information
-    spdlog::log(serious ? spdlog::level::warn : spdlog::level::debug, "kafka: {}: {}", facility, text);
+    spdlog::log(serious ? spdlog::level::warn : spdlog::level::debug, "kafka: {}: {}{}", facility, text,
+                scram_hint(text));
 }
 
 using Values = std::map<std::string, std::string>;

@@ -62,7 +62,7 @@ check_images() {
         user=$(docker image inspect --format '{{.Config.User}}' "atoll-$image:latest")
         [[ $user =~ ^[1-9][0-9]*$ ]] || fail "atoll-$image runs as '$user', which is no number of an ordinary user"
         docker image inspect --format '{{index .Config.Labels "org.opencontainers.image.revision"}}' \
-            "atoll-$image:latest" | grep -q . || fail "atoll-$image does not say its revision"
+            "atoll-$image:latest" | says . || fail "atoll-$image does not say its revision"
         docker run --rm --network none "atoll-$image:latest" true 2>/dev/null || [ "$image" != services ]
     done
     docker run --rm --network none atoll-services:latest grep -q '^nginx' /opt/atoll/contents ||
@@ -113,7 +113,7 @@ check_down_and_up_keep_everything() {
     docker compose down >/dev/null 2>&1
     up
     all_ready
-    atoll facility list | grep -q kept || fail "the facility is gone"
+    atoll facility list | says kept || fail "the facility is gone"
 }
 
 check_no_secret_shows() {
@@ -202,10 +202,10 @@ check_up_fails_where_a_key_cannot_be_read() {
     local status=0
     timeout 180 docker compose up --wait >"$work/up.log" 2>&1 || status=$?
     [ "$status" != 0 ] || fail "up --wait succeeds with a key that nobody can read"
-    docker compose logs public 2>&1 | grep -q key.pem || { tail -3 "$work/up.log" >&2; fail "its log does not name the key"; }
+    docker compose logs public 2>&1 | says key.pem || { tail -3 "$work/up.log" >&2; fail "its log does not name the key"; }
     chown "$(sed -n 's/^ATOLL_UID=//p' .env)" "$work/tls/key.pem"
     up
-    curl -sk "https://127.0.0.1:$((port + 1))/healthz" | grep -q ok || fail "HTTPS does not answer"
+    curl -sk "https://127.0.0.1:$((port + 1))/healthz" | says ok || fail "HTTPS does not answer"
     check_a_renewed_certificate_is_taken
     compose/init --no-images --tls '' >/dev/null
     docker compose up --wait --remove-orphans >/dev/null 2>&1
@@ -287,7 +287,7 @@ PYTHON
 }
 prometheus() { curl -sS "http://127.0.0.1:$((port + 2))/api/v1/$1"; }
 targets_up() { [ "$(prometheus targets | grep -o '"health":"up"' | wc -l)" = 6 ]; }
-was_sent() { grep -F '"alertname":"AtollServiceDown"' "$work/alerts" 2>/dev/null | grep -qF "\"status\":\"$1\""; }
+was_sent() { grep -F '"alertname":"AtollServiceDown"' "$work/alerts" 2>/dev/null | says -F "\"status\":\"$1\""; }
 
 check_alerts_are_seen_and_sent() {
     is_up
@@ -322,7 +322,7 @@ check_alerts_are_seen_and_sent() {
     up --remove-orphans
 }
 
-first_round_is_closed() { atoll round show simulation 1 --json 2>/dev/null | grep -q '"state": "closed"'; }
+first_round_is_closed() { atoll round show simulation 1 --json 2>/dev/null | says '"state": "closed"'; }
 
 check_a_simulated_federation_begins_by_itself() {
     is_up

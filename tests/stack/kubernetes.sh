@@ -36,7 +36,7 @@ gateway() { printf 'http://%s:7400' "$(address_of one-atoll-gateway)"; }
 atoll() { "$programs/atoll" --gateway "$(gateway)" --token-file "$work/credentials/tokens/admin.token" "$@"; }
 call() { curl -sS -X "$1" -H "Authorization: Bearer $(cat "$work/credentials/tokens/admin.token")" "${@:3}" "$url$2"; }
 helm() { "$tools/helm" "$@" 2> >(grep -v '^walk.go' >&2); }
-is_ready() { [ "$(curl -s -o /dev/null -w '%{http_code}' "$(gateway)/$1/readyz")" = 200 ]; }
+is_ready() { [ "$(curl -s --max-time 5 -o /dev/null -w '%{http_code}' "$(gateway)/$1/readyz")" = 200 ]; }
 all_ready() { for service in "${services[@]}"; do is_ready "$service" || return 1; done; }
 rolled_out() {
     local one
@@ -89,7 +89,8 @@ check_every_set_of_values_is_taken() {
     done
     # It does look: what the pods would be without a line.
     sed 's/type: RuntimeDefault/type: Unconfined/' "$work/rendered" |
-        kubectl -n atoll apply --dry-run=server -f - 2>&1 | grep -q 'would violate PodSecurity' || fail "no pod is looked at"
+        kubectl -n atoll apply --dry-run=server -f - >"$work/said" 2>&1 || true
+    grep -q 'would violate PodSecurity' "$work/said" || { tail -5 "$work/said" >&2; fail "no pod is looked at"; }
 }
 
 make_secrets() {
@@ -112,7 +113,7 @@ make_secrets() {
     secret kafka-broker --from-file "$work/broker.pem" --from-literal "password=$password"
     cat >"$work/client.properties" <<END
 security.protocol=SASL_SSL
-sasl.mechanism=SCRAM-SHA-512
+sasl.mechanism=PLAIN
 sasl.username=atoll
 sasl.password=$password
 ssl.ca.location=/credentials/kafka/ca.crt
@@ -184,10 +185,10 @@ run_job() {
     prepare beta cs
     atoll_at job submit "$work/job.yaml" >/dev/null
     within 600 job_has_ended || fail "the job does not end"
-    atoll_at job show federation --json | grep -q '"state": "completed"' || { atoll_at job show federation >&2; return 1; }
+    atoll_at job show federation --json | says '"state": "completed"' || { atoll_at job show federation >&2; return 1; }
     for round in 1 2; do atoll_at model show "out@round$round" --json | grep -o '"digest": "[0-9a-f]*"' | head -1; done
 }
-job_has_ended() { atoll_at job show federation --json | grep -qE '"state": "(completed|failed|cancelled|paused)"'; }
+job_has_ended() { atoll_at job show federation --json | says -E '"state": "(completed|failed|cancelled|paused)"'; }
 texts_of() { kubectl -n atoll exec "deployment/$1" -- cat /srv/site/work/texts.jsonl; }
 make_base() {
     texts_of alpha >"$work/alpha.jsonl"
@@ -282,7 +283,7 @@ check_what_is_killed_comes_back() {
         within 120 eval "rolled_out 60 && all_ready" || fail "after kill -9 of $one the services are not ready"
         printf '  %s: ready after %d s\n' "$one" $((SECONDS - started)) >&2
     done
-    atoll model list | grep -q out || fail "the models are gone"
+    atoll model list | says out || fail "the models are gone"
 }
 
 check_the_volume_outlives_the_release() {

@@ -1,6 +1,9 @@
 # What the tests of a running stack share, as functions. A test defines `call METHOD PATH [OPTION…]`, curl at its gateway as an
 # admin, and `fail`, and has a directory $work.
 
+# Whether standard input has such a line; it is read to its end, as grep -q would break the pipe that it comes from.
+says() { grep "$@" >/dev/null; }
+
 # within SECONDS COMMAND…
 within() {
     local end=$((SECONDS + $1))
