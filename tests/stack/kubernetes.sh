@@ -168,6 +168,7 @@ check_helm_test() {
     helm test one -n atoll --logs >"$work/said" || { cat "$work/said" >&2; return 1; }
     [ "$(grep -c ' 200 ' "$work/said")" = 8 ] || { cat "$work/said" >&2; fail "it did not look at everything"; }
     kubectl -n atoll scale deployment/one-atoll-registry --replicas=0 >/dev/null
+    kubectl -n atoll wait --for=delete pod -l app.kubernetes.io/component=registry --timeout=60s >/dev/null
     ! helm test one -n atoll >/dev/null 2>&1 || fail "it passes without a registry"
     kubectl -n atoll scale deployment/one-atoll-registry --replicas=1 >/dev/null
     rolled_out 120
