@@ -45,6 +45,10 @@ Result<std::string> find_job(const json& jobs, const std::string& given, const s
         return invalid_argument("job", std::to_string(begun.size()) + " jobs have an id that begins with " + given +
                                            ":\n  " + join(begun, "\n  "));
     if (given == "newest") return not_found("there is no job yet", "job");
+    const auto is_begun = [&](const json& job) { return text(job, "id").starts_with(given); };
+    if (!given.empty() && std::any_of(jobs.begin(), jobs.end(), is_begun))
+        return not_found("there is no job " + given + ": to name a job by its id give 8 or more of its characters",
+                         "job");
     return not_found("there is no job " + given + did_you_mean(given, names), "job");
 }
 

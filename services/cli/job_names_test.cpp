@@ -21,7 +21,9 @@ TEST(JobNamesTest, EightCharactersOfAnIdNameItsJob) {
     const nlohmann::json jobs = {{{"id", "01jd3v7e8m2k"}, {"name", "a"}, {"state", "running"}},
                                  {{"id", "01jd3v7e9q4t"}, {"name", "b"}, {"state", "failed"}}};
     EXPECT_EQ(find_job(jobs, "01jd3v7e9", "ada").value(), "01jd3v7e9q4t");
-    EXPECT_EQ(find_job(jobs, "01jd3v7", "ada").error().code, ErrorCode::kNotFound) << "too short";
+    const Error too_short = find_job(jobs, "01jd3v7", "ada").error();
+    EXPECT_EQ(too_short.code, ErrorCode::kNotFound);
+    EXPECT_NE(too_short.message.find("8 or more"), std::string::npos) << too_short.message;
     const Error both = find_job(jobs, "01jd3v7e", "ada").error();
     EXPECT_EQ(both.code, ErrorCode::kInvalidArgument);
     EXPECT_NE(both.message.find("01jd3v7e8m2k\n  01jd3v7e9q4t"), std::string::npos) << both.message;

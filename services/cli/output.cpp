@@ -119,6 +119,14 @@ Fit fit_columns(const std::vector<Column>& header, std::vector<std::vector<std::
     return fit;
 }
 
+// Says what the header's "…" stands for.
+std::string left_out(const std::vector<Column>& header, const Fit& fit) {
+    std::vector<std::string> names;
+    for (std::size_t i = 0; i < header.size(); ++i)
+        if (fit.place[i] == Place::kNowhere) names.push_back(header[i].name);
+    return "(… left out: " + join(names) + "; a wider terminal, a pipe and --json have them)";
+}
+
 std::string_view advice(ErrorCode code) {
     switch (code) {
         case ErrorCode::kUnauthenticated:
@@ -166,6 +174,7 @@ std::string Table::text(std::size_t terminal) const {
             if (fit.place[i] == Place::kBelow)
                 text += note_below(header_[i].name, i + 1 == row.size(), row[i], terminal);
     }
+    if (fit.lacks_columns()) text += fold(left_out(header_, fit), 0, kIndent, terminal);
     return text;
 }
 
@@ -217,7 +226,8 @@ std::string human_number(double value) {
 std::string explain(const Error& error) {
     std::string text = "error: " + describe(error);
     // A refusal that names a field says itself what it takes.
-    const bool says_itself = error.code == ErrorCode::kPermissionDenied && !error.field.empty();
+    const bool says_itself =
+        !error.field.empty() && (error.code == ErrorCode::kPermissionDenied || error.field == "--token-stdin");
     if (const auto what = advice(error.code); !what.empty() && !says_itself) text += "\n  " + std::string(what);
     return text;
 }

@@ -55,17 +55,22 @@ TEST(TableTest, OnANarrowTerminalTimesAndNotesGiveWayFirstThenColumnsThenTexts) 
               "job                         name                        state      by  …\n"
               "01jd3v7e8m2k4t6w8y0a2c4e6g  italian-and-czech-together  running    ada\n"
               "    leonardo: Priority since 2026-03-01T12:00:00Z\n"
-              "01jd3v7e8m2k4t6w8y0a2c4e6h  it                          completed  bo\n");
+              "01jd3v7e8m2k4t6w8y0a2c4e6h  it                          completed  bo\n"
+              "(… left out: submitted; a wider terminal, a pipe and --json have them)\n");
     EXPECT_EQ(job_table().text(56),
               "job                         name            state  …\n"
               "01jd3v7e8m2k4t6w8y0a2c4e6g  italian-and-c…  running\n"
               "    leonardo: Priority since 2026-03-01T12:00:00Z\n"
-              "01jd3v7e8m2k4t6w8y0a2c4e6h  it              completed\n");
+              "01jd3v7e8m2k4t6w8y0a2c4e6h  it              completed\n"
+              "(… left out: by, submitted; a wider terminal, a pipe and\n"
+              "    --json have them)\n");
     Table versions({"preparation", cut("facility"), droppable("begun"), note("version")});
     versions.add({"01jd3v7e8m2k4t6w8y0a2c4e6g", "leonardo", "2026-03-01T12:00:00Z", "7"});
     EXPECT_EQ(versions.text(50),
               "preparation                 facility  version  …\n"
-              "01jd3v7e8m2k4t6w8y0a2c4e6g  leonardo  7\n")
+              "01jd3v7e8m2k4t6w8y0a2c4e6g  leonardo  7\n"
+              "(… left out: begun; a wider terminal, a pipe and\n"
+              "    --json have them)\n")
         << "a short note stays";
     versions.add({"01jd3v7e8m2k4t6w8y0a2c4e6h", "karolina", "2026-03-02T12:00:00Z", "the input cannot be read"});
     EXPECT_EQ(versions.text(50),
@@ -73,7 +78,9 @@ TEST(TableTest, OnANarrowTerminalTimesAndNotesGiveWayFirstThenColumnsThenTexts) 
               "01jd3v7e8m2k4t6w8y0a2c4e6g  leonardo\n"
               "    version: 7\n"
               "01jd3v7e8m2k4t6w8y0a2c4e6h  karolina\n"
-              "    the input cannot be read\n");
+              "    the input cannot be read\n"
+              "(… left out: begun; a wider terminal, a pipe and\n"
+              "    --json have them)\n");
     Table quiet({"job", cut("name"), "state", droppable("submitted"), note("waits for")});
     quiet.add({"01jd3v7e8m2k4t6w8y0a2c4e6h", "italian-czech", "completed", "2026-03-02T12:00:00Z", ""});
     EXPECT_EQ(quiet.text(80),

@@ -107,8 +107,9 @@ class Supervisor {
                 std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
                     .count();
             ++watched.restarts.count;
-            report_(name + " had ended and was started again, so far " + std::to_string(watched.restarts.count) +
-                    " times");
+            const std::int64_t count = watched.restarts.count;
+            report_(name + " had ended and was started again" +
+                    (count == 1 ? "" : ", so far " + std::to_string(count) + " times"));
         } else {
             watched.next_start = Clock::now() + backoff_delay(++watched.quick_ends, kPause, kPauseMax);
             report_(name + " has ended and cannot be started: " + watched.restarts.error);

@@ -104,6 +104,8 @@ TEST_F(StoreTest, AVersionIsFoundByDigestByTagAndFromAnyModel) {
     EXPECT_EQ(call(Method::kPut, "/v1/models/llama/tags/best", stays).status, 200) << "it is there";
     EXPECT_EQ(call(Method::kPut, "/v1/models/llama/tags/first", stays).status, 200) << "it is new";
     EXPECT_EQ(problem_field(call(Method::kPut, "/v1/models/llama/tags/Best", {{"digest", digest}})), "tag");
+    for (const std::string& path : {std::string("/v1/models/llama"), "/v1/models/llama/versions/" + digest})
+        EXPECT_NE(call(Method::kDelete, path).body.find("`atoll model untag llama@best`"), std::string::npos) << path;
 }
 
 TEST_F(StoreTest, AVersionIsFoundByTheBeginningOfItsDigestAsNewestAndByItsRound) {

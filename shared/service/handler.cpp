@@ -47,7 +47,8 @@ Status require_owner(const http::Request& request, const std::string& owner, con
     const auth::Principal& asking = *request.principal;
     if (asking.role == auth::Role::kAdmin || asking.subject == owner) return {};
     if (owner.empty()) return permission_denied(what + " belongs to the admins; only they may change it");
-    return permission_denied(what + " belongs to " + owner + "; only " + owner + " or an admin may change it");
+    const std::string who = owner == "admin" ? "an admin" : owner + " or an admin";  // "admin" is who `atoll up` makes
+    return permission_denied(what + " belongs to " + owner + "; only " + who + " may change it");
 }
 
 Result<http::Response> list(const http::Page& page, Cursor cursor, const ReadItems& read) {

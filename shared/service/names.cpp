@@ -8,7 +8,6 @@ namespace atl::service {
 namespace {
 
 constexpr std::size_t kPathBytesMax = 4096;
-constexpr const char* kNameRule = "must match ^[a-z0-9][a-z0-9._-]{0,62}$";
 constexpr const char* kWebAddressRule = "must be an address such as https://host:7443/store or unix:/run/a.sock:/store";
 
 bool is_lower_or_digit(char c) {

@@ -9,6 +9,9 @@ namespace atl::service {
 
 // Names of facilities, datasets and models: ^[a-z0-9][a-z0-9._-]{0,62}$
 bool is_name(std::string_view text);
+// What is said of a text that is none.
+inline constexpr const char* kNameRule =
+    "must be 1 to 63 lower-case letters, digits, '.', '_' or '-', and begin with a letter or a digit";
 // kInvalidArgument that names `field` unless the text is a name, and another than "newest", which stands for a version
 // or a job.
 Status check_name(std::string_view text, const std::string& field);

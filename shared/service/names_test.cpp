@@ -27,6 +27,7 @@ TEST(NamesTest, APathThatCouldLeaveItsDirectoryIsNotSafe) {
 
 TEST(NamesTest, AWrongNameIsNamed) {
     EXPECT_EQ(check_name("A", "facility").error().field, "facility");
+    EXPECT_EQ(check_name("A", "facility").error().message.find('^'), std::string::npos) << "said in words";
     EXPECT_EQ(check_name("newest", "tag").error().field, "tag");
     EXPECT_TRUE(check_name("newest-1", "tag").ok());
 }

@@ -38,6 +38,11 @@ Result<bool> is_there_already(const fs::path& directory, const Manifest& manifes
                  directory.string()};
 }
 
+// What a download leaves free.
+std::uint64_t disk_reserve(std::uint64_t capacity) {
+    return std::min(std::uint64_t{1} << 30, capacity / 20);
+}
+
 // The directory beside the target where a version grows. Its lock keeps two processes from doing the same work; where
 // the file system has no locks both write the same bytes, which is only slower.
 class PartialDirectory {
@@ -96,7 +101,8 @@ class Downloader {
     }
 
   private:
-    // What cannot fit is not begun. What an earlier call has written is there already.
+    // What cannot fit is not begun, and the last bytes of the disk are left to others. What an earlier call has written
+    // is there already.
     Status check_space() const {
         std::uint64_t there = 0;
         for (const ManifestFile& entry : manifest_.files) {
@@ -107,10 +113,13 @@ class Downloader {
         const std::uint64_t needed = manifest_.size_bytes() - there;
         std::error_code error;
         const fs::space_info space = fs::space(directory_, error);
-        if (error || needed <= space.available) return {};
+        if (error || needed == 0) return {};
+        const std::uint64_t reserve = disk_reserve(space.capacity);
+        if (needed <= space.available && space.available - needed >= reserve) return {};
         return Error{ErrorCode::kInsufficientStorage,
                      "the disk of " + directory_.string() + " has " + std::to_string(space.available) +
-                         " bytes free, the version needs " + std::to_string(needed) + " more",
+                         " bytes free, of which " + std::to_string(reserve) + " stay free; the version needs " +
+                         std::to_string(needed) + " more",
                      directory_.string()};
     }
 

@@ -253,8 +253,8 @@ void RunOutput::wait_for_save() {
 
 std::string RunOutput::loss_without_state(const Status& failed) const {
     if (is_of_values(failed)) {
-        return "no run can go on from such values: begin anew with --overwrite and a smaller --lr, --max-grad-norm or "
-               "a warm-up";
+        return "no run can go on from such values: begin anew with --overwrite and a smaller lr or max_grad_norm, or "
+               "more warmup_steps";
     }
     if (!saved_steps_) return "what was trained is lost: begin anew once a state can be written there";
     return "what was trained since the last state, of step " + std::to_string(*saved_steps_) +

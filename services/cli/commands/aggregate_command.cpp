@@ -70,6 +70,19 @@ void tell_shortened(const AggregateOptions& given, const aggregate::Prepared& pr
     }
 }
 
+// Its errors name the flags.
+Result<aggregate::StrategySpec> strategy_of(const AggregateOptions& given) {
+    if (given.trim && given.strategy != "trimmed_mean")
+        return invalid_argument("--trim", "is a setting of --strategy trimmed_mean alone");
+    nlohmann::json settings = {{"name", given.strategy}};
+    if (given.trim) settings["trim"] = *given.trim;
+    auto strategy = aggregate::parse_strategy(settings);
+    if (strategy.ok()) return strategy;
+    Error error = strategy.error();
+    error.field = error.field.ends_with("trim") ? "--trim" : "--strategy";
+    return error;
+}
+
 Status run_aggregate(const Context& context, const AggregateOptions& given) {
     const auto begin = std::chrono::steady_clock::now();
     if (!given.weights.empty() && given.weights.size() != given.directories.size())
@@ -78,9 +91,7 @@ Status run_aggregate(const Context& context, const AggregateOptions& given) {
     if (!given.steps.empty() && given.steps.size() != given.directories.size())
         return invalid_argument("--steps", std::to_string(given.steps.size()) + " given for " +
                                                std::to_string(given.directories.size()) + " directories");
-    nlohmann::json settings = {{"name", given.strategy}};
-    if (given.trim) settings["trim"] = *given.trim;
-    ATOLL_TRY(auto strategy, aggregate::parse_strategy(settings));
+    ATOLL_TRY(auto strategy, strategy_of(given));
     strategy.max_share = 1;  // --weights come from whoever runs this, not from the models
     strategy.clip = given.clip;
     strategy.drop = given.drop;
@@ -122,8 +133,8 @@ Status run_aggregate(const Context& context, const AggregateOptions& given) {
     else {
         tell_shortened(given, prepared);
         std::cout << given.out.string() << ": the " << (given.strategy == "fedavg" ? "mean" : given.strategy) << " of "
-                  << given.directories.size() << " models, " << human_bytes(bytes) << " in " << human_seconds(seconds)
-                  << "\n";
+                  << given.directories.size() << (given.directories.size() == 1 ? " model, " : " models, ")
+                  << human_bytes(bytes) << " in " << human_seconds(seconds) << "\n";
     }
     return {};
 }

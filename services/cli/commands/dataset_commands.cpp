@@ -1,4 +1,5 @@
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <iostream>
 #include <memory>
@@ -124,6 +125,20 @@ std::string obstacle_text(const json& preparation) {
     return queued.empty() ? text(preparation, "error") : queued + " since " + text(preparation, "queue_reason_since");
 }
 
+// Why an attempt ended that another one has followed.
+std::string attempt_text(const json& attempt) {
+    return "attempt " + text(attempt, "attempt") + " ended: " + text(attempt, "error");
+}
+
+// What stands in its way, and why earlier attempts ended.
+std::string remarks_text(const json& preparation) {
+    std::vector<std::string> remarks;
+    if (const std::string obstacle = obstacle_text(preparation); !obstacle.empty()) remarks.push_back(obstacle);
+    for (const json& attempt : preparation.value("earlier_attempts", json::array()))
+        remarks.push_back(attempt_text(attempt));
+    return join(remarks, "; ");
+}
+
 // Newest first; of one dataset, or of all.
 Status list_preparations(const Context& context, const std::string& dataset) {
     ATOLL_TRY(http::Client client, context.client("dispatch"));
@@ -137,24 +152,31 @@ Status list_preparations(const Context& context, const std::string& dataset) {
     }
     return print_items(context, items,
                        {"preparation", cut("dataset"), cut("facility"), "state", droppable("step"),
-                        droppable("attempt"), droppable("begun"), "version", note("error, or what it waits for")},
+                        droppable("attempt"), droppable("begun"), "version", note("remarks")},
                        [](const json& item) -> std::vector<std::string> {
                            return {text(item, "id"),         text(item, "dataset"), text(item, "facility"),
                                    text(item, "state"),      text(item, "step"),    text(item, "attempt"),
-                                   text(item, "created_at"), text(item, "version"), obstacle_text(item)};
+                                   text(item, "created_at"), text(item, "version"), remarks_text(item)};
                        });
 }
 
-// Asks every half second until the preparation ends; a line whenever its state changes, or what it waits for.
+// Asks every half second until the preparation ends; a line whenever its state changes, or what it waits for, or an
+// attempt has ended and another one follows.
 Result<json> follow_preparation(http::Client& client, const std::string& id) {
     say_on_interrupt("preparation " + id + " goes on without you\n  find it again:  atoll dataset preparations");
     std::string shown;
     std::string reason;
+    std::int64_t told = 0;  // the newest attempt of which it was said
     for (;;) {
         ATOLL_TRY(const json now, client.get_json("/v1/preparations/" + segment(id)));
         const std::string state = text(now, "state");
         if (state != shown) std::cerr << "  preparation " << id << ": " << state << "\n";
         shown = state;
+        for (const json& one : now.value("earlier_attempts", json::array())) {
+            const auto number = one.at("attempt").get<std::int64_t>();
+            if (number > told) std::cerr << "  preparation " << id << " " << attempt_text(one) << "\n";
+            told = std::max(told, number);
+        }
         const json waiting = now.value("waiting", json());
         const std::string newest = text(waiting, "reason");
         if (newest != reason)
@@ -191,7 +213,7 @@ Status run_prepare(const Context& context, const Preparation& given) {
 Status list_datasets(const Context& context) {
     ATOLL_TRY(http::Client client, context.client("registry"));
     ATOLL_TRY(const json items, get_all(client, "/v1/datasets"));
-    return print_items(context, items, {"dataset", "language", cut("licence"), note("template")},
+    return print_items(context, items, {"dataset", "language", cut("license"), note("template")},
                        [](const json& item) -> std::vector<std::string> {
                            return {text(item, "name"), text(item, "language"), text(item, "license"),
                                    text(item, "template")};

@@ -214,6 +214,10 @@ Status confirm_host_key(const TrustFlags& flags, const std::string& host, const 
 
 // The host's key as dispatch sees it goes into the facility's record: that is the one it takes from then on.
 Status run_trust(const Context& context, const TrustFlags& flags) {
+    if (!flags.fingerprint.empty() && !flags.fingerprint.starts_with("SHA256:"))
+        return invalid_argument("--fingerprint", in_quotes(flags.fingerprint) +
+                                                     " is no SHA256 fingerprint: give it as `ssh-keygen -l` shows it, "
+                                                     "SHA256:…");
     ATOLL_TRY(http::Client client, context.client("dispatch"));
     const std::string path = std::string(kFacilities) + "/" + segment(flags.name);
     ATOLL_TRY(const auto before, client.call(http::Method::kGet, path));

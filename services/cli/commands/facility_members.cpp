@@ -165,7 +165,10 @@ void add_members(CLI::App& command, FacilityFlags& flags) {
         ->allow_extra_args(false);
     command.add_option("--logs", flags.logs, "what of the attempts' logs leaves the site; default: all")
         ->check(CLI::IsMember({"all", "errors", "none"}));
-    command.add_option("--owner", flags.owner, "who may change and use it; default: you. An admin names another");
+    command.add_option(
+        "--owner", flags.owner,
+        "who may change and use it; default: you. An admin names another. All facilities of this machine (--local) run "
+        "under one account, so an operator prepares no file outside the work directory of one");
     command
         .add_option(
             "--allow", flags.allow,

@@ -99,7 +99,14 @@ Status run_init(const Context& context, const std::string& file) {
 Status run_submit(const Context& context, const std::string& file, const std::string& key, bool watch) {
     ATOLL_TRY(const json spec, read_document(file));
     ATOLL_TRY(http::Client client, context.client("dispatch"));
-    ATOLL_TRY(const json job, client.post_json("/v1/jobs", spec, key.empty() ? new_id() : key));
+    const auto submitted = client.post_json("/v1/jobs", spec, key.empty() ? new_id() : key);
+    if (!submitted.ok() && submitted.error().field == "Idempotency-Key")
+        return Error{submitted.error().code,
+                     submitted.error().code == ErrorCode::kConflict
+                         ? "another job was submitted with the key " + in_quotes(key) + ": take another one"
+                         : submitted.error().message,
+                     "--key"};
+    ATOLL_TRY(const json job, submitted);
     const std::string id = text(job, "id");
     for (const json& warning : job.value("warnings", json::array()))
         std::cerr << "warning: " << warning.get<std::string>() << "\n";
@@ -167,10 +174,18 @@ Status run_verb(const Context& context, http::Client& client, const std::string&
 
 Status readmit_facility(const Context& context, http::Client& client, const std::string& id,
                         const std::string& facility) {
-    const std::string path = "/v1/jobs/" + segment(id) + "/participants/" + segment(facility) + "/readmit";
-    ATOLL_TRY(const json job, client.post_json(path, json::object()));
+    const std::string path = "/v1/jobs/" + segment(id);
+    ATOLL_TRY(const json before, client.get_json(path));
+    ATOLL_TRY(const json job,
+              client.post_json(path + "/participants/" + segment(facility) + "/readmit", json::object()));
     if (context.json) return print_json(job);
-    std::cout << facility << " trains from the next round of job " << id << " on\n";
+    std::string state;
+    for (const json& one : before.at("participants"))
+        if (text(one, "facility") == facility) state = text(one, "state");
+    if (state == "active")
+        std::cout << facility << " was not in quarantine: it takes part in job " << id << " as before\n";
+    else
+        std::cout << facility << " trains from the next round of job " << id << " on\n";
     return {};
 }
 

@@ -280,12 +280,13 @@ Status show_model(const Context& context, http::Client& store, const std::string
     ATOLL_TRY(json model, get_named(store, "/v1/models", "model", name));
     ATOLL_TRY(model["versions"], get_all(store, model_path(name) + "/versions"));
     if (context.json) return print_json(model);
+    const std::size_t shown = is_terminal_output() ? 8 : std::string::npos;  // so much of an id names its job
     Table table({"version", "kind", "size", cut("job"), "round", droppable("by"), droppable("created"), note("tags")});
     for (const json& version : model["versions"]) {
         const bool is_adapter = !text(version, "adapter_of").empty() && text(version, "kind") != "adapter";
         table.add({text(version, "digest").substr(0, 16), text(version, "kind") + (is_adapter ? " adapter" : ""),
-                   human_bytes(version.at("size").get<std::uint64_t>()), text(version, "job"), text(version, "round"),
-                   text(version, "created_by"), text(version, "created_at"),
+                   human_bytes(version.at("size").get<std::uint64_t>()), text(version, "job").substr(0, shown),
+                   text(version, "round"), text(version, "created_by"), text(version, "created_at"),
                    some_of(version.at("tags").get<std::vector<std::string>>())});
     }
     print(table);

@@ -106,7 +106,7 @@ Result<safetensors::Model> check_model_directory(const fs::path& directory) {
     const fs::path file = directory / "config.json";
     const bool is_adapter = !fs::exists(file) && fs::exists(directory / "adapter_config.json");
     if (!is_adapter && !fs::exists(file))
-        return invalid_argument(file.string(), directory.string() + " has no config.json");
+        return invalid_argument(directory.string(), "has no config.json: is it a model's directory?");
     ATOLL_TRY(const auto paths, store_client::list_files(directory));
     for (const std::string& path : paths)
         if (path.ends_with(".json")) ATOLL_RETURN_IF_ERROR(check_json_file(directory / path));

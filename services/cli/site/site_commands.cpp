@@ -92,7 +92,11 @@ Result<store_client::TransferOptions> site_transfer_options(const Context& conte
 
 Status run_stage(const Context& context, const SiteOptions& given) {
     ATOLL_TRY(const auto options, site_transfer_options(context, given, "staging"));
-    ATOLL_RETURN_IF_ERROR(store_client::download_version(given.version, given.out, options));
+    Status staged = store_client::download_version(given.version, given.out, options);
+    if (!staged.ok() && staged.error().code == ErrorCode::kUnauthenticated && given.token_on_stdin)
+        return Error{ErrorCode::kUnauthenticated, "the token on standard input: " + staged.error().message,
+                     "--token-stdin"};
+    ATOLL_RETURN_IF_ERROR(staged);
     std::cout << nlohmann::json{{"digest", given.version}, {"directory", given.out.string()}} << "\n";
     return {};
 }

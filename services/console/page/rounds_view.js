@@ -123,7 +123,7 @@ export function movedTable(data) {
     return [
         h('h2', null, 'Data moved'),
         table(
-            'Bytes of the transfers that were seen under way: those that end between two looks are not counted',
+            'Bytes that reached a facility and left it, and the time that took',
             ['Facility', 'In', 'Time', 'Rate', 'Out', 'Time', 'Rate'],
             data.map((one) => [one.name, ...cells(one.in), ...cells(one.out)])
         ),

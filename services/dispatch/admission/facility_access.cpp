@@ -18,7 +18,10 @@ Status require_owner(const Facility& facility, const auth::Principal& principal)
     const std::string& owner = facility.owner;
     return denied("the facility " + in_quotes(facility.name) + " is " +
                       (owner.empty() ? "the admins'" : "of " + owner) + "; only " +
-                      (owner.empty() ? "they" : owner + " or an admin") + " may change it",
+                      (owner.empty()      ? "they"
+                       : owner == "admin" ? "an admin"
+                                          : owner + " or an admin") +
+                      " may change it",
                   "owner");
 }
 

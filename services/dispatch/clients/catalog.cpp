@@ -185,23 +185,30 @@ Status Catalog::for_each_item(Service service, const std::string& list,
     return {};
 }
 
-Result<Json> Catalog::get_named(Service service, const std::string& list, const std::string& name,
-                                const std::string& field, const std::string& what) const {
-    auto value = get_as(service, list + "/" + http::percent_encode(name), field, what + " \"" + name + "\"");
-    if (value.ok() || value.error().code != ErrorCode::kInvalidArgument) return value;
-    const auto page = get(service, list + "?limit=1000");  // a word to guess needs no more
-    if (!page.ok()) return value;
-    const auto items = member<Json::array_t>(*page, "items");
-    if (!items.ok()) return value;
+// Empty where the list cannot be had: the names are only for guesses, which need no more than a page.
+std::vector<std::string> Catalog::names_of(Service service, const std::string& list) const {
     std::vector<std::string> names;
+    const auto page = get(service, list + "?limit=1000");
+    if (!page.ok()) return names;
+    const auto items = member<Json::array_t>(*page, "items");
+    if (!items.ok()) return names;
     for (const Json& item : *items)
         if (auto known = member<std::string>(item, "name"); known.ok()) names.push_back(std::move(known).value());
-    return invalid_argument(field, value.error().message + did_you_mean(name, names));
+    return names;
+}
+
+Result<Json> Catalog::get_named(Service service, const std::string& list, const std::string& name,
+                                const std::string& field, const std::string& what, Names& known) const {
+    auto value = get_as(service, list + "/" + http::percent_encode(name), field, what + " \"" + name + "\"");
+    if (value.ok() || value.error().code != ErrorCode::kInvalidArgument) return value;
+    if (!known) known = names_of(service, list);
+    return invalid_argument(field, value.error().message + did_you_mean(name, *known));
 }
 
 Result<std::string> Catalog::model_digest(const std::string& model, const std::string& version, const std::string& path,
                                           const std::string& name_key, const auth::Principal& reader) const {
-    ATOLL_TRY(const Json known, get_named(Service::kStore, "/v1/models", model, path + "." + name_key, "model"));
+    Names names;
+    ATOLL_TRY(const Json known, get_named(Service::kStore, "/v1/models", model, path + "." + name_key, "model", names));
     const auto found = get(Service::kStore,
                            "/v1/models/" + http::percent_encode(model) + "/versions/" + http::percent_encode(version));
     // A beginning of a digest that is too short, or that several have: the store says which.
@@ -268,7 +275,12 @@ Status Catalog::require_model_of(const std::string& model, const std::string& ow
 }
 
 Result<DatasetInfo> Catalog::dataset(const std::string& name, const std::string& field) const {
-    ATOLL_TRY(const Json found, get_named(Service::kRegistry, "/v1/datasets", name, field, "dataset"));
+    Names known;
+    return dataset(name, field, known);
+}
+
+Result<DatasetInfo> Catalog::dataset(const std::string& name, const std::string& field, Names& known) const {
+    ATOLL_TRY(const Json found, get_named(Service::kRegistry, "/v1/datasets", name, field, "dataset", known));
     ATOLL_TRY(std::string prompt_template, member<std::string>(found, "template"));
     ATOLL_TRY(std::string owner, member<std::string>(found, "created_by"));
     return DatasetInfo{name, std::move(prompt_template), std::move(owner)};
@@ -422,6 +434,7 @@ Status Catalog::resolve(std::vector<NamedCopy>& copies, const Json& tokenizer) c
     ATOLL_TRY(const auto items, member<Json::array_t>(answer, "items"));
     if (items.size() != copies.size()) return internal_error("the registry gave an item too many or too few");
     int asked = 0;
+    Names datasets;
     for (std::size_t i = 0; i < items.size(); ++i) {
         NamedCopy& copy = copies[i];
         if (items[i].is_null() && ++asked > kAbsentMax)
@@ -429,15 +442,15 @@ Status Catalog::resolve(std::vector<NamedCopy>& copies, const Json& tokenizer) c
                                           "facility \"" + copy.data->facility + "\" has no such copy of dataset \"" +
                                               copy.data->dataset + "\"; correct the ones before it first");
         else
-            copy.found = items[i].is_null() ? resolve_alone(copy) : read_found(items[i], copy);
+            copy.found = items[i].is_null() ? resolve_alone(copy, datasets) : read_found(items[i], copy);
         if (!copy.found.ok() && copy.found.error().code != ErrorCode::kInvalidArgument) return copy.found;
     }
     return {};
 }
 
-Status Catalog::resolve_alone(NamedCopy& copy) const {
+Status Catalog::resolve_alone(NamedCopy& copy, Names& datasets) const {
     DatasetCopy& data = *copy.data;
-    ATOLL_RETURN_IF_ERROR(dataset(data.dataset, copy.path + ".dataset"));
+    ATOLL_RETURN_IF_ERROR(dataset(data.dataset, copy.path + ".dataset", datasets));
     ATOLL_TRY(const auto held, versions_at(data.facility, data.dataset));
     if (data.version == 0 && !held.empty()) data.version = held.rbegin()->first;
     const auto found = held.find(data.version);

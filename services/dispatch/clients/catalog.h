@@ -114,7 +114,6 @@ class Catalog {
     // kUnavailable: that one is not taken either, which is no fault of whoever asks us.
     using Question = std::function<Result<json::Json>(http::Client&)>;
     Result<json::Json> ask(Service service, const Question& question) const;
-    Status resolve_alone(NamedCopy& copy) const;
     // The items of the registry's list, by number.
     Result<std::map<std::int64_t, json::Json>> versions_at(const std::string& facility,
                                                            const std::string& dataset) const;
@@ -128,13 +127,18 @@ class Catalog {
     // `list` has a query; its pages are read one after the other.
     Status for_each_item(Service service, const std::string& list,
                          const std::function<Status(const json::Json&)>& take) const;
+    // The names in a list, once it was asked for them.
+    using Names = std::optional<std::vector<std::string>>;
+    std::vector<std::string> names_of(Service service, const std::string& list) const;
     // The item of that name in a list (GET <list>/<name>). kNotFound becomes kInvalidArgument that names the field and
     // the nearest name in the list; `what` is "dataset" or "model".
     Result<json::Json> get_named(Service service, const std::string& list, const std::string& name,
-                                 const std::string& field, const std::string& what) const;
+                                 const std::string& field, const std::string& what, Names& known) const;
+    Result<DatasetInfo> dataset(const std::string& name, const std::string& field, Names& known) const;
     // kNotFound becomes kInvalidArgument that says there is no `what`.
     Result<json::Json> get_as(Service service, const std::string& path, const std::string& field,
                               const std::string& what) const;
+    Status resolve_alone(NamedCopy& copy, Names& datasets) const;
 
     std::string registry_url_;
     std::string store_url_;

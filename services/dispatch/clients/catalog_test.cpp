@@ -115,6 +115,36 @@ TEST_F(DamagedAnswerTest, OfManyCopiesThatAreNotThereAFewAreAskedFor) {
     EXPECT_NE(copies.back().found.error().message.find("correct the ones before"), std::string::npos);
 }
 
+// A registry without any of the datasets that it is asked for.
+class AbsentDatasetTest : public testing::Test {
+  protected:
+    int lists_ = 0;
+    http::TestServer server_{[this](http::Server& server) {
+        server.route(http::Method::kPost, "/v1/copies/find", http::Access::open(), [](const http::Request&) {
+            return http::Response::json(200, {{"items", {nullptr, nullptr, nullptr}}});
+        });
+        server.route(http::Method::kGet, "/v1/datasets/:name", http::Access::open(), [](const http::Request&) {
+            return http::Response::problem(not_found("there is no such dataset"));
+        });
+        server.route(http::Method::kGet, "/v1/datasets", http::Access::open(), [this](const http::Request&) {
+            ++lists_;
+            return http::Response::json(200, {{"items", {{{"name", "diaries-it"}}}}, {"next", nullptr}});
+        });
+    }};
+    Catalog catalog_{server_.url(), server_.url(),
+                     auth::Issuer::from_pem(auth::generate_keys().value().private_pem).value()};
+};
+
+TEST_F(AbsentDatasetTest, TheListIsReadOnceForAllGuesses) {
+    std::vector<DatasetCopy> data(3, DatasetCopy{"leonardo", "diaries-ti"});
+    std::vector<NamedCopy> copies;
+    for (DatasetCopy& copy : data) copies.push_back({&copy, "participants[" + std::to_string(copies.size()) + "]"});
+    ASSERT_TRUE(catalog_.resolve(copies, nullptr).ok());
+    for (const NamedCopy& copy : copies)
+        EXPECT_NE(copy.found.error().message.find("diaries-it"), std::string::npos) << copy.found.error().message;
+    EXPECT_EQ(lists_, 1);
+}
+
 // A registry that does not take the tokens that it has seen so far, or takes none.
 class RefusedTokenTest : public testing::Test {
   protected:

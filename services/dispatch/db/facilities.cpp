@@ -182,12 +182,14 @@ Status require_idle(pg::Transaction& transaction, const std::string& name, const
               transaction.query(
                   "SELECT count(*) AS n FROM tasks WHERE facility = $1 AND state IN ('pending', 'running')", {name}));
     if (rows.integer(0, "n") == 0) return {};
-    return conflict(
-        "cannot change while the facility has pending or running tasks (" + rows.text(0, "n") +
-            "); attempts that are under way would not be found again. Where the site is gone for good, cancel "
-            "their jobs and give up what then waits for its answer: `atoll facility set " +
-            name + " --give-up-tasks`",
-        field);
+    const std::string until =
+        "cannot change while the facility has pending or running tasks (" + rows.text(0, "n") + ")";
+    if (field == kSlotsMember) return conflict(until + ": try again when they have ended", field);
+    return conflict(until +
+                        "; attempts that are under way would not be found again. Where the site is gone for good, "
+                        "cancel their jobs and give up what then waits for its answer: `atoll facility set " +
+                        name + " --give-up-tasks`",
+                    field);
 }
 
 Status update_facility(pg::Connection& connection, const StoredFacility& before, const Facility& facility,

@@ -164,21 +164,20 @@ void add_waiting(Json& view, const Task& task, const WaitingFacilities& faciliti
     if (waiting) view["waiting"] = waiting_view(waiting);
 }
 
-// Why attempts of tasks ended that another one has followed, by task: [{attempt, last_step, error}], the newest of
-// them.
+// Why attempts ended that another one has followed, by task: [{attempt, last_step, error}], the newest of them. Of the
+// tasks t that `which` names.
 using EarlierAttempts = std::map<std::string, Json>;
 
-Result<EarlierAttempts> earlier_attempts(pg::Connection& connection, const std::string& job, std::int64_t after,
-                                         std::int64_t last) {
-    ATOLL_TRY(
-        const pg::Rows rows,
-        connection.query(
-            "SELECT task_id, number, error, last_step FROM (SELECT a.task_id, a.number, a.error, "
-            "coalesce((a.progress->'last_step'->>'step')::bigint, 0) AS last_step, row_number() OVER (PARTITION "
-            "BY a.task_id ORDER BY a.number DESC) AS place FROM attempts a JOIN tasks t ON t.id = a.task_id WHERE "
-            "t.job_id = $1 AND t.kind <> 'clean' AND t.round > $2 AND t.round <= $3) AS each WHERE place > 1 AND "
-            "place <= 9 AND error <> '' ORDER BY task_id, number",
-            {job, after, last}));
+Result<EarlierAttempts> earlier_attempts(pg::Connection& connection, const std::string& which,
+                                         const std::vector<pg::Param>& parameters) {
+    ATOLL_TRY(const pg::Rows rows,
+              connection.query("SELECT task_id, number, error, last_step FROM (SELECT a.task_id, a.number, a.error, "
+                               "coalesce((a.progress->'last_step'->>'step')::bigint, 0) AS last_step, row_number() "
+                               "OVER (PARTITION BY a.task_id ORDER BY a.number DESC) AS place FROM attempts a JOIN "
+                               "tasks t ON t.id = a.task_id WHERE " +
+                                   which +
+                                   ") AS each WHERE place > 1 AND place <= 9 AND error <> '' ORDER BY task_id, number",
+                               parameters));
     EarlierAttempts earlier;
     for (int i = 0; i < rows.size(); ++i)
         earlier[rows.text(i, "task_id")].push_back({{"attempt", rows.integer(i, "number")},
@@ -239,10 +238,10 @@ Json task_view(const Task& task, const WaitingFacilities& facilities) {
 constexpr std::size_t kKeptMax = 100;
 constexpr std::size_t kKeptBytesMax = 64 << 10;
 
-// Tasks and evaluations of a page of rounds, each some 700 bytes.
-constexpr std::int64_t kPageEntriesMax = 20'000;
+// Tasks and evaluations of a page of rounds, each some 700 bytes: more would only be read to be left out.
+constexpr std::int64_t kPageEntriesMax = kRoundsBytesMax / 700;
 
-// How many rounds of a job make a page.
+// How many rounds of a job make a page, at most.
 std::int64_t rounds_of_page(const JobSpec& spec, std::int64_t limit) {
     const auto participants = static_cast<std::int64_t>(spec.participants.size());
     const auto sites = static_cast<std::int64_t>(spec.evaluation_copies.size());
@@ -322,7 +321,8 @@ Json round_item(const pg::Rows& rows, int row, RoundTasks& round) {
 const std::string kPreparationQuery =
     "SELECT id, spec, created_by, " + pg::rfc3339("created_at") + " AS created_at FROM preparations ";
 
-Json preparation_item(const pg::Rows& rows, int row, const Task& task, const WaitingFacilities& facilities) {
+Json preparation_item(const pg::Rows& rows, int row, const Task& task, const WaitingFacilities& facilities,
+                      const EarlierAttempts& earlier) {
     Json view = rows.json(row, "spec");
     if (!view.is_object()) view = Json::object();
     view["id"] = rows.text(row, "id");
@@ -335,6 +335,8 @@ Json preparation_item(const pg::Rows& rows, int row, const Task& task, const Wai
     view["error"] = task.error.empty() && goes_on ? task.attempt->error : task.error;
     add_waiting(view, task, facilities);
     add_queue_reason(view, task);
+    if (const auto of_task = earlier.find(task.id); of_task != earlier.end())
+        view["earlier_attempts"] = of_task->second;
     view["version"] = find_member(task.result, "dataset_version");
     view["result"] = task.result;
     return view;
@@ -392,9 +394,8 @@ Result<Json> rounds_view(pg::Connection& connection, const std::string& job, std
             {job, after, count + 1}));  // one more tells whether there is a next page
     const int shown = std::min(rows.size(), static_cast<int>(count));
     const std::int64_t last = shown == 0 ? after : rows.integer(shown - 1, "number");
-    ATOLL_TRY(const std::vector<Task> tasks,
-              load_tasks(connection, "t.job_id = $1 AND t.kind <> 'clean' AND t.round > $2 AND t.round <= $3",
-                         {job, after, last}));
+    const std::string of_these = "t.job_id = $1 AND t.kind <> 'clean' AND t.round > $2 AND t.round <= $3";
+    ATOLL_TRY(const std::vector<Task> tasks, load_tasks(connection, of_these, {job, after, last}));
     Updates updates;
     for (int i = 0; i < rows.size(); ++i) {
         ATOLL_TRY(const auto refusals, read_refusals(rows, i));
@@ -402,37 +403,42 @@ Result<Json> rounds_view(pg::Connection& connection, const std::string& job, std
         add_contributions(updates, rows.json(i, "contributions"));
     }
     ATOLL_TRY(const WaitingFacilities facilities, waiting_facilities(connection));
-    ATOLL_TRY(const EarlierAttempts earlier, earlier_attempts(connection, job, after, last));
+    ATOLL_TRY(const EarlierAttempts earlier, earlier_attempts(connection, of_these, {job, after, last}));
     auto rounds = tasks_by_round(tasks, updates, facilities, earlier);
     Json items = Json::array();
-    for (int i = 0; i < shown; ++i) items.push_back(round_item(rows, i, rounds[rows.integer(i, "number")]));
-    return Json{{"items", std::move(items)}, {"next", shown < rows.size() ? Json(std::to_string(last)) : Json()}};
+    std::size_t bytes = 0;
+    for (int i = 0; i < shown && bytes < kRoundsBytesMax; ++i) {
+        items.push_back(round_item(rows, i, rounds[rows.integer(i, "number")]));
+        bytes += items.back().dump(-1, ' ', false, Json::error_handler_t::replace).size();
+    }
+    const bool has_more = static_cast<int>(items.size()) < rows.size();
+    return Json{{"next", has_more ? Json(items.back().at("round").dump()) : Json()}, {"items", std::move(items)}};
 }
 
 Result<Json> preparation_view(pg::Connection& connection, const std::string& id) {
     ATOLL_TRY(const pg::Rows rows, connection.query(kPreparationQuery + "WHERE id = $1", {id}));
     if (rows.empty()) return not_found("no preparation " + id);
-    ATOLL_TRY(const std::vector<Task> tasks,
-              load_tasks(connection, "t.preparation_id = $1 AND t.kind = 'prepare'", {id}));
+    const std::string of_it = "t.preparation_id = $1 AND t.kind = 'prepare'";
+    ATOLL_TRY(const std::vector<Task> tasks, load_tasks(connection, of_it, {id}));
     if (tasks.size() != 1) return internal_error("the preparation " + id + " has no task");
     ATOLL_TRY(const WaitingFacilities facilities, waiting_facilities(connection));
-    return preparation_item(rows, 0, tasks.front(), facilities);
+    ATOLL_TRY(const EarlierAttempts earlier, earlier_attempts(connection, of_it, {id}));
+    return preparation_item(rows, 0, tasks.front(), facilities, earlier);
 }
 
 Result<std::vector<Json>> preparation_list(pg::Connection& connection, const std::string& after, std::int64_t limit) {
     const std::string page = "WHERE $1 = '' OR id < $1 ORDER BY id DESC LIMIT $2";
+    const std::string of_page = "t.kind = 'prepare' AND t.preparation_id IN (SELECT id FROM preparations " + page + ")";
     ATOLL_TRY(const pg::Rows rows, connection.query(kPreparationQuery + page, {after, limit}));
-    ATOLL_TRY(
-        const std::vector<Task> tasks,
-        load_tasks(connection, "t.kind = 'prepare' AND t.preparation_id IN (SELECT id FROM preparations " + page + ")",
-                   {after, limit}));
+    ATOLL_TRY(const std::vector<Task> tasks, load_tasks(connection, of_page, {after, limit}));
     ATOLL_TRY(const WaitingFacilities facilities, waiting_facilities(connection));
+    ATOLL_TRY(const EarlierAttempts earlier, earlier_attempts(connection, of_page, {after, limit}));
     std::map<std::string, const Task*> by_preparation;
     for (const Task& task : tasks) by_preparation[task.preparation] = &task;
     std::vector<Json> items;
     for (int i = 0; i < rows.size(); ++i)
         if (const auto task = by_preparation.find(rows.text(i, "id")); task != by_preparation.end())
-            items.push_back(preparation_item(rows, i, *task->second, facilities));
+            items.push_back(preparation_item(rows, i, *task->second, facilities, earlier));
     return items;
 }
 

@@ -30,8 +30,9 @@ class JobAnswers {
 
 // Newest first, those before the id `after` if given; without their specs.
 Result<std::vector<json::Json>> job_list(pg::Connection& connection, const std::string& after, std::int64_t limit);
+inline constexpr std::size_t kRoundsBytesMax = std::size_t{1} << 20;  // of a page, but for its last round
 // The rounds after the number `after` (-1: all), with their tasks, metrics and evaluations: {items, next}. A page has
-// `limit` rounds at most, and no more of a large job than make some MB. kNotFound: no such job.
+// `limit` rounds at most, and ends once it has kRoundsBytesMax. kNotFound: no such job.
 Result<json::Json> rounds_view(pg::Connection& connection, const std::string& job, std::int64_t after,
                                std::int64_t limit);
 

@@ -220,6 +220,48 @@ TEST_F(JobsTest, AKeptAnswerIsTheJobAsItIsWhicheverReplicaChangedIt) {
     EXPECT_EQ(mine.show(*connection_, "none").error().code, ErrorCode::kNotFound);
 }
 
+TEST_F(JobsTest, APageOfRoundsEndsAfterItsBytes) {
+    add_facilities(1);
+    const std::string job = add_job(1, 1);
+    query(
+        "INSERT INTO rounds (job_id, number, index, state, base_digest, error) SELECT job_id, n, n, 'closed', "
+        "base_digest, repeat('x', 200000) FROM rounds, generate_series(10, 40) n WHERE number = 0");
+    std::size_t rounds = 0;
+    std::int64_t after = -1;
+    for (Json page; page.empty() || !page.at("next").is_null();) {
+        page = rounds_view(*connection_, job, after, 1000).value();
+        EXPECT_LT(page.dump().size(), kRoundsBytesMax + 250'000);
+        rounds += page.at("items").size();
+        if (!page.at("next").is_null()) after = std::stoll(page.at("next").get<std::string>());
+    }
+    EXPECT_EQ(static_cast<int>(rounds), query("SELECT 1 FROM rounds").size());
+    const Json first = rounds_view(*connection_, job, -1, 1000).value();
+    EXPECT_LT(first.at("items").size(), 10U) << "the rest is for the next pages";
+}
+
+TEST_F(JobsTest, APreparationSaysWhyItsEarlierAttemptsEnded) {
+    add_facilities(1);
+    Task task;
+    task.id = new_id();
+    task.preparation = new_id();
+    task.facility = facility_name(0);
+    PrepareParams params;
+    params.dataset = "it";
+    task.params = params;
+    auto transaction = pg::Transaction::begin(*connection_).value();
+    ASSERT_TRUE(insert_preparation(transaction, task.preparation, {{"dataset", "it"}}, "ada").ok());
+    ASSERT_TRUE(insert_task(transaction, task).ok());
+    ASSERT_TRUE(transaction.commit().ok());
+    EXPECT_FALSE(preparation_view(*connection_, task.preparation)->contains("earlier_attempts"));
+    for (const char* attempt : {"1, 'failed', 'the node went down'", "2, 'running', ''"})
+        query("INSERT INTO attempts (task_id, number, step, error, batch_job_name, progress) SELECT '" + task.id +
+              "', one.*, gen_random_uuid(), '" + progress_json(Attempt()).dump() + "' FROM (SELECT " + attempt +
+              ") AS one");
+    const Json ended = {{{"attempt", 1}, {"last_step", 0}, {"error", "the node went down"}}};
+    EXPECT_EQ(preparation_view(*connection_, task.preparation)->at("earlier_attempts"), ended);
+    EXPECT_EQ(preparation_list(*connection_, "", 10)->at(0).at("earlier_attempts"), ended);
+}
+
 TEST_F(JobsTest, RoundsAreShownWhateverTheirTasksHandedIn) {
     add_facilities(1);
     const std::string job = add_job(1, 1);

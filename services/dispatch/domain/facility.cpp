@@ -232,8 +232,9 @@ bool gives_logs(const LogPolicy& policy, Step step) {
 
 std::string moved_member(const Facility& before, const Facility& after) {
     if (before.transport.kind != after.transport.kind) return "transport";
-    if (before.batch.kind != after.batch.kind || before.batch.slots != after.batch.slots) return "batch";
-    return before.work_dir != after.work_dir ? "work_dir" : "";
+    if (before.batch.kind != after.batch.kind) return "batch";
+    if (before.work_dir != after.work_dir) return "work_dir";
+    return before.batch.slots != after.batch.slots ? kSlotsMember : "";
 }
 
 bool is_other_trainer(const Facility& before, const Facility& after) {

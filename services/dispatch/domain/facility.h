@@ -82,8 +82,10 @@ Status check_resources(const Resources& resources, const Facility& facility, con
 // Whether what an attempt wrote at the site is given out. `step`: where the attempt stands.
 bool gives_logs(const LogPolicy& policy, Step step);
 
-// The first member that says where attempts run ("transport", "batch", "work_dir") and that differs; empty if none
-// does. Another ssh host or configuration file is another way to the same place; other queues are those of later jobs.
+inline constexpr const char* kSlotsMember = "batch.slots";
+// The first member that says where attempts run ("transport", "batch", "work_dir", "batch.slots") and that differs;
+// empty if none does. Another ssh host or configuration file is another way to the same place; other queues are those
+// of later jobs.
 std::string moved_member(const Facility& before, const Facility& after);
 // Whether another trainer may run there than was looked at: another way in, other programs, another image or
 // launcher.

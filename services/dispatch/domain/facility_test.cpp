@@ -113,6 +113,9 @@ TEST(FacilityTest, QueuesMayChangeWhileTasksRun) {
     EXPECT_EQ(after.batch.queues.at("gpu").account, "A2");
     EXPECT_EQ(moved_member(before, after), "");
     EXPECT_EQ(moved_member(parse_facility(valid_facility()).value(), after), "batch");
+    Facility more = parse_facility(valid_facility()).value();
+    ++more.batch.slots;
+    EXPECT_EQ(moved_member(parse_facility(valid_facility()).value(), more), kSlotsMember);
 }
 
 TEST(FacilityTest, AnImageComesAndGoesByAPatch) {

@@ -231,7 +231,7 @@ Result<JobSpec> parse_job_spec(const Json& value, JobSource source) {
     const Json& model = reader.required_object("model");
     if (source == JobSource::kDatabase) spec.adapter_of = reader.string_or("adapter_of", "");
     spec.output_model = reader.string_or("output_model", spec.name);
-    if (!service::is_name(spec.output_model)) reader.fail("output_model", "must match ^[a-z0-9][a-z0-9._-]{0,62}$");
+    if (!service::is_name(spec.output_model)) reader.fail("output_model", service::kNameRule);
     if (source == JobSource::kRequest)  // old ones may be called "newest"
         for (const auto& [key, name] : {std::pair{"name", spec.name}, {"output_model", spec.output_model}})
             if (const Status fit = service::check_name(name, key); !fit.ok()) reader.fail(key, fit.error().message);

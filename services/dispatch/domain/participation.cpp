@@ -17,7 +17,7 @@ std::int64_t updates_needed(const JobView& job) {
 std::string why_passed_over(const JobView& job, const std::string& facility) {
     if (!is_quarantined(job, facility)) return job.disallowed.at(facility);
     const Record& record = job.records.at(facility);
-    if (record.is_left_out) return "the job was resumed without " + facility;
+    if (record.is_left_out) return facility + " is left out";
     return facility + " is in quarantine after " + std::to_string(record.refusals) +
            " refused updates: " + record.reason;
 }
@@ -56,8 +56,12 @@ std::optional<std::string> lack_of_participants(const JobView& job) {
     }
     if (left >= updates_needed(job)) return std::nullopt;
     if (passed_over > kNamedMax) why += "; and " + std::to_string(passed_over - kNamedMax) + " more";
-    return "round " + std::to_string(job.round.number + 1) + " needs " + std::to_string(updates_needed(job)) +
-           " updates and can get " + std::to_string(left) + why;
+    return "round " + std::to_string(job.round.number + 1) + " needs " + updates_text(updates_needed(job)) +
+           " and can get " + std::to_string(left) + why;
+}
+
+std::string updates_text(std::int64_t count) {
+    return std::to_string(count) + (count == 1 ? " update" : " updates");
 }
 
 bool may_be_allowed_again(JobView job) {

@@ -17,7 +17,9 @@ Result<PreparationSpec> parse_preparation_spec(const Json& value) {
     spec.input = reader.required_string("input");
     if (!service::is_safe_relative_path(!spec.input.empty() && spec.input.front() == '/' ? spec.input.substr(1)
                                                                                          : spec.input))
-        reader.fail("input", "must be a path at the site without \"..\", of at most 4096 characters");
+        reader.fail("input",
+                    "must be the path of a file at the site, of at most 4096 characters and without empty parts, \".\" "
+                    "or \"..\"");
     spec.seq_len = reader.required_integer("seq_len", 2, 1 << 24);
     spec.batching = reader.one_of("batching", {"packing", "padding"}, "packing");
     spec.validation_percent = reader.integer_or("validation_percent", 5, 1, 99);

@@ -126,8 +126,8 @@ Result<JobDecision> resume_round(const JobView& job) {
         return is_finished(task->state) ? task->state == TaskState::kDone : !job.disallowed.contains(task->facility);
     });
     if (left >= needed_by_round(job)) return decision;
-    return conflict("round " + std::to_string(job.round.number) + " needs " + std::to_string(needed_by_round(job)) +
-                        " updates and can get " + std::to_string(left) + "; " + lack +
+    return conflict("round " + std::to_string(job.round.number) + " needs " + updates_text(needed_by_round(job)) +
+                        " and can get " + std::to_string(left) + "; " + lack +
                         "; --without FACILITY goes on without it",
                     "state");
 }

@@ -36,6 +36,9 @@ Status check_left_out(const JobView& job, const ResumeOrder& order);
 // Notes that those facilities train no more for the job.
 void leave_out(JobDecision& decision, JobView& job, const ResumeOrder& order, std::int64_t from_round);
 
+// "1 update", "3 updates".
+std::string updates_text(std::int64_t count);
+
 // Why no further round can get the updates that it needs; nothing: it can.
 std::optional<std::string> lack_of_participants(const JobView& job);
 // Whether the participants that are lacking are those whose facilities are not for the job just now.

@@ -84,6 +84,12 @@ struct Moving {
     std::optional<std::int64_t> next_in_ms{};  // when it is looked at again; nothing: as other work is
 };
 
+// What a staging has come to.
+struct StageAnswer {
+    std::optional<Moving> moving{};  // nothing: everything is there,
+    std::int64_t bytes = 0;          // of which so many were brought for this attempt
+};
+
 // What `atoll push` says of the update that it was to hand in.
 struct PushAnswer {
     std::string digest;              // of the version that it is now,

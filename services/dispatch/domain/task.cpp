@@ -131,6 +131,14 @@ bool is_phase(Step step) {
     return step == Step::kStaging || step == Step::kQueued || step == Step::kRunning || step == Step::kCollecting;
 }
 
+bool is_transfer(Step step) {
+    return step == Step::kStaging || step == Step::kCollecting;
+}
+
+bool is_lost(Step step) {
+    return step == Step::kFailed || step == Step::kCancelled;
+}
+
 bool is_finished(JobState state) {
     return state != JobState::kRunning && state != JobState::kPaused;
 }

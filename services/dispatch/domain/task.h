@@ -41,13 +41,17 @@ inline constexpr const char* kAskedFor = "asked for";  // kept before anything i
 
 // Whether a step takes time that is counted: moving data, waiting in the queue, running.
 bool is_phase(Step step);
+// Whether it moves data between coordinator and site.
+bool is_transfer(Step step);
+// Whether an attempt that ends so has come to nothing.
+bool is_lost(Step step);
 
 // A phase that an attempt has left. `ended_ms` is 0 where nobody saw when.
 struct PastPhase {
     Step step = Step::kStaging;
     std::int64_t began_ms = 0;
     std::int64_t ended_ms = 0;
-    std::int64_t bytes = 0;  // that it moved last; 0: none, or not known
+    std::int64_t bytes = 0;  // that it moved; 0: none, or not known
 
     bool operator==(const PastPhase&) const = default;
 };

@@ -44,7 +44,8 @@ void add_event(TaskChange& change, const char* type, const Json& more = Json::ob
 
 void enter(TaskChange& change, Step step) {
     Attempt& attempt = *change.task.attempt;
-    if (is_phase(attempt.step)) attempt.phases.push_back({attempt.step, attempt.since_ms, 0, attempt.bytes_total});
+    const std::int64_t bytes = is_lost(step) ? attempt.bytes_done : attempt.bytes_total;
+    if (is_phase(attempt.step)) attempt.phases.push_back({attempt.step, attempt.since_ms, 0, bytes});
     attempt.step = step;
     attempt.step_failures = 0;
     attempt.since_ms = 0;
@@ -52,11 +53,11 @@ void enter(TaskChange& change, Step step) {
     change.is_news = true;
 }
 
-// Phases that were left now. One that was over before it was seen took no time.
-void date_phases(Attempt& attempt, std::int64_t now_ms) {
+// Phases that were left by a step that took `took_ms`: a transfer that nobody saw under way lasted as long.
+void date_phases(Attempt& attempt, std::int64_t now_ms, std::int64_t took_ms) {
     for (PastPhase& phase : attempt.phases) {
         if (phase.ended_ms != 0) continue;
-        phase.ended_ms = now_ms;
+        phase.ended_ms = is_transfer(phase.step) ? now_ms + took_ms : now_ms;
         if (phase.began_ms == 0) phase.began_ms = now_ms;
     }
 }
@@ -80,8 +81,9 @@ void finish(TaskChange& change, TaskState state, Step step) {
     change.next_in_ms = 0;
 }
 
-void succeed(TaskChange& change, Json result) {
+void succeed(TaskChange& change, Json result, std::int64_t bytes = 0) {
     change.task.result = std::move(result);
+    change.task.attempt->bytes_total = bytes;
     finish(change, TaskState::kDone, Step::kDone);
     add_event(change, "atoll.task.done.v1", {{"result", change.task.result}});
 }
@@ -546,7 +548,8 @@ TaskChange fail_step(Task task, const std::string& why, const PollPolicy& poll_p
     return change;
 }
 
-TaskChange apply(Task task, const Outcome& outcome, const PollPolicy& poll_policy, std::int64_t now_ms) {
+TaskChange apply(Task task, const Outcome& outcome, const PollPolicy& poll_policy, std::int64_t now_ms,
+                 std::int64_t took_ms) {
     check(task.attempt.has_value(), "an outcome for a task without an attempt");
     TaskChange change{std::move(task), {}, 0, false};
     change.batch_silence = batch_silence(outcome);
@@ -556,8 +559,9 @@ TaskChange apply(Task task, const Outcome& outcome, const PollPolicy& poll_polic
         attempt.error.clear();
     }
     std::visit(
-        Overloaded{[&](const Staged&) {
+        Overloaded{[&](const Staged& staged) {
                        change.has_staged = true;
+                       attempt.bytes_total = staged.bytes;
                        enter(change, Step::kSubmitting);
                    },
                    [&](const Submitted& submitted) {
@@ -575,7 +579,7 @@ TaskChange apply(Task task, const Outcome& outcome, const PollPolicy& poll_polic
                        else if (makes_no_step(outcome))
                            note_no_step(change, observed.no_step, now_ms);
                    },
-                   [&](const Collected& collected) { succeed(change, collected.result); },
+                   [&](const Collected& collected) { succeed(change, collected.result, collected.bytes); },
                    [&](const Moving& moving) { note_moving(change, moving, poll_policy, now_ms); },
                    [&](const HeldBack&) { change.next_in_ms = kHeldBackPause_ms; },
                    [&](const Cancelled&) { finish(change, TaskState::kCancelled, Step::kCancelled); },
@@ -589,7 +593,7 @@ TaskChange apply(Task task, const Outcome& outcome, const PollPolicy& poll_polic
                        change.next_in_ms = backoff_ms(attempt.step_failures, poll_policy);
                    }},
         outcome);
-    date_phases(*change.task.attempt, now_ms);
+    date_phases(*change.task.attempt, now_ms, took_ms);
     return change;
 }
 

@@ -21,7 +21,9 @@
 namespace atl::dispatch {
 
 // Moving: a step that moves data goes on at the site.
-struct Staged {};
+struct Staged {
+    std::int64_t bytes = 0;  // that were brought for the attempt
+};
 struct Submitted {
     std::string batch_id;
 };
@@ -49,6 +51,7 @@ struct Observed {
 };
 struct Collected {
     json::Json result;
+    std::int64_t bytes = 0;  // of the update that was handed in
 };
 struct Cancelled {};  // cancelled, and no process of it lives
 struct HeldBack {};   // its job is paused, and nothing of the attempt is at the site
@@ -113,7 +116,9 @@ TaskChange cancel_idle(Task task);
 TaskChange give_up(Task task, const std::string& why);
 // A task that only its site could end, which is not waited for any more: `who` says so.
 Task abandon(Task task, const std::string& who);
-TaskChange apply(Task task, const Outcome& outcome, const PollPolicy& poll_policy, std::int64_t now_ms);
+// `now_ms` is when the step began, which took `took_ms`.
+TaskChange apply(Task task, const Outcome& outcome, const PollPolicy& poll_policy, std::int64_t now_ms,
+                 std::int64_t took_ms = 0);
 // A step that cannot be done or whose outcome cannot be kept, whatever is tried: its attempt has failed.
 TaskChange fail_step(Task task, const std::string& why, const PollPolicy& poll_policy);
 

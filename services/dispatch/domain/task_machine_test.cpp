@@ -86,7 +86,7 @@ TEST(TaskMachineTest, AnAttemptRemembersItsPhases) {
     Task task = train_task();
     task = apply(task, Moving{0, 100, {}}, kPollPolicy, 1000).task;
     task = apply(task, Moving{100, 100, {}}, kPollPolicy, 2000).task;
-    task = apply(task, Staged{}, kPollPolicy, 3000).task;
+    task = apply(task, Staged{100}, kPollPolicy, 3000).task;
     task = apply(task, Submitted{"123"}, kPollPolicy, 4000).task;
     Observed running;
     running.started = true;
@@ -97,6 +97,18 @@ TEST(TaskMachineTest, AnAttemptRemembersItsPhases) {
     ASSERT_TRUE(read_progress(progress_json(*task.attempt), again).ok());
     EXPECT_EQ(again.phases, phases);
     EXPECT_TRUE(begin_attempt(apply(task, ended(1), kPollPolicy, 9500).task).task.attempt->phases.empty());
+}
+
+TEST(TaskMachineTest, ATransferThatNobodySawUnderWayHasItsBytesAndItsTime) {
+    Task task = apply(train_task(), Staged{64}, kPollPolicy, 1000, 250).task;
+    const std::vector<PastPhase> staged = {{Step::kStaging, 1000, 1250, 64}};
+    EXPECT_EQ(task.attempt->phases, staged);
+    task.attempt->step = Step::kCollecting;
+    task = apply(task, Collected{{{"version", "v"}}, 12}, kPollPolicy, 5000, 500).task;
+    EXPECT_EQ(task.attempt->phases.back(), (PastPhase{Step::kCollecting, 5000, 5500, 12}));
+    task = apply(at_step(Step::kStaging), Moving{7, 42}, kPollPolicy, 1000).task;
+    task = apply(task, Cancelled{}, kPollPolicy, 2000).task;
+    EXPECT_EQ(task.attempt->phases.back().bytes, 7) << "the rest has not moved";
 }
 
 TEST(TaskMachineTest, ATrainingTaskGoesFromStagingToDone) {

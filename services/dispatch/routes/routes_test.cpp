@@ -48,7 +48,7 @@ TEST_F(RoutesTest, AFacilityWithTasksUnderWayCannotMove) {
     };
     for (const auto& [field, body] :
          std::vector<std::pair<std::string, Json>>{{"transport", {{"transport", {{"kind", "ssh"}, {"host", "login"}}}}},
-                                                   {"batch", {{"batch", {{"slots", 5}}}}},
+                                                   {"batch.slots", {{"batch", {{"slots", 5}}}}},
                                                    {"work_dir", {{"work_dir", "/elsewhere"}}}}) {
         const auto answer = patch(body);
         EXPECT_EQ(answer.status, 409) << answer.body;

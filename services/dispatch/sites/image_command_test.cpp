@@ -406,9 +406,9 @@ TEST_F(ImageSiteTest, AStagingReadsTheImageFirstAndRunsOnlyTheRecords) {
     ASSERT_TRUE(write_file_atomic(path("bin/apptainer"), noting, 0755).ok());
     const auto stage = [&] {
         const StageOrder order{{std::string(64, 'a')}, "job", "attempt", "http://127.0.0.1:1", "token"};
-        Site::Move move = site().stage(order);
+        auto move = site().stage(order);
         const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-        while (move.ok() && *move && std::chrono::steady_clock::now() < deadline) move = site().stage(order);
+        while (move.ok() && move->moving && std::chrono::steady_clock::now() < deadline) move = site().stage(order);
         return move;
     };
     const auto was_started = [&] { return std::filesystem::exists(path("started")); };

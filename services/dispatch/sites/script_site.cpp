@@ -120,6 +120,12 @@ Moving read_moving(const std::string& out) {
     return {done, total};
 }
 
+// "moved BYTES".
+std::int64_t read_moved(const std::string& out) {
+    long long bytes = 0;
+    return std::sscanf(out.c_str(), "moved %lld", &bytes) == 1 && bytes > 0 ? bytes : 0;
+}
+
 }  // namespace
 
 ScriptSite::ScriptSite(Facility facility, std::shared_ptr<Transport> transport, std::string programs)
@@ -212,13 +218,6 @@ Result<CommandResult> ScriptSite::run_moving(RemoteScript script, std::string_vi
     return run_any(std::move(script));
 }
 
-Site::Move ScriptSite::ask_move(RemoteScript script, std::string_view mover, const char* what) {
-    ATOLL_TRY(const CommandResult result, run_moving(std::move(script), mover));
-    if (result.exit_code == site::kExitMoving) return std::optional(read_moving(result.out));
-    ATOLL_RETURN_IF_ERROR(check_exit(result, what));
-    return std::optional<Moving>();
-}
-
 Result<std::string> ScriptSite::submit(const BatchJob& job) {
     if (!job.is_check && facility().image && !facility().image->sha256.empty()) {
         ATOLL_TRY(const FoundImage found, find_image());
@@ -259,14 +258,17 @@ Status ScriptSite::cancel(const BatchJobRef& job) {
     return {};
 }
 
-Site::Move ScriptSite::stage(const StageOrder& order) {
+Result<StageAnswer> ScriptSite::stage(const StageOrder& order) {
     RemoteScript script{
         with_programs(work_dir_setting() + render_know_image(facility()) + std::string(kSitesScriptsPrepareStageSh) +
                       std::string(kSitesScriptsStageSh)),
         {program("atoll"), program("atoll-trainer"), order.store_url, facility().work_dir, order.pin, order.attempt},
         order.token + "\n"};
     script.arguments.insert(script.arguments.end(), order.digests.begin(), order.digests.end());
-    return ask_move(std::move(script), kSitesScriptsStageMoverSh, "staging models");
+    ATOLL_TRY(const CommandResult result, run_moving(std::move(script), kSitesScriptsStageMoverSh));
+    if (result.exit_code == site::kExitMoving) return StageAnswer{read_moving(result.out)};
+    ATOLL_RETURN_IF_ERROR(check_exit(result, "staging models"));
+    return StageAnswer{{}, read_moved(result.out)};
 }
 
 Status ScriptSite::stop_staging(const StageOrder& order) {
@@ -359,7 +361,10 @@ Status ScriptSite::publish(const std::string& prepared, const std::string& place
 Site::Move ScriptSite::clean(const std::string& pin, const std::vector<std::string>& tasks) {
     RemoteScript script{std::string(kSitesScriptsCleanSh), {facility().work_dir, pin}, {}};
     script.arguments.insert(script.arguments.end(), tasks.begin(), tasks.end());
-    return ask_move(std::move(script), kSitesScriptsCleanMoverSh, "cleaning up");
+    ATOLL_TRY(const CommandResult result, run_moving(std::move(script), kSitesScriptsCleanMoverSh));
+    if (result.exit_code == site::kExitMoving) return std::optional(read_moving(result.out));
+    ATOLL_RETURN_IF_ERROR(check_exit(result, "cleaning up"));
+    return std::optional<Moving>();
 }
 
 Site::Move ScriptSite::put_image(const ImagePart& part) {

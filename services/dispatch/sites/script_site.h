@@ -20,7 +20,7 @@ class ScriptSite : public Site {
     Status ping_batch() override;
     Status cancel(const BatchJobRef& job) override;
     Status remove(const BatchJobRef& job) override;
-    Move stage(const StageOrder& order) override;
+    Result<StageAnswer> stage(const StageOrder& order) override;
     Status stop_staging(const StageOrder& order) override;
     Result<PushAnswer> push(const PushOrder& order) override;
     Result<std::vector<Look>> look(const std::vector<LookOrder>& orders) override;
@@ -55,7 +55,6 @@ class ScriptSite : public Site {
     Result<FoundImage> find_image();
     // kInvalidArgument: it is another file than the record says; kUnavailable: is it still being copied?
     Status verify_image(const FoundImage& found) const;
-    Move ask_move(RemoteScript script, std::string_view mover, const char* what);
     Error missing(const CommandResult& result, const char* what) const;
     // What a script that failed has said.
     Error to_error(const CommandResult& result, const char* what) const;

@@ -38,11 +38,13 @@ class ScriptSiteTest : public testing::Test {
         return {std::move(digests), job, "atoll-of-" + job + "-1", "url", "token"};
     }
     // What a verb comes to in the end.
-    static Status done(const std::function<Site::Move()>& verb) {
+    static bool goes_on(const StageAnswer& answer) { return answer.moving.has_value(); }
+    static bool goes_on(const std::optional<Moving>& moving) { return moving.has_value(); }
+    static Status done(const auto& verb) {
         for (;;) {
             const auto moving = verb();
             if (!moving.ok()) return moving.error();
-            if (!*moving) return {};
+            if (!goes_on(*moving)) return {};
             std::this_thread::sleep_for(std::chrono::milliseconds(10));
         }
     }
@@ -443,7 +445,7 @@ class MovingTest : public ScriptSiteTest {
     bool is_moving(const std::string& job) {
         const auto moving = site().stage(order(job));
         EXPECT_TRUE(moving.ok()) << moving.error().message;
-        return moving.ok() && moving->has_value();
+        return moving.ok() && moving->moving.has_value();
     }
     std::string claim() const { return file("work/models/v.moving"); }
     pid_t mover() const {
@@ -462,13 +464,15 @@ TEST_F(MovingTest, WhatTakesLongIsNotWaitedForButLookedAt) {
     ASSERT_TRUE(is_moving("job1"));
     EXPECT_TRUE(eventually([&] {
         const auto moving = site().stage(order("job1"));
-        return moving.ok() && *moving && (*moving)->bytes_done == 7 && (*moving)->bytes_total == 42;
+        return moving.ok() && moving->moving && moving->moving->bytes_done == 7 && moving->moving->bytes_total == 42;
     }));
     make("go");
     EXPECT_TRUE(stage("job1").ok());
     EXPECT_TRUE(exists("models/v"));
     EXPECT_EQ(starts(), 1);
     EXPECT_FALSE(std::filesystem::exists(claim()));
+    EXPECT_EQ(site().stage(order("job1")).value().bytes, 42) << "also when an answer was lost";
+    EXPECT_EQ(site().stage(order("job2")).value().bytes, 0) << "nothing was brought for it";
 }
 
 TEST_F(MovingTest, APushIsLookedAtAndItsAnswerIsTold) {
@@ -544,7 +548,7 @@ TEST_F(MovingTest, AFailureIsToldToWhomItWasBegunFor) {
 TEST_F(MovingTest, ATokenIsInNoFileAndNoCommandLine) {
     StageOrder secret = order("job1");
     secret.token = "secret-" + std::to_string(::getpid()) + "-token";
-    ASSERT_TRUE(site().stage(secret)->has_value());
+    ASSERT_TRUE(site().stage(secret)->moving.has_value());
     for (const auto& entry : std::filesystem::recursive_directory_iterator(directory_.path()))
         EXPECT_EQ(text_of(entry.path()).find(secret.token), std::string::npos) << entry.path();
     for (const auto& process : std::filesystem::directory_iterator("/proc"))

@@ -118,7 +118,7 @@ class Site {
     using Move = Result<std::optional<Moving>>;
 
     // Brings the versions into models/, pinned until clean(pin). The token never enters a command line.
-    virtual Move stage(const StageOrder& order) = 0;
+    virtual Result<StageAnswer> stage(const StageOrder& order) = 0;
     // Ends what stage() has begun for this attempt.
     virtual Status stop_staging(const StageOrder& order) = 0;
     // An error says nothing of the update, only that this was no good moment.

@@ -110,13 +110,14 @@ std::vector<std::string> range_words(const std::vector<Range>& ranges) {
 struct StreamSite::Arrived {
     std::string digest;
     std::map<std::string, std::uint64_t> sizes;
+    std::int64_t bytes = 0;  // once all are there: that were brought for the attempt
 };
 
 StreamSite::StreamSite(Facility facility, std::shared_ptr<Transport> transport, std::string programs,
                        StreamTurns& turns)
     : ScriptSite(std::move(facility), std::move(transport), std::move(programs)), turns_(turns) {}
 
-Site::Move StreamSite::stage(const StageOrder& order) {
+Result<StageAnswer> StreamSite::stage(const StageOrder& order) {
     Slice slice;
     const auto store = connect_store(order.store_url, order.token);
     std::unique_ptr<StreamTurns::Turn> turn;
@@ -127,7 +128,7 @@ Site::Move StreamSite::stage(const StageOrder& order) {
     std::uint64_t missing_before = 0;
     for (;;) {
         ATOLL_TRY(const Arrived arrived, find_arrived(order));
-        if (arrived.digest.empty()) return std::optional<Moving>();
+        if (arrived.digest.empty()) return StageAnswer{{}, arrived.bytes};
         if (digest != arrived.digest) {
             auto fetched = store_client::fetch_manifest(*store->take(), arrived.digest);
             if (!fetched.ok()) return staging_error(fetched.error());
@@ -148,13 +149,16 @@ Site::Move StreamSite::stage(const StageOrder& order) {
             if (std::exchange(named, digest) == digest)
                 return unavailable(std::string(kStaging) + ": what has arrived gets no name in " + facility().work_dir);
             ATOLL_RETURN_IF_ERROR(
-                run({std::string(kSitesScriptsStageFinishSh), {facility().work_dir, digest}, {}, kScriptTimeMax},
+                run({std::string(kSitesScriptsStageFinishSh),
+                     {facility().work_dir, digest, order.pin, order.attempt, std::to_string(manifest.size_bytes())},
+                     {},
+                     kScriptTimeMax},
                     kStaging));
             continue;
         }
         const std::uint64_t missing = total_size(*ranges);
         if (turn == nullptr) turn = turns_.take(facility().name);
-        if (turn == nullptr || slice.is_over()) return std::optional(moving_of(manifest, missing, turn.get()));
+        if (turn == nullptr || slice.is_over()) return StageAnswer{moving_of(manifest, missing, turn.get())};
         if (missing >= missing_before && spoilt.empty())
             return unavailable(std::string(kStaging) + ": what is sent does not arrive in " + facility().work_dir);
         missing_before = missing;
@@ -173,6 +177,8 @@ Result<StreamSite::Arrived> StreamSite::find_arrived(const StageOrder& order) {
     Arrived arrived;
     std::istringstream lines(result.out);
     if (!std::getline(lines, arrived.digest)) return Arrived();
+    if (const std::string& first = arrived.digest; first.starts_with("moved "))
+        return Arrived{{}, {}, std::max(std::strtoll(first.c_str() + 6, nullptr, 10), 0LL)};
     if (std::find(order.digests.begin(), order.digests.end(), arrived.digest) == order.digests.end())
         return unavailable(std::string(kStaging) + ": the site names a version that it was not asked for");
     for (std::string line; std::getline(lines, line);) {

@@ -22,7 +22,7 @@ class StreamSite : public ScriptSite {
     StreamSite(Facility facility, std::shared_ptr<Transport> transport, std::string programs, StreamTurns& turns);
 
     // The orders' store_url is the store as this process reaches it.
-    Move stage(const StageOrder& order) override;
+    Result<StageAnswer> stage(const StageOrder& order) override;
     Result<PushAnswer> push(const PushOrder& order) override;
 
   private:

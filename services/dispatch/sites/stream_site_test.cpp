@@ -44,7 +44,7 @@ class StreamSiteTest : public testing::Test {
         for (;;) {
             const auto moving = site().stage(order());
             if (!moving.ok()) return moving.error();
-            if (!*moving) return {};
+            if (!moving->moving) return {};
         }
     }
     // However often the connection breaks.
@@ -104,6 +104,10 @@ TEST_F(StreamSiteTest, AVersionArrivesWithAllItsFilesAndNothingOfItIsComputedOrA
     EXPECT_EQ(transport_->said().find(store_.token()), std::string::npos) << "a token has no use there";
     ASSERT_TRUE(stage().ok());
     EXPECT_EQ(transport_->bytes(), size_) << "it is there";
+    EXPECT_EQ(site().stage(order()).value().bytes, static_cast<std::int64_t>(size_)) << "brought for this attempt";
+    StageOrder another = order();
+    another.attempt = "atoll-of-job-2";
+    EXPECT_EQ(site().stage(another).value().bytes, 0);
     while (site().clean("job", {"t"}).value()) continue;
     EXPECT_FALSE(fs::exists(staged()));
 }
@@ -295,10 +299,10 @@ TEST_F(StreamSiteTest, OneTaskOfAFacilityHasItsTurnAndSaysWhereItIs) {
     {
         const auto turn = turns_.take("leonardo");
         const auto moving = site().stage(order());
-        ASSERT_TRUE(moving.ok() && *moving);
-        EXPECT_EQ((*moving)->bytes_done, 0);
-        EXPECT_EQ((*moving)->bytes_total, static_cast<std::int64_t>(size_));
-        EXPECT_GT((*moving)->next_in_ms.value_or(0), 0);
+        ASSERT_TRUE(moving.ok() && moving->moving);
+        EXPECT_EQ(moving->moving->bytes_done, 0);
+        EXPECT_EQ(moving->moving->bytes_total, static_cast<std::int64_t>(size_));
+        EXPECT_GT(moving->moving->next_in_ms.value_or(0), 0);
         make_update(1 << 20);
         EXPECT_TRUE(site().push({attempt().string(), "m", store_.url(), store_.token(), Json::object()})->moving);
         EXPECT_TRUE(turn->is_wanted());

@@ -85,7 +85,10 @@ class StreamOverSshTest : public SshTransportTest {
         version_ = store_.add_version(file("model"));
         manifest_ = store_client::scan_directory(file("model"), 2).value();
     }
-    Site::Move stage() { return site().stage({{version_}, "job", "atoll-of-job-1", store_.url(), store_.token()}); }
+    Site::Move stage() {
+        ATOLL_TRY(auto staged, site().stage({{version_}, "job", "atoll-of-job-1", store_.url(), store_.token()}));
+        return staged.moving;
+    }
     void make_update() {
         fs::create_directories(file("work/tasks/t/1"));
         make_shards(file("work/tasks/t/1/out"), bytes_, random_);

@@ -59,7 +59,10 @@ class ToolsTest : public testing::Test {
 };
 
 TEST_F(ToolsTest, WhatIsListedIsEnoughForEveryVerb) {
-    expect_done([&] { return site().stage({{"v"}, "job", "atoll-t-2", "url", "token"}); });
+    expect_done([&]() -> Site::Move {
+        ATOLL_TRY(auto staged, site().stage({{"v"}, "job", "atoll-t-2", "url", "token"}));
+        return staged.moving;
+    });
     const BatchJob job{.ref = {"atoll-t-2", site().task_directory("t", 2)},
                        .commands = {{path("atoll-trainer"), "train"}, {"cp", "run.json", "out/run.json"}},
                        .seal = {path("atoll"), "seal"},

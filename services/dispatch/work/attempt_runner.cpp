@@ -190,13 +190,13 @@ Result<Outcome> AttemptRunner::stage(const Task& task, Site& site) {
     if (const Status way = require_store_url(site.facility(), settings_); !way.ok())
         return unavailable(way.error().message);
     ATOLL_TRY(const std::string token, issue_token(task));
-    const auto moving = site.stage({needed_versions(task.params), owner(task), batch_job_name(task),
+    const auto staged = site.stage({needed_versions(task.params), owner(task), batch_job_name(task),
                                     store_url_for(site.facility(), settings_), token});
-    if (!moving.ok() && is_absent(moving.error())) ATOLL_RETURN_IF_ERROR(require_versions(task));
-    ATOLL_RETURN_IF_ERROR(moving);
-    if (*moving) return Outcome(**moving);
+    if (!staged.ok() && is_absent(staged.error())) ATOLL_RETURN_IF_ERROR(require_versions(task));
+    ATOLL_RETURN_IF_ERROR(staged);
+    if (staged->moving) return Outcome(*staged->moving);
     ATOLL_RETURN_IF_ERROR(check_copy(task, site));
-    return Outcome(Staged{});
+    return Outcome(Staged{staged->bytes});
 }
 
 Result<bool> AttemptRunner::is_job_paused(const Task& task) const {
@@ -372,10 +372,12 @@ Result<Outcome> AttemptRunner::push_update(const Task& task, const TrainParams& 
     ATOLL_RETURN_IF_ERROR(pushed);
     if (const Status version = check_version(*pushed, train.base); !version.ok())
         return is_refusal(version.error()) ? refuse_update(version.error()) : Result<Outcome>(version.error());
+    const auto size = pushed->find("size");
     return Outcome(Collected{{{"version", handed_in},
                               {"samples", *summary.samples},
                               {"tokens", *summary.tokens},
-                              {"metrics", std::move(metrics)}}});
+                              {"metrics", std::move(metrics)}},
+                             size != pushed->end() && size->is_number_integer() ? size->get<std::int64_t>() : 0});
 }
 
 Result<Outcome> AttemptRunner::clean(const Task& task, Site& site) {

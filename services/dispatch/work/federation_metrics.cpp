@@ -8,23 +8,18 @@
 namespace atl::dispatch {
 namespace {
 
-bool is_transfer(Step step) {
-    return step == Step::kStaging || step == Step::kCollecting;
-}
-
-bool is_lost(Step step) {
-    return step == Step::kFailed || step == Step::kCancelled;
-}
-
 std::int64_t nodes_of(const Task& task) {
     const auto* train = std::get_if<TrainParams>(&task.params);
     return train != nullptr ? train->resources.nodes : 1;
 }
 
+// A transfer that was seen under way counts as it moves; one that was over before, when its phase has ended.
 void count_bytes(const Task& task, const Attempt& before, const Attempt& after, metrics::Registry& metrics) {
-    const bool has_ended = before.step != after.step;
-    const std::int64_t until =
-        has_ended ? (is_lost(after.step) ? before.bytes_done : before.bytes_total) : after.bytes_done;
+    std::int64_t until = after.bytes_done;
+    if (before.step != after.step) {
+        until = is_lost(after.step) ? before.bytes_done : before.bytes_total;
+        if (before.bytes_total == 0 && !after.phases.empty()) until = after.phases.back().bytes;
+    }
     if (!is_transfer(before.step) || until <= before.bytes_done) return;
     metrics
         .counter(kMetrics["atoll_transfer_bytes_total"],

@@ -68,6 +68,10 @@ TEST_F(FederationMetricsTest, BytesCountAsTheyMoveAndAtTheEndOfATransfer) {
     next.attempt->step = Step::kFailed;
     count_step(after, next, 3000, metrics_);
     EXPECT_EQ(bytes("out"), 0) << "it did not come to its end";
+    before = task_in(Step::kCollecting), next = task_in(Step::kDone);
+    next.attempt->phases.push_back({Step::kCollecting, 1000, 2000, 64});
+    count_step(before, next, 2000, metrics_);
+    EXPECT_EQ(bytes("out"), 64) << "it was over before it was seen under way";
 }
 
 TEST_F(FederationMetricsTest, EachEndOfATaskCountsOnce) {

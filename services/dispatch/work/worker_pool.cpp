@@ -188,9 +188,13 @@ TaskChange WorkerPool::do_step(const LeasedTask& leased, Heard& heard) {
         return apply(task, Cancelled{}, connections_.poll_policy(leased.facility), now_ms);
     }
     const PollPolicy& poll_policy = connections_.poll_policy(leased.facility);
+    const auto begin = std::chrono::steady_clock::now();
     Outcome outcome = task.cancel_requested ? runner_.cancel(task, *site) : runner_.run(task, *site, now_ms);
+    using std::chrono::milliseconds;
+    const std::int64_t took_ms =
+        std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - begin).count();
     heard = Heard::kAnswer;
-    TaskChange change = apply(task, outcome, poll_policy, now_ms);
+    TaskChange change = apply(task, outcome, poll_policy, now_ms, took_ms);
     std::optional<Outcome> ended;
     if (withdraws_continuation(task, change.task)) ended = runner_.withdraw_continuation(task, *site);
     if (leaves_batch_job(task, change.task)) ended = runner_.cancel(task, *site);

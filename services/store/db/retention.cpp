@@ -30,7 +30,7 @@ std::string name_of(const pg::Rows& rows, const char* digest) {
 }
 
 Error needed(const std::string& what, const std::string& by) {
-    return conflict(what + " is needed: " + by, "digest");
+    return conflict(what + " is needed: " + by);
 }
 
 // kConflict if somebody outside `model` needs what v names ("v.model = $1 …").
@@ -52,12 +52,15 @@ Status check_others(pg::Transaction& transaction, const std::string& which, cons
                             ", less than seven days ago");
 }
 
-Status check_untagged(pg::Transaction& transaction, const std::string& which, const std::vector<pg::Param>& values,
+// kConflict if a version of the model has a tag: that one where there is a digest.
+Status check_untagged(pg::Transaction& transaction, const std::string& model, const std::string& digest,
                       const std::string& what) {
     ATOLL_TRY(const auto tags,
-              transaction.query("SELECT tag FROM tags WHERE model = $1" + which + " ORDER BY tag LIMIT 1", values));
+              transaction.query("SELECT tag FROM tags WHERE model = $1 AND $2 IN ('', digest) ORDER BY tag LIMIT 1",
+                                {model, digest}));
     if (tags.empty()) return {};
-    return needed(what, "it has the tag " + tags.text(0, "tag") + "; remove the tag first");
+    const std::string tag = tags.text(0, "tag");
+    return needed(what, "it has the tag " + tag + "; `atoll model untag " + model + "@" + tag + "` removes the tag");
 }
 
 }  // namespace
@@ -76,7 +79,7 @@ Status delete_version(pg::Transaction& transaction, const std::string& model, co
     ATOLL_TRY(const auto found,
               transaction.query("SELECT 1 FROM versions WHERE model = $1 AND digest = $2", {model, digest}));
     if (found.empty()) return not_found("model " + model + " has no version " + digest, "digest");
-    ATOLL_RETURN_IF_ERROR(check_untagged(transaction, " AND digest = $2", {model, digest}, what));
+    ATOLL_RETURN_IF_ERROR(check_untagged(transaction, model, digest, what));
     ATOLL_RETURN_IF_ERROR(check_others(transaction, "v.model = $1 AND v.digest = $2", "true", {model, digest}, what));
     ATOLL_TRY(const auto newest,
               transaction.query(std::string("SELECT v.job FROM round_versions v WHERE model = $1 AND digest = $2"
@@ -93,7 +96,7 @@ Status delete_version(pg::Transaction& transaction, const std::string& model, co
 Status delete_model(pg::Transaction& transaction, const std::string& model) {
     ATOLL_RETURN_IF_ERROR(lock_blobs_alone(transaction));
     ATOLL_RETURN_IF_ERROR(find_model(transaction.connection(), model));
-    ATOLL_RETURN_IF_ERROR(check_untagged(transaction, "", {model}, model));
+    ATOLL_RETURN_IF_ERROR(check_untagged(transaction, model, "", model));
     ATOLL_RETURN_IF_ERROR(check_others(transaction, "v.model = $1", "c.model <> $1", {model}, model));
     ATOLL_TRY(const auto removed, transaction.query("DELETE FROM versions WHERE model = $1 RETURNING digest", {model}));
     Json digests = Json::array();

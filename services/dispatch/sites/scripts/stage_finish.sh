@@ -1,5 +1,5 @@
-# $1 work directory, $2 version, of which every file has all its bytes: gives it its name. Exit 74: the work directory is
-# not there.
+# $1 work directory, $2 version, of which every file has all its bytes, $3 pin, $4 for whom, $5 their number: gives it its
+# name. Exit 74: the work directory is not there.
 cd "$1" || exit 74
 partial=models/.$2.stream.partial
 
@@ -10,4 +10,5 @@ sync_names() {
     done
     sync "$1"
 }
-sync_names "$partial" && mv -T "$partial" "models/$2" || [ -d "models/$2" ]
+sync_names "$partial" && mv -T "$partial" "models/$2" || { [ -d "models/$2" ]; exit; }
+[ ! -e "models/$2.pins/$3" ] || printf '%s %s\n' "$4" "$5" >"models/$2.pins/$3"

@@ -1,5 +1,5 @@
 # After prepare_stage.sh. Prints the digest of the first version that is not there, a line, and a line of each file that
-# there is of it, bytes and name; nothing where all are there.
+# there is of it, bytes and name; where all are there what tell_moved() does.
 
 # $1 directory, below $partial.
 list() {
@@ -19,3 +19,4 @@ for digest; do
     list "$partial"
     exit
 done
+tell_moved "$@"
