@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -154,14 +155,28 @@ TEST_F(AdapterJobTest, AJobTrainsAdaptersAndNothingElseTravels) {
     EXPECT_NE(refused.error().message.find("8"), std::string::npos) << refused.error().message;
 }
 
-// Frozen matrices in NF4 at the sites, the same adapters.
-TEST_F(AdapterJobTest, TheModelMayBeQuantisedAtTheSites) {
+// Frozen matrices in NF4 at the sites, the same adapters, of which all sites keep the A that the job began with.
+TEST_F(AdapterJobTest, TheModelMayBeQuantisedAtTheSitesAndAFrozen) {
     Json spec = adapter_spec("quantised");
-    spec["training"]["quantize"] = "nf4";
+    spec["training"].update({{"quantize", "nf4"}, {"lora_freeze_a", "on"}});
     spec["rounds"] = 1;
     const Json job = train(spec);
     ASSERT_FALSE(job.is_null());
     EXPECT_TRUE(version("quantised@newest").at("adapter_of").is_string());
+    const std::string first = "quantised@" + job.at("base").get<std::string>();
+    const auto begin = safetensors::Model::open_file(pull(first, "begin") / "adapter_model.safetensors");
+    const auto end = safetensors::Model::open_file(pull("quantised@newest", "end") / "adapter_model.safetensors");
+    ASSERT_TRUE(begin.ok() && end.ok());
+    for (const auto& entry : begin->entries()) {
+        const std::string& name = entry.tensor->name;
+        const std::vector<double> before = values_of(*begin, name), after = values_of(*end, name);
+        double moved = 0;
+        for (std::size_t i = 0; i < before.size(); ++i) moved = std::max(moved, std::fabs(after[i] - before[i]));
+        if (name.ends_with(".lora_A.weight"))
+            EXPECT_LT(moved, 1e-6) << name;
+        else
+            EXPECT_GT(moved, 1e-6) << name;
+    }
 }
 
 }  // namespace
