@@ -18,7 +18,7 @@ JSON
     "$bin/atoll-trainer" init --config "$scratch/gigabyte.json" --out "$scratch/gigabyte"
 }
 
-all=(passes trainer load state tokenize aggregate gateway rounds thousand transfer history)
+all=(passes trainer load state tokenize aggregate product gateway rounds thousand transfer history)
 for name in "${@:-${all[@]}}"; do
     printf '\n== %s\n' "$name"
     case $name in
@@ -28,6 +28,7 @@ for name in "${@:-${all[@]}}"; do
         state) bench/trainer/state_compare.py --trainer "$bin/atoll-trainer" --dir "$scratch/state" ;;
         tokenize) "$python" bench/trainer/tokenize_compare.py --trainer "$bin/atoll-trainer" --out "$scratch/tokenize" ;;
         aggregate) bench/aggregate/compare.py --atoll "$bin/atoll" --python "$python" --dir "$scratch/aggregate" ;;
+        product) "$python" bench/aggregate/product.py --atoll "$bin/atoll" --dir "$scratch/product" ;;
         gateway | rounds | thousand | transfer | history)
             "bench/coordinator/$name.py" --bin "$bin" --state "$scratch/$name"
             ;;

@@ -1,6 +1,7 @@
 #include "services/aggregation/service.h"
 
 #include <atomic>
+#include <cmath>
 #include <map>
 #include <optional>
 #include <set>
@@ -122,6 +123,19 @@ TEST_F(AggregationTest, EachPartIsHeldByOneWorkerAndTheLastOneOpensPublishing) {
     EXPECT_FALSE(commit(save_version, publishing, Published{std::string(64, 'e'), {}}));
     EXPECT_FALSE(commit(save_failure, publishing, "too late", kNoneRefused));
     EXPECT_EQ(query("SELECT state FROM aggregations").text(0, "state"), "completed");
+}
+
+TEST_F(AggregationTest, WhatAdaptersLostIsKeptBesideTheirParts) {
+    ASSERT_TRUE(take(closed(1)).ok());
+    ASSERT_TRUE(commit(save_plan, claim(), cut_into_parts({{"adapter_model.safetensors", 20}}, 10), Json::array()));
+    ASSERT_TRUE(commit(save_part, claim(), MadePart{std::string(64, 'b'), Json::parse("[[0.25], [0.5, 2.0]]")}));
+    ASSERT_TRUE(commit(save_part, claim(), MadePart{std::string(64, 'c'), Json::parse("[[], []]")}));
+    const Claim publishing = claim();
+    ASSERT_EQ(publishing.step, Step::kPublish);
+    const auto lost = load_statistics(*pool_->acquire().value(), publishing.aggregation).value();
+    EXPECT_DOUBLE_EQ(relative_error(lost).value(), std::sqrt(0.25 / 2.5));
+    EXPECT_EQ(relative_error({lost[0], Json()}).error().code, ErrorCode::kUnavailable) << "it has not been made";
+    EXPECT_EQ(relative_error({lost[1]}).value(), 0);
 }
 
 TEST_F(AggregationTest, PartsThatTheStoreHasLostAreMadeAgain) {

@@ -120,6 +120,7 @@ Result<LoraOptions> options_of(const run_settings::RunConfig& config) {
     options.rank = config.lora_rank;
     options.alpha = config.given.contains("lora-alpha") ? config.lora_alpha : static_cast<double>(config.lora_rank);
     options.dropout = config.lora_dropout;
+    options.freeze_a = config.lora_freeze_a == run_settings::OnOff::kOn;
     options.targets = sorted_list(config.lora_targets.empty() ? kDefaultTargets : config.lora_targets);
     if (options.targets.empty()) return invalid_argument("--lora-targets", "names no linear");
     if (const auto twice = std::ranges::adjacent_find(options.targets); twice != options.targets.end())

@@ -32,6 +32,7 @@ struct LoraOptions {
     double alpha = 0;
     double dropout = 0;                // in [0, 1)
     std::vector<std::string> targets;  // "q_proj", "layers.0.mlp.up_proj"; or "all-linear": all but lm_head; sorted
+    bool freeze_a = false;             // only B is trained; a run's own, as dropout is, and in no file
 
     float scale() const { return static_cast<float>(alpha / static_cast<double>(rank)); }
     // Whether a linear gets an adapter; `module` is its full name, "model.layers.0.mlp.up_proj". A
@@ -46,7 +47,7 @@ Status check_targets(const LoraOptions& options, const std::vector<std::string>&
 
 // What the --lora flags ask for. kInvalidArgument names the flag.
 Result<LoraOptions> options_of(const run_settings::RunConfig& config);
-// A flag may say again what the adapter is that a training goes on from; dropout is the run's own.
+// A flag may say again what the adapter is that a training goes on from; dropout and freeze_a are the run's own.
 Status check_flags(const run_settings::RunConfig& config, const LoraOptions& adapter);
 
 // An adapter_config.json. kInvalidArgument names the key: another kind of adapter than plain LoRA, or a key that would

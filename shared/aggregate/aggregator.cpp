@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "shared/aggregate/defence.h"
+#include "shared/aggregate/pairs.h"
 #include "shared/aggregate/plan.h"
 #include "shared/aggregate/reduce.h"
 
@@ -13,6 +15,11 @@ namespace {
 
 constexpr std::size_t kBlocksBytes = 16U << 20;  // of all models together
 constexpr std::size_t kBlockBytesMin = 4U << 10;
+
+Status make_elements(const Plan& plan, const Tensor& tensor, std::uint64_t first, std::span<std::byte> into,
+                     Scratch& scratch) {
+    return (tensor.kind == TensorKind::kFactor ? make_factor : reduce_elements)(plan, tensor, first, into, scratch);
+}
 
 // Any bytes of a tensor: a cut through an element is widened to the whole of it and trimmed.
 Status make_piece(const Plan& plan, const Tensor& tensor, std::uint64_t offset, std::span<std::byte> into,
@@ -24,11 +31,11 @@ Status make_piece(const Plan& plan, const Tensor& tensor, std::uint64_t offset, 
         std::size_t size = std::min<std::size_t>(into.size(), block);
         if (skipped == 0 && size >= width) {
             size -= size % width;
-            ATOLL_RETURN_IF_ERROR(reduce_elements(plan, tensor, offset / width, into.first(size), scratch));
+            ATOLL_RETURN_IF_ERROR(make_elements(plan, tensor, offset / width, into.first(size), scratch));
         } else {
             size = std::min<std::size_t>(size, width - skipped);
             const std::span<std::byte> whole = std::span(scratch.whole).first(width);
-            ATOLL_RETURN_IF_ERROR(reduce_elements(plan, tensor, offset / width, whole, scratch));
+            ATOLL_RETURN_IF_ERROR(make_elements(plan, tensor, offset / width, whole, scratch));
             std::memcpy(into.data(), whole.data() + skipped, size);
         }
         offset += size;
@@ -41,10 +48,18 @@ double count_elements(const Plan& plan) {
     double count = 0;
     for (const PlannedFile& file : plan.planned)
         for (const Tensor& tensor : file.tensors)
-            if (tensor.kind == TensorKind::kCombine)
+            if (tensor.kind == TensorKind::kCombine || tensor.kind == TensorKind::kFactor)
                 count += static_cast<double>(tensor.end - tensor.begin) /
                          static_cast<double>(safetensors::size_bytes(tensor.info.dtype));
     return count;
+}
+
+// The largest of what the base's adapters are multiplied with.
+double largest_scale(const Plan& plan) {
+    double largest = 0;
+    for (const PlannedPair& pair : plan.pairs)
+        largest = std::max(largest, plan.model(pair.layout).lora.of_rank(pair.start().rank));
+    return largest;
 }
 
 // Of a change to the sum of the others', from the sums of its squares, of the products and of the others' squares.
@@ -56,10 +71,24 @@ std::optional<double> find_cosine(double own, double both, double others) {
 
 }  // namespace
 
+double LoraScale::of_rank(std::size_t rank) const {
+    const auto divisor = static_cast<double>(rank);
+    return alpha / (is_rank_stabilized ? std::sqrt(divisor) : divisor);
+}
+
+double Truncation::relative_error() const {
+    const double all = whole.value();
+    return all > 0 ? std::sqrt(left_out.value() / all) : 0;
+}
+
 Aggregator::Workspace::Workspace(const Aggregator& aggregator)
     : scratch_(std::make_unique<Scratch>(*aggregator.plan_)) {}
 Aggregator::Workspace::Workspace(Workspace&&) noexcept = default;
 Aggregator::Workspace::~Workspace() = default;
+
+Truncation Aggregator::Workspace::take_truncation() {
+    return std::exchange(scratch_->truncation, {});
+}
 
 Aggregator::Aggregator(std::unique_ptr<Plan> plan) : plan_(std::move(plan)) {}
 Aggregator::Aggregator(Aggregator&&) noexcept = default;
@@ -79,6 +108,10 @@ Result<Aggregator> Aggregator::plan(const StrategySpec& strategy, std::vector<In
     return Aggregator(std::make_unique<Plan>(std::move(plan)));
 }
 
+bool Aggregator::truncates() const {
+    return plan_->strategy->is_of_adapters();
+}
+
 std::size_t Aggregator::statistics_count() const {
     return plan_->measures ? plan_->inputs.size() * kSumsPerInput + 1 : 0;
 }
@@ -88,6 +121,9 @@ Status Aggregator::measure(std::size_t file, std::uint64_t offset, std::uint64_t
     check(statistics.size() == statistics_count() && file < plan_->files.size(), "Aggregator::measure of what is not");
     if (!plan_->measures) return {};
     for (const Tensor& tensor : plan_->planned[file].tensors) {
+        const bool is_whole = tensor.kind == TensorKind::kFactor && tensor.is_a;  // with the other matrix
+        if (is_whole && tensor.begin >= offset && tensor.begin < offset + size)
+            ATOLL_RETURN_IF_ERROR(measure_pair(*plan_, tensor, statistics, *workspace.scratch_));
         if (tensor.kind != TensorKind::kCombine || tensor.end <= offset || tensor.begin >= offset + size) continue;
         const std::uint64_t tile = kTile * static_cast<std::uint64_t>(safetensors::size_bytes(tensor.info.dtype));
         const auto tiles_before = [&](std::uint64_t at) {  // that begin before this byte of the file
@@ -104,12 +140,15 @@ Result<Prepared> Aggregator::prepare(std::span<const double> statistics, std::sp
     check(statistics.size() == statistics_count(), "Aggregator::prepare without all statistics");
     check(assigned.empty() || assigned.size() == plan_->inputs.size(), "an assignment is one input's");
     Prepared prepared{plan_->shares};
+    ++plan_->prepared;
     if (!plan_->measures) return prepared;
     std::vector<Change> changes;
+    const double base_norm = std::sqrt(statistics.back());
     for (std::size_t i = 0; i < plan_->inputs.size(); ++i) {
         const Assignment given = assigned.empty() ? Assignment() : assigned[i];
-        changes.push_back({std::sqrt(statistics[i * kSumsPerInput]), given.effort,
-                           find_reach(given, count_elements(*plan_), std::sqrt(statistics.back())), given.claimed});
+        double reach = find_reach(given, count_elements(*plan_), base_norm);
+        if (truncates()) reach = find_reach_of_product(reach, base_norm, largest_scale(*plan_));
+        changes.push_back({std::sqrt(statistics[i * kSumsPerInput]), given.effort, reach, given.claimed});
     }
     plan_->parts = parts_that_count(changes, earlier, plan_->spec);
     for (std::size_t i = 0; i < changes.size(); ++i) {
@@ -134,6 +173,8 @@ Status Aggregator::read(std::size_t file, std::uint64_t offset, std::span<std::b
     for (; !into.empty(); ++tensor) {
         check(tensor != planned.tensors.end() && tensor->begin <= offset, "a safetensors header left a gap");
         const std::size_t size = std::min<std::size_t>(into.size(), tensor->end - offset);
+        if (tensor->kind == TensorKind::kFactor && tensor->is_a && offset == tensor->begin)
+            ATOLL_RETURN_IF_ERROR(count_truncation(*plan_, *tensor, *workspace.scratch_));
         ATOLL_RETURN_IF_ERROR(
             make_piece(*plan_, *tensor, offset - tensor->begin, into.first(size), *workspace.scratch_));
         offset += size;

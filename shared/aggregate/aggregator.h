@@ -34,10 +34,19 @@ struct InputFile {
     std::shared_ptr<const ByteSource> bytes;
 };
 
+// What a LoRA adapter's B A is multiplied with before it is added to the model's matrix.
+struct LoraScale {
+    double alpha = 1;
+    bool is_rank_stabilized = false;  // divided by the rank's root instead of the rank (use_rslora of peft)
+
+    double of_rank(std::size_t rank) const;
+};
+
 // One model: its safetensors files. Tensors are matched by name, so that inputs may be sharded differently.
 struct Input {
     std::string name;  // for messages: a directory or a version's digest
     std::vector<InputFile> files;
+    LoraScale lora = {};  // of an adapter; only a strategy of adapters looks at it
 };
 
 // What the inputs were trained from, whose layout the output has. The inputs must have just its tensors, by name and
@@ -57,6 +66,14 @@ struct AggregatorOptions {
     // be had, its tensors differ from the base's (else the first input's), it holds NaN, or by far the largest numbers
     // where the result overflows. Not told when no single input is.
     std::function<void(std::size_t input)> on_fault = {};
+};
+
+// What is lost where what several adapters add is brought back to the rank of one: sums of squares.
+struct Truncation {
+    ExactSum left_out;
+    ExactSum whole;
+
+    double relative_error() const;  // √(left out / whole)
 };
 
 struct Plan;
@@ -81,7 +98,8 @@ class Aggregator {
   public:
     // Reads only headers. kInvalidArgument, naming tensor and input, when names, shapes or dtypes differ or a dtype
     // cannot be averaged; naming "weights" when they are not one finite number >= 0 an input with a positive sum;
-    // naming "strategy" when it needs a base and there is none; what make_strategy() says. The strategy's weighting is
+    // naming "strategy" when it needs a base and there is none; what make_strategy() says. A strategy of adapters takes
+    // no tensor that is not one of a pair lora_A and lora_B. The strategy's weighting is
     // the caller's part: `weights` follow it.
     static Result<Aggregator> plan(const StrategySpec& strategy, std::vector<Input> inputs,
                                    const std::vector<double>& weights, const AggregatorOptions& options = {},
@@ -96,12 +114,18 @@ class Aggregator {
     };
     const std::vector<OutputFile>& files() const;
 
+    // Whether read() has a Truncation to tell of.
+    bool truncates() const;
+
     // Scratch memory for read(): one a thread.
     class Workspace {
       public:
         explicit Workspace(const Aggregator& aggregator);
         Workspace(Workspace&&) noexcept;
         ~Workspace();
+
+        // What the adapters lost whose A began in what was read with this since the last call.
+        Truncation take_truncation();
 
       private:
         friend class Aggregator;

@@ -67,6 +67,11 @@ double find_reach(const Assignment& assigned, double elements, double base_norm)
     return moved + (assigned.decay + kRounding) * base_norm;
 }
 
+// ‖B'A' − B A‖ ≤ ‖ΔB‖ ‖A‖ + ‖B‖ ‖ΔA‖ + ‖ΔB‖ ‖ΔA‖, and by Cauchy and Schwarz over all of them.
+double find_reach_of_product(double reach, double base_norm, double scale) {
+    return scale * (reach * base_norm + reach * reach / 2);
+}
+
 std::vector<double> parts_that_count(std::span<const Change> changes, std::span<const EarlierNorm> earlier,
                                      const StrategySpec& strategy) {
     const Usual usual(changes, earlier);

@@ -22,6 +22,9 @@ struct Change {
 // The longest change that a training with this assignment makes to a model of so many elements; 0: not known. An
 // element moves as far as its optimizer can, decays, and is rounded to its type (a half's 8 bits at worst).
 double find_reach(const Assignment& assigned, double elements, double base_norm);
+// The same of what adapters add, scale B A, where their matrices, of that norm together, go as far as `reach`: a bound
+// for whatever they hold, and far above what trainings come to. 0: not known.
+double find_reach_of_product(double reach, double base_norm, double scale);
 
 // The part of each change that counts, from 0 to 1.
 //

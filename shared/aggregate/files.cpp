@@ -171,13 +171,21 @@ class PieceWriter {
         return {};
     }
 
-    Status run() {
+    Result<Truncation> run() {
         const int threads = thread_count(options_);
         std::vector<std::optional<Room>> rooms(threads);
-        return for_each_parallel(pieces_.size(), threads, [&](std::size_t at, int thread) {
+        ATOLL_RETURN_IF_ERROR(for_each_parallel(pieces_.size(), threads, [&](std::size_t at, int thread) {
             if (!rooms[thread]) rooms[thread].emplace(aggregator_);
             return make(pieces_[at], *rooms[thread]);
-        });
+        }));
+        Truncation total;
+        for (auto& room : rooms) {
+            if (!room) continue;
+            const Truncation one = room->workspace.take_truncation();
+            total.left_out.add(one.left_out);
+            total.whole.add(one.whole);
+        }
+        return total;
     }
 
   private:
@@ -285,18 +293,19 @@ Result<Prepared> measure_inputs(Aggregator& aggregator, const std::vector<Assign
     return aggregator.prepare(totals, assigned);
 }
 
-Status write_aggregate(const Aggregator& aggregator, const fs::path& first, const fs::path& out,
-                       const WriteOptions& options) {
+Result<Truncation> write_aggregate(const Aggregator& aggregator, const fs::path& first, const fs::path& out,
+                                   const WriteOptions& options) {
     if (fs::exists(out) && !fs::is_empty(out))
         return Error{ErrorCode::kConflict, out.string() + " exists; choose another or remove it", out.string()};
     ATOLL_TRY(UnfinishedDirectory directory, UnfinishedDirectory::create(out));
     PieceWriter writer(aggregator, options);
     ATOLL_RETURN_IF_ERROR(writer.open(directory.path()));
-    ATOLL_RETURN_IF_ERROR(writer.run());
+    ATOLL_TRY(const Truncation truncation, writer.run());
     ATOLL_RETURN_IF_ERROR(copy_other_files(aggregator, first, directory.path()));
     ATOLL_RETURN_IF_ERROR(sync_tree(directory.path()));
     ATOLL_RETURN_IF_ERROR(directory.rename_to(out));
-    return sync_path(out.has_parent_path() ? out.parent_path() : fs::path("."));
+    ATOLL_RETURN_IF_ERROR(sync_path(out.has_parent_path() ? out.parent_path() : fs::path(".")));
+    return truncation;
 }
 
 }  // namespace atl::aggregate

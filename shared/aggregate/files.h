@@ -33,8 +33,9 @@ Result<Prepared> measure_inputs(Aggregator& aggregator, const std::vector<Assign
                                 const WriteOptions& options = {});
 
 // Makes the directory `out` with the averaged files and copies of `first`'s other files. It appears whole or not
-// at all, also after a power cut: kConflict if it exists (an empty directory is replaced).
-Status write_aggregate(const Aggregator& aggregator, const std::filesystem::path& first,
-                       const std::filesystem::path& out, const WriteOptions& options = {});
+// at all, also after a power cut: kConflict if it exists (an empty directory is replaced). What an aggregator that
+// truncates() lost.
+Result<Truncation> write_aggregate(const Aggregator& aggregator, const std::filesystem::path& first,
+                                   const std::filesystem::path& out, const WriteOptions& options = {});
 
 }  // namespace atl::aggregate

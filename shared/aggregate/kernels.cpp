@@ -73,6 +73,19 @@ ATOLL_INLINE void measure_loop(const float* a, const float* base, const double* 
     sums[2] = sum_lanes(lanes.others);
 }
 
+ATOLL_INLINE double dot_loop(const double* a, const double* b, std::size_t count) {
+    double lanes[kLanes] = {};
+    std::size_t at = 0;
+    for (; at + kLanes <= count; at += kLanes)
+        for (std::size_t lane = 0; lane < kLanes; ++lane) lanes[lane] += a[at + lane] * b[at + lane];
+    for (; at < count; ++at) lanes[at % kLanes] += a[at] * b[at];
+    return sum_lanes(lanes);
+}
+
+ATOLL_INLINE void add_multiple_loop(double* sum, double factor, const double* in, std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) sum[i] += factor * in[i];
+}
+
 // ---- the sets ----
 
 #define ATOLL_DEFINE_SET(suffix, attribute)                                                                   \
@@ -96,8 +109,15 @@ ATOLL_INLINE void measure_loop(const float* a, const float* base, const double* 
                                     double sums[3]) {                                                         \
         measure_loop(a, base, sum, n, sums);                                                                  \
     }                                                                                                         \
-    constexpr Kernels k_##suffix{#suffix,          scale_##suffix,      add_##suffix,    nesterov_##suffix,   \
-                                 shorten_##suffix, add_change_##suffix, measure_##suffix};
+    attribute double dot_##suffix(const double* a, const double* b, std::size_t n) {                          \
+        return dot_loop(a, b, n);                                                                             \
+    }                                                                                                         \
+    attribute void add_multiple_##suffix(double* sum, double factor, const double* in, std::size_t n) {       \
+        add_multiple_loop(sum, factor, in, n);                                                                \
+    }                                                                                                         \
+    constexpr Kernels k_##suffix{#suffix,           scale_##suffix,   add_##suffix,                           \
+                                 nesterov_##suffix, shorten_##suffix, add_change_##suffix,                    \
+                                 measure_##suffix,  dot_##suffix,     add_multiple_##suffix};
 
 ATOLL_DEFINE_SET(baseline, )
 #if defined(__x86_64__)

@@ -3,8 +3,8 @@
 #include <cstddef>
 #include <span>
 
-// The inner loops of averaging, in fp32 but for sums of squares. Every set gives the same bits, because multiplication
-// and addition round separately in all of them (the file is compiled without contraction).
+// The inner loops of averaging, in fp32, and of sums of squares and of products, in fp64. Every set gives the same
+// bits, because multiplication and addition round separately in all of them (the file is compiled without contraction).
 namespace atl::aggregate {
 
 struct Kernels {
@@ -20,6 +20,8 @@ struct Kernels {
     // Of the change d = a - base and what is left of `sum` without it, o = sum - d: Σ d², Σ d o and Σ o² in fp64, each
     // in one order.
     void (*measure)(const float* a, const float* base, const double* sum, std::size_t count, double sums[3]);
+    double (*dot)(const double* a, const double* b, std::size_t count);                     // Σ a b, in one order
+    void (*add_multiple)(double* sum, double factor, const double* in, std::size_t count);  // sum += factor * in
 };
 
 // The sets that this CPU can run, slowest first; the baseline is always there.

@@ -35,6 +35,13 @@ TEST(AverageKernelsTest, AllSetsGiveTheSameBits) {
         baseline.shorten(expected_shortened.data(), expected.data(), 0.37, values.size());
         EXPECT_EQ(std::memcmp(shortened.data(), expected_shortened.data(), sum.size() * sizeof(float)), 0)
             << kernels.name;
+        std::vector<double> moved = changes, expected_moved = changes;
+        kernels.add_multiple(moved.data(), -0.3, expected_changes.data(), changes.size());
+        baseline.add_multiple(expected_moved.data(), -0.3, expected_changes.data(), changes.size());
+        EXPECT_EQ(moved, expected_moved) << kernels.name;
+        const double product = kernels.dot(changes.data(), expected_changes.data(), changes.size());
+        const double expected_product = baseline.dot(changes.data(), expected_changes.data(), changes.size());
+        EXPECT_EQ(std::memcmp(&product, &expected_product, sizeof product), 0) << kernels.name;
         std::vector<float> momentum(values.rbegin(), values.rend());
         std::vector<float> expected_momentum = momentum;
         kernels.nesterov(sum.data(), momentum.data(), values.data(), 0.7F, 0.9F, values.size());

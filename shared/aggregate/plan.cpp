@@ -5,6 +5,9 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <utility>
+
+#include "shared/adapter/adapter.h"
 
 namespace atl::aggregate {
 namespace {
@@ -69,20 +72,35 @@ std::string describe(const TensorInfo& info) {
 
 enum class Types { kMustAgree, kMayDiffer };  // of floating tensors; F64 always agrees: its sums are in fp64
 
-bool same_kind(const TensorInfo& a, const TensorInfo& b, Types types) {
+// An adapter's matrices may have ranks of their own.
+enum class Ranks { kMustAgree, kMayDiffer };
+
+struct Fit {
+    Types types;
+    Ranks ranks;
+};
+
+bool same_shape(const TensorInfo& a, const TensorInfo& b, Ranks ranks) {
+    if (a.shape == b.shape || ranks == Ranks::kMustAgree) return a.shape == b.shape;
+    if (a.shape.size() != 2 || b.shape.size() != 2) return false;
+    return (a.name.ends_with(adapter::kA) && a.shape[1] == b.shape[1]) ||
+           (a.name.ends_with(adapter::kB) && a.shape[0] == b.shape[0]);
+}
+
+bool same_kind(const TensorInfo& a, const TensorInfo& b, Fit fit) {
     const auto widens = [](DType dtype) { return is_floating(dtype) && dtype != DType::kF64; };
-    const bool agree = a.dtype == b.dtype || (types == Types::kMayDiffer && widens(a.dtype) && widens(b.dtype));
-    return agree && a.shape == b.shape;
+    const bool agree = a.dtype == b.dtype || (fit.types == Types::kMayDiffer && widens(a.dtype) && widens(b.dtype));
+    return agree && same_shape(a, b, fit.ranks);
 }
 
 Status check_same_tensors(const Input& first, const TensorMap& expected, const Input& other, const TensorMap& found,
-                          Types types) {
+                          Fit fit) {
     for (const auto& [name, tensor] : expected) {
         const auto at = found.find(name);
         if (at == found.end())
             return invalid_argument(name, other.name + " lacks tensor " + in_quotes(name) + " of " + first.name);
         const TensorInfo& here = at->second.info;
-        if (!same_kind(here, tensor.info, types))
+        if (!same_kind(here, tensor.info, fit))
             return invalid_argument(name, "tensor " + in_quotes(name) + " is " + describe(tensor.info) + " in " +
                                               first.name + " but " + describe(here) + " in " + other.name);
     }
@@ -120,14 +138,17 @@ struct Headers {
 };
 
 // Adds an input that goes with those before it and with the base.
-Status read_input(const std::vector<Input>& inputs, const std::optional<RoundBase>& start, Headers& headers) {
+Status read_input(const std::vector<Input>& inputs, const std::optional<RoundBase>& start, Ranks ranks,
+                  Headers& headers) {
     const Input& input = inputs[headers.inputs.size()];
     std::vector<OpenedFile> opened;
     ATOLL_TRY(TensorMap tensors, read_tensors(input, opened));
     if (start) {
-        ATOLL_RETURN_IF_ERROR(check_same_tensors(start->base, headers.base, input, tensors, Types::kMayDiffer));
+        ATOLL_RETURN_IF_ERROR(
+            check_same_tensors(start->base, headers.base, input, tensors, {Types::kMayDiffer, ranks}));
     } else if (!headers.inputs.empty()) {
-        ATOLL_RETURN_IF_ERROR(check_same_tensors(inputs[0], headers.inputs[0], input, tensors, Types::kMustAgree));
+        ATOLL_RETURN_IF_ERROR(
+            check_same_tensors(inputs[0], headers.inputs[0], input, tensors, {Types::kMustAgree, ranks}));
     }
     headers.trained_on.push_back(trained_on(opened));
     if (!start && headers.inputs.empty()) headers.layout = std::move(opened);
@@ -160,11 +181,12 @@ Status check_trained_on(const std::string& key, const std::vector<Input>& inputs
 Result<Headers> read_headers(const std::vector<Input>& inputs, const Strategy& strategy,
                              const AggregatorOptions& options, const std::optional<RoundBase>& start) {
     Headers headers;
+    const Ranks ranks = strategy.is_of_adapters() ? Ranks::kMayDiffer : Ranks::kMustAgree;
     if (start) {
         ATOLL_TRY(headers.base, read_tensors(start->base, headers.layout));
     }
     for (std::size_t i = 0; i < inputs.size(); ++i) {
-        const Status status = read_input(inputs, start, headers);
+        const Status status = read_input(inputs, start, ranks, headers);
         if (status.ok()) continue;
         report_fault(options, i);
         return status.error();
@@ -207,6 +229,69 @@ std::size_t widest_element(const Tensor& tensor) {
     return std::max<std::size_t>(widest, safetensors::size_bytes(tensor.info.dtype));
 }
 
+// The two matrices in one model.
+Result<PlannedPair::Model> find_pair(const PlannedPair& pair, const TensorMap& tensors, const std::string& model) {
+    const Found &a = tensors.find(pair.a)->second, &b = tensors.find(pair.b)->second;
+    const bool fit = a.info.shape.size() == 2 && b.info.shape.size() == 2 && a.info.shape[0] == b.info.shape[1];
+    if (!fit || a.info.shape[0] < 1)
+        return invalid_argument(pair.a, "tensors " + in_quotes(pair.a) + " and " + in_quotes(pair.b) + " are " +
+                                            describe(a.info) + " and " + describe(b.info) + " in " + model +
+                                            ", which is no adapter");
+    return PlannedPair::Model{a.place, b.place, static_cast<std::size_t>(a.info.shape[0])};
+}
+
+Result<PlannedPair> plan_pair(const std::string& module, const std::vector<Input>& inputs, const Headers& headers,
+                              const Plan& plan) {
+    PlannedPair pair;
+    pair.a = module + std::string(adapter::kA);
+    pair.b = module + std::string(adapter::kB);
+    pair.layout = plan.start ? inputs.size() : 0;
+    const TensorMap& layout = plan.start ? headers.base : headers.inputs.front();
+    for (const std::string& name : {pair.a, pair.b})
+        if (!layout.contains(name))
+            return invalid_argument(name, (plan.start ? plan.start->base : inputs[0]).name + " lacks tensor " +
+                                              in_quotes(name) + ": an adapter has both matrices");
+    std::size_t ranks = 0;
+    for (std::size_t i = 0; i < inputs.size() + (plan.start ? 1 : 0); ++i) {
+        const bool is_base = i == inputs.size();
+        const auto model =
+            find_pair(pair, is_base ? headers.base : headers.inputs[i], (is_base ? plan.start->base : inputs[i]).name);
+        if (!model.ok() && !is_base) report_fault(plan.options, i);
+        ATOLL_RETURN_IF_ERROR(model);
+        pair.models.push_back(*model);
+        ranks += model->rank;
+    }
+    if (std::cmp_greater(ranks, kRanksMax))
+        return invalid_argument(pair.a, "the ranks of " + in_quotes(pair.a) + " sum to " + std::to_string(ranks) +
+                                            " over all models; product takes " + std::to_string(kRanksMax) +
+                                            ": choose fedavg or lower the rank");
+    pair.inputs = static_cast<std::size_t>(layout.find(pair.a)->second.info.shape[1]);
+    pair.outputs = static_cast<std::size_t>(layout.find(pair.b)->second.info.shape[0]);
+    return pair;
+}
+
+// The tensor's module, "base_model.model.model.layers.0.mlp.up_proj". kInvalidArgument where it is no adapter's matrix.
+Result<std::string> module_of(const TensorInfo& info) {
+    for (const std::string_view ending : {adapter::kA, adapter::kB})
+        if (info.name.ends_with(ending) && is_floating(info.dtype))
+            return info.name.substr(0, info.name.size() - ending.size());
+    return invalid_argument(info.name, "tensor " + in_quotes(info.name) +
+                                           " is neither lora_A nor lora_B of an adapter: product takes nothing else");
+}
+
+// Makes the tensor one of a pair, which is planned with the first of both.
+Status plan_factor(const std::vector<Input>& inputs, const Headers& headers, Plan& plan, Tensor& tensor) {
+    ATOLL_TRY(const std::string module, module_of(tensor.info));
+    tensor.kind = TensorKind::kFactor;
+    tensor.is_a = tensor.info.name.ends_with(adapter::kA);
+    const auto known = std::ranges::find(plan.pairs, tensor.info.name, tensor.is_a ? &PlannedPair::a : &PlannedPair::b);
+    tensor.made = static_cast<std::size_t>(known - plan.pairs.begin());
+    if (known != plan.pairs.end()) return {};
+    ATOLL_TRY(PlannedPair pair, plan_pair(module, inputs, headers, plan));
+    plan.pairs.push_back(std::move(pair));
+    return {};
+}
+
 // Where one tensor of the output comes from; `begin`: in the output file.
 Result<Tensor> plan_tensor(const TensorInfo& info, std::uint64_t begin, const Headers& headers, const Plan& plan) {
     ATOLL_RETURN_IF_ERROR(check_makeable(info, *plan.strategy));
@@ -227,10 +312,12 @@ Result<Tensor> plan_tensor(const TensorInfo& info, std::uint64_t begin, const He
     return tensor;
 }
 
-Result<PlannedFile> plan_file(const OpenedFile& opened, const Headers& headers, const Plan& plan) {
+Result<PlannedFile> plan_file(const OpenedFile& opened, const std::vector<Input>& inputs, const Headers& headers,
+                              Plan& plan) {
     PlannedFile planned;
     for (const TensorInfo& info : opened.header.tensors) {
         ATOLL_TRY(Tensor tensor, plan_tensor(info, opened.header.data_begin + info.begin, headers, plan));
+        if (plan.strategy->is_of_adapters()) ATOLL_RETURN_IF_ERROR(plan_factor(inputs, headers, plan, tensor));
         if (tensor.begin != tensor.end) planned.tensors.push_back(std::move(tensor));
     }
     planned.head = opened.head;
@@ -311,7 +398,7 @@ Result<Plan> make_plan(const StrategySpec& strategy, std::vector<Input> inputs, 
     ATOLL_TRY(const Headers headers, read_headers(inputs, *plan.strategy, options, plan.start));
     const Input& layout = plan.start ? plan.start->base : inputs.front();
     for (std::size_t i = 0; i < headers.layout.size(); ++i) {
-        ATOLL_TRY(PlannedFile planned, plan_file(headers.layout[i], headers, plan));
+        ATOLL_TRY(PlannedFile planned, plan_file(headers.layout[i], inputs, headers, plan));
         plan.files.push_back({layout.files[i].path, layout.files[i].bytes->size()});
         plan.planned.push_back(std::move(planned));
     }

@@ -21,6 +21,21 @@ enum class TensorKind {
     kCombine,  // the strategy's result
     kCopy,     // integers, the same in all inputs
     kState,    // what the strategy leaves for the next round
+    kFactor,   // a matrix of an adapter, which is made with the other one
+};
+
+// The two matrices of an adapter in all models.
+struct PlannedPair {
+    struct Model {
+        Place a, b;
+        std::size_t rank = 0;
+    };
+    std::string a, b;           // the tensors' names
+    std::size_t inputs = 0;     // columns of A
+    std::size_t outputs = 0;    // rows of B
+    std::vector<Model> models;  // the inputs, and behind them the base where there is one
+    std::size_t layout = 0;     // of them, whose rank and scale the output has
+    const Model& start() const { return models[layout]; }
 };
 
 struct Tensor {
@@ -31,7 +46,8 @@ struct Tensor {
     std::vector<Place> inputs;                // one an input
     Place base;                               // where there is one, as it stores it
     std::vector<std::optional<Place>> state;  // one a name of the strategy's; none: zero
-    std::size_t made = 0;                     // kState: which of them this is
+    std::size_t made = 0;                     // kState: which of them this is; kFactor: of which pair
+    bool is_a = false;                        // kFactor: of both
     std::size_t widest = 1;                   // bytes of an element in the model where it has most
 };
 
@@ -52,6 +68,10 @@ struct Plan {
     AggregatorOptions options;
     std::vector<Aggregator::OutputFile> files;
     std::vector<PlannedFile> planned;
+    std::vector<PlannedPair> pairs;  // of a strategy of adapters
+    std::size_t prepared = 0;        // how often its parts were decided
+
+    const Input& model(std::size_t at) const { return at < inputs.size() ? inputs[at] : start->base; }
 };
 
 // Reads only headers; errors as Aggregator::plan().

@@ -14,9 +14,52 @@ namespace {
 
 using safetensors::DType;
 
+constexpr double kOutlier = 10;  // times the lower median of the inputs' largest numbers
+
 std::size_t element_bytes(DType dtype) {
     return static_cast<std::size_t>(safetensors::size_bytes(dtype));
 }
+
+}  // namespace
+
+void widen(DType dtype, float* wide, const std::byte* stored, std::size_t count) {
+    const auto& conversions = numeric::conversions();
+    if (dtype == DType::kF16) conversions.widen_f16(wide, stored, count);
+    if (dtype == DType::kBF16) conversions.widen_bf16(wide, stored, count);
+    if (dtype == DType::kF32) std::memcpy(wide, stored, count * sizeof(float));
+    // Only to be measured: what is beyond fp32 counts as its largest number.
+    for (std::size_t i = 0; dtype == DType::kF64 && i < count; ++i) {
+        double value;
+        std::memcpy(&value, stored + i * sizeof value, sizeof value);
+        constexpr double kMost = std::numeric_limits<float>::max();
+        wide[i] = static_cast<float>(std::isfinite(value) ? std::clamp(value, -kMost, kMost) : value);
+    }
+}
+
+bool round_into(DType dtype, std::byte* out, std::span<const float> values, std::span<float> seen) {
+    const auto& conversions = numeric::conversions();
+    if (!conversions.all_finite(values.data(), values.size())) return false;
+    if (dtype == DType::kF16) conversions.narrow_f16(out, values.data(), values.size());
+    if (dtype == DType::kBF16) conversions.narrow_finite_bf16(out, values.data(), values.size());
+    if (dtype == DType::kF32) std::memcpy(out, values.data(), values.size_bytes());
+    if (seen.empty()) return true;
+    widen(dtype, seen.data(), out, values.size());
+    return conversions.all_finite(seen.data(), values.size());
+}
+
+Error non_finite(const std::string& tensor, const std::string& model, std::uint64_t element) {
+    return invalid_argument(tensor, "tensor " + in_quotes(tensor) + " of " + model +
+                                        " holds NaN or infinity at element " + std::to_string(element));
+}
+
+std::optional<std::size_t> find_outlier(const std::vector<double>& largest) {
+    std::vector<double> sorted = largest;
+    std::sort(sorted.begin(), sorted.end());
+    if (sorted.size() < 2 || sorted.back() <= kOutlier * sorted[(sorted.size() - 1) / 2]) return std::nullopt;
+    return std::max_element(largest.begin(), largest.end()) - largest.begin();
+}
+
+namespace {
 
 struct Range {
     std::int64_t non_finite = -1;  // the first element that is NaN or infinite; -1: none is
@@ -41,34 +84,6 @@ Range range_of(DType dtype, std::span<const std::byte> bytes) {
         range.largest = std::max(range.largest, magnitude);
     }
     return range;
-}
-
-constexpr double kOutlier = 10;  // times the lower median of the inputs' largest numbers
-
-void widen(DType dtype, float* wide, const std::byte* stored, std::size_t count) {
-    const auto& conversions = numeric::conversions();
-    if (dtype == DType::kF16) conversions.widen_f16(wide, stored, count);
-    if (dtype == DType::kBF16) conversions.widen_bf16(wide, stored, count);
-    if (dtype == DType::kF32) std::memcpy(wide, stored, count * sizeof(float));
-    // Only to be measured: what is beyond fp32 counts as its largest number.
-    for (std::size_t i = 0; dtype == DType::kF64 && i < count; ++i) {
-        double value;
-        std::memcpy(&value, stored + i * sizeof value, sizeof value);
-        constexpr double kMost = std::numeric_limits<float>::max();
-        wide[i] = static_cast<float>(std::isfinite(value) ? std::clamp(value, -kMost, kMost) : value);
-    }
-}
-
-// False if it holds NaN or infinity, or rounds to it. `seen`: room for what was rounded.
-bool round_into(DType dtype, std::byte* out, std::span<const float> values, std::span<float> seen) {
-    const auto& conversions = numeric::conversions();
-    if (!conversions.all_finite(values.data(), values.size())) return false;
-    if (dtype == DType::kF16) conversions.narrow_f16(out, values.data(), values.size());
-    if (dtype == DType::kBF16) conversions.narrow_finite_bf16(out, values.data(), values.size());
-    if (dtype == DType::kF32) std::memcpy(out, values.data(), values.size_bytes());
-    if (seen.empty()) return true;
-    widen(dtype, seen.data(), out, values.size());
-    return conversions.all_finite(seen.data(), values.size());
 }
 
 // Some elements of one tensor of the output.
@@ -101,23 +116,12 @@ Result<double> find_largest(const Elements& which, const Input& input, const Pla
     ATOLL_TRY(const auto raw, read_elements(which, input, place, scratch));
     const Range range = range_of(place.dtype, raw);
     if (range.non_finite < 0) return range.largest;
-    const std::string& name = which.tensor.info.name;
-    return invalid_argument(name, "tensor " + in_quotes(name) + " of " + input.name +
-                                      " holds NaN or infinity at element " +
-                                      std::to_string(which.first + static_cast<std::uint64_t>(range.non_finite)));
+    return non_finite(which.tensor.info.name, input.name, which.first + static_cast<std::uint64_t>(range.non_finite));
 }
 
 // Where the strategy's state of that number comes from.
 const Input& state_input(const Plan& plan, std::size_t state) {
     return plan.start->state.find(plan.strategy->state()[state])->second;
-}
-
-// The one of several inputs that holds much larger numbers than the others.
-std::optional<std::size_t> find_outlier(const std::vector<double>& largest) {
-    std::vector<double> sorted = largest;
-    std::sort(sorted.begin(), sorted.end());
-    if (sorted.size() < 2 || sorted.back() <= kOutlier * sorted[(sorted.size() - 1) / 2]) return std::nullopt;
-    return std::max_element(largest.begin(), largest.end()) - largest.begin();
 }
 
 // Says which model spoils these elements.

@@ -30,7 +30,24 @@ struct Scratch {
     std::vector<double> changes;            // a tile's, summed over the inputs
     std::vector<std::span<float>> updates;  // those of `block`
     Block block;                            // spans of `wide`
+
+    // The pair that was made last, as its two tensors follow one another: [rank, in] and [out, rank].
+    struct MadePair {
+        std::size_t pair;
+        std::size_t prepared;  // Plan::prepared
+        std::vector<float> a, b;
+        double left_out, whole;
+    };
+    std::optional<MadePair> made_pair;
+    Truncation truncation;
 };
+
+void widen(safetensors::DType dtype, float* wide, const std::byte* stored, std::size_t count);
+// False if it holds NaN or infinity, or rounds to it. `seen`: room for what was rounded; empty: it cannot overflow.
+bool round_into(safetensors::DType dtype, std::byte* out, std::span<const float> values, std::span<float> seen);
+Error non_finite(const std::string& tensor, const std::string& model, std::uint64_t element);
+// The one of several inputs that holds much larger numbers than the others, by the largest of each.
+std::optional<std::size_t> find_outlier(const std::vector<double>& largest);
 
 // Makes the tensor's elements from the `first` on, as many as `into` holds and at most a block of them. Errors as
 // Aggregator::read().

@@ -5,6 +5,7 @@
 #include <set>
 #include <string_view>
 
+#include "shared/adapter/adapter.h"
 #include "shared/base/file.h"
 
 namespace atl::aggregate {
@@ -85,8 +86,9 @@ Json with_defaults(Json model) {
     return model;
 }
 
+constexpr int kPeftDefault = 8;
+
 Json with_adapter_defaults(Json adapter) {
-    constexpr int kPeftDefault = 8;
     set_if_absent(adapter, "r", kPeftDefault);
     set_if_absent(adapter, "lora_alpha", kPeftDefault);
     if (Json& targets = adapter["target_modules"]; targets.is_array()) std::sort(targets.begin(), targets.end());
@@ -122,6 +124,10 @@ std::string shown(const Json& value) {
     return value.is_null() ? "not set" : value.dump(-1, ' ', true, Json::error_handler_t::replace);
 }
 
+// What makes an adapter another thing than B A times one number for all its matrices.
+constexpr std::array<std::string_view, 6> kNotOfProducts = {"alpha_pattern", "use_dora",  "use_bdlora",
+                                                            "use_qalora",    "lora_bias", "modules_to_save"};
+
 }  // namespace
 
 std::string differing_model_setting(const Json& a, const Json& b) {
@@ -137,14 +143,16 @@ std::string differing_adapter_setting(const Json& a, const Json& b) {
                             [](const std::string&) { return false; });
 }
 
-Status check_settings(const std::vector<std::filesystem::path>& directories) {
+Status check_settings(const std::vector<std::filesystem::path>& directories, LoraScales scales) {
     for (const char* name : {"config.json", "adapter_config.json"}) {
         const bool is_adapter = std::string_view(name) == "adapter_config.json";
         const auto differing = is_adapter ? differing_adapter_setting : differing_model_setting;
         const auto complete = is_adapter ? with_adapter_defaults : with_defaults;
         Json first;
         for (const auto& directory : directories) {
-            ATOLL_TRY(const Json settings, read_settings(directory / name));
+            ATOLL_TRY(Json settings, read_settings(directory / name));
+            if (is_adapter && scales == LoraScales::kMayDiffer && settings.is_object())
+                for (const char* key : {"r", "lora_alpha", "use_rslora", "rank_pattern"}) settings.erase(key);
             if (&directory == &directories.front()) first = settings;
             if (first.is_null() || settings.is_null()) continue;
             const std::string key = differing(first, settings);
@@ -157,6 +165,30 @@ Status check_settings(const std::vector<std::filesystem::path>& directories) {
         }
     }
     return {};
+}
+
+Result<LoraScale> parse_lora_scale(const Json& config) {
+    json::ObjectReader reader(config);
+    LoraScale scale;
+    reader.one_of("peft_type", {"LORA"}, "LORA");
+    scale.alpha = reader.number_or("lora_alpha", kPeftDefault, 1e-9, 1e9);
+    scale.is_rank_stabilized = reader.boolean_or("use_rslora", false);
+    for (const auto& key : kNotOfProducts)
+        if (!is_unset(reader.any_or_null(key.data()))) reader.fail(key.data(), "is not built for products of adapters");
+    reader.allow_unknown();
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+    return scale;
+}
+
+Result<LoraScale> read_lora_scale(const std::filesystem::path& directory) {
+    const std::filesystem::path path = directory / adapter::kConfigFile;
+    ATOLL_TRY(const Json config, read_settings(path));
+    if (config.is_null())
+        return invalid_argument(path.string(), directory.string() + " has no " + adapter::kConfigFile +
+                                                   ": product takes LoRA adapters, as peft saves them");
+    auto scale = parse_lora_scale(config);
+    if (!scale.ok()) return invalid_argument(path.string(), path.string() + ": " + describe(scale.error()));
+    return scale;
 }
 
 }  // namespace atl::aggregate

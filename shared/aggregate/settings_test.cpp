@@ -51,6 +51,24 @@ TEST(ModelSettingsTest, NotesAndFormsMayDiffer) {
     EXPECT_EQ(differing_model_setting(kLlama, newer), "rope_theta");
 }
 
+TEST(AdapterSettingsTest, TheScaleIsPeftsAndWhatIsNoPlainProductIsNamed) {
+    EXPECT_EQ(parse_lora_scale(kAdapter)->of_rank(8), 2);
+    EXPECT_EQ(parse_lora_scale(changed(kAdapter, "use_rslora", true))->of_rank(4), 8);
+    EXPECT_EQ(parse_lora_scale({{"r", 4}})->of_rank(4), 2) << "peft's alpha is 8";
+    for (const auto& [key, value] : std::vector<std::pair<const char*, Json>>{{"lora_alpha", 0},
+                                                                              {"lora_alpha", "8"},
+                                                                              {"lora_alpha", 1e10},
+                                                                              {"peft_type", "LOHA"},
+                                                                              {"use_rslora", 1},
+                                                                              {"use_dora", true},
+                                                                              {"alpha_pattern", {{"q_proj", 3}}},
+                                                                              {"modules_to_save", {"lm_head"}}}) {
+        const auto scale = parse_lora_scale(changed(kAdapter, key, value));
+        ASSERT_FALSE(scale.ok()) << key;
+        EXPECT_EQ(scale.error().field, key);
+    }
+}
+
 TEST(AdapterSettingsTest, WhatChangesTheComputationIsNamed) {
     for (const auto& [key, value] : std::vector<std::pair<const char*, Json>>{{"r", 16},
                                                                               {"lora_alpha", 32},

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "shared/aggregate/low_rank.h"
 #include "shared/aggregate/strategies/strategies.h"
 #include "shared/base/text.h"
 #include "shared/json/json.h"
@@ -47,7 +48,7 @@ bool is_known(const std::string& name) {
 }  // namespace
 
 const std::vector<std::string>& strategy_names() {
-    static const std::vector<std::string> names = {"fedavg", "trimmed_mean"};
+    static const std::vector<std::string> names = {"fedavg", "trimmed_mean", "product"};
     return names;
 }
 
@@ -71,7 +72,8 @@ Result<StrategySpec> parse_strategy(const json::Json& value) {
     }
     strategy.weighs_by_tokens = reader.one_of("weighting", {"uniform", "tokens"}, "tokens") == "tokens";
     if (const double share = reader.number_or("max_share", 0, 1e-6, 1); share > 0) strategy.max_share = share;
-    const json::Json& outer = reader.object_or_null("outer");
+    const json::Json none;
+    const json::Json& outer = strategy.name == "fedavg" ? reader.object_or_null("outer") : none;
     ATOLL_RETURN_IF_ERROR(reader.finish());
     if (outer.is_null()) return strategy;
     ATOLL_TRY(strategy.server_optimizer, parse_server_optimizer(outer));
@@ -113,12 +115,18 @@ Result<Assignment> parse_assignment(const json::Json& value, const std::string& 
     return assigned;
 }
 
+Nearest Strategy::combine_pair(AdapterPair&) const {
+    check(false, "only a strategy of adapters combines pairs");
+    return {};
+}
+
 Result<std::unique_ptr<const Strategy>> make_strategy(const StrategySpec& spec) {
     if (!is_known(spec.name)) return invalid_argument("strategy.name", unknown_strategy(spec.name));
     for (const auto& [key, times] : {std::pair{"clip", spec.clip}, {"drop", spec.drop}})
         if (times && !(*times >= 1 && std::isfinite(*times))) return invalid_argument(key, "must be at least 1");
     if (spec.max_share && !(*spec.max_share > 0 && *spec.max_share <= 1))
         return invalid_argument("max_share", "must be above 0 and at most 1");
+    if (spec.name == "product") return make_product(spec);
     return spec.name == "trimmed_mean" ? make_trimmed_mean(spec) : make_fedavg(spec);
 }
 

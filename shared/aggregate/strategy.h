@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -28,11 +29,12 @@ struct ServerOptimizer {
 //   {"name": "fedavg", "weighting": "uniform" | "tokens", "outer": {"optimizer": "nesterov", "lr": 0.7,
 //    "momentum": 0.9}}
 //   {"name": "trimmed_mean", "trim": 0.2}
-// Both take "clip" and "drop" (numbers or null), fedavg "max_share". Where a job says nothing of these it gets the
-// defaults of parse_strategy(): 1.4, 3, and min(2/N, 2/3). A StrategySpec made in code has none of them.
+//   {"name": "product", "weighting": "uniform" | "tokens"}
+// All take "clip" and "drop" (numbers or null), all but trimmed_mean "max_share". Where a job says nothing of these it
+// gets the defaults of parse_strategy(): 1.4, 3, and min(2/N, 2/3). A StrategySpec made in code has none of them.
 struct StrategySpec {
     std::string name = "fedavg";
-    bool weighs_by_tokens = true;                          // fedavg only
+    bool weighs_by_tokens = true;                          // fedavg and product
     std::optional<ServerOptimizer> server_optimizer = {};  // "outer", fedavg only; none: the mean is the next model
     double trim = 0.2;                                     // trimmed_mean only
     // What an update's change counts for by its length: one longer than `clip` times what is usual is shortened to
@@ -46,6 +48,10 @@ struct StrategySpec {
 };
 
 const std::vector<std::string>& strategy_names();
+// The ranks of a pair of matrices in all models of a round, its base among them, sum to this at most where a strategy
+// is of adapters: its work grows with the square.
+inline constexpr std::int64_t kRanksMax = 1024;
+
 // null: the defaults. kInvalidArgument naming the member of "strategy" that is wrong, unknown or another strategy's.
 Result<StrategySpec> parse_strategy(const nlohmann::json& value);
 // With every default filled in, but for a max_share that follows the number of updates.
@@ -58,6 +64,9 @@ struct Block {
     std::span<const float> base;                  // what they were trained from; there only if needs_base()
     std::vector<std::span<float>> state;          // one a name of state(): as the round before left it, zero at first
 };
+
+struct AdapterPair;
+struct Nearest;
 
 // What an update's training was given to do by whoever opened its round: nothing that its site alone says.
 struct Assignment {
@@ -111,6 +120,9 @@ class Strategy {
     // Whether combine() gives Σ share_i x_i and nothing more: F64 tensors, which no block can hold, are then averaged
     // in fp64; other strategies refuse them.
     virtual bool is_weighted_mean() const { return false; }
+    // Whether it makes the two matrices of a LoRA adapter together, by combine_pair(), and takes nothing but adapters.
+    // Then a model's change is that of what the adapter adds, scale B A. Else combine() makes all floating tensors.
+    virtual bool is_of_adapters() const { return false; }
 
     // Each update's share of the result; they sum to one. kInvalidArgument naming "weights" where these, finite, >= 0
     // and not all zero, cannot be followed.
@@ -118,6 +130,8 @@ class Strategy {
     // Makes the block of the next model, and of the state in place. Where an update holds NaN or infinity the result
     // does too: that is how it is found, before anything is stored.
     virtual void combine(Block& block, std::span<const double> shares, std::span<float> result) const = 0;
+    // Makes B and A of the next adapter; may change what it gets. All numbers are finite.
+    virtual Nearest combine_pair(AdapterPair& pair) const;
 };
 
 // kInvalidArgument naming "strategy.name" where there is no such strategy, else the setting that means nothing ("lr",

@@ -124,6 +124,10 @@ const std::vector<Option>& table() {
          kTrain | kPlan, 0, 0.999},
         {"lora-targets", &C::lora_targets, "linears that get an adapter, or all-linear; the default is q_proj,v_proj",
          E::kIndirect, kTrain | kPlan},
+        {"lora-freeze-a", &C::lora_freeze_a,
+         "on: train only the adapters' B and leave A as it begins. The mean of such adapters, all with one A, is the "
+         "mean of what they add to the model",
+         E::kIndirect, kTrain | kPlan},
         {"broadcast-from-rank0", &C::broadcast_from_rank0,
          "only rank 0 reads the weights and sends them to the others; else each rank reads its own slices", E::kNone,
          kEvery},

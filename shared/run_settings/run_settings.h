@@ -77,6 +77,7 @@ struct RunConfig {
     double lora_alpha = 0;
     double lora_dropout = 0;
     std::string lora_targets;
+    OnOff lora_freeze_a = OnOff::kOff;
     std::string adapter;  // directory; empty: none, or new ones by lora_rank
     Quantization quantize = Quantization::kNone;
 

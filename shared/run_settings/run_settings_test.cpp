@@ -188,6 +188,7 @@ TEST(RunConfigTest, EveryFlagOfTheDesignIsKnown) {
                              "lora-alpha",
                              "lora-dropout",
                              "lora-targets",
+                             "lora-freeze-a",
                              "quantize",
                              "train-samples",
                              "val-samples",

@@ -89,6 +89,13 @@ Result<std::vector<TensorSpec>> adapter_tensors(const ModelConfig& model, const 
     return adapter::tensors_on(options, model_config::tensors_of(model));
 }
 
+// Of the adapters' numbers those that are only read.
+std::int64_t frozen_count(std::vector<TensorSpec> adapters, const RunConfig& settings) {
+    if (settings.lora_freeze_a == run_settings::OnOff::kOff) return 0;
+    std::erase_if(adapters, [](const TensorSpec& tensor) { return !tensor.name.ends_with(adapter::kA); });
+    return element_count(adapters);
+}
+
 }  // namespace
 
 std::int64_t parameter_count(const ModelConfig& model) {
@@ -102,14 +109,15 @@ Result<LeastMemory> least_memory(const ModelConfig& model, const RunConfig& sett
     const Shares shares = shares_of(settings.sharding, ranks, group);
     ATOLL_TRY(const std::vector<TensorSpec> adapters, adapter_tensors(model, settings));
     const bool has_adapters = !adapters.empty();  // in fp32, on weights that are only read
-    const std::int64_t trained = has_adapters ? element_count(adapters) : parameter_count(model);
+    const std::int64_t all = has_adapters ? element_count(adapters) : parameter_count(model);
+    const std::int64_t trained = all - frozen_count(adapters, settings);
     const bool is_on_disk = settings.offload_optimizer == Offload::kNvme;
     const bool has_masters =
         !has_adapters && settings.precision != Precision::kFp32 && settings.masters == run_settings::Masters::kFp32;
     const std::int64_t moment_bytes = settings.moments_dtype == run_settings::MomentsPrecision::kFp32 ? 4 : 2;
     LeastMemory least;
     least.weights = weight_bytes(model, settings) / shares.weights;
-    if (has_adapters) least.weights += trained / shares.weights * 4;
+    if (has_adapters) least.weights += all / shares.weights * 4;
     least.gradients = trained / shares.gradients * 4;
     if (has_masters && !is_on_disk) least.masters = trained / shares.moments * 4;
     if (!is_on_disk) least.moments = trained / shares.moments * moment_count(settings) * moment_bytes;

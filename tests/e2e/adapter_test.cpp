@@ -1,9 +1,11 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <map>
 
+#include "shared/base/file.h"
 #include "shared/base/subprocess.h"
 #include "shared/numeric/float16.h"
 #include "shared/safetensors/file.h"
@@ -154,14 +156,59 @@ TEST_F(AdapterJobTest, AJobTrainsAdaptersAndNothingElseTravels) {
     EXPECT_NE(refused.error().message.find("8"), std::string::npos) << refused.error().message;
 }
 
-// Frozen matrices in NF4 at the sites, the same adapters.
-TEST_F(AdapterJobTest, TheModelMayBeQuantisedAtTheSites) {
+// Frozen matrices in NF4 at the sites, the same adapters, of which all sites keep the A that the job began with.
+TEST_F(AdapterJobTest, TheModelMayBeQuantisedAtTheSitesAndAFrozen) {
     Json spec = adapter_spec("quantised");
-    spec["training"]["quantize"] = "nf4";
+    spec["training"].update({{"quantize", "nf4"}, {"lora_freeze_a", "on"}});
     spec["rounds"] = 1;
     const Json job = train(spec);
     ASSERT_FALSE(job.is_null());
     EXPECT_TRUE(version("quantised@newest").at("adapter_of").is_string());
+    const std::string first = "quantised@" + job.at("base").get<std::string>();
+    const auto begin = safetensors::Model::open_file(pull(first, "begin") / "adapter_model.safetensors");
+    const auto end = safetensors::Model::open_file(pull("quantised@newest", "end") / "adapter_model.safetensors");
+    ASSERT_TRUE(begin.ok() && end.ok());
+    for (const auto& entry : begin->entries()) {
+        const std::string& name = entry.tensor->name;
+        const std::vector<double> before = values_of(*begin, name), after = values_of(*end, name);
+        double moved = 0, largest = 0;
+        for (std::size_t i = 0; i < before.size(); ++i) {
+            moved = std::max(moved, std::fabs(after[i] - before[i]));
+            largest = std::max(largest, std::fabs(before[i]));
+        }
+        if (name.ends_with(".lora_A.weight"))
+            EXPECT_LE(moved, 0x1p-11 * largest) << name << ": updates are in fp16";
+        else
+            EXPECT_GT(moved, 1e-6) << name;
+    }
+}
+
+// The round's model is what the command line makes of the same updates, with the same loss.
+TEST_F(AdapterJobTest, ProductsAreBroughtBackToOneAdapter) {
+    Json spec = adapter_spec("products");
+    spec["rounds"] = 1;
+    spec["strategy"] = {{"name", "product"}, {"weighting", "uniform"}};
+    const Json job = train(spec);
+    ASSERT_FALSE(job.is_null());
+    const std::string base = pull("products@" + job.at("base").get<std::string>(), "begin");
+    const std::string expected = federation_.path("expected");
+    std::vector<std::string> command = {e2e::SmallFederation::program("atoll"), "aggregate", "--strategy", "product"};
+    command.insert(command.end(), {"--json", "--base", base, "--out", expected});
+    const Json global = version("products@round1");
+    for (const Json& part : global.at("contributions")) {
+        EXPECT_EQ(part.at("counted"), 1);
+        const std::string facility = part.at("facility");
+        command.push_back(pull("products@" + part.at("version").get<std::string>(), "of-" + facility));
+    }
+    ASSERT_EQ(command.size(), 11U) << "two updates";
+    const CommandResult made = run_command(command, {}).value();
+    ASSERT_EQ(made.exit_code, 0) << made.err;
+    const double error = global.at("metrics").at("product_relative_error");
+    EXPECT_GT(error, 1e-4);
+    EXPECT_LT(error, 0.9);
+    EXPECT_EQ(Json::parse(made.out).at("relative_error"), error);
+    EXPECT_TRUE(read_file(pull("products@round1", "got") / "adapter_model.safetensors").value() ==
+                read_file(fs::path(expected) / "adapter_model.safetensors").value());
 }
 
 }  // namespace

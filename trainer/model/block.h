@@ -165,7 +165,7 @@ class Block {
     const std::vector<std::size_t>& units() const { return units_; }
 
     // What adapters may be given to; their matrices are in the first of the units. The adapters that were made for
-    // them are in another unit, which becomes the block's last.
+    // them are in another unit, or two, which become the block's last.
     virtual std::vector<FusedLinear*> linears() { return {}; }
     void use_adapters(std::size_t unit) { units_.push_back(unit); }
     // One of the decoder's layers: what saves something, and whose matrices may be kept in a quantised format.

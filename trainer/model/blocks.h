@@ -200,10 +200,10 @@ class HeadBlock final : public Block {
     // Of this block's units, those that are not of adapters; the table's is the last of them.
     std::size_t own_units() const { return shares_table_ ? 2 : 1; }
     // The views that the table and project_out take: of their unit, and of the adapters.
-    std::array<UnitView, 2> table_units(std::span<const UnitView> units) const {
+    std::array<UnitView, 3> table_units(std::span<const UnitView> units) const {
         return with_adapters(units, own_units() - 1, own_units());
     }
-    std::array<UnitView, 2> project_units(std::span<const UnitView> units) const {
+    std::array<UnitView, 3> project_units(std::span<const UnitView> units) const {
         return with_adapters(units, 0, own_units());
     }
 

@@ -7,8 +7,9 @@
 
 namespace atl::model {
 
-std::array<UnitView, 2> with_adapters(std::span<const UnitView> units, std::size_t matrices, std::size_t own) {
-    return {units[matrices], units.size() > own ? units[own] : UnitView()};
+std::array<UnitView, 3> with_adapters(std::span<const UnitView> units, std::size_t matrices, std::size_t own) {
+    const auto or_none = [&](std::size_t unit) { return unit < units.size() ? units[unit] : UnitView(); };
+    return {units[matrices], or_none(own), or_none(own + 1)};
 }
 
 void add_bias_and_residual(kernels::Backend& backend, const Tensor& bias, const Tensor& residual, const Tensor& x) {
@@ -62,11 +63,13 @@ Partition row_partition(const Parameter& matrix) {
 }  // namespace
 
 // A as peft begins with it: uniform in ±1/√in (kaiming_uniform with a = √5), B zero: no change.
-void FusedLinear::adapt(const FsdpUnit& base, const LoraOptions& options, FsdpUnit& adapters) {
+void FusedLinear::adapt(const FsdpUnit& base, const LoraOptions& options, FsdpUnit& frozen, FsdpUnit& trained) {
+    FsdpUnit& of_a = options.freeze_a ? frozen : trained;
+    unit_of_b_ = options.freeze_a ? 2 : 1;
     rank_ = options.rank;
     scale_ = options.scale();
     dropout_ = options.dropout;
-    first_a_ = adapters.parameters.size();
+    first_a_ = of_a.parameters.size();
     const auto prefix = [](const Parameter& parameter) { return "base_model.model." + module_name(parameter); };
     std::vector<const Parameter*> adapted;
     std::int64_t column = 0;
@@ -75,21 +78,21 @@ void FusedLinear::adapt(const FsdpUnit& base, const LoraOptions& options, FsdpUn
         if (options.covers(module_name(parameter))) {
             adapted.push_back(&parameter);
             adapters_.push_back(
-                {adapters.parameters.size(), 0, column, parameter.shape[0], random_stream(module_name(parameter))});
-            adapters.add({.name = prefix(parameter) + ".lora_A.weight",
-                          .shape = {rank_, inputs_},
-                          .init = Init::kUniform,
-                          .init_deviation = 1.0F / std::sqrt(static_cast<float>(parameter.shape_in_file()[1])),
-                          .partition = column_partition(parameter)});
+                {of_a.parameters.size(), 0, column, parameter.shape[0], random_stream(module_name(parameter))});
+            of_a.add({.name = prefix(parameter) + ".lora_A.weight",
+                      .shape = {rank_, inputs_},
+                      .init = Init::kUniform,
+                      .init_deviation = 1.0F / std::sqrt(static_cast<float>(parameter.shape_in_file()[1])),
+                      .partition = column_partition(parameter)});
         }
         column += parameter.shape[0];
     }
     for (std::size_t i = 0; i < adapted.size(); ++i) {
-        adapters_[i].b = adapters.parameters.size();
-        adapters.add({.name = prefix(*adapted[i]) + ".lora_B.weight",
-                      .shape = {adapters_[i].columns, rank_},
-                      .init = Init::kZeros,
-                      .partition = row_partition(*adapted[i])});
+        adapters_[i].b = trained.parameters.size();
+        trained.add({.name = prefix(*adapted[i]) + ".lora_B.weight",
+                     .shape = {adapters_[i].columns, rank_},
+                     .init = Init::kZeros,
+                     .partition = row_partition(*adapted[i])});
     }
 }
 
@@ -186,8 +189,8 @@ void FusedLinear::forward(const Context& context, std::span<const UnitView> unit
                           const Tensor& lora_hidden) const {
     const auto multiply_adapters = [&](bool accumulate) {
         for (std::size_t i = 0; i < adapters_.size(); ++i)
-            context.backend.matmul(hidden_columns(lora_hidden, i), false, units[1].weight(adapters_[i].b), true,
-                                   y_columns(y, i), accumulate);
+            context.backend.matmul(hidden_columns(lora_hidden, i), false, units[unit_of_b_].weight(adapters_[i].b),
+                                   true, y_columns(y, i), accumulate);
     };
     compute_lora_hidden(context, units, x, lora_hidden);
     if (adapts_all()) multiply_adapters(false);
@@ -218,7 +221,7 @@ void FusedLinear::compute_lora_hidden_gradient(const Context& context, std::span
                                                const Tensor& y_gradient, const Tensor& lora_hidden_gradient) const {
     if (adapters_.empty()) return;
     for (std::size_t i = 0; i < adapters_.size(); ++i)
-        context.backend.matmul(y_columns(y_gradient, i), false, units[1].weight(adapters_[i].b), false,
+        context.backend.matmul(y_columns(y_gradient, i), false, units[unit_of_b_].weight(adapters_[i].b), false,
                                hidden_columns(lora_hidden_gradient, i), false);
     context.backend.scale(lora_hidden_gradient, scale_);
 }
@@ -250,6 +253,21 @@ void FusedLinear::start_input_gradient(const Context& context, std::span<const U
     }
 }
 
+void FusedLinear::compute_a_gradient(const Context& context, std::span<const UnitView> units, const Tensor& x,
+                                     const Tensor& lora_hidden_gradient) const {
+    kernels::Backend& backend = context.backend;
+    const bool accumulate = units[1].accumulate();
+    if (drops(context)) {
+        for_dropped(context, x, [&](std::size_t i, const Tensor& dropped) {
+            backend.matmul(hidden_columns(lora_hidden_gradient, i), true, dropped, false,
+                           units[1].gradient(adapters_[i].a), accumulate);
+        });
+    } else {
+        backend.matmul(lora_hidden_gradient, true, x, false, units[1].stacked_gradient(first_a_, adapters_.size()),
+                       accumulate);
+    }
+}
+
 void FusedLinear::compute_weight_gradient(const Context& context, std::span<const UnitView> units,
                                           const Tensor& y_gradient, const Tensor& x, const Tensor& lora_hidden,
                                           const Tensor& lora_hidden_gradient) const {
@@ -263,19 +281,11 @@ void FusedLinear::compute_weight_gradient(const Context& context, std::span<cons
         context.make_progress();
     }
     if (adapters_.empty()) return;
-    const bool accumulate = units[1].accumulate();
-    if (drops(context)) {
-        for_dropped(context, x, [&](std::size_t i, const Tensor& dropped) {
-            backend.matmul(hidden_columns(lora_hidden_gradient, i), true, dropped, false,
-                           units[1].gradient(adapters_[i].a), accumulate);
-        });
-    } else {
-        backend.matmul(lora_hidden_gradient, true, x, false, units[1].stacked_gradient(first_a_, adapters_.size()),
-                       accumulate);
-    }
+    const bool accumulate = units[unit_of_b_].accumulate();
+    if (units[1].trains()) compute_a_gradient(context, units, x, lora_hidden_gradient);
     for (std::size_t i = 0; i < adapters_.size(); ++i)
         backend.matmul(y_columns(y_gradient, i), true, hidden_columns(lora_hidden, i), false,
-                       units[1].gradient(adapters_[i].b), accumulate);
+                       units[unit_of_b_].gradient(adapters_[i].b), accumulate);
 }
 
 }  // namespace atl::model

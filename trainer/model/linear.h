@@ -14,15 +14,16 @@
 
 namespace atl::model {
 
-// The views that a linear's run takes, of those that its block was lent: its matrices', and that of the block's
-// adapters, which comes after the block's `own` units when there are any.
-std::array<UnitView, 2> with_adapters(std::span<const UnitView> units, std::size_t matrices, std::size_t own);
+// The views that a linear's run takes, of those that its block was lent: its matrices', and those of the block's
+// adapters, which come after the block's `own` units when there are any.
+std::array<UnitView, 3> with_adapters(std::span<const UnitView> units, std::size_t matrices, std::size_t own);
 
 // x += bias + residual; either may be empty.
 void add_bias_and_residual(kernels::Backend& backend, const Tensor& bias, const Tensor& residual, const Tensor& x);
 
 // Neighbouring matrices of a block's first unit that share their input (query, key and value): one matrix product,
-// with low-rank adapters from the block's second unit on some of them.
+// with low-rank adapters from the block's second unit on some of them, or their A from the second, which is frozen, and
+// their B from the third.
 //
 // A run of n adapters keeps the matrices A as one [n·r, in], so that their products with the input are one as well; r
 // columns of `lora_hidden` [N, n·r] = scale · dropout(x) · Aᵀ belong to each. W + B·A never exists. The adapters' small
@@ -43,8 +44,9 @@ class FusedLinear {
 
     // The full names of the linears, "model.layers.0.self_attn.q_proj".
     std::vector<std::string> module_names(const FsdpUnit& base) const;
-    // Adds the parameters of the adapters that `options` asks for to `adapters`.
-    void adapt(const FsdpUnit& base, const LoraOptions& options, FsdpUnit& adapters);
+    // Adds the parameters of the adapters that `options` asks for: with freeze_a every A to `frozen`, else all to
+    // `trained`.
+    void adapt(const FsdpUnit& base, const LoraOptions& options, FsdpUnit& frozen, FsdpUnit& trained);
 
     // From here on the matrices are kept in a quantised format.
     void become_quantized() { is_quantized_ = true; }
@@ -86,7 +88,7 @@ class FusedLinear {
 
   private:
     struct Adapter {
-        std::size_t a = 0, b = 0;  // the indices of its matrices in the adapters' unit
+        std::size_t a = 0, b = 0;  // the indices of its matrices in their units
         std::int64_t column = 0;   // of y, where its matrix begins
         std::int64_t columns = 0;  // of y
         std::uint64_t stream = 0;  // of random numbers, for dropout: by its name
@@ -109,6 +111,8 @@ class FusedLinear {
     // The adapters' part of x_gradient, in place of what is there.
     void start_input_gradient(const Context& context, std::span<const UnitView> units,
                               const Tensor& lora_hidden_gradient, const Tensor& x_gradient) const;
+    void compute_a_gradient(const Context& context, std::span<const UnitView> units, const Tensor& x,
+                            const Tensor& lora_hidden_gradient) const;
     // The part of lora_hidden and that of y which are an adapter's.
     Tensor hidden_columns(const Tensor& lora_hidden, std::size_t adapter) const {
         return lora_hidden.column_range(static_cast<std::int64_t>(adapter) * rank_, rank_);
@@ -126,6 +130,7 @@ class FusedLinear {
     std::int64_t inputs_;
     std::int64_t outputs_ = 0;  // of all matrices
     std::size_t first_a_ = 0;
+    std::size_t unit_of_b_ = 1;  // of the views; that of A is 1
     std::int64_t rank_ = 0;
     float scale_ = 0;
     double dropout_ = 0;

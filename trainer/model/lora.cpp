@@ -33,14 +33,17 @@ Status add_adapters(Model& model, const LoraOptions& options) {
     ATOLL_RETURN_IF_ERROR(adapter::check_targets(options, linear_names(make_model(model.config))));
     for (FsdpUnit& unit : model.units) unit.frozen = true;
     for (const auto& block : model.blocks) {
-        FsdpUnit adapters{.name = block->name() + ".adapters", .parameters = {}, .is_adapter = true};
+        FsdpUnit frozen{.name = block->name() + ".adapters.a", .parameters = {}, .frozen = true, .is_adapter = true};
+        FsdpUnit trained{.name = block->name() + ".adapters", .parameters = {}, .is_adapter = true};
         for (FusedLinear* linear : block->linears())
-            linear->adapt(model.units[block->units().front()], options, adapters);
-        if (adapters.parameters.empty()) continue;
-        for (Parameter& parameter : adapters.parameters)
-            parameter.become_part(model.part.tensor_rank, model.part.tensor_ranks);
-        block->use_adapters(model.units.size());
-        model.units.push_back(std::move(adapters));
+            linear->adapt(model.units[block->units().front()], options, frozen, trained);
+        for (FsdpUnit* unit : {&frozen, &trained}) {
+            if (unit->parameters.empty()) continue;
+            for (Parameter& parameter : unit->parameters)
+                parameter.become_part(model.part.tensor_rank, model.part.tensor_ranks);
+            block->use_adapters(model.units.size());
+            model.units.push_back(std::move(*unit));
+        }
     }
     return {};
 }

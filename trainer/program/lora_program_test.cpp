@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "shared/safetensors/file.h"
@@ -208,6 +209,42 @@ TEST_F(LoraProgramTest, OnlyTheAdapterIsTrainedAndWritten) {
                   .exit_code,
               0);
     EXPECT_EQ(run({"eval", "--model", path("merged"), "--data", path("data.safetensors")}).exit_code, 0);
+}
+
+// Bytes of the tensors of an adapter whose names end so.
+std::map<std::string, std::string> factors(const std::string& out, std::string_view ending) {
+    std::map<std::string, std::string> bytes;
+    const auto file = safetensors::File::open(out + "/adapter_model.safetensors");
+    if (!file.ok()) return bytes;
+    for (const auto& tensor : file->header().tensors) {
+        if (!tensor.name.ends_with(ending)) continue;
+        const auto values = file->bytes(tensor);
+        bytes[tensor.name].assign(reinterpret_cast<const char*>(values.data()), values.size());
+    }
+    return bytes;
+}
+
+TEST_F(LoraProgramTest, WithAFrozenAOnlyBIsTrained) {
+    const auto train_frozen = [&](const std::string& out, std::vector<std::string> more, int ranks = 1) {
+        more.insert(more.end(), {"--global-batch-size", "8", "--lr", "2e-2", "--weight-decay", "0.1", "--lora-freeze-a",
+                                 "on", "--deterministic"});
+        const auto result = train_lora(out, more, ranks);
+        EXPECT_EQ(result.exit_code, 0) << result.err;
+        return result;
+    };
+    train_frozen("begin", {"--steps", "0"});
+    const auto losses = member(train_frozen("out", {"--steps", "20"}).out, "loss");
+    EXPECT_LT(losses.back(), 0.97 * losses.front());
+    const auto begin = factors(path("begin"), ".lora_A.weight");
+    EXPECT_FALSE(begin.empty());
+    EXPECT_EQ(factors(path("out"), ".lora_A.weight"), begin);
+    EXPECT_NE(factors(path("out"), ".lora_B.weight"), factors(path("begin"), ".lora_B.weight"));
+    train_frozen("sharded", {"--steps", "20", "--sharding", "full_shard"}, 2);
+    EXPECT_EQ(bytes_of("sharded") == bytes_of("out"), true);
+    train_frozen("resumed", {"--steps", "20", "--save-every", "2", "--time-limit", "0.000001"});
+    ASSERT_TRUE(std::filesystem::exists(path("resumed.state/state.safetensors")));
+    train_frozen("resumed", {"--steps", "20", "--save-every", "2", "--resume"});
+    EXPECT_EQ(bytes_of("resumed") == bytes_of("out"), true);
 }
 
 TEST_F(LoraProgramTest, AnAdapterThatLacksLayersIsNotMerged) {

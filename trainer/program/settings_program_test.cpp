@@ -130,6 +130,7 @@ std::vector<SettingsProgramTest::Change> SettingsProgramTest::changes_of_running
         {"lora-alpha", "8", lora},
         {"lora-dropout", "0.5", lora},
         {"lora-targets", "q_proj", lora},
+        {"lora-freeze-a", "on", lora},
         {"broadcast-from-rank0", "true"},
         {"quantize", "nf4", lora},
         {"eval-every", "1", validated},

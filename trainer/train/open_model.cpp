@@ -18,6 +18,7 @@ Result<std::optional<model_io::AdapterSource>> choose_adapters(const RunConfig& 
         ATOLL_TRY(source.options, weights::load_adapter_config(config.adapter));
         ATOLL_RETURN_IF_ERROR(adapter::check_flags(config, source.options));
         if (config.given.contains("lora-dropout")) source.options.dropout = config.lora_dropout;
+        source.options.freeze_a = config.lora_freeze_a == run_settings::OnOff::kOn;
         ATOLL_TRY(source.weights, weights::WeightReader::open_adapter(config.adapter));
         ATOLL_TRY(source.trained_on, weights::load_adapter_base(config.adapter));
         return std::optional(std::move(source));
@@ -26,7 +27,7 @@ Result<std::optional<model_io::AdapterSource>> choose_adapters(const RunConfig& 
         ATOLL_TRY(source.options, adapter::options_of(config));
         return std::optional(std::move(source));
     }
-    for (const char* flag : {"lora-alpha", "lora-dropout", "lora-targets"}) {
+    for (const char* flag : {"lora-alpha", "lora-dropout", "lora-targets", "lora-freeze-a"}) {
         if (config.given.contains(flag)) {
             return invalid_argument("--" + std::string(flag), "means nothing without --lora-rank");
         }

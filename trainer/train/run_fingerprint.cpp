@@ -93,6 +93,7 @@ nlohmann::json flags_json(const PreparedRun& prepared) {
                   {"lora-alpha", lora.alpha},
                   {"lora-dropout", lora.dropout},
                   {"lora-targets", lora.targets}});
+    if (lora.freeze_a) flags["lora-freeze-a"] = "on";
     return flags;
 }
 

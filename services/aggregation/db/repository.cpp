@@ -221,7 +221,8 @@ Result<std::vector<Json>> load_statistics(pg::Connection& connection, std::int64
     ATOLL_TRY(const auto rows,
               connection.query("SELECT statistics FROM parts WHERE aggregation = $1 ORDER BY part", {aggregation}));
     std::vector<Json> statistics;
-    for (int i = 0; i < rows.size(); ++i) statistics.push_back(rows.json(i, "statistics"));
+    for (int i = 0; i < rows.size(); ++i)
+        statistics.push_back(rows.is_null(i, "statistics") ? Json() : rows.json(i, "statistics"));
     return statistics;
 }
 
@@ -268,8 +269,10 @@ Result<bool> save_prepared(pg::Transaction& transaction, const Claim& claim, con
     return true;
 }
 
-Result<bool> save_part(pg::Transaction& transaction, const Claim& claim, const std::string& sha256) {
-    return end_part(transaction, claim, "sha256 = $4", "averaging", sha256,
+Result<bool> save_part(pg::Transaction& transaction, const Claim& claim, const MadePart& made) {
+    return end_part(transaction, claim,
+                    "sha256 = $4::jsonb ->> 'sha256', statistics = nullif($4::jsonb -> 'lost', 'null')", "averaging",
+                    Json{{"sha256", made.sha256}, {"lost", made.lost}},
                     ", state = CASE WHEN parts_left = 1 THEN 'publishing' ELSE state END");
 }
 

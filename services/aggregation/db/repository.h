@@ -32,6 +32,13 @@ struct Claim {
     bool is_of_part() const { return step == Step::kMeasure || step == Step::kPart; }
 };
 
+// A part that the store has.
+struct MadePart {
+    MadePart(std::string digest, nlohmann::json loss = {}) : sha256(std::move(digest)), lost(std::move(loss)) {}
+    std::string sha256;
+    nlohmann::json lost;  // of the adapters in it: aggregate::Truncation, as to_json() writes statistics; null: none
+};
+
 // What an aggregation gave: digests.
 struct Published {
     std::string version;
@@ -52,7 +59,7 @@ Result<ClosedRound> load_round(pg::Connection& connection, std::int64_t aggregat
 // The aggregation's parts in order.
 Result<std::vector<Part>> load_parts(pg::Connection& connection, std::int64_t aggregation);
 
-// What was measured of each part, as they keep it.
+// What was measured of each part, or what was lost in making it, as they keep it.
 Result<std::vector<nlohmann::json>> load_statistics(pg::Connection& connection, std::int64_t aggregation);
 
 // `contributions`: where they are known without a look at the updates; null: the parts are to be measured first.
@@ -62,7 +69,7 @@ Result<bool> save_measured(pg::Transaction& transaction, const Claim& claim, con
 // Ends the measuring: with its sums over all parts these can be made.
 Result<bool> save_prepared(pg::Transaction& transaction, const Claim& claim, const std::vector<double>& statistics,
                            const nlohmann::json& contributions);
-Result<bool> save_part(pg::Transaction& transaction, const Claim& claim, const std::string& sha256);
+Result<bool> save_part(pg::Transaction& transaction, const Claim& claim, const MadePart& made);
 // Gives the parts of these digests back to be averaged again: the store has lost them.
 Result<bool> reopen_parts(pg::Transaction& transaction, const Claim& claim, const std::set<std::string>& digests);
 Result<bool> save_version(pg::Transaction& transaction, const Claim& claim, const Published& published);

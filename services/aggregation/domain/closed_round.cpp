@@ -192,6 +192,12 @@ Status add_statistics(std::vector<aggregate::ExactSum>& sums, const Json& part) 
     return {};
 }
 
+Result<double> relative_error(const std::vector<Json>& lost) {
+    std::vector<aggregate::ExactSum> sums(2);
+    for (const Json& part : lost) ATOLL_RETURN_IF_ERROR(add_statistics(sums, part));
+    return aggregate::Truncation{sums[0], sums[1]}.relative_error();
+}
+
 Json contributions(const ClosedRound& round, const aggregate::Prepared& prepared) {
     Json contributions = Json::array();
     for (std::size_t i = 0; i < round.updates.size(); ++i) {

@@ -60,6 +60,8 @@ void take_earlier(ClosedRound& round, const nlohmann::json& rows);
 // A part's statistics as its row keeps them: of each sum its terms. kInternal where a row holds something else.
 nlohmann::json to_json(const std::vector<aggregate::ExactSum>& statistics);
 Status add_statistics(std::vector<aggregate::ExactSum>& sums, const nlohmann::json& part);
+// That of the model, from what its parts lost: lists of two sums.
+Result<double> relative_error(const std::vector<nlohmann::json>& lost);
 
 // One weight an update, as its strategy says; they need not sum to one. Where all of them would be zero they are equal:
 // what sites claim never ends a round.

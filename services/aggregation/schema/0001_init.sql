@@ -55,7 +55,7 @@ CREATE TABLE parts (
     begin_byte  bigint NOT NULL,
     size_bytes  bigint NOT NULL,
     stage       text NOT NULL CHECK (stage IN ('measuring', 'measured', 'averaging')),
-    statistics  jsonb,  -- measured: of each sum the terms, [[number]]
+    statistics  jsonb,  -- measured: of each sum the terms, [[number]]; made: of what adapters lost, or null
     sha256      text,   -- made
     lease_until timestamptz NOT NULL DEFAULT '-infinity',
     lease_holder text NOT NULL DEFAULT '',

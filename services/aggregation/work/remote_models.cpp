@@ -4,10 +4,13 @@
 
 #include <algorithm>
 
+#include "shared/adapter/adapter.h"
+#include "shared/aggregate/settings.h"
 #include "shared/base/file.h"
 #include "shared/base/text.h"
 #include "shared/digest/digest.h"
 #include "shared/http/client/client.h"
+#include "shared/json/bounded.h"
 #include "shared/store_client/transfer.h"
 
 namespace atl::aggregation {
@@ -59,9 +62,28 @@ std::string describe_base(const ClosedRound& round) {
     return "the base (" + round.base.substr(0, 12) + ")";
 }
 
+// What an adapter's matrices are multiplied with.
+Result<aggregate::LoraScale> fetch_lora_scale(const std::shared_ptr<ClientPool>& store, const std::string& name,
+                                              const Manifest& manifest) {
+    constexpr std::uint64_t kBytesMax = 1U << 20;  // the store takes no larger one
+    const store_client::ManifestFile* file = manifest.find(adapter::kConfigFile);
+    if (file == nullptr || file->size > kBytesMax)
+        return invalid_argument(adapter::kConfigFile, name + " is no adapter: product takes nothing else");
+    std::string text(file->size, '\0');
+    CheckedFile content{RemoteFile(store, *file)};
+    Status read = content.read(0, std::as_writable_bytes(std::span(text)));
+    if (read.ok()) read = content.finish();
+    if (!read.ok()) return answer_of_store(read.error());
+    const auto config = json::parse_bounded(text, 100'000);
+    auto scale = config.ok() ? aggregate::parse_lora_scale(*config) : Result<aggregate::LoraScale>(config.error());
+    if (scale.ok()) return scale;
+    return invalid_argument(adapter::kConfigFile, name + ": " + adapter::kConfigFile + ": " + describe(scale.error()));
+}
+
 // The updates, in their order.
 Result<std::vector<aggregate::Input>> open_updates(const std::shared_ptr<ClientPool>& store, const ClosedRound& round,
-                                                   std::size_t window_bytes, const RemoteModels::OnFault& on_fault) {
+                                                   bool are_adapters, std::size_t window_bytes,
+                                                   const RemoteModels::OnFault& on_fault) {
     std::vector<aggregate::Input> inputs;
     for (std::size_t i = 0; i < round.updates.size(); ++i) {
         const std::string name = describe(round.updates[i]);
@@ -71,6 +93,11 @@ Result<std::vector<aggregate::Input>> open_updates(const std::shared_ptr<ClientP
             return manifest.error();
         }
         inputs.push_back(make_input(store, name, *manifest, window_bytes));
+        if (!are_adapters) continue;
+        const auto scale = fetch_lora_scale(store, name, *manifest);
+        if (!scale.ok()) on_fault(i, /*is_stores=*/false);
+        ATOLL_RETURN_IF_ERROR(scale);
+        inputs.back().lora = *scale;
     }
     return inputs;
 }
@@ -81,6 +108,9 @@ Result<aggregate::RoundBase> open_base(const std::shared_ptr<ClientPool>& store,
                                        std::size_t window_bytes) {
     aggregate::RoundBase start;
     start.base = make_input(store, describe_base(round), base, window_bytes);
+    if (strategy.is_of_adapters()) {
+        ATOLL_TRY(start.base.lora, fetch_lora_scale(store, describe_base(round), base));
+    }
     if (strategy.state().empty() || round.optimizer_state.empty()) return start;
     const std::string name = "the optimizer's state (" + round.optimizer_state.substr(0, 12) + ")";
     ATOLL_TRY(const Manifest kept, fetch_manifest(*store, name, round.optimizer_state));
@@ -105,7 +135,8 @@ Result<RemoteModels> RemoteModels::open(const Settings& settings, const ClosedRo
     ATOLL_TRY(const auto strategy, aggregate::make_strategy(round.strategy));
     const std::size_t window_bytes = window_bytes_for(round.updates.size() + 1 + strategy->state().size());
     ATOLL_TRY(Manifest base, fetch_manifest(*store, describe_base(round), round.base));
-    ATOLL_TRY(std::vector<aggregate::Input> inputs, open_updates(store, round, window_bytes, on_fault));
+    ATOLL_TRY(std::vector<aggregate::Input> inputs,
+              open_updates(store, round, strategy->is_of_adapters(), window_bytes, on_fault));
     ATOLL_TRY(aggregate::RoundBase start, open_base(store, round, *strategy, base, window_bytes));
     std::vector<Source> sources;
     const auto add = [&](const aggregate::Input& input, std::optional<std::size_t> update) {
@@ -170,9 +201,10 @@ Result<aggregate::Prepared> RemoteModels::prepare(const ClosedRound& round) {
     return aggregator_.prepare(round.statistics, assigned, round.earlier);
 }
 
-Result<std::string> RemoteModels::make_part(const Part& part) {
+Result<MadePart> RemoteModels::make_part(const Part& part) {
     ATOLL_TRY(const std::size_t file, find_file(part.path));
     std::string bytes(part.size, '\0');
+    workspace_.take_truncation();  // of a part that failed
     ATOLL_RETURN_IF_ERROR(
         blame_store_first(aggregator_.read(file, part.begin, std::as_writable_bytes(std::span(bytes)), workspace_)));
     const std::string sha256 = digest::sha256(bytes);
@@ -181,7 +213,9 @@ Result<std::string> RemoteModels::make_part(const Part& part) {
     auto client = store_->take();
     ATOLL_TRY(const auto response, client->call(http::Method::kPut, "/v1/blobs/" + sha256, bytes, options));
     ATOLL_RETURN_IF_ERROR(of_store(response.check()));
-    return sha256;
+    if (!aggregator_.truncates()) return MadePart{sha256};
+    const aggregate::Truncation lost = workspace_.take_truncation();
+    return MadePart{sha256, to_json(std::vector{lost.left_out, lost.whole})};
 }
 
 Result<std::set<std::string>> RemoteModels::missing(const std::vector<Part>& parts) {
@@ -191,7 +225,7 @@ Result<std::set<std::string>> RemoteModels::missing(const std::vector<Part>& par
 }
 
 Result<Published> RemoteModels::publish(const ClosedRound& round, const std::vector<Part>& parts,
-                                        const nlohmann::json& contributions) {
+                                        const nlohmann::json& contributions, const nlohmann::json& metrics) {
     Published published;
     const Manifest manifest = assemble(base_manifest_, parts);
     const Manifest state = assemble_optimizer_state(base_manifest_, parts);
@@ -205,6 +239,7 @@ Result<Published> RemoteModels::publish(const ClosedRound& round, const std::vec
     for (const Update& update : round.updates)
         if (update.version != round.base) details.parents.push_back(update.version);
     details.contributions = contributions;
+    details.metrics = metrics;
     ATOLL_RETURN_IF_ERROR(of_store(store_client::create_version(*client, round.model, manifest, details)));
     if (!state.files.empty()) {  // after it, as the store refuses what belongs into another model of that name
         of_state.kind = "optimizer_state";

@@ -36,14 +36,15 @@ class RemoteModels {
     // How much each update counts, which make_part() follows from now on.
     Result<aggregate::Prepared> prepare(const ClosedRound& round);
 
-    // Makes a part and puts it into the store; its digest.
-    Result<std::string> make_part(const Part& part);
+    // Makes a part and puts it into the store.
+    Result<MadePart> make_part(const Part& part);
     // The digests of those parts that the store no longer has; the others stay for as long as new blobs do.
     Result<std::set<std::string>> missing(const std::vector<Part>& parts);
     // Posts the version that the parts make, and before it the optimizer's state. The same parts give the same
     // versions, however often.
+    // `metrics`: what the version says of itself.
     Result<Published> publish(const ClosedRound& round, const std::vector<Part>& parts,
-                              const nlohmann::json& contributions);
+                              const nlohmann::json& contributions, const nlohmann::json& metrics);
 
   private:
     // A file that is read, and which update it is of.

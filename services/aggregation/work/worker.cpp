@@ -176,10 +176,9 @@ Status Worker::use_shares(const Claim& claim) {
 
 Status Worker::make_part(const Claim& claim) {
     ATOLL_RETURN_IF_ERROR(use_shares(claim));
-    ATOLL_TRY(const std::string sha256, models_->make_part(claim.part));
-    ATOLL_TRY(const bool current, in_transaction(pool_, [&](pg::Transaction& transaction) {
-                  return save_part(transaction, claim, sha256);
-              }));
+    ATOLL_TRY(const MadePart made, models_->make_part(claim.part));
+    ATOLL_TRY(const bool current,
+              in_transaction(pool_, [&](pg::Transaction& transaction) { return save_part(transaction, claim, made); }));
     if (!current) {
         stale_.Increment();
         return {};
@@ -191,9 +190,14 @@ Status Worker::make_part(const Claim& claim) {
 
 Status Worker::publish(const Claim& claim) {
     std::vector<Part> parts;
+    nlohmann::json metrics = nlohmann::json::object();
     {
         ATOLL_TRY(auto lease, pool_.acquire());
         ATOLL_TRY(parts, load_parts(*lease, claim.aggregation));
+        if (models_->aggregator().truncates()) {
+            ATOLL_TRY(const auto lost, load_statistics(*lease, claim.aggregation));
+            ATOLL_TRY(metrics["product_relative_error"], relative_error(lost));
+        }
     }
     for (const Part& part : parts)  // none are left when another worker has published
         if (part.sha256.empty()) return unavailable("a part is missing");
@@ -201,7 +205,7 @@ Status Worker::publish(const Claim& claim) {
     ATOLL_RETURN_IF_ERROR(use_shares(claim));
     ATOLL_TRY(const auto missing, models_->missing(parts));
     if (!missing.empty()) return make_again(claim, missing);
-    ATOLL_TRY(const Published published, models_->publish(round_, parts, contributions(round_, *prepared_)));
+    ATOLL_TRY(const Published published, models_->publish(round_, parts, contributions(round_, *prepared_), metrics));
     ATOLL_TRY(
         const bool current, in_transaction(pool_, [&](pg::Transaction& transaction) -> Result<bool> {
             ATOLL_TRY(const bool saved, save_version(transaction, claim, published));

@@ -20,7 +20,9 @@ namespace {
 constexpr const char* kHelp =
     R"(Averages model directories on this machine, with no service running. Tensors are matched by name and keep their
 type; sums are in fp32, integers must be equal; all other files are the first directory's. trimmed_mean leaves out the
-smallest and largest values of each element, a fraction --trim of the models on each side. With --base files, types and
+smallest and largest values of each element, a fraction --trim of the models on each side. product takes LoRA adapters of any
+ranks and alphas and makes the adapter, of the first one's or the base's rank, that is nearest to the mean of what they add to
+their model; it says how much of that is lost. With --base files, types and
 all other files are those of the model that the others were trained from; there --clip shortens a change longer than so many
 times the median of them to that length, and --drop counts one longer than so many times as no change; of trainings of
 unequal length --steps says how long they were. Example:
@@ -83,6 +85,14 @@ Result<aggregate::StrategySpec> strategy_of(const AggregateOptions& given) {
     return error;
 }
 
+Result<aggregate::Input> open_model(const std::filesystem::path& directory, bool is_adapter) {
+    ATOLL_TRY(aggregate::Input input, aggregate::open_directory(directory));
+    if (is_adapter) {
+        ATOLL_TRY(input.lora, aggregate::read_lora_scale(directory));
+    }
+    return input;
+}
+
 Status run_aggregate(const Context& context, const AggregateOptions& given) {
     const auto begin = std::chrono::steady_clock::now();
     if (!given.weights.empty() && given.weights.size() != given.directories.size())
@@ -99,15 +109,17 @@ Status run_aggregate(const Context& context, const AggregateOptions& given) {
         if (times && !given.base) return invalid_argument(flag, std::string(flag) + " needs --base");
     std::vector<std::filesystem::path> compared = given.directories;
     if (given.base) compared.insert(compared.begin(), *given.base);
-    ATOLL_RETURN_IF_ERROR(aggregate::check_settings(compared));
+    const bool is_product = strategy.name == "product";
+    ATOLL_RETURN_IF_ERROR(aggregate::check_settings(
+        compared, is_product ? aggregate::LoraScales::kMayDiffer : aggregate::LoraScales::kMustAgree));
     std::optional<aggregate::RoundBase> start;
     if (given.base) {
-        ATOLL_TRY(aggregate::Input base, aggregate::open_directory(*given.base));
+        ATOLL_TRY(aggregate::Input base, open_model(*given.base, is_product));
         start = aggregate::RoundBase{std::move(base)};
     }
     std::vector<aggregate::Input> inputs;
     for (const auto& directory : given.directories) {
-        ATOLL_TRY(aggregate::Input input, aggregate::open_directory(directory));
+        ATOLL_TRY(aggregate::Input input, open_model(directory, is_product));
         inputs.push_back(std::move(input));
     }
     const std::vector<double> weights =
@@ -118,23 +130,27 @@ Status run_aggregate(const Context& context, const AggregateOptions& given) {
     ATOLL_TRY(const aggregate::Prepared prepared, aggregate::measure_inputs(aggregator, assignments(given), options));
     if (const auto show = show_progress("averaging"))
         options.progress = [show](std::uint64_t done, std::uint64_t total) { show({done, total}); };
-    ATOLL_RETURN_IF_ERROR(
+    ATOLL_TRY(
+        const aggregate::Truncation lost,
         aggregate::write_aggregate(aggregator, given.base.value_or(given.directories.front()), given.out, options));
     std::uint64_t bytes = 0;
     for (const auto& file : aggregator.files()) bytes += file.size;
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    if (context.json)
-        std::cout << nlohmann::json{{"out", given.out.string()},
-                                    {"inputs", given.directories.size()},
-                                    {"bytes", bytes},
-                                    {"wall_s", seconds},
-                                    {"changes", figures_of(given, prepared)}}
-                  << "\n";
-    else {
+    if (context.json) {
+        nlohmann::json made = {{"out", given.out.string()},
+                               {"inputs", given.directories.size()},
+                               {"bytes", bytes},
+                               {"wall_s", seconds},
+                               {"changes", figures_of(given, prepared)}};
+        if (is_product) made["relative_error"] = lost.relative_error();
+        std::cout << made << "\n";
+    } else {
         tell_shortened(given, prepared);
         std::cout << given.out.string() << ": the " << (given.strategy == "fedavg" ? "mean" : given.strategy) << " of "
                   << given.directories.size() << (given.directories.size() == 1 ? " model, " : " models, ")
                   << human_bytes(bytes) << " in " << human_seconds(seconds) << "\n";
+        if (is_product)
+            std::cout << "relative error of the product at this rank: " << human_number(lost.relative_error()) << "\n";
     }
     return {};
 }

@@ -129,6 +129,48 @@ TEST_F(AggregateCommandTest, ModelsThatComputeDifferentlyAreRefusedByTheirSettin
     EXPECT_EQ(result.exit_code, 0) << result.err << "another dtype is no matter";
 }
 
+TEST_F(AggregateCommandTest, AProductTakesAdaptersOfOtherRanksAndAlphasAndSaysWhatIsLost) {
+    const auto make_adapter = [&](const std::string& name, std::int64_t rank, const char* config) {
+        const fs::path directory = temporary_.path() / name;
+        fs::create_directories(directory);
+        std::vector<safetensors::TensorInfo> tensors = {{"m.lora_A.weight", safetensors::DType::kF32, {rank, 3}, 0, 0},
+                                                        {"m.lora_B.weight", safetensors::DType::kF32, {4, rank}, 0, 0}};
+        std::string bytes = safetensors::make_header(tensors);
+        for (std::int64_t i = 0; i < 7 * rank; ++i) {
+            const auto value = static_cast<float>(std::sin(i * i + rank));
+            bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
+        }
+        check(write_file_atomic(directory / "adapter_model.safetensors", bytes).ok(), "cannot write an adapter");
+        check(write_file_atomic(directory / "adapter_config.json", config).ok(), "cannot write an adapter");
+        return directory.string();
+    };
+    const std::string one = make_adapter("one", 1, R"({"peft_type":"LORA","r":1,"lora_alpha":2})");
+    const std::string two = make_adapter("two", 2, R"({"peft_type":"LORA","r":2,"lora_alpha":3,"use_rslora":true})");
+    const auto lossy = aggregate({"--strategy", "product", "--out", out_, "--json", one, two});
+    ASSERT_EQ(lossy.exit_code, 0) << lossy.err;
+    EXPECT_GT(json::parse(lossy.out)->at("relative_error"), 1e-3);
+    EXPECT_EQ(read_file(fs::path(out_) / "adapter_config.json").value(),
+              read_file(fs::path(one) / "adapter_config.json").value());
+    const std::string three = make_adapter("three", 3, R"({"peft_type":"LORA","r":3})");
+    const auto whole = aggregate({"--strategy", "product", "--base", three, "--out", out_ + "2", one, two});
+    ASSERT_EQ(whole.exit_code, 0) << whole.err;
+    EXPECT_NE(whole.out.find("relative error of the product at this rank: "), std::string::npos) << whole.out;
+
+    const auto refusal = [&](const std::string& second) {
+        const auto result = aggregate({"--strategy", "product", "--out", out_ + "3", one, second});
+        EXPECT_EQ(result.exit_code, 2) << result.out;
+        EXPECT_FALSE(fs::exists(out_ + "3"));
+        return result.err;
+    };
+    EXPECT_NE(refusal(a_).find("a has no adapter_config.json: product takes LoRA adapters"), std::string::npos);
+    EXPECT_NE(refusal(make_adapter("dora", 1, R"({"peft_type":"LORA","r":1,"use_dora":true})")).find("use_dora"),
+              std::string::npos);
+    EXPECT_NE(refusal(make_adapter("zero", 1, R"({"peft_type":"LORA","r":1,"lora_alpha":0})")).find("lora_alpha"),
+              std::string::npos);
+    const auto mean = aggregate({"--out", out_ + "3", one, two});
+    EXPECT_NE(mean.err.find("lora_alpha is 3, but 2"), std::string::npos) << mean.err;
+}
+
 TEST_F(AggregateCommandTest, WhatIsWrongIsNamedAndNothingIsWritten) {
     const std::string other = make_model("other", {1, 2, 3});
     const std::string spoilt = make_model("spoilt", {1, NAN});

@@ -182,6 +182,24 @@ Status check_max_share(const JobSpec& spec) {
                                                       std::to_string(spec.participants.size()) + ") sum to 1");
 }
 
+// As far as the job itself says it.
+Status check_product(const JobSpec& spec) {
+    if (spec.strategy.name != "product") return {};
+    ATOLL_TRY(const auto training, parse_training_settings(spec.training, "training"));
+    if (training.lora_rank == 0)
+        return invalid_argument("strategy.name",
+                                "product takes LoRA adapters: give training.lora_rank, or choose fedavg");
+    if (training.lora_freeze_a == run_settings::OnOff::kOn)
+        return invalid_argument("strategy.name",
+                                "with lora_freeze_a all adapters have one A, and fedavg is exact: choose that");
+    const auto ranks = training.lora_rank * static_cast<std::int64_t>(spec.participants.size() + 1);
+    if (ranks <= aggregate::kRanksMax) return {};
+    return invalid_argument("strategy.name", "product takes adapters whose ranks sum to " +
+                                                 std::to_string(aggregate::kRanksMax) +
+                                                 " at most; those of the participants and the base sum to " +
+                                                 std::to_string(ranks) + ": lower training.lora_rank or choose fedavg");
+}
+
 // Only a rate that the job names can fall: the trainer's default is the trainer's.
 Status check_rate(const JobSpec& spec) {
     if (spec.lr_round_schedule == RoundSchedule::kConstant || spec.lr_round_schedule == RoundSchedule::kByStep)
@@ -264,6 +282,7 @@ Result<JobSpec> parse_job_spec(const Json& value, JobSource source) {
     ATOLL_RETURN_IF_ERROR(parse_training_settings(training, "training"));
     spec.training = merge_training_settings({}, training);
     ATOLL_RETURN_IF_ERROR(check_schedule(spec.training, "training"));
+    if (source == JobSource::kRequest) ATOLL_RETURN_IF_ERROR(check_product(spec));
     ATOLL_RETURN_IF_ERROR(check_each_training(spec));
     ATOLL_RETURN_IF_ERROR(check_rate(spec));
     ATOLL_RETURN_IF_ERROR(parse_evaluation(evaluation, source, spec));

@@ -91,6 +91,23 @@ TEST(JobSpecTest, AShareThatSharesCannotStayBelowIsRefusedWithTheLeast) {
     EXPECT_TRUE(parse_job_spec(stored, JobSource::kDatabase).ok()) << "those of before go on";
 }
 
+TEST(JobSpecTest, AProductIsOfAdaptersThatAllTrain) {
+    Json value = valid_job();
+    value["strategy"] = {{"name", "product"}};
+    const auto refusal = [&] {
+        const auto spec = parse_job_spec(value);
+        return spec.ok() ? std::string() : spec.error().field + ": " + spec.error().message;
+    };
+    EXPECT_EQ(refusal(), "strategy.name: product takes LoRA adapters: give training.lora_rank, or choose fedavg");
+    value["training"]["lora_rank"] = 16;
+    EXPECT_EQ(refusal(), "");
+    value["training"]["lora_freeze_a"] = "on";
+    EXPECT_EQ(refusal(), "strategy.name: with lora_freeze_a all adapters have one A, and fedavg is exact: choose that");
+    value["training"].erase("lora_freeze_a");
+    value["training"]["lora_rank"] = 400;
+    EXPECT_NE(refusal().find("sum to 1200"), std::string::npos) << refusal();
+}
+
 TEST(JobSpecTest, EachWrongMemberIsNamed) {
     const std::vector<Wrong> wrongs = {
         {"/name", 7, "name"},

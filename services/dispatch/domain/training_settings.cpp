@@ -16,7 +16,7 @@ Status check_adapter_settings(const RunConfig& config) {
     if (config.lora_rank > 0) return {};
     if (config.quantize != run_settings::Quantization::kNone)
         return invalid_argument("quantize", "freezes the model: only adapters can be trained on it; give lora_rank");
-    for (const char* flag : {"lora-alpha", "lora-dropout", "lora-targets"})
+    for (const char* flag : {"lora-alpha", "lora-dropout", "lora-targets", "lora-freeze-a"})
         if (config.given.contains(flag))
             return run_settings::with_keys(
                 invalid_argument("--" + std::string(flag), "means nothing without --lora-rank"));

@@ -15,30 +15,6 @@ double share_max(std::optional<double> max_share, std::size_t count) {
     return std::max(max_share.value_or(std::min(2 / n, 2.0 / 3)), 1 / n);
 }
 
-// Shares in proportion to the weights, none above the limit; an update of no weight gets none.
-std::vector<double> share_by_weight(std::span<const double> weights, std::optional<double> max_share) {
-    const auto counting = std::count_if(weights.begin(), weights.end(), [](double weight) { return weight > 0; });
-    const double most = share_max(max_share, static_cast<std::size_t>(counting));
-    double weight_left = std::accumulate(weights.begin(), weights.end(), 0.0);
-    double share_left = 1;
-    std::vector<double> shares(weights.size(), 0.0);
-    std::vector<bool> capped(weights.size(), false);
-    // What is taken from one may lift the next above the limit: again until none is.
-    for (bool found = true; found;) {
-        found = false;
-        for (std::size_t i = 0; i < weights.size(); ++i) {
-            if (capped[i]) continue;
-            shares[i] = share_left == 1 ? weights[i] / weight_left : share_left * (weights[i] / weight_left);
-            if (shares[i] <= most || weights[i] == weight_left) continue;
-            shares[i] = most;
-            capped[i] = found = true;
-            share_left -= most;
-            weight_left -= weights[i];
-        }
-    }
-    return shares;
-}
-
 class FedAvg final : public Strategy {
   public:
     explicit FedAvg(const StrategySpec& spec) : optimizer_(spec.server_optimizer), max_share_(spec.max_share) {}
@@ -71,6 +47,29 @@ class FedAvg final : public Strategy {
 };
 
 }  // namespace
+
+std::vector<double> share_by_weight(std::span<const double> weights, std::optional<double> max_share) {
+    const auto counting = std::count_if(weights.begin(), weights.end(), [](double weight) { return weight > 0; });
+    const double most = share_max(max_share, static_cast<std::size_t>(counting));
+    double weight_left = std::accumulate(weights.begin(), weights.end(), 0.0);
+    double share_left = 1;
+    std::vector<double> shares(weights.size(), 0.0);
+    std::vector<bool> capped(weights.size(), false);
+    // What is taken from one may lift the next above the limit: again until none is.
+    for (bool found = true; found;) {
+        found = false;
+        for (std::size_t i = 0; i < weights.size(); ++i) {
+            if (capped[i]) continue;
+            shares[i] = share_left == 1 ? weights[i] / weight_left : share_left * (weights[i] / weight_left);
+            if (shares[i] <= most || weights[i] == weight_left) continue;
+            shares[i] = most;
+            capped[i] = found = true;
+            share_left -= most;
+            weight_left -= weights[i];
+        }
+    }
+    return shares;
+}
 
 Result<std::unique_ptr<const Strategy>> make_fedavg(const StrategySpec& spec) {
     if (const auto& optimizer = spec.server_optimizer) {

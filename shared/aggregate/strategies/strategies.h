@@ -7,6 +7,10 @@
 // The strategies that there are, each in a file of its own. Internal to this module: make_strategy() chooses.
 namespace atl::aggregate {
 
+// Shares in proportion to the weights, none above `max_share` (none: min(2/N, 2/3) of N), and an update of no weight
+// gets none.
+std::vector<double> share_by_weight(std::span<const double> weights, std::optional<double> max_share);
+
 // The weighted mean (FedAvg, McMahan et al. 2017, https://arxiv.org/abs/1602.05629), the shares in proportion to the
 // weights:
 //   mean = Σ share_i x_i, i in the updates' order, each share rounded to fp32, each operation rounded to fp32
@@ -21,5 +25,12 @@ Result<std::unique_ptr<const Strategy>> make_fedavg(const StrategySpec& spec);
 // never all: at most (N - 1) / 2, where the result is the median (of an even N the mean of the middle two). trim = 0:
 // the plain mean. Every update counts alike: weights that differ are refused. It keeps no state and needs no base.
 Result<std::unique_ptr<const Strategy>> make_trimmed_mean(const StrategySpec& spec);
+
+// The weighted mean of what LoRA adapters add to their model, M = Σ share_i scale_i B_i A_i, brought back to an
+// adapter: of all B A of the base's rank it is the nearest to M (Eckart and Young 1936), with singular values shared
+// out evenly between both, and the base's alpha. Adapters may have ranks and alphas of their own. M itself is never
+// made (low_rank.h). Where M has less rank than the adapter the rows of A that are left over stay as they were and B is
+// zero there, so that they can still be trained. It keeps no state and needs no base.
+Result<std::unique_ptr<const Strategy>> make_product(const StrategySpec& spec);
 
 }  // namespace atl::aggregate

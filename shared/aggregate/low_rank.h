@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+// Sums of products of thin matrices, in fp64 and without ever making a product. The bits depend on the numbers alone,
+// not on the CPU. Internal to this module.
+namespace atl::aggregate {
+
+// Column after column.
+struct Matrix {
+    Matrix() = default;
+    Matrix(std::size_t row_count, std::size_t column_count)
+        : rows(row_count), columns(column_count), values(row_count * column_count) {}
+    std::span<double> column(std::size_t at) { return std::span(values).subspan(at * rows, rows); }
+    std::span<const double> column(std::size_t at) const { return std::span(values).subspan(at * rows, rows); }
+
+    std::size_t rows = 0, columns = 0;
+    std::vector<double> values;
+};
+
+// left rightᵀ, the matrix of that rank which is nearest to another one.
+struct Nearest {
+    Matrix left, right;    // each with `rank` columns, of equal length in both
+    std::size_t used = 0;  // columns that are not zero, which come first: fewer where the other one has less rank
+    double left_out = 0;   // squares of what it lacks of the other one
+    double whole = 0;      // and of all of that
+};
+
+// That of left rightᵀ, by the QR decompositions of both and the singular values of a matrix of their columns' number.
+// Both have as many columns as each other. Finite numbers, none larger than fp32 has.
+Nearest find_nearest(const Matrix& left, const Matrix& right, std::size_t rank);
+
+// Neighbouring columns of `left` and `right`, whose product is left rightᵀ of these alone.
+struct Columns {
+    std::size_t first = 0, count = 0;
+};
+
+// The two matrices of a LoRA adapter in several models, side by side: model m's are the columns models[m] of both.
+struct AdapterPair {
+    Matrix b;                     // [out, all ranks]
+    Matrix a;                     // [in, all ranks]: each A transposed
+    std::vector<Columns> models;  // the updates, and behind them their base where it counts
+    std::vector<double> amounts;  // of each model's B A in the next one's
+    Matrix start_a;               // that of the next one's base alone, whose rank it gets
+};
+
+// ⟨product i, product j⟩ of each two of them, row after row.
+std::vector<double> inner_products(const Matrix& left, const Matrix& right, std::span<const Columns> products);
+
+}  // namespace atl::aggregate

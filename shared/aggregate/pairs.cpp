@@ -1,0 +1,201 @@
+#include "shared/aggregate/pairs.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "shared/aggregate/kernels.h"
+#include "shared/aggregate/low_rank.h"
+
+namespace atl::aggregate {
+namespace {
+
+// Hands the numbers of a model's tensor to take(index, value), in order.
+template <class Take>
+Status read_values(const Plan& plan, std::size_t model, const Place& place, const std::string& name, std::size_t count,
+                   Scratch& scratch, const Take& take) {
+    const Input& input = plan.model(model);
+    const bool is_input = model < plan.inputs.size();
+    const auto width = static_cast<std::size_t>(safetensors::size_bytes(place.dtype));
+    const std::size_t block = std::max<std::size_t>(scratch.raw_bytes / width, 1);
+    for (std::size_t first = 0; first < count; first += block) {
+        const std::span<std::byte> raw = scratch.raw_of(0).first(std::min(block, count - first) * width);
+        const Status read = input.files[place.file].bytes->read(place.offset + first * width, raw);
+        if (!read.ok() && is_input) report_fault(plan.options, model);
+        ATOLL_RETURN_IF_ERROR(read);
+        for (std::size_t at = 0; at * width < raw.size(); at += kTile) {
+            const std::span<float> wide = std::span(scratch.wide).first(std::min(kTile, raw.size() / width - at));
+            widen(place.dtype, wide.data(), &raw[at * width], wide.size());
+            for (std::size_t i = 0; i < wide.size(); ++i) {
+                if (!std::isfinite(wide[i])) {
+                    if (is_input) report_fault(plan.options, model);
+                    return non_finite(name, input.name, first + at + i);
+                }
+                take(first + at + i, static_cast<double>(wide[i]));
+            }
+        }
+    }
+    return {};
+}
+
+Status read_a(const Plan& plan, const PlannedPair& pair, std::size_t model, std::span<double> columns,
+              Scratch& scratch) {
+    const PlannedPair::Model& from = pair.models[model];
+    return read_values(plan, model, from.a, pair.a, from.rank * pair.inputs, scratch,
+                       [&](std::size_t at, double value) { columns[at] = value; });
+}
+
+Status read_b(const Plan& plan, const PlannedPair& pair, std::size_t model, std::span<double> columns,
+              Scratch& scratch) {
+    const PlannedPair::Model& from = pair.models[model];
+    return read_values(
+        plan, model, from.b, pair.b, from.rank * pair.outputs, scratch,
+        [&](std::size_t at, double value) { columns[at % from.rank * pair.outputs + at / from.rank] = value; });
+}
+
+// The first `count` models.
+Result<AdapterPair> read_pair(const Plan& plan, const PlannedPair& pair, std::size_t count, Scratch& scratch) {
+    AdapterPair read;
+    std::size_t ranks = 0;
+    for (std::size_t model = 0; model < count; ++model) {
+        read.models.push_back({ranks, pair.models[model].rank});
+        ranks += pair.models[model].rank;
+    }
+    read.a = Matrix(pair.inputs, ranks);
+    read.b = Matrix(pair.outputs, ranks);
+    for (std::size_t model = 0; model < count; ++model) {
+        const std::size_t first = read.models[model].first;
+        ATOLL_RETURN_IF_ERROR(
+            read_a(plan, pair, model, std::span(read.a.values).subspan(first * pair.inputs), scratch));
+        ATOLL_RETURN_IF_ERROR(
+            read_b(plan, pair, model, std::span(read.b.values).subspan(first * pair.outputs), scratch));
+    }
+    return read;
+}
+
+double scale_of(const Plan& plan, const PlannedPair& pair, std::size_t model) {
+    return plan.model(model).lora.of_rank(pair.models[model].rank);
+}
+
+// What of each model's B A is in the result's: its share, as far as its change counts, and of the base what is left.
+std::vector<double> amounts_of(const Plan& plan, const PlannedPair& pair) {
+    const double scale = scale_of(plan, pair, pair.layout);
+    std::vector<double> amounts;
+    double of_base = 0;
+    for (std::size_t i = 0; i < plan.inputs.size(); ++i) {
+        const double part = plan.parts.empty() ? 1 : plan.parts[i];
+        of_base += plan.shares[i] * (1 - part);
+        amounts.push_back(plan.shares[i] * part * (scale_of(plan, pair, i) / scale));
+    }
+    if (of_base > 0) amounts.push_back(of_base);
+    return amounts;
+}
+
+std::vector<float> rows_of(const Matrix& matrix) {
+    std::vector<float> values(matrix.values.size());
+    for (std::size_t j = 0; j < matrix.columns; ++j)
+        for (std::size_t i = 0; i < matrix.rows; ++i)
+            values[i * matrix.columns + j] = static_cast<float>(matrix.column(j)[i]);
+    return values;
+}
+
+Result<const Scratch::MadePair*> make_pair(const Plan& plan, std::size_t at, Scratch& scratch) {
+    if (scratch.made_pair && scratch.made_pair->pair == at && scratch.made_pair->prepared == plan.prepared)
+        return &*scratch.made_pair;
+    scratch.made_pair.reset();
+    const PlannedPair& pair = plan.pairs[at];
+    std::vector<double> amounts = amounts_of(plan, pair);
+    ATOLL_TRY(AdapterPair read, read_pair(plan, pair, amounts.size(), scratch));
+    read.amounts = std::move(amounts);
+    read.start_a = Matrix(pair.inputs, pair.start().rank);
+    ATOLL_RETURN_IF_ERROR(read_a(plan, pair, pair.layout, read.start_a.values, scratch));
+    const Nearest made = plan.strategy->combine_pair(read);
+    scratch.made_pair = Scratch::MadePair{at,
+                                          plan.prepared,
+                                          {made.right.values.begin(), made.right.values.end()},
+                                          rows_of(made.left),
+                                          made.left_out,
+                                          made.whole};
+    return &*scratch.made_pair;
+}
+
+// Of the models' products, scaled: ⟨product i, product j⟩.
+std::vector<double> scaled_products(const Plan& plan, const PlannedPair& pair, const AdapterPair& read) {
+    std::vector<double> products = inner_products(read.b, read.a, read.models);
+    const std::size_t count = read.models.size();
+    for (std::size_t i = 0; i < count; ++i)
+        for (std::size_t j = 0; j < count; ++j)
+            products[i * count + j] *= scale_of(plan, pair, i) * scale_of(plan, pair, j);
+    return products;
+}
+
+// Says which model makes a result that its type cannot hold.
+Error blame(const Plan& plan, const Tensor& tensor, Scratch& scratch) {
+    const PlannedPair& pair = plan.pairs[tensor.made];
+    ATOLL_TRY(const AdapterPair read, read_pair(plan, pair, plan.inputs.size(), scratch));
+    const std::vector<double> products = scaled_products(plan, pair, read);
+    std::vector<double> norms;
+    for (std::size_t i = 0; i < plan.inputs.size(); ++i)
+        norms.push_back(std::sqrt(products[i * (plan.inputs.size() + 1)]));
+    std::string why = "tensor " + in_quotes(tensor.info.name) + " of the adapter that the product makes overflows " +
+                      safetensors::to_string(tensor.info.dtype);
+    if (const auto outlier = find_outlier(norms)) {
+        report_fault(plan.options, *outlier);
+        why += "; " + plan.inputs[*outlier].name + " adds by far the most there";
+    }
+    return invalid_argument(tensor.info.name, why);
+}
+
+}  // namespace
+
+Status make_factor(const Plan& plan, const Tensor& tensor, std::uint64_t first, std::span<std::byte> into,
+                   Scratch& scratch) {
+    ATOLL_TRY(const Scratch::MadePair* made, make_pair(plan, tensor.made, scratch));
+    const auto width = static_cast<std::size_t>(safetensors::size_bytes(tensor.info.dtype));
+    const std::span<const float> values =
+        std::span(tensor.is_a ? made->a : made->b).subspan(first, into.size() / width);
+    for (std::size_t at = 0; at < values.size(); at += kTile) {
+        const std::span<const float> tile = values.subspan(at, std::min(kTile, values.size() - at));
+        if (!round_into(tensor.info.dtype, &into[at * width], tile, std::span(scratch.wide).first(tile.size())))
+            return blame(plan, tensor, scratch);
+    }
+    return {};
+}
+
+Status count_truncation(const Plan& plan, const Tensor& tensor, Scratch& scratch) {
+    ATOLL_TRY(const Scratch::MadePair* made, make_pair(plan, tensor.made, scratch));
+    scratch.truncation.left_out.add(made->left_out);
+    scratch.truncation.whole.add(made->whole);
+    return {};
+}
+
+Status measure_pair(const Plan& plan, const Tensor& tensor, std::span<ExactSum> sums, Scratch& scratch) {
+    const PlannedPair& pair = plan.pairs[tensor.made];
+    const std::size_t inputs = plan.inputs.size(), models = inputs + 1;
+    ATOLL_TRY(const AdapterPair read, read_pair(plan, pair, models, scratch));
+    const std::vector<double> products = scaled_products(plan, pair, read);
+    const auto at = [&](std::size_t i, std::size_t j) { return products[i * models + j]; };
+    // ⟨change i, change j⟩, a change being a model's product less the base's.
+    const auto both = [&](std::size_t i, std::size_t j) {
+        return at(i, j) - at(i, inputs) - at(inputs, j) + at(inputs, inputs);
+    };
+    for (std::size_t i = 0; i < inputs; ++i) {
+        double with_others = 0, others = 0;
+        for (std::size_t j = 0; j < inputs; ++j) {
+            if (j == i) continue;
+            with_others += both(i, j);
+            for (std::size_t k = 0; k < inputs; ++k)
+                if (k != i) others += both(j, k);
+        }
+        const std::span<ExactSum> own = sums.subspan(i * kSumsPerInput, kSumsPerInput);
+        own[0].add(std::max(both(i, i), 0.0));
+        own[1].add(with_others);
+        own[2].add(std::max(others, 0.0));
+    }
+    const Columns& base = read.models[inputs];
+    for (const Matrix* matrix : {&read.a, &read.b})
+        for (std::size_t j = base.first; j < base.first + base.count; ++j)
+            sums.back().add(best_kernels().dot(matrix->column(j).data(), matrix->column(j).data(), matrix->rows));
+    return {};
+}
+
+}  // namespace atl::aggregate
