@@ -62,7 +62,7 @@ std::string socket_address(const Layout& layout, const std::string& service);
 Result<UniqueFd> lock_state(const Layout& layout);
 Result<UniqueFd> try_lock_state(const Layout& layout);
 
-// Keys and tokens, made once; a token that expires within a week is renewed.
+// Keys and tokens, made once; a token that has lived half its life is renewed.
 Status make_credentials(const Layout& layout);
 
 }  // namespace atl::stack

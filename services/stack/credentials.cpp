@@ -16,8 +16,8 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::hours kTokenLifetime{24 * 365};
-constexpr std::chrono::hours kTokenRenewal{24 * 7};
-constexpr std::chrono::seconds kSettled{15};  // services look at their key files every five seconds
+constexpr std::chrono::hours kTokenRenewal = kTokenLifetime / 2;  // before its end
+constexpr std::chrono::seconds kSettled{15};                      // services look at their key files every five seconds
 constexpr std::chrono::milliseconds kAskAgain{200};
 
 struct TokenKind {
@@ -53,7 +53,7 @@ bool lasts(const auth::Verifier& verifier, const fs::path& file) {
     return principal.ok() && principal->expires_unix_s > std::chrono::system_clock::to_time_t(renewal);
 }
 
-// Those in tokens/ that are missing, expire soon or are not of these keys.
+// Those in tokens/ that are missing, have lived half their life or are not of these keys.
 Status make_tokens(const Layout& layout, const std::string& private_pem, const std::string& public_pem) {
     ATOLL_TRY(const auth::Verifier verifier, auth::Verifier::from_pem(public_pem));
     ATOLL_TRY(const auth::Issuer issuer, auth::Issuer::from_pem(private_pem));

@@ -21,6 +21,7 @@ constexpr milliseconds kInterval{500};
 constexpr std::chrono::minutes kStableAfter{1};  // what ran for so long is started again at once
 constexpr milliseconds kPause{1000};             // after a second end
 constexpr milliseconds kPauseMax{60'000};
+constexpr std::chrono::hours kRenewalInterval{1};
 
 std::filesystem::path restarts_file(const Layout& layout) {
     return layout.state / "run/restarts.json";
@@ -52,6 +53,7 @@ class Supervisor {
         const auto stack = recorded_stack(state_);
         const auto description = read_stack_file(state_);
         if (!stack.ok() || !description.ok()) return false;
+        if (Clock::now() >= next_renewal_) renew(stack->layout);
         std::vector<std::string> due;
         for (const auto& wave : start_waves())
             for (const std::string& name : wave)
@@ -97,6 +99,15 @@ class Supervisor {
         return now >= watched.next_start;
     }
 
+    // The services read their tokens each time that they show them.
+    void renew(const Layout& layout) {
+        const auto held = try_lock_state(layout);
+        if (!held.ok()) return;  // soon again
+        next_renewal_ = Clock::now() + kRenewalInterval;
+        const Status renewed = contained([&] { return make_credentials(layout); });
+        if (!renewed.ok()) report_("cannot renew the stack's tokens: " + describe(renewed.error()));
+    }
+
     void start(const Stack& stack, const std::string& name) {
         Watched& watched = watched_[name];
         const Status started = contained([&] { return start_component(stack, name); });
@@ -132,6 +143,7 @@ class Supervisor {
     const std::filesystem::path state_;
     const std::function<void(const std::string&)> report_;
     std::map<std::string, Watched> watched_;
+    Clock::time_point next_renewal_;
 };
 
 }  // namespace

@@ -5,14 +5,17 @@
 
 #include <algorithm>
 #include <chrono>
+#include <ctime>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <thread>
 
+#include "services/stack/component.h"
 #include "services/stack/process.h"
 #include "services/stack/stack.h"
 #include "services/stack/testing/ordinary_user.h"
+#include "shared/auth/auth.h"
 #include "shared/base/file.h"
 
 namespace atl::stack {
@@ -67,6 +70,30 @@ TEST_F(SupervisorTest, WhatIsKilledIsStartedAgainAndCounted) {
         EXPECT_TRUE(eventually([&] { return stack::status(options_.state)->front().state == "ready"; }));
         EXPECT_GE(stack::status(options_.state)->front().restarts.count, round);
     }
+}
+
+// Tokens that began half a year ago and more, as after so long a time without `atoll up`.
+TEST_F(SupervisorTest, TokensAreRenewedAtHalfTheirLife) {
+    ASSERT_TRUE(make_directories(layout()).ok());
+    ASSERT_TRUE(make_credentials(layout()).ok());
+    const auto issuer = auth::Issuer::from_pem(read_file(layout().private_key()).value()).value();
+    const auto begin_with = [&](const char* name, int days) {
+        const auto token =
+            issuer.issue({.subject = name, .role = auth::Role::kOperator}, std::chrono::hours(24 * days)).value();
+        EXPECT_TRUE(write_file_atomic(layout().token(name), token, 0600).ok());
+        return token;
+    };
+    const auto token = [&](const char* name) { return read_file(layout().token(name)).value(); };
+    const std::string old = begin_with("aggregation", 180), young = begin_with("operator", 185);
+    const nlohmann::json description = {{"components", nlohmann::json::array()}, {"programs", directory_.path()}};
+    ASSERT_TRUE(write_file_atomic(layout().file(), description.dump()).ok());
+    start_supervisor();
+    ASSERT_TRUE(eventually([&] { return token("aggregation") != old; }));
+    EXPECT_EQ(token("operator"), young);
+    const auto verifier = auth::Verifier::from_pem(read_file(layout().public_key()).value()).value();
+    const auto principal = verifier.verify(token("aggregation"));
+    ASSERT_TRUE(principal.ok());
+    EXPECT_GT(principal->expires_unix_s, std::time(nullptr) + 364 * 86400);
 }
 
 // A component that writes when it was started and ends at once.

@@ -8,12 +8,12 @@ programs=$(realpath "${1:?usage: compose.sh PROGRAMS [--quick | CHECK…]}")
 shift
 quick=(alert_rules images init_again_changes_only_what_is_asked_for up_means_ready a_second_up_changes_nothing
     down_and_up_keep_everything no_secret_shows containers_may_do_little)
-all=("${quick[@]}" a_facility_elsewhere_needs_a_public_url what_is_killed_comes_back up_fails_where_a_key_cannot_be_read
+all=("${quick[@]}" a_facility_elsewhere_needs_a_public_url what_is_killed_comes_back tokens_are_renewed up_fails_where_a_key_cannot_be_read
     a_service_is_found_at_another_address requests_wait_while_a_service_is_recreated alerts_are_seen_and_sent
     a_simulated_federation_begins_by_itself)
 name=atoll-test-$$ port=$((20000 + $$ % 10000)) network=172.29.$(($$ % 200 + 20))
 services=(registry store dispatch aggregation)
-containers=(postgres kafka "${services[@]}" gateway)
+containers=(postgres kafka "${services[@]}" gateway renewal)
 work=$(mktemp -d)
 fail() { printf '  %s\n' "$*" >&2; return 1; }
 
@@ -188,6 +188,19 @@ make_certificate() {
 }
 shown_serial() { openssl s_client -connect "127.0.0.1:$((port + 1))" </dev/null 2>/dev/null | openssl x509 -noout -serial; }
 shows_new_certificate() { [ "$(shown_serial)" = "$(openssl x509 -noout -serial -in "$work/tls/cert.pem")" ]; }
+
+# As an hour later, of a token that is too old: the service has a new one, and works with it.
+check_tokens_are_renewed() {
+    is_up
+    local before
+    token_of_aggregation() { docker compose exec -T aggregation cat /credentials/aggregation/aggregation.token; }
+    is_renewed() { [ "$(token_of_aggregation)" != "$before" ]; }
+    before=$(token_of_aggregation)
+    docker compose exec -T renewal rm /credentials/tokens/aggregation.token
+    docker compose restart renewal >/dev/null 2>&1
+    within 60 is_renewed || { docker compose logs --tail 5 renewal >&2; fail "aggregation has the token that it had"; }
+    [ "$(inspect renewal '{{.RestartCount}}')" = 0 ] || fail "renewal ends again and again"
+}
 
 check_up_fails_where_a_key_cannot_be_read() {
     is_up

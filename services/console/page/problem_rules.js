@@ -60,7 +60,7 @@ export const rules = [
         label: 'token',
         unit: 'seconds',
         what: 'the token of {service} ends in {value}',
-        remedy: 'atoll up again, or docker compose up: both renew what ends within a week',
+        remedy: 'a running stack renews its tokens at half their life: look at its supervisor\'s log (compose: of renewal)',
     },
     {
         alert: 'AtollCertificateEnds',
