@@ -27,11 +27,13 @@ double Schedule::rate(std::int64_t step) const {
 double Schedule::sum(std::int64_t count) const {
     constexpr std::int64_t kLookedAtMax = 4096;
     const std::int64_t looked_at = std::min(count, kLookedAtMax);
+    Schedule unit = *this;  // so that equal rates come to no more digits than one
+    unit.peak = 1;
     double total = 0;
     for (std::int64_t i = 0; i < looked_at; ++i)
-        total += rate(1 + static_cast<std::int64_t>((static_cast<double>(i) + 0.5) * static_cast<double>(count) /
-                                                    static_cast<double>(looked_at)));
-    return looked_at == 0 ? 0 : total * static_cast<double>(count) / static_cast<double>(looked_at);
+        total += unit.rate(1 + static_cast<std::int64_t>((static_cast<double>(i) + 0.5) * static_cast<double>(count) /
+                                                         static_cast<double>(looked_at)));
+    return looked_at == 0 ? 0 : peak * (total * static_cast<double>(count) / static_cast<double>(looked_at));
 }
 
 Schedule schedule_of(const RunConfig& config, std::int64_t steps) {
