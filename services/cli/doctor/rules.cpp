@@ -19,7 +19,7 @@ constexpr Rule kRules[] = {
      "renew it where dispatch runs; it is taken without a restart"},
     {"AtollTokenEnds", kWarning, "atoll_token_expiry_timestamp_seconds", Test::kEndsWithin, 7 * kDay_s, "", "token",
      Unit::kSeconds, "the token of {service} ends in {value}",
-     "a running stack renews its tokens at half their life: look at its supervisor's log (compose: of `renewal`)"},
+     "a running stack renews its tokens at half their life: look at the log of its supervisor (compose: of `renewal`)"},
     {"AtollCertificateEnds", kWarning, "atoll_certificate_expiry_timestamp_seconds", Test::kEndsWithin, 14 * kDay_s, "",
      "use", Unit::kSeconds, "the certificate ends in {value}",
      "renew it, and give it to whatever serves it (gateway: compose/tls.yaml, `atoll up --tls-certificate`)"},

@@ -26,6 +26,7 @@ const char* name_of(Rule::Unit unit) {
 // As the page shows it, where commands stand without backticks.
 std::string quoted(std::string text) {
     std::erase(text, '`');
+    EXPECT_EQ(text.find('\''), std::string::npos) << "it ends the text of the page: " << text;
     return "'" + text + "'";
 }
 

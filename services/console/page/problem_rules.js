@@ -60,7 +60,7 @@ export const rules = [
         label: 'token',
         unit: 'seconds',
         what: 'the token of {service} ends in {value}',
-        remedy: 'a running stack renews its tokens at half their life: look at its supervisor\'s log (compose: of renewal)',
+        remedy: 'a running stack renews its tokens at half their life: look at the log of its supervisor (compose: of renewal)',
     },
     {
         alert: 'AtollCertificateEnds',
