@@ -159,15 +159,6 @@ TEST_F(GatewayTest, NginxOwnErrorsAreProblems) {
     EXPECT_NE(header.body.find("16 KiB"), std::string::npos) << header.body;
 }
 
-TEST_F(GatewayTest, ATokenThatSendsNothingIsToldSo) {
-    http::ClientOptions options;
-    options.base_url = "http://" + options_.listen;
-    options.token = backend_.token(auth::Role::kMetrics);
-    const auto refused = http::Client(options).call(Method::kPost, "/dispatch/v1/things", "{}").value();
-    EXPECT_EQ(refused.status, 403);
-    EXPECT_NE(refused.body.find("a token of this role sends nothing"), std::string::npos) << refused.body;
-}
-
 // A key and a certificate for 127.0.0.1 that vouches for itself.
 void make_certificate(const std::string& key, const std::string& certificate) {
     const auto made = run_command({"openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
