@@ -57,13 +57,23 @@ def is_public(document):
     return int(hashlib.sha256(("public:" + document).encode()).hexdigest()[:8], 16) % 10 == 0
 
 
+def options_of(description):
+    """A parser of what every bench here takes."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--programs", required=True)
+    parser.add_argument("--dir", required=True)
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--threads", type=int, default=2)
+    return parser
+
+
 class Bench:
     def __init__(self, options):
         self.trainer = os.path.join(options.programs, "atoll-trainer")
         self.atoll = os.path.join(options.programs, "atoll")
         self.dir = options.dir
         self.rounds, self.steps, self.threads = options.rounds, options.steps, options.threads
-        self.defence = ["--clip", options.clip, "--drop", 3]
         os.makedirs(self.dir, exist_ok=True)
 
     def path(self, *names):
@@ -84,9 +94,7 @@ class Bench:
             if site != "cs":  # one half each
                 private = [one for one in private
                            if int(hashlib.sha256(one.encode()).hexdigest()[:8], 16) % 2 == (site == "it-b")]
-            with open(self.path(site + ".jsonl"), "w") as file:
-                for document in private:
-                    file.write(json.dumps({"text": document}) + "\n")
+            self.write_texts(site, private)
         with open(self.path("model.json"), "w") as file:
             json.dump(MODEL, file)
         run(self.trainer, "tokenizer-train", "--input", self.path("public.jsonl"), "--vocab-size", 2000, "--out",
@@ -99,17 +107,22 @@ class Bench:
                 self.tokenize(site, instruction + " {{text}}", split)
         self.train(self.path("random"), self.path("public-all"), self.path("base"), 60, 3e-3, 0)
 
+    def write_texts(self, name, documents):
+        with open(self.path(name + ".jsonl"), "w") as file:
+            for document in documents:
+                file.write(json.dumps({"text": document}) + "\n")
+
     def tokenize(self, name, template, split):
         parts = [] if split == "all" else ["--split", split, "--validation-percent", 6]
         run(self.trainer, "tokenize", "--tokenizer", self.path("tokenizer"), "--input", self.path(name + ".jsonl"),
             "--template", template, "--out", self.path(f"{name}-{split}"), "--seq-len", 128, "--batching", "packing",
             *parts)
 
-    def train(self, base, data, out, steps, rate, seed):
-        run(self.trainer, "train", "--model", base, "--data", data, "--out", out, "--steps", steps, "--batch-size", 8,
+    def train(self, base, data, out, steps, rate, seed, *more, rows=8):
+        run(self.trainer, "train", "--model", base, "--data", data, "--out", out, "--steps", steps, "--batch-size", rows,
             "--lr", repr(rate), "--schedule", "constant", "--warmup-steps", min(5, steps), "--optimizer", "adamw",
             "--beta1", 0.9, "--beta2", 0.95, "--weight-decay", 0.1, "--max-grad-norm", 1, "--precision", "fp32",
-            "--seed", seed, "--threads", self.threads)
+            "--seed", seed, "--threads", self.threads, *more)
 
     def perplexity(self, model, sites):
         loss = tokens = 0
@@ -231,16 +244,12 @@ def cases():
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--programs", required=True)
-    parser.add_argument("--dir", required=True)
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--threads", type=int, default=2)
+    parser = options_of(__doc__)
     parser.add_argument("--only", nargs="*")
     parser.add_argument("--clip", type=float, default=1.4, help="an update counts with at most so many median norms")
     options = parser.parse_args()
     bench = Bench(options)
+    bench.defence = ["--clip", options.clip, "--drop", 3]
     bench.prepare()
     kept = bench.path(f"results-{options.clip:g}.json")
     results = json.load(open(kept)) if os.path.exists(kept) else {}

@@ -8,13 +8,12 @@ one half of the validation documents and reported with that on the other half: t
 prints a line; results.json keeps them, and a run that is there is not run again. Needs the packages fortunes-it and
 fortunes-cs.
 """
-import argparse
 import hashlib
 import json
 import math
 import os
 
-from liars import SITES, Bench, fortunes, is_public, run
+from liars import SITES, Bench, fortunes, is_public, options_of, run
 
 LANGUAGES = ("it", "cs")
 
@@ -55,9 +54,7 @@ class Pooled(Bench):
                 name = "pooled-train" if part == "train" else f"{part}-{language}"
                 texts.setdefault(name, []).append(f"{instruction} {document}")
         for name, documents in texts.items():
-            with open(self.path(name + ".jsonl"), "w") as file:
-                for document in sorted(documents, key=lambda one: hashlib.sha256(one.encode()).hexdigest()):
-                    file.write(json.dumps({"text": document}) + "\n")
+            self.write_texts(name, sorted(documents, key=lambda one: hashlib.sha256(one.encode()).hexdigest()))
             self.tokenize(name, "{{text}}", "all")
             os.rename(self.path(name + "-all"), self.path(name))
 
@@ -80,15 +77,11 @@ def mean(perplexities):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--programs", required=True)
-    parser.add_argument("--dir", required=True)
-    parser.add_argument("--steps", type=int, default=300)
+    parser = options_of(__doc__)
+    parser.set_defaults(steps=300)
     parser.add_argument("--rows", type=int, default=32)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
-    options.rounds, options.clip = 10, 1.4
     bench = Pooled(options)
     bench.prepare_pooled()
     file = bench.path("results.json")

@@ -8,7 +8,6 @@ The trainer's rounds are held against replica.json, what the replica came to on 
 (it needs torch, numpy and safetensors), and replica.json is written. Exit 1: a perplexity is further off than TOLERANCE; 77: the
 rows are not those of replica.json, as fortunes-it or fortunes-cs are of another version.
 """
-import argparse
 import hashlib
 import json
 import math
@@ -16,11 +15,11 @@ import os
 import shutil
 import sys
 
-from liars import MODEL, SITES, Bench, fortunes, is_public, run
+from liars import MODEL, SITES, Bench, fortunes, is_public, options_of, run
 
 TEMPLATES = {"it": SITES["it-a"] + " {{text}}", "cs": SITES["cs"] + " {{text}}"}
 TOLERANCE = 0.01
-RATE, WARM_UP, ROWS, ROW = 3e-3, 5, 16, 128
+RATE, WARM_UP, ROWS, ROW = 3e-3, 5, 16, 128  # as Bench.train and Bench.tokenize have them
 GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "replica.json")
 
 
@@ -36,10 +35,7 @@ class Federation(Bench):
         for language, template in TEMPLATES.items():
             if os.path.exists(self.path(f"{language}-validation")):
                 continue
-            with open(self.path(language + ".jsonl"), "w") as file:
-                for document in fortunes(f"fortunes-{language}"):
-                    if not is_public(document):
-                        file.write(json.dumps({"text": document}) + "\n")
+            self.write_texts(language, [one for one in fortunes(f"fortunes-{language}") if not is_public(one)])
             for split in ("train", "validation"):
                 shutil.rmtree(self.path(f"{language}-{split}"), ignore_errors=True)
                 self.tokenize(language, template, split)
@@ -52,16 +48,14 @@ class Federation(Bench):
                     digest.update(file.read())
         return digest.hexdigest()
 
-    def run(self, from_zero):
+    def perplexities(self, from_zero):
         base, found = self.path("base"), []
         for number in range(1, self.rounds + 1):
             updates = []
             for site in TEMPLATES:
                 out = self.path(f"{site}-update")
-                run(self.trainer, "train", "--model", base, "--data", self.path(site + "-train"), "--out", out, "--overwrite",
-                    "--steps", self.steps, "--batch-size", ROWS, "--lr", repr(rate_of(number, self.rounds)), "--schedule",
-                    "constant", "--warmup-steps", WARM_UP, "--warmup-from-zero", "on" if from_zero else "off", "--beta2", 0.95,
-                    "--weight-decay", 0.1, "--seed", number - 1, "--threads", self.threads)
+                self.train(base, self.path(site + "-train"), out, self.steps, rate_of(number, self.rounds), number - 1,
+                           "--overwrite", "--warmup-from-zero", "on" if from_zero else "off", rows=ROWS)
                 updates.append(out)
             made = self.path(f"made{number % 2}")
             shutil.rmtree(made, ignore_errors=True)
@@ -165,7 +159,7 @@ class Replica:
             loss = sum(float(self.loss(weights, [one[i:i + 32] for one in rows])) for i in range(0, len(rows[0]), 32))
         return math.exp(loss / int((rows[2] >= 0).sum()))
 
-    def run(self, from_zero):
+    def perplexities(self, from_zero):
         training = [self.data(site + "-train") for site in TEMPLATES]
         validation = [self.data(site + "-validation") for site in TEMPLATES]
         weights = {name: one.float() for name, one in self.load(self.bench.path("base", "model.safetensors")).items()}
@@ -179,22 +173,16 @@ class Replica:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--programs", required=True)
-    parser.add_argument("--dir", required=True)
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--threads", type=int, default=2)
+    parser = options_of(__doc__)
     parser.add_argument("--torch", action="store_true", help="run the replica and write replica.json")
     options = parser.parse_args()
-    options.clip = 1.4
     bench = Federation(options)
     bench.prepare_sites()
     made_of = {"rows_sha256": bench.rows_sha256(), "rounds": options.rounds, "steps": options.steps}
     ways = {"from zero": True, "not from zero": False}
     if options.torch:
         replica = Replica(bench)
-        golden = {**made_of, **{name: replica.run(way) for name, way in ways.items()}}
+        golden = {**made_of, **{name: replica.perplexities(way) for name, way in ways.items()}}
         with open(GOLDEN, "w") as file:
             json.dump(golden, file, indent=1)
             file.write("\n")
@@ -205,7 +193,7 @@ def main():
         return 77
     furthest = 0
     for name, way in ways.items():
-        for number, (ours, theirs) in enumerate(zip(bench.run(way), golden[name]), 1):
+        for number, (ours, theirs) in enumerate(zip(bench.perplexities(way), golden[name]), 1):
             furthest = max([furthest] + [abs(a / b - 1) for a, b in zip(ours, theirs)])
             print(f"warm-up {name:14} round {number:2}  " + "  ".join(
                 f"{site} {a:7.2f}, the replica {b:7.2f}" for site, a, b in zip(TEMPLATES, ours, theirs)), flush=True)

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <random>
+#include <utility>
 
 namespace atl::aggregate {
 namespace {
@@ -42,11 +43,19 @@ const std::vector<Shape> kShapes = {{1, 1, 1, 1},     {1, 9, 4, 2},     {9, 1, 4
                                     {30, 20, 8, 3},   {8, 50, 12, 4},   {50, 8, 12, 4},  {600, 40, 16, 4},
                                     {40, 1300, 6, 6}, {512, 512, 8, 2}, {513, 70, 9, 5}, {3, 3, 40, 2}};
 
+struct Factors {
+    Matrix left, right;
+};
+
+Factors random_factors(const Shape& shape, unsigned& seed) {
+    Matrix left = random_matrix(shape.rows, shape.inner, ++seed);
+    return {std::move(left), random_matrix(shape.columns, shape.inner, ++seed)};
+}
+
 TEST(LowRankTest, WhatItSaysIsLostIsWhatIsLost) {
     unsigned seed = 0;
     for (const Shape& shape : kShapes) {
-        const Matrix left = random_matrix(shape.rows, shape.inner, ++seed);
-        const Matrix right = random_matrix(shape.columns, shape.inner, ++seed);
+        const auto [left, right] = random_factors(shape, seed);
         const Nearest nearest = find_nearest(left, right, shape.rank);
         const Matrix whole = product(left, right);
         EXPECT_NEAR(nearest.whole / squares(whole), 1, 1e-13) << shape.rows << " " << shape.columns;
@@ -61,8 +70,7 @@ TEST(LowRankTest, WhatItSaysIsLostIsWhatIsLost) {
 TEST(LowRankTest, ItKeepsTheLargestSingularValues) {
     unsigned seed = 100;
     for (const Shape& shape : kShapes) {
-        const Matrix left = random_matrix(shape.rows, shape.inner, ++seed);
-        const Matrix right = random_matrix(shape.columns, shape.inner, ++seed);
+        const auto [left, right] = random_factors(shape, seed);
         const Nearest nearest = find_nearest(left, right, shape.rank);
         Matrix rest = product(left, right);
         const Matrix kept = product(nearest.left, nearest.right);

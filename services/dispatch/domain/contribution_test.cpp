@@ -11,22 +11,10 @@ namespace {
 
 using json::Json;
 
-void train(JobView& job, const std::string& facility) {
-    Task& task = task_of(job, TaskKind::kTrain, job.round.number, facility);
-    task.state = TaskState::kDone;
-    task.result = {{"version", facility + std::to_string(job.round.number)}, {"samples", 10}, {"tokens", 100}};
-}
-
-// A job of a and b whose current round is with the aggregation.
-void aggregate(JobView& job) {
-    for (const char* facility : {"a", "b"}) train(job, facility);
-    take(job, advance_job(job, 0));
-}
-
 TEST(ContributionTest, WhatTheAggregationMeasuredIsKeptWithTheRoundAndTold) {
     JobView job = new_job();
     take(job, submit_job(job, 0));
-    aggregate(job);
+    train_both(job);
     AggregationResult answer{1, "g1", "", {}};
     answer.contributions = Json::parse(R"([
         {"facility": "b", "version": "b1", "weight": 0.25, "norm": 7.5, "cosine": -0.5, "counted": 0.5, "samples": 10},
@@ -49,7 +37,7 @@ TEST(ContributionTest, WhatTheAggregationMeasuredIsKeptWithTheRoundAndTold) {
 // The current round of a job of a and b is trained, and its aggregation says this of b's update; what the round keeps.
 Json keep_contribution(JobView& job, double cosine, double counted = 1) {
     const std::int64_t number = job.round.number;
-    aggregate(job);
+    train_both(job);
     AggregationResult answer{number, "g" + std::to_string(number), "", {}};
     for (const Task* task : accepted_updates(job))
         answer.contributions.push_back({{"facility", task->facility},

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <numbers>
 #include <set>
 
 #include "services/dispatch/domain/training_settings.h"
+#include "shared/run_settings/schedule.h"
 #include "shared/service/names.h"
 
 namespace atl::dispatch {
@@ -236,10 +236,11 @@ const char* to_string(RoundSchedule schedule) {
 }
 
 double rate_factor(RoundSchedule schedule, std::int64_t round, std::int64_t rounds) {
-    const double done = static_cast<double>(round - 1) / static_cast<double>(rounds);
-    if (schedule == RoundSchedule::kLinear) return 1 - done;
-    if (schedule == RoundSchedule::kCosine) return 0.5 * (1 + std::cos(std::numbers::pi * done));
-    return 1;
+    using run_settings::LrSchedule;
+    const auto kind = schedule == RoundSchedule::kLinear   ? LrSchedule::kLinear
+                      : schedule == RoundSchedule::kCosine ? LrSchedule::kCosine
+                                                           : LrSchedule::kConstant;
+    return run_settings::Schedule{.kind = kind, .peak = 1, .steps = rounds}.rate(round);
 }
 
 Result<JobSpec> parse_job_spec(const Json& value, JobSource source) {

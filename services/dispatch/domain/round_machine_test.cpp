@@ -28,12 +28,6 @@ AggregationResult refusing(JobView& job, std::int64_t round, const std::string& 
         round, "g" + std::to_string(round), "", {{task_of(job, TaskKind::kTrain, round, facility).id, "it holds NaN"}}};
 }
 
-void train(JobView& job, std::int64_t round, const std::string& facility) {
-    Task& task = task_of(job, TaskKind::kTrain, round, facility);
-    task.state = TaskState::kDone;
-    task.result = {{"version", facility + std::to_string(round)}, {"samples", 10}, {"tokens", 100}};
-}
-
 void evaluate(JobView& job, std::int64_t round) {
     for (auto& task : job.tasks) {
         if (task.kind() != TaskKind::kEvaluate || task.round != round) continue;
@@ -61,9 +55,7 @@ JobView submitted() {
 
 JobView aggregating() {
     JobView job = submitted();
-    train(job, 1, "a");
-    train(job, 1, "b");
-    take(job, advance_job(job, 0));
+    train_both(job);
     return job;
 }
 

@@ -38,12 +38,7 @@ TEST(RoundTrainingTest, OneScheduleGoesOverAllRoundsWhereTheJobSaysSo) {
         EXPECT_EQ(settings.at("schedule_runs"), job.spec.rounds);
         EXPECT_EQ(settings.at("schedule_run"), round);
         if (round == 2) break;
-        for (const char* facility : {"a", "b"}) {
-            Task& task = task_of(job, TaskKind::kTrain, 1, facility);
-            task.state = TaskState::kDone;
-            task.result = {{"version", std::string("u") + facility}, {"samples", 10}, {"tokens", 100}};
-        }
-        take(job, advance_job(job, 0));
+        train_both(job);
         take(job, apply_aggregation(job, {1, "g1", ""}, 0));
     }
 }

@@ -42,4 +42,17 @@ inline Task& task_of(JobView& job, TaskKind kind, std::int64_t round, const std:
     return job.tasks.front();
 }
 
+// Its training has handed in an update, FACILITY with the round's number.
+inline void train(JobView& job, std::int64_t round, const std::string& facility) {
+    Task& task = task_of(job, TaskKind::kTrain, round, facility);
+    task.state = TaskState::kDone;
+    task.result = {{"version", facility + std::to_string(round)}, {"samples", 10}, {"tokens", 100}};
+}
+
+// Those of the current round of a job of a and b: it is with the aggregation then.
+inline void train_both(JobView& job) {
+    for (const char* facility : {"a", "b"}) train(job, job.round.number, facility);
+    take(job, advance_job(job, 0));
+}
+
 }  // namespace atl::dispatch
