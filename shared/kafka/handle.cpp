@@ -18,7 +18,8 @@ struct DestroyConf {
 // What a right password does not mend: how the library speaks SCRAM was wrong before 2.6.1, and Kafka 4 looks closer.
 const char* scram_hint(std::string_view text) {
     const bool is_scram = text.find("SCRAM") != std::string_view::npos && rd_kafka_version() < 0x02060100;
-    return is_scram ? " (Kafka 4 refuses SCRAM of librdkafka before 2.6.1: use PLAIN with TLS, or a client certificate)"
+    return is_scram ? " (Kafka 4 rejects SCRAM logins from librdkafka before 2.6.1: use PLAIN over TLS or a client "
+                      "certificate)"
                     : "";
 }
 

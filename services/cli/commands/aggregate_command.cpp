@@ -75,7 +75,7 @@ void tell_shortened(const AggregateOptions& given, const aggregate::Prepared& pr
 // Its errors name the flags.
 Result<aggregate::StrategySpec> strategy_of(const AggregateOptions& given) {
     if (given.trim && given.strategy != "trimmed_mean")
-        return invalid_argument("--trim", "is a setting of --strategy trimmed_mean alone");
+        return invalid_argument("--trim", "only applies to --strategy trimmed_mean");
     nlohmann::json settings = {{"name", given.strategy}};
     if (given.trim) settings["trim"] = *given.trim;
     auto strategy = aggregate::parse_strategy(settings);
@@ -150,7 +150,8 @@ Status run_aggregate(const Context& context, const AggregateOptions& given) {
                   << given.directories.size() << (given.directories.size() == 1 ? " model, " : " models, ")
                   << human_bytes(bytes) << " in " << human_seconds(seconds) << "\n";
         if (is_product)
-            std::cout << "relative error of the product at this rank: " << human_number(lost.relative_error()) << "\n";
+            std::cout << "relative error from reducing the product to this rank: "
+                      << human_number(lost.relative_error()) << "\n";
     }
     return {};
 }

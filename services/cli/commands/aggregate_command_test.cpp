@@ -154,7 +154,8 @@ TEST_F(AggregateCommandTest, AProductTakesAdaptersOfOtherRanksAndAlphasAndSaysWh
     const std::string three = make_adapter("three", 3, R"({"peft_type":"LORA","r":3})");
     const auto whole = aggregate({"--strategy", "product", "--base", three, "--out", out_ + "2", one, two});
     ASSERT_EQ(whole.exit_code, 0) << whole.err;
-    EXPECT_NE(whole.out.find("relative error of the product at this rank: "), std::string::npos) << whole.out;
+    EXPECT_NE(whole.out.find("relative error from reducing the product to this rank: "), std::string::npos)
+        << whole.out;
 
     const auto refusal = [&](const std::string& second) {
         const auto result = aggregate({"--strategy", "product", "--out", out_ + "3", one, second});

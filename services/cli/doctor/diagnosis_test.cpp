@@ -45,7 +45,7 @@ TEST(DiagnosisTest, WhatIsCriticalComesFirst) {
                              "atoll_build_info{version=\"0.9.0\"} 1\n");
     seen.services.push_back({"registry", "connection refused", {}, {}});
     seen.facilities = {{"alpha", "Permission denied"}};
-    EXPECT_EQ(lines_of(seen), (Lines{"dispatch: a task has been due for 5 m 01 s and no worker has taken it up",
+    EXPECT_EQ(lines_of(seen), (Lines{"dispatch: a task has been waiting for a worker for 5 m 01 s",
                                      "registry: does not answer: connection refused",
                                      "alpha: has given no answer for 2 m 00 s: Permission denied",
                                      "dispatch: runs version 0.9.0; this program is 1.0.0"}));

@@ -165,9 +165,8 @@ TEST(JobProgressTest, ASpoiledModelAndWhoDoesNotCountWholeAreTold) {
     const std::string opposed = progress.apply(
         event("atoll.round.aggregated.v1",
               {{"round", 4}, {"updates", {{{"facility", "karolina"}, {"cosine", -0.971}, {"opposed_rounds", 4}}}}}));
-    EXPECT_NE(
-        opposed.find("karolina's changes have pointed away from the others' for 4 rounds in a row (cosine -0.97)"),
-        std::string::npos)
+    EXPECT_NE(opposed.find("karolina's updates have opposed the other sites' for 4 rounds in a row (cosine -0.97)"),
+              std::string::npos)
         << opposed;
     const std::string paused = progress.apply(event("atoll.job.paused.v1", {{"round", 1}, {"error", "it got worse"}}));
     for (const char* said : {"paused: it got worse", "--accept", "--without FACILITY", "--from-round N"})

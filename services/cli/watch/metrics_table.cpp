@@ -30,9 +30,9 @@ std::string opposition_text(const nlohmann::json& contribution) {
     const auto rounds = contribution.value("opposed_rounds", std::int64_t{0});
     if (rounds == 0) return {};
     return fmt::format(
-        "changes have pointed away from the others' for {} rounds in a row (cosine {:.2f}): they may undo what the "
-        "others "
-        "learn; to go on without it: `atoll job pause JOB`, then `atoll job resume JOB --without FACILITY`",
+        "updates have opposed the other sites' for {} rounds in a row (cosine {:.2f}) and may be undoing their "
+        "training. To "
+        "continue without it: `atoll job pause JOB`, then `atoll job resume JOB --without FACILITY`",
         rounds, contribution.value("cosine", 0.0));
 }
 

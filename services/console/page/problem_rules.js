@@ -60,7 +60,7 @@ export const rules = [
         label: 'token',
         unit: 'seconds',
         what: 'the token of {service} ends in {value}',
-        remedy: 'a running stack renews its tokens at half their life: look at the log of its supervisor (compose: of renewal)',
+        remedy: 'a running stack renews its tokens itself: the log of its supervisor (compose: of renewal) says why it did not',
     },
     {
         alert: 'AtollCertificateEnds',
@@ -72,7 +72,7 @@ export const rules = [
         label: 'use',
         unit: 'seconds',
         what: 'the certificate ends in {value}',
-        remedy: 'renew it, and give it to whatever serves it (gateway: compose/tls.yaml, atoll up --tls-certificate)',
+        remedy: 'renew it and install it where it is served (gateway: compose/tls.yaml, atoll up --tls-certificate)',
     },
     {
         alert: 'AtollRoundLate',
@@ -95,7 +95,7 @@ export const rules = [
         limitMetric: '',
         label: '',
         unit: 'seconds',
-        what: 'a task has been due for {value} and no worker has taken it up',
+        what: 'a task has been waiting for a worker for {value}',
         remedy: 'look at the log of {service}; raise workers in its settings if all are busy',
     },
     {
@@ -132,7 +132,7 @@ export const rules = [
         label: 'consumer',
         unit: 'seconds',
         what: 'events have waited for it for {value}',
-        remedy: 'look at the log of {service}; a restart loses nothing',
+        remedy: 'check the log of {service}; restarting it loses nothing',
     },
     {
         alert: 'AtollDeadLetters',
