@@ -7,6 +7,10 @@
 
 #include "shared/base/result.h"
 
+namespace atl::service {
+class SettingsReader;
+}
+
 namespace atl::aggregation {
 
 // The `aggregation` object of the configuration file.
@@ -19,6 +23,9 @@ struct Settings {
     std::int64_t lease_s = 15;          // how long a part waits for a worker that has died
     std::string topic_prefix;           // of Kafka topics, for tests
 };
+
+// Reads each key, with what docs/reference/settings.md says of it.
+Settings read_settings(service::SettingsReader& reader);
 
 // kInvalidArgument naming the option ("aggregation.workers").
 Result<Settings> parse_settings(const nlohmann::json& own);

@@ -8,6 +8,10 @@
 #include "services/dispatch/domain/facility.h"
 #include "services/dispatch/domain/task_machine.h"
 
+namespace atl::service {
+class SettingsReader;
+}
+
 namespace atl::dispatch {
 
 constexpr std::int64_t kKeepDaysMax = 36500;
@@ -55,6 +59,9 @@ struct Settings {
 const std::string& store_url_for(const Facility& facility, const Settings& settings);
 // kInvalidArgument that says what to do where there is no way.
 Status require_store_url(const Facility& facility, const Settings& settings);
+
+// Reads each key, with what docs/reference/settings.md says of it.
+Settings read_settings(service::SettingsReader& reader);
 
 // kInvalidArgument naming the option ("dispatch.workers").
 Result<Settings> parse_settings(const json::Json& own);

@@ -8,6 +8,10 @@
 
 #include "shared/base/result.h"
 
+namespace atl::service {
+class SettingsReader;
+}
+
 namespace atl::store {
 
 // The `store` object of the configuration file.
@@ -26,6 +30,9 @@ struct Settings {
     std::int64_t scrub_days = 30;          // in which all blobs are read and compared with their names; 0: never
     std::string topic_prefix;              // of Kafka topics, for tests
 };
+
+// Reads each key, with what docs/reference/settings.md says of it.
+Settings read_settings(service::SettingsReader& reader);
 
 // kInvalidArgument naming the option ("store.root").
 Result<Settings> parse_settings(const nlohmann::json& own);

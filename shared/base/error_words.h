@@ -11,4 +11,8 @@ namespace atl {
 std::span<const Word<ErrorCode>> error_codes();
 std::span<const Word<Cause>> causes();
 
+// What docs/reference/errors.md says of them: one sentence without a full stop.
+const char* meaning(ErrorCode code);
+const char* meaning(Cause cause);
+
 }  // namespace atl

@@ -39,30 +39,45 @@ Result<Arguments> parse_arguments(int argc, const char* const* argv) {
     return arguments;
 }
 
-Result<Settings> parse_settings(const json::Json& config, const std::string& name) {
-    json::ObjectReader reader(config);
+Settings read_settings(SettingsReader& reader) {
     Settings settings;
-    settings.listen_address = reader.string_or("listen_address", settings.listen_address);
-    settings.port =
-        static_cast<std::uint16_t>(is_path(settings.listen_address) ? reader.integer_or("port", 0, 0, 0)
-                                                                    : reader.required_integer("port", 0, 65535));
-    settings.postgres = reader.required_string("postgres");
-    settings.postgres_connections =
-        static_cast<int>(reader.integer_or("postgres_connections", settings.postgres_connections, 1, 1000));
-    settings.kafka_brokers = reader.required_string("kafka_brokers");
-    const std::string kafka_credentials = reader.string_or("kafka_credentials_file", "");
-    settings.public_key_file = reader.required_string("public_key_file");
-    settings.log_level = reader.one_of("log_level", {"trace", "debug", "info", "warn", "error"}, settings.log_level);
-    settings.log_file = reader.string_or("log_file", "");
+    settings.listen_address = reader.text("listen_address", settings.listen_address, settings.listen_address,
+                                          "address to listen on, or `unix:/path` of a socket");
+    constexpr const char* kPort = "port";
+    constexpr const char* kPortMeaning = "port to listen on, required but for a socket; 0: any free one";
+    settings.port = static_cast<std::uint16_t>(is_path(settings.listen_address)
+                                                   ? reader.integer(kPort, 0, 0, 0, kPortMeaning)
+                                                   : reader.required_integer(kPort, 0, 65535, kPortMeaning));
+    settings.postgres = reader.required_text("postgres", "connection to PostgreSQL as libpq takes it");
+    settings.postgres_connections = static_cast<int>(reader.integer(
+        "postgres_connections", settings.postgres_connections, 1, 1000, "connections to PostgreSQL at most"));
+    settings.kafka_brokers = reader.required_text(
+        "kafka_brokers",
+        "`HOST:PORT,…`, or `FILE@HOST:PORT,…` with a file of certificates or of librdkafka's properties");
+    const std::string credentials =
+        reader.text("kafka_credentials_file", "", "none", "that file, where the brokers do not name it");
+    if (!credentials.empty()) {
+        if (const auto read = read_file(credentials); !read.ok())
+            reader.object().fail("kafka_credentials_file", describe(read.error()));
+        settings.kafka_brokers = kafka::with_credentials(settings.kafka_brokers, credentials);
+    }
+    settings.public_key_file = reader.required_text(
+        "public_key_file", "PEM file of the keys by which tokens are known; read again when it changes");
+    settings.log_level =
+        reader.one_of("log_level", {"trace", "debug", "info", "warn", "error"}, settings.log_level, "what is logged");
+    settings.log_file = reader.text("log_file", "", "standard error", "file for the log; set aside at 64 MiB");
     settings.request_bytes_max = static_cast<std::size_t>(
-        reader.integer_or("request_bytes_max", static_cast<std::int64_t>(settings.request_bytes_max), 4096, 1 << 30));
-    const json::Json& own = reader.object_or_null(name.c_str());
+        reader.integer("request_bytes_max", static_cast<std::int64_t>(settings.request_bytes_max), 4096, 1 << 30,
+                       "bytes of a request's body at most"));
+    return settings;
+}
+
+Result<Settings> parse_settings(const json::Json& config, const std::string& name) {
+    SettingsReader reader(config);
+    Settings settings = read_settings(reader);
+    const json::Json& own = reader.object().object_or_null(name.c_str());
     settings.own = own.is_null() ? json::Json::object() : own;
     ATOLL_RETURN_IF_ERROR(reader.finish());
-    if (kafka_credentials.empty()) return settings;
-    if (const auto read = read_file(kafka_credentials); !read.ok())
-        return invalid_argument("kafka_credentials_file", describe(read.error()));
-    settings.kafka_brokers = kafka::with_credentials(settings.kafka_brokers, kafka_credentials);
     return settings;
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "shared/service/service.h"
+#include "shared/service/settings_reader.h"
 
 namespace atl::service {
 
@@ -15,6 +16,9 @@ struct Arguments {
     bool version = false;
 };
 Result<Arguments> parse_arguments(int argc, const char* const* argv);
+
+// Reads the keys that every service has, each with what docs/reference/settings.md says of it.
+Settings read_settings(SettingsReader& reader);
 
 // Reads the keys that every service has and leaves the object under `name` to the service itself.
 Result<Settings> parse_settings(const json::Json& config, const std::string& name);

@@ -1,16 +1,13 @@
-// docs/reference/metrics.md is made from the tables of the services. With ATOLL_WRITE_DOCS=1 the test writes it.
+// docs/reference/metrics.md is made from the tables of the services.
 #include <gtest/gtest.h>
-
-#include <cstdlib>
-#include <filesystem>
 
 #include "services/aggregation/service.h"
 #include "services/dispatch/service.h"
 #include "services/registry/service.h"
 #include "services/store/service.h"
-#include "shared/base/file.h"
 #include "shared/metrics/common.h"
 #include "shared/metrics/reference.h"
+#include "tests/reference/page.h"
 
 namespace atl {
 namespace {
@@ -19,7 +16,7 @@ std::vector<service::Definition> all_services() {
     return {registry::definition(), store::definition(), dispatch::definition(), aggregation::definition()};
 }
 
-std::string make_page() {
+std::string make_metrics_page() {
     std::string page =
         "# Metrics\n\n"
         "Each service serves them in Prometheus' text format: at `/metrics` inside the coordinator's network, and at\n"
@@ -40,13 +37,7 @@ std::string make_page() {
 }
 
 TEST(MetricsReferenceTest, ThePageIsAsTheTables) {
-    const std::filesystem::path file = std::filesystem::path(ATOLL_DOCS) / "reference/metrics.md";
-    if (std::getenv("ATOLL_WRITE_DOCS") != nullptr) {
-        ASSERT_TRUE(write_file_atomic(file, make_page()).ok());
-    }
-    const auto page = read_file(file);
-    ASSERT_TRUE(page.ok()) << page.error().message;
-    EXPECT_TRUE(*page == make_page()) << file << " is not as the tables; ATOLL_WRITE_DOCS=1 " << "writes it";
+    reference::expect_page("metrics.md", make_metrics_page());
 }
 
 TEST(MetricsReferenceTest, TheTablesOfEachServiceFollowPrometheusConventions) {

@@ -1,0 +1,47 @@
+// docs/reference/errors.md is made from the tables of codes and causes.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "services/cli/output.h"
+#include "shared/base/error_words.h"
+#include "shared/http/message.h"
+#include "tests/reference/page.h"
+
+namespace atl {
+namespace {
+
+constexpr const char* kErrorsIntroduction = R"(# Errors
+
+A service answers what it does not do with a problem document (RFC 9457, `application/problem+json`):
+
+```json
+{"type": "urn:atoll:problem:invalid-argument", "title": "The request is wrong", "status": 422,
+ "detail": "must be from 1 to 1000", "field": "limit", "cause": "service", "request_id": "01KC…"}
+```
+
+`type` ends in the code, `cause` says who speaks and why, `field` names what is wrong, `request_id` stands in the service's
+log. Programs decide by code and cause; `detail` is for people and may change. `atoll` prints the message and ends with the
+exit status of the code, or with 130 after Ctrl-C and 141 where nobody reads its output. This page is made from the tables in
+`shared/base`: `tests/reference`.
+
+)";
+
+std::string make_errors_page() {
+    std::string page = kErrorsIntroduction;
+    page +=
+        "## Codes\n\n| code | HTTP status | exit status of `atoll` | repeating it may help | what it says |\n"
+        "|---|---|---|---|---|\n";
+    for (const auto& [code, word] : error_codes())
+        page += fmt::format("| `{}` | {} | {} | {} | {}. |\n", word, http::http_status(code),
+                            cli::exit_status({code, "", ""}), is_transient(code) ? "yes" : "no", meaning(code));
+    page += "\n## Causes\n\n| cause | what it says |\n|---|---|\n";
+    for (const auto& [cause, word] : causes()) page += fmt::format("| `{}` | {}. |\n", word, meaning(cause));
+    return page;
+}
+
+TEST(ErrorsReferenceTest, ThePageIsAsTheTables) {
+    reference::expect_page("errors.md", make_errors_page());
+}
+
+}  // namespace
+}  // namespace atl
