@@ -8,14 +8,17 @@ import {extent, integerTicks, linearScale, linearTicks, logScale, logTicks, padd
 const letter = 6.4; // width of a character, about
 const boldLetter = 7.6;
 const lineGap = 14;
+const labelShare = 0.42; // of the width, for the names of lines
 
-function labelText({name, points}) {
-    const short = name.length > 14 ? `${name.slice(0, 13)}\u2026` : name;
+// As much of the name as there is room for beside its newest value.
+function labelText({name, points}, width) {
+    const most = Math.min(Math.max(Math.floor((width * labelShare) / boldLetter) - 8, 12), 24);
+    const short = name.length > most ? `${name.slice(0, most - 1)}\u2026` : name;
     return `${short} ${number(points[points.length - 1].y)}`;
 }
 
 function frame(width, height, labels, yTicks) {
-    const right = Math.min(Math.max(...labels.map((label) => label.length)) * boldLetter + 14, width * 0.42);
+    const right = Math.min(Math.max(...labels.map((label) => label.length)) * boldLetter + 14, width * labelShare);
     const left = Math.max(...yTicks.map((tick) => number(tick).length)) * letter + 12;
     return {left, right: width - right, top: 20, bottom: height - 36};
 }
@@ -79,7 +82,7 @@ function directLabels(spec, area, x, y) {
             'g',
             {class: `series ${one.style}`},
             svg('path', {class: 'leader', d: `M${x(ends[i].x) + 3} ${y(ends[i].y)}L${area.right + 6} ${places[i]}`}),
-            svg('text', {class: 'label', x: area.right + 9, y: places[i] + 4}, labelText(one))
+            svg('text', {class: 'label', x: area.right + 9, y: places[i] + 4}, labelText(one, spec.width))
         )
     );
 }
@@ -126,7 +129,7 @@ export function lineChart(spec) {
     const points = spec.series.flatMap((one) => one.points);
     const yRange = padded(extent(points.map((point) => point.y)), spec.isLog);
     const yTicks = spec.isLog ? logTicks(...yRange, 5) : linearTicks(...yRange, 5);
-    const area = frame(width, height, spec.series.map(labelText), yTicks);
+    const area = frame(width, height, spec.series.map((one) => labelText(one, width)), yTicks);
     const xRange = extent([...points.map((point) => point.x), ...spec.xLeast]);
     const xTicks = integerTicks(...xRange, Math.max(2, Math.floor((area.right - area.left) / 60)));
     const x = linearScale(xRange, [area.left + 4, area.right - 4]);

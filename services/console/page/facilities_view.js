@@ -1,7 +1,9 @@
 // The facilities: how each is reached and what runs batch jobs there.
 
+import {showBoard} from './board_view.js';
 import {h, notice, refresh, table} from './dom.js';
 import {age, moment} from './format.js';
+import {boards} from './panels.js';
 import {poll} from './poll.js';
 
 const intervalMs = 30000;
@@ -48,9 +50,13 @@ function content(facilities) {
 
 export async function showFacilities(view) {
     const list = h('section', {'aria-label': 'Facilities'});
+    const board = h('section', {'aria-label': 'In time'});
     await poll(view, intervalMs, async () => {
         const facilities = await view.api.all('/dispatch/v1/facilities', {signal: view.signal});
-        if (!list.isConnected) view.main.replaceChildren(h('h1', null, 'Facilities'), list);
+        if (!list.isConnected) {
+            view.main.replaceChildren(h('h1', null, 'Facilities'), list, facilities.length > 0 ? board : '');
+            showBoard(view, board, 'In time', boards.facilities);
+        }
         refresh(list, facilities, () => content(facilities));
     });
 }

@@ -25,6 +25,10 @@ const words = {
     running: 'running',
     collecting: '\u2191 collecting',
     aggregating: 'aggregating',
+    up: 'works',
+    down: 'does not',
+    pending: 'pending',
+    submitting: 'submitting',
 };
 
 function legend(rows) {

@@ -1,11 +1,13 @@
 // One job: what runs, its charts, the lineage of its model, its rounds. Follows the events for as long as it is shown.
 
+import {showBoard} from './board_view.js';
 import {lineChart} from './chart.js';
 import {isFinished, newProgress, applyEvent, applyJob, applyRounds} from './job_progress.js';
 import {badge, bar, digest, h, notice, refresh} from './dom.js';
 import {follow} from './follow.js';
 import {gantt} from './gantt.js';
 import {age, between, closedRounds, language, moment, roundOf} from './format.js';
+import {boards} from './panels.js';
 import {pause, poll} from './poll.js';
 import {lineageTable, movedTable, nowTables, participantsTable, roundsList} from './rounds_view.js';
 import {facilitiesOf, lineage, lossSeries, perplexityPanels} from './series.js';
@@ -31,6 +33,7 @@ class JobView {
             phases: section('The round in time'),
             loss: section('Loss'),
             perplexity: section('Perplexity'),
+            training: section('How it trains'),
             time: section('Where the time went'),
             model: section('Model'),
             rounds: section('Rounds'),
@@ -72,6 +75,7 @@ class JobView {
         await Promise.all([this.loadLanguages(), this.load()]);
         this.view.main.replaceChildren(...Object.values(this.parts));
         this.draw();
+        showBoard(this.view, this.parts.training, 'How it trains', boards.training, this.jobProgress.job.name);
         const resized = new ResizeObserver(() => this.drawSoon());
         resized.observe(this.view.main);
         this.view.signal.addEventListener('abort', () => resized.disconnect());
@@ -132,7 +136,7 @@ class JobView {
         const participants = participantsTable(jobProgress.job);
         parts.participants.hidden = participants === null;
         refresh(parts.participants, [jobProgress.job.participants], () => participants ?? []);
-        parts.now.hidden = isFinished(jobProgress.job.state);
+        parts.now.hidden = parts.training.hidden = isFinished(jobProgress.job.state);
         const tasks = [...jobProgress.tasks.values()].map(({points, ...task}) => task);
         refresh(parts.now, [jobProgress.job.round, [...jobProgress.rounds.values()].at(-1), tasks], () => nowTables(jobProgress));
         const steps = lineage(jobProgress, this.versions);

@@ -1,7 +1,9 @@
 // All jobs, newest first.
 
+import {showBoard} from './board_view.js';
 import {badge, bar, h, notice, refresh, table} from './dom.js';
 import {age, between, closedRounds, moment, roundOf} from './format.js';
+import {boards} from './panels.js';
 import {poll} from './poll.js';
 
 const intervalMs = 5000;
@@ -42,9 +44,13 @@ function content(jobs, now) {
 
 export async function showJobs(view) {
     const list = h('section', {'aria-label': 'Jobs'});
+    const board = h('section', {'aria-label': 'The federation in time'});
     await poll(view, intervalMs, async () => {
         const jobs = await view.api.all('/dispatch/v1/jobs', {signal: view.signal});
-        if (!list.isConnected) view.main.replaceChildren(h('h1', null, 'Jobs'), list);
+        if (!list.isConnected) {
+            view.main.replaceChildren(h('h1', null, 'Jobs'), list, jobs.length > 0 ? board : '');
+            showBoard(view, board, 'The federation in time', boards.federation);
+        }
         const now = Date.now();
         refresh(
             list,

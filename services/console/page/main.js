@@ -4,9 +4,12 @@ import {connect, tokenProblem} from './api.js';
 import {showDatasets} from './datasets_view.js';
 import {h, notice} from './dom.js';
 import {showFacilities} from './facilities_view.js';
+import {History} from './history.js';
 import {showJob} from './job_view.js';
 import {showJobs} from './jobs_view.js';
-import {showProblems} from './problems_view.js';
+import {boards} from './panels.js';
+import {intervalMs, showProblems} from './problems_view.js';
+import {showServices} from './services_view.js';
 
 const tokenKey = 'atoll.token'; // of this tab only: it is gone when the tab is closed
 const main = document.getElementById('main');
@@ -14,11 +17,13 @@ const problems = document.getElementById('problems');
 const status = document.getElementById('status');
 const sections = document.getElementById('sections');
 const forget = document.getElementById('forget');
+const history = new History(boards, intervalMs);
 let current = new AbortController();
 
 function route() {
     const [name = 'jobs', id] = location.hash.replace(/^#\//, '').split('/').map(decodeURIComponent);
     if (name === 'facilities') return {name, title: 'Facilities', show: showFacilities};
+    if (name === 'services') return {name, title: 'Services', show: showServices};
     if (name === 'datasets') return {name, title: 'Datasets', show: showDatasets};
     if (id) return {name: 'jobs', title: 'Job', show: (view) => showJob(view, id)};
     return {name: 'jobs', title: 'Jobs', show: showJobs};
@@ -47,6 +52,7 @@ async function open() {
     const view = {
         main,
         api: connect(token),
+        history,
         signal,
         title,
         say: (line) => {
@@ -128,6 +134,7 @@ function askForToken(problem) {
 
 forget.addEventListener('click', () => {
     sessionStorage.removeItem(tokenKey);
+    history.clear();
     open();
 });
 document.getElementById('skip').addEventListener('click', (event) => {

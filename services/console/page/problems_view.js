@@ -4,7 +4,7 @@ import {diagnose, readSamples} from './problems.js';
 import {badge, h, refresh, table} from './dom.js';
 import {poll} from './poll.js';
 
-const intervalMs = 15000;
+export const intervalMs = 15000;
 const services = ['registry', 'store', 'dispatch', 'aggregation'];
 
 async function lookAt(api, name, signal) {
@@ -30,12 +30,14 @@ function content(problems) {
 }
 
 export async function showProblems(view, region) {
-    const {api, signal} = view;
+    const {api, history, signal} = view;
     await poll({signal, say: () => {}}, intervalMs, async () => {
         const facilities = api.all('/dispatch/v1/facilities', {signal}).catch(() => []);
         const seen = await Promise.all(services.map((name) => lookAt(api, name, signal)));
-        const problems = diagnose(seen, await facilities, Date.now() / 1000);
+        const nowS = Date.now() / 1000;
+        const problems = diagnose(seen, await facilities, nowS);
         if (signal.aborted) return;
+        history.add(nowS, seen);
         region.hidden = false;
         refresh(region, problems, () => content(problems));
     });

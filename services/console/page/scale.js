@@ -70,12 +70,12 @@ export function logScale([low, high], range) {
     return (value) => inner(Math.log(value));
 }
 
-// A little air on both sides; of a single value some, so that the axis has a length.
+// A little air on both sides; of a single value some, so that the axis has a length. Below 0 only what is.
 export function padded([low, high], isLog) {
     if (isLog) {
         const factor = high > low ? (high / low) ** 0.06 : 1.2;
         return [low / factor, high * factor];
     }
     const air = high > low ? (high - low) * 0.06 : Math.abs(low) * 0.1 || 1;
-    return [low - air, high + air];
+    return [low >= 0 ? Math.max(low - air, 0) : low - air, high + air];
 }

@@ -64,5 +64,7 @@ test('an axis has a length even for a single value', () => {
             const [low, high] = padded([value, value], isLog);
             assert.ok(low < value && value < high && (!isLog || low > 0));
         }
-    assert.deepEqual(padded([0, 0], false), [-1, 1]);
+    assert.deepEqual(padded([0, 0], false), [0, 1]);
+    assert.deepEqual(padded([0, 100], false), [0, 106]);
+    assert.deepEqual(padded([-100, 0], false), [-106, 6]);
 });
