@@ -1,6 +1,7 @@
 #include "services/dispatch/admission/facility_access.h"
 #include "services/dispatch/admission/job_adapter.h"
 #include "services/dispatch/admission/job_admission.h"
+#include "services/dispatch/admission/job_quota.h"
 #include "services/dispatch/db/deletion.h"
 #include "services/dispatch/db/facilities.h"
 #include "services/dispatch/db/job_orders.h"
@@ -20,36 +21,13 @@ using http::Request;
 using http::Response;
 using json::Json;
 
-constexpr std::int64_t kJobsMax = 2000;  // of one operator, those that have ended among them
-
-Status check_job_quota(pg::Transaction& transaction, const auth::Principal& principal) {
-    if (principal.role == auth::Role::kAdmin) return {};
-    ATOLL_TRY(const std::int64_t count, count_jobs(transaction, principal.subject));
-    if (count < kJobsMax) return {};
-    return conflict("you have " + std::to_string(count) +
-                        " jobs, all that an operator may: remove those that have ended (`atoll job rm`)",
-                    "quota");
-}
-
-// Whether the caller may have one more job: before anything is made for it, and again in the transaction that makes it.
-Status require_room_for_job(pg::Transaction& transaction, const Routing& routing, const auth::Principal& principal) {
-    ATOLL_RETURN_IF_ERROR(require_room(transaction, routing, principal));
-    return check_job_quota(transaction, principal);
-}
-
-Status require_room_for_job(const Routing& routing, const auth::Principal& principal) {
-    ATOLL_TRY(auto connection, routing.pool.acquire());
-    ATOLL_TRY(auto transaction, pg::Transaction::begin(*connection));
-    return require_room_for_job(transaction, routing, principal);
-}
-
 Result<Response> post_job(Routing& routing, const Request& request) {
     Admission admission;
     JobView& job = admission.job;
     const auto before = [&]() -> Status {
         ATOLL_TRY(const auto place, routing.site_requests.take_examination(request.principal->subject));
         ATOLL_TRY(const Json body, request.json());
-        ATOLL_RETURN_IF_ERROR(require_room_for_job(routing, *request.principal));
+        ATOLL_RETURN_IF_ERROR(require_room_for_job(routing.pool, *request.principal, routing.operator_active_max));
         ATOLL_TRY(admission, admit_job(routing.pool, routing.catalog, body, *request.principal));
         ATOLL_TRY(const bool is_held, routing.catalog.hold_version(job.base));
         if (!is_held) return invalid_argument("model.version", "version " + job.base + " was just removed");
@@ -66,7 +44,7 @@ Result<Response> post_job(Routing& routing, const Request& request) {
     const auto insert = [&](pg::Transaction& transaction) -> Result<Response> {
         ATOLL_RETURN_IF_ERROR(
             require_facilities(transaction.connection(), job.spec, *request.principal));  // now they stay
-        ATOLL_RETURN_IF_ERROR(require_room_for_job(transaction, routing, *request.principal));
+        ATOLL_RETURN_IF_ERROR(require_room_for_job(transaction, *request.principal, routing.operator_active_max));
         ATOLL_RETURN_IF_ERROR(claim_output_model(transaction, job.spec.output_model));
         ATOLL_RETURN_IF_ERROR(insert_job(transaction, routing.topics, job, request.principal->subject,
                                          request.principal->role == auth::Role::kAdmin));
@@ -192,7 +170,8 @@ Status require_resumable(Routing& routing, const Request& request, const ResumeO
 
 Status resume(Routing& routing, pg::Transaction& transaction, const Request& request) {
     ATOLL_TRY(const ResumeOrder order, parse_resume_order(request));
-    ATOLL_RETURN_IF_ERROR(require_room(transaction, routing, *request.principal, request.param("id")));
+    ATOLL_RETURN_IF_ERROR(
+        require_room(transaction, *request.principal, routing.operator_active_max, request.param("id")));
     return resume_job(transaction, routing.topics, request.param("id"), order);
 }
 
@@ -246,12 +225,6 @@ Result<Response> post_prune(Routing& routing, const Request& request) {
 }
 
 }  // namespace
-
-Status require_room(pg::Transaction& transaction, const Routing& routing, const auth::Principal& principal,
-                    const std::string& except) {
-    if (principal.role == auth::Role::kAdmin) return {};
-    return require_room(transaction, principal.subject, routing.operator_active_max, except);
-}
 
 void add_job_routes(http::Server& server, Routing& routing) {
     const service::Routes routes("dispatch", server, routing);

@@ -1,4 +1,5 @@
 #include "services/dispatch/admission/facility_access.h"
+#include "services/dispatch/admission/job_quota.h"
 #include "services/dispatch/db/deletion.h"
 #include "services/dispatch/db/facilities.h"
 #include "services/dispatch/db/job_views.h"
@@ -89,7 +90,7 @@ Result<Response> post_preparation(Routing& routing, const Request& request) {
     };
     const auto insert = [&](pg::Transaction& transaction) -> Result<Response> {
         ATOLL_RETURN_IF_ERROR(require_usable(transaction.connection(), spec, *request.principal));
-        ATOLL_RETURN_IF_ERROR(require_room(transaction, routing, *request.principal));
+        ATOLL_RETURN_IF_ERROR(require_room(transaction, *request.principal, routing.operator_active_max));
         ATOLL_RETURN_IF_ERROR(insert_preparation(transaction, id, to_json(spec), request.principal->subject));
         ATOLL_RETURN_IF_ERROR(check_quota(transaction, *request.principal));
         ATOLL_RETURN_IF_ERROR(insert_task(transaction, task));

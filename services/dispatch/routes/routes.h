@@ -36,10 +36,6 @@ struct Routing {
 Result<std::int64_t> query_integer(const http::Request& request, const std::string& key, std::int64_t fallback,
                                    std::int64_t max, const std::string& unit = {});
 
-// As that of db/jobs.h, for whom it binds: an operator who begins something.
-Status require_room(pg::Transaction& transaction, const Routing& routing, const auth::Principal& principal,
-                    const std::string& except = {});
-
 // That of ":name". No database connection is held behind it.
 Result<StoredFacility> find_named_facility(Routing& routing, const http::Request& request);
 
