@@ -168,9 +168,12 @@ const Queue& queue_of(const BatchSpec& batch, const Resources& resources) {
 
 std::int64_t batch_time_s(const BatchSpec& batch, const Resources& resources) {
     if (resources.time_s > 0) return resources.time_s;
-    if (const std::int64_t time_s = template_time_s(batch.script_template); time_s > 0) return time_s;
-    const QueueLimits& found = queue_of(batch, resources).found;
-    return found.time_default_s > 0 ? found.time_default_s : found.time_max_s;
+    const Queue& queue = queue_of(batch, resources);
+    std::int64_t time_s = template_time_s(batch.script_template);
+    if (time_s == 0) return queue.found.time_default_s > 0 ? queue.found.time_default_s : queue.found.time_max_s;
+    for (const std::int64_t most : {queue.time_max_s, queue.found.time_max_s})
+        if (most > 0) time_s = std::min(time_s, most);
+    return time_s;
 }
 
 Status check_resources(const Resources& resources, const BatchSpec& batch, const std::string& field) {

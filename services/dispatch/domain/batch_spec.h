@@ -74,7 +74,8 @@ json::Json to_json(const BatchSpec& batch);
 // The queue that those resources ask for; of a name that is none of the facility's one that says nothing.
 const Queue& queue_of(const BatchSpec& batch, const Resources& resources);
 
-// After so long the batch system ends the job, as it says or as its queue is known to; 0: not known.
+// After so long the batch system ends the job: as it says itself, as the template does but no longer than the queue
+// gives, or as the queue is known to; 0: not known.
 std::int64_t batch_time_s(const BatchSpec& batch, const Resources& resources);
 
 // Whether the batch system can give it: the queue is one of the facility's own and its limits are kept. The local one

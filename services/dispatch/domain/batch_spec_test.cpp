@@ -128,6 +128,14 @@ TEST(BatchSpecTest, WhatTheSchedulerSaysOfAQueueIsALimitToo) {
     EXPECT_EQ(refusal({.memory_mib = 4001}), "resources.memory: the queue gpu gives 4000MiB a node at most");
     batch.queues["gpu"].found.time_default_s = 0;
     EXPECT_EQ(batch_time_s(batch, {}), 3600);
+    batch.script_template = "#!/bin/sh\n#SBATCH --time=2:00:00\n{{ command }}\n";
+    EXPECT_EQ(batch_time_s(batch, {}), 3600) << "Slurm would take 2 hours and never start the job";
+    EXPECT_EQ(batch_time_s(batch, {.time_s = 1200}), 1200);
+    batch.queues["gpu"].time_max_s = 1800;
+    EXPECT_EQ(batch_time_s(batch, {}), 1800);
+    batch.queues["gpu"] = {};
+    EXPECT_EQ(batch_time_s(batch, {}), 7200);
+    batch.queues["gpu"].found = {2, 3600, 600, 4, 4000};
     EXPECT_EQ(parse_queue_limits(to_json(batch.queues["gpu"].found), "limits").value(), batch.queues["gpu"].found);
 }
 
