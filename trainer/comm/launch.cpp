@@ -94,6 +94,13 @@ Result<std::unique_ptr<Comm>> open_world(double limit_s) {
     return world;
 }
 
+Status check_asked_ranks(int size, const Environment& environment) {
+    const long asked = number(environment, "ATOLL_RANKS");
+    if (asked == 0 || asked == size) return {};
+    return invalid_argument("ranks", "ATOLL_RANKS asks for " + std::to_string(asked) + ", but the launcher started " +
+                                         std::to_string(size) + ": make it start as many");
+}
+
 void abort_run(int code) {
     abort_mpi_world(code);
     std::_Exit(code);  // without what libraries do at an end, for which there may be no memory

@@ -49,6 +49,10 @@ Result<std::unique_ptr<Comm>> open_world(double limit_s = kWaitLimit_s);
 // 1: none, or it does not say.
 int torchrun_size(const Environment& environment);
 
+// Whether as many ranks run as ATOLL_RANKS asks for, which whoever submits a training sets: a launcher that starts
+// fewer would train on fewer rows a step. kInvalidArgument.
+Status check_asked_ranks(int size, const Environment& environment);
+
 // Ends every rank of this run at once with that exit code; what an exception does in main.
 [[noreturn]] void abort_run(int code);
 

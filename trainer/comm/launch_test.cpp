@@ -57,6 +57,15 @@ TEST(LaunchTest, TheLauncherSaysHowManyItStarted) {
     EXPECT_EQ(size({{"PMIX_RANK", "0"}}), 1) << "it does not say";
 }
 
+TEST(LaunchTest, FewerRanksThanWereAskedForAreRefused) {
+    EXPECT_TRUE(check_asked_ranks(3, make_environment({})).ok());
+    EXPECT_TRUE(check_asked_ranks(8, make_environment({{"ATOLL_RANKS", "8"}})).ok());
+    for (const int started : {1, 7, 9})
+        EXPECT_EQ(describe(check_asked_ranks(started, make_environment({{"ATOLL_RANKS", "8"}})).error()),
+                  "ranks: ATOLL_RANKS asks for 8, but the launcher started " + std::to_string(started) +
+                      ": make it start as many");
+}
+
 TEST(LaunchTest, TheLauncherThatStartedTheRanksSaysTheRank) {
     const std::vector<std::pair<Variables, int>> cases = {
         {{}, 0},

@@ -27,6 +27,7 @@ class TrainCommand final : public Command {
         ATOLL_TRY(const auto comm, comm::open_world(config_.collective_timeout));
         if (const char* file = std::getenv("ATOLL_STOP_FILE"); file && comm->rank() == 0) stop.watch(file);
         ATOLL_RETURN_IF_ERROR(comm->agree(read));
+        ATOLL_RETURN_IF_ERROR(comm->agree(comm::check_asked_ranks(comm->size(), comm::process_environment)));
         ATOLL_TRY(const train::TrainOutput found, find_output(*comm));
         ATOLL_TRY(train::PreparedRun prepared, train::prepare_training(config_, *comm, train::rank_counts(*comm)));
         if (found == train::TrainOutput::kFinished) {

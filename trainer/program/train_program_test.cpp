@@ -135,7 +135,7 @@ TEST_F(TrainProgramTest, CoresThatALauncherKeptFromItsRanksAreToldOnce) {
     EXPECT_EQ(err_of({}, bound).find("--bind-to none"), std::string::npos) << "without a launcher it was meant";
 }
 
-TEST_F(TrainProgramTest, ProcessesOfALauncherThatMpiSeesAloneAreRefused) {
+TEST_F(TrainProgramTest, FewerRanksThanALauncherOrWhoAskedForThemSaysAreRefused) {
     using Words = std::vector<std::string>;
     const auto started = [&](const Words& launcher) {
         Words starter = {"env", "ASAN_OPTIONS=detect_leaks=0"};  // MPI's own, as in tests/mpirun.sh
@@ -145,6 +145,8 @@ TEST_F(TrainProgramTest, ProcessesOfALauncherThatMpiSeesAloneAreRefused) {
     const std::vector<Words> apart = {
         {"SLURM_STEP_NUM_TASKS=2", "SLURM_PROCID=0"},  // srun without --mpi=pmix
         {"PMI_SIZE=2", "PMI_RANK=0"},                  // the launcher of another MPI
+        {"ATOLL_RANKS=2"},
+        {"ATOLL_RANKS=3", ATOLL_MPIRUN, "2"},
     };
     for (const Words& launcher : apart) {
         const auto refused = started(launcher);
@@ -154,6 +156,7 @@ TEST_F(TrainProgramTest, ProcessesOfALauncherThatMpiSeesAloneAreRefused) {
         {"SLURM_STEP_NUM_TASKS=1", "SLURM_PROCID=0"},
         {"SLURM_NTASKS=2", "SLURM_PROCID=0", ATOLL_MPIRUN, "2"},          // in a batch script
         {"SLURM_STEP_NUM_TASKS=2", "SLURM_PROCID=0", ATOLL_MPIRUN, "1"},  // in a step
+        {"ATOLL_RANKS=2", ATOLL_MPIRUN, "2"},
     };
     for (const Words& launcher : together) EXPECT_EQ(started(launcher).exit_code, 0) << launcher[0];
 }

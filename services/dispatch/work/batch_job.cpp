@@ -73,6 +73,7 @@ Result<BatchJob> describe_batch_job(const Task& task, const Site& site) {
                               if (train.state_round > 0)
                                   job.environment["ATOLL_STATE_ROUND"] = std::to_string(train.state_round);
                               job.resources = train.resources;
+                              job.environment["ATOLL_RANKS"] = std::to_string(train.resources.ranks());
                               job.run_json =
                                   limit_time(save_by_time(train.training), batch_time_s(batch, train.resources));
                               job.run_json["loss_tokens_min"] = kLossTokensMin;
