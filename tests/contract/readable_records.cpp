@@ -122,7 +122,9 @@ Status ReadableRecords::make_facilities() {
     const Json image = {{"path", "/images/atoll.sif"}, {"gpu", "nv"}, {"runtime", "apptainer"}};
     ATOLL_RETURN_IF_ERROR(add("here", local, slots, {{"allow", {"*"}}}));
     ATOLL_RETURN_IF_ERROR(add("far", ssh, slots, {{"logs", {{"return", "errors"}}}}));
-    ATOLL_RETURN_IF_ERROR(add("cluster", ssh, slurm, {{"environment", {{"HTTPS_PROXY", "http://proxy:3128"}}}}));
+    Json of_template = slurm;
+    of_template["template"] = "#!/bin/sh\n#SBATCH --nodes=2\n#SBATCH --account=proj\n{{ command }}\n";
+    ATOLL_RETURN_IF_ERROR(add("cluster", ssh, of_template, {{"environment", {{"HTTPS_PROXY", "http://proxy:3128"}}}}));
     Json streams = ssh;
     streams["data"] = "ssh";
     ATOLL_RETURN_IF_ERROR(add("boxed", streams, slurm, {{"image", image}, {"logs", {{"return", "none"}}}}));
@@ -280,7 +282,29 @@ Status ReadableRecords::set_rounds() {
                                                       " next_try_at = ") +
                                               kNotNow + ", ask_again_at = " + kNotNow +
                                               " WHERE state = 'aggregating'"));
-    return sql("dispatch", "UPDATE jobs SET current_round = 1");
+    ATOLL_RETURN_IF_ERROR(sql("dispatch", "UPDATE jobs SET current_round = 1"));
+    return set_closed_round();
+}
+
+// What each update was in the model of the round that is closed; each training took two attempts.
+Status ReadableRecords::set_closed_round() {
+    const std::string trainings =
+        "SELECT id FROM tasks WHERE kind = 'train' AND job_id = '" + jobs.at("completed") + "'";
+    ATOLL_RETURN_IF_ERROR(
+        sql("dispatch",
+            "UPDATE rounds SET contributions = (SELECT jsonb_agg(jsonb_build_object('task', id, 'share', 0.125,"
+            " 'norm', 3.25, 'cosine', -0.75, 'counted', 1)) FROM (" +
+                trainings + ") AS one) WHERE job_id = $1",
+            {jobs.at("completed")}));
+    ATOLL_RETURN_IF_ERROR(sql("dispatch",
+                              "INSERT INTO attempts (task_id, number, batch_job_name, step, batch_id, error, progress)"
+                              " SELECT task_id, 2, batch_job_name || '-2', step, '4712', error, progress FROM attempts"
+                              " WHERE task_id IN (" +
+                                  trainings + ")"));
+    return sql("dispatch",
+               "UPDATE attempts SET step = 'interrupted', error = 'its node failed (NODE_FAIL)'"
+               " WHERE number = 1 AND task_id IN (" +
+                   trainings + ")");
 }
 
 Status ReadableRecords::make_tokens() {

@@ -43,6 +43,7 @@ class ReadableRecords {
     Status make_jobs();
     Status set_tasks();
     Status set_rounds();
+    Status set_closed_round();
     Status make_tokens();
     Status make_aggregations();
     Status make_rare_records();

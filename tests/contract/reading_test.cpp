@@ -128,6 +128,30 @@ class ReadingTest : public testing::Test {
 
 std::unique_ptr<ReadableRecords> ReadingTest::records_;
 
+void add_facilities(const ReadableRecords& all, std::vector<Typed>& rows) {
+    for (const std::string& name : all.facilities) {
+        rows.push_back({.command = "facility show", .arguments = {name}, .named = {name}, .is_document = true});
+        rows.push_back({"facility check",
+                        {name},
+                        {name == "here" || name == "full" || name == "unowned" ? "work_dir" : "connection"},
+                        {0, 1},
+                        Typed::Json::kOne,
+                        false,
+                        {"3 of 20 documents have no end token"}});
+    }
+    rows.push_back({.command = "facility show",
+                    .arguments = {"cluster"},
+                    .said = {"replaced in the template by what a job says: #SBATCH --nodes=2"},
+                    .is_document = true});
+}
+
+// What must be in a round's text.
+Words said_of_round(const std::string& job) {
+    if (job == "paused") return {"its aggregation waits"};
+    if (job == "completed") return {"attempt 1 ended: its node failed (NODE_FAIL)", "12.5 %", "3.25", "-0.75"};
+    return {};
+}
+
 std::vector<Typed> ReadingTest::typed() {
     const ReadableRecords& all = *records_;
     std::vector<Typed> rows = {
@@ -157,16 +181,7 @@ std::vector<Typed> ReadingTest::typed() {
         rows.push_back({"model pull", {"llama@" + version, "--out", version}, {}});
     }
     for (const std::string& name : all.datasets) rows.push_back({"dataset show", {name}, {name}});
-    for (const std::string& name : all.facilities) {
-        rows.push_back({.command = "facility show", .arguments = {name}, .named = {name}, .is_document = true});
-        rows.push_back({"facility check",
-                        {name},
-                        {name == "here" || name == "full" || name == "unowned" ? "work_dir" : "connection"},
-                        {0, 1},
-                        Typed::Json::kOne,
-                        false,
-                        {"3 of 20 documents have no end token"}});
-    }
+    add_facilities(all, rows);
     rows.push_back({.command = "dataset show",
                     .arguments = {"diaries-it"},
                     .said = {"removed-site (no such facility)", "version 2: 3 of 20 documents have no end token"}});
@@ -190,9 +205,8 @@ std::vector<Typed> ReadingTest::typed() {
         rows.push_back({.command = "job logs", .arguments = {name}, .is_document = true});
         rows.push_back(
             {.command = "job script", .arguments = {name, "--facility", "here"}, .named = {"#!"}, .is_document = true});
-        Typed round = {"round show", {name}, all.facilities};
-        if (name == "paused") round.said = {"its aggregation waits"};
-        rows.push_back(round);
+        rows.push_back(
+            {.command = "round show", .arguments = {name}, .named = all.facilities, .said = said_of_round(name)});
         rows.push_back({"round show", {name, "1"}, all.facilities});
     }
     rows.push_back(jobs);
