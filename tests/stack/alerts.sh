@@ -130,7 +130,7 @@ prepare_texts alpha tiny &
 preparing=$!
 prepare_texts beta tiny
 wait $preparing
-submit rounds tiny 8 4 alpha beta
+submit rounds tiny 4 4 alpha beta
 say "a job runs at both facilities"
 
 # --- another's job takes the only node; a round waits in the queue until nearly the end

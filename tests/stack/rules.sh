@@ -1,5 +1,6 @@
 #!/bin/bash
-# rules.sh: the alert rules of compose/observe by promtool: their syntax and their unit tests; each alert has a page in
+# rules.sh: the rules of compose/observe by promtool: their syntax and their unit tests; each recorded series is tested, and
+# asked for by a dashboard; each alert has a page in
 # docs/operate/alerts that says what it means, what to look at and what to do, a test in which it fires and one in which it is
 # quiet, and asks only for metrics that docs/reference/metrics.md describes. Exit 77: promtool is not installed.
 set -euo pipefail
@@ -31,7 +32,12 @@ done
 for page in docs/operate/alerts/*.md; do
     [ "$page" = docs/operate/alerts/README.md ] || grep -qxF "$(basename "$page" .md)" <<<"$alerts" || fault "$page belongs to no alert"
 done
-for metric in $(sed -n 's/^ *expr: //p' compose/observe/alerts.yaml | grep -oE 'atoll_[a-z0-9_]+' | sort -u); do
+for record in $(sed -n 's/^ *- record: //p' compose/observe/alerts.yaml); do
+    grep -qE -- "- expr: .*$record" compose/observe/alerts_test.yaml || fault "$record has no test"
+    grep -qF "$record" compose/observe/dashboards/*.json || fault "no dashboard asks for $record"
+done
+for metric in $(sed -n 's/^ *expr: //p' compose/observe/alerts.yaml | grep -oE '(^|[^:a-z0-9_])atoll_[a-z0-9_]+' |
+    grep -oE 'atoll_.*' | sed -E 's/_(bucket|sum|count)$//' | sort -u); do
     grep -qF "| \`$metric\` |" docs/reference/metrics.md || fault "an alert asks for $metric, which nobody serves"
 done
 exit $status
