@@ -25,3 +25,4 @@ ARG VERSION=unknown
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="atoll-services" org.opencontainers.image.version="${VERSION}" \
     org.opencontainers.image.revision="${REVISION}"
+ENV ATOLL_REVISION=${REVISION}

@@ -8,7 +8,10 @@ using metrics::Buckets, metrics::Metric, metrics::Type;
 
 // Gauges of jobs, rounds, tasks and facilities come from the database: each dispatch process serves the same.
 inline constexpr metrics::Table kMetrics{
-    Metric{"atoll_jobs", Type::kGauge, "", "Jobs that are kept, by state", {"state"}},
+    Metric{"atoll_jobs", Type::kGauge, "", "Jobs that have not ended, by state: running or paused", {"state"}},
+    Metric{
+        "atoll_jobs_ended_total", Type::kCounter, "", "Jobs that ended: completed, failed or cancelled", {"outcome"}},
+    Metric{"atoll_job_round", Type::kGauge, "", "The round that a running job is at", {"atoll_job"}},
     Metric{"atoll_rounds",
            Type::kGauge,
            "",
@@ -77,6 +80,11 @@ inline constexpr metrics::Table kMetrics{
            "bytes",
            "Bytes that reached a facility (in) or left it (out)",
            {"facility", "direction"}},
+    Metric{"atoll_transfer_seconds_total",
+           Type::kCounter,
+           "seconds",
+           "Time in which an attempt moved those bytes, or waited for a transfer of its own to go on",
+           {"facility", "direction"}},
     Metric{"atoll_facility_up", Type::kGauge, "", "1 if the facility answered the last request", {"facility"}},
     Metric{"atoll_facility_silent_seconds",
            Type::kGauge,
@@ -128,6 +136,16 @@ inline constexpr metrics::Table kMetrics{
            "ratio",
            "Model FLOPs utilization of that step, where the device's peak is known",
            {"facility", "atoll_job"}},
+    Metric{"atoll_training_exposed_communication_ratio",
+           Type::kGauge,
+           "ratio",
+           "Share of that step in which a rank did nothing but wait for others",
+           {"facility", "atoll_job"}},
+    Metric{"atoll_training_eta_seconds",
+           Type::kGauge,
+           "seconds",
+           "What the training's remaining steps are likely to take, as it said after that step",
+           {"facility", "atoll_job"}},
     Metric{"atoll_training_peak_memory_bytes",
            Type::kGauge,
            "bytes",
@@ -141,8 +159,13 @@ inline constexpr metrics::Table kMetrics{
     Metric{"atoll_model_perplexity",
            Type::kGauge,
            "",
-           "Perplexity of a running job's newest evaluated global model at a facility",
-           {"facility", "atoll_job"}},
+           "Perplexity of a running job's newest evaluated global model on a data set at a facility",
+           {"facility", "atoll_job", "dataset"}},
+    Metric{"atoll_training_tokens_total",
+           Type::kCounter,
+           "",
+           "Target tokens of trainings that were done; a training counts at its end",
+           {"facility"}},
 };
 
 }  // namespace atl::dispatch

@@ -6,7 +6,11 @@
 namespace atl::metrics {
 
 inline constexpr Table kCommon{
-    Metric{"atoll_build_info", Type::kGauge, "", "The version of the program; always 1", {"version"}},
+    Metric{"atoll_build_info",
+           Type::kGauge,
+           "",
+           "The program's version and, in our images, the git revision that it was built from; always 1",
+           {"version", "revision"}},
     Metric{"atoll_http_requests_total",
            Type::kCounter,
            "",

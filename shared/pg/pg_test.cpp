@@ -154,6 +154,26 @@ TEST_F(PgTest, ThePoolLendsAtMostItsSizeAndTakesBack) {
     EXPECT_TRUE(pool.acquire(std::chrono::minutes(3)).ok());
 }
 
+TEST_F(PgTest, ThePoolSaysWhatIsLentAndHowLongOthersWaited) {
+    Pool pool(conninfo_, "", 2);
+    EXPECT_EQ(pool.usage().size_max, 2);
+    std::optional<Pool::Lease> first(pool.acquire().value());
+    {
+        const auto second = pool.acquire();
+    }
+    EXPECT_EQ(pool.usage().lent, 1);
+    EXPECT_EQ(pool.usage().idle, 1);
+    EXPECT_EQ(pool.usage().waited_s, 0);
+    const auto second = pool.acquire();
+    std::jthread waiter([&] { EXPECT_TRUE(pool.acquire(std::chrono::minutes(3)).ok()); });
+    EXPECT_TRUE(eventually([&] { return pool.usage().waiters == 1; }));
+    EXPECT_EQ(pool.usage().lent, 2);
+    first.reset();
+    waiter.join();
+    EXPECT_EQ(pool.usage().waiters, 0);
+    EXPECT_GT(pool.usage().waited_s, 0);
+}
+
 TEST_F(PgTest, ThePoolReplacesABrokenConnectionAndOneLeftInATransaction) {
     Pool pool(conninfo_, "", 1);
     ASSERT_TRUE(pool.acquire().value()->query("SELECT 1").ok());

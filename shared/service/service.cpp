@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "shared/auth/certificate.h"
+#include "shared/base/environment.h"
 #include "shared/base/file.h"
 #include "shared/kafka/kafka.h"
 #include "shared/log/log.h"
@@ -104,7 +105,10 @@ void add_pool_metrics(metrics::Registry& metrics, const pg::Pool& pool) {
 }
 
 void add_common_metrics(metrics::Registry& metrics, const pg::Pool& pool, const Settings& settings) {
-    metrics.gauge(metrics::kCommon["atoll_build_info"], {{"version", ATOLL_VERSION}}).Set(1);
+    metrics
+        .gauge(metrics::kCommon["atoll_build_info"],
+               {{"version", ATOLL_VERSION}, {"revision", environment("ATOLL_REVISION")}})
+        .Set(1);
     metrics::add_process(metrics);
     add_pool_metrics(metrics, pool);
     const std::string shown = kafka::certificate_file(settings.kafka_brokers);

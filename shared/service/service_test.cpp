@@ -82,6 +82,7 @@ class ServiceTest : public StackTest {
         check(write_file_atomic(key, keys_.public_pem).ok(), "key");
         const json::Json config = {{"port", port_},
                                    {"postgres", postgres},
+                                   {"postgres_connections", 7},
                                    {"kafka_brokers", "127.0.0.1:1"},
                                    {"public_key_file", key.string()},
                                    {"probe", {{"ready_file", (directory_.path() / "ready").string()}}}};
@@ -110,7 +111,10 @@ class ServiceTest : public StackTest {
 TEST_F(ServiceTest, AServiceBecomesReadyAnswersAndEndsOnSigterm) {
     const std::string config = configure(stack().create_database());
     const pid_t child = ::fork();
-    if (child == 0) ::_exit(run_words({"--config", config}));
+    if (child == 0) {
+        ::setenv("ATOLL_REVISION", "0123456789ab", 1);
+        ::_exit(run_words({"--config", config}));
+    }
     auto open = client(false);
     EXPECT_TRUE(eventually([&] {
         const auto answer = open.call(http::Method::kGet, "/healthz");
@@ -123,10 +127,18 @@ TEST_F(ServiceTest, AServiceBecomesReadyAnswersAndEndsOnSigterm) {
     EXPECT_TRUE(eventually([&] { return unready().status == 200; }));
     EXPECT_EQ(open.get_json("/openapi.json").value()["openapi"], "3.1.0");
     EXPECT_EQ(client(true).get_json("/v1/token").value()["subject"], "v");
-    EXPECT_NE(open.call(http::Method::kGet, "/metrics").value().body.find("atoll_build_info{version=\""),
+    EXPECT_NE(open.call(http::Method::kGet, "/metrics")
+                  .value()
+                  .body.find("atoll_build_info{revision=\"0123456789ab\",version=\""),
               std::string::npos);
     EXPECT_EQ(open.call(http::Method::kGet, "/v1/count").value().status, 401);
     EXPECT_EQ(client(true).get_json("/v1/count").value()["n"], 0);
+    const std::string served = open.call(http::Method::kGet, "/metrics").value().body;
+    for (const char* line : {"atoll_pg_pool_connections_max 7\n", "atoll_pg_pool_waiters 0\n",
+                             "atoll_pg_pool_wait_seconds_total 0\n", "atoll_ready{dependency=\"postgres\"} 1\n"})
+        EXPECT_NE(served.find(std::string("\n") + line), std::string::npos) << line << served;
+    EXPECT_EQ(served.find("\natoll_pg_pool_connections{state=\"idle\"} 0\n"), std::string::npos)
+        << "it counted with one, and gave it back";
     ::kill(child, SIGTERM);
     int status = -1;
     ASSERT_EQ(::waitpid(child, &status, 0), child);

@@ -1,17 +1,20 @@
 // The Grafana dashboards of compose/observe/dashboards, without Grafana: each panel says what it shows and in which unit,
-// none stands on another, each data source is a variable, and each metric is one of docs/reference/metrics.md. With the
-// address of a Prometheus each query is sent there; those whose metrics need a running job may find nothing.
-//   node dashboards.js [PROMETHEUS]
+// none stands on another, each data source is a variable, and each metric is one of docs/reference/metrics.md or a recorded
+// series. With the address of a Prometheus each query is sent there until it has found a series; those that have found none
+// after so many seconds are faults, but for what `excuses` names.
+//   node dashboards.js [PROMETHEUS SECONDS]
 
 import {readFileSync, readdirSync} from 'node:fs';
 
 const root = new URL('../../', import.meta.url);
 const directory = new URL('compose/observe/dashboards/', root);
 const reference = readFileSync(new URL('docs/reference/metrics.md', root), 'utf8');
+const rules = readFileSync(new URL('compose/observe/alerts.yaml', root), 'utf8');
+const recorded = new Set([...rules.matchAll(/- record: (\S+)/g)].map(([, name]) => name));
 const known = new Set([...reference.matchAll(/^\| `(\w+)` \|/gm)].map(([, name]) => name));
 const ofPrometheus = new Set(['up', 'ALERTS']);
-// What only a facility by ssh, a job or its trainings bring.
-const needsJob = /training|perplexity|round_seconds|round_updates|expected_end|phase_seconds|queue_wait|node_seconds|tasks|transfer|attempts_failed|facility|ALERTS|certificate|token/;
+// Queries that need not find a series, and why: [a regular expression of the query, the reason].
+const excuses = [];
 
 const faults = [];
 const fault = (file, what) => faults.push(`${file}: ${what}`);
@@ -34,24 +37,40 @@ function checkPanel(file, panel, panels) {
     for (const {uid} of [panel, ...panel.targets].map(({datasource}) => datasource))
         if (uid !== '${datasource}') fault(file, `${name} names a data source of its own`);
     for (const {expr} of panel.targets)
-        for (const [metric] of expr.matchAll(/\b(atoll_|process_)\w+|\bup\b|\bALERTS\b/g)) {
+        for (const [metric] of expr.matchAll(/\w+:\w+:\w+|\b(atoll_|process_)\w+|\bup\b|\bALERTS\b/g)) {
             const base = metric.replace(/_(bucket|sum|count)$/, '');
-            const isKnown = known.has(metric) || known.has(base) || ofPrometheus.has(metric) || metric === 'atoll_job';
+            const isKnown = known.has(metric) || known.has(base) || recorded.has(metric) || ofPrometheus.has(metric) || metric === 'atoll_job';
             if (!isKnown) fault(file, `${name} asks for ${metric}, which nobody serves`);
         }
 }
 
-async function ask(prometheus, file, {title, targets}) {
-    for (const {expr} of targets) {
-        const query = expr.replace(/\$__rate_interval/g, '1m').replace(/\$\w+/g, '.*');
-        const answer = await fetch(`${prometheus}/api/v1/query?query=${encodeURIComponent(query)}`);
-        const {error, data} = await answer.json();
-        if (error) fault(file, `"${title}": ${error}: ${expr}`);
-        else if (data.result.length === 0 && !needsJob.test(expr)) fault(file, `"${title}" finds no series: ${expr}`);
-    }
+async function findsSeries(prometheus, {file, title, expr}) {
+    const query = expr.replace(/\$__rate_interval/g, '1m').replace(/\$\w+/g, '.*');
+    const answer = await fetch(`${prometheus}/api/v1/query?query=${encodeURIComponent(query)}`);
+    const {error, data} = await answer.json();
+    if (error) throw new Error(`${file}: "${title}": ${error}: ${expr}`);
+    return data.result.length > 0;
 }
 
-const prometheus = process.argv[2];
+// Asks until all have found something, as much is there only while a training runs.
+async function askAll(prometheus, queries, seconds) {
+    const end = Date.now() + 1000 * seconds;
+    let left = queries;
+    while (left.length > 0 && Date.now() < end) {
+        const found = await Promise.all(left.map((query) => findsSeries(prometheus, query)));
+        left = left.filter((_, i) => !found[i]);
+        await new Promise((resolve) => setTimeout(resolve, 1000));
+    }
+    for (const {file, title, expr} of left) {
+        const excuse = excuses.find(([pattern]) => pattern.test(expr));
+        if (excuse) console.log(`${file}: "${title}" found no series: ${excuse[1]}`);
+        else fault(file, `"${title}" finds no series: ${expr}`);
+    }
+    console.log(`${queries.length - left.length} of ${queries.length} queries found a series`);
+}
+
+const [prometheus, seconds] = process.argv.slice(2);
+const queries = [];
 const uids = new Set();
 for (const file of readdirSync(directory)) {
     const {uid, title, templating, panels} = JSON.parse(readFileSync(new URL(file, directory), 'utf8'));
@@ -61,9 +80,10 @@ for (const file of readdirSync(directory)) {
     if (!templating.list.some(({name, type}) => name === 'datasource' && type === 'datasource'))
         fault(file, 'its data source is no variable');
     for (const panel of panels) checkPanel(file, panel, panels);
-    for (const panel of prometheus ? panels.filter(({type}) => type !== 'row') : []) await ask(prometheus, file, panel);
-    const queries = panels.reduce((sum, {targets}) => sum + (targets?.length ?? 0), 0);
-    console.log(`${title}: ${panels.length} panels, ${queries} queries`);
+    const own = panels.flatMap(({title, targets}) => (targets ?? []).map(({expr}) => ({file, title, expr})));
+    queries.push(...own);
+    console.log(`${title}: ${panels.length} panels, ${own.length} queries`);
 }
+if (prometheus) await askAll(prometheus, queries, Number(seconds));
 for (const one of faults) console.error(one);
 process.exitCode = faults.length > 0 ? 1 : 0;

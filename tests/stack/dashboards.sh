@@ -1,45 +1,35 @@
 #!/bin/bash
 # dashboards.sh [PROGRAMS]: dashboards.js with a Prometheus of Debian that scrapes a stack of `atoll up` through its
-# gateway, with a token of the role metrics, as docs/operate/alerts/README.md says; PROGRAMS is build/release/bin. Exit 77:
+# gateway, while two local facilities train a small model for some rounds: every query of every dashboard must find a
+# series. The store's reserve is more than its disk has, so that an alert fires. PROGRAMS is build/release/bin. Exit 77:
 # Prometheus is not installed.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-programs=$PWD/${1:-build/release/bin}
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+cd "$root"
+programs=$(realpath "${1:-build/release/bin}")
 command -v prometheus >/dev/null || { echo "prometheus is not installed (Debian: prometheus)"; exit 77; }
 [ -x "$programs/atoll" ] || { echo "build it first: no $programs/atoll"; exit 1; }
 scratch=$(mktemp -d)
 chmod 755 "$scratch"
-prometheus_pid=
+# shellcheck source=tests/stack/watched_stack.sh
+. tests/stack/watched_stack.sh
 tidy_up() {
-    [ -z "$prometheus_pid" ] || kill "$prometheus_pid" 2>/dev/null || true
-    "$programs/atoll" down --state "$scratch/state" --delete --yes >/dev/null 2>&1 || true
+    end_watched_stack
     rm -rf "$scratch"
 }
 trap tidy_up EXIT
 
-"$programs/atoll" up --state "$scratch/state" --port-base 0 --kafka-jars "$PWD/build/kafka/lib" --json >"$scratch/stack.json"
-address() { node -p 'new URL(JSON.parse(require("fs").readFileSync(process.argv[1])).gateway).host' "$1"; }
-cp "$scratch/state/tokens/metrics.token" "$scratch/metrics.token"
-port=$(node -e 'const s = require("net").createServer().listen(0, "127.0.0.1", () => { console.log(s.address().port); s.close() })')
-cat >"$scratch/prometheus.yaml" <<YAML
-global: {scrape_interval: 1s, evaluation_interval: 1s}
-rule_files: [$PWD/compose/observe/alerts.yaml]
-scrape_configs:
-  - job_name: atoll
-    metrics_path: /v1/metrics
-    authorization: {credentials_file: $scratch/metrics.token}
-    static_configs: [{targets: [registry, store, dispatch, aggregation]}]
-    relabel_configs:
-      - {source_labels: [__address__], regex: (.*), target_label: __metrics_path__, replacement: /\$1/v1/metrics}
-      - {source_labels: [__address__], target_label: instance}
-      - {target_label: __address__, replacement: "$(address "$scratch/stack.json")"}
-YAML
-prometheus --config.file="$scratch/prometheus.yaml" --storage.tsdb.path="$scratch/tsdb" \
-    --web.listen-address="127.0.0.1:$port" >"$scratch/prometheus.log" 2>&1 &
-prometheus_pid=$!
-query() { curl -sfG "http://127.0.0.1:$port/api/v1/query" --data-urlencode "query=$1" || true; }
-for _ in $(seq 120); do
-    [[ $(query 'sum(up{job="atoll"}) == 4 and count(atoll_jobs) > 0 and sum(rate(process_cpu_seconds_total[1m])) >= 0') == *value* ]] && break
-    sleep 1
-done
-node tests/stack/dashboards.js "http://127.0.0.1:$port"
+mkdir "$scratch/state"
+echo "store: {free_bytes_min: $(($(df --output=avail -B1 "$scratch" | tail -1) * 6 / 10))}" >"$scratch/state/settings.yaml"
+start_stack
+sed 's/for: .*/for: 1s/' compose/observe/alerts.yaml >"$scratch/alerts.yaml"
+start_prometheus "$scratch/alerts.yaml"
+push_model tiny
+for one in alpha beta; do add_local_facility $one; done
+for one in alpha beta; do prepare_texts $one tiny; done
+submit watched tiny 4 "${ATOLL_STEPS:-600}" alpha beta
+printf '%4d s  the federation trains\n' $SECONDS
+status=0
+node tests/stack/dashboards.js "http://127.0.0.1:$prometheus_port" 180 || status=$?
+printf '%4d s  all queries were asked\n' $SECONDS
+exit $status

@@ -32,7 +32,7 @@ TEST_F(TrainProgramTest, StepsAndSummarySayWhatWasDone) {
     const auto lines = lines_of(result.out);
     ASSERT_EQ(lines.size(), 9U) << result.err;  // 2 × 32 rows in steps of 8
     for (const char* key : {"step", "time_unix_s", "loss", "lr", "grad_norm", "tokens_per_s", "mfu", "hfu",
-                            "peak_bytes", "exposed_comm_s", "eta_s"}) {
+                            "peak_bytes", "exposed_comm_s", "eta_s", "step_s"}) {
         EXPECT_TRUE(lines[0].contains(key)) << key;
     }
     EXPECT_GT(lines[0]["peak_bytes"].get<std::int64_t>(), 1 << 20);

@@ -56,6 +56,7 @@ std::string to_json_line(const StepMetrics& metrics) {
                         {"loss_tokens", metrics.loss_tokens},
                         {"lr", metrics.learning_rate},
                         {"grad_norm", metrics.gradient_norm},
+                        {"step_s", metrics.step_s},
                         {"tokens_per_s", metrics.tokens_per_s},
                         {"mfu", share_or_null(metrics.mfu)},
                         {"hfu", share_or_null(metrics.hfu)},

@@ -18,6 +18,7 @@ struct StepMetrics {
     double gradient_norm =
         0;  // before clipping; not finite, printed as null, in a step that was skipped or too small to be told
     double loss_scale = 0;  // of the step's backward pass; 0: an fp32 or bf16 run, not printed
+    double step_s = 0;      // of the slowest rank
     double tokens_per_s = 0;
     double mfu = 0;  // 0: unknown; this and what is above 1, a peak measured too low, is printed as null
     double hfu = 0;

@@ -268,7 +268,7 @@ void Trainer::report_rates(StepMetrics& metrics, double step_s) {
     comm_.all_reduce(most, comm::Reduction::kMax);
     metrics.peak_bytes = static_cast<std::int64_t>(most[0]);
     metrics.exposed_comm_s = most[1];
-    step_s = most[2];
+    metrics.step_s = step_s = most[2];
     metrics.tokens_per_s = nominal_targets(prepared_) / step_s;
     const double forward = prepared_.directory.model.forward_flops({prepared_.batch.global, prepared_.seq_len()});
     if (peak_flops_ <= 0) return;

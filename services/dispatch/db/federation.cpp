@@ -118,14 +118,18 @@ Status read_perplexities(pg::Connection& connection, FederationState& state) {
     ATOLL_TRY(
         const pg::Rows rows,
         connection.query(
-            "SELECT DISTINCT ON (j.name, t.facility) t.facility, j.name, (model->>'perplexity')::float8 AS "
-            "perplexity FROM jobs j JOIN tasks t ON t.job_id = j.id AND t.round >= j.current_round - 2 CROSS JOIN "
+            "SELECT DISTINCT ON (j.name, t.facility, dataset) t.facility, j.name, coalesce(t.result->>'dataset', '') "
+            "AS dataset, "
+            "(model->>'perplexity')::float8 AS perplexity FROM jobs j JOIN tasks t ON t.job_id = j.id AND t.round >= "
+            "j.current_round - 2 CROSS JOIN "
             "LATERAL jsonb_array_elements(t.result->'evaluations') AS model WHERE j.state = 'running' AND t.kind = "
             "'evaluate' AND t.state = 'done' AND model->>'which' IN ('base', 'global') AND "
-            "model->>'perplexity' IS NOT NULL ORDER BY j.name, t.facility, t.round DESC LIMIT $1",
+            "model->>'perplexity' IS NOT NULL ORDER BY j.name, t.facility, dataset, t.round DESC LIMIT $1",
             {kTrainingsMax}));
     for (int i = 0; i < rows.size(); ++i)
-        state.perplexities.push_back({{{"facility", rows.text(i, "facility")}, {"atoll_job", rows.text(i, "name")}},
+        state.perplexities.push_back({{{"facility", rows.text(i, "facility")},
+                                       {"atoll_job", rows.text(i, "name")},
+                                       {"dataset", rows.text(i, "dataset")}},
                                       rows.number(i, "perplexity")});
     return {};
 }
@@ -147,7 +151,31 @@ Status read_expected_ends(pg::Connection& connection, FederationState& state) {
     return {};
 }
 
+Status read_job_rounds(pg::Connection& connection, FederationState& state) {
+    ATOLL_TRY(const pg::Rows rows, connection.query("SELECT name, max(current_round) AS round FROM jobs WHERE state = "
+                                                    "'running' GROUP BY name ORDER BY 1 LIMIT $1",
+                                                    {kTrainingsMax}));
+    for (int i = 0; i < rows.size(); ++i)
+        state.job_rounds.push_back(
+            {{{"atoll_job", rows.text(i, "name")}}, static_cast<double>(rows.integer(i, "round"))});
+    return {};
+}
+
 }  // namespace
+
+Result<std::vector<EndedJob>> ended_jobs(pg::Connection& connection, std::int64_t since_ms) {
+    ATOLL_TRY(
+        const pg::Rows rows,
+        connection.query(
+            "SELECT id, state, (extract(epoch FROM finished_at) * 1000)::bigint AS finished_ms FROM "
+            "jobs WHERE state IN ('completed', 'failed', 'cancelled') AND NOT pruned AND finished_at > greatest(" +
+                sql_from_ms("$1") + ", now() - interval '10 minutes')",
+            {since_ms}));
+    std::vector<EndedJob> jobs;
+    for (int i = 0; i < rows.size(); ++i)
+        jobs.push_back({rows.text(i, "id"), rows.integer(i, "finished_ms"), rows.text(i, "state")});
+    return jobs;
+}
 
 Result<std::vector<EndedPhase>> ended_phases(pg::Connection& connection, std::int64_t since_ms) {
     const std::string since = "greatest(" + sql_from_ms("$1") + ", now() - interval '10 minutes')";
@@ -183,7 +211,7 @@ Result<std::vector<UpdateCount>> count_updates(pg::Connection& connection, const
 Result<FederationState> read_federation_state(pg::Connection& connection) {
     FederationState state;
     for (const auto read : {read_tasks, read_rounds, read_facilities, read_due_tasks, read_trainings, read_perplexities,
-                            read_expected_ends})
+                            read_expected_ends, read_job_rounds})
         ATOLL_RETURN_IF_ERROR(read(connection, state));
     return state;
 }

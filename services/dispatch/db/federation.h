@@ -20,6 +20,7 @@ struct FederationState {
     std::vector<metrics::Sample> batch_systems_up;
     std::vector<metrics::Sample> perplexities;
     std::vector<metrics::Sample> expected_ends_s;
+    std::vector<metrics::Sample> job_rounds;
     double round_age_ratio = 0;
     double due_tasks = 0;
     double due_task_age_s = 0;
@@ -43,6 +44,17 @@ struct EndedPhase {
 };
 // What ended after `since` and within the last ten minutes.
 Result<std::vector<EndedPhase>> ended_phases(pg::Connection& connection, std::int64_t since_ms);
+
+// A job that has ended, and when.
+struct EndedJob {
+    std::string job;
+    std::int64_t finished_ms = 0;
+    std::string outcome;  // "completed", "failed", "cancelled"
+
+    auto operator<=>(const EndedJob&) const = default;
+};
+// Those that ended after `since` and within the last ten minutes.
+Result<std::vector<EndedJob>> ended_jobs(pg::Connection& connection, std::int64_t since_ms);
 
 // What became of the updates that a closed round waited for: facility, outcome, count.
 struct UpdateCount {

@@ -86,11 +86,13 @@ void visit_step(Line& line, Visitor& visit) {
     visit("lr", line.lr);
     visit("grad_norm", line.grad_norm);
     visit("loss_scale", line.loss_scale);
+    visit("step_s", line.step_s);
     visit("tokens_per_s", line.tokens_per_s);
     visit("mfu", line.mfu);
     visit("hfu", line.hfu);
     visit("peak_bytes", line.peak_bytes);
     visit("exposed_comm_s", line.exposed_comm_s);
+    visit("eta_s", line.eta_s);
     visit("val_loss", line.val_loss);
     visit("val_perplexity", line.val_perplexity);
     visit("val_tokens", line.val_tokens);

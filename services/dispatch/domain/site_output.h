@@ -27,11 +27,13 @@ struct StepLine {
     std::optional<double> lr;
     std::optional<double> grad_norm;
     std::optional<double> loss_scale;
+    std::optional<double> step_s;
     std::optional<double> tokens_per_s;
     std::optional<double> mfu;
     std::optional<double> hfu;
     std::optional<std::int64_t> peak_bytes;
     std::optional<double> exposed_comm_s;  // seconds of the step in which a rank only waited for others
+    std::optional<double> eta_s;           // what the steps that are left are likely to take
     std::optional<double> val_loss;        // of a validation after the step
     std::optional<double> val_perplexity;
     std::optional<std::int64_t> val_tokens;

@@ -26,10 +26,10 @@ bool is_none(const std::string& line) {
 }
 
 TEST(SiteOutputTest, EveryMemberOfTheTrainersLinesIsKeptUnderItsName) {
-    const Json step = {{"step", 7},         {"loss", 2.5},          {"loss_tokens", 512},     {"lr", 1e-3},
-                       {"grad_norm", 0.5},  {"loss_scale", 64},     {"tokens_per_s", 1e4},    {"mfu", 0.5},
-                       {"hfu", 0.25},       {"peak_bytes", 99},     {"exposed_comm_s", 0.25}, {"val_loss", 2.0},
-                       {"val_tokens", 640}, {"val_perplexity", 7.5}};
+    const Json step = {{"step", 7},        {"loss", 2.5},      {"loss_tokens", 512},     {"lr", 1e-3},
+                       {"grad_norm", 0.5}, {"loss_scale", 64}, {"tokens_per_s", 1e4},    {"mfu", 0.5},
+                       {"hfu", 0.25},      {"peak_bytes", 99}, {"exposed_comm_s", 0.25}, {"eta_s", 9.0},
+                       {"step_s", 1.5},    {"val_loss", 2.0},  {"val_tokens", 640},      {"val_perplexity", 7.5}};
     EXPECT_EQ(to_json(step_of(step)), step);
     EXPECT_EQ(to_json(*parse_step_line(to_json(step_of(step)))), step);
     const Json metrics = {{"steps", 3},  {"samples", 48},         {"tokens", 6144},

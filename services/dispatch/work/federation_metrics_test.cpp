@@ -35,6 +35,12 @@ class FederationMetricsTest : public testing::Test {
             .Value();
     }
 
+    double transfer_s(const char* direction) {
+        return metrics_
+            .counter(kMetrics["atoll_transfer_seconds_total"], {{"facility", "alpha"}, {"direction", direction}})
+            .Value();
+    }
+
     metrics::Registry metrics_;
 };
 
@@ -74,6 +80,29 @@ TEST_F(FederationMetricsTest, BytesCountAsTheyMoveAndAtTheEndOfATransfer) {
     EXPECT_EQ(bytes("out"), 64) << "it was over before it was seen under way";
 }
 
+TEST_F(FederationMetricsTest, TheTimeOfATransferCountsBesideItsBytes) {
+    count_step(task_in(Step::kStaging, 1000), task_in(Step::kSubmitting, 0), 4000, metrics_);
+    count_step(task_in(Step::kCollecting, 5000), task_in(Step::kDone), 7000, metrics_);
+    count_step(task_in(Step::kRunning, 5000), task_in(Step::kCollecting, 9000), 9000, metrics_);
+    EXPECT_EQ(transfer_s("in"), 3);
+    EXPECT_EQ(transfer_s("out"), 2);
+}
+
+TEST_F(FederationMetricsTest, TokensCountWhenATrainingIsDone) {
+    const auto tokens = [&] {
+        return metrics_.counter(kMetrics["atoll_training_tokens_total"], {{"facility", "alpha"}}).Value();
+    };
+    Task running = task_in(Step::kCollecting), ended = task_in(Step::kFailed);
+    ended.result = {{"version", "v"}, {"samples", 10}, {"tokens", 4096}};
+    ended.state = TaskState::kFailed;
+    count_step(running, ended, 0, metrics_);
+    EXPECT_EQ(tokens(), 0) << "it brought no update";
+    ended.state = TaskState::kDone;
+    count_step(running, ended, 0, metrics_);
+    count_step(ended, ended, 0, metrics_);
+    EXPECT_EQ(tokens(), 4096);
+}
+
 TEST_F(FederationMetricsTest, EachEndOfATaskCountsOnce) {
     Task running = task_in(Step::kCollecting), done = task_in(Step::kDone);
     done.state = TaskState::kDone;
@@ -89,11 +118,18 @@ TEST_F(FederationMetricsTest, ATrainingThatEndedIsServedNoLonger) {
     StepLine line;
     line.step = 7;
     line.loss = 2.5;
+    line.exposed_comm_s = 0.5;
+    line.step_s = 2;
+    line.eta_s = 60;
     state.trainings.push_back({"alpha", "demo", line});
     show(state, metrics_);
     std::string text = metrics_.expose();
     EXPECT_NE(text.find("atoll_training_loss{atoll_job=\"demo\",facility=\"alpha\"} 2.5"), std::string::npos) << text;
     EXPECT_NE(text.find("atoll_training_step{atoll_job=\"demo\",facility=\"alpha\"} 7"), std::string::npos) << text;
+    EXPECT_NE(text.find("atoll_training_exposed_communication_ratio{atoll_job=\"demo\",facility=\"alpha\"} 0.25"),
+              std::string::npos)
+        << text;
+    EXPECT_NE(text.find("atoll_training_eta_seconds{atoll_job=\"demo\",facility=\"alpha\"} 60"), std::string::npos);
     EXPECT_EQ(text.find("atoll_training_mfu_ratio{"), std::string::npos) << "the line does not say";
     show(FederationState{}, metrics_);
     text = metrics_.expose();

@@ -43,13 +43,14 @@ class FederationSeriesTest : public DispatchSchemaTest {
             "generate_series(0, 1) s;"
             "INSERT INTO attempts (task_id, number, batch_job_name, step, progress) SELECT id, 1, id, 'running', "
             "'{\"last_step\": {\"step\": 7, \"loss\": 2.5, \"grad_norm\": 1, \"tokens_per_s\": 9, \"mfu\": 0.4, "
-            "\"peak_bytes\": 5, \"time_unix_s\": 1.5}}' FROM tasks");
+            "\"peak_bytes\": 5, \"step_s\": 2, \"exposed_comm_s\": 1, \"eta_s\": 60, \"time_unix_s\": 1.5}}' FROM "
+            "tasks");
     }
     std::string served() {
         const auto state = read_federation_state(*connection_);
         EXPECT_TRUE(state.ok()) << describe(state.error());
         if (state.ok()) show(*state, metrics_);
-        EXPECT_TRUE(rounds_.look(*connection_, metrics_).ok());
+        EXPECT_TRUE(ends_.look(*connection_, metrics_).ok());
         return metrics_.expose();
     }
     static std::int64_t series_of(const std::string& text) {
@@ -65,15 +66,15 @@ class FederationSeriesTest : public DispatchSchemaTest {
     const std::string kIds = "01jd3v7e8m2k4t6w8y0a";  // of which all that is an id here begins
     std::optional<pg::Connection> connection_;
     metrics::Registry metrics_;
-    RoundCounter rounds_;
+    EndCounter ends_;
 };
 
 TEST_F(FederationSeriesTest, AThousandJobsMakeABoundedNumberOfSeriesAndLeaveNone) {
     add_running_jobs();
     const std::string running = served();
-    // 7 metrics of at most 500 trainings, 2 of at most 500 jobs; the rest is of facilities.
-    EXPECT_LE(series_of(running), 7 * 500 + 2 * 500 + 60 * kFacilities + 100);
-    EXPECT_GT(series_of(running), 4000) << "they are there";
+    // 9 metrics of at most 500 trainings, 3 of at most 500 jobs; the rest is of facilities.
+    EXPECT_LE(series_of(running), 9 * 500 + 3 * 500 + 60 * kFacilities + 100);
+    EXPECT_GT(series_of(running), 5000) << "they are there";
     EXPECT_NE(running.find("atoll_training_loss{atoll_job=\"job"), std::string::npos);
     EXPECT_NE(running.find("atoll_job_expected_end_timestamp_seconds{atoll_job=\"job"), std::string::npos);
     EXPECT_EQ(running.find(kIds), std::string::npos) << "an id in a label";
@@ -81,6 +82,54 @@ TEST_F(FederationSeriesTest, AThousandJobsMakeABoundedNumberOfSeriesAndLeaveNone
     const std::string ended = served();
     EXPECT_EQ(ended.find("atoll_job=\""), std::string::npos) << "jobs that have ended are served no longer";
     EXPECT_LE(series_of(ended), 60 * kFacilities + 100);
+}
+
+TEST_F(FederationSeriesTest, EachEndOfAJobCountsOnceAndARunningJobSaysItsRound) {
+    add_running_jobs();
+    EXPECT_NE(served().find("atoll_job_round{atoll_job=\"job1000\"} 2\n"), std::string::npos);
+    const auto ended = [&](const char* outcome) {
+        served();
+        return metrics_.counter(kMetrics["atoll_jobs_ended_total"], {{"outcome", outcome}}).Value();
+    };
+    EXPECT_EQ(ended("completed"), 0);
+    const std::string job = "'" + kIds + "1000'";
+    run("UPDATE jobs SET state = 'failed', finished_at = clock_timestamp() WHERE id = " + job);
+    EXPECT_EQ(ended("failed"), 1);
+    EXPECT_EQ(ended("failed"), 1) << "it has been counted";
+    EXPECT_EQ(served().find("atoll_job_round{atoll_job=\"job1000\"}"), std::string::npos);
+    run("UPDATE jobs SET state = 'running', finished_at = NULL WHERE id = " + job);
+    EXPECT_EQ(ended("completed"), 0);
+    run("UPDATE jobs SET state = 'completed', finished_at = clock_timestamp() WHERE id = " + job);
+    EXPECT_EQ(ended("completed"), 1) << "it was resumed";
+    EXPECT_EQ(ended("failed"), 1);
+}
+
+TEST_F(FederationSeriesTest, TheStateOfTheFederationHasAValueForEachFacility) {
+    run("UPDATE facilities SET waiting_since = now() - interval '20 minutes', waiting_reason = 'no route' WHERE name = "
+        "'site1';"
+        "UPDATE facilities SET batch_silent_since = now() - interval '1 minute', batch_silence = 'squeue' WHERE name = "
+        "'site2'");
+    add_running_jobs();
+    // Beside what runs: one that nobody has taken up, and rounds that last an hour after others of an hour.
+    run("UPDATE tasks SET next_step_at = now() - interval '7 minutes' WHERE facility = 'site3' AND id LIKE '%0'");
+    const std::string text = served();
+    const auto value_of = [&](const std::string& series) {
+        const auto at = text.find("\n" + series + " ");
+        return at == std::string::npos ? -1 : std::stod(text.substr(at + series.size() + 2));
+    };
+    EXPECT_EQ(value_of("atoll_facility_up{facility=\"site1\"}"), 0);
+    EXPECT_EQ(value_of("atoll_facility_up{facility=\"site2\"}"), 1);
+    EXPECT_NEAR(value_of("atoll_facility_silent_seconds{facility=\"site1\"}"), 1200, 60);
+    EXPECT_EQ(value_of("atoll_facility_silent_seconds{facility=\"site2\"}"), 0);
+    EXPECT_EQ(value_of("atoll_facility_batch_system_up{facility=\"site1\"}"), 1);
+    EXPECT_EQ(value_of("atoll_facility_batch_system_up{facility=\"site2\"}"), 0);
+    EXPECT_EQ(value_of("atoll_tasks_waiting{facility=\"site1\",reason=\"unreachable\"}"), 250);
+    EXPECT_EQ(value_of("atoll_tasks_waiting{facility=\"site2\",reason=\"batch-system\"}"), 250);
+    EXPECT_GT(value_of("atoll_due_tasks"), 0);
+    EXPECT_NEAR(value_of("atoll_due_task_age_seconds"), 420, 60);
+    EXPECT_NEAR(value_of("atoll_round_age_ratio"), 1, 0.2) << "an hour, as the round before";
+    EXPECT_EQ(value_of("atoll_rounds{phase=\"training\"}"), 1000);
+    EXPECT_NEAR(value_of("atoll_round_age_seconds{phase=\"training\"}"), 3600, 60);
 }
 
 TEST_F(FederationSeriesTest, EachPhaseOfARoundAndEachUpdateCountsOnce) {

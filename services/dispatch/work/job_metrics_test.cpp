@@ -21,9 +21,10 @@ TEST_F(JobLifecycleTest, EachMetricHasASeriesWhileAJobRuns) {
     // No ssh and no bytes here, nothing goes wrong, and what trains is done before it was seen to run.
     std::set<std::string_view> missing = {};
     for (const Metric& row : kMetrics.rows) missing.insert(row.name);
-    for (const char* name : {"atoll_facility_logins_total", "atoll_facility_credential_expiry_timestamp_seconds",
-                             "atoll_transfer_bytes_total", "atoll_attempts_failed_total", "atoll_tasks_waiting",
-                             "atoll_node_seconds_total", "atoll_facility_login_budget_remaining"})
+    for (const char* name :
+         {"atoll_facility_logins_total", "atoll_facility_credential_expiry_timestamp_seconds",
+          "atoll_transfer_bytes_total", "atoll_transfer_seconds_total", "atoll_attempts_failed_total",
+          "atoll_tasks_waiting", "atoll_node_seconds_total", "atoll_facility_login_budget_remaining"})
         missing.erase(name);
     metrics::Registry now;  // the service's own gauges are seconds old
     auto connection = connect();
@@ -46,7 +47,8 @@ TEST_F(JobLifecycleTest, EachMetricHasASeriesWhileAJobRuns) {
     for (const char* sql :
          {"UPDATE jobs SET state = 'running'", "UPDATE tasks SET state = 'running' WHERE kind = 'train'",
           "UPDATE attempts SET step = 'running', progress = progress || '{\"last_step\": {\"step\": 7, \"loss\": 2.5, "
-          "\"grad_norm\": 1, \"tokens_per_s\": 9, \"mfu\": 0.4, \"peak_bytes\": 5, \"time_unix_s\": 1.5}}'"})
+          "\"grad_norm\": 1, \"tokens_per_s\": 9, \"mfu\": 0.4, \"peak_bytes\": 5, \"step_s\": 2, "
+          "\"exposed_comm_s\": 1, \"eta_s\": 60, \"time_unix_s\": 1.5}}'"})
         ASSERT_TRUE(transaction.query(sql).ok());
     look();
     EXPECT_NE(now.expose().find("atoll_training_loss{atoll_job=\""), std::string::npos);

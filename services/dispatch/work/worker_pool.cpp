@@ -145,6 +145,7 @@ Status WorkerPool::write(const LeasedTask& leased, TaskChange& change, Heard hea
         ATOLL_TRY(const bool is_current, pg::holds_lease(*connection, leased.lease));
         if (!is_current) {
             spdlog::warn("task {}: another worker has taken over; discarding this result", leased.task.id);
+            metrics_.counter(kMetrics["atoll_leases_lost_total"]).Increment();
             return {};
         }
         ATOLL_RETURN_IF_ERROR(record_facility(*connection, leased, change, heard));
@@ -308,7 +309,7 @@ Status WorkerPool::count() {
     ATOLL_TRY(const auto state, read_federation_state(*connection));
     show(counts, metrics_);
     show(state, metrics_);
-    ATOLL_RETURN_IF_ERROR(round_counter_.look(*connection, metrics_));
+    ATOLL_RETURN_IF_ERROR(end_counter_.look(*connection, metrics_));
     counted_ = std::chrono::steady_clock::now();
     return {};
 }

@@ -64,7 +64,7 @@ class WorkerPool {
     metrics::Registry& metrics_;
     WorkerSeams seams_;
     StepsInHand steps_;
-    RoundCounter round_counter_;                          // the duties' thread's
+    EndCounter end_counter_;                              // the duties' thread's
     std::chrono::steady_clock::time_point counted_ = {};  // the duties' thread's
     pg::LeaseWorkers workers_;                            // last: it works with the others
 };

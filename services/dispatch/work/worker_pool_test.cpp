@@ -7,6 +7,7 @@
 #include <fstream>
 #include <thread>
 
+#include "services/dispatch/metrics.h"
 #include "services/dispatch/testing/dispatch_fixture.h"
 
 namespace atl::dispatch {
@@ -72,6 +73,26 @@ TEST_F(DispatchTest, WhatALateWorkerHeardOfAFacilityIsNotRecorded) {
     ASSERT_TRUE(eventually_late());
     EXPECT_TRUE(connection.query("SELECT 1 FROM facilities WHERE waiting_since IS NOT NULL").value().empty())
         << "the facility is left alone";
+    EXPECT_GE(metrics().counter(kMetrics["atoll_leases_lost_total"]).Value(), 1);
+}
+
+TEST_F(DispatchTest, AWorkerIsBusyWhileItHasAStepInHand) {
+    std::atomic<bool> is_held = true;
+    WorkerSeams seams;
+    seams.lose_result = [&](const Task&) {
+        is_held.wait(true);
+        return false;
+    };
+    begin(seams);
+    const auto busy = [&] { return metrics().gauge(kMetrics["atoll_workers_busy"]).Value(); };
+    EXPECT_TRUE(eventually([&] { return busy() == 0; }));
+    const std::string job = submit(job_request(1));
+    EXPECT_TRUE(eventually([&] { return busy() >= 1; })) << "the steps of its first tasks";
+    EXPECT_LE(busy(), metrics().gauge(kMetrics["atoll_workers"]).Value() * 4) << "slow ones have places of their own";
+    is_held = false;
+    is_held.notify_all();
+    EXPECT_TRUE(eventually([&] { return state_of(job) == "completed"; })) << error_of(job);
+    EXPECT_TRUE(eventually([&] { return busy() == 0; }));
 }
 
 }  // namespace
