@@ -10,11 +10,12 @@ quick=(alert_rules images init_again_changes_only_what_is_asked_for up_means_rea
     down_and_up_keep_everything no_secret_shows containers_may_do_little)
 all=("${quick[@]}" a_facility_elsewhere_needs_a_public_url what_is_killed_comes_back tokens_are_renewed up_fails_where_a_key_cannot_be_read
     a_service_is_found_at_another_address requests_wait_while_a_service_is_recreated alerts_are_seen_and_sent
-    a_simulated_federation_begins_by_itself)
+    a_simulated_federation_begins_by_itself a_job_goes_on_with_the_digests_of_atoll_up)
 name=atoll-test-$$ port=$((20000 + $$ % 10000)) network=172.29.$(($$ % 200 + 20))
 services=(registry store dispatch aggregation)
 containers=(postgres kafka "${services[@]}" gateway renewal)
 work=$(mktemp -d)
+chmod 755 "$work"
 fail() { printf '  %s\n' "$*" >&2; return 1; }
 
 # The checkout's files in a directory of the test's: compose/init writes beside them.
@@ -23,11 +24,14 @@ mkdir "$checkout"
 git -c "safe.directory=$root" -C "$root" ls-files -z --cached --others --exclude-standard |
     (cd "$root" && xargs -0 tar -c --ignore-failed-read 2>/dev/null) | tar -C "$checkout" -x
 cd "$checkout"
-# shellcheck source=tests/stack/load.sh
-. tests/stack/load.sh
+for part in load.sh job.sh compose/job_checks.sh; do
+    # shellcheck disable=SC1090
+    . "tests/stack/$part"
+done
 
 clean_up() {
     docker compose down --volumes --timeout 5 >/dev/null 2>&1 || true
+    "$programs/atoll" down --state "$work/up" --delete --yes >/dev/null 2>&1 || true
     cd /
     rm -rf "$work"
 }
@@ -36,6 +40,7 @@ trap clean_up EXIT
 # Kafka's jars are those that `./dev install` fetched, where it did.
 jars=()
 [ ! -d "$root/build/kafka/lib" ] || jars=(--jars "$root/build/kafka/lib")
+debian=(${ATOLL_DEBIAN:+--debian "$ATOLL_DEBIAN"})
 init() { compose/init --name "$name" --port "$port" --network "$network" "${jars[@]}" "$@"; }
 id_of() { docker compose ps -q "$1"; }
 inspect() { docker inspect --format "$2" "$(id_of "$1")"; }
