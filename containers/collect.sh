@@ -6,7 +6,11 @@ out=$1
 shift
 mkdir -p "$out/bin"
 install -s "$@" "$out/bin/"
-# The package of each library. dpkg knows some by "/lib/…", though "/lib" is a link to "/usr/lib".
-ldd "$out"/bin/* | awk '/=> \// {print $3}' | sort -u | xargs readlink -f | sort -u | while read -r library; do
-    dpkg -S "$library" 2>/dev/null || dpkg -S "${library#/usr}"
-done | sed 's/:.*//' | sort -u >"$out/packages"
+# The package of each library, asked at once, as each question reads all of dpkg's lists. dpkg knows some by "/lib/…", though "/lib"
+# is a link to "/usr/lib".
+mapfile -t libraries < <(ldd "$out"/bin/* | awk '/=> \// {print $3}' | sort -u | xargs readlink -f | sort -u)
+found=$(dpkg -S "${libraries[@]}" "${libraries[@]#/usr}" 2>/dev/null || true)
+for library in "${libraries[@]}"; do
+    [[ $found$'\n' == *": $library"$'\n'* ]] || [[ $found$'\n' == *": ${library#/usr}"$'\n'* ]] || { echo "collect.sh: no package has $library" >&2; exit 1; }
+done
+sed 's/:.*//' <<<"$found" | sort -u >"$out/packages"

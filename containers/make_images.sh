@@ -8,7 +8,8 @@
 # --jars DIRECTORY      Kafka's jars as compose/kafka/pom.xml pins them; without it Maven fetches them
 # --uid N               the user of all containers (default: yours; 10001 for root)
 # --tag TAG             of the images (default: latest)
-# --with LIST           further images, comma-separated: observe (Prometheus, Alertmanager), site (a simulated site)
+# --with LIST           further images, comma-separated: observe (Prometheus, Alertmanager), site (a simulated site), trainer
+#                       (the CPU trainer with its MPI)
 set -euo pipefail
 umask 022  # images are for a user who is not this one
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -25,7 +26,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 for image in ${with//,/ }; do
-    [[ $image =~ ^(observe|site)$ ]] || fail "--with: must be of observe and site, not '$image'"
+    [[ $image =~ ^(observe|site|trainer)$ ]] || fail "--with: must be of observe, site and trainer, not '$image'"
 done
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -104,7 +105,8 @@ fi
 build atoll-kafka "$work/kafka/Dockerfile" "$work/kafka"
 
 if [[ ,$with, == *,observe,* ]]; then build atoll-observe "$here/containers/observe/Dockerfile" "$here/containers/observe"; fi
-if [[ ,$with, == *,site,* ]]; then
-    make_programs atoll-site-programs trainer.Dockerfile atoll atoll-trainer
-    build atoll-site "$here/containers/site/Dockerfile" "$here/containers/site" --build-arg "PROGRAMS=atoll-site-programs:$tag"
-fi
+if [[ ,$with, == *,site,* ]] || [[ ,$with, == *,trainer,* ]]; then make_programs atoll-site-programs trainer.Dockerfile atoll atoll-trainer; fi
+for image in site trainer; do
+    [[ ,$with, != *,$image,* ]] || build "atoll-$image" "$here/containers/$image/Dockerfile" "$here/containers/$image" \
+        --build-arg "PROGRAMS=atoll-site-programs:$tag"
+done

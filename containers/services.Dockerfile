@@ -15,7 +15,10 @@ RUN printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d && chmod 755 /usr/sbin
 ARG ATOLL_UID=1000
 RUN useradd --uid ${ATOLL_UID} --user-group --create-home atoll \
     && install -d -o atoll -g atoll /srv/atoll /srv/atoll/blobs /credentials \
-        /credentials/public /credentials/signing /credentials/aggregation /credentials/kafka  # a new volume takes their owner
+        /credentials/public /credentials/signing /credentials/aggregation /credentials/kafka \
+        /credentials/kafka-broker /credentials/kafka-registry /credentials/kafka-store /credentials/kafka-dispatch \
+        /credentials/kafka-aggregation \
+    && install -d -o atoll -g atoll -m 700 /run/postgresql  # a new volume takes their owner
 ENV PATH=/opt/atoll/bin:$PATH
 USER ${ATOLL_UID}
 WORKDIR /srv/atoll

@@ -9,4 +9,21 @@ if [ ! -e "$KAFKA_LOG_DIRS/meta.properties" ]; then
     cluster=$(head -c 16 /dev/urandom | base64 | tr '+/' '-_' | tr -d '=')
     java -cp '/opt/kafka/libs/*' kafka.tools.StorageTool format -t "$cluster" -c "$properties"
 fi
-exec java ${KAFKA_HEAP_OPTS:-} -cp '/opt/kafka/libs/*' kafka.Kafka "$properties"
+# A broker reads its certificate when it starts: when the file has another one, it ends as it should and starts again.
+certificate() { [ ! -r "${KAFKA_SSL_KEYSTORE_LOCATION:-}" ] || cksum <"$KAFKA_SSL_KEYSTORE_LOCATION"; }
+broker='' ending=''
+trap 'ending=yes; [ -z "$broker" ] || kill "$broker" 2>/dev/null' TERM INT
+while :; do
+    shown=$(certificate) status=0
+    # shellcheck disable=SC2086
+    java ${KAFKA_HEAP_OPTS:-} -cp '/opt/kafka/libs/*' kafka.Kafka "$properties" &
+    broker=$!
+    while [ -z "$ending" ] && kill -0 "$broker" 2>/dev/null && [ "$(certificate)" = "$shown" ]; do
+        sleep "${CERTIFICATE_INTERVAL:-10}" &
+        wait -n "$broker" $! || true
+    done
+    kill "$broker" 2>/dev/null || true
+    while kill -0 "$broker" 2>/dev/null; do wait "$broker" || status=$?; done
+    [ -z "$ending" ] && [ "$(certificate)" != "$shown" ] || exit "$status"
+    echo "the certificate in $KAFKA_SSL_KEYSTORE_LOCATION is a new one: starting again"
+done

@@ -4,11 +4,10 @@ set -eu
 if [ ! -s "$PGDATA/PG_VERSION" ]; then
     new=$PGDATA/new
     rm -rf "$new"
-    initdb -D "$new" -U "$POSTGRES_USER" --pwfile="$POSTGRES_PASSWORD_FILE" -A scram-sha-256 --auth-local=trust \
-        --no-instructions >/dev/null
+    initdb -D "$new" -U "$POSTGRES_USER" --pwfile="$POSTGRES_PASSWORD_FILE" -A scram-sha-256 --no-instructions >/dev/null
     echo "host all all all scram-sha-256" >>"$new/pg_hba.conf"
     pg_ctl -D "$new" -s -w -o "-c listen_addresses= -k /tmp" start
-    createdb -h /tmp -U "$POSTGRES_USER" "$POSTGRES_USER"
+    PGPASSWORD=$(cat "$POSTGRES_PASSWORD_FILE") createdb -h /tmp -U "$POSTGRES_USER" "$POSTGRES_USER"
     pg_ctl -D "$new" -s -w -m fast stop
     version=$(cat "$new/PG_VERSION")
     rm "$new/PG_VERSION"
@@ -17,4 +16,6 @@ if [ ! -s "$PGDATA/PG_VERSION" ]; then
     sync
     echo "$version" >"$PGDATA/PG_VERSION"  # last: with it the database is complete
 fi
-exec "$@" -c 'listen_addresses=*' -k /tmp
+program=$1
+shift
+exec "$program" -c 'listen_addresses=*' -k /tmp "$@"  # of two settings the later holds

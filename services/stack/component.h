@@ -64,5 +64,8 @@ Result<UniqueFd> try_lock_state(const Layout& layout);
 
 // Keys and tokens, made once; a token that has lived half its life is renewed.
 Status make_credentials(const Layout& layout);
+// For a broker and services in containers: an authority of their own, and a key and certificate of the broker
+// ("broker") and of each service. Those that have lived half their life, or are of another authority, are made anew.
+Status make_kafka_certificates(const Layout& layout);
 
 }  // namespace atl::stack

@@ -38,6 +38,15 @@ Status make_keys(const Layout& layout) {
     return write_file_atomic(layout.public_key(), keys.public_pem);
 }
 
+// Whether it still has half its life before it, and is of this authority.
+bool lasts(const fs::path& certificate, const std::string& authority) {
+    const auto pem = read_file(certificate);
+    if (!pem.ok() || !auth::is_issued_by(authority, *pem)) return false;
+    const auto end_s = auth::certificate_end_s(*pem);
+    const auto renewal = std::chrono::system_clock::now() + kTokenRenewal;
+    return end_s.ok() && *end_s > std::chrono::system_clock::to_time_t(renewal);
+}
+
 // The broker and its clients show one another the same certificate.
 Status make_kafka_credentials(const Layout& layout) {
     if (fs::exists(layout.kafka_credentials())) return {};
@@ -133,6 +142,22 @@ Status make_credentials(const Layout& layout) {
     ATOLL_TRY(const std::string public_pem, read_file(layout.public_key()));
     ATOLL_TRY(const std::string private_pem, read_file(layout.private_key()));
     return make_tokens(layout, private_pem, public_pem);
+}
+
+Status make_kafka_certificates(const Layout& layout) {
+    if (!fs::exists(layout.kafka_authority())) {
+        ATOLL_TRY(const std::string made, auth::make_authority("atoll-kafka-authority"));
+        ATOLL_RETURN_IF_ERROR(write_file_atomic(layout.kafka_authority(), made, 0600));
+    }
+    ATOLL_TRY(const std::string authority, read_file(layout.kafka_authority()));
+    for (const std::string name : {"broker", "registry", "store", "dispatch", "aggregation"}) {
+        if (lasts(layout.kafka_certificate(name), authority)) continue;
+        const std::vector<std::string> hosts =
+            name == "broker" ? std::vector<std::string>{"kafka", "localhost", "127.0.0.1"} : std::vector<std::string>{};
+        ATOLL_TRY(const std::string pem, auth::issue_credentials(authority, name, hosts, kTokenLifetime));
+        ATOLL_RETURN_IF_ERROR(write_file_atomic(layout.kafka_certificate(name), pem, 0600));
+    }
+    return {};
 }
 
 Status rotate_key(const fs::path& state, const Report& report, std::chrono::milliseconds patience) {

@@ -5,6 +5,7 @@
 #include "services/stack/process.h"
 #include "services/stack/stack.h"
 #include "shared/auth/auth.h"
+#include "shared/auth/certificate.h"
 #include "shared/base/file.h"
 #include "shared/http/testing/test_server.h"
 
@@ -94,6 +95,37 @@ TEST_F(RotationTest, AServiceThatDoesNotTakeTheNewKeyKeepsTheOldOneSigning) {
     EXPECT_TRUE(is_taken(old_token_));
     ASSERT_TRUE(rotate().ok());
     EXPECT_NE(key(), old_key_);
+}
+
+// Of the broker and the services of containers.
+TEST(KafkaCertificatesTest, OnlyOnesThatEndOrAreOfAnotherAuthorityAreMadeAnew) {
+    const TemporaryDirectory directory;
+    const Layout layout{directory.path() / "state"};
+    ASSERT_TRUE(make_directories(layout).ok());
+    const auto made = [&] {
+        EXPECT_TRUE(make_kafka_certificates(layout).ok());
+        std::vector<std::string> pems;
+        for (const char* name : {"broker", "registry", "store", "dispatch", "aggregation"}) {
+            pems.push_back(read_file(layout.kafka_certificate(name)).value());
+            EXPECT_TRUE(auth::is_issued_by(read_file(layout.kafka_authority()).value(), pems.back())) << name;
+            EXPECT_EQ(std::filesystem::status(layout.kafka_certificate(name)).permissions(),
+                      std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+        }
+        return pems;
+    };
+    const auto first = made();
+    EXPECT_EQ(made(), first) << "those that last are kept";
+    // Half a year less a day before its end.
+    const std::string old = auth::issue_credentials(read_file(layout.kafka_authority()).value(), "store", {},
+                                                    std::chrono::hours(365 * 24 / 2 - 24))
+                                .value();
+    ASSERT_TRUE(write_file_atomic(layout.kafka_certificate("store"), old, 0600).ok());
+    const auto second = made();
+    EXPECT_NE(second[2], old);
+    EXPECT_EQ(second[1], first[1]);
+    std::filesystem::remove(layout.kafka_authority());
+    const auto third = made();
+    for (std::size_t i = 0; i < third.size(); ++i) EXPECT_NE(third[i], second[i]) << i;
 }
 
 TEST_F(RotationTest, ADirectoryWithoutAKeyIsNamed) {

@@ -34,6 +34,11 @@ struct Layout {
     std::filesystem::path postgres() const { return state / "pg"; }
     std::filesystem::path kafka() const { return state / "kafka"; }
     std::filesystem::path kafka_credentials() const { return state / "keys/kafka.pem"; }
+    // Of the broker and each service, where they share no files; the authority signs them.
+    std::filesystem::path kafka_certificate(const std::string& name) const {
+        return state / "keys" / ("kafka-" + name + ".pem");
+    }
+    std::filesystem::path kafka_authority() const { return state / "keys/kafka-authority.pem"; }
     // The unix socket on which a service listens.
     std::filesystem::path socket(const std::string& service) const;
     std::filesystem::path nginx() const { return state / "nginx"; }

@@ -225,6 +225,20 @@ TEST(KeysTest, WhenATokenAndACertificateEndIsRead) {
     EXPECT_FALSE(certificate_end_s("no certificate").ok());
 }
 
+// What the verification of TLS says is in KafkaTest.
+TEST(KeysTest, AnAuthorityIssuesCertificatesThatEndAsAsked) {
+    const std::string authority = make_authority("ours").value(), other = make_authority("ours").value();
+    const std::string pem = issue_credentials(authority, "store", {"kafka"}, std::chrono::hours(48)).value();
+    EXPECT_NEAR(static_cast<double>(certificate_end_s(pem).value()),
+                static_cast<double>(std::time(nullptr)) + 48 * 3600, 60);
+    EXPECT_TRUE(check_certificate(pem, pem).ok());
+    EXPECT_TRUE(pem.ends_with(authority.substr(authority.find("-----BEGIN CERTIFICATE"))));
+    EXPECT_TRUE(is_issued_by(authority, pem));
+    EXPECT_FALSE(is_issued_by(other, pem));
+    EXPECT_FALSE(is_issued_by(authority, "no certificate"));
+    EXPECT_EQ(issue_credentials(keys().private_pem, "store", {}, std::chrono::hours(1)).error().field, "authority");
+}
+
 TEST(KeysTest, APrivateKeyTellsItsPublicOne) {
     const KeyPair pair = generate_keys().value();
     EXPECT_EQ(public_key_of(pair.private_pem).value(), pair.public_pem);

@@ -63,7 +63,8 @@ class Probe::Impl {
     explicit Impl(std::string brokers) : brokers_(std::move(brokers)) {}
 
     bool ask(std::chrono::milliseconds timeout) {
-        if (handle_ == nullptr) {
+        if (handle_ == nullptr || certificate_.is_renewed()) {
+            certificate_ = CertificateWatch(brokers_);
             auto made = make_handle(RD_KAFKA_PRODUCER, brokers_, {});
             if (!made.ok()) return false;
             handle_ = std::move(made).value();
@@ -78,6 +79,7 @@ class Probe::Impl {
 
   private:
     const std::string brokers_;
+    CertificateWatch certificate_{brokers_};
     Handle handle_;
 };
 

@@ -44,14 +44,19 @@ Message convert(const rd_kafka_message_t* raw) {
 
 class Consumer::Impl {
   public:
-    Impl(Handle handle, std::vector<std::string> topics, std::chrono::milliseconds deaf_after)
-        : handle_(std::move(handle)), watch_(handle_.get(), std::move(topics), deaf_after) {}
+    Impl(Handle handle, CertificateWatch certificate, std::vector<std::string> topics,
+         std::chrono::milliseconds deaf_after)
+        : handle_(std::move(handle)),
+          certificate_(std::move(certificate)),
+          watch_(handle_.get(), std::move(topics), deaf_after) {}
     ~Impl() { rd_kafka_consumer_close(handle_.get()); }  // a member without a name leaves the group
     rd_kafka_t* handle() { return handle_.get(); }
     LagWatch& watch() { return watch_; }
+    const CertificateWatch& certificate() const { return certificate_; }
 
   private:
     Handle handle_;
+    CertificateWatch certificate_;
     LagWatch watch_;
 };
 
@@ -70,6 +75,7 @@ Result<Consumer> Consumer::create(const std::string& brokers, const std::string&
                                  {"topic.metadata.refresh.interval.ms", "10000"},
                                  {"allow.auto.create.topics", "false"}}};
     if (!instance.empty()) settings.values.emplace("group.instance.id", instance);
+    CertificateWatch certificate(brokers);  // before the file is read
     ATOLL_TRY(Handle handle, make_handle(RD_KAFKA_CONSUMER, brokers, settings));
     rd_kafka_poll_set_consumer(handle.get());
     const Partitions list(rd_kafka_topic_partition_list_new(static_cast<int>(topics.size())));
@@ -77,7 +83,7 @@ Result<Consumer> Consumer::create(const std::string& brokers, const std::string&
         rd_kafka_topic_partition_list_add(list.get(), topic.c_str(), RD_KAFKA_PARTITION_UA);
     const auto code = rd_kafka_subscribe(handle.get(), list.get());
     if (code != RD_KAFKA_RESP_ERR_NO_ERROR) return make_error(code, "cannot subscribe");
-    return Consumer(std::make_unique<Impl>(std::move(handle), topics, deaf_after));
+    return Consumer(std::make_unique<Impl>(std::move(handle), std::move(certificate), topics, deaf_after));
 }
 
 Consumer::Consumer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -86,6 +92,7 @@ Consumer::Consumer(Consumer&&) noexcept = default;
 Consumer& Consumer::operator=(Consumer&&) noexcept = default;
 
 Result<std::vector<Message>> Consumer::poll(std::chrono::milliseconds timeout, int messages_max) {
+    if (impl_->certificate().is_renewed()) return unavailable("kafka: the certificate was renewed: connecting anew");
     std::vector<Message> messages;
     int wait_ms = static_cast<int>(timeout.count());
     while (static_cast<int>(messages.size()) < messages_max) {

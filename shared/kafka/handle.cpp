@@ -98,6 +98,17 @@ std::string certificate_file(const std::string& brokers) {
     return settings.ok() ? (*settings)["ssl.certificate.location"] : "";
 }
 
+CertificateWatch::CertificateWatch(const std::string& brokers) : file_(certificate_file(brokers)) {
+    if (file_.empty()) return;
+    if (const auto now = read_file(file_); now.ok()) was_ = *now;
+}
+
+bool CertificateWatch::is_renewed() const {
+    if (file_.empty()) return false;
+    const auto now = read_file(file_);
+    return now.ok() && !now->empty() && *now != was_;
+}
+
 Error make_error(rd_kafka_resp_err_t code, const std::string& what) {
     return unavailable("kafka: " + what + ": " + rd_kafka_err2str(code));
 }

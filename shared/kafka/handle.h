@@ -29,6 +29,18 @@ struct Settings {
 // A client with our logging and connection settings. kInvalidArgument for settings that librdkafka refuses.
 Result<Handle> make_handle(rd_kafka_type_t type, const std::string& brokers, const Settings& settings);
 
+// The file with the certificate that a client shows, as it was when this was made: a client reads it once.
+class CertificateWatch {
+  public:
+    explicit CertificateWatch(const std::string& brokers);
+    // Whether the file holds another certificate now; false while it cannot be read, and where there is none.
+    bool is_renewed() const;
+
+  private:
+    std::string file_;
+    std::string was_;
+};
+
 Error make_error(rd_kafka_resp_err_t code, const std::string& what);
 
 }  // namespace atl::kafka

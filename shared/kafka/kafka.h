@@ -16,7 +16,8 @@ namespace atl::kafka {
 
 // A cluster, `brokers` below, is "host:port,…", or "FILE@host:port,…" for TLS by which each side shows who it is: the
 // file holds our private key, its certificate and whose certificates we trust, as PEM. FILE.properties holds settings
-// of librdkafka in its place, a line each, for SASL or certificates apart ("security.protocol=SASL_SSL").
+// of librdkafka in its place, a line each, for SASL or certificates apart ("security.protocol=SASL_SSL"). A certificate
+// that is renewed in its file is taken within seconds.
 std::string with_credentials(const std::string& brokers, const std::string& file);
 // The file with the certificate that we show to the cluster; empty: none.
 std::string certificate_file(const std::string& brokers);
@@ -81,9 +82,9 @@ class Consumer {
     Consumer& operator=(Consumer&&) noexcept;
 
     // Up to messages_max messages, none when the time is over. An Error means that a new Consumer is needed, also when
-    // this one has gone deaf: the broker answers, and what waits there does not come. Passing faults are logged and
-    // retried inside. Now and then a call that brings nothing asks for the lag, which takes up to a few seconds more
-    // where the broker does not answer.
+    // its certificate was renewed, and when this one has gone deaf: the broker answers, and what waits there does not
+    // come. Passing faults are logged and retried inside. Now and then a call that brings nothing asks for the lag,
+    // which takes up to a few seconds more where the broker does not answer.
     Result<std::vector<Message>> poll(std::chrono::milliseconds timeout, int messages_max = 100);
     std::optional<Lag> lag() const;           // when last asked for; none while the broker has not said
     Status commit(const Message& last_done);  // everything of its partition up to and including it

@@ -193,6 +193,27 @@ TEST_F(KafkaTest, CredentialsCanBeSettingsOfTheLibrary) {
     EXPECT_EQ(Producer::create(cluster, "test").error().field, "sasl.pasword");
 }
 
+// The clients of a long-lived process: what stands in the file later is what they show.
+TEST_F(KafkaTest, ARenewedCertificateIsTaken) {
+    const auto at = stack().kafka().rfind('@');
+    const std::string address = stack().kafka().substr(at + 1);
+    const std::string right = read_file(stack().kafka().substr(0, at)).value();
+    const std::string wrong = auth::make_credentials("atoll", {"127.0.0.1"}).value();
+    const TemporaryDirectory directory;
+    const std::string file = directory.path() / "kafka.pem";
+    ASSERT_TRUE(write_file_atomic(file, wrong).ok());
+    const std::string cluster = with_credentials(address, file);
+    auto producer = Producer::create(cluster, "test").value();
+    auto consumer = Consumer::create(cluster, stack().unique("group"), {topic_}).value();
+    Probe probe(cluster);
+    EXPECT_FALSE(probe.is_reachable(milliseconds(500)));
+    EXPECT_TRUE(consumer.poll(milliseconds(100)).value().empty());
+    ASSERT_TRUE(write_file_atomic(file, right).ok());
+    EXPECT_TRUE(probe.is_reachable(std::chrono::minutes(3)));
+    EXPECT_TRUE(producer.send({{.topic = topic_, .key = "k", .value = "v"}}).ok());
+    EXPECT_FALSE(consumer.poll(milliseconds(100)).ok()) << "a new one is needed";
+}
+
 TEST_F(KafkaTest, SendingWithoutABrokerIsUnavailable) {
     auto producer = Producer::create("127.0.0.1:1", "test").value();
     const auto status = producer.send({{.topic = topic_, .key = "k", .value = "v"}}, milliseconds(200));

@@ -54,17 +54,41 @@ Status enqueue(rd_kafka_t* handle, const Message& message, const BatchReference&
     return error;
 }
 
+Settings settings_of(const std::string& client_id) {
+    return {.values = {{"client.id", client_id},
+                       {"enable.idempotence", "true"},
+                       {"acks", "all"},
+                       {"linger.ms", "2"},
+                       {"partitioner", "murmur2_random"},
+                       // No message may give up before the ones after it: send() gives up for all.
+                       {"message.timeout.ms", "0"}},
+            .on_delivery = on_delivery};
+}
+
 }  // namespace
 
 class Producer::Impl {
   public:
-    explicit Impl(Handle handle) : handle_(std::move(handle)) {}
+    Impl(Handle handle, std::string brokers, std::string client_id, CertificateWatch certificate)
+        : handle_(std::move(handle)),
+          brokers_(std::move(brokers)),
+          client_id_(std::move(client_id)),
+          certificate_(std::move(certificate)) {}
     ~Impl() {
         // Reports for messages of a send() that gave up must come before their references can be freed.
         rd_kafka_purge(handle_.get(), RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT);
         rd_kafka_flush(handle_.get(), 1000);
     }
     rd_kafka_t* handle() { return handle_.get(); }
+    // Between two send(), when nothing is on its way: a client with the certificate that is in the file now.
+    Status take_renewed_certificate() {
+        if (!certificate_.is_renewed()) return {};
+        CertificateWatch certificate(brokers_);
+        ATOLL_TRY(handle_, make_handle(RD_KAFKA_PRODUCER, brokers_, settings_of(client_id_)));
+        certificate_ = std::move(certificate);
+        asked_for_.clear();
+        return {};
+    }
     // Asks the broker for a topic's partitions. librdkafka by itself looks once in a second for topics that it lacks,
     // and holds their messages back until then; so it goes on where this has no answer.
     void ask_for(const std::string& topic, milliseconds patience) {
@@ -77,20 +101,16 @@ class Producer::Impl {
 
   private:
     Handle handle_;
+    const std::string brokers_;
+    const std::string client_id_;
+    CertificateWatch certificate_;
     std::set<std::string> asked_for_;
 };
 
 Result<Producer> Producer::create(const std::string& brokers, const std::string& client_id) {
-    const Settings settings{.values = {{"client.id", client_id},
-                                       {"enable.idempotence", "true"},
-                                       {"acks", "all"},
-                                       {"linger.ms", "2"},
-                                       {"partitioner", "murmur2_random"},
-                                       // No message may give up before the ones after it: send() gives up for all.
-                                       {"message.timeout.ms", "0"}},
-                            .on_delivery = on_delivery};
-    ATOLL_TRY(Handle handle, make_handle(RD_KAFKA_PRODUCER, brokers, settings));
-    return Producer(std::make_unique<Impl>(std::move(handle)));
+    CertificateWatch certificate(brokers);  // before the file is read
+    ATOLL_TRY(Handle handle, make_handle(RD_KAFKA_PRODUCER, brokers, settings_of(client_id)));
+    return Producer(std::make_unique<Impl>(std::move(handle), brokers, client_id, std::move(certificate)));
 }
 
 Producer::Producer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -99,6 +119,7 @@ Producer::Producer(Producer&&) noexcept = default;
 Producer& Producer::operator=(Producer&&) noexcept = default;
 
 Status Producer::send(const std::vector<Message>& messages, milliseconds timeout) {
+    ATOLL_RETURN_IF_ERROR(impl_->take_renewed_certificate());
     const auto batch = std::make_shared<Batch>();
     auto deadline = Clock::now() + timeout;
     for (const auto& message : messages) {

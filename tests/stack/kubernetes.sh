@@ -20,6 +20,8 @@ mkdir "$cluster"
 cd "$root"
 # shellcheck source=tests/stack/load.sh
 . tests/stack/load.sh
+# shellcheck source=tests/stack/job.sh
+. tests/stack/job.sh
 # shellcheck source=tests/stack/kube/cluster.sh
 . tests/stack/kube/cluster.sh
 export KUBECONFIG=$cluster/kubeconfig
@@ -174,67 +176,15 @@ check_helm_test() {
     rolled_out 120
 }
 
-# prepare SITE LANGUAGE
-prepare() {
-    atoll_at dataset register "fortunes-$2" --language "$2" --license GPL-2.0 --template '{{text}}' >/dev/null
-    atoll_at dataset prepare "fortunes-$2" --facility "$1" --input texts.jsonl --tokenizer base@v1 --seq-len 64 --validation-percent 10 >/dev/null
-}
-# run_job: pushes the base model and has alpha and beta train two rounds; prints the digests of what came of it.
-run_job() {
-    atoll_at model push base "$work/base" --tag v1 >/dev/null
-    prepare alpha it
-    prepare beta cs
-    atoll_at job submit "$work/job.yaml" >/dev/null
-    within 600 job_has_ended || fail "the job does not end"
-    atoll_at job show federation --json | says '"state": "completed"' || { atoll_at job show federation >&2; return 1; }
-    for round in 1 2; do atoll_at model show "out@round$round" --json | grep -o '"digest": "[0-9a-f]*"' | head -1; done
-}
-job_has_ended() { atoll_at job show federation --json | says -E '"state": "(completed|failed|cancelled|paused)"'; }
 texts_of() { kubectl -n atoll exec "deployment/$1" -- cat /srv/site/work/texts.jsonl; }
-make_base() {
-    texts_of alpha >"$work/alpha.jsonl"
-    texts_of beta >"$work/beta.jsonl"
-    head -q -n 300 "$work/alpha.jsonl" "$work/beta.jsonl" >"$work/texts.jsonl"
-    "$programs/atoll-trainer" tokenizer-train --input "$work/texts.jsonl" --vocab-size 2000 --out "$work/tokenizer" >/dev/null
-    "$programs/atoll-trainer" init --config containers/site/model.json --tokenizer "$work/tokenizer" --out "$work/base" --seed 1 >/dev/null
-    cat >"$work/job.yaml" <<'END'
-name: federation
-model: {name: base, version: v1}
-output_model: out
-rounds: 2
-participants: [{facility: alpha, dataset: fortunes-it}, {facility: beta, dataset: fortunes-cs}]
-strategy: {name: fedavg, weighting: tokens}
-training: {steps: 10, batch_size: 8, lr: 0.003, threads: 1, deterministic: true}
-END
-}
-trust() {
-    local fingerprint
-    fingerprint=$(ssh-keyscan -p 2222 -t ed25519 "$(address_of "$1")" 2>/dev/null | ssh-keygen -lf - | awk '{print $2}')
-    atoll facility trust "$1" --fingerprint "$fingerprint" >/dev/null
-}
-
 check_a_job_has_the_digests_of_atoll_up() {
-    local site here there
-    make_base
-    for site in alpha beta; do
-        atoll facility add "$site" --ssh "$site" --work-dir /srv/site/work --programs /opt/atoll/bin >/dev/null
-        trust "$site"
-    done
+    local digests
+    make_job
     atoll_at() { atoll "$@"; }
-    here=$(run_job)
-    "$programs/atoll" up --state "$work/up" --port-base 0 --kafka-jars "$root/build/kafka/lib" --json >"$work/stack.json" 2>"$work/log" ||
-        { tail -3 "$work/log" >&2; return 1; }
-    atoll_at() { "$programs/atoll" --state "$work/up" "$@"; }
-    for site in alpha beta; do
-        mkdir -p "$work/$site"
-        cp "$work/$site.jsonl" "$work/$site/texts.jsonl"
-        chown -R "$(stat -c %U "$work/up")" "$work/$site"
-        atoll_at facility add "$site" --local --work-dir "$work/$site" >/dev/null
-    done
-    there=$(run_job)
-    printf '  on Kubernetes: %s\n  by atoll up:   %s\n' "${here//$'\n'/ }" "${there//$'\n'/ }" >&2
-    [ -n "$here" ] && [ "$here" = "$there" ] || fail "the digests differ"
-    "$programs/atoll" down --state "$work/up" --delete --yes >/dev/null 2>&1
+    add_sites
+    submit_job
+    digests=$(await_job 600)
+    same_by_atoll_up "on Kubernetes" "$digests"
 }
 
 # during WHAT COMMAND…: five requests a second meanwhile, of which none may fail.

@@ -265,6 +265,7 @@ Status run_credentials(const Context& context, const std::filesystem::path& out)
         if (error) return invalid_argument("--out", "cannot make " + (out / name).string() + ": " + error.message());
     }
     ATOLL_RETURN_IF_ERROR(stack::make_credentials(stack::Layout{out}));
+    ATOLL_RETURN_IF_ERROR(stack::make_kafka_certificates(stack::Layout{out}));
     if (context.json) return print_json({{"keys", (out / "keys").string()}, {"tokens", (out / "tokens").string()}});
     std::cout << "keys and tokens are in " << out.string() << "\n";
     return {};

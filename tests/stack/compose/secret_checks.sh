@@ -1,0 +1,129 @@
+# What shows of the stack's secrets, and what its containers may do: checks of compose.sh.
+
+# gather_secrets: into the array `secrets`, each password, token and key that this stack has.
+gather_secrets() {
+    local one
+    secrets=("$(cat compose/secrets/postgres_password)")
+    for one in admin operator viewer metrics aggregation; do
+        secrets+=("$(docker compose exec -T renewal cat "/credentials/tokens/$one.token")")
+    done
+    # Of each PEM with a private key, the key's first line.
+    for one in $(docker compose exec -T renewal sh -c 'grep -l PRIVATE /credentials/keys/*.pem'); do
+        secrets+=("$(docker compose exec -T renewal grep -A 1 PRIVATE "$one" | sed -n 2p)")
+    done
+    secrets+=("$@")
+    [ ${#secrets[@]} -ge 8 ] || fail "there should be more secrets than ${#secrets[@]}"
+    for one in "${secrets[@]}"; do [ ${#one} -ge 20 ] || fail "a secret was not read"; done
+}
+
+# no_secret_is_in CONTAINERS IMAGES [SECRET…]: in what Docker shows of them, their logs, their settings and their environment.
+no_secret_is_in() {
+    local secrets one
+    gather_secrets "${@:3}"
+    {
+        for one in $(docker compose ps -qa); do docker inspect "$one"; done
+        docker compose logs --no-color
+        docker compose config
+        for one in $2; do docker history --no-trunc "atoll-$one:$tag"; docker image inspect "atoll-$one:$tag"; done
+        for one in $1; do docker compose exec -T "$one" sh -c 'cat /proc/1/environ /proc/1/cmdline | tr "\0" "\n"'; done
+    } >"$work/shown" 2>/dev/null
+    for one in $1; do docker compose exec -T "$one" true || fail "$one was not looked at"; done
+    for one in "${secrets[@]}"; do
+        ! grep -qF -- "$one" "$work/shown" || fail "a secret shows: $(grep -F -- "$one" "$work/shown" | head -1 | cut -c1-80)"
+    done
+    printf '  %d secrets are in none of %d lines\n' ${#secrets[@]} "$(wc -l <"$work/shown")" >&2
+}
+
+check_no_secret_shows() { no_secret_is_in "${containers[*]}" "services postgres kafka programs"; }
+
+# may_do_little CONTAINER…
+may_do_little() {
+    local one
+    for one; do
+        [ "$(inspect "$one" '{{.HostConfig.ReadonlyRootfs}}')" = true ] || fail "$one can write its root"
+        [ "$(inspect "$one" '{{.HostConfig.CapDrop}}')" = '[ALL]' ] || fail "$one keeps capabilities"
+        [[ $(inspect "$one" '{{.HostConfig.SecurityOpt}}') == *no-new-privileges* ]] || fail "$one may gain privileges"
+        [ "$(inspect "$one" '{{.HostConfig.Memory}}')" -gt 0 ] || fail "$one has no limit of memory"
+        [ "$(inspect "$one" '{{.HostConfig.PidsLimit}}')" -gt 0 ] || fail "$one has no limit of processes"
+        [[ $(inspect "$one" '{{.HostConfig.LogConfig.Config}}') == *max-size* ]] || fail "$one fills the disk with its log"
+        [ "$(inspect "$one" '{{.State.Health.Status}}')" = healthy ] || fail "$one is not healthy"
+        docker compose exec -T "$one" sh -c 'grep -q "^CapEff:.*[1-9a-f]" /proc/1/status' && fail "$one has capabilities"
+        [ "$(docker compose exec -T "$one" id -u)" != 0 ] || fail "$one runs as root"
+    done
+}
+# have_ports PORT…: on loopback, and no others anywhere.
+have_ports() {
+    local shown
+    shown=$(docker compose ps --format '{{.Ports}}' | grep -oE '[0-9.:]+:[0-9]+->' | sort -u)
+    [ "$shown" = "$(printf '127.0.0.1:%s->\n' "$@" | sort -u)" ] || fail "ports: $shown"
+}
+
+check_containers_may_do_little() {
+    may_do_little "${containers[@]}"
+    have_ports "$port"
+    [ "$(inspect postgres '{{.HostConfig.NetworkMode}}')" = none ] || fail "the database is in a network"
+}
+
+# The same of the containers that `init --with` and --tls add, and of their keys and passwords.
+check_all_profiles_hold_the_same_promises() {
+    is_up
+    local added=(prometheus alertmanager public alpha beta federation) password
+    password=$(openssl rand -hex 16)
+    printf '%s\n' "$password" >"$work/smtp"
+    mkdir -p "$work/tls"
+    chmod 755 "$work/tls"
+    make_certificate
+    init --programs "$programs" "${debian[@]}" --with observe,simulate --tls "$work/tls" --tls-listen "127.0.0.1:$((port + 1))" \
+        --prometheus-port $((port + 2)) --alertmanager-port $((port + 3)) --alerts-to ops@example.org --smtp mail.example.org:587 \
+        --smtp-user atoll --smtp-password-file "$work/smtp" >/dev/null 2>&1
+    grep -q "$password" compose/secrets/alertmanager.yml || fail "Alertmanager does not have the password"
+    up
+    # The simulation's key is made once and stays.
+    may_do_little "${containers[@]}" "${added[@]}"
+    have_ports "$port" $((port + 1)) $((port + 2)) $((port + 3))
+    no_secret_is_in "${containers[*]} ${added[*]}" "services postgres kafka programs observe site site-programs" "$password" \
+        "$(sed -n 2p "$work/tls/key.pem")" "$(docker compose exec -T alpha sed -n 2p /keys/id_ed25519)"
+    image_says_what_it_is observe prometheus
+    image_says_what_it_is site openssh-server
+    atoll job cancel simulation >/dev/null
+    compose/init --no-images --with '' --tls '' --alerts-to '' >/dev/null
+    up --remove-orphans
+}
+
+# image_says_what_it_is NAME PACKAGE: its user, its version and revision, and that such a package is in its list of them.
+image_says_what_it_is() {
+    local image=atoll-$1:$tag user version
+    user=$(docker image inspect --format '{{.Config.User}}' "$image")
+    [[ $user =~ ^[1-9][0-9]*$ ]] || fail "$image runs as '$user', which is no number of an ordinary user"
+    label() { docker image inspect --format "{{index .Config.Labels \"org.opencontainers.image.$1\"}}" "$image"; }
+    version=$(sed -n 's/^project(atoll VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
+    [ "$(label version)" = "$version" ] || fail "$image says that it is of version '$(label version)'"
+    [ -n "$(label revision)" ] || fail "$image does not say its revision"
+    docker run --rm --network none --entrypoint cat "$image" /opt/atoll/contents >"$work/contents"
+    grep -qE "^$2(:[a-z0-9]+)?	[0-9]" "$work/contents" || fail "$image does not list its packages"
+    printf '  %s: %d packages, %d MB\n' "$1" "$(wc -l <"$work/contents")" \
+        $(($(docker image inspect --format '{{.Size}}' "$image") / 1000000)) >&2
+}
+
+# What a build of the programs gets of a checkout in which secrets lie about: nothing of them; all of it without .dockerignore.
+check_no_secret_is_in_the_build() {
+    local planted=planted-$$-secret found
+    mkdir -p compose/secrets
+    printf '%s\n' $planted | tee compose/secrets/x >admin.token
+    printf '%s\n' $planted | tee shared/.env services/admin.token trainer/key.pem containers/admin.token >/dev/null
+    printf 'PLANTED=%s\n' $planted >>.env
+    # in_build: the files of the build stage with what was planted.
+    in_build() {
+        printf 'FROM %s\nCOPY . /src\n' "${ATOLL_DEBIAN:-atoll-debian:bookworm}" | docker build -q -t "$name-context" -f - . >/dev/null 2>"$work/log"
+        docker run --rm --network none "$name-context" sh -c "test -s /src/CMakeLists.txt && { grep -rlF $planted /src || true; }"
+        docker image rm "$name-context" >/dev/null
+    }
+    found=$(in_build)
+    [ -z "$found" ] || fail "in the build stage: $found"
+    mv .dockerignore "$work/dockerignore"
+    found=$(in_build)
+    mv "$work/dockerignore" .dockerignore
+    rm -f compose/secrets/x admin.token shared/.env services/admin.token trainer/key.pem containers/admin.token
+    sed -i /^PLANTED=/d .env
+    [ "$(wc -l <<<"$found")" = 7 ] || fail "without .dockerignore it should see all seven files, and sees: $found"
+}
