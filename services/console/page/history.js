@@ -62,15 +62,10 @@ export class History {
     add(timeS, services) {
         const values = new Map();
         for (const line of this.#lines)
-            values.set(
-                line,
-                line.take === 'mean'
-                    ? {
-                          values: groups(line, `${line.metric}_sum`, services),
-                          counts: groups(line, `${line.metric}_count`, services),
-                      }
-                    : {values: groups(line, line.metric, services)}
-            );
+            values.set(line, {
+                values: groups(line, line.take === 'mean' && !line.over ? `${line.metric}_sum` : line.metric, services),
+                ...(line.take === 'mean' && {counts: groups(line, line.over ?? `${line.metric}_count`, services)}),
+            });
         this.#looks.push({timeS, values});
         if (this.#looks.length > looksMost) this.#looks.shift();
         for (const listener of this.#listeners) listener();

@@ -1,12 +1,12 @@
 // The panels that the console has in common with compose/observe/dashboards: the same titles, and of the same metrics the
 // same sums. No DOM in here.
 //
-// A panel: {title, yName, lines: [{metric, by, where, across, take, name, scale}], shows}.
+// A panel: {title, yName, lines: [{metric, by, where, across, over, take, name, ofJob, scale}], shows, phase}.
 //   by      the labels that tell its lines apart; `instance` is the service
 //   where   labels that a sample must have, with the value or one of the values
 //   across  how samples of one line become one value: max (each process counts the same things), min or sum
-//   take    value; rate: of a counter, a second; increase: since the page was opened; mean: of a histogram, since the
-//           look before; left: days until a Unix time; age: seconds since one
+//   take    value; rate: of a counter, a second; increase: since the page was opened; mean: of a histogram, or what came for
+//           each of what came of `over`, since the look before; left: days until a Unix time; age: seconds since one
 //   name    of the line, before what `by` says
 //   ofJob   the samples of one job, which the view names
 //   shows   'states': bars of time, one row a line, by `phase(value)`; null is no bar. Otherwise a chart
@@ -35,6 +35,11 @@ export const boards = {
             title: 'Updates by outcome',
             yName: 'updates',
             lines: [{metric: 'atoll_round_updates_total', by: ['outcome'], across: 'sum', take: 'increase'}],
+        },
+        {
+            title: 'Jobs that ended',
+            yName: 'jobs',
+            lines: [{metric: 'atoll_jobs_ended_total', by: ['outcome'], across: 'max', take: 'increase'}],
         },
         {
             title: 'Late?',
@@ -126,11 +131,24 @@ export const boards = {
             yName: 'seconds',
             lines: [
                 {
-                    metric: 'atoll_phase_seconds_total',
-                    by: ['facility', 'phase'],
+                    metric: 'atoll_transfer_seconds_total',
+                    by: ['facility', 'direction'],
                     across: 'sum',
-                    where: {phase: ['staging', 'collecting']},
                     take: 'increase',
+                },
+            ],
+        },
+        {
+            title: 'Speed of transfers',
+            yName: 'MB a second',
+            lines: [
+                {
+                    metric: 'atoll_transfer_bytes_total',
+                    over: 'atoll_transfer_seconds_total',
+                    by: ['facility', 'direction'],
+                    across: 'sum',
+                    take: 'mean',
+                    scale: 1e-6,
                 },
             ],
         },
@@ -282,6 +300,15 @@ export const boards = {
         ofTraining('Tokens a second', 'atoll_training_tokens_per_second', 'tokens'),
         ofTraining('Model FLOPs utilization', 'atoll_training_mfu_ratio', '%', {scale: 100}),
         ofTraining('Peak memory', 'atoll_training_peak_memory_bytes', 'GiB', {scale: 1 / 1024 ** 3}),
+        ofTraining('Waiting for other ranks', 'atoll_training_exposed_communication_ratio', '% of the time', {
+            scale: 100,
+        }),
+        ofTraining('Time left', 'atoll_training_eta_seconds', 'minutes', {scale: 1 / 60}),
+        {
+            title: 'Tokens trained',
+            yName: 'tokens',
+            lines: [{metric: 'atoll_training_tokens_total', by: ['facility'], across: 'sum', take: 'increase'}],
+        },
         ofTraining('Age of the newest step', 'atoll_training_sample_timestamp_seconds', 'seconds', {take: 'age'}),
     ],
 };

@@ -181,6 +181,7 @@ const metrics = {
         lines('atoll_node_seconds_total', ',outcome="used"', (i) => n * 60 * (i + 1)) +
         lines('atoll_queue_wait_seconds_sum', '', (i) => n * 70 * (i + 1)) +
         lines('atoll_queue_wait_seconds_count', '', () => n) +
+        lines('atoll_transfer_seconds_total', ',direction="in"', (i) => n * (i + 2)) +
         lines('atoll_transfer_bytes_total', ',direction="in"', (i) => n * 2e7 * (i + 1)) +
         lines('atoll_training_step', `,atoll_job="${job.name}"`, (i) => 10 * n + i) +
         lines('atoll_training_gradient_norm', `,atoll_job="${job.name}"`, (i) => 1 / (1 + n) + 0.1 * i) +
