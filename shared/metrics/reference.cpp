@@ -8,10 +8,11 @@ namespace atl::metrics {
 namespace {
 
 // Labels whose values come from a small set. `atoll_job` is the name of a job that runs now (Prometheus keeps `job` for
-// itself), `facility` of a facility.
+// itself), `facility` of a facility; `dataset` is one that such a job evaluates at a facility.
 constexpr std::string_view kBoundedLabels[] = {
-    "atoll_job", "consumer", "dependency", "direction", "facility", "kind",  "method", "outcome", "phase",  "reason",
-    "result",    "route",    "state",      "status",    "step",     "table", "token",  "use",     "version"};
+    "atoll_job", "consumer", "dataset", "dependency", "direction", "facility", "kind",
+    "method",    "outcome",  "phase",   "reason",     "result",    "revision", "route",
+    "state",     "status",   "step",    "table",      "token",     "use",      "version"};
 
 const char* to_word(Type type) {
     return type == Type::kCounter ? "counter" : type == Type::kGauge ? "gauge" : "histogram";

@@ -30,6 +30,7 @@ wrong() {
 part chart 77 'there is no Go'
 part compose 0 '   7 s  passed  images'
 part dashboards 77 'prometheus is not installed'
+part alerts 0 '   5 s  passed  AtollServiceDown'
 part kubernetes 0 '   9 s  passed  cluster'
 printf 'stack.chart  # needs Go\nstack.compose  # needs Docker\nstack.dashboards_in_prometheus  # needs Prometheus\n' >"$tree/tests/skips/allowed.txt"
 docker info
@@ -42,6 +43,7 @@ docker none
 expect 0
 says '^skipped: stack.dashboards_in_prometheus: prometheus is not installed$'
 says '^stack.compose: [0-9]+ s$'
+says '^stack.alerts: [0-9]+ s$'
 says '^apart: stack.kubernetes:'
 says '^test --stack: [0-9]+ s$'
 ATOLL_KUBE_TOOLS=/tools expect 0

@@ -7,10 +7,13 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 mkdir -p "${1:?usage: tools.sh DIRECTORY}"
 out=$(realpath "$1")
 export GOBIN=$out
-[ -x "$out/helm" ] || go install helm.sh/helm/v3/cmd/helm@v3.20.2
-[ -x "$out/dashboards" ] || go build -C "$here/../grafana" -o "$out/dashboards" .
-[ -x "$out/kubeconform" ] || go install github.com/yannh/kubeconform/cmd/kubeconform@v0.7.0
-directory_of() { cd / && go mod download -json "$1" | python3 -c 'import json, sys; print(json.load(sys.stdin)["Dir"])'; }
+# What fetches modules is tried again: a module proxy may be slow to answer.
+again() { "$@" || { sleep 5 && "$@"; } || { sleep 30 && "$@"; }; }
+[ -x "$out/helm" ] || again go install helm.sh/helm/v3/cmd/helm@v3.20.2
+[ -x "$out/dashboards" ] || again go build -C "$here/../grafana" -o "$out/dashboards" .
+[ -x "$out/kubeconform" ] || again go install github.com/yannh/kubeconform/cmd/kubeconform@v0.7.0
+download() { again go mod download -json "$1"; }
+directory_of() { cd / && download "$1" | python3 -c 'import json, sys; print(json.load(sys.stdin)["Dir"])'; }
 if [ ! -e "$out/schemas/complete" ]; then
     rm -rf "$out/schemas"
     "$here/schemas.py" "$out/schemas" "$(directory_of k8s.io/kubernetes@v1.34.3)" \
