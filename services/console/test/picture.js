@@ -1,7 +1,8 @@
 // picture.js GATEWAY TOKEN_FILE VIEW FILE.png [WIDTH,HEIGHT]: the console of a running coordinator as a picture, after a
 // minute of looks at its metrics. docs/console.png is one of `./dev demo`:
 //
-//   node services/console/test/picture.js http://127.0.0.1:7400 build/demo/tokens/viewer.token jobs/demo docs/console.png
+//   node services/console/test/picture.js http://127.0.0.1:7400 build/demo/stack/tokens/viewer.token jobs/ID \
+//       docs/console.png 1280,1575
 
 import {execFile} from 'node:child_process';
 import {readFileSync} from 'node:fs';
