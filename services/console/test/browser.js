@@ -3,22 +3,14 @@
 // Chromium.
 
 import assert from 'node:assert/strict';
-import {execFile} from 'node:child_process';
-import {mkdtemp, rm} from 'node:fs/promises';
-import {tmpdir} from 'node:os';
 import {join} from 'node:path';
-import {promisify} from 'node:util';
 
 import {boards} from '../page/panels.js';
+import {isThere, open} from './chromium.js';
 import {serve} from './coordinator.js';
 
-const run = promisify(execFile);
-const chromium = process.env.CHROMIUM ?? 'chromium';
 const out = process.argv[2];
-
-try {
-    await run(chromium, ['--version']);
-} catch {
+if (!(await isThere())) {
     console.log('no chromium: install chromium');
     process.exit(77);
 }
@@ -30,29 +22,12 @@ const looks = [
     {name: 'phone', size: '500,6200', scheme: 1},
 ];
 
-async function look({name, size, scheme}, view, what) {
-    const home = await mkdtemp(join(tmpdir(), 'console-'));
-    try {
-        const {stdout} = await run(
-            chromium,
-            [
-                '--headless',
-                '--no-sandbox',
-                '--disable-gpu',
-                '--hide-scrollbars',
-                `--user-data-dir=${home}`,
-                `--window-size=${size}`,
-                `--blink-settings=preferredColorScheme=${scheme}`,
-                ...what(name),
-                `${address}/enter?${view}`,
-            ],
-            {maxBuffer: 1 << 26, timeout: 120_000}
-        );
-        return stdout;
-    } finally {
-        await rm(home, {recursive: true, force: true, maxRetries: 5});
-    }
-}
+const look = ({size, scheme}, view, what) =>
+    open(`${address}/enter?${view}`, {
+        size,
+        options: [`--blink-settings=preferredColorScheme=${scheme}`, what],
+        timeoutMs: 120_000,
+    });
 
 const problems = ['3 problems, 1 critical', 'Connection timed out'];
 const titles = (board) => board.map(({title}) => title);
@@ -95,12 +70,12 @@ for (const one of looks)
     for (const {view, name, panels} of views) {
         const where = `${one.name}, ${name}`;
         let dom = '';
-        for (let tries = 0; dom === '' && tries < 3; ++tries) dom = await look(one, view, () => ['--dump-dom']);
+        for (let tries = 0; dom === '' && tries < 3; ++tries) dom = await look(one, view, '--dump-dom');
         const text = dom.replaceAll('&gt;', '>');
         for (const panel of [...panels, ...problems])
             assert.ok(text.includes(panel), `${where}: no "${panel}" in ${dom.slice(0, 5000)}`);
         checkWidths(dom, one.size, where);
-        if (out) await look(one, view, () => [`--screenshot=${join(out, `${name}-${one.name}.png`)}`]);
+        if (out) await look(one, view, `--screenshot=${join(out, `${name}-${one.name}.png`)}`);
         console.log(`ok ${where}`);
     }
 process.exit(0);

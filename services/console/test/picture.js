@@ -4,13 +4,10 @@
 //   node services/console/test/picture.js http://127.0.0.1:7400 build/demo/stack/tokens/viewer.token jobs/ID \
 //       docs/console.png 1280,1575
 
-import {execFile} from 'node:child_process';
 import {readFileSync} from 'node:fs';
-import {mkdtemp, rm} from 'node:fs/promises';
 import {createServer, request} from 'node:http';
-import {tmpdir} from 'node:os';
-import {join} from 'node:path';
-import {promisify} from 'node:util';
+
+import {open} from './chromium.js';
 
 const [gateway, tokenFile, view, file, size = '1280,2000'] = process.argv.slice(2);
 const token = readFileSync(tokenFile, 'utf8').trim();
@@ -39,20 +36,9 @@ const server = createServer((incoming, answer) => {
     incoming.pipe(outgoing);
 });
 await new Promise((ready) => server.listen(0, '127.0.0.1', ready));
-const home = await mkdtemp(join(tmpdir(), 'console-'));
-await promisify(execFile)(
-    process.env.CHROMIUM ?? 'chromium',
-    [
-        '--headless',
-        '--no-sandbox',
-        '--disable-gpu',
-        '--hide-scrollbars',
-        `--user-data-dir=${home}`,
-        `--window-size=${size}`,
-        `--screenshot=${file}`,
-        `http://127.0.0.1:${server.address().port}/enter`,
-    ],
-    {timeout: lookMs + 120_000}
-);
-await rm(home, {recursive: true, force: true, maxRetries: 5});
+await open(`http://127.0.0.1:${server.address().port}/enter`, {
+    size,
+    options: [`--screenshot=${file}`],
+    timeoutMs: lookMs + 120_000,
+});
 process.exit(0);
