@@ -8,26 +8,23 @@ namespace atl::aggregation {
 
 Settings read_settings(service::SettingsReader& reader) {
     Settings settings;
-    settings.store_url = reader.required_address("store_url", "the store, through the gateway");
-    settings.dispatch_url = reader.required_address("dispatch_url", "dispatch, through the gateway");
+    settings.store_url = reader.required_address("store_url", "URL of the store through the gateway");
+    settings.dispatch_url = reader.required_address("dispatch_url", "URL of dispatch through the gateway");
     settings.token_file = reader.required_text(
-        "token_file", "file of the token that both are shown (role operator); read anew each time");
+        "token_file", "file with the operator token used for the store and dispatch; read again for each use");
     settings.workers =
         reader.integer("workers", settings.workers, 1, 64,
-                       "threads that aggregate; each holds a part of the model and up to 64 MiB that it reads ahead");
-    settings.part_bytes =
-        reader.integer("part_bytes", settings.part_bytes, 4096, 16 << 20, "bytes of a part of the new model");
+                       "aggregation threads; each holds one part of the model and up to 64 MiB of read-ahead");
+    settings.part_bytes = reader.integer("part_bytes", settings.part_bytes, 4096, 16 << 20,
+                                         "size in bytes of each part of the new model");
     settings.lease_s = reader.integer("lease_s", settings.lease_s, 1, 3600,
-                                      "seconds after which another worker takes over the part of one that has died");
-    settings.topic_prefix = reader.text("topic_prefix", "", "none", "prefix of the Kafka topics, for tests");
+                                      "seconds until another worker takes over the part of a worker that died");
+    settings.topic_prefix = reader.topic_prefix();
     return settings;
 }
 
 Result<Settings> parse_settings(const json::Json& own) {
-    service::SettingsReader reader(own, "aggregation");
-    Settings settings = read_settings(reader);
-    ATOLL_RETURN_IF_ERROR(reader.finish());
-    return settings;
+    return service::read_object(own, "aggregation", read_settings);
 }
 
 Result<std::string> read_token(const Settings& settings) {

@@ -5,14 +5,11 @@
 namespace atl::registry {
 
 Settings read_settings(service::SettingsReader& reader) {
-    return {.topic_prefix = reader.text("topic_prefix", "", "none", "prefix of the Kafka topics, for tests")};
+    return {.topic_prefix = reader.topic_prefix()};
 }
 
 Result<Settings> parse_settings(const json::Json& own) {
-    service::SettingsReader reader(own, "registry");
-    Settings settings = read_settings(reader);
-    ATOLL_RETURN_IF_ERROR(reader.finish());
-    return settings;
+    return service::read_object(own, "registry", read_settings);
 }
 
 }  // namespace atl::registry

@@ -44,31 +44,30 @@ Settings read_settings(SettingsReader& reader) {
     settings.listen_address = reader.text("listen_address", settings.listen_address, settings.listen_address,
                                           "address to listen on, or `unix:/path` of a socket");
     constexpr const char* kPort = "port";
-    constexpr const char* kPortMeaning = "port to listen on, required but for a socket; 0: any free one";
+    constexpr const char* kPortMeaning = "port to listen on; 0: any free port; a socket has none";
     settings.port = static_cast<std::uint16_t>(is_path(settings.listen_address)
                                                    ? reader.integer(kPort, 0, 0, 0, kPortMeaning)
                                                    : reader.required_integer(kPort, 0, 65535, kPortMeaning));
-    settings.postgres = reader.required_text("postgres", "connection to PostgreSQL as libpq takes it");
+    settings.postgres = reader.required_text("postgres", "libpq connection string for PostgreSQL");
     settings.postgres_connections = static_cast<int>(reader.integer(
-        "postgres_connections", settings.postgres_connections, 1, 1000, "connections to PostgreSQL at most"));
+        "postgres_connections", settings.postgres_connections, 1, 1000, "maximum number of connections to PostgreSQL"));
     settings.kafka_brokers = reader.required_text(
-        "kafka_brokers",
-        "`HOST:PORT,…`, or `FILE@HOST:PORT,…` with a file of certificates or of librdkafka's properties");
+        "kafka_brokers", "`HOST:PORT,…`, or `FILE@HOST:PORT,…` where FILE holds certificates or librdkafka properties");
     const std::string credentials =
-        reader.text("kafka_credentials_file", "", "none", "that file, where the brokers do not name it");
+        reader.text("kafka_credentials_file", "", "none", "that file, if `kafka_brokers` does not name it");
     if (!credentials.empty()) {
         if (const auto read = read_file(credentials); !read.ok())
             reader.object().fail("kafka_credentials_file", describe(read.error()));
         settings.kafka_brokers = kafka::with_credentials(settings.kafka_brokers, credentials);
     }
     settings.public_key_file = reader.required_text(
-        "public_key_file", "PEM file of the keys by which tokens are known; read again when it changes");
-    settings.log_level =
-        reader.one_of("log_level", {"trace", "debug", "info", "warn", "error"}, settings.log_level, "what is logged");
-    settings.log_file = reader.text("log_file", "", "standard error", "file for the log; set aside at 64 MiB");
+        "public_key_file", "PEM file with the public keys that verify tokens; reread when it changes");
+    settings.log_level = reader.one_of("log_level", {"trace", "debug", "info", "warn", "error"}, settings.log_level,
+                                       "lowest level that is logged");
+    settings.log_file = reader.text("log_file", "", "standard error", "log file; rotated at 64 MiB");
     settings.request_bytes_max = static_cast<std::size_t>(
         reader.integer("request_bytes_max", static_cast<std::int64_t>(settings.request_bytes_max), 4096, 1 << 30,
-                       "bytes of a request's body at most"));
+                       "maximum size in bytes of a request body"));
     return settings;
 }
 

@@ -7,7 +7,7 @@
 namespace atl::service {
 namespace {
 
-constexpr const char* kAddress = "an address";
+constexpr const char* kAddress = "a URL";
 
 constexpr std::int64_t kNoBound = std::int64_t{1} << 60;  // a largest value that only keeps sums from overflowing
 
@@ -37,7 +37,7 @@ std::string SettingsReader::address(const char* key, const std::string& fallback
     settings_.push_back({key, kAddress, std::move(shown), std::move(meaning)});
     std::string value = reader_.string_or(key, fallback);
     if (!value.empty() && !is_web_address(value))
-        reader_.fail(key, "must be an address such as https://host:7443/store, or empty for none");
+        reader_.fail(key, "must be a URL such as https://host:7443/store; leave it empty if there is none");
     return value;
 }
 
@@ -64,8 +64,12 @@ std::string SettingsReader::one_of(const char* key, std::initializer_list<std::s
     return reader_.one_of(key, choices, fallback);
 }
 
+std::string SettingsReader::topic_prefix() {
+    return text("topic_prefix", "", "none", "prefix for Kafka topic names, for tests");
+}
+
 std::string describe_settings(const std::string& heading, std::span<const Setting> settings) {
-    std::string text = "## " + heading + "\n\n| key | values | default | what it is |\n|---|---|---|---|\n";
+    std::string text = "## " + heading + "\n\n| key | values | default | meaning |\n|---|---|---|---|\n";
     for (const Setting& one : settings)
         text += fmt::format("| `{}` | {} | {} | {} |\n", one.key, one.values,
                             one.fallback.empty() ? "required" : one.fallback, one.meaning);

@@ -22,9 +22,10 @@ struct Setting {
 // Reads the members of a configuration's object, each with its meaning: what a service reads is what the reference
 // page lists.
 //
-//   service::SettingsReader reader(own, "store");
-//   settings.scrub_days = reader.integer("scrub_days", settings.scrub_days, 0, 3660, "days in which …; 0: never");
-//   ATOLL_RETURN_IF_ERROR(reader.finish());
+//   Settings read_settings(SettingsReader& reader) {
+//       return {.scrub_days = reader.integer("scrub_days", 30, 0, 3660, "days within which …; 0: never")};
+//   }
+//   ATOLL_TRY(const Settings settings, read_object(own, "store", read_settings));
 class SettingsReader {
   public:
     explicit SettingsReader(const json::Json& object, std::string path = "") : reader_(object, std::move(path)) {}
@@ -45,6 +46,9 @@ class SettingsReader {
     std::string one_of(const char* key, std::initializer_list<std::string_view> choices, std::string_view fallback,
                        std::string meaning);
 
+    // Of Kafka topics, as every service has it.
+    std::string topic_prefix();
+
     // For what is no setting of its own: a nested object, a fault that the caller found.
     json::ObjectReader& object() { return reader_; }
     Status finish() { return reader_.finish(); }
@@ -56,6 +60,15 @@ class SettingsReader {
     json::ObjectReader reader_;
     std::vector<Setting> settings_;
 };
+
+// What `read` makes of an object. kInvalidArgument naming the key ("store.root").
+template <class Settings>
+Result<Settings> read_object(const json::Json& object, const std::string& path, Settings (*read)(SettingsReader&)) {
+    SettingsReader reader(object, path);
+    Settings settings = read(reader);
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+    return settings;
+}
 
 // The rows under a heading, as a table in Markdown.
 std::string describe_settings(const std::string& heading, std::span<const Setting> settings);

@@ -23,18 +23,18 @@ constexpr const char* kSettingsIntroduction = R"(# Settings
 
 ## Where they are
 
-A service reads one YAML file (`--config`; `--check-config` only checks it): the keys that every service has, and its own
-below its name. `${NAME}` stands for a variable of the environment. A key that no service has is an error. `atoll up` writes
-these files itself; what you set stands in `settings.yaml` in its state directory, by service. With Docker Compose they are
-`compose/config/*.yaml`, in the Helm chart `settings.NAME` of its values. They are read at the service's start.
+A service reads one YAML file (`--config`; `--check-config` only checks it). It holds the keys common to all services, and the
+service's own keys below its name. `${NAME}` is replaced by an environment variable, and an unknown key is an error. `atoll up`
+writes these files itself; put your own settings in `settings.yaml` in its state directory, grouped by service. With Docker
+Compose, edit `compose/config/*.yaml`; in the Helm chart, set `settings.NAME` in the values. Restart a service to apply them.
 
-This page is made from what the programs read: `tests/reference`.
+This page is generated from what the programs read, by `tests/reference`.
 
 )";
 
 // What `read` asks for, of an object that has nothing.
-template <class Read>
-std::vector<service::Setting> settings_of(Read read) {
+template <class Settings>
+std::vector<service::Setting> settings_of(Settings (*read)(service::SettingsReader&)) {
     const json::Json nothing = json::Json::object();
     service::SettingsReader reader(nothing);
     read(reader);
@@ -47,12 +47,11 @@ struct Section {
 };
 
 std::vector<Section> sections() {
-    const auto of = [](auto read) { return settings_of([read](service::SettingsReader& reader) { read(reader); }); };
-    return {{"Every service", of([](auto& reader) { service::read_settings(reader); })},
-            {"`registry:`", of([](auto& reader) { registry::read_settings(reader); })},
-            {"`store:`", of([](auto& reader) { store::read_settings(reader); })},
-            {"`dispatch:`", of([](auto& reader) { dispatch::read_settings(reader); })},
-            {"`aggregation:`", of([](auto& reader) { aggregation::read_settings(reader); })}};
+    return {{"Every service", settings_of(service::read_settings)},
+            {"`registry:`", settings_of(registry::read_settings)},
+            {"`store:`", settings_of(store::read_settings)},
+            {"`dispatch:`", settings_of(dispatch::read_settings)},
+            {"`aggregation:`", settings_of(aggregation::read_settings)}};
 }
 
 std::string commands_of(const run_settings::Option& option) {
@@ -73,8 +72,8 @@ std::string training_table() {
     std::string text =
         "## Training\n\nKeys of a job's training settings and of `run.json`; with `-` in place of `_` they are flags "
         "of "
-        "`atoll-trainer`.\nA job sets by itself what depends on the facility and the round (model, data, out, adapter, "
-        "resume).\n\n| key | values | default | commands | what it is |\n|---|---|---|---|---|\n";
+        "`atoll-trainer`.\nDispatch sets what depends on facility and round itself (model, data, out, adapter, "
+        "resume).\n\n| key | values | default | commands | meaning |\n|---|---|---|---|---|\n";
     for (const run_settings::Option& option : run_settings::options()) {
         if (!option.is_built()) continue;
         text += fmt::format("| `{}` | {} | {} | {} | {} |\n", option.key(),

@@ -31,8 +31,7 @@ std::string opposition_text(const nlohmann::json& contribution) {
     if (rounds == 0) return {};
     return fmt::format(
         "updates have opposed the other sites' for {} rounds in a row (cosine {:.2f}) and may be undoing their "
-        "training. To "
-        "continue without it: `atoll job pause JOB`, then `atoll job resume JOB --without FACILITY`",
+        "training. To continue without it, run `atoll job pause JOB`, then `atoll job resume JOB --without FACILITY`",
         rounds, contribution.value("cosine", 0.0));
 }
 

@@ -144,7 +144,7 @@ function inTime(jobProgress, round, now, width) {
 
 function opposition({facility, contribution: {opposed_rounds: rounds, cosine}}) {
     return notice(
-        `${facility}'s updates have opposed the other sites' for ${rounds} rounds in a row (cosine ${number(cosine)}) and may be undoing their training. To continue without it: "atoll job pause JOB", then "atoll job resume JOB --without ${facility}".`,
+        `${facility}'s updates have opposed the other sites' for ${rounds} rounds in a row (cosine ${number(cosine)}) and may be undoing their training. To continue without it, run "atoll job pause JOB", then "atoll job resume JOB --without ${facility}".`,
         'bad'
     );
 }
