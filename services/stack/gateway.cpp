@@ -149,6 +149,8 @@ Result<std::vector<std::string>> prepare_gateway(const GatewayOptions& options) 
     std::error_code error;
     fs::create_directories(options.directory, error);
     ATOLL_RETURN_IF_ERROR(console::write_console(console_directory(options)));
+    // Bodies that a killed nginx has left.
+    for (const char* left : {"body", "proxy"}) fs::remove_all(options.directory / left, error);
     const fs::path file = options.directory / "nginx.conf";
     ATOLL_RETURN_IF_ERROR(write_gateway_configuration(options, look_up_services(options)));
     const fs::path nginx = fs::exists("/usr/sbin/nginx") ? "/usr/sbin/nginx" : "nginx";

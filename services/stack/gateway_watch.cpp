@@ -3,7 +3,6 @@
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -12,11 +11,11 @@
 #include <cerrno>
 #include <csignal>
 #include <list>
-#include <map>
 #include <thread>
 #include <vector>
 
 #include "services/stack/name_lookup.h"
+#include "services/stack/renewal.h"
 #include "shared/base/backoff.h"
 #include "shared/base/file.h"
 
@@ -34,14 +33,6 @@ constexpr int kKeptMax = 256;  // requests at once that wait, or are answered af
 
 bool is_socket_path(const std::string& address) {
     return address.starts_with("unix:");
-}
-
-// Differs after every change of the file; empty where it is missing.
-std::string state_of(const fs::path& file) {
-    struct stat info{};
-    if (::stat(file.c_str(), &info) != 0) return {};
-    return std::to_string(info.st_ino) + " " + std::to_string(info.st_size) + " " +
-           std::to_string(info.st_mtim.tv_sec) + "." + std::to_string(info.st_mtim.tv_nsec);
 }
 
 UniqueFd connect_now(const std::string& address) {
@@ -170,7 +161,10 @@ class WaitingRoom {
 
 class GatewayWatch::Impl {
   public:
-    explicit Impl(const GatewayOptions& options) : options_(options) { look(); }
+    explicit Impl(const GatewayOptions& options)
+        : options_(options), files_({options.certificate, options.certificate_key, options.client_ca}) {
+        look();
+    }
 
     Status listen() {
         if (options_.wait_s == 0) return {};
@@ -194,13 +188,7 @@ class GatewayWatch::Impl {
   private:
     // Whether anything is not as it was; nginx is to read its configuration anew then.
     bool look() {
-        bool has_changed = false;
-        for (const fs::path& file : {options_.certificate, options_.certificate_key, options_.client_ca}) {
-            const std::string now = file.empty() ? "" : state_of(file);
-            if (now.empty() || now == files_[file]) continue;
-            files_[file] = now;
-            has_changed = true;
-        }
+        bool has_changed = files_.has_changed();
         ServiceAddresses now = look_up_services(options_, addresses_);
         // What could not be written is tried again.
         if (now != addresses_ && write_gateway_configuration(options_, now).ok()) {
@@ -211,7 +199,7 @@ class GatewayWatch::Impl {
     }
 
     const GatewayOptions options_;
-    std::map<fs::path, std::string> files_;
+    FileWatch files_;
     ServiceAddresses addresses_;
     std::list<WaitingRoom> rooms_;
 };

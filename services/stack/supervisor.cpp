@@ -8,6 +8,7 @@
 
 #include "services/stack/components.h"
 #include "services/stack/process.h"
+#include "services/stack/renewal.h"
 #include "shared/base/backoff.h"
 #include "shared/base/file.h"
 
@@ -21,7 +22,6 @@ constexpr milliseconds kInterval{500};
 constexpr std::chrono::minutes kStableAfter{1};  // what ran for so long is started again at once
 constexpr milliseconds kPause{1000};             // after a second end
 constexpr milliseconds kPauseMax{60'000};
-constexpr std::chrono::hours kRenewalInterval{1};
 
 std::filesystem::path restarts_file(const Layout& layout) {
     return layout.state / "run/restarts.json";
@@ -46,14 +46,14 @@ Status start_component(const Stack& stack, const std::string& name) {
 class Supervisor {
   public:
     Supervisor(std::filesystem::path state, std::function<void(const std::string&)> report)
-        : state_(std::move(state)), report_(std::move(report)) {}
+        : state_(std::move(state)), report_(std::move(report)), renewal_(report_) {}
 
     // False when there is nothing to look after any more.
     bool look() {
         const auto stack = recorded_stack(state_);
         const auto description = read_stack_file(state_);
         if (!stack.ok() || !description.ok()) return false;
-        if (Clock::now() >= next_renewal_) renew(stack->layout);
+        renewal_.look(*stack);
         std::vector<std::string> due;
         for (const auto& wave : start_waves())
             for (const std::string& name : wave)
@@ -99,15 +99,6 @@ class Supervisor {
         return now >= watched.next_start;
     }
 
-    // The services read their tokens each time that they show them.
-    void renew(const Layout& layout) {
-        const auto held = try_lock_state(layout);
-        if (!held.ok()) return;  // soon again
-        next_renewal_ = Clock::now() + kRenewalInterval;
-        const Status renewed = contained([&] { return make_credentials(layout); });
-        if (!renewed.ok()) report_("cannot renew the stack's tokens: " + describe(renewed.error()));
-    }
-
     void start(const Stack& stack, const std::string& name) {
         Watched& watched = watched_[name];
         const Status started = contained([&] { return start_component(stack, name); });
@@ -143,7 +134,7 @@ class Supervisor {
     const std::filesystem::path state_;
     const std::function<void(const std::string&)> report_;
     std::map<std::string, Watched> watched_;
-    Clock::time_point next_renewal_;
+    Renewal renewal_;
 };
 
 }  // namespace
@@ -175,6 +166,16 @@ Status supervise(const std::filesystem::path& state, const std::function<void(co
     std::filesystem::remove(restarts_file(Layout{state}), ignored);
     while (supervisor.look() && wait_unless_stopped(stop, kInterval)) {
     }
+    return {};
+}
+
+Status keep_renewing(const std::filesystem::path& state, const std::function<void(const std::string&)>& report,
+                     const std::stop_token& stop) {
+    Renewal renewal(report);
+    do {
+        ATOLL_TRY(const Stack stack, recorded_stack(std::filesystem::absolute(state).lexically_normal()));
+        renewal.look(stack);
+    } while (wait_unless_stopped(stop, kInterval));
     return {};
 }
 

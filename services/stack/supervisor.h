@@ -31,9 +31,14 @@ Result<std::string> supervised_gateway(const std::filesystem::path& state);
 
 // Looks twice a second at the components that stack.json names and starts those that do not run: at once, and after
 // pauses that double up to a minute where one ends again within a minute. A component that is frozen is alive, and left
-// alone; while `up` or `down` is at work nothing is started. Reports what it does, a line each. Ends when asked to, or
-// when the stack is gone.
+// alone; while `up` or `down` is at work nothing is started. Renews tokens at half their life and has the gateway take
+// a renewed certificate. Reports what it does, a line each. Ends when asked to, or when the stack is gone.
 Status supervise(const std::filesystem::path& state, const std::function<void(const std::string&)>& report,
                  const std::stop_token& stop);
+
+// The supervisor's other work, for a stack that systemd starts: renews tokens at half their life and has the gateway
+// take a renewed certificate, until asked to stop or until the stack is gone.
+Status keep_renewing(const std::filesystem::path& state, const std::function<void(const std::string&)>& report,
+                     const std::stop_token& stop);
 
 }  // namespace atl::stack

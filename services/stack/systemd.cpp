@@ -21,6 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kTarget = "atoll.target";
+constexpr const char* kRenewalUnit = "atoll-renewal.service";
 
 std::string unit_of(const std::string& component) {
     return "atoll-" + component + ".service";
@@ -83,8 +84,26 @@ std::string unit_text(const Stack& stack, const Component& component, const fs::
            kTarget + "\n";
 }
 
+// What the supervisor does besides, of a stack without one.
+std::string renewal_text(const Stack& stack, const fs::path& atoll, const std::string& user) {
+    return "# Written by `atoll up --systemd`.\n"
+           "[Unit]\n"
+           "Description=Atoll: renews tokens, has the gateway take a renewed certificate\n"
+           "PartOf=" +
+           std::string(kTarget) +
+           "\nStartLimitIntervalSec=0\n\n"
+           "[Service]\n" +
+           (user.empty() ? "" : "User=" + user + "\n") + "ExecStart=" + exec_word(atoll) + " component renew --state " +
+           exec_word(stack.layout.state) +
+           "\nRestart=always\n"
+           "RestartSec=10\n\n"
+           "[Install]\n"
+           "WantedBy=" +
+           kTarget + "\n";
+}
+
 std::string target_text(const std::vector<std::string>& components) {
-    std::vector<std::string> units;
+    std::vector<std::string> units = {kRenewalUnit};
     for (const std::string& name : components) units.push_back(unit_of(name));
     return "# Written by `atoll up --systemd`.\n"
            "[Unit]\n"
@@ -123,6 +142,8 @@ Result<std::vector<fs::path>> write_units(const fs::path& state, const fs::path&
     if (error) return invalid_argument("--systemd", "cannot make " + directory.string() + ": " + error.message());
     std::vector<fs::path> files = {directory / kTarget};
     ATOLL_RETURN_IF_ERROR(write_file_atomic(files.back(), target_text(components)));
+    files.push_back(directory / kRenewalUnit);
+    ATOLL_RETURN_IF_ERROR(write_file_atomic(files.back(), renewal_text(stack, atoll, user)));
     for (const std::string& name : components) {
         files.push_back(directory / unit_of(name));
         ATOLL_RETURN_IF_ERROR(write_file_atomic(

@@ -91,7 +91,7 @@ TEST_F(SupervisionTest, SystemdTakesTheUnitsAndWhatTheyRunIsTheStack) {
     ASSERT_EQ(up.exit_code, 0) << up.err;
     EXPECT_EQ(component("postgres").at("state"), "stopped") << "systemd is to start it";
     std::vector<std::string> verify = {"systemd-analyze", "verify", "--man=no", (units / "atoll.target").string()};
-    for (const char* name : {"postgres", "registry"})
+    for (const char* name : {"postgres", "registry", "renewal"})
         verify.push_back((units / ("atoll-" + std::string(name) + ".service")).string());
     for (std::size_t i = 3; i < verify.size(); ++i) EXPECT_TRUE(fs::exists(verify[i])) << verify[i];
     const auto verified = run_command(verify);
@@ -107,6 +107,13 @@ TEST_F(SupervisionTest, SystemdTakesTheUnitsAndWhatTheyRunIsTheStack) {
     EXPECT_NE(user("postgres"), 0U);
     const std::string unit = read_file(units / "atoll-postgres.service").value();
     EXPECT_EQ(unit.find("\nUser=") != std::string::npos, ::geteuid() == 0) << unit;
+    const auto renewal = start_daemon({ATOLL_PROGRAM, "component", "renew", "--state", state_.string()},
+                                      {.log = directory_.path() / "renewal.log", .environment = {}, .directory = "/"});
+    ASSERT_TRUE(renewal.ok());
+    const auto token = state_ / "tokens/aggregation.token";
+    fs::remove(token);
+    EXPECT_TRUE(eventually([&] { return fs::exists(token); }));
+    EXPECT_EQ(::kill(*renewal, SIGTERM), 0);
     EXPECT_NE(atoll({"down"}).err.find("systemctl stop atoll.target"), std::string::npos);
     ::kill(*daemon, SIGINT);
     EXPECT_TRUE(eventually([&] { return pid("postgres") == 0; }));

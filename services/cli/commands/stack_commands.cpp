@@ -289,10 +289,10 @@ Status as_owner(Context& context, const std::function<Status()>& body) {
 void add_internal_commands(CLI::App& program, Context& context) {
     auto* supervise = program.add_subcommand("supervise", "start again what ends of a stack")->group("");
     set_example(*supervise, "atoll supervise");
-    on_run(*supervise, context, [&context] {
-        const auto report = [](const std::string& line) {
-            std::cout << local_time(std::time(nullptr)) << "  " << line << std::endl;
-        };
+    const auto report = [](const std::string& line) {
+        std::cout << local_time(std::time(nullptr)) << "  " << line << std::endl;
+    };
+    on_run(*supervise, context, [&context, report] {
         return as_owner(context, [&] { return stack::supervise(context.state_directory, report, {}); });
     });
     auto* component = program.add_subcommand("component", "run one component of a stack")->group("");
@@ -312,6 +312,11 @@ void add_internal_commands(CLI::App& program, Context& context) {
     set_example(*wait, "atoll component wait kafka");
     on_run(*wait, context, [&context, name] {
         return as_owner(context, [&] { return stack::await_component(context.state_directory, *name); });
+    });
+    auto* renew = component->add_subcommand("renew", "keep tokens and the gateway's certificate from expiring");
+    set_example(*renew, "atoll component renew");
+    on_run(*renew, context, [&context, report] {
+        return as_owner(context, [&] { return stack::keep_renewing(context.state_directory, report, {}); });
     });
 }
 
