@@ -286,6 +286,27 @@ TEST_F(EventsTest, ARelayIsNotReadyWhileEventsWaitForOverAMinuteAndSaysWhy) {
     EXPECT_TRUE(eventually([&] { return relay_->ready().ok() && count("outbox") == 0; }));
 }
 
+TEST_F(EventsTest, WhoseTransactionHoldsEventsBackIsSaid) {
+    auto holder = pg::connect(conninfo_ + " application_name=a-forgotten-psql").value();
+    ASSERT_TRUE(holder.query("BEGIN").ok());
+    ASSERT_TRUE(holder.query("SELECT pg_current_xact_id()").ok());
+    {
+        auto lease = pool_->acquire().value();
+        auto transaction = pg::Transaction::begin(*lease).value();
+        Event event = event_of("a", 1);
+        event.time = "2026-01-01T00:00:00Z";
+        ASSERT_TRUE(add_to_outbox(transaction, topic_, "a", event).ok());
+        ASSERT_TRUE(transaction.commit().ok());
+    }
+    start_relay();
+    EXPECT_TRUE(eventually([&] {
+        const Status ready = relay_->ready();
+        return !ready.ok() && ready.error().message.find("(a-forgotten-psql)") != std::string::npos;
+    })) << relay_->ready().error().message;
+    ASSERT_TRUE(holder.query("COMMIT").ok());
+    EXPECT_TRUE(eventually([&] { return relay_->ready().ok() && count("outbox") == 0; }));
+}
+
 TEST_F(EventsTest, AnInboxTellsHowLongEventsHaveHadNoEffect) {
     std::atomic<bool> is_away = true;
     start_relay();

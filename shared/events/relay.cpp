@@ -21,6 +21,7 @@ constexpr std::chrono::seconds kLagInterval{2};
 constexpr milliseconds kConnectTimeout{3000};
 constexpr milliseconds kSendTimeout{5000};       // without a confirmation
 constexpr milliseconds kLagMax{60'000};          // before it counts as a fault
+constexpr milliseconds kHolderSought{10'000};    // before it is asked whose transaction is in the way
 constexpr milliseconds kGiveWay{2 * kIdleWait};  // after it, whatever the others were told, each has looked
 
 // An array literal of Postgres: "{1,2,3}".
@@ -38,6 +39,18 @@ std::vector<kafka::Message> make_messages(const pg::Rows& rows) {
                             .value = rows.text(i, "event"),
                             .headers = {{"content-type", "application/cloudevents+json"}}});
     return messages;
+}
+
+// Whose transaction in this database is the oldest that has written something. Of another role's one learns less.
+Result<std::string> oldest_writer(pg::Connection& connection) {
+    ATOLL_TRY(
+        const auto rows,
+        connection.query(
+            "SELECT 'process ' || pid || ' of PostgreSQL' || coalesce(' (' || nullif(application_name, '') || ')', '')"
+            " || coalesce(', user ' || usename, '') || coalesce(', has had a transaction open for ' ||"
+            " floor(extract(epoch FROM clock_timestamp() - xact_start)) || ' s', '') AS who FROM pg_stat_activity"
+            " WHERE backend_xid IS NOT NULL AND pid <> pg_backend_pid() ORDER BY age(backend_xid) DESC LIMIT 1"));
+    return rows.empty() ? "a transaction is open in the database" : rows.text(0, "who");
 }
 
 }  // namespace
@@ -105,9 +118,14 @@ class RelayLoop {
                                " FROM clock_timestamp() - (event->>'time')::timestamptz) FROM outbox ORDER BY id"
                                " LIMIT 1), 0)::bigint AS lag_ms"));
         waiting_.Set(static_cast<double>(rows.integer(0, "waiting")));
-        lag_s_.Set(static_cast<double>(rows.integer(0, "lag_ms")) / 1000);
+        const milliseconds lag(rows.integer(0, "lag_ms"));
+        lag_s_.Set(static_cast<double>(lag.count()) / 1000);
+        if (is_held_back_ && lag >= kHolderSought) {
+            ATOLL_TRY(const std::string who, oldest_writer(*lease));
+            note_failure(who + "; no event is sent before it ends");
+        }
         const std::lock_guard lock(mutex_);
-        lag_ = milliseconds(rows.integer(0, "lag_ms"));
+        lag_ = lag;
         return {};
     }
 
@@ -129,9 +147,11 @@ class RelayLoop {
         ATOLL_TRY(const auto rows,
                   transaction.query("SELECT id, topic, key, event FROM outbox"
                                     " WHERE xid < pg_snapshot_xmin(pg_current_snapshot()) ORDER BY id LIMIT 200"));
+        is_held_back_ = false;
         if (rows.empty()) {
             ATOLL_TRY(const auto any, transaction.query("SELECT EXISTS (SELECT 1 FROM outbox) AS held_back"));
-            if (!any.boolean(0, "held_back")) return kIdleWait;
+            is_held_back_ = any.boolean(0, "held_back");
+            if (!is_held_back_) return kIdleWait;
             held_back_.Increment();
             return kHeldBackWait;
         }
@@ -181,6 +201,7 @@ class RelayLoop {
     std::optional<pg::Connection> listener_;
     std::optional<kafka::Producer> producer_;
     std::set<std::string> known_topics_;
+    bool is_held_back_ = false;  // by a transaction that began before the oldest event
     mutable std::mutex mutex_;
     milliseconds lag_{0};  // age of the oldest event in the outbox
     std::string failure_;  // the newest, until events are sent
