@@ -255,6 +255,17 @@ Status tell_workers(pg::Transaction& transaction) {
     return {};
 }
 
+Result<std::vector<std::string>> unknown_tasks(pg::Connection& connection, const std::vector<std::string>& ids) {
+    std::vector<std::string> unknown;
+    if (ids.empty()) return unknown;
+    ATOLL_TRY(const pg::Rows rows,
+              connection.query("SELECT id FROM jsonb_array_elements_text($1) WITH ORDINALITY AS asked(id, at) WHERE "
+                               "NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.id = asked.id) ORDER BY at",
+                               {Json(ids)}));
+    for (int i = 0; i < rows.size(); ++i) unknown.push_back(rows.text(i, "id"));
+    return unknown;
+}
+
 Status insert_tasks(pg::Transaction& transaction, const std::vector<Task>& tasks) {
     if (tasks.empty()) return {};
     std::set<std::string> facilities;

@@ -47,6 +47,9 @@ Result<std::chrono::milliseconds> time_to_next_task(pg::Connection& connection, 
 // nothing may be written.
 Status save_task(pg::Transaction& transaction, const TaskChange& change, std::int64_t fence);
 
+// Those of the ids that are no task's, in their order.
+Result<std::vector<std::string>> unknown_tasks(pg::Connection& connection, const std::vector<std::string>& ids);
+
 // The preparation that a task belongs to.
 Status insert_preparation(pg::Transaction& transaction, const std::string& id, const json::Json& spec,
                           const std::string& created_by);

@@ -496,6 +496,24 @@ SiteJudgement judge_site(const SiteFacts& facts, const FoundLimits& limits, cons
     return Judge(facts, limits, facility, setting).judgement();
 }
 
+std::optional<CheckRow> judge_leftovers(const Facility& facility, const std::vector<std::string>& unknown_tasks) {
+    constexpr std::size_t kShownMax = 3;
+    if (unknown_tasks.empty()) return {};
+    const std::vector<std::string> shown(
+        unknown_tasks.begin(),
+        unknown_tasks.begin() + static_cast<std::ptrdiff_t>(std::min(unknown_tasks.size(), kShownMax)));
+    const std::size_t more = unknown_tasks.size() - shown.size();
+    const bool is_one = unknown_tasks.size() == 1;
+    const std::string remove = "cd " + shell_word(facility.work_dir + "/tasks") + " && rm -r " + join(shown, " ");
+    const bool is_far = facility.transport.kind == TransportKind::kSsh;
+    return CheckRow{"leftovers", CheckState::kWarn,
+                    std::to_string(unknown_tasks.size()) + (is_one ? " directory of a task" : " directories of tasks") +
+                        " that this coordinator does not know: " + join(shown) +
+                        (more > 0 ? " and " + std::to_string(more) + " more" : ""),
+                    "if no other coordinator uses the work directory, and none of their batch jobs runs: `" +
+                        (is_far ? "ssh " + facility.transport.host + " " + shell_word(remove) : remove) + "`"};
+}
+
 std::vector<CheckRow> skip_site(const Facility& facility, const std::string& why) {
     std::vector<std::string> names = {"shell", "programs"};
     if (abilities_of(facility.batch.kind).has_queues) {

@@ -4,6 +4,7 @@
 #include "services/dispatch/admission/facility_access.h"
 #include "services/dispatch/db/facilities.h"
 #include "services/dispatch/db/sql.h"
+#include "services/dispatch/db/tasks.h"
 #include "services/dispatch/domain/check_job.h"
 #include "services/dispatch/routes/routes.h"
 #include "services/dispatch/work/check_jobs.h"
@@ -43,6 +44,12 @@ Result<bool> has_unfinished_tasks(Routing& routing, const std::string& facility)
     return has_tasks_at(*connection, facility);
 }
 
+Result<std::optional<CheckRow>> look_for_leftovers(Routing& routing, const Facility& facility, const SiteCheck& found) {
+    ATOLL_TRY(auto connection, routing.pool.acquire());
+    ATOLL_TRY(const auto unknown, unknown_tasks(*connection, found.tasks));
+    return judge_leftovers(facility, unknown);
+}
+
 Json rows_view(const std::vector<CheckRow>& rows) {
     Json view = Json::array();
     for (const CheckRow& row : rows) view.push_back(to_json(row));
@@ -71,9 +78,11 @@ Result<Response> check_facility(Routing& routing, const Request& request) {
     ATOLL_TRY(const auto place, routing.site_requests.take_place(request.principal->subject, stored.facility.name));
     ATOLL_TRY(const std::int64_t now_ms, read_now_ms(routing));
     const auto begin = std::chrono::steady_clock::now();
-    const SiteCheck found = routing.connections.check(stored.facility, now_ms);
+    SiteCheck found = routing.connections.check(stored.facility, now_ms);
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     ATOLL_RETURN_IF_ERROR(record_found(routing, stored, found, now_ms));
+    ATOLL_TRY(const auto leftovers, look_for_leftovers(routing, stored.facility, found));
+    if (leftovers) found.rows.push_back(*leftovers);
     ATOLL_TRY(const bool has_tasks, has_unfinished_tasks(routing, stored.facility.name));
     return Response::json(200, {{"ok", has_no_failure(found.rows)},
                                 {"host", found.host},

@@ -173,6 +173,38 @@ TEST_F(GoneFacilityTest, APersonIsToldHowToLogIn) {
     EXPECT_EQ(post("/v1/facilities/leonardo/login", Json::object()).status, 409);
 }
 
+TEST_F(DispatchServiceTest, DirectoriesOfTasksThatNobodyKnowsAreTold) {
+    const auto leftovers = [&] {
+        const Json checks = post("/v1/facilities/leonardo/check", Json::object()).json()->at("checks");
+        for (const Json& row : checks)
+            if (row.at("name") == "leftovers") return row;
+        return Json();
+    };
+    const std::filesystem::path tasks =
+        get("/v1/facilities/leonardo").at("work_dir").get<std::string>() + std::string("/tasks");
+    std::filesystem::create_directories(tasks / "check-0123456789");
+    ASSERT_TRUE(
+        connect()
+            .script("INSERT INTO preparations (id, spec, created_by) VALUES ('p', '{}', 'ada');"
+                    "INSERT INTO tasks (id, preparation_id, round, kind, facility, params, state, attempts_max) "
+                    "VALUES ('known1', 'p', 0, 'prepare', 'leonardo', '{}', 'done', 3)")
+            .ok());
+    std::filesystem::create_directories(tasks / "known1" / "1");
+    EXPECT_EQ(leftovers(), Json());
+    for (const char* name : {"lost1", "lost2", "lost3", "lost4"}) {
+        std::filesystem::create_directories(tasks / name / "1");
+        std::filesystem::last_write_time(tasks / name, std::filesystem::file_time_type::clock::now() -
+                                                           std::chrono::hours(24 * (10 - (name[4] - '0'))));
+    }
+    const Json row = leftovers();
+    ASSERT_FALSE(row.is_null());
+    EXPECT_EQ(row.at("state"), "warn");
+    EXPECT_EQ(row.at("seen"),
+              "4 directories of tasks that this coordinator does not know: lost1, lost2, lost3 and 1 more");
+    EXPECT_NE(row.at("mend").get<std::string>().find("rm -r lost1 lost2 lost3`"), std::string::npos) << row;
+    EXPECT_TRUE(post("/v1/facilities/leonardo/check", Json::object()).json()->at("ok")) << "nothing is broken by them";
+}
+
 TEST_F(DispatchServiceTest, WhatAFacilitysTrainerComputesOnIsForgottenWhereAnotherMayRun) {
     ASSERT_TRUE(write_file_atomic(fake("report.says"), R"({"version":"1","devices":["cpu"],"gpus":[]})").ok());
     const auto devices_after = [&](const Json& patch) {

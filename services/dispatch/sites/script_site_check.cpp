@@ -117,6 +117,8 @@ SiteCheck ScriptSite::check(const CheckOrder& order) {
     add(judgement.rows);
     check.no_batch_answer = judgement.no_batch_answer;
     check.has_work_dir = !facts.contains("no_work_dir");
+    const auto [first_task, last_task] = facts.equal_range("task");
+    for (auto at = first_task; at != last_task; ++at) check.tasks.push_back(at->second);
     if (const auto host = facts.find("host"); host != facts.end()) check.host = host->second;
     for (const auto& [name, found] : limits)
         if (found.ok()) check.limits[name] = *found;

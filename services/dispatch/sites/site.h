@@ -72,6 +72,8 @@ struct SiteCheck {
     std::map<std::string, QueueLimits> limits = {};        // of the queues, by their names in the record
     std::optional<std::vector<std::string>> devices = {};  // what its trainer computes on
     bool has_work_dir = false;
+    std::vector<std::string> tasks =
+        {};  // that have a directory in its work directory, the oldest first, at most 1,000
     std::optional<std::string> no_batch_answer = {};  // why its batch system does not answer; empty: it does
 };
 
