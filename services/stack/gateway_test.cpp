@@ -14,6 +14,13 @@
 namespace atl::stack {
 namespace {
 
+TEST_F(GatewayTest, TheDateIsTheServicesOwn) {
+    const auto dated = client().call(Method::kGet, "/store/v1/dated", {}, {}).value();
+    EXPECT_EQ(dated.headers.at("date"), "Sun, 06 Nov 1994 08:49:37 GMT");
+    const auto own = client().call(Method::kGet, "/store/v1/things/a", {}, {}).value();
+    EXPECT_TRUE(own.headers.at("date").ends_with(" GMT")) << own.headers.at("date");
+}
+
 TEST_F(GatewayTest, AServicesPrefixIsStrippedAndTheRestKept) {
     const auto answer = client().get_json("/registry/v1/things/a.b?x=1%2C2").value();
     EXPECT_EQ(answer["path"], "/v1/things/a.b");

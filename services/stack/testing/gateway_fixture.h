@@ -82,6 +82,8 @@ class GatewayTest : public ::testing::Test {
         server.route(Method::kGet, "/v1/blobs/:digest", Access::open(), [](const Request&) {
             return Response::empty(200).with("X-Accel-Redirect", "/internal/blobs/ab/cd").with("ETag", "\"cd\"");
         });
+        server.route(Method::kGet, "/v1/dated", Access::open(),
+                     [](const Request&) { return Response::empty(200).with("Date", "Sun, 06 Nov 1994 08:49:37 GMT"); });
         server.route(Method::kGet, "/v1/directories/:digest", Access::open(), [](const Request&) {
             return Response::empty(200).with("X-Accel-Redirect", "/internal/blobs/ab/");
         });

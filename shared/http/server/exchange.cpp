@@ -1,7 +1,9 @@
 #include "shared/http/server/exchange.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
+#include <ctime>
 #include <utility>
 
 #include "shared/base/id.h"
@@ -10,6 +12,14 @@
 
 namespace atl::http {
 namespace {
+
+// As RFC 9110 has it: "Sun, 06 Nov 1994 08:49:37 GMT".
+std::string http_date(std::time_t now) {
+    std::tm parts{};
+    ::gmtime_r(&now, &parts);
+    std::array<char, 32> text{};
+    return {text.data(), std::strftime(text.data(), text.size(), "%a, %d %b %Y %H:%M:%S GMT", &parts)};
+}
 
 const char* reason_phrase(int status) {
     switch (status) {
@@ -162,15 +172,18 @@ std::string serialize(const Response& response, Method method, const std::string
     const auto add = [&text](const std::string& name, std::string value) {
         text += one_line(name) + ": " + one_line(std::move(value)) + "\r\n";
     };
+    bool has_date = false;
     bool has_length = false;  // a HEAD route may know the length of a body that it does not build
     for (const auto& [name, value] : response.headers) {
         const bool is_length = equal_ignoring_case(name, "content-length");
         if (is_length && method != Method::kHead) continue;
         has_length = has_length || is_length;
+        has_date = has_date || equal_ignoring_case(name, "date");
         add(name, value);
     }
     if (!response.content_type.empty() && !bodiless) add("Content-Type", response.content_type);
     if (!has_length && !bodiless) add("Content-Length", std::to_string(response.body.size()));
+    if (!has_date) add("Date", http_date(std::time(nullptr)));
     if (!request_id.empty()) add("X-Request-Id", request_id);
     add("Connection", close ? "close" : "keep-alive");
     text += "\r\n";
