@@ -28,6 +28,8 @@ for alert in $alerts; do
     for way in fires "is quiet"; do
         grep -qxF "  - name: $alert $way" compose/observe/alerts_test.yaml || fault "no test in which $alert $way"
     done
+    ! grep -A4 -F -- "- alert: $alert" compose/observe/alerts.yaml | grep -q ' for: ' ||
+        grep -qxF "  - name: $alert waits for its time" compose/observe/alerts_test.yaml || fault "no test in which $alert waits for its time"
 done
 for page in docs/operate/alerts/*.md; do
     [ "$page" = docs/operate/alerts/README.md ] || grep -qxF "$(basename "$page" .md)" <<<"$alerts" || fault "$page belongs to no alert"

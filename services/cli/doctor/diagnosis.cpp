@@ -142,7 +142,7 @@ std::vector<Problem> diagnose(const StackSeen& seen) {
     for (const ServiceSeen& service : seen.services) {
         if (!service.error.empty()) {
             problems.push_back({kCritical, "AtollServiceDown", service.name, "does not answer: " + service.error,
-                                "`atoll status` says what runs, `atoll up` starts what does not"});
+                                "start it again with what runs it: `atoll up`, `docker compose up --wait`, `kubectl rollout restart`"});
             continue;
         }
         for (const Rule& rule : rules()) apply(rule, service, seen.now_unix_s, problems);

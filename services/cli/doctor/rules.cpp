@@ -38,7 +38,7 @@ constexpr Rule kRules[] = {
     {"AtollDeadLetters", kWarning, "atoll_inbox_dead_letters", Test::kAbove, 0, "", "consumer", Unit::kNone,
      "has refused {value} events", "`atoll events list` says why; then `atoll events replay --all`"},
     {"AtollBlobsDamaged", kCritical, "atoll_store_blobs_damaged", Test::kAbove, 0, "", "", Unit::kNone,
-     "{value} blobs have rotted", "`atoll model damaged` lists them: upload them again, and look at the disk"},
+     "{value} blobs are corrupt", "`atoll model damaged` lists them: upload them again, and look at the disk"},
     {"", kWarning, "atoll_facility_login_budget_remaining", Test::kBelow, 1, "", "facility", Unit::kNone, kLoginsSpent,
      "wait; `ssh_logins_max` of dispatch says how many a site bears"},
 };

@@ -155,7 +155,7 @@ export const rules = [
         limitMetric: '',
         label: '',
         unit: 'none',
-        what: '{value} blobs have rotted',
+        what: '{value} blobs are corrupt',
         remedy: 'atoll model damaged lists them: upload them again, and look at the disk',
     },
 ];

@@ -55,7 +55,7 @@ export function diagnose(services, facilities, nowS) {
                   severity: 'critical',
                   about: service.name,
                   what: `does not answer: ${service.error}`,
-                  remedy: 'atoll status says what runs, atoll up starts what does not',
+                  remedy: 'start it again with what runs it: atoll up, docker compose up --wait, kubectl rollout restart',
               }
     );
     const reasons = new Map(facilities.map(({name, waiting}) => [name, waiting?.reason]));

@@ -35,7 +35,8 @@ Status CredentialWatch::look(const std::stop_token& stop) {
     return look_at_facilities(stop);
 }
 
-// One that does not answer has other metrics. Who vouches for the certificate is for those to say who come there.
+// Of one that does not answer what was seen last holds. Who vouches for the certificate is for those to say who come
+// there.
 void CredentialWatch::look_at_gateway() {
     if (!settings_.store_url_for_sites.starts_with("https://")) return;
     const auto shown = http::server_certificate(settings_.store_url_for_sites, kGatewayTimeMax);
@@ -43,6 +44,10 @@ void CredentialWatch::look_at_gateway() {
     if (end_s.ok())
         metrics_.gauge(metrics::kCommon["atoll_certificate_expiry_timestamp_seconds"], {{"use", "gateway"}})
             .Set(static_cast<double>(*end_s));
+    if (!end_s.ok() && !is_gateway_away_)
+        spdlog::warn("cannot see when the certificate at {} ends: {}", settings_.store_url_for_sites,
+                     describe(end_s.error()));
+    is_gateway_away_ = !end_s.ok();
 }
 
 Status CredentialWatch::look_at_facilities(const std::stop_token& stop) {

@@ -24,6 +24,7 @@ class CredentialWatch {
     pg::Pool& pool_;
     const Settings& settings_;
     metrics::Registry& metrics_;
+    bool is_gateway_away_ = false;
     std::jthread thread_;  // last: stopped first
 };
 

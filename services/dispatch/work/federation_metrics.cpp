@@ -125,8 +125,9 @@ void count_step(const Task& before, const Task& after, std::int64_t now_ms, metr
         count_bytes(before, *before.attempt, *after.attempt, metrics);
         if (before.attempt->step != after.attempt->step)
             count_phase(before, *before.attempt, *after.attempt, now_ms, metrics);
-        if (after.attempt->step == Step::kFailed && before.attempt->step != Step::kFailed)
-            metrics.counter(kMetrics["atoll_attempts_failed_total"], {{"facility", after.facility}}).Increment();
+        // There before the first failure: what begins at 1 has not grown.
+        auto& failed = metrics.counter(kMetrics["atoll_attempts_failed_total"], {{"facility", after.facility}});
+        if (after.attempt->step == Step::kFailed && before.attempt->step != Step::kFailed) failed.Increment();
     }
     if (is_finished(after.state) && !is_finished(before.state)) count_end(after, metrics);
 }
