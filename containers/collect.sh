@@ -6,6 +6,8 @@ out=$1
 shift
 mkdir -p "$out/bin"
 install -s "$@" "$out/bin/"
+lacking=$(ldd "$out"/bin/* | awk '/=> not found/ {print $1}' | sort -u)
+[ -z "$lacking" ] || { echo "collect.sh: this machine lacks ${lacking//$'\n'/, }" >&2; exit 1; }
 # The package of each library, asked at once, as each question reads all of dpkg's lists. dpkg knows some by "/lib/…", though "/lib"
 # is a link to "/usr/lib".
 mapfile -t libraries < <(ldd "$out"/bin/* | awk '/=> \// {print $3}' | sort -u | xargs readlink -f | sort -u)

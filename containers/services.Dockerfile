@@ -17,7 +17,7 @@ RUN useradd --uid ${ATOLL_UID} --user-group --create-home atoll \
     && install -d -o atoll -g atoll /srv/atoll /srv/atoll/blobs /credentials \
         /credentials/public /credentials/signing /credentials/aggregation /credentials/kafka \
         /credentials/kafka-broker /credentials/kafka-registry /credentials/kafka-store /credentials/kafka-dispatch \
-        /credentials/kafka-aggregation \
+        /credentials/kafka-aggregation /credentials/admin /srv/gateway \
     && install -d -o atoll -g atoll -m 700 /run/postgresql  # a new volume takes their owner
 ENV PATH=/opt/atoll/bin:$PATH
 USER ${ATOLL_UID}

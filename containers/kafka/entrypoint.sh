@@ -14,16 +14,21 @@ certificate() { [ ! -r "${KAFKA_SSL_KEYSTORE_LOCATION:-}" ] || cksum <"$KAFKA_SS
 broker='' ending=''
 trap 'ending=yes; [ -z "$broker" ] || kill "$broker" 2>/dev/null' TERM INT
 while :; do
-    shown=$(certificate) status=0
+    shown=$(certificate)
     # shellcheck disable=SC2086
     java ${KAFKA_HEAP_OPTS:-} -cp '/opt/kafka/libs/*' kafka.Kafka "$properties" &
     broker=$!
     while [ -z "$ending" ] && kill -0 "$broker" 2>/dev/null && [ "$(certificate)" = "$shown" ]; do
         sleep "${CERTIFICATE_INTERVAL:-10}" &
-        wait -n "$broker" $! || true
+        pause=$!
+        wait -n "$broker" "$pause" || true
     done
-    kill "$broker" 2>/dev/null || true
-    while kill -0 "$broker" 2>/dev/null; do wait "$broker" || status=$?; done
-    [ -z "$ending" ] && [ "$(certificate)" != "$shown" ] || exit "$status"
+    kill "$broker" "$pause" 2>/dev/null || true
+    # bash keeps the status of a child that has ended until it is asked for; a signal of ours ends only the waiting.
+    status=0
+    wait "$broker" || status=$?
+    while kill -0 "$broker" 2>/dev/null; do status=0; wait "$broker" || status=$?; done
+    [ -z "$ending" ] || exit 0
+    [ "$(certificate)" != "$shown" ] || exit "$status"
     echo "the certificate in $KAFKA_SSL_KEYSTORE_LOCATION is a new one: starting again"
 done

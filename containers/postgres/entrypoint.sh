@@ -1,20 +1,19 @@
-# Makes the database of POSTGRES_USER at the first start, in a directory of its own first: a start that was killed is
-# made again from the beginning.
+# Makes the database of POSTGRES_USER at the first start, beside its place: a start that was killed is made again from the
+# beginning.
 set -eu
-if [ ! -s "$PGDATA/PG_VERSION" ]; then
-    new=$PGDATA/new
+if [ ! -e "$PGDATA" ]; then
+    new=$PGDATA.new
     rm -rf "$new"
-    initdb -D "$new" -U "$POSTGRES_USER" --pwfile="$POSTGRES_PASSWORD_FILE" -A scram-sha-256 --no-instructions >/dev/null
-    echo "host all all all scram-sha-256" >>"$new/pg_hba.conf"
-    pg_ctl -D "$new" -s -w -o "-c listen_addresses= -k /tmp" start
-    PGPASSWORD=$(cat "$POSTGRES_PASSWORD_FILE") createdb -h /tmp -U "$POSTGRES_USER" "$POSTGRES_USER"
-    pg_ctl -D "$new" -s -w -m fast stop
-    version=$(cat "$new/PG_VERSION")
-    rm "$new/PG_VERSION"
-    mv "$new"/* "$PGDATA/"
-    rmdir "$new"
+    initdb -D "$new" -U postgres -A reject -E UTF8 --no-instructions >/dev/null
+    printf '%s all all %s scram-sha-256\n' local '' host all >"$new/pg_hba.conf"
+    password=$(sed "s/'/''/g" "$POSTGRES_PASSWORD_FILE")
+    # It owns its database, and is no superuser, who could run programs. Nobody can log in as that one, who has no password.
+    postgres --single -D "$new" postgres >/dev/null <<SQL
+CREATE ROLE "$POSTGRES_USER" LOGIN PASSWORD '$password'
+CREATE DATABASE "$POSTGRES_USER" OWNER "$POSTGRES_USER"
+SQL
     sync
-    echo "$version" >"$PGDATA/PG_VERSION"  # last: with it the database is complete
+    mv "$new" "$PGDATA"  # at once
 fi
 program=$1
 shift

@@ -52,8 +52,8 @@ check_init_refuses_what_cannot_work() {
     stand_in docker-compose <<<'echo 1.29.2'
     PATH=$tools refuses 'docker-compose 1.29.2 cannot read compose.yaml; install Docker Compose 2'
     check_ports_are_looked_at
-    docker network create --subnet "$network.0/24" "$name-other" >/dev/null
-    refuses "the network $name-other has the addresses $network.0/24; choose others with --network" --no-images || { docker network rm "$name-other"; return 1; }
+    docker network create --subnet "$network.128/25" "$name-other" >/dev/null
+    refuses "the network $name-other has the addresses $network.128/25; choose others than $network.0/24 with --network" --no-images || { docker network rm "$name-other"; return 1; }
     docker network rm "$name-other" >/dev/null
     docker create --name "$name-other" --label "com.docker.compose.project=$name" \
         --label com.docker.compose.project.working_dir=/srv/other/compose "atoll-services:$tag" >/dev/null
@@ -102,6 +102,8 @@ first_stack() { docker compose ps -q | sort | xargs docker inspect --format '{{.
 check_two_stacks_run_side_by_side() {
     is_up
     local before one container
+    compose/init --no-images --with '' >/dev/null
+    up --remove-orphans
     before=$(first_stack)
     useradd --create-home --groups docker "$second_user"
     mkdir "$second"
