@@ -9,6 +9,7 @@
 #include "services/stack/components.h"
 #include "services/stack/process.h"
 #include "services/stack/renewal.h"
+#include "services/stack/restart_schedule.h"
 #include "shared/base/backoff.h"
 #include "shared/base/file.h"
 
@@ -16,12 +17,6 @@ namespace atl::stack {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using std::chrono::milliseconds;
-
-constexpr milliseconds kInterval{500};
-constexpr std::chrono::minutes kStableAfter{1};  // what ran for so long is started again at once
-constexpr milliseconds kPause{1000};             // after a second end
-constexpr milliseconds kPauseMax{60'000};
 
 std::filesystem::path restarts_file(const Layout& layout) {
     return layout.state / "run/restarts.json";
@@ -37,7 +32,7 @@ Status check_port(const Stack& stack, const std::string& name) {
 Status start_component(const Stack& stack, const std::string& name) {
     const Component component = component_named(stack, name);
     const auto pid_file = stack.layout.pid_file(name);
-    ATOLL_RETURN_IF_ERROR(stop_recorded(pid_file, SIGTERM, std::chrono::seconds(2)));  // a dead leader's children
+    ATOLL_RETURN_IF_ERROR(stop_recorded(pid_file, SIGTERM, kLeftoversMax));  // a dead leader's children
     ATOLL_RETURN_IF_ERROR(check_port(stack, name));
     ATOLL_TRY(const auto argv, component.start());
     return start_recorded(argv, pid_file, stack.layout.log(name));
@@ -91,9 +86,7 @@ class Supervisor {
         if (watched.runs_since) {
             const bool was_stable = now - *watched.runs_since >= kStableAfter;
             watched.quick_ends = was_stable ? 0 : watched.quick_ends + 1;
-            watched.next_start =
-                now +
-                (watched.quick_ends <= 1 ? milliseconds(0) : backoff_delay(watched.quick_ends - 1, kPause, kPauseMax));
+            watched.next_start = now + restart_pause(watched.quick_ends);
             watched.runs_since.reset();
         }
         return now >= watched.next_start;
@@ -113,7 +106,7 @@ class Supervisor {
             report_(name + " had ended and was started again" +
                     (count == 1 ? "" : ", so far " + std::to_string(count) + " times"));
         } else {
-            watched.next_start = Clock::now() + backoff_delay(++watched.quick_ends, kPause, kPauseMax);
+            watched.next_start = Clock::now() + backoff_delay(++watched.quick_ends, kRestartPause, kRestartPauseMax);
             report_(name + " has ended and cannot be started: " + watched.restarts.error);
         }
         write_restarts(stack.layout);
@@ -164,7 +157,7 @@ Status supervise(const std::filesystem::path& state, const std::function<void(co
     Supervisor supervisor(std::filesystem::absolute(state).lexically_normal(), report);
     std::error_code ignored;
     std::filesystem::remove(restarts_file(Layout{state}), ignored);
-    while (supervisor.look() && wait_unless_stopped(stop, kInterval)) {
+    while (supervisor.look() && wait_unless_stopped(stop, kLookInterval)) {
     }
     return {};
 }
@@ -175,7 +168,7 @@ Status keep_renewing(const std::filesystem::path& state, const std::function<voi
     do {
         ATOLL_TRY(const Stack stack, recorded_stack(std::filesystem::absolute(state).lexically_normal()));
         renewal.look(stack);
-    } while (wait_unless_stopped(stop, kInterval));
+    } while (wait_unless_stopped(stop, kLookInterval));
     return {};
 }
 

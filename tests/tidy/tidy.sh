@@ -91,7 +91,7 @@ trainer tensor quant comm kernels trace model reference optim offload plan text 
 shared/http message client server
 services/* embedded metrics domain settings db blobs clients sites events work admission routes service main
 services/cli terminal context interrupt output rest usage transfer job_names watch doctor commands site main
-services/stack layout process component name_lookup gateway kafka postgres services components renewal gateway_watch supervisor stack stack_user prepare_user systemd credentials
+services/stack layout process component name_lookup gateway kafka postgres services components renewal gateway_watch restart_schedule supervisor stack stack_user prepare_user systemd credentials
 services/console embedded console
 services/gateway embedded nginx_conf
 TABLE

@@ -47,7 +47,7 @@ struct CommandEntry {
     bool is_of_one_process = false;
 };
 
-// 0 success, 2 bad input, 3 not enough memory, 1 any other failure.
+// 0 success, those of run_settings/exit_codes.h, 1 any other failure.
 int exit_code(const Status& status);
 
 // Parses, runs and reports: an error is one line on standard error, "atoll-trainer COMMAND: FIELD: message", of the

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "shared/run_settings/exit_codes.h"
 #include "shared/safetensors/file.h"
 #include "trainer/program/testing/program_fixture.h"
 
@@ -40,7 +41,7 @@ TEST_F(NotFiniteProgramTest, TheErrorNamesTheFirstBlockThatOverflows) {
         for (std::vector<std::string> flags : variants) {
             flags.insert(flags.end(), {"--steps", "2", "--global-batch-size", "4", "--sharding", "full_shard"});
             const auto result = train("out", flags, ranks);
-            EXPECT_EQ(result.exit_code, 1) << result.err;
+            EXPECT_EQ(result.exit_code, run_settings::kExitNotFinite) << result.err;
             EXPECT_NE(result.err.find("not finite at step 1: first in the output of layers.1;"), std::string::npos)
                 << result.err;
         }
@@ -50,7 +51,7 @@ TEST_F(NotFiniteProgramTest, TheErrorNamesTheFirstBlockThatOverflows) {
 TEST_F(NotFiniteProgramTest, ARunThatOverflowsLaterNamesWhereItBegan) {
     const auto result = train("out", {"--steps", "100", "--global-batch-size", "4", "--lr", "1e6", "--optimizer", "sgd",
                                       "--max-grad-norm", "0"});
-    EXPECT_EQ(result.exit_code, 1) << result.err;
+    EXPECT_EQ(result.exit_code, run_settings::kExitNotFinite) << result.err;
     const std::size_t said = result.err.find("not finite at step ");
     ASSERT_NE(said, std::string::npos) << result.err;
     EXPECT_EQ(result.err.find("not finite at step 1:"), std::string::npos) << "the first step is finite";

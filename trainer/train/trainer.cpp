@@ -236,8 +236,10 @@ Error Trainer::not_finite(std::int64_t number) {
     const auto make_gradients = [&] { static_cast<void>(step_.make_gradients(state_.loss_scale, load)); };
     const std::string where =
         find_not_finite(memory_, backend_, ranks_, prepared_.batch.accumulation, load, make_gradients);
-    const Error error = internal_error("the loss or its gradient is not finite at step " + std::to_string(number) +
-                                       ": " + where + "; try a lower lr or max_grad_norm, or more warmup_steps");
+    const Error error{ErrorCode::kTooLarge,
+                      "the loss or its gradient is not finite at step " + std::to_string(number) + ": " + where +
+                          "; try a lower lr or max_grad_norm, or more warmup_steps",
+                      ""};
     return comm_.agree(error).error();  // one rank tells
 }
 

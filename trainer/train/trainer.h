@@ -42,7 +42,7 @@ class Trainer {
     void tell_loss(StepMetrics& metrics, double loss_sum, std::int64_t targets);
     Status print_steps(std::int64_t last);  // reads and prints steps until that one
     bool scales_loss() const { return prepared_.config.scales_loss(); }
-    // The error of a step whose loss or gradient is not finite; one rank's has the message.
+    // kTooLarge: the error of a step whose loss or gradient is not finite; one rank's has the message.
     Error not_finite(std::int64_t number);
     RowPrefetch::Read row_reader() const;
     // This rank's rows of a micro-step (from 0); those after a step's last micro-step are the next step's first, and

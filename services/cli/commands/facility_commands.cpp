@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -72,10 +73,25 @@ Error facility_error(http::Client& client, const std::string& name, const Error&
     return with_near_name(client, kFacilities, "facility", name, error);
 }
 
+// A slip of the pen allows nobody. Tokens are an admin's to read, and may be issued later.
+void warn_of_unknown_names(http::Client& client, const json& names) {
+    const auto tokens = get_all(client, "/v1/tokens");
+    if (!tokens.ok()) return;
+    for (const json& name : names) {
+        const bool is_known = name == "*" || std::any_of(tokens->begin(), tokens->end(), [&](const json& token) {
+                                  return token.value("subject", "") == name;
+                              });
+        if (!is_known)
+            std::cerr << "no token was issued to " << name.get<std::string>()
+                      << " here (`atoll token list`): is that the name of a person or a program?\n";
+    }
+}
+
 Status run_add(const Context& context, const FacilityFlags& options) {
     ATOLL_TRY(const json facility, new_facility(options));
     ATOLL_TRY(http::Client client, context.client("dispatch"));
     ATOLL_TRY(const json answer, client.post_json(kFacilities, facility, new_id()));
+    warn_of_unknown_names(client, answer.value("allow", json::array()));
     if (context.json) return print_json(answer);
     std::cout << "added " << options.name << "; `atoll facility check " << options.name << "` tries it\n";
     return {};
@@ -174,6 +190,7 @@ Status run_set(const Context& context, const FacilityFlags& options) {
     const std::string query = options.give_up_tasks ? "?give_up_tasks=true" : "";
     ATOLL_TRY(const auto answer, client.call(http::Method::kPatch, path + query, patch.dump(), call));
     ATOLL_TRY(const json after, answer.json());
+    if (patch.contains("allow")) warn_of_unknown_names(client, after.value("allow", json::array()));
     return print_facility(context, after);
 }
 

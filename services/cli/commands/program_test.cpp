@@ -86,6 +86,9 @@ class CliProgramTest : public testing::Test {
         };
         const auto nothing = [](const Request&) { return Response::problem(not_found("nothing of that name")); };
         list("/dispatch/v1/facilities", "leonardo");
+        server.route(Method::kGet, "/dispatch/v1/tokens", anyone, [](const Request&) {
+            return Response::json(200, {{"items", {{{"subject", "ada"}}}}, {"next", nullptr}});
+        });
         list("/registry/v1/datasets", "diaries");
         list("/store/v1/models", "llama");
         server.route(Method::kPost, "/dispatch/v1/facilities/:name/check", anyone, nothing);
@@ -264,7 +267,10 @@ TEST_F(CliProgramTest, FacilitySetSendsOnlyWhatWasSaidForTheStateThatWasRead) {
         EXPECT_EQ(run({"facility", "set", "leonardo", "--set", meant}).exit_code, 0) << meant;
     EXPECT_EQ(run({"facility", "set", "leonardo", "--set", "launcher"}).exit_code, 2);
     EXPECT_EQ(run({"facility", "set", "leonardo"}).exit_code, 2) << "nothing was said";
-    EXPECT_EQ(run({"facility", "set", "leonardo", "--allow", "ada", "--allow", "bo", "--logs", "none"}).exit_code, 0);
+    const auto allowing = run({"facility", "set", "leonardo", "--allow", "ada", "--allow", "bo", "--logs", "none"});
+    EXPECT_EQ(allowing.exit_code, 0);
+    EXPECT_EQ(allowing.err,
+              "no token was issued to bo here (`atoll token list`): is that the name of a person or a program?\n");
     EXPECT_EQ(get(patch_).json().value(), (Json{{"allow", {"ada", "bo"}}, {"logs", {{"return", "none"}}}}));
     EXPECT_EQ(run({"facility", "set", "leonardo", "--allow", "", "--owner", "ada"}).exit_code, 0);
     EXPECT_EQ(get(patch_).json().value(), (Json{{"allow", Json::array()}, {"owner", "ada"}}));

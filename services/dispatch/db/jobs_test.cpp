@@ -220,6 +220,22 @@ TEST_F(JobsTest, AKeptAnswerIsTheJobAsItIsWhicheverReplicaChangedIt) {
     EXPECT_EQ(mine.show(*connection_, "none").error().code, ErrorCode::kNotFound);
 }
 
+TEST_F(JobsTest, ARoundThatIsOpenWhenItsJobFailsOrIsCancelledIsShownAsThat) {
+    add_facilities(1);
+    const std::string job = add_job(1, 1);
+    const auto shown = [&](const std::string& job_state, const std::string& round_state) {
+        query("UPDATE jobs SET state = '" + job_state + "'");
+        query("UPDATE rounds SET state = '" + round_state + "' WHERE number = 1");
+        return rounds_view(*connection_, job, -1, 1000)->at("items").back().at("state").get<std::string>();
+    };
+    for (const char* open : {"training", "aggregating"}) {
+        for (const char* ended : {"failed", "cancelled"}) EXPECT_EQ(shown(ended, open), ended) << open;
+        for (const char* going : {"running", "paused"}) EXPECT_EQ(shown(going, open), open) << going;
+    }
+    for (const char* ended : {"failed", "cancelled"})
+        for (const char* done : {"closed", "failed", "cancelled"}) EXPECT_EQ(shown(ended, done), done) << ended;
+}
+
 TEST_F(JobsTest, APageOfRoundsEndsAfterItsBytes) {
     add_facilities(1);
     const std::string job = add_job(1, 1);

@@ -1,5 +1,7 @@
 #include "services/dispatch/domain/attempt_end.h"
 
+#include "shared/run_settings/exit_codes.h"
+
 namespace atl::dispatch {
 namespace {
 
@@ -67,7 +69,9 @@ BatchAnswer as_stopped(BatchAnswer answer) {
 
 std::string exit_code_text(std::int64_t exit_code) {
     const std::string text = "exit code " + std::to_string(exit_code);
-    return exit_code == kExitKilled ? text + " (killed by SIGKILL, as the kernel does when memory runs out)" : text;
+    if (exit_code == kExitKilled) return text + " (killed by SIGKILL, as the kernel does when memory runs out)";
+    if (exit_code == run_settings::kExitNotFinite) return text + " (the loss is not finite: lower `lr`)";
+    return text;
 }
 
 std::string cure_of(BatchEnd end) {

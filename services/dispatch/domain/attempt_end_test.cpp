@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "services/dispatch/testing/task_steps.h"
+#include "shared/run_settings/exit_codes.h"
 
 namespace atl::dispatch {
 namespace {
@@ -97,6 +98,18 @@ TEST(AttemptEndTest, MemoryThatRanOutIsCalledSoWhoeverNoticedIt) {
     const Task killed = apply(at_step(Step::kRunning), ended(137), kPollPolicy, 5).task;
     EXPECT_EQ(killed.attempt->step, Step::kInterrupted) << "it may have been somebody";
     EXPECT_NE(killed.attempt->error.find("memory"), std::string::npos) << killed.attempt->error;
+}
+
+TEST(AttemptEndTest, ALossThatIsNotFiniteIsCalledSoAndNotTriedAgain) {
+    Observed seen = ended_by(run_settings::kExitNotFinite, BatchEnd::kFailed, "FAILED: NonZeroExitCode");
+    seen.is_out_of_memory = true;  // of an earlier step in the same log
+    const Task silent = apply(at_step(Step::kRunning), seen, kPollPolicy, 5).task;
+    EXPECT_EQ(silent.state, TaskState::kFailed) << "the next one would come to the same step";
+    EXPECT_TRUE(silent.attempt->error.ends_with("exit code 4 (the loss is not finite: lower `lr`)"))
+        << "a site that gives no logs says that: " << silent.attempt->error;
+    seen.stderr_tail = "atoll-trainer train: the loss or its gradient is not finite at step 2";
+    const Task told = apply(at_step(Step::kRunning), seen, kPollPolicy, 5).task;
+    EXPECT_TRUE(told.attempt->error.ends_with("lower `lr`): " + seen.stderr_tail)) << told.attempt->error;
 }
 
 // Slurm may end all of a job at once, its script too, and call that a failure.

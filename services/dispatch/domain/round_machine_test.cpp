@@ -182,6 +182,10 @@ TEST(RoundMachineTest, WithoutAQuorumOneFailedTaskFailsTheJobWithItsReason) {
     const JobDecision decision = advance_job(job, 0);
     EXPECT_EQ(decision.job_state, JobState::kFailed);
     EXPECT_EQ(decision.job_error, task.error);
+    JobView failed = job;
+    take(failed, decision);
+    EXPECT_EQ(failed.round.state, RoundState::kFailed);
+    EXPECT_EQ(failed.round.error, task.error);
     const auto cancelled = decision.cancelled_tasks;
     EXPECT_EQ(std::count(cancelled.begin(), cancelled.end(), task_of(job, TaskKind::kTrain, 1, "a").id), 1);
 }
@@ -470,9 +474,13 @@ TEST(RoundMachineTest, AnUpdateThatTheAggregationLeftOutIsNamedAndNoLongerCounts
 }
 
 TEST(RoundMachineTest, AFailedAggregationFailsTheJobWithItsReason) {
-    const JobDecision decision = apply_aggregation(aggregating(), {1, "", "shapes differ"}, 0);
+    JobView job = aggregating();
+    const JobDecision decision = apply_aggregation(job, {1, "", "shapes differ"}, 0);
     EXPECT_EQ(decision.job_state, JobState::kFailed);
     EXPECT_TRUE(decision.job_error.ends_with(": shapes differ")) << decision.job_error;
+    take(job, decision);
+    EXPECT_EQ(job.round.state, RoundState::kFailed);
+    EXPECT_EQ(job.round.error, decision.job_error);
 }
 
 TEST(RoundMachineTest, CancellingEndsEverythingThatRuns) {

@@ -8,6 +8,7 @@
 #include "shared/base/backoff.h"
 #include "shared/base/text.h"
 #include "shared/json/printable.h"
+#include "shared/run_settings/exit_codes.h"
 #include "shared/site/exit_status.h"
 
 namespace atl::dispatch {
@@ -17,9 +18,6 @@ using json::Json;
 
 constexpr std::int64_t kLogBytesMax = std::int64_t{1} << 30;  // far more than any training's step lines
 constexpr std::int64_t kReadsAtOnceMax = 64;  // of a long log; then it is read as often as polls are made
-// Exit codes of the trainer after which another attempt would end the same way.
-constexpr std::int64_t kBadInput = 2;
-constexpr std::int64_t kNotEnoughMemory = 3;
 constexpr std::size_t kReasonBytesMax = 2000;
 constexpr std::int64_t kKilled = 137;          // by SIGKILL: nothing that the trainer does to itself
 constexpr std::int64_t kInterruptionsMax = 5;  // in a row, none of which began further on than the one before it
@@ -472,7 +470,7 @@ bool stopped_early(const Task& task, const std::vector<std::string>& lines) {
 }
 
 bool may_be_interrupted(std::int64_t exit_code) {
-    return exit_code != 0 && exit_code != kBadInput && exit_code != kNotEnoughMemory;
+    return exit_code != 0 && !run_settings::is_final_exit(exit_code);
 }
 
 bool leaves_batch_job(const Task& before, const Task& after) {

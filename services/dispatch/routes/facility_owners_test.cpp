@@ -115,6 +115,29 @@ TEST_F(FacilityOwnersTest, TheOwnerOfAFacilityOfThisMachineSaysWhoMayUseItAfterI
     EXPECT_EQ(ask("ada", Method::kPatch, kLeonardo, {{"launcher", "env sh {ranks}"}}), "403 transport.kind");
 }
 
+TEST_F(FacilityOwnersTest, PeopleAreAllowedAndNoJobs) {
+    ASSERT_EQ(ask("admin", Method::kPatch, kLeonardo, {{"allow", {"ada"}}}), "200");
+    ASSERT_EQ(ask("admin", Method::kPatch, "/v1/facilities/karolina", {{"allow", {"ada"}}}), "200");
+    Json request = job_request(1);
+    for (const char* name : {"nights", "eve"}) {
+        request["name"] = name;
+        ASSERT_EQ(ask("ada", Method::kPost, "/v1/jobs", request), "201");
+    }
+    const std::string id = connect().query("SELECT id FROM jobs WHERE name = 'nights'")->text(0, "id");
+    for (const std::string& job : {std::string("nights"), id, id.substr(0, 8)}) {
+        EXPECT_EQ(ask("admin", Method::kPatch, kLeonardo, {{"allow", {"ada", job}}}), "422 allow") << job;
+        EXPECT_EQ(ask("admin", Method::kPost, kAll, site("vega", "login.vega", {{"allow", {job}}})), "422 allow");
+    }
+    const auto refused =
+        client().call(Method::kPatch, kLeonardo, R"({"allow": ["nights"]})", {{{"If-Match", "*"}}, {}});
+    EXPECT_NE(refused->body.find("is a job of ada"), std::string::npos) << refused->body;
+    EXPECT_EQ(get(kLeonardo).at("allow"), Json{"ada"});
+    EXPECT_EQ(ask("admin", Method::kPatch, kLeonardo, {{"allow", {"ada", "eve"}}}), "200") << "a person, too";
+    EXPECT_EQ(ask("admin", Method::kPatch, kLeonardo, {{"allow", {"yet-to-come"}}}), "200");
+    ASSERT_TRUE(connect().query("UPDATE jobs SET name = 'yet-to-come'").ok());
+    EXPECT_EQ(ask("admin", Method::kPatch, kLeonardo, {{"allow", {"yet-to-come", "ada"}}}), "200") << "it was before";
+}
+
 TEST_F(FacilityOwnersTest, AFacilityIsChangedAndRemovedByItsOwnerAndByAdmins) {
     ASSERT_EQ(ask("admin", Method::kPost, kAll, site("vega", "login.vega", {{"owner", "ada"}})), "201");
     ASSERT_EQ(ask("admin", Method::kPost, kAll, site("mine", "login.eve", {{"owner", "eve"}})), "201");

@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "services/dispatch/admission/facility_access.h"
+#include "services/dispatch/db/allowed_names.h"
 #include "services/dispatch/db/deletion.h"
 #include "services/dispatch/db/facilities.h"
 #include "services/dispatch/db/tasks.h"
@@ -63,6 +64,7 @@ Result<Response> post_facility(Routing& routing, pg::Transaction& transaction, c
     ATOLL_RETURN_IF_ERROR(require_local_programs(facility));
     ATOLL_RETURN_IF_ERROR(routing.connections.require_way_to_store(facility));
     ATOLL_RETURN_IF_ERROR(require_own_place(transaction, facility));
+    ATOLL_RETURN_IF_ERROR(require_no_job_allowed(transaction, Facility(), facility));
     ATOLL_RETURN_IF_ERROR(insert_facility(transaction, facility));
     ATOLL_TRY(const StoredFacility stored, find_facility(transaction.connection(), facility.name));
     return answer_one(201, stored, request).with("Location", "/v1/facilities/" + facility.name);
@@ -99,6 +101,7 @@ Result<Response> patch_facility(Routing& routing, pg::Transaction& transaction, 
     ATOLL_TRY(const Facility patched, patch_facility(stored.facility, body));
     ATOLL_RETURN_IF_ERROR(require_change(stored.facility, patched, *request.principal));
     ATOLL_RETURN_IF_ERROR(require_host_key_change(stored, patched, *request.principal));
+    ATOLL_RETURN_IF_ERROR(require_no_job_allowed(transaction, stored.facility, patched));
     const bool same_programs = patched.programs == stored.facility.programs;
     if (!same_programs || patched.transport != stored.facility.transport)
         ATOLL_RETURN_IF_ERROR(require_local_programs(patched));

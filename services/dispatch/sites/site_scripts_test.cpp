@@ -4,8 +4,10 @@
 #include <filesystem>
 #include <iterator>
 #include <regex>
+#include <set>
 
 #include "shared/base/file.h"
+#include "shared/base/subprocess.h"
 #include "shared/site/exit_status.h"
 
 namespace atl::dispatch {
@@ -27,6 +29,39 @@ TEST(SiteScriptsTest, EveryExitStatusIsOneThatTheCoordinatorKnows) {
                 EXPECT_TRUE(is_listed(std::stoi((*at)[1]))) << file.path() << ": " << at->str();
         }
     EXPECT_GT(found, 50);
+}
+
+// A name that can be told can be taken before us, by a link. Where files have such names nobody else may enter.
+TEST(SiteScriptsTest, AClaimWhoseFilesHaveFixedNamesIsOursAloneAndNoLink) {
+    const TemporaryDirectory directory;
+    const std::string claim = directory.path() / "claim";
+    const std::string moving = read_file(std::filesystem::path(ATOLL_SITES) / "scripts/moving.sh").value();
+    const auto run = [&](const std::string& more) {
+        return run_command({"sh", "-c", "umask 000\n" + moving + more, "sh", claim}).value();
+    };
+    const std::string held = "claim \"$1\" me && stat -c %a \"$1\" && { still; :; }";
+    const CommandResult taken = run(held);
+    EXPECT_EQ(taken.out, "700\n") << taken.err;
+    EXPECT_EQ(taken.exit_code, 0);
+    EXPECT_EQ(run(held).out, "") << "it is held";
+    const auto mine = directory.path() / "somebody's";
+    std::filesystem::create_directories(mine);
+    std::filesystem::remove_all(claim);
+    std::filesystem::create_directory_symlink(mine, claim);
+    EXPECT_NE(run(held).exit_code, 0);
+    EXPECT_TRUE(std::filesystem::is_empty(mine)) << "what a link leads to is not ours";
+}
+
+TEST(SiteScriptsTest, OnlyInAClaimAFileOnItsWayHasAFixedName) {
+    const std::regex fixed(R"([\w/$"{}]*\.(?:new|tmp|temp|old|bak|swp)\b)");
+    std::set<std::string> names;
+    for (const char* folder : {"scripts", "batch/scripts"})
+        for (const auto& file : std::filesystem::directory_iterator(std::filesystem::path(ATOLL_SITES) / folder)) {
+            const std::string text = read_file(file.path()).value();
+            for (std::sregex_iterator at(text.begin(), text.end(), fixed), end; at != end; ++at)
+                names.insert(file.path().filename().string() + ": " + at->str());
+        }
+    EXPECT_EQ(names, std::set<std::string>{"moving.sh: \"$1/status.new"}) << "end() writes into a claim";
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 #include <librdkafka/rdkafka.h>
 #include <librdkafka/rdkafka_mock.h>
 
+#include <vector>
+
 #include "shared/base/check.h"
 #include "shared/kafka/handle.h"
 
@@ -10,6 +12,8 @@ namespace atl::kafka {
 namespace {
 
 constexpr std::int16_t kOffsetFetch = 9;  // https://kafka.apache.org/protocol#protocol_api_keys
+constexpr std::int16_t kJoinGroup = 11;
+constexpr std::size_t kManyJoins = 1000;  // more than a consumer tries in any test
 
 struct DestroyCluster {
     void operator()(rd_kafka_mock_cluster_t* cluster) const { rd_kafka_mock_cluster_destroy(cluster); }
@@ -40,6 +44,15 @@ FakeBroker::~FakeBroker() = default;
 
 void FakeBroker::disown_group_once() {
     rd_kafka_mock_push_request_errors(impl_->cluster(), kOffsetFetch, 1, RD_KAFKA_RESP_ERR_NOT_COORDINATOR);
+}
+
+void FakeBroker::refuse_members() {
+    const std::vector<rd_kafka_resp_err_t> refusals(kManyJoins, RD_KAFKA_RESP_ERR_UNKNOWN_MEMBER_ID);
+    rd_kafka_mock_push_request_errors_array(impl_->cluster(), kJoinGroup, refusals.size(), refusals.data());
+}
+
+void FakeBroker::accept_members() {
+    rd_kafka_mock_clear_request_errors(impl_->cluster(), kJoinGroup);
 }
 
 }  // namespace atl::kafka

@@ -18,6 +18,9 @@ class FakeBroker {
     // The next question for a group's committed offsets is answered with NOT_COORDINATOR, as by a broker that has just
     // come back from a pause.
     void disown_group_once();
+    // From now on nobody becomes a member of a group, so that its consumers have no partitions.
+    void refuse_members();
+    void accept_members();
 
   private:
     class Impl;

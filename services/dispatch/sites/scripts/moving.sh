@@ -9,7 +9,7 @@
 # Where there is no status and the owner does not live, it was killed. Were two to run at once they would do one thing
 # twice. $mover is the text of the script that does the work.
 # Nobody can tell the name that a file or a directory has on its way: mktemp makes it, or names the place of what is moved
-# as a whole (-u), for which also a full disk has room.
+# as a whole (-u), for which also a full disk has room. Only in a claim, which nobody else enters, files have fixed names.
 machine="$(uname -n) $(cat /proc/sys/kernel/random/boot_id)"
 moving=
 ticks=0
@@ -88,10 +88,10 @@ unlock() {
     return 0
 }
 
-# For the mover alone. $1 claim, $2 for whom: takes it and keeps its heart beating. Whoever has lost it is killed with
-# all that it has started.
+# For the mover alone. $1 claim, $2 for whom: takes it, a new directory of mode 0700, and keeps its heart beating. Whoever
+# has lost it is killed with all that it has started.
 claim() {
-    mkdir "$1" 2>/dev/null || return 1
+    mkdir -m 700 "$1" 2>/dev/null || return 1
     me=$(owner_of $$)
     { printf '%s\n' "$2" >"$1/for" && : >"$1/alive" && printf '%s\n' "$me" >"$1/owner"; } 2>/dev/null || {
         rm -rf "$1"

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "services/dispatch/sites/transport/frame.h"
+#include "shared/base/text.h"
 
 namespace atl::dispatch {
 namespace {
@@ -59,6 +60,11 @@ void read_key_trouble(std::string_view line, LoginFailure& failure) {
     }
 }
 
+// As ssh, a host or a certificate says it, without the mark that divides our texts.
+std::string unmarked(const std::string& said) {
+    return replace_all(said, kMends, " -> ");
+}
+
 }  // namespace
 
 LoginFailure read_login_failure(const std::string& err) {
@@ -91,13 +97,14 @@ std::string describe_login_failure(const LoginFailure& failure, const std::strin
         return spec.host + " shows another host key than the known one: " + failure.fingerprint + mends +
                "if the site says that it is new, " + trust + "it";
     }
-    if (failure.cause != Cause::kAuthentication) return "no connection to " + spec.host + ": " + failure.words;
+    if (failure.cause != Cause::kAuthentication)
+        return "no connection to " + spec.host + ": " + unmarked(failure.words);
     std::string why = failure.words;
     for (const std::string& more : {failure.key, certificates})
         if (!more.empty()) why += "; " + more;
     const std::string by_hand =
         "`ssh " + (spec.config_file.empty() ? "" : "-F " + spec.config_file + " ") + spec.host + "`";
-    const std::string refusal = spec.host + " refuses the login (" + why + ")" + mends;
+    const std::string refusal = spec.host + " refuses the login (" + unmarked(why) + ")" + mends;
     if (!failure.key_mend.empty()) return refusal + failure.key_mend + ", which is noticed by itself";
     return refusal + "try " + by_hand +
            " by hand as the coordinator's user. A changed key, certificate, agent or ssh configuration is noticed by " +

@@ -39,6 +39,31 @@ TEST(SshTroubleTest, WhatSshSaysIsToldApart) {
     }
 }
 
+// Ours divides what is wrong from what mends it; a host's banner may hold the same mark.
+TEST(SshTroubleTest, WhatMendsItIsOursWhateverTheHostSays) {
+    struct Said {
+        std::string err, seen, mend;
+    };
+    const TransportSpec site{TransportKind::kSsh, "login01", ""};
+    for (const Said& said : std::vector<Said>{
+             {"me@site: Permission denied (publickey).", "login01 refuses the login (", "try `ssh login01` by hand"},
+             {"Welcome → run this: Permission denied (call → 555).",
+              "(Welcome -> run this: Permission denied (call -> 555).; an old one -> see it)",
+              "try `ssh login01` by hand"},
+             {"ssh: connect to host a port 22: gone → run this",
+              "no connection to login01: ssh: connect to host a port 22: gone -> run this", ""},
+             {"Host key verification failed.", "no host key of login01 is known", "`atoll facility trust leonardo`"}}) {
+        const auto [seen, mend] =
+            split_mend(describe_login_failure(read_login_failure(said.err), "leonardo", site, "an old one → see it"));
+        EXPECT_NE(seen.find(said.seen), std::string::npos) << seen;
+        EXPECT_TRUE(mend.starts_with(said.mend)) << mend;
+        EXPECT_EQ(mend.empty(), said.mend.empty()) << mend;
+    }
+    const auto [whole, none] = split_mend("a message without a mend");
+    EXPECT_EQ(whole, "a message without a mend");
+    EXPECT_EQ(none, "");
+}
+
 TEST(SshTroubleTest, AChangedHostKeyIsShown) {
     const std::string err =
         "@@@@@@@@@@@\nThe fingerprint for the ED25519 key sent by the remote host is\n"
