@@ -36,6 +36,9 @@ if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # gcc takes every .cpp of a unity source for a header and warns of what no other source can see.
     list(APPEND warnings -Wno-subobject-linkage)
 endif()
+# A program says of its own sources where they lie in this folder: it is the same program wherever it was built.
+target_compile_options(atoll_compile_options INTERFACE
+    "$<$<COMPILE_LANGUAGE:C,CXX>:-fmacro-prefix-map=${CMAKE_SOURCE_DIR}/=>")
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # gcc collects garbage again and again below a heap of its default, a tenth of the time of a large source.
     target_compile_options(atoll_compile_options INTERFACE
