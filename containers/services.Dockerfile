@@ -9,7 +9,7 @@ COPY --from=programs / /opt/atoll
 RUN printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d && chmod 755 /usr/sbin/policy-rc.d \
     && apt-get update -q \
     && DEBIAN_FRONTEND=noninteractive xargs -a /opt/atoll/packages apt-get install -y -q --no-install-recommends \
-        ca-certificates nginx openssh-client \
+        ca-certificates curl nginx openssh-client \
     && rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /var/log/*.log /usr/sbin/policy-rc.d \
     && dpkg-query -W >/opt/atoll/contents
 ARG ATOLL_UID=1000

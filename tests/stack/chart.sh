@@ -1,7 +1,7 @@
 #!/bin/bash
 # chart.sh [TOOLS] [CHECK…]: the Helm chart, rendered with each set of values in charts/atoll/ci: helm's own lint, strict schemas
-# of Kubernetes, values that are refused, and what the chart promises (chart_policies.py). Starts nothing. TOOLS is a directory
-# that kube/tools.sh fills (build/kube). Exit 77: there is no Go that could build helm, or no python3-yaml.
+# of Kubernetes, values that are refused, what it rendered before (chart_goldens.py) and what it promises (chart_policies.py).
+# Starts nothing. TOOLS is a directory that kube/tools.sh fills (build/kube). Exit 77: there is no Go that could build helm, or no python3-yaml.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 tools=$(realpath -m "${1:-$root/build/kube}")
@@ -12,7 +12,7 @@ python3 -c 'import yaml' 2>/dev/null || { echo "python3 has no yaml (Debian: pyt
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 fail() { printf '  %s\n' "$*" >&2; return 1; }
-all=(tools lint package kinds_and_members dashboards wrong_values promises promises_are_proved)
+all=(tools lint package kinds_and_members dashboards wrong_values goldens promises promises_are_proved)
 
 # template SET [OPTION…]
 template() {
@@ -86,6 +86,9 @@ monitoring.rules.on=true 'on' not allowed
 logLevel=loud '/logLevel'
 image.uid=0 '/image/uid'
 settings.gateway.a=1 'gateway' not allowed
+credentials.renewal.enabled=daily '/credentials/renewal/enabled'
+credentials.renewal.schedule=daily 'schedule' not allowed
+networkPolicy.apiServer.ports=443 '/networkPolicy/apiServer/ports'
 END
     ! template least --set gateway.publicUrl= >/dev/null 2>"$work/refused" || fail "it needs no public URL"
     grep -q 'gateway.publicUrl' "$work/refused" || fail "it says: $(cat "$work/refused")"
@@ -93,6 +96,7 @@ END
     grep -q 'gateway.ingress.host' "$work/refused" || fail "it says: $(cat "$work/refused")"
 }
 
+check_goldens() { tests/stack/chart_goldens.py "$tools/helm" >&2; }
 check_promises() { tests/stack/chart_policies.py "$tools/helm" >&2; }
 check_promises_are_proved() { tests/stack/chart_policies.py "$tools/helm" --proved >&2; }
 

@@ -36,7 +36,8 @@ class Rendered:
     def pods(self):
         """(name, pod) of all."""
         pods = {name: one["spec"]["template"]["spec"] for name, one in self.deployments().items()}
-        return (pods | {one["metadata"]["labels"][COMPONENT]: one["spec"] for one in self.kind("Pod")}).items()
+        pods |= {component_of(one): one["spec"] for one in self.kind("Pod")}
+        return (pods | {component_of(one): job_pod(one) for one in self.kind("CronJob")}).items()
 
     def containers(self, pods=None):
         for name, pod in self.pods() if pods is None else pods:
@@ -57,6 +58,10 @@ class Rendered:
 
 def component_of(one):
     return one["metadata"]["labels"][COMPONENT]
+
+
+def job_pod(cron_job):
+    return cron_job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
 
 
 def context(of):
@@ -103,6 +108,12 @@ def no_api_token(chart):
     for name, pod in chart.pods():
         if pod.get("automountServiceAccountToken") is not False:
             yield f"{name} has a token for the API server"
+        named = "serviceAccountName" in pod or "serviceAccountToken" in json.dumps(pod.get("volumes"))
+        if named and name != "renewal":
+            yield f"{name} has an account at the API server"
+    for account in chart.kind("ServiceAccount"):
+        if account.get("automountServiceAccountToken") is not False:
+            yield f"whatever runs as {account['metadata']['name']} has a token for the API server"
 
 
 def no_service_links(chart):
@@ -187,6 +198,46 @@ def only_its_keys(chart):
         for one in volumes.values():
             if "secret" in one and one["secret"].get("defaultMode") != 0o440:
                 yield f"{name}: others can read {one['name']}"
+
+
+def token_renewed(chart):
+    """The job, its account and what that may do."""
+    asked, secret = chart.values["credentials"]["renewal"]["enabled"], chart.values["credentials"]["existingSecret"]
+    kinds = ("CronJob", "ServiceAccount", "Role", "RoleBinding")
+    count = {kind: len(chart.kind(kind)) for kind in (*kinds, "ClusterRole", "ClusterRoleBinding")}
+    if count != {kind: int(asked and kind in kinds) for kind in count}:
+        yield f"renewal is {'on' if asked else 'off'}, and there are {count}"
+        return
+    if not asked:
+        return
+    job, account, role, binding = (chart.kind(kind)[0] for kind in kinds)
+    wanted = {"apiGroups": [""], "resources": ["secrets"], "resourceNames": [secret], "verbs": ["get", "patch"]}
+    if role["rules"] != [wanted]:
+        yield f"it may do other things than get and patch {secret}: {role['rules']}"
+    name, pod = account["metadata"]["name"], job_pod(job)
+    subject = {"kind": "ServiceAccount", "name": name, "namespace": "atoll"}
+    if binding["roleRef"]["name"] != role["metadata"]["name"] or binding["subjects"] != [subject] or pod.get("serviceAccountName") != name:
+        yield "the job has not the account that may do that"
+    if len(job["spec"]["schedule"].split()) != 5 or job["spec"]["schedule"].split()[2:] != ["*"] * 3:
+        yield f"it does not look every day: {job['spec']['schedule']}"
+    if job["spec"].get("concurrencyPolicy") != "Forbid" or not job["spec"].get("startingDeadlineSeconds"):
+        yield "a run that hangs or is late hinders others"
+    if not job["spec"]["jobTemplate"]["spec"].get("activeDeadlineSeconds"):
+        yield "a run may hang for ever"
+    if {one["name"]: one.get("value") for one in pod["containers"][0]["env"]} != {"SECRET": secret, "NAMESPACE": "atoll"}:
+        yield "it looks at another secret"
+    volumes = {one["name"]: one for one in pod["volumes"]}
+    if (volumes["tmp"].get("emptyDir") or {}).get("medium") != "Memory":
+        yield "the signing key is written to a disk"
+    yield from token_for_minutes(volumes["api"]["projected"])
+
+
+def token_for_minutes(projected):
+    if projected.get("defaultMode") != 0o440:
+        yield "others can read the token for the API server"
+    sources = {kind: source for one in projected["sources"] for kind, source in one.items()}
+    if sources.get("serviceAccountToken", {}).get("expirationSeconds", 0) != 600 or "configMap" not in sources:
+        yield f"no token of minutes, or no authority for the API server: {sources}"
 
 
 def bodies_pass(chart):
@@ -297,6 +348,9 @@ def edges_wanted(chart):
     edges |= {("in", name, "gateway", 7400) for name in ([*clients, "dispatch", "aggregation", "test"] if clients else ["any"])}
     if chart.values["gateway"]["tls"]["existingSecret"]:
         edges.add(("in", "any", "gateway", 7443))
+    if chart.values["credentials"]["renewal"]["enabled"]:
+        edges |= {("out", "renewal", peer, port) for peer in peers_of(chart, policy["apiServer"]["to"])
+                  for port in policy["apiServer"]["ports"]}
     return edges
 
 
@@ -311,8 +365,9 @@ def network(chart):
     for name in ("all", "gateway", *SERVICES):
         if selected.get(name) != {"Ingress", "Egress"}:
             yield f"{name} is open: {selected.get(name)}"
-    if selected.get("test") != {"Egress"}:
-        yield f"the test is open: {selected.get('test')}"
+    for name in ("test", *(["renewal"] if chart.kind("CronJob") else [])):
+        if selected.get(name) != {"Egress"}:
+            yield f"{name} is open: {selected.get(name)}"
     more, less = edges_of(chart) - edges_wanted(chart), edges_wanted(chart) - edges_of(chart)
     if more or less:
         yield f"allowed and not wanted: {sorted(more)}; wanted and not allowed: {sorted(less)}"
@@ -327,14 +382,20 @@ POLICIES = {
     "all run as the image's user": (user, [
         ("_helpers.tpl", "runAsUser:"), ("_helpers.tpl", "runAsGroup:"), ("_helpers.tpl", "fsGroup:")]),
     "a full volume is not walked": (volumes_not_walked, [("_helpers.tpl", "fsGroupChangePolicy:")]),
-    "no pod has a service account's token": (no_api_token, [("_helpers.tpl", "automountServiceAccountToken:")]),
+    "no pod but the renewal's has a service account's token": (no_api_token, [
+        ("_helpers.tpl", "automountServiceAccountToken:"), ("renewal.yaml", "automountServiceAccountToken:")]),
+    "the token is renewed, by a job that may do nothing else": (token_renewed, [
+        ("renewal.yaml", "resourceNames:"), ("renewal.yaml", "verbs:"), ("renewal.yaml", "serviceAccountName:"), ("renewal.yaml", "concurrencyPolicy:"),
+        ("renewal.yaml", "startingDeadlineSeconds:"), ("renewal.yaml", "activeDeadlineSeconds:"), ("renewal.yaml", "defaultMode: 0440"),
+        ("renewal.yaml", "- {name: SECRET"), ("renewal.yaml", "- {name: NAMESPACE"), ("renewal.yaml", "emptyDir: {medium: Memory"),
+        ("renewal.yaml", "- serviceAccountToken:"), ("renewal.yaml", "- configMap:")]),
     "no pod gets the services as variables": (no_service_links, [("_helpers.tpl", "enableServiceLinks:")]),
     "every container is looked at": (probes, [
         (file, f"{probe}:") for file in ("services.yaml", "gateway.yaml")
         for probe in ("startupProbe", "readinessProbe", "livenessProbe")]),
     "every container asks for what it needs and has a limit": (resources, [
         ("services.yaml", "resources: {{- toYaml"), ("gateway.yaml", "resources: {{- toYaml"),
-        ("tests/ready.yaml", "requests:"), ("tests/ready.yaml", "limits:")]),
+        ("tests/ready.yaml", "requests:"), ("tests/ready.yaml", "limits:"), ("renewal.yaml", "requests:"), ("renewal.yaml", "limits:")]),
     "a drain takes one pod at a time": (drained_one_by_one, [("disruption.yaml", "maxUnavailable: 1")]),
     "an upgrade leaves no gap": (replaced_without_a_gap, [
         ("services.yaml", "type: Recreate"), ("services.yaml", "maxSurge: 1"), ("services.yaml", "maxUnavailable: 0"),
@@ -360,7 +421,7 @@ POLICIES = {
     "nothing passes the network but what is listed": (network, [
         ("network.yaml", "- Ingress"), ("network.yaml", "- Egress"), ("network.yaml", "- podSelector: "),
         ("network.yaml", "- ports: [{port: 53"), ("network.yaml", "- ports: [{port: 7443}]"),
-        ("network.yaml", "to: [{podSelector:"), ("network.yaml", "{{- toYaml . | nindent 8 }}")]),
+        ("network.yaml", "to: [{podSelector:"), ("network.yaml", "to: {{- toYaml"), ("network.yaml", "{{- toYaml . | nindent 8 }}")]),
 }
 
 

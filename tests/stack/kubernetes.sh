@@ -1,16 +1,18 @@
 #!/bin/bash
-# kubernetes.sh PROGRAMS [CHECK…]: the Helm chart installed on a real Kubernetes of one node that is built and run here
-# (kube/cluster.sh), with images of the built programs in the directory PROGRAMS. Needs root, Docker's daemon, Go, kubectl, and
-# of Debian containerd, runc, iptables, dnsmasq-base, containernetworking-plugins. Every check prints its seconds; all is removed at
-# the end. What this cluster cannot enforce (NetworkPolicies, an ingress, a volume that grows) chart.sh looks at, rendered.
+# kubernetes.sh PROGRAMS [CHECK…]: the Helm chart installed on a real Kubernetes of two nodes that is built and run here
+# (kube/cluster.sh), with images of the built programs in the directory PROGRAMS. Needs root, Docker's daemon, Go, and
+# of Debian containerd, runc, iptables, dnsmasq-base, containernetworking-plugins, faketime. Every check prints its seconds; all is
+# removed at the end. What this cluster cannot enforce (NetworkPolicies, an ingress) chart.sh looks at, rendered; a volume's claim
+# grows, and no storage system follows.
 set -euo pipefail
 shopt -s inherit_errexit
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 programs=$(realpath "${1:?usage: kubernetes.sh PROGRAMS [CHECK…]}")
 shift
 tools=${ATOLL_KUBE_TOOLS:-$root/build/kube}
-all=(tools images cluster every_set_of_values_is_taken services_wait_for_a_late_database helm_test
-    a_job_has_the_digests_of_atoll_up nothing_fails_during_upgrade_and_rollback what_is_killed_comes_back the_volume_outlives_the_release)
+all=(tools images cluster every_set_of_values_is_taken services_wait_for_a_late_database helm_test the_token_renews_itself
+    a_job_has_the_digests_of_atoll_up nothing_fails_during_upgrade_and_rollback what_is_killed_comes_back
+    a_drain_waits_for_the_gateway the_volume_grows the_volume_outlives_the_release)
 work=$(mktemp -d)
 chmod 755 "$work"
 cluster=$work/cluster debian=${ATOLL_DEBIAN:-atoll-debian:bookworm}
@@ -24,7 +26,7 @@ cd "$root"
 . tests/stack/job.sh
 # shellcheck source=tests/stack/kube/cluster.sh
 . tests/stack/kube/cluster.sh
-export KUBECONFIG=$cluster/kubeconfig
+export KUBECONFIG=$cluster/kubeconfig PATH=$(realpath -m "$tools"):$PATH
 
 clean_up() {
     "$programs/atoll" down --state "$work/up" --delete --yes >/dev/null 2>&1 || true
@@ -69,8 +71,11 @@ check_cluster() {
     local started=$SECONDS
     start_api
     printf '  the API server answers after %d s\n' $((SECONDS - started)) >&2
-    start_node atoll-services:before atoll-services:after atoll-postgres:latest atoll-kafka:latest atoll-site:latest
+    start_network
+    start_node node1 atoll-services:before atoll-services:after atoll-postgres:latest atoll-kafka:latest atoll-site:latest
     printf '  the node is ready after %d s\n' $((SECONDS - started)) >&2
+    start_node node2 atoll-services:before atoll-services:after
+    kubectl cordon node2 >/dev/null # for a_drain_waits_for_the_gateway
     kubectl create namespace atoll >/dev/null
     kubectl label namespace atoll pod-security.kubernetes.io/enforce=restricted pod-security.kubernetes.io/warn=restricted >/dev/null
     local operator
@@ -126,26 +131,34 @@ END
     secret site-keys --from-file "$work/id_ed25519.pub"
 }
 
-# Of a directory of this machine, whose group the test gives: such a volume does not know fsGroup.
+# Of a directory of this machine, whose group the test gives: such a volume does not know fsGroup. Its class does not let claims grow.
 make_volume() {
     mkdir "$work/blobs"
     chown 10001:10001 "$work/blobs"
     kubectl create -f - >/dev/null <<END
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: by-hand}
+provisioner: example.org/by-hand
+allowVolumeExpansion: false
+---
 apiVersion: v1
 kind: PersistentVolume
 metadata: {name: blobs}
 spec:
-  capacity: {storage: 2Gi}
+  storageClassName: by-hand
+  capacity: {storage: 1Gi}
   accessModes: [ReadWriteOnce]
   persistentVolumeReclaimPolicy: Retain
   hostPath: {path: $work/blobs}
 END
 }
 
+# release install|upgrade TAG [OPTION…]
 release() {
     helm "$1" one charts/atoll -n atoll --set image.tag="$2" --set gateway.publicUrl=http://one-atoll-gateway:7400 \
-        --set kafka.brokers=kafka:9093 --set kafka.existingSecret=atoll-kafka --set ssh.existingSecret=atoll-ssh --set store.blobs.size=1Gi \
-        --set settings.dispatch.ssh_logins_max=40 "${@:3}" >"$work/said"
+        --set kafka.brokers=kafka:9093 --set kafka.existingSecret=atoll-kafka --set ssh.existingSecret=atoll-ssh --set store.blobs.storageClass=by-hand \
+        --set store.blobs.size="$(cat "$work/size" 2>/dev/null || echo 1Gi)" --set settings.dispatch.ssh_logins_max=40 "${@:3}" >"$work/said"
 }
 
 check_services_wait_for_a_late_database() {
@@ -174,6 +187,59 @@ check_helm_test() {
     ! helm test one -n atoll >/dev/null 2>&1 || fail "it passes without a registry"
     kubectl -n atoll scale deployment/one-atoll-registry --replicas=1 >/dev/null
     rolled_out 120
+}
+
+# When the token ends that aggregation reads, in seconds since 1970.
+token_end() { call GET /aggregation/v1/metrics | awk '/^atoll_token_expiry_timestamp_seconds/ {printf "%d", $2}'; }
+token_ends_between() {
+    local end
+    end=$(token_end)
+    [ "${end:-0}" -gt "$(date -d "$1" +%s)" ] && [ "$end" -lt "$(date -d "$2" +%s)" ]
+}
+# key_of KEY: of the secret with the credentials.
+key_of() { kubectl -n atoll get secret atoll-credentials -o jsonpath="{.data.${1/./\\.}}" | base64 -d; }
+# renew JOB SAYS: runs the CronJob's job now.
+renew() {
+    kubectl -n atoll create job --from cronjob/one-atoll-renewal "$1" >"$work/said" 2>&1
+    ! grep -i warning "$work/said" >&2 || fail "the API server warns"
+    kubectl -n atoll wait --for=condition=complete "job/$1" --timeout=120s >/dev/null 2>&1 ||
+        { kubectl -n atoll logs "job/$1" >&2; fail "$1 does not complete"; }
+    kubectl -n atoll logs "job/$1" | says "$2" || { kubectl -n atoll logs "job/$1" >&2; fail "$1 does not say: $2"; }
+}
+# may VERB OBJECT: whether the job's account may do that.
+may() { [ "$(kubectl -n atoll auth can-i "$1" "$2" --as system:serviceaccount:atoll:one-atoll-renewal 2>/dev/null)" = yes ]; }
+
+# A token of 200 of its 365 days is renewed by the job, and aggregation goes on with the new one: the old one is revoked, and the job
+# that follows needs aggregation.
+check_the_token_renews_itself() {
+    local before private started id
+    url=$(gateway)
+    within 60 all_ready || fail "the services are not ready"
+    may get secret/atoll-credentials && may patch secret/atoll-credentials || fail "the job may not renew the token"
+    for one in 'get secret/atoll-postgres' 'list secrets' 'update secret/atoll-credentials' 'delete secret/atoll-credentials' \
+        'create pods' 'get configmaps'; do
+        # shellcheck disable=SC2086
+        ! may $one || fail "the job's account may $one"
+    done
+    renew renew-early 'has not lived half its life'
+    mkdir -p "$work/old"
+    cp -r "$work/credentials/keys" "$work/old/"
+    faketime '200 days ago' "$programs/atoll" credentials --out "$work/old" >/dev/null
+    kubectl -n atoll patch secret atoll-credentials \
+        -p "{\"data\": {\"aggregation.token\": \"$(base64 -w 0 "$work/old/tokens/aggregation.token")\"}}" >/dev/null
+    within 150 token_ends_between '+164 days' '+166 days' || fail "aggregation does not read the old token: it ends $(token_end)"
+    before=$(restarts | grep -- -aggregation-) private=$(key_of private.pem)
+    started=$SECONDS
+    renew renew-now 'aggregation.token is renewed'
+    printf '  renewed %d s after the job was made\n' $((SECONDS - started)) >&2
+    [ "$(key_of aggregation.token)" != "$(cat "$work/old/tokens/aggregation.token")" ] || fail "the token is the old one"
+    [ "$(key_of private.pem)" = "$private" ] || fail "the signing key is another"
+    within 150 token_ends_between '+364 days' '+366 days' || fail "aggregation does not read the new token: it ends $(token_end)"
+    printf '  read by aggregation %d s after the job was made\n' $((SECONDS - started)) >&2
+    [ "$(restarts | grep -- -aggregation-)" = "$before" ] || fail "aggregation was started again"
+    id=$("$programs/atoll" --gateway "$url" token show --token-file "$work/old/tokens/aggregation.token" --json | sed -n 's/.*"id": "\([^"]*\)".*/\1/p' | head -1)
+    atoll token revoke "$id" >/dev/null
+    renew renew-again 'has not lived half its life'
 }
 
 texts_of() { kubectl -n atoll exec "deployment/$1" -- cat /srv/site/work/texts.jsonl; }
@@ -220,10 +286,10 @@ check_nothing_fails_during_upgrade_and_rollback() {
 
 # The container's first process, as the node sees it.
 process_of() {
-    local id
+    local id node
     id=$(kubectl -n atoll get pods -l "app.kubernetes.io/component=$1,app.kubernetes.io/name=atoll" --field-selector status.phase=Running \
         -o jsonpath="{.items[0].status.containerStatuses[?(@.name==\"$1\")].containerID}")
-    ctr -a "$socket" -n k8s.io tasks ls | awk -v id="${id#*//}" '$1 == id {print $2}'
+    for node in "${nodes[@]}"; do on_node "$node" tasks ls; done | awk -v id="${id#*//}" '$1 == id {print $2}'
 }
 check_what_is_killed_comes_back() {
     local one started
@@ -235,6 +301,64 @@ check_what_is_killed_comes_back() {
         printf '  %s: ready after %d s\n' "$one" $((SECONDS - started)) >&2
     done
     atoll model list | says out || fail "the models are gone"
+}
+
+# Of the release's pods on a node: their components. Without "test" and "renewal", which have ended.
+components_on() {
+    kubectl -n atoll get pods -l 'app.kubernetes.io/name=atoll,app.kubernetes.io/component notin (test,renewal)' --field-selector "spec.nodeName=$1" \
+        -o jsonpath='{range .items[*]}{.metadata.labels.app\.kubernetes\.io/component}{"\n"}{end}' | sort | paste -sd ' '
+}
+# What is the release's alone: what it needs (PostgreSQL, Kafka) would not outlive its pod.
+drain() { kubectl drain "$1" --pod-selector app.kubernetes.io/name=atoll --delete-emptydir-data --timeout="${2}s" >"$work/drained" 2>&1; }
+drain_to_the_end() { drain "$1" 300 || { tail -5 "$work/drained" >&2; return 1; }; rolled_out 120; }
+check_a_drain_waits_for_the_gateway() {
+    local everything='aggregation dispatch gateway gateway registry store' held
+    within 60 all_ready || fail "the services are not ready"
+    [ -e "$work/number" ] || echo 0 >"$work/number"
+    # With another node at hand nothing fails.
+    kubectl uncordon node2 >/dev/null
+    during "drained" drain_to_the_end node1
+    [ "$(components_on node2)" = "$everything" ] || fail "on the other node are: $(components_on node2)"
+    # Without one the last pod of the gateway stays, and the drain says why. The services, which have one pod each, are let go.
+    ! drain node2 45 || fail "no pod is held"
+    held=$(sed -n 's|^error when evicting pods/"\([^"]*\)".*Cannot evict pod as it would violate the pod.s disruption budget.*|\1|p' "$work/drained" | sort -u)
+    [[ $held == one-atoll-gateway-* && $held != *$'\n'* ]] || { cat "$work/drained" >&2; fail "held are: $held"; }
+    within 60 eval '[ "$(components_on node2)" = gateway ]' || fail "on the node are: $(components_on node2)"
+    [ "$(kubectl -n atoll get pdb one-atoll-gateway -o jsonpath='{.status.disruptionsAllowed}')" = 0 ]
+    [ "$(curl -s --max-time 5 -o /dev/null -w '%{http_code}' "$(gateway)/healthz")" = 200 ] || fail "the gateway does not answer"
+    printf '  held without another node: %s\n' "$held" >&2
+    # The same drain goes on as soon as there is one.
+    kubectl uncordon node1 >/dev/null
+    drain_to_the_end node2
+    within 60 all_ready || fail "the services are not ready"
+    [ "$(components_on node1)" = "$everything" ] || fail "on the first node are: $(components_on node1)"
+}
+
+claim() { kubectl -n atoll get pvc one-atoll-blobs -o jsonpath='{.spec.resources.requests.storage}'; }
+# refused SIZE WORDS: an upgrade to that size fails with these words, and what runs stays.
+refused() {
+    local pods
+    pods=$(restarts)
+    echo "$1" >"$work/size"
+    ! release upgrade before 2>"$work/refused" || fail "a claim of $1 is taken"
+    within 10 grep -qF "$2" "$work/refused" || { cat "$work/refused" >&2; fail "it does not say: $2"; }
+    [ "$(helm status one -n atoll -o json | grep -o '"status":"[a-z]*"' | head -1)" = '"status":"failed"' ] || fail "the release is not called failed"
+    [ "$(restarts)" = "$pods" ] && all_ready || fail "pods were replaced: $(restarts)"
+}
+check_the_volume_grows() {
+    local pods
+    within 60 all_ready || fail "the services are not ready"
+    refused 2Gi 'only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize'
+    [ "$(claim)" = 1Gi ] || fail "the claim asks for $(claim)"
+    kubectl patch storageclass by-hand -p '{"allowVolumeExpansion": true}' >/dev/null
+    pods=$(restarts)
+    within 30 release upgrade before --wait || fail "it cannot grow: $(cat "$work/said")"
+    [ "$(claim)" = 2Gi ] || fail "the claim asks for $(claim)"
+    [ "$(restarts)" = "$pods" ] && all_ready || fail "pods were replaced: $(restarts)"
+    refused 1Gi 'field can not be less than'
+    echo 2Gi >"$work/size"
+    release upgrade before --wait
+    [ "$(helm status one -n atoll -o json | grep -o '"status":"[a-z]*"' | head -1)" = '"status":"deployed"' ] || fail "the release is not mended"
 }
 
 check_the_volume_outlives_the_release() {

@@ -1,11 +1,11 @@
 #!/bin/bash
-# hyperkube.sh OUT: leaves in OUT a real Kubernetes, built from Go modules alone: hyperkube (apiserver, controller-manager, etcd)
-# and hyperkubelet (kubelet, scheduler, proxy). What is there stays. k8s.io/kubernetes cannot be installed by `go install` for its
+# hyperkube.sh OUT: leaves in OUT a real Kubernetes, built from Go modules alone: hyperkube (apiserver, controller-manager, etcd),
+# hyperkubelet (kubelet, scheduler, proxy), and kubectl. What is there stays. k8s.io/kubernetes cannot be installed by `go install` for its
 # replace lines; a module of one's own may have them. Eight CPU minutes the first time, one with Go's caches.
 set -euo pipefail
 mkdir -p "${1:?usage: hyperkube.sh OUT}"
 out=$(realpath "$1") version=1.34.3 staging=v0.34.3
-[ ! -x "$out/hyperkube" ] || [ ! -x "$out/hyperkubelet" ] || exit 0
+[ ! -x "$out/hyperkube" ] || [ ! -x "$out/hyperkubelet" ] || [ ! -x "$out/kubectl" ] || exit 0
 mod=$(cd / && go mod download -json "k8s.io/kubernetes@v$version" | python3 -c 'import json, sys; print(json.load(sys.stdin)["GoMod"])')
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -42,6 +42,9 @@ program hyperkubelet 'kubelet k8s.io/kubernetes/cmd/kubelet/app os.Exit(cli.Run(
     'proxy k8s.io/kubernetes/cmd/kube-proxy/app os.Exit(cli.Run(proxy.NewProxyCommand()))'
 at=k8s.io/component-base/version
 flags="-s -w -X $at.gitVersion=v$version -X $at.gitMajor=1 -X $at.gitMinor=34"
-for name in hyperkube hyperkubelet; do
-    GOFLAGS="${GOFLAGS-} -mod=mod" nice -n 15 go build -ldflags "$flags" -o "$out/$name" "./$name"
+export GOFLAGS="${GOFLAGS-} -mod=mod"
+# What fetches modules is tried again: a module proxy may be slow to answer.
+for name in ./hyperkube ./hyperkubelet k8s.io/kubernetes/cmd/kubectl; do
+    build=(nice -n 15 go build -ldflags "$flags" -o "$out/${name##*/}" "$name")
+    [ -x "$out/${name##*/}" ] || "${build[@]}" || { sleep 10 && "${build[@]}"; }
 done
