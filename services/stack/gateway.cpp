@@ -61,7 +61,7 @@ std::string servers(const GatewayOptions& options, const std::string& service,
         lines += "server \"" + address + "\"" + (options.wait_s > 0 ? " max_fails=0" : "") + "; ";
     if (options.wait_s == 0) return lines;
     return lines + "server \"unix:" + waiting_socket(options, service).string() + "\"" +
-           (lines.empty() ? ";" : " backup;");
+           (lines.empty() ? ";" : " max_fails=0 backup;");
 }
 
 fs::path console_directory(const GatewayOptions& options) {

@@ -125,9 +125,14 @@ TEST_F(GatewayWatchTest, ARequestForAServiceThatStaysAwayIsRefusedAfterTheWait) 
     options_.registry = loopback(choose_ports(0)->gateway);
     options_.wait_s = 1;
     restart_with_watch();
-    const auto answer = client().call(Method::kGet, "/registry/v1/things/a").value();
-    EXPECT_EQ(answer.status, 503);
-    EXPECT_EQ(answer.headers.count("retry-after"), 1U);
+    // The second, too: that the first waited in vain says nothing of it.
+    for (int i = 0; i < 2; ++i) {
+        const auto begin = std::chrono::steady_clock::now();
+        const auto answer = client().call(Method::kGet, "/registry/v1/things/a").value();
+        EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::seconds(1));
+        EXPECT_EQ(answer.status, 503);
+        EXPECT_EQ(answer.headers.count("retry-after"), 1U);
+    }
 }
 
 }  // namespace

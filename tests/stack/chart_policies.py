@@ -304,6 +304,9 @@ def as_compose_has_them(chart):
     for monitor in chart.kind("ServiceMonitor"):
         if monitor["spec"].get("jobLabel") != "app.kubernetes.io/name":
             yield "the rules ask for the job atoll, and the targets have another"
+        relabelings = monitor["spec"]["endpoints"][0].get("relabelings") or [{}]
+        if relabelings[0].get("targetLabel") != "instance":
+            yield "alerts name a pod's address"
 
 
 def peers_of(chart, peers):
@@ -340,7 +343,7 @@ def edges_wanted(chart):
         edges |= {("in", "gateway", name, 8080), ("out", "gateway", name, 8080),
                   ("in", "test", name, 8080), ("out", "test", name, 8080)}
         edges |= {("in", json.dumps(peer), name, 8080) for peer in policy["metrics"]}
-        for what in ("postgres", "kafka", *(["facilities"] if name == "dispatch" else [])):
+        for what in ("postgres", "kafka", *(["facilities", "public"] if name == "dispatch" else [])):
             edges |= {("out", name, peer, port) for peer in peers_of(chart, policy[what]["to"])
                       for port in policy[what]["ports"]}
     edges |= {("out", name, "gateway", 7400) for name in ("dispatch", "aggregation", "test")}
@@ -417,7 +420,7 @@ POLICIES = {
         ("_helpers.tpl", "kafka_credentials_file:"), ("services.yaml", "- {name: kafka, mountPath")]),
     "the blobs outlive the release and can grow": (data_stay, [("services.yaml", "helm.sh/resource-policy: keep")]),
     "rules and dashboards are those of compose": (as_compose_has_them, [
-        ("monitoring.yaml", "jobLabel:"), ("monitoring.yaml", "{{- toYaml $.Values.monitoring.dashboards.labels")]),
+        ("monitoring.yaml", "jobLabel:"), ("monitoring.yaml", "- {sourceLabels:"), ("monitoring.yaml", "{{- toYaml $.Values.monitoring.dashboards.labels")]),
     "nothing passes the network but what is listed": (network, [
         ("network.yaml", "- Ingress"), ("network.yaml", "- Egress"), ("network.yaml", "- podSelector: "),
         ("network.yaml", "- ports: [{port: 53"), ("network.yaml", "- ports: [{port: 7443}]"),

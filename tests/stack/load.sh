@@ -51,7 +51,7 @@ ask_all_the_time() {
 # none_failed WHAT: says of what was asked how long it took, and fails if an answer was no success or not every kind was asked.
 none_failed() {
     local failed kinds
-    kinds=$(awk '{sub(/[0-9a-f]{64}$/, "", $4); print $3, $4}' "$work/asked" | sort -u | wc -l)
+    kinds=$(sed -E 's/^[^ ]+ [^ ]+ //; s/[0-9a-f]{64}$//' "$work/asked" | sort -u | wc -l)
     [ "$kinds" = 8 ] || fail "$1: only $kinds of 8 kinds of request were made"
     failed=$(grep -cvE '^2[0-9][0-9] ' "$work/asked" || true)
     printf '  %s, %d of %d requests failed, the longest took %.1f s\n' "$1" "$failed" "$(wc -l <"$work/asked")" \

@@ -89,6 +89,9 @@ request_bytes_max: 17039360  # above the gateway's 16 MiB for a blob and for a p
 {{- else }}
 request_bytes_max: 1310720  # above the gateway's 1 MiB
 {{- end }}
+{{- range $key, $_ := index $values.settings .component }}
+{{- if hasKey $own $key }}{{ fail (printf "settings.%s.%s: the chart sets it" $.component $key) }}{{ end }}
+{{- end }}
 {{- with merge $own (index $values.settings .component) }}
 {{ $.component }}: {{- toYaml . | nindent 2 }}
 {{- end }}

@@ -68,5 +68,28 @@ TEST(ProblemRulesTest, TheConsolesAreThoseOfTheDoctor) {
     EXPECT_TRUE(*script == make_script()) << file << " is not as the table; ATOLL_WRITE_DOCS=1 writes it";
 }
 
+// The end of the alert's expression.
+std::string condition_of(const Rule& rule) {
+    const std::string limit = nlohmann::json(static_cast<std::int64_t>(rule.limit)).dump();
+    if (*rule.limit_metric != '\0') return " < " + limit + " * " + rule.limit_metric;
+    if (rule.test == Rule::Test::kEndsWithin)
+        return " - time() < " + std::to_string(static_cast<int>(rule.limit / kDay_s)) + " * 86400";
+    return rule.test == Rule::Test::kBelow ? " == 0" : " > " + limit;
+}
+
+TEST(ProblemRulesTest, TheLimitsAreThoseOfTheAlerts) {
+    const std::string alerts = read_file(ATOLL_SOURCE "/compose/observe/alerts.yaml").value();
+    for (const Rule& rule : rules()) {
+        if (*rule.alert == '\0') continue;
+        const auto alert = alerts.find("- alert: " + std::string(rule.alert) + "\n");
+        ASSERT_NE(alert, std::string::npos) << rule.alert;
+        const auto begin = alerts.find(" expr: ", alert);
+        const std::string expression = alerts.substr(begin, alerts.find('\n', begin) - begin);
+        // Of a facility that gives no answer now a person is told at once, an operator after a quarter of an hour.
+        const bool waits = std::string(rule.alert) == "AtollFacilityUnreachable";
+        EXPECT_TRUE(expression.ends_with(waits ? " > 900" : condition_of(rule))) << rule.alert << expression;
+    }
+}
+
 }  // namespace
 }  // namespace atl::cli

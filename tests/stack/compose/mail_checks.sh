@@ -1,9 +1,10 @@
 # Alerts by e-mail: a check of compose.sh. Alertmanager talks to a mail server of the test's, on this machine.
 
 # mail_server PORT FILE [CERTIFICATE KEY PASSWORD]: keeps what is sent to it. With a certificate it wants STARTTLS first and then
-# the user atoll and that password, as public mail servers do; without, it asks for nothing, as a centre's own relay.
+# the user atoll and that password, as public mail servers do; without, it asks for nothing, as a centre's own relay. To be started in
+# the background.
 mail_server() {
-    python3 - "$@" <<'PYTHON'
+    exec python3 - "$@" <<'PYTHON'
 import base64, socketserver, ssl, sys
 port, file, certificate = int(sys.argv[1]), sys.argv[2], sys.argv[3:4]
 if certificate:
@@ -72,8 +73,9 @@ init_mail() {
 }
 
 # Expects the profile observe, with Alertmanager's port at $port + 3.
-check_mail_is_sent() {
-    local server started
+check_mail_is_sent() (
+    local server='' started
+    trap '[ -z "$server" ] || kill "$server"; sed -i "/^COMPOSE_FILE=/s/:compose\/authority.yaml//" .env' EXIT
     mkdir -p "$work/mail"
     openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=mail -addext "subjectAltName=IP:$network.128" -days 2 \
         -keyout "$work/mail/key.pem" -out "$work/mail/cert.pem" >/dev/null 2>&1
@@ -86,22 +88,15 @@ check_mail_is_sent() {
     sed -i '/^COMPOSE_FILE=/s/$/:compose\/authority.yaml/' .env
     mail_server $((port + 5)) "$work/mail/kept" "$work/mail/cert.pem" "$work/mail/key.pem" "$(cat "$work/smtp")" &
     server=$!
-    # shellcheck disable=SC2064
-    trap "kill $server" EXIT
     init_mail --smtp-user atoll --smtp-password-file "$work/smtp"
     started=$SECONDS
     fire_alert WithPassword
     within 120 mail_names "$work/mail/kept" WithPassword || { docker compose logs --tail 5 alertmanager >&2; fail "no mail came"; }
     printf '  mail came after %d s\n' $((SECONDS - started)) >&2
-    kill $server
+    kill "$server"
     mail_server $((port + 5)) "$work/mail/plain" &
     server=$!
-    # shellcheck disable=SC2064
-    trap "kill $server" EXIT
     init_mail --smtp-without-tls
     fire_alert ByTheRelay
     within 120 mail_names "$work/mail/plain" ByTheRelay || { docker compose logs --tail 5 alertmanager >&2; fail "no mail came by the relay"; }
-    kill $server
-    trap - EXIT
-    sed -i '/^COMPOSE_FILE=/s/:compose\/authority.yaml//' .env
-}
+)
