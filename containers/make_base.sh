@@ -21,7 +21,7 @@ sources="deb $mirror $suite main"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 if [ "$(id -u)" = 0 ] && command -v debootstrap >/dev/null; then
-    debootstrap --variant=minbase --include=ca-certificates "$suite" "$work/root" "$mirror" >"$work/log" ||
+    debootstrap --force-check-gpg --variant=minbase --include=ca-certificates "$suite" "$work/root" "$mirror" >"$work/log" ||
         { tail -5 "$work/log" >&2; fail "debootstrap failed"; }
     printf '%s\n' "$sources" >"$work/root/etc/apt/sources.list"
     rm -rf "$work/root"/var/cache/apt/archives/*.deb "$work/root"/var/lib/apt/lists/* "$work/root"/dev/*

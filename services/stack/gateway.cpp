@@ -149,9 +149,10 @@ Result<std::vector<std::string>> prepare_gateway(const GatewayOptions& options) 
     std::error_code error;
     fs::create_directories(options.directory, error);
     ATOLL_RETURN_IF_ERROR(console::write_console(console_directory(options)));
-    // Bodies that a killed nginx has left.
-    for (const char* left : {"body", "proxy"}) fs::remove_all(options.directory / left, error);
     const fs::path file = options.directory / "nginx.conf";
+    // Bodies that a killed nginx has left there.
+    if (fs::exists(file))
+        for (const char* left : {"body", "proxy"}) fs::remove_all(options.directory / left, error);
     ATOLL_RETURN_IF_ERROR(write_gateway_configuration(options, look_up_services(options)));
     const fs::path nginx = fs::exists("/usr/sbin/nginx") ? "/usr/sbin/nginx" : "nginx";
     const std::vector<std::string> argv = {nginx, "-e", "stderr", "-p", options.directory, "-c", file};

@@ -10,8 +10,9 @@
 namespace atl::stack {
 
 // Writes atoll.target, atoll-renewal.service, and atoll-NAME.service for each component in stack.json into the
-// directory and returns their paths. The units run the program `atoll`. They are system units that run as `user` if root writes them, else user
-// units. `user` is who root found the stack to belong to: the directory may lie where that user can exchange it.
+// directory and returns their paths. The units run the program `atoll`. They are system units that run as `user` if
+// root writes them, else user units. `user` is who root found the stack to belong to: the directory may lie where that
+// user can exchange it.
 Result<std::vector<std::filesystem::path>> write_units(const std::filesystem::path& state,
                                                        const std::filesystem::path& atoll,
                                                        const std::filesystem::path& directory, const std::string& user);

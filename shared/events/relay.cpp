@@ -49,7 +49,8 @@ Result<std::string> oldest_writer(pg::Connection& connection) {
             "SELECT 'process ' || pid || ' of PostgreSQL' || coalesce(' (' || nullif(application_name, '') || ')', '')"
             " || coalesce(', user ' || usename, '') || coalesce(', has had a transaction open for ' ||"
             " floor(extract(epoch FROM clock_timestamp() - xact_start)) || ' s', '') AS who FROM pg_stat_activity"
-            " WHERE backend_xid IS NOT NULL AND pid <> pg_backend_pid() ORDER BY age(backend_xid) DESC LIMIT 1"));
+            " WHERE backend_xid IS NOT NULL AND datname = current_database() AND pid <> pg_backend_pid() ORDER BY "
+            "age(backend_xid) DESC LIMIT 1"));
     return rows.empty() ? "a transaction is open in the database" : rows.text(0, "who");
 }
 

@@ -142,7 +142,8 @@ std::vector<Problem> diagnose(const StackSeen& seen) {
     for (const ServiceSeen& service : seen.services) {
         if (!service.error.empty()) {
             problems.push_back({kCritical, "AtollServiceDown", service.name, "does not answer: " + service.error,
-                                "start it again with what runs it: `atoll up`, `docker compose up --wait`, `kubectl rollout restart`"});
+                                "start it again with what runs it: `atoll up`, `docker compose up --wait`, `kubectl "
+                                "rollout restart`"});
             continue;
         }
         for (const Rule& rule : rules()) apply(rule, service, seen.now_unix_s, problems);

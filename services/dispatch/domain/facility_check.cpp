@@ -504,7 +504,7 @@ std::optional<CheckRow> judge_leftovers(const Facility& facility, const std::vec
         unknown_tasks.begin() + static_cast<std::ptrdiff_t>(std::min(unknown_tasks.size(), kShownMax)));
     const std::size_t more = unknown_tasks.size() - shown.size();
     const bool is_one = unknown_tasks.size() == 1;
-    const std::string remove = "cd " + shell_word(facility.work_dir + "/tasks") + " && rm -r " + join(shown, " ");
+    const std::string remove = "cd " + shell_word(facility.work_dir + "/tasks") + " && rm -r -- " + join(shown, " ");
     const bool is_far = facility.transport.kind == TransportKind::kSsh;
     return CheckRow{"leftovers", CheckState::kWarn,
                     std::to_string(unknown_tasks.size()) + (is_one ? " directory of a task" : " directories of tasks") +

@@ -201,7 +201,7 @@ TEST_F(DispatchServiceTest, DirectoriesOfTasksThatNobodyKnowsAreTold) {
     EXPECT_EQ(row.at("state"), "warn");
     EXPECT_EQ(row.at("seen"),
               "4 directories of tasks that this coordinator does not know: lost1, lost2, lost3 and 1 more");
-    EXPECT_NE(row.at("mend").get<std::string>().find("rm -r lost1 lost2 lost3`"), std::string::npos) << row;
+    EXPECT_NE(row.at("mend").get<std::string>().find("rm -r -- lost1 lost2 lost3`"), std::string::npos) << row;
     EXPECT_TRUE(post("/v1/facilities/leonardo/check", Json::object()).json()->at("ok")) << "nothing is broken by them";
 }
 

@@ -62,6 +62,14 @@ std::vector<CheckRow> judge_connection(const Facility& facility, const Error* er
     return {connection, key, credential};
 }
 
+// Whatever a site says: a person may be shown the name in a command.
+bool is_task_name(const std::string& name) {
+    const auto is_plain = [](unsigned char c) {
+        return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+    };
+    return !name.empty() && name.size() <= 64 && std::all_of(name.begin(), name.end(), is_plain);
+}
+
 // `facts` of queues: the lines that parse_limits() reads.
 FoundLimits read_limits(const SiteFacts& facts, const BatchSystem& batch) {
     std::string lines;
@@ -118,7 +126,8 @@ SiteCheck ScriptSite::check(const CheckOrder& order) {
     check.no_batch_answer = judgement.no_batch_answer;
     check.has_work_dir = !facts.contains("no_work_dir");
     const auto [first_task, last_task] = facts.equal_range("task");
-    for (auto at = first_task; at != last_task; ++at) check.tasks.push_back(at->second);
+    for (auto at = first_task; at != last_task; ++at)
+        if (is_task_name(at->second)) check.tasks.push_back(at->second);
     if (const auto host = facts.find("host"); host != facts.end()) check.host = host->second;
     for (const auto& [name, found] : limits)
         if (found.ok()) check.limits[name] = *found;
