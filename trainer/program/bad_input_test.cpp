@@ -449,7 +449,7 @@ TEST_F(BadInputTest, ADivergingRunIsToldOnceByAllRanks) {
                               {"--steps", "9", "--global-batch-size", "2", "--lr", "1000", "--optimizer", "sgd",
                                "--weight-decay", "1", "--max-grad-norm", "0"},
                               2);
-    EXPECT_EQ(result.exit_code, 1) << result.err;
+    EXPECT_EQ(result.exit_code, 4) << result.err;
     const std::string told = "at step";
     const auto first = result.err.find(told);
     ASSERT_NE(first, std::string::npos) << result.err;

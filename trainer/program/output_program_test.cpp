@@ -274,10 +274,10 @@ TEST_F(OutputProgramTest, ARefusedTrainingLeavesNothing) {
     auto diverging = training({"--lr", "1e6", "--max-grad-norm", "0", "--optimizer", "sgd"});
     diverging[8] = "100";  // steps
     const auto diverged = into("high", diverging);
-    EXPECT_EQ(diverged.exit_code, 1) << diverged.err;
+    EXPECT_EQ(diverged.exit_code, 4) << diverged.err;
     EXPECT_FALSE(fs::exists(path("high")) || fs::exists(path("high.state")));
     fs::create_directory(path("mine"));
-    EXPECT_EQ(into("mine", diverging).exit_code, 1);
+    EXPECT_EQ(into("mine", diverging).exit_code, 4);
     EXPECT_TRUE(fs::exists(path("mine"))) << "it was there";
 }
 
