@@ -18,7 +18,7 @@ Settings read_settings(service::SettingsReader& reader) {
     settings.part_bytes = reader.integer("part_bytes", settings.part_bytes, 4096, 16 << 20,
                                          "size in bytes of each part of the new model");
     settings.lease_s = reader.integer("lease_s", settings.lease_s, 1, 3600,
-                                      "seconds until another worker takes over the part of a worker that died");
+                                      "seconds before another worker takes over from one that died");
     settings.topic_prefix = reader.topic_prefix();
     return settings;
 }

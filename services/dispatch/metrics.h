@@ -83,7 +83,7 @@ inline constexpr metrics::Table kMetrics{
     Metric{"atoll_transfer_seconds_total",
            Type::kCounter,
            "seconds",
-           "Time that attempts spent moving those bytes, including pauses in a transfer",
+           "Time spent transferring data to and from facilities, including interruptions",
            {"facility", "direction"}},
     Metric{"atoll_facility_up", Type::kGauge, "", "1 if the facility answered the last request", {"facility"}},
     Metric{"atoll_facility_silent_seconds",

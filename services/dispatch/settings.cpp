@@ -56,7 +56,7 @@ void read_addresses(service::SettingsReader& reader, Settings& settings) {
     const auto this_program = std::filesystem::read_symlink("/proc/self/exe", ignored);
     settings.programs =
         reader.text("programs", this_program.parent_path().string(), "that of the running program",
-                    "directory with `atoll` and `atoll-trainer` for local facilities that do not set their own");
+                    "directory of `atoll` and `atoll-trainer` for local facilities without a `programs` setting");
     settings.topic_prefix = reader.topic_prefix();
 }
 

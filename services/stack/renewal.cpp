@@ -61,7 +61,7 @@ void Renewal::watch_certificate(const Stack& stack) {
     // Without its file nginx may not know yet what the signal means.
     const auto nginx = running_process(stack.layout.pid_file("gateway"));
     if (!nginx || !fs::exists(stack.layout.nginx() / "nginx.pid")) return;
-    if (::kill(nginx->pid, SIGHUP) == 0) report_("the certificate was renewed, and nginx told to read it");
+    if (::kill(nginx->pid, SIGHUP) == 0) report_("the certificate files changed; nginx is reloading them");
 }
 
 }  // namespace atl::stack

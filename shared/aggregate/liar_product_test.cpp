@@ -82,12 +82,7 @@ Adapter train_together(const StrategySpec& strategy, const std::vector<Weights>&
         auto aggregator = Aggregator::plan(strategy, inputs_of(updates), std::vector<double>(sites.size(), 100), {},
                                            RoundBase{adapter_input("base", model)})
                               .value();
-        std::vector<ExactSum> sums(aggregator.statistics_count());
-        Aggregator::Workspace workspace(aggregator);
-        EXPECT_TRUE(aggregator.measure(0, 0, aggregator.files()[0].size, sums, workspace).ok());
-        std::vector<double> totals;
-        for (const ExactSum& sum : sums) totals.push_back(sum.value());
-        const Prepared prepared = aggregator.prepare(totals, assigned, earlier).value();
+        const Prepared prepared = aggregator.prepare(totals_of(aggregator), assigned, earlier).value();
         for (std::size_t i = 0; i < prepared.figures.size(); ++i)
             earlier.push_back({prepared.figures[i].norm * prepared.figures[i].counted, effort, i});
         model = adapter_in(whole_file(aggregator, 0).value(), model);

@@ -100,12 +100,7 @@ struct Federation {
         auto aggregator = Aggregator::plan(strategy, std::move(inputs), believable_weights(weights, assigned), {},
                                            RoundBase{input_of_weights(base), state})
                               .value();
-        std::vector<ExactSum> sums(aggregator.statistics_count());
-        Aggregator::Workspace workspace(aggregator);
-        EXPECT_TRUE(aggregator.measure(0, 0, aggregator.files()[0].size, sums, workspace).ok());
-        std::vector<double> totals;
-        for (const ExactSum& sum : sums) totals.push_back(sum.value());
-        const Prepared prepared = aggregator.prepare(totals, assigned, earlier).value();
+        const Prepared prepared = aggregator.prepare(totals_of(aggregator), assigned, earlier).value();
         for (std::size_t i = 0; i < prepared.figures.size(); ++i)
             earlier.push_back({prepared.figures[i].norm * prepared.figures[i].counted, assigned[i].effort, i});
         if (strategy.server_optimizer)

@@ -10,7 +10,7 @@ constexpr Word<ErrorCode> kCodeMeanings[] = {
     {ErrorCode::kUnauthenticated, "The token is missing, expired, revoked or from another coordinator"},
     {ErrorCode::kPermissionDenied, "The token's role does not allow this, or the object belongs to someone else"},
     {ErrorCode::kNotFound, "The object does not exist"},
-    {ErrorCode::kConflict, "The object already exists, or its state does not allow this"},
+    {ErrorCode::kConflict, "The object already exists, or its current state does not allow the operation"},
     {ErrorCode::kPreconditionFailed,
      "The object has changed since it was read (`If-Match`): read it again, then retry"},
     {ErrorCode::kTooLarge, "The request is too large, or its owner has reached a quota"},
@@ -22,7 +22,7 @@ constexpr Word<ErrorCode> kCodeMeanings[] = {
 static_assert(is_in_order(kCodeMeanings));
 
 constexpr Word<Cause> kCauseMeanings[] = {
-    {Cause::kUnknown, "The cause is unknown; services never send this"},
+    {Cause::kUnknown, "No cause was given; services always give one"},
     {Cause::kService, "The service itself handled the request and rejected it"},
     {Cause::kSite, "An Atoll program at a site handled the request and rejected it"},
     {Cause::kJobEnded, "The job has ended, so the result is no longer needed"},

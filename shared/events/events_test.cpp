@@ -61,6 +61,16 @@ class EventsTest : public pg::DatabaseTest {
         ASSERT_TRUE(transaction.commit().ok());
     }
 
+    // One that has waited since long before this test.
+    void add_old_event() {
+        auto lease = pool_->acquire().value();
+        auto transaction = pg::Transaction::begin(*lease).value();
+        Event event = event_of("a", 1);
+        event.time = "2026-01-01T00:00:00Z";
+        ASSERT_TRUE(add_to_outbox(transaction, topic_, "a", event).ok());
+        ASSERT_TRUE(transaction.commit().ok());
+    }
+
     void start_relay() { relay_.emplace(*pool_, conninfo_, kSchema, stack().kafka(), metrics_); }
     void start_consumer(InboxConsumer::Handler handler, std::chrono::milliseconds wait_max = std::chrono::minutes(1)) {
         consumer_.emplace(*pool_, stack().kafka(), group_ = stack().unique("group"), std::vector{topic_},
@@ -268,14 +278,7 @@ TEST_F(EventsTest, TheOutboxTellsHowFarItIsBehind) {
 }
 
 TEST_F(EventsTest, ARelayIsNotReadyWhileEventsWaitForOverAMinuteAndSaysWhy) {
-    {
-        auto lease = pool_->acquire().value();
-        auto transaction = pg::Transaction::begin(*lease).value();
-        Event event = event_of("a", 1);
-        event.time = "2026-01-01T00:00:00Z";
-        ASSERT_TRUE(add_to_outbox(transaction, topic_, "a", event).ok());
-        ASSERT_TRUE(transaction.commit().ok());
-    }
+    add_old_event();
     relay_.emplace(*pool_, conninfo_, kSchema, "127.0.0.1:1", metrics_);
     EXPECT_TRUE(eventually([&] {
         const Status ready = relay_->ready();
@@ -290,14 +293,7 @@ TEST_F(EventsTest, WhoseTransactionHoldsEventsBackIsSaid) {
     auto holder = pg::connect(conninfo_ + " application_name=a-forgotten-psql").value();
     ASSERT_TRUE(holder.query("BEGIN").ok());
     ASSERT_TRUE(holder.query("SELECT pg_current_xact_id()").ok());
-    {
-        auto lease = pool_->acquire().value();
-        auto transaction = pg::Transaction::begin(*lease).value();
-        Event event = event_of("a", 1);
-        event.time = "2026-01-01T00:00:00Z";
-        ASSERT_TRUE(add_to_outbox(transaction, topic_, "a", event).ok());
-        ASSERT_TRUE(transaction.commit().ok());
-    }
+    add_old_event();
     start_relay();
     EXPECT_TRUE(eventually([&] {
         const Status ready = relay_->ready();

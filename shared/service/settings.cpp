@@ -54,7 +54,8 @@ Settings read_settings(SettingsReader& reader) {
     settings.kafka_brokers = reader.required_text(
         "kafka_brokers", "`HOST:PORT,…`, or `FILE@HOST:PORT,…` where FILE holds certificates or librdkafka properties");
     const std::string credentials =
-        reader.text("kafka_credentials_file", "", "none", "that file, if `kafka_brokers` does not name it");
+        reader.text("kafka_credentials_file", "", "none",
+                    "path of the Kafka credentials file; alternatively, put it in `kafka_brokers` as FILE@host:port");
     if (!credentials.empty()) {
         if (const auto read = read_file(credentials); !read.ok())
             reader.object().fail("kafka_credentials_file", describe(read.error()));

@@ -146,15 +146,7 @@ TEST(ProductTest, BytesAndErrorDoNotDependOnHowTheOutputIsCut) {
 }
 
 Prepared prepare(Aggregator& aggregator, std::size_t part = 1 << 20, const std::vector<Assignment>& assigned = {}) {
-    std::vector<ExactSum> sums(aggregator.statistics_count());
-    Aggregator::Workspace workspace(aggregator);
-    for (std::uint64_t at = 0; at < aggregator.files()[0].size; at += part)
-        EXPECT_TRUE(
-            aggregator.measure(0, at, std::min<std::uint64_t>(part, aggregator.files()[0].size - at), sums, workspace)
-                .ok());
-    std::vector<double> totals;
-    for (const ExactSum& sum : sums) totals.push_back(sum.value());
-    return aggregator.prepare(totals, assigned).value();
+    return aggregator.prepare(totals_of(aggregator, part), assigned).value();
 }
 
 TEST(ProductTest, ChangesAreThoseOfWhatIsAddedToTheModel) {

@@ -104,4 +104,16 @@ inline void expect_invalid(const std::optional<Error>& error, const std::string&
         EXPECT_NE(error->message.find(value), std::string::npos) << value << "\n" << error->message;
 }
 
+// The sums of what is measured of the first file, so many bytes at a time.
+inline std::vector<double> totals_of(const Aggregator& aggregator, std::uint64_t part = 1 << 20) {
+    std::vector<ExactSum> sums(aggregator.statistics_count());
+    Aggregator::Workspace workspace(aggregator);
+    const std::uint64_t size = aggregator.files()[0].size;
+    for (std::uint64_t at = 0; at < size; at += part)
+        EXPECT_TRUE(aggregator.measure(0, at, std::min(part, size - at), sums, workspace).ok());
+    std::vector<double> totals;
+    for (const ExactSum& sum : sums) totals.push_back(sum.value());
+    return totals;
+}
+
 }  // namespace atl::aggregate
