@@ -1,17 +1,22 @@
-# Makes the database of POSTGRES_USER at the first start, beside its place: a start that was killed is made again from the
-# beginning.
+# Makes the database POSTGRES_DB and the services' roles (roles.sh) at the first start, beside its place: a start that was killed
+# is made again from the beginning.
 set -eu
 if [ ! -e "$PGDATA" ]; then
     new=$PGDATA.new
     rm -rf "$new"
     initdb -D "$new" -U postgres -A reject -E UTF8 --no-instructions >/dev/null
     printf '%s all all %s scram-sha-256\n' local '' host all >"$new/pg_hba.conf"
-    password=$(sed "s/'/''/g" "$POSTGRES_PASSWORD_FILE")
-    # It owns its database, and is no superuser, who could run programs. Nobody can log in as that one, who has no password.
-    postgres --single -D "$new" postgres >/dev/null <<SQL
-CREATE ROLE "$POSTGRES_USER" LOGIN PASSWORD '$password'
-CREATE DATABASE "$POSTGRES_USER" OWNER "$POSTGRES_USER"
-SQL
+    # run_sql DATABASE: statements from standard input, a line each, of which none may fail.
+    run_sql() {
+        postgres --single -D "$new" "$1" >"$new/said" 2>&1 || { cat "$new/said" >&2; exit 1; }
+        ! grep -qE 'ERROR:|FATAL:|PANIC:' "$new/said" || { grep -E 'ERROR:|FATAL:|PANIC:' "$new/said" >&2; exit 1; }
+        rm "$new/said"
+    }
+    # Nobody can log in as the superuser, who could run programs: it has no password.
+    echo "CREATE DATABASE \"$POSTGRES_DB\"" | run_sql postgres
+    sh /roles.sh >"$new/roles"
+    run_sql "$POSTGRES_DB" <"$new/roles"
+    rm "$new/roles"
     sync
     mv "$new" "$PGDATA"  # at once
 fi

@@ -23,7 +23,9 @@ inline constexpr metrics::Table kMetrics{
            "Age of the oldest round in the phase since it was opened; evaluating: since it was closed",
            {"phase"}},
     Metric{"atoll_round_age_ratio", Type::kGauge, "ratio",
-           "Age of the round at work over the mean of its job's last five; of the job where it is largest"},
+           "Age of the round at work over the mean of its job's last five, of a first one over eight hours; of the job "
+           "where "
+           "it is largest"},
     Metric{"atoll_round_seconds",
            Type::kHistogram,
            "seconds",

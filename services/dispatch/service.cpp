@@ -13,6 +13,7 @@
 #include "services/dispatch/routes/routes.h"
 #include "services/dispatch/work/aggregation_watch.h"
 #include "services/dispatch/work/credential_watch.h"
+#include "services/dispatch/work/gateway_watch.h"
 #include "services/dispatch/work/history_pruner.h"
 #include "services/dispatch/work/key_watch.h"
 #include "services/dispatch/work/queue_watch.h"
@@ -55,6 +56,7 @@ class Service : public service::Running {
           runner_(settings_, catalog_, issuer, context.pool, connections_),
           key_watch_(issuer, settings_.private_key_file),
           credential_watch_(context.pool, settings_, context.metrics),
+          gateway_watch_(settings_.store_url, context.metrics),
           queue_watch_(context.pool, connections_, settings_.workers),
           feed_(context.settings.postgres, kSchema),
           relay_(context.pool, context.settings.postgres, kSchema, brokers_, context.metrics),
@@ -107,6 +109,7 @@ class Service : public service::Running {
     AttemptRunner runner_;
     KeyWatch key_watch_;
     CredentialWatch credential_watch_;
+    GatewayWatch gateway_watch_;
     QueueWatch queue_watch_;
     EventFeed feed_;
     SiteRequests site_requests_;

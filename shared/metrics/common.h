@@ -24,7 +24,8 @@ inline constexpr Table kCommon{
     Metric{"atoll_ready",
            Type::kGauge,
            "",
-           "1 if the dependency works: postgres answers; kafka answers and events flow",
+           "1 if the dependency works: postgres answers; kafka answers and events flow; the gateway answers (seen by "
+           "dispatch)",
            {"dependency"}},
     Metric{"atoll_certificate_expiry_timestamp_seconds",
            Type::kGauge,

@@ -11,14 +11,16 @@ std::string quoted(const std::string& schema) {
     return "\"" + schema + "\"";
 }
 
-// Takes the lock that lets one program migrate at a time, and makes the schema and its list of versions.
+// Takes the lock that lets one program migrate at a time, and makes the schema and its list of versions. Who owns a
+// schema that is there needs no right to make one.
 Result<int> prepare(Transaction& transaction, const std::string& schema) {
     ATOLL_RETURN_IF_ERROR(transaction.query("SET LOCAL statement_timeout = 0"));
     ATOLL_RETURN_IF_ERROR(
         transaction.query("SELECT pg_advisory_xact_lock(hashtextextended('atoll.migrate.' || $1, 0))", {schema}));
     ATOLL_RETURN_IF_ERROR(
-        transaction.connection().script("SET LOCAL client_min_messages = warning; CREATE SCHEMA IF NOT EXISTS " +
-                                        quoted(schema) + "; SET LOCAL search_path = " + quoted(schema) +
+        transaction.connection().script("SET LOCAL client_min_messages = warning; DO $$ BEGIN IF to_regnamespace('" +
+                                        schema + "') IS NULL THEN CREATE SCHEMA " + quoted(schema) +
+                                        "; END IF; END $$; SET LOCAL search_path = " + quoted(schema) +
                                         "; CREATE TABLE IF NOT EXISTS schema_migrations (version integer PRIMARY KEY,"
                                         " applied_at timestamptz NOT NULL DEFAULT now())"));
     ATOLL_TRY(const Rows rows, transaction.query("SELECT coalesce(max(version), 0) AS version FROM schema_migrations"));

@@ -12,6 +12,8 @@
 // dispatch writes and every service reads; a row goes when its token would have expired.
 namespace atl::service {
 
+// Where this role may not write the schema, as where each service has a role of its own, another service makes the
+// table: kUnavailable until it has.
 Status migrate_revocations(pg::Connection& connection);
 
 // `life`: what is left of the longest-lived token of that id. Safe to repeat.

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "shared/base/file.h"
 #include "shared/pg/testing/database_fixture.h"
 
@@ -72,6 +74,41 @@ TEST_F(RevocationTest, ARowGoesAWeekAfterItsTokensTime) {
     ASSERT_TRUE(TokenWatch::start(*pool_, verifier_, key_file_).ok());
     EXPECT_EQ(query("SELECT token_id FROM auth.revocations").text(0, "token_id"), "t2");
     EXPECT_EQ(query("SELECT token_id FROM auth.revocations").size(), 1);
+}
+
+// As where each service has a role of its own: this one may read the schema alone, and has to wait for another's table.
+TEST_F(RevocationTest, AServiceThatMayOnlyReadWaitsForTheTableAndReadsIt) {
+    const std::string database = query("SELECT current_database() AS name").text(0, "name"),
+                      role = database + "_reader";
+    query("CREATE ROLE \"" + role + "\" LOGIN");
+    query("REVOKE ALL ON DATABASE \"" + database + "\" FROM PUBLIC");
+    query("GRANT CONNECT ON DATABASE \"" + database + "\" TO \"" + role + "\"");
+    query("ALTER SCHEMA auth RENAME TO later");
+    query("CREATE SCHEMA auth");
+    query("CREATE SCHEMA own AUTHORIZATION \"" + role + "\"");
+    query("GRANT USAGE ON SCHEMA auth TO \"" + role + "\"");
+    const std::string conninfo = conninfo_ + " user='" + role + "'";
+    {
+        auto reader = pg::connect(conninfo).value();
+        const Status status = migrate_revocations(reader);
+        ASSERT_FALSE(status.ok());
+        EXPECT_EQ(status.error().code, ErrorCode::kUnavailable);
+        query("DROP SCHEMA auth");
+        query("ALTER SCHEMA later RENAME TO auth");
+        query("GRANT USAGE ON SCHEMA auth TO \"" + role + "\"");
+        query("GRANT SELECT ON auth.revocations TO \"" + role + "\"");
+        revoke("t0", seconds(-7 * 86'400 - 1));
+        revoke("t1", seconds(600));
+        EXPECT_TRUE(migrate_revocations(reader).ok());
+        const std::array<pg::Migration, 1> migrations{{{1, "CREATE TABLE t (n int)"}}};
+        EXPECT_TRUE(pg::migrate(reader, "own", migrations).ok());
+        pg::Pool pool(conninfo, "own", 1);
+        EXPECT_TRUE(TokenWatch::start(pool, verifier_, key_file_).ok());
+        EXPECT_FALSE(verifier_.verify(issue(keys_, "t1")).ok());
+        EXPECT_EQ(query("SELECT token_id FROM auth.revocations").size(), 2);  // it may remove none
+    }
+    query("DROP OWNED BY \"" + role + "\"");
+    query("DROP ROLE \"" + role + "\"");
 }
 
 TEST_F(RevocationTest, AClockThatIsSetForwardAndBackRevivesNoToken) {

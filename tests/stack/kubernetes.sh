@@ -105,8 +105,13 @@ make_secrets() {
     "$programs/atoll" credentials --out "$work/credentials" >/dev/null
     secret atoll-credentials --from-file "$work/credentials/keys/private.pem" --from-file "$work/credentials/keys/public.pem" \
         --from-file "$work/credentials/tokens/aggregation.token"
-    secret postgres-password --from-literal "password=$password"
-    secret atoll-postgres --from-literal "conninfo=host=postgres user=atoll password=$password dbname=atoll"
+    # Each service has a role of its own.
+    local one
+    for one in "${services[@]}"; do
+        printf '*:*:*:%s:%s\n' "$one" "$password-$one" >"$work/pgpass_$one"
+        secret "atoll-postgres-$one" --from-literal "conninfo=host=postgres user=$one password=$password-$one dbname=atoll"
+    done
+    secret postgres-roles "${services[@]/#/--from-file=$work/pgpass_}"
     # An authority, and the broker's certificate of it.
     (
         cd "$work"
@@ -156,9 +161,11 @@ END
 
 # release install|upgrade TAG [OPTION…]
 release() {
+    local one roles=()
+    for one in "${services[@]}"; do roles+=(--set "postgres.existingSecrets.$one=atoll-postgres-$one"); done
     helm "$1" one charts/atoll -n atoll --set image.tag="$2" --set gateway.publicUrl=http://one-atoll-gateway:7400 \
         --set kafka.brokers=kafka:9093 --set kafka.existingSecret=atoll-kafka --set ssh.existingSecret=atoll-ssh --set store.blobs.storageClass=by-hand \
-        --set store.blobs.size="$(cat "$work/size" 2>/dev/null || echo 1Gi)" --set settings.dispatch.ssh_logins_max=40 "${@:3}" >"$work/said"
+        --set store.blobs.size="$(cat "$work/size" 2>/dev/null || echo 1Gi)" --set settings.dispatch.ssh_logins_max=40 "${roles[@]}" "${@:3}" >"$work/said"
 }
 
 check_services_wait_for_a_late_database() {
@@ -216,7 +223,7 @@ check_the_token_renews_itself() {
     url=$(gateway)
     within 60 all_ready || fail "the services are not ready"
     may get secret/atoll-credentials && may patch secret/atoll-credentials || fail "the job may not renew the token"
-    for one in 'get secret/atoll-postgres' 'list secrets' 'update secret/atoll-credentials' 'delete secret/atoll-credentials' \
+    for one in 'get secret/atoll-postgres-dispatch' 'list secrets' 'update secret/atoll-credentials' 'delete secret/atoll-credentials' \
         'create pods' 'get configmaps'; do
         # shellcheck disable=SC2086
         ! may $one || fail "the job's account may $one"

@@ -59,15 +59,17 @@ Status read_rounds(pg::Connection& connection, FederationState& state) {
         state.rounds.push_back({phase, static_cast<double>(rows.integer(i, "n"))});
         state.round_ages_s.push_back({phase, rows.number(i, "age_s")});
     }
-    // A minute at least: what lasts seconds may last thrice as long.
+    // A minute at least: what lasts seconds may last thrice as long. Of a job's first round nothing is known: it is
+    // held against eight hours.
     ATOLL_TRY(const pg::Rows ratio,
               connection.query(
-                  "SELECT coalesce(max(extract(epoch FROM now() - r.opened_at) / greatest(60, usual.s)), 0)::float8 AS "
+                  "SELECT coalesce(max(extract(epoch FROM now() - r.opened_at) / greatest(60, coalesce(usual.s, "
+                  "28800))), 0)::float8 AS "
                   "ratio FROM jobs j JOIN rounds r ON r.job_id = j.id AND r.number = j.current_round CROSS JOIN "
                   "LATERAL (SELECT avg(s) AS s FROM (SELECT extract(epoch FROM p.closed_at - p.opened_at) AS s FROM "
                   "rounds p WHERE p.job_id = j.id AND p.number > 0 AND p.number < r.number AND p.state = 'closed' "
                   "ORDER BY p.number DESC LIMIT 5) AS last) AS usual "
-                  "WHERE j.state = 'running' AND r.state IN ('training', 'aggregating') AND usual.s IS NOT NULL"));
+                  "WHERE j.state = 'running' AND r.state IN ('training', 'aggregating')"));
     state.round_age_ratio = ratio.number(0, "ratio");
     return {};
 }

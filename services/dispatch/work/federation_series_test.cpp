@@ -128,6 +128,11 @@ TEST_F(FederationSeriesTest, TheStateOfTheFederationHasAValueForEachFacility) {
     EXPECT_GT(value_of("atoll_due_tasks"), 0);
     EXPECT_NEAR(value_of("atoll_due_task_age_seconds"), 420, 60);
     EXPECT_NEAR(value_of("atoll_round_age_ratio"), 1, 0.2) << "an hour, as the round before";
+    run("UPDATE rounds SET state = 'cancelled' WHERE state = 'closed';"
+        "UPDATE rounds SET opened_at = now() - interval '24 hours' WHERE state = 'training' AND job_id LIKE '%1500'");
+    const auto first_rounds = read_federation_state(*connection_);
+    ASSERT_TRUE(first_rounds.ok());
+    EXPECT_NEAR(first_rounds->round_age_ratio, 3, 0.1) << "a first round is held against eight hours";
     EXPECT_EQ(value_of("atoll_rounds{phase=\"training\"}"), 1000);
     EXPECT_NEAR(value_of("atoll_round_age_seconds{phase=\"training\"}"), 3600, 60);
 }

@@ -3,7 +3,8 @@
 # gather_secrets: into the array `secrets`, each password, token and key that this stack has.
 gather_secrets() {
     local one
-    secrets=("$(cat compose/secrets/postgres_password)")
+    mapfile -t secrets < <(sed 's/.*://' compose/secrets/{postgres_password,pgpass_*})
+    [ ${#secrets[@]} = 5 ] || fail "there should be five passwords, and there are ${#secrets[@]}"
     for one in admin operator viewer metrics aggregation; do
         secrets+=("$(docker compose exec -T renewal cat "/credentials/tokens/$one.token")")
     done
@@ -62,6 +63,33 @@ check_containers_may_do_little() {
     may_do_little "${containers[@]}"
     have_ports "$port"
     [ "$(inspect postgres '{{.HostConfig.NetworkMode}}')" = none ] || fail "the database is in a network"
+    roles_keep_apart
+}
+
+# Each service's role in the database has its own schema alone; all read which tokens are revoked, which dispatch writes.
+roles_keep_apart() {
+    local one other
+    # as ROLE SQL
+    as() {
+        docker compose exec -T -e PGPASSWORD="$(sed 's/.*://' "compose/secrets/pgpass_$1")" postgres \
+            psql -qAt -h /run/postgresql -U "$1" -d atoll -c "$2"
+    }
+    # may_not ROLE SQL
+    may_not() { as "$1" "$2" >/dev/null 2>"$work/said" && fail "$1 may $2" || says 'permission denied\|must be owner' <"$work/said"; }
+    for one in "${services[@]}"; do
+        as "$one" "SELECT 1 FROM $one.outbox LIMIT 1" >/dev/null
+        as "$one" 'SELECT count(*) FROM auth.revocations' >/dev/null
+        for other in "${services[@]}"; do
+            [ "$other" = "$one" ] || may_not "$one" "SELECT 1 FROM $other.outbox"
+        done
+        may_not "$one" 'CREATE SCHEMA mine'
+        may_not "$one" 'CREATE TABLE public.mine ()'
+        may_not "$one" "COPY $one.outbox TO PROGRAM 'true'"
+        [ "$one" = dispatch ] || may_not "$one" 'DELETE FROM auth.revocations'
+    done
+    as registry 'SELECT 1' >/dev/null
+    PGPASSWORD='' docker compose exec -T postgres psql -w -h /run/postgresql -U postgres -d atoll -c 'SELECT 1' >/dev/null 2>&1 &&
+        fail "the superuser needs no password" || true
 }
 
 # The same of the containers that `init --with` and --tls add, and of their keys and passwords.

@@ -19,6 +19,11 @@ start() {
 # The API server with its controllers: objects are admitted (PodSecurity, validation), controllers make pods of them.
 start_api() {
     local peer=http://127.0.0.1:$((api_port + 2)) client=http://127.0.0.1:$((api_port + 1)) token
+    ! iptables -t nat -S | grep -E '^-N (KUBE|CNI)-' >/dev/null ||
+        fail "this machine has chains KUBE-* or CNI-* in iptables: another Kubernetes runs here, or one was not cleaned up"
+    exec 8>"$runtime.lock"
+    flock -n 8 || fail "another run of this test uses $runtime"
+    touch "$cluster/started"
     cd "$cluster"
     ip link show $bridge >/dev/null 2>&1 || { ip link add $bridge type bridge && ip addr add $pods.1/24 dev $bridge; }
     ip link set $bridge up
@@ -148,7 +153,8 @@ keep_names() {
 
 stop_cluster() {
     local one node table chain rule
-    kubectl delete pods -A --all --force --grace-period=1 --timeout=20s >/dev/null 2>&1 || true
+    [ -e "$cluster/started" ] || return 0
+    [ ! -s "$cluster/kubeconfig" ] || kubectl delete pods -A --all --force --grace-period=1 --timeout=20s >/dev/null 2>&1 || true
     for one in naming "${nodes[@]/#/kubelet-}" scheduler proxy names controllers apiserver etcd; do
         [ ! -e "$cluster/$one.pid" ] || kill "$(cat "$cluster/$one.pid")" 2>/dev/null || true
     done
@@ -171,5 +177,6 @@ stop_cluster() {
     sed -i '/ node[12] # atoll-kube$/d' /etc/hosts 2>/dev/null || { sed '/ node[12] # atoll-kube$/d' /etc/hosts >"$cluster/hosts" && cat "$cluster/hosts" >/etc/hosts; }
     awk -v under="$cluster/" -v also="$runtime-" 'index($2, under) == 1 || index($2, also) == 1 {print $2}' /proc/mounts | sort -r |
         while read -r one; do umount -l "$one" 2>/dev/null || true; done
+    rm -f "$runtime.lock"
     for node in "${nodes[@]}"; do rm -rf "$runtime-$node" "$runtime-$node.sock" "$runtime-$node.sock.ttrpc"; done
 }
