@@ -11,8 +11,11 @@
 namespace atl::dispatch {
 
 GatewayWatch::GatewayWatch(const std::string& url, metrics::Registry& metrics, std::chrono::milliseconds interval) {
-    auto client = std::make_shared<http::Client>(
-        http::ClientOptions{.base_url = url, .timeout = std::chrono::seconds(10), .attempts_max = 1});
+    http::ClientOptions options;
+    options.base_url = url;
+    options.timeout = std::chrono::seconds(10);
+    options.attempts_max = 1;
+    auto client = std::make_shared<http::Client>(options);
     thread_ = std::jthread([client, &metrics, interval](const std::stop_token& stop) {
         bool was_there = true;
         do {
