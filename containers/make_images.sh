@@ -68,12 +68,12 @@ import_programs() {
         docker import -c "LABEL atoll.sha256=$sum" "$work/$image.tar" "$image:$tag"
 }
 
-# make_programs IMAGE DOCKERFILE PROGRAM…: of the directory of programs, or compiled.
+# make_programs IMAGE TARGET PROGRAM…: of the directory of programs, or compiled as that target of programs.Dockerfile.
 make_programs() {
     if [ -n "$programs" ]; then
         step "image $1" import_programs "$1" "${@:3}"
     else
-        build "$1" "$here/containers/$2" "$here"
+        build "$1" "$here/containers/programs.Dockerfile" "$here" --target "$2"
     fi
 }
 
@@ -86,7 +86,7 @@ if [ -z "$debian" ]; then
     docker image inspect "$debian" >/dev/null 2>&1 || step "image $debian" "$here/containers/make_base.sh" "$debian"
 fi
 
-make_programs atoll-programs programs.Dockerfile atoll atoll-registry atoll-store atoll-dispatch atoll-aggregation
+make_programs atoll-programs services atoll atoll-registry atoll-store atoll-dispatch atoll-aggregation
 build atoll-services "$here/containers/services.Dockerfile" "$here/containers" --build-arg "PROGRAMS=atoll-programs:$tag"
 
 build atoll-postgres "$here/containers/postgres/Dockerfile" "$here/containers/postgres"
@@ -105,7 +105,7 @@ fi
 build atoll-kafka "$work/kafka/Dockerfile" "$work/kafka"
 
 if [[ ,$with, == *,observe,* ]]; then build atoll-observe "$here/containers/observe/Dockerfile" "$here/containers/observe"; fi
-if [[ ,$with, == *,site,* ]] || [[ ,$with, == *,trainer,* ]]; then make_programs atoll-site-programs trainer.Dockerfile atoll atoll-trainer; fi
+if [[ ,$with, == *,site,* ]] || [[ ,$with, == *,trainer,* ]]; then make_programs atoll-site-programs site atoll atoll-trainer; fi
 for image in site trainer; do
     [[ ,$with, != *,$image,* ]] || build "atoll-$image" "$here/containers/$image/Dockerfile" "$here/containers/$image" \
         --build-arg "PROGRAMS=atoll-site-programs:$tag"

@@ -13,7 +13,8 @@ if [ ! -e "$PGDATA" ]; then
         rm "$new/said"
     }
     # Nobody can log in as the superuser, who could run programs: it has no password.
-    echo "CREATE DATABASE \"$POSTGRES_DB\"" | run_sql postgres
+    printf '%s\n' "CREATE DATABASE \"$POSTGRES_DB\"" 'REVOKE ALL ON DATABASE postgres FROM PUBLIC' \
+        'REVOKE ALL ON DATABASE template1 FROM PUBLIC' | run_sql postgres
     sh /roles.sh >"$new/roles"
     run_sql "$POSTGRES_DB" <"$new/roles"
     rm "$new/roles"

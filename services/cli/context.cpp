@@ -102,11 +102,23 @@ std::string Context::subject() const {
     return subject != claims->end() && subject->is_string() ? subject->get<std::string>() : std::string();
 }
 
-Result<http::Client> Context::client(const std::string& service) const {
+Result<http::ClientOptions> Context::client_options(const std::string& service) const {
     http::ClientOptions options;
     ATOLL_TRY(options.base_url, gateway_url());
     options.base_url += "/" + service;
     ATOLL_TRY(options.token, token());
+    return options;
+}
+
+Result<http::Client> Context::client(const std::string& service) const {
+    ATOLL_TRY(auto options, client_options(service));
+    return http::Client(std::move(options));
+}
+
+Result<http::Client> Context::impatient_client(const std::string& service) const {
+    ATOLL_TRY(auto options, client_options(service));
+    options.timeout = std::chrono::seconds(10);
+    options.attempts_max = 1;
     return http::Client(std::move(options));
 }
 

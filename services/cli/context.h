@@ -34,6 +34,11 @@ struct Context {
     std::string subject() const;
     // A client of one service through the gateway: client("store")->get_json("/v1/models").
     Result<http::Client> client(const std::string& service) const;
+    // One that asks once and waits ten seconds, for who wants to know whether the service answers.
+    Result<http::Client> impatient_client(const std::string& service) const;
+
+  private:
+    Result<http::ClientOptions> client_options(const std::string& service) const;
 };
 
 // Makes `body` what `command` does when it is the one on the command line. Its error becomes the program's.

@@ -81,6 +81,7 @@ int run(const std::vector<const char*>& given) {
     add_site_commands(program, context);
     add_doctor_command(program, context);
     add_event_commands(program, context);
+    add_strategy_commands(program, context);
     add_token_commands(program, context);
     add_aggregate_command(program, context);
     const auto is_json = [](const char* word) { return std::string_view(word) == "--json"; };

@@ -6,18 +6,23 @@
 
 #include "shared/aggregate/low_rank.h"
 #include "shared/aggregate/strategies/strategies.h"
+#include "shared/aggregate/strategy_table.h"
 #include "shared/base/text.h"
 #include "shared/json/json.h"
 
 namespace atl::aggregate {
 namespace {
 
+double read_number(json::ObjectReader& reader, const NumberSetting& setting) {
+    return reader.number_or(setting.key, setting.fallback, setting.minimum, setting.maximum);
+}
+
 Result<ServerOptimizer> parse_server_optimizer(const json::Json& value) {
     json::ObjectReader reader(value, "strategy.outer");
     ServerOptimizer optimizer;
     reader.one_of("optimizer", {"nesterov"}, "nesterov");
-    optimizer.learning_rate = reader.number_or("lr", optimizer.learning_rate, 1e-6, 100);
-    optimizer.beta1 = reader.number_or("momentum", optimizer.beta1, 0, 0.9999);
+    optimizer.learning_rate = read_number(reader, kOuterRate);
+    optimizer.beta1 = read_number(reader, kOuterMomentum);
     ATOLL_RETURN_IF_ERROR(reader.finish());
     return optimizer;
 }
@@ -26,13 +31,10 @@ std::string unknown_strategy(const std::string& name) {
     return "unknown strategy \"" + name + "\"; there is " + join(strategy_names());
 }
 
-constexpr double kClip = 1.4;
-constexpr double kDrop = 3;
-
-// A number from 1, or null: any length counts whole.
-std::optional<double> parse_times(json::ObjectReader& reader, const json::Json& value, const char* key, double usual) {
-    const auto given = value.find(key);
-    const double times = reader.number_or(key, usual, 1, 1e9);
+// Null: any length counts whole.
+std::optional<double> parse_times(json::ObjectReader& reader, const json::Json& value, const NumberSetting& setting) {
+    const auto given = value.find(setting.key);
+    const double times = read_number(reader, setting);
     return given != value.end() && given->is_null() ? std::nullopt : std::optional(times);
 }
 
@@ -40,40 +42,40 @@ json::Json number_or_null(const std::optional<double>& number) {
     return number ? json::Json(*number) : json::Json();
 }
 
-bool is_known(const std::string& name) {
-    const auto& names = strategy_names();
-    return std::find(names.begin(), names.end(), name) != names.end();
-}
-
 }  // namespace
 
 const std::vector<std::string>& strategy_names() {
-    static const std::vector<std::string> names = {"fedavg", "trimmed_mean", "product"};
+    static const std::vector<std::string> names = [] {
+        std::vector<std::string> all;
+        for (const StrategyRow& row : strategy_rows()) all.emplace_back(row.name);
+        return all;
+    }();
     return names;
 }
 
 Result<StrategySpec> parse_strategy(const json::Json& value) {
     StrategySpec strategy;
-    strategy.clip = kClip;
-    strategy.drop = kDrop;
+    strategy.clip = kClip.fallback;
+    strategy.drop = kDrop.fallback;
     strategy.max_share.reset();
     if (value.is_null()) return strategy;
     json::ObjectReader reader(value, "strategy");
-    strategy.clip = parse_times(reader, value, "clip", kClip);
-    strategy.drop = parse_times(reader, value, "drop", kDrop);
+    strategy.clip = parse_times(reader, value, kClip);
+    strategy.drop = parse_times(reader, value, kDrop);
     if (strategy.clip && strategy.drop && *strategy.drop < *strategy.clip) reader.fail("drop", "must be at least clip");
     strategy.name = reader.required_string("name");
-    if (!is_known(strategy.name)) reader.fail("name", unknown_strategy(strategy.name));
-    if (strategy.name == "trimmed_mean") {
-        strategy.weighs_by_tokens = false;
-        strategy.trim = reader.number_or("trim", strategy.trim, 0, 0.499);
-        ATOLL_RETURN_IF_ERROR(reader.finish());
-        return strategy;
-    }
-    strategy.weighs_by_tokens = reader.one_of("weighting", {"uniform", "tokens"}, "tokens") == "tokens";
-    if (const double share = reader.number_or("max_share", 0, 1e-6, 1); share > 0) strategy.max_share = share;
+    const StrategyRow* row = find_strategy_row(strategy.name);
+    if (row == nullptr) reader.fail("name", unknown_strategy(strategy.name));
+    const auto takes = [&](const NumberSetting& setting) {
+        return row != nullptr && std::ranges::find(row->numbers, &setting) != row->numbers.end();
+    };
+    if (takes(kTrim)) strategy.trim = read_number(reader, kTrim);
+    if (takes(kMaxShare) && !value.value(kMaxShare.key, json::Json()).is_null())
+        strategy.max_share = read_number(reader, kMaxShare);
+    strategy.weighs_by_tokens = row != nullptr && row->takes_weighting &&
+                                reader.one_of("weighting", {"uniform", "tokens"}, "tokens") == "tokens";
     const json::Json none;
-    const json::Json& outer = strategy.name == "fedavg" ? reader.object_or_null("outer") : none;
+    const json::Json& outer = row != nullptr && row->takes_outer ? reader.object_or_null("outer") : none;
     ATOLL_RETURN_IF_ERROR(reader.finish());
     if (outer.is_null()) return strategy;
     ATOLL_TRY(strategy.server_optimizer, parse_server_optimizer(outer));
@@ -121,7 +123,7 @@ Nearest Strategy::combine_pair(AdapterPair&) const {
 }
 
 Result<std::unique_ptr<const Strategy>> make_strategy(const StrategySpec& spec) {
-    if (!is_known(spec.name)) return invalid_argument("strategy.name", unknown_strategy(spec.name));
+    if (find_strategy_row(spec.name) == nullptr) return invalid_argument("strategy.name", unknown_strategy(spec.name));
     for (const auto& [key, times] : {std::pair{"clip", spec.clip}, {"drop", spec.drop}})
         if (times && !(*times >= 1 && std::isfinite(*times))) return invalid_argument(key, "must be at least 1");
     if (spec.max_share && !(*spec.max_share > 0 && *spec.max_share <= 1))

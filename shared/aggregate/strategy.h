@@ -13,7 +13,7 @@
 
 // How the accepted updates of a round become the next model. A strategy is a class in strategies/ that computes one
 // block of elements at a time and knows of no file, shard or network; `Aggregator` feeds it. To add one: derive from
-// Strategy, name it in strategy_names() and make_strategy(), read its settings in parse_strategy().
+// Strategy, give it a row in strategy_table.cpp, make it in make_strategy(), read its settings in parse_strategy().
 namespace atl::aggregate {
 
 // An optimizer's step from the base against the pseudo-gradient base - mean (Reddi et al. 2021,

@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "shared/aggregate/strategy_table.h"
+
 namespace atl::aggregate {
 namespace {
 
@@ -55,6 +57,59 @@ TEST(StrategyTest, WhatIsWrongIsNamed) {
     EXPECT_EQ(field({{"name", "trimmed_mean"}, {"weighting", "tokens"}}), "strategy.weighting");
     EXPECT_EQ(field({{"name", "fedavg"}, {"outer", {{"optimizer", "adam"}}}}), "strategy.outer.optimizer");
     EXPECT_EQ(field({{"name", "fedavg"}, {"outer", {{"lr", 0}}}}), "strategy.outer.lr");
+}
+
+// Whether what parse_strategy() says of this lies below "strategy." + key.
+bool is_refused(const Json& value, const std::string& key) {
+    const auto parsed = parse_strategy(value);
+    return !parsed.ok() && parsed.error().field == "strategy." + key;
+}
+
+TEST(StrategyTableTest, EachSettingHasTheRangeAndTheDefaultThatAreShown) {
+    const Json items = describe_strategies()["items"];
+    ASSERT_EQ(items.size(), 3U);
+    for (const Json& shown : items) {
+        const Json name = shown["name"];
+        const Json defaults = to_json(parse_strategy({{"name", name}}).value());
+        for (const auto& [key, schema] : shown["settings"].items()) {
+            EXPECT_EQ(schema.contains("default") ? defaults.at(key) : Json(), schema.value("default", Json()))
+                << name << key;
+            if (!schema.contains("minimum")) continue;
+            const double least = schema["minimum"], most = schema["maximum"];
+            EXPECT_TRUE(is_refused({{"name", name}, {key, least - 1}}, key)) << name << key;
+            EXPECT_TRUE(is_refused({{"name", name}, {key, most + 1}}, key)) << name << key;
+            const Json wide = {{"name", name}, {"drop", 1e9}, {key, most}};
+            EXPECT_TRUE(parse_strategy(wide).ok()) << wide;
+            EXPECT_EQ(to_json(parse_strategy(wide).value())[key], most) << wide;
+            const Json low = {{"name", name}, {"clip", 1}, {key, least}};
+            EXPECT_TRUE(parse_strategy(low).ok()) << low;
+        }
+    }
+}
+
+TEST(StrategyTableTest, ASettingOfAnotherStrategyIsRefused) {
+    const Json items = describe_strategies()["items"];
+    for (const Json& shown : items)
+        for (const Json& other : items)
+            for (const auto& [key, schema] : other["settings"].items()) {
+                const Json given =
+                    schema.contains("minimum") ? schema["maximum"] : schema.value("default", Json::object());
+                EXPECT_EQ(is_refused({{"name", shown["name"]}, {"drop", 1e9}, {key, given}}, key),
+                          !shown["settings"].contains(key))
+                    << shown["name"] << key;
+            }
+}
+
+TEST(StrategyTableTest, WhatItTakesAndKeepsIsSoOfTheStrategyItself) {
+    for (const StrategyRow& row : strategy_rows()) {
+        StrategySpec spec = parse_strategy({{"name", row.name}}).value();
+        EXPECT_EQ(make_strategy(spec).value()->is_of_adapters(), row.is_of_adapters) << row.name;
+        EXPECT_TRUE(make_strategy(spec).value()->state().empty()) << row.name;
+        spec.server_optimizer.emplace();
+        if (!row.takes_outer) continue;
+        EXPECT_EQ(make_strategy(spec).value()->state().size(), 1U) << row.name;
+    }
+    EXPECT_EQ(parse_strategy(nullptr)->name, strategy_rows()[0].name);
 }
 
 }  // namespace

@@ -102,6 +102,7 @@ constexpr Permission kPermissions[] = {
     {"aggregation", Method::kGet, "/v1/aggregations", kYes, kYes, kNo},
     {"aggregation", Method::kGet, "/v1/aggregations/{job}/{round}", kYes, kYes, kNo},
     {"aggregation", Method::kPut, "/v1/aggregations/{job}/{round}", kNo, kNo, kNo, "", auth::kDispatch},
+    {"aggregation", Method::kGet, "/v1/strategies", kYes, kYes, kNo},
     {"aggregation", Method::kGet, "/v1/dead-letters", kYes, kYes, kNo},
     {"aggregation", Method::kPost, "/v1/dead-letters/{id}/replay", kYes, kNo, kNo},
 };

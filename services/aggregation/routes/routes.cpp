@@ -4,6 +4,7 @@
 
 #include "services/aggregation/db/repository.h"
 #include "services/aggregation/events/events.h"
+#include "shared/aggregate/strategy_table.h"
 #include "shared/service/routes.h"
 
 namespace atl::aggregation {
@@ -47,12 +48,17 @@ Result<Response> get_aggregations(Routing&, pg::Transaction& transaction, const 
     });
 }
 
+Result<Response> get_strategies(Routing&, pg::Transaction&, const Request&) {
+    return Response::json(200, aggregate::describe_strategies());
+}
+
 }  // namespace
 
 void add_routes(http::Server& server, Routing& routing) {
     const service::Routes routes("aggregation", server, routing);
     routes.add(http::Method::kGet, "/v1/aggregations", get_aggregations);
     routes.add(http::Method::kGet, "/v1/aggregations/:job/:round", get_aggregation);
+    routes.add(http::Method::kGet, "/v1/strategies", get_strategies);
     routes.add(http::Method::kPut, "/v1/aggregations/:job/:round", put_aggregation);
 }
 

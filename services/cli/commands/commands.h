@@ -18,6 +18,7 @@ void add_model_commands(CLI::App& program, Context& context);     // model impor
 void add_site_commands(CLI::App& program, Context& context);      // stage, push
 void add_doctor_command(CLI::App& program, Context& context);     // doctor
 void add_event_commands(CLI::App& program, Context& context);     // events list|replay
+void add_strategy_commands(CLI::App& program, Context& context);  // strategy list
 void add_token_commands(CLI::App& program, Context& context);     // token issue|list|show|revoke
 void add_aggregate_command(CLI::App& program, Context& context);  // aggregate
 

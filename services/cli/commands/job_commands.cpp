@@ -38,7 +38,7 @@ participants:                         # each trains on its own data, which never
     # Where there is Slurm; `ranks` alone is for one node:
     # resources: {queue: gpu, nodes: 2, tasks_per_node: 4, gpus_per_node: 4, cores_per_task: 8, memory: 480GiB, time: "2:00:00"}
   - {facility: karolina, dataset: letters-cs, ranks: 2}
-strategy:
+strategy:                             # `atoll strategy list` describes each and its settings
   name: fedavg                        # or trimmed_mean: {name: trimmed_mean, trim: 0.1} leaves out the extremes; or, with
                                       # lora_rank, product: the mean of what adapters add, brought back to their rank
   weighting: uniform                  # or tokens

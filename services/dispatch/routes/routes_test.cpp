@@ -1,6 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "services/dispatch/testing/dispatch_fixture.h"
+#include "shared/aggregate/strategy_table.h"
 #include "shared/service/testing/openapi_check.h"
 
 namespace atl::dispatch {
@@ -547,6 +550,29 @@ TEST_F(RoutesTest, AWrongQueryIsNamed) {
 TEST_F(RoutesTest, TheOpenApiDocumentFitsTheServer) {
     for (const auto& fault : service::openapi_faults(definition().openapi, server(), "dispatch"))
         ADD_FAILURE() << fault;
+}
+
+// What a job's strategy may say, as the document has it, is what the strategies' own table says.
+TEST_F(RoutesTest, TheOpenApiDocumentHasTheStrategiesOfTheTable) {
+    const Json document = Json::parse(definition().openapi);
+    const Json described =
+        document.at(Json::json_pointer("/components/schemas/JobSpec/properties/strategy/properties"));
+    Json expected = {{"name", {{"enum", Json::array()}}}};
+    const Json table = aggregate::describe_strategies();
+    for (const Json& strategy : table["items"]) {
+        expected["name"]["enum"].push_back(strategy["name"]);
+        expected.update(strategy["settings"]);
+    }
+    const std::function<Json(const Json&)> without_words = [&](const Json& schemas) {
+        Json kept = Json::object();
+        for (const auto& [key, schema] : schemas.items()) {
+            kept[key] = schema;
+            for (const char* word : {"description", "additionalProperties"}) kept[key].erase(word);
+            if (schema.contains("properties")) kept[key]["properties"] = without_words(schema["properties"]);
+        }
+        return kept;
+    };
+    EXPECT_EQ(without_words(described), without_words(expected));
 }
 
 }  // namespace

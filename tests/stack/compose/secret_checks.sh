@@ -86,6 +86,12 @@ roles_keep_apart() {
         may_not "$one" 'CREATE TABLE public.mine ()'
         may_not "$one" "COPY $one.outbox TO PROGRAM 'true'"
         [ "$one" = dispatch ] || may_not "$one" 'DELETE FROM auth.revocations'
+        docker compose exec -T "$one" sh -c 'cd /run/postgresql && { mv .s.PGSQL.5432 moved || touch new; }' 2>/dev/null &&
+            fail "$one may put a socket of its own in the database's place"
+        for other in postgres template1; do
+            docker compose exec -T -e PGPASSWORD="$(sed 's/.*://' "compose/secrets/pgpass_$one")" postgres \
+                psql -qAt -h /run/postgresql -U "$one" -d $other -c 'SELECT 1' >/dev/null 2>&1 && fail "$one may use the database $other"
+        done
     done
     as registry 'SELECT 1' >/dev/null
     PGPASSWORD='' docker compose exec -T postgres psql -w -h /run/postgresql -U postgres -d atoll -c 'SELECT 1' >/dev/null 2>&1 &&

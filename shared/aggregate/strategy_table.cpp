@@ -1,0 +1,80 @@
+#include "shared/aggregate/strategy_table.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "shared/json/json.h"
+
+namespace atl::aggregate {
+namespace {
+
+using json::Json;
+
+constexpr std::array kOfMeans = {&kClip, &kDrop, &kMaxShare};
+constexpr std::array kOfTrimmedMean = {&kTrim, &kClip, &kDrop};
+
+constexpr StrategyRow kRows[] = {
+    {"fedavg",
+     "The mean of the updates by their weights; with outer, an optimizer's step from the round's base towards it",
+     "https://arxiv.org/abs/1602.05629", false, true, true, kOfMeans},
+    {"trimmed_mean", "Of each element the extreme values are left out, and the others count alike",
+     "https://arxiv.org/abs/1803.01498", false, false, false, kOfTrimmedMean},
+    {"product",
+     "The adapter of the base's rank that is nearest to the mean of what the updates' adapters add to the model",
+     "https://doi.org/10.1007/BF02288367", true, true, false, kOfMeans},
+};
+
+Json schema(const NumberSetting& setting) {
+    Json shown = {{"type", {"number", "null"}},
+                  {"minimum", setting.minimum},
+                  {"maximum", setting.maximum},
+                  {"description", std::string(setting.help) + "."}};
+    if (setting.has_fallback) shown["default"] = setting.fallback;
+    return shown;
+}
+
+Json settings_of(const StrategyRow& row) {
+    Json settings = Json::object();
+    if (row.takes_weighting)
+        settings["weighting"] = {{"enum", {"uniform", "tokens", nullptr}},
+                                 {"default", "tokens"},
+                                 {"description", "How much an update weighs."}};
+    for (const NumberSetting* number : row.numbers) settings[number->key] = schema(*number);
+    if (row.takes_outer)
+        settings["outer"] = {{"type", {"object", "null"}},
+                             {"description", "An optimizer's step; without it the mean is the next model."},
+                             {"properties",
+                              {{"optimizer", {{"enum", {"nesterov", nullptr}}, {"default", "nesterov"}}},
+                               {kOuterRate.key, schema(kOuterRate)},
+                               {kOuterMomentum.key, schema(kOuterMomentum)}}}};
+    return settings;
+}
+
+}  // namespace
+
+std::span<const StrategyRow> strategy_rows() {
+    return kRows;
+}
+
+const StrategyRow* find_strategy_row(std::string_view name) {
+    const auto found = std::ranges::find(kRows, name, &StrategyRow::name);
+    return found == std::end(kRows) ? nullptr : found;
+}
+
+Json describe_strategies() {
+    Json items = Json::array();
+    for (const StrategyRow& row : kRows)
+        items.push_back({{"name", row.name},
+                         {"summary", std::string(row.summary) + "."},
+                         {"source", row.source},
+                         {"is_default", &row == std::begin(kRows)},
+                         {"takes", row.is_of_adapters ? Json{"adapters"} : Json{"models", "adapters"}},
+                         {"models_up", 1},
+                         {"models_down", 1},
+                         {"keeps", row.takes_outer ? "With outer, its momentum: four bytes a parameter." : ""},
+                         {"settings", settings_of(row)}});
+    return {{"items", std::move(items)}};
+}
+
+}  // namespace atl::aggregate
