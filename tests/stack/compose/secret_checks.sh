@@ -69,13 +69,16 @@ check_containers_may_do_little() {
 # Each service's role in the database has its own schema alone; all read which tokens are revoked, which dispatch writes.
 roles_keep_apart() {
     local one other
-    # as ROLE SQL
+    # as ROLE SQL [DATABASE]
     as() {
         docker compose exec -T -e PGPASSWORD="$(sed 's/.*://' "compose/secrets/pgpass_$1")" postgres \
-            psql -qAt -h /run/postgresql -U "$1" -d atoll -c "$2"
+            psql -qAt -w -h /run/postgresql -U "$1" -d "${3:-atoll}" -c "$2"
     }
     # may_not ROLE SQL
-    may_not() { as "$1" "$2" >/dev/null 2>"$work/said" && fail "$1 may $2" || says 'permission denied\|must be owner' <"$work/said"; }
+    may_not() {
+        ! as "$1" "$2" >/dev/null 2>"$work/said" || fail "$1 may $2"
+        says 'permission denied\|must be superuser' <"$work/said" || fail "$1, $2: $(head -1 "$work/said")"
+    }
     for one in "${services[@]}"; do
         as "$one" "SELECT 1 FROM $one.outbox LIMIT 1" >/dev/null
         as "$one" 'SELECT count(*) FROM auth.revocations' >/dev/null
@@ -86,16 +89,13 @@ roles_keep_apart() {
         may_not "$one" 'CREATE TABLE public.mine ()'
         may_not "$one" "COPY $one.outbox TO PROGRAM 'true'"
         [ "$one" = dispatch ] || may_not "$one" 'DELETE FROM auth.revocations'
-        docker compose exec -T "$one" sh -c 'cd /run/postgresql && { mv .s.PGSQL.5432 moved || touch new; }' 2>/dev/null &&
-            fail "$one may put a socket of its own in the database's place"
+        ! docker compose exec -T "$one" touch /run/postgresql/new 2>/dev/null || fail "$one may put a socket in the place of the database's"
         for other in postgres template1; do
-            docker compose exec -T -e PGPASSWORD="$(sed 's/.*://' "compose/secrets/pgpass_$one")" postgres \
-                psql -qAt -h /run/postgresql -U "$one" -d $other -c 'SELECT 1' >/dev/null 2>&1 && fail "$one may use the database $other"
+            ! as "$one" 'SELECT 1' $other >/dev/null 2>&1 || fail "$one may use the database $other"
         done
     done
-    as registry 'SELECT 1' >/dev/null
-    PGPASSWORD='' docker compose exec -T postgres psql -w -h /run/postgresql -U postgres -d atoll -c 'SELECT 1' >/dev/null 2>&1 &&
-        fail "the superuser needs no password" || true
+    ! docker compose exec -T postgres psql -w -h /run/postgresql -U postgres -d atoll -c 'SELECT 1' >/dev/null 2>&1 ||
+        fail "the superuser needs no password"
 }
 
 # The same of the containers that `init --with` and --tls add, and of their keys and passwords.
