@@ -37,8 +37,9 @@ TEST_F(AggregationTest, EveryReadingRouteAnswersAsTheDocumentSays) {
     query(
         "INSERT INTO dead_letters (consumer, event_id, topic, key, value, error) VALUES ('c', 'e1', 't', 'k', '{}', "
         "'why')");
-    for (const char* path : {"/v1/aggregations", "/v1/aggregations/j1/1", "/v1/aggregations/j1/2", "/v1/dead-letters",
-                             "/v1/aggregations/j1/3", "/v1/aggregations/j1/4", "/v1/aggregations/j1/x"})
+    for (const char* path :
+         {"/v1/strategies", "/v1/aggregations", "/v1/aggregations/j1/1", "/v1/aggregations/j1/2", "/v1/dead-letters",
+          "/v1/aggregations/j1/3", "/v1/aggregations/j1/4", "/v1/aggregations/j1/x"})
         (void)get(path);
     EXPECT_EQ(answers_.unread(), std::vector<std::string>());
 }

@@ -70,8 +70,10 @@ Result<StrategySpec> parse_strategy(const json::Json& value) {
         return row != nullptr && std::ranges::find(row->numbers, &setting) != row->numbers.end();
     };
     if (takes(kTrim)) strategy.trim = read_number(reader, kTrim);
-    if (takes(kMaxShare) && !value.value(kMaxShare.key, json::Json()).is_null())
-        strategy.max_share = read_number(reader, kMaxShare);
+    if (takes(kMaxShare)) {
+        const double share = read_number(reader, kMaxShare);
+        if (!value.value(kMaxShare.key, json::Json()).is_null()) strategy.max_share = share;
+    }
     strategy.weighs_by_tokens = row != nullptr && row->takes_weighting &&
                                 reader.one_of("weighting", {"uniform", "tokens"}, "tokens") == "tokens";
     const json::Json none;

@@ -74,6 +74,7 @@ TEST(StrategyTableTest, EachSettingHasTheRangeAndTheDefaultThatAreShown) {
         for (const auto& [key, schema] : shown["settings"].items()) {
             EXPECT_EQ(schema.contains("default") ? defaults.at(key) : Json(), schema.value("default", Json()))
                 << name << key;
+            EXPECT_TRUE(parse_strategy({{"name", name}, {key, nullptr}}).ok()) << name << key;
             if (!schema.contains("minimum")) continue;
             const double least = schema["minimum"], most = schema["maximum"];
             EXPECT_TRUE(is_refused({{"name", name}, {key, least - 1}}, key)) << name << key;

@@ -373,9 +373,10 @@ Status ReadableRecords::set_facilities() {
                        kNotNow + " WHERE name = $1",
                    {name, reason});
     };
-    ATOLL_RETURN_IF_ERROR(sql("dispatch", "UPDATE facilities SET retry_at = NULL"));
+    // Never looked at in between: what dispatch found would stand in place of this.
     ATOLL_RETURN_IF_ERROR(wait("away", "ssh: connect to host 127.0.0.1 port 1: Connection refused" + kSteering));
     ATOLL_RETURN_IF_ERROR(wait("full", "nothing can be written in its work directory: No space left on device"));
+    ATOLL_RETURN_IF_ERROR(sql("dispatch", "UPDATE facilities SET retry_at = NULL WHERE waiting_since IS NULL"));
     ATOLL_RETURN_IF_ERROR(sql("dispatch", "UPDATE facilities SET spec = spec - 'owner' WHERE name = 'unowned'"));
     const Json limits = {
         {"nodes_max", 4}, {"time_max_s", 86400}, {"time_default_s", 0}, {"cores_max", 32}, {"memory_mib_max", 480000}};
