@@ -110,7 +110,7 @@ END
     start "containerd-$node" containerd --config containerd.toml
     within 60 on_node "$node" version >/dev/null 2>&1
     docker save atoll-pause:1 "$@" | on_node "$node" images import - >/dev/null
-    # Without cgroups of pods: a node would remove those that another made.
+    # Without cgroups of pods, and with logs of its own: a node would remove those that another made.
     cat >kubelet.yaml <<END
 apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
@@ -128,6 +128,7 @@ address: 127.0.0.1
 port: $port
 healthzPort: $((port - 2))
 evictionHard: {memory.available: 100Mi}
+podLogsDir: $cluster/$node/logs
 END
     grep -q " $node # atoll-kube$" /etc/hosts || echo "127.0.0.1 $node # atoll-kube" >>/etc/hosts  # where the API server asks the kubelet
     start "kubelet-$node" "$tools/hyperkubelet" kubelet --config kubelet.yaml --kubeconfig ../kubeconfig --root-dir "$cluster/$node/kubelet" \
