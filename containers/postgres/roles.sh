@@ -5,13 +5,21 @@ others='registry, store, aggregation'
 echo "REVOKE ALL ON DATABASE \"$POSTGRES_DB\" FROM PUBLIC;"
 for one in registry store dispatch aggregation; do
     password=$(sed 's/.*://' "${ROLES_DIRECTORY:-/run/secrets}/pgpass_$one")
-    [ -n "$password" ] || { echo "pgpass_$one holds no password" >&2; exit 1; }
+    case $password in
+        '' | *[!A-Za-z0-9_-]*) echo "pgpass_$one: the password must be of letters, digits, - and _" >&2; exit 1 ;;
+    esac
     echo "CREATE ROLE $one LOGIN PASSWORD '$password';"
     echo "GRANT CONNECT ON DATABASE \"$POSTGRES_DB\" TO $one;"
     echo "CREATE SCHEMA $one AUTHORIZATION $one;"
     echo "GRANT pg_read_all_stats TO $one;"  # to say whose transaction holds events back
 done
-# Which tokens are revoked: dispatch writes it, all read it.
-echo "CREATE SCHEMA auth AUTHORIZATION dispatch;"
-echo "GRANT USAGE ON SCHEMA auth TO $others;"
-echo "ALTER DEFAULT PRIVILEGES FOR ROLE dispatch IN SCHEMA auth GRANT SELECT ON TABLES TO $others;"
+# Which tokens are revoked: dispatch writes it, all read it. None of them owns it, who could have others run code of its own; the
+# table is that of shared/service/revocations.cpp.
+echo "CREATE ROLE atoll_auth NOLOGIN;"
+echo "CREATE SCHEMA auth;"
+echo "GRANT USAGE ON SCHEMA auth TO dispatch, $others;"
+echo "CREATE TABLE auth.revocations (token_id text PRIMARY KEY, expires_at timestamptz NOT NULL);"
+echo "CREATE INDEX revocations_expires ON auth.revocations (expires_at);"
+echo "GRANT SELECT ON auth.revocations TO $others;"
+echo "GRANT SELECT, INSERT, UPDATE, DELETE ON auth.revocations TO dispatch;"
+echo "ALTER TABLE auth.revocations OWNER TO atoll_auth;"

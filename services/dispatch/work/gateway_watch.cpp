@@ -20,7 +20,7 @@ GatewayWatch::GatewayWatch(const std::string& url, metrics::Registry& metrics, s
         bool was_there = true;
         do {
             const Status answered = contained([&]() -> Status {
-                const auto answer = client->call(http::Method::kGet, "/healthz");
+                const auto answer = client->call(http::Method::kGet, "/readyz");
                 return answer.ok() ? Status() : Status(answer.error());
             });
             if (!answered.ok() && was_there)

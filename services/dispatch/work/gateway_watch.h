@@ -13,7 +13,8 @@ namespace atl::dispatch {
 // not notice that nobody else can.
 class GatewayWatch {
   public:
-    // `url`: of a service through it. Any answer counts, also that the service is down.
+    // `url`: of a service through it. Any answer to its /readyz counts, also that it is down: for that
+    // path alone the gateway waits for no service.
     GatewayWatch(const std::string& url, metrics::Registry& metrics,
                  std::chrono::milliseconds interval = std::chrono::seconds(15));
 

@@ -77,7 +77,7 @@ roles_keep_apart() {
     # may_not ROLE SQL
     may_not() {
         ! as "$1" "$2" >/dev/null 2>"$work/said" || fail "$1 may $2"
-        says 'permission denied\|must be superuser' <"$work/said" || fail "$1, $2: $(head -1 "$work/said")"
+        says 'permission denied\|must be superuser\|must be owner' <"$work/said" || fail "$1, $2: $(head -1 "$work/said")"
     }
     for one in "${services[@]}"; do
         as "$one" "SELECT 1 FROM $one.outbox LIMIT 1" >/dev/null
@@ -89,6 +89,8 @@ roles_keep_apart() {
         may_not "$one" 'CREATE TABLE public.mine ()'
         may_not "$one" "COPY $one.outbox TO PROGRAM 'true'"
         [ "$one" = dispatch ] || may_not "$one" 'DELETE FROM auth.revocations'
+        may_not "$one" 'ALTER TABLE auth.revocations ENABLE ROW LEVEL SECURITY'
+        may_not "$one" 'CREATE TABLE auth.mine ()'
         ! docker compose exec -T "$one" touch /run/postgresql/new 2>/dev/null || fail "$one may put a socket in the place of the database's"
         for other in postgres template1; do
             ! as "$one" 'SELECT 1' $other >/dev/null 2>&1 || fail "$one may use the database $other"
