@@ -14,7 +14,7 @@ namespace atl::aggregate {
 namespace {
 
 double read_number(json::ObjectReader& reader, const NumberSetting& setting) {
-    return reader.number_or(setting.key, setting.fallback, setting.minimum, setting.maximum);
+    return reader.number_or(setting.key, setting.fallback.value_or(setting.minimum), setting.minimum, setting.maximum);
 }
 
 Result<ServerOptimizer> parse_server_optimizer(const json::Json& value) {

@@ -16,9 +16,10 @@ constexpr std::array kOfTrimmedMean = {&kTrim, &kClip, &kDrop};
 
 constexpr StrategyRow kRows[] = {
     {"fedavg",
-     "The mean of the updates by their weights; with outer, an optimizer's step from the round's base towards it",
+     "The weighted mean of the updates; with outer, an optimizer step from the round's base towards that mean",
      "https://arxiv.org/abs/1602.05629", false, true, true, kOfMeans},
-    {"trimmed_mean", "Of each element the extreme values are left out, and the others count alike",
+    {"trimmed_mean",
+     "For each element, the mean of the updates' values without the most extreme ones; all updates count equally",
      "https://arxiv.org/abs/1803.01498", false, false, false, kOfTrimmedMean},
     {"product",
      "The adapter of the base's rank that is nearest to the mean of what the updates' adapters add to the model",
@@ -30,7 +31,7 @@ Json schema(const NumberSetting& setting) {
                   {"minimum", setting.minimum},
                   {"maximum", setting.maximum},
                   {"description", std::string(setting.help) + "."}};
-    if (setting.has_fallback) shown["default"] = setting.fallback;
+    if (setting.fallback) shown["default"] = *setting.fallback;
     return shown;
 }
 
@@ -42,12 +43,13 @@ Json settings_of(const StrategyRow& row) {
                                  {"description", "How much an update weighs."}};
     for (const NumberSetting* number : row.numbers) settings[number->key] = schema(*number);
     if (row.takes_outer)
-        settings["outer"] = {{"type", {"object", "null"}},
-                             {"description", "An optimizer's step; without it the mean is the next model."},
-                             {"properties",
-                              {{"optimizer", {{"enum", {"nesterov", nullptr}}, {"default", "nesterov"}}},
-                               {kOuterRate.key, schema(kOuterRate)},
-                               {kOuterMomentum.key, schema(kOuterMomentum)}}}};
+        settings["outer"] = {
+            {"type", {"object", "null"}},
+            {"description", "An optimizer step towards the mean; without it, the mean is the next model."},
+            {"properties",
+             {{"optimizer", {{"enum", {"nesterov", nullptr}}, {"default", "nesterov"}}},
+              {kOuterRate.key, schema(kOuterRate)},
+              {kOuterMomentum.key, schema(kOuterMomentum)}}}};
     return settings;
 }
 

@@ -1,11 +1,12 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <span>
 #include <string_view>
 
-// The strategies that there are, as people choose among them, and the range and default of each of their settings:
-// parse_strategy() reads these rows, and what people are shown is made of them.
+// The strategies a job can use, with the range and default of each setting: parse_strategy() reads these rows, and what
+// people are shown is made from them.
 namespace atl::aggregate {
 
 // A number in a job's "strategy", or in its "outer".
@@ -13,27 +14,21 @@ struct NumberSetting {
     const char* key;
     double minimum;
     double maximum;
-    double fallback;  // where the job says nothing; unused where `help` says what holds then
-    bool has_fallback;
-    std::string_view help;  // a sentence without its full stop
+    std::optional<double> fallback;  // where the job says nothing; none: `help` says what applies then
+    std::string_view help;           // a sentence without its full stop
 };
 
 inline constexpr NumberSetting kClip{
-    "clip", 1, 1e9, 1.4, true, "A change longer than this times what is usual is shortened to that; null: none is"};
+    "clip", 1, 1e9, 1.4, "A change longer than this many times the usual length is shortened to it; null: never"};
 inline constexpr NumberSetting kDrop{
-    "drop", 1,    1e9,
-    3,      true, "A change longer than this times what is usual counts as none; at least clip; null: all count"};
+    "drop", 1, 1e9, 3, "A change longer than this many times the usual length is ignored; at least clip; null: never"};
 inline constexpr NumberSetting kMaxShare{
-    "max_share",
-    1e-6,
-    1,
-    1,
-    false,
-    "The most of the mean that one update makes, whatever its weight; without it min(2/N, 2/3) of N updates"};
-inline constexpr NumberSetting kTrim{
-    "trim", 0, 0.499, 0.2, true, "The fraction of the updates' values that is left out on each side of an element"};
-inline constexpr NumberSetting kOuterRate{"lr", 1e-6, 100, 0.7, true, "The step's rate"};
-inline constexpr NumberSetting kOuterMomentum{"momentum", 0, 0.9999, 0.9, true, "Its Nesterov momentum"};
+    "max_share", 1e-6, 1, std::nullopt,
+    "The largest share of the mean one update can have, whatever its weight; default for N updates: min(2/N, 2/3)"};
+inline constexpr NumberSetting kTrim{"trim", 0, 0.499, 0.2,
+                                     "For each element, the fraction of the updates' values left out at each end"};
+inline constexpr NumberSetting kOuterRate{"lr", 1e-6, 100, 0.7, "Learning rate of the step"};
+inline constexpr NumberSetting kOuterMomentum{"momentum", 0, 0.9999, 0.9, "Nesterov momentum of the step"};
 
 struct StrategyRow {
     std::string_view name;

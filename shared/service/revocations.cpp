@@ -34,7 +34,7 @@ Status migrate_revocations(pg::Connection& connection) {
                                " has_database_privilege(current_database(), 'CREATE')) AS may_make"));
     if (rows.boolean(0, "may_make")) return pg::migrate(connection, "auth", kMigrations);
     if (rows.boolean(0, "is_there")) return {};
-    return unavailable("the database has no table auth.revocations yet, which dispatch makes");
+    return unavailable("the table auth.revocations does not exist yet: start dispatch, which creates it");
 }
 
 Status revoke_token(pg::Transaction& transaction, const std::string& token_id, std::chrono::seconds life) {

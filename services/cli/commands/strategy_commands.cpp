@@ -6,6 +6,7 @@
 #include "services/cli/output.h"
 #include "services/cli/rest.h"
 #include "services/cli/usage.h"
+#include "shared/base/text.h"
 
 namespace atl::cli {
 namespace {
@@ -13,17 +14,22 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kStrategyHelp =
-    R"(A job names one in its `strategy`, with settings of its own. Example:
+    R"(A job names one under `strategy`, with its settings. Example:
   atoll strategy list)";
 
-// "1 to 1e+09", "uniform or tokens"; of an object nothing.
+// The array's strings.
+std::vector<std::string> words_of(const json& array) {
+    std::vector<std::string> words;
+    for (const json& one : array)
+        if (one.is_string()) words.push_back(one);
+    return words;
+}
+
+// "1 to 1000000000", "uniform or tokens"; empty for an object.
 std::string range_of(const json& schema) {
     if (schema.contains("minimum"))
         return human_number(schema.at("minimum")) + " to " + human_number(schema.at("maximum"));
-    std::string choices;
-    for (const json& choice : schema.value("enum", json::array()))
-        if (choice.is_string()) choices += (choices.empty() ? "" : " or ") + choice.get<std::string>();
-    return choices;
+    return join(words_of(schema.value("enum", json::array())), " or ");
 }
 
 std::string default_of(const json& schema) {
@@ -44,10 +50,9 @@ Status run_list_strategies(const Context& context) {
     if (context.json) return print_json(answer.at("items"));
     const char* between = "";
     for (const json& strategy : answer.at("items")) {
-        std::string takes;
-        for (const json& one : strategy.at("takes")) takes += (takes.empty() ? "" : " and ") + one.get<std::string>();
         std::cout << between << text(strategy, "name")
-                  << (strategy.at("is_default").get<bool>() ? " (the default)" : "") << ": of " << takes << "\n";
+                  << (strategy.at("is_default").get<bool>() ? " (the default)" : "") << ": for "
+                  << join(words_of(strategy.at("takes")), " and ") << "\n";
         print_line(text(strategy, "summary") + " " + text(strategy, "source"));
         if (!text(strategy, "keeps").empty()) print_line("The coordinator keeps: " + text(strategy, "keeps"));
         Table table({"setting", "default", "range", note("what it does")});
@@ -63,7 +68,7 @@ Status run_list_strategies(const Context& context) {
 void add_strategy_commands(CLI::App& program, Context& context) {
     auto* strategy = program.add_subcommand("strategy", "how updates become the next model")->footer(kStrategyHelp);
     strategy->require_subcommand(1);
-    auto* list = strategy->add_subcommand("list", "the strategies that a job may name, and their settings");
+    auto* list = strategy->add_subcommand("list", "the strategies a job can use, and their settings");
     set_example(*list, "atoll strategy list");
     on_run(*list, context, [&context] { return run_list_strategies(context); });
 }
