@@ -5,10 +5,13 @@ set -euo pipefail
 out=$1
 shift
 export DEBIAN_FRONTEND=noninteractive
-apt-get update -q
-# Not the stack's own programs, nor what only tests need.
-grep -vE '^(#|$|postgresql|maven|default-jre|nginx|libgtest|libbenchmark|wrk|nodejs|fortunes|git|curl|procps|openssh|slurm|munge)' packages.txt |
-    xargs apt-get install -y -q --no-install-recommends
-cmake --preset release -DATOLL_TESTS=OFF -DATOLL_DEMO=OFF ${ATOLL_CMAKE_OPTIONS:-}
+if ! command -v cmake >/dev/null; then  # else the stage before installed all of it
+    apt-get update -q
+    # Not the stack's own programs, nor what only tests need.
+    grep -vE '^(#|$|postgresql|maven|default-jre|nginx|libgtest|libbenchmark|wrk|nodejs|fortunes|git|curl|procps|openssh|slurm|munge)' packages.txt |
+        xargs apt-get install -y -q --no-install-recommends
+fi
+# Large unity sources: everything is compiled once, on few cores.
+cmake --preset release -DATOLL_TESTS=OFF -DATOLL_DEMO=OFF -DCMAKE_UNITY_BUILD_BATCH_SIZE=24 ${ATOLL_CMAKE_OPTIONS:-}
 cmake --build build/release -j "$(nproc)" --target "$@"
 containers/collect.sh "$out" "${@/#/build/release/bin/}"

@@ -1,6 +1,7 @@
 # Makes the database POSTGRES_DB and the services' roles (roles.sh) at the first start, beside its place: a start that was killed
 # is made again from the beginning.
 set -eu
+made=atoll_roles_1  # in a database with the roles of roles.sh
 if [ ! -e "$PGDATA" ]; then
     new=$PGDATA.new
     rm -rf "$new"
@@ -18,8 +19,14 @@ if [ ! -e "$PGDATA" ]; then
     sh /roles.sh >"$new/roles"
     run_sql "$POSTGRES_DB" <"$new/roles"
     rm "$new/roles"
+    : >"$new/$made"
     sync
     mv "$new" "$PGDATA"  # at once
+fi
+if [ ! -e "$PGDATA/$made" ]; then
+    echo "the database in $PGDATA has no role for each service: an older Atoll made it, and nothing can be taken over from it." \
+        "\`docker compose down --volumes\` deletes it with all models, then \`docker compose up --wait\` makes a new one" >&2
+    exit 1
 fi
 program=$1
 shift

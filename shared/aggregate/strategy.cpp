@@ -38,6 +38,10 @@ std::optional<double> parse_times(json::ObjectReader& reader, const json::Json& 
     return given != value.end() && given->is_null() ? std::nullopt : std::optional(times);
 }
 
+bool takes(const StrategyRow& row, const NumberSetting& setting) {
+    return std::ranges::find(row.numbers, &setting) != row.numbers.end();
+}
+
 json::Json number_or_null(const std::optional<double>& number) {
     return number ? json::Json(*number) : json::Json();
 }
@@ -66,11 +70,8 @@ Result<StrategySpec> parse_strategy(const json::Json& value) {
     strategy.name = reader.required_string("name");
     const StrategyRow* row = find_strategy_row(strategy.name);
     if (row == nullptr) reader.fail("name", unknown_strategy(strategy.name));
-    const auto takes = [&](const NumberSetting& setting) {
-        return row != nullptr && std::ranges::find(row->numbers, &setting) != row->numbers.end();
-    };
-    if (takes(kTrim)) strategy.trim = read_number(reader, kTrim);
-    if (takes(kMaxShare)) {
+    if (row != nullptr && takes(*row, kTrim)) strategy.trim = read_number(reader, kTrim);
+    if (row != nullptr && takes(*row, kMaxShare)) {
         const double share = read_number(reader, kMaxShare);
         if (!value.value(kMaxShare.key, json::Json()).is_null()) strategy.max_share = share;
     }
@@ -87,12 +88,11 @@ Result<StrategySpec> parse_strategy(const json::Json& value) {
 json::Json to_json(const StrategySpec& strategy) {
     json::Json value = {
         {"name", strategy.name}, {"clip", number_or_null(strategy.clip)}, {"drop", number_or_null(strategy.drop)}};
-    if (strategy.name == "trimmed_mean") {
-        value["trim"] = strategy.trim;
-        return value;
-    }
-    value["weighting"] = strategy.weighs_by_tokens ? "tokens" : "uniform";
-    if (strategy.max_share) value["max_share"] = *strategy.max_share;
+    const StrategyRow* row = find_strategy_row(strategy.name);
+    check(row != nullptr, "a strategy that is in the table");
+    if (takes(*row, kTrim)) value[kTrim.key] = strategy.trim;
+    if (row->takes_weighting) value["weighting"] = strategy.weighs_by_tokens ? "tokens" : "uniform";
+    if (takes(*row, kMaxShare) && strategy.max_share) value[kMaxShare.key] = *strategy.max_share;
     if (const auto& optimizer = strategy.server_optimizer)
         value["outer"] = {{"optimizer", "nesterov"}, {"lr", optimizer->learning_rate}, {"momentum", optimizer->beta1}};
     return value;

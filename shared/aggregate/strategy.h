@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "shared/aggregate/strategy_table.h"
 #include "shared/base/result.h"
 
 // How the accepted updates of a round become the next model. A strategy is a class in strategies/ that computes one
@@ -21,8 +22,8 @@ namespace atl::aggregate {
 // (DiLoCo, https://arxiv.org/abs/2311.08105), each operation rounded to fp32:
 //   d = base - mean;  momentum' = beta1 momentum + d;  weights = base - learning_rate (d + beta1 momentum')
 struct ServerOptimizer {
-    double learning_rate = 0.7;  // "lr"
-    double beta1 = 0.9;          // "momentum"
+    double learning_rate = *kOuterRate.fallback;  // "lr"
+    double beta1 = *kOuterMomentum.fallback;      // "momentum"
 };
 
 // A strategy and its settings, as jobs, events and the command line have them:
@@ -31,12 +32,12 @@ struct ServerOptimizer {
 //   {"name": "trimmed_mean", "trim": 0.2}
 //   {"name": "product", "weighting": "uniform" | "tokens"}
 // All take "clip" and "drop" (numbers or null), all but trimmed_mean "max_share". Where a job says nothing of these it
-// gets the defaults of parse_strategy(): 1.4, 3, and min(2/N, 2/3). A StrategySpec made in code has none of them.
+// gets the defaults of strategy_table.h. A StrategySpec made in code has none of them.
 struct StrategySpec {
     std::string name = "fedavg";
     bool weighs_by_tokens = true;                          // fedavg and product
     std::optional<ServerOptimizer> server_optimizer = {};  // "outer", fedavg only; none: the mean is the next model
-    double trim = 0.2;                                     // trimmed_mean only
+    double trim = *kTrim.fallback;                         // trimmed_mean only
     // What an update's change counts for by its length: one longer than `clip` times what is usual is shortened to
     // that, one longer than `drop` times counts as no change (defence.h says what is usual). Neither: a change
     // counts whole however long it is.

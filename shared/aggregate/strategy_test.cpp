@@ -88,6 +88,27 @@ TEST(StrategyTableTest, EachSettingHasTheRangeAndTheDefaultThatAreShown) {
     }
 }
 
+TEST(StrategyTableTest, EachSettingOfTheOuterOptimizerToo) {
+    const Json items = describe_strategies()["items"];
+    for (const Json& shown : items) {
+        if (!shown["settings"].contains("outer")) continue;
+        const auto with = [&](const Json& outer) -> Json { return {{"name", shown["name"]}, {"outer", outer}}; };
+        const Json defaults = to_json(parse_strategy(with({{"optimizer", nullptr}})).value())["outer"];
+        const Json schemas = shown["settings"]["outer"]["properties"];
+        EXPECT_EQ(schemas.size(), defaults.size());
+        for (const auto& [key, schema] : schemas.items()) {
+            EXPECT_EQ(defaults.at(key), schema["default"]) << key;
+            EXPECT_TRUE(parse_strategy(with({{key, nullptr}})).ok()) << key;
+            if (!schema.contains("minimum")) continue;
+            const double least = schema["minimum"], most = schema["maximum"];
+            for (const double wrong : {least - 1, most + 1})
+                EXPECT_TRUE(is_refused(with({{key, wrong}}), "outer." + key)) << key << wrong;
+            for (const double right : {least, most})
+                EXPECT_EQ(to_json(parse_strategy(with({{key, right}})).value())["outer"][key], right) << key;
+        }
+    }
+}
+
 TEST(StrategyTableTest, ASettingOfAnotherStrategyIsRefused) {
     const Json items = describe_strategies()["items"];
     for (const Json& shown : items)

@@ -59,6 +59,9 @@ TEST(FullDiskJobTest, AJobThatRunsWhenTheDiskIsFullGoesOnWhereThereIsRoomAndLose
         return false;
     };
     ASSERT_TRUE(within_two_minutes(kafka_ended));
+    const auto filled = federation.coordinator().job(disturbed);
+    ASSERT_TRUE(filled.ok()) << filled.error().message;
+    ASSERT_EQ(filled->at("state"), "running") << "it is under way when the disk is full";
     std::this_thread::sleep_for(seconds(10));
     EXPECT_NE(rounds(disturbed), Json::array()) << "it can be looked at";
     disk.make_room();

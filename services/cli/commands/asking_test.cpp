@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <latch>
+#include <regex>
 #include <string>
 
 #include "shared/aggregate/strategy_table.h"
@@ -20,22 +22,29 @@ TEST(JobInitTest, ANewJobFileShowsEveryStrategyAndItsSettings) {
     }
 }
 
-TEST(DoctorTest, AServiceThatIsAwayIsAskedOnce) {
+TEST(DoctorTest, ServicesThatAreAwayAreAskedOnceAndAllAtOnce) {
+    std::latch all_asked(4);
     std::atomic<int> asked = 0;
     const http::TestServer server([&](http::Server& routes) {
-        for (const char* service : {"registry", "store", "dispatch", "aggregation"})
-            routes.route(http::Method::kGet, "/" + std::string(service) + "/v1/metrics", http::Access::open(),
-                         [&](const http::Request&) {
-                             ++asked;
-                             return http::Response::problem(unavailable("it is away"));
-                         });
+        for (const std::string service : {"/registry", "/store", "/dispatch", "/aggregation"}) {
+            routes.route(http::Method::kGet, service + "/readyz", http::Access::open(), [&](const http::Request&) {
+                all_asked.arrive_and_wait();  // one after another they would each take doctor's whole patience
+                return http::Response::problem(unavailable("it is away"));
+            });
+            routes.route(http::Method::kGet, service + "/v1/metrics", http::Access::open(), [&](const http::Request&) {
+                ++asked;
+                return http::Response::problem(unavailable("waited for long"));
+            });
+        }
     });
     CommandOptions options;
     options.environment = {{"ATOLL_TOKEN", server.token(auth::Role::kViewer)}};
     const auto told = run_command({ATOLL_PROGRAM, "doctor", "--gateway", server.url()}, options);
     ASSERT_TRUE(told.ok());
     EXPECT_EQ(told->exit_code, 1) << told->out << told->err;
-    EXPECT_NE(told->out.find("it is away"), std::string::npos) << told->out;
+    const std::regex reason("it is away");
+    EXPECT_EQ(std::distance(std::sregex_iterator(told->out.begin(), told->out.end(), reason), {}), 4) << told->out;
+    EXPECT_EQ(told->out.find("waited for long"), std::string::npos) << told->out;
     EXPECT_EQ(asked, 4);
 }
 

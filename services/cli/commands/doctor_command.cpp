@@ -35,14 +35,20 @@ std::optional<double> clock_off_s(const http::ClientResponse& answer) {
     return static_cast<double>(::timegm(&parts) - now_unix_s());
 }
 
+// What a service says of itself. Why one is away is told by its /readyz, for which the gateway waits for nothing; one
+// that is not ready may answer all the same.
+Result<http::ClientResponse> ask(Result<http::Client> client) {
+    if (!client.ok()) return client.error();
+    ATOLL_TRY(const auto ready, client->call(http::Method::kGet, "/readyz"));
+    auto answer = client->call(http::Method::kGet, "/v1/metrics");
+    if (!ready.ok() && !(answer.ok() && answer->ok())) return ready.check().error();
+    if (answer.ok()) ATOLL_RETURN_IF_ERROR(answer->check());
+    return answer;
+}
+
 ServiceSeen look_at(const std::string& name, Result<http::Client> client) {
     ServiceSeen seen{name, {}, {}, {}};
-    const auto asked = [&]() -> Result<http::ClientResponse> {
-        if (!client.ok()) return client.error();
-        ATOLL_TRY(auto answer, client->call(http::Method::kGet, "/v1/metrics"));
-        ATOLL_RETURN_IF_ERROR(answer.check());
-        return answer;
-    }();
+    const auto asked = ask(std::move(client));
     if (!asked.ok()) {
         seen.error = asked.error().message;
         return seen;

@@ -24,7 +24,7 @@ constexpr Rule kRules[] = {
      "use", Unit::kSeconds, "the certificate ends in {value}",
      "renew it and install it where it is served (gateway: compose/tls.yaml, `atoll up --tls-certificate`)"},
     {"AtollRoundLate", kWarning, "atoll_round_age_ratio", Test::kAbove, 3, "", "", Unit::kNone,
-     "a round takes {value} times as long as those before it", "`atoll job list` says what jobs wait for"},
+     "a round takes {value} times as long as expected", "`atoll job list` says what jobs wait for"},
     {"AtollTasksNotTakenUp", kCritical, "atoll_due_task_age_seconds", Test::kAbove, 300, "", "", Unit::kSeconds,
      "a task has been waiting for a worker for {value}",
      "look at the log of {service}; raise `workers` in its settings if all are busy"},

@@ -83,7 +83,7 @@ export const rules = [
         limitMetric: '',
         label: '',
         unit: 'none',
-        what: 'a round takes {value} times as long as those before it',
+        what: 'a round takes {value} times as long as expected',
         remedy: 'atoll job list says what jobs wait for',
     },
     {

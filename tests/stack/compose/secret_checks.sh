@@ -13,7 +13,7 @@ gather_secrets() {
         secrets+=("$(docker compose exec -T renewal grep -A 1 PRIVATE "$one" | sed -n 2p)")
     done
     secrets+=("$@")
-    [ ${#secrets[@]} -ge 8 ] || fail "there should be more secrets than ${#secrets[@]}"
+    [ ${#secrets[@]} -ge 12 ] || fail "there should be more secrets than ${#secrets[@]}"
     for one in "${secrets[@]}"; do [ ${#one} -ge 20 ] || fail "a secret was not read"; done
 }
 
@@ -91,13 +91,16 @@ roles_keep_apart() {
         [ "$one" = dispatch ] || may_not "$one" 'DELETE FROM auth.revocations'
         may_not "$one" 'ALTER TABLE auth.revocations ENABLE ROW LEVEL SECURITY'
         may_not "$one" 'CREATE TABLE auth.mine ()'
-        ! docker compose exec -T "$one" touch /run/postgresql/new 2>/dev/null || fail "$one may put a socket in the place of the database's"
+        ! docker compose exec -T "$one" touch /run/postgresql/new 2>"$work/said" || fail "$one may put a socket in the place of the database's"
+        says 'Read-only file system' <"$work/said" || fail "$one, a new socket: $(head -1 "$work/said")"
         for other in postgres template1; do
-            ! as "$one" 'SELECT 1' $other >/dev/null 2>&1 || fail "$one may use the database $other"
+            ! as "$one" 'SELECT 1' $other >/dev/null 2>"$work/said" || fail "$one may use the database $other"
+            says 'permission denied for database' <"$work/said" || fail "$one, database $other: $(head -1 "$work/said")"
         done
     done
-    ! docker compose exec -T postgres psql -w -h /run/postgresql -U postgres -d atoll -c 'SELECT 1' >/dev/null 2>&1 ||
+    ! docker compose exec -T postgres psql -w -h /run/postgresql -U postgres -d atoll -c 'SELECT 1' >/dev/null 2>"$work/said" ||
         fail "the superuser needs no password"
+    says 'no password supplied' <"$work/said" || fail "the superuser: $(head -1 "$work/said")"
 }
 
 # The same of the containers that `init --with` and --tls add, and of their keys and passwords.
