@@ -52,16 +52,18 @@ rlim_t open_files_max() {
     return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? std::min(limit.rlim_max, kWanted) : kWanted;
 }
 
-// The servers of an upstream. A request that could not be sent to one goes on to the last, which keeps it until the
-// service is back; a request that the service may have seen does so only if it can be repeated.
+// The servers of an upstream. A request that could not be sent to one goes on to the last two, which are one: it keeps
+// the request until the service is back, and once more where that broke off, as one that is about to end may take a
+// connection yet. A request that the service may have seen goes on only if it can be repeated.
 std::string servers(const GatewayOptions& options, const std::string& service,
                     const std::vector<std::string>& addresses) {
     std::string lines;
     for (const std::string& address : addresses)
         lines += "server \"" + address + "\"" + (options.wait_s > 0 ? " max_fails=0" : "") + "; ";
     if (options.wait_s == 0) return lines;
-    return lines + "server \"unix:" + waiting_socket(options, service).string() + "\"" +
-           (lines.empty() ? ";" : " max_fails=0 backup;");
+    const std::string waiting = "server \"unix:" + waiting_socket(options, service).string() + "\" max_fails=0" +
+                                (lines.empty() ? ";" : " backup;");
+    return lines + waiting + " " + waiting;
 }
 
 fs::path console_directory(const GatewayOptions& options) {

@@ -1,5 +1,8 @@
 #include "services/stack/gateway_watch.h"
 
+#include <netinet/in.h>
+#include <sys/socket.h>
+
 #include <atomic>
 #include <future>
 #include <thread>
@@ -47,6 +50,19 @@ class GatewayWatchTest : public GatewayTest {
             std::this_thread::sleep_for(std::chrono::milliseconds(100));
         }
         return false;
+    }
+
+    static UniqueFd listen_at(std::uint16_t port) {
+        UniqueFd listening(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+        const int yes = 1;
+        ::setsockopt(listening.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+        sockaddr_in address{};
+        address.sin_family = AF_INET;
+        address.sin_port = htons(port);
+        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        EXPECT_EQ(::bind(listening.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+        EXPECT_EQ(::listen(listening.get(), 4), 0);
+        return listening;
     }
 
     std::unique_ptr<GatewayWatch> watch_;
@@ -119,6 +135,29 @@ TEST_F(GatewayWatchTest, ARequestForAServiceThatIsAwayIsAnsweredOnceItIsBack) {
     EXPECT_EQ(read.get().json().value()["path"], "/v1/things/a");
     EXPECT_EQ(written.get().json().value()["made"], true);
     EXPECT_EQ(posts, 1);
+}
+
+TEST_F(GatewayWatchTest, ARequestThatAServiceTookAndDroppedIsAnsweredByTheNext) {
+    const std::uint16_t port = choose_ports(0)->gateway;
+    options_.registry = loopback(port);
+    options_.wait_s = 60;
+    restart_with_watch();
+    std::optional<UniqueFd> ending = listen_at(port);
+    auto written = std::async(std::launch::async,
+                              [&] { return client().call(Method::kPut, "/registry/v1/things/a", "{}", {}).value(); });
+    for (int i = 0; i < 2; ++i)  // nginx' own, and that of the request that waits
+        EXPECT_TRUE(UniqueFd(::accept(ending->get(), nullptr, nullptr)).valid());
+    ending.reset();
+    http::ServerOptions back = backend_options();
+    back.port = port;
+    const http::TestServer service(
+        [](http::Server& server) {
+            server.route(Method::kPut, "/v1/things/:name", Access::open(),
+                         [](const Request& request) { return Response::json(200, {{"path", request.path}}); });
+        },
+        back, backend_.keys());
+    const http::ClientResponse answer = written.get();
+    EXPECT_EQ(answer.status, 200) << answer.body;
 }
 
 TEST_F(GatewayWatchTest, ARequestForAServiceThatStaysAwayIsRefusedAfterTheWait) {
