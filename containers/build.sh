@@ -11,7 +11,6 @@ if ! command -v cmake >/dev/null; then  # else the stage before installed all of
     grep -vE '^(#|$|postgresql|maven|default-jre|nginx|libgtest|libbenchmark|wrk|nodejs|fortunes|git|curl|procps|openssh|slurm|munge)' packages.txt |
         xargs apt-get install -y -q --no-install-recommends
 fi
-# Large unity sources: everything is compiled once, on few cores.
-cmake --preset release -DATOLL_TESTS=OFF -DATOLL_DEMO=OFF -DCMAKE_UNITY_BUILD_BATCH_SIZE=24 ${ATOLL_CMAKE_OPTIONS:-}
+cmake --preset release -DATOLL_TESTS=OFF -DATOLL_DEMO=OFF ${ATOLL_CMAKE_OPTIONS:-}
 cmake --build build/release -j "$(nproc)" --target "$@"
 containers/collect.sh "$out" "${@/#/build/release/bin/}"
