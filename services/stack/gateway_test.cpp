@@ -28,6 +28,22 @@ TEST_F(GatewayTest, AServicesPrefixIsStrippedAndTheRestKept) {
     EXPECT_EQ(answer["gateway"], "1");
 }
 
+TEST_F(GatewayTest, APathThatWouldLeadElsewhereIsRefused) {
+    const auto status = [&](const std::string& path) {
+        const auto answer = run_command({"curl", "-s", "--path-as-is", "-o", "/dev/null", "-w", "%{http_code}", "-H",
+                                         "Authorization: Bearer " + backend_.token(auth::Role::kOperator),
+                                         "http://" + options_.listen + path});
+        return answer.ok() ? answer->out : answer.error().message;
+    };
+    EXPECT_EQ(status("/store/v1/things/a"), "200");
+    EXPECT_EQ(status("/store/v1/things/a..b?x=/../%2F"), "200");
+    for (const char* path :
+         {"/store/v1/models/m/versions/..%2F..%2Fthings%2Fa", "/store/v1/models/../things/a",
+          "/store/v1/models/%2e%2E/things/a", "/store/v1/models/.%2e/things/a", "/store/v1/things/%5ca",
+          "/store/v1/./things/a", "/store/v1/things/..", "/store/v1/things/..?x=1"})
+        EXPECT_EQ(status(path), "400") << path;
+}
+
 TEST_F(GatewayTest, ACallersRequestIdIsPassedOnOnlyWhenItIsHarmless) {
     http::CallOptions options;
     options.headers = {{"X-Request-Id", "abc-123"}};

@@ -34,6 +34,12 @@ std::string required_name(json::ObjectReader& reader, const char* key) {
     return name;
 }
 
+bool is_version_name(std::string_view text) {
+    constexpr std::size_t kDigestCharacters = 64;
+    const bool is_hexadecimal = text.find_first_not_of("0123456789abcdefABCDEF") == std::string_view::npos;
+    return is_name(text) || (!text.empty() && text.size() <= kDigestCharacters && is_hexadecimal);
+}
+
 bool is_web_address(std::string_view text) {
     for (const std::string_view scheme : {"http://", "https://", "unix:/"})
         if (text.starts_with(scheme) && text.size() > scheme.size()) return true;

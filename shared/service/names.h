@@ -15,6 +15,10 @@ inline constexpr const char* kNameRule =
 // kInvalidArgument that names `field` unless the text is a name, and another than "newest", which stands for a version
 // or a job.
 Status check_name(std::string_view text, const std::string& field);
+// Whether a text can name a version of a model: a tag, "newest", "round3", a digest or a beginning of it.
+bool is_version_name(std::string_view text);
+// What is said of a text that cannot.
+inline constexpr const char* kVersionNameRule = "must be a digest or 8 characters of it, a tag, newest, or round3";
 // A required member that must be a name; the reader fails otherwise.
 std::string required_name(json::ObjectReader& reader, const char* key);
 

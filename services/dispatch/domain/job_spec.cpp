@@ -151,8 +151,7 @@ Status parse_model(const Json& value, JobSpec& spec) {
     ObjectReader reader(value, "model");
     spec.model = required_name(reader, "name");
     spec.model_version = reader.required_string("version");
-    if (spec.model_version.empty() || spec.model_version.size() > 128)
-        reader.fail("version", "must be a digest or 8 characters of it, a tag, newest, or round3");
+    if (!service::is_version_name(spec.model_version)) reader.fail("version", service::kVersionNameRule);
     return reader.finish();
 }
 

@@ -253,6 +253,29 @@ TEST(JobSpecTest, TooManyParticipantsOrEvaluationsAreRefusedWithTheLimit) {
     EXPECT_TRUE(refusal().starts_with("participants: a job has at most 1000,")) << refusal();
 }
 
+TEST(JobSpecTest, AVersionIsADigestItsBeginningOrAName) {
+    Json job = valid_job();
+    Json preparation = {{"facility", "leonardo"},
+                        {"dataset", "fortunes-it"},
+                        {"tokenizer", {{"model", "tiny"}, {"version", "base"}}},
+                        {"input", "raw/it.jsonl"},
+                        {"seq_len", 128}};
+    const auto field = [](const auto& parsed) { return parsed.ok() ? std::string() : parsed.error().field; };
+    for (const std::string& version : {std::string("base"), std::string("newest"), std::string("round3"),
+                                       std::string("3F6C0a11"), std::string(64, 'a')}) {
+        job["model"]["version"] = preparation["tokenizer"]["version"] = version;
+        EXPECT_EQ(field(parse_job_spec(job)), "") << version;
+        EXPECT_EQ(field(parse_preparation_spec(preparation)), "") << version;
+    }
+    for (const std::string& version :
+         {std::string(), std::string("../../../blobs/") + std::string(64, 'a'), std::string(".."), std::string("a%2Fb"),
+          std::string("a?b"), std::string(65, 'a'), std::string(2000, 'x')}) {
+        job["model"]["version"] = preparation["tokenizer"]["version"] = version;
+        EXPECT_EQ(field(parse_job_spec(job)), "model.version") << version;
+        EXPECT_EQ(field(parse_preparation_spec(preparation)), "tokenizer.version") << version;
+    }
+}
+
 TEST(PreparationSpecTest, APathThatClimbsOutIsRefused) {
     Json value = {{"facility", "leonardo"},
                   {"dataset", "fortunes-it"},

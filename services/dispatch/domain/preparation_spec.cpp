@@ -27,6 +27,7 @@ Result<PreparationSpec> parse_preparation_spec(const Json& value) {
     ObjectReader tokenizer_reader(tokenizer, "tokenizer");
     spec.tokenizer_model = required_name(tokenizer_reader, "model");
     spec.tokenizer_version = tokenizer_reader.required_string("version");
+    if (!service::is_version_name(spec.tokenizer_version)) tokenizer_reader.fail("version", service::kVersionNameRule);
     ATOLL_RETURN_IF_ERROR(tokenizer_reader.finish());
     return spec;
 }

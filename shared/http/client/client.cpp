@@ -14,6 +14,7 @@
 
 #include "shared/base/backoff.h"
 #include "shared/base/text.h"
+#include "shared/json/bounded.h"
 
 namespace atl::http {
 namespace {
@@ -65,6 +66,26 @@ std::size_t on_body(const char* data, std::size_t, std::size_t size, void* user)
     return 0;
 }
 
+// A manifest of a model of a terabyte has half a million values.
+constexpr std::size_t kAnswerValuesMax = 2'000'000;
+constexpr std::size_t kProblemValuesMax = 1000;
+
+// Names from outside are encoded into paths, and a server decodes them again before it looks for ".." and "/": with
+// such a name the path would be that of something else. kInvalidArgument: a segment is none.
+Status check_segments(std::string_view path) {
+    path = path.substr(0, path.find('?'));
+    while (!path.empty()) {
+        const std::size_t end = std::min(path.find('/'), path.size());
+        ATOLL_TRY(const std::string segment, percent_decode(path.substr(0, end)));
+        if (segment == "." || segment == ".." ||
+            segment.find_first_of(std::string_view("/\\\0", 3)) != std::string::npos)
+            return invalid_argument(
+                "", "\"" + segment + "\" names nothing: a name has no \"/\", and is not \".\" or \"..\"");
+        path.remove_prefix(std::min(end + 1, path.size()));
+    }
+    return {};
+}
+
 std::size_t on_header(const char* data, std::size_t, std::size_t size, void* user) noexcept try {
     auto& transfer = *static_cast<Transfer*>(user);
     const std::string_view line(data, size);
@@ -80,7 +101,8 @@ std::size_t on_header(const char* data, std::size_t, std::size_t size, void* use
 }
 
 Error make_error(const ClientResponse& response) {
-    const json::Json body = json::Json::parse(response.body, nullptr, /*allow_exceptions=*/false);
+    const auto parsed = json::parse_bounded(response.body, kProblemValuesMax);
+    const json::Json body = parsed.ok() ? *parsed : json::Json();
     const auto text = [&](const char* key) {
         const auto found = body.is_object() ? body.find(key) : body.end();
         return found != body.end() && found->is_string() ? found->get<std::string>() : std::string();
@@ -136,7 +158,7 @@ SocketAddress split_socket_address(std::string_view address) {
 
 Result<json::Json> ClientResponse::json() const {
     ATOLL_RETURN_IF_ERROR(check());
-    return json::parse(body);
+    return json::parse_bounded(body, kAnswerValuesMax);
 }
 
 Status ClientResponse::check() const {
@@ -168,6 +190,7 @@ class Client::Impl {
 
     Result<ClientResponse> call(Method method, const std::string& path, std::string_view body,
                                 const CallOptions& options) {
+        ATOLL_RETURN_IF_ERROR(check_segments(path));
         const int attempts = is_idempotent(method, options) ? std::max(1, options_.attempts_max) : 1;
         for (int repeat = 0;; ++repeat) {
             Transfer transfer;

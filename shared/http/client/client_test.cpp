@@ -42,6 +42,35 @@ TEST(ClientTest, AnIdempotentCallIsRepeatedOn503AndWhereItCameTooOften) {
     }
 }
 
+TEST(ClientTest, APathThatAServerWouldReadAsAnotherIsNotAskedFor) {
+    std::atomic<int> calls = 0;
+    TestServer server([&](Server& s) {
+        const auto count = [&](const Request&) { return ++calls, Response::json(200, {{"digest", "x"}}); };
+        s.route(Method::kGet, "/v1/blobs/:name", Access::open(), count);
+        s.route(Method::kGet, "/v1/models/:name/versions/:version", Access::open(), count);
+    });
+    Client client(patient(server));
+    using namespace std::string_literals;
+    for (const std::string& name : {"../../../blobs/a"s, ".."s, "."s, "a/b"s, "a\\b"s, "a\0b"s})
+        EXPECT_EQ(client.get_json("/v1/models/m/versions/" + percent_encode(name)).error().code,
+                  ErrorCode::kInvalidArgument)
+            << name;
+    EXPECT_EQ(client.get_json("/v1/models/../blobs/a").error().code, ErrorCode::kInvalidArgument);
+    EXPECT_EQ(calls, 0);
+    EXPECT_TRUE(client.get_json("/v1/blobs/a..b?after=..%2F").ok());
+}
+
+TEST(ClientTest, AnAnswerOfMillionsOfValuesIsRefused) {
+    std::string values = "{\"digest\":\"x\",\"x\":[{}";
+    for (int i = 0; i < 3'000'000; ++i) values += ",1";
+    values += "]}";
+    TestServer server([&](Server& s) {
+        s.route(Method::kGet, "/a", Access::open(),
+                [&](const Request&) { return Response::text(200, values, "application/json"); });
+    });
+    EXPECT_FALSE(Client(patient(server)).get_json("/a").ok());
+}
+
 TEST(ClientTest, RepeatingStopsAtItsBound) {
     Flaky flaky(100);
     TestServer server([&](Server& s) { s.route(Method::kGet, "/a", Access::open(), std::ref(flaky)); });
