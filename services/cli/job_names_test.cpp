@@ -48,6 +48,25 @@ TEST(JobNamesTest, OnesOwnJobsComeBeforeThoseOfTheSameName) {
     EXPECT_EQ(two.message.find("0199b"), std::string::npos) << two.message;
 }
 
+TEST(JobNamesTest, ANameTakesThePlaceOfNoId) {
+    const nlohmann::json jobs = {
+        {{"id", "01jd3v7e8m2k"}, {"name", "a"}, {"state", "running"}, {"created_by", "admin"}},
+        {{"id", "01jd3v7e9q4t"}, {"name", "01jd3v7e8m"}, {"state", "running"}, {"created_by", "bob"}},
+        {{"id", "01jd3v7f0000"}, {"name", "01jd3v7f00"}, {"state", "running"}, {"created_by", "bob"}}};
+    const auto both = find_job(jobs, "01jd3v7e8m", "admin");
+    ASSERT_FALSE(both.ok()) << *both;
+    EXPECT_NE(both.error().message.find("01jd3v7e9q4t\n  01jd3v7e8m2k"), std::string::npos) << both.error().message;
+    EXPECT_EQ(find_job(jobs, "01jd3v7e8m2k", "admin").value(), "01jd3v7e8m2k");
+    EXPECT_EQ(find_job(jobs, "01jd3v7f00", "admin").value(), "01jd3v7f0000") << "its own";
+}
+
+TEST(JobNamesTest, TheNewestIsOnesOwn) {
+    const nlohmann::json jobs = {{{"id", "0199b"}, {"name", "b"}, {"state", "running"}, {"created_by", "bob"}},
+                                 {{"id", "0199a"}, {"name", "a"}, {"state", "running"}, {"created_by", "admin"}}};
+    EXPECT_EQ(find_job(jobs, "newest", "admin").value(), "0199a");
+    EXPECT_EQ(find_job(jobs, "newest", "ada").value(), "0199b") << "who has none sees all";
+}
+
 TEST(JobNamesTest, ANameThatNoJobHasIsNotFoundAndTheNearestIsNamed) {
     const Error mistyped = find_job(kJobs, "itallian", "ada").error();
     EXPECT_EQ(mistyped.code, ErrorCode::kNotFound);
