@@ -50,7 +50,7 @@ Result<std::unique_ptr<kernels::Backend>> open_gpu(const run_settings::RunConfig
 }
 
 Result<std::unique_ptr<kernels::Backend>> open_cpu(const run_settings::RunConfig& config, comm::Comm& comm) {
-    const int threads = choose_threads(static_cast<int>(config.threads), comm);
+    ATOLL_TRY(const int threads, choose_threads(static_cast<int>(config.threads), comm));
     return kernels::make_cpu_backend(threads, {}, weights::storage_dtype(config.computes_in()));
 }
 

@@ -70,9 +70,28 @@ std::string busy_cores_warning(int threads, int cores) {
            ": threads that take turns make every step slower, not faster; without --threads there is one a core";
 }
 
-int choose_threads(int threads, comm::Comm& comm) {
+Status check_thread_count(std::span<const std::string> sets, int threads, double quota) {
+    constexpr double kThreadsPerCoreMax = 16;
+    std::string any;  // of the ranks
+    for (const std::string& set : sets) {
+        any.resize(std::max(any.size(), set.size()), '0');
+        for (std::size_t core = 0; core < set.size(); ++core)
+            if (has(set, core)) any[core] = '1';
+    }
+    const double cores = std::min<double>(std::max(1, host::count_cores(any)), quota);
+    const auto ranks = static_cast<double>(sets.size());
+    if (threads <= 1 || threads * ranks <= kThreadsPerCoreMax * cores) return {};
+    const int most = std::max(1, static_cast<int>(kThreadsPerCoreMax * cores / ranks));
+    return invalid_argument("--threads", std::to_string(threads) + " are too many for this machine; of its cores and " +
+                                             std::to_string(sets.size()) + (sets.size() == 1 ? " rank" : " ranks") +
+                                             ": at most " + std::to_string(most) +
+                                             ". Without --threads there is one a core");
+}
+
+Result<int> choose_threads(int threads, comm::Comm& comm) {
     const auto node = comm.on_node();
     const std::vector<std::string> sets = gather_sets(*node);
+    ATOLL_RETURN_IF_ERROR(comm.agree(check_thread_count(sets, threads, host::core_quota())));
     if (comm.rank() == 0) {
         std::string warning;
         if (comm::started_by_launcher(comm::process_environment))

@@ -21,8 +21,13 @@ std::string idle_cores_warning(std::span<const std::string> sets, const std::str
 // What to tell when a rank that may use so many cores was given more threads; else empty.
 std::string busy_cores_warning(int threads, int cores);
 
-// `threads`, or when it is 0 thread_share(). Rank 0 gives the warnings for its own machine, the one of idle cores when
-// a launcher started it: cores that a process alone was kept from were meant. Every rank takes part.
-int choose_threads(int threads, comm::Comm& comm);
+// kInvalidArgument: `threads` of each of these ranks are so many for a quota of that many cores that the machine would
+// do little but switch between them; somebody else's work would stand still with it.
+Status check_thread_count(std::span<const std::string> sets, int threads, double quota);
+
+// `threads`, or when it is 0 thread_share(); errors as check_thread_count(). Rank 0 gives the warnings for its own
+// machine, the one of idle cores when a launcher started it: cores that a process alone was kept from were meant. Every
+// rank takes part.
+Result<int> choose_threads(int threads, comm::Comm& comm);
 
 }  // namespace atl::train

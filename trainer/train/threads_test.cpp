@@ -59,6 +59,13 @@ TEST(ThreadsTest, CoresThatTightlyBoundRanksLeaveIdleAreTold) {
 TEST(ThreadsTest, MoreThreadsThanCoresAreTold) {
     EXPECT_NE(busy_cores_warning(256, 2).find("--threads 256"), std::string::npos);
     EXPECT_EQ(busy_cores_warning(2, 2), "");
+    constexpr double kNone = std::numeric_limits<double>::infinity();
+    EXPECT_TRUE(check_thread_count(Sets{"11"}, 32, kNone).ok());
+    EXPECT_EQ(check_thread_count(Sets{"11"}, 33, kNone).error().field, "--threads");
+    EXPECT_FALSE(check_thread_count(Sets{"11"}, 17, 1).ok()) << "a quota of one core";
+    EXPECT_TRUE(check_thread_count(Sets{"10", "01"}, 16, kNone).ok());
+    EXPECT_NE(check_thread_count(Sets{"11", "11"}, 17, kNone).error().message.find("at most 16"), std::string::npos);
+    EXPECT_TRUE(check_thread_count(Sets(100, "11"), 1, kNone).ok()) << "ranks are the launcher's to count";
     EXPECT_EQ(busy_cores_warning(0, 2), "") << "as many as there are cores";
 }
 
