@@ -22,7 +22,7 @@ const std::string kWaitingColumns = "waiting_reason, " + sql_to_ms("waiting_sinc
 // its turn in the queue has not come is nothing to tell of.
 const std::string kTaskWaits =
     "(SELECT jsonb_build_object('reason', w.reason, 'since', " + pg::rfc3339("w.since") +
-    ") FROM (SELECT coalesce(a.progress->'waiting'->>'reason', CASE WHEN a.step = 'queued' THEN "
+    ") FROM (SELECT coalesce(a.progress->'waiting'->>'reason', CASE WHEN a.step IN ('queued', 'running') THEN "
     "nullif(a.progress->>'queue_reason', '') END) AS reason, coalesce(to_timestamp((a.progress->'waiting'->>'since_ms'"
     ")::bigint / 1000.0), to_timestamp(nullif(a.progress->>'queue_reason_since_ms', '0')::bigint / 1000.0), "
     "t.created_at) AS since FROM tasks t CROSS JOIN LATERAL (SELECT step, progress FROM attempts WHERE task_id = t.id "

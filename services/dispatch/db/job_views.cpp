@@ -31,7 +31,7 @@ const std::string kWaitsColumn =
     "a.progress->>'queue_reason_since_ms', '0')::bigint / 1000.0) END, t.created_at) AS since FROM tasks t JOIN "
     "facilities f ON f.name = t.facility LEFT JOIN LATERAL (SELECT step, progress FROM attempts WHERE task_id = t.id "
     "ORDER BY number DESC LIMIT 1) a ON true CROSS JOIN LATERAL (SELECT coalesce(nullif(f.waiting_reason, ''), "
-    "nullif(f.batch_silence, ''), a.progress->'waiting'->>'reason', CASE WHEN a.step = 'queued' AND NOT "
+    "nullif(f.batch_silence, ''), a.progress->'waiting'->>'reason', CASE WHEN a.step IN ('queued', 'running') AND NOT "
     "t.cancel_requested THEN nullif(a.progress->>'queue_reason', '') END) AS why) AS trouble WHERE t.job_id = j.id AND "
     "t.kind <> 'clean' AND t.state IN ('pending', 'running') AND (NOT t.cancel_requested OR a.step IN ('submitting', "
     "'queued', 'running') OR "
@@ -142,7 +142,8 @@ Json view_of_job(const pg::Rows& rows) {
 
 // Why a batch job waits, and since when for that, where it does.
 void add_queue_reason(Json& view, const Task& task) {
-    if (!task.attempt || task.attempt->step != Step::kQueued || task.attempt->queue_reason.empty()) return;
+    if (!task.attempt || task.attempt->queue_reason.empty()) return;
+    if (task.attempt->step != Step::kQueued && task.attempt->step != Step::kRunning) return;
     view["queue_reason"] = task.attempt->queue_reason;
     view["queue_reason_since"] = utc_text(task.attempt->queue_reason_since_ms);
 }

@@ -100,4 +100,14 @@ bool tells_out_of_memory(std::string_view log_end) {
     return false;
 }
 
+std::string batch_wait(const BatchAnswer& answer, Step step) {
+    // What was seen to run waits no more, whatever an older answer says.
+    if (answer.state == BatchState::kQueued) return step == Step::kQueued ? answer.reason : "";
+    if (answer.is_suspended) return "suspended by the site";
+    // A job that went well leaves its record in these moments.
+    if (answer.state == BatchState::kEnded && answer.end != BatchEnd::kCompleted)
+        return "its batch job has ended (" + answer.reason + "), and left no record so far";
+    return "";
+}
+
 }  // namespace atl::dispatch

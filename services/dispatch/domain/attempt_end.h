@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "services/dispatch/domain/batch_state.h"
+#include "services/dispatch/domain/task.h"
 
 // Why an attempt has ended, in words that people are shown. Pure.
 namespace atl::dispatch {
@@ -29,5 +30,8 @@ std::string cure_of(BatchEnd end);
 // Whether the end of a log tells that a process was ended for want of memory, which not every batch system counts as
 // the job's end.
 bool tells_out_of_memory(std::string_view log_end);
+
+// What an attempt at this step waits for by the batch system's word; empty: for nothing.
+std::string batch_wait(const BatchAnswer& answer, Step step);
 
 }  // namespace atl::dispatch

@@ -28,6 +28,7 @@ struct BatchAnswer {
     BatchState state = BatchState::kUnknownToQueue;
     BatchEnd end = BatchEnd::kUnknown;  // of an ended job
     std::string reason;                 // its own words: why the job waits, or how it ended; printable, short
+    bool is_suspended = false;          // of a running job, which the site has stopped for a while
 };
 
 }  // namespace atl::dispatch

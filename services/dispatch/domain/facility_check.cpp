@@ -140,9 +140,8 @@ class Judge {
                 set_path(is_found ? directory : "DIRECTORY-OF-SBATCH"));
             return skip_queues("the scheduler's commands are missing");
         }
-        if (has("no_queue") || fact("slurm").empty()) {
-            add("scheduler", CheckState::kFail,
-                "Slurm does not answer: " + (has("no_queue") ? fact("no_queue") : "`sbatch --version` prints nothing"),
+        if (has("no_queue")) {
+            add("scheduler", CheckState::kFail, "Slurm does not answer: " + fact("no_queue"),
                 "ask the site whether slurmctld is up; `squeue --me` there by hand says the same");
             no_batch_answer_ = rows_.back().seen;
             return skip_queues("the scheduler does not answer");
@@ -153,8 +152,13 @@ class Judge {
                 "look at what `sinfo` prints there by hand: a wrapper or an alias of the site may stand in its place");
             return skip_queues("what sinfo printed cannot be read");
         }
-        add("scheduler", CheckState::kOk,
-            fact("slurm") + " answers" + (has("accounting") ? "; sacct answers" : "; no accounting (sacct)"));
+        const std::string accounting = has("accounting") ? "; sacct answers" : "; no accounting (sacct)";
+        if (!fact("slurm").empty())
+            add("scheduler", CheckState::kOk, fact("slurm") + " answers" + accounting);
+        else
+            add("scheduler", CheckState::kWarn,
+                "squeue answers, but `sbatch --version` prints nothing within 5 s" + accounting,
+                "try `sbatch --version` there by hand: a wrapper of the site may be slow, or fail now and then");
         if (has("no_limits")) return skip_queues(fact("no_limits"));
         for (const auto& [name, found] : limits_) judge_queue(name, found);
     }

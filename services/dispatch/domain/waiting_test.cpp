@@ -99,6 +99,21 @@ TEST(WaitingTest, ASiteThatIsNotReadyForABatchJobIsWaitedForAndUsesUpNoAttempt) 
     }
 }
 
+TEST(WaitingTest, WhatTheBatchSystemSaysOfAJobThatRunsOrHasEndedIsToldAtTheFirstAnswer) {
+    const auto told = [](Step step, const BatchAnswer& answer) {
+        Observed watched;
+        watched.queue_status = answer;
+        watched.batch_asked_ms = 1000;
+        return apply(at_step(step), watched, kPollPolicy, 1000).task.attempt->queue_reason;
+    };
+    const BatchAnswer failed{BatchState::kEnded, BatchEnd::kFailed, "FAILED: NonZeroExitCode"};
+    for (const Step step : {Step::kQueued, Step::kRunning})
+        EXPECT_EQ(told(step, failed), "its batch job has ended (FAILED: NonZeroExitCode), and left no record so far");
+    EXPECT_EQ(told(Step::kRunning, {BatchState::kEnded, BatchEnd::kCompleted, "COMPLETED"}), "") << "it is on its way";
+    EXPECT_EQ(told(Step::kRunning, {BatchState::kRunning, {}, "", true}), "suspended by the site");
+    EXPECT_EQ(told(Step::kRunning, {BatchState::kRunning, {}, "", false}), "");
+}
+
 TEST(WaitingTest, AWaitingJobSaysWhyAndSinceWhen) {
     const auto look = [](const Task& task, const std::string& reason, std::int64_t asked_ms) {
         Observed watched;

@@ -219,6 +219,12 @@ TEST_F(FacilityCheckTest, AControllerThatDoesNotAnswerIsTold) {
     EXPECT_EQ(check().no_batch_answer, by_name(rows())["scheduler"].seen);
 }
 
+TEST_F(FacilityCheckTest, ASlowVersionIsNoSilenceOfTheBatchSystem) {
+    fake_.put("bin/sbatch", "#!/bin/sh\nexit 1\n");
+    expect_found("warn scheduler", "squeue answers, but `sbatch --version` prints nothing within 5 s", "a wrapper");
+    EXPECT_EQ(check().no_batch_answer, "");
+}
+
 TEST_F(FacilityCheckTest, FewerRanksThanWereAskedForAreAFailure) {
     fake_.put("inside/atoll-trainer", "#!/bin/sh\necho '{\"version\":\"1\",\"ranks\":[{\"rank\":0}]}'\n");
     const CheckRow one = by_name(job_rows("fewer0001")).at("launcher");

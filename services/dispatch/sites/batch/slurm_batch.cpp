@@ -34,6 +34,7 @@ BatchAnswer to_answer(std::string_view state, std::string_view reason) {
     }
     const bool waits = state == "PENDING" || state.starts_with("REQUEUE") || state == "SPECIAL_EXIT";
     answer.state = waits ? BatchState::kQueued : BatchState::kRunning;
+    answer.is_suspended = state == "SUSPENDED" || state == "STOPPED";
     if (why != "None") answer.reason = why;
     return answer;
 }
@@ -79,9 +80,10 @@ std::string render_header(const BatchJobRef& job, const Resources& resources, co
     if (resources.gpus_per_node > 0)
         add(replace_all(queue.gpu_request, "{gpus}", std::to_string(resources.gpus_per_node)));
     add_count("--mem=", resources.memory_mib, "M");
-    if (resources.time_s > 0) add("--time=" + time_text(resources.time_s));
-    if (const std::int64_t time = batch_time_s(spec, resources); time > 0)
-        add("--signal=B:USR1@" + std::to_string(notice_s(time)));
+    const std::int64_t time = batch_time_s(spec, resources);
+    // A job whose template asks for more than the queue gives would wait for ever.
+    if (resources.time_s > 0 || template_time_s(spec.script_template) > time) add("--time=" + time_text(time));
+    if (time > 0) add("--signal=B:USR1@" + std::to_string(notice_s(time)));
     if (!job.after.empty()) add("--dependency=afterany:" + job.after);
     for (const std::string& option : queue.extra) add(option);
     return lines;

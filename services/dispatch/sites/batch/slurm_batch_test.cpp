@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <sstream>
+
 #include "services/dispatch/sites/batch/batch_system.h"
 
 namespace atl::dispatch {
@@ -87,6 +89,25 @@ exit 0
 }
 
 // As Slurm 22.05 printed it.
+TEST(SlurmBatchTest, ATemplatesTimeBeyondTheQueuesIsShortenedToIt) {
+    BatchSpec spec = kSlurmSpec;
+    spec.script_template = "#!/bin/bash\n#SBATCH --time=99:00:00\n{{ command }}\n";
+    const auto times = [&](const Resources& resources) {
+        const std::string script = make_slurm_batch(spec)->script({"atoll-t-1", "/work"}, resources, "exit 0\n");
+        std::string found;
+        std::istringstream lines(script);
+        for (std::string line; std::getline(lines, line);)
+            if (line.starts_with("#SBATCH") && line.find("--time") != std::string::npos) found += line + "\n";
+        return found;
+    };
+    EXPECT_EQ(times({}), "#SBATCH --time=99:00:00\n") << "no limit is known";
+    spec.queues["cpu"].found.time_max_s = 3600;
+    EXPECT_EQ(times({}), "#SBATCH --time=1:00:00\n");
+    EXPECT_EQ(times({.time_s = 60}), "#SBATCH --time=0:01:00\n");
+    spec.queues["cpu"].found.time_max_s = 1000 * 3600;
+    EXPECT_EQ(times({}), "#SBATCH --time=99:00:00\n");
+}
+
 TEST(SlurmBatchTest, QueuedAndRunningJobsHaveTheirReasons) {
     const auto answers = make_slurm_batch()->parse(
         "squeue\natoll-a-1|206|RUNNING|None\natoll-b-1|207|PENDING|BeginTime\n"
