@@ -61,6 +61,13 @@ Status check_muon(const RunConfig& config) {
     return {};
 }
 
+Status check_kept_optimizer(const RunConfig& config) {
+    const bool has_moments = config.optimizer != OptimizerKind::kSgd || config.momentum > 0;
+    if (has_moments || (!config.keep_optimizer && config.optimizer_from.empty())) return {};
+    return invalid_argument(config.keep_optimizer ? "--keep-optimizer" : "--optimizer-from",
+                            "sgd without --momentum keeps nothing from step to step: leave it out");
+}
+
 std::string count_text(std::int64_t count) {
     return std::to_string(count);
 }
@@ -124,6 +131,7 @@ Status check_needs(const RunConfig& config, Commands command) {
                                 "means nothing with --activation-checkpointing selective, which says which layers; "
                                 "give full");
     ATOLL_RETURN_IF_ERROR(check_muon(config));
+    ATOLL_RETURN_IF_ERROR(check_kept_optimizer(config));
     return check_formats(config);
 }
 

@@ -87,6 +87,8 @@ struct RunConfig {
     OnOff save_async = OnOff::kOff;
     bool resume = false;
     bool overwrite = false;
+    bool keep_optimizer = false;
+    std::string optimizer_from;  // another run's `out`; empty: the moments begin as zeros
     bool broadcast_from_rank0 = false;
     std::optional<Precision> save_dtype;  // absent: the base's
     double time_limit = 0;                // seconds; 0: none

@@ -36,13 +36,21 @@ struct TrainerState {
     double loss_scale = 1;           // of the next step; 1: nothing is scaled
     std::int64_t good_steps = 0;     // since the loss scale changed
     std::int64_t skipped_steps = 0;  // which changed no weights
+    // Of the optimizer before this run: those that its moments were made of when it began.
+    std::int64_t earlier_updates = 0;
+
+    // Of the optimizer so far.
+    std::int64_t updates() const { return earlier_updates + steps - skipped_steps; }
     bool operator==(const TrainerState&) const = default;
 };
 
 // "OUT.state/state.safetensors", which is there when a state is.
 std::filesystem::path checkpoint_file(const std::filesystem::path& out);
 
-// Whether that directory has a file of this name.
+// "OUT.state/optimizer.safetensors": what a run with --keep-optimizer leaves.
+std::filesystem::path optimizer_file(const std::filesystem::path& out);
+
+// Whether that directory has a file of one of these names.
 bool is_checkpoint_file(std::string_view name);
 
 // OUT.state for one run: no other process of this machine has it meanwhile. On one rank. While it lives the directory
@@ -99,6 +107,19 @@ std::string differences(const std::string& had, const std::string& now);
 // all get the same outcome.
 Status save_checkpoint(const std::filesystem::path& file, parallel::ParameterStore& store, kernels::Backend& backend,
                        comm::Comm& comm, const TrainerState& state, const std::string& fingerprint);
+
+// What the optimizer has made of the gradients (its moments, and of how many updates they are), without the weights:
+// another run of the same model and optimizer may begin with it. `fingerprint` names those. Else as save_checkpoint().
+Status save_optimizer(const std::filesystem::path& file, parallel::ParameterStore& store, kernels::Backend& backend,
+                      comm::Comm& comm, const TrainerState& state, const std::string& fingerprint);
+// What this rank writes of it.
+std::int64_t own_optimizer_bytes(const parallel::ParameterStore& store);
+// Of how many updates it is. kNotFound: there is none. Other kernels than it was made with are no error: its values are
+// taken as they are. Else as load_checkpoint().
+Result<std::int64_t> load_optimizer(const std::filesystem::path& file, parallel::ParameterStore& store,
+                                    kernels::Backend& backend, comm::Comm& comm, const std::string& fingerprint);
+// Stands for every byte of it that counts. On one rank. Errors as load_optimizer().
+Result<std::string> optimizer_digest(const std::filesystem::path& file);
 
 // Saves states while steps go on: a copy of what this rank saves is written by a thread. The copy's memory is taken at
 // the beginning. Every rank calls the same, from the thread that uses MPI, and gets the same outcome; errors are those

@@ -16,6 +16,7 @@ namespace atl::checkpoint {
 namespace {
 
 constexpr std::string_view kStateFile = "state.safetensors";
+constexpr std::string_view kOptimizerFile = "optimizer.safetensors";
 constexpr std::string_view kFinishedFile = "finished.json";
 
 std::filesystem::path finished_file(const std::filesystem::path& out) {
@@ -54,8 +55,13 @@ std::filesystem::path checkpoint_file(const std::filesystem::path& out) {
     return directory / kStateFile;
 }
 
+std::filesystem::path optimizer_file(const std::filesystem::path& out) {
+    return checkpoint_file(out).parent_path() / kOptimizerFile;
+}
+
 bool is_checkpoint_file(std::string_view name) {
-    return name == kStateFile || name == kFinishedFile || is_part_file(name);
+    return name == kStateFile || name == kOptimizerFile || name == kFinishedFile || is_part_file(name, kStateFile) ||
+           is_part_file(name, kOptimizerFile);
 }
 
 Result<StateDirectory> StateDirectory::open(const std::filesystem::path& out) {
@@ -66,11 +72,14 @@ Result<StateDirectory> StateDirectory::open(const std::filesystem::path& out) {
     if (::access(path.c_str(), W_OK | X_OK) != 0) return file_error(path, "write in");
     ATOLL_TRY(UniqueFd lock, lock_directory(path));
     StateDirectory directory(path, std::move(lock));
-    const auto id = read_id(checkpoint_file(out));
-    ATOLL_RETURN_IF_ERROR(remove_files(path, [&](std::string_view name) {
-        const bool is_of_another = id.ok() && is_part_file(name) && !is_part_of(name, *id);
-        return is_of_another || is_left_over(name, is_checkpoint_file);
-    }));
+    for (const auto& file : {checkpoint_file(out), optimizer_file(out)}) {
+        const auto id = read_id(file);
+        ATOLL_RETURN_IF_ERROR(remove_files(path, [&](std::string_view name) {
+            return id.ok() && is_part_file(name, file) && !is_part_of(name, file, *id);
+        }));
+    }
+    ATOLL_RETURN_IF_ERROR(
+        remove_files(path, [](std::string_view name) { return is_left_over(name, is_checkpoint_file); }));
     return directory;
 }
 
@@ -102,9 +111,10 @@ std::optional<std::filesystem::path> StateDirectory::current_path() const {
     return !error && leads_to(path, lock_) ? std::optional(path) : std::nullopt;
 }
 
-// The first file goes first: without it the others are no state.
+// The first files go first: without them the others are nothing.
 Status StateDirectory::remove_state() const {
     ATOLL_RETURN_IF_ERROR(remove_file(path_ / kStateFile));
+    ATOLL_RETURN_IF_ERROR(remove_file(path_ / kOptimizerFile));
     return remove_files(path_, is_checkpoint_file);
 }
 
@@ -125,7 +135,7 @@ Status StateDirectory::write_finished(const std::string& fingerprint) const {
 Status StateDirectory::finish(const std::string& fingerprint) const {
     ATOLL_RETURN_IF_ERROR(write_finished(fingerprint));
     ATOLL_RETURN_IF_ERROR(remove_file(path_ / kStateFile));
-    return remove_files(path_, is_part_file);
+    return remove_files(path_, [](std::string_view name) { return is_part_file(name, kStateFile); });
 }
 
 Result<std::optional<std::string>> read_finished(const std::filesystem::path& out) {

@@ -31,8 +31,12 @@ std::string find_metadata(const safetensors::File& file, const char* key) {
     return found == file.header().metadata.end() ? std::string() : found->second;
 }
 
-Error damaged(const std::filesystem::path& path, const std::string& what) {
-    return invalid_argument(path.string(), what + ": the file is damaged; begin anew with --overwrite");
+// What to do where a state, or an optimizer's, is not what it should be.
+constexpr const char* kBeginAnew = "begin anew with --overwrite";
+constexpr const char* kWithoutOptimizer = "begin without --optimizer-from";
+
+Error damaged(const std::filesystem::path& path, const std::string& what, const char* remedy) {
+    return invalid_argument(path.string(), what + ": the file is damaged; " + remedy);
 }
 
 // The rows of a file's digests.
@@ -46,69 +50,72 @@ std::string_view digest_row(const safetensors::File& file, std::size_t row) {
 
 // One file of a state, as this version wrote it: with digests of its tensors, of so many other files and of its
 // metadata, which is what it was.
-Status check_file(const safetensors::File& file, std::size_t others) {
+Status check_file(const safetensors::File& file, std::size_t others, const char* remedy) {
     const auto& tensors = file.header().tensors;
     const bool last = !tensors.empty() && tensors.back().name == kDigests &&
                       tensors.back().end - tensors.back().begin == (tensors.size() + others) * kDigestBytes;
-    if (!last) return damaged(file.path(), "its digests are not there");
+    if (!last) return damaged(file.path(), "its digests are not there", remedy);
     if (digests_of(file).ends_with(metadata_digest(file.header().metadata))) return {};
-    return damaged(file.path(), "what it says of the run is not what was saved");
+    return damaged(file.path(), "what it says of the run is not what was saved", remedy);
 }
 
-Result<safetensors::File> open_file(const std::filesystem::path& path) {
+Result<safetensors::File> open_file(const std::filesystem::path& path, const char* remedy) {
     auto file = safetensors::File::open(path);
     if (file.ok() || file.error().code != ErrorCode::kInvalidArgument) return file;
     Error error = file.error();
-    error.message += ": the file is damaged; begin anew with --overwrite";
+    error.message += std::string(": the file is damaged; ") + remedy;
     return error;
 }
 
 // A state whose file 0 is open.
 class SavedState {
   public:
-    static Result<SavedState> open(const std::filesystem::path& path) {
-        ATOLL_TRY(auto file, open_file(path));
+    static Result<SavedState> open(const std::filesystem::path& path, const char* remedy) {
+        ATOLL_TRY(auto file, open_file(path, remedy));
         if (find_metadata(file, "schema") != kSchema) {
             return invalid_argument(path.string(),
                                     "is not a training state of this version of atoll-trainer, which reads no other: "
-                                    "let that which saved it finish the run, or begin anew with --overwrite");
+                                    "let that which saved it finish the run, or " +
+                                        std::string(remedy));
         }
         const std::string text = find_metadata(file, "files");
         int files = 0;
         const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), files);
         if (error != std::errc() || end != text.data() + text.size() || files < 1 || files > kFilesMax)
-            return damaged(path, "what it says of the run is not what was saved");
-        ATOLL_RETURN_IF_ERROR(check_file(file, static_cast<std::size_t>(files) - 1));
-        return SavedState(std::move(file), files);
+            return damaged(path, "what it says of the run is not what was saved", remedy);
+        ATOLL_RETURN_IF_ERROR(check_file(file, static_cast<std::size_t>(files) - 1, remedy));
+        return SavedState(std::move(file), files, remedy);
     }
 
     const safetensors::File& first() const { return first_; }
     int files() const { return files_; }
+    const char* remedy() const { return remedy_; }
 
     // Calls use(file), which is opened for it alone: a run may have more files than a process may open.
     Status with_file(int part, const std::function<Status(const safetensors::File&)>& use) const {
         if (part == 0) return use(first_);
         const std::string id = find_metadata(first_, "state");
         const std::filesystem::path path = part_file(first_.path(), id, part);
-        auto file = open_file(path);
+        auto file = open_file(path, remedy_);
         if (!file.ok() && file.error().code == ErrorCode::kNotFound) {
-            return invalid_argument(path.string(),
-                                    "is a file of the state in " + first_.path().string() +
-                                        " and is not there: put it back, or begin anew with --overwrite");
+            return invalid_argument(path.string(), "is a file of the state in " + first_.path().string() +
+                                                       " and is not there: put it back, or " + remedy_);
         }
         if (!file.ok()) return file.error();
-        ATOLL_RETURN_IF_ERROR(check_file(*file, 0));
+        ATOLL_RETURN_IF_ERROR(check_file(*file, 0, remedy_));
         const std::size_t seal = first_.header().tensors.size() - 1 + static_cast<std::size_t>(part) - 1;
         if (digest::sha256(digests_of(*file)) != digest_row(first_, seal))
-            return damaged(path, "it is not the file that was saved with " + first_.path().string());
+            return damaged(path, "it is not the file that was saved with " + first_.path().string(), remedy_);
         return use(*file);
     }
 
   private:
-    SavedState(safetensors::File first, int files) : first_(std::move(first)), files_(files) {}
+    SavedState(safetensors::File first, int files, const char* remedy)
+        : first_(std::move(first)), files_(files), remedy_(remedy) {}
 
     safetensors::File first_;
     int files_;
+    const char* remedy_;
 };
 
 // Takes a member that must be there and of that very kind: counts are whole and not below 0.
@@ -126,14 +133,18 @@ bool take(const json& object, const char* key, double& into) {
     return true;
 }
 
-Result<TrainerState> parse_trainer_state(const safetensors::File& file, const std::string& fingerprint) {
+// That a file is of a run with this fingerprint. `option`: what asks for it.
+Status check_fingerprint(const safetensors::File& file, const std::string& fingerprint, const std::string& option,
+                         const std::string& remedy) {
     const std::string name = file.path().string();
     const std::string differing = differences(find_metadata(file, "fingerprint"), fingerprint);
-    if (!differing.empty()) {
-        return conflict("--resume: the run that saved " + name + " had " + differing +
-                            "; go on with the same, or begin anew with --overwrite",
-                        name);
-    }
+    if (differing.empty()) return {};
+    return conflict(
+        option + ": the run that saved " + name + " had " + differing + "; go on with the same, or " + remedy, name);
+}
+
+Result<TrainerState> parse_trainer_state(const safetensors::File& file) {
+    const std::string name = file.path().string();
     const json all = json::parse(find_metadata(file, "progress"), nullptr, false);
     TrainerState state;
     bool is_whole = all.is_object() && take(all, "steps", state.steps) && take(all, "tokens", state.tokens) &&
@@ -143,6 +154,8 @@ Result<TrainerState> parse_trainer_state(const safetensors::File& file, const st
     if (all.is_object() && all.contains("untold_tokens"))  // states of earlier releases have none
         is_whole =
             is_whole && take(all, "untold_loss", state.untold_loss) && take(all, "untold_tokens", state.untold_tokens);
+    if (all.is_object() && all.contains("earlier_updates"))  // nor this
+        is_whole = is_whole && take(all, "earlier_updates", state.earlier_updates);
     if (!is_whole) return invalid_argument(name, "the training state does not say how far the run came");
     return state;
 }
@@ -175,7 +188,8 @@ Result<bool> rank0_finds(const std::filesystem::path& file, comm::Comm& comm) {
     return found != std::byte{0};
 }
 
-Status check_tensor(const safetensors::File& file, std::size_t index, comm::ReadProgress& progress) {
+Status check_tensor(const safetensors::File& file, std::size_t index, comm::ReadProgress& progress,
+                    const char* remedy) {
     const safetensors::TensorInfo& tensor = file.header().tensors[index];
     const std::uint64_t size = tensor.end - tensor.begin;
     std::vector<std::byte> block;
@@ -188,7 +202,7 @@ Status check_tensor(const safetensors::File& file, std::size_t index, comm::Read
     }
     progress.add(1);
     if (digest.finish() == digest_row(file, index)) return {};
-    return damaged(file.path(), "'" + tensor.name + "' is not what was saved");
+    return damaged(file.path(), "'" + tensor.name + "' is not what was saved", remedy);
 }
 
 // That the tensors are what was written. Each rank reads its share of them whole: neighbours, so that it opens few
@@ -208,7 +222,8 @@ Status check_digests(const SavedState& state, comm::Comm& comm) {
         ATOLL_RETURN_IF_ERROR(state.with_file(part, [&](const safetensors::File& file) {
             const std::size_t last = std::min(to - first, file.header().tensors.size() - 1);
             Status status;
-            for (std::size_t i = from - first; i < last && status.ok(); ++i) status = check_tensor(file, i, progress);
+            for (std::size_t i = from - first; i < last && status.ok(); ++i)
+                status = check_tensor(file, i, progress, state.remedy());
             return status;
         }));
     }
@@ -239,17 +254,18 @@ struct Taking {
 // Of the state's files, what this rank keeps of each.
 class Takings {
   public:
-    Takings(const SavedState& state, const parallel::ParameterStore& store) : state_(state), store_(store) {}
+    Takings(const SavedState& state, const parallel::ParameterStore& store, Content content)
+        : state_(state), store_(store), content_(content) {}
 
     Result<std::vector<Taking>> of(int part) const {
         std::vector<Taking> all;
         for (std::size_t unit = 0; unit < store_.unit_count(); ++unit) {
             if (!store_.trains(unit)) continue;
-            for (const Saved saved : saved_kinds(store_)) {
+            for (const Saved saved : saved_kinds(store_, content_)) {
                 const parallel::ParameterStore::Range kept = store_.saved_range(saved, unit);
                 ATOLL_RETURN_IF_ERROR(add(all, part, {.name = {}, .saved = saved, .unit = unit}, kept));
             }
-            if (!store_.has_masters(unit)) continue;
+            if (content_ != Content::kState || !store_.has_masters(unit)) continue;
             const tensor::Tensor& weights = store_.weights(unit);
             ATOLL_RETURN_IF_ERROR(add(all, part, {.name = {}, .unit = unit, .rounds = true},
                                       {store_.kept_begin(weights, unit), weights.element_count()}));
@@ -281,6 +297,7 @@ class Takings {
 
     const SavedState& state_;
     const parallel::ParameterStore& store_;
+    Content content_;
 };
 
 // Puts a taking where it belongs, a piece at a time: pages of a mapping would stay in memory beside what is made of
@@ -328,9 +345,9 @@ class Loader {
     std::vector<float> values_;
 };
 
-Status load_files(const SavedState& state, parallel::ParameterStore& store, kernels::Backend& backend,
-                  comm::Comm& comm) {
-    const Takings takings(state, store);
+Status load_files(const SavedState& state, parallel::ParameterStore& store, kernels::Backend& backend, comm::Comm& comm,
+                  Content content) {
+    const Takings takings(state, store, content);
     comm::ReadProgress progress(comm, "loading the state", state.files());
     Loader loader(store, backend, progress);
     for (int part = 0; part < state.files(); ++part, progress.add(1)) {
@@ -345,6 +362,17 @@ Status load_files(const SavedState& state, parallel::ParameterStore& store, kern
     return {};
 }
 
+// Of the state in an open file: what it says of its run, once all ranks see the same, whole, of the right run.
+Result<TrainerState> check_state(const SavedState& saved, comm::Comm& comm, const std::string& fingerprint,
+                                 const std::string& option) {
+    const safetensors::File& first = saved.first();
+    ATOLL_RETURN_IF_ERROR(comm.agree(check_fingerprint(first, fingerprint, option, saved.remedy())));
+    ATOLL_TRY(const TrainerState state, comm::agreed(comm, parse_trainer_state(first)));
+    ATOLL_RETURN_IF_ERROR(comm.agree(check_same(first, comm)));
+    ATOLL_RETURN_IF_ERROR(comm.agree(check_digests(saved, comm)));
+    return state;
+}
+
 }  // namespace
 
 Result<std::optional<TrainerState>> load_checkpoint(const std::filesystem::path& file, parallel::ParameterStore& store,
@@ -352,14 +380,25 @@ Result<std::optional<TrainerState>> load_checkpoint(const std::filesystem::path&
                                                     const std::string& fingerprint, bool deterministic) {
     ATOLL_TRY(const bool found, rank0_finds(file, comm));
     if (!found) return std::optional<TrainerState>();
-    ATOLL_TRY(const auto saved, comm::agreed(comm, SavedState::open(file)));
-    const safetensors::File& first = saved.first();
-    ATOLL_TRY(const TrainerState state, comm::agreed(comm, parse_trainer_state(first, fingerprint)));
-    ATOLL_RETURN_IF_ERROR(comm.agree(check_same(first, comm)));
-    ATOLL_RETURN_IF_ERROR(comm.agree(check_digests(saved, comm)));
-    ATOLL_RETURN_IF_ERROR(comm.agree(comm.rank() == 0 ? check_kernels(first, backend, deterministic) : Status()));
-    ATOLL_RETURN_IF_ERROR(comm.agree(load_files(saved, store, backend, comm)));
+    ATOLL_TRY(const auto saved, comm::agreed(comm, SavedState::open(file, kBeginAnew)));
+    ATOLL_TRY(const TrainerState state, check_state(saved, comm, fingerprint, "--resume"));
+    const Status same_kernels = comm.rank() == 0 ? check_kernels(saved.first(), backend, deterministic) : Status();
+    ATOLL_RETURN_IF_ERROR(comm.agree(same_kernels));
+    ATOLL_RETURN_IF_ERROR(comm.agree(load_files(saved, store, backend, comm, Content::kState)));
     return std::optional<TrainerState>(state);
+}
+
+Result<std::int64_t> load_optimizer(const std::filesystem::path& file, parallel::ParameterStore& store,
+                                    kernels::Backend& backend, comm::Comm& comm, const std::string& fingerprint) {
+    ATOLL_TRY(const auto saved, comm::agreed(comm, SavedState::open(file, kWithoutOptimizer)));
+    ATOLL_TRY(const TrainerState state, check_state(saved, comm, fingerprint, "--optimizer-from"));
+    ATOLL_RETURN_IF_ERROR(comm.agree(load_files(saved, store, backend, comm, Content::kOptimizer)));
+    return state.updates();
+}
+
+Result<std::string> optimizer_digest(const std::filesystem::path& file) {
+    ATOLL_TRY(const auto saved, SavedState::open(file, kWithoutOptimizer));
+    return digest::sha256(digests_of(saved.first()));
 }
 
 }  // namespace atl::checkpoint

@@ -23,11 +23,10 @@ Status read_section(parallel::ParameterStore& store, kernels::Backend& backend, 
     return store.read(backend, section.saved, section.unit, section.begin - kept + at, to);
 }
 
-}  // namespace
-
-Status save_checkpoint(const std::filesystem::path& file, parallel::ParameterStore& store, kernels::Backend& backend,
-                       comm::Comm& comm, const TrainerState& state, const std::string& fingerprint) {
-    auto writer = open_writer(file, store, backend, comm, state, fingerprint);
+// All ranks at once, each its part.
+Status save_files(const std::filesystem::path& file, parallel::ParameterStore& store, kernels::Backend& backend,
+                  comm::Comm& comm, Content content, const TrainerState& state, const std::string& fingerprint) {
+    auto writer = open_writer(file, store, backend, comm, content, state, fingerprint);
     ATOLL_RETURN_IF_ERROR(comm.agree(parallel::write_outcome(writer.ok() ? Status() : Status(writer.error()))));
     std::vector<std::byte> piece;
     const Status written = writer->write(
@@ -37,6 +36,24 @@ Status save_checkpoint(const std::filesystem::path& file, parallel::ParameterSto
             return std::span<const std::byte>(piece);
         });
     return commit(*writer, written, store, comm);
+}
+
+}  // namespace
+
+Status save_checkpoint(const std::filesystem::path& file, parallel::ParameterStore& store, kernels::Backend& backend,
+                       comm::Comm& comm, const TrainerState& state, const std::string& fingerprint) {
+    return save_files(file, store, backend, comm, Content::kState, state, fingerprint);
+}
+
+Status save_optimizer(const std::filesystem::path& file, parallel::ParameterStore& store, kernels::Backend& backend,
+                      comm::Comm& comm, const TrainerState& state, const std::string& fingerprint) {
+    return save_files(file, store, backend, comm, Content::kOptimizer, state, fingerprint);
+}
+
+std::int64_t own_optimizer_bytes(const parallel::ParameterStore& store) {
+    std::int64_t bytes = 0;
+    for (const Section& section : own_sections(store, Content::kOptimizer)) bytes += section.size_bytes();
+    return bytes;
 }
 
 struct AsyncSaver::Impl {
@@ -54,7 +71,7 @@ struct AsyncSaver::Impl {
     Status stage() {
         const double began = now_s();
         std::byte* to = staging.get();
-        for (const Section& section : own_sections(store)) {
+        for (const Section& section : own_sections(store, Content::kState)) {
             const auto size = static_cast<std::size_t>(section.size_bytes());
             ATOLL_RETURN_IF_ERROR(read_section(store, backend, section, 0, {to, size}));
             to += size;
@@ -106,7 +123,7 @@ bool AsyncSaver::is_saving() const {
 Status AsyncSaver::begin(const TrainerState& state) {
     Impl& impl = *impl_;
     ATOLL_RETURN_IF_ERROR(wait());
-    auto writer = open_writer(impl.file, impl.store, impl.backend, impl.comm, state, impl.fingerprint);
+    auto writer = open_writer(impl.file, impl.store, impl.backend, impl.comm, Content::kState, state, impl.fingerprint);
     const Status staged = writer.ok() ? impl.stage() : Status(writer.error());
     ATOLL_RETURN_IF_ERROR(impl.comm.agree(parallel::write_outcome(staged)));
     impl.writer.emplace(std::move(writer).value());

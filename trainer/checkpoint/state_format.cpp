@@ -9,13 +9,18 @@ namespace atl::checkpoint {
 namespace {
 
 constexpr std::array<const char*, 3> kKinds = {"weights", "moment1", "moment2"};
-constexpr std::string_view kPartBegin = "state-", kPartEnd = ".safetensors";
+
+// Of file P: this, the state's id, "-P".
+std::string part_begin(const std::filesystem::path& file) {
+    return file.stem().string() + "-";
+}
 
 }  // namespace
 
-std::vector<Saved> saved_kinds(const parallel::ParameterStore& store) {
+std::vector<Saved> saved_kinds(const parallel::ParameterStore& store, Content content) {
     std::vector<Saved> kinds;
-    for (int kind = 0; kind <= store.moment_count(); ++kind) kinds.push_back(static_cast<Saved>(kind));
+    for (int kind = content == Content::kState ? 0 : 1; kind <= store.moment_count(); ++kind)
+        kinds.push_back(static_cast<Saved>(kind));
     return kinds;
 }
 
@@ -23,7 +28,7 @@ std::string tensor_name(Saved saved, const model::FsdpUnit& unit) {
     return std::string(kKinds[static_cast<std::size_t>(saved)]) + "." + unit.name;
 }
 
-std::vector<Section> own_sections(const parallel::ParameterStore& store) {
+std::vector<Section> own_sections(const parallel::ParameterStore& store, Content content) {
     std::vector<Section> sections;
     for (std::size_t unit = 0; unit < store.unit_count(); ++unit) {
         if (!store.trains(unit)) continue;
@@ -31,7 +36,7 @@ std::vector<Section> own_sections(const parallel::ParameterStore& store) {
         const std::int64_t count =
             std::clamp<std::int64_t>(store.shard_spec(unit).element_count - own.begin, 0, own.count);
         if (count == 0) continue;
-        for (const Saved saved : saved_kinds(store)) {
+        for (const Saved saved : saved_kinds(store, content)) {
             sections.push_back({tensor_name(saved, store.model().units[unit]), saved, unit,
                                 store.saved_dtype(saved, unit), store.storage(unit), own.begin, count});
         }
@@ -41,15 +46,15 @@ std::vector<Section> own_sections(const parallel::ParameterStore& store) {
 
 std::filesystem::path part_file(const std::filesystem::path& file, const std::string& id, int part) {
     if (part == 0) return file;
-    return file.parent_path() / (std::string(kPartBegin) + id + "-" + std::to_string(part) + std::string(kPartEnd));
+    return file.parent_path() / (part_begin(file) + id + "-" + std::to_string(part) + file.extension().string());
 }
 
-bool is_part_file(std::string_view name) {
-    return name.starts_with(kPartBegin) && name.ends_with(kPartEnd);
+bool is_part_file(std::string_view name, const std::filesystem::path& file) {
+    return name.starts_with(part_begin(file)) && name.ends_with(file.extension().string());
 }
 
-bool is_part_of(std::string_view name, const std::string& id) {
-    return is_part_file(name) && name.substr(kPartBegin.size()).starts_with(id + "-");
+bool is_part_of(std::string_view name, const std::filesystem::path& file, const std::string& id) {
+    return is_part_file(name, file) && name.starts_with(part_begin(file) + id + "-");
 }
 
 std::string metadata_digest(const Metadata& metadata) {

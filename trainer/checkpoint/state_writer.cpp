@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kIdBytes = 8;
 
-std::string trainer_state_text(const TrainerState& state) {
+std::string progress_text(const TrainerState& state) {
     return nlohmann::json{{"steps", state.steps},
                           {"tokens", state.tokens},
                           {"loss_sum", state.loss_sum},
@@ -24,7 +24,8 @@ std::string trainer_state_text(const TrainerState& state) {
                           {"good_steps", state.good_steps},
                           {"skipped_steps", state.skipped_steps},
                           {"untold_loss", state.untold_loss},
-                          {"untold_tokens", state.untold_tokens}}
+                          {"untold_tokens", state.untold_tokens},
+                          {"earlier_updates", state.earlier_updates}}
         .dump();
 }
 
@@ -55,12 +56,12 @@ std::vector<safetensors::TensorInfo> file_tensors(const std::vector<Section>& se
     return tensors;
 }
 
-// Of the state's files all but those that `id` names; what cannot go now goes when the next run begins.
-void remove_other_parts(const std::filesystem::path& directory, const std::string& id) {
+// Of the files beside file 0 all but those that `id` names; what cannot go now goes when the next run begins.
+void remove_other_parts(const std::filesystem::path& file, const std::string& id) {
     std::error_code error;
-    for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
+    for (const auto& entry : std::filesystem::directory_iterator(file.parent_path(), error)) {
         const std::string name = entry.path().filename().string();
-        if (!is_part_file(name) || is_part_of(name, id)) continue;
+        if (!is_part_file(name, file) || is_part_of(name, file, id)) continue;
         std::filesystem::remove(entry.path(), error);
         if (error) log::warn("cannot remove " + entry.path().string() + ": " + error.message());
     }
@@ -146,15 +147,15 @@ void StateWriter::discard() const {
 }
 
 Result<StateWriter> open_writer(const std::filesystem::path& file, const parallel::ParameterStore& store,
-                                const kernels::Backend& backend, comm::Comm& comm, const TrainerState& state,
-                                const std::string& fingerprint) {
+                                const kernels::Backend& backend, comm::Comm& comm, Content content,
+                                const TrainerState& state, const std::string& fingerprint) {
     std::string id = random_hex(kIdBytes);
     comm.broadcast(std::as_writable_bytes(std::span(id)), 0);
     check(store.layout().mesh.model_parts() == 1, "open_writer: a state is of ranks that have the same units");
     const StateWriter::Place place{file, id, store.layout().rank_by_shard(comm.rank()), comm.size()};
     const Metadata of_the_run = {
-        {"progress", trainer_state_text(state)}, {"fingerprint", fingerprint}, {"kernels", backend.name()}};
-    return StateWriter::create(place, own_sections(store), of_the_run, state.steps);
+        {"progress", progress_text(state)}, {"fingerprint", fingerprint}, {"kernels", backend.name()}};
+    return StateWriter::create(place, own_sections(store, content), of_the_run, state.steps);
 }
 
 Status commit(StateWriter& writer, const Status& written, const parallel::ParameterStore& store, comm::Comm& comm) {
@@ -166,7 +167,7 @@ Status commit(StateWriter& writer, const Status& written, const parallel::Parame
     if (!status.ok()) {
         writer.discard();
     } else if (comm.rank() == 0) {
-        remove_other_parts(writer.place().file.parent_path(), writer.place().id);
+        remove_other_parts(writer.place().file, writer.place().id);
     }
     return status;
 }

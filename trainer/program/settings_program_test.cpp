@@ -42,6 +42,7 @@ class SettingsProgramTest : public ProgramTest {
             EXPECT_EQ(
                 train(std::string("adapter") + seed, {"--steps", "1", "--lora-rank", "2", "--seed", seed}).exit_code,
                 0);
+        EXPECT_EQ(train("kept", {"--steps", "1", "--keep-optimizer"}).exit_code, 0);
         fs::create_directory(path("scratch"));
     }
 
@@ -139,6 +140,8 @@ std::vector<SettingsProgramTest::Change> SettingsProgramTest::changes_of_running
         {"save-async", "on", {{"save-every", "1"}}},
         {"resume", "true"},
         {"overwrite", "true"},
+        {"keep-optimizer", "true"},
+        {"optimizer-from", path("kept")},
         {"save-dtype", "bf16"},
         {"time-limit", "1000"},
         {"collective-timeout", "100"},

@@ -39,8 +39,9 @@ struct Summary {
     double peak_tflops = 0;  // of one rank, that mfu was taken of; 0: unknown, printed as null
     std::int64_t peak_bytes = 0;
     bool resumable = false;
-    double loss_scale = 0;           // as it stands now; 0: not printed
-    std::int64_t skipped_steps = 0;  // printed with it, or when there are any
+    double loss_scale = 0;             // as it stands now; 0: not printed
+    std::int64_t skipped_steps = 0;    // printed with it, or when there are any
+    std::int64_t earlier_updates = 0;  // of which the optimizer had moments when the run began; 0: not printed
 };
 
 struct Perplexity {

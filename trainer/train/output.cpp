@@ -128,6 +128,13 @@ Result<TrainOutput> check_train_output(const RunConfig& config) {
         return invalid_argument("--overwrite", "gives up what --resume would go on with: leave one of them out");
     const OutputKind kind = output_kind(config);
     const fs::path state = checkpoint::checkpoint_file(out);
+    const fs::path kept = checkpoint::optimizer_file(config.optimizer_from);
+    if (!config.optimizer_from.empty() && !is_there(kept))
+        return not_found("there is no " + kept.string() + ": name the --out of a run that ended with --keep-optimizer",
+                         "--optimizer-from");
+    std::error_code error;
+    if (fs::equivalent(kept.parent_path(), state.parent_path(), error))
+        return invalid_argument("--optimizer-from", "is --out itself, which gives it up: name another --out");
     if (!config.resume) {
         if (is_there(state) && !config.overwrite)
             return refuse(state.parent_path().string() +

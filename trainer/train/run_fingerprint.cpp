@@ -6,6 +6,7 @@
 #include <type_traits>
 #include <variant>
 
+#include "trainer/checkpoint/checkpoint.h"
 #include "trainer/comm/read_progress.h"
 #include "trainer/model_io/model_directory.h"
 
@@ -72,6 +73,13 @@ nlohmann::json options_json(const RunConfig& config, Effect effect) {
     return flags;
 }
 
+// What an adapter's matrices are, and which of them train.
+nlohmann::json adapter_flags(const model::LoraOptions& lora) {
+    nlohmann::json flags = {{"lora-rank", lora.rank}, {"lora-targets", lora.targets}};
+    if (lora.freeze_a) flags["lora-freeze-a"] = "on";
+    return flags;
+}
+
 // The settings that the weights depend on, by their flags: those of the table, and what the indirect ones come to. Of
 // these, files and rows count by their content.
 nlohmann::json flags_json(const PreparedRun& prepared) {
@@ -89,11 +97,8 @@ nlohmann::json flags_json(const PreparedRun& prepared) {
         flags.update({{"schedule-runs", config.schedule_runs}, {"schedule-run", config.schedule_run}});
     if (!prepared.directory.adapters) return flags;
     const model::LoraOptions& lora = prepared.directory.adapters->options;
-    flags.update({{"lora-rank", lora.rank},
-                  {"lora-alpha", lora.alpha},
-                  {"lora-dropout", lora.dropout},
-                  {"lora-targets", lora.targets}});
-    if (lora.freeze_a) flags["lora-freeze-a"] = "on";
+    flags.update({{"lora-alpha", lora.alpha}, {"lora-dropout", lora.dropout}});
+    flags.update(adapter_flags(lora));
     return flags;
 }
 
@@ -105,6 +110,21 @@ Result<std::string> check_fingerprint(const dataset::Dataset& dataset, comm::Rea
     return conflict("data.json says that the rows have the sha256 " + told + ", but it is " + found +
                         ": they were damaged or changed; run tokenize again",
                     dataset.path().string());
+}
+
+nlohmann::json model_json(const model::Model& model) {
+    nlohmann::json json = mathematics_json(model.config);
+    json["parameters"] = model.parameter_count();
+    return json;
+}
+
+// Of what a run with this --out kept: rank 0 reads it.
+Result<std::string> optimizer_digest(const std::string& out, comm::Comm& comm) {
+    const auto mine = comm.rank() == 0 ? checkpoint::optimizer_digest(checkpoint::optimizer_file(out))
+                                       : std::string(kDigestCharacters, ' ');
+    ATOLL_TRY(std::string digest, comm::agreed(comm, mine));
+    comm.broadcast(std::as_writable_bytes(std::span(digest)), 0);
+    return digest;
 }
 
 }  // namespace
@@ -122,16 +142,26 @@ Result<std::string> data_fingerprint(const dataset::Dataset& dataset, comm::Comm
 Result<std::string> run_fingerprint(const PreparedRun& prepared, comm::Comm& comm) {
     const model_io::ModelDirectory& directory = prepared.directory;
     ATOLL_TRY(const std::string rows, data_fingerprint(prepared.data.dataset, comm));
-    nlohmann::json model = mathematics_json(directory.model.config);
-    model["parameters"] = directory.model.parameter_count();
+    nlohmann::json flags = flags_json(prepared);
+    if (!prepared.config.optimizer_from.empty()) {
+        ATOLL_TRY(flags["optimizer-from"], optimizer_digest(prepared.config.optimizer_from, comm));
+    }
+    nlohmann::json model = model_json(directory.model);
     model["sha256"] = prepared.base_sha256;
     nlohmann::json adapter = nlohmann::json::object();
     if (directory.adapters && directory.adapters->weights) {
         ATOLL_TRY(adapter["sha256"], model_io::adapter_digest(directory, comm, prepared.config.broadcast_from_rank0));
     }
     const nlohmann::json data = {{"sha256", rows}, {"rows", prepared.data.rows}, {"seq_len", prepared.seq_len()}};
-    return nlohmann::json{{"flags", flags_json(prepared)}, {"model", model}, {"adapter", adapter}, {"data", data}}
-        .dump();
+    return nlohmann::json{{"flags", flags}, {"model", model}, {"adapter", adapter}, {"data", data}}.dump();
+}
+
+std::string optimizer_fingerprint(const PreparedRun& prepared) {
+    const RunConfig& config = prepared.config;
+    nlohmann::json flags = {{"optimizer", to_string(config.optimizer)},
+                            {"moments-dtype", to_string(config.moments_dtype)}};
+    if (const auto& adapters = prepared.directory.adapters) flags.update(adapter_flags(adapters->options));
+    return nlohmann::json{{"flags", flags}, {"model", model_json(prepared.directory.model)}}.dump();
 }
 
 std::string result_fingerprint(const std::string& fingerprint, const RunConfig& config) {

@@ -15,7 +15,11 @@ Result<std::string> data_fingerprint(const dataset::Dataset& dataset, comm::Comm
 // Every rank takes part and gets the same outcome.
 Result<std::string> run_fingerprint(const PreparedRun& prepared, comm::Comm& comm);
 
-// The same of a run that is finished: what its result was saved in counts too. A state goes on to be saved in any.
+// What must be the same where a run begins with another's moments, in the same form.
+std::string optimizer_fingerprint(const PreparedRun& prepared);
+
+// run_fingerprint() of a run that is finished: what its result was saved in counts too. A state goes on to be saved in
+// any.
 std::string result_fingerprint(const std::string& fingerprint, const RunConfig& config);
 
 }  // namespace atl::train

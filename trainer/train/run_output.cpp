@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <system_error>
@@ -130,14 +131,22 @@ Result<std::optional<RunOutput::TrainerState>> RunOutput::load_state() {
     return found;
 }
 
+Result<std::int64_t> RunOutput::load_optimizer() {
+    const fs::path file = checkpoint::optimizer_file(prepared_.config.optimizer_from);
+    return checkpoint::load_optimizer(file, memory_.store(), backend_, comm_, optimizer_fingerprint(prepared_));
+}
+
 // A state is replaced by one that is written beside it, and the result is written beside the last one.
 Status RunOutput::check_room(std::int64_t steps_done) {
     const RunConfig& config = prepared_.config;
-    auto state = static_cast<double>(memory_.store().own_state_bytes());
-    comm_.all_reduce(std::span(&state, 1), comm::Reduction::kSum);
+    const bool keeps = config.keep_optimizer;
+    std::array sums = {static_cast<double>(memory_.store().own_state_bytes()),
+                       static_cast<double>(keeps ? checkpoint::own_optimizer_bytes(memory_.store()) : 0)};
+    comm_.all_reduce(sums, comm::Reduction::kSum);
     if (comm_.rank() != 0) return comm_.agree({});
+    const double state = sums[0];
     const auto there = static_cast<double>(checkpoint::bytes_on_disk(config.out));  // goes on with it, or removes it
-    const auto result = static_cast<double>(saver_->bytes());
+    const double result = static_cast<double>(saver_->bytes()) + sums[1];
     const std::int64_t every = config.save_every;
     std::int64_t saves = every > 0 ? (prepared_.steps - 1) / every - steps_done / every : 0;
     if (config.save_interval > 0) saves = std::max(saves, std::min<std::int64_t>(2, prepared_.steps - 1 - steps_done));
@@ -263,9 +272,14 @@ std::string RunOutput::loss_without_state(const Status& failed) const {
 
 // The record goes first, so that no end of the process leaves a result without it. Beside a result that is still to be
 // replaced it would tell of that one.
-Status RunOutput::save_result() {
+Status RunOutput::save_result(const TrainerState& state) {
     const trace::Span span("save the model");
     ATOLL_RETURN_IF_ERROR(ready_place());
+    if (prepared_.config.keep_optimizer) {
+        ATOLL_RETURN_IF_ERROR(checkpoint::save_optimizer(checkpoint::optimizer_file(prepared_.config.out),
+                                                         memory_.store(), backend_, comm_, state,
+                                                         optimizer_fingerprint(prepared_)));
+    }
     const bool is_first = comm_.rank() == 0 && !holds_result(prepared_.config);
     const auto record = [&] {
         return state_directory_->write_finished(result_fingerprint(fingerprint_, prepared_.config));

@@ -37,6 +37,8 @@ class RunOutput {
     Status prepare_async();
     // Absent: there is none.
     Result<std::optional<TrainerState>> load_state();
+    // With --optimizer-from: how many updates its moments have seen.
+    Result<std::int64_t> load_optimizer();
     // On the disk, for what a run writes that has done so many steps.
     Status check_room(std::int64_t steps_done);
     // From a run that stopped: what tells of it, and without --resume its state.
@@ -57,7 +59,8 @@ class RunOutput {
     // How long the last state took. Before the first: 0.
     double save_s() const { return save_s_; }
 
-    Status save_result();
+    // The model, and with --keep-optimizer before it the optimizer of this state: where there is a result, so is that.
+    Status save_result(const TrainerState& state);
     // What the result could not be saved of is kept as a state, so that only the saving is to be done again.
     struct Kept {
         Status outcome;             // the message of save_result()'s error with how the run goes on

@@ -129,6 +129,9 @@ Status Trainer::start() {
         ATOLL_TRY(const auto found, output_.load_state());
         state_ = found.value_or(state_);
     }
+    if (!prepared_.config.optimizer_from.empty() && !output_.has_state()) {
+        ATOLL_TRY(state_.earlier_updates, output_.load_optimizer());
+    }
     ATOLL_RETURN_IF_ERROR(output_.check_room(state_.steps));
     ATOLL_RETURN_IF_ERROR(output_.take_over());
     stopped_ = stops_for(stop_.told());
@@ -136,7 +139,7 @@ Status Trainer::start() {
 }
 
 Status Trainer::steps() {
-    const kernels::StepScalars carried{.updates = static_cast<double>(state_.steps - state_.skipped_steps),
+    const kernels::StepScalars carried{.updates = static_cast<double>(state_.updates()),
                                        .loss_scale = state_.loss_scale,
                                        .good_steps = static_cast<double>(state_.good_steps),
                                        .skipped = static_cast<double>(state_.skipped_steps)};
@@ -374,7 +377,7 @@ Status Trainer::watch_save(std::int64_t number) {
 
 Status Trainer::finish() {
     output_.wait_for_save();
-    const Status saved = stopped_ ? Status() : output_.save_result();
+    const Status saved = stopped_ ? Status() : output_.save_result(state_now());
     if (!saved.ok()) return keep_unsaved(saved);
     const Summary made = summary();
     if (comm_.rank() == 0) {
@@ -408,6 +411,7 @@ Summary Trainer::summary() const {
     summary.resumable = stopped_;
     if (scales_loss()) summary.loss_scale = state_.loss_scale;
     summary.skipped_steps = state_.skipped_steps;
+    summary.earlier_updates = state_.earlier_updates;
     return summary;
 }
 
