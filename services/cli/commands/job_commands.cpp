@@ -52,6 +52,7 @@ training:                             # of a round: flags of `atoll-trainer trai
   lr: 0.001
   # proximal_mu: 0.01                 # FedProx: holds each facility near the model that its round began with
   # lora_rank: 16                     # train adapters: the model travels once, then adapters alone; lora_targets, quantize
+  # keep_optimizer: true              # each site keeps its optimizer's moments for the next round; suits by_step below
   # save_interval: 600                # the default: a state every ten minutes, from which a later attempt goes on;
                                       # or save_every, in steps (0: none)
 lr_round_schedule: cosine             # constant, linear, cosine: that rate falls from round to round; by_step: training.schedule

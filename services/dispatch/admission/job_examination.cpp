@@ -159,6 +159,11 @@ class Training {
     Result<training_memory::LeastMemory> memory(const model_config::ModelConfig& config) const {
         return training_memory::least_memory(config, settings_, ranks(), ranks_on_node(), one_.data.seq_len);
     }
+    // What its site keeps of the optimizer from round to round. Of one rank: none has a part of it twice.
+    Result<std::int64_t> kept_bytes(const model_config::ModelConfig& config) const {
+        ATOLL_TRY(const auto least, training_memory::least_memory(config, settings_, 1, 1, one_.data.seq_len));
+        return least.moments;
+    }
     std::int64_t rows() const {
         return settings_.train_samples > 0 ? std::min(settings_.train_samples, one_.data.rows) : one_.data.rows;
     }
@@ -238,6 +243,14 @@ void look_at_memory(Looker& look, const Training& training, const Participant& o
                                 "smaller batch_size"));
 }
 
+void look_at_kept(Looker& look, const Training& training, const BaseModel& base) {
+    if (!training.settings().keep_optimizer || !base.config.ok()) return;
+    const auto bytes = training.kept_bytes(*base.config);
+    if (bytes.ok())
+        look.add("kept", CheckState::kOk,
+                 "the site keeps the optimizer of two rounds, " + bytes_text(*bytes) + " each, until the job ends");
+}
+
 void look_at_participant(Looker look, const JobSpec& spec, const Participant& one, const StoredFacility& stored,
                          const BaseModel& base, const NamedCopy& copy) {
     look_at_resources(look, one, stored);
@@ -250,6 +263,7 @@ void look_at_participant(Looker look, const JobSpec& spec, const Participant& on
     const Training training(spec, one, look.path(), *settings);
     look_at_settings(look, training, base);
     look_at_memory(look, training, one, stored, base);
+    look_at_kept(look, training, base);
 }
 
 // Every global model goes to whoever trains on it or evaluates it, once; updates come back, and go on to those who

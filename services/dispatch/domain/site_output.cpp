@@ -107,6 +107,7 @@ void visit_metrics(Line& line, Visitor& visit) {
     visit("loss", line.loss);
     visit("tokens_per_s", line.tokens_per_s);
     visit("wall_s", line.wall_s);
+    visit("earlier_updates", line.earlier_updates);
 }
 
 template <class Line, class Visitor>

@@ -48,6 +48,7 @@ struct SummaryLine {
     std::optional<double> loss;
     std::optional<double> tokens_per_s;
     std::optional<double> wall_s;
+    std::optional<std::int64_t> earlier_updates;  // of the optimizer that it began with
 };
 
 // What an evaluation prints of one model.

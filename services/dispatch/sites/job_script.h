@@ -11,6 +11,13 @@
 
 namespace atl::dispatch {
 
+// What a site keeps of the optimizer from round to round of a job.
+struct KeptOptimizer {
+    std::string directory;   // of the job's
+    std::int64_t round = 0;  // whose is kept if the job's commands succeed; those of other rounds go, but for `from`'s
+    std::int64_t from = 0;   // the round whose it begins with; 0: none
+};
+
 // What one batch job runs: commands in the attempt's directory, one after another, until one fails. The exit status of
 // the last one that ran is the job's.
 struct BatchJob {
@@ -27,6 +34,8 @@ struct BatchJob {
     std::string image_check = {};  // shell text that defines verify_image, which looks at the image before; empty: none
     bool is_check = false;         // of a facility, which says itself what its image is
     json::Json run_json = nullptr;  // becomes run.json; null: none
+    // Of the first command, which must be a training; none: nothing is kept.
+    std::optional<KeptOptimizer> kept_optimizer = {};
     // Directories of the task's earlier attempts, the newest first: the newest state there, when the job starts, is
     // taken over. Of a job with `ref.after` the first is the one that it goes on with.
     std::vector<std::string> earlier_attempts = {};

@@ -72,6 +72,8 @@ Result<BatchJob> describe_batch_job(const Task& task, const Site& site) {
                               job.seal = {site.program("atoll"), "seal", "--dir", "out", "--seal", "seal.json"};
                               if (train.state_round > 0)
                                   job.environment["ATOLL_STATE_ROUND"] = std::to_string(train.state_round);
+                              if (train.training.value("keep_optimizer", false))
+                                  job.kept_optimizer = {site.path("kept/" + task.job), task.round, train.state_round};
                               job.resources = train.resources;
                               job.environment["ATOLL_RANKS"] = std::to_string(train.resources.ranks());
                               job.run_json =

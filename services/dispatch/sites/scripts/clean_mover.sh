@@ -4,6 +4,7 @@
 pin=$1
 shift
 clean() {
+    rm -rf "kept/$pin"
     for task; do
         for pushing in "tasks/$task/"*/push.moving; do drop "$pushing"; done
         rm -rf "tasks/$task/"*/out "tasks/$task/"*/out.state
