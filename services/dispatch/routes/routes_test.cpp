@@ -178,7 +178,7 @@ TEST_F(RoutesTest, ACheckSaysWhatIsMissingAndAJobOfItWhatItsRanksFind) {
     EXPECT_TRUE(std::filesystem::exists(work_dir("leonardo") / "tasks/check-abcd1234"));
     EXPECT_EQ(client().call(Method::kDelete, job)->status, 204);
     EXPECT_FALSE(std::filesystem::exists(work_dir("leonardo") / "tasks/check-abcd1234"));
-    EXPECT_EQ(client().call(Method::kPut, "/v1/facilities/leonardo/check-jobs/..", "{}")->status, 422);
+    EXPECT_EQ(client().call(Method::kPut, "/v1/facilities/leonardo/check-jobs/-a", "{}")->status, 422);
     std::filesystem::remove(fake("atoll-trainer"));
     const Json bad = post("/v1/facilities/leonardo/check", Json::object()).json().value();
     EXPECT_EQ(bad.at("ok"), false);

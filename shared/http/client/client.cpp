@@ -76,11 +76,10 @@ Status check_segments(std::string_view path) {
     path = path.substr(0, path.find('?'));
     while (!path.empty()) {
         const std::size_t end = std::min(path.find('/'), path.size());
-        ATOLL_TRY(const std::string segment, percent_decode(path.substr(0, end)));
-        if (segment == "." || segment == ".." ||
-            segment.find_first_of(std::string_view("/\\\0", 3)) != std::string::npos)
+        const auto segment = percent_decode(path.substr(0, end));  // a wrong escape is the server's to refuse
+        if (segment.ok() && (*segment == "." || *segment == ".." || segment->find_first_of("/\\") != std::string::npos))
             return invalid_argument(
-                "", "\"" + segment + "\" names nothing: a name has no \"/\", and is not \".\" or \"..\"");
+                "", "\"" + *segment + "\" names nothing: a name has no \"/\", and is not \".\" or \"..\"");
         path.remove_prefix(std::min(end + 1, path.size()));
     }
     return {};

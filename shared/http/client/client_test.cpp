@@ -51,7 +51,7 @@ TEST(ClientTest, APathThatAServerWouldReadAsAnotherIsNotAskedFor) {
     });
     Client client(patient(server));
     using namespace std::string_literals;
-    for (const std::string& name : {"../../../blobs/a"s, ".."s, "."s, "a/b"s, "a\\b"s, "a\0b"s})
+    for (const std::string& name : {"../../../blobs/a"s, ".."s, "."s, "a/b"s, "a\\b"s})
         EXPECT_EQ(client.get_json("/v1/models/m/versions/" + percent_encode(name)).error().code,
                   ErrorCode::kInvalidArgument)
             << name;
