@@ -58,8 +58,8 @@ class Client {
     Client& operator=(Client&&) noexcept;
 
     // kUnavailable when no answer came; an HTTP status of any kind is a ClientResponse. `path` is percent-encoded by
-    // the caller where needed (percent_encode) and may carry a query. kInvalidArgument: a segment of it, decoded, is "."
-    // or ".." or holds a "/".
+    // the caller where needed (percent_encode) and may carry a query. kInvalidArgument: a segment of it, decoded, is
+    // "." or ".." or holds a "/".
     Result<ClientResponse> call(Method method, const std::string& path, std::string_view body = {},
                                 const CallOptions& options = {});
     // JSON in and out; a non-2xx answer becomes the Error of its problem+json.
