@@ -9,8 +9,7 @@ if [ ! -e "$PGDATA" ]; then
     printf '%s all all %s scram-sha-256\n' local '' host all >"$new/pg_hba.conf"
     # run_sql DATABASE: statements from standard input, a line each, of which none may fail.
     run_sql() {
-        postgres --single -D "$new" "$1" >"$new/said" 2>&1 || failed=yes
-        [ -z "${failed:-}" ] && ! grep -qE 'ERROR:|FATAL:|PANIC:' "$new/said" || { grep -E 'ERROR:|FATAL:|PANIC:' "$new/said" >&2; exit 1; }
+        postgres --single -D "$new" "$1" >"$new/said" 2>&1 && ! grep -qE 'ERROR:|FATAL:|PANIC:' "$new/said" || { grep -E 'ERROR:|FATAL:|PANIC:' "$new/said" >&2; exit 1; }
         rm "$new/said"
     }
     # Nobody can log in as the superuser, who could run programs: it has no password.

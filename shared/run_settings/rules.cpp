@@ -65,7 +65,7 @@ Status check_kept_optimizer(const RunConfig& config) {
     const bool has_moments = config.optimizer != OptimizerKind::kSgd || config.momentum > 0;
     if (has_moments || (!config.keep_optimizer && config.optimizer_from.empty())) return {};
     return invalid_argument(config.keep_optimizer ? "--keep-optimizer" : "--optimizer-from",
-                            "sgd without --momentum keeps nothing from step to step: leave it out");
+                            "sgd without --momentum has no moments to keep: give --momentum, or leave this option out");
 }
 
 std::string count_text(std::int64_t count) {

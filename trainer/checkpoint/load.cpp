@@ -33,7 +33,7 @@ std::string find_metadata(const safetensors::File& file, const char* key) {
 
 // What to do where a state, or an optimizer's, is not what it should be.
 constexpr const char* kBeginAnew = "begin anew with --overwrite";
-constexpr const char* kWithoutOptimizer = "begin without --optimizer-from";
+constexpr const char* kWithoutOptimizer = "start without --optimizer-from";
 
 Error damaged(const std::filesystem::path& path, const std::string& what, const char* remedy) {
     return invalid_argument(path.string(), what + ": the file is damaged; " + remedy);

@@ -94,10 +94,10 @@ TEST_F(KeptOptimizerTest, WhatIsOfAnotherModelOrOptimizerIsRefused) {
     refused(from("first") + Flags{"--optimizer", "muon"}, R"(had --optimizer "adamw" (now "muon"))");
     refused(from("first") + Flags{"--moments-dtype", "bf16"}, R"(had --moments-dtype "fp32" (now "bf16"))");
     refused(from("first") + Flags{"--lora-rank", "2"}, "--lora-rank");
-    refused(Flags{"--keep-optimizer", "--optimizer", "sgd"}, "sgd without --momentum keeps nothing");
+    refused(Flags{"--keep-optimizer", "--optimizer", "sgd"}, "sgd without --momentum has no moments to keep");
     make_wide_model("wide");
     expect_refused(go_on("wide", "second", three_ + from("first")), "model.");
-    expect_refused(go_on("model", "first", three_ + from("first")), "is --out itself");
+    expect_refused(go_on("model", "first", three_ + from("first")), "is the same as --out");
 
     const fs::path part = [&] {
         for (const auto& entry : fs::directory_iterator(path("first.state")))
@@ -108,9 +108,9 @@ TEST_F(KeptOptimizerTest, WhatIsOfAnotherModelOrOptimizerIsRefused) {
     std::string changed = bytes;
     changed[changed.size() / 2] ^= 1;
     ASSERT_TRUE(write_file_atomic(part, changed).ok());
-    refused(from("first"), "is damaged; begin without --optimizer-from");
+    refused(from("first"), "is damaged; start without --optimizer-from");
     fs::remove(part);
-    refused(from("first"), "put it back, or begin without --optimizer-from");
+    refused(from("first"), "put it back, or start without --optimizer-from");
     ASSERT_TRUE(write_file_atomic(part, bytes).ok());
     EXPECT_EQ(go_on("model", "second", three_ + from("first")).exit_code, 0);
 }

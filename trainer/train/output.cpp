@@ -134,7 +134,8 @@ Result<TrainOutput> check_train_output(const RunConfig& config) {
                          "--optimizer-from");
     std::error_code error;
     if (fs::equivalent(kept.parent_path(), state.parent_path(), error))
-        return invalid_argument("--optimizer-from", "is --out itself, which gives it up: name another --out");
+        return invalid_argument("--optimizer-from",
+                                "is the same as --out, and the new run would remove its moments: choose another --out");
     if (!config.resume) {
         if (is_there(state) && !config.overwrite)
             return refuse(state.parent_path().string() +

@@ -118,10 +118,10 @@ nlohmann::json model_json(const model::Model& model) {
     return json;
 }
 
-// Of what a run with this --out kept: rank 0 reads it.
-Result<std::string> optimizer_digest(const std::string& out, comm::Comm& comm) {
-    const auto mine = comm.rank() == 0 ? checkpoint::optimizer_digest(checkpoint::optimizer_file(out))
-                                       : std::string(kDigestCharacters, ' ');
+// Gives every rank the digest that rank 0 reads, or rank 0's error.
+template <class Read>
+Result<std::string> digest_of_rank0(comm::Comm& comm, Read&& read) {
+    const Result<std::string> mine = comm.rank() == 0 ? read() : std::string(kDigestCharacters, ' ');
     ATOLL_TRY(std::string digest, comm::agreed(comm, mine));
     comm.broadcast(std::as_writable_bytes(std::span(digest)), 0);
     return digest;
@@ -133,10 +133,7 @@ Result<std::string> data_fingerprint(const dataset::Dataset& dataset, comm::Comm
     std::error_code error;
     const auto size = static_cast<std::int64_t>(std::filesystem::file_size(dataset.path(), error));  // -1: not known
     comm::ReadProgress progress(comm, "hashing the rows", size);
-    const auto mine = comm.rank() == 0 ? check_fingerprint(dataset, progress) : std::string(kDigestCharacters, ' ');
-    ATOLL_TRY(std::string digest, comm::agreed(comm, mine));
-    comm.broadcast(std::as_writable_bytes(std::span(digest)), 0);
-    return digest;
+    return digest_of_rank0(comm, [&] { return check_fingerprint(dataset, progress); });
 }
 
 Result<std::string> run_fingerprint(const PreparedRun& prepared, comm::Comm& comm) {
@@ -144,7 +141,8 @@ Result<std::string> run_fingerprint(const PreparedRun& prepared, comm::Comm& com
     ATOLL_TRY(const std::string rows, data_fingerprint(prepared.data.dataset, comm));
     nlohmann::json flags = flags_json(prepared);
     if (!prepared.config.optimizer_from.empty()) {
-        ATOLL_TRY(flags["optimizer-from"], optimizer_digest(prepared.config.optimizer_from, comm));
+        const auto kept = checkpoint::optimizer_file(prepared.config.optimizer_from);
+        ATOLL_TRY(flags["optimizer-from"], digest_of_rank0(comm, [&] { return checkpoint::optimizer_digest(kept); }));
     }
     nlohmann::json model = model_json(directory.model);
     model["sha256"] = prepared.base_sha256;

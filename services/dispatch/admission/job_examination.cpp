@@ -248,7 +248,8 @@ void look_at_kept(Looker& look, const Training& training, const BaseModel& base)
     const auto bytes = training.kept_bytes(*base.config);
     if (bytes.ok())
         look.add("kept", CheckState::kOk,
-                 "the site keeps the optimizer of two rounds, " + bytes_text(*bytes) + " each, until the job ends");
+                 "the site keeps the optimizer's moments of two rounds until the job ends, " + bytes_text(*bytes) +
+                     " a round");
 }
 
 void look_at_participant(Looker look, const JobSpec& spec, const Participant& one, const StoredFacility& stored,

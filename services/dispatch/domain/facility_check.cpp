@@ -157,8 +157,8 @@ class Judge {
             add("scheduler", CheckState::kOk, fact("slurm") + " answers" + accounting);
         else
             add("scheduler", CheckState::kWarn,
-                "squeue answers, but `sbatch --version` prints nothing within 5 s" + accounting,
-                "try `sbatch --version` there by hand: a wrapper of the site may be slow, or fail now and then");
+                "squeue answers, but `sbatch --version` printed nothing within 5 s" + accounting,
+                "run `sbatch --version` there by hand: a wrapper of the site may be slow or unreliable");
         if (has("no_limits")) return skip_queues(fact("no_limits"));
         for (const auto& [name, found] : limits_) judge_queue(name, found);
     }

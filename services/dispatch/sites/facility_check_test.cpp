@@ -221,7 +221,7 @@ TEST_F(FacilityCheckTest, AControllerThatDoesNotAnswerIsTold) {
 
 TEST_F(FacilityCheckTest, ASlowVersionIsNoSilenceOfTheBatchSystem) {
     fake_.put("bin/sbatch", "#!/bin/sh\nexit 1\n");
-    expect_found("warn scheduler", "squeue answers, but `sbatch --version` prints nothing within 5 s", "a wrapper");
+    expect_found("warn scheduler", "squeue answers, but `sbatch --version` printed nothing within 5 s", "a wrapper");
     EXPECT_EQ(check().no_batch_answer, "");
 }
 
