@@ -27,11 +27,11 @@ check_a_job_goes_on_with_the_digests_of_atoll_up() {
         sleep 1
         within 60 runs "$one" || fail "$one stays down"
     done
+    within 300 atoll job show federation >/dev/null
+    ! job_has_ended || fail "the job was over before everything had been killed"
     docker compose down >/dev/null 2>&1
     up_with_sites
     within 300 all_ready || fail "the services are not ready"
-    within 30 atoll job show federation >/dev/null
-    ! job_has_ended || fail "the job was over before everything had been killed"
     digests=$(await_job 900)
     printf '  through kill -9 of %d containers and down/up in %d s\n' $((${#containers[@]} + 2)) $((SECONDS - started)) >&2
     same_by_atoll_up "by Compose" "$digests"
