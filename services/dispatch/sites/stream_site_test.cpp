@@ -112,6 +112,25 @@ TEST_F(StreamSiteTest, AVersionArrivesWithAllItsFilesAndNothingOfItIsComputedOrA
     EXPECT_FALSE(fs::exists(staged()));
 }
 
+TEST_F(StreamSiteTest, WhatLiesInTheWayOfAVersionIsNoLink) {
+    fs::create_directories(file("somebody's"));
+    fs::create_directories(file("work"));
+    fs::create_directory_symlink(file("somebody's"), file("work/models"));
+    const Status refused = stage();
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, ErrorCode::kUnavailable) << "it can be mended";
+    EXPECT_NE(refused.error().message.find("work/models is a link"), std::string::npos) << refused.error().message;
+    EXPECT_TRUE(fs::is_empty(file("somebody's")));
+    fs::remove(file("work/models"));
+    fs::create_directory(file("work/models"));
+    fs::permissions(file("work/models"), fs::perms::all);
+    ASSERT_TRUE(stage().ok());
+    expect_staged();
+    EXPECT_EQ(fs::status(file("work/models")).permissions() & (fs::perms::group_write | fs::perms::others_write),
+              fs::perms::none)
+        << "nobody else makes names there";
+}
+
 TEST_F(StreamSiteTest, WhereTheConnectionBreaksItGoesOnAtTheByteWhereItWas) {
     for (int i = 0; i < 10; ++i) transport_->marks.push_back(random_() % size_);
     std::sort(transport_->marks.begin(), transport_->marks.end());

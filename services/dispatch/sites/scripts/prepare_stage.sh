@@ -13,7 +13,12 @@ cd "$work" || exit 74  # nothing below is made where it was, should it go away
 for needed in "$program" "$trainer"; do
     command -v "$needed" >/dev/null 2>&1 || { echo "${needed##*/}"; exit 72; }
 done
+# Names in it can be told: nobody else may make one there, nor lead it elsewhere.
 mkdir -p models || exit 1
+[ ! -L models ] && [ -O models ] && chmod go-w models || {
+    echo "$work/models is a link, or belongs to somebody else" >&2
+    exit 75
+}
 for digest; do
     target=models/$digest
     lock "$target.pinning" || { echo "somebody else works on $target" >&2; exit 75; }

@@ -14,7 +14,7 @@ list() {
 for digest; do
     [ ! -d "models/$digest" ] || continue
     partial=models/.$digest.stream.partial  # clean_mover.sh removes what is called so
-    mkdir -p "$partial" || exit 1
+    [ -d "$partial" ] || mkdir "$partial" || exit 1
     echo "$digest"
     list "$partial"
     exit
