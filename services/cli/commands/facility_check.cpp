@@ -143,6 +143,8 @@ Result<json> try_job(http::Client& client, const CheckFlags& flags, Activity& ac
     activity.set("putting a job into the queue of " + flags.name);
     std::signal(SIGINT, note_interrupt);
     std::signal(SIGTERM, note_interrupt);
+    // That the terminal is closed; nohup has it ignored.
+    if (std::signal(SIGHUP, note_interrupt) == SIG_IGN) std::signal(SIGHUP, SIG_IGN);
     ATOLL_TRY(const auto submitted, client.call(http::Method::kPut, path, asked.dump()));
     if (const Status status = submitted.check(); !status.ok()) {
         if (status.error().code == ErrorCode::kInvalidArgument && status.error().cause != Cause::kSite)

@@ -26,13 +26,13 @@ class SlurmCheckJobTest : public SlurmJobTest {
         return {.status = answer->status, .body = answer->body, .headers = {}};
     }
     // Starts a check with a job, interrupts it when its job is in that state, and waits until it has ended: its status.
-    int interrupt_when(const std::string& state) {
+    int interrupt_when(const std::string& state, int signal) {
         const auto check = start_daemon({ATOLL_PROGRAM, "--gateway", gateway_.url(), "--token-file", token_file(),
                                          "facility", "check", "leonardo", "--job"},
                                         {.log = directory_.path() / "check.log", .environment = {}, .directory = {}});
         EXPECT_TRUE(check.ok());
         EXPECT_TRUE(eventually([&] { return jobs() == state + "\n"; })) << said() << jobs();
-        ::kill(*check, SIGINT);
+        ::kill(*check, signal);
         int status = 0;
         ::waitpid(*check, &status, 0);
         return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
@@ -53,12 +53,12 @@ class SlurmCheckJobTest : public SlurmJobTest {
 };
 
 TEST_F(SlurmCheckJobTest, InterruptedACheckTakesItsJobOutOfTheQueueAndEndsIt) {
-    EXPECT_EQ(interrupt_when("RUNNING"), 128 + SIGINT) << said();
+    EXPECT_EQ(interrupt_when("RUNNING", SIGINT), 128 + SIGINT) << said();
     EXPECT_NE(said().find("is cancelled"), std::string::npos) << said();
     EXPECT_EQ(jobs(), "");
     const std::string nodes = cluster_->name() + "-n[1-2]";
     cluster_->run({"scontrol", "update", "nodename=" + nodes, "state=drain", "reason=test"});
-    EXPECT_EQ(interrupt_when("PENDING"), 128 + SIGINT) << said();
+    EXPECT_EQ(interrupt_when("PENDING", SIGHUP), 128 + SIGHUP) << "its terminal is closed: " << said();
     EXPECT_EQ(jobs(), "");
     EXPECT_EQ(cluster_->run({"squeue", "-h", "-t", "all", "-o", "%T"}), "CANCELLED\nCANCELLED\n");
     for (const auto& left : std::filesystem::directory_iterator(std::filesystem::path(cluster_->work_dir()) / "tasks"))
