@@ -21,8 +21,8 @@
 namespace atl::stack {
 namespace {
 
-bool eventually(const std::function<bool()>& condition) {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(2);
+bool eventually(const std::function<bool()>& condition, std::chrono::seconds patience = std::chrono::minutes(2)) {
+    const auto deadline = std::chrono::steady_clock::now() + patience;
     while (!condition()) {
         if (std::chrono::steady_clock::now() > deadline) return false;
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -66,7 +66,9 @@ TEST_F(SupervisorTest, WhatIsKilledIsStartedAgainAndCounted) {
         const pid_t before = pid("postgres");
         ASSERT_GT(before, 1);
         ASSERT_EQ(::kill(before, SIGKILL), 0);
-        ASSERT_TRUE(eventually([&] { return pid("postgres") != 0 && pid("postgres") != before; })) << round;
+        ASSERT_TRUE(eventually([&] { return pid("postgres") != 0 && pid("postgres") != before; },
+                               std::chrono::seconds(5)))  // as promised
+            << round;
         EXPECT_TRUE(eventually([&] { return stack::status(options_.state)->front().state == "ready"; }));
         EXPECT_GE(stack::status(options_.state)->front().restarts.count, round);
     }

@@ -275,6 +275,9 @@ case $action in
     down) down ;;
     purge)
         down
+        # A test's small disk, and what it bound over a program.
+        awk -v below="$root/" 'index($2, below) == 1 { print $2 }' /proc/mounts | tac |
+            while read -r mount; do umount "$mount"; done
         rm -rf "$root"
         find /sys/fs/cgroup -depth -type d -path "*/slurm_$name-n*" -exec rmdir {} + 2>/dev/null || true
         userdel --remove "$user" 2>/dev/null || true
