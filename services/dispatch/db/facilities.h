@@ -73,6 +73,8 @@ Status try_again(pg::Connection& connection, const std::string& name);
 Result<std::map<std::string, Waiting>> silent_facilities(pg::Connection& connection);
 // These, and those whose batch system gave no answer.
 Result<std::map<std::string, Waiting>> waiting_facilities(pg::Connection& connection);
+// How often a batch system that somebody waits for is asked whether it answers.
+constexpr std::chrono::seconds kBatchPing{15};
 // A facility with unfinished tasks whose batch system was not asked for `interval` whether it answers; from now on it
 // was. Passed over are those that cannot be reached or worked with.
 struct QueueToAsk {

@@ -37,6 +37,33 @@ std::string end_sentence(const BatchAnswer& answer) {
     return "";
 }
 
+// Of the reasons in squeue(1), "JOB REASON CODES", those that end by what somebody does.
+std::string advice(const std::string& reason, const std::string& batch_id) {
+    struct Advice {
+        std::string_view reason;
+        const char* text;
+    };
+    static constexpr Advice kAdvice[] = {
+        {"JobHeldUser", "is held: `scontrol release ID` at the site lets it go on"},
+        {"JobHeldAdmin", "is held by the site's administrators: ask them why"},
+        {"PartitionTimeLimit", "asks for more time than its partition gives: lower `time` of its resources"},
+        {"PartitionNodeLimit", "asks for more nodes than its partition gives: lower `nodes` of its resources"},
+        {"PartitionDown", "waits until the site takes its partition up again: ask when"},
+        {"PartitionInactive", "waits until the site takes its partition up again: ask when"},
+        {"BadConstraints", "asks for what no node has: see its queue's record and its resources"},
+        {"InvalidAccount", "has an account that the site does not know any more: correct its queue's record"},
+        {"InvalidQOS", "has a QOS that the site does not know any more: correct its queue's record"},
+        {"ReservationDeleted", "has a reservation that is over: take it out of its queue's record"},
+    };
+    for (const Advice& one : kAdvice) {
+        if (reason != one.reason) continue;
+        std::string text = " (batch job " + batch_id + " " + one.text + ")";
+        if (const auto at = text.find("release ID"); at != std::string::npos) text.replace(at + 8, 2, batch_id);
+        return text;
+    }
+    return "";
+}
+
 }  // namespace
 
 bool is_interruption(BatchEnd end) {
@@ -100,9 +127,10 @@ bool tells_out_of_memory(std::string_view log_end) {
     return false;
 }
 
-std::string batch_wait(const BatchAnswer& answer, Step step) {
+std::string batch_wait(const BatchAnswer& answer, Step step, const std::string& batch_id) {
     // What was seen to run waits no more, whatever an older answer says.
-    if (answer.state == BatchState::kQueued) return step == Step::kQueued ? answer.reason : "";
+    if (answer.state == BatchState::kQueued)
+        return step == Step::kQueued ? answer.reason + advice(answer.reason, batch_id) : "";
     if (answer.is_suspended) return "suspended by the site";
     // A job that went well leaves its record in these moments.
     if (answer.state == BatchState::kEnded && answer.end != BatchEnd::kCompleted)

@@ -31,7 +31,8 @@ std::string cure_of(BatchEnd end);
 // the job's end.
 bool tells_out_of_memory(std::string_view log_end);
 
-// What an attempt at this step waits for by the batch system's word; empty: for nothing.
-std::string batch_wait(const BatchAnswer& answer, Step step);
+// What the batch job `batch_id` of an attempt at this step waits for: the batch system's word, and what to do where
+// more than its turn has to come. Empty: for nothing.
+std::string batch_wait(const BatchAnswer& answer, Step step, const std::string& batch_id);
 
 }  // namespace atl::dispatch

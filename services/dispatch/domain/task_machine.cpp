@@ -285,7 +285,7 @@ bool is_ordinary(const std::string& reason) {
 
 void note_queue_reason(TaskChange& change, const BatchAnswer& answer, std::int64_t asked_ms) {
     Attempt& attempt = *change.task.attempt;
-    const std::string reason = batch_wait(answer, attempt.step);
+    const std::string reason = batch_wait(answer, attempt.step, attempt.batch_id);
     if (reason == attempt.queue_reason) return;
     const bool is_told = reason.empty() || (is_ordinary(reason) && is_ordinary(attempt.queue_reason));
     attempt.queue_reason = reason;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "services/dispatch/domain/attempt_end.h"
 #include "services/dispatch/domain/site_trouble.h"
 #include "services/dispatch/testing/task_steps.h"
 
@@ -132,13 +133,26 @@ TEST(WaitingTest, AWaitingJobSaysWhyAndSinceWhen) {
     const TaskChange next = look(first.task, "Resources", 2000);
     EXPECT_EQ(next.task.attempt->queue_reason_since_ms, 2000);
     EXPECT_TRUE(next.events.empty()) << "its turn has not come, as before";
-    const TaskChange never = look(next.task, "PartitionTimeLimit", 3000);
+    const TaskChange never = look(next.task, "AssocGrpCpuLimit", 3000);
     EXPECT_EQ(never.events.size(), 1U);
     Attempt stored;
     ASSERT_TRUE(read_progress(progress_json(*never.task.attempt), stored).ok());
-    EXPECT_EQ(stored.queue_reason, "PartitionTimeLimit");
+    EXPECT_EQ(stored.queue_reason, "AssocGrpCpuLimit");
     EXPECT_EQ(stored.queue_reason_since_ms, 3000);
     EXPECT_EQ(apply(never.task, ended_step(), kPollPolicy, 4000).task.attempt->queue_reason, "") << "it runs";
+}
+
+TEST(WaitingTest, AJobThatWouldWaitForEverSaysWhatToDo) {
+    const auto told = [](const std::string& reason) {
+        return batch_wait({BatchState::kQueued, {}, reason}, Step::kQueued, "12");
+    };
+    EXPECT_EQ(told("JobHeldUser"),
+              "JobHeldUser (batch job 12 is held: `scontrol release 12` at the site lets it go on)");
+    EXPECT_EQ(told("PartitionTimeLimit"),
+              "PartitionTimeLimit (batch job 12 asks for more time than its partition gives: lower `time` of its "
+              "resources)");
+    EXPECT_EQ(told("Priority"), "Priority");
+    EXPECT_EQ(told(""), "");
 }
 
 TEST(WaitingTest, WhatIsOverAtAKnownTimeIsTriedAgainThen) {

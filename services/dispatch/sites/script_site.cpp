@@ -226,7 +226,9 @@ Result<std::string> ScriptSite::submit(const BatchJob& job) {
     auto submitted = submit_script(job.ref, render_job_script(job, *batch_));
     if (submitted.ok() || job.is_check || submitted.error().code != ErrorCode::kInvalidArgument) return submitted;
     Error refused = submitted.error();
-    refused.message += " (`atoll facility check " + facility().name + " --job` shows what its queues accept)";
+    const std::string& queue = job.resources.queue;
+    refused.message += " (`atoll facility check " + facility().name + " --job" +
+                       (queue.empty() ? "" : " --queue " + shell_quote(queue)) + "` tries the same queue)";
     return refused;
 }
 

@@ -18,7 +18,7 @@ class QueueWatch {
   public:
     // `interval`: between two questions to one facility.
     QueueWatch(pg::Pool& pool, FacilityConnections& connections, std::int64_t threads,
-               std::chrono::milliseconds interval = std::chrono::seconds(15));
+               std::chrono::milliseconds interval = kBatchPing);
 
   private:
     Result<bool> ask_one();  // false: nobody is to be asked now

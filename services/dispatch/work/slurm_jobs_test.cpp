@@ -389,8 +389,9 @@ TEST_F(SlurmJobTest, AJobThatWaitsForEverSaysWhy) {
     Json request = job_on_two_nodes(3);
     request["participants"][0]["resources"]["time"] = "2:00:00";  // the partition gives one hour
     const std::string job = submit(request);
-    EXPECT_TRUE(within_minutes([&] { return training(job).value("queue_reason", Json()) == "PartitionTimeLimit"; }))
-        << errors(job);
+    const auto reason = [&] { return training(job).value("queue_reason", ""); };
+    EXPECT_TRUE(within_minutes([&] { return reason().starts_with("PartitionTimeLimit (batch job "); })) << errors(job);
+    EXPECT_TRUE(reason().ends_with(": lower `time` of its resources)")) << reason();
     EXPECT_TRUE(training(job).at("queue_reason_since").is_string());
     EXPECT_EQ(post("/v1/jobs/" + job + "/cancel", Json::object()).status, 200);
     EXPECT_TRUE(within_minutes([&] { return cluster_->run({"squeue", "-h", "-t", "pending,running"}).empty(); }));

@@ -65,6 +65,8 @@ TEST_F(SlurmRefusalsTest, WhatCanNeverRunIsRefused) {
              "Batch job submission failed: Invalid account or account/partition combination specified",
              "Batch job submission failed: Invalid qos specification",
              "Batch job submission failed: Invalid feature specification",
+             "Batch job submission failed: Invalid wckey specification",
+             "Batch job submission failed: Invalid license specification",
              "Batch job submission failed: Invalid generic resource (gres) specification",
              "Batch job submission failed: Invalid Trackable RESource (TRES) specification",
              "Batch job submission failed: Requested node configuration is not available",
@@ -81,6 +83,20 @@ TEST_F(SlurmRefusalsTest, WhatCanNeverRunIsRefused) {
         EXPECT_EQ(submit_where_sbatch_says(said), ErrorCode::kInvalidArgument) << said;
     EXPECT_EQ(submit_where_sbatch_says("x\nsbatch: unrecognized option '--gpu-per-node=4'"),
               ErrorCode::kInvalidArgument);
+}
+
+TEST_F(SlurmRefusalsTest, WhatTriesTheSameQueueIsSaid) {
+    slurm_.put("bin/sbatch", "#!/bin/sh\necho 'sbatch: error: Requested reservation is invalid' >&2\nexit 1\n");
+    ScriptSite site(slurm_.facility, make_local_transport(), "");
+    BatchJob job;
+    job.ref = {"atoll-t-1", site.task_directory("t", 1)};
+    job.resources.queue = "main";
+    const auto id = site.submit(job);
+    ASSERT_FALSE(id.ok());
+    EXPECT_NE(
+        id.error().message.find("facility check " + slurm_.facility.name + " --job --queue 'main'` tries the same"),
+        std::string::npos)
+        << id.error().message;
 }
 
 // Sites lock out who asks every second.

@@ -44,8 +44,7 @@ queue_put() {
     # Of slurm_errno(3) what the site would have to change for us; all else may pass: nodes and partitions that are away,
     # full queues, daemons that do not answer, what a site's own plugin says.
     case $said in
-        *"Invalid partition name"* | *"Invalid account or"* | *"Invalid qos"* | *"Invalid feature"* | \
-            *"Invalid generic resource"* | *"Invalid Trackable RESource"* | *"Invalid license"* | *"Invalid --"* | \
+        *"Invalid partition name"* | *"Invalid account or"* | *"Invalid "*" specification"* | *"Invalid --"* | \
             *"unrecognized option"* | *"invalid option"* | *"configuration is not available"* | \
             *"time limit is invalid"* | *"count specification invalid"* | *"can not be satisfied"* | \
             *"processors requested than permitted"* | *"not permitted to use this partition"* | \
