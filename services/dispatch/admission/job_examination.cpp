@@ -120,7 +120,13 @@ void look_at_device(Looker& look, const Participant& one, const StoredFacility& 
 void look_at_resources(Looker& look, const Participant& one, const StoredFacility& stored) {
     const Resources& asked = one.resources;
     const std::string queue = asked.queue.empty() ? stored.facility.batch.default_queue : asked.queue;
-    look.judge("resources", check_resources(asked, stored.facility, look.path() + ".resources"),
+    Status checked = check_resources(asked, stored.facility, look.path() + ".resources");
+    if (checked.ok() && stored.limits.is_object() && !queue.empty() && !stored.limits.contains(queue))
+        checked = invalid_argument(look.path() + ".resources.queue",
+                                   "at the last check of facility \"" + look.facility() +
+                                       "\" its batch system had no partition for the queue " + queue +
+                                       " (`atoll facility check " + look.facility() + "` looks again)");
+    look.judge("resources", checked,
                count_text(asked.nodes, "node") + ", " + count_text(asked.ranks(), "rank") +
                    (queue.empty() ? "" : ", queue " + queue) +
                    (asked.time_s > 0 ? ", " + time_text(asked.time_s) : ""));

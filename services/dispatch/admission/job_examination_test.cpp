@@ -67,6 +67,28 @@ TEST(JobExaminationTest, AJobThatFitsHasNoFailure) {
     EXPECT_NE(one.found("memory").find("ok: a node needs "), std::string::npos) << one.found("memory");
 }
 
+TEST(JobExaminationTest, OfAFacilityWithoutQueuesTheMachinesMemoryCounts) {
+    Case one;
+    BatchSpec& batch = one.facilities["leonardo"].facility.batch;
+    batch = BatchSpec();
+    EXPECT_NE(one.found("memory").find("what it has is not known"), std::string::npos) << one.found("memory");
+    batch.machine.found.memory_mib_max = 2000;
+    EXPECT_NE(one.found("memory").find("fail at participants[0].resources: "), std::string::npos);
+    batch.machine.found.memory_mib_max = 64000;
+    EXPECT_NE(one.found("memory").find("ok: a node needs "), std::string::npos) << one.found("memory");
+}
+
+TEST(JobExaminationTest, AQueueThatTheFacilitysLastCheckDidNotFindIsRefused) {
+    Case one;
+    one.facilities["leonardo"].limits = {{"gpu", Json::object()}};
+    EXPECT_EQ(
+        one.found("resources"),
+        "fail at participants[0].resources.queue: at the last check of facility \"leonardo\" its batch system had "
+        "no partition for the queue main (`atoll facility check leonardo` looks again)");
+    one.facilities["leonardo"].limits["main"] = Json::object();
+    EXPECT_EQ(one.found("resources"), "ok: 1 node, 1 rank, queue main");
+}
+
 TEST(JobExaminationTest, MemoryIsComparedWithWhatTheJobAsksForOrTheNodesHave) {
     Case one;
     one.facilities["leonardo"].facility.batch.queues["main"].found.memory_mib_max = 2000;

@@ -12,11 +12,14 @@ using json::Json;
 
 constexpr std::int64_t kCheckJobsMax = 8;  // of one caller at a facility
 
+const std::string kPing = "interval '" + std::to_string(kBatchPing.count()) + " s'";
+
 // What read_facility_waiting() reads.
 const std::string kWaitingColumns = "waiting_reason, " + sql_to_ms("waiting_since") + " AS waiting_since_ms, " +
                                     sql_to_ms("coalesce(retry_at, now())") + " AS retry_ms, batch_silence, " +
                                     sql_to_ms("batch_silent_since") + " AS batch_silent_since_ms, " +
-                                    sql_to_ms("now() + interval '30 s'") + " AS batch_retry_ms";
+                                    sql_to_ms("greatest(batch_pinged_at + " + kPing + ", now())") +
+                                    " AS batch_retry_ms";
 
 // What a task at the facility waits for that is in no other's way: room, a node that is drained; {reason, since}. That
 // its turn in the queue has not come is nothing to tell of.
@@ -126,10 +129,13 @@ Result<Facility> read_facility(const pg::Rows& rows, int row) {
     ATOLL_TRY(Facility facility, parse_facility(rows.json(row, "spec")));
     facility.has_work_dir = rows.boolean(row, "has_work_dir");
     const Json limits = rows.json(row, "limits");
-    for (auto& [name, queue] : facility.batch.queues) {
-        if (!limits.is_object() || !limits.contains(name)) continue;
+    const auto take = [&](const std::string& name, Queue& queue) -> Status {
+        if (!limits.is_object() || !limits.contains(name)) return {};
         ATOLL_TRY(queue.found, parse_queue_limits(limits.at(name), "limits." + name));
-    }
+        return {};
+    };
+    for (auto& [name, queue] : facility.batch.queues) ATOLL_RETURN_IF_ERROR(take(name, queue));
+    if (!abilities_of(facility.batch.kind).has_queues) ATOLL_RETURN_IF_ERROR(take(kMachine, facility.batch.machine));
     return facility;
 }
 

@@ -161,6 +161,7 @@ Json to_json(const BatchSpec& batch) {
 }
 
 const Queue& queue_of(const BatchSpec& batch, const Resources& resources) {
+    if (!abilities_of(batch.kind).has_queues) return batch.machine;
     static const Queue kNone;
     const auto found = batch.queues.find(resources.queue.empty() ? batch.default_queue : resources.queue);
     return found == batch.queues.end() ? kNone : found->second;
@@ -188,7 +189,11 @@ Status check_resources(const Resources& resources, const BatchSpec& batch, const
                 return invalid_argument(field + key,
                                         "the local batch system of the facility has one node without "
                                         "queues or limits: leave it out");
-        return {};
+        const std::int64_t cores = batch.machine.found.cores_max;
+        if (cores == 0 || resources.tasks_per_node <= kRanksPerCoreMax * cores) return {};
+        return invalid_argument(field + ".tasks_per_node",
+                                "the facility's machine takes " + std::to_string(kRanksPerCoreMax * cores) +
+                                    " ranks at most, " + std::to_string(kRanksPerCoreMax) + " a core");
     }
     const std::string& name = resources.queue.empty() ? batch.default_queue : resources.queue;
     const auto found = batch.queues.find(name);

@@ -45,6 +45,11 @@ struct Queue {
     bool operator==(const Queue&) const = default;
 };
 
+// By this name the limits of a batch system without queues are kept.
+inline constexpr const char* kMachine = "machine";
+// mpirun starts as many ranks as it is told to; thousands on one machine would take it down.
+inline constexpr std::int64_t kRanksPerCoreMax = 16;
+
 enum class BatchKind { kLocal, kSlurm };
 const char* to_string(BatchKind kind);  // as in the record: "local", "slurm"
 
@@ -64,6 +69,7 @@ struct BatchSpec {
     std::map<std::string, Queue> queues = {};  // slurm, one at least; by the names that jobs say
     std::string default_queue = {};            // of a job that names none
     std::string script_template = {};          // slurm, "template": the site's own script around a job; empty: none
+    Queue machine = {};                        // local: what is known of it
     bool operator==(const BatchSpec&) const = default;
 };
 

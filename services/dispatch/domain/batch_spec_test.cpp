@@ -142,7 +142,7 @@ TEST(BatchSpecTest, WhatTheSchedulerSaysOfAQueueIsALimitToo) {
 TEST(BatchSpecTest, TheLocalBatchSystemMeasuresNothingOut) {
     const BatchSpec batch = parse_batch_spec({{"kind", "local"}, {"slots", 2}}, "batch").value();
     EXPECT_EQ(to_json(batch), (Json{{"kind", "local"}, {"slots", 2}}));
-    EXPECT_TRUE(check_resources({.tasks_per_node = 8}, batch, "r").ok());
+    EXPECT_TRUE(check_resources({.tasks_per_node = 8000}, batch, "r").ok()) << "nothing is known of the machine";
     for (const auto& [field, resources] : std::map<std::string, Resources>{{"r.queue", {.queue = "gpu"}},
                                                                            {"r.nodes", {.nodes = 2}},
                                                                            {"r.cores_per_task", {.cores_per_task = 2}},
@@ -150,6 +150,15 @@ TEST(BatchSpecTest, TheLocalBatchSystemMeasuresNothingOut) {
                                                                            {"r.memory", {.memory_mib = 1024}},
                                                                            {"r.time", {.time_s = 60}}})
         EXPECT_EQ(check_resources(resources, batch, "r").error().field, field);
+}
+
+TEST(BatchSpecTest, AMachineTakesSoManyRanksACore) {
+    BatchSpec batch;
+    batch.machine.found.cores_max = 2;
+    EXPECT_TRUE(check_resources({.tasks_per_node = 32}, batch, "r").ok());
+    EXPECT_EQ(describe(check_resources({.tasks_per_node = 33}, batch, "r").error()),
+              "r.tasks_per_node: the facility's machine takes 32 ranks at most, 16 a core");
+    EXPECT_EQ(queue_of(batch, {}).found.cores_max, 2);
 }
 
 }  // namespace

@@ -57,7 +57,7 @@ class Judge {
     SiteJudgement judgement() && {
         judge_shell();
         judge_tools();
-        if (abilities_of(facility_.batch.kind).has_queues) judge_scheduler();
+        abilities_of(facility_.batch.kind).has_queues ? judge_scheduler() : judge_machine();
         judge_launcher();
         judge_work_dir();
         facility_.image ? judge_image() : judge_programs();
@@ -127,6 +127,14 @@ class Judge {
         if (missing.empty()) return add("programs", CheckState::kOk, "what the scripts need is there");
         add("programs", CheckState::kFail, "not in PATH, which is " + fact("path") + ": " + join(missing),
             set_path("DIRECTORY-OF-THEM"));
+    }
+
+    void judge_machine() {
+        const auto found = limits_.find(kMachine);
+        if (found == limits_.end()) return add("machine", CheckState::kSkipped, "not known: " + fact("no_limits"));
+        add("machine", CheckState::kOk,
+            std::to_string(found->second->cores_max) + (found->second->cores_max == 1 ? " core" : " cores") + " and " +
+                std::to_string(found->second->memory_mib_max) + "MiB of memory");
     }
 
     void judge_scheduler() {

@@ -30,7 +30,7 @@ Status record_found(Routing& routing, const StoredFacility& stored, const SiteCh
                                   ? record_batch_answer(*connection, stored.facility.name, asked_ms)
                                   : record_batch_silence(*connection, stored.facility.name, *found.no_batch_answer));
     if (found.devices) ATOLL_RETURN_IF_ERROR(record_devices(*connection, stored, *found.devices));
-    if (!found.limits.empty()) ATOLL_RETURN_IF_ERROR(record_limits(*connection, stored, found.limits));
+    if (found.has_looked_at_queues) ATOLL_RETURN_IF_ERROR(record_limits(*connection, stored, found.limits));
     return {};
 }
 

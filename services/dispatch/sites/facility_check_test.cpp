@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <thread>
 
 #include "services/dispatch/domain/check_job.h"
 #include "services/dispatch/sites/image_command.h"
@@ -77,6 +78,17 @@ TEST_F(FacilityCheckTest, HowManyNodesAJobWouldHaveIsAsManyAsThereAre) {
     EXPECT_EQ(compute(), "not tried: atoll facility check leonardo --job runs a minute on two nodes");
     fake_.put("bin/sinfo", "#!/bin/sh\necho 'main*|1:00:00|10:00|1-infinite|1|4|4000|up|idle'\n");
     EXPECT_EQ(compute(), "not tried: atoll facility check leonardo --job runs a minute on one node");
+}
+
+TEST_F(FacilityCheckTest, OfASiteWithoutQueuesTheMachineIsLookedAt) {
+    fake_.facility.batch = BatchSpec();
+    const SiteCheck found = check();
+    ASSERT_TRUE(found.limits.contains(kMachine)) << print(found.rows);
+    const QueueLimits& machine = found.limits.at(kMachine);
+    EXPECT_EQ(machine.cores_max, std::thread::hardware_concurrency());
+    EXPECT_GT(machine.memory_mib_max, 100);
+    EXPECT_TRUE(found.has_looked_at_queues);
+    EXPECT_NE(by_name(found.rows).at("machine").seen.find("MiB of memory"), std::string::npos) << print(found.rows);
 }
 
 TEST_F(FacilityCheckTest, AJobWhoseTemplateFailsShowsTheEndOfItsLog) {

@@ -7,8 +7,6 @@
 namespace atl::dispatch {
 namespace {
 
-constexpr int kRanksPerCoreMax = 16;
-
 // MPI ranks on one machine: also as root, in containers, with fewer cores than ranks, and without a network. How ranks
 // are started and placed is said to Open MPI 4 and, in variables of its launcher PRRTE, to Open MPI 5. What the
 // facility's environment says counts.
@@ -21,7 +19,7 @@ constexpr const char* kMpirunEnvironment =
 done
 )sh";
 
-// What mpirun starts is on one machine: thousands of ranks there would take it down.
+// The coordinator may not know the machine.
 std::string check_ranks(std::int64_t ranks) {
     const std::string count = std::to_string(ranks);
     return "most=$((" + std::to_string(kRanksPerCoreMax) + " * $(nproc)))\n[ " + count +

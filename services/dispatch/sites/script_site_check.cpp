@@ -129,8 +129,10 @@ SiteCheck ScriptSite::check(const CheckOrder& order) {
     for (auto at = first_task; at != last_task; ++at)
         if (is_task_name(at->second)) check.tasks.push_back(at->second);
     if (const auto host = facts.find("host"); host != facts.end()) check.host = host->second;
-    for (const auto& [name, found] : limits)
+    for (const auto& [name, found] : limits) {
         if (found.ok()) check.limits[name] = *found;
+        check.has_looked_at_queues |= found.ok() || found.error().code == ErrorCode::kNotFound;
+    }
     if (const auto devices = facts.find("devices"); devices != facts.end()) check.devices = split_list(devices->second);
     return check;
 }

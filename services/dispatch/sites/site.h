@@ -69,7 +69,8 @@ struct CheckOrder {
 struct SiteCheck {
     std::vector<CheckRow> rows;
     std::string host = {};                                 // the login node; empty: it could not be asked
-    std::map<std::string, QueueLimits> limits = {};        // of the queues, by their names in the record
+    bool has_looked_at_queues = false;                     // the batch system has told which there are
+    std::map<std::string, QueueLimits> limits = {};        // of those there are, by their names in the record
     std::optional<std::vector<std::string>> devices = {};  // what its trainer computes on
     bool has_work_dir = false;
     std::vector<std::string> tasks =

@@ -50,6 +50,7 @@ class BatchSystem {
                                                    const std::vector<BatchJobRef>& jobs) const = 0;
 
     // What the batch system says of the facility's queues, by their names in its record; kNotFound: it has no such one.
+    // One without queues says how large its machine is, under kMachine.
     virtual std::map<std::string, Result<QueueLimits>> parse_limits(std::string_view text) const = 0;
 };
 
@@ -58,5 +59,8 @@ std::unique_ptr<BatchSystem> make_local_batch(std::int64_t slots, const std::str
 std::unique_ptr<BatchSystem> make_slurm_batch(const BatchSpec& spec = {});
 
 std::unique_ptr<BatchSystem> make_batch_system(const Facility& facility);
+
+// The number that a field of their answers begins with; 0: none.
+std::int64_t read_count(std::string_view text);
 
 }  // namespace atl::dispatch

@@ -35,7 +35,16 @@ class LocalBatch : public BatchSystem {
         return answers;
     }
 
-    std::map<std::string, Result<QueueLimits>> parse_limits(std::string_view) const override { return {}; }
+    // "CORES MIB"
+    std::map<std::string, Result<QueueLimits>> parse_limits(std::string_view text) const override {
+        const auto fields = split(text.substr(0, text.find('\n')), ' ');
+        if (fields.size() != 2 || read_count(fields[0]) < 1 || read_count(fields[1]) < 1) return {};
+        QueueLimits found;
+        found.nodes = found.nodes_max = 1;
+        found.cores_max = read_count(fields[0]);
+        found.memory_mib_max = read_count(fields[1]);
+        return {{kMachine, found}};
+    }
 
   private:
     std::string functions_;

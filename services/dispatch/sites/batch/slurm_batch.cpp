@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <charconv>
 #include <map>
 
 #include "services/dispatch/domain/batch_template.h"
@@ -98,12 +97,6 @@ std::string path_word(const std::string& path) {
 }
 
 // sinfo(1): "4", of nodes that differ "4+", of no limit "infinite" or "n/a".
-std::int64_t read_count(std::string_view text) {
-    std::int64_t count = 0;
-    std::from_chars(text.data(), text.data() + text.size(), count);
-    return count;
-}
-
 std::int64_t read_time_s(std::string_view text) {
     const auto time = parse_time(std::string(text), "");
     return time.ok() ? *time : 0;

@@ -46,6 +46,16 @@ look_for_programs() {
     ! has dd || dd if=/dev/null of=/dev/null bs=1 count=0 conv=notrunc 2>/dev/null || tell missing "dd conv=notrunc"
 }
 
+# $1 seconds
+tell_queues() {
+    if answer=$(limit "$1" sh -c "$functions
+queue_limits" 2>&1 </dev/null); then
+        printf '%s\n' "$answer" | tell_lines queue
+    else
+        tell no_limits "${answer:-no answer}"
+    fi
+}
+
 ask_slurm() {
     for tool in sbatch squeue scancel sinfo srun; do has "$tool" || tell no_slurm "$tool"; done
     if ! has sbatch; then
@@ -60,12 +70,7 @@ ask_slurm() {
         return
     fi
     ! limit 5 sacct --allocations --noheader --starttime=now >/dev/null 2>&1 </dev/null || tell accounting yes
-    if answer=$(limit 9 sh -c "$functions
-queue_limits" 2>&1 </dev/null); then
-        printf '%s\n' "$answer" | tell_lines queue
-    else
-        tell no_limits "${answer:-sinfo gave no answer}"
-    fi
+    tell_queues 9
     limit 5 srun --mpi=list 2>&1 </dev/null | tell_lines mpi
 }
 
@@ -77,7 +82,7 @@ queue_machines \"\$@\"" sh $partitions 2>/dev/null </dev/null | tell_lines node_
 
 ask_scheduler() {
     ! has mpirun || tell mpirun "$(command -v mpirun)"
-    [ "$batch" != slurm ] || ask_slurm
+    if [ "$batch" = slurm ]; then ask_slurm; else tell_queues 2; fi
 }
 
 # $1 file: the machine that a program is for, as its ELF header numbers it; nothing of a script.

@@ -66,8 +66,15 @@ local_state() {
     echo "$state"
 }
 
+# Its cores and MiB of memory; in a container what that may have.
 queue_limits() {
-    :  # it measures nothing out
+    mib=$(awk '/^MemTotal:/ { print int($2 / 1024) }' /proc/meminfo)
+    for limit in /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes; do
+        read -r bytes 2>/dev/null <"$limit" || continue
+        case $bytes in *[!0-9]*) continue ;; esac  # "max"
+        [ $((bytes / 1048576)) -ge "$mib" ] || mib=$((bytes / 1048576))
+    done
+    echo "$(nproc) $mib"
 }
 
 queue_machines() {
