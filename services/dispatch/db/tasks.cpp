@@ -266,6 +266,21 @@ Result<std::vector<std::string>> unknown_tasks(pg::Connection& connection, const
     return unknown;
 }
 
+Result<std::vector<std::string>> jobs_without_use(pg::Connection& connection, const std::string& facility,
+                                                  const std::vector<std::string>& ids) {
+    std::vector<std::string> without;
+    if (ids.empty()) return without;
+    ATOLL_TRY(
+        const pg::Rows rows,
+        connection.query("SELECT id FROM jsonb_array_elements_text($1) WITH ORDINALITY AS asked(id, at) WHERE "
+                         "NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.id = asked.id AND state IN ('running', 'paused')) "
+                         "AND NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.job_id = asked.id AND facility = $2 AND "
+                         "tasks.state IN ('pending', 'running')) ORDER BY at",
+                         {Json(ids), facility}));
+    for (int i = 0; i < rows.size(); ++i) without.push_back(rows.text(i, "id"));
+    return without;
+}
+
 Status insert_tasks(pg::Transaction& transaction, const std::vector<Task>& tasks) {
     if (tasks.empty()) return {};
     std::set<std::string> facilities;

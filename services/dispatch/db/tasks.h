@@ -50,6 +50,11 @@ Status save_task(pg::Transaction& transaction, const TaskChange& change, std::in
 // Those of the ids that are no task's, in their order.
 Result<std::vector<std::string>> unknown_tasks(pg::Connection& connection, const std::vector<std::string>& ids);
 
+// Those of the ids of jobs, in their order, that nothing needs at the facility any more: the job is not known or has
+// ended, and no task of its there is still to do, as cleaning up.
+Result<std::vector<std::string>> jobs_without_use(pg::Connection& connection, const std::string& facility,
+                                                  const std::vector<std::string>& ids);
+
 // The preparation that a task belongs to.
 Status insert_preparation(pg::Transaction& transaction, const std::string& id, const json::Json& spec,
                           const std::string& created_by);

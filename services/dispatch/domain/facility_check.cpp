@@ -508,20 +508,27 @@ SiteJudgement judge_site(const SiteFacts& facts, const FoundLimits& limits, cons
     return Judge(facts, limits, facility, setting).judgement();
 }
 
-std::optional<CheckRow> judge_leftovers(const Facility& facility, const std::vector<std::string>& unknown_tasks) {
+std::optional<CheckRow> judge_leftovers(const Facility& facility, const Leftovers& leftovers) {
     constexpr std::size_t kShownMax = 3;
-    if (unknown_tasks.empty()) return {};
-    const std::vector<std::string> shown(
-        unknown_tasks.begin(),
-        unknown_tasks.begin() + static_cast<std::ptrdiff_t>(std::min(unknown_tasks.size(), kShownMax)));
-    const std::size_t more = unknown_tasks.size() - shown.size();
-    const bool is_one = unknown_tasks.size() == 1;
-    const std::string remove = "cd " + shell_word(facility.work_dir + "/tasks") + " && rm -r -- " + join(shown, " ");
+    std::vector<std::string> seen, places;
+    const auto tell = [&](const std::vector<std::string>& names, const std::string& parent, const std::string& one,
+                          const std::string& many) {
+        if (names.empty()) return;
+        const std::vector<std::string> shown(
+            names.begin(), names.begin() + static_cast<std::ptrdiff_t>(std::min(names.size(), kShownMax)));
+        const std::size_t more = names.size() - shown.size();
+        seen.push_back(std::to_string(names.size()) + (names.size() == 1 ? one : many) + join(shown) +
+                       (more > 0 ? " and " + std::to_string(more) + " more" : ""));
+        for (const std::string& name : shown) places.push_back(parent + name);
+    };
+    tell(leftovers.tasks, "tasks/", " directory of a task that this coordinator does not know: ",
+         " directories of tasks that this coordinator does not know: ");
+    tell(leftovers.kept, "kept/", " state kept for a job that has ended or that this coordinator does not know: ",
+         " states kept for jobs that have ended or that this coordinator does not know: ");
+    if (seen.empty()) return {};
+    const std::string remove = "cd " + shell_word(facility.work_dir) + " && rm -r -- " + join(places, " ");
     const bool is_far = facility.transport.kind == TransportKind::kSsh;
-    return CheckRow{"leftovers", CheckState::kWarn,
-                    std::to_string(unknown_tasks.size()) + (is_one ? " directory of a task" : " directories of tasks") +
-                        " that this coordinator does not know: " + join(shown) +
-                        (more > 0 ? " and " + std::to_string(more) + " more" : ""),
+    return CheckRow{"leftovers", CheckState::kWarn, join(seen, "; "),
                     "if no other coordinator uses the work directory, and none of their batch jobs runs: `" +
                         (is_far ? "ssh " + facility.transport.host + " " + shell_word(remove) : remove) + "`"};
 }

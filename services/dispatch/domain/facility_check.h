@@ -47,9 +47,13 @@ struct SiteJudgement {
 SiteJudgement judge_site(const SiteFacts& facts, const FoundLimits& limits, const Facility& facility,
                          const CheckSetting& setting);
 
-// What directories at a site say of tasks that this coordinator does not know, as after its data was lost or restored:
-// nobody removes them but a person. Nothing where there are none.
-std::optional<CheckRow> judge_leftovers(const Facility& facility, const std::vector<std::string>& unknown_tasks);
+// What lies at a site and nobody removes but a person.
+struct Leftovers {
+    std::vector<std::string> tasks;  // that this coordinator does not know, as after its data was lost or restored
+    std::vector<std::string> kept;   // jobs that it does not know, or that have ended, whose state lies in kept/
+};
+// Nothing where there is none.
+std::optional<CheckRow> judge_leftovers(const Facility& facility, const Leftovers& leftovers);
 
 // The same rows where nothing could be asked.
 std::vector<CheckRow> skip_site(const Facility& facility, const std::string& why);

@@ -46,8 +46,10 @@ Result<bool> has_unfinished_tasks(Routing& routing, const std::string& facility)
 
 Result<std::optional<CheckRow>> look_for_leftovers(Routing& routing, const Facility& facility, const SiteCheck& found) {
     ATOLL_TRY(auto connection, routing.pool.acquire());
-    ATOLL_TRY(const auto unknown, unknown_tasks(*connection, found.tasks));
-    return judge_leftovers(facility, unknown);
+    Leftovers leftovers;
+    ATOLL_TRY(leftovers.tasks, unknown_tasks(*connection, found.tasks));
+    ATOLL_TRY(leftovers.kept, jobs_without_use(*connection, facility.name, found.kept));
+    return judge_leftovers(facility, leftovers);
 }
 
 Json rows_view(const std::vector<CheckRow>& rows) {

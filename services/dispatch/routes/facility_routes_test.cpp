@@ -201,8 +201,56 @@ TEST_F(DispatchServiceTest, DirectoriesOfTasksThatNobodyKnowsAreTold) {
     EXPECT_EQ(row.at("state"), "warn");
     EXPECT_EQ(row.at("seen"),
               "4 directories of tasks that this coordinator does not know: lost1, lost2, lost3 and 1 more");
-    EXPECT_NE(row.at("mend").get<std::string>().find("rm -r -- lost1 lost2 lost3`"), std::string::npos) << row;
+    EXPECT_NE(row.at("mend").get<std::string>().find("rm -r -- tasks/lost1 tasks/lost2 tasks/lost3`"),
+              std::string::npos)
+        << row;
     EXPECT_TRUE(post("/v1/facilities/leonardo/check", Json::object()).json()->at("ok")) << "nothing is broken by them";
+}
+
+TEST_F(DispatchServiceTest, StateKeptForJobsThatHaveEndedOrThatNobodyKnowsIsTold) {
+    const auto leftovers = [&] {
+        const Json checks = post("/v1/facilities/leonardo/check", Json::object()).json()->at("checks");
+        for (const Json& row : checks)
+            if (row.at("name") == "leftovers") return row;
+        return Json();
+    };
+    const std::filesystem::path kept =
+        get("/v1/facilities/leonardo").at("work_dir").get<std::string>() + std::string("/kept");
+    const auto keep = [&](const std::string& job) {
+        std::filesystem::create_directories(kept / job / "round1.state");
+        std::filesystem::last_write_time(kept / job, std::filesystem::file_time_type::clock::now() -
+                                                         std::chrono::hours(job.size()));  // a longer name is older
+    };
+    const auto add_job = [&](const std::string& job, const std::string& state) {
+        ASSERT_TRUE(connect()
+                        .query("INSERT INTO jobs (id, name, spec, base_digest, state, current_round, created_by) "
+                               "VALUES ($1, $1, '{}', 'd', $2, 1, 'ada')",
+                               {job, state})
+                        .ok());
+        keep(job);
+    };
+    add_job("paused", "paused");
+    EXPECT_EQ(leftovers(), Json()) << "it goes on";
+    add_job("failed", "failed");
+    ASSERT_TRUE(connect()
+                    .script("INSERT INTO tasks (id, job_id, round, kind, facility, params, state, attempts_max, "
+                            "next_step_at) VALUES ('clean1', 'failed', 1, 'clean', 'leonardo', '{}', 'pending', 3, "
+                            "now() + interval '1 hour')")
+                    .ok());
+    EXPECT_EQ(leftovers(), Json()) << "it is still to be cleaned up";
+    ASSERT_TRUE(connect().script("UPDATE tasks SET state = 'done' WHERE id = 'clean1'").ok());
+    EXPECT_EQ(leftovers().at("seen"),
+              "1 state kept for a job that has ended or that this coordinator does not know: failed");
+    keep("unknownjob");
+    std::filesystem::create_directories(kept.parent_path() / "tasks" / "lost" / "1");
+    const Json row = leftovers();
+    EXPECT_EQ(row.at("state"), "warn");
+    EXPECT_EQ(row.at("seen"),
+              "1 directory of a task that this coordinator does not know: lost; 2 states kept for jobs that have ended "
+              "or that this coordinator does not know: unknownjob, failed");
+    EXPECT_NE(row.at("mend").get<std::string>().find(" && rm -r -- tasks/lost kept/unknownjob kept/failed`"),
+              std::string::npos)
+        << row;
 }
 
 TEST_F(DispatchServiceTest, WhatAFacilitysTrainerComputesOnIsForgottenWhereAnotherMayRun) {

@@ -125,9 +125,11 @@ SiteCheck ScriptSite::check(const CheckOrder& order) {
     add(judgement.rows);
     check.no_batch_answer = judgement.no_batch_answer;
     check.has_work_dir = !facts.contains("no_work_dir");
-    const auto [first_task, last_task] = facts.equal_range("task");
-    for (auto at = first_task; at != last_task; ++at)
-        if (is_task_name(at->second)) check.tasks.push_back(at->second);
+    for (const auto& [fact, names] : {std::pair{"task", &check.tasks}, {"kept", &check.kept}}) {
+        const auto [first, last] = facts.equal_range(fact);
+        for (auto at = first; at != last; ++at)
+            if (is_task_name(at->second)) names->push_back(at->second);
+    }
     if (const auto host = facts.find("host"); host != facts.end()) check.host = host->second;
     for (const auto& [name, found] : limits) {
         if (found.ok()) check.limits[name] = *found;

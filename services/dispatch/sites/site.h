@@ -74,7 +74,8 @@ struct SiteCheck {
     std::optional<std::vector<std::string>> devices = {};  // what its trainer computes on
     bool has_work_dir = false;
     std::vector<std::string> tasks =
-        {};  // that have a directory in its work directory, the oldest first, at most 1,000
+        {};                              // that have a directory in its work directory, the oldest first, at most 1,000
+    std::vector<std::string> kept = {};  // the same of jobs whose sites keep something for their next round
     std::optional<std::string> no_batch_answer = {};  // why its batch system does not answer; empty: it does
 };
 

@@ -184,8 +184,9 @@ try_work_dir() {
     rm -f "$probe"
     # Of checks that nobody has waited for.
     find "$work/tasks" -maxdepth 1 -name 'check-*' -mtime +0 -exec rm -rf {} + 2>/dev/null
-    # The oldest first; what is no task's is left out.
+    # The oldest first; what is no task's, or no job's, is left out.
     ls -tr "$work/tasks" 2>/dev/null | grep '^[0-9A-Za-z]*$' | head -n 1000 | tell_lines task
+    ls -tr "$work/kept" 2>/dev/null | grep '^[0-9A-Za-z]*$' | head -n 1000 | tell_lines kept
     tell space_kib "$(limit 5 df -Pk "$work" | awk 'NR == 2 { print $4 }')"
     tell files_free "$(limit 5 df -Pi "$work" 2>/dev/null | awk 'NR == 2 && $2 > 0 { print $4 }')"
     tell file_system "$(stat -f -c %T "$work" 2>/dev/null)"
