@@ -13,7 +13,7 @@ struct Need {
     std::string_view value = {};
     std::string_view other_value = {};
 };
-constexpr std::array<Need, 14> kNeeds = {{{"momentum", "optimizer", "sgd", "muon"},
+constexpr std::array<Need, 16> kNeeds = {{{"momentum", "optimizer", "sgd", "muon"},
                                           {"beta1", "optimizer", "adamw", "muon"},
                                           {"beta2", "optimizer", "adamw", "muon"},
                                           {"eps", "optimizer", "adamw", "muon"},
@@ -25,6 +25,8 @@ constexpr std::array<Need, 14> kNeeds = {{{"momentum", "optimizer", "sgd", "muon
                                           {"schedule-run", "schedule-runs"},
                                           {"val-samples", "val-data"},
                                           {"trace-from", "trace-steps"},
+                                          {"optimizer-name", "keep-optimizer", "true"},
+                                          {"optimizer-if-named", "optimizer-from"},
                                           {"top-p", "temperature"},
                                           {"seed", "temperature"}}};  // of `generate`, as no other has that
 

@@ -109,15 +109,19 @@ Status save_checkpoint(const std::filesystem::path& file, parallel::ParameterSto
                        comm::Comm& comm, const TrainerState& state, const std::string& fingerprint);
 
 // What the optimizer has made of the gradients (its moments, and of how many updates they are), without the weights:
-// another run of the same model and optimizer may begin with it. `fingerprint` names those. Else as save_checkpoint().
+// another run of the same model and optimizer may begin with it. `fingerprint` names those, `name` the run. Else as
+// save_checkpoint().
 Status save_optimizer(const std::filesystem::path& file, parallel::ParameterStore& store, kernels::Backend& backend,
-                      comm::Comm& comm, const TrainerState& state, const std::string& fingerprint);
+                      comm::Comm& comm, const TrainerState& state, const std::string& fingerprint,
+                      const std::string& name);
 // What this rank writes of it.
 std::int64_t own_optimizer_bytes(const parallel::ParameterStore& store);
-// Of how many updates it is. kNotFound: there is none. Other kernels than it was made with are no error: its values are
-// taken as they are. Else as load_checkpoint().
+// Of how many updates it is. kNotFound: there is none. kConflict: it has another name; empty: any will do. Other kernels
+// than it was made with are no error: its values are taken as they are. Else as load_checkpoint(). After an error the
+// moments in `store` may be partly its.
 Result<std::int64_t> load_optimizer(const std::filesystem::path& file, parallel::ParameterStore& store,
-                                    kernels::Backend& backend, comm::Comm& comm, const std::string& fingerprint);
+                                    kernels::Backend& backend, comm::Comm& comm, const std::string& fingerprint,
+                                    const std::string& name);
 // Stands for every byte of it that counts. On one rank. Errors as load_optimizer().
 Result<std::string> optimizer_digest(const std::filesystem::path& file);
 

@@ -31,12 +31,23 @@ std::string find_metadata(const safetensors::File& file, const char* key) {
     return found == file.header().metadata.end() ? std::string() : found->second;
 }
 
-// What to do where a state, or an optimizer's, is not what it should be.
+// What to do where a state, or an optimizer's, is not what it should be; nothing, where the run starts without it.
 constexpr const char* kBeginAnew = "begin anew with --overwrite";
 constexpr const char* kWithoutOptimizer = "start without --optimizer-from";
+constexpr const char* kNothing = "";
+
+const char* optimizer_remedy(const std::string& name) {
+    return name.empty() ? kWithoutOptimizer : kNothing;
+}
+
+// `what` is wrong; `first` or, if that cannot be done, `remedy` helps.
+std::string with_remedy(const std::string& what, const std::string& first, std::string_view remedy) {
+    if (remedy.empty()) return what;
+    return what + "; " + first + (first.empty() ? "" : ", or ") + std::string(remedy);
+}
 
 Error damaged(const std::filesystem::path& path, const std::string& what, const char* remedy) {
-    return invalid_argument(path.string(), what + ": the file is damaged; " + remedy);
+    return invalid_argument(path.string(), with_remedy(what + ": the file is damaged", "", remedy));
 }
 
 // The rows of a file's digests.
@@ -63,7 +74,7 @@ Result<safetensors::File> open_file(const std::filesystem::path& path, const cha
     auto file = safetensors::File::open(path);
     if (file.ok() || file.error().code != ErrorCode::kInvalidArgument) return file;
     Error error = file.error();
-    error.message += std::string(": the file is damaged; ") + remedy;
+    error.message = with_remedy(error.message + ": the file is damaged", "", remedy);
     return error;
 }
 
@@ -73,10 +84,10 @@ class SavedState {
     static Result<SavedState> open(const std::filesystem::path& path, const char* remedy) {
         ATOLL_TRY(auto file, open_file(path, remedy));
         if (find_metadata(file, "schema") != kSchema) {
-            return invalid_argument(path.string(),
-                                    "is not a training state of this version of atoll-trainer, which reads no other: "
-                                    "let that which saved it finish the run, or " +
-                                        std::string(remedy));
+            return invalid_argument(
+                path.string(),
+                with_remedy("is not a training state of this version of atoll-trainer, which reads no other",
+                            "let that which saved it finish the run", remedy));
         }
         const std::string text = find_metadata(file, "files");
         int files = 0;
@@ -98,8 +109,9 @@ class SavedState {
         const std::filesystem::path path = part_file(first_.path(), id, part);
         auto file = open_file(path, remedy_);
         if (!file.ok() && file.error().code == ErrorCode::kNotFound) {
-            return invalid_argument(path.string(), "is a file of the state in " + first_.path().string() +
-                                                       " and is not there: put it back, or " + remedy_);
+            return invalid_argument(
+                path.string(), with_remedy("is a file of the state in " + first_.path().string() + " and is not there",
+                                           "put it back", remedy_));
         }
         if (!file.ok()) return file.error();
         ATOLL_RETURN_IF_ERROR(check_file(*file, 0, remedy_));
@@ -135,12 +147,22 @@ bool take(const json& object, const char* key, double& into) {
 
 // That a file is of a run with this fingerprint. `option`: what asks for it.
 Status check_fingerprint(const safetensors::File& file, const std::string& fingerprint, const std::string& option,
-                         const std::string& remedy) {
+                         const char* remedy) {
     const std::string name = file.path().string();
-    const std::string differing = differences(find_metadata(file, "fingerprint"), fingerprint);
+    const std::string differing = differences(find_metadata(file, kFingerprint), fingerprint);
     if (differing.empty()) return {};
     return conflict(
-        option + ": the run that saved " + name + " had " + differing + "; go on with the same, or " + remedy, name);
+        with_remedy(option + ": the run that saved " + name + " had " + differing, "go on with the same", remedy),
+        name);
+}
+
+// That a file is of the run with this name; empty: of any.
+Status check_name(const safetensors::File& file, const std::string& name) {
+    const std::string had = find_metadata(file, kName);
+    if (name.empty() || had == name) return {};
+    return conflict("--optimizer-if-named: the moments in " + file.path().string() + " are those of '" + had +
+                        "', not of '" + name + "'",
+                    file.path().string());
 }
 
 Result<TrainerState> parse_trainer_state(const safetensors::File& file) {
@@ -389,8 +411,10 @@ Result<std::optional<TrainerState>> load_checkpoint(const std::filesystem::path&
 }
 
 Result<std::int64_t> load_optimizer(const std::filesystem::path& file, parallel::ParameterStore& store,
-                                    kernels::Backend& backend, comm::Comm& comm, const std::string& fingerprint) {
-    ATOLL_TRY(const auto saved, comm::agreed(comm, SavedState::open(file, kWithoutOptimizer)));
+                                    kernels::Backend& backend, comm::Comm& comm, const std::string& fingerprint,
+                                    const std::string& name) {
+    ATOLL_TRY(const auto saved, comm::agreed(comm, SavedState::open(file, optimizer_remedy(name))));
+    ATOLL_RETURN_IF_ERROR(comm.agree(check_name(saved.first(), name)));
     ATOLL_TRY(const TrainerState state, check_state(saved, comm, fingerprint, "--optimizer-from"));
     ATOLL_RETURN_IF_ERROR(comm.agree(load_files(saved, store, backend, comm, Content::kOptimizer)));
     return state.updates();

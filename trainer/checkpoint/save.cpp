@@ -25,8 +25,8 @@ Status read_section(parallel::ParameterStore& store, kernels::Backend& backend, 
 
 // All ranks at once, each its part.
 Status save_files(const std::filesystem::path& file, parallel::ParameterStore& store, kernels::Backend& backend,
-                  comm::Comm& comm, Content content, const TrainerState& state, const std::string& fingerprint) {
-    auto writer = open_writer(file, store, backend, comm, content, state, fingerprint);
+                  comm::Comm& comm, Content content, const TrainerState& state, const Metadata& of_the_run) {
+    auto writer = open_writer(file, store, backend, comm, content, state, of_the_run);
     ATOLL_RETURN_IF_ERROR(comm.agree(parallel::write_outcome(writer.ok() ? Status() : Status(writer.error()))));
     std::vector<std::byte> piece;
     const Status written = writer->write(
@@ -42,12 +42,14 @@ Status save_files(const std::filesystem::path& file, parallel::ParameterStore& s
 
 Status save_checkpoint(const std::filesystem::path& file, parallel::ParameterStore& store, kernels::Backend& backend,
                        comm::Comm& comm, const TrainerState& state, const std::string& fingerprint) {
-    return save_files(file, store, backend, comm, Content::kState, state, fingerprint);
+    return save_files(file, store, backend, comm, Content::kState, state, {{kFingerprint, fingerprint}});
 }
 
 Status save_optimizer(const std::filesystem::path& file, parallel::ParameterStore& store, kernels::Backend& backend,
-                      comm::Comm& comm, const TrainerState& state, const std::string& fingerprint) {
-    return save_files(file, store, backend, comm, Content::kOptimizer, state, fingerprint);
+                      comm::Comm& comm, const TrainerState& state, const std::string& fingerprint,
+                      const std::string& name) {
+    return save_files(file, store, backend, comm, Content::kOptimizer, state,
+                      {{kFingerprint, fingerprint}, {kName, name}});
 }
 
 std::int64_t own_optimizer_bytes(const parallel::ParameterStore& store) {
@@ -123,7 +125,8 @@ bool AsyncSaver::is_saving() const {
 Status AsyncSaver::begin(const TrainerState& state) {
     Impl& impl = *impl_;
     ATOLL_RETURN_IF_ERROR(wait());
-    auto writer = open_writer(impl.file, impl.store, impl.backend, impl.comm, Content::kState, state, impl.fingerprint);
+    auto writer = open_writer(impl.file, impl.store, impl.backend, impl.comm, Content::kState, state,
+                              {{kFingerprint, impl.fingerprint}});
     const Status staged = writer.ok() ? impl.stage() : Status(writer.error());
     ATOLL_RETURN_IF_ERROR(impl.comm.agree(parallel::write_outcome(staged)));
     impl.writer.emplace(std::move(writer).value());

@@ -23,6 +23,8 @@ namespace atl::checkpoint {
 
 inline constexpr const char* kSchema = "5";
 inline constexpr const char* kDigests = "sha256";
+inline constexpr const char* kFingerprint = "fingerprint";  // keys of file 0's metadata
+inline constexpr const char* kName = "name";
 inline constexpr std::size_t kDigestBytes = 64;  // hexadecimal
 inline constexpr std::int64_t kPieceElements = std::int64_t{1} << 17;
 

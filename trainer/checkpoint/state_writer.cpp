@@ -148,13 +148,12 @@ void StateWriter::discard() const {
 
 Result<StateWriter> open_writer(const std::filesystem::path& file, const parallel::ParameterStore& store,
                                 const kernels::Backend& backend, comm::Comm& comm, Content content,
-                                const TrainerState& state, const std::string& fingerprint) {
+                                const TrainerState& state, Metadata of_the_run) {
     std::string id = random_hex(kIdBytes);
     comm.broadcast(std::as_writable_bytes(std::span(id)), 0);
     check(store.layout().mesh.model_parts() == 1, "open_writer: a state is of ranks that have the same units");
     const StateWriter::Place place{file, id, store.layout().rank_by_shard(comm.rank()), comm.size()};
-    const Metadata of_the_run = {
-        {"progress", progress_text(state)}, {"fingerprint", fingerprint}, {"kernels", backend.name()}};
+    of_the_run.insert({{"progress", progress_text(state)}, {"kernels", backend.name()}});
     return StateWriter::create(place, own_sections(store, content), of_the_run, state.steps);
 }
 

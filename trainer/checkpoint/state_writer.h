@@ -63,11 +63,11 @@ class StateWriter {
     std::int64_t steps_;
 };
 
-// This rank's writer of a state, or of the optimizer's part, with a new id. Every rank takes part; the outcome is this
-// rank's alone.
+// This rank's writer of a state, or of the optimizer's part, with a new id. `of_the_run`: its fingerprint, and its name
+// if it has one. Every rank takes part; the outcome is this rank's alone.
 Result<StateWriter> open_writer(const std::filesystem::path& file, const parallel::ParameterStore& store,
                                 const kernels::Backend& backend, comm::Comm& comm, Content content,
-                                const TrainerState& state, const std::string& fingerprint);
+                                const TrainerState& state, Metadata of_the_run);
 
 // Makes the state of what every rank has written, or leaves the one before; what else is there of other states goes.
 // Every rank takes part and gets the same outcome.

@@ -41,6 +41,14 @@ class KeptOptimizerTest : public ProgramTest {
         return run(arguments + flags, ranks);
     }
     Flags from(const std::string& out) const { return {"--optimizer-from", path(out)}; }
+    Flags from(const std::string& out, const std::string& name) const {
+        return from(out) + Flags{"--optimizer-if-named", name};
+    }
+    fs::path state_file(const std::string& out, const std::string& begin) const {
+        for (const auto& entry : fs::directory_iterator(path(out + ".state")))
+            if (entry.path().filename().string().starts_with(begin)) return entry.path();
+        return {};
+    }
     void expect_refused(const CommandResult& result, const std::string& words) const {
         EXPECT_EQ(result.exit_code, 2) << result.err;
         EXPECT_NE(result.err.find(words), std::string::npos) << result.err;
@@ -99,11 +107,7 @@ TEST_F(KeptOptimizerTest, WhatIsOfAnotherModelOrOptimizerIsRefused) {
     expect_refused(go_on("wide", "second", three_ + from("first")), "model.");
     expect_refused(go_on("model", "first", three_ + from("first")), "is the same as --out");
 
-    const fs::path part = [&] {
-        for (const auto& entry : fs::directory_iterator(path("first.state")))
-            if (entry.path().filename().string().starts_with("optimizer-")) return entry.path();
-        return fs::path();
-    }();
+    const fs::path part = state_file("first", "optimizer-");
     const std::string bytes = read_file(part).value();
     std::string changed = bytes;
     changed[changed.size() / 2] ^= 1;
@@ -113,6 +117,74 @@ TEST_F(KeptOptimizerTest, WhatIsOfAnotherModelOrOptimizerIsRefused) {
     refused(from("first"), "put it back, or start without --optimizer-from");
     ASSERT_TRUE(write_file_atomic(part, bytes).ok());
     EXPECT_EQ(go_on("model", "second", three_ + from("first")).exit_code, 0);
+}
+
+// For who would rather train on than be refused.
+TEST_F(KeptOptimizerTest, WhatDoesNotFitIsLeftOutWithAWarningWhereTheRunAsksForIt) {
+    ASSERT_EQ(train("first", keeping_ + Flags{"--optimizer-name", "round 1"}, 2).exit_code, 0);
+    const auto weights_of = [&](const std::string& model, const Flags& flags) {
+        EXPECT_EQ(go_on(model, "alone", three_ + flags).exit_code, 0);
+        return weights("alone");
+    };
+    const std::string with = weights_of("model", from("first")), anew = weights_of("model", {});
+    ASSERT_EQ(with == anew, false);
+    const auto expect_anew = [&](const std::string& why, const std::string& expected, const Flags& flags = {},
+                                 const std::string& model = "model", int ranks = 1,
+                                 const std::string& name = "round 1") {
+        SCOPED_TRACE(why);
+        const auto result = go_on(model, "second", three_ + from("first", name) + flags, ranks);
+        EXPECT_EQ(result.exit_code, 0) << result.err;
+        EXPECT_NE(result.err.find("the optimizer starts with moments of zero: "), std::string::npos) << result.err;
+        EXPECT_NE(result.err.find(why), std::string::npos) << result.err;
+        EXPECT_EQ(result.err.find("without --optimizer-from"), std::string::npos) << result.err;
+        EXPECT_NE(result.out.find("\"optimizer_anew\":true"), std::string::npos) << result.out;
+        EXPECT_EQ(weights("second") == expected, true);
+    };
+    const auto expect_kept = [&] {
+        const auto fits = go_on("model", "second", three_ + from("first", "round 1"));
+        EXPECT_EQ(fits.exit_code, 0) << fits.err;
+        EXPECT_EQ(fits.out.find("optimizer_anew"), std::string::npos) << fits.out;
+        EXPECT_EQ(weights("second") == with, true);
+    };
+    expect_kept();
+    const Flags muon = {"--optimizer", "muon"}, bf16 = {"--moments-dtype", "bf16"};
+    expect_anew(R"(had --optimizer "adamw" (now "muon"))", weights_of("model", muon), muon);
+    expect_anew(R"(had --moments-dtype "fp32" (now "bf16"))", weights_of("model", bf16), bf16);
+    make_wide_model("wide");
+    expect_anew("model.", weights_of("wide", {}), {}, "wide");
+    expect_anew("are those of 'round 1', not of 'round 2'", anew, {}, "model", 1, "round 2");
+
+    for (const char* begin : {"optimizer.safetensors", "optimizer-"}) {
+        const fs::path file = state_file("first", begin);
+        const std::string bytes = read_file(file).value(), name = file.filename();
+        std::string flipped = bytes;
+        flipped[flipped.size() / 2] ^= 1;
+        ASSERT_TRUE(write_file_atomic(file, flipped).ok());
+        expect_anew(name, anew, {}, "model", 2);
+        ASSERT_TRUE(write_file_atomic(file, bytes.substr(0, bytes.size() / 2)).ok());
+        expect_anew(name, anew);
+        ASSERT_TRUE(write_file_atomic(file, "").ok());
+        expect_anew(name, anew);
+        fs::remove(file);
+        expect_anew(name, anew);
+        ASSERT_TRUE(write_file_atomic(file, bytes).ok());
+    }
+    expect_kept();
+    const auto itself = go_on("model", "first", three_ + from("first", "round 1"));
+    EXPECT_EQ(itself.exit_code, 2) << itself.err;
+    EXPECT_NE(itself.err.find("is the same as --out"), std::string::npos) << itself.err;
+}
+
+TEST_F(KeptOptimizerTest, AStoppedRunNeedsTheMomentsThatItBeganWithNoMore) {
+    ASSERT_EQ(train("first", keeping_ + Flags{"--optimizer-name", "round 1"}).exit_code, 0);
+    const Flags flags = three_ + from("first", "round 1");
+    ASSERT_EQ(go_on("first", "whole", flags).exit_code, 0);
+    ASSERT_EQ(go_on("first", "second", flags + Flags{"--time-limit", kAtOnce}).exit_code, 0);
+    fs::remove_all(path("first.state"));
+    const auto rest = go_on("first", "second", flags + Flags{"--resume"});
+    ASSERT_EQ(rest.exit_code, 0) << rest.err;
+    EXPECT_EQ(weights("second") == weights("whole"), true);
+    EXPECT_EQ(rest.out.find("optimizer_anew"), std::string::npos) << rest.out;
 }
 
 TEST_F(KeptOptimizerTest, ANewRunGivesUpWhatThePlaceHeld) {

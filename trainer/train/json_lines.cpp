@@ -39,6 +39,7 @@ OrderedJson as_json(const Summary& summary) {
     if (summary.loss_scale > 0) json["loss_scale"] = summary.loss_scale;
     if (summary.loss_scale > 0 || summary.skipped_steps > 0) json["skipped_steps"] = summary.skipped_steps;
     if (summary.earlier_updates > 0) json["earlier_updates"] = summary.earlier_updates;
+    if (summary.optimizer_anew) json["optimizer_anew"] = true;
     return json;
 }
 

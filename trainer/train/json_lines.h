@@ -42,6 +42,7 @@ struct Summary {
     double loss_scale = 0;             // as it stands now; 0: not printed
     std::int64_t skipped_steps = 0;    // printed with it, or when there are any
     std::int64_t earlier_updates = 0;  // of which the optimizer had moments when the run began; 0: not printed
+    bool optimizer_anew = false;       // there should have been some; printed if true
 };
 
 struct Perplexity {

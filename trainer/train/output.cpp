@@ -129,7 +129,7 @@ Result<TrainOutput> check_train_output(const RunConfig& config) {
     const OutputKind kind = output_kind(config);
     const fs::path state = checkpoint::checkpoint_file(out);
     const fs::path kept = checkpoint::optimizer_file(config.optimizer_from);
-    if (!config.optimizer_from.empty() && !is_there(kept))
+    if (!config.optimizer_from.empty() && config.optimizer_if_named.empty() && !is_there(kept))
         return not_found("there is no " + kept.string() + ": name the --out of a run that ended with --keep-optimizer",
                          "--optimizer-from");
     std::error_code error;

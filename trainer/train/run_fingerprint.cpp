@@ -140,7 +140,8 @@ Result<std::string> run_fingerprint(const PreparedRun& prepared, comm::Comm& com
     const model_io::ModelDirectory& directory = prepared.directory;
     ATOLL_TRY(const std::string rows, data_fingerprint(prepared.data.dataset, comm));
     nlohmann::json flags = flags_json(prepared);
-    if (!prepared.config.optimizer_from.empty()) {
+    // With --optimizer-if-named a run goes on from its own state whether it began with those moments or not.
+    if (!prepared.config.optimizer_from.empty() && prepared.config.optimizer_if_named.empty()) {
         const auto kept = checkpoint::optimizer_file(prepared.config.optimizer_from);
         ATOLL_TRY(flags["optimizer-from"], digest_of_rank0(comm, [&] { return checkpoint::optimizer_digest(kept); }));
     }

@@ -132,8 +132,19 @@ Result<std::optional<RunOutput::TrainerState>> RunOutput::load_state() {
 }
 
 Result<std::int64_t> RunOutput::load_optimizer() {
-    const fs::path file = checkpoint::optimizer_file(prepared_.config.optimizer_from);
-    return checkpoint::load_optimizer(file, memory_.store(), backend_, comm_, optimizer_fingerprint(prepared_));
+    const RunConfig& config = prepared_.config;
+    auto updates =
+        checkpoint::load_optimizer(checkpoint::optimizer_file(config.optimizer_from), memory_.store(), backend_, comm_,
+                                   optimizer_fingerprint(prepared_), config.optimizer_if_named);
+    if (updates.ok() || config.optimizer_if_named.empty() || is_transient(updates.error().code)) return updates;
+    const Error& error = updates.error();
+    if (!error.message.empty()) {  // on the rank that tells
+        const bool names_file = error.message.find(error.field) != std::string::npos;
+        log::warn("the optimizer starts with moments of zero: " + (names_file ? "" : error.field + ": ") +
+                  error.message);
+    }
+    memory_.store().clear_moments(backend_);  // some of its values may be there
+    return std::int64_t{0};
 }
 
 // A state is replaced by one that is written beside it, and the result is written beside the last one.
@@ -276,9 +287,9 @@ Status RunOutput::save_result(const TrainerState& state) {
     const trace::Span span("save the model");
     ATOLL_RETURN_IF_ERROR(ready_place());
     if (prepared_.config.keep_optimizer) {
-        ATOLL_RETURN_IF_ERROR(checkpoint::save_optimizer(checkpoint::optimizer_file(prepared_.config.out),
-                                                         memory_.store(), backend_, comm_, state,
-                                                         optimizer_fingerprint(prepared_)));
+        ATOLL_RETURN_IF_ERROR(checkpoint::save_optimizer(
+            checkpoint::optimizer_file(prepared_.config.out), memory_.store(), backend_, comm_, state,
+            optimizer_fingerprint(prepared_), prepared_.config.optimizer_name));
     }
     const bool is_first = comm_.rank() == 0 && !holds_result(prepared_.config);
     const auto record = [&] {

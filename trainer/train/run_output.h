@@ -37,7 +37,8 @@ class RunOutput {
     Status prepare_async();
     // Absent: there is none.
     Result<std::optional<TrainerState>> load_state();
-    // With --optimizer-from: how many updates its moments have seen.
+    // With --optimizer-from: how many updates its moments have seen; 0: --optimizer-if-named leaves them out, with a
+    // warning.
     Result<std::int64_t> load_optimizer();
     // On the disk, for what a run writes that has done so many steps.
     Status check_room(std::int64_t steps_done);

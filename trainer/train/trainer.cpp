@@ -412,6 +412,7 @@ Summary Trainer::summary() const {
     if (scales_loss()) summary.loss_scale = state_.loss_scale;
     summary.skipped_steps = state_.skipped_steps;
     summary.earlier_updates = state_.earlier_updates;
+    summary.optimizer_anew = !prepared_.config.optimizer_if_named.empty() && state_.earlier_updates == 0;
     return summary;
 }
 

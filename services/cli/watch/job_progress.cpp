@@ -266,6 +266,10 @@ std::string JobProgress::apply_task(const std::string& what, const json& data) {
     const json metrics = data.value("result", json::object()).value("metrics", json::object());
     if (what == "done" && trains && metrics.contains("loss"))
         line += fmt::format("  mean loss {}, mean {} tokens/s", text(metrics, "loss"), text(metrics, "tokens_per_s"));
+    if (what == "done" && trains && metrics.value("optimizer_anew", json()) == true)
+        line +=
+            "  its optimizer began anew: the moments that its site had kept could not be used (see the attempt's "
+            "stderr.log)";
     return line;
 }
 

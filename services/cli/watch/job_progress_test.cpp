@@ -99,6 +99,10 @@ TEST(JobProgressTest, NumbersOfTheLastStepAndOfTheWholeTrainingStandApart) {
     const std::string line =
         progress.apply(training("done", 1, {{"result", {{"metrics", {{"loss", 5.5}, {"tokens_per_s", 150.2}}}}}}));
     EXPECT_EQ(line, "round 1  leonardo  train done, attempt 1  mean loss 5.5, mean 150.2 tokens/s");
+    const std::string anew =
+        progress.apply(training("done", 1, {{"result", {{"metrics", {{"loss", 5.5}, {"optimizer_anew", true}}}}}}));
+    EXPECT_NE(anew.find("its optimizer began anew"), std::string::npos) << anew;
+    progress.apply(training("done", 1, {{"result", {{"metrics", {{"loss", 5.5}, {"tokens_per_s", 150.2}}}}}}));
     const std::string picture = progress.picture();
     EXPECT_NE(picture.find("step   last loss  last tokens/s  mean loss  mean tokens/s\n"), std::string::npos)
         << picture;

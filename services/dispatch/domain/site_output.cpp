@@ -44,6 +44,11 @@ class MemberReader {
         const auto is_boolean = [](const Json& value) { return value.is_boolean(); };
         if (const Json* value = find(key, is_boolean, "true or false")) into = value->get<bool>();
     }
+    void operator()(const char* key, std::optional<bool>& into) {
+        bool value = false;
+        (*this)(key, value);
+        if (value) into = value;
+    }
     const Status& status() const { return status_; }
 
   private:
@@ -108,6 +113,7 @@ void visit_metrics(Line& line, Visitor& visit) {
     visit("tokens_per_s", line.tokens_per_s);
     visit("wall_s", line.wall_s);
     visit("earlier_updates", line.earlier_updates);
+    visit("optimizer_anew", line.optimizer_anew);
 }
 
 template <class Line, class Visitor>

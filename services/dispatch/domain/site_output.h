@@ -49,6 +49,7 @@ struct SummaryLine {
     std::optional<double> tokens_per_s;
     std::optional<double> wall_s;
     std::optional<std::int64_t> earlier_updates;  // of the optimizer that it began with
+    std::optional<bool> optimizer_anew;           // true: that which its site had kept could not be used
 };
 
 // What an evaluation prints of one model.

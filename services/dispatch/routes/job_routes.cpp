@@ -83,6 +83,7 @@ Result<Response> post_script(Routing& routing, const Request& request) {
     for (Task& task : submit_job(job, 0).new_tasks) {
         if (task.kind() != TaskKind::kTrain || task.facility != asked->second) continue;
         task.id = "TASK";
+        task.job = "JOB";
         task.attempt.emplace();
         StoredFacility stored;
         {

@@ -81,26 +81,14 @@ std::string render_claims(const BatchJob& job) {
            "done\n";
 }
 
-std::string kept_place(const KeptOptimizer& kept, std::int64_t round) {
-    return shell_quote(kept.directory + "/round" + std::to_string(round));
-}
-
-// A state that is lost costs the round a fresh start, no more: the words of the command follow in "$@".
-std::string render_optimizer_from(const KeptOptimizer& kept) {
-    if (kept.from == 0) return "set --\n";
-    const std::string from = kept_place(kept, kept.from);
-    return "set -- --optimizer-from " + from + "\n[ -e " + from + ".state/optimizer.safetensors ] || {\n" +
-           "    set --\n    echo 'the optimizer that was kept of round " + std::to_string(kept.from) +
-           " is not there any more: it begins anew' >&2\n}\n";
-}
-
 // A training that was stopped has none yet.
 std::string render_keep_optimizer(const KeptOptimizer& kept) {
-    const std::string place = kept_place(kept, kept.round) + ".state";
+    const auto state_of = [&](std::int64_t round) { return shell_quote(kept.place(round) + ".state"); };
+    const std::string place = state_of(kept.round);
     std::string script = "if [ -e out.state/optimizer.safetensors ]; then\n    rm -rf " + place + "\n    mkdir -p " +
                          place + " && mv out.state/optimizer* " + place + " || return 75\n    for old in " +
                          shell_quote(kept.directory) + "/*.state; do\n        case $old in\n            " + place;
-    if (kept.from > 0) script += " | " + kept_place(kept, kept.from) + ".state";
+    if (kept.from > 0) script += " | " + state_of(kept.from);
     return script + ") ;;\n            *) rm -rf \"$old\" ;;\n        esac\n    done\nfi\n";
 }
 
@@ -179,11 +167,10 @@ std::string render_job_script(const BatchJob& job, const BatchSystem& batch) {
         script += "cat >image.sh <<'ATOLL_IMAGE' || return 75\n" + job.image_runner + "ATOLL_IMAGE\n";
     if (ranks > 1) script += launcher_environment(launcher, ranks);
     if (job.is_check) script += "echo '{\"asked_ranks\":" + std::to_string(ranks) + "}'\n";
-    if (job.kept_optimizer) script += render_optimizer_from(*job.kept_optimizer);
     for (const auto& command : job.commands) {
         script += render_start(job, launcher);
         for (const auto& word : command) script += shell_quote(word) + " ";
-        script += job.kept_optimizer ? "\"$@\" &\nawait || return\n" : "&\nawait || return\n";
+        script += "&\nawait || return\n";
     }
     if (job.kept_optimizer) script += render_keep_optimizer(*job.kept_optimizer);
     if (!job.seal.empty()) {  // which no notice ends: without it the login node would read the whole update

@@ -16,6 +16,9 @@ struct KeptOptimizer {
     std::string directory;   // of the job's
     std::int64_t round = 0;  // whose is kept if the job's commands succeed; those of other rounds go, but for `from`'s
     std::int64_t from = 0;   // the round whose it begins with; 0: none
+
+    // The --out that a round's moments have there.
+    std::string place(std::int64_t of_round) const { return directory + "/round" + std::to_string(of_round); }
 };
 
 // What one batch job runs: commands in the attempt's directory, one after another, until one fails. The exit status of

@@ -45,6 +45,16 @@ std::vector<std::string> train_command(const Site& site, const TrainParams& trai
     return command;
 }
 
+// What the site kept is taken if it is that round's of this job, whole, and fits. Else the trainer warns and starts
+// anew: a lost optimizer costs some steps, a failed attempt the round.
+void set_kept_optimizer(json::Json& settings, const KeptOptimizer& kept, const std::string& job) {
+    const auto name = [&](std::int64_t round) { return "round " + std::to_string(round) + " of job " + job; };
+    settings["optimizer_name"] = name(kept.round);
+    if (kept.from == 0) return;
+    settings["optimizer_from"] = kept.place(kept.from);
+    settings["optimizer_if_named"] = name(kept.from);
+}
+
 std::vector<std::string> eval_command(const Site& site, const EvaluateParams& evaluate, const std::string& version) {
     std::vector<std::string> command = {site.program("atoll-trainer"), "eval"};
     add_version(command, site, version, evaluate.model);
@@ -72,13 +82,15 @@ Result<BatchJob> describe_batch_job(const Task& task, const Site& site) {
                               job.seal = {site.program("atoll"), "seal", "--dir", "out", "--seal", "seal.json"};
                               if (train.state_round > 0)
                                   job.environment["ATOLL_STATE_ROUND"] = std::to_string(train.state_round);
-                              if (train.training.value("keep_optimizer", false))
-                                  job.kept_optimizer = {site.path("kept/" + task.job), task.round, train.state_round};
                               job.resources = train.resources;
                               job.environment["ATOLL_RANKS"] = std::to_string(train.resources.ranks());
                               job.run_json =
                                   limit_time(save_by_time(train.training), batch_time_s(batch, train.resources));
                               job.run_json["loss_tokens_min"] = kLossTokensMin;
+                              if (train.training.value("keep_optimizer", false)) {
+                                  job.kept_optimizer = {site.path("kept/" + task.job), task.round, train.state_round};
+                                  set_kept_optimizer(job.run_json, *job.kept_optimizer, task.job);
+                              }
                               for (std::int64_t earlier = task.attempt->number - 1; earlier > 0; --earlier)
                                   job.earlier_attempts.push_back(site.task_directory(task.id, earlier));
                           },
