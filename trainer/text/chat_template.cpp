@@ -205,17 +205,15 @@ void ChatTemplate::append(const Pieces& pieces, const Values& values, prompt::Do
 
 Status ChatTemplate::check_order(const Conversation& conversation, std::size_t first, std::string_view where) const {
     const auto fault = [&](std::size_t at, const std::string& what) {
-        return invalid_argument(std::string(where),
-                                std::string(where) + ": messages[" + std::to_string(at) + "]" + what);
+        return invalid_argument(std::string(where), std::string(where) + ": " + conversation[at].place + ": " + what);
     };
     if (first > 0 && system_.empty() && user_after_system_.empty())
-        return fault(0, ".role: the chat template has no text for the role system");
+        return fault(0, "the chat template has no text for the role system");
     for (std::size_t i = first; i < conversation.size(); ++i) {
         const Role role = conversation[i].role;
-        if (role == Role::kTool && tool_.empty())
-            return fault(i, ".role: the chat template has no text for the role tool");
+        if (role == Role::kTool && tool_.empty()) return fault(i, "the chat template has no text for the role tool");
         if (alternate_ && role != ((i - first) % 2 == 0 ? Role::kUser : Role::kAssistant))
-            return fault(i, ".role: user and assistant must alternate in this chat template, the user first");
+            return fault(i, "user and assistant must alternate in this chat template, the user first");
     }
     return {};
 }
@@ -246,8 +244,9 @@ Result<prompt::Document> ChatTemplate::render(const Conversation& conversation, 
         append(pieces, {message.content, system, message.role == Role::kAssistant && counts, takes_system}, document);
     }
     if (system_waits)
-        return invalid_argument(std::string(where),
-                                std::string(where) + ": messages has none of the user to take the system's text");
+        return invalid_argument(
+            std::string(where),
+            std::string(where) + ": the conversation has no message of the user to take the system's text");
     return document;
 }
 

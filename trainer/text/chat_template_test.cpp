@@ -78,7 +78,7 @@ TEST(ChatTemplateTest, ASystemTextMayGoIntoTheFirstMessageOfTheUser) {
     description["default_system"] = "hello";
     EXPECT_EQ(chat_template(description).render({talk[1], talk[2]}, false, "f:1")->text, "<s>[hello] why\n<a>so</s>\n");
     const auto nobody = chat_template(description).render({talk[2]}, false, "f:1");
-    EXPECT_EQ(nobody.error().message, "f:1: messages has none of the user to take the system's text");
+    EXPECT_EQ(nobody.error().message, "f:1: the conversation has no message of the user to take the system's text");
 }
 
 // As transformers 5.23.0 renders Llama-2-chat's template.
@@ -109,13 +109,17 @@ TEST(ChatTemplateTest, ADefaultIsForConversationsWithoutASystemText) {
 TEST(ChatTemplateTest, RolesWithoutATextAreRefusedWithTheirPlace) {
     json description = plain();
     description["alternate"] = true;
-    const auto twice = chat_template(description).render({kTalk[0], kTalk[1], kTalk[1], kTalk[2]}, false, "f:1");
+    Conversation talk = {kTalk[0], kTalk[1], kTalk[1], kTalk[2]};
+    talk[0].place = "system";
+    talk[2].place = "conversations[1].from";
+    const auto twice = chat_template(description).render(talk, false, "f:1");
     ASSERT_FALSE(twice.ok());
-    EXPECT_TRUE(twice.error().message.starts_with("f:1: messages[2].role: user and assistant must alternate"));
+    EXPECT_TRUE(twice.error().message.starts_with("f:1: conversations[1].from: user and assistant must alternate"));
     description.erase("system");
-    EXPECT_EQ(chat_template(description).render(kTalk, false, "f:1").error().message,
-              "f:1: messages[0].role: the chat template has no text for the role system");
-    const Conversation tool = {{Role::kUser, "a", {}}, {Role::kTool, "b", {}}, {Role::kAssistant, "c", {}}};
+    EXPECT_EQ(chat_template(description).render(talk, false, "f:1").error().message,
+              "f:1: system: the chat template has no text for the role system");
+    const Conversation tool = {
+        {Role::kUser, "a", {}}, {Role::kTool, "b", {}, "messages[1].role"}, {Role::kAssistant, "c", {}}};
     EXPECT_EQ(chat_template(plain()).render(tool, false, "f:1").error().message,
               "f:1: messages[1].role: the chat template has no text for the role tool");
     description = plain();

@@ -16,6 +16,24 @@ constexpr std::array kOtherRowParts = {"tools", "functions"};
 constexpr std::array kOtherMessageParts = {"tool_calls",        "function_call", "reasoning",
                                            "reasoning_content", "thinking",      "audio"};
 
+// How ShareGPT and what has grown out of it call those who speak.
+struct Speaker {
+    const char* name;
+    Role role;
+};
+constexpr std::array kSpeakers = {
+    Speaker{"human", Role::kUser},      Speaker{"user", Role::kUser},           Speaker{"input", Role::kUser},
+    Speaker{"gpt", Role::kAssistant},   Speaker{"assistant", Role::kAssistant}, Speaker{"chatgpt", Role::kAssistant},
+    Speaker{"bing", Role::kAssistant},  Speaker{"bard", Role::kAssistant},      Speaker{"bot", Role::kAssistant},
+    Speaker{"model", Role::kAssistant}, Speaker{"output", Role::kAssistant},    Speaker{"system", Role::kSystem},
+    Speaker{"tool", Role::kTool}};
+
+std::string speaker_names() {
+    std::string names;
+    for (const Speaker& speaker : kSpeakers) names += (names.empty() ? "" : ", ") + std::string(speaker.name);
+    return names;
+}
+
 const Json& member(const Json& object, const char* key) {
     static const Json null;
     const auto found = object.find(key);
@@ -31,20 +49,36 @@ Status refuse_parts(const Json& object, const Keys& keys, const std::string& pat
     return {};
 }
 
-Result<Role> read_role(const Json& message, const std::string& path) {
-    const Json& role = member(message, "role");
-    if (role.is_null()) return invalid_argument("", path + "role is missing");
+// A member that has two names: "role", which ShareGPT calls "from". Empty: it has neither.
+Result<std::string> name_in_use(const Json& message, const char* name, const char* other, const std::string& path) {
+    const bool has_name = !member(message, name).is_null();
+    const bool has_other = !member(message, other).is_null();
+    if (has_name && has_other)
+        return invalid_argument("", path + name + " and " + other + " say the same: give one of them");
+    return std::string(has_name ? name : has_other ? other : "");
+}
+
+Result<Role> read_role(const Json& message, const std::string& path, const std::string& name) {
+    if (name.empty()) return invalid_argument("", path + "role is missing");
+    const Json& role = member(message, name.c_str());
+    if (name == "from") {
+        for (const Speaker& speaker : kSpeakers)
+            if (role == speaker.name) return speaker.role;
+        return invalid_argument("", path + "from is none of " + speaker_names());
+    }
     for (const Role known : kRoles)
         if (role == to_string(known)) return known;
     return invalid_argument("", path + "role is none of system, user, assistant and tool");
 }
 
 Result<std::string> read_content(const Json& message, const std::string& path) {
-    const Json& content = member(message, "content");
+    ATOLL_TRY(std::string name, name_in_use(message, "content", "value", path));
+    if (name.empty()) name = "content";
+    const Json& content = member(message, name.c_str());
     if (content.is_string()) return content.get<std::string>();
     if (content.is_array())
-        return invalid_argument("", path + "content is a list of parts, which is not supported, only a string is");
-    return invalid_argument("", path + "content " + (content.is_null() ? "is missing" : "is no string"));
+        return invalid_argument("", path + name + " is a list of parts, which is not supported, only a string is");
+    return invalid_argument("", path + name + (content.is_null() ? " is missing" : " is no string"));
 }
 
 Result<std::optional<bool>> read_train(const Json& message, Role role, const std::string& path) {
@@ -68,31 +102,88 @@ Result<Message> read_message(const Json& message, const std::string& path) {
     if (!message.is_object()) return invalid_argument("", path + " is no JSON object");
     const std::string in = path + ".";
     ATOLL_RETURN_IF_ERROR(refuse_parts(message, kOtherMessageParts, in));
-    ATOLL_TRY(const Role role, read_role(message, in));
+    ATOLL_TRY(const std::string name, name_in_use(message, "role", "from", in));
+    ATOLL_TRY(const Role role, read_role(message, in, name));
     ATOLL_TRY(std::string content, read_content(message, in));
     ATOLL_TRY(const std::optional<bool> train, read_train(message, role, in));
-    return Message{role, std::move(content), train};
+    return Message{role, std::move(content), train, in + name};
+}
+
+// Appends the messages of the list `key`.
+Status read_list(const Json& row, const char* key, Conversation& conversation) {
+    const Json& messages = member(row, key);
+    if (!messages.is_array()) return invalid_argument("", std::string(key) + " is no list");
+    if (messages.empty()) return invalid_argument("", std::string(key) + " is empty");
+    for (std::size_t i = 0; i < messages.size(); ++i) {
+        const std::string path = std::string(key) + "[" + std::to_string(i) + "]";
+        ATOLL_TRY(Message message, read_message(messages[i], path));
+        if (message.role == Role::kSystem && !conversation.empty())
+            return invalid_argument("", path + " is of the system; there may be one such message, the first");
+        conversation.push_back(std::move(message));
+    }
+    return {};
+}
+
+Error no_conversation(const Json& row) {
+    std::string message = "the row has neither messages, conversations, nor prompt and completion";
+    if (!member(row, "instruction").is_null() && !member(row, "output").is_null())
+        message +=
+            R"(; --template '{{instruction}}\n{{input}}\n{{#answer}}{{output}}{{/answer}}' takes rows like this)";
+    return invalid_argument("", message);
+}
+
+// As TRL has it, what stands in the prompt is no answer.
+Status read_prompt(const Json& row, Conversation& conversation) {
+    const Json& prompt = member(row, "prompt");
+    const Json& completion = member(row, "completion");
+    if (prompt.is_string() && completion.is_string()) {
+        conversation.push_back({Role::kUser, prompt.get<std::string>(), {}, "prompt"});
+        conversation.push_back({Role::kAssistant, completion.get<std::string>(), {}, "completion"});
+        return {};
+    }
+    if (!prompt.is_array() || !completion.is_array())
+        return invalid_argument("", "prompt and completion are neither two strings nor two lists of messages");
+    ATOLL_RETURN_IF_ERROR(read_list(row, "prompt", conversation));
+    for (Message& message : conversation)
+        if (message.role == Role::kAssistant && !message.train) message.train = false;
+    return read_list(row, "completion", conversation);
+}
+
+// The system's text beside the conversation, as LLaMA-Factory has it.
+Status read_system(const Json& row, Conversation& conversation) {
+    const Json& system = member(row, "system");
+    if (system.is_null() || system == "" || conversation[0].role == Role::kSystem) return {};
+    if (!system.is_string()) return invalid_argument("", "system is no string");
+    conversation.insert(conversation.begin(), {Role::kSystem, system.get<std::string>(), {}, "system"});
+    return {};
+}
+
+bool has(const Json& row, const char* key) {
+    return !member(row, key).is_null();
 }
 
 Result<Conversation> read_conversation(const Json& row) {
     if (!row.is_object()) return invalid_argument("", "the row is no JSON object");
     ATOLL_RETURN_IF_ERROR(refuse_parts(row, kOtherRowParts, ""));
-    const Json& messages = member(row, "messages");
-    if (!messages.is_array() || messages.empty())
-        return invalid_argument("", messages.is_null()    ? "the row has no field \"messages\""
-                                    : messages.is_array() ? "messages is empty"
-                                                          : "messages is no list");
     Conversation conversation;
-    for (std::size_t i = 0; i < messages.size(); ++i) {
-        const std::string path = "messages[" + std::to_string(i) + "]";
-        ATOLL_TRY(Message message, read_message(messages[i], path));
-        if (message.role == Role::kSystem && i > 0)
-            return invalid_argument("", path + " is of the system; there may be one such message, the first");
-        conversation.push_back(std::move(message));
+    const char* answers = "messages";
+    if (has(row, "messages")) {
+        ATOLL_RETURN_IF_ERROR(read_list(row, "messages", conversation));
+    } else if (has(row, "conversations")) {
+        answers = "conversations";
+        ATOLL_RETURN_IF_ERROR(read_list(row, "conversations", conversation));
+        ATOLL_RETURN_IF_ERROR(read_system(row, conversation));
+    } else if (has(row, "prompt") && has(row, "completion")) {
+        answers = "completion";
+        ATOLL_RETURN_IF_ERROR(read_prompt(row, conversation));
+        ATOLL_RETURN_IF_ERROR(read_system(row, conversation));
+    } else {
+        return no_conversation(row);
     }
-    if (std::none_of(conversation.begin(), conversation.end(),
-                     [](const Message& message) { return message.role == Role::kAssistant; }))
-        return invalid_argument("", "messages has none of the assistant");
+    const bool is_answered = std::any_of(conversation.begin(), conversation.end(), [&](const Message& message) {
+        return message.role == Role::kAssistant && message.place.starts_with(answers);
+    });
+    if (!is_answered) return invalid_argument("", std::string(answers) + " has none of the assistant");
     return conversation;
 }
 
