@@ -62,6 +62,34 @@ TEST_F(CommandLineTest, EveryInputFileCounts) {
     EXPECT_NE(trained.err.find("nowhere"), std::string::npos) << trained.err;
 }
 
+TEST_F(CommandLineTest, DirectoriesPatternsTablesAndTextAreInput) {
+    std::filesystem::create_directory(path("d"));
+    const std::pair<const char*, const char*> files[] = {{"d/1.csv", "id,text\n1,\"Il treno\nparte\"\n2,alle sette\n"},
+                                                         {"d/2.json", R"(["uno", {"text": "due"}])"},
+                                                         {"d/3.txt", "Un documento\nintero.\n"},
+                                                         {"e.parquet", "PAR1\x15"},
+                                                         {"prose", "C'era una volta"}};
+    for (const auto& [name, bytes] : files) ASSERT_TRUE(write_file_atomic(path(name), bytes).ok());
+    EXPECT_EQ(documents({"--input", path("d")}), 5);
+    EXPECT_EQ(documents({"--input", path("d/*.csv"), path("a")}), 3);
+    EXPECT_EQ(documents({"--input", path("d/3.txt"), path("prose"), "--input-format", "lines"}), 3);
+    std::filesystem::remove_all(path("tokens"));
+    const std::vector<std::pair<std::vector<std::string>, std::string>> refused = {
+        {{path("e.parquet")}, "e.parquet is Parquet"},
+        {{path("prose")}, "--input-format"},
+        {{path("d"), path("d/1.csv")}, "d/1.csv is given twice"},
+        {{path("d/*.jsonl")}, "no file matches"},
+        {{path("d"), "--input-format", "parquet"}, "--input-format: "}};
+    for (const auto& [inputs, said] : refused) {
+        std::vector<std::string> flags = {"--input"};
+        flags.insert(flags.end(), inputs.begin(), inputs.end());
+        const auto result = tokenize(flags);
+        EXPECT_EQ(result.exit_code, 2) << said;
+        EXPECT_NE(result.err.find(said), std::string::npos) << result.err;
+        EXPECT_FALSE(std::filesystem::exists(path("tokens")));
+    }
+}
+
 TEST_F(CommandLineTest, OutputThatCannotBeWrittenIsAFailure) {
     const std::vector<std::vector<std::string>> commands = {
         {"eval", "--model", path("model"), "--data", path("data.safetensors")},

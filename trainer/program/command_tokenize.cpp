@@ -21,9 +21,22 @@ class TokenizeCommand final : public Command {
         return {
             {"tokenizer", "directory with tokenizer.model, tokenizer.json, or vocab.json and merges.txt",
              &options_.tokenizer, true},
-            {"input", "files of JSON lines, plain, .gz or .zst; no pipe", &options_.inputs, true},
+            {"input",
+             "files, directories and patterns ('texts/*.jsonl.gz') of JSON lines, a JSON array, CSV, TSV or text, "
+             "plain, "
+             "gzip or zstd; no pipe",
+             &options_.inputs, true},
+            choice(
+                "input-format",
+                "what the files are; auto goes by their first bytes and their names: text is a document a file, lines "
+                "a document a line",
+                "auto|jsonl|json|csv|tsv|text|lines", "auto",
+                [this](std::string_view text) -> Status {
+                    ATOLL_TRY(options_.input_format, text::parse_input_format(text));
+                    return {};
+                }),
             choice("template",
-                   "text of a document; {{name}} stands for that field of a line, {{#answer}}…{{/answer}} marks the "
+                   "text of a document; {{name}} stands for that field of a row, {{#answer}}…{{/answer}} marks the "
                    "answer, \\n is a newline, \\t a tab, \\\\ a backslash",
                    "TEXT", "{{text}}",
                    [this](std::string_view text) -> Status {
@@ -31,9 +44,8 @@ class TokenizeCommand final : public Command {
                        return {};
                    }),
             {"chat-template",
-             "lines are conversations ({\"messages\": [{\"role\": …, \"content\": …}, …]}), written as this says: auto "
-             "(as "
-             "the tokenizer tells), " +
+             "rows are conversations (messages, ShareGPT's conversations, or prompt and completion), written as this "
+             "says: auto (as the tokenizer tells), " +
                  text::chat_format_names() + ", or a JSON file",
              &options_.chat_template},
             {"out", "data directory to make", &options_.out, true},
@@ -70,7 +82,7 @@ class TokenizeCommand final : public Command {
              .target = Flag::Assign(
                  [this](std::string_view text) -> Status { return read_count(text, 99, options_.validation_percent); }),
              .kind = "INT"},
-            {"part-bytes", "of input lines, after which what is done outlives a kill", &options_.part_bytes},
+            {"part-bytes", "of input, after which what is done outlives a kill", &options_.part_bytes},
             {.name = "threads",
              .help = "the default is the cores that this process may use",
              .target = Flag::Assign(

@@ -9,8 +9,19 @@ class TokenizerTrainCommand final : public Command {
   public:
     std::vector<Flag> flags() override {
         return {
-            {"input", "files of JSON lines (plain, .gz or .zst), or of text; no pipe", &options_.inputs, true},
-            {"template", "text of a document; {{name}} stands for that field of a line, \\n is a newline",
+            {"input",
+             "files, directories and patterns of JSON lines, a JSON array, CSV, TSV or text, plain, gzip or zstd; no "
+             "pipe",
+             &options_.inputs, true},
+            {.name = "input-format",
+             .help = "what the files are; auto goes by their first bytes and their names",
+             .target = Flag::Assign([this](std::string_view text) -> Status {
+                 ATOLL_TRY(options_.input_format, text::parse_input_format(text));
+                 return {};
+             }),
+             .kind = "auto|jsonl|json|csv|tsv|text|lines",
+             .fallback = "auto"},
+            {"template", "text of a document; {{name}} stands for that field of a row, \\n is a newline",
              &options_.text_template},
             {"vocab-size", "pieces: 260 at least, and one for each character of the text", &options_.vocab_size, true},
             {"character-coverage", "part of the text's characters that get a piece", &options_.character_coverage},

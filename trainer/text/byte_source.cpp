@@ -1,3 +1,5 @@
+#include "trainer/text/byte_source.h"
+
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,7 +13,6 @@
 #include <utility>
 
 #include "shared/base/file.h"
-#include "trainer/text/line_reader.h"
 
 namespace atl::text {
 namespace {

@@ -7,10 +7,10 @@
 #include <utility>
 
 #include "shared/digest/digest.h"
-#include "shared/json/digits.h"
 #include "shared/json/json.h"
 #include "trainer/dataset/dataset.h"
 #include "trainer/tensor/targets.h"
+#include "trainer/text/rows.h"
 
 namespace atl::tokenize {
 namespace {
@@ -138,35 +138,22 @@ Status encode_document(const EncodeJob& job, const prompt::Document& document, E
     return label_answers(*job.tokenizer, document, std::span(out.ids).subspan(before), out.labels);
 }
 
-// What is wrong with a line, without a word of it: the message travels to the coordinator.
-std::string without_text(std::string message) {
-    message = message.substr(0, message.find(" \""));  // a repeated key is quoted
-    constexpr std::string_view kFirstLine = "parse error at line 1, ";
-    if (const auto at = message.find(kFirstLine); at != std::string::npos) message.erase(at, kFirstLine.size());
-    return message;
-}
-
-Status encode_line(const EncodeJob& job, std::string_view line, std::string_view where, EncodedBlock& out) {
-    // A template writes numbers out as they are; a conversation has none.
-    const auto row = job.chat_template == nullptr ? json::parse_keeping_digits(line) : json::parse(line);
-    if (!row.ok())
-        return invalid_argument(std::string(where), std::string(where) + ": " + without_text(row.error().message));
-    ATOLL_TRY(const prompt::Document document, render(job, *row, where));
+Status encode_row(const EncodeJob& job, const json::Json& row, const std::string& where, EncodedBlock& out) {
+    ATOLL_TRY(const prompt::Document document, render(job, row, where));
     if (!is_kept(job, document.text)) {
         ++out.others;
         return {};
     }
     const std::size_t before = out.ids.size();
     const Status status = encode_document(job, document, out);
-    if (!status.ok())
-        return Error{status.error().code, std::string(where) + ": " + status.error().message, std::string(where)};
+    if (!status.ok()) return Error{status.error().code, where + ": " + status.error().message, where};
     out.lengths.push_back(static_cast<std::int64_t>(out.ids.size() - before));
     out.bytes += static_cast<std::int64_t>(document.text.size());
     return {};
 }
 
 // The thread body's boundary: what a library throws becomes an Error.
-Result<EncodedBlock> encode_block_caught(const EncodeJob& job, const text::LineBlock& block) {
+Result<EncodedBlock> encode_block_caught(const EncodeJob& job, const text::RecordBlock& block) {
     try {
         return encode_block(job, block);
     } catch (const std::exception& error) {
@@ -181,17 +168,14 @@ bool is_validation(std::string_view document, int validation_percent) {
     return prefix % 100 < static_cast<std::uint64_t>(validation_percent);
 }
 
-Result<EncodedBlock> encode_block(const EncodeJob& job, const text::LineBlock& block) {
+Result<EncodedBlock> encode_block(const EncodeJob& job, const text::RecordBlock& block) {
     EncodedBlock out;
     out.line_bytes = std::ssize(block.text);
     out.end = block.end;
     out.fraction = block.fraction;
-    Status status;
-    text::for_each_line(block, [&](std::string_view line, std::int64_t number) {
-        status = encode_line(job, line, job.inputs[block.file].string() + ":" + std::to_string(number), out);
-        return status.ok();
-    });
-    ATOLL_RETURN_IF_ERROR(status);
+    const bool keep_digits = job.chat_template == nullptr;  // a template writes numbers out; a conversation has none
+    const auto use = [&](const json::Json& row, const std::string& where) { return encode_row(job, row, where, out); };
+    ATOLL_RETURN_IF_ERROR(text::for_each_row(block, job.inputs[block.file].path, keep_digits, use));
     return out;
 }
 
@@ -203,7 +187,7 @@ EncoderPool::~EncoderPool() {
     for (auto& thread : threads_) thread.request_stop();
 }
 
-void EncoderPool::submit(text::LineBlock block) {
+void EncoderPool::submit(text::RecordBlock block) {
     bytes_in_flight_ += block.text.size();
     {
         const std::lock_guard lock(mutex_);

@@ -11,7 +11,7 @@
 #include "shared/base/result.h"
 #include "shared/prompt/template.h"
 #include "trainer/text/chat_template.h"
-#include "trainer/text/line_reader.h"
+#include "trainer/text/record_reader.h"
 #include "trainer/tokenize/tokenize.h"
 #include "trainer/tokenizer/tokenizer.h"
 
@@ -25,23 +25,23 @@ struct EncodedBlock {
     std::int64_t others = 0;            // documents of the other split
     std::int64_t bytes = 0;             // of the documents' text
     std::int64_t line_bytes = 0;        // of the block
-    text::LinePosition end;             // where the next block begins
+    text::RecordPosition end;           // where the next block begins
     double fraction = 0;                // of all the input's bytes, up to its end
 };
 
-// What to do with each line.
+// What to do with each row.
 struct EncodeJob {
     const tokenizer::Tokenizer* tokenizer = nullptr;
     const prompt::Template* text_template = nullptr;
-    std::vector<std::filesystem::path> inputs;  // for messages
+    std::vector<text::InputFile> inputs;  // for messages
     Split split = Split::kAll;
     int validation_percent = 0;
     LossOn loss_on = LossOn::kAll;                      // anything else: labels are given
-    const text::ChatTemplate* chat_template = nullptr;  // lines are conversations; else by text_template
+    const text::ChatTemplate* chat_template = nullptr;  // rows are conversations; else by text_template
 };
 
-// The documents of the lines of one block; the error names the first bad line as file:line. A pure function.
-Result<EncodedBlock> encode_block(const EncodeJob& job, const text::LineBlock& block);
+// The documents of the rows of one block; the error names the first bad row as file:line. A pure function.
+Result<EncodedBlock> encode_block(const EncodeJob& job, const text::RecordBlock& block);
 
 // Whether a document belongs to the validation part.
 bool is_validation(std::string_view document, int validation_percent);
@@ -52,14 +52,14 @@ class EncoderPool {
     EncoderPool(const EncodeJob& job, int threads);
     ~EncoderPool();  // waits for the blocks in work, drops the rest
 
-    void submit(text::LineBlock block);
+    void submit(text::RecordBlock block);
     Result<EncodedBlock> next();  // waits for the oldest block; at least one must be in flight
     std::size_t in_flight() const { return slots_.size(); }
-    std::size_t bytes_in_flight() const { return bytes_in_flight_; }  // of lines
+    std::size_t bytes_in_flight() const { return bytes_in_flight_; }  // of their text
 
   private:
     struct Slot {
-        text::LineBlock block;
+        text::RecordBlock block;
         std::optional<Result<EncodedBlock>> result;
     };
     void work(const std::stop_token& stop);

@@ -72,6 +72,7 @@ std::string PartRecord::to_line() const {
     const json::Json json = {{"file", next.file},
                              {"offset", next.offset},
                              {"line", next.line},
+                             {"record", next.record},
                              {"fill", rows.fill},
                              {"segment", rows.segment},
                              {"tokens", rows.tokens},
@@ -94,6 +95,7 @@ Result<PartRecord> PartRecord::parse(std::string_view line) {
     part.next.file = static_cast<std::size_t>(number("file"));
     part.next.offset = static_cast<std::uint64_t>(number("offset"));
     part.next.line = number("line");
+    part.next.record = number("record");
     part.rows.fill = number("fill");
     part.rows.segment = static_cast<std::int32_t>(reader.required_integer("segment", 0, 1 << 30));
     part.rows.tokens = number("tokens");

@@ -9,14 +9,14 @@
 
 #include "shared/base/file.h"
 #include "shared/base/result.h"
-#include "trainer/text/line_reader.h"
+#include "trainer/text/record_reader.h"
 #include "trainer/tokenize/row_builder.h"
 
 namespace atl::tokenize {
 
 // What a run of `tokenize` had done after one of its parts, and where it goes on.
 struct PartRecord {
-    text::LinePosition next;
+    text::RecordPosition next;
     RowBuilder::State rows;
     std::int64_t documents = 0;
     std::int64_t bytes = 0;           // of rendered text

@@ -12,7 +12,8 @@
 #include "shared/log/progress.h"
 #include "shared/log/warn.h"
 #include "shared/prompt/template.h"
-#include "trainer/text/line_reader.h"
+#include "trainer/text/input_format.h"
+#include "trainer/text/record_reader.h"
 #include "trainer/tokenize/chat_choice.h"
 #include "trainer/tokenize/data_writer.h"
 #include "trainer/tokenize/encoder.h"
@@ -38,7 +39,7 @@ Status check_options(const TokenizeOptions& options) {
     return {};
 }
 
-// What makes documents of lines: a template, or a chat template.
+// What makes documents of rows: a template, or a chat template.
 struct Documents {
     std::optional<prompt::Template> text_template;
     std::optional<ChatChoice> chat;
@@ -50,16 +51,17 @@ struct Documents {
 };
 
 // What the bytes of the result depend on. Inputs are told by name, size and time.
-Result<nlohmann::json> describe_run(const TokenizeOptions& options, const tokenizer::Tokenizer& tokenizer,
-                                    const Documents& documents) {
+Result<nlohmann::json> describe_run(const TokenizeOptions& options, const std::vector<text::InputFile>& files,
+                                    const tokenizer::Tokenizer& tokenizer, const Documents& documents) {
     nlohmann::json inputs = nlohmann::json::array();
-    for (const auto& input : options.inputs) {
-        ATOLL_RETURN_IF_ERROR(text::check_input(input));
+    for (const auto& [path, format] : files) {
         std::error_code error;
-        const auto size = std::filesystem::file_size(input, error);
-        if (error) return not_found("cannot open " + input.string() + ": " + error.message(), input.string());
-        const auto time = std::filesystem::last_write_time(input, error).time_since_epoch().count();
-        inputs.push_back({{"path", input.string()}, {"size", size}, {"time", time}});
+        const auto size = std::filesystem::file_size(path, error);
+        if (error) return not_found("cannot open " + path.string() + ": " + error.message(), path.string());
+        const auto time = std::filesystem::last_write_time(path, error).time_since_epoch().count();
+        nlohmann::json input = {{"path", path.string()}, {"size", size}, {"time", time}};
+        if (format != text::InputFormat::kJsonLines) input["format"] = to_string(format);
+        inputs.push_back(std::move(input));
     }
     nlohmann::json description = {{"schema", 1},
                                   {"tokenizer_sha256", tokenizer.sha256()},
@@ -87,7 +89,7 @@ class Run {
         PartialRun& partial)
         : options_(options),
           row_options_(rows),
-          reader_(options.inputs),
+          reader_(job.inputs),
           threads_(static_cast<std::size_t>(thread_count(options))),
           pool_(job, thread_count(options)),
           blocks_max_(2 * threads_ + 2),
@@ -122,11 +124,11 @@ class Run {
     }
 
   private:
-    // A block is longer than kBlockBytes when a line is: of such ones few may be in flight, but each thread has one.
+    // A block is longer than kBlockBytes when a row is: of such ones few may be in flight, but each thread has one.
     bool has_room() const {
         return pool_.in_flight() < threads_ ||
                (pool_.in_flight() < blocks_max_ &&
-                pool_.bytes_in_flight() < 2 * blocks_max_ * text::LineReader::kBlockBytes);
+                pool_.bytes_in_flight() < 2 * blocks_max_ * text::RecordReader::kBlockBytes);
     }
 
     // Goes on behind the parts of an earlier process that are whole.
@@ -152,7 +154,7 @@ class Run {
     }
 
     Result<bool> submit_next() {
-        ATOLL_TRY(std::optional<text::LineBlock> block, reader_.next());
+        ATOLL_TRY(std::optional<text::RecordBlock> block, reader_.next());
         if (!block) return false;
         pool_.submit(std::move(*block));
         return true;
@@ -177,7 +179,7 @@ class Run {
         return part_bytes_ < options_.part_bytes ? Status() : end_part(block.end);
     }
 
-    Status end_part(const text::LinePosition& next) {
+    Status end_part(const text::RecordPosition& next) {
         PartRecord part{next, rows_.state(), report_.documents, report_.bytes, writer_.elements(), {}};
         ATOLL_TRY(part.sha256, writer_.end_part());
         ATOLL_RETURN_IF_ERROR(partial_.add(part));
@@ -194,7 +196,7 @@ class Run {
 
     const TokenizeOptions& options_;
     const RowOptions& row_options_;
-    text::LineReader reader_;
+    text::RecordReader reader_;
     std::size_t threads_;
     EncoderPool pool_;
     std::size_t blocks_max_;  // in flight: what bounds the memory
@@ -203,7 +205,7 @@ class Run {
     PartialRun& partial_;
     TokenizeReport report_;
     std::int64_t bytes_here_ = 0;  // of text, by this process
-    std::int64_t part_bytes_ = 0;  // of lines since the last part
+    std::int64_t part_bytes_ = 0;  // of input since the last part
     double fraction_done_ = 0;     // of the input, up to the last block that was taken
     log::Progress progress_{"tokenize"};
 };
@@ -253,7 +255,7 @@ Error no_document(const TokenizeOptions& options, const TokenizeReport& report) 
                                  options.validation_percent));
     std::string files;
     for (const auto& input : options.inputs) files += (files.empty() ? "" : ", ") + input.string();
-    return invalid_argument("input", "no document: there is no line but blank ones in " + files);
+    return invalid_argument("input", "no document: there is no row in " + files);
 }
 
 // A chat template puts its own ends.
@@ -305,11 +307,12 @@ Result<Documents> open_documents(const TokenizeOptions& options, const tokenizer
     return documents;
 }
 
-Result<TokenizeReport> make_data(const TokenizeOptions& options, const tokenizer::Tokenizer& tokenizer,
-                                 const Documents& documents, PartialRun& partial) {
+Result<TokenizeReport> make_data(const TokenizeOptions& options, const std::vector<text::InputFile>& files,
+                                 const tokenizer::Tokenizer& tokenizer, const Documents& documents,
+                                 PartialRun& partial) {
     const EncodeJob job{.tokenizer = &tokenizer,
                         .text_template = documents.chat ? nullptr : &*documents.text_template,
-                        .inputs = options.inputs,
+                        .inputs = files,
                         .split = options.split,
                         .validation_percent = options.validation_percent,
                         .loss_on = *options.loss_on,
@@ -384,9 +387,12 @@ Result<TokenizeReport> tokenize(const TokenizeOptions& given) {
     const tokenizer::Tokenizer& tokenizer = **opened;
     ATOLL_TRY(const Documents documents, open_documents(given, tokenizer));
     ATOLL_TRY(const TokenizeOptions options, settle(given, documents));
-    ATOLL_TRY(const nlohmann::json description, describe_run(options, tokenizer, documents));
+    ATOLL_TRY(const auto files, text::open_inputs(options.inputs, {.format = options.input_format}));
+    if (std::ranges::any_of(files, [](const auto& file) { return file.format != text::InputFormat::kJsonLines; }))
+        spdlog::info("tokenize: reads {}", describe(files));
+    ATOLL_TRY(const nlohmann::json description, describe_run(options, files, tokenizer, documents));
     ATOLL_TRY(PartialRun partial, PartialRun::open(options.out, description));
-    auto report = make_data(options, tokenizer, documents, partial);
+    auto report = make_data(options, files, tokenizer, documents, partial);
     // After a system's fault the parts stay; wrong input would only be found again.
     const bool is_input = !report.ok() && report.error().code == ErrorCode::kInvalidArgument;
     if (is_input) (void)partial.discard();  // the input is what is to be told

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "shared/base/result.h"
+#include "trainer/text/input_format.h"
 
 namespace atl::tokenize {
 
@@ -33,11 +34,12 @@ Result<LossOn> parse_loss_on(std::string_view name);
 
 // The command `tokenize`.
 struct TokenizeOptions {
-    std::filesystem::path tokenizer;            // a directory with a tokenizer
-    std::vector<std::filesystem::path> inputs;  // .jsonl, .jsonl.gz, .jsonl.zst: one JSON object a line
-    std::optional<std::string> text_template;   // not given: "{{text}}"
+    std::filesystem::path tokenizer;                // a directory with a tokenizer
+    std::vector<std::filesystem::path> inputs;      // files, directories and patterns: trainer/text/input_format.h
+    std::optional<text::InputFormat> input_format;  // of all of them; not given: as each one tells
+    std::optional<std::string> text_template;       // not given: "{{text}}"
     // Of conversations: "auto", a name or a JSON file (trainer/tokenize/chat_choice.h), in the place of text_template;
-    // empty: the lines are no conversations.
+    // empty: the rows are no conversations.
     std::string chat_template;
     std::filesystem::path out;  // the data directory to make, in the place of one that is there
     std::int64_t seq_len = 0;   // tokens a row
@@ -48,7 +50,7 @@ struct TokenizeOptions {
     Split split = Split::kAll;
     int validation_percent = 0;
     int threads = 0;                     // 0: one a core that this process may use
-    std::int64_t part_bytes = 32 << 20;  // of lines, after which what is done is made safe against a kill
+    std::int64_t part_bytes = 32 << 20;  // of input, after which what is done is made safe against a kill
     std::function<void()> on_part;       // called when it is (tests)
 };
 

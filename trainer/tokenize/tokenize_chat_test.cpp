@@ -36,9 +36,9 @@ class ChatCoder {
         EncodeJob job;
         job.tokenizer = tokenizer_.get();
         job.chat_template = &choice_.chat_template;
-        job.inputs = {"in.jsonl"};
+        job.inputs = {{"in.jsonl"}};
         job.loss_on = loss_on;
-        text::LineBlock block;
+        text::RecordBlock block;
         block.text = Json{{"messages", messages}}.dump() + "\n";
         const auto encoded = encode_block(job, block);
         return encoded.ok() ? Encoded{encoded->ids, encoded->labels, ""} : Encoded{{}, {}, encoded.error().message};

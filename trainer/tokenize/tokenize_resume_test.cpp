@@ -143,6 +143,35 @@ TEST_F(TokenizeResumeTest, ItGoesOnWithinCompressedInput) {
     expect_same(report, expected);
 }
 
+// The same rows in a table and an array: the bytes are those of JSON lines, after a kill too.
+TEST_F(TokenizeResumeTest, ItGoesOnWithinATableAndAnArray) {
+    const Expected expected = uninterrupted();
+    std::string table = "\"text\",n\r\n";
+    std::string array = "[";
+    for (std::size_t file : {0U, 1U}) {
+        std::ifstream lines(options_.inputs[file]);
+        for (std::string line; std::getline(lines, line);) {
+            table += nlohmann::json::parse(line).at("text").dump() + ",\"1\n2\"\r\n";
+            array += (array.size() == 1 ? "\n" : ",\n") + line;
+        }
+        if (file == 0) check(write_file_atomic(directory_.path() / "a.csv", table).ok(), "cannot write a test's file");
+        if (file == 0) array = "[";
+    }
+    check(write_file_atomic(directory_.path() / "b.json", array + "]\n").ok(), "cannot write a test's file");
+    options_.inputs = {directory_.path() / "a.csv", directory_.path() / "b.json"};
+    const auto expect_rows = [&](const TokenizeReport& report) {
+        EXPECT_EQ(report.documents, expected.report.documents);
+        EXPECT_TRUE(data() == expected.data);
+    };
+    expect_rows(run());
+    fs::remove_all(options_.out);
+    run_until_killed(2);
+    run_until_killed(1);
+    const TokenizeReport report = run();
+    EXPECT_EQ(report.parts_found, 3);
+    expect_rows(report);
+}
+
 TEST_F(TokenizeResumeTest, ItGoesOnBehindTheLastPartThatIsWhole) {
     const Expected expected = uninterrupted();
     run_until_killed(3);

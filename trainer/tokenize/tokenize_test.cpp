@@ -80,9 +80,11 @@ class TokenizeTest : public testing::Test {
 TEST_F(TokenizeTest, ThePoolCountsTheBytesInFlight) {
     const auto tokenizer = tokenizer::Tokenizer::open(options_.tokenizer).value();
     const auto text_template = prompt::Template::parse("{{text}}").value();
-    EncoderPool pool({tokenizer.get(), &text_template, {"in"}}, 2);
+    EncoderPool pool({tokenizer.get(), &text_template, {{"in"}}}, 2);
     const std::string text = row("uno");
-    for (int i = 0; i < 3; ++i) pool.submit({0, 1, text, {}});
+    text::RecordBlock block;
+    block.text = text;
+    for (int i = 0; i < 3; ++i) pool.submit(block);
     EXPECT_EQ(pool.bytes_in_flight(), 3 * text.size());
     for (std::size_t left = 3; left-- > 0;) {
         ASSERT_TRUE(pool.next().ok());
@@ -269,7 +271,7 @@ TEST_F(TokenizeTest, AnEmptyInputIsNoMatterOfSplits) {
         write_input("\n");
         options_.split = split;
         const Error error = tokenize(options_).error();
-        EXPECT_NE(error.message.find("no line but blank ones"), std::string::npos) << error.message;
+        EXPECT_NE(error.message.find("there is no row"), std::string::npos) << error.message;
         EXPECT_EQ(error.message.find("percent"), std::string::npos) << error.message;
     }
 }

@@ -10,10 +10,10 @@
 
 #include "shared/base/file.h"
 #include "shared/base/staged_directory.h"
-#include "shared/json/json.h"
 #include "shared/log/log.h"
 #include "shared/prompt/template.h"
-#include "trainer/text/line_reader.h"
+#include "trainer/text/record_reader.h"
+#include "trainer/text/rows.h"
 
 namespace atl::tokenizer {
 namespace {
@@ -24,13 +24,6 @@ constexpr std::int64_t kVocabSizeMax = 1'000'000;
 constexpr char kModelFile[] = "tokenizer.model";
 // The library skips longer sentences; we cut them instead.
 constexpr std::size_t kSentenceBytesMax = 4000;
-
-bool is_jsonl(const std::filesystem::path& path) {
-    std::string name = path.filename().string();
-    for (const std::string_view suffix : {".gz", ".zst"})
-        if (name.ends_with(suffix)) name.resize(name.size() - suffix.size());
-    return name.ends_with(".jsonl") || name.ends_with(".json");
-}
 
 // Appends the lines of `text`; a long one is cut at spaces.
 void add_sentences(std::string_view text, std::vector<std::string>& sentences) {
@@ -48,40 +41,37 @@ void add_sentences(std::string_view text, std::vector<std::string>& sentences) {
     }
 }
 
-Status add_block(const text::LineBlock& block, const std::filesystem::path& file, const prompt::Template& text_template,
-                 std::vector<std::string>& sentences) {
-    const bool jsonl = is_jsonl(file);
-    Status status;
-    text::for_each_line(block, [&](std::string_view line, std::int64_t number) {
-        if (!jsonl) {
-            add_sentences(line, sentences);
-            return true;
+Status add_block(const text::RecordBlock& block, const std::filesystem::path& file,
+                 const prompt::Template& text_template, std::vector<std::string>& sentences) {
+    return text::for_each_row(block, file, true, [&](const nlohmann::json& row, const std::string& where) -> Status {
+        if (block.format == text::InputFormat::kLines) {
+            add_sentences(row.at("text").get_ref<const std::string&>(), sentences);
+            return {};
         }
-        const std::string where = file.string() + ":" + std::to_string(number);
-        const auto row = json::parse(line);
-        if (!row.ok()) {
-            status = invalid_argument(where, where + ": " + row.error().message);
-            return false;
-        }
-        const auto document = text_template.render(*row, where);
-        if (!document.ok()) {
-            status = document.error();
-            return false;
-        }
-        add_sentences(document->text, sentences);
-        return true;
+        ATOLL_TRY(const prompt::Document document, text_template.render(row, where));
+        add_sentences(document.text, sentences);
+        return {};
     });
-    return status;
+}
+
+// Text is read line by line, as sentences are no documents.
+Result<std::vector<text::InputFile>> open_inputs(const TokenizerTrainOptions& options) {
+    ATOLL_TRY(auto files, text::open_inputs(options.inputs,
+                                            {.format = options.input_format, .fallback = text::InputFormat::kLines}));
+    for (text::InputFile& file : files)
+        if (file.format == text::InputFormat::kText) file.format = text::InputFormat::kLines;
+    return files;
 }
 
 Result<std::vector<std::string>> read_sentences(const TokenizerTrainOptions& options) {
     ATOLL_TRY(const prompt::Template text_template, prompt::Template::parse(options.text_template));
+    ATOLL_TRY(const std::vector<text::InputFile> files, open_inputs(options));
     std::vector<std::string> sentences;
-    text::LineReader reader(options.inputs);
+    text::RecordReader reader(files);
     for (;;) {
-        ATOLL_TRY(const std::optional<text::LineBlock> block, reader.next());
+        ATOLL_TRY(const std::optional<text::RecordBlock> block, reader.next());
         if (!block) break;
-        ATOLL_RETURN_IF_ERROR(add_block(*block, options.inputs[block->file], text_template, sentences));
+        ATOLL_RETURN_IF_ERROR(add_block(*block, files[block->file].path, text_template, sentences));
     }
     if (sentences.empty()) return invalid_argument("input", "the input holds no text to train a tokenizer on");
     return sentences;

@@ -2,18 +2,21 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "shared/base/result.h"
+#include "trainer/text/input_format.h"
 
 namespace atl::tokenizer {
 
 // The command `tokenizer-train`: a SentencePiece BPE tokenizer in Llama's manner (byte fallback, digits apart, no
 // normalisation, unk 0, bos 1, eos 2).
 struct TokenizerTrainOptions {
-    std::vector<std::filesystem::path> inputs;  // .jsonl[.gz|.zst] (rendered by the template), else text, a line each
+    std::vector<std::filesystem::path> inputs;      // rows are rendered by the template, text is read line by line
+    std::optional<text::InputFormat> input_format;  // of all of them; not given: as each one tells, else text
     std::string text_template = "{{text}}";
     std::filesystem::path out;    // gets tokenizer.model, tokenizer_config.json and special_tokens_map.json
     std::int64_t vocab_size = 0;  // at least 260: three special tokens, 256 bytes and the text's own pieces

@@ -1,10 +1,11 @@
-#include "trainer/text/line_reader.h"
-
 #include <gtest/gtest.h>
 #include <zlib.h>
 #include <zstd.h>
 
+#include <nlohmann/json.hpp>
+
 #include "shared/base/file.h"
+#include "trainer/text/rows.h"
 
 namespace atl::text {
 namespace {
@@ -27,9 +28,12 @@ struct Lines {
     std::string error;
 };
 
-Lines read_all(std::vector<std::filesystem::path> inputs, std::size_t block_bytes) {
+// As lines of text.
+Lines read_all(const std::vector<std::filesystem::path>& paths, std::size_t block_bytes) {
     Lines lines;
-    LineReader reader(std::move(inputs), block_bytes);
+    std::vector<InputFile> inputs;
+    for (const auto& path : paths) inputs.push_back({path, InputFormat::kLines});
+    RecordReader reader(inputs, {.block_bytes = block_bytes});
     for (;;) {
         auto block = reader.next();
         if (!block.ok()) {
@@ -37,15 +41,16 @@ Lines read_all(std::vector<std::filesystem::path> inputs, std::size_t block_byte
             return lines;
         }
         if (!block->has_value()) return lines;
-        for_each_line(**block, [&](std::string_view line, std::int64_t number) {
-            lines.texts.push_back(std::to_string((*block)->file) + ":" + std::to_string(number) + " " +
-                                  std::string(line));
-            return true;
+        const std::string file = std::to_string((*block)->file);
+        const Status used = for_each_row(**block, file, true, [&](const nlohmann::json& row, const std::string& where) {
+            lines.texts.push_back(where + " " + row.at("text").get<std::string>());
+            return Status();
         });
+        check(used.ok(), "a line of text is a row");
     }
 }
 
-class LineReaderTest : public testing::Test {
+class RecordReaderTest : public testing::Test {
   protected:
     std::filesystem::path write(const std::string& name, const std::string& bytes) {
         const auto path = directory_.path() / name;
@@ -55,7 +60,7 @@ class LineReaderTest : public testing::Test {
     TemporaryDirectory directory_;
 };
 
-TEST_F(LineReaderTest, LinesAreNumberedWhateverTheBlockSize) {
+TEST_F(RecordReaderTest, LinesAreNumberedWhateverTheBlockSize) {
     const auto first = write("a", "one\r\n\n  \nfour is long, longer than a block\nfive");
     const auto empty = write("b", "");
     const auto last = write("c", "x\n");
@@ -64,9 +69,9 @@ TEST_F(LineReaderTest, LinesAreNumberedWhateverTheBlockSize) {
         EXPECT_EQ(read_all({first, empty, last}, block_bytes).texts, expected) << block_bytes;
 }
 
-TEST_F(LineReaderTest, ABlockSaysWhatPartOfAllFilesIsDoneWithIt) {
+TEST_F(RecordReaderTest, ABlockSaysWhatPartOfAllFilesIsDoneWithIt) {
     const std::string line = std::string(99, 'a') + "\n";
-    LineReader reader({write("a", line + line), write("b", line + line)}, 100);
+    RecordReader reader({{write("a", line + line)}, {write("b", line + line)}}, {.block_bytes = 100});
     for (const double fraction : {0.25, 0.5, 0.75, 1.0}) {
         const auto block = reader.next().value();
         ASSERT_TRUE(block.has_value());
@@ -74,7 +79,7 @@ TEST_F(LineReaderTest, ABlockSaysWhatPartOfAllFilesIsDoneWithIt) {
     }
 }
 
-TEST_F(LineReaderTest, CompressedFilesReadLikePlainOnesAlsoInSeveralMembers) {
+TEST_F(RecordReaderTest, CompressedFilesReadLikePlainOnesAlsoInSeveralMembers) {
     std::string text;
     for (int i = 0; i < 5000; ++i) text += "line " + std::to_string(i) + "\n";
     const auto expected = read_all({write("plain", text)}, 4096).texts;
@@ -88,7 +93,7 @@ TEST_F(LineReaderTest, CompressedFilesReadLikePlainOnesAlsoInSeveralMembers) {
     EXPECT_EQ(read_all({write("a.gz", gzip(half, directory_.path() / "z") + second)}, 4096).texts, expected);
 }
 
-TEST_F(LineReaderTest, ZstdFilesMayBeginWithAFrameToSkipAsThoseOfPzstdDo) {
+TEST_F(RecordReaderTest, ZstdFilesMayBeginWithAFrameToSkipAsThoseOfPzstdDo) {
     // A magic number of 0x184D2A50 to 5F and the size of what follows, both little endian: RFC 8878, 3.1.2.
     for (const char kind : {'\x50', '\x5f'})
         EXPECT_EQ(
@@ -97,12 +102,12 @@ TEST_F(LineReaderTest, ZstdFilesMayBeginWithAFrameToSkipAsThoseOfPzstdDo) {
 }
 
 // What `zstd --long=31` makes of "one\n": a frame of one raw block whose window is 2 GiB (RFC 8878, 3.1.1).
-TEST_F(LineReaderTest, ZstdFramesMayHaveTheLargestWindow) {
+TEST_F(RecordReaderTest, ZstdFramesMayHaveTheLargestWindow) {
     const std::string frame("\x28\xb5\x2f\xfd\x00\xa8\x21\x00\x00one\n", 13);
     EXPECT_EQ(read_all({write("long.zst", frame)}, 64).texts, std::vector<std::string>{"0:1 one"});
 }
 
-TEST_F(LineReaderTest, CutOffOrDamagedCompressedFilesAreErrorsThatNameTheFile) {
+TEST_F(RecordReaderTest, CutOffOrDamagedCompressedFilesAreErrorsThatNameTheFile) {
     std::string text;
     for (int i = 0; i < 5000; ++i) text += "line " + std::to_string(i * 7919) + "\n";
     const std::string gz = gzip(text, directory_.path() / "z");
@@ -116,7 +121,7 @@ TEST_F(LineReaderTest, CutOffOrDamagedCompressedFilesAreErrorsThatNameTheFile) {
     EXPECT_NE(read_all({directory_.path() / "missing"}, 4096).error.find("missing"), std::string::npos);
 }
 
-TEST_F(LineReaderTest, WhatFollowsAGzipMemberIsAnotherMemberOrZerosOrAnError) {
+TEST_F(RecordReaderTest, WhatFollowsAGzipMemberIsAnotherMemberOrZerosOrAnError) {
     std::string text;
     for (int i = 0; i < 500; ++i) text += "line " + std::to_string(i) + "\n";
     const std::string member = gzip(text, directory_.path() / "z");

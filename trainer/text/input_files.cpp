@@ -1,0 +1,125 @@
+#include <glob.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include "shared/base/file.h"
+#include "trainer/text/byte_source.h"
+#include "trainer/text/input_format.h"
+
+namespace atl::text {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kHeadBytes = 64U << 10;
+
+// Hadoop's rule, and the shell's: what begins so are no data (_SUCCESS, .cache).
+bool is_hidden(const fs::path& path) {
+    const std::string name = path.filename().string();
+    return name.starts_with('.') || name.starts_with('_');
+}
+
+Result<std::vector<fs::path>> files_below(const fs::path& directory) {
+    std::vector<fs::path> files;
+    std::error_code error;
+    auto entry = fs::recursive_directory_iterator(directory, error);
+    for (; !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
+        const fs::path& path = entry->path();
+        if (is_hidden(path)) {
+            entry.disable_recursion_pending();
+            continue;
+        }
+        std::error_code dangling;  // such a link is found not to be there when it is opened
+        const bool is_directory = fs::is_directory(path, dangling);
+        if (is_directory && fs::is_symlink(path, dangling))
+            return invalid_argument("--input", path.string() + " is a link to a directory: name that directory itself");
+        if (!is_directory) files.push_back(path);
+    }
+    if (error) return file_error(directory, "list", error);
+    if (files.empty()) return invalid_argument("--input", directory.string() + " is a directory without a file");
+    std::ranges::sort(files, {}, &fs::path::native);
+    return files;
+}
+
+Result<std::vector<fs::path>> files_of(const fs::path& path) {
+    std::error_code error;
+    if (fs::is_directory(path, error)) return files_below(path);
+    return std::vector{path};
+}
+
+Result<std::vector<fs::path>> matches_of(const fs::path& pattern) {
+    glob_t found = {};
+    const int code = ::glob(pattern.c_str(), GLOB_NOSORT, nullptr, &found);
+    std::vector<fs::path> paths(found.gl_pathv, found.gl_pathv + found.gl_pathc);
+    ::globfree(&found);
+    if (code != 0 || paths.empty()) return not_found("no file matches " + pattern.string(), "--input");
+    std::ranges::sort(paths, {}, &fs::path::native);
+    std::vector<fs::path> files;
+    for (const fs::path& path : paths) {
+        ATOLL_TRY(const auto more, files_of(path));
+        files.insert(files.end(), more.begin(), more.end());
+    }
+    return files;
+}
+
+Result<std::vector<fs::path>> expand(const fs::path& given) {
+    std::error_code error;
+    const bool is_pattern = given.native().find_first_of("*?[") != std::string::npos;
+    if (is_pattern && !fs::exists(given, error)) return matches_of(given);
+    return files_of(given);
+}
+
+// Of what a file holds, decompressed.
+Result<std::string> read_head(const fs::path& path) {
+    ATOLL_TRY(const auto source, ByteSource::open(path));
+    std::string head(kHeadBytes, '\0');
+    std::size_t size = 0;
+    while (size < head.size()) {
+        ATOLL_TRY(const std::size_t got, source->read({head.data() + size, head.size() - size}));
+        if (got == 0) break;
+        size += got;
+    }
+    head.resize(size);
+    return head;
+}
+
+// Each file once, whatever it is called.
+Status refuse_twice(const std::vector<fs::path>& paths) {
+    std::map<fs::path, const fs::path*> seen;
+    for (const fs::path& path : paths) {
+        std::error_code error;
+        const auto [there, is_new] = seen.emplace(fs::weakly_canonical(path, error), &path);
+        if (is_new) continue;
+        const std::string other = *there->second == path ? "" : ", the other time as " + there->second->string();
+        return invalid_argument("--input", path.string() + " is given twice" + other + ": leave one out");
+    }
+    return {};
+}
+
+}  // namespace
+
+Result<std::vector<InputFile>> open_inputs(const std::vector<fs::path>& given, const InputChoice& choice) {
+    std::vector<fs::path> paths;
+    for (const fs::path& path : given) {
+        ATOLL_TRY(const auto files, expand(path));
+        paths.insert(paths.end(), files.begin(), files.end());
+    }
+    ATOLL_RETURN_IF_ERROR(refuse_twice(paths));
+    std::vector<InputFile> files;
+    for (fs::path& path : paths) {
+        ATOLL_RETURN_IF_ERROR(check_input(path));
+        ATOLL_TRY(const std::string head, read_head(path));
+        if (choice.format) {
+            ATOLL_RETURN_IF_ERROR(refuse_foreign(path, head));
+            files.push_back({std::move(path), *choice.format});
+        } else {
+            ATOLL_TRY(const InputFormat format, tell_format(path, head, choice.fallback));
+            files.push_back({std::move(path), format});
+        }
+    }
+    return files;
+}
+
+}  // namespace atl::text
