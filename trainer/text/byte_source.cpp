@@ -5,6 +5,7 @@
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -136,8 +137,7 @@ class ZstdFile final : public ByteSource {
                 input_ = {buffer_.data(), got, 0};
             }
             const std::size_t code = ::ZSTD_decompressStream(context_, &output, &input_);
-            if (::ZSTD_isError(code) != 0)
-                return broken(path_, std::string("broken zstd data: ") + ::ZSTD_getErrorName(code));
+            if (::ZSTD_isError(code) != 0) return fault(code);
             in_frame_ = code != 0;
         }
         return output.pos;
@@ -146,6 +146,16 @@ class ZstdFile final : public ByteSource {
     Status skip(std::uint64_t count) override { return read_past(*this, path_, count); }
 
   private:
+    Error fault(std::size_t code) const {
+        if (::ZSTD_getErrorCode(code) == ZSTD_error_memory_allocation)
+            return {ErrorCode::kResourceExhausted,
+                    path_.string() +
+                        ": there is not the memory for the window that the file was made with (zstd --long), at most 2 "
+                        "GiB: `zstd -dc --long=31 FILE | zstd > NEW` makes it anew with one of 8 MiB",
+                    path_.string()};
+        return broken(path_, std::string("broken zstd data: ") + ::ZSTD_getErrorName(code));
+    }
+
     PlainFile file_;
     std::filesystem::path path_;
     ZSTD_DCtx* context_;

@@ -1,10 +1,14 @@
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
 
 #include <nlohmann/json.hpp>
 
 #include "shared/base/file.h"
+#include "shared/base/testing/sanitizers.h"
 #include "trainer/text/rows.h"
 
 namespace atl::text {
@@ -105,6 +109,22 @@ TEST_F(RecordReaderTest, ZstdFilesMayBeginWithAFrameToSkipAsThoseOfPzstdDo) {
 TEST_F(RecordReaderTest, ZstdFramesMayHaveTheLargestWindow) {
     const std::string frame("\x28\xb5\x2f\xfd\x00\xa8\x21\x00\x00one\n", 13);
     EXPECT_EQ(read_all({write("long.zst", frame)}, 64).texts, std::vector<std::string>{"0:1 one"});
+}
+
+// Such a window is memory: where it is not there, this is said.
+TEST_F(RecordReaderTest, AWindowThatDoesNotFitInMemoryIsToldAsThat) {
+    ATOLL_SKIP_IF_SANITIZED();
+    const auto file = write("long.zst", std::string("\x28\xb5\x2f\xfd\x00\xa8\x21\x00\x00one\n", 13));
+    const pid_t child = ::fork();
+    if (child == 0) {
+        const rlimit limit{1U << 30, 1U << 30};
+        if (::setrlimit(RLIMIT_AS, &limit) != 0) ::_exit(2);
+        const std::string said = read_all({file}, 64).error;
+        ::_exit(said.find("long.zst: there is not the memory for the window") != std::string::npos ? 0 : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
 TEST_F(RecordReaderTest, CutOffOrDamagedCompressedFilesAreErrorsThatNameTheFile) {
