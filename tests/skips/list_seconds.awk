@@ -1,8 +1,9 @@
 # awk -f list_seconds.awk SLOW_LIST LAST_TEST_LOG: the seconds that tests took, by the program that they are in, the ten
 # slowest, and those that took longer than the 20 s that a test may take and are not in the list. Tests run side by side,
-# so the sum is more than the run took.
+# so the sum is more than the run took. With -v over_s=N nothing but "NAME SECONDS s" of each that took over N seconds and
+# is not in the list.
 
-FNR == NR {  # the list: a name, in which * stands for anything, and why it takes so long
+FILENAME == ARGV[1] {  # the list: a name, in which * stands for anything, and why it takes so long
     if ($0 !~ /^ *(#|$)/) {
         gsub(/\./, "[.]", $1)
         gsub(/\*/, ".*", $1)
@@ -49,6 +50,11 @@ function is_listed(test,    pattern) {
 
 END {
     if (count == 0) exit
+    if (over_s != "") {
+        for (key = 1; key <= count; ++key)
+            if (seconds[key] > over_s && !is_listed(tests[key])) printf "%s %.1f s\n", tests[key], seconds[key]
+        exit
+    }
     printf "\n%d s of tests, by module:", sum
     line = ""
     for (module = greatest(total); module != "" && total[module] >= 1; module = greatest(total)) {

@@ -58,6 +58,31 @@ expect 8
 tail -n 1 "$tree/said" | grep -q 'failed out of 6$' || wrong 'does not end with the summary'
 expect 8 true
 
+# What takes too long, with a limit of a second in place of a minute.
+expect_slow() {
+    local status=0
+    CI=${2:-} SKIPS_ALLOWED=$tree/allowed SLOW_LISTED=$tree/slow SLOW_S=1 "$here/run_tests.sh" "$tree" >"$tree/said" 2>&1 ||
+        status=$?
+    [ "$status" = "$1" ] || wrong "exits with $status, not with $1"
+}
+: >"$tree/CTestTestfile.cmake"
+: >"$tree/slow"
+plant quick 0 ''
+printf 'add_test([=[%s]=] sleep 1.2)\n' A.Slow A.SlowToo long_one >>"$tree/CTestTestfile.cmake"
+echo 'set_tests_properties([=[long_one]=] PROPERTIES LABELS LONG2:a)' >>"$tree/CTestTestfile.cmake"
+expect_slow 1 true
+grep -q '^CI=true: over 1 s; make them shorter or LONG' "$tree/said" || wrong 'does not say why it fails'
+grep -qE '^A\.Slow 1\.[0-9] s$' "$tree/said" || wrong 'does not name the slow test'
+grep -qE '^(quick|long_one) ' "$tree/said" && wrong 'names a quick or LONG test'
+expect_slow 0
+echo 'A.Slow*  waits' >"$tree/slow"
+expect_slow 0 true
+: >"$tree/slow"
+echo 'ATOLL_SANITIZE:STRING=thread' >"$tree/CMakeCache.txt"
+expect_slow 0 true
+rm "$tree/CMakeCache.txt"
+ATOLL_LONG_TESTS=1 expect_slow 0 true
+
 # The seconds, from a log that is made up.
 logged() { printf '1/3 Testing: %s\n1/3 Test: %s\nCommand: "%s"\nOutput:\n<end of output>\nTest time = %6.2f sec\n' "$1" "$1" "$2" "$3"; }
 {
