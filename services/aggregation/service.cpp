@@ -20,13 +20,12 @@ class RunningAggregation final : public service::Running {
                  context.metrics),
           workers_(context.pool, worker_options(context.pool, context.settings.postgres, settings, context.metrics,
                                                 service::instance_name(context.settings))),
-          inbox_(
-              context.pool, context.settings.kafka_brokers, settings.topic_prefix + "aggregation",
-              {rounds_topic(settings.topic_prefix)},
-              [settings](pg::Transaction& transaction, const events::Event& event) {
-                  return apply_event(transaction, event, settings);
-              },
-              context.metrics, service::instance_name(context.settings)),
+          inbox_(context.pool, context.settings.kafka_brokers, settings.topic_prefix + "aggregation",
+                 {rounds_topic(settings.topic_prefix)},
+                 [settings](pg::Transaction& transaction, const events::Event& event) {
+                     return apply_event(transaction, event, settings);
+                 },
+                 context.metrics, {.instance = service::instance_name(context.settings)}),
           routing_{context.pool, settings} {
         add_routes(context.server, routing_);
         context.metrics.gauge(kMetrics["atoll_aggregation_workers"]).Set(static_cast<double>(settings.workers));

@@ -64,12 +64,11 @@ class Service : public service::Running {
                    topics_, connections_, runner_, context.metrics, std::move(seams)),
           aggregation_watch_(context.pool, catalog_, topics_),
           pruner_(context.pool, settings_.keep, context.metrics),
-          answers_(
-              context.pool, brokers_, settings_.topic_prefix + kSchema, {topics_.aggregations},
-              [this](pg::Transaction& transaction, const events::Event& event) {
-                  return apply_aggregation_event(transaction, catalog_, topics_, event);
-              },
-              context.metrics, service::instance_name(context.settings)),
+          answers_(context.pool, brokers_, settings_.topic_prefix + kSchema, {topics_.aggregations},
+                   [this](pg::Transaction& transaction, const events::Event& event) {
+                       return apply_aggregation_event(transaction, catalog_, topics_, event);
+                   },
+                   context.metrics, {.instance = service::instance_name(context.settings)}),
           routing_{context.pool,   catalog_,
                    topics_,        connections_,
                    feed_,          site_requests_,

@@ -55,6 +55,13 @@ class Relay {
 
 class InboxLoop;
 
+struct InboxOptions {
+    std::string instance = {};                                           // as of kafka::Consumer
+    std::chrono::milliseconds wait_max = std::chrono::minutes(1);        // from then on ready() calls a wait a fault
+    std::chrono::milliseconds deaf_after = kafka::Consumer::kDeafAfter;  // as of kafka::Consumer
+    bool makes_topics = true;                                            // false: the topics are there
+};
+
 // Consumes topics; each event's handler runs inside a transaction that also records the event's id in the inbox, so
 // that a redelivery has no effect. A handler's is_transient() error is retried with back-off; another error keeps the
 // event as a dead letter in `dead_letters`, with its message, and goes on. Whatever arrives costs a row: consume
@@ -74,10 +81,8 @@ class InboxLoop;
 class InboxConsumer {
   public:
     using Handler = std::function<Status(pg::Transaction&, const Event&)>;
-    // `instance`: as of kafka::Consumer. `wait_max`: how long events may wait before ready() calls it a fault.
     InboxConsumer(pg::Pool& pool, std::string brokers, std::string consumer_name, std::vector<std::string> topics,
-                  Handler handler, metrics::Registry& metrics, std::string instance = {},
-                  std::chrono::milliseconds wait_max = std::chrono::minutes(1));
+                  Handler handler, metrics::Registry& metrics, InboxOptions options = {});
     ~InboxConsumer();
 
     // kUnavailable with the reason: no broker answers, or events have waited for longer than `wait_max` without any

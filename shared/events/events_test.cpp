@@ -12,6 +12,7 @@
 
 #include "shared/base/file.h"
 #include "shared/base/subprocess.h"
+#include "shared/kafka/testing/fake_broker.h"
 #include "shared/kafka/testing/topics.h"
 #include "shared/metrics/common.h"
 #include "shared/pg/testing/database_fixture.h"
@@ -22,6 +23,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr char kSchema[] = "thing";
+constexpr int kSent = 20;  // events to a broker of a test's own
 
 class EventsTest : public pg::DatabaseTest {
   protected:
@@ -74,7 +76,30 @@ class EventsTest : public pg::DatabaseTest {
     void start_relay() { relay_.emplace(*pool_, conninfo_, kSchema, stack().kafka(), metrics_); }
     void start_consumer(InboxConsumer::Handler handler, std::chrono::milliseconds wait_max = std::chrono::minutes(1)) {
         consumer_.emplace(*pool_, stack().kafka(), group_ = stack().unique("group"), std::vector{topic_},
-                          std::move(handler), metrics_, std::string(), wait_max);
+                          std::move(handler), metrics_, InboxOptions{.wait_max = wait_max});
+    }
+    // Reads from a broker that answers wrongly when told to.
+    void start_consumer_of(const kafka::FakeBroker& broker, std::chrono::milliseconds deaf_after) {
+        consumer_.emplace(*pool_, broker.address(), group_ = stack().unique("group"), std::vector{topic_}, write_effect,
+                          metrics_,
+                          InboxOptions{.wait_max = milliseconds(1), .deaf_after = deaf_after, .makes_topics = false});
+    }
+    void send_to(const kafka::FakeBroker& broker, int events) {
+        auto producer = kafka::Producer::create(broker.address(), "test").value();
+        std::vector<kafka::Message> sent;
+        for (int n = 0; n < events; ++n) {
+            Event event = event_of("a", n);
+            event.id = topic_ + "-" + std::to_string(n);
+            sent.push_back({.topic = topic_, .key = std::to_string(n), .value = to_json(event).dump()});
+        }
+        ASSERT_TRUE(producer.send(sent).ok());
+    }
+    double unread() {
+        return metrics_.gauge(metrics::kInbox["atoll_inbox_lag_messages"], {{"consumer", group_}}).Value();
+    }
+    bool is_unready_because(const std::string& why) {
+        const Status ready = consumer_->ready();
+        return !ready.ok() && ready.error().message.find(why) != std::string::npos;
     }
     // The ordinary handler: one row for each event.
     static Status write_effect(pg::Transaction& transaction, const Event& event) {
@@ -332,6 +357,35 @@ TEST_F(EventsTest, AnInboxWhoseEventsWaitTooLongIsNotReadyAndSaysWhy) {
     }));
     is_away = false;
     EXPECT_TRUE(eventually([&] { return count("effect") == 1 && consumer_->ready().ok(); }));
+}
+
+TEST_F(EventsTest, EventsThatWaitAtABrokerThatAnswersAreCountedAndToldUntilTheyCome) {
+    kafka::FakeBroker broker(topic_, 3);
+    send_to(broker, kSent);
+    broker.refuse_members();
+    start_consumer_of(broker, std::chrono::seconds(5));  // joining that broker takes over 3 s
+    EXPECT_TRUE(eventually([&] { return is_unready_because("Kafka holds them and they do not come"); }));
+    EXPECT_EQ(unread(), kSent);
+    broker.accept_members();
+    EXPECT_TRUE(eventually([&] { return count("effect") == kSent && unread() == 0 && consumer_->ready().ok(); }));
+}
+
+TEST_F(EventsTest, AnInboxMakesAConsumerAnewThatHasGoneDeaf) {
+    kafka::FakeBroker broker(topic_, 3);
+    send_to(broker, kSent);
+    bool was_deaf = false;
+    for (int attempt = 0; attempt < 10 && !was_deaf; ++attempt) {
+        consumer_.reset();
+        ASSERT_TRUE(pool_->acquire().value()->script("TRUNCATE effect").ok());
+        broker.disown_group_once();
+        start_consumer_of(broker, kafka::FakeBroker::kDeafAfterMin);
+        EXPECT_TRUE(eventually([&] {
+            was_deaf = is_unready_because("holds unread messages, and none has come");
+            return was_deaf || count("effect") == kSent;  // it joined too late to go deaf
+        })) << "it hears nothing and does not know";
+    }
+    ASSERT_TRUE(was_deaf) << "nothing was tested";
+    EXPECT_TRUE(eventually([&] { return count("effect") == kSent && consumer_->ready().ok(); }));
 }
 
 TEST_F(EventsTest, ARelayThatNoBrokerAnswersKeepsNothingFromTheOthers) {

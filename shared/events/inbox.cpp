@@ -26,15 +26,14 @@ constexpr std::chrono::seconds kBrokerPatience{2};
 class InboxLoop {
   public:
     InboxLoop(pg::Pool& pool, std::string brokers, std::string name, std::vector<std::string> topics,
-              InboxConsumer::Handler handler, metrics::Registry& metrics, std::string instance, milliseconds wait_max)
+              InboxConsumer::Handler handler, metrics::Registry& metrics, InboxOptions options)
         : pool_(pool),
           brokers_(std::move(brokers)),
           probe_(brokers_),
           name_(std::move(name)),
           topics_(std::move(topics)),
           handler_(std::move(handler)),
-          instance_(std::move(instance)),
-          wait_max_(wait_max),
+          options_(std::move(options)),
           handled_(counter(metrics, "handled")),
           repeated_(counter(metrics, "repeated")),
           dead_lettered_(counter(metrics, "dead_lettered")),
@@ -65,7 +64,7 @@ class InboxLoop {
     Status ready() {
         if (!probe_.is_reachable(kBrokerPatience)) return unavailable("no Kafka broker of " + brokers_ + " answers");
         const std::lock_guard lock(mutex_);
-        if (!obstacle_ || Clock::now() < obstacle_->since + wait_max_) return {};
+        if (!obstacle_ || Clock::now() < obstacle_->since + options_.wait_max) return {};
         const auto waited = std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - obstacle_->since);
         return unavailable("events have not taken effect for " + std::to_string(waited.count()) +
                            " s: " + obstacle_->reason);
@@ -109,8 +108,10 @@ class InboxLoop {
 
     Status step(const std::stop_token& stop) {
         if (!consumer_) {
-            ATOLL_RETURN_IF_ERROR(kafka::ensure_topics(brokers_, topics_, kTopicPartitions, -1));
-            ATOLL_TRY(consumer_, kafka::Consumer::create(brokers_, name_, topics_, instance_));
+            if (options_.makes_topics)
+                ATOLL_RETURN_IF_ERROR(kafka::ensure_topics(brokers_, topics_, kTopicPartitions, -1));
+            ATOLL_TRY(consumer_,
+                      kafka::Consumer::create(brokers_, name_, topics_, options_.instance, options_.deaf_after));
         }
         count_dead_letters();
         ATOLL_TRY(const auto messages, consumer_->poll(kPollTimeout));
@@ -234,8 +235,7 @@ class InboxLoop {
     const std::string name_;
     const std::vector<std::string> topics_;
     const InboxConsumer::Handler handler_;
-    const std::string instance_;
-    const milliseconds wait_max_;
+    const InboxOptions options_;
     prometheus::Counter& handled_;
     prometheus::Counter& repeated_;
     prometheus::Counter& dead_lettered_;
@@ -258,9 +258,9 @@ class InboxLoop {
 
 InboxConsumer::InboxConsumer(pg::Pool& pool, std::string brokers, std::string consumer_name,
                              std::vector<std::string> topics, Handler handler, metrics::Registry& metrics,
-                             std::string instance, milliseconds wait_max)
+                             InboxOptions options)
     : loop_(std::make_unique<InboxLoop>(pool, std::move(brokers), std::move(consumer_name), std::move(topics),
-                                        std::move(handler), metrics, std::move(instance), wait_max)),
+                                        std::move(handler), metrics, std::move(options))),
       pruner_([loop = loop_.get()](const std::stop_token& stop) { loop->keep_pruned(stop); }),
       thread_([loop = loop_.get()](const std::stop_token& stop) { loop->run(stop); }) {}
 

@@ -11,9 +11,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr std::size_t kCount = 20;
-// That broker lets a group wait for 3 s before it has members. Asked for its lag before, it would give the wrong answer
-// to that question and not to the consumer's own.
-constexpr milliseconds kDeafAfter{3500};
+constexpr milliseconds kDeafAfter = FakeBroker::kDeafAfterMin;
 
 // How many messages came before the consumer was found to be deaf, or all.
 std::size_t read_until_deaf(Consumer& consumer) {

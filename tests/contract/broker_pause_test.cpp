@@ -75,13 +75,12 @@ TEST(BrokerPauseTest, DISABLED_EventsFlowAfterEachPauseOfTheBroker) {
     metrics::Registry metrics;
     std::atomic<int> arrived = 0;
     const events::Relay relay(pool, broker.postgres(), kPausesSchema, broker.kafka(), metrics);
-    events::InboxConsumer consumer(
-        pool, broker.kafka(), "pauses", {kPausesTopic},
-        [&](pg::Transaction&, const events::Event&) -> Status {
-            ++arrived;
-            return {};
-        },
-        metrics, "the-one");
+    events::InboxConsumer consumer(pool, broker.kafka(), "pauses", {kPausesTopic},
+                                   [&](pg::Transaction&, const events::Event&) -> Status {
+                                       ++arrived;
+                                       return {};
+                                   },
+                                   metrics, {.instance = "the-one"});
     const auto add = [&] {
         auto lease = pool.acquire().value();
         auto transaction = pg::Transaction::begin(*lease).value();

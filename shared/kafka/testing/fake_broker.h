@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 
@@ -9,6 +10,10 @@ namespace atl::kafka {
 // name them here.
 class FakeBroker {
   public:
+    // It lets a group wait for 3 s before it has members. A consumer that asked for its lag before would get the wrong
+    // answer to that question and not to its own.
+    static constexpr std::chrono::milliseconds kDeafAfterMin{3500};
+
     FakeBroker(const std::string& topic, int partitions);
     ~FakeBroker();
     FakeBroker(const FakeBroker&) = delete;
