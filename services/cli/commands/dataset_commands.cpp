@@ -82,7 +82,8 @@ struct Description {
 };
 
 struct Preparation {
-    std::string dataset, facility, input, tokenizer, batching = "packing";
+    std::string dataset, facility, tokenizer, batching = "packing";
+    std::vector<std::string> inputs;
     std::int64_t seq_len = 0;
     std::int64_t validation_percent = 5;
     bool no_wait = false;
@@ -107,11 +108,12 @@ Result<json> preparation_request(const Preparation& given) {
     const auto at = given.tokenizer.find('@');
     if (at == std::string::npos || at == 0 || at + 1 == given.tokenizer.size())
         return invalid_argument("--tokenizer", "give a model and its version or tag, as in llama@v1");
-    if (given.input.empty()) return invalid_argument("--input", "is empty: name a JSONL file at the site");
+    const std::string input = join(given.inputs, ",");
+    if (input.empty()) return invalid_argument("--input", "is empty: name files, or a directory, at the site");
     return json{{"facility", given.facility},
                 {"dataset", given.dataset},
                 {"tokenizer", {{"model", given.tokenizer.substr(0, at)}, {"version", given.tokenizer.substr(at + 1)}}},
-                {"input", given.input},
+                {"input", input},
                 {"seq_len", given.seq_len},
                 {"batching", given.batching},
                 {"validation_percent", given.validation_percent}};
@@ -339,7 +341,13 @@ void add_prepare(CLI::App& group, Context& context) {
     const auto given = std::make_shared<Preparation>();
     command->add_option("name", given->dataset, "the registered dataset")->required();
     command->add_option("--facility", given->facility, "where the text lies")->required();
-    command->add_option("--input", given->input, "JSONL at the site; relative: to its work directory")->required();
+    command
+        ->add_option(
+            "--input", given->inputs,
+            "files, directories or patterns ('texts/*.jsonl.gz') at the site, by commas or given again, relative "
+            "to its work directory: JSON lines, a JSON array, CSV, TSV, text; gzip or zstd")
+        ->required()
+        ->allow_extra_args(false);
     command->add_option("--tokenizer", given->tokenizer, "MODEL@VERSION: a model version with a tokenizer")->required();
     command->add_option("--seq-len", given->seq_len, "tokens a row")->required();
     command->add_option("--batching", given->batching, "packing or padding")->capture_default_str();

@@ -1,5 +1,8 @@
 #include "services/dispatch/admission/facility_access.h"
 
+#include <algorithm>
+
+#include "services/dispatch/domain/preparation_spec.h"
 #include "shared/base/text.h"
 
 namespace atl::dispatch {
@@ -44,7 +47,9 @@ Status require_use(const Facility& facility, const auth::Principal& principal, c
 }
 
 Status require_input(const Facility& facility, const auth::Principal& principal, const std::string& input) {
-    const bool is_elsewhere = input.starts_with('/') && !input.starts_with(facility.work_dir + "/");
+    const bool is_elsewhere = std::ranges::any_of(input_paths(input), [&](const std::string& path) {
+        return path.starts_with('/') && !path.starts_with(facility.work_dir + "/");
+    });
     if (is_admin(principal) || facility.transport.kind != TransportKind::kLocal || !is_elsewhere) return {};
     return denied("a file of the coordinator's own machine must be in the facility's directory, " + facility.work_dir +
                       ", as all its facilities run as one user: have it copied there, or ask an admin to prepare it",

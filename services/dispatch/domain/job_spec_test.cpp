@@ -286,6 +286,13 @@ TEST(PreparationSpecTest, APathThatClimbsOutIsRefused) {
     value["input"] = "raw/it.jsonl";
     ASSERT_TRUE(parse_preparation_spec(value).ok()) << parse_preparation_spec(value).error().message;
     EXPECT_EQ(parse_preparation_spec(value)->batching, "packing");
+    for (const char* input : {"", ",", "raw/it.jsonl,../secret", "raw/it.jsonl,/etc/../secret", "raw//x"}) {
+        value["input"] = input;
+        EXPECT_EQ(parse_preparation_spec(value).error().field, "input") << input;
+    }
+    value["input"] = "raw/it-*.csv,/data/texts";
+    EXPECT_EQ(input_paths(parse_preparation_spec(value)->input),
+              (std::vector<std::string>{"raw/it-*.csv", "/data/texts"}));
 }
 
 }  // namespace

@@ -1,5 +1,8 @@
 #include "services/dispatch/domain/preparation_spec.h"
 
+#include <algorithm>
+
+#include "shared/base/text.h"
 #include "shared/service/names.h"
 
 namespace atl::dispatch {
@@ -8,6 +11,19 @@ using json::Json;
 using json::ObjectReader;
 using service::required_name;
 
+namespace {
+
+constexpr std::size_t kInputBytesMax = 64 << 10;
+
+bool are_safe_paths(const std::string& input) {
+    const std::vector<std::string> paths = input_paths(input);
+    return !paths.empty() && input.size() <= kInputBytesMax && std::ranges::all_of(paths, [](std::string_view path) {
+        return service::is_safe_relative_path(path.starts_with('/') ? path.substr(1) : path);
+    });
+}
+
+}  // namespace
+
 Result<PreparationSpec> parse_preparation_spec(const Json& value) {
     ObjectReader reader(value);
     PreparationSpec spec;
@@ -15,11 +31,10 @@ Result<PreparationSpec> parse_preparation_spec(const Json& value) {
     spec.dataset = required_name(reader, "dataset");
     const Json& tokenizer = reader.required_object("tokenizer");
     spec.input = reader.required_string("input");
-    if (!service::is_safe_relative_path(!spec.input.empty() && spec.input.front() == '/' ? spec.input.substr(1)
-                                                                                         : spec.input))
+    if (!are_safe_paths(spec.input))
         reader.fail("input",
-                    "must be the path of a file at the site, of at most 4096 characters and without empty parts, \".\" "
-                    "or \"..\"");
+                    "must be paths at the site, separated by commas, each of at most 4096 characters and without empty "
+                    "parts, \".\" or \"..\"");
     spec.seq_len = reader.required_integer("seq_len", 2, 1 << 24);
     spec.batching = reader.one_of("batching", {"packing", "padding"}, "packing");
     spec.validation_percent = reader.integer_or("validation_percent", 5, 1, 99);
@@ -30,6 +45,10 @@ Result<PreparationSpec> parse_preparation_spec(const Json& value) {
     if (!service::is_version_name(spec.tokenizer_version)) tokenizer_reader.fail("version", service::kVersionNameRule);
     ATOLL_RETURN_IF_ERROR(tokenizer_reader.finish());
     return spec;
+}
+
+std::vector<std::string> input_paths(const std::string& input) {
+    return split_list(input);
 }
 
 Json to_json(const PreparationSpec& spec) {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "shared/json/json.h"
 
@@ -13,13 +14,16 @@ struct PreparationSpec {
     std::string dataset;
     std::string tokenizer_model;
     std::string tokenizer_version;  // digest or tag
-    std::string input;              // at the site, absolute or relative to its work directory
+    // Paths at the site, separated by commas, absolute or relative to its work directory: files, directories, patterns.
+    std::string input;
     std::int64_t seq_len = 0;
     std::string batching;  // "packing" or "padding"
     std::int64_t validation_percent = 0;
 };
 
 Result<PreparationSpec> parse_preparation_spec(const json::Json& value);
+// The paths of an `input`.
+std::vector<std::string> input_paths(const std::string& input);
 json::Json to_json(const PreparationSpec& spec);
 
 }  // namespace atl::dispatch

@@ -276,7 +276,8 @@ TEST_F(FacilityOwnersTest, AnOperatorPreparesNoFileBesideAFacilityOfThisMachine)
         return ask(who, Method::kPost, "/v1/preparations", body);
     };
     for (const auto& elsewhere : {work_dir("karolina") / "corpus.jsonl", work_dir("leonardo"),
-                                  std::filesystem::path(work_dir("leonardo").string() + "-2/corpus.jsonl")})
+                                  std::filesystem::path(work_dir("leonardo").string() + "-2/corpus.jsonl"),
+                                  std::filesystem::path("raw/corpus.jsonl," + work_dir("karolina").string() + "/*")})
         EXPECT_EQ(prepare("ada", elsewhere), "403 input") << elsewhere;
     EXPECT_EQ(prepare("ada", work_dir("leonardo") / "raw/corpus.jsonl"), "202");
     EXPECT_EQ(prepare("ada", "raw/corpus.jsonl"), "202") << "a path in its work directory";

@@ -1,8 +1,10 @@
 #include "services/dispatch/work/batch_job.h"
 
+#include "services/dispatch/domain/preparation_spec.h"
 #include "services/dispatch/domain/site_output.h"
 #include "services/dispatch/domain/training_settings.h"
 #include "services/dispatch/sites/image_command.h"
+#include "shared/base/text.h"
 #include "shared/run_settings/chat_templates.h"
 
 namespace atl::dispatch {
@@ -10,12 +12,14 @@ namespace {
 
 std::vector<std::string> tokenize_command(const Site& site, const PrepareParams& prepare, const std::string& split) {
     const auto chat = run_settings::chat_template_of(prepare.prompt_template);
+    std::vector<std::string> inputs;
+    for (const std::string& path : input_paths(prepare.input)) inputs.push_back(site.path(path));
     return {site.program("atoll-trainer"),
             "tokenize",
             "--tokenizer",
             site.model_directory(prepare.tokenizer_digest),
             "--input",
-            site.path(prepare.input),
+            join(inputs, ","),
             chat ? "--chat-template" : "--template",
             chat ? std::string(*chat) : prepare.prompt_template,
             "--out",
