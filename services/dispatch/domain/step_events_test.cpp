@@ -99,18 +99,21 @@ TEST(StepEventsTest, BeyondThemAPointStandsForManyStepsWithTheirMeanAndRange) {
 }
 
 TEST(StepEventsTest, WhateverASitePrintsComesToABoundedNumberOfPointsOfFiniteNumbers) {
-    std::int64_t told = 0;
-    std::size_t points = 0;
     auto steps = steps_from(1, 100'000);
     for (std::size_t i = 0; i < steps.size(); ++i)
         steps[i].loss = std::numeric_limits<double>::max() * (i % 2 == 0 ? 1 : -1);
-    for (int look = 0; look < 300; ++look)
+    // A look each at the beginning, and where a point begins to stand for a hundred and for ten thousand steps.
+    for (const auto& [before, expected] :
+         {std::pair(std::int64_t{0}, 100'000), {kPointsMax - 1000, 1000 + 990}, {2 * kPointsMax - 100, 100 + 9}}) {
+        std::int64_t told = before;
+        std::int64_t points = 0;
         for (const Json& event : progress_events(steps, told)) {
-            points += event.contains("points") ? event.at("points").at("step").size() : 1;
+            points += event.contains("points") ? static_cast<std::int64_t>(event.at("points").at("step").size()) : 1;
             EXPECT_EQ(event.dump().find("null"), std::string::npos) << "a number that is not finite";
         }
-    EXPECT_LE(points, 3U * kPointsMax);
-    EXPECT_EQ(static_cast<std::int64_t>(points), told);
+        EXPECT_EQ(points, expected) << "after " << before << " points";
+        EXPECT_EQ(told, before + points);
+    }
 }
 
 TEST(StepEventsTest, TheNextAttemptGoesOnCounting) {
