@@ -13,6 +13,7 @@
 #include "services/cli/rest.h"
 #include "services/cli/terminal.h"
 #include "services/cli/usage.h"
+#include "services/cli/watch/evaluation_progress.h"
 #include "services/cli/watch/metrics_table.h"
 #include "shared/base/text.h"
 
@@ -104,6 +105,8 @@ void print_round(const json& round) {
         evaluations.add({text(one, "which"), text(one, "dataset"), text(one, "facility"), text(one, "perplexity"),
                          text(one, "tokens")});
     if (!round.value("evaluations", json::array()).empty()) print(evaluations);
+    if (const std::string failed = failed_evaluations_text(round.value("failed_evaluations", json())); !failed.empty())
+        print_line(failed);
 }
 
 Status run_round_show(const Context& context, http::Client& client, const std::string& id, std::optional<int> number) {

@@ -24,6 +24,16 @@ std::string round_name(std::int64_t round) {
 
 }  // namespace
 
+std::string failed_evaluations_text(const json& failed) {
+    if (!failed.is_object()) return {};
+    const std::int64_t count = failed.value("count", std::int64_t{0}), of = failed.value("of", std::int64_t{0});
+    const std::string reason = text(failed, "reason");
+    return (count < of ? fmt::format("{} of {} evaluations failed", count, of)
+            : of == 1  ? std::string("its evaluation failed")
+                       : fmt::format("all {} evaluations failed", of)) +
+           (reason.empty() ? "" : ": " + reason);
+}
+
 EvaluationProgress::EvaluationProgress(const json& spec) {
     for (const json& place : spec.value("evaluation", json::object()).value("at", json::array()))
         columns_.push_back(column_name(place));

@@ -9,6 +9,9 @@
 
 namespace atl::cli {
 
+// "all 3 evaluations failed: REASON", of a round's "failed_evaluations" or its event's; empty: none did.
+std::string failed_evaluations_text(const nlohmann::json& failed);
+
 // Which models are evaluated where at the moment, for `job watch`.
 class EvaluationProgress {
   public:

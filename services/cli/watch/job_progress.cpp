@@ -155,7 +155,9 @@ std::string JobProgress::apply_round(const std::string& what, const json& data) 
     }
     if (what != "evaluated") return {};
     evaluations_.end(round);
-    return apply_evaluated(round);
+    std::string line = apply_evaluated(round);
+    const std::string failed = failed_evaluations_text(data.value("failed_evaluations", json()));
+    return failed.empty() ? line : line + (line.empty() ? fmt::format("round {}  ", round) : "  ") + failed;
 }
 
 void JobProgress::apply_aggregation(const json& aggregation) {
@@ -286,8 +288,10 @@ void JobProgress::apply_results(const json& data) {
 
 // All that is to come of a round has come: its perplexities are shown together.
 std::string JobProgress::apply_evaluated(std::int64_t round) {
+    const auto found = results_.find(round);
+    if (found == results_.end()) return {};
     std::string line = fmt::format("round {}  perplexity", round);
-    for (const auto& [place, results] : results_[round]) {
+    for (const auto& [place, results] : found->second) {
         const std::string column = place.second + " at " + place.first;
         if (std::find(columns_.begin(), columns_.end(), column) == columns_.end()) columns_.push_back(column);
         line += "  " + column + ":";
@@ -296,7 +300,7 @@ std::string JobProgress::apply_evaluated(std::int64_t round) {
             line += " " + which + " " + human_number(perplexity);
         }
     }
-    results_.erase(round);
+    results_.erase(found);
     return line;
 }
 

@@ -314,6 +314,19 @@ TEST(JobProgressTest, PerplexitiesFormARowAModelAndAColumnADataset) {
     EXPECT_NE(picture.find("round 1 leonardo  2197            125"), std::string::npos) << picture;
 }
 
+TEST(JobProgressTest, ARoundWhoseEvaluationsFailedSaysSoAndWhy) {
+    JobProgress progress = demo_progress();
+    const auto evaluated = [&](int round, int failed) {
+        return progress.apply(event(
+            "atoll.round.evaluated.v1",
+            {{"round", round}, {"failed_evaluations", {{"count", failed}, {"of", 2}, {"reason", "exit code 1"}}}}));
+    };
+    EXPECT_EQ(evaluated(1, 2), "round 1  all 2 evaluations failed: exit code 1");
+    progress.apply(results(2, "leonardo", "it", {{"global", 166}}));
+    EXPECT_EQ(evaluated(2, 1),
+              "round 2  perplexity  it at leonardo: global 166  1 of 2 evaluations failed: exit code 1");
+}
+
 TEST(JobProgressTest, ThePictureOfALongJobStaysSmall) {
     JobProgress progress = demo_progress();
     for (int round = 0; round <= 50; ++round) {

@@ -131,6 +131,12 @@ export function participantsWithRefusals(job) {
     return refused.sort((a, b) => b.refusals - a.refusals || a.facility.localeCompare(b.facility));
 }
 
+// Of a round's evaluations, how many gave no perplexity and why the first of them did not.
+export function failedEvaluations({count, of, reason}) {
+    const which = count < of ? `${count} of ${of} evaluations` : of === 1 ? 'Its evaluation' : `All ${of} evaluations`;
+    return reason ? `${which} failed: ${reason}` : `${which} failed.`;
+}
+
 // A round's trainings whose updates have pointed away from the others' for rounds.
 export function opposedUpdates(jobProgress, round) {
     return tasksOfRound(jobProgress, round, 'train').filter((task) => task.contribution?.opposed_rounds > 0);

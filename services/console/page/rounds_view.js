@@ -1,6 +1,6 @@
 // The parts of a job's view that are tables: what runs now, the rounds, the lineage of the model.
 
-import {opposedUpdates, participantsWithRefusals, shownRound, stepsOf, tasksOfRound} from './job_progress.js';
+import {failedEvaluations, opposedUpdates, participantsWithRefusals, shownRound, stepsOf, tasksOfRound} from './job_progress.js';
 import {badge, bar, digest, h, notice, table} from './dom.js';
 import {age, between, bytes, count, duration, moment, number, roundOf} from './format.js';
 import {gantt} from './gantt.js';
@@ -149,6 +149,10 @@ function opposition({facility, contribution: {opposed_rounds: rounds, cosine}}) 
     );
 }
 
+function evaluatedAs({failed_evaluations: failed}) {
+    return failed && failed.count === failed.of ? 'evaluation failed' : 'evaluated';
+}
+
 function oneRound(jobProgress, round, now, width) {
     const took =
         round.round > 0 && `${round.closed_at ? ' in' : ' for'} ${between(round.opened_at, round.closed_at, now)}`;
@@ -161,7 +165,7 @@ function oneRound(jobProgress, round, now, width) {
             null,
             title,
             badge(round.state),
-            h('span', {class: 'soft'}, took, round.evaluated ? ', evaluated' : '')
+            h('span', {class: 'soft'}, took, round.evaluated ? `, ${evaluatedAs(round)}` : '')
         ),
         round.error && notice(round.error, 'bad'),
         opposedUpdates(jobProgress, round.round).map(opposition),
@@ -173,7 +177,8 @@ function oneRound(jobProgress, round, now, width) {
         ),
         inTime(jobProgress, round, now, width),
         trainingTable(jobProgress, round.round),
-        perplexities(jobProgress, round.round)
+        perplexities(jobProgress, round.round),
+        round.failed_evaluations && notice(failedEvaluations(round.failed_evaluations), 'bad')
     );
 }
 

@@ -52,7 +52,12 @@ const views = [
     {
         view: `jobs/${spoiled}`,
         name: 'spoiled',
-        panels: ['the update of karolina stands out. atoll job resume goes on.'],
+        panels: [
+            'the update of karolina stands out. atoll job resume goes on.',
+            'Its aggregation waits, first ',
+            'Kafka does not take the events of this job',
+            'All 3 evaluations failed: exit code 1: no tokenizer',
+        ],
     },
     {view: 'jobs', name: 'jobs', panels: ['karolina: slurmctld gives no answer', 'Rounds at work', 'Age of the oldest round', 'Late?', 'Updates by outcome']},
     {view: 'facilities', name: 'facilities', panels: titles(boards.facilities)},

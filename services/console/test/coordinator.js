@@ -96,7 +96,7 @@ const job = {
     },
 };
 
-// The same, paused because its model got worse.
+// The same, paused because its model got worse; its events do not reach Kafka, and a round's evaluations all failed.
 const spoiled = {
     ...job,
     id: '01jd3v7e8m2k4t6w8y0a2c4e6h',
@@ -105,6 +105,13 @@ const spoiled = {
     waits: [],
     spoiled: {reason: 'the model of round 3 is worse at 2 of 3 facilities; the update of karolina stands out'},
 };
+
+const failed = {count: 3, of: 3, reason: 'exit code 1: no tokenizer'};
+const spoiledRounds = () => [
+    ...[1, 2].map(round),
+    {...round(3), evaluations: [], failed_evaluations: failed},
+    {...round(4), state: 'aggregating', waiting: {reason: 'Kafka does not take the events of this job', since: at(99)}},
+];
 
 // What the store keeps of the rounds' models.
 const versions = [1, 2, 3].map((number) => ({
@@ -215,7 +222,7 @@ const facilities = names.map((name) => ({
 function answer(path, query) {
     const list = (items) => ({items, next: null});
     if (path === '/dispatch/v1/jobs') return list([job, spoiled]);
-    if (path.endsWith('/rounds')) return list([1, 2, 3, 4].map(round));
+    if (path.endsWith('/rounds')) return list(path.includes(spoiled.id) ? spoiledRounds() : [1, 2, 3, 4].map(round));
     if (path.endsWith('/events')) return query.get('after') === '0' ? list(events()) : null;
     if (path.startsWith('/dispatch/v1/jobs/')) return path.includes(spoiled.id) ? spoiled : job;
     if (path.endsWith('/versions')) return list(versions);
@@ -223,11 +230,13 @@ function answer(path, query) {
     return list([]);
 }
 
-// The page counts as loaded when it has had a while to ask for everything and draw it; it looks at metrics more often
-// than it would.
+// The page counts as loaded when it has had a while to ask for everything and draw it, and has looked at each service's
+// metrics so often that what was wrong for one look is over. It looks more often than it would.
 const late = '<img src="/late" alt="" hidden></body>';
 const drawMs = 4000;
 const lookMs = 250;
+const looksMin = 8;
+const hasLooked = () => Object.keys(metrics).every((service) => looks[service] >= looksMin);
 function changed(name, text) {
     if (name === 'index.html') return text.replace('</body>', late);
     return name === 'problems_view.js' ? text.replace(/intervalMs = \d+/, `intervalMs = ${lookMs}`) : text;
@@ -245,7 +254,10 @@ export async function serve() {
                 `<script>sessionStorage.setItem('atoll.token', 'a.b.c'); location.replace('/console/#/${search.slice(1)}')</script>`
             );
         }
-        if (pathname === '/late') return setTimeout(() => send('image/png', ''), drawMs);
+        if (pathname === '/late') {
+            const end = () => (hasLooked() ? send('image/png', '') : setTimeout(end, lookMs));
+            return setTimeout(end, drawMs);
+        }
         const [, service] = pathname.match(/^\/(\w+)\/v1\/metrics$/) ?? [];
         if (service) return send('text/plain', measured(service));
         if (!pathname.startsWith('/console/')) {

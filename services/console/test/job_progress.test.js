@@ -9,6 +9,7 @@ import {
     applyEvent,
     applyJob,
     applyRounds,
+    failedEvaluations,
     opposedUpdates,
     tasksOfRound,
 } from '../page/job_progress.js';
@@ -237,4 +238,11 @@ test('who has pointed away from the others for rounds is found', () => {
         ['b']
     );
     assert.deepEqual(opposedUpdates(jobProgress, 2), []);
+});
+
+test('of evaluations that failed it is said how many and why', () => {
+    const reason = 'exit code 1';
+    assert.equal(failedEvaluations({count: 3, of: 3, reason}), 'All 3 evaluations failed: exit code 1');
+    assert.equal(failedEvaluations({count: 1, of: 3, reason}), '1 of 3 evaluations failed: exit code 1');
+    assert.equal(failedEvaluations({count: 1, of: 1, reason: ''}), 'Its evaluation failed.');
 });

@@ -254,6 +254,7 @@ std::int64_t rounds_of_page(const JobSpec& spec, std::int64_t limit) {
 struct RoundTasks {
     Json::array_t tasks;
     Json::array_t evaluations;
+    std::vector<const Task*> evaluating;
 };
 
 // What the aggregation made of updates, by task.
@@ -287,6 +288,7 @@ std::map<std::int64_t, RoundTasks> tasks_by_round(const std::vector<Task>& tasks
             if (made != updates.contributions.end()) view["contribution"] = made->second;
         }
         round.tasks.push_back(std::move(view));
+        if (task.kind() == TaskKind::kEvaluate) round.evaluating.push_back(&task);
         if (task.kind() != TaskKind::kEvaluate || task.state != TaskState::kDone) continue;
         for (Json item : find_member(task.result, "evaluations")) {
             if (!item.is_object()) continue;
@@ -316,6 +318,9 @@ Json round_item(const pg::Rows& rows, int row, RoundTasks& round) {
                  {"tasks", std::move(round.tasks)},
                  {"evaluations", std::move(round.evaluations)}};
     if (!rows.is_null(row, "waiting")) view["waiting"] = rows.json(row, "waiting");
+    if (rows.boolean(row, "evaluated"))
+        if (Json failed = failed_evaluations(round.evaluating); !failed.is_null())
+            view["failed_evaluations"] = std::move(failed);
     return view;
 }
 

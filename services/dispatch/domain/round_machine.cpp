@@ -192,6 +192,20 @@ std::vector<const Task*> round_tasks(const JobView& job, TaskKind kind, std::int
     return tasks;
 }
 
+Json failed_evaluations(const std::vector<const Task*>& evaluations,
+                        const std::map<std::string, std::string>& reasons) {
+    std::size_t count = 0;
+    std::string reason;
+    for (const Task* task : evaluations) {
+        if (task->state == TaskState::kDone) continue;
+        ++count;
+        const auto given = reasons.find(task->id);
+        if (reason.empty()) reason = task->error.empty() && given != reasons.end() ? given->second : task->error;
+    }
+    if (count == 0) return {};
+    return {{"count", count}, {"of", evaluations.size()}, {"reason", shorten(reason, kAbsenceBytesMax)}};
+}
+
 std::vector<const Task*> handed_in_updates(const JobView& job) {
     auto tasks = round_tasks(job, TaskKind::kTrain, job.round.number);
     std::erase_if(tasks, [](const Task* task) { return task->state != TaskState::kDone; });
@@ -306,7 +320,10 @@ bool advance_evaluations(JobDecision& decision, const JobView& job, std::int64_t
         decision.rounds.push_back(round);
         go_on_without(decision, job, tasks, "the evaluation", now_ms);
         // Each evaluation's atoll.task.done.v1 has told its results: all of them are more than one event can hold.
-        add_event(decision, job, "atoll.round.evaluated.v1", {{"round", round.number}});
+        Json data = {{"round", round.number}};
+        if (Json failed = failed_evaluations(tasks, decision.reasons); !failed.is_null())
+            data["failed_evaluations"] = std::move(failed);
+        add_event(decision, job, "atoll.round.evaluated.v1", std::move(data));
     }
     return all;
 }

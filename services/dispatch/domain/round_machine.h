@@ -102,6 +102,10 @@ bool is_passed_over(const JobView& job, const std::string& facility);
 std::vector<const Task*> accepted_updates(const JobView& job);
 // What the aggregation makes that round of: the data of atoll.round.closed.v1.
 json::Json closed_round(const JobView& job);
+// Of the evaluations of a round that none is waited for any more, those that gave no perplexity: {"count", "of",
+// "reason"}, the first reason that is known. null: each gave one. `reasons`: of tasks that are just being cancelled.
+json::Json failed_evaluations(const std::vector<const Task*>& evaluations,
+                              const std::map<std::string, std::string>& reasons = {});
 
 // How many of the tasks that a round waits for may end, and how many of them without success, before the job must be
 // looked at again. So the end of a task costs the same however many participants there are.

@@ -174,6 +174,23 @@ TEST(RoundMachineTest, AFailedEvaluationStopsNothing) {
     EXPECT_EQ(types(decision), std::vector<std::string>{"atoll.round.evaluated.v1"});
 }
 
+TEST(RoundMachineTest, ARoundTellsHowManyOfItsEvaluationsFailedAndWhy) {
+    JobView job = submitted();
+    Task& first = task_of(job, TaskKind::kEvaluate, 0, "a");
+    Task& second = task_of(job, TaskKind::kEvaluate, 0, "b");
+    const auto failed = [&] {
+        const Json data = advance_job(job, 0).events.at(0).data;
+        return data.value("failed_evaluations", Json());
+    };
+    evaluate(job, 0);
+    EXPECT_EQ(failed(), nullptr);
+    second.state = TaskState::kFailed;
+    second.error = "b: evaluate of round 0 failed: no such tokenizer";
+    EXPECT_EQ(failed(), Json({{"count", 1}, {"of", 2}, {"reason", second.error}}));
+    first.state = TaskState::kFailed;
+    EXPECT_EQ(failed(), Json({{"count", 2}, {"of", 2}, {"reason", second.error}}));
+}
+
 TEST(RoundMachineTest, WithoutAQuorumOneFailedTaskFailsTheJobWithItsReason) {
     JobView job = submitted();
     Task& task = task_of(job, TaskKind::kTrain, 1, "b");
