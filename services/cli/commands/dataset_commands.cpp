@@ -101,6 +101,9 @@ Status run_register(const Context& context, const Description& given) {
     if (context.json) return print_json(answer);
     std::cout << "registered " << given.name << "; next: atoll dataset prepare " << given.name
               << " --facility NAME …\n";
+    std::vector<std::string> fields;
+    for (const json& field : answer.value("fields", json::array())) fields.push_back(field.get<std::string>());
+    if (!fields.empty()) print_line("each row of its JSONL file at a site must have: " + join(fields));
     return {};
 }
 

@@ -58,6 +58,12 @@ Result<std::vector<json::Json>> take_copies(pg::Transaction& transaction, const 
     return shown_rows(rows);
 }
 
+json::Json shown_dataset(const pg::Rows& rows, int row) {
+    json::Json shown = rows.json(row, "shown");
+    shown["fields"] = fields_of(rows.text(row, "template"));
+    return shown;
+}
+
 Error no_version(const std::string& dataset, std::int64_t version) {
     return not_found("the dataset " + dataset + " has no version " + std::to_string(version), "version");
 }
@@ -102,7 +108,7 @@ Result<StoredDataset> find_dataset(pg::Transaction& transaction, const std::stri
     dataset.latest_version = rows.integer(0, "latest");
     dataset.versions_made = rows.integer(0, "versions_made");
     dataset.created_by = rows.text(0, "created_by");
-    dataset.shown = rows.json(0, "shown");
+    dataset.shown = shown_dataset(rows, 0);
     return dataset;
 }
 
@@ -117,7 +123,9 @@ Status update_dataset(pg::Transaction& transaction, const DatasetSpec& spec) {
 Result<std::vector<json::Json>> list_datasets(pg::Transaction& transaction, const http::Page& page) {
     ATOLL_TRY(const pg::Rows rows, transaction.query(kSelectDataset + "WHERE name > $1 ORDER BY name LIMIT $2",
                                                      {page.after, page.limit + 1}));
-    return shown_rows(rows);
+    std::vector<json::Json> items;
+    for (int row = 0; row < rows.size(); ++row) items.push_back(shown_dataset(rows, row));
+    return items;
 }
 
 Status insert_version(pg::Transaction& transaction, const std::string& dataset, std::int64_t version,

@@ -130,6 +130,12 @@ bool has_only_plain_keys(const json::Json& value) {
 
 }  // namespace
 
+std::vector<std::string> fields_of(const std::string& template_text) {
+    if (run_settings::chat_template_of(template_text)) return {"messages"};
+    const auto parsed = prompt::Template::parse(template_text);
+    return parsed.ok() ? parsed->fields() : std::vector<std::string>();
+}
+
 Result<DatasetSpec> parse_dataset(const json::Json& body) {
     json::ObjectReader reader(body);
     DatasetSpec spec;

@@ -20,6 +20,8 @@ struct DatasetSpec {
 };
 // kInvalidArgument naming the field, as all parsers here.
 Result<DatasetSpec> parse_dataset(const json::Json& body);
+// The fields that each row of a corpus must have for its template: of conversations "messages".
+std::vector<std::string> fields_of(const std::string& template_text);
 
 // What a PATCH changes; what is absent stays.
 struct DatasetPatch {

@@ -30,6 +30,12 @@ Json version() {
             {"fingerprint", kSha}};
 }
 
+TEST(DatasetTest, WhichFieldsARowNeedsIsKnownFromTheTemplate) {
+    using Fields = std::vector<std::string>;
+    EXPECT_EQ(fields_of("{{title}}\n{{#answer}}{{text}} ({{title}}){{/answer}}"), (Fields{"title", "text"}));
+    EXPECT_EQ(fields_of("chat:auto"), Fields{"messages"});
+}
+
 // Each change makes the body wrong, and the error names the field.
 template <class Parse>
 void expect_named(const Json& good, Parse parse, const std::vector<std::pair<std::string, Json>>& changes) {

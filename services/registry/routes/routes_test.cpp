@@ -64,6 +64,7 @@ TEST_F(RegistryTest, ADatasetIsRegisteredShownAndListed) {
     const auto shown = get("/v1/datasets/fortunes-it");
     EXPECT_EQ(shown, created.json().value());
     EXPECT_EQ(shown["template"], kDataset["template"]);
+    EXPECT_EQ(shown["fields"], Json::array({"text"}));
     EXPECT_EQ(shown["created_by"], "tester");
     EXPECT_TRUE(shown["latest_version"].is_null());
     EXPECT_EQ(get("/v1/datasets")["items"], Json::array({shown}));
