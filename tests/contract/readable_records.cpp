@@ -146,9 +146,15 @@ Status ReadableRecords::make_dataset() {
                                     {"template", "{{text}}"},
                                     {"description", "diari" + kSteering}}));
     const Json counts = {{"documents", 10}, {"rows", 8}, {"tokens", 100}};
+    // Of the second version it is known which model's tokenizer made it.
+    const Json tokenizer = {{"model", "llama"},
+                            {"version", digests.front()},
+                            {"vocabulary", {{"tokenizer.json", kDigest}}},
+                            {"settings", Json::object()}};
     for (const char* batching : {"packing", "padding"})
         ATOLL_RETURN_IF_ERROR(send(Method::kPost, "registry", "/v1/datasets/diaries-it/versions",
                                    {{"tokenizer_sha256", kDigest},
+                                    {"tokenizer", std::string_view(batching) == "padding" ? tokenizer : Json()},
                                     {"seq_len", 16},
                                     {"batching", batching},
                                     {"train", counts},
@@ -286,7 +292,8 @@ Status ReadableRecords::set_rounds() {
     return set_closed_round();
 }
 
-// What each update was in the model of the round that is closed; each training took two attempts.
+// What each update was in the model of the round that is closed; each training took two attempts. All evaluations of
+// the base model failed.
 Status ReadableRecords::set_closed_round() {
     const std::string trainings =
         "SELECT id FROM tasks WHERE kind = 'train' AND job_id = '" + jobs.at("completed") + "'";
@@ -301,6 +308,12 @@ Status ReadableRecords::set_closed_round() {
                               " SELECT task_id, 2, batch_job_name || '-2', step, '4712', error, progress FROM attempts"
                               " WHERE task_id IN (" +
                                   trainings + ")"));
+    ATOLL_RETURN_IF_ERROR(sql("dispatch",
+                              "UPDATE tasks SET state = 'failed', result = NULL, error = 'no tokenizer' || $2"
+                              " WHERE kind = 'evaluate' AND round = 0 AND job_id = $1",
+                              {jobs.at("completed"), kSteering}));
+    ATOLL_RETURN_IF_ERROR(
+        sql("dispatch", "UPDATE rounds SET evaluated = true WHERE number = 0 AND job_id = $1", {jobs.at("completed")}));
     return sql("dispatch",
                "UPDATE attempts SET step = 'interrupted', error = 'its node failed (NODE_FAIL)'"
                " WHERE number = 1 AND task_id IN (" +

@@ -147,8 +147,10 @@ void add_facilities(const ReadableRecords& all, std::vector<Typed>& rows) {
 
 // What must be in a round's text.
 Words said_of_round(const std::string& job) {
-    if (job == "paused") return {"its aggregation waits"};
-    if (job == "completed") return {"attempt 1 ended: its node failed (NODE_FAIL)", "12.5 %", "3.25", "-0.75"};
+    if (job == "paused") return {"its aggregation waits since", "Kafka does not take the events of this job"};
+    if (job == "completed")
+        return {"attempt 1 ended: its node failed (NODE_FAIL)", "12.5 %", "3.25", "-0.75",
+                " evaluations failed: no tokenizer"};
     return {};
 }
 
@@ -185,7 +187,8 @@ std::vector<Typed> ReadingTest::typed() {
     add_facilities(all, rows);
     rows.push_back({.command = "dataset show",
                     .arguments = {"diaries-it"},
-                    .said = {"removed-site (no such facility)", "version 2: 3 of 20 documents have no end token"}});
+                    .said = {"removed-site (no such facility)", "version 2: 3 of 20 documents have no end token",
+                             "2        llama@" + all.digests.front().substr(0, 8)}});
     Typed jobs = {.command = "job list", .said = {"away: ssh: connect to host"}};
     for (const auto& [name, id] : all.jobs) {
         jobs.named.push_back(name);
@@ -200,7 +203,10 @@ std::vector<Typed> ReadingTest::typed() {
                          : name == "completed" ? 0
                                                : 1},
                         Typed::Json::kLines,
-                        goes_on});
+                        goes_on,
+                        name == "paused"
+                            ? Words{"aggregation  waits since", "Kafka does not take the events of this job"}
+                            : Words()});
         for (const Words& form : {Words{name}, {name, "--openmetrics"}, {name, "--csv"}})
             rows.push_back({.command = "job metrics", .arguments = form, .is_document = form.size() > 1});
         rows.push_back({.command = "job logs", .arguments = {name}, .is_document = true});
@@ -224,7 +230,8 @@ std::string ReadingTest::fault_of(const Typed& typed, int way, const std::filesy
     argv.insert(argv.end(), {"--state", shared_stack().state()});
     if (way == 2) argv.emplace_back("--json");
     const Output to = way == 0 ? Output::kTerminal : Output::kPipe;
-    const Answer answer = typed.goes_on ? type_and_interrupt(argv, to) : type(argv, to);
+    const Answer answer =
+        typed.goes_on ? type_and_interrupt(argv, to, way == 1 ? typed.said : Words()) : type(argv, to);
     const std::string shown = answer.out + answer.err;
     std::string fault;
     if (answer.is_late) fault += "does not end; ";
@@ -399,6 +406,21 @@ std::vector<Changing> ReadingTest::changing(const std::filesystem::path& out) {
             {"gateway", gateway, {2}},
             {"up", {}},
             {"down", {"--state", out / "nothing"}}};
+}
+
+TEST_F(ReadingTest, WhoRegistersADatasetIsToldWhichFieldsItsRowsNeed) {
+    const auto registered = [](const std::string& name, const std::string& text_template, const Words& more) {
+        Words argv = {ATOLL_PROGRAM, "dataset",    "register", name,      "--language",
+                      "it",          "--license",  "CC0-1.0",  "--state", shared_stack().state(),
+                      "--template",  text_template};
+        argv.insert(argv.end(), more.begin(), more.end());
+        return type(argv, Output::kPipe).out;
+    };
+    const std::string said = registered("of-two-fields", "{{titolo}}: {{testo}}", {});
+    EXPECT_NE(said.find("each row of its JSONL file at a site must have: titolo, testo\n"), std::string::npos) << said;
+    const std::string chat = registered("of-messages", "chat:auto", {});
+    EXPECT_NE(chat.find("must have: messages\n"), std::string::npos) << chat;
+    EXPECT_EQ(Json::parse(registered("as-json", "{{testo}}", {"--json"})).at("fields"), Json::array({"testo"}));
 }
 
 // The reading ones are asked above.

@@ -6,10 +6,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <functional>
 #include <utility>
 
 #include "shared/base/check.h"
@@ -92,7 +94,10 @@ bool read_some(const UniqueFd& fd, std::string& text) {
     return count > 0 || (count < 0 && errno == EINTR);
 }
 
-Answer follow(Child child, bool interrupt) {
+using Condition = std::function<bool(const std::string& shown)>;
+
+// Ctrl-C once `interrupts` holds for what was shown.
+Answer follow(Child child, Condition interrupts) {
     check(child.pid > 0, "no process");
     Answer answer;
     pollfd streams[2] = {{child.out.get(), POLLIN, 0}, {child.err.get(), POLLIN, 0}};
@@ -103,9 +108,9 @@ Answer follow(Child child, bool interrupt) {
         if (::poll(streams, 2, 100) <= 0) continue;
         if (streams[0].revents != 0 && !read_some(child.out, answer.out)) streams[0].fd = -1;
         if (streams[1].revents != 0 && !read_some(child.err, answer.err)) streams[1].fd = -1;
-        if (interrupt && !answer.out.empty()) {
+        if (interrupts && interrupts(answer.out)) {
             ::kill(child.pid, SIGINT);
-            interrupt = false;
+            interrupts = nullptr;
         }
     }
     if (answer.is_late) ::kill(child.pid, SIGKILL);
@@ -119,11 +124,15 @@ Answer follow(Child child, bool interrupt) {
 }  // namespace
 
 Answer type(const std::vector<std::string>& argv, Output output) {
-    return follow(start(argv, output), false);
+    return follow(start(argv, output), nullptr);
 }
 
-Answer type_and_interrupt(const std::vector<std::string>& argv, Output output) {
-    return follow(start(argv, output), true);
+Answer type_and_interrupt(const std::vector<std::string>& argv, Output output,
+                          const std::vector<std::string>& awaited) {
+    return follow(start(argv, output), [&](const std::string& shown) {
+        const auto is_shown = [&](const std::string& words) { return shown.find(words) != std::string::npos; };
+        return !shown.empty() && std::all_of(awaited.begin(), awaited.end(), is_shown);
+    });
 }
 
 }  // namespace atl::contract

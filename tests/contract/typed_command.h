@@ -17,7 +17,8 @@ struct Answer {
 
 // What a person types. kTerminal: a terminal of 80 columns and 24 lines.
 Answer type(const std::vector<std::string>& argv, Output output);
-// As a person who looks on for a while: Ctrl-C once something was shown.
-Answer type_and_interrupt(const std::vector<std::string>& argv, Output output);
+// As a person who looks on for a while: Ctrl-C once all of `awaited` was shown; if there is none, anything.
+Answer type_and_interrupt(const std::vector<std::string>& argv, Output output,
+                          const std::vector<std::string>& awaited = {});
 
 }  // namespace atl::contract
