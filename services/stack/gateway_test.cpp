@@ -214,6 +214,44 @@ TEST_F(GatewayTest, FacilitiesElsewhereComeByTlsAndTheServicesByLoopback) {
     EXPECT_FALSE(http::server_certificate("https://" + loopback(1), std::chrono::seconds(10)).ok());
 }
 
+TEST_F(GatewayTest, WhoDoesNotTrustItsCertificateIsToldWhatHelps) {
+    const auto file = [this](const char* name) { return directory_.path() / name; };
+    const auto serve = [&](const std::string& authority, const std::string& host) {
+        ASSERT_TRUE(stop_recorded(pid_file(), SIGQUIT, std::chrono::seconds(5)).ok());
+        const auto issued = auth::issue_credentials(authority, "gateway", {host}, std::chrono::hours(24));
+        ASSERT_TRUE(issued.ok() && write_file_atomic(file("server.pem"), *issued).ok());
+        options_.public_listen = loopback(choose_ports(0)->gateway);
+        options_.certificate = options_.certificate_key = file("server.pem");
+        start();
+    };
+    // Of an authority of one's own: it knows that of the machine's files, or this one.
+    const auto refusal = [&](const std::filesystem::path& ca_file) {
+        http::ClientOptions options;
+        options.base_url = "https://" + options_.public_listen;
+        options.attempts_max = 1;
+        options.ca_file = ca_file.string();
+        const auto answer = http::Client(options).get_json("/store/v1/things/a");
+        return answer.ok() ? std::string() : answer.error().message;
+    };
+    constexpr char kAdvice[] =
+        "; if the certificate is of an authority of your own, set ATOLL_CA_FILE to a PEM file with the authority's "
+        "certificate";
+    const std::string authority = auth::make_authority("an authority").value();
+    ASSERT_TRUE(write_file_atomic(file("ca.pem"), authority.substr(authority.find("-----BEGIN CERT"))).ok());
+    ASSERT_TRUE(write_file_atomic(file("text"), "no PEM").ok());
+    serve(authority, "127.0.0.1");
+    EXPECT_EQ(refusal(file("ca.pem")), "");
+    EXPECT_TRUE(refusal({}).ends_with(kAdvice)) << refusal({});
+    for (const char* name : {"text", "none"}) {
+        const std::string said = refusal(file(name));
+        EXPECT_TRUE(said.ends_with("; ATOLL_CA_FILE must name a PEM file of certificates")) << said;
+    }
+    serve(authority, "192.0.2.1");
+    const std::string elsewhere = refusal(file("ca.pem"));
+    EXPECT_FALSE(elsewhere.empty() || elsewhere.find("ATOLL_CA_FILE") != std::string::npos)
+        << "the authority is known, the name is wrong: " << elsewhere;
+}
+
 TEST_F(GatewayTest, ItAnswersAtItsSocketAlsoWhereAKilledOneHasLeftTheFile) {
     ASSERT_TRUE(stop_recorded(pid_file(), SIGQUIT, std::chrono::seconds(5)).ok());
     options_.socket = directory_.path() / "the gateway.sock";
