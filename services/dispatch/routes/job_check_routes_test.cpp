@@ -74,6 +74,30 @@ TEST_F(JobCheckRoutesTest, AModelThatTheTrainerCannotReadIsRefused) {
     EXPECT_EQ(count("jobs"), 0);
 }
 
+TEST_F(JobCheckRoutesTest, AJobThatAsksForLessMemoryThanItsTrainingNeedsIsRefused) {
+    const Json cluster = {{"name", "hawk"},
+                          {"transport", {{"kind", "ssh"}, {"host", "login"}}},
+                          {"batch", {{"kind", "slurm"}, {"queues", {{"cpu", Json::object()}}}}},
+                          {"work_dir", "/work"}};
+    ASSERT_EQ(post("/v1/facilities", cluster).status, 201);
+    catalog_->set_config({{"hidden_size", 512}, {"intermediate_size", 1024}, {"head_dim", 256}, {"vocab_size", 32000}});
+    catalog_->add_version("it", 2, "hawk");
+    Json request = job_request(1);
+    request["participants"][0]["facility"] = "hawk";
+    request["participants"][0]["resources"] = {{"memory", "16MiB"}};
+    const auto refused = post("/v1/jobs", request);
+    EXPECT_EQ(refused.status, 422) << refused.body;
+    const Json problem = Json::parse(refused.body);
+    EXPECT_EQ(problem.value("field", ""), "participants[0].resources.memory");
+    const std::string detail = problem.value("detail", "");
+    EXPECT_NE(detail.find("a node needs "), std::string::npos) << detail;
+    EXPECT_NE(detail.find(" and asks for 16.0 MiB: take more nodes"), std::string::npos) << detail;
+    EXPECT_EQ(count("jobs"), 0);
+    request["participants"][0]["resources"]["memory"] = "16GiB";
+    const auto taken = post("/v1/jobs", request);
+    EXPECT_EQ(taken.status, 201) << taken.body;
+}
+
 TEST_F(JobCheckRoutesTest, AJobTakesTheNewestVersionThatFitsTheModelsTokenizer) {
     const std::string sha256(64, 'c');
     catalog_->set_tokenizer({{"tokenizer.json", sha256}});
