@@ -254,7 +254,7 @@ std::filesystem::path DispatchTest::config_file(std::uint16_t port, int lease_s)
                     {{"private_key_file", directory + "/private.pem"},
                      {"registry_url", catalog_->url()},
                      {"store_url", catalog_->url()},
-                     {"poll_interval_ms", 30},
+                     {"poll_interval_ms", poll_ms_},
                      {"ssh_poll_interval_ms", 300},
                      {"ssh_poll_interval_max_ms", 1000},
                      {"ssh_retry_interval_ms", 500},

@@ -111,6 +111,7 @@ class DispatchTest : public StackTest {
     std::string conninfo_;
     std::string base_url_;
     int lease_s_ = 1;                   // of start_service()
+    std::int64_t poll_ms_ = 30;         // between looks at an attempt
     std::int64_t batch_poll_ms_ = 200;  // between questions to the batch system about an attempt
     std::int64_t operator_active_max_ = 32;
     bool is_hurried_ = true;  // false: dispatch's own intervals and logins, as a site has them
