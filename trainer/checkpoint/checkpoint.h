@@ -116,9 +116,9 @@ Status save_optimizer(const std::filesystem::path& file, parallel::ParameterStor
                       const std::string& name);
 // What this rank writes of it.
 std::int64_t own_optimizer_bytes(const parallel::ParameterStore& store);
-// Of how many updates it is. kNotFound: there is none. kConflict: it has another name; empty: any will do. Other kernels
-// than it was made with are no error: its values are taken as they are. Else as load_checkpoint(). After an error the
-// moments in `store` may be partly its.
+// Of how many updates it is. kNotFound: there is none. kConflict: it has another name; empty: any will do. Other
+// kernels than it was made with are no error: its values are taken as they are. Else as load_checkpoint(). After an
+// error the moments in `store` may be partly its.
 Result<std::int64_t> load_optimizer(const std::filesystem::path& file, parallel::ParameterStore& store,
                                     kernels::Backend& backend, comm::Comm& comm, const std::string& fingerprint,
                                     const std::string& name);
