@@ -49,11 +49,20 @@ Result<std::vector<fs::path>> files_of(const fs::path& path) {
     return std::vector{path};
 }
 
+// ".*" is meant for hidden files; glob(3) finds the directory itself and the one above by it too.
+bool is_dot_match(const fs::path& path, const fs::path& pattern) {
+    const auto [part, wanted] = std::mismatch(
+        path.begin(), path.end(), pattern.begin(), pattern.end(),
+        [](const fs::path& one, const fs::path& other) { return (one != "." && one != "..") || one == other; });
+    return part != path.end() && wanted != pattern.end();
+}
+
 Result<std::vector<fs::path>> matches_of(const fs::path& pattern) {
     glob_t found = {};
     const int code = ::glob(pattern.c_str(), GLOB_NOSORT, nullptr, &found);
     std::vector<fs::path> paths(found.gl_pathv, found.gl_pathv + found.gl_pathc);
     ::globfree(&found);
+    std::erase_if(paths, [&](const fs::path& path) { return is_dot_match(path, pattern); });
     if (code != 0 || paths.empty()) return not_found("no file matches " + pattern.string(), "--input");
     std::ranges::sort(paths, {}, &fs::path::native);
     std::vector<fs::path> files;

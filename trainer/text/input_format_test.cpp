@@ -115,6 +115,8 @@ TEST_F(OpenInputsTest, DirectoriesAndPatternsAreSortedByNameAndHiddenFilesAreNon
               "d/B.jsonl=jsonl d/a/z.csv=csv d/b.txt=text d10.json=json d2.json=json a[1].txt=text ")
         << "a name with a bracket is a file first";
     EXPECT_EQ(opened({"d/*.txt"}, {.format = InputFormat::kLines}), "d/b.txt=lines ");
+    write("e/.h.txt", "h");
+    EXPECT_EQ(opened({"e/.*"}), "e/.h.txt=text ") << "not the directory itself, nor the one above";
 }
 
 TEST_F(OpenInputsTest, CompressedFilesAreToldByWhatTheyHold) {

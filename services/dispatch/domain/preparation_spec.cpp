@@ -15,10 +15,17 @@ namespace {
 
 constexpr std::size_t kInputBytesMax = 64 << 10;
 
+// ".*" and ".[.]" match ".." too.
+bool may_match_parent(std::string_view path) {
+    return std::ranges::any_of(split(path, '/'), [](std::string_view part) {
+        return part.starts_with('.') && part.find_first_of("*?[") != std::string_view::npos;
+    });
+}
+
 bool are_safe_paths(const std::string& input) {
     const std::vector<std::string> paths = input_paths(input);
     return !paths.empty() && input.size() <= kInputBytesMax && std::ranges::all_of(paths, [](std::string_view path) {
-        return service::is_safe_relative_path(path.starts_with('/') ? path.substr(1) : path);
+        return service::is_safe_relative_path(path.starts_with('/') ? path.substr(1) : path) && !may_match_parent(path);
     });
 }
 
@@ -34,7 +41,7 @@ Result<PreparationSpec> parse_preparation_spec(const Json& value) {
     if (!are_safe_paths(spec.input))
         reader.fail("input",
                     "must be paths at the site, separated by commas, each of at most 4096 characters and without empty "
-                    "parts, \".\" or \"..\"");
+                    "parts, \".\", \"..\" or a pattern that begins with a dot");
     spec.seq_len = reader.required_integer("seq_len", 2, 1 << 24);
     spec.batching = reader.one_of("batching", {"packing", "padding"}, "packing");
     spec.validation_percent = reader.integer_or("validation_percent", 5, 1, 99);
