@@ -15,7 +15,7 @@ for needed in "$program" "$trainer"; do
 done
 # Names in it can be told: nobody else may make one there, nor lead it elsewhere.
 mkdir -p models || exit 1
-[ ! -L models ] && [ -O models ] && chmod go-w models || {
+[ ! -L models ] && { [ -O models ] || [ "$(id -u)" = 0 ]; } && chmod go-w models || {
     echo "$work/models is a link, or belongs to somebody else" >&2
     exit 75
 }
