@@ -88,9 +88,10 @@ struct RunConfig {
     bool resume = false;
     bool overwrite = false;
     bool keep_optimizer = false;
-    std::string optimizer_name;      // kept with the moments
-    std::string optimizer_from;      // another run's `out`; empty: the moments begin as zeros
-    std::string optimizer_if_named;  // whose moments alone are taken, and only if they fit; empty: all others are errors
+    std::string optimizer_name;  // kept with the moments
+    std::string optimizer_from;  // another run's `out`; empty: the moments begin as zeros
+    std::string
+        optimizer_if_named;  // whose moments alone are taken, and only if they fit; empty: all others are errors
     bool broadcast_from_rank0 = false;
     std::optional<Precision> save_dtype;  // absent: the base's
     double time_limit = 0;                // seconds; 0: none

@@ -22,8 +22,7 @@ class TokenizeCommand final : public Command {
             {"tokenizer", "directory with tokenizer.model, tokenizer.json, or vocab.json and merges.txt",
              &options_.tokenizer, true},
             {"input",
-             "files, directories and patterns ('texts/*.jsonl.gz') of JSON lines, a JSON array, CSV, TSV or text, "
-             "plain, "
+             "files, directories and patterns ('texts/*.jsonl.gz'): JSON lines, a JSON array, CSV, TSV or text, plain, "
              "gzip or zstd; no pipe",
              &options_.inputs, true},
             choice(

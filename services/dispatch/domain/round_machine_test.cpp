@@ -389,7 +389,13 @@ TEST(RoundMachineTest, AQuorumJobCompletesWithoutAFacilityThatIsLostFromRoundTwo
     const JobDecision late = advance_job(job, 12000);
     EXPECT_EQ(types(late), (std::vector<std::string>{"atoll.task.cancelled.v1", "atoll.round.evaluated.v1",
                                                      "atoll.task.cancelled.v1", "atoll.round.closed.v1"}));
-    EXPECT_EQ(late.events[1].data, (Json{{"job", "j"}, {"name", "n"}, {"round", 1}})) << "what a found was told";
+    EXPECT_EQ(late.events[1].data,
+              (Json{{"job", "j"},
+                    {"name", "n"},
+                    {"round", 1},
+                    {"failed_evaluations",
+                     {{"count", 1}, {"of", 2}, {"reason", "the evaluation went on without it: it was pending"}}}}))
+        << "what a found was told";
     EXPECT_EQ(late.cancelled_tasks, (std::vector<std::string>{task_of(job, TaskKind::kEvaluate, 1, "b").id,
                                                               task_of(job, TaskKind::kTrain, 2, "b").id}));
     take(job, late);
