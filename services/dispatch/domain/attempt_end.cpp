@@ -48,11 +48,11 @@ std::string advice(const std::string& reason, const std::string& batch_id) {
         {"JobHeldAdmin", "is held by the site's administrators: ask them why"},
         {"PartitionTimeLimit", "asks for more time than its partition gives: lower `time` of its resources"},
         {"PartitionNodeLimit", "asks for more nodes than its partition gives: lower `nodes` of its resources"},
-        {"PartitionDown", "waits until the site takes its partition up again: ask when"},
-        {"PartitionInactive", "waits until the site takes its partition up again: ask when"},
+        {"PartitionDown", "waits until the site brings its partition up again: ask when that will be"},
+        {"PartitionInactive", "waits until the site brings its partition up again: ask when that will be"},
         {"BadConstraints", "asks for what no node has: see its queue's record and its resources"},
-        {"InvalidAccount", "has an account that the site does not know any more: correct its queue's record"},
-        {"InvalidQOS", "has a QOS that the site does not know any more: correct its queue's record"},
+        {"InvalidAccount", "has an account that the site no longer knows: correct its queue's record"},
+        {"InvalidQOS", "has a QOS that the site no longer knows: correct its queue's record"},
         {"ReservationDeleted", "has a reservation that is over: take it out of its queue's record"},
     };
     for (const Advice& one : kAdvice) {
