@@ -417,7 +417,7 @@ TEST_F(ReadingTest, WhoRegistersADatasetIsToldWhichFieldsItsRowsNeed) {
         return type(argv, Output::kPipe).out;
     };
     const std::string said = registered("of-two-fields", "{{titolo}}: {{testo}}", {});
-    EXPECT_NE(said.find("each row of its JSONL file at a site must have: titolo, testo\n"), std::string::npos) << said;
+    EXPECT_NE(said.find("each row of its files at a site must have: titolo, testo\n"), std::string::npos) << said;
     const std::string chat = registered("of-messages", "chat:auto", {});
     EXPECT_NE(chat.find("must have: messages\n"), std::string::npos) << chat;
     EXPECT_EQ(Json::parse(registered("as-json", "{{testo}}", {"--json"})).at("fields"), Json::array({"testo"}));

@@ -4,6 +4,8 @@
 #include <array>
 #include <cctype>
 
+#include "shared/base/text.h"
+
 namespace atl::text {
 namespace {
 
@@ -63,12 +65,6 @@ constexpr std::array kForeign = {
 
 Error refused(const std::filesystem::path& path, const std::string& what) {
     return invalid_argument("--input", path.string() + " " + what);
-}
-
-std::string replace_all(std::string text, std::string_view from, const std::string& to) {
-    for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
-        text.replace(at, from.size(), to);
-    return text;
 }
 
 // By the name's ending: .jsonl and .ndjson are kJsonLines, .json, which may be either, kJsonArray.

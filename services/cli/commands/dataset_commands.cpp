@@ -103,7 +103,7 @@ Status run_register(const Context& context, const Description& given) {
               << " --facility NAME …\n";
     std::vector<std::string> fields;
     for (const json& field : answer.value("fields", json::array())) fields.push_back(field.get<std::string>());
-    if (!fields.empty()) print_line("each row of its JSONL file at a site must have: " + join(fields));
+    if (!fields.empty()) print_line("each row of its files at a site must have: " + join(fields));
     return {};
 }
 

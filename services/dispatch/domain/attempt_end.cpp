@@ -1,5 +1,6 @@
 #include "services/dispatch/domain/attempt_end.h"
 
+#include "shared/base/text.h"
 #include "shared/run_settings/exit_codes.h"
 
 namespace atl::dispatch {
@@ -41,7 +42,7 @@ std::string end_sentence(const BatchAnswer& answer) {
 std::string advice(const std::string& reason, const std::string& batch_id) {
     struct Advice {
         std::string_view reason;
-        const char* text;
+        const char* text;  // "ID" stands for the batch job's
     };
     static constexpr Advice kAdvice[] = {
         {"JobHeldUser", "is held: `scontrol release ID` at the site lets it go on"},
@@ -55,12 +56,8 @@ std::string advice(const std::string& reason, const std::string& batch_id) {
         {"InvalidQOS", "has a QOS that the site no longer knows: correct its queue's record"},
         {"ReservationDeleted", "has a reservation that is over: take it out of its queue's record"},
     };
-    for (const Advice& one : kAdvice) {
-        if (reason != one.reason) continue;
-        std::string text = " (batch job " + batch_id + " " + one.text + ")";
-        if (const auto at = text.find("release ID"); at != std::string::npos) text.replace(at + 8, 2, batch_id);
-        return text;
-    }
+    for (const Advice& one : kAdvice)
+        if (reason == one.reason) return replace_all(std::string(" (batch job ID ") + one.text + ")", "ID", batch_id);
     return "";
 }
 
