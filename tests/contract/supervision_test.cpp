@@ -87,8 +87,10 @@ TEST_F(SupervisionTest, WhatIsKilledComesBackWithoutAPersonUntilTheStackIsDown) 
 
 TEST_F(SupervisionTest, SystemdTakesTheUnitsAndWhatTheyRunIsTheStack) {
     const auto units = directory_.path() / "units";
-    const auto up = atoll({"up", "--only", "postgres,registry", "--port-base", "0", "--systemd", units.string()});
+    const auto up = atoll({"up", "--only", "postgres,registry,dispatch", "--port-base", "0", "--public-url", "http://c",
+                           "--systemd", units.string()});
     ASSERT_EQ(up.exit_code, 0) << up.err;
+    EXPECT_NE(up.err.find("WARNING: http://c is not encrypted"), std::string::npos) << up.err;
     EXPECT_EQ(component("postgres").at("state"), "stopped") << "systemd is to start it";
     std::vector<std::string> verify = {"systemd-analyze", "verify", "--man=no", (units / "atoll.target").string()};
     for (const char* name : {"postgres", "registry", "renewal"})
@@ -97,6 +99,16 @@ TEST_F(SupervisionTest, SystemdTakesTheUnitsAndWhatTheyRunIsTheStack) {
     const auto verified = run_command(verify);
     const bool is_refused = verified.ok() && verified->exit_code != 0;  // where systemd is installed
     EXPECT_FALSE(is_refused) << verified->out << verified->err;
+    for (const char* name : {"postgres", "registry", "renewal"}) {
+        const fs::path unit = units / ("atoll-" + std::string(name) + ".service");
+        EXPECT_NE(read_file(unit)->find("\nNoNewPrivileges=yes\n"), std::string::npos) << name;
+        if (::geteuid() != 0) continue;
+        const auto rated = run_command({"systemd-analyze", "security", "--offline=yes", "--threshold=50", unit});
+        const bool is_unsafe = rated.ok() && rated->exit_code != 0;
+        EXPECT_FALSE(is_unsafe) << rated->out << rated->err;
+    }
+    EXPECT_EQ(read_file(units / "atoll-dispatch.service")->find("NoNewPrivileges"), std::string::npos)
+        << "a local facility's jobs may need a setuid apptainer";
 
     EXPECT_NE(atoll({"up", "--only", "postgres,registry"}).err.find("systemctl start atoll.target"), std::string::npos);
     const auto daemon = start_daemon({ATOLL_PROGRAM, "component", "run", "postgres", "--state", state_.string()},
