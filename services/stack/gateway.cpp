@@ -66,6 +66,13 @@ std::string servers(const GatewayOptions& options, const std::string& service,
     return lines + waiting + " " + waiting;
 }
 
+std::string proxy_lines(const GatewayOptions& options) {
+    if (options.trusted_proxies.empty()) return {};
+    std::string lines;
+    for (const std::string& one : split_list(options.trusted_proxies)) lines += "set_real_ip_from " + one + "; ";
+    return lines + "real_ip_header X-Forwarded-For; real_ip_recursive on;";
+}
+
 fs::path console_directory(const GatewayOptions& options) {
     return options.directory / "console";
 }
@@ -116,6 +123,7 @@ Result<std::string> gateway_configuration(const GatewayOptions& options, const S
     const bool plain = tls.empty() || !options.public_listen.empty();
     std::string also = options.public_listen.empty() ? "" : "; listen " + options.public_listen + " ssl";
     ATOLL_RETURN_IF_ERROR(check_plain({"", "--public-listen", options.public_listen}));
+    ATOLL_RETURN_IF_ERROR(check_proxies(options.trusted_proxies));
     ATOLL_RETURN_IF_ERROR(check_plain({"", "--state", options.socket.string()}));
     // A full backlog of a unix socket refuses at once, where TCP has the client try again.
     if (!options.socket.empty()) also += "; listen \"unix:" + options.socket.string() + "\" backlog=4096";
@@ -135,6 +143,7 @@ Result<std::string> gateway_configuration(const GatewayOptions& options, const S
                         servers(options, name, known == addresses.end() ? std::vector<std::string>() : known->second));
     }
     text = replace_all(std::move(text), "@PUBLIC@", also);
+    text = replace_all(std::move(text), "@PROXIES@", proxy_lines(options));
     text = replace_all(std::move(text), "@TLS@", tls);
     // nginx as root would give its workers to another user, who cannot read the store's blobs.
     text = replace_all(std::move(text), "@ACCESS_LOG@", access_log);
@@ -186,6 +195,7 @@ Component gateway_component(const Stack& stack) {
         options.access_log = stack.layout.log("access");
         options.socket = stack.layout.socket("gateway");
         options.public_listen = stack.address.listen;
+        options.trusted_proxies = stack.address.trusted_proxies;
         options.certificate = stack.address.certificate;
         options.certificate_key = stack.address.certificate_key;
         return prepare_gateway(options);

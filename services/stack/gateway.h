@@ -21,6 +21,7 @@ struct GatewayOptions {
     std::string public_listen;                           // address:port with TLS beside a plain `listen`; empty: none
     std::filesystem::path certificate;                   // TLS when both are given
     std::filesystem::path certificate_key;
+    std::string trusted_proxies;      // addresses and networks whose X-Forwarded-For is believed, comma-separated
     std::filesystem::path client_ca;  // facilities and people must show a certificate of this CA (mTLS)
     // How long a request waits for a service that cannot be reached; for more than 0 GatewayWatch must run.
     int wait_s = 0;

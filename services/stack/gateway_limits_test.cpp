@@ -259,6 +259,42 @@ TEST_F(GatewayLimitsTest, ForgedTokensOfAnAddressAreLookedAtSoManyTimesASecond) 
     EXPECT_EQ(honest.call(Method::kGet, "/registry/v1/owned/x")->status, 200) << "its token is remembered";
 }
 
+// Each of a proxy's clients has its own limits; who is no trusted proxy has those of its own address, whatever it says.
+TEST_F(GatewayLimitsTest, BehindATrustedProxyAnAddressIsTheClients) {
+    ASSERT_TRUE(stop_recorded(pid_file(), SIGQUIT, std::chrono::seconds(5)).ok());
+    options_.trusted_proxies = "127.0.0.9,2001:db8::/32";
+    start();
+    std::string token = backend_.token(auth::Role::kOperator);
+    std::string requests;
+    for (int i = 0; i < 900; ++i) {
+        token[token.size() - 40] = token[token.size() - 40] == 'A' ? 'B' : 'A';
+        requests += "GET /registry/v1/owned/x HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: 192.0.2.1, 198.51." +
+                    std::to_string(i / 250) + "." + std::to_string(i % 250) + "\r\nAuthorization: Bearer " + token +
+                    "\r\n\r\n";
+    }
+    requests += "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    // How many of them were passed over unseen.
+    const auto passed_over = [&](const char* peer) {
+        std::atomic<int> count = 0, refused = 0;
+        std::vector<std::jthread> forgers;
+        for (int i = 0; i < 4; ++i)
+            forgers.emplace_back([&] {
+                const RawConnection connection(port(), peer);
+                EXPECT_TRUE(connection.send(requests));
+                const std::string answers = connection.read_until("no such text: until it hangs up");
+                count += count_of(answers, "HTTP/1.1 503 ");
+                refused += count_of(answers, "HTTP/1.1 401 ");
+            });
+        forgers.clear();
+        EXPECT_GT(refused, 0);
+        return count.load();
+    };
+    EXPECT_EQ(passed_over("127.0.0.9"), 0);
+    EXPECT_GT(passed_over("127.0.0.3"), 0);
+    EXPECT_TRUE(holds_soon({}, [&] { return read_file(options_.access_log)->find(" 198.51.3.") != std::string::npos; }))
+        << "the log has the client's address";
+}
+
 TEST_F(GatewayLimitsTest, WhatStrangersAskFillsNoLog) {
     std::string requests;
     for (int i = 0; i < 60; ++i)

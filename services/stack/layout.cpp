@@ -21,6 +21,7 @@
 #include "shared/auth/certificate.h"
 #include "shared/base/environment.h"
 #include "shared/base/file.h"
+#include "shared/base/text.h"
 #include "shared/digest/digest.h"
 #include "shared/http/message.h"
 #include "shared/json/json.h"
@@ -92,6 +93,20 @@ bool is_listen_address(const std::string& text) {
                return std::isalnum(c) != 0 ||
                       std::string_view(".-:[]*").find(static_cast<char>(c)) != std::string_view::npos;
            });
+}
+
+// An address of IPv4 or IPv6, or a network of such addresses.
+bool is_network(const std::string& text) {
+    const auto slash = text.find('/');
+    const std::string address = text.substr(0, slash);
+    in6_addr parsed{};
+    const bool is_v4 = ::inet_pton(AF_INET, address.c_str(), &parsed) == 1;
+    if (!is_v4 && ::inet_pton(AF_INET6, address.c_str(), &parsed) != 1) return false;
+    if (slash == std::string::npos) return true;
+    int bits = 0;
+    const char* end = text.data() + text.size();
+    const auto [stopped, error] = std::from_chars(text.data() + slash + 1, end, bits);
+    return error == std::errc() && stopped == end && bits >= 0 && bits <= (is_v4 ? 32 : 128);
 }
 
 // None where only root may listen there.
@@ -200,10 +215,20 @@ nlohmann::json to_json(const Ports& ports) {
     return json;
 }
 
+Status check_proxies(const std::string& trusted_proxies) {
+    if (trusted_proxies.empty()) return {};
+    for (const std::string& one : split_list(trusted_proxies))
+        if (!is_network(one))
+            return invalid_argument("--trusted-proxies",
+                                    "must be addresses or networks, as 192.0.2.10,10.0.0.0/8; got '" + one + "'");
+    return {};
+}
+
 Status check_address(const PublicAddress& address) {
     const bool web = address.url.starts_with("https://") || address.url.starts_with("http://");
     if (!address.url.empty() && (!web || address.url.ends_with('/')))
         return invalid_argument("--public-url", "must be as https://host:7443, without a path");
+    ATOLL_RETURN_IF_ERROR(check_proxies(address.trusted_proxies));
     if (address.listen.empty() && address.certificate.empty() && address.certificate_key.empty()) return {};
     if (address.listen.empty() || address.certificate.empty() || address.certificate_key.empty())
         return invalid_argument("--public-listen",
@@ -225,12 +250,13 @@ json to_json(const PublicAddress& address) {
     return {{"url", address.url},
             {"listen", address.listen},
             {"certificate", address.certificate.string()},
-            {"certificate_key", address.certificate_key.string()}};
+            {"certificate_key", address.certificate_key.string()},
+            {"trusted_proxies", address.trusted_proxies}};
 }
 
 PublicAddress address_from_json(const json& json) {
     return {json.at("url"), json.at("listen"), json.at("certificate").get<std::string>(),
-            json.at("certificate_key").get<std::string>()};
+            json.at("certificate_key").get<std::string>(), json.value("trusted_proxies", "")};
 }
 
 Ports ports_from_json(const nlohmann::json& json) {

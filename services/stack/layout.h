@@ -66,7 +66,10 @@ struct PublicAddress {
     std::string listen;  // "0.0.0.0:7443", where nginx listens with TLS; empty: a proxy in front forwards to loopback
     std::filesystem::path certificate;  // PEM files, with `listen`
     std::filesystem::path certificate_key;
+    std::string trusted_proxies = {};  // addresses and networks of proxies in front, comma-separated
 };
+// kInvalidArgument, naming --trusted-proxies: not each is an address or a network, as "10.0.0.0/8" or "2001:db8::1".
+Status check_proxies(const std::string& trusted_proxies);
 // kInvalidArgument, naming the flag of `atoll up`: the address is malformed, or the files are not a certificate and its
 // key.
 Status check_address(const PublicAddress& address);

@@ -25,6 +25,12 @@ TEST(PublicAddressTest, WhatCannotWorkIsRefusedByItsFlag) {
     EXPECT_EQ(check_address({"https://c", "0.0.0.0:7443", cert, key}).error().field, "--tls-certificate");
     EXPECT_EQ(check_address({"https://c", "0.0.0.0:7443", {}, {}}).error().field, "--public-listen");
     EXPECT_EQ(check_address({"https://c", {}, "cert", "key"}).error().field, "--public-listen");
+    for (const std::string wrong :
+         {"10.0.0.0/33", "10.0.0/8", "proxy", "10.0.0.1;", "::1/129", "10.0.0.1/", "10.0.0.1 x"})
+        EXPECT_EQ(check_proxies(wrong).error().field, "--trusted-proxies") << wrong;
+    EXPECT_EQ(check_address({"https://c", {}, {}, {}, "proxy"}).error().field, "--trusted-proxies");
+    EXPECT_TRUE(check_proxies("192.0.2.10,10.0.0.0/8,2001:db8::/32,::1").ok());
+    EXPECT_TRUE(check_proxies("").ok());
     int first_free = 0;  // 0 in some containers, where anybody may have any port
     std::ifstream("/proc/sys/net/ipv4/ip_unprivileged_port_start") >> first_free;
     const Error refused = check_address({"https://c", "0.0.0.0:443", cert, key}).error();

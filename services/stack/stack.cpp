@@ -322,6 +322,7 @@ std::vector<std::string> unlike_running(const UpOptions& options, const Layout& 
         text("--public-listen", options.address->listen, had.listen);
         text("--tls-certificate", options.address->certificate, had.certificate);
         text("--tls-key", options.address->certificate_key, had.certificate_key);
+        text("--trusted-proxies", options.address->trusted_proxies, had.trusted_proxies);
     }
     const auto place = [&](const char* flag, const fs::path& asked, const fs::path& has) {
         if (!asked.empty() && !has.empty()) compare(flag, asked, has, is_same_place(asked, has));

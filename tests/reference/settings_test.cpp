@@ -6,11 +6,15 @@
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
 #include <set>
 
 #include "services/dispatch/settings.h"
 #include "services/registry/settings.h"
 #include "services/store/settings.h"
+#include "shared/base/file.h"
+#include "shared/base/text.h"
 #include "shared/run_settings/run_settings.h"
 #include "shared/service/settings.h"
 #include "shared/service/settings_reader.h"
@@ -87,6 +91,30 @@ TEST(SettingsReferenceTest, ThePageIsAsTheTables) {
     std::string page = kSettingsIntroduction;
     for (const Section& one : sections()) page += service::describe_settings(one.heading, one.settings);
     reference::expect_page("settings.md", page + training_table());
+}
+
+// The chart's schema knows the services' own keys: with another one a service would not start, and the store be away.
+TEST(SettingsReferenceTest, TheChartTakesTheKeysOfEachService) {
+    const std::filesystem::path file =
+        std::filesystem::path(ATOLL_DOCS).parent_path() / "charts/atoll/values.schema.json";
+    std::string text = read_file(file).value();
+    for (const Section& one : sections()) {
+        if (!one.heading.starts_with('`')) continue;
+        std::vector<std::string> keys;
+        for (const service::Setting& setting : one.settings) keys.push_back(in_quotes(setting.key));
+        const std::string begin = fmt::format(R"("{}": {{"type": "object", "propertyNames": {{"enum": [)",
+                                              one.heading.substr(1, one.heading.size() - 3));
+        const auto at = text.find(begin);
+        ASSERT_NE(at, std::string::npos) << begin;
+        const auto from = at + begin.size(), end = text.find(']', from);
+        const std::string wanted = join(keys);
+        if (std::getenv("ATOLL_WRITE_DOCS") != nullptr) {
+            text.replace(from, end - from, wanted);
+            ASSERT_TRUE(write_file_atomic(file, text).ok());
+        } else {
+            EXPECT_EQ(text.substr(from, end - from), wanted) << "ATOLL_WRITE_DOCS=1 writes it";
+        }
+    }
 }
 
 TEST(SettingsReferenceTest, EverySettingSaysWhatItIsInOneSentence) {

@@ -179,6 +179,17 @@ def requests_wait(chart):
             yield f"{name} keeps no request for a service that is replaced"
 
 
+def own_limits(chart):
+    """Where something stands before the gateway, each client's address is the one that it names."""
+    trusted = chart.values["gateway"]["trustedProxies"]
+    if chart.kind("Ingress") and not trusted:
+        yield "all clients behind the ingress share one address"
+    for name, _, container in chart.of_deployments():
+        given = [one for one in container["command"] if one.startswith("--trusted-proxies=")]
+        if name.startswith("gateway/") and given != ([f"--trusted-proxies={','.join(trusted)}"] if trusted else []):
+            yield f"{name} believes other proxies: {given}"
+
+
 def settings_restart(chart):
     for name, deployment in chart.deployments().items():
         if name in SERVICES and "checksum/config" not in deployment["spec"]["template"]["metadata"]["annotations"]:
@@ -268,9 +279,12 @@ def blobs_as_files(chart):
 
 
 def kafka_credentials(chart):
-    secret = chart.values["kafka"]["existingSecret"]
     for name in SERVICES:
+        secret = chart.values["kafka"]["existingSecrets"].get(name) or chart.values["kafka"]["existingSecret"]
         pod = chart.deployments()[name]["spec"]["template"]["spec"]
+        volumes = {one["name"]: one for one in pod["volumes"]}
+        if volumes.get("kafka", {}).get("secret", {}).get("secretName", "") != secret:
+            yield f"{name} has another's credentials for Kafka"
         mounts = {one["mountPath"] for one in pod["containers"][0]["volumeMounts"]}
         if (chart.settings(name).get("kafka_credentials_file") == "/credentials/kafka/client.properties") != bool(secret):
             yield f"{name} does not read the credentials for Kafka"
@@ -338,7 +352,7 @@ def edges_of(chart):
 
 def edges_wanted(chart):
     policy = chart.values["networkPolicy"]
-    edges = {("out", "all", "any", 53)}
+    edges = {("out", "all", peer, 53) for peer in peers_of(chart, policy["dns"]["to"])}
     for name in SERVICES:
         edges |= {("in", "gateway", name, 8080), ("out", "gateway", name, 8080),
                   ("in", "test", name, 8080), ("out", "test", name, 8080)}
@@ -363,6 +377,9 @@ def network(chart):
         spec = policy["spec"]
         for way in spec.get("policyTypes") or []:
             selected.setdefault(spec["podSelector"]["matchLabels"].get(COMPONENT, "all"), set()).add(way)
+        if not all(isinstance(spec.get(way) or [], list) for way in ("ingress", "egress")):
+            yield f"{policy['metadata']['name']} has no list of rules"
+            return
         if len(spec["podSelector"]["matchLabels"]) < 2:
             yield f"{policy['metadata']['name']} is for pods of others, too"
     for name in ("all", "gateway", *SERVICES):
@@ -405,6 +422,7 @@ POLICIES = {
         ("gateway.yaml", "maxSurge: 1"), ("gateway.yaml", "maxUnavailable: 0"),
         ("services.yaml", "lifecycle:"), ("gateway.yaml", "lifecycle:")]),
     "requests wait for a service that is replaced": (requests_wait, [("gateway.yaml", "- --wait=60")]),
+    "each client has its own limits": (own_limits, [("gateway.yaml", "- --trusted-proxies=")]),
     "changed settings count at once": (settings_restart, [("services.yaml", "checksum/config:")]),
     "each service sees its own keys alone": (only_its_keys, [
         ("services.yaml", "- {key: private.pem"), ("services.yaml", "- {key: aggregation.token"),

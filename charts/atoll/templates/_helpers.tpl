@@ -79,7 +79,7 @@ port: {{ include "atoll.port" .component }}
 postgres: ${ATOLL_POSTGRES}
 postgres_connections: {{ $values.postgres.connections }}
 kafka_brokers: {{ $values.kafka.brokers | quote }}
-{{- if $values.kafka.existingSecret }}
+{{- if index $values.kafka.existingSecrets .component | default $values.kafka.existingSecret }}
 kafka_credentials_file: /credentials/kafka/client.properties
 {{- end }}
 public_key_file: /credentials/keys/public.pem

@@ -63,6 +63,12 @@ stack::Report reporter() {
     };
 }
 
+void warn_of_plain_http(const std::string& url) {
+    if (url.starts_with("http://"))
+        std::cerr << "WARNING: " << url
+                  << " is not encrypted: whoever listens on the way can read tokens and models. Use https.\n";
+}
+
 // Writes the units of a stack of which nothing runs.
 Status run_up_by_systemd(const Context& context, stack::UpOptions options, const std::string& user,
                          const std::filesystem::path& directory) {
@@ -79,6 +85,7 @@ Status run_up_by_systemd(const Context& context, stack::UpOptions options, const
         }
         ATOLL_TRY(description, stack::up(options, reporter()));
     }
+    warn_of_plain_http(description.at("public").at("url"));
     ATOLL_TRY(const auto files, stack::write_units(options.state, options.atoll, directory, unit_user));
     if (context.json) {
         std::cout << description.dump(2) << "\n";
@@ -99,6 +106,7 @@ Status run_up(const Context& context, stack::UpOptions options, const std::strin
     }
     ATOLL_TRY(const nlohmann::json description, stack::up(options, reporter()));
     const std::string url = description.at("public").at("url");
+    warn_of_plain_http(url);
     if (context.json)
         std::cout << description.dump(2) << "\n";
     else if (options.only.empty())
@@ -336,6 +344,10 @@ void add_stack_commands(CLI::App& program, Context& context) {
         ->needs(url);
     up->add_option("--tls-certificate", address->certificate, "PEM file, with --public-listen")->needs(url);
     up->add_option("--tls-key", address->certificate_key, "PEM file, with --public-listen")->needs(url);
+    up->add_option("--trusted-proxies", address->trusted_proxies,
+                   "addresses and networks of proxies of yours in front, comma-separated: what they say in "
+                   "X-Forwarded-For is the address by which clients are limited")
+        ->needs(url);
     const auto only = std::make_shared<std::string>();
     up->add_option("--only", *only,
                    "components to start, comma-separated, of those that `atoll status` lists; default: all");
@@ -399,6 +411,8 @@ void add_gateway_command(CLI::App& program, Context& context) {
     gateway->add_option("--tls-certificate", options->certificate, "PEM file; with --tls-key: HTTPS");
     gateway->add_option("--tls-key", options->certificate_key, "PEM file");
     gateway->add_option("--tls-client-ca", options->client_ca, "accept only clients with a certificate of this CA");
+    gateway->add_option("--trusted-proxies", options->trusted_proxies,
+                        "addresses and networks whose X-Forwarded-For is believed, comma-separated");
     gateway->add_option("--wait", options->wait_s, "seconds that a request waits for a service that cannot be reached")
         ->check(CLI::Range(0, 60))
         ->capture_default_str();
