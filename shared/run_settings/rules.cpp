@@ -54,6 +54,11 @@ Status check_formats(const RunConfig& config) {
     return {};
 }
 
+Status check_token_counts(const RunConfig& config) {
+    if (!config.token_counts || (config.lora_rank == 0 && config.adapter.empty())) return {};
+    return invalid_argument("--token-counts", "means nothing with adapters, which have no row for each token");
+}
+
 Status check_muon(const RunConfig& config) {
     if (config.optimizer != OptimizerKind::kMuon) return {};
     if (config.lora_rank > 0 || !config.adapter.empty())
@@ -134,6 +139,7 @@ Status check_needs(const RunConfig& config, Commands command) {
                                 "give full");
     ATOLL_RETURN_IF_ERROR(check_muon(config));
     ATOLL_RETURN_IF_ERROR(check_kept_optimizer(config));
+    ATOLL_RETURN_IF_ERROR(check_token_counts(config));
     return check_formats(config);
 }
 

@@ -94,12 +94,13 @@ struct RunConfig {
         optimizer_if_named;  // whose moments alone are taken, and only if they fit; empty: all others are errors
     bool broadcast_from_rank0 = false;
     std::optional<Precision> save_dtype;  // absent: the base's
-    double time_limit = 0;                // seconds; 0: none
-    double collective_timeout = 600;      // seconds; 0: none
-    double peak_tflops = 0;               // of one rank, for mfu; 0: measured
-    std::int64_t loss_tokens_min = 0;     // target tokens behind each loss that is printed; 0: 1
-    std::int64_t trace_steps = 0;         // 0: none
-    std::int64_t trace_from = 1;          // the first step that is traced
+    bool token_counts = false;
+    double time_limit = 0;             // seconds; 0: none
+    double collective_timeout = 600;   // seconds; 0: none
+    double peak_tflops = 0;            // of one rank, for mfu; 0: measured
+    std::int64_t loss_tokens_min = 0;  // target tokens behind each loss that is printed; 0: 1
+    std::int64_t trace_steps = 0;      // 0: none
+    std::int64_t trace_from = 1;       // the first step that is traced
 
     // Of `generate`.
     std::string prompt;

@@ -283,6 +283,10 @@ Result<WeightSaver> WeightSaver::create(const model::Model& model, comm::Comm& c
     return saver;
 }
 
+Status WeightSaver::add_file(const std::string& name, std::string_view bytes, comm::Comm& comm) {
+    return comm.agree(parallel::write_outcome(comm.rank() == 0 ? writer_->add_file(name, bytes) : Status()));
+}
+
 Status WeightSaver::save(parallel::ParameterStore& store, kernels::Backend& backend, comm::Comm& comm) {
     Status status;
     parallel::GatherToRank0 pieces(backend, comm, store);

@@ -30,6 +30,8 @@ struct SaveWhere {
 class WeightSaver {
   public:
     static Result<WeightSaver> create(const model::Model& model, comm::Comm& comm, const SaveWhere& where);
+    // A file that appears beside the weights. Before save(); rank 0's bytes count.
+    Status add_file(const std::string& name, std::string_view bytes, comm::Comm& comm);
     Status save(parallel::ParameterStore& store, kernels::Backend& backend, comm::Comm& comm);  // once
     std::uint64_t bytes() const { return writer_ ? writer_->size().bytes : 0; }  // of what is saved; on rank 0
 

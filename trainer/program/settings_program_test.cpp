@@ -145,6 +145,7 @@ std::vector<SettingsProgramTest::Change> SettingsProgramTest::changes_of_running
         {"optimizer-from", path("kept")},
         {"optimizer-if-named", "another", {{"optimizer-from", path("kept")}}},
         {"save-dtype", "bf16"},
+        {"token-counts", "true"},
         {"time-limit", "1000"},
         {"collective-timeout", "100"},
         {"peak-tflops", "2"},

@@ -13,10 +13,12 @@
 #include "shared/base/id.h"
 #include "shared/log/log.h"
 #include "shared/log/warn.h"
+#include "shared/model_config/token_counts.h"
 #include "trainer/parallel/gather_to_rank0.h"
 #include "trainer/trace/trace.h"
 #include "trainer/train/output.h"
 #include "trainer/train/run_fingerprint.h"
+#include "trainer/train/token_counts.h"
 #include "trainer/weights/storage.h"
 
 namespace atl::train {
@@ -296,9 +298,16 @@ Status RunOutput::save_result(const TrainerState& state) {
         return state_directory_->write_finished(result_fingerprint(fingerprint_, prepared_.config));
     };
     ATOLL_RETURN_IF_ERROR(comm_.agree(parallel::write_outcome(is_first ? record() : Status())));
-    const Status saved = saver_->save(memory_.store(), backend_, comm_);
+    Status saved = add_token_counts();
+    if (saved.ok()) saved = saver_->save(memory_.store(), backend_, comm_);
     saver_.reset();
     return saved;
+}
+
+Status RunOutput::add_token_counts() {
+    if (!prepared_.config.token_counts) return {};
+    ATOLL_TRY(const std::string bytes, make_token_counts(prepared_, comm_));
+    return saver_->add_file(model_config::kTokenCountsFile, bytes, comm_);
 }
 
 RunOutput::Kept RunOutput::keep_unsaved(const Status& failed, const TrainerState& state) {

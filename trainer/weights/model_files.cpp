@@ -5,6 +5,7 @@
 
 #include "shared/base/file.h"
 #include "shared/json/json.h"
+#include "shared/model_config/token_counts.h"
 
 namespace atl::weights {
 namespace {
@@ -39,7 +40,7 @@ bool is_weight_file(std::string_view stem, std::string_view name) {
 }
 
 bool is_model_file(std::string_view name) {
-    return name == "config.json" || is_weight_file("model", name) ||
+    return name == "config.json" || name == model_config::kTokenCountsFile || is_weight_file("model", name) ||
            std::ranges::find(kCompanions, name) != std::end(kCompanions);
 }
 

@@ -178,6 +178,10 @@ Status WeightWriter::append(std::span<const float> values) {
     return {};
 }
 
+Status WeightWriter::add_file(const std::string& name, std::string_view bytes) {
+    return write_file_atomic(impl_->staged.path() / name, bytes);
+}
+
 Status WeightWriter::finish() {
     if (impl_->tensor != impl_->tensors.size())
         return internal_error("the model is incomplete: values of \"" + impl_->tensors[impl_->tensor].name +

@@ -69,6 +69,8 @@ class WeightWriter {
     // fp32 rounds to nearest even. kInvalidArgument names the tensor when a finite value overflows fp16 or a value is
     // NaN or infinite: such a model could not be loaded again.
     Status append(std::span<const float> values);
+    // Puts another file beside the weights, which appears with them. Before finish().
+    Status add_file(const std::string& name, std::string_view bytes);
     Status finish();
     ModelSize size() const;  // of the whole model
 

@@ -29,6 +29,7 @@ std::string_view not_of_a_job(std::string_view key) {
                                        "optimizer_name", "optimizer_from", "optimizer_if_named"})
         if (key == own) return "is set by dispatch, not by a job";
     if (key == "loss_tokens_min") return "is set by dispatch, so that no loss spells out a site's text";
+    if (key == "token_counts") return "is set by dispatch, where strategy.row_weights needs it";
     if (key == "offload_dir") return "is the site's: set TMPDIR in the facility's environment";
     return {};
 }
