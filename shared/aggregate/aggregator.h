@@ -47,6 +47,9 @@ struct Input {
     std::string name;  // for messages: a directory or a version's digest
     std::vector<InputFile> files;
     LoraScale lora = {};  // of an adapter; only a strategy of adapters looks at it
+    // Of its token_counts.safetensors (model_config/token_counts.h); null: it has none. Only a strategy that
+    // needs_token_counts() looks at it.
+    std::shared_ptr<const ByteSource> token_counts = {};
 };
 
 // What the inputs were trained from, whose layout the output has. The inputs must have just its tensors, by name and
@@ -63,8 +66,9 @@ struct AggregatorOptions {
     // remote ones with a chunk.
     std::size_t block_bytes = 128U << 10;
     // Told which input, by its index, is at fault, just before plan() or read() fails because of one: its bytes cannot
-    // be had, its tensors differ from the base's (else the first input's), it holds NaN, or by far the largest numbers
-    // where the result overflows. Not told when no single input is.
+    // be had, its tensors differ from the base's (else the first input's), its token counts are wanted and are missing
+    // or not what they should be, it holds NaN, or by far the largest numbers where the result overflows. Not told when
+    // no single input is.
     std::function<void(std::size_t input)> on_fault = {};
 };
 
@@ -96,11 +100,12 @@ struct Scratch;
 //           ATOLL_RETURN_IF_ERROR(aggregator.read(file, at, part, workspace));
 class Aggregator {
   public:
-    // Reads only headers. kInvalidArgument, naming tensor and input, when names, shapes or dtypes differ or a dtype
-    // cannot be averaged; naming "weights" when they are not one finite number >= 0 an input with a positive sum;
-    // naming "strategy" when it needs a base and there is none; what make_strategy() says. A strategy of adapters takes
-    // no tensor that is not one of a pair lora_A and lora_B. The strategy's weighting is
-    // the caller's part: `weights` follow it.
+    // Reads only headers, and token counts where the strategy needs them. kInvalidArgument, naming tensor and input,
+    // when names, shapes or dtypes differ or a dtype cannot be averaged; naming "weights" when they are not one finite
+    // number >= 0 an input with a positive sum; naming "strategy" when it needs a base and there is none; naming
+    // token_counts.safetensors where an input's are missing, of another length, negative or not finite; what
+    // make_strategy() says. A strategy of adapters takes no tensor that is not one of a pair lora_A and lora_B. The
+    // strategy's weighting is the caller's part: `weights` follow it.
     static Result<Aggregator> plan(const StrategySpec& strategy, std::vector<Input> inputs,
                                    const std::vector<double>& weights, const AggregatorOptions& options = {},
                                    std::optional<RoundBase> start = {});

@@ -15,6 +15,7 @@
 #include "shared/base/file.h"
 #include "shared/base/parallel.h"
 #include "shared/json/json.h"
+#include "shared/model_config/token_counts.h"
 
 namespace atl::aggregate {
 namespace {
@@ -126,7 +127,8 @@ Status copy_other_files(const Aggregator& aggregator, const fs::path& from, cons
             if (entry->is_directory()) entry.disable_recursion_pending();
             continue;
         }
-        if (!entry->is_regular_file() || averaged.contains(relative.string())) continue;
+        const bool is_of_one = relative == model_config::kTokenCountsFile;  // whose training was one model's
+        if (!entry->is_regular_file() || is_of_one || averaged.contains(relative.string())) continue;
         fs::create_directories((to / relative).parent_path(), error);
         if (!error) fs::copy_file(entry->path(), to / relative, error);
         if (error)
@@ -232,6 +234,7 @@ Result<Input> open_directory(const fs::path& directory) {
     std::error_code error;
     std::set<std::string> names;
     for (const auto& entry : fs::directory_iterator(directory, error)) {
+        if (entry.path().filename() == model_config::kTokenCountsFile) continue;
         if (entry.path().extension() == ".safetensors" && !is_hidden(entry.path()))
             names.insert(entry.path().filename().string());
     }
@@ -252,6 +255,9 @@ Result<Input> open_directory(const fs::path& directory) {
     for (const auto& name : names) {
         ATOLL_TRY(auto bytes, open_file(directory / name));
         input.files.push_back({name, std::move(bytes)});
+    }
+    if (fs::exists(directory / model_config::kTokenCountsFile)) {
+        ATOLL_TRY(input.token_counts, open_file(directory / model_config::kTokenCountsFile));
     }
     return input;
 }

@@ -15,8 +15,8 @@ namespace atl::aggregate {
 // A local file, read with pread (a file that shrinks under us is an error, not a SIGBUS).
 Result<std::shared_ptr<const ByteSource>> open_file(const std::filesystem::path& path);
 
-// A Hugging Face model directory's *.safetensors. With model.safetensors.index.json they must be just the files that
-// it names.
+// A Hugging Face model directory's *.safetensors, and its token counts if it has some. With
+// model.safetensors.index.json they must be just the files that it names.
 Result<Input> open_directory(const std::filesystem::path& directory);
 
 // Every floating number of the models is finite. kInvalidArgument, naming tensor and model, for one that is not.
@@ -32,9 +32,9 @@ struct WriteOptions {
 Result<Prepared> measure_inputs(Aggregator& aggregator, const std::vector<Assignment>& assigned = {},
                                 const WriteOptions& options = {});
 
-// Makes the directory `out` with the averaged files and copies of `first`'s other files. It appears whole or not
-// at all, also after a power cut: kConflict if it exists (an empty directory is replaced). What an aggregator that
-// truncates() lost.
+// Makes the directory `out` with the averaged files and copies of `first`'s other files but its token counts. It
+// appears whole or not at all, also after a power cut: kConflict if it exists (an empty directory is replaced). What an
+// aggregator that truncates() lost.
 Result<Truncation> write_aggregate(const Aggregator& aggregator, const std::filesystem::path& first,
                                    const std::filesystem::path& out, const WriteOptions& options = {});
 

@@ -11,6 +11,8 @@ struct Kernels {
     const char* name;                                                             // "baseline", "avx2", "avx512"
     void (*scale)(float* sum, const float* in, float weight, std::size_t count);  // sum = weight * in
     void (*add)(float* sum, const float* in, float weight, std::size_t count);    // sum += weight * in
+    // sum += weight * (a - base)
+    void (*add_part)(float* sum, const float* a, const float* base, float weight, std::size_t count);
     // The server optimizer's step (aggregator.h): `mean` becomes the weights, `momentum` the new momentum.
     void (*nesterov)(float* mean, float* momentum, const float* base, float rate, float beta, std::size_t count);
     // a becomes base + part (a - base), in fp64 and rounded once.

@@ -21,6 +21,9 @@ TEST(AverageKernelsTest, AllSetsGiveTheSameBits) {
         kernels.add(sum.data(), values.data(), 0.7F, values.size());
         baseline.add(expected.data(), values.data(), 0.7F, values.size());
         EXPECT_EQ(std::memcmp(sum.data(), expected.data(), sum.size() * sizeof(float)), 0) << kernels.name;
+        kernels.add_part(sum.data(), values.data(), expected.data(), 0.6F, values.size());
+        baseline.add_part(expected.data(), values.data(), std::vector(expected).data(), 0.6F, values.size());
+        EXPECT_EQ(std::memcmp(sum.data(), expected.data(), sum.size() * sizeof(float)), 0) << kernels.name;
         std::vector<double> changes(values.size()), expected_changes(values.size());
         kernels.add_change(changes.data(), values.data(), expected.data(), values.size());
         baseline.add_change(expected_changes.data(), values.data(), expected.data(), values.size());

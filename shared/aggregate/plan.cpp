@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "shared/adapter/adapter.h"
+#include "shared/model_config/token_counts.h"
 
 namespace atl::aggregate {
 namespace {
@@ -309,6 +310,9 @@ Result<Tensor> plan_tensor(const TensorInfo& info, std::uint64_t begin, const He
         ATOLL_TRY(tensor.state.back(), find_state(info, headers.state[i], plan.start->state.find(names[i])->second));
     }
     tensor.widest = widest_element(tensor);
+    if (plan.strategy->needs_token_counts() && tensor.kind == TensorKind::kCombine &&
+        model_config::has_token_rows(info.name, info.shape))
+        tensor.row_elements = static_cast<std::size_t>(info.shape[1]);
     return tensor;
 }
 
@@ -344,6 +348,63 @@ PlannedFile plan_state(const PlannedFile& model, std::size_t which) {
         tensor.end = end += infos[i].end - infos[i].begin;
     }
     return planned;
+}
+
+// How many tokens the layout's embedding and head have rows for.
+Result<std::int64_t> count_tokens(const std::vector<OpenedFile>& layout) {
+    const TensorInfo* first = nullptr;
+    for (const OpenedFile& file : layout)
+        for (const TensorInfo& info : file.header.tensors) {
+            if (!model_config::has_token_rows(info.name, info.shape)) continue;
+            if (first == nullptr) first = &info;
+            if (info.shape[0] != first->shape[0])
+                return invalid_argument(info.name, "tensors " + in_quotes(first->name) + " and " +
+                                                       in_quotes(info.name) +
+                                                       " have rows for unlike numbers of tokens");
+        }
+    if (first != nullptr) return first->shape[0];
+    return invalid_argument("strategy.row_weights", "the models have neither embedding nor head, whose rows it weighs");
+}
+
+// All of an input's counts are looked at, a piece at a time.
+Result<TokenCounts> read_token_counts(const Input& input, std::int64_t tokens) {
+    const std::string name = input.name + "/" + model_config::kTokenCountsFile;
+    const auto wrong = [&](const std::string& what) {
+        return invalid_argument(model_config::kTokenCountsFile, name + ": " + what);
+    };
+    if (!input.token_counts) return wrong("is missing, and the strategy weighs rows by it");
+    ATOLL_TRY(const OpenedFile opened, read_header(input, {model_config::kTokenCountsFile, input.token_counts}));
+    const Status fits = model_config::check_token_counts(opened.header, tokens);
+    if (!fits.ok()) return wrong(fits.error().message);
+    TokenCounts counts{opened.header.data_begin + opened.header.tensors.front().begin};
+    constexpr std::int64_t kAtOnce = 16 << 10;
+    std::vector<float> values;
+    for (std::int64_t at = 0; at < tokens; at += std::ssize(values)) {
+        values.resize(static_cast<std::size_t>(std::min(kAtOnce, tokens - at)));
+        ATOLL_RETURN_IF_ERROR(input.token_counts->read(counts.offset + static_cast<std::uint64_t>(at) * sizeof(float),
+                                                       std::as_writable_bytes(std::span(values))));
+        for (std::size_t i = 0; i < values.size(); ++i) {
+            if (!(values[i] >= 0 && std::isfinite(values[i])))
+                return wrong("the count of token " + std::to_string(at + static_cast<std::int64_t>(i)) +
+                             " is negative or not finite");
+            counts.total += static_cast<double>(values[i]);
+        }
+    }
+    return counts;
+}
+
+Status read_all_token_counts(const std::vector<Input>& inputs, const Headers& headers, Plan& plan) {
+    if (!plan.strategy->needs_token_counts()) return {};
+    ATOLL_TRY(const std::int64_t tokens, count_tokens(headers.layout));
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+        const auto counts = read_token_counts(inputs[i], tokens);
+        if (!counts.ok()) {
+            report_fault(plan.options, i);
+            return counts.error();
+        }
+        plan.token_counts.push_back(*counts);
+    }
+    return {};
 }
 
 Status check_weights(const std::vector<double>& weights, std::size_t count) {
@@ -396,6 +457,7 @@ Result<Plan> make_plan(const StrategySpec& strategy, std::vector<Input> inputs, 
     ATOLL_TRY(plan.shares, plan.strategy->share_out(weights));
     ATOLL_RETURN_IF_ERROR(check_base(*plan.strategy, plan.start));
     ATOLL_TRY(const Headers headers, read_headers(inputs, *plan.strategy, options, plan.start));
+    ATOLL_RETURN_IF_ERROR(read_all_token_counts(inputs, headers, plan));
     const Input& layout = plan.start ? plan.start->base : inputs.front();
     for (std::size_t i = 0; i < headers.layout.size(); ++i) {
         ATOLL_TRY(PlannedFile planned, plan_file(headers.layout[i], inputs, headers, plan));

@@ -49,6 +49,7 @@ struct Tensor {
     std::size_t made = 0;                     // kState: which of them this is; kFactor: of which pair
     bool is_a = false;                        // kFactor: of both
     std::size_t widest = 1;                   // bytes of an element in the model where it has most
+    std::size_t row_elements = 0;             // where the strategy weighs its rows; 0: it does not
 };
 
 struct PlannedFile {
@@ -56,8 +57,15 @@ struct PlannedFile {
     std::vector<Tensor> tensors;  // by offset, empty ones left out
 };
 
+// Where an input's token counts are, as fp32.
+struct TokenCounts {
+    std::uint64_t offset = 0;  // bytes, in its file
+    double total = 0;
+};
+
 struct Plan {
     std::vector<Input> inputs;
+    std::vector<TokenCounts> token_counts;  // one an input, where the strategy needs them
     StrategySpec spec;
     std::unique_ptr<const Strategy> strategy;
     bool measures = false;  // the inputs are measured against the base before the first block is made

@@ -190,6 +190,51 @@ Block& widen_sources(const Elements& which, Beside beside, std::size_t at, std::
     return block;
 }
 
+// The rows that the elements [first, first + count) of the tensor touch.
+struct RowRange {
+    std::size_t begin = 0;
+    std::size_t end = 0;
+    std::size_t size() const { return end - begin; }
+};
+
+RowRange touched_rows(const Tensor& tensor, std::uint64_t first, std::size_t count) {
+    return {static_cast<std::size_t>(first / tensor.row_elements),
+            static_cast<std::size_t>((first + count - 1) / tensor.row_elements) + 1};
+}
+
+// How much of each input's tokens were those of the elements' rows.
+Status read_frequencies(const Elements& which, Scratch& scratch) {
+    const Plan& plan = which.plan;
+    const RowRange rows = touched_rows(which.tensor, which.first, which.count);
+    scratch.counts.resize(rows.size());
+    scratch.frequencies.resize(rows.size() * plan.inputs.size());
+    for (std::size_t i = 0; i < plan.inputs.size(); ++i) {
+        const TokenCounts& counts = plan.token_counts[i];
+        const Status read = plan.inputs[i].token_counts->read(counts.offset + rows.begin * sizeof(float),
+                                                              std::as_writable_bytes(std::span(scratch.counts)));
+        if (!read.ok()) report_fault(plan.options, i);
+        ATOLL_RETURN_IF_ERROR(read);
+        for (std::size_t row = 0; row < rows.size(); ++row)
+            scratch.frequencies[i * rows.size() + row] =
+                counts.total > 0 ? static_cast<double>(scratch.counts[row]) / counts.total : 0;
+    }
+    return {};
+}
+
+// Has the block say of which rows its elements [at, at + count) of `which` are.
+void set_rows(const Elements& which, std::size_t at, std::size_t count, Scratch& scratch) {
+    TokenRows& rows = scratch.block.rows;
+    rows.width = which.tensor.row_elements;
+    if (rows.width == 0) return;
+    const RowRange all = touched_rows(which.tensor, which.first, which.count);
+    const RowRange own = touched_rows(which.tensor, which.first + at, count);
+    rows.begin = static_cast<std::size_t>((which.first + at) % rows.width);
+    rows.frequencies.resize(which.plan.inputs.size());
+    for (std::size_t i = 0; i < rows.frequencies.size(); ++i)
+        rows.frequencies[i] =
+            std::span(scratch.frequencies).subspan(i * all.size() + own.begin - all.begin, own.size());
+}
+
 // Whether some change counts in part only.
 bool is_shortened(const Plan& plan) {
     return std::any_of(plan.parts.begin(), plan.parts.end(), [](double part) { return part < 1; });
@@ -212,16 +257,19 @@ Status combine(const Elements& which, std::span<std::byte> into, Scratch& scratc
     const Tensor& tensor = which.tensor;
     const DType dtype = tensor.info.dtype;
     // A mean of numbers that fit fits; a step, or what came from a wider type, may not.
-    const bool may_overflow = element_bytes(dtype) < sizeof(float) &&
-                              (!tensor.state.empty() || std::any_of(
-                                                            tensor.inputs.begin(), tensor.inputs.end(),
-                                                            [&](const Place& place) { return place.dtype != dtype; }));
+    const bool may_overflow =
+        element_bytes(dtype) < sizeof(float) &&
+        (!tensor.state.empty() || tensor.row_elements > 0 ||
+         std::any_of(
+             tensor.inputs.begin(), tensor.inputs.end(), [&](const Place& place) { return place.dtype != dtype; }));
     const bool shortens = is_shortened(which.plan);
     const Beside beside{which.plan.strategy->needs_base() || shortens, true};
     ATOLL_RETURN_IF_ERROR(read_sources(which, beside, scratch));
+    if (tensor.row_elements > 0) ATOLL_RETURN_IF_ERROR(read_frequencies(which, scratch));
     for (std::size_t at = 0; at < which.count; at += kTile) {
         const std::size_t count = std::min(kTile, which.count - at);
         Block& block = widen_sources(which, beside, at, count, scratch);
+        set_rows(which, at, count, scratch);
         if (shortens) shorten_changes(which.plan, scratch);
         const std::span<float> result = std::span(scratch.result).first(count);
         which.plan.strategy->combine(block, which.plan.shares, result);

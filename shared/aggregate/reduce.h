@@ -29,7 +29,9 @@ struct Scratch {
     std::vector<float> result;              // a tile
     std::vector<double> changes;            // a tile's, summed over the inputs
     std::vector<std::span<float>> updates;  // those of `block`
-    Block block;                            // spans of `wide`
+    std::vector<float> counts;              // of one input, of the rows that a block touches
+    std::vector<double> frequencies;        // of those rows in each input
+    Block block;                            // spans of `wide` and `frequencies`
 
     // The pair that was made last, as its two tensors follow one another: [rank, in] and [out, rank].
     struct MadePair {

@@ -28,7 +28,7 @@ struct ServerOptimizer {
 
 // A strategy and its settings, as jobs, events and the command line have them:
 //   {"name": "fedavg", "weighting": "uniform" | "tokens", "outer": {"optimizer": "nesterov", "lr": 0.7,
-//    "momentum": 0.9}}
+//    "momentum": 0.9}, "row_weights": "mean" | "tokens"}
 //   {"name": "trimmed_mean", "trim": 0.2}
 //   {"name": "product", "weighting": "uniform" | "tokens"}
 // All take "clip" and "drop" (numbers or null), all but trimmed_mean "max_share". Where a job says nothing of these it
@@ -37,6 +37,7 @@ struct StrategySpec {
     std::string name = "fedavg";
     bool weighs_by_tokens = true;                          // fedavg and product
     std::optional<ServerOptimizer> server_optimizer = {};  // "outer", fedavg only; none: the mean is the next model
+    bool weighs_rows = false;                              // "row_weights", fedavg only
     double trim = *kTrim.fallback;                         // trimmed_mean only
     // What an update's change counts for by its length: one longer than `clip` times what is usual is shortened to
     // that, one longer than `drop` times counts as no change (defence.h says what is usual). Neither: a change
@@ -55,12 +56,23 @@ inline constexpr std::int64_t kRanksMax = 1024;
 
 // null: the defaults. kInvalidArgument naming the member of "strategy" that is wrong, unknown or another strategy's.
 Result<StrategySpec> parse_strategy(const nlohmann::json& value);
-// With every default filled in, but for a max_share that follows the number of updates.
+// With every default filled in, but for a max_share that follows the number of updates, and row_weights only where they
+// are not "mean".
 nlohmann::json to_json(const StrategySpec& strategy);
+
+// Of a block of an embedding or a head, whose rows stand for tokens, what travels beside the updates.
+struct TokenRows {
+    std::size_t width = 0;  // elements of a row; 0: the block is of another tensor, or the strategy asks for none
+    std::size_t begin = 0;  // of its row that come before the block's first
+    // One an update: for each row that the block touches, the part of all tokens of its training that were the row's.
+    // Of one update they sum to one over all rows, whatever its site says.
+    std::vector<std::span<const double>> frequencies = {};
+};
 
 // The same elements of one tensor in all models of a round, as fp32. All spans have `size` elements.
 struct Block {
     std::size_t size = 0;
+    TokenRows rows;
     std::vector<std::span<const float>> updates;  // in the updates' order
     std::span<const float> base;                  // what they were trained from; there only if needs_base()
     std::vector<std::span<float>> state;          // one a name of state(): as the round before left it, zero at first
@@ -118,6 +130,8 @@ class Strategy {
     virtual std::span<const std::string_view> state() const { return {}; }
     // Whether combine() looks at the base.
     virtual bool needs_base() const { return false; }
+    // Whether combine() looks at Block::rows: each update must then bring its token counts.
+    virtual bool needs_token_counts() const { return false; }
     // Whether combine() gives Σ share_i x_i and nothing more: F64 tensors, which no block can hold, are then averaged
     // in fp64; other strategies refuse them.
     virtual bool is_weighted_mean() const { return false; }

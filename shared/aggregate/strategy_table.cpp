@@ -17,13 +17,13 @@ constexpr std::array kOfTrimmedMean = {&kTrim, &kClip, &kDrop};
 constexpr StrategyRow kRows[] = {
     {"fedavg",
      "The weighted mean of the updates; with outer, an optimizer step from the round's base towards that mean",
-     "https://arxiv.org/abs/1602.05629", false, true, true, kOfMeans},
+     "https://arxiv.org/abs/1602.05629", false, true, true, true, kOfMeans},
     {"trimmed_mean",
      "For each element, the mean of the updates' values without the most extreme ones; all updates count equally",
-     "https://arxiv.org/abs/1803.01498", false, false, false, kOfTrimmedMean},
+     "https://arxiv.org/abs/1803.01498", false, false, false, false, kOfTrimmedMean},
     {"product",
      "The adapter of the base's rank that is nearest to the mean of what the updates' adapters add to the model",
-     "https://doi.org/10.1007/BF02288367", true, true, false, kOfMeans},
+     "https://doi.org/10.1007/BF02288367", true, true, false, false, kOfMeans},
 };
 
 Json schema(const NumberSetting& setting) {
@@ -41,6 +41,14 @@ Json settings_of(const StrategyRow& row) {
         settings["weighting"] = {{"enum", {"uniform", "tokens", nullptr}},
                                  {"default", "tokens"},
                                  {"description", "How much an update weighs."}};
+    if (row.takes_row_weights)
+        settings["row_weights"] = {
+            {"enum", {"mean", "tokens", nullptr}},
+            {"description",
+             "How the rows of embedding and head are combined. tokens: each update's change weighs by its share times "
+             "the square root of how often its training saw the row's token, the squares of a row's weights summing to "
+             "one; each update then says how often it saw each token, and is believed no more of one than the second "
+             "most says. mean, or absent: as everything else."}};
     for (const NumberSetting* number : row.numbers) settings[number->key] = schema(*number);
     if (row.takes_outer)
         settings["outer"] = {

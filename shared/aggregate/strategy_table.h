@@ -34,9 +34,10 @@ struct StrategyRow {
     std::string_view name;
     std::string_view summary;  // as NumberSetting::help
     std::string_view source;
-    bool is_of_adapters;   // takes adapters alone; else models and adapters
-    bool takes_weighting;  // "weighting": "uniform" | "tokens"
-    bool takes_outer;      // "outer", whose momentum it keeps
+    bool is_of_adapters;     // takes adapters alone; else models and adapters
+    bool takes_weighting;    // "weighting": "uniform" | "tokens"
+    bool takes_outer;        // "outer", whose momentum it keeps
+    bool takes_row_weights;  // "row_weights": "tokens"
     std::span<const NumberSetting* const> numbers;
 };
 

@@ -114,8 +114,9 @@ TEST(StrategyTableTest, ASettingOfAnotherStrategyIsRefused) {
     for (const Json& shown : items)
         for (const Json& other : items)
             for (const auto& [key, schema] : other["settings"].items()) {
-                const Json given =
-                    schema.contains("minimum") ? schema["maximum"] : schema.value("default", Json::object());
+                const Json given = schema.contains("minimum") ? schema["maximum"]
+                                   : schema.contains("enum")  ? schema["enum"][0]
+                                                              : Json::object();
                 EXPECT_EQ(is_refused({{"name", shown["name"]}, {"drop", 1e9}, {key, given}}, key),
                           !shown["settings"].contains(key))
                     << shown["name"] << key;

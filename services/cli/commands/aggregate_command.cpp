@@ -22,7 +22,8 @@ constexpr const char* kHelp =
 type; sums are in fp32, integers must be equal; all other files are the first directory's. trimmed_mean leaves out the
 smallest and largest values of each element, a fraction --trim of the models on each side. product takes LoRA adapters of any
 ranks and alphas and makes the adapter, of the first one's or the base's rank, that is nearest to the mean of what they add to
-their model; it says how much of that is lost. With --base files, types and
+their model; it says how much of that is lost. --row-weights tokens weighs the rows of embedding and head of each model's change
+from --base by how often its training saw their tokens. With --base files, types and
 all other files are those of the model that the others were trained from; there --clip shortens a change longer than so many
 times the median of them to that length, and --drop counts one longer than so many times as no change; of trainings of
 unequal length --steps says how long they were. Example:
@@ -31,6 +32,7 @@ unequal length --steps says how long they were. Example:
 struct AggregateOptions {
     std::string strategy;
     std::optional<double> trim;
+    std::string row_weights;
     std::vector<double> weights;
     std::vector<double> steps;
     std::optional<std::filesystem::path> base;
@@ -78,6 +80,10 @@ Result<aggregate::StrategySpec> strategy_of(const AggregateOptions& given) {
         return invalid_argument("--trim", "only applies to --strategy trimmed_mean");
     nlohmann::json settings = {{"name", given.strategy}};
     if (given.trim) settings["trim"] = *given.trim;
+    if (!given.row_weights.empty() && given.strategy != "fedavg")
+        return invalid_argument("--row-weights", "only applies to --strategy fedavg");
+    if (!given.row_weights.empty() && !given.base) return invalid_argument("--row-weights", "needs --base");
+    if (!given.row_weights.empty()) settings["row_weights"] = given.row_weights;
     auto strategy = aggregate::parse_strategy(settings);
     if (strategy.ok()) return strategy;
     Error error = strategy.error();
@@ -166,6 +172,10 @@ void add_aggregate_command(CLI::App& program, Context& context) {
                      "how the updates become one model: " + join(aggregate::strategy_names()))
         ->default_val("fedavg");
     command->add_option("--trim", given->trim, "of trimmed_mean: the fraction cut on each side, default 0.2");
+    command
+        ->add_option("--row-weights", given->row_weights,
+                     "of fedavg: tokens weighs the rows of embedding and head by each model's token_counts.safetensors")
+        ->check(CLI::IsMember({"tokens"}));
     command->add_option("--weights", given->weights, "one a directory, relative; default: all equal")
         ->delimiter(',')
         ->allow_extra_args(false);

@@ -20,12 +20,30 @@ class AggregateCommandTest : public testing::Test {
     fs::path make_model(const std::string& name, const std::vector<float>& weights) {
         const fs::path directory = temporary_.path() / name;
         fs::create_directories(directory);
-        std::vector<safetensors::TensorInfo> tensors = {
-            {"w", safetensors::DType::kF32, {static_cast<std::int64_t>(weights.size())}, 0, 0}};
-        std::string bytes = safetensors::make_header(tensors);
-        bytes.append(reinterpret_cast<const char*>(weights.data()), weights.size() * sizeof(float));
-        check(write_file_atomic(directory / "model.safetensors", bytes).ok(), "cannot write a model");
+        check(write_file_atomic(directory / "model.safetensors", file_of("w", {std::ssize(weights)}, weights)).ok(),
+              "cannot write a model");
         check(write_file_atomic(directory / "config.json", "\"" + name + "\"").ok(), "cannot write a model");
+        return directory;
+    }
+    static std::string file_of(const std::string& tensor, std::vector<std::int64_t> shape,
+                               const std::vector<float>& values) {
+        std::vector<safetensors::TensorInfo> tensors = {{tensor, safetensors::DType::kF32, std::move(shape), 0, 0}};
+        std::string bytes = safetensors::make_header(tensors);
+        bytes.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+        return bytes;
+    }
+    // An embedding of one column, and how often each of its tokens was seen.
+    fs::path make_counted(const std::string& name, const std::vector<float>& rows, const std::vector<float>& counts) {
+        const fs::path directory = make_model(name, {});
+        const auto tokens = static_cast<std::int64_t>(rows.size());
+        check(write_file_atomic(directory / "config.json", "{}").ok() &&
+                  write_file_atomic(directory / "model.safetensors",
+                                    file_of("model.embed_tokens.weight", {tokens, 1}, rows))
+                      .ok() &&
+                  write_file_atomic(directory / "token_counts.safetensors",
+                                    file_of("token_counts", {std::ssize(counts)}, counts))
+                      .ok(),
+              "cannot write a model");
         return directory;
     }
     CommandResult aggregate(std::vector<std::string> arguments) {
@@ -89,6 +107,31 @@ TEST_F(AggregateCommandTest, WithABaseItsFilesCountAndAFarModelCountsInPartOrNot
         {"--base", base, "--clip", "2", "--drop", "3", "--steps", "10,10,1000", "--out", out_ + "4", near, other, far});
     ASSERT_EQ(longer.exit_code, 0) << longer.err;
     EXPECT_NEAR(weights_of(out_ + "4", 2)[1], 5 + 102.F / 3, 1e-4) << "a hundred times as many steps may go as far";
+}
+
+TEST_F(AggregateCommandTest, RowsAreAddedByWhoHasSeenTheirTokens) {
+    const std::string base = make_counted("base", {0, 0}, {0, 0}), one = make_counted("one", {4, 4}, {3, 0});
+    const std::string other = make_counted("other", {8, 8}, {1, 5});
+    const auto result = aggregate({"--row-weights", "tokens", "--base", base, "--out", out_, one, other});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    const std::vector<float> rows = weights_of(out_, 2);
+    EXPECT_NEAR(rows[0], (4 + 8) * std::sqrt(0.5), 1e-5) << "both have seen it";
+    EXPECT_EQ(rows[1], 8) << "one alone has seen it";
+    EXPECT_FALSE(fs::exists(fs::path(out_) / "token_counts.safetensors")) << "they are of one training";
+    fs::remove(fs::path(other) / "token_counts.safetensors");
+    const std::string again = out_ + "2";
+    const auto refused = aggregate({"--row-weights", "tokens", "--base", base, "--out", again, one, other});
+    EXPECT_EQ(refused.exit_code, 2);
+    EXPECT_NE(refused.err.find("other/token_counts.safetensors: is missing"), std::string::npos) << refused.err;
+    for (const std::vector<std::string>& wrong : {std::vector<std::string>{"--row-weights", "tokens"},
+                                                  {"--row-weights", "tokens", "--strategy", "trimmed_mean"},
+                                                  {"--row-weights", "rows"}}) {
+        std::vector<std::string> arguments = wrong;
+        arguments.insert(arguments.end(), {"--out", again, one});
+        const auto no_base = aggregate(arguments);
+        EXPECT_EQ(no_base.exit_code, 2) << no_base.err;
+        EXPECT_NE(no_base.err.find("--row-weights"), std::string::npos) << no_base.err;
+    }
 }
 
 TEST_F(AggregateCommandTest, AnUpdateWithNanIsNotPushed) {

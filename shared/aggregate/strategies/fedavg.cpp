@@ -15,38 +15,88 @@ double share_max(std::optional<double> max_share, std::size_t count) {
     return std::max(max_share.value_or(std::min(2 / n, 2.0 / 3)), 1 / n);
 }
 
+// The most that an update is believed to have seen of the row's token: as much as another says, where another has seen
+// it at all.
+double believable_frequency(std::span<const std::span<const double>> frequencies, std::size_t row) {
+    double largest = 0, second = 0;
+    for (const std::span<const double> of_update : frequencies) {
+        second = std::max(second, std::min(largest, of_update[row]));
+        largest = std::max(largest, of_update[row]);
+    }
+    return second > 0 ? second : largest;
+}
+
 class FedAvg final : public Strategy {
   public:
-    explicit FedAvg(const StrategySpec& spec) : optimizer_(spec.server_optimizer), max_share_(spec.max_share) {}
+    explicit FedAvg(const StrategySpec& spec)
+        : optimizer_(spec.server_optimizer), max_share_(spec.max_share), weighs_rows_(spec.weighs_rows) {}
 
     std::span<const std::string_view> state() const override {
         static constexpr std::array<std::string_view, 1> kState = {"momentum"};
         return std::span(kState).first(optimizer_ ? 1 : 0);
     }
-    bool needs_base() const override { return optimizer_.has_value(); }
-    bool is_weighted_mean() const override { return !optimizer_; }
+    bool needs_base() const override { return optimizer_.has_value() || weighs_rows_; }
+    bool needs_token_counts() const override { return weighs_rows_; }
+    bool is_weighted_mean() const override { return !optimizer_ && !weighs_rows_; }
 
     Result<std::vector<double>> share_out(std::span<const double> weights) const override {
         return share_by_weight(weights, max_share_);
     }
 
     void combine(Block& block, std::span<const double> shares, std::span<float> result) const override {
+        if (block.rows.width > 0)
+            combine_rows(block, shares, result);
+        else
+            make_mean(block, shares, result);
+        if (!optimizer_) return;
+        best_kernels().nesterov(result.data(), block.state[0].data(), block.base.data(),
+                                static_cast<float>(optimizer_->learning_rate), static_cast<float>(optimizer_->beta1),
+                                block.size);
+    }
+
+  private:
+    static void make_mean(const Block& block, std::span<const double> shares, std::span<float> result) {
         const Kernels& kernels = best_kernels();
         for (std::size_t i = 0; i < block.updates.size(); ++i)
             (i == 0 ? kernels.scale : kernels.add)(result.data(), block.updates[i].data(),
                                                    static_cast<float>(shares[i]), block.size);
-        if (!optimizer_) return;
-        kernels.nesterov(result.data(), block.state[0].data(), block.base.data(),
-                         static_cast<float>(optimizer_->learning_rate), static_cast<float>(optimizer_->beta1),
-                         block.size);
     }
 
-  private:
+    static void combine_rows(const Block& block, std::span<const double> shares, std::span<float> result) {
+        const Kernels& kernels = best_kernels();
+        std::fill(result.begin(), result.end(), 0.0F);
+        std::size_t at = 0;
+        for (std::size_t row = 0; at < block.size; ++row) {
+            const std::size_t count = std::min((row + 1) * block.rows.width - block.rows.begin, block.size) - at;
+            const std::vector<double> weights = weigh_row(shares, block.rows.frequencies, row);
+            for (std::size_t i = 0; i < weights.size(); ++i)
+                kernels.add_part(&result[at], &block.updates[i][at], &block.base[at], static_cast<float>(weights[i]),
+                                 count);
+            kernels.add(&result[at], &block.base[at], 1, count);
+            at += count;
+        }
+    }
+
     std::optional<ServerOptimizer> optimizer_;
     std::optional<double> max_share_;
+    bool weighs_rows_;
 };
 
 }  // namespace
+
+std::vector<double> weigh_row(std::span<const double> shares, std::span<const std::span<const double>> frequencies,
+                              std::size_t row) {
+    const double most = believable_frequency(frequencies, row);
+    std::vector<double> weights;
+    double squares = 0;
+    for (std::size_t i = 0; i < shares.size(); ++i) {
+        weights.push_back(shares[i] * std::sqrt(std::min(frequencies[i][row], most)));
+        squares += weights[i] * weights[i];
+    }
+    if (!(squares > 0)) return {shares.begin(), shares.end()};
+    for (double& weight : weights) weight /= std::sqrt(squares);
+    return weights;
+}
 
 std::vector<double> share_by_weight(std::span<const double> weights, std::optional<double> max_share) {
     const auto counting = std::count_if(weights.begin(), weights.end(), [](double weight) { return weight > 0; });

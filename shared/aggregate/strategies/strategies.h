@@ -11,9 +11,19 @@ namespace atl::aggregate {
 // gets none.
 std::vector<double> share_by_weight(std::span<const double> weights, std::optional<double> max_share);
 
+// The weight of each update's change in a row of embedding or head, from its share and from which part of its tokens
+// were the row's: a_i = share_i √f_i / √Σ share_j² f_j, so that Σ a_i² = 1. A row that one site alone has seen gets
+// that site's whole step, one that two have seen gets √2 times their mean. Where nobody has seen it a_i is the share.
+// The largest f_i counts as the second largest where that is not zero: so whatever an update says of its tokens, it
+// weighs no more in a row that others have seen than if it had seen the token as often as they.
+std::vector<double> weigh_row(std::span<const double> shares, std::span<const std::span<const double>> frequencies,
+                              std::size_t row);
+
 // The weighted mean (FedAvg, McMahan et al. 2017, https://arxiv.org/abs/1602.05629), the shares in proportion to the
 // weights:
 //   mean = Σ share_i x_i, i in the updates' order, each share rounded to fp32, each operation rounded to fp32
+// With row weights the rows of embedding and head are base + Σ a_i (x_i - base) instead, each a_i of weigh_row()
+// rounded to fp32, each operation rounded to fp32; it stands for the mean in what follows.
 // With a server optimizer the result is not the mean but the optimizer's step from the base (strategy.h), whose fp32
 // momentum is kept as the state "momentum".
 Result<std::unique_ptr<const Strategy>> make_fedavg(const StrategySpec& spec);
