@@ -186,6 +186,25 @@ TEST_F(UpdateTest, ItsTensorsAreItsBases) {
     EXPECT_EQ(fault({{kPath, file_of({{"a"}, {"b"}}, {{"format", "pt"}})}}), "");
 }
 
+TEST_F(UpdateTest, TokenCountsMayBeBesideItIfTheyFitItsEmbedding) {
+    const std::string counts = "token_counts.safetensors";
+    const auto counted = [](std::int64_t tokens, DType dtype = DType::kF32, const std::string& name = "token_counts") {
+        return file_of({{name, dtype, {tokens}}});
+    };
+    EXPECT_EQ(fault({{kPath, file_of({{"a"}, {"b"}})}, {counts, counted(2)}}), "manifest.files[1].path")
+        << "a model that has no rows for tokens";
+    const std::vector<Tensor> tensors = {{"a"}, {"b"}, {"model.embed_tokens.weight", DType::kF16, {7, 3}}};
+    // A base that a training has left with its own counts beside it is as good.
+    const std::string base = create_version("base", stored({{kPath, file_of(tensors)}, {counts, counted(7)}}));
+    site_.emplace(facility({base}, "out"));
+    for (const std::string& wrong :
+         {counted(6), counted(7, DType::kF16), counted(7, DType::kF32, "counts"), std::string("short"),
+          file_of({{"token_counts", DType::kF32, {7}}, {"more", DType::kF32, {7}}}),
+          file_of({{"token_counts", DType::kF32, {7}}}, {{"note", std::string(20'000, 'x')}})})
+        EXPECT_EQ(fault({{kPath, file_of(tensors)}, {counts, wrong}}), "manifest.files[1].path");
+    EXPECT_EQ(fault({{kPath, file_of(tensors)}, {counts, counted(7)}}), "");
+}
+
 TEST_F(UpdateTest, ItMayBeShardedOtherwiseIfItsIndexSaysSo) {
     const std::map<std::string, std::string> shards = {{"model-1.safetensors", file_of({{"a"}})},
                                                        {"model-2.safetensors", file_of({{"b"}})}};

@@ -346,6 +346,7 @@ Status ReadableRecords::make_aggregations() {
                              {"weighting", round == 1 ? "uniform" : "tokens"},
                              {"clip", 1.4},
                              {"drop", 3},
+                             {"row_weights", round == 1 ? "mean" : "tokens"},
                              {"outer", {{"optimizer", "nesterov"}, {"lr", 0.7}, {"momentum", 0.9}}}};
         ATOLL_RETURN_IF_ERROR(
             sql("aggregation",

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "shared/safetensors/file.h"
 
@@ -15,6 +16,8 @@ struct ModelOptions {
     bool nan = false;                                     // one at the end
     safetensors::DType dtype = safetensors::DType::kF32;  // kI32: zeros
     std::string file = "model.safetensors";
+    std::int64_t tokens = 0;               // above 0: the large tensor is an embedding of as many rows
+    std::vector<float> token_counts = {};  // beside the model; empty: none
 };
 
 // Writes config.json and the weights into the directory, which it makes.

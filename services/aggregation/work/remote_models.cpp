@@ -11,6 +11,7 @@
 #include "shared/digest/digest.h"
 #include "shared/http/client/client.h"
 #include "shared/json/bounded.h"
+#include "shared/model_config/token_counts.h"
 #include "shared/store_client/transfer.h"
 
 namespace atl::aggregation {
@@ -29,6 +30,7 @@ Result<T> of_store(Result<T> result) {
 }
 
 constexpr std::size_t kBlockBytes = 1U << 20;  // the window holds it, so a block costs no request
+constexpr std::size_t kCountsWindowBytes = 64U << 10;
 
 Result<std::shared_ptr<ClientPool>> connect(const Settings& settings) {
     http::ClientOptions options;
@@ -43,10 +45,14 @@ aggregate::Input make_input(const std::shared_ptr<ClientPool>& store, const std:
     aggregate::Input input;
     input.name = name;
     const auto window = std::make_shared<Window>();
-    for (const auto& file : manifest.files)
-        if (is_safetensors(file.path) && file.path.starts_with(folder))
+    for (const auto& file : manifest.files) {
+        if (file.path == model_config::kTokenCountsFile)  // read between tensors: it must not push their window out
+            input.token_counts = std::make_shared<ReadAhead>(CheckedFile(RemoteFile(store, file)), name,
+                                                             std::make_shared<Window>(), kCountsWindowBytes);
+        else if (is_safetensors(file.path) && file.path.starts_with(folder))
             input.files.push_back({file.path, std::make_shared<ReadAhead>(CheckedFile(RemoteFile(store, file)), name,
                                                                           window, window_bytes)});
+    }
     return input;
 }
 
@@ -142,6 +148,8 @@ Result<RemoteModels> RemoteModels::open(const Settings& settings, const ClosedRo
     const auto add = [&](const aggregate::Input& input, std::optional<std::size_t> update) {
         for (const auto& file : input.files)
             sources.push_back({update, std::static_pointer_cast<const ReadAhead>(file.bytes)});
+        if (input.token_counts)
+            sources.push_back({update, std::static_pointer_cast<const ReadAhead>(input.token_counts)});
     };
     for (std::size_t i = 0; i < inputs.size(); ++i) add(inputs[i], i);
     add(start.base, std::nullopt);

@@ -271,6 +271,9 @@ void look_at_participant(Looker look, const JobSpec& spec, const Participant& on
     look_at_settings(look, training, base);
     look_at_memory(look, training, one, stored, base);
     look_at_kept(look, training, base);
+    if (spec.strategy.weighs_rows)
+        look.add("token_counts", CheckState::kOk,
+                 "each update says how often the rows of its training held each token, to whoever may read it");
 }
 
 // Every global model goes to whoever trains on it or evaluates it, once; updates come back, and go on to those who

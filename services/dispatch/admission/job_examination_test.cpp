@@ -67,6 +67,14 @@ TEST(JobExaminationTest, AJobThatFitsHasNoFailure) {
     EXPECT_NE(one.found("memory").find("ok: a node needs "), std::string::npos) << one.found("memory");
 }
 
+TEST(JobExaminationTest, AJobThatWeighsRowsSaysThatUpdatesTellTheirTokens) {
+    Case one;
+    EXPECT_EQ(one.found("token_counts"), "none");
+    one.spec.strategy.weighs_rows = true;
+    EXPECT_EQ(one.found("token_counts"),
+              "ok: each update says how often the rows of its training held each token, to whoever may read it");
+}
+
 TEST(JobExaminationTest, OfAFacilityWithoutQueuesTheMachinesMemoryCounts) {
     Case one;
     BatchSpec& batch = one.facilities["leonardo"].facility.batch;

@@ -181,6 +181,15 @@ Status check_max_share(const JobSpec& spec) {
                                                       std::to_string(spec.participants.size()) + ") sum to 1");
 }
 
+Status check_row_weights(const JobSpec& spec) {
+    if (!spec.strategy.weighs_rows) return {};
+    ATOLL_TRY(const auto training, parse_training_settings(spec.training, "training"));
+    if (training.lora_rank == 0) return {};
+    return invalid_argument("strategy.row_weights",
+                            "weighs the rows of embedding and head, which adapters do not have: leave it out, or train "
+                            "without lora_rank");
+}
+
 // As far as the job itself says it.
 Status check_product(const JobSpec& spec) {
     if (spec.strategy.name != "product") return {};
@@ -283,6 +292,7 @@ Result<JobSpec> parse_job_spec(const Json& value, JobSource source) {
     spec.training = merge_training_settings({}, training);
     ATOLL_RETURN_IF_ERROR(check_schedule(spec.training, "training"));
     if (source == JobSource::kRequest) ATOLL_RETURN_IF_ERROR(check_product(spec));
+    if (source == JobSource::kRequest) ATOLL_RETURN_IF_ERROR(check_row_weights(spec));
     ATOLL_RETURN_IF_ERROR(check_each_training(spec));
     ATOLL_RETURN_IF_ERROR(check_rate(spec));
     ATOLL_RETURN_IF_ERROR(parse_evaluation(evaluation, source, spec));

@@ -108,6 +108,19 @@ TEST(JobSpecTest, AProductIsOfAdaptersThatAllTrain) {
     EXPECT_NE(refusal().find("sum to 1200"), std::string::npos) << refusal();
 }
 
+TEST(JobSpecTest, RowWeightsAreOfModelsWithAnEmbedding) {
+    Json value = valid_job();
+    value["strategy"]["row_weights"] = "tokens";
+    const auto spec = parse_job_spec(value);
+    ASSERT_TRUE(spec.ok()) << spec.error().message;
+    EXPECT_TRUE(spec->strategy.weighs_rows);
+    value["training"]["lora_rank"] = 16;
+    EXPECT_EQ(parse_job_spec(value).error().field, "strategy.row_weights");
+    value["training"].erase("lora_rank");
+    value["training"]["token_counts"] = true;
+    EXPECT_EQ(parse_job_spec(value).error().field, "training.token_counts");
+}
+
 TEST(JobSpecTest, EachWrongMemberIsNamed) {
     const std::vector<Wrong> wrongs = {
         {"/name", 7, "name"},

@@ -132,6 +132,7 @@ Task training_task(const JobView& job, std::size_t place, const Round& round) {
                               .participant = static_cast<std::int64_t>(place),
                               .training = round_settings(job.spec, participant, round),
                               .state_round = record == job.records.end() ? 0 : record->second.counted_round,
+                              .counts_tokens = job.spec.strategy.weighs_rows,
                               .model = job.spec.adapter_of};
     return task;
 }

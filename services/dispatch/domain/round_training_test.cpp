@@ -43,6 +43,17 @@ TEST(RoundTrainingTest, OneScheduleGoesOverAllRoundsWhereTheJobSaysSo) {
     }
 }
 
+TEST(RoundTrainingTest, TokensAreCountedWhereTheStrategyWeighsRows) {
+    for (const bool weighs : {false, true}) {
+        JobView job = new_job();
+        Json spec = to_json(job.spec);
+        if (weighs) spec["strategy"]["row_weights"] = "tokens";
+        job.spec = parse_job_spec(spec, JobSource::kDatabase).value();
+        take(job, submit_job(job, 0));
+        EXPECT_EQ(training_of(job, 1, "a").counts_tokens, weighs);
+    }
+}
+
 TEST(RoundTrainingTest, AJobOfAdaptersTrainsAndEvaluatesThemOnOneModel) {
     JobView job = new_job();
     job.base = "adapter";

@@ -32,6 +32,7 @@ Status read(ObjectReader& reader, TrainParams& params) {
     params.fingerprint = reader.string_or("fingerprint", "");
     const Json& resources = reader.required_object("resources");
     params.state_round = reader.required_integer("state_round", 0, INT32_MAX);
+    params.counts_tokens = reader.boolean_or("counts_tokens", false);
     params.participant = reader.required_integer("participant", 0, kParticipantsMax - 1);
     params.training = reader.required_object("training");
     params.model = reader.string_or("model", "");
@@ -125,9 +126,11 @@ Json to_json(const TaskParams& params) {
                    },
                    [](const CleanParams&) -> Json { return Json::object(); }},
         params);
-    // Only jobs that train adapters have these.
-    if (const auto* train = std::get_if<TrainParams>(&params); train && !train->model.empty())
-        stored["model"] = train->model;
+    // Only jobs that train adapters have models and quantize, only those that weigh rows counts_tokens.
+    if (const auto* train = std::get_if<TrainParams>(&params)) {
+        if (!train->model.empty()) stored["model"] = train->model;
+        if (train->counts_tokens) stored["counts_tokens"] = true;
+    }
     if (const auto* evaluate = std::get_if<EvaluateParams>(&params)) {
         if (!evaluate->model.empty()) stored["model"] = evaluate->model;
         if (!evaluate->quantize.empty()) stored["quantize"] = evaluate->quantize;

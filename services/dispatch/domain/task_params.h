@@ -30,7 +30,8 @@ struct TrainParams {
     // The round from whose end on goes what the site keeps from round to round, told as ATOLL_STATE_ROUND; 0: it begins
     // anew, and nothing is told.
     std::int64_t state_round = 0;
-    std::string model = {};  // digest of the model that the adapter `base` is trained on; empty: `base` is a model
+    bool counts_tokens = false;  // its update says how often it saw each token
+    std::string model = {};      // digest of the model that the adapter `base` is trained on; empty: `base` is a model
 };
 
 struct EvaluatedModel {

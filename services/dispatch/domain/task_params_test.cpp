@@ -72,6 +72,14 @@ TEST(TaskParamsTest, OfAdaptersTheModelIsKeptToo) {
     EXPECT_EQ(to_json(parse_task_params(TaskKind::kEvaluate, evaluate).value()), evaluate);
 }
 
+TEST(TaskParamsTest, WhetherTokensAreCountedIsKeptWhereTheyAre) {
+    Json train = kStored[0].second;
+    train["counts_tokens"] = true;
+    EXPECT_EQ(to_json(parse_task_params(TaskKind::kTrain, train).value()), train);
+    train["counts_tokens"] = 1;
+    EXPECT_EQ(field_of_fault(TaskKind::kTrain, train), "counts_tokens");
+}
+
 // What tasks of earlier releases lack.
 const std::set<std::string> kOptional = {"fingerprint", "output_owner", "tokenizer"};
 

@@ -91,6 +91,7 @@ Result<BatchJob> describe_batch_job(const Task& task, const Site& site) {
                               job.run_json =
                                   limit_time(save_by_time(train.training), batch_time_s(batch, train.resources));
                               job.run_json["loss_tokens_min"] = kLossTokensMin;
+                              if (train.counts_tokens) job.run_json["token_counts"] = true;
                               if (train.training.value("keep_optimizer", false)) {
                                   job.kept_optimizer = {site.path("kept/" + task.job), task.round, train.state_round};
                                   set_kept_optimizer(job.run_json, *job.kept_optimizer, task.job);

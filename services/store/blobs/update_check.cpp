@@ -8,6 +8,7 @@
 #include "services/store/blobs/version_check.h"
 #include "shared/digest/digest.h"
 #include "shared/json/bounded.h"
+#include "shared/model_config/token_counts.h"
 
 namespace atl::store {
 namespace {
@@ -23,8 +24,16 @@ constexpr std::uint64_t kConfigBytesMax = 1U << 20;
 constexpr std::uint64_t kConfigAllowanceBytes = 64U << 10;
 constexpr std::size_t kConfigValuesMax = 50'000;
 
+bool is_token_counts(const ManifestFile& file) {
+    return file.path == model_config::kTokenCountsFile;
+}
+
+bool holds_weights(const ManifestFile& file) {
+    return is_safetensors(file) && !is_token_counts(file);
+}
+
 bool is_weight_file(const ManifestFile& file) {
-    return is_safetensors(file) || file.path == kIndexPath;
+    return holds_weights(file) || file.path == kIndexPath;
 }
 
 // What the base says an update may be.
@@ -36,13 +45,14 @@ struct Limits {
     std::map<std::string, Tensor> tensors;
     std::uint64_t head_bytes_max = kHeadAllowanceBytes;  // of all safetensors files together; of the index, too
     std::uint64_t data_bytes_max = 0;
+    std::int64_t tokens = 0;  // that its embedding or head has rows for; 0: it has neither
 };
 
 Result<Limits> read_limits(const Manifest& base, const BlobStore& blobs) {
     Limits limits;
     std::uint64_t head_bytes = 0;
     for (const ManifestFile& file : base.files) {
-        if (!is_safetensors(file)) continue;
+        if (!holds_weights(file)) continue;
         ATOLL_TRY(const safetensors::Header header, read_header(file, blobs));
         head_bytes += header.data_begin;
         limits.head_bytes_max += kFileAllowanceBytes;
@@ -50,6 +60,7 @@ Result<Limits> read_limits(const Manifest& base, const BlobStore& blobs) {
             const int bytes = std::max(kElementBytesMax, safetensors::size_bytes(tensor.dtype));
             const bool is_new = limits.tensors.try_emplace(tensor.name, tensor.shape, bytes).second;
             if (!is_new) continue;
+            if (model_config::has_token_rows(tensor.name, tensor.shape)) limits.tokens = tensor.shape[0];
             limits.head_bytes_max += tensor.name.size() + kTensorAllowanceBytes;
             limits.data_bytes_max +=
                 static_cast<std::uint64_t>(tensor.element_count()) * static_cast<std::uint64_t>(bytes);
@@ -103,14 +114,16 @@ class UpdateCheck {
         ATOLL_RETURN_IF_ERROR(check_sizes());
         ATOLL_RETURN_IF_ERROR(place_tensors());
         for (std::size_t i = 0; i < update_.files.size(); ++i) {
-            if (is_weight_file(update_.files[i]))
+            if (is_token_counts(update_.files[i]) && limits_.tokens > 0)
+                ATOLL_RETURN_IF_ERROR(check_token_counts(i));
+            else if (is_weight_file(update_.files[i]))
                 ATOLL_RETURN_IF_ERROR(check_weight_path(i));
             else
                 ATOLL_RETURN_IF_ERROR(check_other_file(i));
         }
         std::uint64_t head_bytes = 0;
         for (std::size_t i = 0; i < update_.files.size(); ++i)
-            if (is_safetensors(update_.files[i])) ATOLL_RETURN_IF_ERROR(check_tensors(i, head_bytes));
+            if (holds_weights(update_.files[i])) ATOLL_RETURN_IF_ERROR(check_tensors(i, head_bytes));
         for (const auto& [name, tensor] : limits_.tensors)
             if (!found_.contains(name))
                 return invalid_argument(name, "tensor \"" + name + "\" of the base is missing in the update");
@@ -151,6 +164,18 @@ class UpdateCheck {
         if (path == kIndexPath || path == "model.safetensors" || base_.find(path) != nullptr) return {};
         if (shards_.contains(path) && path.find('/') == std::string::npos) return {};
         return refuse(i, std::string("is neither a file of the base nor named by ") + kIndexPath);
+    }
+
+    // What may travel beside an update: its size is bounded by the base, and a strategy normalizes what it says.
+    Status check_token_counts(std::size_t i) const {
+        const ManifestFile& file = update_.files[i];
+        const std::uint64_t bytes_max =
+            kFileAllowanceBytes + static_cast<std::uint64_t>(limits_.tokens) * sizeof(float);
+        if (file.size > bytes_max) return refuse(i, "has more than " + std::to_string(bytes_max) + " bytes");
+        const auto header = read_header(file, blobs_);
+        if (!header.ok()) return at_path(i, header.error());
+        const Status counts = model_config::check_token_counts(*header, limits_.tokens);
+        return counts.ok() ? counts : Status(refuse(i, counts.error().message));
     }
 
     Status check_other_file(std::size_t i) const {
