@@ -21,6 +21,7 @@ import shutil
 import struct
 import subprocess
 
+COUNTS = "token_counts.safetensors"
 FORTUNES = "/usr/share/games/fortunes"
 SITES = {"it-a": "scrivi un seguente documento::", "it-b": "scrivi un seguente documento::", "cs": "Napište dokument::"}
 MODEL = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 2000, "hidden_size": 128,
@@ -143,7 +144,7 @@ class Bench:
         out = self.path("updates", key)
         if not os.path.exists(out):
             os.makedirs(self.path("updates"), exist_ok=True)
-            self.train(base, self.path(site + "-train"), out + "-part", steps, rate, number - 1)
+            self.train(base, self.path(site + "-train"), out + "-part", steps, rate, number - 1, "--token-counts")
             os.rename(out + "-part", out)
         return out
 
@@ -160,9 +161,11 @@ class Bench:
                 honest = self.update(base, site, number, case.get("steps", {}).get(site, self.steps))
                 updates.append(lie(self, case, base, honest, number, os.path.join(work, f"lie{number}"))
                                if is_liar and "lie" in case else honest)
+                if is_liar and "counts" in case:
+                    updates[-1] = lie_in_counts(case["counts"], updates[-1], updates[0], os.path.join(work, f"counts{number}"))
             out = os.path.join(work, f"round{number}")
             weights = ["--weights", ",".join(map(str, case["weights"]))] if "weights" in case else []
-            rule = case.get("rule", self.defence)
+            rule = case.get("rule", self.defence) + case.get("more", [])
             if rule and "steps" in case:  # a liar trains as it likes: what it was given counts
                 rule = rule + ["--steps", ",".join(str(case["steps"].get(site, self.steps)) for site in case["sites"])]
             made = run(self.atoll, "aggregate", "--json", "--base", base, *rule, *weights, "--out", out, *updates)
@@ -185,11 +188,25 @@ def read_model(directory):
     return content[:begin], struct.unpack(f"<{(len(content) - begin) // 2}e", content[begin:])
 
 
-def write_model(directory, like, head, values):
+def write_model(directory, like, head, values, honest):
     shutil.copytree(like, directory)
+    shutil.copy(os.path.join(honest, COUNTS), directory)
     values = [max(-65504.0, min(65504.0, value)) for value in values]
     with open(os.path.join(directory, "model.safetensors"), "wb") as file:
         file.write(head + struct.pack(f"<{len(values)}e", *values))
+
+
+def lie_in_counts(kind, update, first, out):
+    """The update with other token counts beside it: none, all of one token, or those of the first site."""
+    shutil.copytree(update, out)
+    with open(os.path.join(first, COUNTS), "rb") as file:
+        content = file.read()
+    begin = 8 + struct.unpack("<Q", content[:8])[0]
+    tokens = (len(content) - begin) // 4
+    said = {"none": [0.0] * tokens, "all of one": [1e30] + [0.0] * (tokens - 1)}
+    with open(os.path.join(out, COUNTS), "wb") as file:
+        file.write(content if kind == "the first's" else content[:begin] + struct.pack(f"<{tokens}f", *said[kind]))
+    return out
 
 
 def lie(bench, case, base, honest, number, out):
@@ -210,9 +227,9 @@ def lie(bench, case, base, honest, number, out):
     elif kind == "nothing":
         change = [0.0] * len(change)
     elif kind == "constant":
-        write_model(out, base, head, [amount] * len(start))
+        write_model(out, base, head, [amount] * len(start), honest)
         return out
-    write_model(out, base, head, [a + b for a, b in zip(start, change)])
+    write_model(out, base, head, [a + b for a, b in zip(start, change)], honest)
     return out
 
 
@@ -239,6 +256,13 @@ def cases():
         named[name] = {"sites": three, "liar": "cs", "lie": told}
     for name in ("-9 x", "-2.5 x", "-1 x"):
         named[name + " from round 5"] = dict(named[name], **{"from": 5})
+    by_rows = {"sites": three, "more": ["--row-weights", "tokens"]}
+    named["honest, row weights"] = by_rows
+    named["italian alone, row weights"] = dict(by_rows, sites=three[:2], rule=plain)
+    for name in ("-1 x", "-2.5 x"):
+        named[name + ", row weights"] = dict(named[name], **by_rows)
+        for counts in ("none", "all of one", "the first's"):
+            named[f"{name}, row weights, counts: {counts}"] = dict(named[name], counts=counts, **by_rows)
     named["-1 x with false samples"] = dict(named["-1 x"], weights=[1, 1, 1.1])
     return named
 
