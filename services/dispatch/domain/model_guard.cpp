@@ -12,6 +12,7 @@ using json::Json;
 
 constexpr double kWorse = 1.5;             // at a majority
 constexpr double kMuchWorse = 3;           // at one of two
+constexpr double kLonger = 1.4;            // from here on `clip` shortens an update
 constexpr std::size_t kSitesNamedMax = 8;  // the reason has to fit into an event, and before people
 constexpr std::size_t kLookedAtEach = 16;  // participants up to which each evaluation is looked at as it comes
 
@@ -116,22 +117,20 @@ std::optional<SpoiledModel> find_spoiled_model(const JobView& job) {
 }
 
 std::string find_outlier(const Round& round) {
-    const Json* found = nullptr;
-    const auto least = [&](const char* key, double otherwise, double sign) {
+    if (round.contributions.size() < 2) return {};
+    // The facilities by a figure of their updates, the least first.
+    const auto sorted_by = [&](const char* key, double otherwise) {
+        std::vector<std::pair<double, std::string>> sorted;
         for (const Json& one : round.contributions)
-            if (found == nullptr || sign * number_of(one, key, otherwise) < sign * number_of(*found, key, otherwise))
-                found = &one;
+            sorted.emplace_back(number_of(one, key, otherwise), one.value("facility", ""));
+        std::sort(sorted.begin(), sorted.end());
+        return sorted;
     };
-    least("counted", 1, 1);
-    if (found == nullptr) return {};
-    if (number_of(*found, "counted", 1) == 1) {
-        found = nullptr;
-        if (round.contributions.size() > 2)
-            least("cosine", 1, 1);
-        else
-            least("norm", 0, -1);
-    }
-    return found->value("facility", "");
+    if (const auto counted = sorted_by("counted", 1); counted.front().first < 1) return counted.front().second;
+    const auto cosines = sorted_by("cosine", 1);
+    if (cosines.size() > 2 && cosines.front().first <= kOpposed) return cosines.front().second;
+    const auto norms = sorted_by("norm", 0);
+    return norms.back().first > kLonger * norms[norms.size() - 2].first ? norms.back().second : "";
 }
 
 std::string describe(const JobView& job, const SpoiledModel& spoiled) {

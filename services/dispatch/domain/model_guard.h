@@ -31,8 +31,8 @@ struct SpoiledModel {
 // where the job does not look (JobSpec::pauses_when_worse()).
 std::optional<SpoiledModel> find_spoiled_model(const JobView& job);
 
-// The facility whose update stands out in a round: the one of which least counts, else, of three or more, the one that
-// points away from the others; of two the longer one. Empty: not known.
+// The facility whose update clearly stands out in a round: the one of which least counts, else, of three or more, the
+// one that points away from the others, else the one that is longer by far than any other. Empty: none does.
 std::string find_outlier(const Round& round);
 
 // What people read of it.

@@ -136,6 +136,32 @@ TEST(ModelGuardTest, AModelThatGotWorseByHalfAtAMajorityPausesTheJobAtTheLastGoo
     EXPECT_TRUE(game.event("atoll.job.paused.v1").is_null());
 }
 
+TEST(ModelGuardTest, NoUpdateStandsOutThatIsLikeTheOthers) {
+    const auto outlier = [](const std::vector<Json>& measured) {
+        Round round;
+        round.contributions = Json::array();
+        for (const Json& one : measured) {
+            round.contributions.push_back(one);
+            round.contributions.back()["facility"] =
+                std::string(1, static_cast<char>('a' + round.contributions.size() - 1));
+        }
+        return find_outlier(round);
+    };
+    EXPECT_EQ(outlier({figures(20, 0.9, 1), figures(20.1, 0.9, 1)}), "");
+    EXPECT_EQ(outlier({figures(20, 0.9, 1), figures(29, 0.9, 1)}), "b");
+    EXPECT_EQ(outlier({figures(20, 0.1, 1), figures(21, 0.2, 1), figures(22, 0.3, 1)}), "");
+    EXPECT_EQ(outlier({figures(20, -0.9, 1), figures(21, 0.2, 1), figures(22, 0.3, 1)}), "a");
+    EXPECT_EQ(outlier({figures(20, 0.9, 1), figures(21, 0.9, 0.8)}), "b");
+    EXPECT_EQ(outlier({Json::object(), Json::object()}), "") << "nothing was measured";
+    EXPECT_EQ(outlier({figures(90, 0, 1)}), "") << "beside no other";
+    Game game(2);
+    game.train({figures(20, 0.9, 1), figures(20.1, 0.9, 1)});
+    game.evaluate(1, {400, 400});
+    EXPECT_EQ(game.job.state, JobState::kPaused);
+    EXPECT_EQ(game.job.spoiled.at("outlier"), "");
+    EXPECT_EQ(game.job.spoiled.at("reason").get<std::string>().find("stands out"), std::string::npos);
+}
+
 TEST(ModelGuardTest, OneSiteOfThreeOrMorePausesNothingWhateverItSays) {
     for (const int count : {3, 4, 8}) {
         Game game(count);
@@ -319,6 +345,9 @@ TEST(ModelGuardTest, WhatAnOrderLacksOrSaysWronglyIsNamed) {
     EXPECT_EQ(error({.from_round = 9}).field, "from_round");
     EXPECT_EQ(error({.accepts = true, .without = {"a"}}).field, "accept");
     EXPECT_EQ(game.job.state, JobState::kPaused);
+    Game paused(2);
+    paused.job.state = JobState::kPaused;
+    EXPECT_EQ(paused.resume({.accepts = true}).error().message, "no model waits to be accepted; leave --accept out");
     Game running(2);
     EXPECT_EQ(running.resume({.accepts = true}).error().field, "state");
 }

@@ -14,6 +14,8 @@ Status check_order(const JobView& job, const ResumeOrder& order) {
         return conflict(std::string("the job is ") + to_string(job.state) + ", not paused", "state");
     if (order.accepts && !(order.without.empty() && !order.from_round))
         return invalid_argument("accept", "goes on from the newest model: leave out \"without\" and \"from_round\"");
+    if (order.accepts && !job.spoiled.is_object())
+        return invalid_argument("accept", "no model waits to be accepted; leave --accept out");
     if (order.is_empty() && job.spoiled.is_object())
         return conflict(job.spoiled.value("reason", "a round has spoiled the model") +
                             "; say how to go on: --accept, --without FACILITY or --from-round N",
@@ -32,8 +34,10 @@ Result<Round> find_start(const JobView& job, const std::vector<Round>& rounds, c
     if (found == rounds.end())
         return invalid_argument("from_round", "round " + std::to_string(wanted) + " has made no model");
     if (found->index >= job.spec.rounds && !order.accepts)
-        return invalid_argument(
-            "from_round", "round " + std::to_string(wanted) + " is the job's last: to keep its model say --accept");
+        return invalid_argument("from_round",
+                                "round " + std::to_string(wanted) + " is the job's last" +
+                                    (job.spoiled.is_object() ? ": to keep its model say --accept"
+                                                             : ", and resuming without options keeps its model"));
     return *found;
 }
 
