@@ -232,7 +232,8 @@ void look_at_memory(Looker& look, const Training& training, const Participant& o
                         "a card needs " + bytes_text(least->total()) + " at least; what it has is not known");
     const std::int64_t need = least->total() * training.ranks_on_node();
     const QueueLimits& node = queue_of(stored.facility.batch, one.resources).found;
-    const bool is_asked = one.resources.memory_mib > 0;
+    // Of a facility without queues no memory can be asked for: that it was is another row's failure.
+    const bool is_asked = one.resources.memory_mib > 0 && abilities_of(stored.facility.batch.kind).has_queues;
     const std::int64_t has_mib = is_asked ? one.resources.memory_mib : node.memory_mib_max;
     const std::string seen = "a node needs " + bytes_text(need) + " at least";
     if (has_mib <= kUntoldMib) return look.add("memory", CheckState::kSkipped, seen + "; what it has is not known");

@@ -84,6 +84,9 @@ TEST(JobExaminationTest, OfAFacilityWithoutQueuesTheMachinesMemoryCounts) {
     EXPECT_NE(one.found("memory").find("fail at participants[0].resources: "), std::string::npos);
     batch.machine.found.memory_mib_max = 64000;
     EXPECT_NE(one.found("memory").find("ok: a node needs "), std::string::npos) << one.found("memory");
+    one.spec.participants[0].resources.memory_mib = 1;
+    EXPECT_NE(one.found("resources").find("fail at participants[0].resources.memory: "), std::string::npos);
+    EXPECT_NE(one.found("memory").find(" of 62.5 GiB"), std::string::npos) << one.found("memory");
 }
 
 TEST(JobExaminationTest, AQueueThatTheFacilitysLastCheckDidNotFindIsRefused) {

@@ -116,7 +116,7 @@ Result<QueueLimits> parse_queue_limits(const Json& value, const std::string& fie
 
 std::string to_text(const QueueLimits& limits) {
     std::string text = std::to_string(limits.nodes_max) + " nodes of " + std::to_string(limits.cores_max) +
-                       " cores and " + std::to_string(limits.memory_mib_max) + "MiB, " +
+                       " cores and " + human_bytes(static_cast<std::uint64_t>(limits.memory_mib_max) << 20) + ", " +
                        (limits.time_max_s > 0 ? time_text(limits.time_max_s) + " at most" : "any time");
     if (limits.time_default_s > 0) text += ", " + time_text(limits.time_default_s) + " where a job says none";
     return text;
@@ -139,6 +139,10 @@ Result<BatchSpec> parse_batch_spec(const Json& value, const std::string& field) 
     const std::string kind = reader.required_string("kind");
     if (kind == to_string(BatchKind::kSlurm)) {
         batch.kind = BatchKind::kSlurm;
+        if (value.size() == 1)
+            return invalid_argument(
+                field + ".queues",
+                "is required: the queues that jobs may name, as {\"gpu\": {\"partition\": \"boost\"}}");
         ATOLL_RETURN_IF_ERROR(parse_slurm(reader, batch));
         return batch;
     }
@@ -178,20 +182,21 @@ std::int64_t batch_time_s(const BatchSpec& batch, const Resources& resources) {
 }
 
 Status check_resources(const Resources& resources, const BatchSpec& batch, const std::string& field) {
+    const std::string path = field.empty() ? "" : field + ".";
     if (!abilities_of(batch.kind).has_queues) {
-        for (const auto& [key, is_said] : {std::pair{".queue", !resources.queue.empty()},
-                                           {".nodes", resources.nodes > 1},
-                                           {".cores_per_task", resources.cores_per_task > 0},
-                                           {".gpus_per_node", resources.gpus_per_node > 0},
-                                           {".memory", resources.memory_mib > 0},
-                                           {".time", resources.time_s > 0}})
+        for (const auto& [key, is_said] : {std::pair{"queue", !resources.queue.empty()},
+                                           {"nodes", resources.nodes > 1},
+                                           {"cores_per_task", resources.cores_per_task > 0},
+                                           {"gpus_per_node", resources.gpus_per_node > 0},
+                                           {"memory", resources.memory_mib > 0},
+                                           {"time", resources.time_s > 0}})
             if (is_said)
-                return invalid_argument(field + key,
+                return invalid_argument(path + key,
                                         "the local batch system of the facility has one node without "
                                         "queues or limits: leave it out");
         const std::int64_t cores = batch.machine.found.cores_max;
         if (cores == 0 || resources.tasks_per_node <= kRanksPerCoreMax * cores) return {};
-        return invalid_argument(field + ".tasks_per_node",
+        return invalid_argument(path + "tasks_per_node",
                                 "the facility's machine takes " + std::to_string(kRanksPerCoreMax * cores) +
                                     " ranks at most, " + std::to_string(kRanksPerCoreMax) + " a core");
     }
@@ -200,24 +205,24 @@ Status check_resources(const Resources& resources, const BatchSpec& batch, const
     if (found == batch.queues.end()) {
         std::vector<std::string> names;
         for (const auto& [known, queue] : batch.queues) names.push_back(known);
-        return invalid_argument(field + ".queue",
+        return invalid_argument(path + "queue",
                                 "the facility has no queue " + in_quotes(name) + "; it has " + join(names));
     }
     const Queue& queue = found->second;
     const std::int64_t cores = resources.tasks_per_node * std::max<std::int64_t>(1, resources.cores_per_task);
     const auto gives = [&](std::int64_t asked, std::int64_t max, const char* key, const std::string& most) -> Status {
         if (max == 0 || asked <= max) return {};
-        return invalid_argument(field + key, "the queue " + name + " gives " + most + " at most");
+        return invalid_argument(path + key, "the queue " + name + " gives " + most + " at most");
     };
     for (const std::int64_t nodes : {queue.nodes_max, queue.found.nodes_max})
-        ATOLL_RETURN_IF_ERROR(gives(resources.nodes, nodes, ".nodes", std::to_string(nodes)));
+        ATOLL_RETURN_IF_ERROR(gives(resources.nodes, nodes, "nodes", std::to_string(nodes)));
     for (const std::int64_t time : {queue.time_max_s, queue.found.time_max_s})
-        ATOLL_RETURN_IF_ERROR(gives(resources.time_s, time, ".time", time_text(time)));
+        ATOLL_RETURN_IF_ERROR(gives(resources.time_s, time, "time", time_text(time)));
     const QueueLimits& node = queue.found;
     ATOLL_RETURN_IF_ERROR(gives(cores, node.cores_max,
-                                resources.cores_per_task > 0 ? ".cores_per_task" : ".tasks_per_node",
+                                resources.cores_per_task > 0 ? "cores_per_task" : "tasks_per_node",
                                 std::to_string(node.cores_max) + " cores a node"));
-    return gives(resources.memory_mib, node.memory_mib_max, ".memory",
+    return gives(resources.memory_mib, node.memory_mib_max, "memory",
                  std::to_string(node.memory_mib_max) + "MiB a node");
 }
 

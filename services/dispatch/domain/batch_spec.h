@@ -26,7 +26,7 @@ struct QueueLimits {
 };
 json::Json to_json(const QueueLimits& limits);
 Result<QueueLimits> parse_queue_limits(const json::Json& value, const std::string& field);
-// "2 nodes of 4 cores and 4000MiB, 1:00:00 at most, 0:10:00 where a job says none"
+// "2 nodes of 4 cores and 3.9 GiB, 1:00:00 at most, 0:10:00 where a job says none"
 std::string to_text(const QueueLimits& limits);
 
 // A queue that a facility's jobs may ask for, in the words of its batch system, with the limits that are known of it.

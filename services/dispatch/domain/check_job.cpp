@@ -45,7 +45,8 @@ CheckRow judge_digest(const std::string& digest, const Facility& facility) {
 std::string rank_text(const Json& rank) {
     std::string text = text_of(rank, "host") + ", local rank " + text_of(rank, "local_rank") + " of " +
                        text_of(rank, "ranks_on_node") + ", " + text_of(rank, "visible_gpus") + " GPUs, computes on " +
-                       text_of(rank, "device") + " with " + text_of(rank, "threads") + " threads";
+                       text_of(rank, "device") + " with " + text_of(rank, "threads") +
+                       (text_of(rank, "threads") == "1" ? " thread" : " threads");
     if (rank.contains("launcher_says")) text += "; the launcher says otherwise: " + text_of(rank, "launcher_says");
     return text;
 }

@@ -62,13 +62,17 @@ TEST(SiteRowsTest, AFileSystemThatIsShortOrFullSaysSoAndWhatToDo) {
     }
     const CheckRow full = row_of("0", "1000000");
     EXPECT_EQ(full.state, CheckState::kFail);
-    EXPECT_NE(full.seen.find("it is full, and tasks wait for room"), std::string::npos) << full.seen;
+    EXPECT_NE(full.seen.find("it is full"), std::string::npos) << full.seen;
+    EXPECT_EQ(full.seen.find("wait"), std::string::npos) << "nobody knows of a task: " << full.seen;
     for (const char* said : {"head: No space left on device", "head: Disk quota exceeded"})
         for (const CheckRow& row : judge_site({{"no_write", said}}, {}, facility(), {}).rows) {
             if (row.name != "work_dir") continue;
-            EXPECT_NE(row.seen.find(std::string(" is full, and tasks wait for room: ") + said), std::string::npos)
-                << row.seen;
+            EXPECT_NE(row.seen.find(std::string(" is full: ") + said), std::string::npos) << row.seen;
         }
+}
+
+TEST(CheckJobTest, AWrongMemberOfItsBodyIsNamed) {
+    EXPECT_EQ(parse_check_job({{"queue", "gpu"}}, facility()).error().field, "queue");
 }
 
 TEST(CheckJobTest, RanksThatDoNotStartAreTheLaunchers) {

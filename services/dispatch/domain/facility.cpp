@@ -56,6 +56,9 @@ Result<TransportSpec> parse_transport(const Json& value) {
         if (reader.one_of("data", {"store", "ssh"}, "store") == "ssh") transport.data = DataPath::kSsh;
     } else if (kind != to_string(TransportKind::kLocal)) {
         reader.fail("kind", "must be local or ssh");
+    } else {
+        for (const char* key : {"host", "config_file", "host_key", "data"})
+            if (!reader.any_or_null(key).is_null()) reader.fail(key, "is only of a facility that is reached by ssh");
     }
     ATOLL_RETURN_IF_ERROR(reader.finish());
     ATOLL_TRY(transport.host_key, parse_host_key(transport.host_key, "transport.host_key"));
@@ -197,8 +200,9 @@ Status check_launcher(const Facility& facility) {
 Status check_resources(const Resources& resources, const Facility& facility, const std::string& field) {
     ATOLL_RETURN_IF_ERROR(check_resources(resources, facility.batch, field));
     if (resources.nodes > 1 && (facility.launcher == "mpirun" || facility.launcher == kMpirunInImage))
-        return invalid_argument(field + ".nodes", "the facility's launcher " + in_quotes(facility.launcher) +
-                                                      " is set up for one node; set another, as srun");
+        return invalid_argument(field.empty() ? "nodes" : field + ".nodes",
+                                "the facility's launcher " + in_quotes(facility.launcher) +
+                                    " is set up for one node; set another, as srun");
     return {};
 }
 

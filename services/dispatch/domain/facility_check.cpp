@@ -134,7 +134,7 @@ class Judge {
         if (found == limits_.end()) return add("machine", CheckState::kSkipped, "not known: " + fact("no_limits"));
         add("machine", CheckState::kOk,
             std::to_string(found->second->cores_max) + (found->second->cores_max == 1 ? " core" : " cores") + " and " +
-                std::to_string(found->second->memory_mib_max) + "MiB of memory");
+                human_bytes(static_cast<std::uint64_t>(found->second->memory_mib_max) << 20) + " of memory");
     }
 
     void judge_scheduler() {
@@ -304,8 +304,7 @@ class Judge {
             return add("work_dir", CheckState::kFail, place + " is not there: " + fact("no_work_dir"),
                        missing_work_dir(fact("no_work_dir")) + ", or take another: " + set("--work-dir DIRECTORY"));
         if (is_for_want_of_room(fact("no_write")))
-            return add("work_dir", CheckState::kFail, place + " is full, and tasks wait for room: " + fact("no_write"),
-                       other_work_dir());
+            return add("work_dir", CheckState::kFail, place + " is full: " + fact("no_write"), other_work_dir());
         if (has("no_write"))
             return add("work_dir", CheckState::kFail, "nothing can be written in " + place + ": " + fact("no_write"),
                        is_permission(fact("no_write"))
@@ -320,8 +319,7 @@ class Judge {
                        seen + "; mounted noexec: no program in it can be run", set("--work-dir DIRECTORY"));
         is_work_dir_good_ = true;
         if ((space && *space < kRoomKibMin) || (files && *files == 0))
-            return add("work_dir", CheckState::kFail, seen + quota + ": it is full, and tasks wait for room",
-                       other_work_dir());
+            return add("work_dir", CheckState::kFail, seen + quota + ": it is full", other_work_dir());
         const bool is_short = (space && *space < kSpaceWarnKib) || (files && *files < kFilesWarn) || is_quota_short_;
         add("work_dir", is_short ? CheckState::kWarn : CheckState::kOk,
             seen + quota +

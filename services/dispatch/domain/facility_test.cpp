@@ -64,6 +64,8 @@ TEST(FacilityTest, EachWrongMemberIsNamed) {
         {"transport.host_key", {{"transport", {{"host_key", kHostKey}}}}},
         {"transport.data", {{"transport", {{"kind", "ssh"}, {"host", "login"}, {"data", "pigeon"}}}}},
         {"transport.data", {{"transport", {{"data", "ssh"}}}}},
+        {"transport.host", {{"transport", {{"host", "login"}}}}},
+        {"batch.queues", {{"batch", {{"kind", "slurm"}, {"slots", nullptr}}}}},
         {"transport.port", {{"transport", {{"port", 22}}}}},
         {"batch.kind", {{"batch", {{"kind", "condor"}}}}},
         {"batch.slots", {{"batch", {{"slots", "two"}}}}},

@@ -169,7 +169,7 @@ TEST(SlurmBatchTest, QueuesHaveTheLimitsOfTheirPartitions) {
     EXPECT_EQ(*limits.at("gpu"), (QueueLimits{64, 86400, 0, 112, 494000, 3100}));
     EXPECT_EQ(limits.at("long").error().message, "Slurm has no partition \"long\"; it has boost, main");
     EXPECT_EQ(to_text(*limits.at("cpu")),
-              "2 nodes of 4 cores and 4000MiB, 1:00:00 at most, 0:10:00 where a job says none");
+              "2 nodes of 4 cores and 3.9 GiB, 1:00:00 at most, 0:10:00 where a job says none");
 }
 
 TEST(SlurmBatchTest, QueuesSayWhichOfTheirNodesTakeNoJobs) {
