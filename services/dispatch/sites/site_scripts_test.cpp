@@ -52,6 +52,21 @@ TEST(SiteScriptsTest, AClaimWhoseFilesHaveFixedNamesIsOursAloneAndNoLink) {
     EXPECT_TRUE(std::filesystem::is_empty(mine)) << "what a link leads to is not ours";
 }
 
+// Two who wait for the same work both see that it has ended, and one of them takes the claim away.
+TEST(SiteScriptsTest, AnEndedClaimThatAnotherTakesMeanwhileIsBegunAnew) {
+    const TemporaryDirectory directory;
+    const std::string claim = directory.path() / "claim";
+    const std::string moving = read_file(std::filesystem::path(ATOLL_SITES) / "scripts/moving.sh").value();
+    const std::string waiting = R"(
+mkdir "$1" && echo 1 >"$1/status" && echo another >"$1/for"
+mv() { rm -rf "$claim"; command mv "$@"; }
+token= mover='mkdir "$1"'
+follow "$1" me "$1.made" "$1.made" && echo done)";
+    const CommandResult result = run_command({"sh", "-c", moving + waiting, "sh", claim}).value();
+    EXPECT_EQ(result.out, "done\n") << result.err;
+    EXPECT_EQ(result.err, "");
+}
+
 TEST(SiteScriptsTest, OnlyInAClaimAFileOnItsWayHasAFixedName) {
     const std::regex fixed(R"([\w/$"{}]*\.(?:new|tmp|temp|old|bak|swp)\b)");
     std::set<std::string> names;

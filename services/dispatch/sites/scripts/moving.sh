@@ -143,7 +143,11 @@ follow() {
         [ -z "$made" ] || [ ! -d "$made" ] || return 0
         if [ -e "$claim/status" ]; then
             ended=$(mktemp -u "$claim.ended.XXXXXX")
-            mv -T "$claim" "$ended" || exit 75
+            mv -T "$claim" "$ended" 2>/dev/null || {
+                [ ! -e "$claim/status" ] || { echo "$claim cannot be moved away" >&2; exit 75; }
+                moving= ended=
+                continue  # another has taken it
+            }
             [ "$(cat "$ended/for")" != "$whom" ] || return 0
             rm -rf "$ended"  # told to nobody else: their tokens are not ours, nor is their time
             ended= moving= life=2
