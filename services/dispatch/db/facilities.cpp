@@ -1,6 +1,7 @@
 #include "services/dispatch/db/facilities.h"
 
 #include "services/dispatch/db/sql.h"
+#include "services/dispatch/domain/batch_state.h"
 #include "shared/base/backoff.h"
 #include "shared/base/spelling.h"
 #include "shared/base/text.h"
@@ -30,8 +31,8 @@ const std::string kTaskWaits =
     ")::bigint / 1000.0), to_timestamp(nullif(a.progress->>'queue_reason_since_ms', '0')::bigint / 1000.0), "
     "t.created_at) AS since FROM tasks t CROSS JOIN LATERAL (SELECT step, progress FROM attempts WHERE task_id = t.id "
     "ORDER BY number DESC LIMIT 1) a WHERE t.facility = facilities.name AND t.kind <> 'clean' AND t.state IN "
-    "('pending', 'running')) AS w WHERE w.reason NOT IN ('Priority', 'Resources') ORDER BY w.since LIMIT 1) AS "
-    "task_waits";
+    "('pending', 'running')) AS w WHERE w.reason NOT IN ('Priority', 'Resources') AND NOT starts_with(w.reason, '" +
+    std::string(kTurnNotCome) + "') ORDER BY w.since LIMIT 1) AS task_waits";
 
 const std::string kColumns = "name, " + std::string(kFacilityColumns) + ", devices, version, admin_pinned_host_key, " +
                              pg::rfc3339("created_at") + " AS created_at, " + pg::rfc3339("updated_at") +

@@ -23,6 +23,9 @@ enum class BatchEnd {
     kCancelled,  // by the site, or by someone with the account's rights
 };
 
+// The beginning of the local batch system's word for a job whose slot another has, an ordinary one as Slurm's Priority.
+constexpr const char* kTurnNotCome = "its turn has not come";
+
 // What a batch system answers about a job.
 struct BatchAnswer {
     BatchState state = BatchState::kUnknownToQueue;

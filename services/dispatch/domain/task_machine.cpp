@@ -278,9 +278,9 @@ void apply_failure(TaskChange& change, const Observed& observed, const PollPolic
     fail_attempt(change, why, !may_be_interrupted(exit_code), poll_policy);
 }
 
-// Two words for a job whose turn has not come.
+// Words for a job whose turn has not come.
 bool is_ordinary(const std::string& reason) {
-    return reason == "Priority" || reason == "Resources";
+    return reason == "Priority" || reason == "Resources" || reason.starts_with(kTurnNotCome);
 }
 
 void note_queue_reason(TaskChange& change, const BatchAnswer& answer, std::int64_t asked_ms) {

@@ -10,7 +10,8 @@ namespace {
 class LocalBatch : public BatchSystem {
   public:
     LocalBatch(std::int64_t slots, const std::string& work_dir)
-        : functions_("slots=" + std::to_string(slots) + " locks=" + shell_quote(work_dir + "/slots") +
+        : slots_(slots),
+          functions_("slots=" + std::to_string(slots) + " locks=" + shell_quote(work_dir + "/slots") +
                      " runner=" + shell_quote(std::string(kSitesBatchScriptsLocalRunnerSh)) + "\n" +
                      std::string(kSitesBatchScriptsLocalSh)) {}
 
@@ -26,6 +27,7 @@ class LocalBatch : public BatchSystem {
         std::vector<BatchAnswer> answers;
         for (const std::string_view line : split(text, '\n')) {
             if (line == "queued") answers.push_back({BatchState::kQueued, {}, {}});
+            if (line == "waiting") answers.push_back({BatchState::kQueued, {}, wait_reason()});
             if (line == "running") answers.push_back({BatchState::kRunning, {}, {}});
             if (line.starts_with("elsewhere "))  // what it does there is known by its files alone
                 answers.push_back({BatchState::kRunning, {}, "on " + json::printable(std::string(line.substr(10)))});
@@ -47,6 +49,12 @@ class LocalBatch : public BatchSystem {
     }
 
   private:
+    std::string wait_reason() const {
+        return std::string(kTurnNotCome) + ": the facility runs " + std::to_string(slots_) +
+               (slots_ == 1 ? " job at once" : " jobs at once");
+    }
+
+    std::int64_t slots_;
     std::string functions_;
 };
 

@@ -80,6 +80,9 @@ class LocalBatchTest : public testing::Test {
     Result<std::string> submit(const BatchJob& job) const { return site(transport_).submit(job); }
     Status cancel(const std::string& name) const { return site(transport_).cancel(job_ref(name)); }
     BatchState state_of(const BatchJobRef& job) const { return site(transport_).ask_batch({job}).value().at(0).state; }
+    std::string wait_reason(const std::string& name) const {
+        return site(transport_).ask_batch({job_ref(name)}).value().at(0).reason;
+    }
     BatchState state(const std::string& name) const { return state_of(job_ref(name)); }
     // Of its record; -1: it has not ended.
     static int exit_code(const BatchJobRef& job) {
@@ -196,6 +199,10 @@ TEST_F(LocalBatchTest, OneSlotRunsOneJobAtATime) {
     EXPECT_TRUE(eventually([&] { return state("a") == BatchState::kRunning; }));
     ASSERT_TRUE(submit(submission("b")).ok());
     EXPECT_EQ(state("b"), BatchState::kQueued);
+    EXPECT_TRUE(eventually([&] {
+        return wait_reason("b") == "its turn has not come: the facility runs 1 job at once";
+    })) << wait_reason("b");
+    EXPECT_EQ(wait_reason("a"), "");
     EXPECT_EQ(lines("runs"), "a\n");
     let_go();
     EXPECT_TRUE(eventually([&] { return state("b") == BatchState::kUnknownToQueue; }));
@@ -211,6 +218,10 @@ TEST_F(LocalBatchTest, TwoSlotsRunTwoJobs) {
     };
     EXPECT_TRUE(eventually([&] { return count(BatchState::kRunning) == 2; }));
     EXPECT_EQ(count(BatchState::kQueued), 1);
+    const auto waits = [&](const std::string& name) {
+        return wait_reason(name) == "its turn has not come: the facility runs 2 jobs at once";
+    };
+    EXPECT_TRUE(eventually([&] { return waits("a") || waits("b") || waits("c"); }));
 }
 
 TEST_F(LocalBatchTest, ACancelledJobIsGoneWithItsChildren) {

@@ -38,7 +38,7 @@ local_elsewhere() {
     echo "$job_host"
 }
 
-# NAME DIRECTORY…: prints a line for each: queued, running, absent, or elsewhere and the machine's name.
+# NAME DIRECTORY…: prints a line for each: queued, waiting (for a slot), running, absent, or elsewhere and the machine's name.
 queue_ask() {
     boot=$(cat /proc/sys/kernel/random/boot_id)
     while [ $# -gt 0 ]; do
@@ -50,7 +50,7 @@ queue_ask() {
 }
 
 local_state() {
-    state=absent started=
+    state=absent started= dir=$1
     if [ -s "$1/process" ]; then
         read -r pid start job_boot _ <"$1/process"
         if [ "$job_boot" = "$boot" ] && stat=$(cat "/proc/$pid/stat" 2>/dev/null); then
@@ -59,6 +59,7 @@ local_state() {
             # Z: it ended and nobody has read its exit status yet.
             if [ "${20}" = "$start" ] && [ "$1" != Z ]; then
                 state=queued
+                [ ! -e "$dir/waiting" ] || state=waiting
                 [ -z "$started" ] || state=running
             fi
         fi

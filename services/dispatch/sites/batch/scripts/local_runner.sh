@@ -15,14 +15,15 @@ rm -f "$me"
 # The slot's lock is inherited by every process of the job, so it stays taken until the last of them is gone.
 if [ "$slots" -eq 1 ]; then
     exec 8>"$locks/slot.1"
-    flock 8
+    flock -n 8 || { : >waiting; flock 8; }
 else
     slot=1
     while :; do
         eval "exec 8>\"\$locks/slot.$slot\""
         flock -n 8 && break
         slot=$((slot % slots + 1))
-        [ "$slot" -ne 1 ] || sleep 0.2
+        [ "$slot" -ne 1 ] || { : >waiting; sleep 0.2; }
     done
 fi
+rm -f waiting
 exec sh "$script"
