@@ -25,7 +25,7 @@ const std::string kWaitsColumn =
     pg::rfc3339("min(w.since)") +
     ") AS one FROM (SELECT t.facility, t.cancel_requested AS cancelling, CASE WHEN NOT t.cancel_requested THEN why "
     "WHEN why IS NOT NULL THEN 'its batch job is being cancelled and may still run: ' || why WHEN j.finished_at IS NOT "
-    "NULL THEN 'its batch job is being cancelled' END AS reason, coalesce(f.waiting_since, f.batch_silent_since, "
+    "NULL THEN 'its batch job has been ending' END AS reason, coalesce(f.waiting_since, f.batch_silent_since, "
     "to_timestamp((a.progress->'waiting'->>'since_ms')::bigint "
     "/ 1000.0), CASE WHEN t.cancel_requested THEN j.finished_at ELSE to_timestamp(nullif("
     "a.progress->>'queue_reason_since_ms', '0')::bigint / 1000.0) END, t.created_at) AS since FROM tasks t JOIN "

@@ -79,7 +79,7 @@ Status save_round(pg::Transaction& transaction, const std::string& job, const Ro
             "state = $3, version_digest = $5, evaluated = $6, error = $7, deadline_at = excluded.deadline_at, "
             "evaluate_by = excluded.evaluate_by, quiet_ends = 0, quiet_losses = 0, "
             "accepted = $10, refused = $11, ask_again_at = excluded.ask_again_at, contributions = $13, "
-            "aggregating_at = CASE WHEN $3 <> 'training' THEN coalesce(rounds.aggregating_at, now()) END, "
+            "aggregating_at = CASE WHEN $3 <> 'training' AND $2 > 0 THEN coalesce(rounds.aggregating_at, now()) END, "
             "closed_at = CASE WHEN $3 IN ('closed', 'failed', 'cancelled') THEN coalesce(rounds.closed_at, now()) END, "
             "evaluated_at = CASE WHEN $6 THEN coalesce(rounds.evaluated_at, now()) END",
         {job, round.number, to_string(round.state), round.base, round.version, round.evaluated, round.error,

@@ -386,8 +386,9 @@ Result<KeptLogs> kept_logs(pg::Connection& connection, const std::string& task, 
                                "a.task_id AND l.number = a.number WHERE a.task_id = $1 AND a.number = $2",
                                {task, attempt}));
     if (rows.empty())
-        return not_found("there is no attempt " + std::to_string(attempt) + " of task " + task + ", or none any more",
-                         "attempt");
+        return not_found(
+            "there is no attempt " + std::to_string(attempt) + " of task " + task + ", or it is no longer kept",
+            "attempt");
     KeptLogs logs;
     ATOLL_TRY(logs.step, parse_step(rows.text(0, "step")));
     for (int i = 0; i < rows.size(); ++i)

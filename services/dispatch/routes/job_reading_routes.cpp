@@ -126,7 +126,7 @@ Result<std::vector<LogPlace>> log_places(Routing& routing, const Request& reques
     }
     if (attempt > 0 && places.empty())
         return not_found((id.empty() ? "no task of the current round has an attempt " : "the task has no attempt ") +
-                             std::to_string(attempt) + ", or none any more",
+                             std::to_string(attempt) + ", or it is no longer kept",
                          "attempt");
     return places;
 }

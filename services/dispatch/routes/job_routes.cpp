@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "services/dispatch/admission/facility_access.h"
 #include "services/dispatch/admission/job_adapter.h"
 #include "services/dispatch/admission/job_admission.h"
@@ -57,6 +59,11 @@ Result<Response> post_job(Routing& routing, const Request& request) {
     return service::idempotent(routing.pool, request, before, insert);
 }
 
+// As an integer: numbers beyond its range are that many.
+std::int64_t whole(double bytes) {
+    return static_cast<std::int64_t>(std::min(bytes, 9e18));
+}
+
 // What would become of the job; nothing is kept of it.
 Result<Response> post_job_check(Routing& routing, const Request& request) {
     ATOLL_TRY(const auto place, routing.site_requests.take_examination(request.principal->subject));
@@ -67,8 +74,8 @@ Result<Response> post_job_check(Routing& routing, const Request& request) {
     const Travel& travel = admission.examination.travel;
     return Response::json(200, {{"ok", first_failure(admission.examination).ok()},
                                 {"findings", std::move(findings)},
-                                {"to_facilities_bytes", travel.to_facilities_bytes},
-                                {"from_facilities_bytes", travel.from_facilities_bytes}});
+                                {"to_facilities_bytes", whole(travel.to_facilities_bytes)},
+                                {"from_facilities_bytes", whole(travel.from_facilities_bytes)}});
 }
 
 // What its first training at a facility would put into the queue there. The job comes to nothing.
