@@ -346,6 +346,28 @@ Status check_unlike_running(const UpOptions& options, const Layout& layout) {
                     "`, its data stays; then `atoll up --state " + state + "` with these flags");
 }
 
+// What an `up` that failed early has made: directories with nothing in them, and its lock. A directory that holds
+// something may be anybody's: of a mistyped one nothing is deleted.
+Result<DownResult> delete_unfinished(const Layout& layout, const Error& why) {
+    const auto may_be_there = [](const fs::path& path) {
+        std::error_code error;
+        return fs::exists(path, error) || error;
+    };
+    if (may_be_there(layout.file()) || !may_be_there(layout.state / "lock") || !may_be_there(layout.state / "run"))
+        return why;
+    ATOLL_TRY(const UniqueFd held, lock_state(layout));
+    for (const fs::path& made : {layout.private_key(), layout.token("admin"), layout.postgres()})
+        if (may_be_there(made))
+            return conflict("no stack is recorded in " + layout.state.string() + " (no stack.json), yet " +
+                                made.string() + " is there: if nobody needs it, delete the directory by hand",
+                            "--state");
+    std::error_code error;
+    for (const char* name : {"run", "logs", "keys", "tokens", "config", "store", "kafka", "nginx"})
+        fs::remove(layout.state / name, error);  // one that is not empty stays
+    fs::remove(layout.state / "lock", error);
+    return DownResult();
+}
+
 }  // namespace
 
 Result<UniqueFd> try_lock_state(const Layout& layout) {
@@ -406,6 +428,9 @@ Result<nlohmann::json> up(const UpOptions& options, const Report& report) {
 }
 
 Result<DownResult> down(const fs::path& state, bool delete_data, const Report& report) {
+    if (const auto file = read_stack_file(state);
+        delete_data && !file.ok() && file.error().code == ErrorCode::kNotFound)
+        return delete_unfinished(Layout{state}, file.error());
     ATOLL_TRY(const Stack stack, recorded_stack(state));
     ATOLL_TRY(const UniqueFd held, lock_state(stack.layout));
     if (supervision_of({}, stack.layout) == Supervision::kSystemd && any_running(stack.layout))

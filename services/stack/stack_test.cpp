@@ -252,6 +252,24 @@ TEST_F(StackTest, WhoTakesTheGatewaysPortWhileTheStackStartsIsNotTakenForIt) {
     EXPECT_EQ(local_gateway(options_.state).error().code, ErrorCode::kUnavailable);
 }
 
+TEST_F(StackTest, WhatAnUpThatFailedHasMadeIsDeleted) {
+    const http::TestServer other([](http::Server&) {});
+    options_.port_base = static_cast<std::uint16_t>(std::stoi(other.url().substr(other.url().rfind(':') + 1)));
+    ASSERT_FALSE(up(options_, quiet_).ok());
+    ASSERT_TRUE(std::filesystem::exists(layout().state / "tokens"));
+    ASSERT_TRUE(write_file_atomic(layout().state / "notes.txt", "mine").ok());
+    ASSERT_TRUE(write_file_atomic(layout().private_key(), "a key").ok());
+    EXPECT_EQ(down(options_.state, true, quiet_).error().code, ErrorCode::kConflict) << "a key may be needed";
+    std::filesystem::remove(layout().private_key());
+    const auto deleted = down(options_.state, true, quiet_);
+    EXPECT_TRUE(deleted.ok()) << deleted.error().message;
+    std::vector<std::string> left;
+    for (const auto& entry : std::filesystem::directory_iterator(layout().state))
+        left.push_back(entry.path().filename());
+    EXPECT_EQ(left, std::vector<std::string>{"notes.txt"});
+    EXPECT_EQ(down(options_.state, true, quiet_).error().code, ErrorCode::kNotFound) << "no stack's directory any more";
+}
+
 TEST_F(StackTest, StatusAndDownWithoutAStackSaySo) {
     EXPECT_EQ(stack::status(options_.state).error().code, ErrorCode::kNotFound);
     EXPECT_EQ(down(options_.state, false, quiet_).error().code, ErrorCode::kNotFound);
