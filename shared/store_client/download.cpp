@@ -150,12 +150,18 @@ class Downloader {
         ATOLL_TRY(const auto response, client->call(http::Method::kGet, "/v1/blobs/" + place.chunk.sha256));
         ATOLL_RETURN_IF_ERROR(response.check());
         if (response.body.size() != place.chunk.size || digest::sha256(response.body) != place.chunk.sha256)
-            return Error{
-                ErrorCode::kConflict,
-                "the store's bytes of " + manifest_.files[place.file].path + " do not match " + place.chunk.sha256,
-                manifest_.files[place.file].path};
+            return Error{ErrorCode::kConflict,
+                         "the store's bytes of " + manifest_.files[place.file].path + " do not match " +
+                             place.chunk.sha256 + after_damage(place.chunk.sha256),
+                         manifest_.files[place.file].path};
         ATOLL_RETURN_IF_ERROR(file.write(place.offset, response.body));
         return report(place.chunk.size);
+    }
+
+    std::string after_damage(const std::string& sha256) const {
+        if (options_.on_damaged) return options_.on_damaged(sha256);
+        return "; an admin's `atoll model verify MODEL@" + manifest_digest(manifest_).substr(0, 16) +
+               "` tells the store, which then takes these files again from `atoll model push`";
     }
 
     Status report(std::uint64_t bytes) {

@@ -25,6 +25,9 @@ struct TransferOptions {
     http::ClientOptions store;  // its base_url is the store's: "http://gateway/store"
     int connections = 3;
     std::function<void(const Progress&)> progress;  // one call at a time, from any thread
+    // Called with the digest of a blob of which the store has sent other bytes, perhaps from several threads; returns
+    // what the error says after that ("; …"). Empty: the error says who can tell the store.
+    std::function<std::string(const std::string& sha256)> on_damaged = {};
 };
 
 // The relative paths of the files of a directory that a manifest names, sorted, with '/' between parts.

@@ -256,7 +256,15 @@ TEST_F(TransferTest, BytesThatDoNotMatchTheirDigestAreNeverShown) {
     const Status status = download_version(digest, sites_ / "copy", store_.options());
     ASSERT_FALSE(status.ok());
     EXPECT_EQ(status.error().field, "config.json");
+    EXPECT_NE(status.error().message.find("`atoll model verify MODEL@" + digest.substr(0, 16) + "` tells the store"),
+              std::string::npos)
+        << status.error().message;
     EXPECT_FALSE(fs::exists(sites_ / "copy"));
+    TransferOptions telling = store_.options();
+    telling.on_damaged = [](const std::string& blob) { return "; told of " + blob; };
+    EXPECT_TRUE(download_version(digest, sites_ / "copy", telling)
+                    .error()
+                    .message.ends_with("; told of " + digest::sha256("{}")));
 }
 
 TEST_F(TransferTest, AManifestThatIsNotTheDigestsIsRefused) {

@@ -244,7 +244,10 @@ Status pull_merged(const json& version, const fs::path& out, const store_client:
 }
 
 Status run_pull(const Context& context, const std::string& reference, const fs::path& out, bool merge) {
-    ATOLL_TRY(const auto options, transfer_options(context, "downloading"));
+    ATOLL_TRY(auto options, transfer_options(context, "downloading"));
+    options.on_damaged = [pool = std::make_shared<store_client::ClientPool>(options.store)](const std::string& blob) {
+        return tell_store(*pool, blob);
+    };
     http::Client store(options.store);
     ATOLL_TRY(const Reference parsed, parse_reference(reference));
     ATOLL_TRY(const json version, find_version(store, parsed));

@@ -29,16 +29,6 @@ Result<std::optional<std::uint64_t>> first_difference(const std::string& copy, c
     return std::optional(offset + static_cast<std::uint64_t>(ours - copy.begin()));
 }
 
-// Has the store look at a blob itself, so that it lists it as damaged and takes it again from whoever pushes it. Only
-// an admin may ask; the store finds it by itself within a month.
-std::string tell_store(ClientPool& store, const std::string& blob) {
-    const auto looked = store.take()->post_json("/v1/blobs/" + blob + "/check", nlohmann::json::object());
-    if (!looked.ok() && looked.error().code == ErrorCode::kPermissionDenied)
-        return "; an admin's `atoll model verify` tells the store, which then takes the blob again";
-    if (!looked.ok() || !looked->value("damaged", false)) return "";
-    return "; the store knows now (`atoll model damaged`): push or import the version's directory again to repair it";
-}
-
 // An error that says where the copy of a file goes wrong; success: nowhere.
 Status compare_file(const fs::path& path, const ManifestFile& file, const std::shared_ptr<ClientPool>& store) {
     ATOLL_TRY(const LocalFile copy, LocalFile::open(path));
@@ -63,6 +53,15 @@ Status compare_file(const fs::path& path, const ManifestFile& file, const std::s
 }
 
 }  // namespace
+
+std::string tell_store(ClientPool& store, const std::string& blob) {
+    const auto looked = store.take()->post_json("/v1/blobs/" + blob + "/check", nlohmann::json::object());
+    if (!looked.ok() && looked.error().code == ErrorCode::kPermissionDenied)
+        return "; an admin's `atoll model verify` tells the store, which then takes the blob again";
+    if (!looked.ok()) return "";
+    if (!looked->value("damaged", false)) return "; what the store holds is whole, so try again";
+    return "; the store knows now (`atoll model damaged`): push or import the version's directory again to repair it";
+}
 
 Status verify_stored(const Manifest& manifest, const store_client::TransferOptions& options) {
     const auto store = std::make_shared<ClientPool>(options.store);
