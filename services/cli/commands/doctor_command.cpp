@@ -1,3 +1,6 @@
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <ctime>
@@ -10,6 +13,7 @@
 #include "services/cli/doctor/diagnosis.h"
 #include "services/cli/output.h"
 #include "services/cli/rest.h"
+#include "services/stack/stack.h"
 
 namespace atl::cli {
 namespace {
@@ -18,8 +22,9 @@ using nlohmann::json;
 
 constexpr const char* kDoctorHelp =
     R"(Asks the four services once: disk, Kafka and events, tokens and certificates, clocks, versions, facilities, and what
-ended jobs have left there. A viewer's token is enough. The alerts of Prometheus tell the same, and for how long it has
-been so: docs/operate/alerts. The exit status is 1 where something is critical. Example:
+ended jobs have left there; of a stack on this machine, what does not run. A viewer's token is enough. The alerts of
+Prometheus tell the same, and for how long it has been so: docs/operate/alerts. The exit status is 1 where something is
+critical. Example:
   atoll doctor)";
 
 std::int64_t now_unix_s() {
@@ -58,9 +63,24 @@ ServiceSeen look_at(const std::string& name, Result<http::Client> client) {
     return seen;
 }
 
+// Nothing where the stack is of another machine, or of another user, also for root: to look at a component may start a
+// program that its owner has named.
+std::vector<std::pair<std::string, std::string>> own_components(const Context& context) {
+    std::vector<std::pair<std::string, std::string>> components;
+    const auto url = context.gateway_url();
+    struct stat owner{};
+    if (!url.ok() || !url->starts_with(http::kUnixPrefix)) return components;
+    if (::stat(context.state_directory.c_str(), &owner) != 0 || owner.st_uid != ::geteuid()) return components;
+    const auto own = stack::status(context.state_directory);
+    if (!own.ok()) return components;
+    for (const auto& one : *own) components.emplace_back(one.name, one.state);
+    return components;
+}
+
 StackSeen look(const Context& context) {
     StackSeen seen;
     seen.version = ATOLL_VERSION;
+    seen.components = own_components(context);
     std::vector<std::future<ServiceSeen>> looks;  // all at once: one that is away takes its time
     for (const char* name : {"registry", "store", "dispatch", "aggregation"})
         looks.push_back(std::async(std::launch::async, look_at, name, context.impatient_client(name)));
@@ -91,7 +111,8 @@ json to_json(const Problem& problem) {
 
 Status run_doctor(const Context& context) {
     ATOLL_RETURN_IF_ERROR(context.token());
-    const std::vector<Problem> problems = diagnose(look(context));
+    const StackSeen seen = look(context);
+    const std::vector<Problem> problems = diagnose(seen);
     json list = json::array();
     Table table({"severity", "about", note("what is wrong"), note("what to do")});
     std::size_t critical = 0;
@@ -103,7 +124,8 @@ Status run_doctor(const Context& context) {
     if (context.json)
         ATOLL_RETURN_IF_ERROR(print_json({{"problems", std::move(list)}}));
     else if (problems.empty())
-        std::cout << "nothing is wrong with this stack\n";
+        std::cout << (seen.components.empty() ? "the services report nothing wrong\n"
+                                              : "nothing is wrong with this stack\n");
     else
         print(table);
     if (critical == 0) return {};

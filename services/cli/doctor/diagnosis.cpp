@@ -50,18 +50,29 @@ void apply(const Rule& rule, const ServiceSeen& service, std::int64_t now_unix_s
     }
 }
 
-// Cleaning up behind jobs that ended: what is left at a site takes its disk.
+// Cleaning up behind jobs that ended: what is left at a site takes its disk. Only where something stands in the way
+// there: at a site that answers it is a matter of seconds.
 void look_for_leftovers(const ServiceSeen& service, std::vector<Problem>& problems) {
     std::map<std::string, double> left;
+    std::set<std::string> held_up;
+    for (const Sample& sample : service.samples) {
+        const auto reason = sample.labels.find("reason");
+        const auto facility = sample.labels.find("facility");
+        if (sample.metric != "atoll_tasks_waiting" || sample.value <= 0 || facility == sample.labels.end()) continue;
+        if (reason != sample.labels.end() && reason->second != "queue" && reason->second != "paused")
+            held_up.insert(facility->second);
+    }
     for (const Sample& sample : service.samples)
         if (sample.metric == "atoll_tasks" && sample.labels.contains("facility") && sample.labels.contains("kind") &&
             sample.labels.at("kind") == "clean")
             left[sample.labels.at("facility")] += sample.value;
     for (const auto& [facility, tasks] : left)
-        if (tasks > 0)
-            problems.push_back({kWarning, "", facility,
-                                fmt::format("{} jobs that ended have left files there that are not removed yet", tasks),
-                                "they go when the site answers: `atoll facility check " + facility + "`"});
+        if (tasks > 0 && held_up.contains(facility))
+            problems.push_back(
+                {kWarning, "", facility,
+                 fmt::format("{} that ended {} left files there that are not removed yet",
+                             tasks == 1 ? "a job" : fmt::format("{} jobs", tasks), tasks == 1 ? "has" : "have"),
+                 "they go when the site answers: `atoll facility check " + facility + "`"});
 }
 
 void look_at_clocks(const ServiceSeen& service, std::int64_t now_unix_s, std::vector<Problem>& problems) {
@@ -115,6 +126,18 @@ void look_at_waits(const StackSeen& seen, std::vector<Problem>& problems) {
                             "`atoll facility check " + name + "` looks at the site; what waits goes on by itself"});
 }
 
+// Of the stack on this machine, also what answers no request. That a service is away is told above.
+void look_at_components(const StackSeen& seen, std::vector<Problem>& problems) {
+    for (const auto& [name, state] : seen.components) {
+        const bool is_told = std::any_of(problems.begin(), problems.end(), [&](const Problem& one) {
+            return one.about == name && one.alert == "AtollServiceDown";
+        });
+        if (state == "ready" || is_told) continue;
+        problems.push_back({kCritical, "", name, "is " + state,
+                            "`atoll up` starts what does not run; `atoll status` says where the logs are"});
+    }
+}
+
 // What the facility's own record says is better than for how long it has been so.
 void prefer_reasons(const StackSeen& seen, std::vector<Problem>& problems) {
     for (const auto& [name, reason] : seen.facilities)
@@ -151,6 +174,7 @@ std::vector<Problem> diagnose(const StackSeen& seen) {
         look_at_clocks(service, seen.now_unix_s, problems);
         look_at_version(service, seen.version, problems);
     }
+    look_at_components(seen, problems);
     look_at_token(seen, problems);
     look_at_waits(seen, problems);
     prefer_reasons(seen, problems);

@@ -33,6 +33,8 @@ struct ServiceSeen {
 
 struct StackSeen {
     std::vector<ServiceSeen> services;
+    // Name and state of each component, as `atoll status` shows them, where the stack is of this machine.
+    std::vector<std::pair<std::string, std::string>> components;
     std::vector<std::pair<std::string, std::string>> facilities;  // that cannot be worked with: name, reason
     std::vector<std::pair<std::string, std::string>> task_waits;  // of others: name, what a task there waits for
     std::string version;                                          // of this program

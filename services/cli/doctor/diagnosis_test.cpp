@@ -84,11 +84,22 @@ TEST(DiagnosisTest, ClocksAndWhatIsLeftAtSitesAreLookedAt) {
         seen_of("dispatch",
                 "atoll_tasks{facility=\"alpha\",kind=\"clean\",state=\"pending\"} 2\n"
                 "atoll_tasks{facility=\"alpha\",kind=\"train\",state=\"running\"} 1\n"
+                "atoll_tasks{facility=\"beta\",kind=\"clean\",state=\"pending\"} 1\n"
+                "atoll_tasks{facility=\"gamma\",kind=\"clean\",state=\"pending\"} 1\n"
+                "atoll_tasks_waiting{facility=\"alpha\",reason=\"unreachable\"} 3\n"
+                "atoll_tasks_waiting{facility=\"gamma\",reason=\"queue\"} 1\n"
                 "atoll_training_sample_timestamp_seconds{atoll_job=\"a \\\"b\\\"\",facility=\"alpha\"} 1800000300\n");
     seen.services.front().clock_off_s = -90;
     EXPECT_EQ(lines_of(seen), (Lines{"alpha: 2 jobs that ended have left files there that are not removed yet",
                                      "dispatch: its clock is 1 m 30 s behind ours",
                                      "alpha: its nodes' clock is 5 m 00 s ahead of ours"}));
+}
+
+TEST(DiagnosisTest, AComponentOfThisMachinesStackThatDoesNotRunIsToldOnce) {
+    StackSeen seen = seen_of("store", "");
+    seen.services.push_back({"registry", "connection refused", {}, {}});
+    seen.components = {{"registry", "stopped"}, {"store", "ready"}, {"supervisor", "stopped"}};
+    EXPECT_EQ(lines_of(seen), (Lines{"registry: does not answer: connection refused", "supervisor: is stopped"}));
 }
 
 TEST(DiagnosisTest, ItTellsOfWhateverAnAlertTellsOf) {

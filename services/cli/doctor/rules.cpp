@@ -36,9 +36,9 @@ constexpr Rule kRules[] = {
     {"AtollConsumerLags", kCritical, "atoll_inbox_lag_seconds", Test::kAbove, 120, "", "consumer", Unit::kSeconds,
      "events have waited for it for {value}", "check the log of {service}; restarting it loses nothing"},
     {"AtollDeadLetters", kWarning, "atoll_inbox_dead_letters", Test::kAbove, 0, "", "consumer", Unit::kNone,
-     "has refused {value} events", "`atoll events list` says why; then `atoll events replay --all`"},
+     "refused events: {value}", "`atoll events list` says why; then `atoll events replay --all`"},
     {"AtollBlobsDamaged", kCritical, "atoll_store_blobs_damaged", Test::kAbove, 0, "", "", Unit::kNone,
-     "{value} blobs are corrupt", "`atoll model damaged` lists them: upload them again, and look at the disk"},
+     "corrupt blobs: {value}", "`atoll model damaged` lists them: upload them again, and look at the disk"},
     {"", kWarning, "atoll_facility_login_budget_remaining", Test::kBelow, 1, "", "facility", Unit::kNone, kLoginsSpent,
      "wait; `ssh_logins_max` of dispatch says how many a site bears"},
 };

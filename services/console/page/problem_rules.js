@@ -143,7 +143,7 @@ export const rules = [
         limitMetric: '',
         label: 'consumer',
         unit: 'none',
-        what: 'has refused {value} events',
+        what: 'refused events: {value}',
         remedy: 'atoll events list says why; then atoll events replay --all',
     },
     {
@@ -155,7 +155,7 @@ export const rules = [
         limitMetric: '',
         label: '',
         unit: 'none',
-        what: '{value} blobs are corrupt',
+        what: 'corrupt blobs: {value}',
         remedy: 'atoll model damaged lists them: upload them again, and look at the disk',
     },
 ];
