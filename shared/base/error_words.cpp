@@ -26,7 +26,10 @@ constexpr Word<Cause> kCauseMeanings[] = {
     {Cause::kService, "The service itself handled the request and rejected it"},
     {Cause::kSite, "An Atoll program at a site handled the request and rejected it"},
     {Cause::kJobEnded, "The job has ended, so the result is no longer needed"},
-    {Cause::kElsewhere, "The gateway, a proxy or some other server answered in place of the service"},
+    {Cause::kElsewhere,
+     "No handler of the service saw the request: the gateway, a proxy or another server answered, or the service has "
+     "no such "
+     "path or parameter or did not take the token"},
     {Cause::kUnreadable,
      "The input cannot be parsed, such as invalid JSON, a missing body or a broken escape; the status is 400"},
     {Cause::kNoConnection, "A site cannot be reached, or the connection broke"},

@@ -34,6 +34,10 @@ std::string make_errors_page() {
     for (const auto& [code, word] : error_codes())
         page += fmt::format("| `{}` | {} | {} | {} | {}. |\n", word, http::http_status(code),
                             cli::exit_status({code, "", ""}), is_transient(code) ? "yes" : "no", meaning(code));
+    page +=
+        "\nA path that is called by a method it does not take answers 405 with the code `method-not-allowed` and "
+        "`Allow`; "
+        "`atoll` calls none.\n";
     page += "\n## Causes\n\n| cause | meaning |\n|---|---|\n";
     for (const auto& [cause, word] : causes()) page += fmt::format("| `{}` | {}. |\n", word, meaning(cause));
     return page;
