@@ -127,9 +127,7 @@ Result<std::optional<RunOutput::TrainerState>> RunOutput::load_state() {
                                           comm_, fingerprint_, prepared_.config.deterministic));
     if (!found) return found;
     saved_steps_ = found->steps;
-    if (comm_.rank() == 0)
-        log::warn("--resume: goes on after step " + std::to_string(found->steps) + " of " +
-                  std::to_string(prepared_.steps));
+    if (comm_.rank() == 0) spdlog::info("--resume: goes on after step {} of {}", found->steps, prepared_.steps);
     return found;
 }
 
