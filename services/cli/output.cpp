@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <ctime>
 #include <iostream>
 #include <sstream>
 
@@ -176,6 +178,18 @@ std::string Table::text(std::size_t terminal) const {
     }
     if (fit.lacks_columns()) text += fold(left_out(header_, fit), 0, kIndent, terminal);
     return text;
+}
+
+std::string utc_time(std::int64_t unix_s) {
+    const auto when = static_cast<std::time_t>(unix_s);
+    std::tm parts{};
+    ::gmtime_r(&when, &parts);
+    std::array<char, 32> text;
+    return {text.data(), std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts)};
+}
+
+std::string counted(std::size_t count, const std::string& noun) {
+    return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
 }
 
 std::string fold(std::string_view text, std::size_t first, std::size_t indent, std::size_t width) {

@@ -53,6 +53,12 @@ class Table {
     std::vector<std::vector<std::string>> rows_;
 };
 
+// "2026-03-01T12:00:00Z"
+std::string utc_time(std::int64_t unix_s);
+
+// "1 job", "2 jobs".
+std::string counted(std::size_t count, const std::string& noun);
+
 // Lines of whole words that end before column `width` (0: one line); the first begins at column `first`, the others at
 // `indent`. A word that is longer than a line is broken.
 std::string fold(std::string_view text, std::size_t first, std::size_t indent, std::size_t width);

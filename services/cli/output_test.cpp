@@ -118,5 +118,11 @@ TEST(OutputTest, BadInputExitsWithTwoAndOtherFailuresWithOne) {
     EXPECT_EQ(exit_status(unavailable("away")), 1);
 }
 
+TEST(OutputTest, OneOfAThingIsNotSeveral) {
+    EXPECT_EQ(counted(1, "job"), "1 job");
+    EXPECT_EQ(counted(0, "job"), "0 jobs");
+    EXPECT_EQ(utc_time(0), "1970-01-01T00:00:00Z");
+}
+
 }  // namespace
 }  // namespace atl::cli

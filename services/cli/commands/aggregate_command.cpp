@@ -101,12 +101,12 @@ Result<aggregate::Input> open_model(const std::filesystem::path& directory, bool
 
 Status run_aggregate(const Context& context, const AggregateOptions& given) {
     const auto begin = std::chrono::steady_clock::now();
+    const std::string directories =
+        std::to_string(given.directories.size()) + (given.directories.size() == 1 ? " directory" : " directories");
     if (!given.weights.empty() && given.weights.size() != given.directories.size())
-        return invalid_argument("--weights", std::to_string(given.weights.size()) + " given for " +
-                                                 std::to_string(given.directories.size()) + " directories");
+        return invalid_argument("--weights", std::to_string(given.weights.size()) + " given for " + directories);
     if (!given.steps.empty() && given.steps.size() != given.directories.size())
-        return invalid_argument("--steps", std::to_string(given.steps.size()) + " given for " +
-                                               std::to_string(given.directories.size()) + " directories");
+        return invalid_argument("--steps", std::to_string(given.steps.size()) + " given for " + directories);
     ATOLL_TRY(auto strategy, strategy_of(given));
     strategy.max_share = 1;  // --weights come from whoever runs this, not from the models
     strategy.clip = given.clip;

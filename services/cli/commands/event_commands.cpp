@@ -56,7 +56,11 @@ Status run_replay(const Context& context, const std::vector<std::string>& ids, b
     }
     if (context.json) ATOLL_RETURN_IF_ERROR(print_json({{"replayed", replayed}}));
     if (all && !context.json) std::cout << "replayed " << replayed.size() << " of " << found << " dead letters\n";
-    if (found < ids.size()) return not_found("not all of these events are dead letters: see `atoll events list`", "ID");
+    if (found < ids.size())
+        return not_found(
+            std::string(ids.size() == 1 ? "this event is no dead letter" : "not all of these events are dead letters") +
+                ": see `atoll events list`",
+            "ID");
     return result;
 }
 

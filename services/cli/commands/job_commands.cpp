@@ -157,10 +157,14 @@ Status list_jobs(const Context& context, const std::vector<std::string>& only) {
 }
 
 Status show_job(const Context& context, http::Client& client, const std::string& id) {
-    ATOLL_TRY(const json job, client.get_json("/v1/jobs/" + segment(id)));
+    ATOLL_TRY(json job, client.get_json("/v1/jobs/" + segment(id)));
     if (context.json) return print_json(job);
-    std::cout << yaml_text(job,
-                           {"id", "name", "state", "error", "spoiled", "round", "index", "rounds", "participants"});
+    const json participants = job.value("participants", json::array());
+    job.erase("participants");
+    for (auto member = job.begin(); member != job.end();) member = member->is_null() ? job.erase(member) : ++member;
+    std::cout << yaml_text(job, {"id", "name", "state", "error", "spoiled", "round", "index", "rounds"});
+    if (!participants.empty()) std::cout << "participants:\n";
+    for (const json& one : participants) std::cout << "- " << json_text(one, -1) << "\n";  // a line each, still YAML
     return {};
 }
 
@@ -217,8 +221,9 @@ Status run_prune_jobs(const Context& context, const json& order) {
     Table table({"job", cut("name"), "ended"});
     for (const json& job : pruned.at("jobs")) table.add({text(job, "id"), text(job, "name"), text(job, "finished_at")});
     if (!pruned.at("jobs").empty()) print(table);
-    std::cout << pruned.at("jobs").size() << " jobs, " << pruned.at("preparations").size() << " preparations, "
-              << text(pruned, "events") << " events and " << text(pruned, "attempts") << " earlier attempts "
+    std::cout << counted(pruned.at("jobs").size(), "job") << ", "
+              << counted(pruned.at("preparations").size(), "preparation") << ", " << text(pruned, "events")
+              << " events and " << text(pruned, "attempts") << " earlier attempts "
               << (pruned.value("dry_run", false) ? "would go\n" : "are gone\n");
     return {};
 }

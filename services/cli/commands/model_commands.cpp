@@ -180,6 +180,8 @@ Status check_stored(const PushOptions& given, const json& parents, const json& v
     const std::string stays = ", and a version keeps what it was stored with";
     if (given.names_kind && text(version, "kind") != given.kind)
         return conflict(which + " as " + text(version, "kind") + stays, "--kind");
+    if (!given.adapter_of.empty() && text(version, "kind") != "adapter")
+        return conflict(which + " as " + text(version, "kind") + ", no adapter" + stays, "--adapter-of");
     const json stored = version.value("parents", json::array());
     const auto is_stored = [&](const json& parent) {
         return std::find(stored.begin(), stored.end(), parent) != stored.end();
@@ -356,6 +358,8 @@ Status run_rm(const Context& context, const std::string& reference) {
 }
 
 Status run_untag(const Context& context, const std::string& reference) {
+    if (reference.find('@') == std::string::npos)
+        return invalid_argument("tag", "give MODEL@TAG, as " + reference + "@TAG");
     ATOLL_TRY(const Reference parsed, parse_reference(reference));
     ATOLL_TRY(http::Client store, context.client("store"));
     return remove(context, store, model_path(parsed.model) + "/tags/" + segment(parsed.version),
@@ -372,10 +376,10 @@ Status run_prune(const Context& context, const json& order) {
                    text(version, "job"), text(version, "round"), human_bytes(version.at("size").get<std::uint64_t>())});
     const bool dry_run = pruned.value("dry_run", false);
     if (!pruned.at("versions").empty()) print(table);
-    std::cout << pruned.at("versions").size() << " versions of "
-              << human_bytes(pruned.at("version_bytes").get<std::uint64_t>()) << " and " << text(pruned, "blobs")
-              << " unused blobs of " << human_bytes(pruned.at("blob_bytes").get<std::uint64_t>())
-              << (dry_run ? " would go\n" : " are gone\n");
+    std::cout << counted(pruned.at("versions").size(), "version") << " of "
+              << human_bytes(pruned.at("version_bytes").get<std::uint64_t>()) << " and "
+              << counted(pruned.at("blobs").get<std::size_t>(), "unused blob") << " of "
+              << human_bytes(pruned.at("blob_bytes").get<std::uint64_t>()) << (dry_run ? " would go\n" : " are gone\n");
     return {};
 }
 
@@ -388,7 +392,7 @@ Status run_verify(const Context& context, const std::string& reference, const fs
     ATOLL_RETURN_IF_ERROR(directory.empty() ? verify_stored(manifest, options)
                                             : verify_copy(directory, manifest, options));
     if (context.json) return print_json(json{{"digest", version.at("digest")}, {"ok", true}});
-    std::cout << "ok: " << manifest.files.size() << " files, " << human_bytes(manifest.size_bytes()) << "\n";
+    std::cout << "ok: " << counted(manifest.files.size(), "file") << ", " << human_bytes(manifest.size_bytes()) << "\n";
     return {};
 }
 
@@ -487,6 +491,10 @@ Status check_names(const PushOptions& given) {
 Status push_model(const Context& context, const PushOptions& given) {
     ATOLL_RETURN_IF_ERROR(check_names(given));
     ATOLL_RETURN_IF_ERROR(check_files_to_send(given.directory));
+    if (!given.adapter_of.empty() && !fs::exists(given.directory / "adapter_config.json"))
+        return invalid_argument("--adapter-of", given.directory.string() +
+                                                    " has no adapter_config.json, so it is no adapter: leave "
+                                                    "--adapter-of out, or name the adapter's directory");
     ATOLL_TRY(const json version, push(context, given));
     if (context.json) return print_json(version);
     print_line(given.model + "@" + text(version, "digest") + (given.tag.empty() ? "" : " (" + given.tag + ")") + ": " +

@@ -203,6 +203,11 @@ TEST_F(ModelProgramTest, AnAdapterHasAConfigurationOfItsOwn) {
     expect_refused({"adapter_model.safetensors", "holds a value that is not finite, at element 0"});
     fs::remove(model_ / "adapter_config.json");
     expect_refused({"has no config.json"});
+    const CommandResult no_adapter = run({"push", "tiny", model_.string(), "--adapter-of", "llama@final"});
+    EXPECT_EQ(no_adapter.exit_code, 2) << no_adapter.out;
+    EXPECT_NE(no_adapter.err.find(model_.string() + " has no adapter_config.json, so it is no adapter"),
+              std::string::npos)
+        << no_adapter.err;
 }
 
 TEST_F(ModelProgramTest, NewestIsNoTag) {

@@ -176,7 +176,8 @@ Status run_down(const Context& context, const DownFlags& flags) {
                          .dump(2)
                   << "\n";
     else if (result.stopped.empty() && result.killed.empty())
-        std::cerr << "nothing ran in " << context.state_directory.string() << "\n";
+        std::cerr << "nothing ran in " << context.state_directory.string()
+                  << (down.ok() ? "\n" : ": no stack was started there\n");
     else if (!flags.delete_data)
         say_down(context, jobs.value_or(std::vector<nlohmann::json>()));
     if (is_deleted && !context.json)
@@ -201,11 +202,11 @@ std::string local_time(std::time_t when) {
     return {text.data(), std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%S", &parts)};
 }
 
-// "2, last at 2026-03-01 12:00:00", or why it cannot be done.
+// "2, last at 2026-03-01T12:00:00Z", or why it cannot be done.
 std::string restarts_text(const stack::Restarts& restarts) {
     if (!restarts.error.empty()) return "FAILS: " + restarts.error;
     if (restarts.count == 0) return "-";
-    return std::to_string(restarts.count) + ", last at " + local_time(static_cast<std::time_t>(restarts.last_unix_s));
+    return std::to_string(restarts.count) + ", last at " + utc_time(static_cast<std::int64_t>(restarts.last_unix_s));
 }
 
 Result<std::size_t> damaged_count(const Context& context) {
@@ -251,10 +252,12 @@ Status run_status(const Context& context) {
     if (all_ready && !context.json) {
         const auto events = dead_letters(context);
         if (events.ok() && !events->empty())
-            std::cout << events->size() << " events are dead letters: atoll events list\n";
+            std::cout << counted(events->size(), "event")
+                      << (events->size() == 1 ? " is a dead letter" : " are dead letters") << ": atoll events list\n";
         const auto damaged = damaged_count(context);
         if (damaged.ok() && *damaged > 0)
-            std::cout << *damaged << " blobs of the store are damaged: atoll model damaged\n";
+            std::cout << counted(*damaged, "blob") << " of the store " << (*damaged == 1 ? "is" : "are")
+                      << " damaged: atoll model damaged\n";
     }
     if (all_ready) return {};
     const std::string way_out =
@@ -423,6 +426,7 @@ void add_gateway_command(CLI::App& program, Context& context) {
     on_run(*gateway, context, [&context, options]() -> Status {
         if (context.json)
             return invalid_argument("--json", "`atoll gateway` becomes nginx: it has no answer of its own");
+        for (auto* place : {&options->directory, &options->blobs}) *place = std::filesystem::absolute(*place);
         ATOLL_TRY(const std::vector<std::string> argv, stack::prepare_gateway(*options));
         ATOLL_RETURN_IF_ERROR(stack::start_gateway_watch(*options));
         return replace_process(argv);

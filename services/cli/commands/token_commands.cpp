@@ -1,7 +1,5 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <array>
-#include <ctime>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -77,15 +75,6 @@ Status run_list(const Context& context) {
                     text(token, "issued_by"),  text(token, "issued_at"), text(token, "expires_at"),
                     text(token, "revoked_at"), text(token, "state")};
         });
-}
-
-// "2026-03-01T12:00:00Z"
-std::string utc_time(std::int64_t unix_s) {
-    const auto when = static_cast<std::time_t>(unix_s);
-    std::tm parts{};
-    ::gmtime_r(&when, &parts);
-    std::array<char, 32> text;
-    return {text.data(), std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts)};
 }
 
 Status run_show(const Context& context) {
