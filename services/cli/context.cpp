@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <iostream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -87,6 +88,9 @@ Result<std::string> Context::token() const {
     if (!text.ok()) return Error{ErrorCode::kUnauthenticated, "no token: " + text.error().message, "--token-file"};
     std::string token(trim(*text));
     if (token.empty()) return invalid_argument("--token-file", file.string() + " is empty");
+    const auto is_of_tokens = [](unsigned char c) { return c > ' ' && c < 0x7f; };
+    if (!std::all_of(token.begin(), token.end(), is_of_tokens))
+        return invalid_argument("--token-file", file.string() + " holds no token");
     return token;
 }
 
@@ -127,21 +131,21 @@ void on_run(CLI::App& command, Context& context, std::function<Status()> body) {
 }
 
 Result<nlohmann::json> read_document(const std::filesystem::path& file) {
+    const std::string name = file == "-" ? kStandardInput : file.string();
+    std::string text;
     if (file == "-") {
-        const std::string text{std::istreambuf_iterator<char>(std::cin), {}};
-        const auto begin = text.find_first_not_of(" \t\r\n");
-        if (begin == std::string::npos || text[begin] != '{') return config::parse(text, kStandardInput);
-        auto document = json::parse(text);
-        if (!document.ok())
-            return invalid_argument(kStandardInput, std::string(kStandardInput) + ": " + document.error().message);
-        return document;
+        text.assign(std::istreambuf_iterator<char>(std::cin), {});
+    } else {
+        auto read = read_file(file);
+        if (!read.ok()) return invalid_argument(name, read.error().message);
+        text = std::move(read).value();
     }
-    const auto text = read_file(file);
-    if (!text.ok()) return invalid_argument(file.string(), text.error().message);
+    if (trim(text).empty()) return invalid_argument(name, "is empty");
     const auto extension = file.extension();
     if (extension == ".yaml" || extension == ".yml") return config::load(file);
-    auto document = json::parse(*text);
-    if (!document.ok()) return invalid_argument(file.string(), file.string() + ": " + document.error().message);
+    if (extension != ".json" && trim(text).front() != '{') return config::parse(text, name);
+    auto document = json::parse(text);
+    if (!document.ok()) return invalid_argument(name, document.error().message);
     return document;
 }
 

@@ -44,8 +44,8 @@ struct Context {
 // Makes `body` what `command` does when it is the one on the command line. Its error becomes the program's.
 void on_run(CLI::App& command, Context& context, std::function<Status()> body);
 
-// Reads a whole file as JSON, or YAML when it ends in .yaml or .yml. "-" is standard input: JSON where it begins with
-// "{", else YAML. kInvalidArgument: it cannot be read or is neither.
+// Reads a whole file: YAML when it ends in .yaml or .yml, JSON when it ends in .json or begins with "{", else YAML. "-"
+// is standard input. kInvalidArgument: it cannot be read, is empty or is neither.
 Result<nlohmann::json> read_document(const std::filesystem::path& file);
 
 // The path segment for a name or an id.

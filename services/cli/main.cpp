@@ -56,6 +56,26 @@ void add_global_flags(CLI::App& program, Context& context) {
     program.set_version_flag("--version", std::string("atoll ") + ATOLL_VERSION, "print the version");
 }
 
+// The first positional argument of the commands given that is an empty text, which would become another path of the
+// API; empty: none is.
+std::string find_empty_argument(const CLI::App& command) {
+    for (const CLI::Option* option : command.get_options()) {
+        const auto& words = option->results();
+        if (option->get_positional() && std::find(words.begin(), words.end(), "") != words.end())
+            return option->get_name();
+    }
+    for (const CLI::App* given : command.get_subcommands())
+        if (const std::string name = find_empty_argument(*given); !name.empty()) return name;
+    return {};
+}
+
+// What is of this program alone: the services' clients do not know it.
+Error with_next_command(Error error) {
+    if (error.code == ErrorCode::kUnavailable && error.message.starts_with("no answer from unix:"))
+        error.message += "; `atoll status` says what runs";
+    return error;
+}
+
 int fail(const Context& context, const Error& error) {
     if (context.json)
         std::cerr << json_text(
@@ -100,8 +120,10 @@ int run(const std::vector<const char*>& given) {
         context.json = std::any_of(given.begin(), given.end(), is_json);
         return fail(context, explain_usage(program, argc, argv, error.what()));
     }
+    if (const std::string name = find_empty_argument(program); !name.empty())
+        return fail(context, invalid_argument(name, "is empty"));
     const Status status = context.run ? context.run() : Status();
-    return status.ok() ? 0 : fail(context, status.error());
+    return status.ok() ? 0 : fail(context, with_next_command(status.error()));
 }
 
 // What was not written is a failure, too: 3 where it is for want of room.

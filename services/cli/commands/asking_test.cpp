@@ -7,6 +7,7 @@
 #include <string>
 
 #include "shared/aggregate/strategy_table.h"
+#include "shared/base/file.h"
 #include "shared/base/subprocess.h"
 #include "shared/http/testing/test_server.h"
 
@@ -20,6 +21,50 @@ TEST(JobInitTest, ANewJobFileShowsEveryStrategyAndItsSettings) {
         for (const auto* setting : row.numbers)
             EXPECT_NE(shown.find(std::string(setting->key) + ":"), std::string::npos) << setting->key;
     }
+}
+
+TEST(AskingTest, WhatIsEmptyOrNoTokenIsNamedBeforeAnythingIsAsked) {
+    const TemporaryDirectory directory;
+    const std::string empty = directory.path() / "empty", job = directory.path() / "job.yaml",
+                      token = directory.path() / "token";
+    ASSERT_TRUE(write_file_atomic(empty, "\n").ok());
+    ASSERT_TRUE(write_file_atomic(job, "name: italian\nrounds: 3\n").ok());
+    ASSERT_TRUE(write_file_atomic(token, "a.b.c\n").ok());
+    const auto refusal = [](const std::string& token_file, const std::vector<std::string>& arguments) {
+        std::vector<std::string> all = {ATOLL_PROGRAM, "--gateway", "http://127.0.0.1:9", "--token-file", token_file};
+        all.insert(all.end(), arguments.begin(), arguments.end());
+        const CommandResult result = run_command(all).value();
+        EXPECT_EQ(result.exit_code, 2) << result.out;
+        return result.err;
+    };
+    EXPECT_EQ(refusal(empty, {"job", "list"}), "error: --token-file: " + empty + " is empty\n");
+    EXPECT_EQ(refusal(job, {"job", "list"}), "error: --token-file: " + job + " holds no token\n");
+    struct Typed {
+        std::vector<std::string> arguments;
+        std::string said;
+    };
+    for (const Typed& typed :
+         std::vector<Typed>{{{"model", "show", "llama@"}, "version: nothing stands after the @"},
+                            {{"model", "untag", "llama"}, "tag: give MODEL@TAG, as llama@TAG"},
+                            {{"facility", "login", ""}, "name: is empty"},
+                            {{"token", "revoke", ""}, "id: is empty"},
+                            {{"job", "submit", empty}, empty + ": is empty"},
+                            {{"model", "pull", "@v1", "--out", empty + "2"}, "version: no model stands before the @"},
+                            {{"dataset", "prepare", "it", "--facility", "leonardo", "--input", "", "--tokenizer",
+                              "llama@v1", "--seq-len", "16"},
+                             "--input: is empty"}}) {
+        const std::string said = refusal(token, typed.arguments);
+        EXPECT_TRUE(said.starts_with("error: " + typed.said)) << said;
+    }
+}
+
+TEST(AskingTest, ASocketThatNobodyListensAtLeadsToTheStatus) {
+    CommandOptions options;
+    options.environment = {{"ATOLL_TOKEN", "a.b.c"}};
+    const auto told = run_command({ATOLL_PROGRAM, "--gateway", "unix:/run/no-such.sock:", "job", "list"}, options);
+    ASSERT_TRUE(told.ok());
+    EXPECT_EQ(told->exit_code, 1);
+    EXPECT_TRUE(told->err.ends_with(": nothing listens there; `atoll status` says what runs\n")) << told->err;
 }
 
 TEST(DoctorTest, ServicesThatAreAwayAreAskedOnceAndAllAtOnce) {

@@ -227,12 +227,18 @@ class Client::Impl {
                          {}};
         if (code != CURLE_OK && !transfer.sink_ended)
             return unavailable("no answer from " + options_.base_url + path + ": " +
-                               (reason[0] != '\0' ? reason : curl_easy_strerror(code)) +
+                               why_none(code, reason[0] != '\0' ? reason : curl_easy_strerror(code)) +
                                certificate_advice(handle, code));
         long status = 0;
         curl_easy_getinfo(handle, CURLINFO_RESPONSE_CODE, &status);
         transfer.response.status = static_cast<int>(status);
         return std::move(transfer.response);
+    }
+
+    // Of a socket curl says that it could not connect to localhost, port 80.
+    std::string why_none(CURLcode code, const std::string& reason) const {
+        const bool is_socket = options_.base_url.starts_with(kUnixPrefix);
+        return is_socket && code == CURLE_COULDNT_CONNECT ? "nothing listens there" : reason;
     }
 
     void set_connection(CURL* handle, const std::string& path) {
