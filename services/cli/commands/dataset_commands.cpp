@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -144,6 +145,46 @@ std::string remarks_text(const json& preparation) {
     return join(remarks, "; ");
 }
 
+// Which versions of datasets the registry has. Asks for each dataset once; where it does not answer, all are there.
+class KnownVersions {
+  public:
+    explicit KnownVersions(Result<http::Client> registry) : registry_(std::move(registry)) {}
+
+    // False also for one of a dataset of the same name that was removed since.
+    bool has(const json& preparation) {
+        const Dataset& dataset = look_up(text(preparation, "dataset"));
+        if (dataset.is_unknown) return true;
+        return text(preparation, "created_at") >= dataset.created_at &&
+               dataset.versions.contains(text(preparation, "version"));
+    }
+
+  private:
+    struct Dataset {
+        bool is_unknown = false;
+        std::string created_at;
+        std::set<std::string> versions;
+    };
+
+    const Dataset& look_up(const std::string& name) {
+        const auto [found, is_new] = datasets_.try_emplace(name);
+        if (!is_new) return found->second;
+        Dataset& dataset = found->second;
+        if (!registry_.ok()) dataset.is_unknown = true;
+        if (dataset.is_unknown) return dataset;
+        const std::string path = "/v1/datasets/" + segment(name);
+        const auto answer = registry_->get_json(path);
+        const auto versions = answer.ok() ? get_all(*registry_, path + "/versions") : Result<json>(answer.error());
+        dataset.is_unknown = !versions.ok() && versions.error().code != ErrorCode::kNotFound;
+        if (!versions.ok()) return dataset;
+        dataset.created_at = text(*answer, "created_at");
+        for (const json& version : *versions) dataset.versions.insert(text(version, "version"));
+        return dataset;
+    }
+
+    Result<http::Client> registry_;
+    std::map<std::string, Dataset> datasets_;
+};
+
 // Newest first; of one dataset, or of all.
 Status list_preparations(const Context& context, const std::string& dataset) {
     ATOLL_TRY(http::Client client, context.client("dispatch"));
@@ -155,14 +196,30 @@ Status list_preparations(const Context& context, const std::string& dataset) {
         ATOLL_TRY(http::Client registry, context.client("registry"));
         ATOLL_RETURN_IF_ERROR(get_named(registry, "/v1/datasets", "dataset", dataset));
     }
-    return print_items(context, items,
-                       {"preparation", cut("dataset"), cut("facility"), "state", droppable("step"),
-                        droppable("attempt"), droppable("begun"), "version", note("remarks")},
-                       [](const json& item) -> std::vector<std::string> {
-                           return {text(item, "id"),         text(item, "dataset"), text(item, "facility"),
-                                   text(item, "state"),      text(item, "step"),    text(item, "attempt"),
-                                   text(item, "created_at"), text(item, "version"), remarks_text(item)};
-                       });
+    KnownVersions known(context.client("registry"));
+    return print_items(
+        context, items,
+        {"preparation", cut("dataset"), cut("facility"), "state", droppable("attempt"), droppable("begun"),
+         droppable("by"), droppable("tokenizer"), droppable("seq_len"), droppable("input"), "version", note("remarks")},
+        [&](const json& item) -> std::vector<std::string> {
+            const std::string state = text(item, "state"), step = text(item, "step");
+            std::string version = text(item, "version");
+            if (!version.empty() && !known.has(item)) version += " (removed)";
+            const json tokenizer = item.value("tokenizer", json());
+            return {
+                text(item, "id"),
+                text(item, "dataset"),
+                text(item, "facility"),
+                step.empty() || step == state ? state : state + ": " + step,
+                text(item, "attempt"),
+                text(item, "created_at"),
+                text(item, "created_by"),
+                tokenizer.is_object() ? text(tokenizer, "model") + "@" + text(tokenizer, "version").substr(0, 16) : "",
+                text(item, "seq_len"),
+                text(item, "input"),
+                version,
+                remarks_text(item)};
+        });
 }
 
 // Asks every half second until the preparation ends; a line whenever its state changes, or what it waits for, or an

@@ -241,11 +241,8 @@ Status run_trust(const Context& context, const TrustFlags& flags) {
     if (const Status found = before.check(); !found.ok()) return facility_error(client, flags.name, found.error());
     ATOLL_TRY(const json facility, before.json());
     const std::string host = text(facility, "transport", "host");
-    if (host.empty() && context.json) return print_json({{"host_key", nullptr}, {"fingerprint", nullptr}});
-    if (host.empty()) {
-        std::cout << flags.name << " is the coordinator's machine: there is no host key to trust\n";
-        return {};
-    }
+    if (host.empty())
+        return conflict(flags.name + " is the coordinator's machine: there is no host key to trust", "transport");
     ATOLL_TRY(const json shown, client.post_json(path + "/host-key", json::object()));
     const std::string fingerprint = text(shown, "fingerprint");
     const bool is_pinned = text(facility, "transport", "host_key") == text(shown, "host_key");

@@ -52,6 +52,9 @@ struct Form {
 };
 
 Status run_metrics(const Context& context, http::Client& client, const std::string& id, const Form& form) {
+    if (context.json && (form.csv || form.openmetrics))
+        return invalid_argument("--json", std::string("and ") + (form.csv ? "--csv" : "--openmetrics") +
+                                              " are two forms of the same numbers: give one of them");
     const std::string path = "/v1/jobs/" + segment(id);
     ATOLL_TRY(const json job, client.get_json(path));
     ATOLL_TRY(const JobCurves curves, read_curves(client, path));

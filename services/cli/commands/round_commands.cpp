@@ -86,7 +86,7 @@ void print_round(const json& round) {
         std::string done = text(task, "progress", "step");
         if (!done.empty()) done = "step " + done;
         if (const std::string models = text(task, "models"); !models.empty())
-            done = text(task, "models_done") + " of " + models + " models";
+            done = text(task, "models_done") + " of " + models + (models == "1" ? " model" : " models");
         if (const json moving = task.value("moving", json()); moving.is_object())
             done = human_bytes(moving.value("bytes_done", std::uint64_t{0})) + " of " +
                    human_bytes(moving.value("bytes_total", std::uint64_t{0}));
@@ -110,7 +110,7 @@ void print_round(const json& round) {
 }
 
 Status run_round_show(const Context& context, http::Client& client, const std::string& id, std::optional<int> number) {
-    if (number && *number < 1) return invalid_argument("round", "must be 1 or more, got " + std::to_string(*number));
+    if (number && *number < 0) return invalid_argument("round", "must be 0 or more, got " + std::to_string(*number));
     ATOLL_TRY(json rounds, get_all(client, "/v1/jobs/" + segment(id) + "/rounds"));
     if (number) {
         json one = json::array();

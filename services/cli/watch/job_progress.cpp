@@ -173,7 +173,7 @@ std::string JobProgress::apply_end(const std::string& state) {
     final_state_ = state;
     end_trainings();
     const std::string line = "job " + name_ + " " + state;
-    if (has_told_error()) return line;
+    if (error_.empty() || has_told_error()) return line;
     told_error_ = error_;
     return line + ": " + error_;
 }

@@ -254,6 +254,13 @@ TEST(JobProgressTest, AFailureIsToldOnce) {
     EXPECT_TRUE(line.ends_with(": aggregation failed")) << "another reason is told: " << line;
 }
 
+TEST(JobProgressTest, AJobThatCompletesAfterASiteFailedHasNoReason) {
+    JobProgress progress = demo_progress();
+    progress.apply(training("failed", 3, {{"error", "leonardo: exit code 2"}}));
+    const std::string line = progress.apply(event("atoll.job.completed.v1", {{"round", 1}}));
+    EXPECT_TRUE(line.ends_with(" completed")) << line;
+}
+
 TEST(JobProgressTest, WhyARoundWentOnWithoutASiteIsTold) {
     JobProgress progress = demo_progress();
     progress.apply(step_event(1, 3));
