@@ -269,8 +269,8 @@ TEST_F(GatewayLimitsTest, BehindATrustedProxyAnAddressIsTheClients) {
     for (int i = 0; i < 900; ++i) {
         token[token.size() - 40] = token[token.size() - 40] == 'A' ? 'B' : 'A';
         requests += "GET /registry/v1/owned/x HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: 192.0.2.1, 198.51." +
-                    std::to_string(i / 250) + "." + std::to_string(i % 250) + "\r\nAuthorization: Bearer " + token +
-                    "\r\n\r\n";
+                    std::to_string(i / 250) + "." + std::to_string(i % 250) +
+                    ", 2001:db8::1\r\nAuthorization: Bearer " + token + "\r\n\r\n";
     }
     requests += "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
     // How many of them were passed over unseen.

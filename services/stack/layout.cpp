@@ -103,10 +103,10 @@ bool is_network(const std::string& text) {
     const bool is_v4 = ::inet_pton(AF_INET, address.c_str(), &parsed) == 1;
     if (!is_v4 && ::inet_pton(AF_INET6, address.c_str(), &parsed) != 1) return false;
     if (slash == std::string::npos) return true;
-    int bits = 0;
+    unsigned bits = 0;
     const char* end = text.data() + text.size();
     const auto [stopped, error] = std::from_chars(text.data() + slash + 1, end, bits);
-    return error == std::errc() && stopped == end && bits >= 0 && bits <= (is_v4 ? 32 : 128);
+    return error == std::errc() && stopped == end && bits >= 1 && bits <= (is_v4 ? 32 : 128);  // 0: everybody's
 }
 
 // None where only root may listen there.

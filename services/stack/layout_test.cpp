@@ -25,8 +25,8 @@ TEST(PublicAddressTest, WhatCannotWorkIsRefusedByItsFlag) {
     EXPECT_EQ(check_address({"https://c", "0.0.0.0:7443", cert, key}).error().field, "--tls-certificate");
     EXPECT_EQ(check_address({"https://c", "0.0.0.0:7443", {}, {}}).error().field, "--public-listen");
     EXPECT_EQ(check_address({"https://c", {}, "cert", "key"}).error().field, "--public-listen");
-    for (const std::string wrong :
-         {"10.0.0.0/33", "10.0.0/8", "proxy", "10.0.0.1;", "::1/129", "10.0.0.1/", "10.0.0.1 x"})
+    for (const std::string wrong : {"10.0.0.0/33", "10.0.0/8", "proxy", "10.0.0.1;", "::1/129", "10.0.0.1/",
+                                    "0.0.0.0/0", "10.0.0.1/-0", "10.0.0.1 x"})
         EXPECT_EQ(check_proxies(wrong).error().field, "--trusted-proxies") << wrong;
     EXPECT_EQ(check_address({"https://c", {}, {}, {}, "proxy"}).error().field, "--trusted-proxies");
     EXPECT_TRUE(check_proxies("192.0.2.10,10.0.0.0/8,2001:db8::/32,::1").ok());

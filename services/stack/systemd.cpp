@@ -54,9 +54,10 @@ std::vector<std::string> needed_by(const std::string& name, const std::vector<st
     return units;
 }
 
-// What keeps a component that was taken over from more than its own files: `systemd-analyze security` rates the unit.
+// Limits what a component that was taken over can reach; `systemd-analyze security` rates the unit.
 // dispatch starts the jobs of local facilities, which may need devices, namespaces and a setuid apptainer. A user's own
-// systemd can do the first half alone. Not MemoryDenyWriteExecute, for Java; nor PrivateTmp, as sockets may be in /tmp.
+// systemd can do the first half alone. The state may be in /usr, /etc or /boot, which are closed here. Not
+// MemoryDenyWriteExecute, for Java; nor PrivateTmp, as sockets may be in /tmp.
 std::string limits(const std::string& component, const fs::path& state, bool is_system) {
     std::string lines;
     if (is_system) lines += "ProtectSystem=full\nReadWritePaths=" + unit_word(state) + "\n";
