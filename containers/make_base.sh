@@ -1,6 +1,6 @@
 #!/bin/bash
 # make_base.sh IMAGE: makes a Docker image of a minimal Debian bookworm without a registry, from the packages of this
-# machine's Debian mirror (ATOLL_DEBIAN_MIRROR names another). Needs root and debootstrap, or mmdebstrap.
+# machine's Debian mirrors (ATOLL_DEBIAN_MIRROR and ATOLL_DEBIAN_SECURITY_MIRROR name others). Needs root and debootstrap, or mmdebstrap.
 set -euo pipefail
 umask 022
 image=${1:?usage: make_base.sh IMAGE}
@@ -13,9 +13,10 @@ uri_of() {
         awk -v release="$1" '$2 == release && $3 == "main" {print $1; exit}'
 }
 mirror=${ATOLL_DEBIAN_MIRROR:-$(uri_of "$suite")}
-security=$(uri_of "$suite-security")
+security=${ATOLL_DEBIAN_SECURITY_MIRROR:-$(uri_of "$suite-security")}
 [ -n "$mirror" ] || fail "apt has no source for Debian $suite here: set ATOLL_DEBIAN_MIRROR to the URL of a mirror, or name an image with --debian"
 sources="deb $mirror $suite main"
+[ -n "$security" ] || printf 'WARNING: apt has no source for %s-security here, and the images get no security fixes: set ATOLL_DEBIAN_SECURITY_MIRROR\n' "$suite" >&2
 [ -z "$security" ] || sources+=$'\n'"deb $security $suite-security main"
 
 work=$(mktemp -d)

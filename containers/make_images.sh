@@ -1,5 +1,5 @@
 #!/bin/bash
-# make_images.sh [--debian IMAGE] [--programs DIRECTORY] [--jars DIRECTORY] [--uid N] [--tag TAG] [--with LIST]
+# make_images.sh [OPTION…]
 # Makes the coordinator's Docker images: atoll-services, atoll-postgres and atoll-kafka.
 #
 # --debian IMAGE        an image of Debian bookworm; without it one is made by make_base.sh, and no registry is asked
@@ -8,6 +8,7 @@
 # --jars DIRECTORY      Kafka's jars as compose/kafka/pom.xml pins them; without it Maven fetches them
 # --uid N               the user of all containers (default: yours; 10001 for root)
 # --tag TAG             of the images (default: latest)
+# --refresh             with Debian's packages of today, where without it an image that was made stays
 # --with LIST           further images, comma-separated: observe (Prometheus, Alertmanager), site (a simulated site), trainer
 #                       (the CPU trainer with its MPI)
 set -euo pipefail
@@ -16,11 +17,12 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 usage() { sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0" >&2; exit 2; }
 fail() { printf 'make_images.sh: %s\n' "$*" >&2; exit 1; }
 
-debian='' programs='' jars='' with='' tag=latest uid=$(id -u)
+debian='' programs='' jars='' with='' tag=latest uid=$(id -u) refresh=()
 [ "$uid" != 0 ] || uid=10001
 while [ $# -gt 0 ]; do
     case $1 in
         --debian | --programs | --jars | --uid | --tag | --with) [ $# -ge 2 ] || usage; declare "${1#--}=$2"; shift ;;
+        --refresh) refresh=(--no-cache) ;;
         *) usage ;;
     esac
     shift
@@ -52,7 +54,7 @@ build() {
     local name=$1 file=$2 context=$3
     shift 3
     step "image $name" docker build -q -f "$file" -t "$name:$tag" --build-arg "DEBIAN=$debian" \
-        --build-arg "ATOLL_UID=$uid" --build-arg "VERSION=$version" --build-arg "REVISION=$revision" "$@" "$context"
+        "${refresh[@]}" --build-arg "ATOLL_UID=$uid" --build-arg "VERSION=$version" --build-arg "REVISION=$revision" "$@" "$context"
 }
 
 # import_programs IMAGE PROGRAM…: the programs and the list of their packages, as an image of files alone.
@@ -73,6 +75,8 @@ make_programs() {
     if [ -n "$programs" ]; then
         step "image $1" import_programs "$1" "${@:3}"
     else
+        # What was compiled stays also with --refresh: the libraries are those of the image that it is copied into.
+        local refresh=()
         build "$1" "$here/containers/programs.Dockerfile" "$here" --target "$2"
     fi
 }

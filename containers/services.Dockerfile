@@ -8,6 +8,7 @@ COPY --from=programs / /opt/atoll
 # The packages' own scripts must start no server. The list of packages is the image's bill of materials.
 RUN printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d && chmod 755 /usr/sbin/policy-rc.d \
     && apt-get update -q \
+    && DEBIAN_FRONTEND=noninteractive apt-get upgrade -y -q --no-install-recommends \
     && DEBIAN_FRONTEND=noninteractive xargs -a /opt/atoll/packages apt-get install -y -q --no-install-recommends \
         ca-certificates curl nginx openssh-client \
     && rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /var/log/*.log /usr/sbin/policy-rc.d \

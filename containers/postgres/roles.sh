@@ -1,5 +1,6 @@
 # The SQL that gives each service a role and a schema of its own in the new database POSTGRES_DB, a statement a line. The
-# passwords are those of the services' files, ROLES_DIRECTORY/pgpass_NAME, each a line *:*:*:NAME:PASSWORD.
+# passwords are those of the services' files, ROLES_DIRECTORY/pgpass_NAME, each a line *:*:*:NAME:PASSWORD. No role has more than
+# ROLE_CONNECTIONS connections (default: as many as the database).
 set -eu
 others='registry, store, aggregation'
 echo "REVOKE ALL ON DATABASE \"$POSTGRES_DB\" FROM PUBLIC;"
@@ -8,7 +9,7 @@ for one in registry store dispatch aggregation; do
     case $password in
         '' | *[!A-Za-z0-9_-]*) echo "pgpass_$one: the password must be of letters, digits, - and _" >&2; exit 1 ;;
     esac
-    echo "CREATE ROLE $one LOGIN PASSWORD '$password';"
+    echo "CREATE ROLE $one LOGIN PASSWORD '$password' CONNECTION LIMIT ${ROLE_CONNECTIONS:--1};"
     echo "GRANT CONNECT ON DATABASE \"$POSTGRES_DB\" TO $one;"
     echo "CREATE SCHEMA $one AUTHORIZATION $one;"
     echo "GRANT pg_read_all_stats TO $one;"  # to say whose transaction holds events back

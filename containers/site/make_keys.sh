@@ -1,4 +1,5 @@
-# Makes, once, the key with which dispatch logs in to the simulated sites, and its ssh configuration, in /keys.
+# Makes, once, the key with which dispatch logs in to the simulated sites, and its ssh configuration, in /keys; and in /public what
+# the sites know of it.
 set -eu
 umask 077
 cd /keys
@@ -8,6 +9,7 @@ cd /keys
     mv new id_ed25519
     mv new.pub id_ed25519.pub
 }
+install -m 444 id_ed25519.pub /public/
 cat >config <<'CONFIG'
 Host alpha beta
   Port 2222

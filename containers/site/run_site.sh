@@ -13,5 +13,5 @@ mkdir -p work
     mv new host_key
 }
 # A login sees the programs where a site would have them in PATH.
-exec /usr/sbin/sshd -D -e -f /dev/null -p 2222 -h /srv/site/host_key -o AuthorizedKeysFile=/keys/id_ed25519.pub -o UsePAM=no \
+exec /usr/sbin/sshd -D -e -f /dev/null -p 2222 -h /srv/site/host_key -o AuthorizedKeysFile=/public/id_ed25519.pub -o UsePAM=no \
     -o StrictModes=no -o PasswordAuthentication=no -o PidFile=none -o MaxStartups=100 -o "SetEnv=PATH=$PATH"

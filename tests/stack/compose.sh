@@ -9,13 +9,13 @@ shift
 quick=(alert_rules images init_refuses_what_cannot_work init_again_changes_only_what_is_asked_for up_means_ready
     a_second_up_changes_nothing down_and_up_keep_everything no_secret_is_in_the_build
     no_secret_shows containers_may_do_little)
-all=("${quick[@]}" a_facility_elsewhere_needs_a_public_url what_is_killed_comes_back tokens_are_renewed certificates_are_renewed
+all=("${quick[@]}" after_a_break_in_all_is_made_anew a_facility_elsewhere_needs_a_public_url what_is_killed_comes_back tokens_are_renewed certificates_are_renewed
     up_fails_where_a_key_cannot_be_read
-    a_service_is_found_at_another_address requests_wait_while_a_service_is_recreated uploads_take_no_memory_of_the_gateway
+    a_proxys_clients_are_told_apart a_service_is_found_at_another_address requests_wait_while_a_service_is_recreated uploads_take_no_memory_of_the_gateway
     alerts_are_seen_and_sent
     a_simulated_federation_begins_by_itself all_profiles_hold_the_same_promises
     two_ranks_train_in_the_trainers_image a_job_goes_on_with_the_digests_of_atoll_up two_stacks_run_side_by_side
-    a_year_later_everything_works_after_the_renewal)
+    a_year_later_everything_works_after_the_renewal a_refresh_takes_todays_packages)
 name=atoll-test-$$ tag=atoll-test port=$((20000 + $$ % 10000)) network=172.29.$(($$ % 200 + 20))
 services=(registry store dispatch aggregation)
 containers=(postgres kafka "${services[@]}" gateway renewal)
@@ -35,6 +35,7 @@ for part in load.sh job.sh compose/init_checks.sh compose/job_checks.sh compose/
 done
 
 clean_up() {
+    nobody_outside
     docker compose down --volumes --timeout 5 >/dev/null 2>&1 || true
     clean_up_init
     "$programs/atoll" down --state "$work/up" --delete --yes >/dev/null 2>&1 || true
@@ -66,7 +67,7 @@ remove_stack() {
 }
 # The last check may have left none, or the stack as it was when it failed.
 is_up() {
-    [ -s "$work/admin.token" ] || { up && take_token; }
+    { [ -s "$work/admin.token" ] && all_ready; } || { up && take_token; }
     within 300 all_ready || fail "the stack is not up"
 }
 # call METHOD PATH [OPTION…]: curl at the gateway as an admin.
@@ -86,6 +87,21 @@ check_images() {
     image_says_what_it_is kafka openjdk-17-jre-headless
 }
 
+# Debian's fixes come with a refresh; without one the images stay as they were made.
+check_a_refresh_takes_todays_packages() {
+    local one before
+    id_of_image() { docker image inspect --format '{{.Id}}' "atoll-services:$tag"; }
+    before=$(id_of_image)
+    init --programs "$programs" "${debian[@]}" >/dev/null 2>&1
+    [ "$(id_of_image)" = "$before" ] || fail "images are made anew without --refresh"
+    init --refresh --with '' --programs "$programs" "${debian[@]}" 2>&1 | grep image | sed 's/^/  /' >&2
+    [ "$(id_of_image)" != "$before" ] || fail "--refresh makes no new images"
+    for one in services postgres kafka; do
+        docker run --rm --user 0 --entrypoint sh "atoll-$one:$tag" -c 'apt-get update -q >/dev/null && apt-get -s upgrade' >"$work/said"
+        ! grep '^Inst' "$work/said" >&2 || fail "the refreshed image $one has older packages than Debian"
+    done
+}
+
 check_init_again_changes_only_what_is_asked_for() {
     init --no-images >/dev/null
     local before
@@ -100,7 +116,7 @@ check_init_again_changes_only_what_is_asked_for() {
     [ "$(stat -c %a .env)" = 600 ] || fail ".env is open to others"
     local wrong
     for wrong in "--public-url gateway" "--public-url https://a/b" "--port 0" "--port x" "--prometheus-port 70000" "--alertmanager-port -1" \
-        "--tls-listen a:7" "--network 1.2" "--name A b" "--with all" \
+        "--tls-listen a:7" "--trusted-proxies proxy" "--network 1.2" "--name A b" "--with all" \
         "--alerts-to nobody" "--alerts-to a@example.org"; do
         # shellcheck disable=SC2086
         ! compose/init --no-images ${wrong% *} "${wrong#* }" >/dev/null 2>"$work/said" || fail "init takes $wrong"
@@ -134,6 +150,29 @@ check_down_and_up_keep_everything() {
     up
     all_ready
     atoll facility list | says kept || fail "the facility is gone"
+}
+
+# A new password of the database, new keys and tokens, as docs/operate/compose.md says: the old ones are refused, the data is still there.
+# PostgreSQL was killed, and finds its lock file.
+check_after_a_break_in_all_is_made_anew() {
+    is_up
+    local password
+    password=$(sed 's/.*://' compose/secrets/pgpass_registry)
+    docker compose kill postgres >/dev/null 2>&1
+    mv "$work/admin.token" "$work/old.token"
+    docker compose down >/dev/null 2>&1
+    rm compose/secrets/pgpass_registry
+    compose/init --no-images >/dev/null
+    [ "$(sed 's/.*://' compose/secrets/pgpass_registry)" != "$password" ] || fail "init makes no new password"
+    docker volume rm "${name}_credentials" >/dev/null
+    is_up
+    atoll facility list | says kept || fail "the facility is gone"
+    [ "$(curl -s -o /dev/null -w '%{http_code}' -H "Authorization: Bearer $(cat "$work/old.token")" \
+        "http://127.0.0.1:$port/registry/v1/datasets")" = 401 ] || fail "the old token is valid"
+    ! docker compose exec -T -e PGPASSWORD="$password" postgres psql -qAt -w -h /run/postgresql -U registry -d atoll -c 'SELECT 1' \
+        >/dev/null 2>"$work/said" || fail "the old password opens the database"
+    says 'password authentication failed' <"$work/said" || fail "it says: $(head -1 "$work/said")"
+    check_events_flow
 }
 
 check_a_facility_elsewhere_needs_a_public_url() {
@@ -264,6 +303,22 @@ check_a_renewed_certificate_is_taken() {
     cmp "$work/blob" "$work/copy"
 }
 
+# What a proxy on this machine says of its clients is believed where init was told so, and from nobody else.
+check_a_proxys_clients_are_told_apart() {
+    is_up
+    logged() { docker compose logs --no-log-prefix gateway 2>&1 | says " $1 GET /registry/v1/datasets/proxied "; }
+    ask_as() { call GET /registry/v1/datasets/proxied -H "X-Forwarded-For: 192.0.2.1, $1" >/dev/null; }
+    ask_as 198.51.100.1
+    within 10 logged "$network.129" || fail "the log does not have this machine's address"
+    ! logged 198.51.100.1 || fail "anybody's X-Forwarded-For is believed"
+    compose/init --no-images --trusted-proxies "$network.129" >/dev/null
+    up
+    ask_as 198.51.100.2
+    within 10 logged 198.51.100.2 || fail "the proxy's X-Forwarded-For is not believed"
+    compose/init --no-images --trusted-proxies '' >/dev/null
+    up
+}
+
 check_a_service_is_found_at_another_address() {
     is_up
     local container started
@@ -343,7 +398,9 @@ class Hook(http.server.BaseHTTPRequestHandler):
 http.server.HTTPServer(("0.0.0.0", int(sys.argv[1])), Hook).serve_forever()
 PYTHON
 }
-prometheus() { curl -sS "http://127.0.0.1:$((port + 2))/api/v1/$1"; }
+# observer PORT PATH [OPTION…]: curl at Prometheus or Alertmanager, as the user who may.
+observer() { curl -sS -u "atoll:$(cat compose/secrets/observe_password)" "${@:3}" "http://127.0.0.1:$1$2"; }
+prometheus() { observer $((port + 2)) "/api/v1/$1"; }
 targets_up() { [ "$(prometheus targets | grep -o '"health":"up"' | wc -l)" = 6 ]; }
 was_sent() { grep -F '"alertname":"AtollServiceDown"' "$work/alerts" 2>/dev/null | says -F "\"status\":\"$1\""; }
 
@@ -354,8 +411,8 @@ check_alerts_are_seen_and_sent() {
     hook=$!
     # shellcheck disable=SC2064
     trap "kill $hook" EXIT
-    # This machine's own address in the stack's network is the first of its range.
-    init --prometheus-port $((port + 2)) --alertmanager-port $((port + 3)) --programs "$programs" "${debian[@]}" --alerts-to "http://$network.128:$((port + 4))/hook" \
+    # This machine's own address in the network that leads outside is the first there.
+    init --prometheus-port $((port + 2)) --alertmanager-port $((port + 3)) --programs "$programs" "${debian[@]}" --alerts-to "http://$network.129:$((port + 4))/hook" \
         >/dev/null 2>&1
     [ "$(stat -c %a compose/secrets/alertmanager.yml)" = 600 ] || fail "others can read where alerts go"
     up

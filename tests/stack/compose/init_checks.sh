@@ -34,8 +34,9 @@ make_tools() {
     ln -sf /usr/sbin/* "$tools/"
     rm -f "$tools/docker" "$tools/docker-compose"
 }
-# stand_in NAME: standard input as such a program, where the real one's answer is of another version.
+# stand_in NAME: standard input as such a program, in the place of the link to the real one.
 stand_in() {
+    rm -f "$tools/$1"
     { printf '#!/bin/bash\n'; cat; } >"$tools/$1"
     chmod 755 "$tools/$1"
 }
@@ -51,6 +52,14 @@ check_init_refuses_what_cannot_work() {
     PATH=$tools refuses 'no `docker compose`; install Docker Compose 2'
     stand_in docker-compose <<<'echo 1.29.2'
     PATH=$tools refuses 'docker-compose 1.29.2 cannot read compose.yaml; install Docker Compose 2'
+    cp .env "$work/env"
+    sed -i /^ATOLL_UID=/d .env
+    stand_in getent <<<'[ "$*" != "passwd 10001" ] || echo somebody:x:10001:10001::/:/bin/sh'
+    rm "$tools/docker-compose"
+    ln -sf "$docker" "$tools/docker"
+    PATH=$tools refuses 'run as 10001, which is somebody here; choose a number that nobody has'
+    cp "$work/env" .env
+    refuses '--refresh: it makes images; leave --no-images out' --refresh --no-images
     check_ports_are_looked_at
     docker network create --subnet "$network.128/25" "$name-other" >/dev/null
     refuses "the network $name-other has the addresses $network.128/25; choose others than $network.0/24 with --network" --no-images || { docker network rm "$name-other"; return 1; }
@@ -116,11 +125,12 @@ check_two_stacks_run_side_by_side() {
         --network "${network%.*}.$((${network##*.} + 1))" --with observe --debian "${ATOLL_DEBIAN:-atoll-debian:bookworm}" --programs "$work/programs" \
         --jars "$work/jars" 2>&1 | sed 's/^/  /' >&2
     as_second docker compose up --wait >"$work/up.log" 2>&1 || { tail -20 "$work/up.log" >&2; fail "the second stack does not start"; }
+    grep -qxF "ATOLL_SSH='$second/compose/ssh'" "$second/.env" || fail "keys are taken from $(grep ATOLL_SSH "$second/.env")"
     for one in "${services[@]}"; do second_is_ready "$one" || fail "the second stack's $one is not ready"; done
     all_ready || fail "the first stack is not ready"
     [ "$(as_second docker compose exec -T dispatch id -u)" = "$(id -u "$second_user")" ] || fail "the second stack runs as another user"
     [ "$(docker compose exec -T dispatch id -u)" = 10001 ] || fail "the first stack runs as another user"
-    curl -sS "http://127.0.0.1:$((port + 6))/-/ready" | says -i ready || fail "the second stack's Prometheus does not answer"
+    curl -sS -u "atoll:$(cat "$second/compose/secrets/observe_password")" "http://127.0.0.1:$((port + 6))/-/ready" | says -i ready || fail "the second stack's Prometheus does not answer"
     as_second docker compose cp credentials:/credentials/tokens/admin.token "$second/admin.token" >/dev/null 2>&1
     ! atoll --token-file "$second/admin.token" model list >/dev/null 2>&1 || fail "the first stack takes the second one's token"
     "$programs/atoll" --gateway "http://127.0.0.1:$((port + 5))" --token-file "$second/admin.token" model list >/dev/null

@@ -59,14 +59,14 @@ PYTHON
 
 # Alertmanager's own words of an alert that is firing, by which it is told from Prometheus' alerts.
 fire_alert() {
-    curl -sSf -H 'Content-Type: application/json' "http://127.0.0.1:$((port + 3))/api/v2/alerts" \
+    observer $((port + 3)) /api/v2/alerts -f -H 'Content-Type: application/json' \
         -d "[{\"labels\": {\"alertname\": \"$1\"}}]"
 }
 mail_names() { grep -F "$2" "$1" 2>/dev/null | says '^Subject:.*FIRING'; }
 
 # init_mail OPTION…: alerts go by mail, and Alertmanager has read it.
 init_mail() {
-    compose/init --no-images --alerts-to ops@example.org --smtp "$network.128:$((port + 5))" "$@" >/dev/null
+    compose/init --no-images --alerts-to ops@example.org --smtp "$network.129:$((port + 5))" "$@" >/dev/null
     up
     docker compose restart alertmanager >/dev/null 2>&1
     up
@@ -77,7 +77,7 @@ check_mail_is_sent() (
     local server='' started
     trap '[ -z "$server" ] || kill "$server"; sed -i "/^COMPOSE_FILE=/s/:compose\/authority.yaml//" .env' EXIT
     mkdir -p "$work/mail"
-    openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=mail -addext "subjectAltName=IP:$network.128" -days 2 \
+    openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=mail -addext "subjectAltName=IP:$network.129" -days 2 \
         -keyout "$work/mail/key.pem" -out "$work/mail/cert.pem" >/dev/null 2>&1
     printf "it's a secret" >"$work/smtp"
     # The authority that the container trusts is the test's.

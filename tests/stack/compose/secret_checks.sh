@@ -3,8 +3,8 @@
 # gather_secrets: into the array `secrets`, each password, token and key that this stack has.
 gather_secrets() {
     local one
-    mapfile -t secrets < <(sed 's/.*://' compose/secrets/{postgres_password,pgpass_*})
-    [ ${#secrets[@]} = 5 ] || fail "there should be five passwords, and there are ${#secrets[@]}"
+    mapfile -t secrets < <(sed 's/.*://' compose/secrets/{postgres_password,pgpass_*,observe_password})
+    [ ${#secrets[@]} = 6 ] || fail "there should be six passwords, and there are ${#secrets[@]}"
     for one in admin operator viewer metrics aggregation; do
         secrets+=("$(docker compose exec -T renewal cat "/credentials/tokens/$one.token")")
     done
@@ -39,17 +39,25 @@ check_no_secret_shows() { no_secret_is_in "${containers[*]}" "services postgres 
 
 # may_do_little CONTAINER…
 may_do_little() {
-    local one
+    local one seen inside host='{{.HostConfig.'
     for one; do
-        [ "$(inspect "$one" '{{.HostConfig.ReadonlyRootfs}}')" = true ] || fail "$one can write its root"
-        [ "$(inspect "$one" '{{.HostConfig.CapDrop}}')" = '[ALL]' ] || fail "$one keeps capabilities"
-        [[ $(inspect "$one" '{{.HostConfig.SecurityOpt}}') == *no-new-privileges* ]] || fail "$one may gain privileges"
-        [ "$(inspect "$one" '{{.HostConfig.Memory}}')" -gt 0 ] || fail "$one has no limit of memory"
-        [ "$(inspect "$one" '{{.HostConfig.PidsLimit}}')" -gt 0 ] || fail "$one has no limit of processes"
-        [[ $(inspect "$one" '{{.HostConfig.LogConfig.Config}}') == *max-size* ]] || fail "$one fills the disk with its log"
-        [ "$(inspect "$one" '{{.State.Health.Status}}')" = healthy ] || fail "$one is not healthy"
-        docker compose exec -T "$one" sh -c 'grep -q "^CapEff:.*[1-9a-f]" /proc/1/status' && fail "$one has capabilities"
-        [ "$(docker compose exec -T "$one" id -u)" != 0 ] || fail "$one runs as root"
+        mapfile -t seen < <(inspect "$one" "${host}ReadonlyRootfs}}
+${host}CapDrop}}
+${host}SecurityOpt}}
+${host}Memory}}
+${host}PidsLimit}}
+${host}LogConfig.Config}}
+{{.State.Health.Status}}")
+        [ "${seen[0]}" = true ] || fail "$one can write its root"
+        [ "${seen[1]}" = '[ALL]' ] || fail "$one keeps capabilities"
+        [[ ${seen[2]} == *no-new-privileges* ]] || fail "$one may gain privileges"
+        [ "${seen[3]}" -gt 0 ] || fail "$one has no limit of memory"
+        [ "${seen[4]}" -gt 0 ] || fail "$one has no limit of processes"
+        [[ ${seen[5]} == *max-size* ]] || fail "$one fills the disk with its log"
+        [ "${seen[6]}" = healthy ] || fail "$one is not healthy"
+        inside=$(docker compose exec -T "$one" sh -c 'id -u; grep "^CapEff:" /proc/1/status')
+        [[ $inside =~ ^[1-9] ]] || fail "$one runs as root"
+        [[ $inside =~ CapEff:[[:space:]]0+$ ]] || fail "$one has capabilities: $inside"
     done
 }
 # have_ports PORT…: on loopback, and no others anywhere.
@@ -59,8 +67,61 @@ have_ports() {
     [ "$shown" = "$(printf '127.0.0.1:%s->\n' "$@" | sort -u)" ] || fail "ports: $shown"
 }
 
+# send_x ADDRESS PORT: an x to whoever comes there.
+send_x() {
+    exec python3 -c 'import socket, sys
+listener = socket.create_server((sys.argv[1], int(sys.argv[2])))
+while True: listener.accept()[0].send(b"x")' "$@"
+}
+# Somebody outside the stack's network, in a network namespace behind this machine; and this machine's own address there.
+somebody_outside() {
+    local space=$name-outside
+    ip netns add "$space"
+    ip link add "out$$" type veth peer name eth0 netns "$space"
+    ip address add 198.18.74.1/30 dev "out$$"
+    ip link set "out$$" up
+    ip -n "$space" address add 198.18.74.2/30 dev eth0
+    ip -n "$space" link set eth0 up
+    ip -n "$space" route add default via 198.18.74.1
+    (export -f send_x && ip netns exec "$space" bash -c 'send_x 198.18.74.2 7') &
+    outside=($!)
+    send_x 198.18.74.1 7 &
+    outside+=($!)
+}
+nobody_outside() {
+    [ -z "${outside[*]:-}" ] || { kill "${outside[@]}" && wait "${outside[@]}" || true; outside=(); }
+    ip link delete "out$$" 2>/dev/null || true
+    ip netns delete "$name-outside" 2>/dev/null || true
+}
+# reaches CONTAINER ADDRESS
+reaches() { docker compose exec -T "$1" timeout 5 bash -c "exec 3<>/dev/tcp/$2/7 && head -c 1 <&3 | grep -q x" 2>/dev/null; }
+# only_these_have_a_way_out "CONTAINER…" "OTHER…"
+only_these_have_a_way_out() (
+    local one address outside=()
+    trap nobody_outside EXIT
+    somebody_outside
+    for address in 198.18.74.2 198.18.74.1; do
+        for one in $1; do within 10 reaches "$one" $address || fail "$one does not reach $address"; done
+        for one in $2; do ! reaches "$one" $address || fail "$one reaches $address"; done
+    done
+)
+
+# Without the password neither Prometheus nor Alertmanager says or does anything, also for who is in their network.
+observers_ask_for_a_password() {
+    local one
+    for one in "$((port + 2))/api/v1/targets" "$((port + 3))/api/v2/status"; do
+        [ "$(curl -s -o /dev/null -w '%{http_code}' "http://127.0.0.1:$one")" = 401 ] || fail "$one is open"
+    done
+    docker compose exec -T registry bash -c \
+        'exec 3<>/dev/tcp/alertmanager/9093; printf "GET /api/v2/status HTTP/1.0\r\n\r\n" >&3; head -1 <&3' | says ' 401 ' ||
+        fail "Alertmanager is open to the stack's network"
+    observer $((port + 3)) /api/v2/status | says '"uptime"' || fail "Alertmanager refuses the password"
+    docker compose exec -T prometheus sh -c 'cat /tmp/web.yml' | says '^  atoll: \$2b\$' || fail "the password is not hashed"
+}
+
 check_containers_may_do_little() {
     may_do_little "${containers[@]}"
+    only_these_have_a_way_out "dispatch gateway" "registry store aggregation kafka"
     have_ports "$port"
     [ "$(inspect postgres '{{.HostConfig.NetworkMode}}')" = none ] || fail "the database is in a network"
     roles_keep_apart
@@ -69,6 +130,9 @@ check_containers_may_do_little() {
 # Each service's role in the database has its own schema alone; all read which tokens are revoked, which dispatch writes.
 roles_keep_apart() {
     local one other
+    [ "$(docker compose exec -T -e PGPASSWORD="$(sed 's/.*://' compose/secrets/pgpass_registry)" postgres psql -qAt -w -h /run/postgresql -U registry \
+        -d atoll -c "SELECT sum(rolconnlimit) <= current_setting('max_connections')::int - 3 AND min(rolconnlimit) > 0 FROM pg_roles
+                     WHERE rolname IN ('registry', 'store', 'dispatch', 'aggregation')")" = t ] || fail "a role can take all connections"
     # as ROLE SQL [DATABASE]
     as() {
         docker compose exec -T -e PGPASSWORD="$(sed 's/.*://' "compose/secrets/pgpass_$1")" postgres \
@@ -106,7 +170,7 @@ roles_keep_apart() {
 # The same of the containers that `init --with` and --tls add, and of their keys and passwords.
 check_all_profiles_hold_the_same_promises() {
     is_up
-    local added=(prometheus alertmanager public alpha beta federation) password
+    local added=(prometheus alertmanager public alpha beta federation) password one
     password=$(openssl rand -hex 16)
     printf '%s\n' "$password" >"$work/smtp"
     mkdir -p "$work/tls"
@@ -121,7 +185,17 @@ check_all_profiles_hold_the_same_promises() {
     may_do_little "${containers[@]}" "${added[@]}"
     have_ports "$port" $((port + 1)) $((port + 2)) $((port + 3))
     no_secret_is_in "${containers[*]} ${added[*]}" "services postgres kafka programs observe site site-programs" "$password" \
-        "$(sed -n 2p "$work/tls/key.pem")" "$(docker compose exec -T alpha sed -n 2p /keys/id_ed25519)"
+        "$(sed -n 2p "$work/tls/key.pem")" "$(docker compose exec -T dispatch sed -n 2p /home/atoll/.ssh/id_ed25519)"
+    observers_ask_for_a_password
+    for one in alpha beta; do
+        ! docker compose exec -T "$one" test -e /keys/id_ed25519 || fail "$one has the other site's key"
+    done
+    only_these_have_a_way_out "prometheus alertmanager public alpha" "registry store aggregation kafka"
+    # A site is not in the network of the services behind the gateway.
+    docker compose exec -T alpha bash -c 'exec 3<>/dev/tcp/gateway/7400' || fail "a site does not reach the gateway"
+    for one in registry/8080 "$network.2/8080" "$network.3/8080" "$network.5/8080" kafka/9092; do
+        ! docker compose exec -T alpha timeout 5 bash -c "exec 3<>/dev/tcp/$one" 2>/dev/null || fail "a site reaches $one"
+    done
     image_says_what_it_is observe prometheus
     image_says_what_it_is site openssh-server
     atoll job cancel simulation >/dev/null

@@ -23,6 +23,7 @@ start_api() {
         fail "this machine has chains KUBE-* or CNI-* in iptables: another Kubernetes runs here, or one was not cleaned up"
     exec 8>"$runtime.lock"
     flock -n 8 || fail "another run of this test uses $runtime"
+    ip netns list | awk '{print $1}' >"$cluster/spaces"  # of others
     touch "$cluster/started"
     cd "$cluster"
     ip link show $bridge >/dev/null 2>&1 || { ip link add $bridge type bridge && ip addr add $pods.1/24 dev $bridge; }
@@ -174,6 +175,7 @@ stop_cluster() {
             for chain in $(iptables -t $table -S | awk '/^-N (CNI|KUBE)/ {print $2}'); do iptables -t $table $one "$chain" || true; done
         done
     done 2>/dev/null || true
+    ip netns list | awk '$1 ~ /^cni-/ {print $1}' | grep -vxFf "$cluster/spaces" | while read -r one; do ip netns delete "$one" || true; done
     ip link del $bridge 2>/dev/null || true
     sed -i '/ node[12] # atoll-kube$/d' /etc/hosts 2>/dev/null || { sed '/ node[12] # atoll-kube$/d' /etc/hosts >"$cluster/hosts" && cat "$cluster/hosts" >/etc/hosts; }
     awk -v under="$cluster/" -v also="$runtime-" 'index($2, under) == 1 || index($2, also) == 1 {print $2}' /proc/mounts | sort -r |
