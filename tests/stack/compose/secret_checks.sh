@@ -193,8 +193,12 @@ check_all_profiles_hold_the_same_promises() {
     only_these_have_a_way_out "prometheus alertmanager public alpha" "registry store aggregation kafka"
     # A site is not in the network of the services behind the gateway.
     docker compose exec -T alpha bash -c 'exec 3<>/dev/tcp/gateway/7400' || fail "a site does not reach the gateway"
-    for one in registry/8080 "$network.2/8080" "$network.3/8080" "$network.5/8080" kafka/9092; do
-        ! docker compose exec -T alpha timeout 5 bash -c "exec 3<>/dev/tcp/$one" 2>/dev/null || fail "a site reaches $one"
+    serves() {
+        docker compose exec -T "$1" timeout 5 bash -c "exec 3<>/dev/tcp/$2/8080; printf 'GET /healthz HTTP/1.0\r\n\r\n' >&3; head -1 <&3 | grep -q ' 200 '" 2>/dev/null
+    }
+    for one in registry "$network.2" "$network.3" "$network.5"; do
+        serves gateway "$one" || fail "the gateway does not reach $one"
+        ! serves alpha "$one" || fail "a site reaches $one"
     done
     image_says_what_it_is observe prometheus
     image_says_what_it_is site openssh-server
