@@ -175,7 +175,9 @@ stop_cluster() {
             for chain in $(iptables -t $table -S | awk '/^-N (CNI|KUBE)/ {print $2}'); do iptables -t $table $one "$chain" || true; done
         done
     done 2>/dev/null || true
-    ip netns list | awk '$1 ~ /^cni-/ {print $1}' | grep -vxFf "$cluster/spaces" | while read -r one; do ip netns delete "$one" || true; done
+    for one in $(ip netns list | awk '$1 ~ /^cni-/ {print $1}'); do
+        grep -qxF "$one" "$cluster/spaces" || ip netns delete "$one" || true
+    done
     ip link del $bridge 2>/dev/null || true
     sed -i '/ node[12] # atoll-kube$/d' /etc/hosts 2>/dev/null || { sed '/ node[12] # atoll-kube$/d' /etc/hosts >"$cluster/hosts" && cat "$cluster/hosts" >/etc/hosts; }
     awk -v under="$cluster/" -v also="$runtime-" 'index($2, under) == 1 || index($2, also) == 1 {print $2}' /proc/mounts | sort -r |
