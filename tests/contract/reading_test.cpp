@@ -58,9 +58,9 @@ struct Typed {
     Words arguments = {};
     Words named = {};
     std::set<int> codes = {0};
-    enum class Json { kOne, kLines } json = Json::kOne;
-    bool goes_on = false;      // until Ctrl-C
-    Words said = {};           // what must be in its answer for people, in a pipe
+    enum class Json { kOne, kLines, kRefused } json = Json::kOne;  // kRefused: it has a form of its own
+    bool goes_on = false;                                          // until Ctrl-C
+    Words said = {};                                               // what must be in its answer for people, in a pipe
     bool is_document = false;  // for a file or a program, with lines as long as they are
 };
 
@@ -208,7 +208,10 @@ std::vector<Typed> ReadingTest::typed() {
                             ? Words{"aggregation  waits since", "Kafka does not take the events of this job"}
                             : Words()});
         for (const Words& form : {Words{name}, {name, "--openmetrics"}, {name, "--csv"}})
-            rows.push_back({.command = "job metrics", .arguments = form, .is_document = form.size() > 1});
+            rows.push_back({.command = "job metrics",
+                            .arguments = form,
+                            .json = form.size() > 1 ? Typed::Json::kRefused : Typed::Json::kOne,
+                            .is_document = form.size() > 1});
         rows.push_back({.command = "job logs", .arguments = {name}, .is_document = true});
         rows.push_back(
             {.command = "job script", .arguments = {name, "--facility", "here"}, .named = {"#!"}, .is_document = true});
@@ -235,7 +238,9 @@ std::string ReadingTest::fault_of(const Typed& typed, int way, const std::filesy
     const std::string shown = answer.out + answer.err;
     std::string fault;
     if (answer.is_late) fault += "does not end; ";
-    if (!typed.codes.contains(answer.exit_code)) fault += "exit status " + std::to_string(answer.exit_code) + "; ";
+    const bool is_refused = way == 2 && typed.json == Typed::Json::kRefused;
+    if (is_refused ? answer.exit_code != 2 : !typed.codes.contains(answer.exit_code))
+        fault += "exit status " + std::to_string(answer.exit_code) + "; ";
     for (const std::string& name : typed.named)
         if (answer.out.find(name) == std::string::npos) fault += "lacks " + name + "; ";
     for (const std::string& said : typed.said)
@@ -371,7 +376,7 @@ std::vector<Changing> ReadingTest::changing(const std::filesystem::path& out) {
                            "--aggregation", "a:1", "--blobs", out,   "--directory", out};
     return {{"facility add", {"extra", "--local", "--work-dir", out / "extra"}},
             {"facility set", {"extra", "--slots", "3"}},
-            {"facility trust", {"extra"}},
+            {"facility trust", {"extra"}, {1}},
             {"facility login", {"extra"}, {1, 2}},
             {"facility put-image", {"extra", out / "job.json"}, {2}},
             {"facility rm", {"extra"}},
