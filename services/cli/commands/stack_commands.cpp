@@ -348,8 +348,9 @@ void add_stack_commands(CLI::App& program, Context& context) {
     up->add_option("--tls-certificate", address->certificate, "PEM file, with --public-listen")->needs(url);
     up->add_option("--tls-key", address->certificate_key, "PEM file, with --public-listen")->needs(url);
     up->add_option("--trusted-proxies", address->trusted_proxies,
-                   "addresses and networks of proxies of yours in front, comma-separated: what they say in "
-                   "X-Forwarded-For is the address by which clients are limited")
+                   "your own proxies' addresses or networks, comma-separated; their X-Forwarded-For then gives the "
+                   "client address "
+                   "that limits apply to")
         ->needs(url);
     const auto only = std::make_shared<std::string>();
     up->add_option("--only", *only,
@@ -414,8 +415,9 @@ void add_gateway_command(CLI::App& program, Context& context) {
     gateway->add_option("--tls-certificate", options->certificate, "PEM file; with --tls-key: HTTPS");
     gateway->add_option("--tls-key", options->certificate_key, "PEM file");
     gateway->add_option("--tls-client-ca", options->client_ca, "accept only clients with a certificate of this CA");
-    gateway->add_option("--trusted-proxies", options->trusted_proxies,
-                        "addresses and networks whose X-Forwarded-For is believed, comma-separated");
+    gateway->add_option(
+        "--trusted-proxies", options->trusted_proxies,
+        "your own proxies' addresses or networks, comma-separated; only their X-Forwarded-For is believed");
     gateway->add_option("--wait", options->wait_s, "seconds that a request waits for a service that cannot be reached")
         ->check(CLI::Range(0, 60))
         ->capture_default_str();

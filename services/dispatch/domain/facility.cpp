@@ -58,7 +58,8 @@ Result<TransportSpec> parse_transport(const Json& value) {
         reader.fail("kind", "must be local or ssh");
     } else {
         for (const char* key : {"host", "config_file", "host_key", "data"})
-            if (!reader.any_or_null(key).is_null()) reader.fail(key, "is only of a facility that is reached by ssh");
+            if (!reader.any_or_null(key).is_null())
+                reader.fail(key, "applies only to a facility reached by ssh; leave it out");
     }
     ATOLL_RETURN_IF_ERROR(reader.finish());
     ATOLL_TRY(transport.host_key, parse_host_key(transport.host_key, "transport.host_key"));
