@@ -154,7 +154,7 @@ void Responder::Impl::respond(Response response) {
 
 void Responder::Impl::write(Response response) {
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-    const bool close = !keep_alive_ || state_->draining;
+    const bool close = !keep_alive_ || state_->closing;
     state_->record(method, pattern, response.status, seconds);
     log(response.status, seconds, response.body.size());
     connection_->send(serialize(response, method, request_id, close), std::move(in_flight), close);

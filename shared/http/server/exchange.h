@@ -34,7 +34,8 @@ class ServerState : public std::enable_shared_from_this<ServerState> {
     }
     void stop();
 
-    std::atomic<bool> draining = false;
+    std::atomic<bool> closing = false;   // each answer ends its connection
+    std::atomic<bool> refusing = false;  // no further request is taken
 
   private:
     void leave(std::size_t body_bytes);

@@ -45,6 +45,8 @@ class Listener {
 
     Status start();
     std::uint16_t port() const;
+    // Whoever connects from now on is refused at once.
+    void stop_listening();
     // Closes every connection and joins the threads; no callback runs afterwards.
     void stop();
 

@@ -358,8 +358,10 @@ class ConnectionTransport final : public ps::Tcp::Transport {
         for (;;) {
             const int fd = ::accept4(shared_->listening.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
             if (fd < 0 && (errno == EINTR || errno == ECONNABORTED)) continue;
-            // Out of descriptors or memory, the client stays in the backlog and this would be called at once again.
-            if (fd < 0 && errno != EAGAIN) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+            // It listens no more (EINVAL), or there are no descriptors or memory and the client stays in the backlog:
+            // this would be called at once again.
+            if (fd < 0 && errno != EAGAIN)
+                std::this_thread::sleep_for(std::chrono::milliseconds(errno == EINVAL ? 1 : 20));
             if (fd < 0) return;
             const int on = 1;
             ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);  // no matter for a unix socket
@@ -400,6 +402,11 @@ class Listener::Impl {
 
     std::uint16_t port() const { return bound_port(shared_->listening); }
 
+    // The descriptor stays, as the threads wait at it.
+    void stop_listening() {
+        if (shared_->listening.get() >= 0) ::shutdown(shared_->listening.get(), SHUT_RDWR);
+    }
+
     void stop() {
         if (!reactor_) return;
         shared_->hang_up_all();
@@ -426,6 +433,10 @@ Status Listener::start() {
 
 std::uint16_t Listener::port() const {
     return impl_->port();
+}
+
+void Listener::stop_listening() {
+    impl_->stop_listening();
 }
 
 void Listener::stop() {

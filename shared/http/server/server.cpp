@@ -129,8 +129,11 @@ class Server::Impl {
 
     void stop() {
         if (stopped_.exchange(true)) return;
-        state_->draining = true;
-        if (!state_->wait_until_idle(options_.drain_time_max))
+        state_->closing = true;
+        listener_.stop_listening();
+        const bool is_idle = state_->wait_until_idle(options_.drain_time_max);
+        state_->refusing = true;
+        if (!is_idle || !state_->wait_until_idle(options_.drain_time_max))  // what came in between
             spdlog::warn("stopping although some requests are not answered yet");
         state_->stop();
         pool_.stop();
@@ -155,7 +158,7 @@ class Server::Impl {
     Status dispatch(RawRequest raw, const std::shared_ptr<Responder::Impl>& exchange) {
         const auto method = parse_method(raw.method);
         exchange->method = method.value_or(Method::kGet);
-        if (state_->draining) return unavailable("the service is stopping");
+        if (state_->refusing) return unavailable("the service is stopping");
         exchange->in_flight = state_->enter(raw.body.size());
         if (!exchange->in_flight)
             return Error{ErrorCode::kResourceExhausted, "too many bytes of requests are being worked on", {}};

@@ -72,7 +72,8 @@ class Server {
 
     Status start();
     std::uint16_t port() const;
-    // Stops accepting work: new requests get 503, those in flight finish within drain_time_max, then it stops.
+    // Takes no new connection and ends each that is open with its next answer. What comes on these is still answered,
+    // as whoever keeps a connection cannot know; once nothing is in flight, at most after drain_time_max, it stops.
     void stop();
 
   private:

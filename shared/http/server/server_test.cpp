@@ -395,7 +395,7 @@ TEST(ServerTest, TooManyBytesAtOnceSayComeBackLater) {
     EXPECT_EQ(first.get(), 204);
 }
 
-TEST(ServerTest, StoppingFinishesWhatIsInFlightAndRefusesTheRest) {
+TEST(ServerTest, StoppingAnswersWhatIsInFlightAndWhatComesOnOpenConnections) {
     Gate busy;
     TestServer server([&](Server& s) {
         s.route(Method::kGet, "/slow", kEverybody, [&](const Request&) {
@@ -406,17 +406,26 @@ TEST(ServerTest, StoppingFinishesWhatIsInFlightAndRefusesTheRest) {
     });
     auto slow = get_async(server, "/slow");
     busy.wait_for(1);
+    std::vector<Client> open;
+    for (int i = 0; i < 8; ++i) {
+        open.push_back(server.client());
+        EXPECT_EQ(open.back().call(Method::kGet, "/a").value().headers.at("connection"), "keep-alive");
+    }
     auto stopping = std::async(std::launch::async, [&] { server.server().stop(); });
-    auto client = server.client();
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(3);
-    int status = 200;
-    while (status == 200 && std::chrono::steady_clock::now() < deadline)
-        status = client.call(Method::kGet, "/a").value().status;
-    EXPECT_EQ(status, 503);
+    while (server.client().call(Method::kGet, "/a").ok() && std::chrono::steady_clock::now() < deadline) {
+    }
+    EXPECT_FALSE(server.client().call(Method::kGet, "/a").ok()) << "the server still listens";
+    for (Client& client : open) {
+        const auto answer = client.call(Method::kGet, "/a");
+        ASSERT_TRUE(answer.ok()) << answer.error().message;
+        EXPECT_EQ(answer->status, 200);
+        EXPECT_EQ(answer->headers.at("connection"), "close");
+        EXPECT_FALSE(client.call(Method::kGet, "/a").ok()) << "it was the last answer there";
+    }
     busy.open();
     EXPECT_EQ(slow.get().body, "done");
     stopping.get();
-    EXPECT_FALSE(client.call(Method::kGet, "/a").ok()) << "the server still listens";
 }
 
 TEST(ServerTest, AnAnswerAfterTheServerHasGoneIsHarmless) {
