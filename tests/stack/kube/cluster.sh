@@ -83,6 +83,9 @@ END
     # Docker's policy for what passes through is DROP.
     iptables -I FORWARD -i $bridge -m comment --comment atoll-kube -j ACCEPT
     iptables -I FORWARD -o $bridge -m comment --comment atoll-kube -j ACCEPT
+    # What goes to a service that has no pod at the moment leaves this machine for no other network, where somebody might answer.
+    iptables -I FORWARD -d 10.96.0.0/16 -m comment --comment atoll-kube -j REJECT
+    iptables -I OUTPUT -d 10.96.0.0/16 -m comment --comment atoll-kube -j REJECT
     start naming keep_names
     printf 'FROM %s\nCMD ["sleep", "infinity"]\n' "$debian" | docker build -q -t atoll-pause:1 - >/dev/null 2>&1
     cd "$OLDPWD"
