@@ -140,6 +140,7 @@ Result<Prepared> Aggregator::prepare(std::span<const double> statistics, std::sp
     check(statistics.size() == statistics_count(), "Aggregator::prepare without all statistics");
     check(assigned.empty() || assigned.size() == plan_->inputs.size(), "an assignment is one input's");
     Prepared prepared{plan_->shares};
+    for (double& share : prepared.shares) share *= plan_->present;
     ++plan_->prepared;
     if (!plan_->measures) return prepared;
     std::vector<Change> changes;

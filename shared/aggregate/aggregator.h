@@ -59,6 +59,10 @@ struct RoundBase {
     // What the strategy left in the round before, by the names of Strategy::state(); without a name it begins with
     // zero.
     std::map<std::string, Input, std::less<>> state = {};
+    // Weights of updates that are not there and count as if they were and changed nothing: all changes are as much
+    // shorter as the mean would be with them. The rows that a strategy weighs by themselves are not: there each row is
+    // that of who has seen its token.
+    std::vector<double> absent = {};
 };
 
 struct AggregatorOptions {
@@ -102,10 +106,10 @@ class Aggregator {
   public:
     // Reads only headers, and token counts where the strategy needs them. kInvalidArgument, naming tensor and input,
     // when names, shapes or dtypes differ or a dtype cannot be averaged; naming "weights" when they are not one finite
-    // number >= 0 an input with a positive sum; naming "strategy" when it needs a base and there is none; naming
-    // token_counts.safetensors where an input's are missing, of another length, negative or not finite; what
-    // make_strategy() says. A strategy of adapters takes no tensor that is not one of a pair lora_A and lora_B. The
-    // strategy's weighting is the caller's part: `weights` follow it.
+    // number >= 0 an input with a positive sum, "absent" when one of those is negative or not finite; naming "strategy"
+    // when it needs a base and there is none; naming token_counts.safetensors where an input's are missing, of another
+    // length, negative or not finite; what make_strategy() says. A strategy of adapters takes no tensor that is not one
+    // of a pair lora_A and lora_B. The strategy's weighting is the caller's part: `weights` follow it.
     static Result<Aggregator> plan(const StrategySpec& strategy, std::vector<Input> inputs,
                                    const std::vector<double>& weights, const AggregatorOptions& options = {},
                                    std::optional<RoundBase> start = {});

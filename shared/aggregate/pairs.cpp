@@ -82,7 +82,7 @@ std::vector<double> amounts_of(const Plan& plan, const PlannedPair& pair) {
     std::vector<double> amounts;
     double of_base = 0;
     for (std::size_t i = 0; i < plan.inputs.size(); ++i) {
-        const double part = plan.parts.empty() ? 1 : plan.parts[i];
+        const double part = plan.factor(i, /*weighs_rows=*/false);
         of_base += plan.shares[i] * (1 - part);
         amounts.push_back(plan.shares[i] * part * (scale_of(plan, pair, i) / scale));
     }

@@ -418,6 +418,22 @@ Status check_weights(const std::vector<double>& weights, std::size_t count) {
     return {};
 }
 
+// The shares of the inputs in the mean of those that are there, and of all of these in the mean with the absent ones.
+Status share_out(const std::vector<double>& weights, Plan& plan) {
+    std::vector<double> all = weights;
+    for (const double weight : plan.start ? plan.start->absent : std::vector<double>()) {
+        if (!std::isfinite(weight) || weight < 0)
+            return invalid_argument("absent", "weights must be finite and not negative");
+        if (weight > 0) all.push_back(weight);
+    }
+    ATOLL_TRY(plan.shares, plan.strategy->share_out(all));
+    if (all.size() == weights.size()) return {};
+    plan.shares.resize(weights.size());
+    plan.present = std::accumulate(plan.shares.begin(), plan.shares.end(), 0.0);
+    for (double& share : plan.shares) share /= plan.present;
+    return {};
+}
+
 std::string state_prefix(std::string_view state) {
     return std::string(state) + "/";
 }
@@ -454,7 +470,7 @@ Result<Plan> make_plan(const StrategySpec& strategy, std::vector<Input> inputs, 
     plan.weights = weights;
     plan.measures = plan.start.has_value();
     plan.spec = strategy;
-    ATOLL_TRY(plan.shares, plan.strategy->share_out(weights));
+    ATOLL_RETURN_IF_ERROR(share_out(weights, plan));
     ATOLL_RETURN_IF_ERROR(check_base(*plan.strategy, plan.start));
     ATOLL_TRY(const Headers headers, read_headers(inputs, *plan.strategy, options, plan.start));
     ATOLL_RETURN_IF_ERROR(read_all_token_counts(inputs, headers, plan));

@@ -70,8 +70,9 @@ struct Plan {
     std::unique_ptr<const Strategy> strategy;
     bool measures = false;  // the inputs are measured against the base before the first block is made
     std::vector<double> weights;
-    std::vector<double> shares;
-    std::vector<double> parts;       // of each update's change that count; empty: all of it
+    std::vector<double> shares;      // of the mean of those that are there
+    double present = 1;              // of the mean with those that are absent, which change nothing
+    std::vector<double> parts;       // of each update's change that count for its length; empty: all of it
     std::optional<RoundBase> start;  // the output has its files, or the first input's
     AggregatorOptions options;
     std::vector<Aggregator::OutputFile> files;
@@ -80,6 +81,10 @@ struct Plan {
     std::size_t prepared = 0;        // how often its parts were decided
 
     const Input& model(std::size_t at) const { return at < inputs.size() ? inputs[at] : start->base; }
+    // What the update's change is multiplied with in tensors whose rows the strategy weighs, or does not.
+    double factor(std::size_t update, bool weighs_rows) const {
+        return (parts.empty() ? 1 : parts[update]) * (weighs_rows ? 1 : present);
+    }
 };
 
 // Reads only headers; errors as Aggregator::plan().

@@ -235,20 +235,27 @@ void set_rows(const Elements& which, std::size_t at, std::size_t count, Scratch&
             std::span(scratch.frequencies).subspan(i * all.size() + own.begin - all.begin, own.size());
 }
 
+double factor(const Elements& which, std::size_t update) {
+    return which.plan.factor(update, which.tensor.row_elements > 0);
+}
+
 // Whether some change counts in part only.
-bool is_shortened(const Plan& plan) {
-    return std::any_of(plan.parts.begin(), plan.parts.end(), [](double part) { return part < 1; });
+bool is_shortened(const Elements& which) {
+    for (std::size_t i = 0; i < which.plan.inputs.size(); ++i)
+        if (factor(which, i) < 1) return true;
+    return false;
 }
 
 // Leaves of each widened update's change the part that counts.
-void shorten_changes(const Plan& plan, Scratch& scratch) {
-    for (std::size_t i = 0; i < plan.parts.size(); ++i) {
+void shorten_changes(const Elements& which, Scratch& scratch) {
+    for (std::size_t i = 0; i < scratch.updates.size(); ++i) {
         const std::span<float> update = scratch.updates[i];
         const float* base = scratch.block.base.data();
-        if (plan.parts[i] == 0)
+        const double part = factor(which, i);
+        if (part == 0)
             std::copy_n(base, update.size(), update.data());
-        else if (plan.parts[i] < 1)
-            best_kernels().shorten(update.data(), base, plan.parts[i], update.size());
+        else if (part < 1)
+            best_kernels().shorten(update.data(), base, part, update.size());
     }
 }
 
@@ -262,7 +269,7 @@ Status combine(const Elements& which, std::span<std::byte> into, Scratch& scratc
         (!tensor.state.empty() || tensor.row_elements > 0 ||
          std::any_of(
              tensor.inputs.begin(), tensor.inputs.end(), [&](const Place& place) { return place.dtype != dtype; }));
-    const bool shortens = is_shortened(which.plan);
+    const bool shortens = is_shortened(which);
     const Beside beside{which.plan.strategy->needs_base() || shortens, true};
     ATOLL_RETURN_IF_ERROR(read_sources(which, beside, scratch));
     if (tensor.row_elements > 0) ATOLL_RETURN_IF_ERROR(read_frequencies(which, scratch));
@@ -270,7 +277,7 @@ Status combine(const Elements& which, std::span<std::byte> into, Scratch& scratc
         const std::size_t count = std::min(kTile, which.count - at);
         Block& block = widen_sources(which, beside, at, count, scratch);
         set_rows(which, at, count, scratch);
-        if (shortens) shorten_changes(which.plan, scratch);
+        if (shortens) shorten_changes(which, scratch);
         const std::span<float> result = std::span(scratch.result).first(count);
         which.plan.strategy->combine(block, which.plan.shares, result);
         const std::span<const float> made = tensor.kind == TensorKind::kState ? block.state[tensor.made] : result;
@@ -286,7 +293,7 @@ Status mean_f64(const Elements& which, std::span<std::byte> into, Scratch& scrat
         values.resize(which.count);
         std::memcpy(values.data(), raw.data(), raw.size());
     };
-    if (is_shortened(which.plan)) {
+    if (is_shortened(which)) {
         ATOLL_TRY(const auto raw, read_elements(which, which.plan.start->base, which.tensor.base, scratch));
         take(raw, base);
     }
@@ -295,7 +302,7 @@ Status mean_f64(const Elements& which, std::span<std::byte> into, Scratch& scrat
     for (std::size_t i = 0; i < which.plan.inputs.size(); ++i) {
         ATOLL_TRY(const auto raw, read_input(which, i, scratch));
         take(raw, values);
-        const double share = which.plan.shares[i], part = base.empty() ? 1 : which.plan.parts[i];
+        const double share = which.plan.shares[i], part = factor(which, i);
         for (std::size_t at = 0; at < sum.size(); ++at) {
             if (part < 1) values[at] = part == 0 ? base[at] : base[at] + part * (values[at] - base[at]);
             sum[at] = i == 0 ? share * values[at] : sum[at] + share * values[at];
@@ -338,7 +345,7 @@ Status copy(const Elements& which, std::span<std::byte> into, Scratch& scratch) 
 }  // namespace
 
 std::size_t source_count(const Plan& plan) {
-    const bool base = plan.strategy->needs_base() || plan.measures;
+    const bool base = plan.strategy->needs_base() || plan.measures || plan.present < 1;
     return plan.inputs.size() + (base ? 1 : 0) + plan.strategy->state().size();
 }
 

@@ -79,6 +79,7 @@ Result<StrategySpec> parse_strategy(const json::Json& value) {
                                 reader.one_of("weighting", {"uniform", "tokens"}, "tokens") == "tokens";
     strategy.weighs_rows = row != nullptr && row->takes_row_weights &&
                            reader.one_of("row_weights", {"mean", "tokens"}, "mean") == "tokens";
+    strategy.counts_absent = reader.one_of("absent", {"left_out", "no_change"}, "left_out") == "no_change";
     const json::Json none;
     const json::Json& outer = row != nullptr && row->takes_outer ? reader.object_or_null("outer") : none;
     ATOLL_RETURN_IF_ERROR(reader.finish());
@@ -96,6 +97,7 @@ json::Json to_json(const StrategySpec& strategy) {
     if (row->takes_weighting) value["weighting"] = strategy.weighs_by_tokens ? "tokens" : "uniform";
     if (takes(*row, kMaxShare) && strategy.max_share) value[kMaxShare.key] = *strategy.max_share;
     if (strategy.weighs_rows) value["row_weights"] = "tokens";
+    if (strategy.counts_absent) value["absent"] = "no_change";
     if (const auto& optimizer = strategy.server_optimizer)
         value["outer"] = {{"optimizer", "nesterov"}, {"lr", optimizer->learning_rate}, {"momentum", optimizer->beta1}};
     return value;

@@ -31,8 +31,9 @@ struct ServerOptimizer {
 //    "momentum": 0.9}, "row_weights": "mean" | "tokens"}
 //   {"name": "trimmed_mean", "trim": 0.2}
 //   {"name": "product", "weighting": "uniform" | "tokens"}
-// All take "clip" and "drop" (numbers or null), all but trimmed_mean "max_share". Where a job says nothing of these it
-// gets the defaults of strategy_table.h. A StrategySpec made in code has none of them.
+// All take "clip" and "drop" (numbers or null) and "absent": "left_out" | "no_change", all but trimmed_mean
+// "max_share". Where a job says nothing of these it gets the defaults of strategy_table.h. A StrategySpec made in code
+// has none of them.
 struct StrategySpec {
     std::string name = "fedavg";
     bool weighs_by_tokens = true;                          // fedavg and product
@@ -47,6 +48,8 @@ struct StrategySpec {
     // The most of the mean that one update makes, whatever its weight; the rest is shared out by weight. At least 1/N.
     // None: min(2/N, 2/3) for N updates, of weights that can be believed.
     std::optional<double> max_share = 1.0;
+    // "absent": who has no update in a round counts as one that changes nothing (RoundBase::absent), not as left out.
+    bool counts_absent = false;
 };
 
 const std::vector<std::string>& strategy_names();
@@ -56,8 +59,8 @@ inline constexpr std::int64_t kRanksMax = 1024;
 
 // null: the defaults. kInvalidArgument naming the member of "strategy" that is wrong, unknown or another strategy's.
 Result<StrategySpec> parse_strategy(const nlohmann::json& value);
-// With every default filled in, but for a max_share that follows the number of updates, and row_weights only where they
-// are not "mean".
+// With every default filled in, but for a max_share that follows the number of updates; row_weights and absent only
+// where they are not the default.
 nlohmann::json to_json(const StrategySpec& strategy);
 
 // Of a block of an embedding or a head, whose rows stand for tokens, what travels beside the updates.
@@ -116,7 +119,7 @@ struct UpdateFigures {
 };
 
 struct Prepared {
-    std::vector<double> shares;               // of the result, one an update; they sum to one
+    std::vector<double> shares;  // of the result, one an update; they and those of RoundBase::absent sum to one
     std::vector<UpdateFigures> figures = {};  // one an update, where they were measured
 };
 

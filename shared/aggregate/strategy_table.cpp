@@ -49,6 +49,14 @@ Json settings_of(const StrategyRow& row) {
              "the square root of how often its training saw the row's token, the squares of a row's weights summing to "
              "one; each update then says how often it saw each token, and is believed no more of one than the second "
              "most says. mean, or absent: as everything else."}};
+    settings["absent"] = {{"enum", {"left_out", "no_change", nullptr}},
+                          {"default", "left_out"},
+                          {"description",
+                           "How a participant counts whose update is missing in a round, for two rounds in a row at "
+                           "most. no_change: as one "
+                           "that changed nothing, with the weight of its last update, so that the others' changes do "
+                           "not take its part; rows "
+                           "that row_weights weighs are not held back."}};
     for (const NumberSetting* number : row.numbers) settings[number->key] = schema(*number);
     if (row.takes_outer)
         settings["outer"] = {

@@ -159,10 +159,10 @@ Json aggregation_json(const pg::Rows& rows, int row) {
 
 Result<bool> insert_aggregation(pg::Transaction& transaction, const ClosedRound& round) {
     ATOLL_TRY(const auto rows,
-              transaction.query("INSERT INTO aggregations (job, round, model, base, strategy, updates, quorum)"
-                                " VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (job, round) DO NOTHING",
+              transaction.query("INSERT INTO aggregations (job, round, model, base, strategy, updates, missing, quorum)"
+                                " VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (job, round) DO NOTHING",
                                 {round.job, round.round, round.model, round.base, aggregate::to_json(round.strategy),
-                                 to_json(round.updates), round.quorum}));
+                                 to_json(round.updates), Json(round.missing), round.quorum}));
     if (rows.affected() == 0) return false;
     ATOLL_RETURN_IF_ERROR(notify_workers(transaction));
     return true;
@@ -188,7 +188,7 @@ Result<ClosedRound> load_round(pg::Connection& connection, std::int64_t aggregat
     ATOLL_TRY(const auto rows,
               connection.query(
                   "SELECT jsonb_build_object('job', job, 'round', round, 'model', model, 'base', base,"
-                  " 'strategy', strategy, 'updates', updates, 'quorum', quorum) AS data, refused, "
+                  " 'strategy', strategy, 'updates', updates, 'missing', missing, 'quorum', quorum) AS data, refused, "
                   "coalesce((SELECT optimizer_state FROM aggregations b"
                   " WHERE b.job = a.job AND b.version = a.base ORDER BY b.round DESC LIMIT 1), '') AS optimizer_state,"
                   " coalesce(statistics, '[]') AS statistics,"
@@ -196,15 +196,20 @@ Result<ClosedRound> load_round(pg::Connection& connection, std::int64_t aggregat
                   " coalesce((SELECT jsonb_agg(jsonb_build_object('contributions', contributions, 'updates', updates))"
                   " FROM (SELECT contributions, updates FROM aggregations b WHERE b.job = a.job AND b.round < a.round"
                   " AND b.state = 'completed' AND jsonb_array_length(a.updates) < 16 ORDER BY b.round DESC LIMIT 10)"
-                  " AS last), '[]') AS earlier"
+                  " AS last), '[]') AS earlier,"
+                  " coalesce((SELECT jsonb_agg(jsonb_build_object('updates', updates, 'refused', refused))"
+                  " FROM (SELECT updates, refused FROM aggregations b WHERE b.job = a.job AND b.state = 'completed'"
+                  " AND b.round BETWEEN a.round - $2 AND a.round - 1 AND a.missing <> '[]' ORDER BY b.round DESC)"
+                  " AS last), '[]') AS last"
                   " FROM aggregations a WHERE id = $1",
-                  {aggregation}));
+                  {aggregation, kAbsentRoundsMax}));
     if (rows.empty()) return not_found("there is no such aggregation");
     ATOLL_TRY(ClosedRound round, parse_closed_round(rows.json(0, "data")));
     round.optimizer_state = rows.text(0, "optimizer_state");
     ATOLL_RETURN_IF_ERROR(leave_out(round, rows.json(0, "refused")));
     round.statistics = rows.json(0, "statistics").get<std::vector<double>>();
     take_earlier(round, rows.json(0, "earlier"));
+    take_absent(round, rows.json(0, "last"));
     return round;
 }
 

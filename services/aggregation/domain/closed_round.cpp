@@ -86,6 +86,11 @@ Result<ClosedRound> parse_closed_round(const Json& data) {
     const Json& strategy = reader.required_object("strategy");
     const Json& updates = reader.required_array("updates");
     const std::int64_t quorum = reader.integer_or("quorum", kCountMax, 1, kCountMax);
+    const Json& missing = reader.array_or_null("missing");
+    for (const Json& facility : missing) {
+        if (!facility.is_string()) reader.fail("missing", "must be names of facilities");
+        if (facility.is_string()) round.missing.push_back(facility.get<std::string>());
+    }
     reader.allow_unknown();
     ATOLL_RETURN_IF_ERROR(reader.finish());
     ATOLL_TRY(round.strategy, aggregate::parse_strategy(strategy));
@@ -138,16 +143,41 @@ Status leave_out(ClosedRound& round, const Json& refused) {
     return {};
 }
 
-std::vector<double> averaging_weights(const ClosedRound& round) {
+Weights averaging_weights(const ClosedRound& round) {
     std::vector<double> weights;
-    for (const Update& update : round.updates)
-        weights.push_back(round.strategy.weighs_by_tokens ? static_cast<double>(update.tokens) : 1.0);
-    if (std::all_of(weights.begin(), weights.end(), [](double weight) { return weight == 0; }))
-        std::fill(weights.begin(), weights.end(), 1.0);
-    if (!round.strategy.weighs_by_tokens || round.strategy.max_share) return weights;
     std::vector<aggregate::Assignment> assigned;
-    for (const Update& update : round.updates) assigned.push_back(update.assigned);
-    return aggregate::believable_weights(std::move(weights), assigned);
+    const auto add = [&](std::int64_t tokens, const aggregate::Assignment& given) {
+        weights.push_back(round.strategy.weighs_by_tokens ? static_cast<double>(tokens) : 1.0);
+        assigned.push_back(given);
+    };
+    for (const Update& update : round.updates) add(update.tokens, update.assigned);
+    for (const AbsentSite& site : round.absent) add(site.tokens, site.assigned);
+    const auto absent = weights.begin() + static_cast<std::ptrdiff_t>(round.updates.size());
+    if (std::all_of(weights.begin(), absent, [](double weight) { return weight == 0; }))
+        std::fill(weights.begin(), weights.end(), 1.0);
+    if (round.strategy.weighs_by_tokens && !round.strategy.max_share)
+        weights = aggregate::believable_weights(std::move(weights), assigned);
+    const auto split = weights.begin() + static_cast<std::ptrdiff_t>(round.updates.size());
+    return {{weights.begin(), split}, {split, weights.end()}};
+}
+
+void take_absent(ClosedRound& round, const Json& rows) {
+    for (const std::string& facility : round.missing) {
+        for (const Json& row : rows) {
+            const Json refused = row.value("refused", Json::array());
+            const auto counted = [&](const Update& update) {
+                return update.facility == facility &&
+                       std::none_of(refused.begin(), refused.end(),
+                                    [&](const Json& one) { return one.value("task", "") == update.task; });
+            };
+            const auto updates = parse_updates(row.value("updates", Json::array()));
+            if (!updates.ok()) continue;
+            const auto last = std::find_if(updates->begin(), updates->end(), counted);
+            if (last == updates->end()) continue;
+            round.absent.push_back({facility, last->tokens, last->assigned});
+            break;
+        }
+    }
 }
 
 void take_earlier(ClosedRound& round, const Json& rows) {

@@ -30,6 +30,14 @@ struct RefusedUpdate {
     bool is_sites_fault = true;  // false: the store has lost or damaged it
 };
 
+// A participant without an update in a round, which counts as one that changes nothing.
+struct AbsentSite {
+    std::string facility;
+    std::int64_t tokens = 0;              // of its last update
+    aggregate::Assignment assigned = {};  // likewise
+};
+inline constexpr std::int64_t kAbsentRoundsMax = 2;  // in a row; after them its absence counts for nothing
+
 // The data of atoll.round.closed.v1.
 struct ClosedRound {
     std::string job;
@@ -43,6 +51,8 @@ struct ClosedRound {
     std::vector<RefusedUpdate> refused;  // those that did, by facility and task; no longer among `updates`
     std::vector<double> statistics;      // the sums over all parts; empty until they have been measured
     std::vector<aggregate::EarlierNorm> earlier;  // of the job's last rounds
+    std::vector<std::string> missing;  // facilities that take part and have no update, where the strategy counts them
+    std::vector<AbsentSite> absent;    // those of them that had one in the last kAbsentRoundsMax rounds
 };
 
 // kInvalidArgument naming the field: also an unknown strategy, no updates at all, or a task that counts twice.
@@ -57,6 +67,9 @@ Status leave_out(ClosedRound& round, const nlohmann::json& refused);
 // What earlier rounds counted, from their rows: [{contributions, updates}]. What a row lacks is passed over.
 void take_earlier(ClosedRound& round, const nlohmann::json& rows);
 
+// Finds what the missing handed in last, from the rows of the rounds before, the newest first: [{updates, refused}].
+void take_absent(ClosedRound& round, const nlohmann::json& rows);
+
 // A part's statistics as its row keeps them: of each sum its terms. kInternal where a row holds something else.
 nlohmann::json to_json(const std::vector<aggregate::ExactSum>& statistics);
 Status add_statistics(std::vector<aggregate::ExactSum>& sums, const nlohmann::json& part);
@@ -65,7 +78,11 @@ Result<double> relative_error(const std::vector<nlohmann::json>& lost);
 
 // One weight an update, as its strategy says; they need not sum to one. Where all of them would be zero they are equal:
 // what sites claim never ends a round.
-std::vector<double> averaging_weights(const ClosedRound& round);
+struct Weights {
+    std::vector<double> updates;
+    std::vector<double> absent;  // one an absent site
+};
+Weights averaging_weights(const ClosedRound& round);
 
 // What the version says about who made it: facility, version, its share of the result as "weight", samples, tokens, and
 // where that was measured its norm, its cosine to the mean of the others, and the part of its change that counted.

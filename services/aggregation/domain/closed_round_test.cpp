@@ -62,7 +62,7 @@ TEST(ClosedRoundTest, WhatIsLeftOutIsNoLongerAmongTheUpdates) {
     ASSERT_EQ(round.updates.size(), 1U);
     EXPECT_EQ(round.updates[0].facility, "leonardo");
     EXPECT_EQ(to_json(round.refused), refused);
-    EXPECT_EQ(averaging_weights(round), std::vector<double>{300});
+    EXPECT_EQ(averaging_weights(round).updates, std::vector<double>{300});
 }
 
 TEST(ClosedRoundTest, ADamagedListOfWhatIsLeftOutIsAnError) {
@@ -107,23 +107,69 @@ TEST(ClosedRoundTest, WhatIsWrongIsNamed) {
 
 TEST(ClosedRoundTest, WeightsFollowTheStrategy) {
     Json data = closed_round();
-    EXPECT_EQ(averaging_weights(*parse_closed_round(data)), (std::vector<double>{100, 300}));
+    EXPECT_EQ(averaging_weights(*parse_closed_round(data)).updates, (std::vector<double>{100, 300}));
     data["strategy"]["weighting"] = "uniform";
-    EXPECT_EQ(averaging_weights(*parse_closed_round(data)), (std::vector<double>{1, 1}));
+    EXPECT_EQ(averaging_weights(*parse_closed_round(data)).updates, (std::vector<double>{1, 1}));
     data = closed_round();
     for (Json& update : data["updates"]) update["tokens"] = 0;
-    EXPECT_EQ(averaging_weights(*parse_closed_round(data)), (std::vector<double>{1, 1}))
+    EXPECT_EQ(averaging_weights(*parse_closed_round(data)).updates, (std::vector<double>{1, 1}))
         << "sites that claim nothing end no round";
+}
+
+// What the round before kept, of which one update was refused.
+Json rows_before() {
+    const auto update = [](const char* facility, int tokens) {
+        return Json{{"facility", facility},
+                    {"task", std::string("task-") + facility + std::to_string(tokens)},
+                    {"version", std::string(64, 'c')},
+                    {"samples", 1},
+                    {"tokens", tokens},
+                    {"assigned", {{"tokens", 100}}}};
+    };
+    return Json::array({{{"updates", {update("lumi", 40), update("away", 70)}},
+                         {"refused", {{{"task", "task-away70"}, {"reason", "NaN"}}}}},
+                        {{"updates", {update("lumi", 30), update("away", 60)}}, {"refused", Json::array()}}});
+}
+
+TEST(ClosedRoundTest, WhoIsMissingHasTheWeightOfItsLastUpdate) {
+    Json data = closed_round();
+    data["missing"] = {"lumi", "away", "never"};
+    ClosedRound round = parse_closed_round(data).value();
+    take_absent(round, rows_before());
+    ASSERT_EQ(round.absent.size(), 2U);
+    EXPECT_EQ(averaging_weights(round).absent, (std::vector<double>{40, 60})) << "what was refused was none";
+    EXPECT_EQ(averaging_weights(round).updates, (std::vector<double>{100, 300}));
+    EXPECT_EQ(round.absent[0].assigned.tokens, 100);
+    round.strategy.weighs_by_tokens = false;
+    EXPECT_EQ(averaging_weights(round).absent, (std::vector<double>{1, 1}));
+    round = parse_closed_round(closed_round()).value();
+    take_absent(round, rows_before());
+    EXPECT_TRUE(round.absent.empty()) << "dispatch says who is missing";
+    data["missing"] = {7};
+    EXPECT_EQ(field_of_error(data), "missing");
+}
+
+TEST(ClosedRoundTest, WhoIsAbsentIsBelievedNoMoreThanTheOthers) {
+    Json data = closed_round();
+    for (Json& update : data["updates"]) update["assigned"] = {{"tokens", 1000}};
+    data["missing"] = {"lumi"};
+    ClosedRound round = parse_closed_round(data).value();
+    Json rows = rows_before();
+    rows[0]["updates"][0]["tokens"] = 1'000'000;
+    take_absent(round, rows);
+    // The lower median of 0.1, 0.3 and 10,000 a token that was assigned.
+    EXPECT_NEAR(averaging_weights(round).absent.at(0), 30, 1e-9);
+    EXPECT_NEAR(averaging_weights(round).updates.at(1), 300, 1e-9);
 }
 
 TEST(ClosedRoundTest, AClaimWeighsNoMoreThanTheUsualOneOfItsAssignment) {
     Json data = closed_round();
     for (Json& update : data["updates"]) update["assigned"] = {{"tokens", 1000}};
-    EXPECT_EQ(averaging_weights(*parse_closed_round(data)), (std::vector<double>{100, 100}));
+    EXPECT_EQ(averaging_weights(*parse_closed_round(data)).updates, (std::vector<double>{100, 100}));
     data["updates"][0]["assigned"]["tokens"] = 2000;
     data["updates"][1]["assigned"]["tokens"] = 2000;
     data["strategy"]["max_share"] = 0.7;
-    EXPECT_EQ(averaging_weights(*parse_closed_round(data)), (std::vector<double>{100, 300}))
+    EXPECT_EQ(averaging_weights(*parse_closed_round(data)).updates, (std::vector<double>{100, 300}))
         << "who says how much one may weigh believes it";
 }
 

@@ -14,6 +14,7 @@ CREATE TABLE aggregations (
     base        text NOT NULL,
     strategy    jsonb NOT NULL,
     updates     jsonb NOT NULL,
+    missing     jsonb NOT NULL DEFAULT '[]',          -- facilities without an update, where the strategy counts them
     quorum      integer NOT NULL DEFAULT 2147483647,  -- updates needed; more than there are: all of them
     -- Updates that cannot be used are left out and the average begins again, as a new plan: the number of those that
     -- were left out before it.

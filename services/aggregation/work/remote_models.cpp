@@ -157,9 +157,11 @@ Result<RemoteModels> RemoteModels::open(const Settings& settings, const ClosedRo
     aggregate::AggregatorOptions options;
     options.block_bytes = kBlockBytes;
     options.on_fault = [on_fault](std::size_t update) { on_fault(update, /*is_stores=*/false); };
-    ATOLL_TRY(aggregate::Aggregator aggregator,
-              aggregate::Aggregator::plan(round.strategy, std::move(inputs), averaging_weights(round), options,
-                                          std::move(start)));
+    Weights weights = averaging_weights(round);
+    start.absent = std::move(weights.absent);
+    ATOLL_TRY(
+        aggregate::Aggregator aggregator,
+        aggregate::Aggregator::plan(round.strategy, std::move(inputs), weights.updates, options, std::move(start)));
     return RemoteModels(std::move(store), std::move(base), std::move(sources), on_fault, std::move(aggregator));
 }
 

@@ -2,6 +2,8 @@
 
 #include <spdlog/spdlog.h>
 
+#include <numeric>
+
 #include "services/aggregation/events/events.h"
 #include "services/aggregation/metrics.h"
 #include "services/aggregation/work/read_ahead.h"
@@ -203,6 +205,8 @@ Status Worker::publish(const Claim& claim) {
         if (part.sha256.empty()) return unavailable("a part is missing");
     if (parts.empty()) return unavailable("the parts are gone");
     ATOLL_RETURN_IF_ERROR(use_shares(claim));
+    if (!round_.absent.empty())
+        metrics["absent_share"] = 1 - std::accumulate(prepared_->shares.begin(), prepared_->shares.end(), 0.0);
     ATOLL_TRY(const auto missing, models_->missing(parts));
     if (!missing.empty()) return make_again(claim, missing);
     ATOLL_TRY(const Published published, models_->publish(round_, parts, contributions(round_, *prepared_), metrics));

@@ -26,7 +26,7 @@ their model; it says how much of that is lost. --row-weights tokens weighs the r
 from --base by how often its training saw their tokens. With --base files, types and
 all other files are those of the model that the others were trained from; there --clip shortens a change longer than so many
 times the median of them to that length, and --drop counts one longer than so many times as no change; of trainings of
-unequal length --steps says how long they were. Example:
+unequal length --steps says how long they were. --absent says what models weigh that are missing and count as --base. Example:
   atoll aggregate --strategy fedavg --weights 3,1 --out mean leonardo/out karolina/out)";
 
 struct AggregateOptions {
@@ -35,6 +35,7 @@ struct AggregateOptions {
     std::string row_weights;
     std::vector<double> weights;
     std::vector<double> steps;
+    std::vector<double> absent;
     std::optional<std::filesystem::path> base;
     std::optional<double> clip;
     std::optional<double> drop;
@@ -107,6 +108,7 @@ Status run_aggregate(const Context& context, const AggregateOptions& given) {
         return invalid_argument("--weights", std::to_string(given.weights.size()) + " given for " + directories);
     if (!given.steps.empty() && given.steps.size() != given.directories.size())
         return invalid_argument("--steps", std::to_string(given.steps.size()) + " given for " + directories);
+    if (!given.absent.empty() && !given.base) return invalid_argument("--absent", "--absent needs --base");
     ATOLL_TRY(auto strategy, strategy_of(given));
     strategy.max_share = 1;  // --weights come from whoever runs this, not from the models
     strategy.clip = given.clip;
@@ -121,7 +123,7 @@ Status run_aggregate(const Context& context, const AggregateOptions& given) {
     std::optional<aggregate::RoundBase> start;
     if (given.base) {
         ATOLL_TRY(aggregate::Input base, open_model(*given.base, is_product));
-        start = aggregate::RoundBase{std::move(base)};
+        start = aggregate::RoundBase{std::move(base), {}, given.absent};
     }
     std::vector<aggregate::Input> inputs;
     for (const auto& directory : given.directories) {
@@ -185,6 +187,12 @@ void add_aggregate_command(CLI::App& program, Context& context) {
         ->delimiter(',')
         ->allow_extra_args(false)
         ->check(CLI::PositiveNumber);
+    command
+        ->add_option("--absent", given->absent,
+                     "weights of models that are missing and count as the base, beside --weights")
+        ->delimiter(',')
+        ->allow_extra_args(false)
+        ->check(CLI::NonNegativeNumber);
     command->add_option("--base", given->base, "the model that the others were trained from: its layout wins")
         ->check(CLI::ExistingDirectory);
     command

@@ -109,6 +109,21 @@ TEST_F(AggregateCommandTest, WithABaseItsFilesCountAndAFarModelCountsInPartOrNot
     EXPECT_NEAR(weights_of(out_ + "4", 2)[1], 5 + 102.F / 3, 1e-4) << "a hundred times as many steps may go as far";
 }
 
+TEST_F(AggregateCommandTest, ModelsThatAreAbsentCountAsTheBase) {
+    const std::string base = make_model("base", {0, 0});
+    const auto result = aggregate({"--base", base, "--weights", "1,3", "--absent", "2,2", "--out", out_, a_, b_});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(weights_of(out_, 2), (std::vector<float>{1.5, 3.5}));
+    for (const std::vector<std::string>& wrong :
+         {std::vector<std::string>{"--absent", "2"}, {"--base", base, "--absent", "-2"}}) {
+        std::vector<std::string> arguments = wrong;
+        arguments.insert(arguments.end(), {"--out", out_ + "2", a_, b_});
+        const auto refused = aggregate(arguments);
+        EXPECT_EQ(refused.exit_code, 2) << refused.err;
+        EXPECT_NE(refused.err.find("--absent"), std::string::npos) << refused.err;
+    }
+}
+
 TEST_F(AggregateCommandTest, RowsAreAddedByWhoHasSeenTheirTokens) {
     const std::string base = make_counted("base", {0, 0}, {0, 0}), one = make_counted("one", {4, 4}, {3, 0});
     const std::string other = make_counted("other", {8, 8}, {1, 5});

@@ -41,6 +41,18 @@ Json assigned_to(const Task& task, const DatasetSize& usual) {
         assigned_work(train.training, train.resources.ranks(), {train.rows, train.seq_len}, usual));
 }
 
+// The participants that are still among those of the job and have no update in its round.
+Json missing_updates(const JobView& job, const std::vector<const Task*>& accepted) {
+    Json missing = Json::array();
+    for (const auto& participant : job.spec.participants) {
+        const std::string& facility = participant.data.facility;
+        const bool has_one =
+            std::any_of(accepted.begin(), accepted.end(), [&](const Task* task) { return task->facility == facility; });
+        if (!has_one && !is_passed_over(job, facility)) missing.push_back(facility);
+    }
+    return missing;
+}
+
 }  // namespace
 
 // One that came in after the round closed is not among them.
@@ -62,14 +74,16 @@ Json closed_round(const JobView& job) {
                            {"samples", task->result.at("samples")},
                            {"tokens", task->result.at("tokens")},
                            {"assigned", assigned_to(*task, usual)}});
-    return {{"job", job.id},
-            {"name", job.spec.name},
-            {"round", job.round.number},
-            {"model", job.spec.output_model},
-            {"base", job.round.base},
-            {"strategy", aggregate::to_json(job.spec.strategy)},
-            {"quorum", needed_by_round(job)},
-            {"updates", std::move(updates)}};
+    Json round = {{"job", job.id},
+                  {"name", job.spec.name},
+                  {"round", job.round.number},
+                  {"model", job.spec.output_model},
+                  {"base", job.round.base},
+                  {"strategy", aggregate::to_json(job.spec.strategy)},
+                  {"quorum", needed_by_round(job)},
+                  {"updates", std::move(updates)}};
+    if (job.spec.strategy.counts_absent) round["missing"] = missing_updates(job, accepted);
+    return round;
 }
 
 Json contributions_of(const JobView& job, const Json& recorded) {

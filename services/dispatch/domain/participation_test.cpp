@@ -57,6 +57,26 @@ TEST(ParticipationTest, AFacilityThatIsNotForTheJobAnyMoreIsLeftOutWhereTheQuoru
         << "it is told once";
 }
 
+TEST(ParticipationTest, WhoHasNoUpdateIsNamedWhereTheStrategyCountsIt) {
+    JobView job = new_job();
+    job.spec.quorum = 1;
+    take(job, submit_job(job, 0));
+    task_of(job, TaskKind::kTrain, 1, "b").state = TaskState::kFailed;
+    Task& trained = task_of(job, TaskKind::kTrain, 1, "a");
+    trained.state = TaskState::kDone;
+    trained.result = {{"version", "ua"}, {"samples", 10}, {"tokens", 100}};
+    const auto closed = [](const JobView& view) {
+        const JobDecision decision = advance_job(view, 0);
+        const DomainEvent* event = find_event(decision, "atoll.round.closed.v1");
+        return event == nullptr ? json::Json() : event->data;
+    };
+    EXPECT_FALSE(closed(job).contains("missing"));
+    job.spec.strategy.counts_absent = true;
+    EXPECT_EQ(closed(job).at("missing"), json::Json({"b"}));
+    job.disallowed["b"] = kWhy;
+    EXPECT_EQ(closed(job).at("missing"), json::Json::array()) << "who no longer takes part holds nothing back";
+}
+
 TEST(ParticipationTest, WithoutAQuorumTheJobPausesUntilItIsAllowedAgainOrGoesOnWithout) {
     JobView job = job_that_lost_b(std::nullopt);
     const JobDecision decision = apply_aggregation(job, {1, "g1", ""}, 0);
