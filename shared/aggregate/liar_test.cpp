@@ -79,6 +79,7 @@ Weights weights_of(const std::string& file) {
 
 struct Federation {
     StrategySpec strategy;
+    double still_learning = 0;  // a low rate that is kept: the model goes on learning; 0: kRate, falling
     std::vector<EarlierNorm> earlier = {};
     std::map<std::string, Input, std::less<>> state = {};  // of a server optimizer
 
@@ -87,7 +88,7 @@ struct Federation {
         std::vector<Assignment> assigned;
         std::vector<double> weights;
         Weights first;
-        const double rate = kRate * rate_factor(round);
+        const double rate = still_learning > 0 ? still_learning : kRate * rate_factor(round);
         for (const Site& site : sites) {
             Weights update = train(base, site.truth, rate, site.steps);
             if (first.empty()) first = update;
@@ -106,6 +107,13 @@ struct Federation {
         if (strategy.server_optimizer)
             state.insert_or_assign("momentum", input_of_weights(weights_of(whole_file(aggregator, 1).value())));
         return weights_of(whole_file(aggregator, 0).value());
+    }
+
+    // The first site's perplexity after so many rounds.
+    double perplexity_after(int rounds, const std::vector<Site>& sites) {
+        Weights model(kWeights);
+        for (int round = 1; round <= rounds; ++round) model = make_round(model, sites, round);
+        return perplexity(model, sites[0].truth);
     }
 
     // Of two it may end as jobs do, with the best model that the first site has found, where that finds one three times
@@ -211,6 +219,25 @@ TEST(LiarTest, OfThreeALieOfAnyKindCostsLittle) {
     EXPECT_LT(cost(3, default_strategy(), noise(9)), 1.05);
     EXPECT_LT(cost(3, default_strategy(), copy_of_the_first()), 1.05);
     EXPECT_LT(cost(3, default_strategy(), times(0)), 1.05);
+}
+
+// While the honest changes stay long, a lie of their length takes away much of every step, and no round is worse than
+// the one before, so that nothing pauses the job.
+TEST(LiarTest, OfThreeThatStillLearnALieOfTheirLengthCostsWhatTheThreatsSay) {
+    const auto after = [](int rounds, std::size_t count, double lie) {
+        std::vector<Site> sites(count, Site{bigrams(1, 0), 10});
+        if (lie != 1) sites.back().lie = times(lie);
+        return Federation{default_strategy(), 0.01}.perplexity_after(rounds, sites);
+    };
+    EXPECT_NEAR(after(0, 3, 1), 24.0, 1e-3);
+    EXPECT_NEAR(after(8, 3, 1), 13.0, 0.1);
+    EXPECT_NEAR(after(8, 2, 1), 13.0, 0.1);
+    EXPECT_NEAR(after(8, 3, -1), 18.5, 0.1);
+    EXPECT_NEAR(after(8, 3, -1.39), 18.6, 0.1);
+    EXPECT_NEAR(after(3, 3, 1), 18.0, 0.1);
+    EXPECT_NEAR(after(3, 3, -9), 19.6, 0.1);
+    for (int round = 1; round <= 8; ++round)
+        EXPECT_LT(after(round, 3, -1.39), after(round - 1, 3, -1.39)) << "round " << round;
 }
 
 TEST(LiarTest, OfThreeWhoTurnsAnothersChangeAroundCostsLittle) {

@@ -17,15 +17,15 @@ TEST_F(AggregationProcessTest, WhoIsAbsentHoldsItsPartOfTheModelBackForTwoRounds
         http::Client client(transfer_.store);
         return client.get_json("/v1/versions/" + event["data"]["version"].get<std::string>()).value();
     };
-    EXPECT_FALSE(close(1, {here, away}, Json::array())["metrics"].contains("absent_share"));
+    EXPECT_FALSE(close(1, Json::array({here, away}), Json::array())["metrics"].contains("absent_share"));
     for (const int round : {2, 3}) {
-        const Json version = close(round, {here}, {"away"});
+        const Json version = close(round, Json::array({here}), Json::array({"away"}));
         // Of two updates none makes more than two thirds.
         EXPECT_NEAR(version["metrics"].value("absent_share", 0.0), 2.0 / 3, 1e-12) << version;
         EXPECT_NEAR(version["contributions"].at(0).value("weight", 0.0), 1.0 / 3, 1e-12) << version;
         EXPECT_EQ(version["contributions"].at(0).value("counted", 0.0), 1) << version;
     }
-    const Json version = close(4, {here}, {"away"});
+    const Json version = close(4, Json::array({here}), Json::array({"away"}));
     EXPECT_FALSE(version["metrics"].contains("absent_share")) << "by now it weighs nothing";
     EXPECT_EQ(version["contributions"].at(0).value("weight", 0.0), 1);
 }
