@@ -154,6 +154,12 @@ class Judge {
             no_batch_answer_ = rows_.back().seen;
             return skip_queues("the scheduler does not answer");
         }
+        if (has("odd_queue")) {
+            add("scheduler", CheckState::kFail, fact("odd_queue"),
+                "try `squeue --me` there by hand: a wrapper or an alias of the site may stand in its place");
+            no_batch_answer_ = rows_.back().seen;
+            return skip_queues("squeue cannot be used");
+        }
         no_batch_answer_ = "";
         if (const auto unread = unread_limits()) {
             add("scheduler", CheckState::kFail, *unread,

@@ -310,6 +310,7 @@ void apply_queue_status(TaskChange& change, const Observed& observed, const Poll
         return;
     }
     if (attempt.queue_misses++ == 0 || asked_ms < attempt.missing_since_ms) attempt.missing_since_ms = asked_ms;
+    change.next_in_ms = std::min(change.next_in_ms, poll_interval_ms(attempt, poll_policy, asked_ms));
     if (attempt.queue_misses < poll_policy.queue_misses_max ||
         asked_ms - attempt.missing_since_ms < poll_policy.missing_ms)
         return;
@@ -450,11 +451,14 @@ std::int64_t backoff_ms(std::int64_t failures, const PollPolicy& poll_policy) {
 }
 
 std::int64_t poll_interval_ms(const Attempt& attempt, const PollPolicy& poll_policy, std::int64_t now_ms) {
-    return std::clamp((now_ms - attempt.since_ms) / 3, poll_policy.poll_ms, poll_policy.poll_ms_max);
+    const std::int64_t soon = std::clamp(poll_policy.batch_poll_ms, poll_policy.poll_ms, poll_policy.poll_ms_max);
+    return std::clamp((now_ms - attempt.since_ms) / 3, poll_policy.poll_ms,
+                      attempt.queue_misses > 0 ? soon : poll_policy.poll_ms_max);  // is it really gone?
 }
 
 std::int64_t batch_interval_ms(const Attempt& attempt, const PollPolicy& poll_policy, std::int64_t now_ms) {
-    return std::max(poll_policy.batch_poll_ms, 2 * poll_interval_ms(attempt, poll_policy, now_ms));
+    return std::max(poll_policy.batch_poll_ms,
+                    (attempt.queue_misses > 0 ? 1 : 2) * poll_interval_ms(attempt, poll_policy, now_ms));
 }
 
 bool stopped_early(const Task& task, const std::vector<std::string>& lines) {

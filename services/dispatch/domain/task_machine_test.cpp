@@ -308,6 +308,9 @@ TEST(TaskMachineTest, LooksGetRarerTheLongerAnAttemptTakesAndOftenAgainWhenItRun
     started.started = true;
     EXPECT_EQ(apply(task, started, policy, 3'600'000).next_in_ms, 2000);
     EXPECT_EQ(wait(0), 2000) << "the clock was set back";
+    task.attempt->queue_misses = 1;
+    EXPECT_EQ(wait(3'600'000), 5000) << "one that the queue does not know is looked at soon";
+    EXPECT_EQ(batch_interval_ms(*task.attempt, policy, 3'600'000), 5000);
 }
 
 Observed answered(BatchState state, std::int64_t asked_ms) {

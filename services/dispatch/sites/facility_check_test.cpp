@@ -231,6 +231,14 @@ TEST_F(FacilityCheckTest, AControllerThatDoesNotAnswerIsTold) {
     EXPECT_EQ(check().no_batch_answer, by_name(rows())["scheduler"].seen);
 }
 
+TEST_F(FacilityCheckTest, ASqueueThatTasksCannotUseIsTold) {
+    fake_.put("bin/squeue", "#!/bin/sh\necho ' JOBID PARTITION NAME USER ST TIME NODES NODELIST(REASON)'\n");
+    expect_found("scheduler", "squeue does not print the columns it is asked for (is it a wrapper?): JOBID PARTITION",
+                 "squeue --me");
+    fake_.put("bin/squeue", kFakeSqueue + std::string("sleep 10\n"));
+    expect_found("scheduler", "s to answer, and tasks wait for it for 8 s", "squeue --me");
+}
+
 TEST_F(FacilityCheckTest, ASlowVersionIsNoSilenceOfTheBatchSystem) {
     fake_.put("bin/sbatch", "#!/bin/sh\nexit 1\n");
     expect_found("warn scheduler", "squeue answers, but `sbatch --version` printed nothing within 5 s", "a wrapper");

@@ -86,7 +86,7 @@ class LookAndAskTest : public testing::Test {
 };
 
 TEST_F(LookAndAskTest, TheQueuesAnswerStandsBehindTheLogs) {
-    slurm_.put("bin/squeue", "#!/bin/sh\necho 'atoll-begun-1|17|PENDING|Priority'\n");
+    slurm_.put("bin/squeue", kFakeSqueue + std::string("echo 'atoll-begun-1|17|PENDING|Priority'\n"));
     const auto found = look_and_ask(slurm_.facility);
     ASSERT_TRUE(found.queue.ok());
     EXPECT_EQ(found.queue->at(0).state, BatchState::kQueued);
@@ -95,8 +95,23 @@ TEST_F(LookAndAskTest, TheQueuesAnswerStandsBehindTheLogs) {
 }
 
 TEST_F(LookAndAskTest, WhereTheQueueGivesNoAnswerTheLogsAreSeenAllTheSame) {
-    slurm_.put("bin/squeue", "#!/bin/sh\necho 'atoll-begun-1|17|PENDING|Priority'\nexit 1\n");
+    slurm_.put("bin/squeue", kFakeSqueue + std::string("echo 'atoll-begun-1|17|PENDING|Priority'\nexit 1\n"));
     EXPECT_TRUE(look_and_ask(slurm_.facility).queue.error().cause == Cause::kBatchSystem);
+}
+
+// What a site's wrapper makes of squeue must not look like a queue that knows no job: healthy ones would be ended.
+TEST_F(LookAndAskTest, OtherColumnsThanWereAskedForSayNothingOfAnyJob) {
+    slurm_.put(
+        "bin/squeue",
+        "#!/bin/sh\necho '             JOBID PARTITION     NAME     USER ST       TIME  NODES NODELIST(REASON)'\n"
+        "echo '               254      main atoll-be    atoll  R       1:02      1 n1'\n");
+    const auto queue = look_and_ask(slurm_.facility).queue;
+    ASSERT_FALSE(queue.ok());
+    EXPECT_TRUE(queue.error().cause == Cause::kBatchSystem);
+    EXPECT_NE(queue.error().message.find("did not print the columns"), std::string::npos) << queue.error().message;
+    ScriptSite site(slurm_.facility, make_local_transport(), "");
+    EXPECT_FALSE(site.cancel(begun_).ok()) << "whether it is gone is not known";
+    EXPECT_FALSE(site.submit_script(unknown_, "exit 0\n").ok()) << "nor whether it was submitted before";
 }
 
 TEST_F(LookAndAskTest, ASlurmThatHangsIsNotWaitedForLong) {

@@ -15,6 +15,16 @@
 
 namespace atl::dispatch {
 
+// squeue with no job: the header of the columns that it was asked for.
+constexpr const char* kFakeSqueue = R"sh(#!/bin/sh
+for one; do
+    case $one in
+        --format=%A) echo JOBID ;;
+        --format=*) echo 'NAME|JOBID|STATE|REASON' ;;
+    esac
+done
+)sh";
+
 // What stands for a login node's programs; the only ones in its PATH beside the tools that scripts need.
 constexpr std::pair<const char*, const char*> kFakeSlurmPrograms[] = {
     // Runs what it is given at once.
@@ -24,7 +34,7 @@ for file; do :; done
 sh "$file" >batch.log 2>&1
 echo 1
 )sh"},
-    {"squeue", "#!/bin/sh\n"},
+    {"squeue", kFakeSqueue},
     {"scancel", "#!/bin/sh\n"},
     {"sacct", "#!/bin/sh\n"},
     {"scontrol", "#!/bin/sh\necho \"NodeName=n1 Arch=$(uname -m) Partitions=main\"\n"},

@@ -6,6 +6,7 @@
 #include "services/dispatch/db/sql.h"
 #include "services/dispatch/db/tasks.h"
 #include "services/dispatch/testing/dispatch_fixture.h"
+#include "services/dispatch/testing/fake_slurm_site.h"
 
 namespace atl::dispatch {
 namespace {
@@ -20,7 +21,7 @@ class QueueWatchTest : public DispatchSchemaTest {
     void SetUp() override {
         DispatchSchemaTest::SetUp();
         if (IsSkipped()) return;
-        const char* squeue = "#!/bin/sh\necho asked >>\"${0%/*}/asked\"\n. \"${0%/*}/answer\"\n";
+        const std::string squeue = kFakeSqueue + std::string("echo asked >>\"${0%/*}/asked\"\n. \"${0%/*}/answer\"\n");
         ASSERT_TRUE(write_file_atomic(fake("squeue"), squeue, 0755).ok());
         answer("exit 0\n");
         connection_ = std::make_unique<pg::Connection>(connect());

@@ -14,7 +14,8 @@ namespace {
 class SlurmNoticesTest : public testing::Test {
   protected:
     SlurmNoticesTest() {
-        for (const char* program : {"sbatch", "squeue", "scancel", "sacct", "scontrol", "sinfo"}) answer(program, "");
+        for (const char* program : {"sbatch", "scancel", "sacct", "scontrol", "sinfo"}) answer(program, "");
+        queue_has("", "");
     }
 
     // The program's answer among notices.
@@ -29,6 +30,10 @@ class SlurmNoticesTest : public testing::Test {
                        "Maintenance on 1 December: 12 nodes of Arch=sparc Partitions=main leave\n"
                        "project|p1|has|120 hours left\n" +
                        said + "\n 3 of your jobs wait\nTEXT\n");
+    }
+    // squeue's answer to the question for ids, and to that for states.
+    void queue_has(const std::string& id, const std::string& state) {
+        answer("squeue", "JOBID\n" + id + "\nNAME|JOBID|STATE|REASON\n" + state);
     }
     std::int64_t calls(const std::string& program) const {
         std::ifstream called(slurm_.path("called"));
@@ -45,7 +50,7 @@ TEST_F(SlurmNoticesTest, AJobIsSubmittedOnceAndKnownByItsId) {
     const auto id = site_.submit_script(job(), "exit 0\n");
     ASSERT_TRUE(id.ok()) << describe(id.error());
     EXPECT_EQ(*id, "4711");
-    answer("squeue", "4712");
+    queue_has("4712", "");
     const auto again = site_.submit_script({"atoll-t-2", site_.task_directory("t", 2)}, "exit 0\n");
     ASSERT_TRUE(again.ok()) << describe(again.error());
     EXPECT_EQ(*again, "4712") << "one that the queue has is found by its name";
@@ -53,7 +58,7 @@ TEST_F(SlurmNoticesTest, AJobIsSubmittedOnceAndKnownByItsId) {
 }
 
 TEST_F(SlurmNoticesTest, TheQueueAndAccountingAreReadAsTheyAre) {
-    answer("squeue", "atoll-t-1|17|RUNNING|None");
+    queue_has("", "atoll-t-1|17|RUNNING|None");
     answer("sacct", "atoll-t-2|18|FAILED|3:0");
     const auto answers = site_.ask_batch(
         {job(), {"atoll-t-2", site_.task_directory("t", 2)}, {"atoll-t-3", site_.task_directory("t", 3)}});
@@ -65,7 +70,7 @@ TEST_F(SlurmNoticesTest, TheQueueAndAccountingAreReadAsTheyAre) {
 
 TEST_F(SlurmNoticesTest, ACancelledJobIsGoneOnceTheQueueHasNoIdOfIt) {
     EXPECT_TRUE(site_.cancel(job()).ok());
-    answer("squeue", "17");
+    queue_has("17", "");
     EXPECT_NE(describe(site_.cancel(job()).error()).find("still ends the job: 17"), std::string::npos);
 }
 

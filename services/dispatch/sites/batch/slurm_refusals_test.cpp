@@ -102,7 +102,7 @@ TEST_F(SlurmRefusalsTest, WhatTriesTheSameQueueIsSaid) {
 // Sites lock out who asks every second.
 TEST_F(SlurmRefusalsTest, AJobThatItsNodeDoesNotEndIsAskedForLater) {
     const std::string asked = slurm_.path("asked");
-    slurm_.put("bin/squeue", "#!/bin/sh\necho x >>" + asked + "\necho 17\n");
+    slurm_.put("bin/squeue", "#!/bin/sh\necho x >>" + asked + "\necho JOBID\necho 17\n");
     ScriptSite site(slurm_.facility, make_local_transport(), "");
     const Status ended = site.cancel({"atoll-t-1", site.task_directory("t", 1)});
     EXPECT_EQ(ended.error().code, ErrorCode::kUnavailable);

@@ -65,10 +65,27 @@ ask_slurm() {
     fi
     tell slurm "$(limit 5 sbatch --version 2>/dev/null </dev/null)"
     # Without its controller squeue needs 19 s to say so.
-    if ! answer=$(limit 22 squeue --me --noheader 2>&1 </dev/null); then
+    begun_s=$(date +%s)
+    if ! answer=$(limit 22 squeue --me --states=all --format='%j|%A|%T|%r' 2>&1 </dev/null); then
         tell no_queue "${answer:-squeue gave no answer within 22 s}"
         return
     fi
+    took_s=$(($(date +%s) - begun_s))
+    if [ "$took_s" -gt 8 ]; then
+        tell odd_queue "squeue took $took_s s to answer, and tasks wait for it for 8 s"
+        return
+    fi
+    case "
+$answer
+" in
+        *"
+NAME|JOBID|STATE|REASON
+"*) ;;
+        *)
+            tell odd_queue "squeue does not print the columns it is asked for (is it a wrapper?): $(printf '%s' "$answer" | head -n 1 | head -c 200)"
+            return
+            ;;
+    esac
     ! limit 5 sacct --allocations --noheader --starttime=now >/dev/null 2>&1 </dev/null || tell accounting yes
     tell_queues 9
     limit 5 srun --mpi=list 2>&1 </dev/null | tell_lines mpi

@@ -13,6 +13,17 @@ within() {
     return "$status"
 }
 
+# $1 the header of what is asked for, $2… options of squeue: the lines below the header. Without it squeue was asked by
+# somebody else's wrapper for other columns, of which nothing can be told: above all not that a job is gone.
+ask_squeue() {
+    header=$1
+    shift
+    said=$(within 8 squeue --me "$@") || return 69
+    printf '%s\n' "$said" | awk -v header="$header" 'seen { print } $0 == header { seen = 1 } END { exit !seen }' && return
+    printf '%s\n' "squeue did not print the columns it was asked for ($header): $said" | head -c 500 >&2
+    return 69
+}
+
 # The lines of standard input that are ids.
 only_ids() {
     awk '/^ *[0-9]+ *$/ { print $1 }'
@@ -28,7 +39,7 @@ tell_silence() {
 }
 
 queue_find() {
-    found=$(within 8 squeue --noheader --me --states=all --name="$1" --format=%A) || return 69
+    found=$(ask_squeue JOBID --states=all --name="$1" --format=%A) || return 69
     printf '%s\n' "$found" | only_ids
 }
 
@@ -65,7 +76,7 @@ queue_ask() {
         names=$names,$1
         shift 2
     done
-    jobs=$(within 8 squeue --noheader --me --states=all --name="$names" --format='%j|%A|%T|%r') || return 69
+    jobs=$(ask_squeue 'NAME|JOBID|STATE|REASON' --states=all --name="$names" --format='%j|%A|%T|%r') || return 69
     echo squeue
     printf '%s\n' "$jobs" | only_jobs
     echo sacct
@@ -107,8 +118,7 @@ queue_drop() {
     said=$(within 8 scancel --user="$(id -un)" --name="$1" 2>&1) || { tell_silence "$said"; return; }
     # A node may take minutes to end it: that is asked for again later, as it must not be every second.
     for pause in 1 2 4 0; do
-        left=$(within 8 squeue --noheader --me --states=pending,running,configuring,completing,suspended \
-            --name="$1" --format=%A) || return 69
+        left=$(ask_squeue JOBID --states=pending,running,configuring,completing,suspended --name="$1" --format=%A) || return 69
         left=$(printf '%s\n' "$left" | only_ids)
         [ -n "$left" ] || return 0
         sleep "$pause"
