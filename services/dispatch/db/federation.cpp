@@ -4,6 +4,7 @@
 #include <map>
 
 #include "services/dispatch/db/sql.h"
+#include "services/dispatch/db/tasks.h"
 
 namespace atl::dispatch {
 namespace {
@@ -88,15 +89,15 @@ Status read_facilities(pg::Connection& connection, FederationState& state) {
     return {};
 }
 
-// What a paused job would begin, and what facilities that are left alone for a while wait for, is not due.
+// What a worker would take if one were free, by the workers' own rule: not what a paused job would begin, nor what
+// waits for its facility.
 Status read_due_tasks(pg::Connection& connection, FederationState& state) {
-    ATOLL_TRY(const pg::Rows rows,
-              connection.query(
-                  "SELECT count(*) AS n, coalesce(extract(epoch FROM now() - min(t.next_step_at)), 0)::float8 AS age_s "
-                  "FROM tasks t LEFT JOIN jobs j ON j.id = t.job_id LEFT JOIN facilities f ON f.name = t.facility "
-                  "WHERE t.state IN ('pending', 'running') AND t.next_step_at < now() AND t.lease_until < now() AND "
-                  "NOT (t.state = 'pending' AND j.state IS NOT DISTINCT FROM 'paused') AND "
-                  "coalesce(f.retry_at, '-infinity') < now()"));
+    ATOLL_TRY(
+        const pg::Rows rows,
+        connection.query(
+            "SELECT count(*) AS n, coalesce(extract(epoch FROM now() - min(t.next_step_at)), 0)::float8 AS age_s "
+            "FROM tasks t " +
+            task_leases().joins + " WHERE t.next_step_at < now() AND t.lease_until < now() AND " + task_leases().due));
     state.due_tasks = static_cast<double>(rows.integer(0, "n"));
     state.due_task_age_s = rows.number(0, "age_s");
     return {};

@@ -104,6 +104,16 @@ TEST_F(FederationSeriesTest, EachEndOfAJobCountsOnceAndARunningJobSaysItsRound) 
     EXPECT_EQ(ended("failed"), 1);
 }
 
+TEST_F(FederationSeriesTest, WhatWaitsForItsPausedJobIsNotDue) {
+    add_running_jobs();
+    run("UPDATE tasks SET next_step_at = now() - interval '7 minutes'; UPDATE attempts SET step = 'staging'");
+    EXPECT_EQ(served().find("\natoll_due_tasks 0\n"), std::string::npos);
+    run("UPDATE jobs SET state = 'paused'");
+    const std::string paused = served();
+    EXPECT_NE(paused.find("\natoll_due_tasks 0\n"), std::string::npos);
+    EXPECT_NE(paused.find("\natoll_due_task_age_seconds 0\n"), std::string::npos) << "nobody is to look at workers";
+}
+
 TEST_F(FederationSeriesTest, TheStateOfTheFederationHasAValueForEachFacility) {
     run("UPDATE facilities SET waiting_since = now() - interval '20 minutes', waiting_reason = 'no route' WHERE name = "
         "'site1';"
