@@ -152,9 +152,14 @@ Result<Prepared> Aggregator::prepare(std::span<const double> statistics, std::sp
         changes.push_back({std::sqrt(statistics[i * kSumsPerInput]), given.effort, reach, given.claimed});
     }
     plan_->parts = parts_that_count(changes, earlier, plan_->spec);
+    const auto whole = std::count_if(plan_->parts.begin(), plan_->parts.end(), [](double part) { return part >= 1; });
     for (std::size_t i = 0; i < changes.size(); ++i) {
         const auto sums = statistics.subspan(i * kSumsPerInput, kSumsPerInput);
-        prepared.figures.push_back({changes[i].norm, find_cosine(sums[0], sums[1], sums[2]), plan_->parts[i]});
+        const double part = plan_->parts[i];
+        // The sum of the others was measured before it was known how much of each counts.
+        const bool others_count = whole + (part < 1 ? 1 : 0) == std::ssize(changes);
+        const auto cosine = others_count ? find_cosine(sums[0], sums[1], sums[2]) : std::nullopt;
+        prepared.figures.push_back({changes[i].norm, cosine, part});
     }
     return prepared;
 }

@@ -69,6 +69,23 @@ TEST(FaultTest, TheAdapterOfAnotherBaseThanTheOthersIsNamed) {
     }
 }
 
+// A lie that no number depends on must not have an honest site refused.
+TEST(FaultTest, OfARoundsAdaptersNobodyIsAtFaultWhereTheBaseIsSilentAndAsManySayOneAsTheOther) {
+    const auto on = [](const std::string& base) { return adapter_on("u", {{"atoll.base_sha256", base}}); };
+    for (const auto& inputs : {std::vector{on("0a"), on("0b")}, std::vector{on("0b"), on("0a")}})
+        EXPECT_FALSE(blamed(inputs, RoundBase{adapter_on("base", {})}));
+    for (std::size_t odd = 0; odd < 3; ++odd) {
+        std::vector<Input> inputs(3, on("0a"));
+        inputs[odd] = on("0b");
+        EXPECT_EQ(blamed(inputs, RoundBase{adapter_on("base", {})}), odd);
+    }
+    for (std::size_t honest = 0; honest < 3; ++honest) {
+        std::vector<Input> inputs(3, on("0b"));
+        inputs[honest] = on("0a");
+        EXPECT_EQ(blamed(inputs, RoundBase{on("0a")}), honest == 0 ? 1U : 0U) << "the base knows";
+    }
+}
+
 TEST(FaultTest, TheInputWhoseTypeIsNotTheBasesNorWidensToFp32IsNamed) {
     const TestTensor wide{"w", DType::kF64, {2}, bytes_of(std::vector<double>{1, 2})};
     for (std::size_t i = 0; i < 3; ++i) {

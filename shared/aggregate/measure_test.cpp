@@ -94,6 +94,17 @@ TEST(MeasureTest, TheSameUpdatesGiveTheSameBitsWhateverTheBlocksAndPartsAndTheir
             }
 }
 
+TEST(MeasureTest, ACosineIsThatToOthersThatAllCountWhole) {
+    Prepared prepared;
+    ASSERT_TRUE(made_of({{1, 0}, {1, 0.1F}, {-9, 0}}, {0, 0}, defended(), &prepared).ok());
+    EXPECT_EQ(prepared.figures[2].counted, 0);
+    EXPECT_LT(prepared.figures[2].cosine.value(), -0.99);
+    for (const int honest : {0, 1})
+        EXPECT_FALSE(prepared.figures[honest].cosine) << "the others' mean would be that of the liar";
+    ASSERT_TRUE(made_of({{1, 0}, {1, 0.1F}, {-1.2F, 0}}, {0, 0}, defended(), &prepared).ok());
+    for (const UpdateFigures& one : prepared.figures) EXPECT_TRUE(one.cosine);
+}
+
 TEST(MeasureTest, NothingIsMeasuredWithoutABase) {
     const Input input = input_of("u", {{f32("w", {1})}});
     EXPECT_EQ(Aggregator::plan(defended(), {input}, {1})->statistics_count(), 0U);

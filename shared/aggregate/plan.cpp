@@ -157,13 +157,26 @@ Status read_input(const std::vector<Input>& inputs, const std::optional<RoundBas
     return {};
 }
 
-// All inputs that tell were trained on the same. At fault is the one of whose kind there are fewer, else the later.
+// All inputs that tell were trained on the same. At fault is who says something else than the round's base, which
+// nobody can make say a lie, and where that is silent the one of whose kind there are fewer; of as many on each side
+// nobody, as a lie in what no number depends on must not end a round. Where there is no round the later is named.
 Status check_trained_on(const std::string& key, const std::vector<Input>& inputs, const Headers& headers,
-                        const AggregatorOptions& options) {
-    const auto told_by = [&](std::size_t input) {
-        const auto at = headers.trained_on[input].find(key);
-        return at == headers.trained_on[input].end() ? std::string() : at->second;
+                        const AggregatorOptions& options, bool is_round) {
+    const auto told = [&](const TrainedOn& by) {
+        const auto at = by.find(key);
+        return at == by.end() ? std::string() : at->second;
     };
+    const auto told_by = [&](std::size_t input) { return told(headers.trained_on[input]); };
+    const auto differ = [&](std::size_t odd, const std::string& usual, const std::string& usual_name) {
+        report_fault(options, odd);
+        return invalid_argument(key, inputs[odd].name + " was trained on other weights than " + usual_name + " (" +
+                                         key + " " + in_quotes(told_by(odd)) + ", not " + in_quotes(usual) +
+                                         "): only adapters of one base can be averaged");
+    };
+    const std::string of_base = is_round ? told(trained_on(headers.layout)) : std::string();
+    for (std::size_t i = 0; !of_base.empty() && i < inputs.size(); ++i)
+        if (!told_by(i).empty() && told_by(i) != of_base) return differ(i, of_base, "the round's base");
+    if (!of_base.empty()) return {};
     std::map<std::string, std::vector<std::size_t>> telling;
     for (std::size_t i = 0; i < inputs.size(); ++i)
         if (!told_by(i).empty()) telling[told_by(i)].push_back(i);
@@ -173,10 +186,8 @@ Status check_trained_on(const std::string& key, const std::vector<Input>& inputs
     };
     const auto& [odd, odd_ones] = *std::ranges::min_element(telling, fewer);
     const auto& [usual, usual_ones] = *std::ranges::max_element(telling, fewer);
-    report_fault(options, odd_ones.front());
-    return invalid_argument(key, inputs[odd_ones.front()].name + " was trained on other weights than " +
-                                     inputs[usual_ones.front()].name + " (" + key + " " + in_quotes(odd) + ", not " +
-                                     in_quotes(usual) + "): only adapters of one base can be averaged");
+    if (is_round && odd_ones.size() == usual_ones.size()) return {};
+    return differ(odd_ones.front(), usual, inputs[usual_ones.front()].name);
 }
 
 Result<Headers> read_headers(const std::vector<Input>& inputs, const Strategy& strategy,
@@ -192,7 +203,8 @@ Result<Headers> read_headers(const std::vector<Input>& inputs, const Strategy& s
         report_fault(options, i);
         return status.error();
     }
-    for (const char* key : kTrainedOn) ATOLL_RETURN_IF_ERROR(check_trained_on(key, inputs, headers, options));
+    for (const char* key : kTrainedOn)
+        ATOLL_RETURN_IF_ERROR(check_trained_on(key, inputs, headers, options, start.has_value()));
     for (const std::string_view name : strategy.state()) {
         headers.state.emplace_back();
         const auto kept = start->state.find(name);

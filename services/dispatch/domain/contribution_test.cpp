@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "services/dispatch/domain/round_machine.h"
 #include "services/dispatch/testing/job_rounds.h"
@@ -35,15 +36,16 @@ TEST(ContributionTest, WhatTheAggregationMeasuredIsKeptWithTheRoundAndTold) {
 }
 
 // The current round of a job of a and b is trained, and its aggregation says this of b's update; what the round keeps.
-Json keep_contribution(JobView& job, double cosine, double counted = 1) {
+Json keep_contribution(JobView& job, double cosine, double counted = 1, std::optional<double> others = 0.1) {
     const std::int64_t number = job.round.number;
     train_both(job);
     AggregationResult answer{number, "g" + std::to_string(number), "", {}};
-    for (const Task* task : accepted_updates(job))
-        answer.contributions.push_back({{"facility", task->facility},
-                                        {"version", task->result.at("version")},
-                                        {"cosine", task->facility == "b" ? cosine : 0.1},
-                                        {"counted", task->facility == "b" ? counted : 1}});
+    for (const Task* task : accepted_updates(job)) {
+        const bool is_b = task->facility == "b";
+        answer.contributions.push_back(
+            {{"facility", task->facility}, {"version", task->result.at("version")}, {"counted", is_b ? counted : 1}});
+        if (is_b || others) answer.contributions.back()["cosine"] = is_b ? cosine : *others;
+    }
     const JobDecision decision = apply_aggregation(job, answer, 0);
     take(job, decision);
     for (const Round& round : decision.rounds)
@@ -64,10 +66,23 @@ TEST(ContributionTest, AnUpdateThatHasPointedAwayFromTheOthersForRoundsIsPointed
     EXPECT_EQ(opposed(-0.5), 0);
     EXPECT_EQ(opposed(-0.9), 3);
     EXPECT_EQ(opposed(-0.9, 0.5), 4);
-    EXPECT_EQ(opposed(-1, 0), 0) << "nothing of it counted";
-    EXPECT_EQ(opposed(-0.9), 5) << "the round between says nothing";
+    EXPECT_EQ(opposed(-1, 0), 5) << "also where nothing of it counts";
+    EXPECT_EQ(opposed(-0.9), 6);
     EXPECT_EQ(opposed(-0.4), 0);
     EXPECT_EQ(opposed(-0.9), 0) << "counted from its beginning";
+}
+
+TEST(ContributionTest, WhoPointsAwayFromALiarIsNotPointedOut) {
+    JobView job = new_job();
+    job.spec.rounds = 20;
+    take(job, submit_job(job, 0));
+    for (int round = 1; round <= 4; ++round)
+        for (const Json& one : keep_contribution(job, -0.9, 1, -0.9))
+            EXPECT_FALSE(one.contains("opposed_rounds")) << "which of both it is, nothing tells";
+    Json kept;
+    for (int round = 1; round <= 3; ++round) kept = keep_contribution(job, -0.9, 0, std::nullopt);
+    EXPECT_FALSE(kept.at(0).contains("opposed_rounds")) << "what it was compared with did not count";
+    EXPECT_EQ(kept.at(1).value("opposed_rounds", 0), 3);
 }
 
 }  // namespace

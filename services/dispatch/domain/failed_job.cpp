@@ -17,6 +17,9 @@ std::optional<Error> check_resumable(const JobView& job) {
         return conflict(std::string("the job is ") + to_string(job.state) + ": only one that failed goes on", "state");
     for (const Task& task : job.tasks) {
         const bool is_waiting_cleaning = task.kind() == TaskKind::kClean && !task.attempt;
+        if (!is_finished(task.state) && !is_waiting_cleaning && task.kind() == TaskKind::kClean)
+            return conflict(
+                "what the job left at " + task.facility + " is being removed just now; try again in a minute", "state");
         if (!is_finished(task.state) && !is_waiting_cleaning)
             return conflict("what the job had under way at " + task.facility +
                                 " has not ended yet; try again when it has (`atoll round show` tells)",
@@ -51,6 +54,7 @@ void evaluate_again(JobDecision& decision, const JobView& job, Round round, std:
 
 Result<JobDecision> resume_failed_job(const JobView& failed, const ResumeOrder& order, std::int64_t now_ms) {
     ATOLL_RETURN_IF_ERROR(check_only_leaves_out(failed, order));
+    ATOLL_RETURN_IF_ERROR(check_rounds_made(failed));
     JobDecision decision;
     JobView job = failed;
     leave_out(decision, job, order, job.round.state == RoundState::kClosed ? job.round.number : job.round.parent);

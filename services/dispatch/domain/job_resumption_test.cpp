@@ -59,6 +59,19 @@ TEST(JobResumptionTest, AFailedJobTrainsTheRoundThatItFailedInAgainWithoutWhatWa
     EXPECT_EQ(accepted_updates(job).size(), 2U);
 }
 
+TEST(JobResumptionTest, AJobThatIsResumedWithoutEndOpensNoMoreRounds) {
+    JobView job = job_that_failed_in_round_2();
+    job.round.number = 10 * job.spec.rounds + 100;
+    const auto resumed = resume_failed_job(job, {}, 1000);
+    ASSERT_FALSE(resumed.ok());
+    EXPECT_EQ(resumed.error().code, ErrorCode::kConflict);
+    EXPECT_NE(resumed.error().message.find("submit a new one"), std::string::npos) << resumed.error().message;
+    job.state = JobState::kPaused;
+    const auto went_back = resume_job(job, {}, {.from_round = 0});
+    ASSERT_FALSE(went_back.ok());
+    EXPECT_NE(went_back.error().message.find("submit a new one"), std::string::npos) << went_back.error().message;
+}
+
 TEST(JobResumptionTest, AFailedJobGoesOnWithoutTheFacilityThatItFailedAt) {
     JobView job = job_that_failed_in_round_2();
     const ResumeOrder without_b = {.without = {"b"}};

@@ -67,6 +67,16 @@ void set_aside(JobDecision& decision, const std::vector<Round>& rounds, const Ro
 
 }  // namespace
 
+// Going back to an earlier round is for when a model is spoiled: whoever does it without end fills the database.
+Status check_rounds_made(const JobView& job) {
+    const std::int64_t most = 10 * job.spec.rounds + 100;
+    if (job.round.number < most) return {};
+    return conflict("the job has opened " + std::to_string(job.round.number) +
+                        " rounds by going on again and again, and a job of " + std::to_string(job.spec.rounds) +
+                        " opens " + std::to_string(most) + " at most: submit a new one that begins with its model",
+                    "state");
+}
+
 Status check_left_out(const JobView& job, const ResumeOrder& order) {
     for (const std::string& facility : order.without)
         if (std::none_of(job.spec.participants.begin(), job.spec.participants.end(),
@@ -85,6 +95,7 @@ void leave_out(JobDecision& decision, JobView& job, const ResumeOrder& order, st
 
 Result<JobDecision> resume_job(const JobView& job, const std::vector<Round>& rounds, const ResumeOrder& order) {
     ATOLL_RETURN_IF_ERROR(check_order(job, order));
+    ATOLL_RETURN_IF_ERROR(check_rounds_made(job));
     ATOLL_TRY(const Round from, find_start(job, rounds, order));
     JobDecision decision;
     JobView now = job;

@@ -369,15 +369,23 @@ void count_refusal(JobDecision& decision, JobView& job, const std::string& facil
               {{"round", job.round.number}, {"facility", facility}, {"refusals", record.refusals}, {"error", reason}});
 }
 
-// What a site keeps goes on from the round in whose model its update is.
-void count_contribution(JobDecision& decision, JobView& job, Json& contribution, std::int64_t round) {
-    if (contribution.value("counted", 1.0) <= 0) return;
-    const std::string facility = contribution.at("facility").get<std::string>();
-    Record& record = job.records[facility];
-    record.counted_round = round;
-    record.opposed_rounds = contribution.value("cosine", 1.0) <= kOpposed ? record.opposed_rounds + 1 : 0;
-    if (record.opposed_rounds >= kOpposedRounds) contribution["opposed_rounds"] = record.opposed_rounds;
-    decision.records[facility] = record;
+bool is_opposed(const Json& contribution) {
+    return contribution.value("cosine", 1.0) <= kOpposed;
+}
+
+// What a site keeps goes on from the round in whose model its update is. An update of which nothing counts is looked at
+// too: it is the one that points away most.
+void count_contributions(JobDecision& decision, JobView& job, Json& contributions, std::int64_t round) {
+    const auto opposed = std::count_if(contributions.begin(), contributions.end(), is_opposed);
+    const bool says_who = 2 * opposed <= std::ssize(contributions);
+    for (Json& one : contributions) {
+        const std::string facility = one.at("facility").get<std::string>();
+        Record& record = job.records[facility];
+        if (one.value("counted", 1.0) > 0) record.counted_round = round;
+        if (says_who && one.contains("cosine")) record.opposed_rounds = is_opposed(one) ? record.opposed_rounds + 1 : 0;
+        if (record.opposed_rounds >= kOpposedRounds && is_opposed(one)) one["opposed_rounds"] = record.opposed_rounds;
+        decision.records[facility] = record;
+    }
 }
 
 // The job does not go on from a spoiled model: what was begun from it is ended, and somebody has to say how it goes on.
@@ -480,7 +488,7 @@ JobDecision apply_aggregation(const JobView& job, const AggregationResult& resul
     round.state = RoundState::kClosed;
     round.version = result.version;
     round.contributions = contributions_of(now, result.contributions);
-    for (Json& one : round.contributions) count_contribution(decision, now, one, round.number);
+    count_contributions(decision, now, round.contributions, round.number);
     add_event(decision, job, "atoll.round.aggregated.v1",
               {{"round", round.number}, {"version", result.version}, {"updates", round.contributions}});
     std::vector<EvaluatedModel> models = {{result.version, "global"}};

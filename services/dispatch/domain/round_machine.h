@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -53,7 +54,8 @@ struct Round {
 constexpr std::int64_t kAggregationPatience_s = 10 * 60;
 
 // A site whose update has a cosine of kOpposed or less to the mean of the others in so many rounds after one another is
-// pointed out: it may undo what they learn. Nothing is taken from its weight, as its data may be of another kind.
+// pointed out: it may undo what they learn. Nothing is taken from its weight, as its data may be of another kind. Where
+// more than half of the updates point away from the others, who of them is the odd one cannot be told, and none is.
 constexpr double kOpposed = -0.5;
 constexpr std::int64_t kOpposedRounds = 3;
 
@@ -148,7 +150,7 @@ JobDecision cancel_job(const JobView& job);
 // How a paused job goes on.
 struct ResumeOrder {
     bool accepts = false;                         // its model is good, whatever the evaluations say
-    std::vector<std::string> without = {};        // facilities that train no more for it
+    std::set<std::string> without = {};           // facilities that train no more for it
     std::optional<std::int64_t> from_round = {};  // whose model it goes on from
     bool is_empty() const { return !accepts && without.empty() && !from_round; }
 };

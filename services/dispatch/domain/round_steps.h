@@ -32,6 +32,8 @@ json::Json contributions_of(const JobView& job, const json::Json& recorded);
 void cancel_round(JobDecision& decision, const JobView& job, const std::string& why);
 
 // kInvalidArgument: the order leaves out a facility that is no participant.
+// kConflict: the job has been resumed so often that its rounds are far more than it asked for.
+Status check_rounds_made(const JobView& job);
 Status check_left_out(const JobView& job, const ResumeOrder& order);
 // Notes that those facilities train no more for the job.
 void leave_out(JobDecision& decision, JobView& job, const ResumeOrder& order, std::int64_t from_round);

@@ -133,7 +133,7 @@ Result<ResumeOrder> parse_resume_order(const Request& request) {
     ATOLL_RETURN_IF_ERROR(reader.finish());
     for (const Json& facility : without) {
         if (!facility.is_string()) return invalid_argument("without", "must be a list of facilities");
-        order.without.push_back(facility.get<std::string>());
+        order.without.insert(facility.get<std::string>());
     }
     return order;
 }
