@@ -1,5 +1,6 @@
 #include "shared/aggregate/kernels.h"
 
+#include <cmath>
 #include <vector>
 
 #include "shared/numeric/cpu_features.h"
@@ -30,6 +31,28 @@ ATOLL_INLINE void nesterov_loop(float* mean, float* momentum, const float* base,
         const float moved = beta * momentum[i] + gradient;
         momentum[i] = moved;
         mean[i] = base[i] - rate * (gradient + beta * moved);
+    }
+}
+
+ATOLL_INLINE void momentum_loop(float* mean, float* momentum, const float* base, float rate, float beta,
+                                std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) {
+        const float moved = beta * momentum[i] + (base[i] - mean[i]);
+        momentum[i] = moved;
+        mean[i] = base[i] - rate * moved;
+    }
+}
+
+ATOLL_INLINE void adam_loop(float* mean, float* momentum, float* variance, const float* base,
+                            const AdamNumbers& numbers, std::size_t count) {
+    const AdamNumbers n = numbers;
+    for (std::size_t i = 0; i < count; ++i) {
+        const float gradient = base[i] - mean[i];
+        const float first = n.beta1 * momentum[i] + n.of_gradient * gradient;
+        const float second = n.beta2 * variance[i] + n.of_square * (gradient * gradient);
+        momentum[i] = first;
+        variance[i] = second;
+        mean[i] = base[i] - n.rate * (first / (std::sqrt(second) + n.epsilon));
     }
 }
 
@@ -92,39 +115,48 @@ ATOLL_INLINE void add_multiple_loop(double* sum, double factor, const double* in
 
 // ---- the sets ----
 
-#define ATOLL_DEFINE_SET(suffix, attribute)                                                                       \
-    attribute void scale_##suffix(float* sum, const float* in, float w, std::size_t n) {                          \
-        scale_loop(sum, in, w, n);                                                                                \
-    }                                                                                                             \
-    attribute void add_##suffix(float* sum, const float* in, float w, std::size_t n) {                            \
-        add_loop(sum, in, w, n);                                                                                  \
-    }                                                                                                             \
-    attribute void add_part_##suffix(float* sum, const float* a, const float* base, float w, std::size_t n) {     \
-        add_part_loop(sum, a, base, w, n);                                                                        \
-    }                                                                                                             \
-    attribute void nesterov_##suffix(float* mean, float* momentum, const float* base, float rate, float beta,     \
-                                     std::size_t n) {                                                             \
-        nesterov_loop(mean, momentum, base, rate, beta, n);                                                       \
-    }                                                                                                             \
-    attribute void shorten_##suffix(float* a, const float* base, double part, std::size_t n) {                    \
-        shorten_loop(a, base, part, n);                                                                           \
-    }                                                                                                             \
-    attribute void add_change_##suffix(double* sum, const float* a, const float* base, std::size_t n) {           \
-        add_change_loop(sum, a, base, n);                                                                         \
-    }                                                                                                             \
-    attribute void measure_##suffix(const float* a, const float* base, const double* sum, std::size_t n,          \
-                                    double sums[3]) {                                                             \
-        measure_loop(a, base, sum, n, sums);                                                                      \
-    }                                                                                                             \
-    attribute double dot_##suffix(const double* a, const double* b, std::size_t n) {                              \
-        return dot_loop(a, b, n);                                                                                 \
-    }                                                                                                             \
-    attribute void add_multiple_##suffix(double* sum, double factor, const double* in, std::size_t n) {           \
-        add_multiple_loop(sum, factor, in, n);                                                                    \
-    }                                                                                                             \
-    constexpr Kernels k_##suffix{#suffix,           scale_##suffix,       add_##suffix,        add_part_##suffix, \
-                                 nesterov_##suffix, shorten_##suffix,     add_change_##suffix, measure_##suffix,  \
-                                 dot_##suffix,      add_multiple_##suffix};
+#define ATOLL_DEFINE_SET(suffix, attribute)                                                                   \
+    attribute void scale_##suffix(float* sum, const float* in, float w, std::size_t n) {                      \
+        scale_loop(sum, in, w, n);                                                                            \
+    }                                                                                                         \
+    attribute void add_##suffix(float* sum, const float* in, float w, std::size_t n) {                        \
+        add_loop(sum, in, w, n);                                                                              \
+    }                                                                                                         \
+    attribute void add_part_##suffix(float* sum, const float* a, const float* base, float w, std::size_t n) { \
+        add_part_loop(sum, a, base, w, n);                                                                    \
+    }                                                                                                         \
+    attribute void nesterov_##suffix(float* mean, float* momentum, const float* base, float rate, float beta, \
+                                     std::size_t n) {                                                         \
+        nesterov_loop(mean, momentum, base, rate, beta, n);                                                   \
+    }                                                                                                         \
+    attribute void momentum_##suffix(float* mean, float* momentum, const float* base, float rate, float beta, \
+                                     std::size_t n) {                                                         \
+        momentum_loop(mean, momentum, base, rate, beta, n);                                                   \
+    }                                                                                                         \
+    attribute void adam_##suffix(float* mean, float* momentum, float* variance, const float* base,            \
+                                 const AdamNumbers& numbers, std::size_t n) {                                 \
+        adam_loop(mean, momentum, variance, base, numbers, n);                                                \
+    }                                                                                                         \
+    attribute void shorten_##suffix(float* a, const float* base, double part, std::size_t n) {                \
+        shorten_loop(a, base, part, n);                                                                       \
+    }                                                                                                         \
+    attribute void add_change_##suffix(double* sum, const float* a, const float* base, std::size_t n) {       \
+        add_change_loop(sum, a, base, n);                                                                     \
+    }                                                                                                         \
+    attribute void measure_##suffix(const float* a, const float* base, const double* sum, std::size_t n,      \
+                                    double sums[3]) {                                                         \
+        measure_loop(a, base, sum, n, sums);                                                                  \
+    }                                                                                                         \
+    attribute double dot_##suffix(const double* a, const double* b, std::size_t n) {                          \
+        return dot_loop(a, b, n);                                                                             \
+    }                                                                                                         \
+    attribute void add_multiple_##suffix(double* sum, double factor, const double* in, std::size_t n) {       \
+        add_multiple_loop(sum, factor, in, n);                                                                \
+    }                                                                                                         \
+    constexpr Kernels k_##suffix{#suffix,           scale_##suffix,    add_##suffix,                          \
+                                 add_part_##suffix, nesterov_##suffix, momentum_##suffix,                     \
+                                 adam_##suffix,     shorten_##suffix,  add_change_##suffix,                   \
+                                 measure_##suffix,  dot_##suffix,      add_multiple_##suffix};
 
 ATOLL_DEFINE_SET(baseline, )
 #if defined(__x86_64__)

@@ -7,14 +7,21 @@
 // bits, because multiplication and addition round separately in all of them (the file is compiled without contraction).
 namespace atl::aggregate {
 
+struct AdamNumbers {
+    float rate, beta1, of_gradient, beta2, of_square, epsilon;  // of_gradient: 1 - beta1; of_square: 1 - beta2
+};
+
 struct Kernels {
     const char* name;                                                             // "baseline", "avx2", "avx512"
     void (*scale)(float* sum, const float* in, float weight, std::size_t count);  // sum = weight * in
     void (*add)(float* sum, const float* in, float weight, std::size_t count);    // sum += weight * in
     // sum += weight * (a - base)
     void (*add_part)(float* sum, const float* a, const float* base, float weight, std::size_t count);
-    // The server optimizer's step (aggregator.h): `mean` becomes the weights, `momentum` the new momentum.
+    // The server optimizers' steps (strategy.h): `mean` becomes the weights, `momentum` and `variance` the new ones.
     void (*nesterov)(float* mean, float* momentum, const float* base, float rate, float beta, std::size_t count);
+    void (*momentum)(float* mean, float* momentum, const float* base, float rate, float beta, std::size_t count);
+    void (*adam)(float* mean, float* momentum, float* variance, const float* base, const AdamNumbers& numbers,
+                 std::size_t count);
     // a becomes base + part (a - base), in fp64 and rounded once.
     void (*shorten)(float* a, const float* base, double part, std::size_t count);
     // sum += a - base in fp64.

@@ -52,6 +52,16 @@ TEST(AverageKernelsTest, AllSetsGiveTheSameBits) {
         EXPECT_EQ(std::memcmp(sum.data(), expected.data(), sum.size() * sizeof(float)), 0) << kernels.name;
         EXPECT_EQ(std::memcmp(momentum.data(), expected_momentum.data(), sum.size() * sizeof(float)), 0)
             << kernels.name;
+        kernels.momentum(sum.data(), momentum.data(), values.data(), 0.7F, 0.9F, values.size());
+        baseline.momentum(expected.data(), expected_momentum.data(), values.data(), 0.7F, 0.9F, values.size());
+        std::vector<float> variance(values.size(), 0.1F), expected_variance = variance;
+        const AdamNumbers numbers{0.01F, 0.9F, 0.1F, 0.99F, 0.01F, 0.001F};
+        kernels.adam(sum.data(), momentum.data(), variance.data(), values.data(), numbers, values.size());
+        baseline.adam(expected.data(), expected_momentum.data(), expected_variance.data(), values.data(), numbers,
+                      values.size());
+        for (const auto& [one, other] :
+             {std::pair{&sum, &expected}, {&momentum, &expected_momentum}, {&variance, &expected_variance}})
+            EXPECT_EQ(std::memcmp(one->data(), other->data(), one->size() * sizeof(float)), 0) << kernels.name;
     }
 }
 

@@ -161,6 +161,13 @@ StrategySpec outer() {
     return spec;
 }
 
+StrategySpec outer(OuterKind kind) {
+    StrategySpec spec = outer();
+    spec.server_optimizer->kind = kind;
+    spec.server_optimizer->learning_rate = outer_row(kind).learning_rate;
+    return spec;
+}
+
 // All of one language, and one of another, the last.
 std::vector<Site> sites_of(unsigned count) {
     std::vector<Site> sites;
@@ -203,6 +210,12 @@ TEST(LiarTest, OneLiarCostsWhatTheThreatsSay) {
         {"fedavg with outer", outer(), 2, {1.47, 30.9, 550, 1, 1}},
         {"fedavg with outer", outer(), 3, {1, 1.06, 1, 1, 1}},
         {"fedavg with outer", outer(), 8, {1, 1, 1, 1, 1}},
+        {"outer momentum", outer(OuterKind::kMomentum), 2, {1.28, 432, 61332, 1.33, 1.33}},
+        {"outer momentum", outer(OuterKind::kMomentum), 3, {0.915, 1.315, 1.18, 1.1, 1.1}},
+        {"outer momentum", outer(OuterKind::kMomentum), 8, {0.916, 1, 1, 1, 1}},
+        {"outer adam", outer(OuterKind::kAdam), 2, {6.39, 24, 44.2, 0.976, 0.976}},
+        {"outer adam", outer(OuterKind::kAdam), 3, {1.235, 1.178, 1.613, 0.965, 0.965}},
+        {"outer adam", outer(OuterKind::kAdam), 8, {0.911, 0.937, 1.02, 0.974, 0.974}},
         {"fedavg without clip and drop", plain_mean(), 2, {1.41, 1.62, 3576, kLost, 6.1}},
         {"fedavg without clip and drop", plain_mean(), 3, {1.02, 1.02, 4.4, kLost, 5.5}},
         {"fedavg without clip and drop", plain_mean(), 8, {1, 1, 1, 11.1, 3.0}},

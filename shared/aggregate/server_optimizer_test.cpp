@@ -37,7 +37,8 @@ Input file_input(const std::string& name, std::string bytes) {
 }
 
 // The weights after three rounds; start and updates as tests/numerics/make_outer_goldens.py has them.
-std::vector<float> weights_after(double rate, double beta) {
+std::vector<float> weights_after(const StrategySpec& strategy) {
+    const auto names = outer_row(strategy.server_optimizer->kind).state;
     std::vector<float> weights(6);
     for (std::size_t i = 0; i < 6; ++i) weights[i] = static_cast<float>(std::cos(static_cast<double>(i)));
     std::map<std::string, Input, std::less<>> state;
@@ -49,14 +50,17 @@ std::vector<float> weights_after(double rate, double beta) {
                 update[i] += static_cast<float>(0.1 * std::sin(0.7 * static_cast<double>(i) + 0.9 * round + site));
             updates.push_back(input_of("update", {{f32("w", update)}}));
         }
-        const auto aggregator = Aggregator::plan(step(rate, beta), std::move(updates), {3, 1}, {},
+        const auto aggregator = Aggregator::plan(strategy, std::move(updates), {3, 1}, {},
                                                  RoundBase{input_of("base", {{f32("w", weights)}}), state});
         EXPECT_TRUE(aggregator.ok());
         if (!aggregator.ok()) return weights;
-        EXPECT_EQ(aggregator->files().size(), 2U);
-        EXPECT_EQ(aggregator->files()[1].path, "momentum/part0.safetensors");
+        EXPECT_EQ(aggregator->files().size(), 1 + names.size());
         weights = floats_of(whole_file(*aggregator, 0).value(), 6);
-        state.insert_or_assign("momentum", file_input("momentum", whole_file(*aggregator, 1).value()));
+        for (std::size_t i = 0; i < names.size(); ++i) {
+            const std::string name(names[i]);
+            EXPECT_EQ(aggregator->files()[1 + i].path, name + "/part0.safetensors");
+            state.insert_or_assign(name, file_input(name, whole_file(*aggregator, 1 + i).value()));
+        }
     }
     return weights;
 }
@@ -76,9 +80,41 @@ TEST(ServerOptimizerTest, ThreeRoundsGoAsPyTorchsSgd) {
     ASSERT_EQ(goldens.size(), 3U);
     for (const auto& golden : goldens) {
         const double rate = golden["lr"].get<double>(), beta = golden["momentum"].get<double>();
-        EXPECT_LE(worst_distance(weights_after(rate, beta), golden), 1e-6) << rate << " " << beta;
-        EXPECT_GT(worst_distance(weights_after(rate, beta + 0.01), golden), 1e-4) << "control: another momentum";
+        EXPECT_LE(worst_distance(weights_after(step(rate, beta)), golden), 1e-6) << rate << " " << beta;
+        EXPECT_GT(worst_distance(weights_after(step(rate, beta + 0.01)), golden), 1e-4) << "control: another momentum";
     }
+}
+
+TEST(ServerOptimizerTest, ThreeRoundsGoAsTheirFormulasSay) {
+    const auto goldens = nlohmann::json::parse(read_file(ATOLL_GOLDEN_DIR "/outer/outer_formulas.json").value());
+    ASSERT_EQ(goldens.size(), 4U);
+    for (const auto& golden : goldens) {
+        const auto spec = parse_strategy({{"name", "fedavg"}, {"max_share", 1}, {"outer", golden["outer"]}});
+        ASSERT_TRUE(spec.ok()) << spec.error().message;
+        EXPECT_EQ(to_json(*spec)["outer"], golden["outer"]) << "nothing is lost on the way";
+        EXPECT_LE(worst_distance(weights_after(*spec), golden), 1e-6) << golden["outer"];
+        StrategySpec other = *spec;
+        other.server_optimizer->beta1 += 0.01;
+        EXPECT_GT(worst_distance(weights_after(other), golden), 1e-5) << "control: another momentum";
+        if (spec->server_optimizer->kind != OuterKind::kAdam) continue;
+        other = *spec;
+        other.server_optimizer->beta2 -= 0.01;
+        EXPECT_GT(worst_distance(weights_after(other), golden), 1e-5) << "control: another beta2";
+    }
+}
+
+TEST(ServerOptimizerTest, EachHasItsDefaultsAndTakesNoneOfAnothers) {
+    const auto parsed = [](const nlohmann::json& outer) {
+        return parse_strategy({{"name", "fedavg"}, {"outer", outer}});
+    };
+    EXPECT_EQ(
+        to_json(*parsed({{"optimizer", "adam"}}))["outer"],
+        (nlohmann::json{{"optimizer", "adam"}, {"lr", 0.01}, {"momentum", 0.9}, {"beta2", 0.99}, {"epsilon", 0.001}}));
+    EXPECT_EQ(parsed({{"optimizer", "momentum"}})->server_optimizer->learning_rate, 1);
+    EXPECT_EQ(parsed(nlohmann::json::object())->server_optimizer->learning_rate, ServerOptimizer().learning_rate);
+    for (const OuterRow& row : outer_rows()) EXPECT_EQ(&outer_row(row.kind), &row);
+    expect_invalid(parsed({{"optimizer", "nesterov"}, {"beta2", 0.9}}).error(), "strategy.outer.beta2");
+    expect_invalid(parsed({{"optimizer", "yogi"}}).error(), "strategy.outer.optimizer", {"yogi", "adam"});
 }
 
 TEST(ServerOptimizerTest, BlocksAndCutsDoNotChangeTheBitsWhateverTheTypes) {
@@ -159,6 +195,13 @@ TEST(ServerOptimizerTest, RatesThatMeanNothingAreRefused) {
         expect_invalid(error_of(step(rate), {model}, RoundBase{model}), "lr");
     for (const double beta : {-0.1, 1.0, std::nan("")})
         expect_invalid(error_of(step(0.7, beta), {model}, RoundBase{model}), "momentum");
+    StrategySpec adam = step();
+    adam.server_optimizer->kind = OuterKind::kAdam;
+    adam.server_optimizer->beta2 = 1;
+    expect_invalid(error_of(adam, {model}, RoundBase{model}), "beta2");
+    adam.server_optimizer->beta2 = 0.9;
+    adam.server_optimizer->epsilon = 0;
+    expect_invalid(error_of(adam, {model}, RoundBase{model}), "epsilon");
     expect_invalid(error_of(step(), {model}, std::nullopt), "strategy");
     const TestTensor wide{"w", DType::kF64, {1}, bytes_of(std::vector<double>{1})};
     expect_invalid(error_of(step(), {input_of("a", {{wide}})}, RoundBase{input_of("b", {{wide}})}), "w",

@@ -17,14 +17,41 @@ double read_number(json::ObjectReader& reader, const NumberSetting& setting) {
     return reader.number_or(setting.key, setting.fallback.value_or(setting.minimum), setting.minimum, setting.maximum);
 }
 
+std::vector<std::string> outer_names() {
+    std::vector<std::string> names;
+    for (const OuterRow& row : outer_rows()) names.emplace_back(row.name);
+    return names;
+}
+
 Result<ServerOptimizer> parse_server_optimizer(const json::Json& value) {
     json::ObjectReader reader(value, "strategy.outer");
     ServerOptimizer optimizer;
-    reader.one_of("optimizer", {"nesterov"}, "nesterov");
-    optimizer.learning_rate = read_number(reader, kOuterRate);
+    const std::string name = reader.string_or("optimizer", std::string(outer_rows().front().name));
+    const auto row = std::ranges::find(outer_rows(), name, &OuterRow::name);
+    if (row == outer_rows().end()) {
+        reader.fail("optimizer", "unknown optimizer \"" + name + "\"; there is " + join(outer_names()));
+    } else {
+        optimizer.kind = row->kind;
+        optimizer.learning_rate =
+            reader.number_or(kOuterRate.key, row->learning_rate, kOuterRate.minimum, kOuterRate.maximum);
+    }
     optimizer.beta1 = read_number(reader, kOuterMomentum);
+    if (optimizer.kind == OuterKind::kAdam) {
+        optimizer.beta2 = read_number(reader, kOuterBeta2);
+        optimizer.epsilon = read_number(reader, kOuterEpsilon);
+    }
     ATOLL_RETURN_IF_ERROR(reader.finish());
     return optimizer;
+}
+
+json::Json outer_to_json(const ServerOptimizer& optimizer) {
+    json::Json value = {{"optimizer", outer_row(optimizer.kind).name},
+                        {kOuterRate.key, optimizer.learning_rate},
+                        {kOuterMomentum.key, optimizer.beta1}};
+    if (optimizer.kind != OuterKind::kAdam) return value;
+    value[kOuterBeta2.key] = optimizer.beta2;
+    value[kOuterEpsilon.key] = optimizer.epsilon;
+    return value;
 }
 
 std::string unknown_strategy(const std::string& name) {
@@ -98,8 +125,7 @@ json::Json to_json(const StrategySpec& strategy) {
     if (takes(*row, kMaxShare) && strategy.max_share) value[kMaxShare.key] = *strategy.max_share;
     if (strategy.weighs_rows) value["row_weights"] = "tokens";
     if (strategy.counts_absent) value["absent"] = "no_change";
-    if (const auto& optimizer = strategy.server_optimizer)
-        value["outer"] = {{"optimizer", "nesterov"}, {"lr", optimizer->learning_rate}, {"momentum", optimizer->beta1}};
+    if (strategy.server_optimizer) value["outer"] = outer_to_json(*strategy.server_optimizer);
     return value;
 }
 

@@ -17,18 +17,26 @@
 // Strategy, give it a row in strategy_table.cpp, make it in make_strategy(), read its settings in parse_strategy().
 namespace atl::aggregate {
 
-// An optimizer's step from the base against the pseudo-gradient base - mean (Reddi et al. 2021,
-// https://arxiv.org/abs/2003.00295, whose letters these are). It is SGD with Nesterov momentum as PyTorch has it
-// (DiLoCo, https://arxiv.org/abs/2311.08105), each operation rounded to fp32:
-//   d = base - mean;  momentum' = beta1 momentum + d;  weights = base - learning_rate (d + beta1 momentum')
+// An optimizer's step from the base against the pseudo-gradient d = base - mean (Reddi et al. 2021,
+// https://arxiv.org/abs/2003.00295, whose letters these are), each operation rounded to fp32:
+//   nesterov: SGD with Nesterov momentum as PyTorch has it (DiLoCo, https://arxiv.org/abs/2311.08105):
+//             momentum' = beta1 momentum + d;  weights = base - learning_rate (d + beta1 momentum')
+//   momentum: FedAvgM (Hsu et al. 2019, https://arxiv.org/abs/1909.06335):
+//             momentum' = beta1 momentum + d;  weights = base - learning_rate momentum'
+//   adam:     FedAdam (Reddi et al. 2021), which has no bias correction:
+//             momentum' = beta1 momentum + (1 - beta1) d;  variance' = beta2 variance + (1 - beta2) d²;
+//             weights = base - learning_rate momentum' / (√variance' + epsilon)
 struct ServerOptimizer {
-    double learning_rate = *kOuterRate.fallback;  // "lr"
-    double beta1 = *kOuterMomentum.fallback;      // "momentum"
+    double learning_rate = 0.7;                // "lr"
+    double beta1 = *kOuterMomentum.fallback;   // "momentum"
+    OuterKind kind = OuterKind::kNesterov;     // "optimizer"
+    double beta2 = *kOuterBeta2.fallback;      // adam only
+    double epsilon = *kOuterEpsilon.fallback;  // adam only
 };
 
 // A strategy and its settings, as jobs, events and the command line have them:
-//   {"name": "fedavg", "weighting": "uniform" | "tokens", "outer": {"optimizer": "nesterov", "lr": 0.7,
-//    "momentum": 0.9}, "row_weights": "mean" | "tokens"}
+//   {"name": "fedavg", "weighting": "uniform" | "tokens", "outer": {"optimizer": "nesterov" | "momentum" | "adam",
+//    "lr": 0.7, "momentum": 0.9, "beta2": 0.99, "epsilon": 0.001}, "row_weights": "mean" | "tokens"}
 //   {"name": "trimmed_mean", "trim": 0.2}
 //   {"name": "product", "weighting": "uniform" | "tokens"}
 // All take "clip" and "drop" (numbers or null) and "absent": "left_out" | "no_change", all but trimmed_mean
@@ -114,7 +122,9 @@ struct EarlierNorm {
 // What was measured of an update.
 struct UpdateFigures {
     double norm = 0;                    // ‖update - base‖ over all floating tensors
-    std::optional<double> cosine = {};  // of its change to the mean of the others'; none: one of both is zero
+    // Of its change to the mean of the others'. None: one of both is zero, or another's change does not count whole, so
+    // that the mean would be much of what is left out.
+    std::optional<double> cosine = {};
     double counted = 1;                 // the part of its change that counts
 };
 

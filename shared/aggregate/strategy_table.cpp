@@ -26,6 +26,15 @@ constexpr StrategyRow kRows[] = {
      "https://doi.org/10.1007/BF02288367", true, true, false, false, kOfMeans},
 };
 
+constexpr std::string_view kStates[] = {"momentum", "variance"};
+
+// In the order of OuterKind.
+constexpr OuterRow kOuterRows[] = {
+    {OuterKind::kNesterov, "nesterov", "https://arxiv.org/abs/2311.08105", 0.7, {kStates, 1}},
+    {OuterKind::kMomentum, "momentum", "https://arxiv.org/abs/1909.06335", 1, {kStates, 1}},
+    {OuterKind::kAdam, "adam", "https://arxiv.org/abs/2003.00295", 0.01, {kStates, 2}},
+};
+
 Json schema(const NumberSetting& setting) {
     Json shown = {{"type", {"number", "null"}},
                   {"minimum", setting.minimum},
@@ -50,7 +59,7 @@ Json settings_of(const StrategyRow& row) {
              "one; each update then says how often it saw each token, and is believed no more of one than the second "
              "most says. mean, or absent: as everything else."}};
     settings["absent"] = {{"enum", {"left_out", "no_change", nullptr}},
-                          {"default", "left_out"},
+
                           {"description",
                            "How a participant counts whose update is missing in a round, for two rounds in a row at "
                            "most. no_change: as one "
@@ -58,14 +67,22 @@ Json settings_of(const StrategyRow& row) {
                            "not take its part; rows "
                            "that row_weights weighs are not held back."}};
     for (const NumberSetting* number : row.numbers) settings[number->key] = schema(*number);
-    if (row.takes_outer)
-        settings["outer"] = {
-            {"type", {"object", "null"}},
-            {"description", "An optimizer step towards the mean; without it, the mean is the next model."},
-            {"properties",
-             {{"optimizer", {{"enum", {"nesterov", nullptr}}, {"default", "nesterov"}}},
-              {kOuterRate.key, schema(kOuterRate)},
-              {kOuterMomentum.key, schema(kOuterMomentum)}}}};
+    if (!row.takes_outer) return settings;
+    Json names = Json::array();
+    std::string sources;
+    for (const OuterRow& outer : kOuterRows) {
+        names.push_back(outer.name);
+        sources += (sources.empty() ? "" : ", ") + std::string(outer.name) + ": " + std::string(outer.source);
+    }
+    Json optimizer = {{"default", names[0]}, {"description", "Which one (" + sources + ")."}};
+    names.push_back(nullptr);
+    optimizer["enum"] = std::move(names);
+    Json properties = {{"optimizer", std::move(optimizer)}};
+    for (const NumberSetting* number : {&kOuterRate, &kOuterMomentum, &kOuterBeta2, &kOuterEpsilon})
+        properties[number->key] = schema(*number);
+    settings["outer"] = {{"type", {"object", "null"}},
+                         {"description", "An optimizer step towards the mean; without it, the mean is the next model."},
+                         {"properties", std::move(properties)}};
     return settings;
 }
 
@@ -73,6 +90,14 @@ Json settings_of(const StrategyRow& row) {
 
 std::span<const StrategyRow> strategy_rows() {
     return kRows;
+}
+
+std::span<const OuterRow> outer_rows() {
+    return kOuterRows;
+}
+
+const OuterRow& outer_row(OuterKind kind) {
+    return kOuterRows[static_cast<std::size_t>(kind)];
 }
 
 const StrategyRow* find_strategy_row(std::string_view name) {
@@ -83,15 +108,16 @@ const StrategyRow* find_strategy_row(std::string_view name) {
 Json describe_strategies() {
     Json items = Json::array();
     for (const StrategyRow& row : kRows)
-        items.push_back({{"name", row.name},
-                         {"summary", std::string(row.summary) + "."},
-                         {"source", row.source},
-                         {"is_default", &row == std::begin(kRows)},
-                         {"takes", row.is_of_adapters ? Json{"adapters"} : Json{"models", "adapters"}},
-                         {"models_up", 1},
-                         {"models_down", 1},
-                         {"keeps", row.takes_outer ? "With outer, its momentum: four bytes a parameter." : ""},
-                         {"settings", settings_of(row)}});
+        items.push_back(
+            {{"name", row.name},
+             {"summary", std::string(row.summary) + "."},
+             {"source", row.source},
+             {"is_default", &row == std::begin(kRows)},
+             {"takes", row.is_of_adapters ? Json{"adapters"} : Json{"models", "adapters"}},
+             {"models_up", 1},
+             {"models_down", 1},
+             {"keeps", row.takes_outer ? "With outer, its momentum: four bytes a parameter; with adam eight." : ""},
+             {"settings", settings_of(row)}});
     return {{"items", std::move(items)}};
 }
 

@@ -27,8 +27,26 @@ inline constexpr NumberSetting kMaxShare{
     "The largest share of the mean one update can have, whatever its weight; default for N updates: min(2/N, 2/3)"};
 inline constexpr NumberSetting kTrim{"trim", 0, 0.499, 0.2,
                                      "For each element, the fraction of the updates' values left out at each end"};
-inline constexpr NumberSetting kOuterRate{"lr", 1e-6, 100, 0.7, "Learning rate of the step"};
-inline constexpr NumberSetting kOuterMomentum{"momentum", 0, 0.9999, 0.9, "Nesterov momentum of the step"};
+inline constexpr NumberSetting kOuterRate{
+    "lr", 1e-6, 100, std::nullopt,
+    "Learning rate of the step; default 0.7 for nesterov, 1 for momentum, 0.01 for adam"};
+inline constexpr NumberSetting kOuterMomentum{"momentum", 0, 0.9999, 0.9, "Momentum of the step; beta1 of adam"};
+inline constexpr NumberSetting kOuterBeta2{"beta2", 0, 0.9999, 0.99, "adam only: decay of the second moment"};
+inline constexpr NumberSetting kOuterEpsilon{"epsilon", 1e-12, 1, 1e-3, "adam only: added to the second moment's root"};
+
+// The server optimizers of "outer"; the first is the default.
+enum class OuterKind { kNesterov, kMomentum, kAdam };
+
+struct OuterRow {
+    OuterKind kind;
+    std::string_view name;
+    std::string_view source;
+    double learning_rate;                     // where the job says none
+    std::span<const std::string_view> state;  // Strategy::state()
+};
+
+std::span<const OuterRow> outer_rows();
+const OuterRow& outer_row(OuterKind kind);
 
 struct StrategyRow {
     std::string_view name;

@@ -55,7 +55,7 @@ TEST(StrategyTest, WhatIsWrongIsNamed) {
     EXPECT_EQ(field({{"name", "trimmed_mean"}, {"max_share", 1}}), "strategy.max_share");
     EXPECT_EQ(field({{"name", "trimmed_mean"}, {"trim", 0.5}}), "strategy.trim");
     EXPECT_EQ(field({{"name", "trimmed_mean"}, {"weighting", "tokens"}}), "strategy.weighting");
-    EXPECT_EQ(field({{"name", "fedavg"}, {"outer", {{"optimizer", "adam"}}}}), "strategy.outer.optimizer");
+    EXPECT_EQ(field({{"name", "fedavg"}, {"outer", {{"optimizer", "yogi"}}}}), "strategy.outer.optimizer");
     EXPECT_EQ(field({{"name", "fedavg"}, {"outer", {{"lr", 0}}}}), "strategy.outer.lr");
 }
 
@@ -92,12 +92,21 @@ TEST(StrategyTableTest, EachSettingOfTheOuterOptimizerToo) {
     const Json items = describe_strategies()["items"];
     for (const Json& shown : items) {
         if (!shown["settings"].contains("outer")) continue;
-        const auto with = [&](const Json& outer) -> Json { return {{"name", shown["name"]}, {"outer", outer}}; };
-        const Json defaults = to_json(parse_strategy(with({{"optimizer", nullptr}})).value())["outer"];
+        // Adam takes all of them.
+        const auto with = [&](Json outer) -> Json {
+            if (!outer.contains("optimizer")) outer["optimizer"] = "adam";
+            return {{"name", shown["name"]}, {"outer", outer}};
+        };
+        const Json defaults = to_json(parse_strategy(with(Json::object())).value())["outer"];
         const Json schemas = shown["settings"]["outer"]["properties"];
         EXPECT_EQ(schemas.size(), defaults.size());
+        const auto fallback = parse_strategy(with({{"optimizer", nullptr}}));
+        EXPECT_EQ(to_json(*fallback)["outer"]["optimizer"], schemas["optimizer"]["default"]);
+        for (const Json& name : schemas["optimizer"]["enum"])
+            EXPECT_TRUE(parse_strategy(with({{"optimizer", name}})).ok()) << name;
         for (const auto& [key, schema] : schemas.items()) {
-            EXPECT_EQ(defaults.at(key), schema["default"]) << key;
+            const Json& own = key == "optimizer" ? schemas["optimizer"]["default"] : defaults.at(key);
+            EXPECT_EQ(schema.value("default", own), own) << key;
             EXPECT_TRUE(parse_strategy(with({{key, nullptr}})).ok()) << key;
             if (!schema.contains("minimum")) continue;
             const double least = schema["minimum"], most = schema["maximum"];
@@ -128,9 +137,12 @@ TEST(StrategyTableTest, WhatItTakesAndKeepsIsSoOfTheStrategyItself) {
         StrategySpec spec = parse_strategy({{"name", row.name}}).value();
         EXPECT_EQ(make_strategy(spec).value()->is_of_adapters(), row.is_of_adapters) << row.name;
         EXPECT_TRUE(make_strategy(spec).value()->state().empty()) << row.name;
-        spec.server_optimizer.emplace();
         if (!row.takes_outer) continue;
-        EXPECT_EQ(make_strategy(spec).value()->state().size(), 1U) << row.name;
+        spec.server_optimizer.emplace();
+        for (const OuterRow& outer : outer_rows()) {
+            spec.server_optimizer->kind = outer.kind;
+            EXPECT_EQ(make_strategy(spec).value()->state().size(), outer.state.size()) << outer.name;
+        }
     }
     EXPECT_EQ(parse_strategy(nullptr)->name, strategy_rows()[0].name);
 }

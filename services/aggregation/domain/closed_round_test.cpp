@@ -88,7 +88,7 @@ TEST(ClosedRoundTest, WhatIsWrongIsNamed) {
     data["strategy"]["server_lr"] = 0.7;
     EXPECT_EQ(field_of_error(data), "strategy.server_lr") << "a setting is never ignored";
     data = closed_round();
-    data["strategy"]["outer"] = {{"optimizer", "adam"}};
+    data["strategy"]["outer"] = {{"optimizer", "yogi"}};
     EXPECT_EQ(field_of_error(data), "strategy.outer.optimizer");
     data["strategy"]["outer"] = {{"lr", -1}};
     EXPECT_EQ(field_of_error(data), "strategy.outer.lr");

@@ -45,9 +45,11 @@ strategy:                             # `atoll strategy list` describes each and
   # max_share: 0.5                    # believe what sites say they saw, up to this share; default: as far as assigned
   # clip: 1.4                         # the default: a change longer than 1.4 times the usual is shortened; null: none is
   # drop: 3                           # the default: one longer than 3 times the usual counts as none; null: all count
+  # absent: no_change                 # who has no update keeps its part at the base, for two rounds; default: left_out
   # Without lora_rank, fedavg also takes row_weights: tokens, which weighs the rows of embedding and head by how often each
   # site saw their tokens; each update then says how often it saw each token.
-  # outer: {optimizer: nesterov, lr: 0.7, momentum: 0.9}   # steps along what a round changed; default: takes the mean
+  # outer: {optimizer: nesterov, lr: 0.7, momentum: 0.9}   # steps along what a round changed (also momentum, adam);
+                                                           # default: takes the mean
 training:                             # of a round: flags of `atoll-trainer train` with _ for -
   steps: 20                           # or epochs
   batch_size: 16                      # rows a rank and step

@@ -147,7 +147,7 @@ TEST(JobSpecTest, EachWrongMemberIsNamed) {
         {"/strategy/name", "fedbest", "strategy.name"},
         {"/strategy/weighting", "size", "strategy.weighting"},
         {"/strategy/outer", 0.7, "strategy.outer"},
-        {"/strategy/outer", Json{{"optimizer", "adam"}}, "strategy.outer.optimizer"},
+        {"/strategy/outer", Json{{"optimizer", "yogi"}}, "strategy.outer.optimizer"},
         {"/strategy/outer", Json{{"lr", 0}}, "strategy.outer.lr"},
         {"/strategy/outer", Json{{"momentum", 1}}, "strategy.outer.momentum"},
         {"/strategy/outer", Json{{"beta", 0.9}}, "strategy.outer.beta"},

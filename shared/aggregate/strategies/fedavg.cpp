@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <numeric>
 
@@ -32,8 +31,7 @@ class FedAvg final : public Strategy {
         : optimizer_(spec.server_optimizer), max_share_(spec.max_share), weighs_rows_(spec.weighs_rows) {}
 
     std::span<const std::string_view> state() const override {
-        static constexpr std::array<std::string_view, 1> kState = {"momentum"};
-        return std::span(kState).first(optimizer_ ? 1 : 0);
+        return optimizer_ ? outer_row(optimizer_->kind).state : std::span<const std::string_view>();
     }
     bool needs_base() const override { return optimizer_.has_value() || weighs_rows_; }
     bool needs_token_counts() const override { return weighs_rows_; }
@@ -48,13 +46,27 @@ class FedAvg final : public Strategy {
             combine_rows(block, shares, result);
         else
             make_mean(block, shares, result);
-        if (!optimizer_) return;
-        best_kernels().nesterov(result.data(), block.state[0].data(), block.base.data(),
-                                static_cast<float>(optimizer_->learning_rate), static_cast<float>(optimizer_->beta1),
-                                block.size);
+        if (optimizer_) take_step(block, result);
     }
 
   private:
+    void take_step(Block& block, std::span<float> result) const {
+        const ServerOptimizer& outer = *optimizer_;
+        const Kernels& kernels = best_kernels();
+        if (outer.kind == OuterKind::kAdam)
+            return kernels.adam(result.data(), block.state[0].data(), block.state[1].data(), block.base.data(),
+                                {.rate = static_cast<float>(outer.learning_rate),
+                                 .beta1 = static_cast<float>(outer.beta1),
+                                 .of_gradient = static_cast<float>(1 - outer.beta1),
+                                 .beta2 = static_cast<float>(outer.beta2),
+                                 .of_square = static_cast<float>(1 - outer.beta2),
+                                 .epsilon = static_cast<float>(outer.epsilon)},
+                                block.size);
+        const auto step = outer.kind == OuterKind::kNesterov ? kernels.nesterov : kernels.momentum;
+        step(result.data(), block.state[0].data(), block.base.data(), static_cast<float>(outer.learning_rate),
+             static_cast<float>(outer.beta1), block.size);
+    }
+
     static void make_mean(const Block& block, std::span<const double> shares, std::span<float> result) {
         const Kernels& kernels = best_kernels();
         for (std::size_t i = 0; i < block.updates.size(); ++i)
@@ -127,6 +139,10 @@ Result<std::unique_ptr<const Strategy>> make_fedavg(const StrategySpec& spec) {
             return invalid_argument("lr", "the server optimizer's rate must be finite and greater than 0");
         if (!(optimizer->beta1 >= 0 && optimizer->beta1 < 1))
             return invalid_argument("momentum", "the server optimizer's momentum must be at least 0 and less than 1");
+        if (!(optimizer->beta2 >= 0 && optimizer->beta2 < 1))
+            return invalid_argument("beta2", "the server optimizer's beta2 must be at least 0 and less than 1");
+        if (!(optimizer->epsilon > 0) || !std::isfinite(optimizer->epsilon))
+            return invalid_argument("epsilon", "the server optimizer's epsilon must be finite and greater than 0");
     }
     return std::unique_ptr<const Strategy>(std::make_unique<FedAvg>(spec));
 }
