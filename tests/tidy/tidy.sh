@@ -72,8 +72,8 @@ check_layers() {
     in_code '^#include "(services|tests)/' "${code[@]}" | grep '^trainer/' | grep -v '_test\.cpp:' |
         report "the trainer includes nothing of the services"
     in_code '^#include "shared/' "${code[@]}" | grep '^trainer/' |
-        grep -vE '"shared/(base|numeric|host|log|json|run_settings|safetensors|digest|prompt|model_config|adapter|training_memory)/' |
-        report "the trainer uses only base, numeric, host, log, json, run_settings, safetensors, digest, prompt, model_config, adapter and training_memory of shared/"
+        grep -vE '"shared/(base|numeric|host|log|json|run_settings|safetensors|digest|prompt|model_config|adapter|training_memory|delta)/' |
+        report "the trainer uses only base, numeric, host, log, json, run_settings, safetensors, digest, prompt, model_config, adapter, training_memory and delta of shared/"
     in_code '^#include "trainer/' "${code[@]}" | grep '^services/' | report "services include nothing of the trainer"
     for service in services/*/; do
         in_code '^#include "services/' "${code[@]}" | grep "^$service" | grep -v "\"$service" |
@@ -86,7 +86,7 @@ check_layers() {
 # here without what follows its first dot; * is any service without a row of its own.
 layers() {
     cat <<'TABLE'
-shared base numeric host json run_settings log digest safetensors prompt model_config adapter training_memory config metrics auth http pg kafka events service site store_client aggregate
+shared base numeric host json run_settings log digest safetensors prompt model_config adapter training_memory delta config metrics auth http pg kafka events service site store_client aggregate
 trainer tensor quant comm kernels trace model reference optim offload plan text tokenizer dataset tokenize weights importer parallel model_io checkpoint train program
 shared/http message client server
 services/* embedded metrics domain settings db blobs clients sites events work admission routes service main
