@@ -42,7 +42,8 @@ struct LoraScale {
     double of_rank(std::size_t rank) const;
 };
 
-// One model: its safetensors files. Tensors are matched by name, so that inputs may be sharded differently.
+// One model: its safetensors files, or a delta.safetensors (shared/delta), with which it is base + change, as fp32.
+// Tensors are matched by name, so that inputs may be sharded differently.
 struct Input {
     std::string name;  // for messages: a directory or a version's digest
     std::vector<InputFile> files;
@@ -63,6 +64,8 @@ struct RoundBase {
     // shorter as the mean would be with them. The rows that a strategy weighs by themselves are not: there each row is
     // that of who has seen its token.
     std::vector<double> absent = {};
+    // What an input that is a change of the base (shared/delta) must call it; empty: anything.
+    std::string digest = {};
 };
 
 struct AggregatorOptions {
@@ -106,10 +109,12 @@ class Aggregator {
   public:
     // Reads only headers, and token counts where the strategy needs them. kInvalidArgument, naming tensor and input,
     // when names, shapes or dtypes differ or a dtype cannot be averaged; naming "weights" when they are not one finite
-    // number >= 0 an input with a positive sum, "absent" when one of those is negative or not finite; naming "strategy"
-    // when it needs a base and there is none; naming token_counts.safetensors where an input's are missing, of another
-    // length, negative or not finite; what make_strategy() says. A strategy of adapters takes no tensor that is not one
-    // of a pair lora_A and lora_B. The strategy's weighting is the caller's part: `weights` follow it.
+    // number >= 0 an input with a positive sum, "absent" when one of those is negative or not finite; naming
+    // delta.safetensors, or a key of its metadata, where an input is a change of another model than the base or there
+    // is none; naming "strategy" when it needs a base and there is none; naming token_counts.safetensors where an
+    // input's are missing, of another length, negative or not finite; what make_strategy() says. A strategy of adapters
+    // takes no tensor that is not one of a pair lora_A and lora_B. The strategy's weighting is the caller's part:
+    // `weights` follow it.
     static Result<Aggregator> plan(const StrategySpec& strategy, std::vector<Input> inputs,
                                    const std::vector<double>& weights, const AggregatorOptions& options = {},
                                    std::optional<RoundBase> start = {});

@@ -19,7 +19,8 @@ Result<std::shared_ptr<const ByteSource>> open_file(const std::filesystem::path&
 // model.safetensors.index.json they must be just the files that it names.
 Result<Input> open_directory(const std::filesystem::path& directory);
 
-// Every floating number of the models is finite. kInvalidArgument, naming tensor and model, for one that is not.
+// Every floating number of the models is finite, and of changes (shared/delta) every scale. kInvalidArgument, naming
+// tensor and model, for one that is not.
 Status check_finite(std::vector<Input> inputs);
 
 struct WriteOptions {

@@ -9,26 +9,51 @@
 namespace atl::aggregate {
 namespace {
 
+// A matrix in one model.
+struct Factor {
+    std::size_t model;
+    Place place;
+    Place base;  // the same in the base; of a place that is a change of it
+};
+
+Status read_stored(const Plan& plan, std::size_t model, const Place& place, std::size_t first,
+                   std::span<std::byte> raw) {
+    const auto width = static_cast<std::size_t>(safetensors::size_bytes(place.dtype));
+    const Status read = plan.model(model).files[place.file].bytes->read(place.offset + first * width, raw);
+    if (!read.ok() && model < plan.inputs.size()) report_fault(plan.options, model);
+    return read;
+}
+
+// Its elements from the `first` on, as its place has them, or as fp32 where that is a change.
+Status read_elements(const Plan& plan, const Factor& of, std::size_t first, std::span<std::byte> raw,
+                     Scratch& scratch) {
+    if (!of.place.change) return read_stored(plan, of.model, of.place, first, raw);
+    const auto width = static_cast<std::size_t>(safetensors::size_bytes(of.base.dtype));
+    const std::size_t base = plan.inputs.size();
+    const std::span<std::byte> of_base = scratch.raw_of(base).first(raw.size() / sizeof(float) * width);
+    ATOLL_RETURN_IF_ERROR(read_stored(plan, base, of.base, first, of_base));
+    const Status read = read_changed(plan.inputs[of.model], of.place, of.base.dtype, of_base, first, raw, scratch);
+    if (!read.ok()) report_fault(plan.options, of.model);
+    return read;
+}
+
 // Hands the numbers of a model's tensor to take(index, value), in order.
 template <class Take>
-Status read_values(const Plan& plan, std::size_t model, const Place& place, const std::string& name, std::size_t count,
-                   Scratch& scratch, const Take& take) {
-    const Input& input = plan.model(model);
-    const bool is_input = model < plan.inputs.size();
+Status read_values(const Plan& plan, const Factor& of, const std::string& name, std::size_t count, Scratch& scratch,
+                   const Take& take) {
+    const Place& place = of.place;
     const auto width = static_cast<std::size_t>(safetensors::size_bytes(place.dtype));
     const std::size_t block = std::max<std::size_t>(scratch.raw_bytes / width, 1);
     for (std::size_t first = 0; first < count; first += block) {
         const std::span<std::byte> raw = scratch.raw_of(0).first(std::min(block, count - first) * width);
-        const Status read = input.files[place.file].bytes->read(place.offset + first * width, raw);
-        if (!read.ok() && is_input) report_fault(plan.options, model);
-        ATOLL_RETURN_IF_ERROR(read);
+        ATOLL_RETURN_IF_ERROR(read_elements(plan, of, first, raw, scratch));
         for (std::size_t at = 0; at * width < raw.size(); at += kTile) {
             const std::span<float> wide = std::span(scratch.wide).first(std::min(kTile, raw.size() / width - at));
             widen(place.dtype, wide.data(), &raw[at * width], wide.size());
             for (std::size_t i = 0; i < wide.size(); ++i) {
                 if (!std::isfinite(wide[i])) {
-                    if (is_input) report_fault(plan.options, model);
-                    return non_finite(name, input.name, first + at + i);
+                    if (of.model < plan.inputs.size()) report_fault(plan.options, of.model);
+                    return non_finite(name, plan.model(of.model).name, first + at + i);
                 }
                 take(first + at + i, static_cast<double>(wide[i]));
             }
@@ -40,7 +65,7 @@ Status read_values(const Plan& plan, std::size_t model, const Place& place, cons
 Status read_a(const Plan& plan, const PlannedPair& pair, std::size_t model, std::span<double> columns,
               Scratch& scratch) {
     const PlannedPair::Model& from = pair.models[model];
-    return read_values(plan, model, from.a, pair.a, from.rank * pair.inputs, scratch,
+    return read_values(plan, {model, from.a, pair.models.back().a}, pair.a, from.rank * pair.inputs, scratch,
                        [&](std::size_t at, double value) { columns[at] = value; });
 }
 
@@ -48,7 +73,7 @@ Status read_b(const Plan& plan, const PlannedPair& pair, std::size_t model, std:
               Scratch& scratch) {
     const PlannedPair::Model& from = pair.models[model];
     return read_values(
-        plan, model, from.b, pair.b, from.rank * pair.outputs, scratch,
+        plan, {model, from.b, pair.models.back().b}, pair.b, from.rank * pair.outputs, scratch,
         [&](std::size_t at, double value) { columns[at % from.rank * pair.outputs + at / from.rank] = value; });
 }
 

@@ -11,26 +11,6 @@
 #include "shared/model_config/token_counts.h"
 
 namespace atl::aggregate {
-namespace {
-
-using safetensors::DType;
-using safetensors::Header;
-using safetensors::TensorInfo;
-
-struct Found {
-    TensorInfo info;
-    Place place;
-};
-using TensorMap = std::map<std::string, Found, std::less<>>;
-
-struct OpenedFile {
-    std::string head;
-    Header header;
-};
-
-bool is_exact(DType dtype) {
-    return !is_floating(dtype) && dtype != DType::kF8E4M3 && dtype != DType::kF8E5M2;
-}
 
 Result<OpenedFile> read_header(const Input& input, const InputFile& file) {
     const auto named = [&](const Error& error) {
@@ -48,6 +28,26 @@ Result<OpenedFile> read_header(const Input& input, const InputFile& file) {
     return OpenedFile{std::move(head), std::move(header).value()};
 }
 
+bool is_change(const Input& input) {
+    return std::ranges::any_of(input.files, [](const InputFile& file) { return file.path == delta::kFile; });
+}
+
+namespace {
+
+using safetensors::DType;
+using safetensors::Header;
+using safetensors::TensorInfo;
+
+struct Found {
+    TensorInfo info;
+    Place place;
+};
+using TensorMap = std::map<std::string, Found, std::less<>>;
+
+bool is_exact(DType dtype) {
+    return !is_floating(dtype) && dtype != DType::kF8E4M3 && dtype != DType::kF8E5M2;
+}
+
 Result<TensorMap> read_tensors(const Input& input, std::vector<OpenedFile>& opened) {
     if (input.files.empty()) return invalid_argument(input.name, input.name + " has no safetensors file");
     TensorMap tensors;
@@ -61,6 +61,38 @@ Result<TensorMap> read_tensors(const Input& input, std::vector<OpenedFile>& open
         }
         opened.push_back(std::move(file));
     }
+    return tensors;
+}
+
+// The tensors of the model that an input is a change of the base to. `base`: those of the base.
+Result<TensorMap> read_changes(const Input& input, const std::optional<RoundBase>& start, const TensorMap& base,
+                               std::vector<OpenedFile>& opened) {
+    const std::string path = input.name + "/" + delta::kFile;
+    if (!start)
+        return invalid_argument(delta::kFile,
+                                path + " is a change of a model: give the model that it was trained from");
+    if (input.files.size() != 1)
+        return invalid_argument(delta::kFile, path + " stands beside other weights of the same model");
+    ATOLL_TRY(OpenedFile file, read_header(input, input.files.front()));
+    const auto said = delta::describe(file.header);
+    if (!said.ok()) return invalid_argument(said.error().field, path + ": " + said.error().message);
+    if (!start->digest.empty() && said->base != start->digest)
+        return invalid_argument(delta::kBaseKey, path + " is a change of another model (" + in_quotes(said->base) +
+                                                     ") than " + start->base.name + " (" + in_quotes(start->digest) +
+                                                     ")");
+    TensorMap tensors;
+    for (const TensorInfo& packed : file.header.tensors) {
+        const auto of_base = base.find(packed.name);
+        Found found{packed, {0, file.header.data_begin + packed.begin, DType::kF32, said->format}};
+        if (of_base != base.end()) {
+            const Status fits = delta::check_tensor(said->format, of_base->second.info, packed);
+            if (!fits.ok()) return invalid_argument(packed.name, path + ": " + fits.error().message);
+            found.info.dtype = DType::kF32;
+            found.info.shape = of_base->second.info.shape;
+        }
+        tensors.emplace(packed.name, std::move(found));
+    }
+    opened.push_back(std::move(file));
     return tensors;
 }
 
@@ -143,7 +175,8 @@ Status read_input(const std::vector<Input>& inputs, const std::optional<RoundBas
                   Headers& headers) {
     const Input& input = inputs[headers.inputs.size()];
     std::vector<OpenedFile> opened;
-    ATOLL_TRY(TensorMap tensors, read_tensors(input, opened));
+    ATOLL_TRY(TensorMap tensors,
+              is_change(input) ? read_changes(input, start, headers.base, opened) : read_tensors(input, opened));
     if (start) {
         ATOLL_RETURN_IF_ERROR(
             check_same_tensors(start->base, headers.base, input, tensors, {Types::kMayDiffer, ranks}));
@@ -195,6 +228,9 @@ Result<Headers> read_headers(const std::vector<Input>& inputs, const Strategy& s
     Headers headers;
     const Ranks ranks = strategy.is_of_adapters() ? Ranks::kMayDiffer : Ranks::kMustAgree;
     if (start) {
+        if (is_change(start->base))
+            return invalid_argument(delta::kFile, start->base.name + "/" + delta::kFile +
+                                                      " is a change of a model, and no base for others");
         ATOLL_TRY(headers.base, read_tensors(start->base, headers.layout));
     }
     for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -481,6 +517,7 @@ Result<Plan> make_plan(const StrategySpec& strategy, std::vector<Input> inputs, 
     ATOLL_RETURN_IF_ERROR(check_weights(weights, inputs.size()));
     plan.weights = weights;
     plan.measures = plan.start.has_value();
+    plan.has_changes = std::ranges::any_of(inputs, is_change);
     plan.spec = strategy;
     ATOLL_RETURN_IF_ERROR(share_out(weights, plan));
     ATOLL_RETURN_IF_ERROR(check_base(*plan.strategy, plan.start));

@@ -6,6 +6,7 @@
 
 #include "shared/aggregate/aggregator.h"
 #include "shared/base/text.h"
+#include "shared/delta/delta.h"
 
 // Where the bytes of the output come from. Internal to this module.
 namespace atl::aggregate {
@@ -15,6 +16,7 @@ struct Place {
     std::size_t file = 0;
     std::uint64_t offset = 0;  // bytes, in the file
     safetensors::DType dtype = safetensors::DType::kF32;
+    std::optional<delta::Format> change = {};  // they are the base's and this change, as fp32; none: they lie there
 };
 
 enum class TensorKind {
@@ -68,7 +70,8 @@ struct Plan {
     std::vector<TokenCounts> token_counts;  // one an input, where the strategy needs them
     StrategySpec spec;
     std::unique_ptr<const Strategy> strategy;
-    bool measures = false;  // the inputs are measured against the base before the first block is made
+    bool has_changes = false;  // some input is a change of the base, which is then read with it
+    bool measures = false;     // the inputs are measured against the base before the first block is made
     std::vector<double> weights;
     std::vector<double> shares;      // of the mean of those that are there
     double present = 1;              // of the mean with those that are absent, which change nothing
@@ -86,6 +89,17 @@ struct Plan {
         return (parts.empty() ? 1 : parts[update]) * (weighs_rows ? 1 : present);
     }
 };
+
+// A safetensors file, as far as its header.
+struct OpenedFile {
+    std::string head;  // 8 length bytes and the header
+    safetensors::Header header;
+};
+// Errors name the input and the file.
+Result<OpenedFile> read_header(const Input& input, const InputFile& file);
+
+// Whether it is a change of the base and not a model.
+bool is_change(const Input& input);
 
 // Reads only headers; errors as Aggregator::plan().
 Result<Plan> make_plan(const StrategySpec& strategy, std::vector<Input> inputs, const std::vector<double>& weights,

@@ -1,6 +1,7 @@
 #include "shared/aggregate/reduce.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -45,6 +46,25 @@ bool round_into(DType dtype, std::byte* out, std::span<const float> values, std:
     if (seen.empty()) return true;
     widen(dtype, seen.data(), out, values.size());
     return conversions.all_finite(seen.data(), values.size());
+}
+
+Status read_changed(const Input& input, const Place& place, DType base_dtype, std::span<const std::byte> base,
+                    std::uint64_t first, std::span<std::byte> into, Scratch& scratch) {
+    const std::size_t count = into.size() / sizeof(float), block_bytes = delta::block_bytes(*place.change);
+    const std::uint64_t begin = first / delta::kBlockElements, end = delta::block_count(first + count);
+    std::vector<std::byte>& blocks = scratch.blocks;
+    blocks.resize(static_cast<std::size_t>(end - begin) * block_bytes);
+    ATOLL_RETURN_IF_ERROR(input.files[place.file].bytes->read(place.offset + begin * block_bytes, blocks));
+    std::array<float, 4 * delta::kBlockElements> room;
+    for (std::size_t at = 0; at < count; at += room.size()) {
+        const std::span<float> values = std::span(room).first(std::min(room.size(), count - at));
+        widen(base_dtype, values.data(), base.data() + at * element_bytes(base_dtype), values.size());
+        const std::uint64_t block = (first + at) / delta::kBlockElements - begin;
+        delta::add_changes(*place.change, std::span(blocks).subspan(static_cast<std::size_t>(block) * block_bytes),
+                           first + at, values);
+        std::memcpy(into.data() + at * sizeof(float), values.data(), values.size_bytes());
+    }
+    return {};
 }
 
 Error non_finite(const std::string& tensor, const std::string& model, std::uint64_t element) {
@@ -103,20 +123,41 @@ Result<std::span<const std::byte>> read_elements(const Elements& which, const In
     return std::span<const std::byte>(raw);
 }
 
-// Of one of the inputs.
-Result<std::span<const std::byte>> read_input(const Elements& which, std::size_t input, Scratch& scratch,
-                                              std::size_t source = 0) {
-    auto raw = read_elements(which, which.plan.inputs[input], which.tensor.inputs[input], scratch, source);
-    if (!raw.ok()) report_fault(which.plan.options, input);
-    return raw;
+// Of the base, in its own room, behind that of the inputs.
+Result<std::span<const std::byte>> read_base(const Elements& which, Scratch& scratch) {
+    return read_elements(which, which.plan.start->base, which.tensor.base, scratch, which.plan.inputs.size());
 }
 
-// The largest magnitude of the elements in one model. kInvalidArgument where one is NaN or infinite.
-Result<double> find_largest(const Elements& which, const Input& input, const Place& place, Scratch& scratch) {
-    ATOLL_TRY(const auto raw, read_elements(which, input, place, scratch));
-    const Range range = range_of(place.dtype, raw);
+// Of one of the inputs. Of one that is a change the base must have been read.
+Result<std::span<const std::byte>> read_input(const Elements& which, std::size_t input, Scratch& scratch,
+                                              std::size_t source = 0) {
+    const Plan& plan = which.plan;
+    const Place& place = which.tensor.inputs[input];
+    if (!place.change) {
+        auto raw = read_elements(which, plan.inputs[input], place, scratch, source);
+        if (!raw.ok()) report_fault(plan.options, input);
+        return raw;
+    }
+    const std::span<std::byte> raw = scratch.raw_of(source).first(which.count * sizeof(float));
+    const Status read = read_changed(plan.inputs[input], place, which.tensor.base.dtype,
+                                     scratch.raw_of(plan.inputs.size()), which.first, raw, scratch);
+    if (!read.ok()) report_fault(plan.options, input);
+    ATOLL_RETURN_IF_ERROR(read);
+    return std::span<const std::byte>(raw);
+}
+
+// The largest magnitude of the elements in one model, as they were read. kInvalidArgument where one is NaN or infinite.
+Result<double> find_largest(const Elements& which, const std::string& model, const Place& place,
+                            const Result<std::span<const std::byte>>& raw) {
+    ATOLL_RETURN_IF_ERROR(raw);
+    const Range range = range_of(place.dtype, *raw);
     if (range.non_finite < 0) return range.largest;
-    return non_finite(which.tensor.info.name, input.name, which.first + static_cast<std::uint64_t>(range.non_finite));
+    return non_finite(which.tensor.info.name, model, which.first + static_cast<std::uint64_t>(range.non_finite));
+}
+
+// Of a model beside the inputs.
+Result<double> find_largest(const Elements& which, const Input& model, const Place& place, Scratch& scratch) {
+    return find_largest(which, model.name, place, read_elements(which, model, place, scratch));
 }
 
 // Where the strategy's state of that number comes from.
@@ -129,8 +170,10 @@ Error blame(const Elements& which, Scratch& scratch) {
     const Tensor& tensor = which.tensor;
     const Plan& plan = which.plan;
     std::vector<double> largest;
+    if (plan.has_changes)  // else a change of a base that is spoilt itself would be blamed
+        ATOLL_RETURN_IF_ERROR(find_largest(which, plan.start->base.name, tensor.base, read_base(which, scratch)));
     for (std::size_t i = 0; i < tensor.inputs.size(); ++i) {
-        const auto found = find_largest(which, plan.inputs[i], tensor.inputs[i], scratch);
+        const auto found = find_largest(which, plan.inputs[i].name, tensor.inputs[i], read_input(which, i, scratch));
         if (!found.ok()) {
             report_fault(plan.options, i);
             return found.error();
@@ -160,10 +203,10 @@ struct Beside {
 // Reads the elements of all sources: the inputs, the base, the state.
 Status read_sources(const Elements& which, Beside beside, Scratch& scratch) {
     const Plan& plan = which.plan;
+    if (beside.base) ATOLL_RETURN_IF_ERROR(read_base(which, scratch));  // first: inputs may be changes of it
     std::size_t source = 0;
     for (; source < plan.inputs.size(); ++source) ATOLL_RETURN_IF_ERROR(read_input(which, source, scratch, source));
-    if (beside.base)
-        ATOLL_RETURN_IF_ERROR(read_elements(which, plan.start->base, which.tensor.base, scratch, source++));
+    if (beside.base) ++source;
     for (std::size_t i = 0; beside.state && i < which.tensor.state.size(); ++i, ++source)
         if (const auto& place = which.tensor.state[i])
             ATOLL_RETURN_IF_ERROR(read_elements(which, state_input(plan, i), *place, scratch, source));
@@ -270,7 +313,7 @@ Status combine(const Elements& which, std::span<std::byte> into, Scratch& scratc
          std::any_of(
              tensor.inputs.begin(), tensor.inputs.end(), [&](const Place& place) { return place.dtype != dtype; }));
     const bool shortens = is_shortened(which);
-    const Beside beside{which.plan.strategy->needs_base() || shortens, true};
+    const Beside beside{which.plan.strategy->needs_base() || shortens || which.plan.has_changes, true};
     ATOLL_RETURN_IF_ERROR(read_sources(which, beside, scratch));
     if (tensor.row_elements > 0) ATOLL_RETURN_IF_ERROR(read_frequencies(which, scratch));
     for (std::size_t at = 0; at < which.count; at += kTile) {

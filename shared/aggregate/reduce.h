@@ -31,6 +31,7 @@ struct Scratch {
     std::vector<std::span<float>> updates;  // those of `block`
     std::vector<float> counts;              // of one input, of the rows that a block touches
     std::vector<double> frequencies;        // of those rows in each input
+    std::vector<std::byte> blocks;          // of one input, those that hold the elements read
     Block block;                            // spans of `wide` and `frequencies`
 
     // The pair that was made last, as its two tensors follow one another: [rank, in] and [out, rank].
@@ -47,6 +48,10 @@ struct Scratch {
 void widen(safetensors::DType dtype, float* wide, const std::byte* stored, std::size_t count);
 // False if it holds NaN or infinity, or rounds to it. `seen`: room for what was rounded; empty: it cannot overflow.
 bool round_into(safetensors::DType dtype, std::byte* out, std::span<const float> values, std::span<float> seen);
+// The input's elements [first, first + into.size() / 4) of a tensor whose `place` is a change, as fp32: `base` has the
+// same elements of the base, as stored.
+Status read_changed(const Input& input, const Place& place, safetensors::DType base_dtype,
+                    std::span<const std::byte> base, std::uint64_t first, std::span<std::byte> into, Scratch& scratch);
 Error non_finite(const std::string& tensor, const std::string& model, std::uint64_t element);
 // The one of several inputs that holds much larger numbers than the others, by the largest of each.
 std::optional<std::size_t> find_outlier(const std::vector<double>& largest);

@@ -114,6 +114,7 @@ Result<aggregate::RoundBase> open_base(const std::shared_ptr<ClientPool>& store,
                                        std::size_t window_bytes) {
     aggregate::RoundBase start;
     start.base = make_input(store, describe_base(round), base, window_bytes);
+    start.digest = round.base;
     if (strategy.is_of_adapters()) {
         ATOLL_TRY(start.base.lora, fetch_lora_scale(store, describe_base(round), base));
     }
