@@ -19,6 +19,7 @@ enum class Masters : std::uint8_t { kFp32, kNone };
 enum class Device : std::uint8_t { kCpu, kCuda, kHip };
 enum class Offload : std::uint8_t { kNone, kCpu, kNvme };
 enum class Quantization : std::uint8_t { kNone, kInt8, kNf4 };
+enum class UpdateFormat : std::uint8_t { kModel, kInt8, kInt4 };
 
 // What each rank keeps only its part of (Rajbhandari et al., arXiv:1910.02054).
 enum class Sharding : std::uint8_t {
@@ -67,6 +68,8 @@ template <>
 inline constexpr std::array<std::string_view, 3> kWords<Offload> = {"none", "cpu", "nvme"};
 template <>
 inline constexpr std::array<std::string_view, 3> kWords<Quantization> = {"none", "int8", "nf4"};
+template <>
+inline constexpr std::array<std::string_view, 3> kWords<UpdateFormat> = {"model", "int8", "int4"};
 template <>
 inline constexpr std::array<std::string_view, 6> kWords<Sharding> = {
     "none", "shard_optimizer", "shard_grad_op", "full_shard", "hybrid_shard", "hybrid_shard_zero2"};

@@ -162,6 +162,23 @@ const std::vector<Option>& table() {
         {"token-counts", &C::token_counts,
          "write OUT/token_counts.safetensors: how often each token stood in the rows of the training", E::kSavedFiles,
          kTrain | kPlan},
+        {"update-format", &C::update_format,
+         "what is written: model, or int8 or int4: OUT/delta.safetensors, the change of the weights in blocks of 128. "
+         "What rounding loses is kept in OUT.state, for the --rounding-error-from of a later run",
+         E::kSavedFiles, kTrain | kPlan},
+        {"update-base", &C::update_base,
+         "what delta.safetensors calls the model or adapter that it is a change of; the default is the sha256 of its "
+         "tensors",
+         E::kSavedFiles, kTrain | kPlan},
+        {"rounding-error-name", &C::rounding_error_name, "name to keep with what rounding the change loses", E::kNone,
+         kTrain | kPlan},
+        {"rounding-error-from", &C::rounding_error_from,
+         "--out of an earlier run with --update-format int8 or int4; add what rounding its change lost to this one",
+         E::kSavedFiles, kTrain | kPlan},
+        {"rounding-error-if-named", &C::rounding_error_if_named,
+         "use that of --rounding-error-from only if it has this --rounding-error-name, is whole and fits the model; "
+         "otherwise warn and add nothing",
+         E::kSavedFiles, kTrain | kPlan},
         {"time-limit", &C::time_limit, "stop with a checkpoint after so many seconds; 0: none", E::kNone,
          kTrain | kPlan, 0, 1e9},
         {"collective-timeout", &C::collective_timeout,

@@ -13,7 +13,7 @@ struct Need {
     std::string_view value = {};
     std::string_view other_value = {};
 };
-constexpr std::array<Need, 16> kNeeds = {{{"momentum", "optimizer", "sgd", "muon"},
+constexpr std::array<Need, 20> kNeeds = {{{"momentum", "optimizer", "sgd", "muon"},
                                           {"beta1", "optimizer", "adamw", "muon"},
                                           {"beta2", "optimizer", "adamw", "muon"},
                                           {"eps", "optimizer", "adamw", "muon"},
@@ -27,6 +27,10 @@ constexpr std::array<Need, 16> kNeeds = {{{"momentum", "optimizer", "sgd", "muon
                                           {"trace-from", "trace-steps"},
                                           {"optimizer-name", "keep-optimizer", "true"},
                                           {"optimizer-if-named", "optimizer-from"},
+                                          {"update-base", "update-format"},
+                                          {"rounding-error-name", "update-format"},
+                                          {"rounding-error-from", "update-format"},
+                                          {"rounding-error-if-named", "rounding-error-from"},
                                           {"top-p", "temperature"},
                                           {"seed", "temperature"}}};  // of `generate`, as no other has that
 
@@ -57,6 +61,13 @@ Status check_formats(const RunConfig& config) {
 Status check_token_counts(const RunConfig& config) {
     if (!config.token_counts || (config.lora_rank == 0 && config.adapter.empty())) return {};
     return invalid_argument("--token-counts", "means nothing with adapters, which have no row for each token");
+}
+
+Status check_update_format(const RunConfig& config) {
+    if (config.update_format == UpdateFormat::kModel || !config.save_dtype) return {};
+    return invalid_argument("--save-dtype", "means nothing with --update-format " +
+                                                std::string(to_string(config.update_format)) +
+                                                ", which saves no weights");
 }
 
 Status check_muon(const RunConfig& config) {
@@ -140,6 +151,7 @@ Status check_needs(const RunConfig& config, Commands command) {
     ATOLL_RETURN_IF_ERROR(check_muon(config));
     ATOLL_RETURN_IF_ERROR(check_kept_optimizer(config));
     ATOLL_RETURN_IF_ERROR(check_token_counts(config));
+    ATOLL_RETURN_IF_ERROR(check_update_format(config));
     return check_formats(config);
 }
 

@@ -95,12 +95,17 @@ struct RunConfig {
     bool broadcast_from_rank0 = false;
     std::optional<Precision> save_dtype;  // absent: the base's
     bool token_counts = false;
-    double time_limit = 0;             // seconds; 0: none
-    double collective_timeout = 600;   // seconds; 0: none
-    double peak_tflops = 0;            // of one rank, for mfu; 0: measured
-    std::int64_t loss_tokens_min = 0;  // target tokens behind each loss that is printed; 0: 1
-    std::int64_t trace_steps = 0;      // 0: none
-    std::int64_t trace_from = 1;       // the first step that is traced
+    UpdateFormat update_format = UpdateFormat::kModel;
+    std::string update_base;              // what a delta calls the base; empty: the sha256 of its tensors
+    std::string rounding_error_name;      // kept with what rounding the delta loses
+    std::string rounding_error_from;      // another run's `out`; empty: nothing is added to the change
+    std::string rounding_error_if_named;  // whose alone is taken, and only if it fits; empty: all others are errors
+    double time_limit = 0;                // seconds; 0: none
+    double collective_timeout = 600;      // seconds; 0: none
+    double peak_tflops = 0;               // of one rank, for mfu; 0: measured
+    std::int64_t loss_tokens_min = 0;     // target tokens behind each loss that is printed; 0: 1
+    std::int64_t trace_steps = 0;         // 0: none
+    std::int64_t trace_from = 1;          // the first step that is traced
 
     // Of `generate`.
     std::string prompt;
@@ -146,7 +151,7 @@ template <class... T>
 using MemberOf = std::variant<T RunConfig::*...>;
 using Member = MemberOf<std::int64_t, double, bool, std::string, OnOff, OptimizerKind, LrSchedule, Precision,
                         std::optional<Precision>, MomentsPrecision, ReducePrecision, Masters, Sharding, Device,
-                        ActivationCheckpointing, Offload, Quantization>;
+                        ActivationCheckpointing, Offload, Quantization, UpdateFormat>;
 
 struct Option {
     std::string_view name;  // with dashes: "warmup-steps"

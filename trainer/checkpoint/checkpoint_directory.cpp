@@ -11,6 +11,7 @@
 #include "shared/safetensors/file.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/state_format.h"
+#include "trainer/weights/rounding_error.h"
 
 namespace atl::checkpoint {
 namespace {
@@ -60,8 +61,8 @@ std::filesystem::path optimizer_file(const std::filesystem::path& out) {
 }
 
 bool is_checkpoint_file(std::string_view name) {
-    return name == kStateFile || name == kOptimizerFile || name == kFinishedFile || is_part_file(name, kStateFile) ||
-           is_part_file(name, kOptimizerFile);
+    return name == kStateFile || name == kOptimizerFile || name == kFinishedFile ||
+           name == weights::kRoundingErrorFile || is_part_file(name, kStateFile) || is_part_file(name, kOptimizerFile);
 }
 
 Result<StateDirectory> StateDirectory::open(const std::filesystem::path& out) {

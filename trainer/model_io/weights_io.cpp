@@ -4,6 +4,7 @@
 #include <functional>
 #include <utility>
 
+#include "shared/log/warn.h"
 #include "trainer/comm/read_progress.h"
 #include "trainer/model/initialize.h"
 #include "trainer/parallel/gather_to_rank0.h"
@@ -269,9 +270,48 @@ Status load_weights(const ModelDirectory& directory, parallel::ParameterStore& s
 }
 
 Status WeightSaver::open(const model::ModelConfig& config, const SaveWhere& where) {
+    if (where.delta) return open_delta(config, where);
     ATOLL_TRY(auto writer, adapters_ ? open_adapter_writer(config, where) : open_model_writer(config, where));
     writer_.emplace(std::move(writer));
     return {};
+}
+
+// A change before may be lost, which costs little: only whoever did not say so is told by an error.
+Status WeightSaver::open_delta(const model::ModelConfig& config, const SaveWhere& where) {
+    const SaveDelta& wanted = *where.delta;
+    model::Model model = model::make_model(config);
+    if (adapters_) ATOLL_RETURN_IF_ERROR(model::add_adapters(model, *adapters_));
+    const std::vector<weights::TensorSpec> specs = weights::tensor_specs(model, adapters_.has_value());
+    weights::DeltaOptions options{wanted.format, wanted.base_name, {}, wanted.error_out, wanted.error_name, {}};
+    if (!wanted.error_from.empty()) {
+        auto error = weights::RoundingError::open(wanted.error_from, specs, wanted.error_if_named);
+        if (!error.ok() && (wanted.error_if_named.empty() || is_transient(error.error().code))) return error.error();
+        begins_without_error_ = !error.ok();
+        if (error.ok()) options.error.emplace(std::move(error).value());
+        if (!error.ok()) log::warn("nothing is added of what rounding lost before: " + describe(error.error()));
+    }
+    ATOLL_TRY(StagedDirectory staged, StagedDirectory::create(where.out));
+    if (adapters_) {
+        ATOLL_TRY(options.metadata, weights::stage_adapter(staged, *adapters_, where.trained_on));
+    } else {
+        ATOLL_RETURN_IF_ERROR(weights::stage_model_files(staged, where.base));
+    }
+    ATOLL_TRY(auto base,
+              adapters_ ? weights::WeightReader::open_adapter(where.adapter) : weights::WeightReader::open(where.base));
+    ATOLL_TRY(auto writer,
+              weights::DeltaWriter::create(std::move(staged), adapters_ ? weights::kAdapterConfig : "config.json",
+                                           std::move(base), specs, std::move(options)));
+    delta_writer_.emplace(std::move(writer));
+    return {};
+}
+
+Status WeightSaver::append(std::span<const float> values) {
+    return delta_writer_ ? delta_writer_->append(values) : writer_->append(values);
+}
+
+std::uint64_t WeightSaver::bytes() const {
+    if (delta_writer_) return delta_writer_->bytes();
+    return writer_ ? writer_->size().bytes : 0;
 }
 
 Result<WeightSaver> WeightSaver::create(const model::Model& model, comm::Comm& comm, const SaveWhere& where) {
@@ -284,7 +324,9 @@ Result<WeightSaver> WeightSaver::create(const model::Model& model, comm::Comm& c
 }
 
 Status WeightSaver::add_file(const std::string& name, std::string_view bytes, comm::Comm& comm) {
-    return comm.agree(parallel::write_outcome(comm.rank() == 0 ? writer_->add_file(name, bytes) : Status()));
+    Status added;
+    if (comm.rank() == 0) added = delta_writer_ ? delta_writer_->add_file(name, bytes) : writer_->add_file(name, bytes);
+    return comm.agree(parallel::write_outcome(added));
 }
 
 Status WeightSaver::save(parallel::ParameterStore& store, kernels::Backend& backend, comm::Comm& comm) {
@@ -292,13 +334,13 @@ Status WeightSaver::save(parallel::ParameterStore& store, kernels::Backend& back
     parallel::GatherToRank0 pieces(backend, comm, store);
     for (const parallel::PlacedTensor& tensor : parallel::placed_tensors(store, adapters_ ? &*adapters_ : nullptr)) {
         const Status read = pieces.gather(tensor, [&](std::span<const float> values) {
-            if (status.ok()) status = writer_->append(values);
+            if (status.ok()) status = append(values);
         });
         if (status.ok()) status = read;
     }
     ATOLL_RETURN_IF_ERROR(
         comm.agree(parallel::write_outcome(status)));  // of every rank's pieces, before anything appears
-    if (comm.rank() == 0) status = writer_->finish();
+    if (comm.rank() == 0) status = delta_writer_ ? delta_writer_->finish() : writer_->finish();
     return comm.agree(parallel::write_outcome(status));
 }
 

@@ -78,6 +78,10 @@ class TrainCommand final : public Command {
         if (prepared.directory.adapters)
             model_io::warn_of_other_weights(prepared.directory, prepared.directory.adapters->trained_on,
                                             prepared.base_sha256, comm);
+        if (prepared.directory.adapters && prepared.directory.adapters->weights) {
+            ATOLL_TRY(prepared.adapter_sha256,
+                      model_io::adapter_digest(prepared.directory, comm, prepared.config.broadcast_from_rank0));
+        }
         ATOLL_TRY(std::string fingerprint, train::run_fingerprint(prepared, comm));
         if (prepared.validation) ATOLL_RETURN_IF_ERROR(train::data_fingerprint(prepared.validation->dataset, comm));
         return fingerprint;

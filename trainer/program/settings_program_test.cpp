@@ -43,6 +43,7 @@ class SettingsProgramTest : public ProgramTest {
                 train(std::string("adapter") + seed, {"--steps", "1", "--lora-rank", "2", "--seed", seed}).exit_code,
                 0);
         EXPECT_EQ(train("kept", {"--steps", "1", "--keep-optimizer"}).exit_code, 0);
+        EXPECT_EQ(train("rounded", {"--steps", "1", "--update-format", "int4"}).exit_code, 0);
         fs::create_directory(path("scratch"));
     }
 
@@ -109,6 +110,9 @@ std::vector<SettingsProgramTest::Change> SettingsProgramTest::changes_of_learnin
 std::vector<SettingsProgramTest::Change> SettingsProgramTest::changes_of_running() const {
     const Settings bf16 = {{"precision", "bf16"}}, lora = {{"lora-rank", "2"}};
     const Settings validated = {{"val-data", path("data.safetensors")}};
+    const Settings int4 = {{"update-format", "int4"}, {"save-dtype", ""}};
+    Settings feedback = int4;
+    feedback["rounding-error-from"] = path("rounded");
     return {
         {"precision", "bf16"},
         {"loss-scale", "1024", {{"precision", "fp16"}}},
@@ -146,6 +150,11 @@ std::vector<SettingsProgramTest::Change> SettingsProgramTest::changes_of_running
         {"optimizer-if-named", "another", {{"optimizer-from", path("kept")}}},
         {"save-dtype", "bf16"},
         {"token-counts", "true"},
+        {"update-format", "int8", int4},
+        {"update-base", "mine", int4},
+        {"rounding-error-name", "mine", int4},
+        {"rounding-error-from", path("rounded"), int4},
+        {"rounding-error-if-named", "another", feedback},
         {"time-limit", "1000"},
         {"collective-timeout", "100"},
         {"peak-tflops", "2"},
@@ -167,8 +176,10 @@ SettingsProgramTest::Outcome SettingsProgramTest::train_with(const Settings& set
     }
     const auto result = run(arguments, ranks);
     EXPECT_EQ(result.exit_code, 0) << result.err;
-    const bool is_adapter = fs::exists(out + "/adapter_model.safetensors");
-    const auto weights = read_file(out + (is_adapter ? "/adapter_model.safetensors" : "/model.safetensors"));
+    const char* file = "/model.safetensors";
+    for (const char* other : {"/adapter_model.safetensors", "/delta.safetensors"})
+        if (fs::exists(out + other)) file = other;
+    const auto weights = read_file(out + file);
     const auto fingerprint = read_file(out + ".state/finished.json");
     EXPECT_TRUE(weights.ok() && fingerprint.ok()) << result.err;
     return weights.ok() && fingerprint.ok() ? Outcome{*weights, *fingerprint} : Outcome{};

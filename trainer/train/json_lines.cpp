@@ -40,6 +40,7 @@ OrderedJson as_json(const Summary& summary) {
     if (summary.loss_scale > 0 || summary.skipped_steps > 0) json["skipped_steps"] = summary.skipped_steps;
     if (summary.earlier_updates > 0) json["earlier_updates"] = summary.earlier_updates;
     if (summary.optimizer_anew) json["optimizer_anew"] = true;
+    if (summary.rounding_error_anew) json["rounding_error_anew"] = true;
     return json;
 }
 

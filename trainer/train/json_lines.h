@@ -43,6 +43,8 @@ struct Summary {
     std::int64_t skipped_steps = 0;    // printed with it, or when there are any
     std::int64_t earlier_updates = 0;  // of which the optimizer had moments when the run began; 0: not printed
     bool optimizer_anew = false;       // there should have been some; printed if true
+    // What rounding lost of the change before should have been added to this one, and was not; printed if true.
+    bool rounding_error_anew = false;
 };
 
 struct Perplexity {

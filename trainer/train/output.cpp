@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "shared/base/out_directory.h"
+#include "shared/delta/delta.h"
 #include "shared/log/warn.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/tokenize/partial_run.h"
@@ -30,13 +31,16 @@ struct OutputPattern {
     bool (*has)(std::string_view file);
 };
 
-// In this order: a model may have a tokenizer.
-constexpr std::array kOutputKinds = {OutputKind::kModel, OutputKind::kAdapter, OutputKind::kData,
+// In this order: a model may have a tokenizer, and a change of either is in a file of one name.
+constexpr std::array kOutputKinds = {OutputKind::kAdapter, OutputKind::kModel, OutputKind::kData,
                                      OutputKind::kCheckpoint, OutputKind::kTokenizer};
 
 const OutputPattern& output_pattern(OutputKind kind) {
     static const std::array<OutputPattern, kOutputKinds.size()> patterns = {
-        {{"a model", {"model.safetensors", "model.safetensors.index.json"}, "config.json", weights::is_model_file},
+        {{"a model",
+          {"model.safetensors", "model.safetensors.index.json", delta::kFile},
+          "config.json",
+          weights::is_model_file},
          {"an adapter", {"adapter_config.json"}, "adapter_config.json", weights::is_adapter_file},
          {"tokenized data", {"data.json"}, "data.json", tokenize::is_data_file},
          {"the state of a training",
@@ -132,10 +136,17 @@ Result<TrainOutput> check_train_output(const RunConfig& config) {
     if (!config.optimizer_from.empty() && config.optimizer_if_named.empty() && !is_there(kept))
         return not_found("there is no " + kept.string() + ": name the --out of a run that ended with --keep-optimizer",
                          "--optimizer-from");
-    std::error_code error;
-    if (fs::equivalent(kept.parent_path(), state.parent_path(), error))
+    const auto is_out = [&](const std::string& other) {
+        std::error_code error;
+        return fs::equivalent(checkpoint::checkpoint_file(other).parent_path(), state.parent_path(), error);
+    };
+    if (is_out(config.optimizer_from))
         return invalid_argument("--optimizer-from",
                                 "is the same as --out, and the new run would remove its moments: choose another --out");
+    if (is_out(config.rounding_error_from))
+        return invalid_argument(
+            "--rounding-error-from",
+            "is the same as --out, and the new run would remove what it kept: choose another --out");
     if (!config.resume) {
         if (is_there(state) && !config.overwrite)
             return refuse(state.parent_path().string() +

@@ -113,6 +113,14 @@ std::string smaller_step(const PreparedRun& prepared) {
     return prepared.config.batch_size > 1 ? "give a lower --batch-size" : "give a lower --grad-accum";
 }
 
+// New adapters have nothing that a delta would be a change of.
+Status check_delta_base(const RunConfig& config) {
+    if (config.update_format == run_settings::UpdateFormat::kModel || config.lora_rank == 0 || !config.adapter.empty())
+        return {};
+    return invalid_argument("--update-format", std::string(to_string(config.update_format)) +
+                                                   " needs --adapter: the change of new adapters has no base");
+}
+
 }  // namespace
 
 Status settle_offload_dir(RunConfig& config) {
@@ -152,6 +160,7 @@ Result<PreparedRun> prepare_training(const RunConfig& config, comm::Comm& comm, 
                                      model_io::Weights wanted) {
     ATOLL_RETURN_IF_ERROR(comm.agree(check_trainable(config)));
     ATOLL_TRY(model_io::ModelDirectory directory, open_model(config, comm, wanted));
+    ATOLL_RETURN_IF_ERROR(comm.agree(check_delta_base(config)));
     warn_of_adapters(directory, config, comm);
     digest::sha256("");  // loads what digests take of the program, a few MB, so that a plan counts it
     ATOLL_TRY(CheckedData data, open_data(config, {config.data, "--data", config.train_samples}, directory, comm));

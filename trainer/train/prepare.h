@@ -44,6 +44,7 @@ struct PreparedRun {
     run_settings::Schedule embedding_schedule = {};  // see parallel::ParameterStore::Update
     int shard_group = 0;                             // of the hybrid modes
     std::string base_sha256 = {};                    // of the model: its base_digest(), once it was read
+    std::string adapter_sha256 = {};                 // of the adapter that it begins with; empty: of none
     std::int64_t unseen_bytes = 0;  // of a run's program that a process which only plans it does not have
 
     std::int64_t seq_len() const { return data.dataset.seq_len(); }

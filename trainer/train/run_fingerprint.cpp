@@ -148,9 +148,7 @@ Result<std::string> run_fingerprint(const PreparedRun& prepared, comm::Comm& com
     nlohmann::json model = model_json(directory.model);
     model["sha256"] = prepared.base_sha256;
     nlohmann::json adapter = nlohmann::json::object();
-    if (directory.adapters && directory.adapters->weights) {
-        ATOLL_TRY(adapter["sha256"], model_io::adapter_digest(directory, comm, prepared.config.broadcast_from_rank0));
-    }
+    if (!prepared.adapter_sha256.empty()) adapter["sha256"] = prepared.adapter_sha256;
     const nlohmann::json data = {{"sha256", rows}, {"rows", prepared.data.rows}, {"seq_len", prepared.seq_len()}};
     return nlohmann::json{{"flags", flags}, {"model", model}, {"adapter", adapter}, {"data", data}}.dump();
 }

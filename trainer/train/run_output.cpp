@@ -52,6 +52,27 @@ Status with_words(const Status& failed, const std::string& words) {
     return error;
 }
 
+fs::path rounding_error_file(const fs::path& out) {
+    return checkpoint::checkpoint_file(out).parent_path() / weights::kRoundingErrorFile;
+}
+
+// None: the weights are saved.
+std::optional<model_io::SaveDelta> save_delta(const PreparedRun& prepared) {
+    const RunConfig& config = prepared.config;
+    if (config.update_format == run_settings::UpdateFormat::kModel) return std::nullopt;
+    model_io::SaveDelta delta;
+    delta.format =
+        config.update_format == run_settings::UpdateFormat::kInt8 ? delta::Format::kInt8 : delta::Format::kInt4;
+    delta.base_name = config.update_base;
+    if (delta.base_name.empty())
+        delta.base_name = prepared.directory.adapters ? prepared.adapter_sha256 : prepared.base_sha256;
+    if (!config.rounding_error_from.empty()) delta.error_from = rounding_error_file(config.rounding_error_from);
+    delta.error_if_named = config.rounding_error_if_named;
+    delta.error_out = rounding_error_file(config.out);
+    delta.error_name = config.rounding_error_name;
+    return delta;
+}
+
 model_io::SaveWhere save_where(const PreparedRun& prepared) {
     const RunConfig& config = prepared.config;
     return {config.model,
@@ -59,7 +80,9 @@ model_io::SaveWhere save_where(const PreparedRun& prepared) {
             config.save_dtype ? std::optional(weights::file_dtype(weights::storage_dtype(*config.save_dtype)))
                               : std::nullopt,
             prepared.directory.adapters ? &prepared.directory.adapters->options : nullptr,
-            {config.model, std::string(to_string(config.quantize)), prepared.base_sha256}};
+            {config.model, std::string(to_string(config.quantize)), prepared.base_sha256},
+            config.adapter,
+            save_delta(prepared)};
 }
 
 // The same on every rank: rank 0's.
@@ -103,6 +126,7 @@ fs::path RunOutput::state_directory() const {
 
 Status RunOutput::open() {
     ATOLL_TRY(saver_, model_io::WeightSaver::create(prepared_.directory.model, comm_, save_where(prepared_)));
+    begins_without_error_ = saver_->begins_without_error();
     ATOLL_RETURN_IF_ERROR(comm_.agree(comm_.rank() == 0 ? take_output() : Status()));
     return checkpoint::check_directory_is_shared(prepared_.config.out, comm_);
 }

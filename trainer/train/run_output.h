@@ -73,6 +73,8 @@ class RunOutput {
     // The end of a run: exit.json when it was stopped, else the record of its result in the place of the state.
     Status record(const Summary& summary, bool is_stopped);
     std::filesystem::path state_directory() const;
+    // On rank 0, once it is open: whether --rounding-error-if-named leaves out what rounding lost before.
+    bool begins_without_error() const { return begins_without_error_; }
 
   private:
     struct Saved {
@@ -103,6 +105,7 @@ class RunOutput {
     std::optional<std::int64_t> saved_steps_;   // of the state that is there
     std::optional<std::int64_t> saving_steps_;  // of the state under way
     double save_s_ = 0;
+    bool begins_without_error_ = false;
 };
 
 }  // namespace atl::train

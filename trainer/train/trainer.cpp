@@ -413,6 +413,7 @@ Summary Trainer::summary() const {
     summary.skipped_steps = state_.skipped_steps;
     summary.earlier_updates = state_.earlier_updates;
     summary.optimizer_anew = !prepared_.config.optimizer_if_named.empty() && state_.earlier_updates == 0;
+    summary.rounding_error_anew = output_.begins_without_error();
     return summary;
 }
 

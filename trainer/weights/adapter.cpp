@@ -53,13 +53,18 @@ std::string other_format(const AdapterBase& trained_on, const std::string& quant
     return trained_on.quantization == quantize ? std::string() : trained_on.quantization;
 }
 
+Result<std::map<std::string, std::string>> stage_adapter(const StagedDirectory& staged,
+                                                         const model::LoraOptions& options, const AdapterBase& base) {
+    ATOLL_RETURN_IF_ERROR(
+        write_file_atomic(staged.path() / kAdapterConfig, adapter::config_text(options, base.directory)));
+    return std::map<std::string, std::string>{
+        {"format", "pt"}, {adapter::kQuantizationKey, base.quantization}, {kBaseSha256, base.sha256}};
+}
+
 Result<WeightWriter> create_adapter(const std::filesystem::path& out, std::vector<TensorSpec> tensors,
                                     const model::LoraOptions& options, const AdapterBase& base) {
     ATOLL_TRY(StagedDirectory staged, StagedDirectory::create(out));
-    ATOLL_RETURN_IF_ERROR(
-        write_file_atomic(staged.path() / kAdapterConfig, adapter::config_text(options, base.directory)));
-    const std::map<std::string, std::string> metadata = {
-        {"format", "pt"}, {adapter::kQuantizationKey, base.quantization}, {kBaseSha256, base.sha256}};
+    ATOLL_TRY(const auto metadata, stage_adapter(staged, options, base));
     return WeightWriter::create(std::move(staged), std::move(tensors),
                                 {"adapter_model", kAdapterConfig, metadata, kOneFile});
 }

@@ -1,12 +1,14 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "shared/adapter/adapter.h"
 #include "shared/base/result.h"
+#include "shared/delta/delta.h"
 #include "trainer/model/lora.h"
 #include "trainer/weights/save.h"
 
@@ -17,7 +19,7 @@ inline constexpr const char* kAdapterConfig = adapter::kConfigFile;
 inline constexpr const char* kAdapterFile = adapter::kWeightsFile;
 
 inline bool is_adapter_file(std::string_view name) {
-    return name == kAdapterConfig || name == kAdapterFile;
+    return name == kAdapterConfig || name == kAdapterFile || name == delta::kFile;
 }
 
 // kInvalidArgument names the file and the key: another kind of adapter than plain LoRA, or a key that would change the
@@ -40,6 +42,10 @@ Result<AdapterBase> load_adapter_base(const std::filesystem::path& directory);
 // Its format when a base in `quantize` ("int8", "nf4", or "none") is another than that; empty: it is the same, or not
 // known.
 std::string other_format(const AdapterBase& trained_on, const std::string& quantize);
+
+// Its configuration, in a directory that is being made, and what the metadata of its weights say.
+Result<std::map<std::string, std::string>> stage_adapter(const StagedDirectory& staged,
+                                                         const model::LoraOptions& options, const AdapterBase& base);
 
 // A writer of an adapter directory, in the specs' dtypes.
 Result<WeightWriter> create_adapter(const std::filesystem::path& out, std::vector<TensorSpec> tensors,

@@ -5,7 +5,7 @@
 #include <memory>
 #include <utility>
 
-#include "shared/digest/digest.h"
+#include "shared/delta/base_digest.h"
 #include "shared/model_config/tensors.h"
 #include "trainer/weights/adapter.h"
 #include "trainer/weights/storage.h"
@@ -17,7 +17,6 @@ using safetensors::TensorInfo;
 
 // Elements read between two searches for what is not finite: they stay in the second-level cache.
 constexpr std::size_t kPieceElements = 1 << 16;
-constexpr std::size_t kHashedBytes = 1 << 18;  // read at a time
 
 Error about(const std::filesystem::path& path, std::string_view name, const std::string& what) {
     return invalid_argument(path.string(), path.string() + ": tensor \"" + std::string(name) + "\" " + what);
@@ -108,18 +107,7 @@ Result<std::string> WeightReader::sha256(std::string_view name,
     const auto* entry = model_.find(name);
     if (entry == nullptr)
         return not_found(directory_.string() + ": no tensor \"" + std::string(name) + "\"", directory_.string());
-    const TensorInfo& tensor = *entry->tensor;
-    const auto size = static_cast<std::size_t>(tensor.element_count() * safetensors::size_bytes(tensor.dtype));
-    std::vector<std::byte> buffer(std::min(size, kHashedBytes));
-    digest::Sha256 sha256;
-    sha256.update(std::string(to_string(tensor.dtype)) + model_config::shape_text(tensor.shape));
-    for (std::size_t at = 0; at < size; at += kHashedBytes) {
-        const auto piece = std::span(buffer).first(std::min(kHashedBytes, size - at));
-        ATOLL_RETURN_IF_ERROR(entry->file->read(tensor, at, piece));
-        sha256.update({reinterpret_cast<const char*>(piece.data()), piece.size()});
-        if (on_read) on_read(std::ssize(piece));
-    }
-    return sha256.finish();
+    return delta::tensor_sha256(*entry->file, *entry->tensor, on_read);
 }
 
 std::vector<TensorSpec> WeightReader::tensors() const {

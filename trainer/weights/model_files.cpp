@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "shared/base/file.h"
+#include "shared/delta/delta.h"
 #include "shared/json/json.h"
 #include "shared/model_config/token_counts.h"
 
@@ -40,8 +41,8 @@ bool is_weight_file(std::string_view stem, std::string_view name) {
 }
 
 bool is_model_file(std::string_view name) {
-    return name == "config.json" || name == model_config::kTokenCountsFile || is_weight_file("model", name) ||
-           std::ranges::find(kCompanions, name) != std::end(kCompanions);
+    return name == "config.json" || name == model_config::kTokenCountsFile || name == delta::kFile ||
+           is_weight_file("model", name) || std::ranges::find(kCompanions, name) != std::end(kCompanions);
 }
 
 std::optional<DType> common_dtype(std::span<const TensorSpec> tensors) {

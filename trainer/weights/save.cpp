@@ -7,6 +7,7 @@
 
 #include "shared/base/file.h"
 #include "shared/base/text.h"
+#include "shared/delta/delta.h"
 #include "shared/model_config/tensors.h"
 #include "shared/safetensors/file.h"
 #include "trainer/weights/model_files.h"
@@ -165,6 +166,10 @@ Result<WeightWriter> WeightWriter::create(StagedDirectory staged, std::vector<Te
     return WeightWriter(std::move(impl));
 }
 
+Status stage_model_files(const StagedDirectory& staged, const std::filesystem::path& base) {
+    return copy_model_files(base, {}, {}, std::nullopt, staged.path());
+}
+
 Status WeightWriter::append(std::span<const float> values) {
     while (!values.empty()) {
         check(impl_->tensor < impl_->tensors.size(), "more values than the model's tensors have");
@@ -191,7 +196,8 @@ Status WeightWriter::finish() {
                                                 make_index(impl_->files.stem, impl_->tensors, impl_->shards)));
     return impl_->staged.commit(impl_->files.config, [&](const std::string& name) {
         // Of another model, its tokenizer too.
-        return is_weight_file(impl_->files.stem, name) || (impl_->files.stem == "model" && is_model_file(name));
+        return is_weight_file(impl_->files.stem, name) || name == delta::kFile ||
+               (impl_->files.stem == "model" && is_model_file(name));
     });
 }
 

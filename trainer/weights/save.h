@@ -80,6 +80,9 @@ class WeightWriter {
     std::unique_ptr<Impl> impl_;
 };
 
+// Copies config.json, tokenizer and generation files of a model directory into one that is being made.
+Status stage_model_files(const StagedDirectory& staged, const std::filesystem::path& base);
+
 // Whether a file of this name may belong to a model directory that WeightWriter made.
 bool is_model_file(std::string_view name);
 
