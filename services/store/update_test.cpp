@@ -1,5 +1,6 @@
 // What a site may hand in.
 #include "services/store/testing/store_fixture.h"
+#include "shared/delta/delta.h"
 
 namespace atl::store {
 namespace {
@@ -184,6 +185,24 @@ TEST_F(UpdateTest, ItsTensorsAreItsBases) {
     EXPECT_EQ(fault({{kPath, file_of({{"a"}, {"b"}}, {{"note", std::string(4U << 20, 'x')}})}}),
               "manifest.files[0].path");
     EXPECT_EQ(fault({{kPath, file_of({{"a"}, {"b"}}, {{"format", "pt"}})}}), "");
+}
+
+TEST_F(UpdateTest, ItMayBeAChangeOfItsBase) {
+    const std::string path = delta::kFile;
+    const auto change = [&](const std::vector<Tensor>& tensors, std::map<std::string, std::string> metadata = {}) {
+        metadata.insert({{delta::kFormatKey, "int4"}, {delta::kBaseKey, base_}});
+        return file_of(tensors, metadata);
+    };
+    const Tensor a{"a", DType::kU8, {1, 68}}, b{"b", DType::kU8, {1, 68}};
+    for (const std::string& wrong :
+         {change({a, {"b", DType::kU8, {2, 68}}}), change({a, {"b", DType::kU8, {1, 132}}}), change({a, {"b"}}),
+          change({a, b, {"c", DType::kU8, {1, 68}}}), change({a, b}, {{delta::kFormatKey, "int2"}}),
+          change({a, b}, {{delta::kBaseKey, std::string(64, '0')}}), file_of({a, b}), std::string("short"),
+          change({a, b}, {{"note", std::string(200'000, 'x')}})})
+        EXPECT_EQ(fault({{path, wrong}}), "manifest.files[0].path");
+    EXPECT_EQ(fault({{path, change({a})}}), "b");
+    EXPECT_EQ(fault({{path, change({a, b})}, {kPath, file_of({{"a"}, {"b"}})}}), "manifest.files[0].path");
+    EXPECT_EQ(fault({{path, change({a, b})}}), "");
 }
 
 TEST_F(UpdateTest, TokenCountsMayBeBesideItIfTheyFitItsEmbedding) {

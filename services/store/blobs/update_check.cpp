@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "services/store/blobs/model_file.h"
 #include "services/store/blobs/version_check.h"
+#include "shared/base/text.h"
+#include "shared/delta/delta.h"
 #include "shared/digest/digest.h"
 #include "shared/json/bounded.h"
 #include "shared/model_config/token_counts.h"
@@ -39,7 +42,7 @@ bool is_weight_file(const ManifestFile& file) {
 // What the base says an update may be.
 struct Limits {
     struct Tensor {
-        std::vector<std::int64_t> shape;
+        safetensors::TensorInfo info;
         int element_bytes_max = kElementBytesMax;
     };
     std::map<std::string, Tensor> tensors;
@@ -58,7 +61,7 @@ Result<Limits> read_limits(const Manifest& base, const BlobStore& blobs) {
         limits.head_bytes_max += kFileAllowanceBytes;
         for (const auto& tensor : header.tensors) {
             const int bytes = std::max(kElementBytesMax, safetensors::size_bytes(tensor.dtype));
-            const bool is_new = limits.tensors.try_emplace(tensor.name, tensor.shape, bytes).second;
+            const bool is_new = limits.tensors.try_emplace(tensor.name, tensor, bytes).second;
             if (!is_new) continue;
             if (model_config::has_token_rows(tensor.name, tensor.shape)) limits.tokens = tensor.shape[0];
             limits.head_bytes_max += tensor.name.size() + kTensorAllowanceBytes;
@@ -121,6 +124,8 @@ class UpdateCheck {
             else
                 ATOLL_RETURN_IF_ERROR(check_other_file(i));
         }
+        if (const ManifestFile* changes = update_.find(delta::kFile))
+            ATOLL_RETURN_IF_ERROR(describe_changes(static_cast<std::size_t>(changes - update_.files.data())));
         std::uint64_t head_bytes = 0;
         for (std::size_t i = 0; i < update_.files.size(); ++i)
             if (holds_weights(update_.files[i])) ATOLL_RETURN_IF_ERROR(check_tensors(i, head_bytes));
@@ -161,9 +166,29 @@ class UpdateCheck {
 
     Status check_weight_path(std::size_t i) const {
         const std::string& path = update_.files[i].path;
-        if (path == kIndexPath || path == "model.safetensors" || base_.find(path) != nullptr) return {};
+        if (path == kIndexPath || path == "model.safetensors" || path == delta::kFile || base_.find(path) != nullptr)
+            return {};
         if (shards_.contains(path) && path.find('/') == std::string::npos) return {};
         return refuse(i, std::string("is neither a file of the base nor named by ") + kIndexPath);
+    }
+
+    // Its metadata say what its tensors must be.
+    Status describe_changes(std::size_t i) {
+        for (const ManifestFile& other : update_.files)
+            if (is_weight_file(other) && other.path != delta::kFile)
+                return refuse(i, "stands beside " + other.path + ": an update is a model or a change of one");
+        const auto length = read_header_length(update_.files[i], blobs_);
+        if (!length.ok()) return at_path(i, length.error());
+        if (8 + *length > limits_.head_bytes_max) return {};  // check_tensors() refuses it
+        const auto header = read_header(update_.files[i], blobs_);
+        if (!header.ok()) return at_path(i, header.error());
+        const auto said = delta::describe(*header);
+        if (!said.ok()) return at_path(i, said.error());
+        const std::string base = store_client::manifest_digest(base_);
+        if (said->base != base)
+            return refuse(i, "is a change of " + in_quotes(said->base) + ", but the update's base is " + base);
+        changes_ = said->format;
+        return {};
     }
 
     // What may travel beside an update: its size is bounded by the base, and a strategy normalizes what it says.
@@ -221,9 +246,12 @@ class UpdateCheck {
         const std::string name = "tensor \"" + tensor.name + "\"";
         const auto of_base = limits_.tensors.find(tensor.name);
         if (of_base == limits_.tensors.end()) return refuse(i, "has the " + name + ", which is not in the base");
-        if (of_base->second.shape != tensor.shape)
+        const safetensors::TensorInfo& expected = of_base->second.info;
+        const Status change = changes_ ? delta::check_tensor(*changes_, expected, tensor) : Status();
+        if (!change.ok()) return refuse(i, "is no change of the base: " + change.error().message);
+        if (!changes_ && expected.shape != tensor.shape)
             return refuse(i, "has the " + name + " in the shape " + json::Json(tensor.shape).dump() + " but " +
-                                 json::Json(of_base->second.shape).dump() + " in the base");
+                                 json::Json(expected.shape).dump() + " in the base");
         if (safetensors::size_bytes(tensor.dtype) > of_base->second.element_bytes_max)
             return refuse(i, "has the " + name + " as " + safetensors::to_string(tensor.dtype) + ", of more than " +
                                  std::to_string(of_base->second.element_bytes_max) + " bytes an element");
@@ -249,7 +277,7 @@ class UpdateCheck {
         std::set<std::string> of_base;
         for (const auto& file : base_.files)
             if (is_weight_file(file)) of_base.insert(file.path);
-        if (own == of_base || own == std::set<std::string>{"model.safetensors"}) return {};
+        if (own == of_base || own == std::set<std::string>{"model.safetensors"} || changes_) return {};
         return invalid_argument("manifest.files",
                                 "the weights are neither in the base's files nor in "
                                 "model.safetensors, and no model.safetensors.index.json names them");
@@ -259,6 +287,7 @@ class UpdateCheck {
     const Manifest& base_;
     const Limits& limits_;
     const BlobStore& blobs_;
+    std::optional<delta::Format> changes_;           // it is a change of the base; none: a model
     std::map<std::string, std::string> weight_map_;  // of the index: tensor to file
     std::set<std::string> shards_;                   // the files that it names
     std::map<std::string, std::string> found_;       // tensor to file

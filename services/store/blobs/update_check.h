@@ -12,6 +12,9 @@ namespace atl::store {
 //     model.safetensors.index.json, which then says of every tensor where it is.
 //   - Their heads together have at most 72 KiB, 8 KiB for each file of the base, and for each tensor its name and 200
 //     bytes (or twice what the base's have); each at most 64 KiB of __metadata__. The index has at most as much.
+//   - Instead of weights it may have delta.safetensors, the change of each tensor of the base (shared/delta), which
+//   names
+//     the base by its digest.
 //   - token_counts.safetensors may be beside them: one F32 for each row of the base's embedding, no other tensor, and
 //     a head of at most 8 KiB.
 //   - Any other file is the base's, byte for byte; one may be absent. In config.json the dtype may differ. An
