@@ -252,22 +252,21 @@ Case adamw_in_bf16(Bench& bench) {
 Case attention(Bench& bench, const AttentionShape& shape, bool backward) {
     const auto [b, t, h] = std::tuple(shape.batch, shape.length, shape.heads);
     const Tensor qkv = bench.bf16({b, t, shape.qkv_columns()}), out = bench.bf16({b, t, h * shape.head_channels});
-    const Tensor starts = bench.integers({b, t}, 1), log_sum_exp = bench.f32({b, h, t});
+    const Tensor kept = bench.uninitialised(DType::kU8, {bench.backend.attention_kept_bytes(shape)});
     const Tensor out_gradient = bench.bf16({b, t, h * shape.head_channels});
     const Tensor qkv_gradient = bench.bf16({b, t, shape.qkv_columns()});
     const std::int64_t workspace_bytes = bench.backend.attention_workspace_bytes(shape);
     std::byte* const workspace = bench.bytes(workspace_bytes);
     const auto forward = [=, &bench] {
         auto arena = tensor::Arena::borrowing(workspace, workspace_bytes);
-        bench.backend.attention_forward(shape, qkv, starts, out, log_sum_exp, arena);
+        bench.backend.attention_forward(shape, qkv, {}, out, kept, arena);
     };
     const double product = static_cast<double>(b * h * t) * static_cast<double>(t * shape.head_channels);
     if (!backward) return {0, 2 * product, forward};
     forward();
     return {0, 5 * product, [=, &bench] {
                 auto arena = tensor::Arena::borrowing(workspace, workspace_bytes);
-                bench.backend.attention_backward(shape, qkv, starts, out, log_sum_exp, out_gradient, {}, qkv_gradient,
-                                                 arena);
+                bench.backend.attention_backward(shape, qkv, {}, out, kept, out_gradient, {}, qkv_gradient, arena);
             }};
 }
 Case attention_852m_forward(Bench& bench) {

@@ -281,17 +281,18 @@ struct Attention {
     }
 
     void run(kernels::Backend& backend) {
-        Room room(backend, (2 * kTokens * kWidth + 2 * kTokens * kHidden + kHeads * kTokens + kTokens) * 4 +
+        const std::int64_t kept_bytes = backend.attention_kept_bytes(shape);
+        Room room(backend, (2 * kTokens * kWidth + 2 * kTokens * kHidden + kTokens) * 4 + kept_bytes +
                                backend.attention_workspace_bytes(shape) + 8 * tensor::kAlignmentBytes);
         const tensor::Tensor given = room.make(format, {kTokens, kWidth}, qkv);
         const tensor::Tensor slope = room.make(format, {kTokens, kHidden}, out_gradient);
         const tensor::Tensor result = room.make(format, {kTokens, kHidden});
         const tensor::Tensor gradient = room.make(format, {kTokens, kWidth});
-        const tensor::Tensor sums = room.make(DType::kF32, {1, kHeads, kTokens});
+        const tensor::Tensor kept = room.make(DType::kU8, {kept_bytes});
         const tensor::Tensor first = room.make(DType::kI32, {1, kTokens});
         backend.copy_from_host(starts.data(), first);
-        backend.attention_forward(shape, given, first, result, sums, room.arena());
-        backend.attention_backward(shape, given, first, result, sums, slope, {}, gradient, room.arena());
+        backend.attention_forward(shape, given, {first}, result, kept, room.arena());
+        backend.attention_backward(shape, given, {first}, result, kept, slope, {}, gradient, room.arena());
         out = room.read(result);
         qkv_gradient = room.read(gradient);
     }

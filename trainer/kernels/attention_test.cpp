@@ -73,12 +73,12 @@ class AttentionTest : public ::testing::TestWithParam<std::tuple<Case, std::stri
 };
 
 TEST_P(AttentionTest, ForwardAndBackwardAreTheDefinition) {
-    OnDevice<> out(*backend_, {rows_, width_}), lse(*backend_, {shape_.batch * shape_.heads * shape_.length});
+    const OnDevice<std::byte> kept = attention_kept(*backend_, shape_);
+    OnDevice<> out(*backend_, {rows_, width_});
     OnDevice<> gradient(*backend_, {rows_, shape_.qkv_columns()});
-    backend_->attention_forward(shape_, qkv_.tensor, starts_.tensor, out.tensor, lse.tensor, workspace_);
+    backend_->attention_forward(shape_, qkv_.tensor, {starts_.tensor}, out.tensor, kept.tensor, workspace_);
     EXPECT_LE(relative_l2(out, reference_.out), kOpTolerance);
-    EXPECT_LE(relative_l2(lse, reference_.log_sum_exp), kOpTolerance);
-    backend_->attention_backward(shape_, qkv_.tensor, starts_.tensor, out.tensor, lse.tensor, dout_.tensor, {},
+    backend_->attention_backward(shape_, qkv_.tensor, {starts_.tensor}, out.tensor, kept.tensor, dout_.tensor, {},
                                  gradient.tensor, workspace_);
     EXPECT_LE(relative_l2(gradient, reference_.qkv_gradient), kOpTolerance);
     if (std::get<1>(GetParam()) == kGpu) {
@@ -93,16 +93,34 @@ TEST_P(AttentionTest, GradientsOfTurnedQueriesAndKeysAreTurnedBack) {
     for (std::size_t i = 0; i < each.size(); ++i)
         each[i] = static_cast<std::int32_t>(static_cast<std::int64_t>(i) % shape_.length);
     const OnDevice<std::int32_t> positions = integers(*backend_, each);
-    OnDevice<> out(*backend_, {rows_, width_}), lse(*backend_, {shape_.batch * shape_.heads * shape_.length});
+    const OnDevice<std::byte> kept = attention_kept(*backend_, shape_);
+    OnDevice<> out(*backend_, {rows_, width_});
     OnDevice<> expected(*backend_, {rows_, shape_.qkv_columns()}), gradient(*backend_, {rows_, shape_.qkv_columns()});
-    backend_->attention_forward(shape_, qkv_.tensor, starts_.tensor, out.tensor, lse.tensor, workspace_);
-    backend_->attention_backward(shape_, qkv_.tensor, starts_.tensor, out.tensor, lse.tensor, dout_.tensor, {},
+    backend_->attention_forward(shape_, qkv_.tensor, {starts_.tensor}, out.tensor, kept.tensor, workspace_);
+    backend_->attention_backward(shape_, qkv_.tensor, {starts_.tensor}, out.tensor, kept.tensor, dout_.tensor, {},
                                  expected.tensor, workspace_);
     backend_->rope(shape_, table.tensor, positions.tensor, expected.tensor, true);
-    backend_->attention_backward(shape_, qkv_.tensor, starts_.tensor, out.tensor, lse.tensor, dout_.tensor,
+    backend_->attention_backward(shape_, qkv_.tensor, {starts_.tensor}, out.tensor, kept.tensor, dout_.tensor,
                                  {table.tensor, positions.tensor}, gradient.tensor, workspace_);
     const std::vector<float> values = expected.read();
     EXPECT_LE(relative_l2(gradient, {values.begin(), values.end()}), kOpTolerance);
+}
+
+TEST_P(AttentionTest, WithoutStartsASequenceIsOneDocument) {
+    const OnDevice<std::int32_t> zeros =
+        integers(*backend_, std::vector<std::int32_t>(static_cast<std::size_t>(rows_), 0));
+    std::vector<std::vector<float>> results;
+    for (const Tensor& starts : {zeros.tensor, Tensor()}) {
+        const OnDevice<std::byte> kept = attention_kept(*backend_, shape_);
+        const OnDevice<> out(*backend_, {rows_, width_}), gradient(*backend_, {rows_, shape_.qkv_columns()});
+        backend_->attention_forward(shape_, qkv_.tensor, {starts}, out.tensor, kept.tensor, workspace_);
+        backend_->attention_backward(shape_, qkv_.tensor, {starts}, out.tensor, kept.tensor, dout_.tensor, {},
+                                     gradient.tensor, workspace_);
+        results.push_back(out.read());
+        results.push_back(gradient.read());
+    }
+    EXPECT_EQ(results[0] == results[2], true);
+    EXPECT_EQ(results[1] == results[3], true);
 }
 
 // Of a CPU: a GPU may have a kernel for each.
@@ -121,9 +139,9 @@ TEST_P(AttentionTest, AnEmptyCacheChangesNoBit) {
         const auto keys = make(rows_, width), values = make(rows_, width);
         if (format == tensor::DType::kF32) backend_->copy(qkv_.tensor, qkv.tensor);
         if (format != tensor::DType::kF32) backend_->convert(qkv_.tensor, qkv.tensor);
-        OnDevice<> lse(*backend_, {shape.batch * shape.heads * shape.length});
+        const OnDevice<std::byte> kept = attention_kept(*backend_, shape);
         tensor::Arena workspace(backend_->allocate(backend_->attention_workspace_bytes(shape)).value());
-        backend_->attention_forward(shape, qkv.tensor, starts.tensor, out.tensor, lse.tensor, workspace);
+        backend_->attention_forward(shape, qkv.tensor, {starts.tensor}, out.tensor, kept.tensor, workspace);
         tensor::Arena for_cache(
             backend_->allocate(backend_->attention_cached_workspace_bytes(shape, shape.length)).value());
         backend_->attention_cached(shape, qkv.tensor, 0, keys.tensor, values.tensor, whole.tensor, for_cache);
@@ -151,11 +169,11 @@ TEST_P(AttentionTest, ThreadsChangeNoBitAndTheWorkspaceIsWhatTheyNeed) {
             const auto qkv = make(rows_, shape.qkv_columns(), 1), out_gradient = make(rows_, width_, 2);
             const auto out = make(rows_, width_, 3), gradient = make(rows_, shape.qkv_columns(), 4);
             const OnDevice<std::int32_t> starts = integers(*backend, starts_.given);
-            OnDevice<> lse(*backend, {shape.batch * shape.heads * shape.length});
+            const OnDevice<std::byte> kept = attention_kept(*backend, shape);
             tensor::Arena workspace(backend->allocate(backend->attention_workspace_bytes(shape)).value());
-            backend->attention_forward(shape, qkv.tensor, starts.tensor, out.tensor, lse.tensor, workspace);
-            backend->attention_backward(shape, qkv.tensor, starts.tensor, out.tensor, lse.tensor, out_gradient.tensor,
-                                        {}, gradient.tensor, workspace);
+            backend->attention_forward(shape, qkv.tensor, {starts.tensor}, out.tensor, kept.tensor, workspace);
+            backend->attention_backward(shape, qkv.tensor, {starts.tensor}, out.tensor, kept.tensor,
+                                        out_gradient.tensor, {}, gradient.tensor, workspace);
             EXPECT_EQ(workspace.peak_bytes(), workspace.size_bytes());
             const std::int64_t keys = past + shape.length;
             const auto key_cache = make(shape.batch * keys, width, 5), value_cache = make(shape.batch * keys, width, 6);
@@ -184,12 +202,13 @@ TEST(AttentionControlTest, AScaleOfOnePercentMoreIsFarOff) {
     const auto backend = make_cpu_backend(1).value();
     const OnDevice<> qkv = random(*backend, {20, 32}, 1, 1.5F), dout = random(*backend, {20, 16}, 2);
     const OnDevice<std::int32_t> starts = integers(*backend, std::vector<std::int32_t>(20, 0));
-    OnDevice<> scaled(*backend, {20, 32}), out(*backend, {20, 16}), lse(*backend, {40});
+    OnDevice<> scaled(*backend, {20, 32}), out(*backend, {20, 16});
+    const OnDevice<std::byte> kept = attention_kept(*backend, shape);
     std::vector<float> values = qkv.given;
     for (std::size_t i = 0; i < values.size(); ++i) values[i] *= i % 32 < 16 ? 1.01F : 1.0F;
     scaled.write(values);
     tensor::Arena workspace(backend->allocate(1 << 20).value());
-    backend->attention_forward(shape, scaled.tensor, starts.tensor, out.tensor, lse.tensor, workspace);
+    backend->attention_forward(shape, scaled.tensor, {starts.tensor}, out.tensor, kept.tensor, workspace);
     EXPECT_GT(relative_l2(out, AttentionReference(shape, qkv, starts.given, dout).out), 100 * kOpTolerance);
 }
 

@@ -61,6 +61,18 @@ struct Rotation {
     Tensor table, positions;
 };
 
+// The documents of a batch of which some sequence holds several; of another it is empty.
+struct Documents {
+    Tensor segment_starts = {};  // int32 [B, T]: where in its sequence this token's document begins
+    // The same as a list with a power of two of places, in the order of rows: the first row of each document, and B·T
+    // in places that are left and after the last (int32 [places + 1]); its length, 0 in places that are left (int32
+    // [places]). Empty: there are more documents than kDocumentsMax, or the device has no use for a list.
+    Tensor first_rows = {}, lengths = {};
+    bool empty() const { return segment_starts.empty(); }
+    std::int64_t places() const { return lengths.element_count(); }
+};
+inline constexpr std::int64_t kDocumentsMax = 1024;
+
 // What an optimizer step works on: flat ranges of equal length.
 struct OptimizerRange {
     Tensor weights;         // fp32 or bf16
@@ -101,8 +113,8 @@ class TimedEvent {
 // format of its own (kernels/formats.h), unless said otherwise; wrong shapes are programmer's errors. Whatever the
 // formats, an operation computes in fp32 and rounds once, to nearest even, where it writes: two devices differ by the
 // order of their sums alone, and in half formats by what attention says below. fp32 always: statistics of norms,
-// log_sum_exp, losses, the rope table. Results do not depend on the number of threads. "accumulate" adds to what the
-// output holds instead of overwriting it. Outputs do not alias inputs unless said so.
+// losses, the rope table. Results do not depend on the number of threads. "accumulate" adds to what the output holds
+// instead of overwriting it. Outputs do not alias inputs unless said so.
 //
 // Host code (MPI, files, memcpy) touches pinned memory alone, once the events of what the device does there have
 // happened; device memory it touches through copies, or where host_reaches_device() says so, after synchronize().
@@ -253,21 +265,23 @@ class Backend {
                       bool backward) = 0;
 
     // --- causal attention, scaled by 1/sqrt(D), grouped-query ---
-    // Query t of a sequence sees the keys segment_starts[t] … t (int32 [B, T]), so packed documents do not see one
-    // another. out [B, T, H·D]; log_sum_exp [B, H, T] is what the backward pass needs. Scratch grows with T, not with
+    // Query t of a sequence sees the keys from the beginning of its document up to its own, so packed documents do not
+    // see one another; without documents each sequence is one. out [B, T, H·D]. kept (kU8) is attention_kept_bytes()
+    // that the forward pass writes for the backward pass, in a form of the device's own. Scratch grows with T, not with
     // its square. Where query and key were turned before, the backward pass turns their gradients back.
     //
     // In fp16 and bf16 a device may round more than what it writes, as FlashAttention-2 does for tensor cores (Dao,
     // arXiv:2307.08691): to shape.format the probabilities, or exponentials before they are divided by their sum, and
     // the gradients of scores, each before it is multiplied; and it may take what the gradients of a query's scores
-    // have in common, Σ out · out_gradient, from out as it is kept. Scores, sums and log_sum_exp stay in fp32. So
+    // have in common, Σ out · out_gradient, from out as it is kept. Scores and their sums stay in fp32. So
     // out and gradients are at most 1.2 times as far from fp64 as those roundings take them
     // (attention_format_test.cpp). The CPU does none of this: it rounds what it writes, once.
+    virtual std::int64_t attention_kept_bytes(const AttentionShape& shape) const = 0;
     virtual std::int64_t attention_workspace_bytes(const AttentionShape& shape) const = 0;
-    virtual void attention_forward(const AttentionShape& shape, const Tensor& qkv, const Tensor& segment_starts,
-                                   const Tensor& out, const Tensor& log_sum_exp, tensor::Arena& workspace) = 0;
-    virtual void attention_backward(const AttentionShape& shape, const Tensor& qkv, const Tensor& segment_starts,
-                                    const Tensor& out, const Tensor& log_sum_exp, const Tensor& out_gradient,
+    virtual void attention_forward(const AttentionShape& shape, const Tensor& qkv, const Documents& documents,
+                                   const Tensor& out, const Tensor& kept, tensor::Arena& workspace) = 0;
+    virtual void attention_backward(const AttentionShape& shape, const Tensor& qkv, const Documents& documents,
+                                    const Tensor& out, const Tensor& kept, const Tensor& out_gradient,
                                     const Rotation& rotation, const Tensor& qkv_gradient, tensor::Arena& workspace) = 0;
     // Generation: the queries of qkv [B, T, …] follow `past` tokens whose keys and values are in the caches
     // [B, T_max, K·D]; the new keys and values are appended to the caches. out [B, T, H·D].

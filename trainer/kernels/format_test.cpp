@@ -275,8 +275,8 @@ TEST_P(CpuFormatTest, Attention) {
     expect_rounded_once({{rows, shape.qkv_columns()}, {rows, columns}}, [&](std::span<const Tensor> x) {
         shape.format = x[0].dtype();
         tensor::Arena workspace(backend_->allocate(backend_->attention_workspace_bytes(shape)).value());
-        OnDevice<> log_sum_exp(*backend_, {shape.batch, shape.heads, shape.length});
-        backend_->attention_forward(shape, x[0], starts.tensor, x[1], log_sum_exp.tensor, workspace);
+        const OnDevice<std::byte> kept_for_backward = attention_kept(*backend_, shape);
+        backend_->attention_forward(shape, x[0], {starts.tensor}, x[1], kept_for_backward.tensor, workspace);
     });
 }
 
@@ -293,13 +293,14 @@ TEST_P(CpuFormatTest, AttentionsGradientsAreNearThoseOfTheFp32Copy) {
     }
     kept[0].write(*backend_, shifted);
     const OnDevice<std::int32_t> starts = integers(*backend_, std::vector<std::int32_t>(45, 0));
-    OnDevice<> log_sum_exp(*backend_, {shape.heads, shape.length});
     for (const bool narrow : {false, true}) {
         const auto x = [&](std::size_t i) { return narrow ? kept[i].narrow.tensor : kept[i].wide.tensor; };
         shape.format = x(0).dtype();
         tensor::Arena workspace(backend_->allocate(backend_->attention_workspace_bytes(shape)).value());
-        backend_->attention_forward(shape, x(0), starts.tensor, x(1), log_sum_exp.tensor, workspace);
-        backend_->attention_backward(shape, x(0), starts.tensor, x(1), log_sum_exp.tensor, x(2), {}, x(3), workspace);
+        const OnDevice<std::byte> kept_for_backward = attention_kept(*backend_, shape);
+        backend_->attention_forward(shape, x(0), {starts.tensor}, x(1), kept_for_backward.tensor, workspace);
+        backend_->attention_backward(shape, x(0), {starts.tensor}, x(1), kept_for_backward.tensor, x(2), {}, x(3),
+                                     workspace);
     }
     const std::vector<float> of_wide = kept[3].wide.read();
     const std::vector<double> expected(of_wide.begin(), of_wide.end());

@@ -1,5 +1,7 @@
 #include "trainer/model/batch.h"
 
+#include <algorithm>
+#include <bit>
 #include <string>
 
 #include "trainer/model/config.h"
@@ -43,6 +45,11 @@ void sort(const Tensor& ids, const Tensor& places) {
     tensor::sort_by_id({ids.i32(), count}, {places.i32(), count});
 }
 
+bool has_several_documents(const Tensor& segment_starts) {
+    const std::span starts(segment_starts.i32(), static_cast<std::size_t>(segment_starts.element_count()));
+    return std::ranges::any_of(starts, [](std::int32_t start) { return start != 0; });
+}
+
 }  // namespace
 
 BatchBuffers::Tokens BatchBuffers::allocate_tokens(tensor::Arena& arena, BatchShape shape, bool learns_positions) {
@@ -60,6 +67,30 @@ BatchBuffers::Tokens BatchBuffers::first_sequences(const Tokens& tokens, BatchSh
     return first;
 }
 
+BatchBuffers::List BatchBuffers::allocate_list(tensor::Arena& arena, BatchShape shape) {
+    const auto most = static_cast<std::int64_t>(
+        std::bit_ceil(static_cast<std::uint64_t>(std::min(kernels::kDocumentsMax, shape.tokens()))));
+    return {arena.allocate(Category::kWorkspace, DType::kI32, {most + 1}),
+            arena.allocate(Category::kWorkspace, DType::kI32, {most})};
+}
+
+kernels::Documents BatchBuffers::list_documents(const Tensor& segment_starts, const List& list) {
+    const std::span starts(segment_starts.i32(), static_cast<std::size_t>(segment_starts.element_count()));
+    const auto length = static_cast<std::size_t>(segment_starts.columns());
+    std::vector<std::int32_t> rows;
+    for (std::size_t row = 0; row < starts.size(); ++row)
+        if (static_cast<std::size_t>(starts[row]) == row % length) rows.push_back(static_cast<std::int32_t>(row));
+    const auto places = static_cast<std::int64_t>(std::bit_ceil(rows.size()));
+    if (places > list[1].element_count()) return {.segment_starts = segment_starts};
+    rows.resize(static_cast<std::size_t>(places + 1), static_cast<std::int32_t>(starts.size()));
+    for (std::size_t place = 0; place < rows.size(); ++place) {
+        list[0].i32()[place] = rows[place];
+        if (place > 0) list[1].i32()[place - 1] = rows[place] - rows[place - 1];
+    }
+    return {segment_starts, Tensor(list[0].data(), DType::kI32, {places + 1}),
+            Tensor(list[1].data(), DType::kI32, {places})};
+}
+
 BatchBuffers BatchBuffers::allocate(tensor::Arena& device, tensor::Arena& pinned, kernels::Backend& backend,
                                     const ModelConfig& config, BatchShape largest, std::int64_t ahead) {
     BatchBuffers buffers;
@@ -69,7 +100,9 @@ BatchBuffers BatchBuffers::allocate(tensor::Arena& device, tensor::Arena& pinned
     const bool learns_positions = config.architecture.positions == Positions::kLearned;
     buffers.storage_ = allocate_tokens(device, largest, learns_positions);
     for (std::int64_t load = 0; load < ahead && !backend.host_reaches_device(); ++load)
-        buffers.staging_.push_back({allocate_tokens(pinned, largest, learns_positions), {}});
+        buffers.staging_.push_back(
+            {allocate_tokens(pinned, largest, learns_positions), allocate_list(pinned, largest), {}});
+    if (!backend.host_reaches_device()) buffers.documents_ = allocate_list(device, largest);
     buffers.batch_.rope_table =
         device.allocate(Category::kWorkspace, kernels::kStatistics, {largest.length, config.head_dim});
     if (device.is_measuring()) return buffers;
@@ -90,14 +123,18 @@ Result<std::span<const std::int64_t>> BatchBuffers::load(kernels::Backend& backe
     for (std::int64_t sequence = 0; sequence < host.shape.batch; ++sequence) {
         ATOLL_TRY(counts_[static_cast<std::size_t>(sequence)], prepare(host, sequence, filled));
     }
+    kernels::Documents documents;
+    if (has_several_documents(filled[3]))
+        documents = staging_.empty() ? kernels::Documents{.segment_starts = filled[3]}
+                                     : list_documents(filled[3], staging_[next_].documents);
     sort(filled[0], filled[4]);
     if (!filled[5].empty()) sort(filled[2], filled[5]);
-    if (!staging_.empty()) send(backend, filled, device);
+    if (!staging_.empty()) documents = send(backend, filled, device, documents);
     batch_ = {.shape = host.shape,
               .input_ids = device[0],
               .targets = device[1],
               .positions = device[2],
-              .segment_starts = device[3],
+              .documents = documents,
               .by_id = device[4],
               .by_position = device[5],
               .rope_table = batch_.rope_table,
@@ -136,16 +173,26 @@ Result<std::int64_t> BatchBuffers::prepare(const HostBatch& host, std::int64_t s
     return counted;
 }
 
-void BatchBuffers::send(kernels::Backend& backend, const Tokens& from, const Tokens& to) {
+kernels::Documents BatchBuffers::send(kernels::Backend& backend, const Tokens& from, const Tokens& to,
+                                      const kernels::Documents& documents) {
     using kernels::Stream;
     backend.wait(Stream::kIn, backend.record(Stream::kCompute));  // what reads the batch before
     for (std::size_t i = 0; i < from.size() && !from[i].empty(); ++i) {
         const trace::StreamSpan span(Stream::kIn, "copy in", "rows");
         backend.transfer(Stream::kIn, from[i], to[i]);
     }
+    kernels::Documents sent;
+    if (!documents.empty()) sent.segment_starts = to[3];
+    if (documents.places() > 0) {
+        sent.first_rows = documents.first_rows.at_address(documents_[0].data());
+        sent.lengths = documents.lengths.at_address(documents_[1].data());
+        backend.transfer(Stream::kIn, documents.first_rows, sent.first_rows);
+        backend.transfer(Stream::kIn, documents.lengths, sent.lengths);
+    }
     staging_[next_].sent = backend.record(Stream::kIn);
     backend.wait(Stream::kCompute, staging_[next_].sent);
     next_ = (next_ + 1) % staging_.size();
+    return sent;
 }
 
 }  // namespace atl::model

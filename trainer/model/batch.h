@@ -23,10 +23,10 @@ struct BatchShape {
 // What blocks read of a micro-batch, on the device.
 struct Batch {
     BatchShape shape;
-    tensor::Tensor input_ids;       // int32 [B, T]
-    tensor::Tensor targets;         // int32 [B, T]: the label of the next token, −100 = not counted
-    tensor::Tensor positions;       // int32 [B, T]: from 0 in each document
-    tensor::Tensor segment_starts;  // int32 [B, T]: where in the sequence this token's document begins
+    tensor::Tensor input_ids;      // int32 [B, T]
+    tensor::Tensor targets;        // int32 [B, T]: the label of the next token, −100 = not counted
+    tensor::Tensor positions;      // int32 [B, T]: from 0 in each document
+    kernels::Documents documents;  // none: each sequence is one
     // int32 [B·T]: the batch's tokens sorted by id, and by position where positions are learned, see
     // kernels::Backend::embedding_backward. Empty where nothing is trained.
     tensor::Tensor by_id, by_position;
@@ -68,20 +68,30 @@ class BatchBuffers {
     // The tensors of tokens: ids, targets, positions, segment starts, by id, by position. The last is empty where
     // positions are not learned.
     using Tokens = std::array<tensor::Tensor, 6>;  // int32 [B, T]
+    // The list of kernels::Documents, as long as any may be: first rows and lengths. Only where the host does not reach
+    // the device's memory.
+    using List = std::array<tensor::Tensor, 2>;
     struct Staging {
         Tokens tokens;        // pinned
+        List documents;       // likewise
         kernels::Event sent;  // when they may be overwritten
     };
     static Tokens allocate_tokens(tensor::Arena& arena, BatchShape shape, bool learns_positions);
+    static List allocate_list(tensor::Arena& arena, BatchShape shape);
+    // Of the documents that begin at these rows. Without places where there are too many.
+    static kernels::Documents list_documents(const tensor::Tensor& segment_starts, const List& list);
     static Tokens first_sequences(const Tokens& tokens, BatchShape shape);
     // Checks one sequence and shifts it. Returns the number of its counted targets.
     Result<std::int64_t> prepare(const HostBatch& host, std::int64_t sequence, const Tokens& to) const;
-    void send(kernels::Backend& backend, const Tokens& from, const Tokens& to);
+    // Returns the documents as the device has them.
+    kernels::Documents send(kernels::Backend& backend, const Tokens& from, const Tokens& to,
+                            const kernels::Documents& documents);
 
     BatchShape largest_;
     std::int64_t vocab_size_ = 0;
     bool one_document_a_sequence_ = false;
-    Tokens storage_;                // of the largest shape
+    Tokens storage_;  // of the largest shape
+    List documents_;
     std::vector<Staging> staging_;  // none where the host reaches the device's memory
     std::size_t next_ = 0;          // staging
     Batch batch_;                   // views of the shape that was loaded

@@ -133,7 +133,7 @@ class FusedLinear;
 enum class Keep : std::uint8_t {
     kAll,
     kWithoutFeedForward,  // all but what the feed-forward's first product gives: SwiGLU's gate and up, or ReLU's result
-    kAttention,           // attention's output and log-sums
+    kAttention,           // attention's output and what it keeps itself
     kInput,               // nothing
 };
 
@@ -176,7 +176,7 @@ class Block {
 
     // Bytes that forward saves for backward besides the input, and the most scratch that either takes. Exact. In
     // evaluation (`saves` false) forward has scratch for what it would save.
-    virtual SavedBytes saved_bytes(const BatchShape&, Keep) const { return {}; }
+    virtual SavedBytes saved_bytes(const kernels::Backend&, const BatchShape&, Keep) const { return {}; }
     virtual std::int64_t workspace_bytes(const kernels::Backend& backend, const BatchShape& shape,
                                          bool saves) const = 0;
 

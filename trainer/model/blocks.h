@@ -74,7 +74,7 @@ class DecoderBlock final : public Block {
     DecoderBlock(const ModelConfig& config, std::int64_t layer, std::vector<FsdpUnit>& units);
     std::vector<FusedLinear*> linears() override { return {&qkv_, &out_, &up_, &down_}; }
     bool is_layer() const override { return true; }
-    SavedBytes saved_bytes(const BatchShape& shape, Keep keep) const override;
+    SavedBytes saved_bytes(const kernels::Backend& backend, const BatchShape& shape, Keep keep) const override;
     std::int64_t workspace_bytes(const kernels::Backend& backend, const BatchShape& shape, bool saves) const override;
     void forward(const Context& context, std::span<const UnitView> units, const Tensor& input, const Tensor& output,
                  const SavedMemory& saved, const Loss* loss) const override;
@@ -97,7 +97,7 @@ class DecoderBlock final : public Block {
         Tensor input_statistics;   // of the norm
         Tensor qkv;                // [N, (H + 2K)·D], rotated; with norms of heads as it comes from the products
         Tensor attention;          // [N, H·D]
-        Tensor log_sum_exp;        // [B, H, T]
+        Tensor attention_kept;     // by the backend, bytes
         Tensor hidden;             // [N, C]: h
         Tensor hidden_statistics;  // of the norm
         // SwiGLU: gate and up [N, 2F], which backward turns into their gradient. ReLU: its result [N, F].
@@ -119,13 +119,17 @@ class DecoderBlock final : public Block {
         Tensor output_gradient;  // [N, C]; backward only, as what follows; where residuals have another format
         Tensor up_lora_hidden_gradient, down_lora_hidden_gradient;
     };
-    Saved allocate_saved(tensor::Arena& kept, tensor::Arena& rest, const BatchShape& shape, Keep keep) const;
-    Saved find_saved(const SavedMemory& saved, const BatchShape& shape) const;
+    Saved allocate_saved(tensor::Arena& kept, tensor::Arena& rest, const kernels::Backend& backend,
+                         const BatchShape& shape, Keep keep) const;
+    Saved find_saved(const SavedMemory& saved, const Context& context) const;
     // In scratch, for passes that nothing follows.
-    Saved allocate_unsaved(tensor::Arena& workspace, const BatchShape& shape) const;
+    Saved allocate_unsaved(const Context& context) const;
     AttentionScratch allocate_attention(tensor::Arena& arena, std::int64_t tokens, bool backward) const;
     FeedForwardScratch allocate_feed_forward(tensor::Arena& arena, std::int64_t tokens, bool backward) const;
     kernels::AttentionShape attention_shape(const BatchShape& shape) const;
+    // workspace_bytes() where attention takes so many.
+    std::int64_t scratch_bytes(const kernels::Backend& backend, const BatchShape& shape, bool saves,
+                               std::int64_t attention_bytes) const;
     double attention_flops(const BatchShape& shape) const;  // of one forward pass
 
     // `units`: the layer's, then its adapters'.

@@ -64,7 +64,8 @@ kernels::AttentionShape DecoderBlock::attention_shape(const BatchShape& shape) c
     return {shape.batch, shape.length, widths_.heads, widths_.kv_heads, widths_.head_channels, formats_.activations};
 }
 
-DecoderBlock::Saved DecoderBlock::allocate_saved(Arena& kept, Arena& rest, const BatchShape& shape, Keep keep) const {
+DecoderBlock::Saved DecoderBlock::allocate_saved(Arena& kept, Arena& rest, const kernels::Backend& backend,
+                                                 const BatchShape& shape, Keep keep) const {
     constexpr Category kCategory = Category::kActivations;
     const std::int64_t tokens = shape.tokens();
     Arena& of_up = keep == Keep::kAll ? kept : rest;
@@ -80,8 +81,8 @@ DecoderBlock::Saved DecoderBlock::allocate_saved(Arena& kept, Arena& rest, const
         .input_statistics = attention_norm_.allocate_statistics(others, tokens, kCategory),
         .qkv = allocate(others, widths_.qkv()),
         .attention = allocate(of_attention, widths_.queries()),
-        .log_sum_exp =
-            of_attention.allocate(kCategory, kernels::kStatistics, {shape.batch, widths_.heads, shape.length}),
+        .attention_kept = of_attention.allocate(kCategory, tensor::DType::kU8,
+                                                {backend.attention_kept_bytes(attention_shape(shape))}),
         .hidden = others.allocate(kCategory, formats_.residual, {tokens, widths_.hidden}),
         .hidden_statistics = feed_forward_norm_.allocate_statistics(others, tokens, kCategory),
         .up = allocate(of_up, (is_gated_ ? 2 : 1) * widths_.feed_forward),
@@ -92,20 +93,21 @@ DecoderBlock::Saved DecoderBlock::allocate_saved(Arena& kept, Arena& rest, const
     };
 }
 
-SavedBytes DecoderBlock::saved_bytes(const BatchShape& shape, Keep keep) const {
+SavedBytes DecoderBlock::saved_bytes(const kernels::Backend& backend, const BatchShape& shape, Keep keep) const {
     Arena kept = Arena::measuring(), rest = Arena::measuring();
-    allocate_saved(kept, rest, shape, keep);
+    allocate_saved(kept, rest, backend, shape, keep);
     return {kept.peak_bytes(), rest.peak_bytes()};
 }
 
-DecoderBlock::Saved DecoderBlock::find_saved(const SavedMemory& saved, const BatchShape& shape) const {
-    const SavedBytes bytes = saved_bytes(shape, saved.keep);
+DecoderBlock::Saved DecoderBlock::find_saved(const SavedMemory& saved, const Context& context) const {
+    const BatchShape& shape = context.batch.shape;
+    const SavedBytes bytes = saved_bytes(context.backend, shape, saved.keep);
     Arena kept = Arena::borrowing(saved.kept, bytes.kept), rest = Arena::borrowing(saved.rest, bytes.rest);
-    return allocate_saved(kept, rest, shape, saved.keep);
+    return allocate_saved(kept, rest, context.backend, shape, saved.keep);
 }
 
-DecoderBlock::Saved DecoderBlock::allocate_unsaved(Arena& workspace, const BatchShape& shape) const {
-    return allocate_saved(workspace, workspace, shape, Keep::kAll);
+DecoderBlock::Saved DecoderBlock::allocate_unsaved(const Context& context) const {
+    return allocate_saved(context.workspace, context.workspace, context.backend, context.batch.shape, Keep::kAll);
 }
 
 DecoderBlock::AttentionScratch DecoderBlock::allocate_attention(Arena& arena, std::int64_t tokens,
@@ -149,33 +151,37 @@ DecoderBlock::FeedForwardScratch DecoderBlock::allocate_feed_forward(Arena& aren
 }
 
 std::int64_t DecoderBlock::workspace_bytes(const kernels::Backend& backend, const BatchShape& shape, bool saves) const {
+    return scratch_bytes(backend, shape, saves, backend.attention_workspace_bytes(attention_shape(shape)));
+}
+
+std::int64_t DecoderBlock::scratch_bytes(const kernels::Backend& backend, const BatchShape& shape, bool saves,
+                                         std::int64_t attention_bytes) const {
     const std::int64_t tokens = shape.tokens();
     const auto measure = [&](bool backward) {
         Arena attention = Arena::measuring(), feed_forward = Arena::measuring();
         allocate_attention(attention, tokens, backward);
         allocate_feed_forward(feed_forward, tokens, backward);
         return std::max(
-            attention.peak_bytes() + std::max({backend.attention_workspace_bytes(attention_shape(shape)),
-                                               qkv_.workspace_bytes(backend, formats_.activations, tokens),
-                                               out_.workspace_bytes(backend, formats_.activations, tokens)}),
+            attention.peak_bytes() +
+                std::max({attention_bytes, qkv_.workspace_bytes(backend, formats_.activations, tokens),
+                          out_.workspace_bytes(backend, formats_.activations, tokens)}),
             feed_forward.peak_bytes() + std::max({out_.workspace_bytes(backend, formats_.activations, tokens),
                                                   up_.workspace_bytes(backend, formats_.activations, tokens),
                                                   down_.workspace_bytes(backend, formats_.activations, tokens)}));
     };
-    return std::max((saves ? 0 : saved_bytes(shape, Keep::kAll).kept) + measure(false), measure(true));
+    return std::max((saves ? 0 : saved_bytes(backend, shape, Keep::kAll).kept) + measure(false), measure(true));
 }
 
 std::int64_t DecoderBlock::infer_workspace_bytes(const kernels::Backend& backend, const BatchShape& shape,
                                                  std::int64_t keys_max) const {
-    return workspace_bytes(backend, shape, false) +
-           backend.attention_cached_workspace_bytes(attention_shape(shape), keys_max);
+    return scratch_bytes(backend, shape, false,
+                         backend.attention_cached_workspace_bytes(attention_shape(shape), keys_max));
 }
 
 void DecoderBlock::forward(const Context& context, std::span<const UnitView> units, const Tensor& input,
                            const Tensor& output, const SavedMemory& saved, const Loss*) const {
-    const BatchShape& shape = context.batch.shape;
     const Arena::Scope scope(context.workspace);
-    const Saved activations = saved.empty() ? allocate_unsaved(context.workspace, shape) : find_saved(saved, shape);
+    const Saved activations = saved.empty() ? allocate_unsaved(context) : find_saved(saved, context);
     attention_forward(context, units, input, activations, nullptr);
     feed_forward_forward(context, units, input, activations, output);
 }
@@ -183,7 +189,7 @@ void DecoderBlock::forward(const Context& context, std::span<const UnitView> uni
 // Nobody reads the output, nor the activation, unless an adapter has it for input.
 void DecoderBlock::recompute(const Context& context, std::span<const UnitView> units, const Tensor& input,
                              const SavedMemory& saved) const {
-    const Saved activations = find_saved(saved, context.batch.shape);
+    const Saved activations = find_saved(saved, context);
     if (saved.keep == Keep::kInput) attention_forward(context, units, input, activations, nullptr);
     if (saved.keep == Keep::kAttention) {
         const Arena::Scope scope(context.workspace);
@@ -209,7 +215,7 @@ void DecoderBlock::recompute(const Context& context, std::span<const UnitView> u
 void DecoderBlock::infer(const Context& context, std::span<const UnitView> units, const Tensor& input,
                          const Tensor& output, LayerCache& cache) const {
     const Arena::Scope scope(context.workspace);
-    const Saved activations = allocate_unsaved(context.workspace, context.batch.shape);
+    const Saved activations = allocate_unsaved(context);
     attention_forward(context, units, input, activations, &cache);
     feed_forward_forward(context, units, input, activations, output);
     cache.past += context.batch.shape.length;
@@ -247,7 +253,7 @@ void DecoderBlock::attention_forward(const Context& context, std::span<const Uni
     qkv_forward(context, units, input, saved, scratch);
     const Tensor qkv = attention_input(context, units, saved, scratch, false);
     if (cache == nullptr) {
-        backend.attention_forward(shape, qkv, batch.segment_starts, saved.attention, saved.log_sum_exp,
+        backend.attention_forward(shape, qkv, batch.documents, saved.attention, saved.attention_kept,
                                   context.workspace);
     } else {
         backend.attention_cached(shape, qkv, cache->past, cache->keys, cache->values, saved.attention,
@@ -284,7 +290,7 @@ void DecoderBlock::feed_forward_forward(const Context& context, std::span<const 
 void DecoderBlock::backward(const Context& context, std::span<const UnitView> units, const Tensor& input,
                             const SavedMemory& saved, const Tensor& output_gradient, const Tensor& input_gradient,
                             const Loss*) const {
-    const Saved activations = find_saved(saved, context.batch.shape);
+    const Saved activations = find_saved(saved, context);
     // The gradient of h lives where that of x will.
     feed_forward_backward(context, units, activations, output_gradient, input_gradient);
     attention_backward(context, units, input, activations, input_gradient, input_gradient);
@@ -328,7 +334,7 @@ void DecoderBlock::attention_backward(const Context& context, std::span<const Un
     out_.backward(context, units, out_gradient, saved.attention, saved.out_lora_hidden,
                   scratch.out_lora_hidden_gradient, scratch.attention_gradient);
     const Tensor qkv = attention_input(context, units, saved, scratch, true);
-    backend.attention_backward(shape, qkv, batch.segment_starts, saved.attention, saved.log_sum_exp,
+    backend.attention_backward(shape, qkv, batch.documents, saved.attention, saved.attention_kept,
                                scratch.attention_gradient,
                                rotates_ ? kernels::Rotation{batch.rope_table, batch.positions} : kernels::Rotation(),
                                scratch.qkv_gradient, context.workspace);

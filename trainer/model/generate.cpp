@@ -83,7 +83,7 @@ void Generation::step(std::span<const std::int32_t> tokens, std::span<float> log
                       .input_ids = row(input_ids_),
                       .targets = {},
                       .positions = row(positions_),
-                      .segment_starts = {},
+                      .documents = {},
                       .by_id = {},
                       .by_position = {},
                       .rope_table = rope_table_};

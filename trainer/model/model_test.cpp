@@ -7,6 +7,7 @@
 #include <map>
 #include <numeric>
 
+#include "trainer/kernels/testing/far_backend.h"
 #include "trainer/model/generate.h"
 #include "trainer/model/initialize.h"
 #include "trainer/model/testing/reference_driver.h"
@@ -122,7 +123,68 @@ TEST_F(BatchTest, DocumentsStartAnewAndAreNotTargetsOfOneAnother) {
     EXPECT_TRUE(std::ranges::equal(counts.value(), std::vector<std::int64_t>{2, 3}));
     EXPECT_EQ(values(buffers_.batch().targets), (std::vector<std::int32_t>{2, -100, 4, -100, 6, 7, 8, -100}));
     EXPECT_EQ(values(buffers_.batch().positions), (std::vector<std::int32_t>{0, 1, 0, 1, 0, 1, 2, 3}));
-    EXPECT_EQ(values(buffers_.batch().segment_starts), (std::vector<std::int32_t>{0, 0, 2, 2, 0, 0, 0, 0}));
+    EXPECT_EQ(values(buffers_.batch().documents.segment_starts), (std::vector<std::int32_t>{0, 0, 2, 2, 0, 0, 0, 0}));
+}
+
+TEST_F(BatchTest, SequencesOfOneDocumentHaveNoStarts) {
+    const std::vector<std::int32_t> alike = {1, 1, 1, 1, 4, 4, 4, 4}, packed = {0, 0, 0, 0, 4, 4, 4, 5};
+    const auto starts = [&](std::span<const std::int32_t> segments, std::int64_t sequences) {
+        const auto count = static_cast<std::size_t>(4 * sequences);
+        EXPECT_TRUE(buffers_
+                        .load(*backend_, {.shape = {sequences, 4},
+                                          .input_ids = std::span(ids_).first(count),
+                                          .labels = {},
+                                          .segment_ids = segments.empty() ? segments : segments.first(count)})
+                        .ok());
+        return buffers_.batch().documents.segment_starts;
+    };
+    EXPECT_FALSE(starts(packed, 2).empty());
+    EXPECT_TRUE(starts(alike, 2).empty());
+    EXPECT_TRUE(starts({}, 2).empty());
+    EXPECT_TRUE(starts(packed, 1).empty()) << "only the second has two";
+}
+
+// Where the host reaches a device nobody needs a list.
+TEST(DocumentListTest, HasTheDocumentsOfAllSequencesAndAPowerOfTwoOfPlaces) {
+    kernels::FarBackend backend(kernels::make_cpu_backend(1).value());
+    const BatchShape shape{2, 4};
+    tensor::Arena device(backend.allocate(kernels::Space::kDevice, 1 << 16).value()),
+        pinned(backend.allocate(kernels::Space::kPinned, 1 << 16).value());
+    BatchBuffers buffers = BatchBuffers::allocate(device, pinned, backend, tiny(false), shape);
+    const std::vector<std::int32_t> ids(8, 3);
+    const auto list = [&](const std::vector<std::int32_t>& segments) {
+        EXPECT_TRUE(
+            buffers.load(backend, {.shape = shape, .input_ids = ids, .labels = {}, .segment_ids = segments}).ok());
+        const kernels::Documents& documents = buffers.batch().documents;
+        std::pair<std::vector<std::int32_t>, std::vector<std::int32_t>> all;
+        if (documents.places() == 0) return all;
+        all.first.resize(static_cast<std::size_t>(documents.first_rows.element_count()));
+        all.second.resize(static_cast<std::size_t>(documents.places()));
+        backend.copy_to_host(documents.first_rows, all.first.data());
+        backend.copy_to_host(documents.lengths, all.second.data());
+        return all;
+    };
+    using Values = std::vector<std::int32_t>;
+    EXPECT_EQ(list({0, 0, 0, 0, 1, 1, 1, 1}).second, Values{}) << "one document each";
+    EXPECT_EQ(list({0, 1, 1, 1, 2, 2, 3, 3}), std::pair(Values{0, 1, 4, 6, 8}, Values{1, 3, 2, 2}));
+    EXPECT_EQ(list({0, 0, 0, 0, 1, 1, 2, 2}), std::pair(Values{0, 4, 6, 8, 8}, Values{4, 2, 2, 0}));
+    EXPECT_EQ(list({1, 2, 1, 2, 1, 2, 1, 2}), std::pair(Values{0, 1, 2, 3, 4, 5, 6, 7, 8}, Values(8, 1)));
+}
+
+TEST(DocumentListTest, ThereIsNoneOfTooManyDocuments) {
+    kernels::FarBackend backend(kernels::make_cpu_backend(1).value());
+    const BatchShape shape{2, kernels::kDocumentsMax / 2 + 1};
+    tensor::Arena device(backend.allocate(kernels::Space::kDevice, 1 << 20).value()),
+        pinned(backend.allocate(kernels::Space::kPinned, 1 << 20).value());
+    BatchBuffers buffers = BatchBuffers::allocate(device, pinned, backend, tiny(false), shape);
+    std::vector<std::int32_t> ids(static_cast<std::size_t>(shape.tokens()), 3), segments(ids);
+    for (std::size_t i = 0; i < segments.size(); ++i) segments[i] = static_cast<std::int32_t>(i);
+    ASSERT_TRUE(buffers.load(backend, {.shape = shape, .input_ids = ids, .labels = {}, .segment_ids = segments}).ok());
+    EXPECT_FALSE(buffers.batch().documents.empty());
+    EXPECT_EQ(buffers.batch().documents.places(), 0);
+    segments[1] = segments[2] = segments[0];
+    ASSERT_TRUE(buffers.load(backend, {.shape = shape, .input_ids = ids, .labels = {}, .segment_ids = segments}).ok());
+    EXPECT_EQ(buffers.batch().documents.places(), kernels::kDocumentsMax);
 }
 
 TEST_F(BatchTest, TokensAreSortedByIdAndThoseOfOneIdByPlace) {

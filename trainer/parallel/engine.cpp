@@ -42,11 +42,11 @@ void Engine::lay_out_activations(Arena& arena, kernels::Backend& backend) {
         const model::Block& this_block = *model_->blocks[block];
         workspace = std::max(workspace, this_block.workspace_bytes(backend, options_.largest, options_.train));
         const model::Keep keep = keep_of_block(options_.checkpointing, *model_, block);
-        rest_bytes = std::max(rest_bytes, this_block.saved_bytes(options_.largest, keep).rest);
+        rest_bytes = std::max(rest_bytes, this_block.saved_bytes(backend, options_.largest, keep).rest);
         if (block > 0) inputs_.push_back(options_.train || block < 3 ? activation() : inputs_[block - 2]);
     }
     if (options_.train) {
-        lay_out_saved(arena, rest_bytes);
+        lay_out_saved(arena, backend, rest_bytes);
         gradient_ = activation();
     }
     token_losses_ = arena.allocate(Category::kActivations, kernels::kStatistics, {tokens});
@@ -54,11 +54,11 @@ void Engine::lay_out_activations(Arena& arena, kernels::Backend& backend) {
     if (!arena.is_measuring()) workspace_ = Arena::borrowing(scratch, workspace);
 }
 
-void Engine::lay_out_saved(Arena& arena, std::int64_t rest_bytes) {
+void Engine::lay_out_saved(Arena& arena, const kernels::Backend& backend, std::int64_t rest_bytes) {
     std::byte* const rest = arena.allocate_bytes(Category::kActivations, rest_bytes);
     for (std::size_t block = 0; block < model_->blocks.size(); ++block) {
         const model::Keep keep = keep_of_block(options_.checkpointing, *model_, block);
-        const std::int64_t kept = model_->blocks[block]->saved_bytes(options_.largest, keep).kept;
+        const std::int64_t kept = model_->blocks[block]->saved_bytes(backend, options_.largest, keep).kept;
         saved_.push_back({keep, arena.allocate_bytes(Category::kActivations, kept), rest});
     }
 }
@@ -95,7 +95,8 @@ void Engine::run_block(kernels::Backend& backend, const model::Context& context,
                                  model_->blocks[block]->name());
     if (context.dropout_seed) return body();  // never the same twice
     key_.assign({number_, block, static_cast<std::uint64_t>(pass),
-                 static_cast<std::uint64_t>(context.batch.shape.batch), context.input_gradient_needed,
+                 static_cast<std::uint64_t>(context.batch.shape.batch), context.batch.documents.empty(),
+                 static_cast<std::uint64_t>(context.batch.documents.places()), context.input_gradient_needed,
                  loss == nullptr ? 0 : std::bit_cast<std::uint32_t>(loss->gradient_scale)});
     for (const model::UnitView& unit : units) unit.append_to(key_);
     backend.region(key_, body);

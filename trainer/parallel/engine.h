@@ -63,7 +63,7 @@ class Engine {
 
   private:
     void lay_out_activations(Arena& arena, kernels::Backend& backend);
-    void lay_out_saved(Arena& arena, std::int64_t rest_bytes);
+    void lay_out_saved(Arena& arena, const kernels::Backend& backend, std::int64_t rest_bytes);
     // `body` runs a block: a region of the device (kernels::Backend::region).
     enum class Pass : std::uint8_t { kForward, kRecompute, kBackward };
     void run_block(kernels::Backend& backend, const model::Context& context, std::size_t block, Pass pass,

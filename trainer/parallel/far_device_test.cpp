@@ -131,6 +131,17 @@ TEST(FarDeviceTest, TheBlocksOfLaterStepsAreReplayed) {
     EXPECT_EQ(run.far_device().replays(), 4 + 5) << "forward of all but the head, and backward of all";
 }
 
+TEST(FarDeviceTest, BlocksOfRowsWithDocumentsAreNotReplayedForRowsWithout) {
+    Variant variant{Sharding::kFullShard, ActivationCheckpointing::kAllButAttention};
+    const Outcome whole = run_world(variant);
+    variant.packed = true;
+    const Outcome at_once = run_world(variant);
+    EXPECT_NE(at_once.losses[0], whole.losses[0]);
+    variant.far = 3;
+    const Outcome far = run_world(variant);
+    expect_same_bits(far, at_once);
+}
+
 struct Allocated {
     int times = 0;
     std::int64_t device_bytes = 0, pinned_bytes = 0;

@@ -93,17 +93,17 @@ class TurnedInBf16 final : public FarBackend {
 class ForgottenBorder final : public FarBackend {
   public:
     ForgottenBorder() : FarBackend(make_device()) {}
-    void attention_backward(const kernels::AttentionShape& shape, const Tensor& qkv, const Tensor& segment_starts,
-                            const Tensor& out, const Tensor& log_sum_exp, const Tensor& out_gradient,
-                            const kernels::Rotation& rotation, const Tensor& qkv_gradient,
+    void attention_backward(const kernels::AttentionShape& shape, const Tensor& qkv,
+                            const kernels::Documents& documents, const Tensor& out, const Tensor& kept,
+                            const Tensor& out_gradient, const kernels::Rotation& rotation, const Tensor& qkv_gradient,
                             tensor::Arena& workspace) override {
         if (shape.format == tensor::DType::kBF16) {
-            const Tensor starts = reach(segment_starts);
+            const Tensor starts = reach(documents.segment_starts);
             auto* const begins = static_cast<std::int32_t*>(starts.data());
             for (std::int64_t t = 0; t < starts.element_count(); ++t) begins[t] = std::max(begins[t] - 1, 0);
         }
-        FarBackend::attention_backward(shape, qkv, segment_starts, out, log_sum_exp, out_gradient, rotation,
-                                       qkv_gradient, workspace);
+        FarBackend::attention_backward(shape, qkv, documents, out, kept, out_gradient, rotation, qkv_gradient,
+                                       workspace);
     }
 };
 

@@ -95,6 +95,13 @@ std::int64_t scores_stride(std::int64_t keys) {
     return (keys + kAttentionPanel - 1) / kAttentionPanel * kAttentionPanel;
 }
 
+// What is kept: the logarithms of the sums of exponentials.
+Tensor log_sums_in(const AttentionShape& shape, const Tensor& kept) {
+    Tensor sums(kept.data(), kStatistics, {shape.batch, shape.heads, shape.length});
+    check(kept.byte_count() == sums.byte_count(), "what attention keeps has another size");
+    return sums;
+}
+
 }  // namespace
 
 std::int64_t CpuBackend::attention_scratch_bytes(AttentionPass pass, std::int64_t keys, std::int64_t channels) const {
@@ -127,6 +134,10 @@ void CpuBackend::run_attention(AttentionPass pass, const AttentionShape& shape, 
     });
 }
 
+std::int64_t CpuBackend::attention_kept_bytes(const AttentionShape& shape) const {
+    return tensor::size_bytes(kStatistics, shape.batch * shape.heads * shape.length);
+}
+
 std::int64_t CpuBackend::attention_workspace_bytes(const AttentionShape& shape) const {
     const auto bytes = [&](AttentionPass pass, const AttentionTiles& tiles) {
         return pool_.threads() * attention_scratch_bytes(pass, tiles.keys_max(), shape.head_channels);
@@ -142,9 +153,10 @@ std::int64_t CpuBackend::attention_workspace_bytes(const AttentionShape& shape) 
                                                                 bytes(AttentionPass::kKeyGradients, of_keys)));
 }
 
-void CpuBackend::attention_forward(const AttentionShape& shape, const Tensor& qkv, const Tensor& segment_starts,
-                                   const Tensor& out, const Tensor& log_sum_exp, Arena& workspace) {
+void CpuBackend::attention_forward(const AttentionShape& shape, const Tensor& qkv, const Documents& documents,
+                                   const Tensor& out, const Tensor& kept, Arena& workspace) {
     check_shape(shape, qkv, out);
+    const Tensor log_sum_exp = log_sums_in(shape, kept);
     const AttentionTiles tiles = attention_forward_tiles(shape, shape.length, pool_.threads());
     run_attention(AttentionPass::kForward, shape, tiles, 0, workspace, [&](const AttentionTile& tile, auto& task) {
         const TileRows rows{shape, tile};
@@ -153,16 +165,17 @@ void CpuBackend::attention_forward(const AttentionShape& shape, const Tensor& qk
         task.values = rows.of_values(qkv);
         task.out = rows.of_out(out);
         task.log_sum_exp = statistics_at(shape, tile, log_sum_exp);
-        task.segment_starts = segments_at(shape, tile, segment_starts);
+        task.segment_starts = segments_at(shape, tile, documents.segment_starts);
     });
 }
 
-void CpuBackend::attention_backward(const AttentionShape& shape, const Tensor& qkv, const Tensor& segment_starts,
-                                    const Tensor& out, const Tensor& log_sum_exp, const Tensor& out_gradient,
+void CpuBackend::attention_backward(const AttentionShape& shape, const Tensor& qkv, const Documents& documents,
+                                    const Tensor& out, const Tensor& kept, const Tensor& out_gradient,
                                     const Rotation& rotation, const Tensor& qkv_gradient, Arena& workspace) {
     check_shape(shape, qkv, out);
     check_shape(shape, qkv_gradient, out_gradient);
-    compute_attention_gradients(shape, qkv, segment_starts, log_sum_exp, out_gradient, qkv_gradient, workspace);
+    compute_attention_gradients(shape, qkv, documents.segment_starts, log_sums_in(shape, kept), out_gradient,
+                                qkv_gradient, workspace);
     if (!rotation.table.empty()) rope(shape, rotation.table, rotation.positions, qkv_gradient, true);
 }
 

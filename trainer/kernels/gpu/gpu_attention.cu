@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "trainer/kernels/formats.h"
 #include "trainer/kernels/gpu/attention_cut.h"
 #include "trainer/kernels/gpu/elements.h"
 #include "trainer/kernels/gpu/gpu_backend.h"
@@ -339,8 +340,11 @@ std::int64_t workspace_bytes(const AttentionShape& shape, std::int64_t keys, boo
     return arena.peak_bytes();
 }
 
-std::int64_t query_count(const AttentionShape& shape) {
-    return shape.batch * shape.heads * shape.length;
+// What is kept: the logarithms of the sums of exponentials.
+Tensor log_sums_in(const AttentionShape& shape, const Tensor& kept) {
+    Tensor sums(kept.data(), kStatistics, {shape.batch, shape.heads, shape.length});
+    check(kept.byte_count() == sums.byte_count(), "what attention keeps has another size");
+    return sums;
 }
 
 // The parts of one pass, with what all of them need.
@@ -514,6 +518,10 @@ Operands side_by_side(const AttentionShape& shape, const Tensor& qkv, const Tens
 
 }  // namespace
 
+std::int64_t GpuBackend::attention_kept_bytes(const AttentionShape& shape) const {
+    return tensor::size_bytes(kStatistics, shape.batch * shape.heads * shape.length);
+}
+
 std::int64_t GpuBackend::attention_workspace_bytes(const AttentionShape& shape) const {
     return std::max(workspace_bytes(shape, shape.length, false), workspace_bytes(shape, shape.length, true));
 }
@@ -525,27 +533,27 @@ std::int64_t GpuBackend::attention_cached_workspace_bytes(const AttentionShape& 
     return std::max(workspace_bytes(shape, keys_max, false), workspace_bytes(step, keys_max, false));
 }
 
-void GpuBackend::attention_forward(const AttentionShape& shape, const Tensor& qkv, const Tensor& segment_starts,
-                                   const Tensor& out, const Tensor& log_sum_exp, Arena& workspace) {
+void GpuBackend::attention_forward(const AttentionShape& shape, const Tensor& qkv, const Documents& documents,
+                                   const Tensor& out, const Tensor& kept, Arena& workspace) {
     check_shape(shape, qkv, out);
-    check_count(log_sum_exp, query_count(shape));
+    const Tensor log_sums = log_sums_in(shape, kept);
     const Arena::Scope scope(workspace);
-    const Operands of = side_by_side(shape, qkv, segment_starts);
+    const Operands of = side_by_side(shape, qkv, documents.segment_starts);
     const AttentionCut cut = cut_of(shape, shape.length, false);
-    Pass(*products_, compute(), of, cut, allocate_scratch(workspace, shape, cut, false)).forward(out, log_sum_exp);
+    Pass(*products_, compute(), of, cut, allocate_scratch(workspace, shape, cut, false)).forward(out, log_sums);
 }
 
-void GpuBackend::attention_backward(const AttentionShape& shape, const Tensor& qkv, const Tensor& segment_starts,
-                                    const Tensor& out, const Tensor& log_sum_exp, const Tensor& out_gradient,
+void GpuBackend::attention_backward(const AttentionShape& shape, const Tensor& qkv, const Documents& documents,
+                                    const Tensor& out, const Tensor& kept, const Tensor& out_gradient,
                                     const Rotation& rotation, const Tensor& qkv_gradient, Arena& workspace) {
     check_shape(shape, qkv, out);
     check_shape(shape, qkv_gradient, out_gradient);
-    check_count(log_sum_exp, query_count(shape));
+    const Tensor log_sums = log_sums_in(shape, kept);
     const Arena::Scope scope(workspace);
-    const Operands of = side_by_side(shape, qkv, segment_starts);
+    const Operands of = side_by_side(shape, qkv, documents.segment_starts);
     const AttentionCut cut = cut_of(shape, shape.length, true);
     Pass(*products_, compute(), of, cut, allocate_scratch(workspace, shape, cut, true))
-        .backward(log_sum_exp, out_gradient, qkv_gradient);
+        .backward(log_sums, out_gradient, qkv_gradient);
     if (!rotation.table.empty()) rope(shape, rotation.table, rotation.positions, qkv_gradient, true);
 }
 

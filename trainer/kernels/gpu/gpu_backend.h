@@ -101,12 +101,13 @@ class GpuBackend final : public Backend {
     void rope(const AttentionShape& shape, const Tensor& table, const Tensor& positions, const Tensor& qkv,
               bool backward) override;
 
+    std::int64_t attention_kept_bytes(const AttentionShape& shape) const override;
     std::int64_t attention_workspace_bytes(const AttentionShape& shape) const override;
-    void attention_forward(const AttentionShape& shape, const Tensor& qkv, const Tensor& segment_starts,
-                           const Tensor& out, const Tensor& log_sum_exp, tensor::Arena& workspace) override;
-    void attention_backward(const AttentionShape& shape, const Tensor& qkv, const Tensor& segment_starts,
-                            const Tensor& out, const Tensor& log_sum_exp, const Tensor& out_gradient,
-                            const Rotation& rotation, const Tensor& qkv_gradient, tensor::Arena& workspace) override;
+    void attention_forward(const AttentionShape& shape, const Tensor& qkv, const Documents& documents,
+                           const Tensor& out, const Tensor& kept, tensor::Arena& workspace) override;
+    void attention_backward(const AttentionShape& shape, const Tensor& qkv, const Documents& documents,
+                            const Tensor& out, const Tensor& kept, const Tensor& out_gradient, const Rotation& rotation,
+                            const Tensor& qkv_gradient, tensor::Arena& workspace) override;
     void attention_cached(const AttentionShape& shape, const Tensor& qkv, std::int64_t past, const Tensor& key_cache,
                           const Tensor& value_cache, const Tensor& out, tensor::Arena& workspace) override;
     std::int64_t attention_cached_workspace_bytes(const AttentionShape& shape, std::int64_t keys_max) const override;

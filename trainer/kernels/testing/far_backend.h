@@ -38,6 +38,10 @@ class FarBackend : public Backend {
     std::string name() const override { return device_->name(); }
     bool host_reaches_device() const override { return false; }
     std::optional<DeviceMemory> device_memory() const override { return device_->device_memory(); }
+    // After some bytes of its own, so that whoever knows what a device keeps is found out.
+    std::int64_t attention_kept_bytes(const Shape& shape) const override {
+        return kKeptBefore + device_->attention_kept_bytes(shape);
+    }
     std::int64_t attention_workspace_bytes(const Shape& shape) const override {
         return device_->attention_workspace_bytes(shape);
     }
@@ -220,17 +224,17 @@ class FarBackend : public Backend {
               bool backward) override {
         later(&Backend::rope, shape, table, positions, qkv, backward);
     }
-    void attention_forward(const Shape& shape, const Tensor& qkv, const Tensor& segment_starts, const Tensor& out,
-                           const Tensor& log_sum_exp, tensor::Arena& workspace) override {
+    void attention_forward(const Shape& shape, const Tensor& qkv, const Documents& documents, const Tensor& out,
+                           const Tensor& kept, tensor::Arena& workspace) override {
         later_with(workspace, attention_workspace_bytes(shape), [=, this](tensor::Arena& own) {
-            device_->attention_forward(shape, near(qkv), near(segment_starts), near(out), near(log_sum_exp), own);
+            device_->attention_forward(shape, near(qkv), near(documents), near(out), of_device(kept), own);
         });
     }
-    void attention_backward(const Shape& shape, const Tensor& qkv, const Tensor& segment_starts, const Tensor& out,
-                            const Tensor& log_sum_exp, const Tensor& out_gradient, const Rotation& rotation,
+    void attention_backward(const Shape& shape, const Tensor& qkv, const Documents& documents, const Tensor& out,
+                            const Tensor& kept, const Tensor& out_gradient, const Rotation& rotation,
                             const Tensor& qkv_gradient, tensor::Arena& workspace) override {
         later_with(workspace, attention_workspace_bytes(shape), [=, this](tensor::Arena& own) {
-            device_->attention_backward(shape, near(qkv), near(segment_starts), near(out), near(log_sum_exp),
+            device_->attention_backward(shape, near(qkv), near(documents), near(out), of_device(kept),
                                         near(out_gradient), {near(rotation.table), near(rotation.positions)},
                                         near(qkv_gradient), own);
         });
@@ -352,6 +356,14 @@ class FarBackend : public Backend {
     }
     Tensor near(const Tensor& tensor) const {
         return tensor.empty() ? tensor : tensor.at_address(near(static_cast<std::byte*>(tensor.data())));
+    }
+    Documents near(const Documents& documents) const {
+        return {near(documents.segment_starts), near(documents.first_rows), near(documents.lengths)};
+    }
+    static constexpr std::int64_t kKeptBefore = tensor::kAlignmentBytes;  // of what attention keeps
+    Tensor of_device(const Tensor& kept) const {
+        const Tensor all = near(kept);
+        return {all.at(kKeptBefore), all.dtype(), {all.byte_count() - kKeptBefore}};
     }
     OptimizerRange near(OptimizerRange range) const {
         range.weights = near(range.weights);

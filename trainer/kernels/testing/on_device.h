@@ -85,6 +85,12 @@ inline OnDevice<std::uint16_t> halves(Backend& backend, tensor::DType dtype, std
     return {backend, dtype, shape, std::move(bits)};
 }
 
+// For what attention keeps for its backward pass.
+inline OnDevice<std::byte> attention_kept(Backend& backend, const AttentionShape& shape) {
+    const std::int64_t bytes = backend.attention_kept_bytes(shape);
+    return {backend, tensor::DType::kU8, {bytes}, std::vector<std::byte>(static_cast<std::size_t>(bytes))};
+}
+
 inline OnDevice<double> one_number(Backend& backend, double number) {
     return {backend, tensor::DType::kF64, {1}, {number}};
 }

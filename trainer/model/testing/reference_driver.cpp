@@ -42,7 +42,8 @@ struct ReferenceDriver::Memory {
         saved.clear();
         for (const auto& block : model.blocks) {
             inputs.push_back(inputs.empty() ? Tensor() : activation());
-            saved.push_back(arena.allocate_bytes(Category::kActivations, block->saved_bytes(shape, Keep::kAll).kept));
+            saved.push_back(
+                arena.allocate_bytes(Category::kActivations, block->saved_bytes(backend, shape, Keep::kAll).kept));
             scratch = std::max(scratch, block->workspace_bytes(backend, shape, false));
         }
         gradient = activation();
@@ -51,8 +52,8 @@ struct ReferenceDriver::Memory {
         workspace = arena.allocate(Category::kWorkspace, DType::kF32, {scratch / tensor::size_bytes(DType::kF32)});
     }
 
-    SavedMemory saved_memory(const Block& block, std::size_t index, Keep keep) const {
-        return {keep, saved[index], saved[index] + block.saved_bytes(shape, keep).kept};
+    SavedMemory saved_memory(const kernels::Backend& backend, const Block& block, std::size_t index, Keep keep) const {
+        return {keep, saved[index], saved[index] + block.saved_bytes(backend, shape, keep).kept};
     }
 
     Arena scratch() const {
@@ -119,16 +120,16 @@ double ReferenceDriver::train(const HostBatch& host_batch, const PassOptions& op
     const std::size_t last = model_.blocks.size() - 1;
     for (std::size_t index = 0; index < last; ++index) {
         const Block& block = *model_.blocks[index];
-        const SavedMemory saved = memory.saved_memory(block, index, options.keep);
+        const SavedMemory saved = memory.saved_memory(backend_, block, index, options.keep);
         block.forward(context, views(index, accumulate), memory.inputs[index], memory.inputs[index + 1], saved,
                       nullptr);
-        const auto rest_bytes = static_cast<std::size_t>(block.saved_bytes(memory.shape, options.keep).rest);
+        const auto rest_bytes = static_cast<std::size_t>(block.saved_bytes(backend_, memory.shape, options.keep).rest);
         std::fill_n(saved.rest, rest_bytes, std::byte{0xFF});  // not a number
     }
     for (std::size_t index = last + 1; index-- > first;) {
         const Block& block = *model_.blocks[index];
         context.input_gradient_needed = index > first;
-        const SavedMemory saved = memory.saved_memory(block, index, options.keep);
+        const SavedMemory saved = memory.saved_memory(backend_, block, index, options.keep);
         if (options.keep != Keep::kAll && block.is_layer())
             block.recompute(context, views(index, accumulate), memory.inputs[index], saved);
         block.backward(context, views(index, accumulate), memory.inputs[index], saved, memory.gradient, memory.gradient,

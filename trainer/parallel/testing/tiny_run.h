@@ -45,6 +45,7 @@ inline model::Model tiny_model(bool tied) {
 struct Rows {
     std::vector<std::int32_t> ids;
     std::vector<std::int32_t> labels;
+    std::vector<std::int32_t> segments;  // ids of documents; none: a row is one document
 };
 
 // Row i has i targets that do not count, so that ranks have unequal numbers of targets.
@@ -58,6 +59,13 @@ inline Rows rows_of_step(int step, std::int64_t count) {
         }
     }
     return rows;
+}
+
+inline std::vector<std::int32_t> two_documents_a_row(std::int64_t count) {
+    std::vector<std::int32_t> segments;
+    for (std::int64_t row = 0; row < count; ++row)
+        for (std::int64_t t = 0; t < kLength; ++t) segments.push_back(t < 2 + row % (kLength - 3) ? 1 : 2);
+    return segments;
 }
 
 struct Variant {
@@ -77,7 +85,8 @@ struct Variant {
     std::uint64_t far = 0;       // the device is a FarBackend with this seed; 0: the CPU
     std::function<std::unique_ptr<kernels::Backend>()> open_device = {};  // or the one that this gives
     std::int64_t reduce_scratch = ExchangeLibrary::kReduceElementsMax;
-    int tensor = 1;  // ranks that have the same rows and, as long as layers are not cut, the same model
+    bool packed = false;  // every other step has rows of two documents
+    int tensor = 1;       // ranks that have the same rows and, as long as layers are not cut, the same model
 };
 
 struct Outcome {
@@ -231,8 +240,9 @@ class Run {
             return std::span(values).subspan(static_cast<std::size_t>(first * kLength),
                                              static_cast<std::size_t>(micro_ * kLength));
         };
+        const auto segments = rows.segments.empty() ? std::span<const std::int32_t>() : part(rows.segments);
         const auto counts =
-            memory_->batch().load(*backend_, {{micro_, kLength}, part(rows.ids), part(rows.labels), {}});
+            memory_->batch().load(*backend_, {{micro_, kLength}, part(rows.ids), part(rows.labels), segments});
         check(counts.ok(), "the batch does not load");
         std::int64_t sum = 0;
         for (const std::int64_t count : *counts) sum += count;
@@ -260,7 +270,8 @@ class Run {
 
   public:
     void begin_step(int number) {
-        const Rows rows = rows_of_step(number, this->rows());
+        Rows rows = rows_of_step(number, this->rows());
+        if (variant_.packed && number % 2 == 1) rows.segments = two_documents_a_row(this->rows());
         constexpr double kLossScale = 1, kRate = 1e-2;
         const double embedding_rate = variant_.optimizer == optim::OptimizerKind::kMuon ? 2 * kRate : kRate;
         const auto begun = step_->begin({kRate, embedding_rate}, kLossScale,
