@@ -12,8 +12,22 @@ SECONDS=0
 
 # Where our programs find the bundle's libraries and CUDA's; empty where CUDA's are not there. For them alone: a Python
 # has its own.
-cublas=$([ -z "$python" ] || "$python" bench/gpu/facts.py --library libcublasLt.so.13)
-export ATOLL_GPU_LIBRARIES=${cublas:+$PWD/build/gpu/lib:$(dirname "$cublas")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}
+library_folder() {
+    local path
+    path=$([ -z "$python" ] || "$python" bench/gpu/facts.py --library "$1")
+    [ -z "$path" ] || dirname "$path"
+}
+ATOLL_GPU_LIBRARIES=
+if [ -n "$(library_folder libcublasLt.so.13)" ]; then
+    ATOLL_GPU_LIBRARIES=$PWD/build/gpu/lib
+    # The last three are for attention by cuDNN, which is by products without them.
+    for library in libcublasLt.so.13 libcudnn.so.9 libnvrtc.so.13 libcudart.so.13; do
+        folder=$(library_folder $library)
+        [[ -z $folder || :$ATOLL_GPU_LIBRARIES: == *:$folder:* ]] || ATOLL_GPU_LIBRARIES+=:$folder
+    done
+    ATOLL_GPU_LIBRARIES+=${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+fi
+export ATOLL_GPU_LIBRARIES
 if [ -d build/gpu/mpi ]; then
     export PATH=$PWD/build/gpu/mpi/bin:$PATH
     export OPAL_PREFIX=$PWD/build/gpu/mpi PMIX_INSTALL_PREFIX=$PWD/build/gpu/mpi/pmix2

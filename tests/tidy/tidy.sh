@@ -50,7 +50,7 @@ library_owners() {
 <mpi\.h trainer/comm
 <(cblas|dnnl) trainer/kernels|bench
 <sentencepiece trainer/tokenizer
-<(cuda|hip|nccl|rccl|cublas|hipblas) trainer/kernels/gpu|trainer/comm
+<(cuda|cudnn|hip|nccl|rccl|cublas|hipblas) trainer/kernels/gpu|trainer/comm
 <CLI/ services/cli|trainer/program|tests
 TABLE
 }

@@ -123,6 +123,8 @@ class Backend {
     virtual ~Backend() = default;
 
     virtual std::string name() const = 0;  // its kernels, which decide the bits: "cpu (avx512, oneDNN 2.6.3)"
+    // What makes it slower than it could be, and what to do; "": nothing.
+    virtual std::string warning() const { return {}; }
 
     // --- memory ---
     // Aligned to tensor::kAlignmentBytes at least, uninitialised. kResourceExhausted when there is none. The backend
@@ -360,8 +362,9 @@ std::string cpu_bf16_instructions();
 std::vector<std::string> cpu_gemm_libraries();
 // Why products without AVX-512 are not OpenBLAS' on this machine; "" where they are.
 std::string cpu_gemm_warning();
-// The GPU that `device` ("cuda" or "hip") and its index name; an Error in a build without a GPU backend.
-Result<std::unique_ptr<Backend>> make_gpu_backend(const std::string& device, int index);
+// The GPU that `device` ("cuda" or "hip") and its index name; an Error in a build without a GPU backend. What is not
+// `deterministic` may add up attention's gradients in an order that varies, which is faster.
+Result<std::unique_ptr<Backend>> make_gpu_backend(const std::string& device, int index, bool deterministic = false);
 // GPUs that this process may use, as their driver counts them; 0 in a build without a GPU backend.
 int visible_gpus();
 

@@ -56,6 +56,7 @@ OrderedJson gpus() {
         const auto backend = kernels::make_gpu_backend(device, index);
         if (!backend.ok()) return {{"error", backend.error().message}};
         names.push_back((*backend)->name());
+        if (index == 0 && !(*backend)->warning().empty()) log::warn((*backend)->warning());
     }
     return names;
 }

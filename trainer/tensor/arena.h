@@ -79,6 +79,7 @@ class Arena {
 
     std::int64_t peak_bytes() const { return peak_bytes_; }
     std::int64_t size_bytes() const { return size_bytes_; }
+    std::int64_t free_bytes() const { return size_bytes_ - used_bytes_; }  // of memory; none while measuring
     // Of one category, when that category was at its largest; the sum over categories may exceed peak_bytes().
     std::int64_t peak_bytes(Category category) const;
 

@@ -46,7 +46,7 @@ Result<std::unique_ptr<kernels::Backend>> open_gpu(const run_settings::RunConfig
     const auto choice = choose_gpu(comm);
     if (kernels::visible_gpus() == 0) return kernels::make_gpu_backend(device, 0);  // which says why
     if (!choice.ok()) return choice.error();
-    return kernels::make_gpu_backend(device, choice->device);
+    return kernels::make_gpu_backend(device, choice->device, config.deterministic);
 }
 
 Result<std::unique_ptr<kernels::Backend>> open_cpu(const run_settings::RunConfig& config, comm::Comm& comm) {
@@ -164,6 +164,7 @@ Result<std::unique_ptr<kernels::Backend>> open_backend(const run_settings::RunCo
     const bool is_cpu = config.device == run_settings::Device::kCpu;
     ATOLL_TRY(auto backend, comm::agreed(comm, is_cpu ? open_cpu(config, comm) : open_gpu(config, comm)));
     ATOLL_RETURN_IF_ERROR(check_one_kind(config, *backend, comm));
+    if (comm.rank() == 0 && !backend->warning().empty()) log::warn(backend->warning());
     backend->wait_by([&comm](const std::function<bool()>& is_done, std::string_view of) {
         comm.wait_until(is_done, {of.empty() ? "the work" : of, "its device", "computing"});
     });

@@ -523,7 +523,9 @@ std::int64_t GpuBackend::attention_kept_bytes(const AttentionShape& shape) const
 }
 
 std::int64_t GpuBackend::attention_workspace_bytes(const AttentionShape& shape) const {
-    return std::max(workspace_bytes(shape, shape.length, false), workspace_bytes(shape, shape.length, true));
+    const std::int64_t bytes =
+        std::max(workspace_bytes(shape, shape.length, false), workspace_bytes(shape, shape.length, true));
+    return std::max(bytes, sdpa_workspace_bytes(shape));
 }
 
 // For steps of one token too, as a prompt is followed by these.
@@ -537,6 +539,8 @@ void GpuBackend::attention_forward(const AttentionShape& shape, const Tensor& qk
                                    const Tensor& out, const Tensor& kept, Arena& workspace) {
     check_shape(shape, qkv, out);
     const Tensor log_sums = log_sums_in(shape, kept);
+    const Sdpa::Tensors tensors{.qkv = qkv, .out = out, .log_sums = log_sums};
+    if (attends_by_sdpa(shape, Sdpa::Pass::kForward, documents, tensors, {}, workspace)) return;
     const Arena::Scope scope(workspace);
     const Operands of = side_by_side(shape, qkv, documents.segment_starts);
     const AttentionCut cut = cut_of(shape, shape.length, false);
@@ -549,11 +553,14 @@ void GpuBackend::attention_backward(const AttentionShape& shape, const Tensor& q
     check_shape(shape, qkv, out);
     check_shape(shape, qkv_gradient, out_gradient);
     const Tensor log_sums = log_sums_in(shape, kept);
-    const Arena::Scope scope(workspace);
-    const Operands of = side_by_side(shape, qkv, documents.segment_starts);
-    const AttentionCut cut = cut_of(shape, shape.length, true);
-    Pass(*products_, compute(), of, cut, allocate_scratch(workspace, shape, cut, true))
-        .backward(log_sums, out_gradient, qkv_gradient);
+    const Sdpa::Tensors tensors{.qkv = qkv, .out = out, .log_sums = log_sums, .out_gradient = out_gradient};
+    if (!attends_by_sdpa(shape, Sdpa::Pass::kBackward, documents, tensors, qkv_gradient, workspace)) {
+        const Arena::Scope scope(workspace);
+        const Operands of = side_by_side(shape, qkv, documents.segment_starts);
+        const AttentionCut cut = cut_of(shape, shape.length, true);
+        Pass(*products_, compute(), of, cut, allocate_scratch(workspace, shape, cut, true))
+            .backward(log_sums, out_gradient, qkv_gradient);
+    }
     if (!rotation.table.empty()) rope(shape, rotation.table, rotation.positions, qkv_gradient, true);
 }
 

@@ -116,6 +116,7 @@ Status GpuBackend::prepare() {
     ATOLL_TRY(tensor::Memory workspace, allocate(kProductWorkspaceBytes));
     ATOLL_TRY(Products products, Products::open(std::move(workspace)));
     products_ = std::make_unique<Products>(std::move(products));
+    open_sdpa();
     return {};
 }
 

@@ -7,17 +7,20 @@
 #include "trainer/kernels/backend.h"
 #include "trainer/kernels/gpu/products.h"
 #include "trainer/kernels/gpu/runtime.h"
+#include "trainer/kernels/gpu/sdpa.h"
 
 // One GPU. Each operation has one kernel for all formats, which moves 16 bytes at a time where it can (packs.h,
-// rows.h). Products are cuBLASLt's, and attention is made of them. All results are the same in every run on one kind of
-// GPU: no sum is taken in an order that varies.
+// rows.h). Products are cuBLASLt's. Attention is cuDNN's in bf16 and fp16 (sdpa.h), and made of products otherwise. All
+// results are the same in every run on one kind of GPU, as no sum is taken in an order that varies, but for that
+// attention's gradients.
 namespace atl::kernels::gpu {
 
 // The GPUs that the runtime offers to this process. kInvalidArgument of "device", with the runtime's words: none.
 Result<int> count_devices();
 
 struct GpuOptions {
-    bool graphs = true;  // false: what a region asks for is asked for anew each time. The bits are the same
+    bool graphs = true;          // false: what a region asks for is asked for anew each time. The bits are the same
+    bool deterministic = false;  // attention's gradients too are the same in every run: all of it is by products
 };
 
 class GpuBackend final : public Backend {
@@ -29,6 +32,7 @@ class GpuBackend final : public Backend {
     GpuBackend& operator=(const GpuBackend&) = delete;
 
     std::string name() const override { return name_; }
+    std::string warning() const override { return warning_; }
     using Backend::allocate;
     Result<tensor::Memory> allocate(Space space, std::int64_t bytes) override;
     std::int64_t own_bytes() const override;
@@ -140,6 +144,15 @@ class GpuBackend final : public Backend {
     GpuBackend(std::string name, std::array<StreamHandle, 3> streams, const GpuOptions& options);
     // The rest of open(), which needs memory.
     Status prepare();
+    // A library for attention is no must: what is missing is a warning.
+    void open_sdpa();
+    // What a pass needs of a workspace; absent: there is no kernel for it.
+    std::optional<std::int64_t> sdpa_bytes(const Sdpa::Kind& kind) const;
+    std::int64_t sdpa_workspace_bytes(const AttentionShape& shape) const;  // of any pass
+    bool has_sdpa(const Sdpa::Kind& kind, const Documents& documents, std::int64_t free_bytes) const;
+    // False: nothing was asked for, and the pass is by products. `tensors`: without what is of documents or gradients.
+    bool attends_by_sdpa(const AttentionShape& shape, Sdpa::Pass pass, const Documents& documents,
+                         Sdpa::Tensors tensors, const Tensor& qkv_gradient, tensor::Arena& workspace);
     cudaStream_t on(Stream stream) const { return streams_[static_cast<std::size_t>(stream)].get(); }
     cudaStream_t compute() const { return on(Stream::kCompute); }
     const EventHandle* find(Event event) const;
@@ -153,7 +166,7 @@ class GpuBackend final : public Backend {
     template <class Term>
     void add_up(std::int64_t count, const Term& term, const Tensor& into, bool accumulate);
 
-    std::string name_;
+    std::string name_, warning_;
     std::array<StreamHandle, 3> streams_;
     std::deque<Recorded> recorded_;  // that may not have happened yet, in the order of their numbers
     std::deque<EventHandle> idle_;   // to be recorded again
@@ -163,6 +176,7 @@ class GpuBackend final : public Backend {
     std::vector<GraphHandle> graphs_;                            // from number 1; clang 15 crashes on a map of these
     bool is_in_region_ = false;
     std::unique_ptr<Products> products_;
+    std::unique_ptr<Sdpa> sdpa_;  // null: attention is by products alone
     tensor::Memory scratch_;      // of multiply_converted()
     tensor::Memory sums_;         // of add_up()
     tensor::Memory corrections_;  // of adamw()

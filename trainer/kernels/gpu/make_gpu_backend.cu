@@ -13,12 +13,13 @@ std::string_view gpu_device() {
 #endif
 }
 
-Result<std::unique_ptr<Backend>> make_gpu_backend(const std::string& device, int index) {
+Result<std::unique_ptr<Backend>> make_gpu_backend(const std::string& device, int index, bool deterministic) {
     if (device != gpu_device())
         return invalid_argument("device", "'" + device + "' was asked for, and this build computes on cpu and " +
                                               std::string(gpu_device()));
     const char* const graphs = std::getenv("ATOLL_GPU_GRAPHS");  // "off": to find out whether they are to blame
-    return gpu::GpuBackend::open(index, {.graphs = graphs == nullptr || std::string_view(graphs) != "off"});
+    return gpu::GpuBackend::open(
+        index, {.graphs = graphs == nullptr || std::string_view(graphs) != "off", .deterministic = deterministic});
 }
 
 int visible_gpus() {

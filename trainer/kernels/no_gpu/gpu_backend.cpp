@@ -7,7 +7,7 @@ std::string_view gpu_device() {
     return "";
 }
 
-Result<std::unique_ptr<Backend>> make_gpu_backend(const std::string& device, int) {
+Result<std::unique_ptr<Backend>> make_gpu_backend(const std::string& device, int, bool) {
     return invalid_argument("device",
                             "'" + device + "' was asked for, but this build has no GPU backend: use --device cpu");
 }
