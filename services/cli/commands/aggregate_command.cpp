@@ -1,4 +1,5 @@
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <iostream>
@@ -9,10 +10,13 @@
 #include "services/cli/commands/commands.h"
 #include "services/cli/output.h"
 #include "services/cli/transfer.h"
+#include "shared/adapter/adapter.h"
 #include "shared/aggregate/files.h"
 #include "shared/aggregate/settings.h"
 #include "shared/aggregate/strategy.h"
 #include "shared/base/text.h"
+#include "shared/delta/base_digest.h"
+#include "shared/delta/delta.h"
 
 namespace atl::cli {
 namespace {
@@ -26,7 +30,9 @@ their model; it says how much of that is lost. --row-weights tokens weighs the r
 from --base by how often its training saw their tokens. With --base files, types and
 all other files are those of the model that the others were trained from; there --clip shortens a change longer than so many
 times the median of them to that length, and --drop counts one longer than so many times as no change; of trainings of
-unequal length --steps says how long they were. --absent says what models weigh that are missing and count as --base. Example:
+unequal length --steps says how long they were. --absent says what models weigh that are missing and count as --base. A
+directory with a delta.safetensors (atoll-trainer train --update-format) stands for --base with that change; it must be a change
+of that base. Example:
   atoll aggregate --strategy fedavg --weights 3,1 --out mean leonardo/out karolina/out)";
 
 struct AggregateOptions {
@@ -100,6 +106,18 @@ Result<aggregate::Input> open_model(const std::filesystem::path& directory, bool
     return input;
 }
 
+// What a change of the base calls it; empty: there is no change.
+Result<std::string> base_digest(const AggregateOptions& given) {
+    const bool any = std::ranges::any_of(given.directories, [](const std::filesystem::path& directory) {
+        return std::filesystem::exists(directory / delta::kFile);
+    });
+    if (!any) return std::string();
+    const std::filesystem::path adapter = *given.base / adapter::kWeightsFile;
+    ATOLL_TRY(const auto model, std::filesystem::exists(adapter) ? safetensors::Model::open_file(adapter)
+                                                                 : safetensors::Model::open(*given.base));
+    return delta::model_sha256(model);
+}
+
 Status run_aggregate(const Context& context, const AggregateOptions& given) {
     const auto begin = std::chrono::steady_clock::now();
     const std::string directories =
@@ -123,7 +141,8 @@ Status run_aggregate(const Context& context, const AggregateOptions& given) {
     std::optional<aggregate::RoundBase> start;
     if (given.base) {
         ATOLL_TRY(aggregate::Input base, open_model(*given.base, is_product));
-        start = aggregate::RoundBase{std::move(base), {}, given.absent};
+        ATOLL_TRY(std::string digest, base_digest(given));
+        start = aggregate::RoundBase{.base = std::move(base), .absent = given.absent, .digest = std::move(digest)};
     }
     std::vector<aggregate::Input> inputs;
     for (const auto& directory : given.directories) {

@@ -6,6 +6,8 @@
 
 #include "shared/base/file.h"
 #include "shared/base/subprocess.h"
+#include "shared/delta/base_digest.h"
+#include "shared/delta/delta.h"
 #include "shared/json/json.h"
 #include "shared/safetensors/safetensors.h"
 
@@ -44,6 +46,18 @@ class AggregateCommandTest : public testing::Test {
                                     file_of("token_counts", {std::ssize(counts)}, counts))
                       .ok(),
               "cannot write a model");
+        return directory;
+    }
+    // The int4 change of a model of `make_model`: the largest value is 7 of the scale's steps.
+    fs::path make_change(const std::string& name, std::vector<float> change, const std::string& base) {
+        const fs::path directory = make_model(name, {});
+        fs::remove(directory / "model.safetensors");
+        std::vector<safetensors::TensorInfo> tensors = {
+            delta::packed_tensor(delta::Format::kInt4, {"w", safetensors::DType::kF32, {std::ssize(change)}, 0, 0})};
+        std::string bytes = safetensors::make_header(tensors, {{delta::kFormatKey, "int4"}, {delta::kBaseKey, base}});
+        std::string block(delta::block_bytes(delta::Format::kInt4), '\0');
+        check(delta::encode_block(delta::Format::kInt4, change, std::as_writable_bytes(std::span(block))), "finite");
+        check(write_file_atomic(directory / delta::kFile, bytes + block).ok(), "cannot write a change");
         return directory;
     }
     CommandResult aggregate(std::vector<std::string> arguments) {
@@ -147,6 +161,23 @@ TEST_F(AggregateCommandTest, RowsAreAddedByWhoHasSeenTheirTokens) {
         EXPECT_EQ(no_base.exit_code, 2) << no_base.err;
         EXPECT_NE(no_base.err.find("--row-weights"), std::string::npos) << no_base.err;
     }
+}
+
+TEST_F(AggregateCommandTest, ADirectoryMayHoldTheChangeFromTheBase) {
+    const std::string base = make_model("base", {1, 5}), whole = make_model("whole", {3, 5});
+    const auto digest = delta::model_sha256(safetensors::Model::open(fs::path(base)).value());
+    ASSERT_TRUE(digest.ok());
+    const std::string small = make_change("small", {7, -3.5F}, *digest);
+    const auto result = aggregate({"--base", base, "--out", out_, whole, small});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(weights_of(out_, 2), (std::vector<float>{5.5F, 3}));  // (3 + 8) / 2, (5 + 5 - 4) / 2
+    EXPECT_FALSE(fs::exists(fs::path(out_) / delta::kFile));
+    const auto no_base = aggregate({"--out", out_ + "2", whole, small});
+    EXPECT_EQ(no_base.exit_code, 2) << no_base.err;
+    EXPECT_NE(no_base.err.find("is a change of a model"), std::string::npos) << no_base.err;
+    const auto other = aggregate({"--base", whole, "--out", out_ + "2", base, small});
+    EXPECT_EQ(other.exit_code, 2) << other.err;
+    EXPECT_NE(other.err.find("small/delta.safetensors is a change of another model"), std::string::npos) << other.err;
 }
 
 TEST_F(AggregateCommandTest, AnUpdateWithNanIsNotPushed) {

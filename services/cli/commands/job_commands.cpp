@@ -56,6 +56,8 @@ training:                             # of a round: flags of `atoll-trainer trai
   lr: 0.001
   # proximal_mu: 0.01                 # FedProx: holds each facility near the model that its round began with
   # lora_rank: 16                     # train adapters: the model travels once, then adapters alone; lora_targets, quantize
+  # update_format: int4               # updates are changes in blocks of 128 int4 or int8, an eighth or a quarter of fp32; each
+                                      # site keeps what rounding lost and adds it to its next one. Default: model
   # keep_optimizer: true              # each site keeps its optimizer's moments for the next round; suits by_step below
   # save_interval: 600                # the default: a state every ten minutes, from which a later attempt goes on;
                                       # or save_every, in steps (0: none)

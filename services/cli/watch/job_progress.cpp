@@ -272,6 +272,8 @@ std::string JobProgress::apply_task(const std::string& what, const json& data) {
         line +=
             "  its optimizer began anew: the moments that its site had kept could not be used (see the attempt's "
             "stderr.log)";
+    if (what == "done" && trains && metrics.value("rounding_error_anew", json()) == true)
+        line += "  what rounding its last update lost could not be added to this one (see the attempt's stderr.log)";
     return line;
 }
 

@@ -7,6 +7,7 @@
 #include "services/dispatch/domain/site_output.h"
 #include "services/dispatch/domain/training_settings.h"
 #include "shared/base/text.h"
+#include "shared/delta/delta.h"
 #include "shared/training_memory/least_memory.h"
 
 namespace atl::dispatch {
@@ -251,12 +252,19 @@ void look_at_memory(Looker& look, const Training& training, const Participant& o
 }
 
 void look_at_kept(Looker& look, const Training& training, const BaseModel& base) {
-    if (!training.settings().keep_optimizer || !base.config.ok()) return;
+    if (!base.config.ok()) return;
     const auto bytes = training.kept_bytes(*base.config);
-    if (bytes.ok())
+    if (training.settings().keep_optimizer && bytes.ok())
         look.add("kept", CheckState::kOk,
                  "the site keeps the optimizer's moments of two rounds until the job ends, " + bytes_text(*bytes) +
                      " a round");
+    if (training.settings().update_format == run_settings::UpdateFormat::kModel) return;
+    const double elements = base.adapter_bytes > 0
+                                ? static_cast<double>(base.adapter_bytes) / sizeof(float)
+                                : static_cast<double>(training_memory::parameter_count(*base.config));
+    look.add("rounding_error", CheckState::kOk,
+             "the site keeps what rounding its updates loses, of two rounds until the job ends, " +
+                 bytes_text(static_cast<std::int64_t>(elements * sizeof(float))) + " a round");
 }
 
 void look_at_participant(Looker look, const JobSpec& spec, const Participant& one, const StoredFacility& stored,
@@ -275,6 +283,19 @@ void look_at_participant(Looker look, const JobSpec& spec, const Participant& on
     if (spec.strategy.weighs_rows)
         look.add("token_counts", CheckState::kOk,
                  "each update says how often the rows of its training held each token, to whoever may read it");
+}
+
+// What a round's update of the participant takes, without its header; where nothing is known of the model, a whole one.
+double update_bytes(const JobSpec& spec, const Participant& one, const BaseModel& base) {
+    const bool is_adapter = base.adapter_bytes > 0;
+    const auto whole = static_cast<double>(is_adapter ? base.adapter_bytes : base.weight_bytes);
+    const std::string format = settings_of(spec, one).value("update_format", "model");
+    if (format == "model" || (!is_adapter && !base.config.ok())) return whole;
+    // A job makes its adapters in fp32.
+    const double elements =
+        is_adapter ? whole / sizeof(float) : static_cast<double>(training_memory::parameter_count(*base.config));
+    const auto packed = format == "int8" ? delta::Format::kInt8 : delta::Format::kInt4;
+    return elements / delta::kBlockElements * static_cast<double>(delta::block_bytes(packed));
 }
 
 // Every global model goes to whoever trains on it or evaluates it, once; updates come back, and go on to those who
@@ -301,7 +322,8 @@ Travel travel_of(const JobSpec& spec, const BaseModel& base) {
         const auto others = static_cast<double>(training.size() - (trains ? 1 : 0));
         travel.to_facilities_bytes += rounds * others * update;
     }
-    travel.from_facilities_bytes = rounds * static_cast<double>(training.size()) * update;
+    for (const Participant& one : spec.participants)
+        travel.from_facilities_bytes += rounds * update_bytes(spec, one, base);
     return travel;
 }
 

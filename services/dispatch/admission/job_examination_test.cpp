@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "shared/training_memory/least_memory.h"
+
 namespace atl::dispatch {
 namespace {
 
@@ -171,6 +173,19 @@ TEST(JobExaminationTest, WhatTravelsIsEachModelOnceAFacilityAndEachUpdateBack) {
     EXPECT_EQ(one.examine().travel.to_facilities_bytes, 22 * 1000);
     one.spec.evaluate_updates = true;
     EXPECT_EQ(one.examine().travel.to_facilities_bytes, 22 * 1000 + 10 * 900);
+}
+
+TEST(JobExaminationTest, SmallUpdatesTravelAsTheirBlocks) {
+    Case one;
+    const auto elements = static_cast<double>(training_memory::parameter_count(*one.base.config));
+    one.spec.training["update_format"] = "int4";
+    EXPECT_DOUBLE_EQ(one.examine().travel.from_facilities_bytes, 10 * elements / 128 * 68);
+    EXPECT_NE(one.found("rounding_error").find("of two rounds"), std::string::npos);
+    one.spec.participants[0].training = {{"update_format", "int8"}};
+    EXPECT_DOUBLE_EQ(one.examine().travel.from_facilities_bytes, 10 * elements / 128 * 132);
+    EXPECT_EQ(one.examine().travel.to_facilities_bytes, 10 * 1000) << "the models as before";
+    one.base.adapter_bytes = 1280;
+    EXPECT_DOUBLE_EQ(one.examine().travel.from_facilities_bytes, 10 * 320 / 128.0 * 132);
 }
 
 TEST(JobExaminationTest, OfAdaptersTheModelTravelsOnceAFacility) {

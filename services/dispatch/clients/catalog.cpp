@@ -8,6 +8,7 @@
 #include "shared/adapter/adapter.h"
 #include "shared/base/id.h"
 #include "shared/base/spelling.h"
+#include "shared/delta/delta.h"
 #include "shared/digest/digest.h"
 #include "shared/http/client/client.h"
 #include "shared/json/bounded.h"
@@ -353,6 +354,7 @@ Result<BaseModel> Catalog::base_model(const Json& version) const {
     base.bytes = manifest.size_bytes();
     for (const auto& file : manifest.files)
         if (file.path.ends_with(".safetensors")) base.weight_bytes += file.size;
+    base.is_change = manifest.find(delta::kFile) != nullptr;
     base.tokenizer = tokenizer_files(manifest);
     if (version.contains("adapter_of") && !version["adapter_of"].is_null()) {
         ATOLL_TRY(base.adapter_of, member<std::string>(version, "adapter_of"));

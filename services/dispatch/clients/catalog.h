@@ -43,6 +43,7 @@ struct BaseModel {
     std::uint64_t weight_bytes = 0;   // of its safetensors files
     json::Json tokenizer;             // tokenizer_files()
     std::string adapter_of;           // of an adapter: the digest of the model that it belongs to
+    bool is_change = false;           // it is no model but the change of one: an update of update_format int8 or int4
     std::uint64_t adapter_bytes = 0;  // of the adapter that a job trains on this model; 0: it trains the weights
     // Of config.json. An error: it has none, or one that the trainer cannot read.
     Result<model_config::ModelConfig> config = Error{};

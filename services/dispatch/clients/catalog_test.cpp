@@ -58,6 +58,18 @@ TEST_F(DamagedAnswerTest, IsAnErrorWhateverIsAsked) {
     }
 }
 
+TEST_F(DamagedAnswerTest, OfAVersionItIsKnownWhetherItIsTheChangeOfOne) {
+    const auto is_change = [&](const std::string& file) {
+        const Json chunk = {{"sha256", std::string(64, 'a')}, {"size", 7}};
+        const Json manifest = {{"schema", 1}, {"files", {{{"path", file}, {"size", 7}, {"chunks", {chunk}}}}}};
+        const auto base = catalog_.base_model({{"manifest", manifest}});
+        EXPECT_TRUE(base.ok()) << base.error().message;
+        return base.ok() && base->is_change;
+    };
+    EXPECT_TRUE(is_change("delta.safetensors"));
+    EXPECT_FALSE(is_change("model.safetensors"));
+}
+
 TEST_F(DamagedAnswerTest, OfCopiesIsAnErrorToo) {
     const Json good = {{"version", 7},
                        {"path", "a/b"},

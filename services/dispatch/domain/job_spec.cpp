@@ -181,6 +181,20 @@ Status check_max_share(const JobSpec& spec) {
                                                       std::to_string(spec.participants.size()) + ") sum to 1");
 }
 
+// An evaluation needs a model.
+Status check_update_formats(const JobSpec& spec) {
+    if (!spec.evaluate_updates) return {};
+    for (const auto& participant : spec.participants) {
+        const std::string format = settings_of(spec, participant).value("update_format", "model");
+        if (format != "model")
+            return invalid_argument("evaluation.models",
+                                    "all evaluates each update as a model, which one of the "
+                                    "update_format " +
+                                        format + " is not: give global, or no update_format");
+    }
+    return {};
+}
+
 Status check_row_weights(const JobSpec& spec) {
     if (!spec.strategy.weighs_rows) return {};
     ATOLL_TRY(const auto training, parse_training_settings(spec.training, "training"));
@@ -296,6 +310,7 @@ Result<JobSpec> parse_job_spec(const Json& value, JobSource source) {
     ATOLL_RETURN_IF_ERROR(check_each_training(spec));
     ATOLL_RETURN_IF_ERROR(check_rate(spec));
     ATOLL_RETURN_IF_ERROR(parse_evaluation(evaluation, source, spec));
+    ATOLL_RETURN_IF_ERROR(check_update_formats(spec));
     return spec;
 }
 

@@ -121,6 +121,18 @@ TEST(JobSpecTest, RowWeightsAreOfModelsWithAnEmbedding) {
     EXPECT_EQ(parse_job_spec(value).error().field, "training.token_counts");
 }
 
+TEST(JobSpecTest, UpdatesThatAreChangesAreNotEvaluatedAsModels) {
+    Json value = valid_job();
+    value["training"]["update_format"] = "int4";
+    EXPECT_TRUE(parse_job_spec(value).ok()) << parse_job_spec(value).error().message;
+    value["evaluation"] = {{"models", "all"}};
+    EXPECT_EQ(parse_job_spec(value).error().field, "evaluation.models");
+    value["training"]["update_format"] = "model";
+    EXPECT_TRUE(parse_job_spec(value).ok());
+    value["participants"][0]["training"]["update_format"] = "int8";
+    EXPECT_EQ(parse_job_spec(value).error().field, "evaluation.models");
+}
+
 TEST(JobSpecTest, EachWrongMemberIsNamed) {
     const std::vector<Wrong> wrongs = {
         {"/name", 7, "name"},

@@ -114,6 +114,7 @@ void visit_metrics(Line& line, Visitor& visit) {
     visit("wall_s", line.wall_s);
     visit("earlier_updates", line.earlier_updates);
     visit("optimizer_anew", line.optimizer_anew);
+    visit("rounding_error_anew", line.rounding_error_anew);
 }
 
 template <class Line, class Visitor>

@@ -50,6 +50,7 @@ struct SummaryLine {
     std::optional<double> wall_s;
     std::optional<std::int64_t> earlier_updates;  // of the optimizer that it began with
     std::optional<bool> optimizer_anew;           // true: that which its site had kept could not be used
+    std::optional<bool> rounding_error_anew;      // true: the same of what rounding its update before had lost
 };
 
 // What an evaluation prints of one model.

@@ -25,8 +25,9 @@ Status check_adapter_settings(const RunConfig& config) {
 
 // Why a key of the trainer's is not a job's; empty: it is.
 std::string_view not_of_a_job(std::string_view key) {
-    for (const std::string_view own : {"model", "data", "out", "val_data", "resume", "overwrite", "adapter",
-                                       "optimizer_name", "optimizer_from", "optimizer_if_named"})
+    for (const std::string_view own :
+         {"model", "data", "out", "val_data", "resume", "overwrite", "adapter", "optimizer_name", "optimizer_from",
+          "optimizer_if_named", "update_base", "rounding_error_name", "rounding_error_from", "rounding_error_if_named"})
         if (key == own) return "is set by dispatch, not by a job";
     if (key == "loss_tokens_min") return "is set by dispatch, so that no loss spells out a site's text";
     if (key == "token_counts") return "is set by dispatch, where strategy.row_weights needs it";

@@ -42,6 +42,12 @@ TEST(TrainingSettingsTest, EveryKeyOfTheTrainersIsAJobsOrRefusedWithTheReason) {
     }
     for (const std::string key : {"model", "data", "out", "val_data", "adapter"})
         EXPECT_EQ(check({{key, "x"}}).error().field, "training." + key);
+    for (const std::string key :
+         {"update_base", "rounding_error_name", "rounding_error_from", "rounding_error_if_named"}) {
+        const auto status = check({{"update_format", "int4"}, {key, "x"}});
+        EXPECT_EQ(status.error().field, "training." + key);
+        EXPECT_NE(status.error().message.find("is set by dispatch"), std::string::npos) << status.error().message;
+    }
     EXPECT_EQ(check({{"offload_dir", "/tmp"}}).error().field, "training.offload_dir");
     EXPECT_EQ(check({{"loss_tokens_min", 0}}).error().field, "training.loss_tokens_min");
 }
@@ -55,6 +61,14 @@ TEST(TrainingSettingsTest, AdaptersAreTheJobsAndOtherSettingsOfTheirsNeedThem) {
         EXPECT_EQ(check_own_settings({{"lr", 1}, {key, 8}}, "participants[0].training").error().field,
                   std::string("participants[0].training.") + key);
     EXPECT_TRUE(check_own_settings({{"lr", 1}}, "").ok());
+}
+
+TEST(TrainingSettingsTest, UpdatesMayBeChangesAlsoOfOneParticipantAlone) {
+    EXPECT_EQ(refused_field({{"steps", 1}, {"update_format", "int4"}}), "");
+    EXPECT_EQ(refused_field({{"steps", 1}, {"update_format", "int8"}, {"lora_rank", 8}}), "");
+    EXPECT_EQ(refused_field({{"steps", 1}, {"update_format", "int2"}}), "training.update_format");
+    EXPECT_EQ(refused_field({{"steps", 1}, {"update_format", "int4"}, {"save_dtype", "bf16"}}), "training.save_dtype");
+    EXPECT_TRUE(check_own_settings({{"update_format", "int4"}}, "").ok());
 }
 
 TEST(TrainingSettingsTest, AStateIsSavedByTimeWhereTheJobSaysNothingOfStates) {

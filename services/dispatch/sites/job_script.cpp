@@ -82,12 +82,16 @@ std::string render_claims(const BatchJob& job) {
 }
 
 // A training that was stopped has none yet.
-std::string render_keep_optimizer(const KeptOptimizer& kept) {
+std::string render_keep(const KeptState& kept) {
     const auto state_of = [&](std::int64_t round) { return shell_quote(kept.place(round) + ".state"); };
     const std::string place = state_of(kept.round);
-    std::string script = "if [ -e out.state/optimizer.safetensors ]; then\n    rm -rf " + place + "\n    mkdir -p " +
-                         place + " && mv out.state/optimizer* " + place + " || return 75\n    for old in " +
-                         shell_quote(kept.directory) + "/*.state; do\n        case $old in\n            " + place;
+    std::string script =
+        "if [ -e out.state/optimizer.safetensors ] || [ -e out.state/rounding_error.safetensors ]; then\n    rm -rf " +
+        place + "\n    mkdir -p " + place + " || return 75\n" +
+        "    for kept in out.state/optimizer* out.state/rounding_error*; do\n        [ ! -e \"$kept\" ] || mv "
+        "\"$kept\" " +
+        place + " || return 75\n    done\n    for old in " + shell_quote(kept.directory) +
+        "/*.state; do\n        case $old in\n            " + place;
     if (kept.from > 0) script += " | " + state_of(kept.from);
     return script + ") ;;\n            *) rm -rf \"$old\" ;;\n        esac\n    done\nfi\n";
 }
@@ -172,7 +176,7 @@ std::string render_job_script(const BatchJob& job, const BatchSystem& batch) {
         for (const auto& word : command) script += shell_quote(word) + " ";
         script += "&\nawait || return\n";
     }
-    if (job.kept_optimizer) script += render_keep_optimizer(*job.kept_optimizer);
+    if (job.kept_state) script += render_keep(*job.kept_state);
     if (!job.seal.empty()) {  // which no notice ends: without it the login node would read the whole update
         script += "if [ -d out ]; then\n    trap '' USR1 TERM INT\n    " + image_start(job);
         for (const auto& word : job.seal) script += shell_quote(word) + " ";

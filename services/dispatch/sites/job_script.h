@@ -11,13 +11,13 @@
 
 namespace atl::dispatch {
 
-// What a site keeps of the optimizer from round to round of a job.
-struct KeptOptimizer {
+// What a site keeps from round to round of a job: the optimizer's moments, and what rounding its update lost.
+struct KeptState {
     std::string directory;   // of the job's
     std::int64_t round = 0;  // whose is kept if the job's commands succeed; those of other rounds go, but for `from`'s
     std::int64_t from = 0;   // the round whose it begins with; 0: none
 
-    // The --out that a round's moments have there.
+    // The --out whose state a round's is there.
     std::string place(std::int64_t of_round) const { return directory + "/round" + std::to_string(of_round); }
 };
 
@@ -38,7 +38,7 @@ struct BatchJob {
     bool is_check = false;         // of a facility, which says itself what its image is
     json::Json run_json = nullptr;  // becomes run.json; null: none
     // Of the first command, which must be a training; none: nothing is kept.
-    std::optional<KeptOptimizer> kept_optimizer = {};
+    std::optional<KeptState> kept_state = {};
     // Directories of the task's earlier attempts, the newest first: the newest state there, when the job starts, is
     // taken over. Of a job with `ref.after` the first is the one that it goes on with.
     std::vector<std::string> earlier_attempts = {};

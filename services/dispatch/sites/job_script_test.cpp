@@ -116,7 +116,7 @@ await || return
 }
 
 // A trainer that leaves an optimizer, or another end.
-struct KeptOptimizerRun {
+struct KeptStateRun {
     TemporaryDirectory work;
     std::string trainer = "mkdir out.state; echo mine >out.state/optimizer.safetensors";
 
@@ -126,7 +126,7 @@ struct KeptOptimizerRun {
         std::filesystem::create_directory(directory);
         const BatchJob job{.ref = {"atoll-t-1", directory},
                            .commands = {{"sh", "-c", trainer, "train"}},
-                           .kept_optimizer = KeptOptimizer{work.path() / "kept/job", round, from}};
+                           .kept_state = KeptState{work.path() / "kept/job", round, from}};
         EXPECT_TRUE(write_file_atomic(directory / "job.sh", render_locally(job)).ok());
         EXPECT_EQ(run_command({"sh", directory / "job.sh"})->exit_code, 0);
         std::vector<std::string> names;
@@ -138,7 +138,7 @@ struct KeptOptimizerRun {
 };
 
 TEST(JobScriptTest, ATrainingsOptimizerIsKeptBesideThatWhichItBeganWith) {
-    KeptOptimizerRun site;
+    KeptStateRun site;
     using Names = std::vector<std::string>;
     EXPECT_EQ(site.run(1, 0), Names{"round1.state"});
     EXPECT_EQ(site.run(2, 1), (Names{"round1.state", "round2.state"}));
@@ -148,6 +148,20 @@ TEST(JobScriptTest, ATrainingsOptimizerIsKeptBesideThatWhichItBeganWith) {
     EXPECT_EQ(site.run(4, 3), Names{"round4.state"}) << "it was lost";
     site.trainer = "true";  // as one that was stopped
     EXPECT_EQ(site.run(5, 4), Names{"round4.state"});
+}
+
+TEST(JobScriptTest, WhatRoundingLostIsKeptAlsoWithoutAnOptimizer) {
+    KeptStateRun site;
+    site.trainer = "mkdir out.state; echo mine >out.state/rounding_error.safetensors";
+    using Names = std::vector<std::string>;
+    EXPECT_EQ(site.run(1, 0), Names{"round1.state"});
+    EXPECT_EQ(site.run(2, 1), (Names{"round1.state", "round2.state"}));
+    const auto kept = site.work.path() / "kept/job/round2.state";
+    EXPECT_EQ(read_file(kept / "rounding_error.safetensors").value(), "mine\n");
+    site.trainer += "; for part in optimizer optimizer-1; do echo x >out.state/$part.safetensors; done";
+    site.run(2, 1);
+    for (const char* file : {"rounding_error.safetensors", "optimizer.safetensors", "optimizer-1.safetensors"})
+        EXPECT_TRUE(std::filesystem::exists(kept / file)) << file;
 }
 
 TEST(JobScriptTest, AContinuationWaitsForTheAttemptBeforeItAndEndsAtOnceWhereThatIsWhole) {

@@ -49,14 +49,22 @@ std::vector<std::string> train_command(const Site& site, const TrainParams& trai
     return command;
 }
 
+bool writes_delta(const json::Json& training) {
+    return training.value("update_format", "model") != "model";
+}
+
 // What the site kept is taken if it is that round's of this job, whole, and fits. Else the trainer warns and starts
-// anew: a lost optimizer costs some steps, a failed attempt the round.
-void set_kept_optimizer(json::Json& settings, const KeptOptimizer& kept, const std::string& job) {
+// without it: a lost optimizer costs some steps, a failed attempt the round.
+void set_kept_state(json::Json& settings, const KeptState& kept, const std::string& job) {
     const auto name = [&](std::int64_t round) { return "round " + std::to_string(round) + " of job " + job; };
-    settings["optimizer_name"] = name(kept.round);
-    if (kept.from == 0) return;
-    settings["optimizer_from"] = kept.place(kept.from);
-    settings["optimizer_if_named"] = name(kept.from);
+    for (const auto& [is_kept, what] : {std::pair{settings.value("keep_optimizer", false), std::string("optimizer")},
+                                        {writes_delta(settings), std::string("rounding_error")}}) {
+        if (!is_kept) continue;
+        settings[what + "_name"] = name(kept.round);
+        if (kept.from == 0) continue;
+        settings[what + "_from"] = kept.place(kept.from);
+        settings[what + "_if_named"] = name(kept.from);
+    }
 }
 
 std::vector<std::string> eval_command(const Site& site, const EvaluateParams& evaluate, const std::string& version) {
@@ -92,9 +100,10 @@ Result<BatchJob> describe_batch_job(const Task& task, const Site& site) {
                                   limit_time(save_by_time(train.training), batch_time_s(batch, train.resources));
                               job.run_json["loss_tokens_min"] = kLossTokensMin;
                               if (train.counts_tokens) job.run_json["token_counts"] = true;
-                              if (train.training.value("keep_optimizer", false)) {
-                                  job.kept_optimizer = {site.path("kept/" + task.job), task.round, train.state_round};
-                                  set_kept_optimizer(job.run_json, *job.kept_optimizer, task.job);
+                              if (writes_delta(train.training)) job.run_json["update_base"] = train.base;
+                              if (train.training.value("keep_optimizer", false) || writes_delta(train.training)) {
+                                  job.kept_state = {site.path("kept/" + task.job), task.round, train.state_round};
+                                  set_kept_state(job.run_json, *job.kept_state, task.job);
                               }
                               for (std::int64_t earlier = task.attempt->number - 1; earlier > 0; --earlier)
                                   job.earlier_attempts.push_back(site.task_directory(task.id, earlier));
