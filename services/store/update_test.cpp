@@ -6,6 +6,7 @@ namespace atl::store {
 namespace {
 
 using safetensors::DType;
+using std::string_literals::operator""s;
 
 struct Tensor {
     std::string name;
@@ -33,9 +34,7 @@ class UpdateTest : public StoreTest {
         StoreTest::SetUp();
         if (IsSkipped()) return;
         create_model("base");
-        base_ = create_version("base", stored({{"config.json", R"({"layers":2,"torch_dtype":"float16"})"},
-                                               {"tokenizer.json", "words"},
-                                               {kPath, file_of({{"a"}, {"b"}})}}));
+        base_ = create_version("base", stored({{"tokenizer.json", "words"}, {kPath, file_of({{"a"}, {"b"}})}}));
         site_.emplace(facility({base_}, "out"));
     }
     http::ClientResponse post(const Json& manifest, const Json& more = Json::object()) {
@@ -162,23 +161,46 @@ TEST_F(UpdateTest, ItsFilesAreItsBases) {
     const std::string weights = file_of({{"a"}, {"b", DType::kF32}});
     EXPECT_EQ(fault({{kPath, weights}, {"zz.bin", "junk"}}), "manifest.files[1].path");
     EXPECT_EQ(fault({{kPath, weights}, {"tokenizer.json", "other words"}}), "manifest.files[1].path");
-    EXPECT_EQ(fault({{"config.json", R"({"layers":3,"torch_dtype":"float16"})"}, {kPath, weights}}),
-              "manifest.files[0].path");
     EXPECT_EQ(fault({{"tokenizer.json", "words"}}), "a") << "no weights";
     EXPECT_EQ(fault({{"weights.safetensors", weights}}), "manifest.files[0].path");
     EXPECT_EQ(fault({{kPath, "short"}}), "manifest.files[0].path");
     EXPECT_EQ(version_count(), 2);
-    EXPECT_EQ(fault({{"config.json", R"({"layers":2,"torch_dtype":"float32"})"},
-                     {kPath, weights},
-                     {"tokenizer.json", "words"}}),
-              "")
-        << "the trainer names the type that it has saved";
+    EXPECT_EQ(fault({{kPath, weights}, {"tokenizer.json", "words"}}), "");
+}
+
+TEST_F(UpdateTest, TheTrainerCanReadItsConfiguration) {
+    const auto config = [](const std::string& more) { return R"({"layers":2,"eps":1e-05,"ids":[1,{"a":2}])" + more; };
+    const std::string base = config(R"(,"torch_dtype":"float16"})");
+    const std::string weights = file_of({{"a"}, {"b"}});
+    const std::string version = create_version("base", stored({{"config.json", base}, {kPath, weights}}));
+    site_.emplace(facility({version}, "out"));
+    EXPECT_EQ(fault({{kPath, weights}}), "manifest.files") << "none";
+    const std::string deep = std::string(100, '[') + std::string(100, ']');
+    for (const std::string& wrong :
+         {R"({"layers":3,"eps":1e-05,"ids":[1,{"a":2}],"torch_dtype":"float16"})"s,
+          R"({"layers":2.0,"eps":1e-05,"ids":[1,{"a":2}],"torch_dtype":"float16"})"s,
+          R"({"layers":0.2e1,"eps":1e-05,"ids":[1,{"a":2}],"torch_dtype":"float16"})"s,
+          R"({"layers":2,"eps":1e-05,"ids":[1,{"a":2.0}],"torch_dtype":"float16"})"s,
+          R"({"layers":2,"eps":1e-05,"ids":[1.0,{"a":2}],"torch_dtype":"float16"})"s,
+          R"({"layers":2,"eps":1e-05,"ids":[1,{"b":2}],"torch_dtype":"float16"})"s, config(R"(,"more":null})"),
+          config(R"(,"layers":2})"), config(R"(,"torch_dtype":5})"), config(R"(,"torch_dtype":{}})"),
+          config(R"(,"torch_dtype":"int8"})"), config(R"(,"dtype":"float64"})"), config(R"(,"dtype":null})"),
+          config(",\"dtype\":" + deep + "}"), "[]"s})
+        EXPECT_EQ(fault({{"config.json", wrong}, {kPath, weights}}), "manifest.files[0].path") << wrong;
+    int attempt = 1;
+    for (const std::string& right : {base, Json::parse(base).dump(2), config("}"),
+                                     config(R"(,"torch_dtype":"float32"})"), config(R"(,"dtype":"bfloat16"})")}) {
+        site_.emplace(facility(store_->server(), {version}, "out", std::to_string(++attempt)));
+        EXPECT_EQ(fault({{"config.json", right}, {kPath, weights}}), "") << right;
+    }
 }
 
 TEST_F(UpdateTest, ItsTensorsAreItsBases) {
     EXPECT_EQ(fault({{kPath, file_of({{"a"}})}}), "b");
-    for (const auto& wrong : std::vector<std::vector<Tensor>>{
-             {{"a"}, {"b"}, {"c"}}, {{"a", DType::kF16, {3, 2}}, {"b"}}, {{"a", DType::kF64}, {"b"}}})
+    for (const auto& wrong : std::vector<std::vector<Tensor>>{{{"a"}, {"b"}, {"c"}},
+                                                              {{"a", DType::kF16, {3, 2}}, {"b"}},
+                                                              {{"a", DType::kF64}, {"b"}},
+                                                              {{"a", DType::kI32}, {"b"}}})
         EXPECT_EQ(fault({{kPath, file_of(wrong)}}), "manifest.files[0].path");
     EXPECT_EQ(fault({{kPath, file_of({{"a"}, {"b"}}, {{"note", std::string(65U << 10, 'x')}})}}),
               "manifest.files[0].path");
@@ -239,10 +261,17 @@ TEST_F(UpdateTest, ItMayBeShardedOtherwiseIfItsIndexSaysSo) {
               "manifest.files[2].path");
     EXPECT_EQ(fault(with_index(index_of({{"a", "model-2.safetensors"}, {"b", "model-1.safetensors"}}))),
               "manifest.files[2].path");
+    Json more = right;
+    more["bogus.weight"] = "model-1.safetensors";
+    EXPECT_EQ(fault(with_index(index_of(more))), "manifest.files[2].path") << "a tensor that is not there";
+    const std::string twice_named = R"({"metadata":{"a":1},"weight_map":)" + right.dump() + "}";
+    EXPECT_EQ(fault(with_index(twice_named)), "manifest.files[2].path") << "the trainer refuses that";
     EXPECT_EQ(fault(with_index(std::string(1U << 20, ' '))), "manifest.files[2].path");
     auto twice = with_index(index_of(right));
     twice[kPath] = file_of({{"a"}, {"b"}});
     EXPECT_EQ(fault(twice), "manifest.files[2].path");
+    twice[kPath] = file_of({});
+    EXPECT_EQ(fault(twice), "manifest.files[3].path") << "model.safetensors is read alone";
     EXPECT_EQ(fault(with_index(index_of(right))), "");
 }
 

@@ -5,6 +5,7 @@
 #include "shared/base/text.h"
 #include "shared/safetensors/file.h"
 #include "shared/safetensors/header_parser.h"
+#include "shared/safetensors/weight_index.h"
 
 namespace atl::safetensors {
 namespace {
@@ -55,33 +56,36 @@ Status check_index(const std::filesystem::path& path, const WeightMap& map, cons
 
 }  // namespace
 
-Result<WeightMap> read_weight_index(const std::filesystem::path& path) {
-    ATOLL_TRY(const std::string text, read_file(path));
+Result<WeightMap> parse_weight_index(std::string_view text) {
     WeightMap map;
     std::string repeated;
-    std::string key;
     const auto callback = [&](int depth, Json::parse_event_t event, Json& parsed) {
-        if (depth != 2) return true;
-        if (event == Json::parse_event_t::key) {
-            key = parsed.get<std::string>();
-            if (!map.emplace(key, "").second && repeated.empty()) repeated = key;
-        }
+        if (depth != 2 || event != Json::parse_event_t::key) return true;
+        const std::string key = parsed.get<std::string>();
+        if (!map.emplace(key, "").second && repeated.empty()) repeated = key;
         return true;
     };
     const Json index = Json::parse(text, callback, /*allow_exceptions=*/false);
-    if (index.is_discarded()) return index_error(path, "not valid JSON");
-    if (!repeated.empty()) return index_error(path, "the key " + in_quotes(repeated) + " comes twice");
+    if (index.is_discarded()) return invalid_argument("", "not valid JSON");
+    if (!repeated.empty()) return invalid_argument("", "the key " + in_quotes(repeated) + " comes twice");
     const auto weight_map = index.is_object() ? index.find("weight_map") : index.end();
     if (weight_map == index.end() || !weight_map->is_object() || weight_map->empty())
-        return index_error(path, "\"weight_map\" is missing, empty or no object");
+        return invalid_argument("", "\"weight_map\" is missing, empty or no object");
     map.clear();
     for (const auto& [tensor, file] : weight_map->items()) {
-        if (!file.is_string()) return index_error(path, "the file of tensor " + in_quotes(tensor) + " is no string");
+        if (!file.is_string()) return invalid_argument("", "the file of tensor " + in_quotes(tensor) + " is no string");
         const std::string name = file.get<std::string>();
         if (name.empty() || name.find('/') != std::string::npos || name.find('\0') != std::string::npos || name == "..")
-            return index_error(path, "the file of tensor " + in_quotes(tensor) + " is no plain file name");
+            return invalid_argument("", "the file of tensor " + in_quotes(tensor) + " is no plain file name");
         map.emplace(tensor, name);
     }
+    return map;
+}
+
+Result<WeightMap> read_weight_index(const std::filesystem::path& path) {
+    ATOLL_TRY(const std::string text, read_file(path));
+    auto map = parse_weight_index(text);
+    if (!map.ok()) return index_error(path, map.error().message);
     return map;
 }
 

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "shared/base/text.h"
 #include "shared/json/bounded.h"
+#include "shared/safetensors/weight_index.h"
 
 namespace atl::store {
 
@@ -102,21 +104,18 @@ Result<std::uint64_t> head_bytes(const store_client::Manifest& manifest, const B
     return bytes;
 }
 
-Result<std::map<std::string, std::string>> read_index(const ManifestFile& index, const store_client::Manifest& manifest,
-                                                      std::uint64_t bytes_max, const BlobStore& blobs) {
+Result<safetensors::WeightMap> read_index(const ManifestFile& index, const store_client::Manifest& manifest,
+                                          std::uint64_t bytes_max, const BlobStore& blobs) {
     if (index.size > bytes_max) return wrong_file(index, "has more than " + std::to_string(bytes_max) + " bytes");
     ATOLL_TRY(const std::string text, read_front(index, index.size, blobs));
-    const auto parsed = json::parse_bounded(text, kIndexValuesMax);
-    if (!parsed.ok()) return wrong_file(index, parsed.error().message);
-    if (!parsed->is_object() || !parsed->contains("weight_map") || !parsed->at("weight_map").is_object())
-        return wrong_file(index, "has no object weight_map");
-    std::map<std::string, std::string> files;
-    for (const auto& [tensor, file] : parsed->at("weight_map").items()) {
-        if (!file.is_string() || manifest.find(file.get<std::string>()) == nullptr)
+    if (const auto bounded = json::parse_bounded(text, kIndexValuesMax); !bounded.ok())
+        return wrong_file(index, bounded.error().message);
+    auto files = safetensors::parse_weight_index(text);
+    if (!files.ok()) return wrong_file(index, files.error().message);
+    for (const auto& [tensor, file] : *files)
+        if (manifest.find(file) == nullptr)
             return wrong_file(index,
-                              "weight_map." + tensor + " names " + file.dump() + ", which is not in the manifest");
-        files[tensor] = file.get<std::string>();
-    }
+                              "weight_map." + tensor + " names " + in_quotes(file) + ", which is not in the manifest");
     return files;
 }
 

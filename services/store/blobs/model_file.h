@@ -1,11 +1,11 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
 
 #include "services/store/blobs/blob_store.h"
 #include "shared/base/result.h"
+#include "shared/safetensors/file.h"
 #include "shared/safetensors/safetensors.h"
 #include "shared/store_client/manifest.h"
 
@@ -26,10 +26,10 @@ Result<std::uint64_t> read_header_length(const store_client::ManifestFile& file,
 Result<safetensors::Header> read_header(const store_client::ManifestFile& file, const BlobStore& blobs);
 
 // Which file of the manifest its index (kIndexPath) says that each tensor is in. kInvalidArgument names the index: it
-// is larger than bytes_max, cannot be read, or names a file that is not there.
-Result<std::map<std::string, std::string>> read_index(const store_client::ManifestFile& index,
-                                                      const store_client::Manifest& manifest, std::uint64_t bytes_max,
-                                                      const BlobStore& blobs);
+// is larger than bytes_max, is none that the trainer reads, or names a file that is not there.
+Result<safetensors::WeightMap> read_index(const store_client::ManifestFile& index,
+                                          const store_client::Manifest& manifest, std::uint64_t bytes_max,
+                                          const BlobStore& blobs);
 
 // What the checks of a version read of its files: the headers, as far as they are any, and the index. Call after
 // check_blobs().

@@ -11,6 +11,7 @@
 #include "shared/delta/delta.h"
 #include "shared/digest/digest.h"
 #include "shared/json/bounded.h"
+#include "shared/model_config/tensors.h"
 #include "shared/model_config/token_counts.h"
 
 namespace atl::store {
@@ -19,6 +20,7 @@ namespace {
 using store_client::Manifest;
 using store_client::ManifestFile;
 
+constexpr const char* kSingleFile = "model.safetensors";
 constexpr std::uint64_t kHeadAllowanceBytes = 72U << 10;
 constexpr std::uint64_t kFileAllowanceBytes = 8U << 10;
 constexpr std::uint64_t kTensorAllowanceBytes = 200;
@@ -92,20 +94,44 @@ Result<bool> same_content(const ManifestFile& a, const ManifestFile& b, const Bl
     return of_a == of_b;
 }
 
-// The trainer names in config.json the type that it has saved.
+bool is_container(const json::Json& value) {
+    return value.is_object() || value.is_array();
+}
+
+// Also that numbers are written alike: nlohmann's 32 is its 32.0, but no reader of a configuration takes both.
+bool same_value(const json::Json& a, const json::Json& b) {
+    if (is_container(a) && a.type() == b.type()) {
+        if (a.size() != b.size()) return false;
+        auto of_b = b.begin();
+        for (auto of_a = a.begin(); of_a != a.end(); ++of_a, ++of_b)
+            if ((a.is_object() && of_a.key() != of_b.key()) || !same_value(*of_a, *of_b)) return false;
+        return true;
+    }
+    return a.is_number_float() == b.is_number_float() && a == b;
+}
+
+bool is_dtype(const json::Json& value) {
+    return value == "float32" || value == "float16" || value == "bfloat16";
+}
+
+// The trainer names in config.json the type that it has saved: that may differ, in one key or the other.
 Result<bool> same_config(const ManifestFile& a, const ManifestFile& b, const BlobStore& blobs) {
     if (b.size > kConfigBytesMax || a.size > b.size + kConfigAllowanceBytes) return false;
     const auto read = [&](const ManifestFile& file) -> Result<json::Json> {
         ATOLL_TRY(const std::string text, read_front(file, file.size, blobs));
         auto config = json::parse_bounded(text, kConfigValuesMax);
-        if (!config.ok() || !config->is_object()) return json::Json();
-        config->erase("dtype");
-        config->erase("torch_dtype");
-        return config;
+        return config.ok() ? std::move(config).value() : json::Json();
     };
-    ATOLL_TRY(const json::Json of_a, read(a));
-    ATOLL_TRY(const json::Json of_b, read(b));
-    return of_a.is_object() && of_a == of_b;
+    ATOLL_TRY(json::Json of_a, read(a));
+    ATOLL_TRY(json::Json of_b, read(b));
+    if (!of_a.is_object() || !of_b.is_object()) return false;
+    for (const char* key : {"dtype", "torch_dtype"}) {
+        if (of_a.contains(key) && !is_dtype(of_a[key]) && !(of_b.contains(key) && same_value(of_a[key], of_b[key])))
+            return false;
+        of_a.erase(key);
+        of_b.erase(key);
+    }
+    return same_value(of_a, of_b);
 }
 
 class UpdateCheck {
@@ -124,6 +150,7 @@ class UpdateCheck {
             else
                 ATOLL_RETURN_IF_ERROR(check_other_file(i));
         }
+        ATOLL_RETURN_IF_ERROR(check_configs_are_there());
         if (const ManifestFile* changes = update_.find(delta::kFile))
             ATOLL_RETURN_IF_ERROR(describe_changes(static_cast<std::size_t>(changes - update_.files.data())));
         std::uint64_t head_bytes = 0;
@@ -166,8 +193,7 @@ class UpdateCheck {
 
     Status check_weight_path(std::size_t i) const {
         const std::string& path = update_.files[i].path;
-        if (path == kIndexPath || path == "model.safetensors" || path == delta::kFile || base_.find(path) != nullptr)
-            return {};
+        if (path == kIndexPath || path == kSingleFile || path == delta::kFile || base_.find(path) != nullptr) return {};
         if (shards_.contains(path) && path.find('/') == std::string::npos) return {};
         return refuse(i, std::string("is neither a file of the base nor named by ") + kIndexPath);
     }
@@ -215,6 +241,14 @@ class UpdateCheck {
         return is_same ? Status() : refuse(i, "differs from the base's");
     }
 
+    // Without them nobody can load the update.
+    Status check_configs_are_there() const {
+        for (const char* path : {"config.json", adapter::kConfigFile})
+            if (base_.find(path) != nullptr && update_.find(path) == nullptr)
+                return invalid_argument("manifest.files", std::string(path) + " of the base is missing in the update");
+        return {};
+    }
+
     // Notes beside the mathematics may differ.
     Status check_adapter_config(std::size_t i, const ManifestFile& file, const ManifestFile& of_base) const {
         const auto own = read_adapter_config(file, blobs_);
@@ -255,6 +289,9 @@ class UpdateCheck {
         if (safetensors::size_bytes(tensor.dtype) > of_base->second.element_bytes_max)
             return refuse(i, "has the " + name + " as " + safetensors::to_string(tensor.dtype) + ", of more than " +
                                  std::to_string(of_base->second.element_bytes_max) + " bytes an element");
+        if (!changes_ && tensor.dtype != expected.dtype && !model_config::is_weight_dtype(tensor.dtype))
+            return refuse(i, "has the " + name + " as " + safetensors::to_string(tensor.dtype) + ", not as " +
+                                 safetensors::to_string(expected.dtype) + " as in the base, nor as F32, F16 or BF16");
         if (!found_.emplace(tensor.name, update_.files[i].path).second)
             return refuse(i, "has the " + name + " of another file again");
         return {};
@@ -262,35 +299,44 @@ class UpdateCheck {
 
     // Whoever opens the update as the base is opened finds every tensor.
     Status check_layout() const {
-        if (const ManifestFile* index = update_.find(kIndexPath)) {
-            const auto i = static_cast<std::size_t>(index - update_.files.data());
-            for (const auto& [tensor, path] : found_) {
-                const auto mapped = weight_map_.find(tensor);
-                if (mapped == weight_map_.end() || mapped->second != path)
-                    return refuse(i, "does not say that the tensor \"" + tensor + "\" is in " + path);
-            }
-            return {};
-        }
+        if (const ManifestFile* index = update_.find(kIndexPath))
+            return check_index(static_cast<std::size_t>(index - update_.files.data()));
         std::set<std::string> own;
         for (const auto& file : update_.files)
             if (is_weight_file(file)) own.insert(file.path);
         std::set<std::string> of_base;
         for (const auto& file : base_.files)
             if (is_weight_file(file)) of_base.insert(file.path);
-        if (own == of_base || own == std::set<std::string>{"model.safetensors"} || changes_) return {};
+        if (own == of_base || own == std::set<std::string>{kSingleFile} || changes_) return {};
         return invalid_argument("manifest.files",
                                 "the weights are neither in the base's files nor in "
                                 "model.safetensors, and no model.safetensors.index.json names them");
+    }
+
+    // Index `i` and tensors agree in both directions: the trainer refuses a model where they do not.
+    Status check_index(std::size_t i) const {
+        for (const auto& [tensor, path] : found_) {
+            const auto mapped = weight_map_.find(tensor);
+            if (mapped == weight_map_.end() || mapped->second != path)
+                return refuse(i, "does not say that the tensor \"" + tensor + "\" is in " + path);
+            if (path != kSingleFile && update_.find(kSingleFile) != nullptr)
+                return refuse(i, "places the tensor \"" + tensor + "\" in " + path + " beside " + kSingleFile +
+                                     ", which is then read alone");
+        }
+        for (const auto& [tensor, path] : weight_map_)
+            if (!found_.contains(tensor))
+                return refuse(i, "places the tensor \"" + tensor + "\" in " + path + ", which does not hold it");
+        return {};
     }
 
     const Manifest& update_;
     const Manifest& base_;
     const Limits& limits_;
     const BlobStore& blobs_;
-    std::optional<delta::Format> changes_;           // it is a change of the base; none: a model
-    std::map<std::string, std::string> weight_map_;  // of the index: tensor to file
-    std::set<std::string> shards_;                   // the files that it names
-    std::map<std::string, std::string> found_;       // tensor to file
+    std::optional<delta::Format> changes_;      // it is a change of the base; none: a model
+    safetensors::WeightMap weight_map_;         // of the index
+    std::set<std::string> shards_;              // the files that it names
+    std::map<std::string, std::string> found_;  // tensor to file
 };
 
 }  // namespace
