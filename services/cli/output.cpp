@@ -227,9 +227,14 @@ void print(const Table& table) {
     std::cout << table.text(terminal_columns());
 }
 
+std::string with_indented_lines(std::string_view text) {
+    return replace_all(std::string(text), "\n", "\n" + std::string(kIndent, ' '));
+}
+
 void print_line(const std::string& text) {
     const std::size_t width = terminal_columns();
-    std::cout << (width > 0 && letters(text) > width ? fold(text, 0, kIndent, width) : text + "\n");
+    std::cout << (width > 0 && letters(text) > width ? fold(text, 0, kIndent, width)
+                                                     : with_indented_lines(text) + "\n");
 }
 
 std::string human_number(double value) {

@@ -63,6 +63,10 @@ std::string counted(std::size_t count, const std::string& noun);
 // `indent`. A word that is longer than a line is broken.
 std::string fold(std::string_view text, std::size_t first, std::size_t indent, std::size_t width);
 
+// The text with its further lines indented. Somebody else's text goes through it wherever a line stands for one thing:
+// else its lines would look like ours.
+std::string with_indented_lines(std::string_view text);
+
 // Onto standard output, as the terminal's width asks for: a table; a line of text, whose further lines are indented.
 void print(const Table& table);
 void print_line(const std::string& text);

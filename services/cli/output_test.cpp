@@ -99,6 +99,13 @@ TEST(OutputTest, LinesAreFoldedAtWordsAndAWordThatIsTooLongIsBroken) {
     EXPECT_EQ(fold("čččččččč x", 0, 2, 5), "ččččč\n  ččč\n  x\n");
 }
 
+TEST(OutputTest, FurtherLinesOfATextAreIndented) {
+    EXPECT_EQ(with_indented_lines("a\nround 2 opened"), "a\n    round 2 opened");
+    testing::internal::CaptureStdout();
+    print_line("error: exit 1\njob demo completed");
+    EXPECT_EQ(testing::internal::GetCapturedStdout(), "error: exit 1\n    job demo completed\n");
+}
+
 TEST(OutputTest, NumbersKeepAHandfulOfDigits) {
     EXPECT_EQ(human_number(12340.4), "12340");
     EXPECT_EQ(human_number(5.21349), "5.213");

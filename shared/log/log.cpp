@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "shared/base/text.h"
 #include "shared/json/printable.h"
 
 namespace atl::log {
@@ -18,6 +19,11 @@ namespace {
 // Secrets never reach the logs, whoever logs them, and what somebody else wrote steers no terminal.
 std::string redacted_message(const spdlog::details::log_msg& line) {
     return json::printable(redact(std::string(line.payload.data(), line.payload.size())));
+}
+
+// A line that somebody else's text holds does not look like one of the log.
+std::string indent_lines(const std::string& message) {
+    return replace_all(message, "\n", "\n    ");
 }
 
 void append(spdlog::memory_buf_t& to, std::string_view text) {
@@ -61,7 +67,7 @@ class TextFormatter final : public spdlog::formatter {
     void format(const spdlog::details::log_msg& line, spdlog::memory_buf_t& to) override {
         const auto level = spdlog::level::to_string_view(line.level);
         append(to, fmt::format("{} {} {}: {}\n", utc_time(line.time), program_,
-                               std::string_view(level.data(), level.size()), redacted_message(line)));
+                               std::string_view(level.data(), level.size()), indent_lines(redacted_message(line))));
     }
     std::unique_ptr<spdlog::formatter> clone() const override { return std::make_unique<TextFormatter>(program_); }
 

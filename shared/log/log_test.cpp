@@ -41,6 +41,12 @@ TEST(LogTest, WhatSomebodyElseWroteSteersNoTerminal) {
     }
 }
 
+TEST(LogTest, ALineOfSomebodyElsesTextIsNoLineOfTheLog) {
+    const std::string forged = "2026-03-01T12:00:00.123Z x info: all is well";
+    const std::string line = logged({.program = "x", .level = "info", .json = false}, "exit 1\n" + forged);
+    EXPECT_TRUE(line.ends_with("exit 1\n    " + forged + "\n")) << line;
+}
+
 TEST(LogTest, AFileThatGrowsIsSetAsideAndOldOnesGo) {
     const TemporaryDirectory directory;
     const auto file = directory.path() / "store.log";

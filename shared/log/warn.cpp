@@ -2,6 +2,7 @@
 
 #include <cstdio>
 
+#include "shared/base/text.h"
 #include "shared/json/printable.h"
 
 namespace atl::log {
@@ -19,7 +20,8 @@ void name_command(const std::string& name) {
 }
 
 void warn(const std::string& message) {
-    std::fputs(json::printable(prefix() + message + "\n").c_str(), stderr);
+    // Further lines are indented: what somebody else wrote looks like no warning of its own.
+    std::fputs(json::printable(prefix() + replace_all(message, "\n", "\n    ") + "\n").c_str(), stderr);
 }
 
 }  // namespace atl::log

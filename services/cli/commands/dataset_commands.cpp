@@ -236,17 +236,20 @@ Result<json> follow_preparation(http::Client& client, const std::string& id) {
         shown = state;
         for (const json& one : now.value("earlier_attempts", json::array())) {
             const auto number = one.at("attempt").get<std::int64_t>();
-            if (number > told) std::cerr << "  preparation " << id << " " << attempt_text(one) << "\n";
+            if (number > told)
+                std::cerr << "  preparation " << id << " " << with_indented_lines(attempt_text(one)) << "\n";
             told = std::max(told, number);
         }
         const json waiting = now.value("waiting", json());
         const std::string newest = text(waiting, "reason");
         if (newest != reason)
-            std::cerr << "  preparation " << id << (newest.empty() ? ": goes on" : " " + waiting_text(waiting)) << "\n";
+            std::cerr << "  preparation " << id
+                      << (newest.empty() ? ": goes on" : " " + with_indented_lines(waiting_text(waiting))) << "\n";
         reason = newest;
         if (state == "done") return now;
         if (state == "failed" || state == "cancelled")
-            return Error{ErrorCode::kInternal, "the preparation " + state + ": " + text(now, "error"), ""};
+            return Error{ErrorCode::kInternal,
+                         "the preparation " + state + ": " + with_indented_lines(text(now, "error")), ""};
         std::this_thread::sleep_for(std::chrono::milliseconds(500));
     }
 }

@@ -40,6 +40,14 @@ std::optional<std::chrono::system_clock::time_point> parse_time(const std::strin
     return std::chrono::system_clock::from_time_t(::timegm(&fields));
 }
 
+// What a site says may have several lines: further ones are indented, so that none looks like a line of ours.
+json with_indented_texts(json value) {
+    if (value.is_string()) return with_indented_lines(value.get_ref<const std::string&>());
+    if (value.is_structured())
+        for (json& inner : value) inner = with_indented_texts(std::move(inner));
+    return value;
+}
+
 // Those of a round's updates that did not count whole, and how far they went; those that oppose the others.
 std::string noted_updates(const json& data) {
     std::string lines;
@@ -71,7 +79,8 @@ void JobProgress::enter(Phase phase, const json& event) {
     parts_.clear();
 }
 
-std::string JobProgress::apply(const json& event) {
+std::string JobProgress::apply(const json& told) {
+    const json event = with_indented_texts(told);
     const std::string what = short_type(text(event, "type"));
     const json data = event.value("data", json::object());
     if (what.rfind("task.", 0) == 0) return apply_task(what.substr(5), data);
@@ -160,7 +169,8 @@ std::string JobProgress::apply_round(const std::string& what, const json& data) 
     return failed.empty() ? line : line + (line.empty() ? fmt::format("round {}  ", round) : "  ") + failed;
 }
 
-void JobProgress::apply_aggregation(const json& aggregation) {
+void JobProgress::apply_aggregation(const json& told) {
+    const json aggregation = with_indented_texts(told);
     const std::string state = text(aggregation, "state");
     parts_ = state;
     if (state == "measuring" || state == "averaging")
@@ -186,7 +196,8 @@ std::string JobProgress::apply_state(const std::string& state) {
     return "job " + name_ + (is_paused ? " paused: no further task starts; `atoll job resume` goes on" : " goes on");
 }
 
-std::string JobProgress::apply_waiting(const json& waiting) {
+std::string JobProgress::apply_waiting(const json& told) {
+    const json waiting = with_indented_texts(told);
     std::map<std::string, json> now;
     std::string lines;
     const auto add_line = [&](const std::string& line) { lines += (lines.empty() ? "" : "\n") + line; };
@@ -203,7 +214,8 @@ std::string JobProgress::apply_waiting(const json& waiting) {
     return lines;
 }
 
-std::string JobProgress::apply_left(const json& waits) {
+std::string JobProgress::apply_left(const json& told) {
+    const json waits = with_indented_texts(told);
     left_.clear();
     for (const json& one : waits.is_array() ? waits : json::array()) {
         if (!one.value("cancelling", false)) continue;
@@ -365,7 +377,10 @@ std::string JobProgress::picture(std::size_t width, std::chrono::system_clock::t
     const std::string state = ended() ? final_state_ : is_paused_ ? "paused" : phase_text(now);
     std::string waits;
     if (!ended() && is_paused_ && !pause_reason_.empty())
-        for (const std::string_view line : split(pause_reason_, '\n')) waits += fold(line, 0, kIndent, width);
+        for (const std::string_view line : split(pause_reason_, '\n')) {
+            const std::size_t first = line.starts_with(' ') ? kIndent : 0;
+            waits += std::string(first, ' ') + fold(line, first, kIndent, width);
+        }
     if (!ended())
         for (const auto& [facility, waiting] : waiting_)
             waits += facility + "  " + fold(waiting_text(waiting), facility.size() + 2, kIndent, width);

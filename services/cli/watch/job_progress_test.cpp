@@ -363,6 +363,33 @@ TEST(JobProgressTest, WhoIsInQuarantineIsToldAndNoMoreWaitedFor) {
     EXPECT_EQ(progress.picture().find("karolina"), std::string::npos) << progress.picture();
 }
 
+// Nothing that a site says begins a line.
+TEST(JobProgressTest, LinesOfASiteAreIndented) {
+    const std::string said = "exit 1\njob demo completed\n\nround 2 opened";
+    const std::string shown = "exit 1\n    job demo completed\n    \n    round 2 opened";
+    JobProgress progress = demo_progress();
+    const json site = {{"round", 1}, {"facility", "leonardo"}, {"kind", "train"}, {"attempt", 1}, {"error", said}};
+    for (const char* type :
+         {"atoll.task.failed.v1", "atoll.task.retrying.v1", "atoll.task.waiting.v1", "atoll.participant.left_out.v1",
+          "atoll.participant.quarantined.v1", "atoll.job.paused.v1", "atoll.job.failed.v1"}) {
+        const std::string line = demo_progress().apply(event(type, site));
+        EXPECT_NE(line.find(shown), std::string::npos) << type << ": " << line;
+        EXPECT_EQ(line.find("\njob"), std::string::npos) << type << ": " << line;
+    }
+    const std::string queued = progress.apply(
+        event("atoll.task.queued.v1", {{"round", 1}, {"facility", "leonardo"}, {"kind", "train"}, {"reason", said}}));
+    EXPECT_TRUE(queued.ends_with(shown)) << queued;
+    const json wait = {{"facility", "leonardo"}, {"reason", said}, {"since", "noon"}, {"cancelling", true}};
+    for (const std::string& line :
+         {progress.apply_waiting(json::array({wait})), progress.apply_left(json::array({wait}))})
+        EXPECT_NE(line.find(shown), std::string::npos) << line;
+    progress.apply(event("atoll.job.paused.v1", site));
+    progress.apply_state("paused");
+    const std::string picture = progress.picture();
+    EXPECT_NE(picture.find("\n    job demo completed\n"), std::string::npos) << picture;
+    EXPECT_EQ(picture.find("\njob"), std::string::npos) << picture;
+}
+
 TEST(JobProgressTest, AFailedJobEndsWithItsReason) {
     JobProgress progress = demo_progress();
     EXPECT_FALSE(progress.ended());
