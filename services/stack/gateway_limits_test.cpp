@@ -416,6 +416,12 @@ TEST_F(GatewayLimitsTest, WhateverNginxRefusesByItselfIsAProblemOfThatStatus) {
         {400, "GET /registry/v1/things/a?" + std::string(20000, 'x') + " HTTP/1.1"},        // 414
         {400, "GET /registry/v1/things/a HTTP/1.1\r\nX-Long: " + std::string(20000, 'x')},  // 494
         {400, "GET /registry/v1/things/a HTTP/3.0"},                                        // 505
+        {400, "GET /store/v1/models/a%2Fb HTTP/1.1"},                                       // 418
+        {400, "GET /store/v1/models/a%5cb HTTP/1.1"},
+        {400, "GET /dispatch/./metrics HTTP/1.1"},
+        {400, "GET /dispatch/v1/%2e%2E/metrics HTTP/1.1"},
+        {400, "GET /console/.. HTTP/1.1"},
+        {400, "POST /store/v1/models/a%2Fb HTTP/1.1\r\nContent-Length: 5"},
         {401, upload + "Content-Length: 5\r\nAuthorization: Bearer x"},
         {403, "GET /store/v1/directories/ab HTTP/1.1"},
         {404, "GET /nothing HTTP/1.1"},
@@ -442,8 +448,8 @@ TEST_F(GatewayLimitsTest, WhateverNginxRefusesByItselfIsAProblemOfThatStatus) {
         EXPECT_TRUE(problem.value("type", "").starts_with("urn:atoll:problem:")) << shown;
         EXPECT_FALSE(problem.value("detail", "").empty()) << shown;
     }
-    // A page that no request gets is not there. 414, 494 and 505 are the rows of 400; the others are other tests'.
-    std::set<std::string> known = {"414", "494", "495", "496", "497", "505", "429", "500", "502", "503", "504"};
+    // A page that no request gets is not there. 414, 418, 494 and 505 are the rows of 400; the others are other tests'.
+    std::set<std::string> known = {"414", "418", "494", "495", "496", "497", "505", "429", "500", "502", "503", "504"};
     for (const Case& one : cases) known.insert(std::to_string(one.status));
     std::istringstream configuration(gateway_configuration(options_, look_up_services(options_)).value());
     for (std::string line; std::getline(configuration, line);) {
