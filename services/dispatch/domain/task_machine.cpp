@@ -1,6 +1,7 @@
 #include "services/dispatch/domain/task_machine.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "services/dispatch/domain/attempt_end.h"
 #include "services/dispatch/domain/continuation.h"
@@ -103,15 +104,28 @@ void fail_attempt(TaskChange& change, const std::string& why, bool is_permanent,
     add_event(change, "atoll.task.failed.v1", {{"error", task.error}});
 }
 
+// The last step that a training can make. With epochs each step takes at least one row.
+std::int64_t last_possible_step(const TrainParams& train) {
+    constexpr std::int64_t kNoBound = std::numeric_limits<std::int64_t>::max();
+    const std::int64_t steps = train.training.value("steps", std::int64_t{0});
+    const std::int64_t epochs = train.training.value("epochs", std::int64_t{0});
+    if (steps > 0) return steps;
+    return epochs > 0 && train.rows > 0 && epochs <= kNoBound / train.rows ? epochs * train.rows : kNoBound;
+}
+
 // Reads the lines that the attempt's program printed, and stops at one that none of our programs can have written; the
 // error names it. What a site's program says is kept only as far as it is numbers. (Of what a failed one wrote to
-// standard error the reason is kept too, failure_text(): no program of ours writes text of a dataset there.)
+// standard error the reason is kept too, failure_text(): no program of ours writes text of a dataset there.) A step
+// that the training does not have is passed over: it would stand as the newest one and hide those that are made.
 Status read_lines(Task& task, const std::vector<std::string>& lines, std::vector<StepLine>& steps) {
     Attempt& attempt = *task.attempt;
+    const auto* train = std::get_if<TrainParams>(&task.params);
+    const std::int64_t step_max = train != nullptr ? last_possible_step(*train) : 0;
     const auto read_training = [&](const std::string& text) -> Status {
         ATOLL_TRY(const TrainingLine line, read_training_line(text));
         if (const auto* summary = std::get_if<SummaryLine>(&line)) attempt.summary = *summary;
-        if (const auto* step = std::get_if<StepLine>(&line)) steps.push_back(*step);
+        const auto* step = std::get_if<StepLine>(&line);
+        if (step != nullptr && step->step <= step_max) steps.push_back(*step);
         return {};
     };
     const auto read_evaluation = [&](const std::string& text, std::size_t models) -> Status {
@@ -125,7 +139,7 @@ Status read_lines(Task& task, const std::vector<std::string>& lines, std::vector
     for (const std::string& line : lines) {
         ++attempt.log_lines;
         Status read;
-        if (task.kind() == TaskKind::kTrain) read = read_training(line);
+        if (train != nullptr) read = read_training(line);
         if (const auto* evaluate = std::get_if<EvaluateParams>(&task.params))
             read = read_evaluation(line, evaluate->models.size());
         if (!read.ok())

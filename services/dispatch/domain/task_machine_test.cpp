@@ -555,6 +555,26 @@ TEST(TaskMachineTest, WhatIsUnknownInATrainersLinesGoesNowhere) {
     EXPECT_EQ(to_json(*task.attempt->summary), kept);
 }
 
+TEST(TaskMachineTest, AStepThatTheTrainingDoesNotHaveIsPassedOver) {
+    for (const Json& training : {Json{{"steps", 20}}, Json{{"epochs", 2}}}) {
+        Task task = at_step(Step::kRunning);
+        auto& train = std::get<TrainParams>(task.params);
+        train.training = training;
+        train.rows = 10;
+        Observed look;
+        look.lines = {R"({"step":9007199254740992,"loss":2.5})", R"({"step":21,"loss":2.5})"};
+        TaskChange change = apply(task, look, kPollPolicy, 0);
+        EXPECT_FALSE(change.task.attempt->last_step);
+        EXPECT_TRUE(change.events.empty());
+        look.lines = {R"({"step":1,"loss":2.5})", R"({"step":9007199254740992})", R"({"step":20,"loss":2.0})"};
+        change = apply(change.task, look, kPollPolicy, 0);
+        EXPECT_EQ(change.task.attempt->first_step, 1);
+        EXPECT_EQ(change.task.attempt->last_step->step, 20);
+        ASSERT_EQ(change.events.size(), 1U);
+        EXPECT_EQ(change.events.front().data.at("points").at("step"), (Json{1, 20}));
+    }
+}
+
 TEST(TaskMachineTest, ALineThatNoTrainerCanHaveWrittenFailsTheAttemptByItsNumber) {
     Json summary = kSummary;
     summary["resumable"] = 1;
