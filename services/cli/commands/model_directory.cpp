@@ -102,6 +102,20 @@ Status check_files_to_send(const fs::path& directory) {
     return {};
 }
 
+// A trainer reads past them and does not write them: no site's update could hold what the base has.
+Status check_no_ignored_tensor(const safetensors::Model& weights, const model_config::ModelConfig& config,
+                               const fs::path& directory) {
+    const std::vector<std::string> ignorable = model_config::ignorable_tensors(config);
+    for (const auto& entry : weights.entries())
+        if (model_config::is_ignorable(entry.tensor->name, ignorable))
+            return invalid_argument(entry.file->path().string(),
+                                    entry.file->path().string() + ": the model is computed without the tensor " +
+                                        in_quotes(entry.tensor->name) +
+                                        ", so no update of it would have it; `atoll-trainer train --model " +
+                                        directory.string() + " --steps 0 …` writes the model without it");
+    return {};
+}
+
 Result<safetensors::Model> check_model_directory(const fs::path& directory) {
     const fs::path file = directory / "config.json";
     const bool is_adapter = !fs::exists(file) && fs::exists(directory / "adapter_config.json");
@@ -116,6 +130,7 @@ Result<safetensors::Model> check_model_directory(const fs::path& directory) {
     ATOLL_RETURN_IF_ERROR(model_config::check_tensors(weights, model_config::tensors_of(config),
                                                       model_config::ignorable_tensors(config), "config.json",
                                                       directory.string()));
+    ATOLL_RETURN_IF_ERROR(check_no_ignored_tensor(weights, config, directory));
     ATOLL_RETURN_IF_ERROR(check_tokenizer(directory, config.vocab_size));
     return weights;
 }

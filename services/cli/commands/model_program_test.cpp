@@ -311,6 +311,23 @@ TEST_F(ModelProgramTest, WeightsThatAreNotThoseOfItsConfigurationAreRefusedByThe
     expect_refused({"model.safetensors", "holds a value that is not finite, at element 0"});
 }
 
+// A trainer leaves it out, and an update without a tensor of its base is refused.
+TEST_F(ModelProgramTest, ATensorThatNoUpdateWouldHaveIsRefused) {
+    std::string untied = model_config::kTinyConfig;
+    untied.replace(untied.find("true"), 4, "false");
+    std::vector<safetensors::TensorInfo> infos;
+    for (const auto& tensor : model_config::tensors_of(model_config::parse_config(untied).value()))
+        infos.push_back({.name = tensor.name, .shape = tensor.shape});
+    ASSERT_EQ(infos.back().name, model_config::kHeadWeight);
+    auto writer = safetensors::Writer::create(model_ / "model.safetensors", infos).value();
+    for (const auto& info : infos) {
+        const std::string zeros(static_cast<std::size_t>(info.element_count()) * 4, '\0');
+        ASSERT_TRUE(writer.append(std::as_bytes(std::span(zeros))).ok());
+    }
+    ASSERT_TRUE(writer.finish().ok());
+    expect_refused({"model.safetensors", "lm_head.weight", "--steps 0"});
+}
+
 TEST_F(ModelProgramTest, ATokenizerOfAnotherModelIsRefusedAndNoneAtAllIsSaid) {
     const std::string none = run({"import", "tiny", model_.string()}).err;
     EXPECT_NE(none.find("has no tokenizer"), std::string::npos) << none;
