@@ -440,18 +440,22 @@ class Judge {
     }
 
     void judge_store() {
+        const bool is_local = facility_.transport.kind == TransportKind::kLocal;  // its data has no other way
         if (setting_.is_through_ssh) return add("store", CheckState::kOk, "not needed: data goes through ssh");
         if (setting_.store_url.empty())
-            return add(
-                "store", CheckState::kFail, "the coordinator has no public URL",
-                "set one (with Compose: compose/init --public-url URL), or " + set_field("transport.data", "ssh"));
+            return add("store", CheckState::kFail, "the coordinator has no public URL",
+                       "set one (with Compose: compose/init --public-url URL)" +
+                           (is_local ? "" : ", or " + set_field("transport.data", "ssh")));
         if (has("store")) return add("store", CheckState::kOk, setting_.store_url + " answers");
         if (!has("no_store"))
-            return add("store", CheckState::kSkipped, "not looked at: atoll does not run there, nor does curl or wget");
+            return add("store", CheckState::kSkipped,
+                       "not looked at: neither atoll nor another program there that could ask " + setting_.store_url +
+                           " runs");
         const std::string said = fact("no_store");
         const bool is_certificate = said.find("certificate") != std::string::npos;
         add("store", CheckState::kFail, setting_.store_url + " is not reached: " + said,
             is_certificate ? "copy the authority's file there, then " + set("--env ATOLL_CA_FILE=FILE")
+            : is_local     ? "`atoll doctor` looks at the coordinator"
                            : set_field("transport.data", "ssh"));
     }
 

@@ -161,7 +161,24 @@ TEST_F(FacilityCheckTest, AFullWorkDirectoryIsTold) {
 
 TEST_F(FacilityCheckTest, AStoreThatIsBlockedIsTold) {
     fake_.store_url = "http://127.0.0.1:1/store";
-    expect_found("store", "Connection refused", "atoll facility set leonardo --set transport.data=ssh");
+    expect_found("store", "Connection refused", "atoll doctor");
+    fake_.facility.transport = {TransportKind::kSsh, "login01", ""};
+    const CheckRow elsewhere = by_name(rows())["store"];
+    EXPECT_EQ(elsewhere.state, CheckState::kFail) << to_json(elsewhere);
+    EXPECT_EQ(elsewhere.mend, "atoll facility set leonardo --set transport.data=ssh");
+}
+
+// Of a local facility's store curl knows nothing: what it says would be no fault of the store's.
+TEST_F(FacilityCheckTest, AStoreBehindASocketIsAskedByAtollAlone) {
+    fake_.facility.image.reset();
+    fake_.facility.programs = fake_.path("inside");
+    fake_.store_url = "unix:/run/atoll/gateway.sock:/store";
+    fake_.put("bin/curl", "#!/bin/sh\necho 'curl: (1) Protocol \"unix\" not supported' >&2\nexit 1\n");
+    fake_.put("inside/atoll", "#!/bin/sh\nexit 1\n");
+    auto found = by_name(rows());
+    EXPECT_EQ(found["atoll"].state, CheckState::kFail) << to_json(found["atoll"]);
+    EXPECT_EQ(found["store"].state, CheckState::kSkipped) << to_json(found["store"]);
+    EXPECT_EQ(found["store"].mend, "");
 }
 
 TEST_F(FacilityCheckTest, ACoordinatorWithoutAPublicUrlIsTold) {

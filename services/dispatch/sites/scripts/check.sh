@@ -150,9 +150,16 @@ try_programs() {
     try_store
 }
 
+# An address that is no URL, as a socket, is known to atoll alone.
+is_url() {
+    case $store in http://* | https://*) ;; *) return 1 ;; esac
+}
+
 try_store() {
     if [ -n "$runs" ]; then
         answer=$(limit 12 "$atoll" ping --store "$store" 2>&1 </dev/null)
+    elif ! is_url; then
+        return
     elif has curl; then
         answer=$(curl -fsS -o /dev/null --max-time 10 ${ATOLL_CA_FILE:+--cacert "$ATOLL_CA_FILE"} "$store/healthz" 2>&1)
     elif has wget; then
