@@ -256,7 +256,7 @@ TEST_F(UpdateTest, ItMayBeShardedOtherwiseIfItsIndexSaysSo) {
     };
     const Json right = {{"a", "model-1.safetensors"}, {"b", "model-2.safetensors"}};
     EXPECT_EQ(fault(shards), "manifest.files[0].path") << "nothing says what they are";
-    EXPECT_EQ(fault(with_index(R"({"weight_map":{}})")), "manifest.files[0].path");
+    EXPECT_EQ(fault(with_index(R"({"weight_map":{}})")), "manifest.files[2].path");
     EXPECT_EQ(fault(with_index(index_of({{"a", "model-1.safetensors"}, {"b", "gone.safetensors"}}))),
               "manifest.files[2].path");
     EXPECT_EQ(fault(with_index(index_of({{"a", "model-2.safetensors"}, {"b", "model-1.safetensors"}}))),

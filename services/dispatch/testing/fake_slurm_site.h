@@ -10,20 +10,11 @@
 #include <string>
 
 #include "services/dispatch/domain/facility_check.h"
+#include "services/dispatch/testing/fake_squeue.h"
 #include "shared/base/file.h"
 #include "shared/base/subprocess.h"
 
 namespace atl::dispatch {
-
-// squeue with no job: the header of the columns that it was asked for.
-constexpr const char* kFakeSqueue = R"sh(#!/bin/sh
-for one; do
-    case $one in
-        --format=%A) echo JOBID ;;
-        --format=*) echo 'NAME|JOBID|STATE|REASON' ;;
-    esac
-done
-)sh";
 
 // What stands for a login node's programs; the only ones in its PATH beside the tools that scripts need.
 constexpr std::pair<const char*, const char*> kFakeSlurmPrograms[] = {

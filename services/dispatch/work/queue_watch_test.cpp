@@ -6,7 +6,7 @@
 #include "services/dispatch/db/sql.h"
 #include "services/dispatch/db/tasks.h"
 #include "services/dispatch/testing/dispatch_fixture.h"
-#include "services/dispatch/testing/fake_slurm_site.h"
+#include "services/dispatch/testing/fake_squeue.h"
 
 namespace atl::dispatch {
 namespace {

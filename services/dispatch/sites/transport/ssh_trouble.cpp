@@ -69,7 +69,7 @@ void read_key_trouble(std::string_view line, LoginFailure& failure) {
         failure.key_file = file;
         failure.key = "the key " + file + " can be read by others, so ssh does not use it";
         failure.key_mend = "`chmod 600 " + file + "`";
-    } else if (line.starts_with("Load key \"") && failure.key.empty()) {
+    } else if (line.starts_with("Load key \"") && line.find("\": ") != std::string_view::npos && failure.key.empty()) {
         file = between(line, "Load key \"", "\"");
         if (!is_harmless_path(file)) return;
         failure.key_file = file;
