@@ -57,13 +57,13 @@ TEST_F(PrecisionTest, TwentyStepsInHalvesStayWithinHalfAPercentOfTransformersInF
 }
 
 TEST_F(PrecisionTest, AllShardingsWriteTheSameModel) {
-    using Flags = std::vector<std::string>;
+    using FlagList = std::vector<std::string>;
     for (const auto& [precision, more] :
-         {std::pair<std::string, Flags>("bf16", {}), std::pair<std::string, Flags>("fp16", {}),
-          std::pair<std::string, Flags>("bf16", {"--compute-dtype", "bf16", "--masters", "none"})}) {
+         {std::pair<std::string, FlagList>("bf16", {}), std::pair<std::string, FlagList>("fp16", {}),
+          std::pair<std::string, FlagList>("bf16", {"--compute-dtype", "bf16", "--masters", "none"})}) {
         const auto trained = [&](const std::string& steps, const std::string& sharding) {
-            Flags flags = {"--steps",         steps,  "--global-batch-size", "4",    "--precision", precision,
-                           "--moments-dtype", "bf16", "--save-dtype",        "fp32", "--sharding",  sharding};
+            FlagList flags = {"--steps",         steps,  "--global-batch-size", "4",    "--precision", precision,
+                              "--moments-dtype", "bf16", "--save-dtype",        "fp32", "--sharding",  sharding};
             flags.insert(flags.end(), more.begin(), more.end());
             const auto result = train(sharding, flags, 2);
             EXPECT_EQ(result.exit_code, 0) << precision << " " << sharding << ": " << result.err;
