@@ -121,11 +121,11 @@ struct EarlierNorm {
 
 // What was measured of an update.
 struct UpdateFigures {
-    double norm = 0;                    // ‖update - base‖ over all floating tensors
+    double norm = 0;  // ‖update - base‖ over all floating tensors
     // Of its change to the mean of the others'. None: one of both is zero, or another's change does not count whole, so
     // that the mean would be much of what is left out.
     std::optional<double> cosine = {};
-    double counted = 1;                 // the part of its change that counts
+    double counted = 1;  // the part of its change that counts
 };
 
 struct Prepared {

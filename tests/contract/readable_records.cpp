@@ -342,12 +342,14 @@ Status ReadableRecords::make_aggregations() {
     int round = 0;
     for (const char* state : {"planning", "measuring", "averaging", "publishing", "completed", "failed"}) {
         aggregations.emplace_back("made", std::to_string(++round));
+        const char* const optimizer = round == 1 ? "nesterov" : round == 4 ? "momentum" : "adam";
         const Json fedavg = {{"name", "fedavg"},
                              {"weighting", round == 1 ? "uniform" : "tokens"},
                              {"clip", 1.4},
                              {"drop", 3},
                              {"row_weights", round == 1 ? "mean" : "tokens"},
-                             {"outer", {{"optimizer", "nesterov"}, {"lr", 0.7}, {"momentum", 0.9}}}};
+                             {"absent", round == 1 ? "left_out" : "no_change"},
+                             {"outer", {{"optimizer", optimizer}, {"lr", 0.7}, {"momentum", 0.9}}}};
         ATOLL_RETURN_IF_ERROR(
             sql("aggregation",
                 std::string(
@@ -356,9 +358,9 @@ Status ReadableRecords::make_aggregations() {
                     " 'diaries', $2, $3, '[]', $5, $4, 4, 2, CASE WHEN $4 = 'failed' THEN 'no update is left' END, ") +
                     kNotNow + ", 'a test')",
                 {std::to_string(round), digests.front(),
-                 round % 3 == 0   ? Json{{"name", "product"}, {"weighting", "uniform"}, {"clip", 1.4}, {"drop", 3}}
-                 : round % 2 == 0 ? Json{{"name", "trimmed_mean"}, {"clip", nullptr}, {"drop", nullptr}, {"trim", 0.1}}
-                                  : fedavg,
+                 round % 3 == 0 ? Json{{"name", "product"}, {"weighting", "uniform"}, {"clip", 1.4}, {"drop", 3}}
+                 : round == 2   ? Json{{"name", "trimmed_mean"}, {"clip", nullptr}, {"drop", nullptr}, {"trim", 0.1}}
+                                : fedavg,
                  state, refused}));
     }
     return {};

@@ -48,8 +48,7 @@ strategy:                             # `atoll strategy list` describes each and
   # absent: no_change                 # who has no update keeps its part at the base, for two rounds; default: left_out
   # Without lora_rank, fedavg also takes row_weights: tokens, which weighs the rows of embedding and head by how often each
   # site saw their tokens; each update then says how often it saw each token.
-  # outer: {optimizer: nesterov, lr: 0.7, momentum: 0.9}   # steps along what a round changed (also momentum, adam);
-                                                           # default: takes the mean
+  # outer: {optimizer: nesterov, lr: 0.7, momentum: 0.9}   # or momentum, adam: steps along what a round changed
 training:                             # of a round: flags of `atoll-trainer train` with _ for -
   steps: 20                           # or epochs
   batch_size: 16                      # rows a rank and step

@@ -464,17 +464,6 @@ std::int64_t backoff_ms(std::int64_t failures, const PollPolicy& poll_policy) {
     return backoff_delay(failures, milliseconds(poll_policy.retry_ms), milliseconds(poll_policy.retry_ms_max)).count();
 }
 
-std::int64_t poll_interval_ms(const Attempt& attempt, const PollPolicy& poll_policy, std::int64_t now_ms) {
-    const std::int64_t soon = std::clamp(poll_policy.batch_poll_ms, poll_policy.poll_ms, poll_policy.poll_ms_max);
-    return std::clamp((now_ms - attempt.since_ms) / 3, poll_policy.poll_ms,
-                      attempt.queue_misses > 0 ? soon : poll_policy.poll_ms_max);  // is it really gone?
-}
-
-std::int64_t batch_interval_ms(const Attempt& attempt, const PollPolicy& poll_policy, std::int64_t now_ms) {
-    return std::max(poll_policy.batch_poll_ms,
-                    (attempt.queue_misses > 0 ? 1 : 2) * poll_interval_ms(attempt, poll_policy, now_ms));
-}
-
 bool stopped_early(const Task& task, const std::vector<std::string>& lines) {
     if (task.kind() != TaskKind::kTrain) return false;
     if (task.attempt->summary) return task.attempt->summary->resumable;
@@ -497,11 +486,6 @@ bool may_tell_no_step(const Task& task, const Observed& observed, std::int64_t n
     const Attempt& attempt = *task.attempt;
     return task.kind() == TaskKind::kTrain && attempt.step == Step::kRunning && !observed.exit_code &&
            !attempt.last_step && observed.lines.empty() && now_ms - attempt.since_ms >= kNoStepAfter_ms;
-}
-
-bool should_ask_batch(const Attempt& attempt, const PollPolicy& poll_policy, std::int64_t now_ms) {
-    const std::int64_t age_ms = now_ms - attempt.batch_asked_ms;
-    return age_ms >= batch_interval_ms(attempt, poll_policy, now_ms) || age_ms < 0;  // the clock was set back
 }
 
 TaskChange begin_attempt(Task task) {

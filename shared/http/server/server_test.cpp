@@ -406,23 +406,14 @@ TEST(ServerTest, StoppingAnswersWhatIsInFlightAndWhatComesOnOpenConnections) {
     });
     auto slow = get_async(server, "/slow");
     busy.wait_for(1);
-    std::vector<Client> open;
-    for (int i = 0; i < 8; ++i) {
-        open.push_back(server.client());
-        EXPECT_EQ(open.back().call(Method::kGet, "/a").value().headers.at("connection"), "keep-alive");
-    }
+    Client open = server.client();
+    EXPECT_EQ(open.call(Method::kGet, "/a").value().headers.at("connection"), "keep-alive");
     auto stopping = std::async(std::launch::async, [&] { server.server().stop(); });
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(3);
-    while (server.client().call(Method::kGet, "/a").ok() && std::chrono::steady_clock::now() < deadline) {
-    }
-    EXPECT_FALSE(server.client().call(Method::kGet, "/a").ok()) << "the server still listens";
-    for (Client& client : open) {
-        const auto answer = client.call(Method::kGet, "/a");
-        ASSERT_TRUE(answer.ok()) << answer.error().message;
-        EXPECT_EQ(answer->status, 200);
-        EXPECT_EQ(answer->headers.at("connection"), "close");
-        EXPECT_FALSE(client.call(Method::kGet, "/a").ok()) << "it was the last answer there";
-    }
+    while (server.client().call(Method::kGet, "/a").ok()) std::this_thread::yield();  // it still listens
+    const ClientResponse answer = open.call(Method::kGet, "/a").value();
+    EXPECT_EQ(answer.status, 200);
+    EXPECT_EQ(answer.headers.at("connection"), "close");
+    EXPECT_FALSE(open.call(Method::kGet, "/a").ok()) << "it was the last answer there";
     busy.open();
     EXPECT_EQ(slow.get().body, "done");
     stopping.get();
