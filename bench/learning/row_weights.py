@@ -16,17 +16,22 @@ from replica import ROWS, TEMPLATES, Federation
 CASES = {"mean": [], "tokens": ["--row-weights", "tokens"]}
 
 
-class Rows(Federation):
-    def train_site(self, base, site, number):
-        """Its update of that round, which begins with the optimizer's moments of the round before."""
-        out, before = self.path("rows", f"{site}{number}"), self.path("rows", f"{site}{number - 1}")
+class KeptMuon(Federation):
+    def train(self, base, site, number, folder, *flags):
+        """A site's update of that round, in `folder`; it begins with the optimizer's moments of the round before."""
+        out, before = self.path(folder, f"{site}{number}"), self.path(folder, f"{site}{number - 1}")
         kept = ["--optimizer-from", before] if number > 1 else []
         run(self.trainer, "train", "--model", base, "--data", self.path(site + "-train"), "--out", out, "--steps", self.steps,
             "--batch-size", ROWS, "--optimizer", "muon", "--lr", 9e-3, "--lr-embedding", 18e-3, "--beta1", 0.6, "--beta2", 0.95,
             "--momentum", 0.9, "--weight-decay", 0.1, "--max-grad-norm", 1, "--schedule", "linear", "--schedule-runs", self.rounds,
             "--schedule-run", number, "--warmup-steps", 5, "--warmup-from-zero", "off", "--precision", "fp32", "--seed",
-            number - 1, "--threads", self.threads, "--token-counts", "--keep-optimizer", *kept)
+            number - 1, "--threads", self.threads, "--keep-optimizer", *kept, *flags)
         return out
+
+
+class Rows(KeptMuon):
+    def train_site(self, base, site, number):
+        return self.train(base, site, number, "rows", "--token-counts")
 
     def run_case(self, flags):
         base = self.path("base")

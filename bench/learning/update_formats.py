@@ -13,24 +13,18 @@ import os
 import shutil
 
 from liars import options_of, run
-from replica import ROWS, TEMPLATES, Federation
+from replica import TEMPLATES
+from row_weights import KeptMuon
 
 CASES = {"model": ("model", False), "int8": ("int8", True), "int4": ("int4", True), "int4-without-feedback": ("int4", False)}
 
 
-class Formats(Federation):
+class Formats(KeptMuon):
     def train_site(self, base, site, number, form, feedback):
-        """Its update of that round, which begins with what the site kept of the round before."""
-        out, before = self.path("formats", f"{site}{number}"), self.path("formats", f"{site}{number - 1}")
         written = ["--save-dtype", "fp32"] if form == "model" else ["--update-format", form]
-        if number > 1:
-            written += ["--optimizer-from", before] + (["--rounding-error-from", before] if feedback else [])
-        run(self.trainer, "train", "--model", base, "--data", self.path(site + "-train"), "--out", out, "--steps", self.steps,
-            "--batch-size", ROWS, "--optimizer", "muon", "--lr", 9e-3, "--lr-embedding", 18e-3, "--beta1", 0.6, "--beta2", 0.95,
-            "--momentum", 0.9, "--weight-decay", 0.1, "--max-grad-norm", 1, "--schedule", "linear", "--schedule-runs", self.rounds,
-            "--schedule-run", number, "--warmup-steps", 5, "--warmup-from-zero", "off", "--precision", "fp32", "--seed",
-            number - 1, "--threads", self.threads, "--keep-optimizer", *written)
-        return out
+        if feedback and number > 1:
+            written += ["--rounding-error-from", self.path("formats", f"{site}{number - 1}")]
+        return self.train(base, site, number, "formats", *written)
 
     def run_case(self, form, feedback):
         base = self.path("base")
