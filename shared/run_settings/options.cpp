@@ -163,8 +163,9 @@ const std::vector<Option>& table() {
          "write OUT/token_counts.safetensors: how often each token stood in the rows of the training", E::kSavedFiles,
          kTrain | kPlan},
         {"update-format", &C::update_format,
-         "what is written: model, or int8 or int4: OUT/delta.safetensors, the change of the weights in blocks of 128. "
-         "What rounding loses is kept in OUT.state, for the --rounding-error-from of a later run",
+         "write the whole model, or only the change of its weights as int8 or int4, to OUT/delta.safetensors; "
+         "OUT.state "
+         "then keeps the rounding error, which a later run adds with --rounding-error-from",
          E::kSavedFiles, kTrain | kPlan},
         {"update-base", &C::update_base,
          "what delta.safetensors calls the model or adapter that it is a change of; the default is the sha256 of its "

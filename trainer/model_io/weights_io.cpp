@@ -288,7 +288,7 @@ Status WeightSaver::open_delta(const model::ModelConfig& config, const SaveWhere
         if (!error.ok() && (wanted.error_if_named.empty() || is_transient(error.error().code))) return error.error();
         begins_without_error_ = !error.ok();
         if (error.ok()) options.error.emplace(std::move(error).value());
-        if (!error.ok()) log::warn("nothing is added of what rounding lost before: " + describe(error.error()));
+        if (!error.ok()) log::warn("the rounding error of the earlier run is not added: " + describe(error.error()));
     }
     ATOLL_TRY(StagedDirectory staged, StagedDirectory::create(where.out));
     if (adapters_) {

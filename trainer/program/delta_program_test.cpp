@@ -129,7 +129,7 @@ TEST_F(DeltaProgramTest, WhatDoesNotFitIsRefusedOrLeftOutWithAWarning) {
         EXPECT_EQ(refused.exit_code == 0, name != "round 1") << "by hand it is an error";
         const auto ran = train("second", int4_ + from("first") + DeltaFlags{"--rounding-error-if-named", name}, 2);
         EXPECT_EQ(ran.exit_code, 0) << ran.err;
-        EXPECT_NE(ran.err.find("nothing is added of what rounding lost before: "), std::string::npos) << ran.err;
+        EXPECT_NE(ran.err.find("the rounding error of the earlier run is not added: "), std::string::npos) << ran.err;
         EXPECT_NE(ran.err.find(why), std::string::npos) << ran.err;
         EXPECT_NE(ran.out.find("\"rounding_error_anew\":true"), std::string::npos) << ran.out;
         EXPECT_EQ(delta_of("second") == delta_of("without"), true);

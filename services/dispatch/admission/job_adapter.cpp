@@ -86,8 +86,8 @@ Result<BaseModel> find_base_model(const Catalog& catalog, JobView& job) {
     ATOLL_TRY(BaseModel named, catalog.base_model(version));
     if (named.is_change)
         return invalid_argument("model.version",
-                                "is the change of a model, which nothing can be trained on: name a round's "
-                                "model instead of one of its updates");
+                                "is an update that holds only the change of a model, and no job can start from that: "
+                                "name a round's model instead");
     if (!named.adapter_of.empty()) {
         ATOLL_RETURN_IF_ERROR(check_given_adapter(catalog, version, config));
         job.spec.adapter_of = named.adapter_of;

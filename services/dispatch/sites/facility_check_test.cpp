@@ -250,8 +250,7 @@ TEST_F(FacilityCheckTest, AControllerThatDoesNotAnswerIsTold) {
 
 TEST_F(FacilityCheckTest, ASqueueThatTasksCannotUseIsTold) {
     fake_.put("bin/squeue", "#!/bin/sh\necho ' JOBID PARTITION NAME USER ST TIME NODES NODELIST(REASON)'\n");
-    expect_found("scheduler", "squeue does not print the columns it is asked for (is it a wrapper?): JOBID PARTITION",
-                 "squeue --me");
+    expect_found("scheduler", "squeue ignores --format (is it a wrapper?) and prints: JOBID PARTITION", "squeue --me");
     fake_.put("bin/squeue", kFakeSqueue + std::string("sleep 10\n"));
     expect_found("scheduler", "s to answer, and tasks wait for it for 8 s", "squeue --me");
 }

@@ -337,7 +337,7 @@ Result<std::int64_t> Sdpa::workspace_bytes(const Kind& kind) {
 
 void Sdpa::run(cudaStream_t stream, const Kind& kind, const Tensors& tensors, std::byte* workspace) {
     const Result<Plan>& plan = state_->plan(kind);
-    check(plan.ok() && state_->handle != nullptr, "attention is asked for a pass that it has no kernel for");
+    check(plan.ok() && state_->handle != nullptr, "cuDNN has no attention kernel for this pass");
     const AttentionShape& shape = kind.shape;
     const std::int64_t keys = shape.heads * shape.head_channels, values = keys + shape.kv_heads * shape.head_channels;
     std::unordered_map<std::int64_t, void*> pointers = {{kQueries, tensors.qkv.data()},

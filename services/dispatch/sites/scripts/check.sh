@@ -82,7 +82,7 @@ $answer
 NAME|JOBID|STATE|REASON
 "*) ;;
         *)
-            tell odd_queue "squeue does not print the columns it is asked for (is it a wrapper?): $(printf '%s' "$answer" | head -n 1 | head -c 200)"
+            tell odd_queue "squeue ignores --format (is it a wrapper?) and prints: $(printf '%s' "$answer" | head -n 1 | head -c 200)"
             return
             ;;
     esac
