@@ -16,6 +16,7 @@
 
 #include "shared/aggregate/plan.h"
 #include "shared/aggregate/reduce.h"
+#include "shared/aggregate/strategy_table.h"
 #include "shared/base/file.h"
 #include "shared/base/parallel.h"
 #include "shared/json/json.h"
@@ -120,6 +121,13 @@ class UnfinishedDirectory {
     fs::path path_;
 };
 
+// What an outer optimizer left for one round is not the next one's.
+bool is_state(const fs::path& relative) {
+    return std::ranges::any_of(outer_rows(), [&](const OuterRow& outer) {
+        return std::ranges::find(outer.state, relative.begin()->string()) != outer.state.end();
+    });
+}
+
 Status copy_other_files(const Aggregator& aggregator, const fs::path& from, const fs::path& to) {
     std::set<std::string> averaged;
     for (const auto& file : aggregator.files()) averaged.insert(file.path);
@@ -131,7 +139,8 @@ Status copy_other_files(const Aggregator& aggregator, const fs::path& from, cons
             if (entry->is_directory()) entry.disable_recursion_pending();
             continue;
         }
-        const bool is_of_one = relative == model_config::kTokenCountsFile;  // whose training was one model's
+        const bool is_of_one = relative == model_config::kTokenCountsFile ||  // whose training was one model's
+                               is_state(relative);
         if (!entry->is_regular_file() || is_of_one || averaged.contains(relative.string())) continue;
         fs::create_directories((to / relative).parent_path(), error);
         if (!error) fs::copy_file(entry->path(), to / relative, error);

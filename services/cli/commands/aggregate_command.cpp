@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cmath>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -17,6 +18,7 @@
 #include "shared/base/text.h"
 #include "shared/delta/base_digest.h"
 #include "shared/delta/delta.h"
+#include "shared/json/json.h"
 
 namespace atl::cli {
 namespace {
@@ -26,14 +28,17 @@ constexpr const char* kHelp =
 type; sums are in fp32, integers must be equal; all other files are the first directory's. trimmed_mean leaves out the
 smallest and largest values of each element, a fraction --trim of the models on each side. product takes LoRA adapters of any
 ranks and alphas and makes the adapter, of the first one's or the base's rank, that is nearest to the mean of what they add to
-their model; it says how much of that is lost. --row-weights tokens weighs the rows of embedding and head of each model's change
+their model; it says how much of that is lost. --strategy also takes the "strategy" object of a job; its outer optimizer goes on
+from what it left beside --base, as in a job's next round. --row-weights tokens weighs the rows of embedding and head of each model's change
 from --base by how often its training saw their tokens. With --base files, types and
 all other files are those of the model that the others were trained from; there --clip shortens a change longer than so many
 times the median of them to that length, and --drop counts one longer than so many times as no change; of trainings of
 unequal length --steps says how long they were. --absent says what models weigh that are missing and count as --base. A
 directory with a delta.safetensors (atoll-trainer train --update-format) stands for --base with that change; it must be a change
-of that base. Example:
-  atoll aggregate --strategy fedavg --weights 3,1 --out mean leonardo/out karolina/out)";
+of that base. Examples:
+  atoll aggregate --strategy fedavg --weights 3,1 --out mean leonardo/out karolina/out
+  atoll aggregate --strategy '{"name":"fedavg","outer":{"lr":0.7,"momentum":0.9}}' --base round1 --out round2 \
+    leonardo/out karolina/out)";
 
 struct AggregateOptions {
     std::string strategy;
@@ -81,8 +86,19 @@ void tell_shortened(const AggregateOptions& given, const aggregate::Prepared& pr
     }
 }
 
+// A strategy as a job names it, which other flags would contradict.
+Result<aggregate::StrategySpec> strategy_of_job(const AggregateOptions& given) {
+    if (given.trim || !given.row_weights.empty() || given.clip || given.drop)
+        return invalid_argument("--strategy",
+                                "--strategy as an object takes trim, row_weights, clip and drop in it, not as flags");
+    const auto value = json::parse(given.strategy);
+    if (!value.ok()) return invalid_argument("--strategy", "is no JSON: " + value.error().message);
+    return aggregate::parse_strategy(*value);
+}
+
 // Its errors name the flags.
 Result<aggregate::StrategySpec> strategy_of(const AggregateOptions& given) {
+    if (given.strategy.starts_with('{')) return strategy_of_job(given);
     if (given.trim && given.strategy != "trimmed_mean")
         return invalid_argument("--trim", "only applies to --strategy trimmed_mean");
     nlohmann::json settings = {{"name", given.strategy}};
@@ -92,7 +108,11 @@ Result<aggregate::StrategySpec> strategy_of(const AggregateOptions& given) {
     if (!given.row_weights.empty() && !given.base) return invalid_argument("--row-weights", "needs --base");
     if (!given.row_weights.empty()) settings["row_weights"] = given.row_weights;
     auto strategy = aggregate::parse_strategy(settings);
-    if (strategy.ok()) return strategy;
+    if (strategy.ok()) {
+        strategy->clip = given.clip;
+        strategy->drop = given.drop;
+        return strategy;
+    }
     Error error = strategy.error();
     error.field = error.field.ends_with("trim") ? "--trim" : "--strategy";
     return error;
@@ -104,6 +124,18 @@ Result<aggregate::Input> open_model(const std::filesystem::path& directory, bool
         ATOLL_TRY(input.lora, aggregate::read_lora_scale(directory));
     }
     return input;
+}
+
+// What the strategy left beside the base.
+Result<std::map<std::string, aggregate::Input, std::less<>>> open_state(const aggregate::StrategySpec& spec,
+                                                                        const std::filesystem::path& base) {
+    ATOLL_TRY(const auto strategy, aggregate::make_strategy(spec));
+    std::map<std::string, aggregate::Input, std::less<>> state;
+    for (const std::string_view name : strategy->state()) {
+        if (!std::filesystem::exists(base / name)) continue;
+        ATOLL_TRY(state[std::string(name)], aggregate::open_directory(base / name));
+    }
+    return state;
 }
 
 // What a change of the base calls it; empty: there is no change.
@@ -129,8 +161,6 @@ Status run_aggregate(const Context& context, const AggregateOptions& given) {
     if (!given.absent.empty() && !given.base) return invalid_argument("--absent", "--absent needs --base");
     ATOLL_TRY(auto strategy, strategy_of(given));
     strategy.max_share = 1;  // --weights come from whoever runs this, not from the models
-    strategy.clip = given.clip;
-    strategy.drop = given.drop;
     for (const auto& [flag, times] : {std::pair{"--clip", given.clip}, {"--drop", given.drop}})
         if (times && !given.base) return invalid_argument(flag, std::string(flag) + " needs --base");
     std::vector<std::filesystem::path> compared = given.directories;
@@ -143,6 +173,7 @@ Status run_aggregate(const Context& context, const AggregateOptions& given) {
         ATOLL_TRY(aggregate::Input base, open_model(*given.base, is_product));
         ATOLL_TRY(std::string digest, base_digest(given));
         start = aggregate::RoundBase{.base = std::move(base), .absent = given.absent, .digest = std::move(digest)};
+        ATOLL_TRY(start->state, open_state(strategy, *given.base));
     }
     std::vector<aggregate::Input> inputs;
     for (const auto& directory : given.directories) {
@@ -173,7 +204,7 @@ Status run_aggregate(const Context& context, const AggregateOptions& given) {
         std::cout << made << "\n";
     } else {
         tell_shortened(given, prepared);
-        std::cout << given.out.string() << ": the " << (given.strategy == "fedavg" ? "mean" : given.strategy) << " of "
+        std::cout << given.out.string() << ": the " << (strategy.name == "fedavg" ? "mean" : strategy.name) << " of "
                   << given.directories.size() << (given.directories.size() == 1 ? " model, " : " models, ")
                   << human_bytes(bytes) << " in " << human_seconds(seconds) << "\n";
         if (is_product)
@@ -190,7 +221,8 @@ void add_aggregate_command(CLI::App& program, Context& context) {
     const auto given = std::make_shared<AggregateOptions>();
     command
         ->add_option("--strategy", given->strategy,
-                     "how the updates become one model: " + join(aggregate::strategy_names()))
+                     "how the updates become one model: " + join(aggregate::strategy_names()) +
+                         ", or the strategy of a job as JSON")
         ->default_val("fedavg");
     command->add_option("--trim", given->trim, "of trimmed_mean: the fraction cut on each side, default 0.2");
     command

@@ -163,6 +163,28 @@ TEST_F(AggregateCommandTest, RowsAreAddedByWhoHasSeenTheirTokens) {
     }
 }
 
+TEST_F(AggregateCommandTest, AJobsStrategyGoesOnFromWhatItLeftBesideTheBase) {
+    const std::string base = make_model("base", {0, 0});
+    const std::string outer = R"({"name":"fedavg","outer":{"lr":1,"momentum":0.5}})";
+    ASSERT_EQ(aggregate({"--strategy", outer, "--base", base, "--out", out_, a_, b_}).exit_code, 0);
+    EXPECT_EQ(weights_of(out_, 2), (std::vector<float>{3, 9})) << "a step and half of its momentum";
+    const std::string next = out_ + "2", plain = out_ + "3";
+    ASSERT_EQ(aggregate({"--strategy", outer, "--base", out_, "--out", next, out_, out_}).exit_code, 0);
+    EXPECT_EQ(weights_of(next, 2), (std::vector<float>{3.5F, 10.5F})) << "a quarter of the first step";
+    ASSERT_EQ(aggregate({"--base", next, "--out", plain, a_, b_}).exit_code, 0);
+    EXPECT_FALSE(fs::exists(fs::path(plain) / "momentum")) << "it is not this round's";
+    for (const auto& [wrong, named] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+             {{"--strategy", R"({"name":"fedavg","outer":{"lr":-1}})"}, "strategy.outer.lr"},
+             {{"--strategy", "{name"}, "--strategy"},
+             {{"--strategy", outer, "--clip", "2"}, "--strategy"}}) {
+        std::vector<std::string> arguments = wrong;
+        arguments.insert(arguments.end(), {"--base", base, "--out", out_ + "4", a_, b_});
+        const auto refused = aggregate(arguments);
+        EXPECT_EQ(refused.exit_code, 2) << refused.err;
+        EXPECT_NE(refused.err.find(named), std::string::npos) << refused.err;
+    }
+}
+
 TEST_F(AggregateCommandTest, ADirectoryMayHoldTheChangeFromTheBase) {
     const std::string base = make_model("base", {1, 5}), whole = make_model("whole", {3, 5});
     const auto digest = delta::model_sha256(safetensors::Model::open(fs::path(base)).value());
