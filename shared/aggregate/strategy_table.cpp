@@ -56,8 +56,8 @@ Json settings_of(const StrategyRow& row) {
             {"description",
              "How the rows of embedding and head are combined. tokens: each update's change weighs by its share times "
              "the square root of how often its training saw the row's token, the squares of a row's weights summing to "
-             "one; each update then says how often it saw each token, and is believed no more of one than the second "
-             "most says. mean, or absent: as everything else."}};
+             "one; each update then says how often it saw each token, and is believed to have seen one at most four "
+             "times as often as the second most. mean, or absent: as everything else."}};
     settings["absent"] = {{"enum", {"left_out", "no_change", nullptr}},
 
                           {"description",

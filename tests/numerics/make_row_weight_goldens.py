@@ -6,10 +6,10 @@ Usage: make_row_weight_goldens.py OUT_DIR
 An embedding of five tokens and three columns: element (r, c) of the base is cos(3 r + c). Site i (0, 1, 2) hands in
 base + 0.1 sin(0.7 (3 r + c) + i), both rounded to fp32; the shares are 0.5, 0.3 and 0.2. The sites have counted
 
-    [9, 0, 4, 0, 1], [1, 6, 4, 0, 0] and [16, 0, 4, 0, 0]
+    [1, 0, 4, 0, 9], [1, 6, 4, 0, 0] and [16, 0, 4, 0, 0]
 
-tokens. With f_i(r) the part of site i's tokens that are token r, but the largest of a row taken as its second largest where that is
-not zero,
+tokens. With f_i(r) the part of site i's tokens that are token r, but the largest of a row taken as at most four times its second
+largest where that is not zero,
 
     a_i = share_i sqrt(f_i) / sqrt(sum_j share_j^2 f_j),    row = base + sum_i a_i (update_i - base)
 
@@ -23,7 +23,7 @@ import struct
 import sys
 
 SHARES = [0.5, 0.3, 0.2]
-COUNTS = [[9, 0, 4, 0, 1], [1, 6, 4, 0, 0], [16, 0, 4, 0, 0]]
+COUNTS = [[1, 0, 4, 0, 9], [1, 6, 4, 0, 0], [16, 0, 4, 0, 0]]
 TOKENS, WIDTH = 5, 3
 
 
@@ -33,7 +33,7 @@ def single(value):
 
 def weights_of(row):
     parts = [counts[row] / sum(counts) for counts in COUNTS]
-    most = sorted(parts)[-2] or max(parts)
+    most = 4 * sorted(parts)[-2] or max(parts)
     sizes = [share * math.sqrt(min(part, most)) for share, part in zip(SHARES, parts)]
     length = math.sqrt(sum(size * size for size in sizes))
     return [size / length for size in sizes] if length > 0 else SHARES
