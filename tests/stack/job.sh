@@ -2,6 +2,9 @@
 # models by `atoll up`, by Compose and on Kubernetes. A test defines `texts_of SITE`, which prints a site's texts, and
 # `address_of SITE`, where its sshd has port 2222, and has the directories $work and $programs and `fail` (load.sh).
 
+# The trainings take AVX2: with AVX-512 the order of a product's sums depends on the processor's caches, and so do the last bits.
+portable='ATOLL_INSTRUCTION_SET=avx2'
+
 # The models' digests after each round, with the texts and the libraries of Debian 12.
 job_digests=(
     de96b90e6f08b6603c426f5950dd7a14d25426f3bf167c25ab6624c6ec31e2e7
@@ -34,7 +37,7 @@ END
 add_sites() {
     local site fingerprint
     for site in alpha beta; do
-        atoll_at facility add "$site" --ssh "$site" --work-dir /srv/site/work --programs /opt/atoll/bin >/dev/null
+        atoll_at facility add "$site" --ssh "$site" --work-dir /srv/site/work --programs /opt/atoll/bin --env "$portable" >/dev/null
         fingerprint=$(ssh-keyscan -p 2222 -t ed25519 "$(address_of "$site")" 2>/dev/null | ssh-keygen -lf - | awk '{print $2}')
         atoll_at facility trust "$site" --fingerprint "$fingerprint" >/dev/null
     done
@@ -64,7 +67,7 @@ same_by_atoll_up() {
         mkdir -p "$work/$site"
         cp "$work/$site.jsonl" "$work/$site/texts.jsonl"
         chown -R "$(stat -c %U "$work/up")" "$work/$site"
-        atoll_at facility add "$site" --local --work-dir "$work/$site" >/dev/null
+        atoll_at facility add "$site" --local --work-dir "$work/$site" --env "$portable" >/dev/null
     done
     submit_job
     there=$(await_job 600)
