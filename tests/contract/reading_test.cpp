@@ -30,12 +30,12 @@ constexpr int kAtOnce = 3;  // commands; most of their time they wait
 
 // What changes something, or runs at a site: not looked at here.
 const std::set<std::string> kNotReading = {
-    "up",           "down",           "gateway",        "credentials",      "aggregate",       "stage",
-    "seal",         "push",           "ping",           "facility add",     "facility set",    "facility put-image",
-    "facility rm",  "facility login", "facility trust", "dataset register", "dataset prepare", "dataset rm",
-    "model import", "model push",     "model tag",      "model untag",      "model rm",        "model prune",
-    "job submit",   "job pause",      "job resume",     "job readmit",      "job cancel",      "job rm",
-    "job prune",    "events replay",  "token issue",    "token revoke",     "token rotate-key"};
+    "up",          "down",           "gateway",        "credentials",      "aggregate",       "stage",
+    "seal",        "push",           "ping",           "facility add",     "facility set",    "facility put-image",
+    "facility rm", "facility login", "facility trust", "dataset register", "dataset prepare", "dataset adopt",
+    "dataset rm",  "model import",   "model push",     "model tag",        "model untag",     "model rm",
+    "model prune", "job submit",     "job pause",      "job resume",       "job readmit",     "job cancel",
+    "job rm",      "job prune",      "events replay",  "token issue",      "token revoke",    "token rotate-key"};
 
 // GETs whose records may answer otherwise than 200: what is at a site that does not answer, a round that is not closed.
 const std::set<std::string> kMayRefuse = {"dispatch /v1/facilities/{name}/check-jobs/{id}",
@@ -384,6 +384,7 @@ std::vector<Changing> ReadingTest::changing(const std::filesystem::path& out) {
             {"dataset prepare",
              {"more", "--facility", "here", "--input", "x.jsonl", "--tokenizer", "llama@is-base", "--seq-len", "16",
               "--no-wait"}},
+            {"dataset adopt", {"more", "--facility", "here", "--path", "prepared/more", "--data", out / "prepared"}},
             {"dataset rm", {"nothing-yet"}},
             {"model push", {"small", model, "--tag", "first"}},
             {"model import", {"imported", model}, {0, 2}},
@@ -442,6 +443,17 @@ TEST_F(ReadingTest, EveryCommandThatChangesSomethingAnswersInJsonOrRefusesTheFla
                       {"participants", {{{"facility", "here"}, {"dataset", "diaries-it"}, {"dataset_version", 1}}}},
                       {"training", {{"steps", 4}, {"batch_size", 4}}}};
     ASSERT_TRUE(write_file_atomic(out.path() / "job.json", job.dump()).ok());
+    for (const char* split : {"train", "validation"}) {
+        const Json data = {{"tokenizer_sha256", std::string(64, '1')},
+                           {"fingerprint", std::string(64, '2')},
+                           {"seq_len", 16},
+                           {"batching", "packing"},
+                           {"documents", 4},
+                           {"rows", 2},
+                           {"tokens", 20}};
+        std::filesystem::create_directories(out.path() / "prepared" / split);
+        ASSERT_TRUE(write_file_atomic(out.path() / "prepared" / split / "data.json", data.dump()).ok());
+    }
     std::set<std::string> asked;
     for (const Changing& row : changing(out.path())) {
         asked.insert(row.command);

@@ -11,7 +11,7 @@ void add_stack_commands(CLI::App& program, Context& context);     // up down sta
 void add_gateway_command(CLI::App& program, Context& context);    // gateway
 void add_facility_commands(CLI::App& program, Context& context);  // facility add|set|list|show|check|remove|trust
 void add_put_image_command(CLI::App& group, Context& context);    // facility put-image
-void add_dataset_commands(CLI::App& program, Context& context);   // dataset register|prepare|preparations|list|show
+void add_dataset_commands(CLI::App& program, Context& context);   // dataset register|prepare|adopt|…
 void add_job_commands(CLI::App& program, Context& context);       // job init|submit|list|show|watch|…
 void add_round_commands(CLI::App& program, Context& context);     // round show
 void add_model_commands(CLI::App& program, Context& context);     // model import|push|pull|list|show|tag|verify

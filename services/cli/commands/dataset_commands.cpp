@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "services/cli/commands/commands.h"
+#include "services/cli/commands/dataset_adopt.h"
 #include "services/cli/output.h"
 #include "services/cli/rest.h"
 #include "services/cli/usage.h"
@@ -459,6 +460,7 @@ void add_dataset_commands(CLI::App& program, Context& context) {
     add_register(*group, context);
     add_prepare(*group, context);
     add_preparations(*group, context);
+    add_dataset_adopt(*group, context);
     add_dataset_rm(*group, context);
     set_example(*group, "atoll dataset show diaries-it");
     auto* list = group->add_subcommand("list", "all datasets");

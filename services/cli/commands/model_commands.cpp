@@ -15,6 +15,7 @@
 #include "services/cli/commands/trainer_program.h"
 #include "services/cli/output.h"
 #include "services/cli/rest.h"
+#include "services/cli/terminal.h"
 #include "services/cli/transfer.h"
 #include "services/cli/usage.h"
 #include "shared/base/id.h"

@@ -5,6 +5,7 @@
 #include "services/dispatch/domain/job_spec.h"
 #include "services/dispatch/domain/round_machine.h"
 #include "shared/digest/digest.h"
+#include "shared/site/prepared_data.h"
 
 namespace atl::dispatch {
 namespace {
@@ -43,7 +44,7 @@ TEST(SiteNoiseTest, NoFileOfASiteIsReadAsMoreThanItMayBe) {
             ASSERT_EQ(fault_of(why), "") << text;
             ++(answer->error ? refusals : digests);
         }
-        const auto split = read_data_json(text, "train.data.json");
+        const auto split = site::read_data_json(text, "train.data.json");
         if (!split.ok()) {
             ASSERT_EQ(fault_of(json::printable(describe(split.error()))), "") << text;
             continue;

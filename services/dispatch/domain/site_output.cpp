@@ -275,30 +275,4 @@ std::optional<PushAnswer> read_push_answer(std::string_view out) {
     return answer;
 }
 
-Result<PreparedSplit> read_data_json(std::string_view text, const std::string& file) {
-    if (text.size() > kDataJsonBytesMax) return invalid_argument(file, "has more than 64 KiB");
-    const auto value = json::parse(text, kDepthMax);
-    if (!value.ok()) return invalid_argument(file, value.error().message);
-    json::ObjectReader reader(*value, file);
-    PreparedSplit split;
-    split.tokenizer_sha256 = required_digest(reader, "tokenizer_sha256");
-    split.fingerprint = required_digest(reader, "fingerprint");
-    split.batching = reader.one_of("batching", {"packing", "padding"}, "");
-    split.seq_len = reader.required_integer("seq_len", 1, kCountMax);
-    split.documents = reader.required_integer("documents", 0, kCountMax);
-    split.without_end = reader.integer_or("without_end", 0, 0, split.documents);
-    split.rows = reader.required_integer("rows", 0, kCountMax);
-    split.longer = reader.integer_or("longer", 0, 0, split.documents);
-    split.tokens = reader.required_integer("tokens", 0, kCountMax);
-    split.tokens_truncated = reader.integer_or("tokens_truncated", 0, 0, kCountMax);
-    split.bytes = reader.integer_or("bytes", 0, 0, kCountMax);
-    reader.allow_unknown();
-    ATOLL_RETURN_IF_ERROR(reader.finish());
-    return split;
-}
-
-std::string joint_fingerprint(const PreparedSplit& train, const PreparedSplit& validation) {
-    return digest::sha256(train.fingerprint + "\n" + validation.fingerprint + "\n");
-}
-
 }  // namespace atl::dispatch

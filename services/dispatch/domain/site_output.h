@@ -105,24 +105,4 @@ struct PushAnswer {
 // Nothing: it did not come to say anything.
 std::optional<PushAnswer> read_push_answer(std::string_view out);
 
-// What data.json says of one split of tokenised data.
-struct PreparedSplit {
-    std::string tokenizer_sha256;
-    std::int64_t seq_len = 0;
-    std::string batching;
-    std::int64_t documents = 0;
-    std::int64_t without_end = 0;  // documents that no end token ends
-    std::int64_t longer = 0;       // documents longer than a row
-    std::int64_t rows = 0;
-    std::int64_t tokens = 0;
-    std::int64_t tokens_truncated = 0;  // of documents that were cut to a row
-    std::int64_t bytes = 0;             // of the documents' text; 0: not known
-    std::string fingerprint;
-};
-// `file` names it in errors. kInvalidArgument.
-Result<PreparedSplit> read_data_json(std::string_view text, const std::string& file);
-constexpr std::size_t kDataJsonBytesMax = 64 << 10;
-// The fingerprint of a dataset's version: it stands for both splits.
-std::string joint_fingerprint(const PreparedSplit& train, const PreparedSplit& validation);
-
 }  // namespace atl::dispatch

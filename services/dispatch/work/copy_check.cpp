@@ -2,24 +2,24 @@
 
 #include <optional>
 
-#include "services/dispatch/domain/site_output.h"
+#include "shared/site/prepared_data.h"
 
 namespace atl::dispatch {
 namespace {
 
 // Nothing: there is no such file.
-Result<std::optional<PreparedSplit>> find_split(Site& site, const std::string& path, const std::string& split) {
+Result<std::optional<site::PreparedSplit>> find_split(Site& site, const std::string& path, const std::string& split) {
     const std::string file = site.path(path) + "/" + split + "/data.json";
-    const auto text = site.read_file(file, kDataJsonBytesMax);
-    if (!text.ok() && text.error().code == ErrorCode::kNotFound) return std::optional<PreparedSplit>();
+    const auto text = site.read_file(file, site::kDataJsonBytesMax);
+    if (!text.ok() && text.error().code == ErrorCode::kNotFound) return std::optional<site::PreparedSplit>();
     ATOLL_RETURN_IF_ERROR(text);
-    ATOLL_TRY(PreparedSplit found, read_data_json(*text, file));
+    ATOLL_TRY(site::PreparedSplit found, site::read_data_json(*text, file));
     return std::optional(std::move(found));
 }
 
 Error differs(const std::string& dataset, const std::string& path, const std::string& what) {
     return invalid_argument("dataset", "the data in " + path + " are not those of this version of " + dataset + ": " +
-                                           what + "; register where its copy lies anew (`atoll dataset prepare`)");
+                                           what + "; register where its copy lies anew (`atoll dataset prepare` or `adopt`)");
 }
 
 Status check_number(const std::string& dataset, const std::string& path, const char* name, std::int64_t found,
@@ -31,9 +31,10 @@ Status check_number(const std::string& dataset, const std::string& path, const c
 }
 
 Status check_fingerprint(const std::string& dataset, const std::string& path, const std::string& registered,
-                         const std::optional<PreparedSplit>& train, const std::optional<PreparedSplit>& validation) {
+                         const std::optional<site::PreparedSplit>& train,
+                         const std::optional<site::PreparedSplit>& validation) {
     if (registered.empty() || !train || !validation) return {};
-    const std::string found = joint_fingerprint(*train, *validation);
+    const std::string found = site::joint_fingerprint(*train, *validation);
     return found == registered
                ? Status()
                : differs(dataset, path, "their fingerprint is " + found + ", and " + registered + " in the registry");

@@ -1,16 +1,17 @@
 #include "services/dispatch/work/preparation.h"
 
-#include "services/dispatch/domain/site_output.h"
+#include "shared/site/prepared_data.h"
 
 namespace atl::dispatch {
 namespace {
 
 using json::Json;
+using site::PreparedSplit;
 
 Result<PreparedSplit> read_split(Site& site, const std::string& directory, const std::string& split) {
     const std::string file = split + ".data.json";
-    ATOLL_TRY(const std::string text, site.read_file(directory + "/" + file, kDataJsonBytesMax));
-    return read_data_json(text, file);
+    ATOLL_TRY(const std::string text, site.read_file(directory + "/" + file, site::kDataJsonBytesMax));
+    return site::read_data_json(text, file);
 }
 
 }  // namespace
@@ -19,22 +20,9 @@ Result<Json> publish_preparation(const Task& task, const std::string& dataset, S
     const std::string directory = site.task_directory(task.id, task.attempt->number);
     ATOLL_TRY(const PreparedSplit train, read_split(site, directory, "train"));
     ATOLL_TRY(const PreparedSplit validation, read_split(site, directory, "validation"));
-    const auto counts = [](const PreparedSplit& split) -> Json {
-        return {{"documents", split.documents}, {"rows", split.rows}, {"tokens", split.tokens}};
-    };
-    const std::string fingerprint = joint_fingerprint(train, validation);
-    Json version = {{"tokenizer_sha256", train.tokenizer_sha256},
-                    {"seq_len", train.seq_len},
-                    {"batching", train.batching},
-                    {"train", counts(train)},
-                    {"validation", counts(validation)},
-                    {"tokenizer", std::get<PrepareParams>(task.params).tokenizer},
-                    {"fingerprint", fingerprint},
-                    {"statistics",
-                     {{"without_end", train.without_end + validation.without_end},
-                      {"longer", train.longer + validation.longer},
-                      {"tokens_truncated", train.tokens_truncated + validation.tokens_truncated},
-                      {"bytes", train.bytes + validation.bytes}}}};
+    ATOLL_TRY(Json version, site::describe_version(train, validation));
+    version["tokenizer"] = std::get<PrepareParams>(task.params).tokenizer;
+    const std::string fingerprint = version.at("fingerprint");
     ATOLL_TRY(const std::int64_t number, catalog.register_version(dataset, version, "preparation-" + task.preparation));
     // A registry that was set up anew numbers its versions from 1 again; the fingerprint tells their data from what an
     // earlier one left at the site.
