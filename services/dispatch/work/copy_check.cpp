@@ -19,7 +19,8 @@ Result<std::optional<site::PreparedSplit>> find_split(Site& site, const std::str
 
 Error differs(const std::string& dataset, const std::string& path, const std::string& what) {
     return invalid_argument("dataset", "the data in " + path + " are not those of this version of " + dataset + ": " +
-                                           what + "; register where its copy lies anew (`atoll dataset prepare` or `adopt`)");
+                                           what +
+                                           "; register where its copy lies anew (`atoll dataset prepare` or `adopt`)");
 }
 
 Status check_number(const std::string& dataset, const std::string& path, const char* name, std::int64_t found,
