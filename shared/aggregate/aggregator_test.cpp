@@ -117,7 +117,7 @@ TEST(AggregatorTest, WeightsThatMeanNothingAreRefused) {
 
 TEST(AggregatorTest, AStrategyThatIsNotKnownIsRefusedByName) {
     StrategySpec strategy;
-    strategy.name = "median";
+    strategy.name = "krum";
     const auto aggregator = Aggregator::plan(strategy, {input_of("a", {{f32("w", {1})}})}, {1});
     ASSERT_FALSE(aggregator.ok());
     EXPECT_EQ(aggregator.error().code, ErrorCode::kInvalidArgument);

@@ -154,6 +154,12 @@ StrategySpec trimmed_by(double trim) {
     return spec;
 }
 
+StrategySpec median() {
+    StrategySpec spec = default_strategy();
+    spec.name = "median";
+    return spec;
+}
+
 // DiLoCo's, at the rate and momentum that it has by default.
 StrategySpec outer() {
     StrategySpec spec = default_strategy();
@@ -207,6 +213,9 @@ TEST(LiarTest, OneLiarCostsWhatTheThreatsSay) {
         {"trimmed_mean", trimmed_by(0.2), 2, {1.41, 1.62, 2.42, 1, 1}},
         {"trimmed_mean", trimmed_by(0.2), 3, {1, 1, 1, 1, 1}},
         {"trimmed_mean", trimmed_by(0.2), 8, {1, 1, 1, 1, 1}},
+        {"median", median(), 2, {1.41, 1.62, 2.42, 1, 1}},
+        {"median", median(), 3, {1, 1, 1, 1, 1}},
+        {"median", median(), 8, {1, 1, 1, 1, 1}},
         {"fedavg with outer", outer(), 2, {1.47, 30.9, 550, 1, 1}},
         {"fedavg with outer", outer(), 3, {1, 1.06, 1, 1, 1}},
         {"fedavg with outer", outer(), 8, {1, 1, 1, 1, 1}},

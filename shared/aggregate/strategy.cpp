@@ -162,6 +162,7 @@ Result<std::unique_ptr<const Strategy>> make_strategy(const StrategySpec& spec) 
     if (spec.max_share && !(*spec.max_share > 0 && *spec.max_share <= 1))
         return invalid_argument("max_share", "must be above 0 and at most 1");
     if (spec.name == "product") return make_product(spec);
+    if (spec.name == "median") return make_median(spec);
     return spec.name == "trimmed_mean" ? make_trimmed_mean(spec) : make_fedavg(spec);
 }
 

@@ -38,8 +38,9 @@ struct ServerOptimizer {
 //   {"name": "fedavg", "weighting": "uniform" | "tokens", "outer": {"optimizer": "nesterov" | "momentum" | "adam",
 //    "lr": 0.7, "momentum": 0.9, "beta2": 0.99, "epsilon": 0.001}, "row_weights": "mean" | "tokens"}
 //   {"name": "trimmed_mean", "trim": 0.2}
+//   {"name": "median"}
 //   {"name": "product", "weighting": "uniform" | "tokens"}
-// All take "clip" and "drop" (numbers or null) and "absent": "left_out" | "no_change", all but trimmed_mean
+// All take "clip" and "drop" (numbers or null) and "absent": "left_out" | "no_change", all but trimmed_mean and median
 // "max_share". Where a job says nothing of these it gets the defaults of strategy_table.h. A StrategySpec made in code
 // has none of them.
 struct StrategySpec {

@@ -13,6 +13,7 @@ using json::Json;
 
 constexpr std::array kOfMeans = {&kClip, &kDrop, &kMaxShare};
 constexpr std::array kOfTrimmedMean = {&kTrim, &kClip, &kDrop};
+constexpr std::array kOfMedian = {&kClip, &kDrop};
 
 constexpr StrategyRow kRows[] = {
     {"fedavg",
@@ -21,6 +22,10 @@ constexpr StrategyRow kRows[] = {
     {"trimmed_mean",
      "For each element, the mean of the updates' values without the most extreme ones; all updates count equally",
      "https://arxiv.org/abs/1803.01498", false, false, false, false, kOfTrimmedMean},
+    {"median",
+     "For each element, the median of the updates' values (of an even number the mean of the middle two); all updates "
+     "count equally",
+     "https://arxiv.org/abs/1803.01498", false, false, false, false, kOfMedian},
     {"product",
      "The adapter of the base's rank that is nearest to the mean of what the updates' adapters add to the model",
      "https://doi.org/10.1007/BF02288367", true, true, false, false, kOfMeans},

@@ -43,7 +43,7 @@ TEST(StrategyTest, TheDefenceIsTurnedOffByNullAndTheMostOfTheMeanFollowsTheNumbe
 TEST(StrategyTest, WhatIsWrongIsNamed) {
     const auto field = [](const Json& value) { return parse_strategy(value).error().field; };
     EXPECT_EQ(field(Json::object()), "strategy.name");
-    EXPECT_EQ(field({{"name", "median"}}), "strategy.name");
+    EXPECT_EQ(field({{"name", "krum"}}), "strategy.name");
     EXPECT_EQ(field({{"name", "fedavg"}, {"weighting", "size"}}), "strategy.weighting");
     EXPECT_EQ(field({{"name", "fedavg"}, {"lr", 1}}), "strategy.lr");
     EXPECT_EQ(field({{"name", "fedavg"}, {"trim", 0.1}}), "strategy.trim");

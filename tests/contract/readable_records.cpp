@@ -358,9 +358,10 @@ Status ReadableRecords::make_aggregations() {
                     " 'diaries', $2, $3, '[]', $5, $4, 4, 2, CASE WHEN $4 = 'failed' THEN 'no update is left' END, ") +
                     kNotNow + ", 'a test')",
                 {std::to_string(round), digests.front(),
-                 round % 3 == 0 ? Json{{"name", "product"}, {"weighting", "uniform"}, {"clip", 1.4}, {"drop", 3}}
-                 : round == 2   ? Json{{"name", "trimmed_mean"}, {"clip", nullptr}, {"drop", nullptr}, {"trim", 0.1}}
-                                : fedavg,
+                 round == 3   ? Json{{"name", "product"}, {"weighting", "uniform"}, {"clip", 1.4}, {"drop", 3}}
+                 : round == 6 ? Json{{"name", "median"}, {"clip", 1.4}, {"drop", 3}}
+                 : round == 2 ? Json{{"name", "trimmed_mean"}, {"clip", nullptr}, {"drop", nullptr}, {"trim", 0.1}}
+                              : fedavg,
                  state, refused}));
     }
     return {};

@@ -171,7 +171,7 @@ std::vector<Typed> ReadingTest::typed() {
         {"model damaged", {}, {all.blobs.front().substr(0, 16)}},
         {.command = "job init", .named = {"participants"}, .is_document = true},
         {"events list", {}, all.dead_letters},
-        {"strategy list", {}, {"fedavg", "trimmed_mean", "product", "max_share", "row_weights"}},
+        {"strategy list", {}, {"fedavg", "trimmed_mean", "median", "product", "max_share", "row_weights"}},
         {"token list", {}, all.token_ids},
         {"token show", {}, {"admin"}},
         {.command = "doctor", .codes = {0, 1}, .said = {"wrong"}},

@@ -82,7 +82,7 @@ TEST(ClosedRoundTest, WhatIsWrongIsNamed) {
     data["updates"] = Json::array();
     EXPECT_EQ(field_of_error(data), "updates");
     data = closed_round();
-    data["strategy"]["name"] = "median";
+    data["strategy"]["name"] = "krum";
     EXPECT_EQ(field_of_error(data), "strategy.name");
     data = closed_round();
     data["strategy"]["server_lr"] = 0.7;

@@ -5,7 +5,7 @@ namespace {
 
 TEST_F(AggregationTest, ARoundThatCannotBeAggregatedFailsAtOnceAndOneWithoutAddressIsRefused) {
     auto event = closed(1);
-    event.data["strategy"]["name"] = "median";
+    event.data["strategy"]["name"] = "krum";
     ASSERT_TRUE(take(event).ok());
     const auto rows = query("SELECT event FROM outbox");
     ASSERT_EQ(rows.size(), 1);

@@ -24,18 +24,19 @@ namespace atl::cli {
 namespace {
 
 constexpr const char* kHelp =
-    R"(Averages model directories on this machine, with no service running. Tensors are matched by name and keep their
-type; sums are in fp32, integers must be equal; all other files are the first directory's. trimmed_mean leaves out the
-smallest and largest values of each element, a fraction --trim of the models on each side. product takes LoRA adapters of any
-ranks and alphas and makes the adapter, of the first one's or the base's rank, that is nearest to the mean of what they add to
-their model; it says how much of that is lost. --strategy also takes the "strategy" object of a job; its outer optimizer goes on
-from what it left beside --base, as in a job's next round. --row-weights tokens weighs the rows of embedding and head of each model's change
-from --base by how often its training saw their tokens. With --base files, types and
-all other files are those of the model that the others were trained from; there --clip shortens a change longer than so many
-times the median of them to that length, and --drop counts one longer than so many times as no change; of trainings of
-unequal length --steps says how long they were. --absent says what models weigh that are missing and count as --base. A
-directory with a delta.safetensors (atoll-trainer train --update-format) stands for --base with that change; it must be a change
-of that base. Examples:
+    R"(Averages model directories on this machine, with no service running. Tensors are matched by name and keep their type;
+sums are in fp32, integers must be equal; all other files are the first directory's. trimmed_mean leaves out the
+smallest and largest values of each element, a fraction --trim of the models on each side; median, all but the middle.
+product takes LoRA adapters of any ranks and alphas and makes the adapter, of the first one's or the base's rank, that
+is nearest to the mean of what they add to their model; it says how much of that is lost. --strategy also takes the
+"strategy" object of a job; its outer optimizer goes on from what it left beside --base, as in a job's next round.
+--row-weights tokens weighs the rows of embedding and head of each model's change from --base by how often its
+training saw their tokens. With --base files, types and all other files are those of the model that the others were
+trained from; there --clip shortens a change longer than so many times the median of them to that length, and --drop
+counts one longer than so many times as no change; of trainings of unequal length --steps says how long they were.
+--absent says what models weigh that are missing and count as --base. A directory with a delta.safetensors
+(atoll-trainer train --update-format) stands for --base with that change; it must be a change of that base.
+Examples:
   atoll aggregate --strategy fedavg --weights 3,1 --out mean leonardo/out karolina/out
   atoll aggregate --strategy '{"name":"fedavg","outer":{"lr":0.7,"momentum":0.9}}' --base round1 --out round2 \
     leonardo/out karolina/out)";

@@ -287,7 +287,7 @@ TEST_F(AggregateCommandTest, WhatIsWrongIsNamedAndNothingIsWritten) {
     const std::string other = make_model("other", {1, 2, 3});
     const std::string spoilt = make_model("spoilt", {1, NAN});
     const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
-        {{"--strategy", "median", "--out", out_, a_, b_}, "--strategy: unknown strategy \"median\""},
+        {{"--strategy", "krum", "--out", out_, a_, b_}, "--strategy: unknown strategy \"krum\""},
         {{"--strategy", "fedavg", "--trim", "0.1", "--out", out_, a_, b_}, "--trim"},
         {{"--strategy", "trimmed_mean", "--trim", "0.7", "--out", out_, a_, b_}, "--trim"},
         {{"--strategy", "trimmed_mean", "--weights", "1,2", "--out", out_, a_, b_}, "weights"},

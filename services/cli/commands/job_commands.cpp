@@ -39,8 +39,9 @@ participants:                         # each trains on its own data, which never
     # resources: {queue: gpu, nodes: 2, tasks_per_node: 4, gpus_per_node: 4, cores_per_task: 8, memory: 480GiB, time: "2:00:00"}
   - {facility: karolina, dataset: letters-cs, ranks: 2}
 strategy:                             # `atoll strategy list` describes each and its settings
-  name: fedavg                        # or trimmed_mean: {name: trimmed_mean, trim: 0.1} leaves out the extremes; or, with
-                                      # lora_rank, product: the mean of what adapters add, brought back to their rank
+  name: fedavg                        # or trimmed_mean: {name: trimmed_mean, trim: 0.1} leaves out the extremes, median all
+                                      # but the middle; or, with lora_rank, product: the mean of what adapters add,
+                                      # brought back to their rank
   weighting: uniform                  # or tokens
   # max_share: 0.5                    # believe what sites say they saw, up to this share; default: as far as assigned
   # clip: 1.4                         # the default: a change longer than 1.4 times the usual is shortened; null: none is

@@ -14,8 +14,9 @@ std::vector<double> share_by_weight(std::span<const double> weights, std::option
 // The weight of each update's change in a row of embedding or head, from its share and from which part of its tokens
 // were the row's: a_i = share_i √f_i / √Σ share_j² f_j, so that Σ a_i² = 1. A row that one site alone has seen gets
 // that site's whole step, one that two have seen gets √2 times their mean. Where nobody has seen it a_i is the share.
-// The largest f_i counts as the second largest where that is not zero: so whatever an update says of its tokens, it
-// weighs no more in a row that others have seen than if it had seen the token as often as they.
+// The largest f_i counts as at most four times the second largest where that is not zero: so whatever an update says of
+// its tokens, in a row that others have seen it weighs at most twice what it would had it seen the token as often as
+// they.
 std::vector<double> weigh_row(std::span<const double> shares, std::span<const std::span<const double>> frequencies,
                               std::size_t row);
 
@@ -35,6 +36,9 @@ Result<std::unique_ptr<const Strategy>> make_fedavg(const StrategySpec& spec);
 // never all: at most (N - 1) / 2, where the result is the median (of an even N the mean of the middle two). trim = 0:
 // the plain mean. Every update counts alike: weights that differ are refused. It keeps no state and needs no base.
 Result<std::unique_ptr<const Strategy>> make_trimmed_mean(const StrategySpec& spec);
+
+// The same with as much cut as can be, so that the median is left.
+Result<std::unique_ptr<const Strategy>> make_median(const StrategySpec& spec);
 
 // The weighted mean of what LoRA adapters add to their model, M = Σ share_i scale_i B_i A_i, brought back to an
 // adapter: of all B A of the base's rank it is the nearest to M (Eckart and Young 1936), with singular values shared

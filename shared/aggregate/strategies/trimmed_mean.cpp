@@ -52,4 +52,10 @@ Result<std::unique_ptr<const Strategy>> make_trimmed_mean(const StrategySpec& sp
     return std::unique_ptr<const Strategy>(std::make_unique<TrimmedMean>(spec));
 }
 
+Result<std::unique_ptr<const Strategy>> make_median(const StrategySpec& spec) {
+    StrategySpec cut = spec;
+    cut.trim = kTrim.maximum;
+    return make_trimmed_mean(cut);
+}
+
 }  // namespace atl::aggregate

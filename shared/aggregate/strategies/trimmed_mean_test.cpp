@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -38,6 +39,21 @@ TEST(TrimmedMeanTest, TheSmallestAndTheLargestOfEachElementAreLeftOut) {
     expect_made({{1}, {7}, {100}}, 0.2, {7});
     expect_made({{1}, {7}}, 0.2, {4});  // of two none can be cut
     expect_made({{7}}, 0.2, {7});
+}
+
+TEST(TrimmedMeanTest, TheMedianIsATrimmedMeanThatCutsAllItCan) {
+    StrategySpec median;
+    median.name = "median";
+    for (const std::size_t count : {1U, 2U, 3U, 6U, 7U, 999U, 1000U}) {
+        std::vector<float> values;
+        for (std::size_t i = 0; i < count; ++i) values.push_back(static_cast<float>((7919 * i) % 1009));
+        std::vector<Input> inputs;
+        for (const float value : values) inputs.push_back(input_of("u", {{f32("w", {value})}}));
+        const auto made = Aggregator::plan(median, std::move(inputs), std::vector<double>(count, 1.0));
+        std::ranges::sort(values);
+        const float middle = (values[(count - 1) / 2] + values[count / 2]) / 2;
+        EXPECT_EQ(whole_file(*made, 0).value(), file_of({f32("w", {middle})})) << count;
+    }
 }
 
 TEST(TrimmedMeanTest, AMinorityMovesNoElementBeyondTheOthers) {
