@@ -8,6 +8,8 @@ namespace atl::demo {
 namespace {
 
 constexpr double kAbroadRatioMin = 3.0;
+constexpr double kPooledRatioMax = 1.0;
+constexpr double kRoundRatioMax = 1.05;
 
 json::Json rounded(double value, double unit) {
     if (std::isnan(value)) return nullptr;
@@ -56,6 +58,31 @@ Verdict judge_mean(const FacilityRound& facility, const Perplexity& global) {
                         facility.name, facility.solo.geometric_mean())};
 }
 
+// Of the round that got worst.
+Verdict judge_rounds(const Report& report) {
+    double worst = 0;
+    std::int64_t at = 0;
+    for (std::size_t i = 1; i < report.rounds.size(); ++i) {
+        const double ratio = report.rounds[i].global.geometric_mean() / report.rounds[i - 1].global.geometric_mean();
+        if (ratio <= worst) continue;  // what was not measured is no ratio, and stays
+        worst = ratio;
+        at = report.rounds[i].round;
+    }
+    if (report.rounds.size() < 2) return {true, "one round has none before it"};
+    return {worst <= kRoundRatioMax,
+            fmt::format("round {} is the worst beside the one before it: {:.2f}x its perplexity (at most {:.2f}x)", at,
+                        worst, kRoundRatioMax)};
+}
+
+Verdict judge_pooled(const Report& report) {
+    const double ratio = report.rounds.back().global.geometric_mean() / report.pooled_adamw.geometric_mean();
+    return {ratio <= kPooledRatioMax,
+            fmt::format("{:.2f}x the perplexity of a model trained by AdamW on the pooled text (at most {:.2f}x), "
+                        "{:.2f}x that of one by Muon",
+                        ratio, kPooledRatioMax,
+                        report.rounds.back().global.geometric_mean() / report.pooled.geometric_mean())};
+}
+
 }  // namespace
 
 double Perplexity::geometric_mean() const {
@@ -68,6 +95,7 @@ json::Json to_json(const Report& report) {
                       {"base", to_json(report.base)},
                       {"rounds", json::Json::array()},
                       {"pooled", to_json(report.pooled)},
+                      {"pooled_adamw", to_json(report.pooled_adamw)},
                       {"samples", report.samples}};
     for (const auto& [phase, seconds] : report.wall_s) out["wall_s"][phase] = rounded(seconds, 1e-2);
     for (const RoundReport& round : report.rounds) {
@@ -83,34 +111,32 @@ json::Json to_json(const Report& report) {
 
 std::string to_table(const Report& report) {
     if (report.rounds.empty()) return "no rounds\n";
-    std::string names = fmt::format("{:>6} ", "");
-    std::string languages = fmt::format("{:>6} ", "round");
+    std::string names = fmt::format("{:>12} ", "");
+    std::string languages = fmt::format("{:>12} ", "round");
     for (const FacilityRound& facility : report.rounds.front().facilities) {
         names += fmt::format("{:>18}  ", "solo " + facility.name);
         languages += fmt::format("{:>9}{:>9}  ", "it", "cs");
     }
     std::string table = names + fmt::format("{:>18}\n", "global") + languages + fmt::format("{:>9}{:>9}\n", "it", "cs");
     const std::string blank(20 * report.rounds.front().facilities.size(), ' ');
-    table += fmt::format("{:>6} ", "base") + blank + cells(report.base) + "\n";
+    table += fmt::format("{:>12} ", "base") + blank + cells(report.base) + "\n";
     for (const RoundReport& round : report.rounds) {
-        table += fmt::format("{:>6} ", round.round);
+        table += fmt::format("{:>12} ", round.round);
         for (const FacilityRound& facility : round.facilities) table += cells(facility.solo) + "  ";
         table += cells(round.global) + "\n";
     }
-    return table + fmt::format("{:>6} ", "pooled") + blank + cells(report.pooled) + "\n";
+    table += fmt::format("{:>12} ", "pooled AdamW") + blank + cells(report.pooled_adamw) + "\n";
+    return table + fmt::format("{:>12} ", "pooled Muon") + blank + cells(report.pooled) + "\n";
 }
 
 std::vector<Verdict> judge(const Report& report) {
     if (report.rounds.empty()) return {{false, "no round was closed"}};
     std::vector<Verdict> verdicts;
-    const RoundReport& first = report.rounds.front();
     const RoundReport& last = report.rounds.back();
     for (const FacilityRound& facility : last.facilities) verdicts.push_back(judge_abroad(facility, last.global));
     for (const FacilityRound& facility : last.facilities) verdicts.push_back(judge_mean(facility, last.global));
-    verdicts.push_back(
-        {last.global.geometric_mean() < first.global.geometric_mean(),
-         fmt::format("the global model improves: {:.0f} after round {}, {:.0f} after round {}",
-                     first.global.geometric_mean(), first.round, last.global.geometric_mean(), last.round)});
+    verdicts.push_back(judge_rounds(report));
+    verdicts.push_back(judge_pooled(report));
     return verdicts;
 }
 

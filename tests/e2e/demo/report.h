@@ -44,7 +44,8 @@ struct Report {
     std::vector<std::pair<std::string, double>> wall_s;  // phase -> seconds, in order
     Perplexity base;
     std::vector<RoundReport> rounds;
-    Perplexity pooled;
+    Perplexity pooled;                           // by Muon on all texts in one place, as many steps on as many rows
+    Perplexity pooled_adamw;                     // the same by AdamW
     std::map<std::string, std::string> samples;  // language -> generated text
 };
 
@@ -59,7 +60,8 @@ struct Verdict {
 };
 
 // What a federation must give: each facility's solo model at least 3 times worse abroad than the global model, the
-// global model better than both on the geometric mean, and better at the end than after the first round.
+// global model better than both on the geometric mean, no worse than AdamW on the pooled text, and no round more than
+// 5 % worse than the one before.
 std::vector<Verdict> judge(const Report& report);
 
 }  // namespace atl::demo

@@ -17,6 +17,7 @@ Report good_report() {
         round.facilities = {{"leonardo", "it", 20, 40960, 5.0, 9000, {150, 900}, {125, 2197}},
                             {"karolina", "cs", 20, 40960, 5.0, 9000, {900, 160}, {2000, 130}}};
     report.pooled = {114, 127};
+    report.pooled_adamw = {170, 190};
     report.samples = {{"it", "ciao"}, {"cs", "ahoj"}};
     return report;
 }
@@ -26,7 +27,7 @@ bool all_hold(const std::vector<Verdict>& verdicts) {
 }
 
 TEST(ReportTest, AGoodFederationHoldsAllComparisons) {
-    EXPECT_EQ(judge(good_report()).size(), 5U);
+    EXPECT_EQ(judge(good_report()).size(), 6U);
     EXPECT_TRUE(all_hold(judge(good_report())));
 }
 
@@ -38,10 +39,19 @@ TEST(ReportTest, AGlobalModelThatIsNotThreeTimesBetterAbroadFails) {
     EXPECT_TRUE(verdicts[1].holds);
 }
 
-TEST(ReportTest, AGlobalModelThatGetsWorseFails) {
+TEST(ReportTest, ARoundThatIsMoreThanFivePercentWorseThanTheOneBeforeFails) {
     Report report = good_report();
-    report.rounds.front().global = {100, 100};
-    EXPECT_FALSE(judge(report).back().holds);
+    report.rounds.front().global = {160, 175};
+    EXPECT_TRUE(judge(report)[4].holds) << "by 3.5 %";
+    report.rounds.front().global = {150, 175};
+    EXPECT_FALSE(judge(report)[4].holds);
+    EXPECT_NE(judge(report)[4].text.find("round 2"), std::string::npos) << judge(report)[4].text;
+}
+
+TEST(ReportTest, AFederationThatIsWorseThanPooledAdamwFails) {
+    Report report = good_report();
+    report.pooled_adamw = {160, 175};
+    EXPECT_FALSE(judge(report)[5].holds);
 }
 
 TEST(ReportTest, AnUnmeasuredPerplexityFailsInsteadOfPassing) {
@@ -63,7 +73,7 @@ TEST(ReportTest, TheJsonHasTheAgreedKeysAndNullForWhatWasNotMeasured) {
 TEST(ReportTest, TheTableHasARowARound) {
     const std::string table = to_table(good_report());
     EXPECT_NE(table.find("2197.0"), std::string::npos);
-    EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 6);  // two header lines, base, two rounds, pooled
+    EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 7);  // two header lines, base, two rounds, two pooled
 }
 
 }  // namespace

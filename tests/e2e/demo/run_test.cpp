@@ -59,7 +59,7 @@ TEST(DemoRunTest, TheReportHasWhatOtherToolsReadFromIt) {
     const Json rounds = report.value("rounds", Json::array());
     ASSERT_EQ(rounds.size(), 2U);
     for (int i = 0; i < 2; ++i) expect_round(rounds[static_cast<std::size_t>(i)], i + 1);
-    expect_perplexities(report, {"pooled"});
+    expect_perplexities(report, {"pooled", "pooled_adamw"});
     for (const char* language : {"it", "cs"})
         EXPECT_FALSE(report.value("samples", Json::object()).value(language, "").empty()) << language;
 }

@@ -25,18 +25,55 @@ Json registered_dataset(const Site& site) {
             {"source", "Debian package " + site.dataset}};
 }
 
-Json training_settings(int steps, int batch_size) {
-    return {{"steps", steps},
-            {"batch_size", batch_size},
-            {"lr", 3e-3},
-            {"schedule", "constant"},
-            {"warmup_steps", std::min(5, steps)},
-            {"optimizer", "adamw"},
-            {"beta1", 0.9},
-            {"beta2", 0.95},
-            {"weight_decay", 0.1},
-            {"max_grad_norm", 1.0},
+namespace {
+
+Json shared_settings(int steps, int batch_size) {
+    return {{"steps", steps},     {"batch_size", batch_size}, {"warmup_steps", std::min(5, steps)},
+            {"beta2", 0.95},      {"weight_decay", 0.1},      {"max_grad_norm", 1.0},
             {"precision", "fp32"}};
+}
+
+Json muon_settings(int steps, int batch_size, double embedding_rate, double beta1) {
+    Json settings = shared_settings(steps, batch_size);
+    settings.update({{"optimizer", "muon"},
+                     {"lr", 9e-3},
+                     {"momentum", 0.9},
+                     {"lr_embedding", embedding_rate},
+                     {"beta1", beta1},
+                     {"schedule", "linear"}});
+    return settings;
+}
+
+}  // namespace
+
+Json base_settings(int steps, int batch_size) {
+    Json settings = shared_settings(steps, batch_size);
+    settings.update({{"optimizer", "adamw"}, {"lr", 3e-3}, {"beta1", 0.9}, {"schedule", "constant"}});
+    return settings;
+}
+
+Json federated_settings(int steps, int batch_size) {
+    Json settings = muon_settings(steps, batch_size, 27e-3, 0.6);
+    settings["keep_optimizer"] = true;
+    return settings;
+}
+
+Json pooled_muon_settings(int steps, int batch_size) {
+    return muon_settings(steps, batch_size, 40e-3, 0.4);
+}
+
+Json pooled_adamw_settings(int steps, int batch_size) {
+    Json settings = shared_settings(steps, batch_size);
+    settings.update(
+        {{"optimizer", "adamw"}, {"lr", 4.5e-3}, {"lr_embedding", 18e-3}, {"beta1", 0.6}, {"schedule", "linear"}});
+    return settings;
+}
+
+Json strategy() {
+    return {{"name", "fedavg"},
+            {"weighting", "uniform"},
+            {"row_weights", "tokens"},
+            {"outer", {{"optimizer", "nesterov"}, {"lr", 1.1}, {"momentum", 0.3}}}};
 }
 
 Json model_config() {

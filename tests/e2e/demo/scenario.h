@@ -27,8 +27,14 @@ inline constexpr const char* kMixedTemplate = "{{instruction}} {{text}}";
 // The site's data set as the registry takes it.
 json::Json registered_dataset(const Site& site);
 
-// The training settings that every model here is trained with: keys of the trainer's run.json.
-json::Json training_settings(int steps, int batch_size);
+// Training settings, keys of the trainer's run.json. The recipe and its rates are those that bench/learning found.
+json::Json base_settings(int steps, int batch_size);
+json::Json federated_settings(int steps, int batch_size);
+json::Json pooled_muon_settings(int steps, int batch_size);
+json::Json pooled_adamw_settings(int steps, int batch_size);
+
+// How the coordinator makes the next model of the sites' updates: a job's `strategy`.
+json::Json strategy();
 
 // A small Llama: config.json.
 json::Json model_config();
