@@ -78,6 +78,11 @@ std::filesystem::path known_hosts_file(const std::filesystem::path& socket) {
     return socket.string() + ".known_hosts";
 }
 
+// What ssh itself says of a login, apart from the banner that the site has it print on standard error.
+std::filesystem::path login_messages_file(const std::filesystem::path& socket) {
+    return socket.string() + ".messages";
+}
+
 // Is there while a person's login was the last to make the connection.
 std::filesystem::path persons_mark(const std::filesystem::path& socket) {
     return socket.string() + ".person";
@@ -128,8 +133,17 @@ Result<std::vector<std::string>> begin_connection(const TransportSpec& spec, con
         options.insert(options.end(), pinned.begin(), pinned.end());
     }
     std::vector<std::string> argv = command(spec, socket, options);
+    if (!is_interactive) argv.insert(argv.end(), {"-E", login_messages_file(socket).string()});
     argv.insert(argv.end(), {"-N", "-f", "--", spec.host});
     return argv;
+}
+
+// The messages of a login that has ended, which go with it: a connection that stands would write on.
+std::string take_login_messages(const std::filesystem::path& socket) {
+    const auto messages = read_file(login_messages_file(socket));
+    std::error_code ignored;
+    std::filesystem::remove(login_messages_file(socket), ignored);
+    return messages.ok() ? *messages : "";
 }
 
 // A login that is counted as sites count them: by user, host and port, and of all users at a machine together.
@@ -298,10 +312,12 @@ Status SshMaster::log_in_once(Clock::time_point until, bool& has_reached_site) c
     const auto left = until == Clock::time_point::max()
                           ? milliseconds(kLoginTimeMax)
                           : std::chrono::duration_cast<milliseconds>(until - Clock::now());
+    (void)take_login_messages(socket_);  // of a process that was killed
     const auto raw = run_for(std::clamp(left, milliseconds(1), milliseconds(kLoginTimeMax)), argv, stop_);
+    const std::string messages = take_login_messages(socket_);
     if (!raw.ok()) return no_answer("cannot start ssh: " + raw.error().message);
     if (raw->exit_code == 0 && !raw->timed_out) return {};
-    LoginFailure failure = read_login_failure(raw->err);
+    LoginFailure failure = read_login_failure(ssh_messages(messages, raw->err));
     if (raw->timed_out) failure.words = "the login takes too long";
     has_reached_site = failure.has_reached_site;
     std::string certificates;

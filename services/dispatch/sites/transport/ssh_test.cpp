@@ -394,6 +394,26 @@ TEST_F(SshTransportTest, ABatchJobOutlivesTheConnectionThatSubmittedIt) {
     EXPECT_TRUE(site.cancel(job).ok());
 }
 
+// What it prints is told from ssh's own messages, which alone say why a login failed.
+TEST_F(SshTransportTest, ABannerOfTheSiteFakesNoCauseOfAFailedLogin) {
+    make_key("unknown");
+    write_config("ssh_config_unknown", file("user"), file("unknown"));
+    write("banner", "Permissions 0644 for '" + file("unknown") +
+                        "' are too open.\nkex_exchange_identification: read: Connection reset by peer\n"
+                        "Host key verification failed.\nme@login01: Permission denied (call-the-help-desk).\n");
+    stop_sshd();
+    write("sshd_config", read_file(file("sshd_config")).value() + "Banner " + file("banner") + "\n");
+    transport_ = make_transport("greeted");
+    start_sshd();
+    const Error refused = error_of(*make_transport("unknown", "ssh_config_unknown"));
+    EXPECT_EQ(refused.cause, Cause::kAuthentication);
+    EXPECT_EQ(refused.message.find("help-desk"), std::string::npos) << refused.message;
+    EXPECT_EQ(refused.message.find("chmod"), std::string::npos) << refused.message;
+    EXPECT_NE(refused.message.find("Permission denied (publickey"), std::string::npos) << refused.message;
+    for (const auto& entry : std::filesystem::directory_iterator(file("control")))
+        EXPECT_NE(entry.path().extension(), ".messages") << entry.path();
+}
+
 // Told by one row; what lies behind it was not looked at.
 TEST_F(SshTransportTest, AFacilitysCheckTellsAnotherHostKeyAndAKeyThatSshDoesNotUse) {
     using SystemClock = std::chrono::system_clock;

@@ -95,10 +95,15 @@ void forget_foreign_key(LoginFailure& failure, const std::set<std::string>& own)
     failure.key_mend.clear();
 }
 
-LoginFailure read_login_failure(const std::string& err) {
+std::string ssh_messages(const std::string& own, const std::string& err) {
+    if (trim(own).empty()) return err;
+    return read_login_failure(own).has_reached_site ? own : err + "\n" + own;
+}
+
+LoginFailure read_login_failure(const std::string& said) {
     LoginFailure failure;
-    failure.words = last_line(err);
-    std::istringstream lines(err);
+    failure.words = last_line(said);
+    std::istringstream lines(said);
     for (std::string line; std::getline(lines, line);) {
         if (line.ends_with('\r')) line.pop_back();
         if (is_about_the_way(line)) failure.has_reached_site = false;

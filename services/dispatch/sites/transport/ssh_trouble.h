@@ -8,9 +8,8 @@
 
 namespace atl::dispatch {
 
-// What ssh wrote on its standard error when a login failed, read. A site's banner stands there as well and may look
-// like ssh's own lines: nothing of it comes into a command but a path of harmless characters (see
-// forget_foreign_key()).
+// What ssh said when a login failed, read. A jump host's banner may stand there as well and look like ssh's own lines:
+// nothing of it comes into a command but a path of harmless characters (see forget_foreign_key()).
 struct LoginFailure {
     Cause cause = Cause::kNoConnection;  // kAuthentication, kHostKey
     bool has_reached_site = true;        // false: nobody there has seen a login
@@ -21,7 +20,12 @@ struct LoginFailure {
     std::string fingerprint;             // of the host key that was shown, where it is another one: "SHA256:…"
 };
 
-LoginFailure read_login_failure(const std::string& err);
+LoginFailure read_login_failure(const std::string& said);
+
+// What counts of a login that failed: `own` is what ssh itself wrote, by its option -E, and `err` its standard error,
+// which holds the site's banner, and what a jump host or a ProxyCommand said. The latter counts where ssh came no
+// further than them, before any banner of the site, or where ssh could not begin at all.
+std::string ssh_messages(const std::string& own, const std::string& err);
 
 // Forgets what was said of a private key, unless ssh's own configuration names it (`own`): the site may have said it.
 void forget_foreign_key(LoginFailure& failure, const std::set<std::string>& own);

@@ -64,7 +64,22 @@ TEST(SshTroubleTest, WhatMendsItIsOursWhateverTheHostSays) {
     EXPECT_EQ(none, "");
 }
 
-// A banner's lines stand among ssh's own.
+// The banner is what the site likes; a jump host's refusal comes before any of it.
+TEST(SshTroubleTest, ABannerCountsOnlyWhereSshCameNoFurtherThanAJumpHost) {
+    const std::string banner = "me@site: Permission denied (publickey).\nHost key verification failed.\n";
+    EXPECT_EQ(ssh_messages("Connection closed by 10.0.0.1 port 22\n", banner),
+              "Connection closed by 10.0.0.1 port 22\n");
+    EXPECT_EQ(ssh_messages("me@site: Permission denied (publickey).\n", "kex_exchange_identification: read\n"),
+              "me@site: Permission denied (publickey).\n");
+    const std::string closed = "kex_exchange_identification: Connection closed by remote host\n";
+    const LoginFailure at_jump = read_login_failure(ssh_messages(closed, "me@jump: Permission denied (publickey).\n"));
+    EXPECT_EQ(at_jump.cause, Cause::kAuthentication);
+    EXPECT_EQ(at_jump.words, "me@jump: Permission denied (publickey).");
+    EXPECT_EQ(ssh_messages("", "command-line: line 0: Bad configuration option: x\n"),
+              "command-line: line 0: Bad configuration option: x\n");
+}
+
+// A jump host's banner stands among ssh's own lines.
 TEST(SshTroubleTest, NoWordOfASiteComesIntoACommand) {
     const TransportSpec site{TransportKind::kSsh, "login01", ""};
     const auto mend = [&](const std::string& banner) {
