@@ -24,6 +24,19 @@ Status resume(pg::Transaction& transaction, const std::string& job) {
     return tell_workers(transaction);
 }
 
+// The newest model's round waits for its evaluations again where one of them has failed or was cut short.
+Status reopen_evaluations(pg::Transaction& transaction, const std::string& job) {
+    ATOLL_RETURN_IF_ERROR(transaction.query(
+        "UPDATE rounds r SET evaluated = false WHERE r.job_id = $1 AND r.evaluated AND r.number = (SELECT max(number) "
+        "FROM rounds WHERE job_id = $1 AND state = 'closed' AND error = '') AND EXISTS (SELECT 1 FROM tasks t WHERE "
+        "t.job_id = $1 AND t.round = r.number AND t.kind = 'evaluate' AND t.state IN ('failed', 'cancelled') AND NOT "
+        "EXISTS (SELECT 1 FROM tasks other WHERE other.job_id = $1 AND other.round = r.number AND other.kind = "
+        "'evaluate' AND other.state = 'done' AND other.facility = t.facility AND other.params->>'dataset' = "
+        "t.params->>'dataset' AND other.params->>'path' = t.params->>'path'))",
+        {job}));
+    return {};
+}
+
 }  // namespace
 
 Status readmit_participant(pg::Transaction& transaction, const Topics& topics, const std::string& id,
@@ -56,6 +69,8 @@ Status resume_failed(pg::Transaction& transaction, const Topics& topics, const s
 
 Status resume_job(pg::Transaction& transaction, const Topics& topics, const std::string& id, const ResumeOrder& order) {
     ATOLL_TRY(const JobState state, lock_job_state(transaction, id));
+    if (state == JobState::kFailed || state == JobState::kPaused)
+        ATOLL_RETURN_IF_ERROR(reopen_evaluations(transaction, id));
     if (state == JobState::kFailed) return resume_failed(transaction, topics, id, order);
     ATOLL_TRY(const JobView job, lock_job(transaction, id));
     // It pauses between two rounds where the next one could not begin.

@@ -35,21 +35,6 @@ std::optional<Error> check_resumable(const JobView& job) {
     return std::nullopt;
 }
 
-// The evaluations that the job's end has cancelled are waited for again.
-void evaluate_again(JobDecision& decision, const JobView& job, Round round, std::int64_t now_ms) {
-    for (const Task* cut : round_tasks(job, TaskKind::kEvaluate, round.number)) {
-        if (cut->state != TaskState::kCancelled || job.disallowed.contains(cut->facility)) continue;
-        Task task;
-        task.round = cut->round;
-        task.facility = cut->facility;
-        task.attempts_max = cut->attempts_max;
-        task.params = cut->params;
-        decision.new_tasks.push_back(std::move(task));
-    }
-    round.evaluate_by_ms = now_ms + job.spec.round_deadline_s * 1000;
-    decision.rounds.push_back(std::move(round));
-}
-
 }  // namespace
 
 Result<JobDecision> resume_failed_job(const JobView& failed, const ResumeOrder& order, std::int64_t now_ms) {

@@ -59,6 +59,59 @@ TEST(JobResumptionTest, AFailedJobTrainsTheRoundThatItFailedInAgainWithoutWhatWa
     EXPECT_EQ(accepted_updates(job).size(), 2U);
 }
 
+std::vector<Task> evaluations_since(const JobView& job, std::size_t before) {
+    std::vector<Task> found;
+    for (std::size_t i = before; i < job.tasks.size(); ++i)
+        if (job.tasks[i].kind() == TaskKind::kEvaluate) found.push_back(job.tasks[i]);
+    return found;
+}
+
+// As the database has it once a resumption has opened the round's evaluations again.
+void fail_evaluation_of_round_1_at_a(JobView& job) {
+    task_of(job, TaskKind::kEvaluate, 1, "a").state = TaskState::kFailed;
+    task_of(job, TaskKind::kEvaluate, 1, "a").error = "a: evaluate of round 1 failed: no such queue";
+    task_of(job, TaskKind::kEvaluate, 1, "b").state = TaskState::kDone;
+    std::erase_if(job.closed, [](const Round& round) { return round.number == 0; });
+}
+
+TEST(JobResumptionTest, TheNewestModelsEvaluationsThatFailedAreTriedAgain) {
+    JobView job = job_that_failed_in_round_2();
+    fail_evaluation_of_round_1_at_a(job);
+    std::size_t before = job.tasks.size();
+    take(job, resume_failed_job(job, {}, 1000).value());
+    std::vector<Task> again = evaluations_since(job, before);
+    ASSERT_EQ(again.size(), 1U);
+    EXPECT_EQ(again[0].facility, "a");
+    EXPECT_EQ(again[0].round, 1);
+    EXPECT_EQ(to_json(again[0].params), to_json(task_of(job, TaskKind::kEvaluate, 1, "a").params));
+    EXPECT_EQ(job.closed.at(0).evaluate_by_ms, 1000 + job.spec.round_deadline_s * 1000);
+    // What is under way is not begun once more, and what was found in the end counts.
+    job.state = JobState::kPaused;
+    before = job.tasks.size();
+    take(job, resume_round(job).value());
+    EXPECT_TRUE(evaluations_since(job, before).empty());
+    for (Task& task : job.tasks)
+        if (task.id == again[0].id) task.state = TaskState::kDone;
+    const JobDecision evaluated = advance_job(job, 2000);
+    ASSERT_FALSE(evaluated.events.empty());
+    EXPECT_EQ(evaluated.events[0].type, "atoll.round.evaluated.v1");
+    EXPECT_FALSE(evaluated.events[0].data.contains("failed_evaluations")) << evaluated.events[0].data;
+}
+
+TEST(JobResumptionTest, APausedJobsFailedEvaluationsAreTriedAgainToo) {
+    JobView job = job_that_failed_in_round_2();
+    fail_evaluation_of_round_1_at_a(job);
+    job.state = JobState::kPaused;
+    const std::size_t before = job.tasks.size();
+    take(job, resume_round(job).value());
+    ASSERT_EQ(evaluations_since(job, before).size(), 1U);
+    JobView disallowed = job_that_failed_in_round_2();
+    fail_evaluation_of_round_1_at_a(disallowed);
+    disallowed.disallowed["a"] = "it is not for this job";
+    take(disallowed, resume_round(disallowed).value());
+    EXPECT_TRUE(evaluations_since(disallowed, before).empty());
+}
+
 TEST(JobResumptionTest, AJobThatIsResumedWithoutEndOpensNoMoreRounds) {
     JobView job = job_that_failed_in_round_2();
     job.round.number = 10 * job.spec.rounds + 100;

@@ -67,6 +67,23 @@ void set_aside(JobDecision& decision, const std::vector<Round>& rounds, const Ro
 
 }  // namespace
 
+void evaluate_again(JobDecision& decision, const JobView& job, Round round, std::int64_t now_ms) {
+    std::vector<Task> again;
+    for (const Task* lost : lost_evaluations(round_tasks(job, TaskKind::kEvaluate, round.number))) {
+        if (job.disallowed.contains(lost->facility)) continue;
+        Task task;
+        task.round = lost->round;
+        task.facility = lost->facility;
+        task.attempts_max = lost->attempts_max;
+        task.params = lost->params;
+        again.push_back(std::move(task));
+    }
+    if (again.empty()) return;
+    decision.new_tasks.insert(decision.new_tasks.end(), again.begin(), again.end());
+    round.evaluate_by_ms = now_ms + job.spec.round_deadline_s * 1000;
+    decision.rounds.push_back(std::move(round));
+}
+
 // Going back to an earlier round is for when a model is spoiled: whoever does it without end fills the database.
 Status check_rounds_made(const JobView& job) {
     const std::int64_t most = 10 * job.spec.rounds + 100;
@@ -118,6 +135,8 @@ Result<JobDecision> resume_job(const JobView& job, const std::vector<Round>& rou
                {"version", from.version},
                {"without", order.without},
                {"accepted", order.accepts}});
+    for (const Round& closed : job.closed)
+        if (closed.number == from.number) evaluate_again(decision, job, closed, job.now_ms);
     if (from.index < job.spec.rounds) open_round(decision, now, job.round.number + 1, from, job.now_ms);
     return decision;
 }
@@ -135,6 +154,7 @@ Result<JobDecision> resume_round(const JobView& job) {
         add_event(decision, job, "atoll.participant.left_out.v1",
                   {{"round", job.round.number}, {"facility", task.facility}, {"error", found->second}});
     }
+    if (!job.closed.empty()) evaluate_again(decision, job, job.closed.back(), job.now_ms);
     if (lack.empty() || job.round.state != RoundState::kTraining) return decision;
     const auto tasks = round_tasks(job, TaskKind::kTrain, job.round.number);
     const auto left = std::count_if(tasks.begin(), tasks.end(), [&](const Task* task) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <tuple>
 
 #include "services/dispatch/domain/model_guard.h"
 #include "services/dispatch/domain/round_steps.h"
@@ -193,18 +194,44 @@ std::vector<const Task*> round_tasks(const JobView& job, TaskKind kind, std::int
     return tasks;
 }
 
+namespace {
+
+// What is evaluated on: an evaluation there that is tried again has several tasks.
+using EvaluationPlace = std::tuple<std::string, std::string, std::string>;
+
+EvaluationPlace place_of(const Task& task) {
+    const auto& evaluate = std::get<EvaluateParams>(task.params);
+    return {task.facility, evaluate.dataset, evaluate.path};
+}
+
+}  // namespace
+
+std::vector<const Task*> lost_evaluations(const std::vector<const Task*>& evaluations) {
+    std::set<EvaluationPlace> known;
+    for (const Task* task : evaluations)
+        if (task->state == TaskState::kDone || !is_finished(task->state)) known.insert(place_of(*task));
+    std::vector<const Task*> lost;
+    for (const Task* task : evaluations)
+        if (is_finished(task->state) && known.insert(place_of(*task)).second) lost.push_back(task);
+    return lost;
+}
+
 Json failed_evaluations(const std::vector<const Task*>& evaluations,
                         const std::map<std::string, std::string>& reasons) {
-    std::size_t count = 0;
+    std::set<EvaluationPlace> places, done, failed;
+    for (const Task* task : evaluations) {
+        places.insert(place_of(*task));
+        if (task->state == TaskState::kDone) done.insert(place_of(*task));
+    }
     std::string reason;
     for (const Task* task : evaluations) {
-        if (task->state == TaskState::kDone) continue;
-        ++count;
+        if (done.contains(place_of(*task))) continue;
+        failed.insert(place_of(*task));
         const auto given = reasons.find(task->id);
         if (reason.empty()) reason = task->error.empty() && given != reasons.end() ? given->second : task->error;
     }
-    if (count == 0) return {};
-    return {{"count", count}, {"of", evaluations.size()}, {"reason", shorten(reason, kAbsenceBytesMax)}};
+    if (failed.empty()) return {};
+    return {{"count", failed.size()}, {"of", places.size()}, {"reason", shorten(reason, kAbsenceBytesMax)}};
 }
 
 std::vector<const Task*> handed_in_updates(const JobView& job) {

@@ -38,6 +38,13 @@ Status check_left_out(const JobView& job, const ResumeOrder& order);
 // Notes that those facilities train no more for the job.
 void leave_out(JobDecision& decision, JobView& job, const ResumeOrder& order, std::int64_t from_round);
 
+// Of the evaluations of one round those that failed or were cut short, one for each copy of a dataset that has no other
+// evaluation which gave a result or may still give one.
+std::vector<const Task*> lost_evaluations(const std::vector<const Task*>& evaluations);
+// Evaluates the models of a closed round once more where that failed or was cut short before; the round waits for it.
+// `job` has all evaluations of the round.
+void evaluate_again(JobDecision& decision, const JobView& job, Round round, std::int64_t now_ms);
+
 // "1 update", "3 updates".
 std::string updates_text(std::int64_t count);
 

@@ -37,6 +37,30 @@ TEST_F(JobLifecycleTest, AFailedJobGoesOnFromItsLastClosedRoundAndTrainsNothingT
     EXPECT_EQ(count(event_types(job), "atoll.job.resumed.v1"), 1U);
 }
 
+TEST_F(JobLifecycleTest, AFailedEvaluationOfTheNewestModelIsTriedAgainWhenTheJobGoesOn) {
+    begin();
+    Json request = job_request(2);
+    request["attempts_max"] = 1;
+    set("eval.exits", "2");
+    set("train.waits");
+    const std::string job = submit(request);
+    const auto round = [&](std::size_t number) { return get("/v1/jobs/" + job + "/rounds").at("items").at(number); };
+    ASSERT_TRUE(eventually([&] { return round(0).at("evaluated") == true; }));
+    EXPECT_TRUE(round(0).contains("failed_evaluations")) << round(0).dump(2);
+    EXPECT_TRUE(round(0).at("evaluations").empty());
+    ASSERT_EQ(post("/v1/jobs/" + job + "/pause", Json::object()).status, 200);
+    std::filesystem::remove(fake("eval.exits"));
+    const std::size_t before = round(0).at("tasks").size();
+    ASSERT_EQ(post("/v1/jobs/" + job + "/resume", Json::object()).status, 200);
+    EXPECT_EQ(post("/v1/jobs/" + job + "/resume", Json::object()).status, 200) << "safe to repeat";
+    ASSERT_TRUE(eventually([&] { return !round(0).at("evaluations").empty() && round(0).at("evaluated") == true; }))
+        << round(0).dump(2);
+    EXPECT_FALSE(round(0).contains("failed_evaluations")) << round(0).dump(2);
+    EXPECT_EQ(round(0).at("tasks").size(), 2 * before);
+    std::filesystem::remove(fake("train.waits"));
+    EXPECT_TRUE(reaches(job, "completed")) << error_of(job);
+}
+
 TEST_F(JobLifecycleTest, AJobThatGoesBackTrainsAsManyRoundsAsItsSpecificationSaysAndSaysWhichIsWhich) {
     begin();
     Json request = job_request(2);
