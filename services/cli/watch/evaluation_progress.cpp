@@ -27,11 +27,15 @@ std::string round_name(std::int64_t round) {
 std::string failed_evaluations_text(const json& failed) {
     if (!failed.is_object()) return {};
     const std::int64_t count = failed.value("count", std::int64_t{0}), of = failed.value("of", std::int64_t{0});
+    const std::int64_t partly = failed.value("partly", std::int64_t{0});
     const std::string reason = text(failed, "reason");
+    const std::string of_some = partly == 0       ? ""
+                                : partly == count ? " for some of the models"
+                                                  : fmt::format(", {} for some of the models", partly);
     return (count < of ? fmt::format("{} of {} evaluations failed", count, of)
             : of == 1  ? std::string("its evaluation failed")
                        : fmt::format("all {} evaluations failed", of)) +
-           (reason.empty() ? "" : ": " + reason);
+           of_some + (reason.empty() ? "" : ": " + reason);
 }
 
 EvaluationProgress::EvaluationProgress(const json& spec) {

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "services/cli/watch/evaluation_progress.h"
+
 namespace atl::cli {
 namespace {
 
@@ -332,6 +334,10 @@ TEST(JobProgressTest, ARoundWhoseEvaluationsFailedSaysSoAndWhy) {
             {{"round", round}, {"failed_evaluations", {{"count", failed}, {"of", 2}, {"reason", "exit code 1"}}}}));
     };
     EXPECT_EQ(evaluated(1, 2), "round 1  all 2 evaluations failed: exit code 1");
+    json partly = {{"count", 1}, {"of", 2}, {"reason", "exit code 2"}, {"partly", 1}};
+    EXPECT_EQ(failed_evaluations_text(partly), "1 of 2 evaluations failed for some of the models: exit code 2");
+    partly["count"] = 2;
+    EXPECT_EQ(failed_evaluations_text(partly), "all 2 evaluations failed, 1 for some of the models: exit code 2");
     progress.apply(results(2, "leonardo", "it", {{"global", 166}}));
     EXPECT_EQ(evaluated(2, 1),
               "round 2  perplexity  it at leonardo: global 166  1 of 2 evaluations failed: exit code 1");

@@ -131,10 +131,11 @@ export function participantsWithRefusals(job) {
     return refused.sort((a, b) => b.refusals - a.refusals || a.facility.localeCompare(b.facility));
 }
 
-// Of a round's evaluations, how many gave no perplexity and why the first of them did not.
-export function failedEvaluations({count, of, reason}) {
+// Of a round's evaluations, how many gave no perplexity, or not of each model, and why the first of them did not.
+export function failedEvaluations({count, of, reason, partly = 0}) {
     const which = count < of ? `${count} of ${of} evaluations` : of === 1 ? 'Its evaluation' : `All ${of} evaluations`;
-    return reason ? `${which} failed: ${reason}` : `${which} failed.`;
+    const some = partly === 0 ? '' : `${partly < count ? `, ${partly}` : ''} for some of the models`;
+    return reason ? `${which} failed${some}: ${reason}` : `${which} failed${some}.`;
 }
 
 // A round's trainings whose updates have pointed away from the others' for rounds.

@@ -150,7 +150,7 @@ function opposition({facility, contribution: {opposed_rounds: rounds, cosine}}) 
 }
 
 function evaluatedAs({failed_evaluations: failed}) {
-    return failed && failed.count === failed.of ? 'evaluation failed' : 'evaluated';
+    return failed && failed.count - (failed.partly ?? 0) === failed.of ? 'evaluation failed' : 'evaluated';
 }
 
 function oneRound(jobProgress, round, now, width) {

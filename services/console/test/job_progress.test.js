@@ -245,4 +245,9 @@ test('of evaluations that failed it is said how many and why', () => {
     assert.equal(failedEvaluations({count: 3, of: 3, reason}), 'All 3 evaluations failed: exit code 1');
     assert.equal(failedEvaluations({count: 1, of: 3, reason}), '1 of 3 evaluations failed: exit code 1');
     assert.equal(failedEvaluations({count: 1, of: 1, reason: ''}), 'Its evaluation failed.');
+    assert.equal(
+        failedEvaluations({count: 1, of: 3, reason, partly: 1}),
+        '1 of 3 evaluations failed for some of the models: exit code 1'
+    );
+    assert.equal(failedEvaluations({count: 2, of: 2, reason: '', partly: 1}), 'All 2 evaluations failed, 1 for some of the models.');
 });

@@ -4,6 +4,7 @@
 #include <set>
 #include <tuple>
 
+#include "services/dispatch/domain/evaluation_result.h"
 #include "services/dispatch/domain/model_guard.h"
 #include "services/dispatch/domain/round_steps.h"
 #include "services/dispatch/domain/training_settings.h"
@@ -218,20 +219,25 @@ std::vector<const Task*> lost_evaluations(const std::vector<const Task*>& evalua
 
 Json failed_evaluations(const std::vector<const Task*>& evaluations,
                         const std::map<std::string, std::string>& reasons) {
-    std::set<EvaluationPlace> places, done, failed;
+    std::set<EvaluationPlace> places, done, failed, partly;
     for (const Task* task : evaluations) {
         places.insert(place_of(*task));
         if (task->state == TaskState::kDone) done.insert(place_of(*task));
     }
     std::string reason;
     for (const Task* task : evaluations) {
-        if (done.contains(place_of(*task))) continue;
+        std::string why = tell_failed_models(*task);
+        if (task->state == TaskState::kDone && !why.empty()) partly.insert(place_of(*task));
+        if (why.empty() && done.contains(place_of(*task))) continue;
         failed.insert(place_of(*task));
         const auto given = reasons.find(task->id);
-        if (reason.empty()) reason = task->error.empty() && given != reasons.end() ? given->second : task->error;
+        if (why.empty()) why = task->error.empty() && given != reasons.end() ? given->second : task->error;
+        if (reason.empty()) reason = std::move(why);
     }
     if (failed.empty()) return {};
-    return {{"count", failed.size()}, {"of", places.size()}, {"reason", shorten(reason, kAbsenceBytesMax)}};
+    Json told = {{"count", failed.size()}, {"of", places.size()}, {"reason", shorten(reason, kAbsenceBytesMax)}};
+    if (!partly.empty()) told["partly"] = partly.size();
+    return told;
 }
 
 std::vector<const Task*> handed_in_updates(const JobView& job) {

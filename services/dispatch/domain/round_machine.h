@@ -105,8 +105,8 @@ std::vector<const Task*> accepted_updates(const JobView& job);
 // What the aggregation makes that round of: the data of atoll.round.closed.v1.
 json::Json closed_round(const JobView& job);
 // Of the evaluations of a round that none is waited for any more, those that gave no perplexity: {"count", "of",
-// "reason"}, the first reason that is known. One that was tried again counts once. null: each gave one. `reasons`: of
-// tasks that are just being cancelled.
+// "reason"}, the first reason that is known, and "partly", those among them that gave one for other models. One that
+// was tried again counts once. null: each gave one. `reasons`: of tasks that are just being cancelled.
 json::Json failed_evaluations(const std::vector<const Task*>& evaluations,
                               const std::map<std::string, std::string>& reasons = {});
 

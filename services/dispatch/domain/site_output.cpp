@@ -10,6 +10,7 @@ namespace {
 
 using json::Json;
 
+constexpr std::int64_t kExitCodeMax = 255;
 constexpr std::size_t kLineBytesMax = 16 << 10;  // the trainer's have some 300
 constexpr std::size_t kPushBytesMax = 16 << 10;
 constexpr int kDepthMax = 8;
@@ -122,6 +123,7 @@ void visit_evaluation(Line& line, Visitor& visit) {
     visit("loss", line.loss);
     visit("perplexity", line.perplexity);
     visit("tokens", line.tokens);
+    visit("failed_with", line.failed_with);
 }
 
 bool has(const Json& value, const char* key) {
@@ -149,6 +151,8 @@ Result<EvaluationLine> read_evaluation(const Json& value) {
     // e to the power of a mean of negative logarithms, but for what rounding does to it.
     if (line.perplexity.value_or(1) < 1 - 1e-6) return invalid_argument("perplexity", "must be at least 1");
     if (line.tokens.value_or(1) < 1) return invalid_argument("tokens", "must be at least 1: nothing was evaluated");
+    if (const std::int64_t code = line.failed_with.value_or(1); code < 1 || code > kExitCodeMax)
+        return invalid_argument("failed_with", "must be an exit code from 1 to 255");
     return line;
 }
 
@@ -211,7 +215,7 @@ Result<TrainingLine> read_training_line(std::string_view line) {
 
 Result<std::optional<EvaluationLine>> read_evaluation_line(std::string_view line) {
     const Json value = parse_or_null(line);
-    if (!has(value, "perplexity")) return std::optional<EvaluationLine>();
+    if (!has(value, "perplexity") && !has(value, "failed_with")) return std::optional<EvaluationLine>();
     ATOLL_TRY(EvaluationLine evaluation, read_evaluation(value));
     if (is_too_small(evaluation.tokens))
         return invalid_argument("tokens", "are " + std::to_string(*evaluation.tokens) + "; the loss of fewer than " +
@@ -254,7 +258,7 @@ std::int64_t read_exit_code(std::string_view text) {
     const auto exit = json::parse(text, kDepthMax);
     if (!exit.ok() || !has(*exit, "exit_code")) return kNoGood;
     const Json& code = exit->at("exit_code");
-    return is_count(code) && code <= 255 ? code.get<std::int64_t>() : kNoGood;
+    return is_count(code) && code <= kExitCodeMax ? code.get<std::int64_t>() : kNoGood;
 }
 
 std::optional<PushAnswer> read_push_answer(std::string_view out) {

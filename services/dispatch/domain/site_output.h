@@ -53,8 +53,9 @@ struct SummaryLine {
     std::optional<bool> rounding_error_anew;      // true: the same of what rounding its update before had lost
 };
 
-// What an evaluation prints of one model.
+// What an evaluation prints of one model, or its batch script of one that could not be evaluated.
 struct EvaluationLine {
+    std::optional<std::int64_t> failed_with;  // the exit code: there is no result
     std::optional<double> loss;
     std::optional<double> perplexity;  // nothing: too large for a number
     std::optional<std::int64_t> tokens;

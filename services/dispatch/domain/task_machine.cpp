@@ -5,6 +5,7 @@
 
 #include "services/dispatch/domain/attempt_end.h"
 #include "services/dispatch/domain/continuation.h"
+#include "services/dispatch/domain/evaluation_result.h"
 #include "services/dispatch/domain/step_events.h"
 #include "shared/base/backoff.h"
 #include "shared/base/text.h"
@@ -172,27 +173,6 @@ Status apply_log(TaskChange& change, const Observed& observed) {
     return read;
 }
 
-// An evaluation's result: the trainer's lines came in the order of the models.
-Result<Json> evaluation_result(const Task& task) {
-    const auto& evaluate = std::get<EvaluateParams>(task.params);
-    const std::vector<EvaluatedModel>& models = evaluate.models;
-    const std::vector<EvaluationLine>& results = task.attempt->results;
-    if (results.size() != models.size())
-        return internal_error("the trainer evaluated " + std::to_string(results.size()) + " of " +
-                              std::to_string(models.size()) + " models");
-    Json evaluations = Json::array();
-    for (std::size_t i = 0; i < models.size(); ++i) {
-        if (evaluate.tokens_max > 0 && results[i].tokens.value_or(0) > evaluate.tokens_max)
-            return internal_error("the trainer says that it evaluated " + std::to_string(*results[i].tokens) +
-                                  " tokens, but the dataset version has " + std::to_string(evaluate.tokens_max));
-        Json item = {{"model", models[i].digest}, {"which", models[i].which}};
-        const Json result = to_json(results[i]);
-        for (const char* key : {"loss", "perplexity", "tokens"}) item[key] = result.value(key, Json());
-        evaluations.push_back(std::move(item));
-    }
-    return Json{{"dataset", evaluate.dataset}, {"evaluations", std::move(evaluations)}};
-}
-
 // How many interruptions one counts for: a time limit that was too short once is so again, and what somebody at the
 // site has cancelled is not to come back for long.
 std::int64_t weight(BatchEnd end) {
@@ -247,7 +227,7 @@ void apply_success(TaskChange& change, const Observed& observed, const PollPolic
     if (stopped_early(task, {})) return apply_stop(change, observed, poll_policy);
     task.attempt->exit_code = 0;
     if (task.kind() == TaskKind::kEvaluate) {
-        auto result = evaluation_result(task);
+        auto result = evaluation_result(task, observed.model_failures);
         if (!result.ok()) return fail_attempt(change, describe(result.error()), false, poll_policy);
         return succeed(change, std::move(result).value());
     }
@@ -265,6 +245,17 @@ void wait_for_site(TaskChange& change, const std::string& why, std::int64_t now_
     attempt.not_ready_since_ms = attempt.waiting->since_ms;
     make_way(change, why, Step::kInterrupted);
     change.next_in_ms = attempt.waiting->next_ms - now_ms;
+}
+
+// Where no further attempt is made an evaluation's results of other models count.
+void fail_for_models(TaskChange& change, const Observed& observed, const std::string& why, bool is_permanent,
+                     const PollPolicy& poll_policy) {
+    const Task& task = change.task;
+    const bool is_last = is_permanent || task.attempt->failed_before + 1 >= task.attempts_max;
+    if (task.kind() == TaskKind::kEvaluate && is_last && !task.cancel_requested)
+        if (auto result = evaluation_result(task, observed.model_failures); result.ok())
+            return succeed(change, std::move(result).value());
+    fail_attempt(change, why, is_permanent, poll_policy);
 }
 
 // A batch system that ends a job has its programs fail: then its word counts, and is waited for while the job is still
@@ -289,7 +280,7 @@ void apply_failure(TaskChange& change, const Observed& observed, const PollPolic
     if (is_out_of_memory) return fail_attempt(change, why + cure_of(answer.end), false, poll_policy);
     const bool is_of_site = observed.is_of_site || exit_code == site::kExitTryLater;
     if (is_of_site && !change.task.cancel_requested) return wait_for_site(change, why, now_ms);
-    fail_attempt(change, why, !may_be_interrupted(exit_code), poll_policy);
+    fail_for_models(change, observed, why, !may_be_interrupted(exit_code), poll_policy);
 }
 
 // Words for a job whose turn has not come.

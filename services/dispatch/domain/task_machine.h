@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "services/dispatch/domain/batch_state.h"
+#include "services/dispatch/domain/evaluation_result.h"
 #include "services/dispatch/domain/task.h"
 
 // What becomes of a task when a step gave its answer: pure functions, no clock, no database.
@@ -37,6 +38,7 @@ struct Observed {
     std::int64_t looked_ms = 0;               // when the look was asked for
     std::string stderr_tail;                  // why, when it ended with a failure: failure_text()
     bool is_of_site = false;                  // the site's fault: a full disk or quota, a container that does not start
+    ModelFailures model_failures = {};        // of an evaluation, as far as they are known
     bool is_out_of_memory = false;            // a log of its says that it was ended for want of memory
     std::int64_t free_kib = -1;               // in the facility's work directory; -1: not known
     std::string batch_tail;                   // the end of batch.log, of a job that ended without a record of its own

@@ -129,6 +129,16 @@ await() {
 }
 )sh";
 
+// What ended by a signal or for the site's sake ends the job, as it may be ending anyway.
+constexpr const char* kPassOver = R"sh(failed=0
+pass_over() {
+    case $1 in 1 | 2 | 3 | 4) ;; *) return "$1" ;; esac
+    tail -c "+$(($3 + 1))" stderr.log | tail -c 16384 >"failed.$2"
+    echo "{\"failed_with\":$1}"
+    [ "$failed" -eq 1 ] || failed=$1
+}
+)sh";
+
 // An image has an mpirun of its own, which needs none of the machine.
 std::string launcher_of(const BatchJob& job, const BatchSystem& batch) {
     if (!job.launcher.empty()) return job.launcher;
@@ -147,6 +157,20 @@ std::string render_start(const BatchJob& job, const std::string& launcher) {
     if (ranks == 1) return runner;
     return launcher == kMpirunInImage ? runner + fill_launcher("mpirun", ranks)
                                       : fill_launcher(launcher, ranks) + runner;
+}
+
+std::string render_commands(const BatchJob& job, const std::string& launcher) {
+    std::string script = job.independent ? kPassOver : "";
+    std::size_t place = 0;
+    for (const auto& command : job.commands) {
+        if (job.independent) script += "said=$(wc -c <stderr.log)\n";
+        script += render_start(job, launcher);
+        for (const auto& word : command) script += shell_quote(word) + " ";
+        script += "&\nawait || ";
+        if (job.independent) script += "pass_over \"$?\" " + std::to_string(place++) + " \"$said\" || ";
+        script += "return\n";
+    }
+    return job.independent ? script + "return \"$failed\"\n" : script;
 }
 
 }  // namespace
@@ -171,11 +195,7 @@ std::string render_job_script(const BatchJob& job, const BatchSystem& batch) {
         script += "cat >image.sh <<'ATOLL_IMAGE' || return 75\n" + job.image_runner + "ATOLL_IMAGE\n";
     if (ranks > 1) script += launcher_environment(launcher, ranks);
     if (job.is_check) script += "echo '{\"asked_ranks\":" + std::to_string(ranks) + "}'\n";
-    for (const auto& command : job.commands) {
-        script += render_start(job, launcher);
-        for (const auto& word : command) script += shell_quote(word) + " ";
-        script += "&\nawait || return\n";
-    }
+    script += render_commands(job, launcher);
     if (job.kept_state) script += render_keep(*job.kept_state);
     if (!job.seal.empty()) {  // which no notice ends: without it the login node would read the whole update
         script += "if [ -d out ]; then\n    trap '' USR1 TERM INT\n    " + image_start(job);

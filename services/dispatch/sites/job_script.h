@@ -22,11 +22,14 @@ struct KeptState {
 };
 
 // What one batch job runs: commands in the attempt's directory, one after another, until one fails. The exit status of
-// the last one that ran is the job's.
+// the last one that ran is the job's. Where the commands are `independent` one that atoll-trainer itself ends with an
+// error is passed over: a line {"failed_with": STATUS} stands in its place in stdout.jsonl, what it said in the file
+// failed.PLACE, and the job's status is that of one that failed, 1 before others.
 struct BatchJob {
     BatchJobRef ref;
     std::map<std::string, std::string> environment = {};  // exported before anything runs
     std::vector<std::vector<std::string>> commands = {};
+    bool independent = false;
     // One process after them, which looks through what they left in out/. Whether it can says nothing of the job.
     std::vector<std::string> seal = {};
     Resources resources = {};  // of the job; each command is started as resources.ranks() ranks

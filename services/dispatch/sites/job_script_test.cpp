@@ -223,6 +223,34 @@ await || return
 )sh" + kEnd);
 }
 
+// Runs them here, each as words for sh; the attempt's files stay in `directory`.
+std::int64_t run_independent(const std::filesystem::path& directory, const std::vector<std::string>& commands) {
+    BatchJob job{.ref = {"atoll-t-1", directory.string()}, .independent = true};
+    for (const std::string& words : commands) job.commands.push_back({"sh", "-c", words});
+    EXPECT_TRUE(write_file_atomic(directory / "job.sh", render_locally(job)).ok());
+    return run_command({"sh", (directory / "job.sh").string()})->exit_code;
+}
+
+TEST(JobScriptTest, AnIndependentCommandThatFailsIsPassedOver) {
+    const TemporaryDirectory directory;
+    const auto file = [&](const char* name) { return read_file(directory.path() / name).value(); };
+    const std::string result = R"({"perplexity":2})";
+    EXPECT_EQ(run_independent(directory.path(), {"echo '" + result + "'; echo a note >&2",
+                                                 "echo no weights >&2; exit 2", "echo '" + result + "'"}),
+              2);
+    EXPECT_EQ(file("stdout.jsonl"), result + "\n{\"failed_with\":2}\n" + result + "\n");
+    EXPECT_EQ(file("failed.1"), "no weights\n");
+    EXPECT_EQ(file("stderr.log"), "a note\nno weights\n");
+    EXPECT_NE(file("end.json").find("\"exit_code\":2,"), std::string::npos);
+}
+
+TEST(JobScriptTest, WhatMayGoBetterLaterIsTheStatusOfIndependentCommandsAndASignalEndsThem) {
+    EXPECT_EQ(run_independent(TemporaryDirectory().path(), {"exit 1", "exit 2"}), 1);
+    const TemporaryDirectory directory;
+    EXPECT_EQ(run_independent(directory.path(), {"kill -9 $$", "echo not begun"}), 137);
+    EXPECT_EQ(read_file(directory.path() / "stdout.jsonl").value(), "");
+}
+
 // From the job's function to what starts its command.
 std::string start_in_image(const std::string& launcher, std::int64_t ranks, const BatchSystem& batch) {
     const BatchJob job{.ref = {"atoll-t-1", "/work"},

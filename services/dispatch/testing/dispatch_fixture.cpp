@@ -94,6 +94,10 @@ train)
     echo '{"summary":true,"steps":3,"samples":'"$samples"',"tokens":6144,"loss":7.5,"tokens_per_s":100.5,"wall_s":1.5}'
     ;;
 eval)
+    if bad=$(cat "$here/eval.fails_for" 2>/dev/null) && [ "${model#*"$bad"}" != "$model" ]; then
+        echo "atoll-trainer eval: --model: the weights are damaged" >&2
+        exit 2
+    fi
     while [ -e "$here/eval.endless" ]; do
         [ -n "$noted" ] || { noted=1 && echo $$ >>"$here/eval.pids"; }
         echo '{"loss":2.0,"perplexity":7.389,"tokens":1000}'

@@ -6,6 +6,7 @@
 #include "services/dispatch/db/tasks.h"
 #include "services/dispatch/domain/attempt_end.h"
 #include "services/dispatch/domain/continuation.h"
+#include "services/dispatch/domain/evaluation_result.h"
 #include "services/dispatch/domain/site_trouble.h"
 #include "services/dispatch/domain/training_settings.h"
 #include "services/dispatch/sites/failure_text.h"
@@ -24,7 +25,8 @@ using json::Json;
 
 constexpr std::size_t kJobIdBytesMax = 1 << 10;
 constexpr std::int64_t kLogTries = 3;
-constexpr std::int64_t kMissingLogsMax = 8;  // read at once
+constexpr std::int64_t kMissingLogsMax = 8;   // read at once
+constexpr std::size_t kFailedModelsMax = 16;  // of an evaluation, whose reasons are read
 
 // Of a training first the one that its update is made from.
 std::vector<std::string> needed_versions(const TaskParams& params) {
@@ -245,14 +247,8 @@ Result<Outcome> AttemptRunner::observe(const Task& task, Site& site, std::int64_
     observed.log_is_drained = look.log_is_drained;
     observed.looked_ms = found.asked_ms;
     observed.free_kib = look.free_kib;
-    if (observed.exit_code && *observed.exit_code != 0 && observed.log_is_drained) {
-        const std::string log = batch_job_ref(task, site).directory + "/stderr.log";
-        ATOLL_TRY(const std::string tail, site.tail(log, kStderrBytes));
-        observed.is_out_of_memory = tells_out_of_memory(tail);
-        observed.is_of_site =
-            is_out_of_space(tail) || (site.facility().image && is_container_not_started(*observed.exit_code, tail));
-        if (site.facility().logs.give != LogsGiven::kNone) observed.stderr_tail = failure_text(tail, kFailureBytesMax);
-    }
+    if (observed.exit_code && *observed.exit_code != 0 && observed.log_is_drained)
+        ATOLL_RETURN_IF_ERROR(read_failure(task, site, observed));
     const auto tells_its_end = [&](std::int64_t exit_code) {
         return may_be_interrupted(exit_code) || (exit_code == 0 && stopped_early(task, observed.lines));
     };
@@ -278,6 +274,27 @@ Result<Outcome> AttemptRunner::observe(const Task& task, Site& site, std::int64_
     if (may_tell_no_step(task, observed, now_ms)) observed.no_step = why_no_step(task, site);
     if (!observed.exit_code && observed.no_queue_status.empty()) plan_continuation(task, site, now_ms, observed);
     return Outcome(std::move(observed));
+}
+
+// Why an attempt has failed, as far as its programs have said.
+Status AttemptRunner::read_failure(const Task& task, Site& site, Observed& observed) {
+    const std::string directory = batch_job_ref(task, site).directory;
+    const bool is_given = site.facility().logs.give != LogsGiven::kNone;
+    ATOLL_TRY(const std::string tail, site.tail(directory + "/stderr.log", kStderrBytes));
+    observed.is_out_of_memory = tells_out_of_memory(tail);
+    observed.is_of_site =
+        is_out_of_space(tail) || (site.facility().image && is_container_not_started(*observed.exit_code, tail));
+    if (is_given) observed.stderr_tail = failure_text(tail, kFailureBytesMax);
+    if (!is_given) return {};
+    std::vector<std::size_t> failed = failed_models(task, observed.lines);
+    failed.resize(std::min(failed.size(), kFailedModelsMax));
+    if (failed.empty()) return {};
+    std::vector<std::string> files;
+    for (const std::size_t place : failed) files.push_back(directory + "/failed." + std::to_string(place));
+    ATOLL_TRY(const auto ends, site.tails(files, kStderrBytes));
+    for (std::size_t i = 0; i < failed.size(); ++i)
+        observed.model_failures[failed[i]] = failure_text(ends[i], kFailureBytesMax);
+    return {};
 }
 
 // What a rank says that waits for the others, or that nothing is said.

@@ -43,6 +43,7 @@ class AttemptRunner {
     Result<bool> was_submitted_before(const Task& task, Site& site);
     Result<Outcome> submit(const Task& task, Site& site);
     Result<Outcome> observe(const Task& task, Site& site, std::int64_t now_ms);
+    static Status read_failure(const Task& task, Site& site, Observed& observed);
     static void read_batch_log(const Task& task, Site& site, Observed& observed);
     static std::string why_no_step(const Task& task, Site& site);
     void plan_continuation(const Task& task, Site& site, std::int64_t now_ms, Observed& observed);

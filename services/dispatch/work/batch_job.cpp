@@ -110,6 +110,7 @@ Result<BatchJob> describe_batch_job(const Task& task, const Site& site) {
                           },
                           [&](const EvaluateParams& evaluate) {
                               job.resources = site.facility().evaluation;
+                              job.independent = evaluate.models.size() > 1;
                               for (const auto& model : evaluate.models)
                                   job.commands.push_back(eval_command(site, evaluate, model.digest));
                           },

@@ -61,6 +61,35 @@ TEST_F(JobLifecycleTest, AFailedEvaluationOfTheNewestModelIsTriedAgainWhenTheJob
     EXPECT_TRUE(reaches(job, "completed")) << error_of(job);
 }
 
+TEST_F(JobLifecycleTest, OneModelThatCannotBeEvaluatedCostsTheOthersNothing) {
+    begin();
+    set("eval.waits");
+    Json request = job_request(1);
+    request["evaluation"]["models"] = "all";
+    const std::string job = submit(request);
+    const auto rounds = [&] { return get("/v1/jobs/" + job + "/rounds").at("items"); };
+    // The first update that is handed in is damaged.
+    const auto first_update = [&] {
+        const Json newest = rounds().back();
+        for (const Json& task : newest.at("tasks"))
+            if (task.contains("version")) return task.at("version").get<std::string>();
+        return std::string();
+    };
+    std::string damaged;
+    ASSERT_TRUE(eventually([&] { return !(damaged = first_update()).empty(); }));
+    set("eval.fails_for", damaged);
+    std::filesystem::remove(fake("eval.waits"));
+    ASSERT_TRUE(reaches(job, "completed")) << error_of(job);
+    const Json round = rounds().at(1);
+    EXPECT_EQ(round.at("failed_evaluations").at("partly"), round.at("failed_evaluations").at("count")) << round.dump(2);
+    const std::string reason = round.at("failed_evaluations").at("reason");
+    EXPECT_NE(reason.find("1 of 3 models was not evaluated: "), std::string::npos) << reason;
+    EXPECT_NE(reason.find("exit code 2: atoll-trainer eval: --model: the weights are damaged"), std::string::npos)
+        << reason;
+    for (const Json& one : round.at("evaluations")) EXPECT_NE(one.at("model"), damaged) << one;
+    EXPECT_FALSE(round.at("evaluations").empty());
+}
+
 TEST_F(JobLifecycleTest, AJobThatGoesBackTrainsAsManyRoundsAsItsSpecificationSaysAndSaysWhichIsWhich) {
     begin();
     Json request = job_request(2);
