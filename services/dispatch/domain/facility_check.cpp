@@ -92,7 +92,7 @@ class Judge {
     }
     std::string set(const std::string& arguments) const { return set_command(facility_, arguments); }
     std::string set_field(const std::string& field, const std::string& value) const {
-        return set("--set " + shell_word(field + "=" + value));
+        return set_field_command(facility_, field, value);
     }
     std::string set_path(const std::string& directory) const {
         return set("--env " + shell_word("PATH=" + directory + ":" + fact("path")));
@@ -509,6 +509,10 @@ SiteFacts read_facts(std::string_view text) {
 
 std::string set_command(const Facility& facility, const std::string& arguments) {
     return "atoll facility set " + facility.name + " " + arguments;
+}
+
+std::string set_field_command(const Facility& facility, const std::string& field, const std::string& value) {
+    return set_command(facility, "--set " + shell_word(field + "=" + value));
 }
 
 SiteJudgement judge_site(const SiteFacts& facts, const FoundLimits& limits, const Facility& facility,

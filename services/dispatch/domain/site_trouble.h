@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace atl::dispatch {
@@ -10,6 +11,24 @@ inline bool is_out_of_space(std::string_view said) {
     return said.find("No space left on device") != std::string_view::npos ||
            said.find("uota exceeded") != std::string_view::npos;
 }
+
+// Whether a program says that a file system is mounted read-only (EROFS): no right to a directory changes that.
+inline bool is_read_only(std::string_view said) {
+    return said.find("Read-only file system") != std::string_view::npos;
+}
+// Whether atoll-trainer itself could not write for that; what else runs in a container may say so and go on.
+bool is_trainer_read_only(std::string_view said);
+inline constexpr const char* kReadOnlyMend =
+    "its file system is mounted read-only, which chmod does not change: ask the site when it can be written to again";
+
+// What a program did not find, or could not read, below a directory.
+struct LostFile {
+    std::string path;        // empty: nothing
+    bool is_broken = false;  // its file system says that it is away itself: a stale handle, a server that is gone
+};
+
+// The first such thing that the program's own words name. `said`: the end of its standard error.
+LostFile find_lost_file(std::string_view said, const std::string& directory);
 
 // Whether a container's runtime has ended before it started anything: Apptainer and Singularity exit with 255 then and
 // say why, as on a node that mounts no image for an ordinary user.

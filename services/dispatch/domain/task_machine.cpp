@@ -19,8 +19,7 @@ namespace {
 using json::Json;
 
 constexpr std::int64_t kLogBytesMax = std::int64_t{1} << 30;  // far more than any training's step lines
-constexpr std::int64_t kReadsAtOnceMax = 64;  // of a long log; then it is read as often as polls are made
-constexpr std::size_t kReasonBytesMax = 2000;
+constexpr std::int64_t kReadsAtOnceMax = 64;   // of a long log; then it is read as often as polls are made
 constexpr std::int64_t kKilled = 137;          // by SIGKILL: nothing that the trainer does to itself
 constexpr std::int64_t kInterruptionsMax = 5;  // in a row, none of which began further on than the one before it
 constexpr std::int64_t kSitePause_ms = 60000;  // after a batch job that the site had no disk, node or image for
@@ -247,6 +246,12 @@ void wait_for_site(TaskChange& change, const std::string& why, std::int64_t now_
     change.next_in_ms = attempt.waiting->next_ms - now_ms;
 }
 
+// What its file system did not show for a while is there again, or is brought again. A place that a login node sees and
+// no compute node does looks the same: so the attempts in a row are bounded.
+bool may_wait_for_files(Attempt& attempt, const Observed& observed) {
+    return observed.was_away && ++attempt.interruptions <= kInterruptionsMax;
+}
+
 // Where no further attempt is made an evaluation's results of other models count.
 void fail_for_models(TaskChange& change, const Observed& observed, const std::string& why, bool is_permanent,
                      const PollPolicy& poll_policy) {
@@ -278,7 +283,8 @@ void apply_failure(TaskChange& change, const Observed& observed, const PollPolic
     if (is_interruption(answer.end) || is_requeued || (exit_code == kKilled && !is_out_of_memory))
         return interrupt_attempt(change, why, answer.end, poll_policy);
     if (is_out_of_memory) return fail_attempt(change, why + cure_of(answer.end), false, poll_policy);
-    const bool is_of_site = observed.is_of_site || exit_code == site::kExitTryLater;
+    const bool is_of_site =
+        observed.is_of_site || exit_code == site::kExitTryLater || may_wait_for_files(attempt, observed);
     if (is_of_site && !change.task.cancel_requested) return wait_for_site(change, why, now_ms);
     fail_for_models(change, observed, why, !may_be_interrupted(exit_code), poll_policy);
 }
@@ -376,6 +382,29 @@ void note_no_step(TaskChange& change, const std::string& why, std::int64_t now_m
     attempt.waiting = {why, is_known ? attempt.waiting->since_ms : now_ms, now_ms + change.next_in_ms};
 }
 
+// Its queue's record or the site's queues have to be changed, by somebody.
+bool waits_for_queue(const Outcome& outcome) {
+    const auto* rejected = std::get_if<Rejected>(&outcome);
+    return rejected != nullptr && rejected->waits;
+}
+
+void apply_rejection(TaskChange& change, const Rejected& rejected, const PollPolicy& poll_policy, std::int64_t now_ms) {
+    Attempt& attempt = *change.task.attempt;
+    attempt.error = rejected.why;
+    if (rejected.ends_attempt) change.refusal = rejected.why;
+    if (rejected.is_permanent || rejected.ends_attempt || ++attempt.step_failures >= poll_policy.step_failures_max) {
+        attempt.waiting.reset();
+        return fail_attempt(change, rejected.why, rejected.is_permanent, poll_policy);
+    }
+    change.next_in_ms = backoff_ms(attempt.step_failures, poll_policy);
+    if (!rejected.waits) return;
+    if (attempt.not_ready_since_ms == 0) attempt.not_ready_since_ms = now_ms;
+    change.next_in_ms = std::min(kSitePause_ms << (attempt.step_failures - 1), kSitePauseMax_ms);
+    attempt.waiting = {rejected.why, attempt.not_ready_since_ms, now_ms + change.next_in_ms};
+    if (attempt.step_failures == 1)
+        add_event(change, "atoll.task.waiting.v1", {{"step", to_string(attempt.step)}, {"error", rejected.why}});
+}
+
 bool makes_no_step(const Outcome& outcome) {
     const auto* observed = std::get_if<Observed>(&outcome);
     return observed != nullptr && !observed->no_step.empty();
@@ -428,27 +457,7 @@ void apply_observation(TaskChange& change, const Observed& observed, const PollP
     if (attempt.step == Step::kRunning) note_continuation(change, observed, poll_policy, now_ms);
 }
 
-// Parts of an error may be the site's words.
-std::string printable_reason(const Error& error) {
-    return shorten(json::printable(describe(error)), kReasonBytesMax);
-}
-
 }  // namespace
-
-Outcome outcome_of(const Task& task, const Error& error) {
-    const bool is_collecting = task.attempt->step == Step::kCollecting;
-    const bool holds_update = task.kind() == TaskKind::kTrain && is_collecting;
-    // Submitting and cleaning up are about nothing else than the site: what it says there is meant.
-    const bool is_about_site =
-        task.attempt->step == Step::kSubmitting || (task.kind() == TaskKind::kClean && is_collecting);
-    const bool is_meant = is_about_site ? !is_transient(error.code) : is_refusal(error) || is_absent(error);
-    if (holds_update || !is_meant) return Unreachable{printable_reason(error)};
-    return Rejected{printable_reason(error), error.code == ErrorCode::kInvalidArgument};
-}
-
-Outcome refuse_update(const Error& error, bool is_permanent) {
-    return Rejected{printable_reason(error), is_permanent, true};
-}
 
 std::int64_t backoff_ms(std::int64_t failures, const PollPolicy& poll_policy) {
     using std::chrono::milliseconds;
@@ -543,7 +552,8 @@ TaskChange apply(Task task, const Outcome& outcome, const PollPolicy& poll_polic
     TaskChange change{std::move(task), {}, 0, false};
     change.batch_silence = batch_silence(outcome);
     Attempt& attempt = *change.task.attempt;
-    if (attempt.waiting && !lacks_answer(outcome) && !makes_no_step(outcome)) {  // what stood in the way is over
+    if (attempt.waiting && !lacks_answer(outcome) && !makes_no_step(outcome) &&
+        !waits_for_queue(outcome)) {  // what stood in the way is over
         attempt.waiting.reset();
         attempt.error.clear();
     }
@@ -573,14 +583,7 @@ TaskChange apply(Task task, const Outcome& outcome, const PollPolicy& poll_polic
                    [&](const HeldBack&) { change.next_in_ms = kHeldBackPause_ms; },
                    [&](const Cancelled&) { finish(change, TaskState::kCancelled, Step::kCancelled); },
                    [&](const Unreachable& unreachable) { wait_for_answer(change, unreachable, poll_policy, now_ms); },
-                   [&](const Rejected& rejected) {
-                       attempt.error = rejected.why;
-                       if (rejected.ends_attempt) change.refusal = rejected.why;
-                       if (rejected.is_permanent || rejected.ends_attempt ||
-                           ++attempt.step_failures >= poll_policy.step_failures_max)
-                           return fail_attempt(change, rejected.why, rejected.is_permanent, poll_policy);
-                       change.next_in_ms = backoff_ms(attempt.step_failures, poll_policy);
-                   }},
+                   [&](const Rejected& rejected) { apply_rejection(change, rejected, poll_policy, now_ms); }},
         outcome);
     date_phases(*change.task.attempt, now_ms, took_ms);
     return change;

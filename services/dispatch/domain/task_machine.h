@@ -31,13 +31,14 @@ struct Submitted {
 // What a submitted attempt has come to.
 struct Observed {
     bool started = false;
-    std::optional<std::int64_t> exit_code;    // from end.json
-    std::vector<std::string> lines;           // new lines of stdout.jsonl
-    std::int64_t log_offset = 0;              // after them
-    bool log_is_drained = true;               // no more lines were there
-    std::int64_t looked_ms = 0;               // when the look was asked for
-    std::string stderr_tail;                  // why, when it ended with a failure: failure_text()
-    bool is_of_site = false;                  // the site's fault: a full disk or quota, a container that does not start
+    std::optional<std::int64_t> exit_code;  // from end.json
+    std::vector<std::string> lines;         // new lines of stdout.jsonl
+    std::int64_t log_offset = 0;            // after them
+    bool log_is_drained = true;             // no more lines were there
+    std::int64_t looked_ms = 0;             // when the look was asked for
+    std::string stderr_tail;                // why, when it ended with a failure: failure_text()
+    bool is_of_site = false;                // the site's fault: a full disk or quota, a container that does not start
+    bool was_away = false;  // what its program did not find in the work directory is there now, or is staged again
     ModelFailures model_failures = {};        // of an evaluation, as far as they are known
     bool is_out_of_memory = false;            // a log of its says that it was ended for want of memory
     std::int64_t free_kib = -1;               // in the facility's work directory; -1: not known
@@ -67,6 +68,7 @@ struct Rejected {
     std::string why;
     bool is_permanent = false;  // the input is wrong; repeating cannot help
     bool ends_attempt = false;  // what the attempt made is no good; only another one can help
+    bool waits = false;         // somebody can mend it, as a queue that is gone: the pauses are long, and are shown
 };
 using Outcome =
     std::variant<Staged, Submitted, Observed, Collected, Cancelled, Unreachable, Rejected, Moving, HeldBack>;

@@ -45,6 +45,57 @@ TEST(WaitingTest, ATrainingThatFindsItsQuotaFullIsTriedAgainForAsLongAsItTakes) 
     EXPECT_NE(apply(task, full, kPollPolicy, 1000).task.state, TaskState::kPending);
 }
 
+TEST(WaitingTest, WhatWasAwayForAWhileWhenATrainingBeganIsLookedForAgainAFewTimes) {
+    Observed lost = ended(2);  // which is final otherwise
+    lost.stderr_tail = "atoll-trainer train: --data: there is no '/work/datasets/it/1/train'";
+    Task task = at_step(Step::kRunning);
+    EXPECT_EQ(apply(task, lost, kPollPolicy, 1000).task.state, TaskState::kFailed) << "it was never there";
+    lost.was_away = true;
+    int waits = 0;
+    for (; waits < 20 && task.state != TaskState::kFailed; ++waits) {
+        const TaskChange change = apply(task, lost, kPollPolicy, 1000);
+        task = change.task;
+        if (task.state == TaskState::kFailed) break;
+        EXPECT_GE(change.next_in_ms, 60000);
+        EXPECT_NE(task.attempt->waiting->reason.find("there is no"), std::string::npos);
+        task = begin_attempt(task).task;
+        EXPECT_EQ(task.attempt->failed_before, 0);
+        EXPECT_EQ(task.attempt->step, Step::kStaging) << "what is gone is brought again";
+        task.attempt->step = Step::kRunning;
+    }
+    EXPECT_EQ(waits, 5) << "what is there for the login node alone is never found";
+}
+
+TEST(WaitingTest, AQueueThatIsGoneIsWaitedForAsLongAsAttemptsLast) {
+    const std::string why = "the queue \"main\" does not exist at leonardo";
+    Task task = at_step(Step::kSubmitting);
+    const Outcome gone = outcome_of(task, with_cause(not_found(why), Cause::kSite));
+    std::int64_t now_ms = 1000;
+    std::vector<std::int64_t> minutes;
+    int attempts = 1;
+    for (int tries = 0; tries < 50 && task.state != TaskState::kFailed; ++tries) {
+        const TaskChange change = apply(task, gone, kPollPolicy, now_ms);
+        task = change.task;
+        if (task.state == TaskState::kPending) {
+            task = begin_attempt(task).task;
+            task.attempt->step = Step::kSubmitting;
+            ++attempts;
+        } else if (task.state == TaskState::kRunning) {
+            EXPECT_EQ(task.attempt->waiting, (Waiting{why, 1000, now_ms + change.next_in_ms})) << "since the first";
+            minutes.push_back(change.next_in_ms / 60000);
+        }
+        now_ms += change.next_in_ms;
+    }
+    EXPECT_EQ(task.state, TaskState::kFailed);
+    EXPECT_EQ(attempts, task.attempts_max);
+    EXPECT_EQ(minutes, (std::vector<std::int64_t>{1, 2, 4, 8, 1, 2, 4, 8}));
+    task = at_step(Step::kSubmitting);
+    task = apply(task, gone, kPollPolicy, 1000).task;
+    task = apply(task, Submitted{"17"}, kPollPolicy, 2000).task;
+    EXPECT_EQ(task.attempt->waiting, std::nullopt) << "it is back";
+    EXPECT_EQ(task.attempt->step, Step::kQueued);
+}
+
 TEST(WaitingTest, AFullDiskIsTriedAfterLongerAndLongerPausesUntilATrainingComesFurther) {
     constexpr std::int64_t kMinute_ms = 60000;
     Observed full = ended(1);

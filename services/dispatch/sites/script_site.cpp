@@ -5,6 +5,7 @@
 #include <iterator>
 #include <sstream>
 
+#include "services/dispatch/domain/facility_check.h"
 #include "services/dispatch/domain/site_output.h"
 #include "services/dispatch/domain/site_trouble.h"
 #include "services/dispatch/embedded.h"
@@ -126,6 +127,20 @@ std::int64_t read_moved(const std::string& out) {
     return std::sscanf(out.c_str(), "moved %lld", &bytes) == 1 && bytes > 0 ? bytes : 0;
 }
 
+// What its owner or the site can mend while the job waits.
+Error no_queue(const Facility& facility, const Resources& resources, const std::string& said) {
+    const std::string& name = resources.queue.empty() ? facility.batch.default_queue : resources.queue;
+    const bool is_partition = said.find("Invalid partition name") != std::string::npos;
+    const std::string what = is_partition ? "does not exist at " + facility.name
+                                          : "is not one that " + facility.name + " takes as its record describes it";
+    const std::string field = "batch.queues." + name + (is_partition ? ".partition" : ".MEMBER");
+    return with_cause(not_found("the queue " + in_quotes(name) + " " + what + " (" + said + "); change it with `" +
+                                set_field_command(facility, field, is_partition ? "PARTITION" : "VALUE") + "`" +
+                                (facility.batch.script_template.empty() ? "" : ", or its template") +
+                                ", or have the site bring it back"),
+                      Cause::kSite);
+}
+
 }  // namespace
 
 ScriptSite::ScriptSite(Facility facility, std::shared_ptr<Transport> transport, std::string programs)
@@ -140,7 +155,10 @@ Error ScriptSite::to_error(const CommandResult& result, const char* what) const 
     if (result.exit_code == site::kExitNoBatchAnswer) return no_batch_answer(facility(), said);
     std::string message = std::string(what) + ": ";
     if (result.exit_code == site::kExitAbsent) return with_cause(not_found(message + said), Cause::kSite);
+    if (result.exit_code == site::kExitNoQueue) return with_cause(not_found(message + said), Cause::kSite);
     if (result.exit_code == site::kExitBadInput) return with_cause(invalid_argument({}, message + said), Cause::kSite);
+    if (is_read_only(said))
+        return unavailable(message + facility().work_dir + ": " + kReadOnlyMend + " (" + said + ")");
     if (is_out_of_space(said))
         return unavailable(message + "no space or quota is left in " + facility().work_dir + " (" + said + ")");
     if (said.empty() || result.exit_code != site::kExitTryLater)
@@ -224,8 +242,10 @@ Result<std::string> ScriptSite::submit(const BatchJob& job) {
         ATOLL_RETURN_IF_ERROR(verify_image(found));
     }
     auto submitted = submit_script(job.ref, render_job_script(job, *batch_));
-    if (submitted.ok() || job.is_check || submitted.error().code != ErrorCode::kInvalidArgument) return submitted;
+    if (submitted.ok() || job.is_check) return submitted;
     Error refused = submitted.error();
+    if (is_absent(refused)) return no_queue(facility(), job.resources, refused.message);
+    if (refused.code != ErrorCode::kInvalidArgument) return submitted;
     const std::string& queue = job.resources.queue;
     refused.message += " (`atoll facility check " + facility().name + " --job" +
                        (queue.empty() ? "" : " --queue " + shell_quote(queue)) + "` tries the same queue)";

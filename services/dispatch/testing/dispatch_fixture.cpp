@@ -67,6 +67,10 @@ while [ $# -gt 0 ]; do
 done
 [ ! -e "$here/$verb.waits" ] || echo $$ >>"$here/$verb.pids"
 while [ -e "$here/$verb.waits" ]; do sleep 0.05; done
+if rm "$here/$verb.lacks" 2>/dev/null; then
+    echo "atoll-trainer $verb: --data: there is no '$data'" >&2
+    exit 2
+fi
 says=
 if [ -e "$here/$verb.says" ]; then cat "$here/$verb.says" && says=1; fi
 if code=$(cat "$here/$verb.exits" 2>/dev/null); then echo "made to fail" >&2; exit "$code"; fi

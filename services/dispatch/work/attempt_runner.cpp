@@ -53,6 +53,18 @@ Outcome cancelled_or_unknown(const Status& status) {
     return unreachable(status.error());
 }
 
+// Whether something in the work directory that a program did not find is there again, or is brought again by the next
+// attempt.
+Result<bool> was_away(Site& site, const std::string& said) {
+    const LostFile lost = find_lost_file(said, site.facility().work_dir);
+    if (lost.path.empty() || lost.is_broken) return lost.is_broken;
+    const auto found = site.read_file(lost.path, 0);
+    if (found.ok()) return true;
+    if (is_transient(found.error().code)) return found.error();
+    // What is there need not be a file that can be read.
+    return found.error().code != ErrorCode::kNotFound || lost.path.starts_with(site.model_directory(""));
+}
+
 // What keeps a staged version at the site: the job or preparation that uses it.
 const std::string& owner(const Task& task) {
     return task.job.empty() ? task.preparation : task.job;
@@ -218,13 +230,25 @@ Result<bool> AttemptRunner::was_submitted_before(const Task& task, Site& site) {
     return answers.front().state != BatchState::kUnknownToQueue;
 }
 
+// What a job asks for was in the facility's record when it was submitted: the record has changed since, and may be
+// changed again.
+Result<BatchJob> AttemptRunner::describe_due_job(const Task& task, const Site& site) {
+    auto job = describe_batch_job(task, site);
+    if (job.ok() || job.error().code != ErrorCode::kInvalidArgument) return job;
+    const std::string& facility = site.facility().name;
+    return with_cause(not_found("the record of " + facility + " has changed since: " + describe(job.error()) +
+                                "; `atoll facility show " + facility + "` tells what it has now, `atoll facility set " +
+                                facility + " --set batch.queues.NAME.MEMBER=VALUE` changes it"),
+                      Cause::kSite);
+}
+
 Result<Outcome> AttemptRunner::submit(const Task& task, Site& site) {
     ATOLL_TRY(const bool paused, is_job_paused(task));
     if (paused) {  // what was submitted goes on, but nothing new begins
         ATOLL_TRY(const bool was_submitted, was_submitted_before(task, site));
         if (!was_submitted) return Outcome(HeldBack{});
     }
-    ATOLL_TRY(const BatchJob job, describe_batch_job(task, site));
+    ATOLL_TRY(const BatchJob job, describe_due_job(task, site));
     if (!job.earlier_attempts.empty() && abilities_of(site.facility().batch.kind).ends_jobs) {
         // One that the site has put back into its queue would stand there for nothing, and its continuation behind it.
         Task before = task;
@@ -282,9 +306,13 @@ Status AttemptRunner::read_failure(const Task& task, Site& site, Observed& obser
     const bool is_given = site.facility().logs.give != LogsGiven::kNone;
     ATOLL_TRY(const std::string tail, site.tail(directory + "/stderr.log", kStderrBytes));
     observed.is_out_of_memory = tells_out_of_memory(tail);
-    observed.is_of_site =
-        is_out_of_space(tail) || (site.facility().image && is_container_not_started(*observed.exit_code, tail));
+    observed.is_of_site = is_out_of_space(tail) || is_trainer_read_only(tail) ||
+                          (site.facility().image && is_container_not_started(*observed.exit_code, tail));
+    ATOLL_TRY(observed.was_away, was_away(site, tail));
     if (is_given) observed.stderr_tail = failure_text(tail, kFailureBytesMax);
+    if (observed.was_away)
+        observed.stderr_tail += std::string(observed.stderr_tail.empty() ? "" : "; ") +
+                                "it was there when it was staged: its file system was away for a while";
     if (!is_given) return {};
     std::vector<std::size_t> failed = failed_models(task, observed.lines);
     failed.resize(std::min(failed.size(), kFailedModelsMax));
@@ -338,7 +366,7 @@ void AttemptRunner::plan_continuation(const Task& task, Site& site, std::int64_t
 Result<std::string> AttemptRunner::submit_continuation(const Task& task, Site& site) {
     ATOLL_TRY(const bool paused, is_job_paused(task));
     if (paused) return std::string();  // nothing new begins
-    ATOLL_TRY(BatchJob job, describe_batch_job(continuation_of(task), site));
+    ATOLL_TRY(BatchJob job, describe_due_job(continuation_of(task), site));
     job.ref.after = task.attempt->batch_id;
     return site.submit(job);
 }

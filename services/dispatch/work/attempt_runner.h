@@ -41,6 +41,7 @@ class AttemptRunner {
     Result<Outcome> stage(const Task& task, Site& site);
     Result<bool> is_job_paused(const Task& task) const;
     Result<bool> was_submitted_before(const Task& task, Site& site);
+    static Result<BatchJob> describe_due_job(const Task& task, const Site& site);
     Result<Outcome> submit(const Task& task, Site& site);
     Result<Outcome> observe(const Task& task, Site& site, std::int64_t now_ms);
     static Status read_failure(const Task& task, Site& site, Observed& observed);

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "services/dispatch/testing/fake_squeue.h"
 #include "services/dispatch/testing/job_lifecycle_fixture.h"
 #include "shared/http/client/client.h"
 
@@ -42,6 +43,33 @@ class PatienceTest : public JobLifecycleTest {
         const auto text = read_file(directory_.path() / (name + "-hung") / "asked");
         return text.ok() ? text->size() : 0;
     }
+    // One whose Slurm knows the partition "good" alone, and runs what it is given at once.
+    void add_slurm_facility(const std::string& name) {
+        const auto programs = directory_.path() / "slurm";
+        std::filesystem::create_directories(programs);
+        for (const auto& [program, text] : std::map<std::string, std::string>{{"squeue", kFakeSqueue},
+                                                                              {"scancel", "#!/bin/sh\n"},
+                                                                              {"sacct", "#!/bin/sh\n"},
+                                                                              {"sbatch", R"sh(#!/bin/sh
+for file; do :; done
+grep -q '^#SBATCH --partition=good$' "$file" || {
+    echo 'sbatch: error: Batch job submission failed: Invalid partition name specified' >&2
+    exit 1
+}
+sh "$file" >batch.log 2>&1
+echo 1
+)sh"}})
+            ASSERT_TRUE(write_file_atomic(programs / program, text, 0755).ok());
+        const Json facility = {{"name", name},
+                               {"transport", {{"kind", "local"}}},
+                               {"batch", {{"kind", "slurm"}, {"queues", {{"main", {{"partition", "renamed"}}}}}}},
+                               {"programs", fake("").parent_path().string()},
+                               {"environment", {{"PATH", programs.string() + ":/usr/bin:/bin"}}},
+                               {"work_dir", work_dir(name).string()}};
+        const auto added = post("/v1/facilities", facility);
+        ASSERT_EQ(added.status, 201) << added.body;
+        catalog_->add_version("it", 1, name);
+    }
     Json request_at(const std::string& facility, const std::string& name) {
         Json request = job_request(1);
         request["name"] = name;
@@ -56,6 +84,24 @@ class PatienceTest : public JobLifecycleTest {
         EXPECT_TRUE(connection.query("UPDATE tasks SET next_step_at = now() WHERE lease_until < now()").ok());
     }
 };
+
+TEST_F(PatienceTest, AQueueThatIsGoneIsWaitedForUntilItsRecordIsChanged) {
+    begin();
+    ASSERT_NO_FATAL_FAILURE(add_slurm_facility("hawk"));
+    Json request = request_at("hawk", "renamed");
+    request["attempts_max"] = 1;
+    const std::string job = submit(request);
+    const auto waits = [&] { return get("/v1/jobs/" + job).at("waits").dump(); };
+    ASSERT_TRUE(eventually([&] { return waits().find("does not exist at hawk") != std::string::npos; })) << waits();
+    EXPECT_NE(waits().find("atoll facility set hawk --set batch.queues.main.partition=PARTITION"), std::string::npos)
+        << waits();
+    EXPECT_NE(waits().find("since"), std::string::npos) << waits();
+    EXPECT_EQ(state_of(job), "running");
+    const Json mended = {{"batch", {{"kind", "slurm"}, {"queues", {{"main", {{"partition", "good"}}}}}}}};
+    const auto changed = client().call(Method::kPatch, "/v1/facilities/hawk", mended.dump(), {{{"If-Match", "*"}}, {}});
+    ASSERT_EQ(changed->status, 200) << changed->body;
+    EXPECT_TRUE(reaches(job, "completed")) << get("/v1/jobs/" + job + "/rounds").dump(2);
+}
 
 TEST_F(PatienceTest, ASiteThatIsGoneCostsTheOthersNoMoreThanTheGrace) {
     begin();
@@ -219,6 +265,35 @@ TEST_F(PatienceTest, AWorkDirectoryThatIsAwayIsWaitedForAndSaidOfTheFacilityAndI
     EXPECT_EQ(task_at("leonardo").at("attempt"), 1);
     EXPECT_EQ(task_at("leonardo").at("attempt_error"), "");
     EXPECT_EQ(get("/v1/facilities/leonardo").at("waiting"), nullptr);
+}
+
+TEST_F(PatienceTest, AFileSystemThatIsAwayJustWhileATrainingBeginsCostsNoAttempt) {
+    begin();
+    std::filesystem::create_directories(work_dir("leonardo") / "datasets/it/1/train");
+    std::filesystem::create_directories(work_dir("karolina") / "datasets/cs/1/train");
+    set("train.lacks");
+    Json request = job_request(1);
+    request["attempts_max"] = 1;
+    request["evaluation"] = {{"at", Json::array()}};
+    const std::string job = submit(request);
+    const auto waits = [&] { return get("/v1/jobs/" + job).at("waits").dump(); };
+    ASSERT_TRUE(eventually([&] { return waits().find("away for a while") != std::string::npos; }))
+        << get("/v1/jobs/" + job + "/rounds").dump(2);
+    EXPECT_EQ(state_of(job), "running");
+    EXPECT_TRUE(eventually([&] { return hurry(), state_of(job) == "completed"; }))
+        << get("/v1/jobs/" + job + "/rounds").dump(2);
+}
+
+TEST_F(PatienceTest, DataThatIsNotThereFailsTheTraining) {
+    begin();
+    set("train.lacks");
+    Json request = job_request(1);
+    request["evaluation"] = {{"at", Json::array()}};
+    const std::string job = submit(request);
+    ASSERT_TRUE(reaches(job, "failed")) << get("/v1/jobs/" + job + "/rounds").dump(2);
+    EXPECT_NE(error_of(job).find("failed at attempt 1: exit code 2: atoll-trainer train: --data: there is no"),
+              std::string::npos)
+        << error_of(job);
 }
 
 // The parent directory is writable, so a new work directory could be made; it would lack everything that is running.

@@ -37,7 +37,9 @@ class BatchSystem {
     // POSIX shell functions; each returns 75 where it could not find out. The first two are called in the job's
     // directory.
     //   queue_find NAME             prints the id of the job of that name, nothing if there is none
-    //   queue_put FILE NAME         puts FILE into the queue, prints its id; 65: it can never run, the reason on stderr
+    //   queue_put FILE NAME         puts FILE into the queue, prints its id; 65: it can never run; 78: it does not take
+    //   the
+    //                             queue as the record names it, each with the reason on stderr
     //   queue_ask NAME DIRECTORY …  prints what parse() reads
     //   queue_drop NAME             ends the job; 0: no process of it lives
     //   queue_limits                prints what parse_limits() reads

@@ -57,8 +57,8 @@ TEST_F(SlurmRefusalsTest, AnSbatchWithoutAnIdIsToldAsSuch) {
     }
 }
 
-// What the facility's record or the job must be changed for.
-TEST_F(SlurmRefusalsTest, WhatCanNeverRunIsRefused) {
+// What the facility's record, its template or the site must be changed for, as when a partition is renamed.
+TEST_F(SlurmRefusalsTest, AQueueThatIsNotThereIsNoFaultOfTheJob) {
     for (const char* said : {
              "invalid partition specified: mian\nsbatch: error: Batch job submission failed: Invalid partition name "
              "specified",
@@ -69,24 +69,50 @@ TEST_F(SlurmRefusalsTest, WhatCanNeverRunIsRefused) {
              "Batch job submission failed: Invalid license specification",
              "Batch job submission failed: Invalid generic resource (gres) specification",
              "Batch job submission failed: Invalid Trackable RESource (TRES) specification",
+             "Batch job submission failed: User's group not permitted to use this partition",
+             "Batch job submission failed: Requested reservation is invalid",
+             "Batch job submission failed: Access denied to requested reservation",
+             "Invalid --time specification",
+         })
+        EXPECT_EQ(submit_where_sbatch_says(said), ErrorCode::kNotFound) << said;
+    EXPECT_EQ(submit_where_sbatch_says("x\nsbatch: unrecognized option '--gpu-per-node=4'"), ErrorCode::kNotFound);
+}
+
+// What the job must be changed for.
+TEST_F(SlurmRefusalsTest, WhatCanNeverRunIsRefused) {
+    for (const char* said : {
              "Batch job submission failed: Requested node configuration is not available",
              "Batch job submission failed: Requested time limit is invalid (missing or exceeds some limit)",
              "Batch job submission failed: Node count specification invalid",
              "Batch job submission failed: CPU count per node can not be satisfied",
              "Batch job submission failed: Memory specification can not be satisfied",
              "Batch job submission failed: More processors requested than permitted",
-             "Batch job submission failed: User's group not permitted to use this partition",
-             "Batch job submission failed: Requested reservation is invalid",
-             "Batch job submission failed: Access denied to requested reservation",
-             "Invalid --time specification",
          })
         EXPECT_EQ(submit_where_sbatch_says(said), ErrorCode::kInvalidArgument) << said;
-    EXPECT_EQ(submit_where_sbatch_says("x\nsbatch: unrecognized option '--gpu-per-node=4'"),
-              ErrorCode::kInvalidArgument);
+}
+
+TEST_F(SlurmRefusalsTest, WhichQueueIsGoneAndWhatChangesItIsSaid) {
+    ScriptSite site(slurm_.facility, make_local_transport(), "");
+    const auto said = [&](const std::string& sbatch) {
+        slurm_.put("bin/sbatch", "#!/bin/sh\necho 'sbatch: error: " + sbatch + "' >&2\nexit 1\n");
+        BatchJob job;
+        job.ref = {"atoll-t-1", site.task_directory("t", 1)};
+        const auto id = site.submit(job);
+        EXPECT_TRUE(!id.ok() && is_absent(id.error()));
+        return id.ok() ? "" : id.error().message;
+    };
+    const std::string gone = said("Batch job submission failed: Invalid partition name specified");
+    EXPECT_TRUE(gone.starts_with("the queue \"main\" does not exist at leonardo (")) << gone;
+    EXPECT_NE(gone.find("change it with `atoll facility set leonardo --set batch.queues.main.partition=PARTITION`"),
+              std::string::npos)
+        << gone;
+    const std::string other = said("Batch job submission failed: Invalid qos specification");
+    EXPECT_NE(other.find("--set batch.queues.main.MEMBER=VALUE`"), std::string::npos) << other;
+    EXPECT_NE(other.find("Invalid qos specification"), std::string::npos) << other;
 }
 
 TEST_F(SlurmRefusalsTest, WhatTriesTheSameQueueIsSaid) {
-    slurm_.put("bin/sbatch", "#!/bin/sh\necho 'sbatch: error: Requested reservation is invalid' >&2\nexit 1\n");
+    slurm_.put("bin/sbatch", "#!/bin/sh\necho 'sbatch: error: Requested time limit is invalid' >&2\nexit 1\n");
     ScriptSite site(slurm_.facility, make_local_transport(), "");
     BatchJob job;
     job.ref = {"atoll-t-1", site.task_directory("t", 1)};

@@ -52,16 +52,20 @@ queue_put() {
         echo "$id"
         return 0
     fi
-    # Of slurm_errno(3) what the site would have to change for us; all else may pass: nodes and partitions that are away,
-    # full queues, daemons that do not answer, what a site's own plugin says.
+    # Of slurm_errno(3) what the job asks for and never gets; what the facility's record, its template or the site itself
+    # has to be changed for, as when a partition is renamed; all else may pass: nodes and partitions that are away, full
+    # queues, daemons that do not answer, what a site's own plugin says.
     case $said in
-        *"Invalid partition name"* | *"Invalid account or"* | *"Invalid "*" specification"* | *"Invalid --"* | \
-            *"unrecognized option"* | *"invalid option"* | *"configuration is not available"* | \
-            *"time limit is invalid"* | *"count specification invalid"* | *"can not be satisfied"* | \
-            *"processors requested than permitted"* | *"not permitted to use this partition"* | \
-            *"reservation is invalid"* | *"denied to requested reservation"*)
+        *"configuration is not available"* | *"time limit is invalid"* | *"count specification invalid"* | \
+            *"can not be satisfied"* | *"processors requested than permitted"*)
             printf '%s\n' "$said" >&2
             return 65
+            ;;
+        *"Invalid partition name"* | *"Invalid account or"* | *"Invalid "*" specification"* | *"Invalid --"* | \
+            *"unrecognized option"* | *"invalid option"* | *"not permitted to use this partition"* | \
+            *"reservation is invalid"* | *"denied to requested reservation"*)
+            printf '%s\n' "$said" >&2
+            return 78
             ;;
     esac
     tell_silence "$said"

@@ -1,6 +1,7 @@
 # $1 directory, $2 the job's name, $3 bytes of job.sh. Standard input: job.sh. The batch system's functions stand in
 # front. Prints the job's id, or "cancelled". Exit 74: the work directory is not there; 69: the batch system gives no
-# answer; 75: not known, ask again; 65: this job can never run; all with the reason.
+# answer; 75: not known, ask again; 65: this job can never run; 78: the batch system does not take its queue; all with the
+# reason.
 # No flock: not every Lustre has it. Were two to come through, the claim in job.sh lets one of their jobs train.
 umask 077
 # Staging has made the work directory: without it the file system is away, and what was submitted before with it.
