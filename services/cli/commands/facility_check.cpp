@@ -26,6 +26,8 @@ namespace {
 using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
+// A row of a coordinator of another release may say what is wrong and not what helps.
+constexpr const char* kMendUnknown = "try it there by hand; `atoll doctor` looks at the coordinator";
 constexpr std::chrono::seconds kLookInterval{2};
 constexpr std::chrono::milliseconds kInterruptInterval{100};
 
@@ -134,6 +136,15 @@ Result<json> watch_job(http::Client& client, const CheckFlags& flags, const std:
     }
 }
 
+// What helps where no job of the check could be put into the queue.
+std::string mend_submission(const Error& error, const CheckFlags& flags) {
+    if (error.code == ErrorCode::kUnavailable || error.code == ErrorCode::kResourceExhausted)
+        return "it may pass: the same command tries again; `squeue --me` and `sbatch` there by hand tell more";
+    return "`atoll facility show " + flags.name + "` has the queue's words, `atoll facility set " + flags.name +
+           " --set batch.queues." + (flags.queue.empty() ? "QUEUE" : flags.queue) +
+           ".MEMBER=VALUE` changes them; another queue: --queue NAME";
+}
+
 Result<json> try_job(http::Client& client, const CheckFlags& flags, Activity& activity) {
     const std::string id = random_hex(8);
     const std::string path = "/v1/facilities/" + segment(flags.name) + "/check-jobs/" + id;
@@ -149,7 +160,8 @@ Result<json> try_job(http::Client& client, const CheckFlags& flags, Activity& ac
     if (const Status status = submitted.check(); !status.ok()) {
         if (status.error().code == ErrorCode::kInvalidArgument && status.error().cause != Cause::kSite)
             return status.error();
-        return json::array({compute_row("fail", "no job could be submitted: " + describe(status.error()))});
+        return json::array({compute_row("fail", "no job could be submitted: " + describe(status.error()),
+                                        mend_submission(status.error(), flags))});
     }
     auto found = watch_job(client, flags, path, activity);
     activity.set("ending the job and taking its directory away");
@@ -202,8 +214,9 @@ std::string check_table(const json& rows, std::size_t width) {
         head += text(row, "name");
         head.resize(indent, ' ');
         table += head + fold(text(row, "seen"), indent, indent, width);
-        if (const std::string mend = text(row, "mend"); !mend.empty())
-            table += std::string(indent, ' ') + "→ " + mend_text(mend, indent + 2, width);
+        std::string mend = text(row, "mend");
+        if (mend.empty() && text(row, "state") == "fail") mend = kMendUnknown;
+        if (!mend.empty()) table += std::string(indent, ' ') + "→ " + mend_text(mend, indent + 2, width);
     }
     return table;
 }

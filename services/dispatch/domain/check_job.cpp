@@ -32,7 +32,10 @@ std::string one_line(std::string text) {
 CheckRow judge_digest(const std::string& digest, const Facility& facility) {
     const ImageSpec& image = *facility.image;
     const std::string field = "--set image.sha256=" + digest;
-    if (digest.size() != 64) return {"image", CheckState::kFail, image.path + " could not be hashed", ""};
+    if (digest.size() != 64)
+        return {"image", CheckState::kFail, image.path + " could not be hashed",
+                "it has to be a file that the compute nodes can read, with sha256sum beside it: `ls -l " + image.path +
+                    "` in a job there shows it"};
     if (image.sha256.empty())
         return {"image", CheckState::kOk, "sha256 " + digest + ", which the record does not pin",
                 set_command(facility, field)};

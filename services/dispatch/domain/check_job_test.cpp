@@ -47,6 +47,65 @@ TEST(SiteRowsTest, AWorkDirectoryThatIsSomebodyElsesIsToBeGivenAway) {
     EXPECT_TRUE(mend("no_write", "touch: No space left on device").starts_with("free some"));
     EXPECT_TRUE(mend("no_work_dir", "mkdir: Permission denied").starts_with("make it and give it to ada there"));
     EXPECT_TRUE(mend("no_work_dir", "mkdir: No such file or directory").starts_with("make what it lies in"));
+    for (const char* fact : {"no_write", "no_work_dir"}) {
+        const std::string read_only = mend(fact, "mkdir: cannot create '/w': Read-only file system");
+        EXPECT_TRUE(read_only.starts_with("its file system is mounted read-only, which chmod does not change: ask"))
+            << read_only;
+        EXPECT_NE(read_only.find("or take another: atoll facility set leonardo --work-dir"), std::string::npos)
+            << read_only;
+    }
+}
+
+void expect_each_failure_has_a_mend(const std::vector<CheckRow>& rows) {
+    for (const CheckRow& row : rows) {
+        const bool is_wrong = row.state == CheckState::kFail || row.state == CheckState::kWarn;
+        EXPECT_TRUE(!is_wrong || !row.mend.empty()) << row.name << ": " << row.seen;
+    }
+}
+
+TEST(SiteRowsTest, EachRowThatFailsSaysWhatToDo) {
+    const std::vector<std::pair<std::string, std::string>> faults = {{"missing", "awk"},
+                                                                     {"no_slurm", "sbatch"},
+                                                                     {"no_queue", "no answer"},
+                                                                     {"odd_queue", "columns"},
+                                                                     {"no_limits", "no answer"},
+                                                                     {"no_work_dir", "gone"},
+                                                                     {"no_write", "no reason"},
+                                                                     {"noexec", "yes"},
+                                                                     {"space_kib", "0"},
+                                                                     {"files_free", "0"},
+                                                                     {"quota", "9 10 1 2"},
+                                                                     {"elf", "183"},
+                                                                     {"no_program", "atoll"},
+                                                                     {"version", "atoll 0"},
+                                                                     {"version_error", "lib"},
+                                                                     {"no_image", "is not there"},
+                                                                     {"node_machine", "aarch64"},
+                                                                     {"runtime", ""},
+                                                                     {"image_sha256", "abc"},
+                                                                     {"image_changed", "yes"},
+                                                                     {"no_store", "timed out"},
+                                                                     {"mpi", "none"},
+                                                                     {"slurm", ""}};
+    Facility with_image = facility();
+    with_image.image.emplace();
+    with_image.image->path = "/w/trainer.sif";
+    with_image.image->sha256 = "ff";
+    CheckSetting setting;
+    setting.store_url = "http://store";
+    setting.launcher = "srun --mpi=pmix";
+    for (const Facility& one : {facility(), with_image})
+        for (const auto& [first, value] : faults)
+            for (const auto& [second, other] : faults)
+                expect_each_failure_has_a_mend(
+                    judge_site({{first, value}, {second, other}, {"clock", "7"}, {"clock", "7"}, {"machine", "x86_64"}},
+                               {{"main", not_found("Slurm has no partition")}}, one, setting)
+                        .rows);
+    expect_each_failure_has_a_mend(judge_check_job({R"({"image_sha256":"none"})"}, 1, "no", with_image));
+    expect_each_failure_has_a_mend(judge_check_job({R"({"image_sha256":"none"})"}, {}, "no", with_image));
+    for (const std::string report : {R"({"asked_ranks":2})", R"({"ranks":[{"rank":0,"launcher_says":"1"}]})"})
+        for (const std::int64_t code : {0, 1, 75, 255})
+            expect_each_failure_has_a_mend(judge_check_job({report}, code, "FATAL: no", with_image));
 }
 
 TEST(SiteRowsTest, AFileSystemThatIsShortOrFullSaysSoAndWhatToDo) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "services/dispatch/domain/check_job.h"
+#include "services/dispatch/domain/site_trouble.h"
 #include "shared/base/text.h"
 #include "shared/json/printable.h"
 
@@ -295,13 +296,16 @@ class Judge {
             set("--launcher " + shell_word(mended)));
     }
 
-    static bool is_for_want_of_room(const std::string& said) {
-        return said.find("No space left") != std::string::npos || said.find("uota exceeded") != std::string::npos;
-    }
     static bool is_permission(const std::string& said) { return said.find("ermission denied") != std::string::npos; }
     std::string missing_work_dir(const std::string& said) const {
         if (facility_.has_work_dir) return "have it mounted; if it is gone for good `mkdir` it there";
+        if (is_read_only(said)) return kReadOnlyMend;
         return is_permission(said) ? "make it and give it to " + fact("user") + " there" : "make what it lies in";
+    }
+    std::string mend_writing(const std::string& said) const {
+        const std::string other = ", or take another: " + set("--work-dir DIRECTORY");
+        if (is_read_only(said)) return kReadOnlyMend + other;
+        return is_permission(said) ? "give it to " + fact("user") + " there" + other : other_work_dir();
     }
     void judge_work_dir() {
         const std::string& place = facility_.work_dir;
@@ -309,13 +313,11 @@ class Judge {
         if (has("no_work_dir"))
             return add("work_dir", CheckState::kFail, place + " is not there: " + fact("no_work_dir"),
                        missing_work_dir(fact("no_work_dir")) + ", or take another: " + set("--work-dir DIRECTORY"));
-        if (is_for_want_of_room(fact("no_write")))
+        if (is_out_of_space(fact("no_write")))
             return add("work_dir", CheckState::kFail, place + " is full: " + fact("no_write"), other_work_dir());
         if (has("no_write"))
             return add("work_dir", CheckState::kFail, "nothing can be written in " + place + ": " + fact("no_write"),
-                       is_permission(fact("no_write"))
-                           ? "give it to " + fact("user") + " there, or take another: " + set("--work-dir DIRECTORY")
-                           : other_work_dir());
+                       mend_writing(fact("no_write")));
         const auto space = number("space_kib");
         const auto files = number("files_free");
         const std::string seen = place + ": " + space_text(space, files);

@@ -62,6 +62,14 @@ std::vector<CheckRow> judge_connection(const Facility& facility, const Error* er
     return {connection, key, credential};
 }
 
+// A script gave no answer that can be read, though the way there stands.
+std::string mend_shell(const Facility& facility) {
+    const bool is_far = facility.transport.kind == TransportKind::kSsh;
+    return "run `" + std::string(is_far ? "ssh " + facility.transport.host + " " : "") +
+           "sh -c 'echo it works'` by hand: it must print only that, within seconds; `atoll facility check " +
+           facility.name + "` looks again";
+}
+
 // Whatever a site says: a person may be shown the name in a command.
 bool is_task_name(const std::string& name) {
     const auto is_plain = [](unsigned char c) {
@@ -116,7 +124,8 @@ SiteCheck ScriptSite::check(const CheckOrder& order) {
     };
     if (!result.ok()) {
         auto rows = skip_site(facility(), "the site could not be asked");
-        if (check.rows.empty()) rows.front() = {"shell", CheckState::kFail, result.error().message, ""};
+        if (check.rows.empty())
+            rows.front() = {"shell", CheckState::kFail, result.error().message, mend_shell(facility())};
         add(rows);
         return check;
     }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -137,6 +138,8 @@ inline std::vector<std::string> findings(const std::vector<CheckRow>& sound, con
     const auto before = by_name(sound);
     std::vector<std::string> found;
     for (const CheckRow& row : faulty) {
+        const bool is_wrong = row.state == CheckState::kFail || row.state == CheckState::kWarn;
+        EXPECT_TRUE(!is_wrong || !row.mend.empty()) << row.name << " says not what to do: " << row.seen;
         const auto same = before.find(row.name);
         if (row.state == CheckState::kSkipped || (same != before.end() && same->second.state == row.state)) continue;
         found.push_back((row.state == CheckState::kFail ? "" : "warn ") + row.name);
