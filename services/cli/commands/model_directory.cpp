@@ -9,6 +9,7 @@
 #include "services/cli/commands/model_tokenizer.h"
 #include "shared/base/text.h"
 #include "shared/log/warn.h"
+#include "shared/model_config/ignored_tensor.h"
 #include "shared/model_config/tensors.h"
 #include "shared/safetensors/file.h"
 #include "shared/store_client/transfer.h"
@@ -109,10 +110,8 @@ Status check_no_ignored_tensor(const safetensors::Model& weights, const model_co
     for (const auto& entry : weights.entries())
         if (model_config::is_ignorable(entry.tensor->name, ignorable))
             return invalid_argument(entry.file->path().string(),
-                                    entry.file->path().string() + ": the model is computed without the tensor " +
-                                        in_quotes(entry.tensor->name) +
-                                        ", so no update of it would have it; `atoll-trainer train --model " +
-                                        directory.string() + " --steps 0 …` writes the model without it");
+                                    entry.file->path().string() + ": " +
+                                        model_config::ignored_tensor_text(entry.tensor->name, directory.string()));
     return {};
 }
 

@@ -95,7 +95,11 @@ Result<BaseModel> find_base_model(const Catalog& catalog, JobView& job) {
         model.adapter_bytes = named.weight_bytes;
         return model;
     }
-    if (config.lora_rank == 0 || !named.config.ok()) return named;  // the examination says what is wrong with it
+    if (!named.config.ok()) return named;  // the examination says what is wrong with it
+    if (config.lora_rank == 0) {           // updates of weights have what the base has
+        ATOLL_TRY(named.ignored_tensor, catalog.find_ignored_tensor(version, *named.config));
+        return named;
+    }
     ATOLL_TRY(const NewAdapter start, new_adapter(*named.config, config));
     named.adapter_bytes = start.weights.size();
     job.spec.adapter_of = job.base;

@@ -8,6 +8,7 @@
 #include "services/dispatch/domain/training_settings.h"
 #include "shared/base/text.h"
 #include "shared/delta/delta.h"
+#include "shared/model_config/ignored_tensor.h"
 #include "shared/training_memory/least_memory.h"
 
 namespace atl::dispatch {
@@ -348,6 +349,11 @@ Examination examine_job(const JobSpec& spec, const Facilities& facilities, const
     else
         model.fail("model", invalid_argument(
                                 "model", "the trainer cannot read " + reference + ": " + base.config.error().message));
+    if (!base.ignored_tensor.empty())
+        model.fail("weights",
+                   invalid_argument(
+                       "model", reference + ": " + model_config::ignored_tensor_text(base.ignored_tensor, "DIRECTORY") +
+                                    "; `atoll model pull` brings it there, `atoll model push` the new one"));
     std::set<std::tuple<std::string, std::string, std::int64_t>> seen;
     for (std::size_t i = 0; i < copies.size(); ++i) {
         const NamedCopy& copy = copies[i];

@@ -55,6 +55,17 @@ struct Case {
     }
 };
 
+TEST(JobExaminationTest, ABaseWithATensorThatNoUpdateWouldHaveIsRefused) {
+    Case one;
+    EXPECT_EQ(one.found("weights"), "none");
+    one.base.ignored_tensor = "lm_head.weight";
+    EXPECT_TRUE(one.found("weights").starts_with(
+        "fail at model: tiny@v1: the model is computed without the tensor \"lm_head.weight\", so no update of it would "
+        "have it; `atoll-trainer train --model DIRECTORY --steps 0"))
+        << one.found("weights");
+    EXPECT_EQ(first_failure(one.examine()).error().field, "model");
+}
+
 TEST(JobExaminationTest, AJobThatFitsHasNoFailure) {
     Case one;
     EXPECT_TRUE(first_failure(one.examine()).ok()) << first_failure(one.examine()).error().message;

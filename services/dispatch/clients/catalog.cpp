@@ -12,6 +12,7 @@
 #include "shared/digest/digest.h"
 #include "shared/http/client/client.h"
 #include "shared/json/bounded.h"
+#include "shared/model_config/tensors.h"
 #include "shared/service/names.h"
 #include "shared/store_client/remote_file.h"
 #include "shared/store_client/transfer.h"
@@ -363,6 +364,34 @@ Result<BaseModel> Catalog::base_model(const Json& version) const {
     base.config = text ? model_config::parse_config(*text, "config.json")
                        : invalid_argument("config.json", "the model has no config.json, or it is too large");
     return base;
+}
+
+Result<std::optional<safetensors::Header>> Catalog::read_header(const store_client::ManifestFile& file) const {
+    constexpr std::uint64_t kHeaderBytesMax = 16U << 20;
+    const store_client::RemoteFile remote(session()->store, file);
+    std::string text(8, '\0');
+    if (file.size < text.size()) return std::optional<safetensors::Header>();
+    ATOLL_RETURN_IF_ERROR(remote.read(0, std::as_writable_bytes(std::span(text))));
+    const auto length = safetensors::header_length(text, file.size);
+    if (!length.ok() || *length > kHeaderBytesMax) return std::optional<safetensors::Header>();
+    text.resize(*length);
+    ATOLL_RETURN_IF_ERROR(remote.read(8, std::as_writable_bytes(std::span(text))));
+    auto header = safetensors::parse_header(text, file.size);
+    return header.ok() ? std::optional(std::move(header).value()) : std::optional<safetensors::Header>();
+}
+
+Result<std::string> Catalog::find_ignored_tensor(const Json& version, const model_config::ModelConfig& config) const {
+    ATOLL_TRY(const Json body, member<Json>(version, "manifest"));
+    ATOLL_TRY(const auto manifest, store_client::parse_manifest(body));
+    const std::vector<std::string> ignorable = model_config::ignorable_tensors(config);
+    for (const auto& file : manifest.files) {
+        if (!file.path.ends_with(".safetensors")) continue;
+        ATOLL_TRY(const auto header, read_header(file));
+        if (!header) continue;
+        for (const auto& tensor : header->tensors)
+            if (model_config::is_ignorable(tensor.name, ignorable)) return tensor.name;
+    }
+    return std::string();
 }
 
 // What is there already is not sent again, so that a request that is repeated is quick.

@@ -16,6 +16,7 @@
 #include "shared/auth/auth.h"
 #include "shared/http/client/client.h"
 #include "shared/model_config/model_config.h"
+#include "shared/safetensors/safetensors.h"
 #include "shared/store_client/manifest.h"
 
 namespace atl::dispatch {
@@ -44,6 +45,7 @@ struct BaseModel {
     json::Json tokenizer;             // tokenizer_files()
     std::string adapter_of;           // of an adapter: the digest of the model that it belongs to
     bool is_change = false;           // it is no model but the change of one: an update of update_format int8 or int4
+    std::string ignored_tensor;       // of its weights, one that no update of it would have; empty: none
     std::uint64_t adapter_bytes = 0;  // of the adapter that a job trains on this model; 0: it trains the weights
     // Of config.json. An error: it has none, or one that the trainer cannot read.
     Result<model_config::ModelConfig> config = Error{};
@@ -84,6 +86,9 @@ class Catalog {
     Result<std::string> handed_in_version(const std::string& task, std::int64_t attempt) const;
     // Of a version as model_version() and version() give it.
     Result<BaseModel> base_model(const json::Json& version) const;
+    // The first tensor of that version's weights that a trainer reads past and does not write, as the head of a tied
+    // model; empty: it has none, or its files cannot be read as safetensors, which is for others to say.
+    Result<std::string> find_ignored_tensor(const json::Json& version, const model_config::ModelConfig& config) const;
     // The object in a small file of such a version; null: it has no such file, or no object there.
     Result<json::Json> read_object(const json::Json& version, const char* file) const;
     // Makes a version of the model that is an adapter of `adapter_of`; the same one again is the same version. Its
@@ -120,6 +125,7 @@ class Catalog {
                                                            const std::string& dataset) const;
     Result<json::Json> get(Service service, const std::string& path) const;
     // The text of a file of JSON; nothing: there is none, or it is too large.
+    Result<std::optional<safetensors::Header>> read_header(const store_client::ManifestFile& file) const;
     Result<std::optional<std::string>> read_small(const store_client::Manifest& manifest, const char* path) const;
     // A file of a version on its way into the store, chunk by chunk.
     using ReadBytes = std::function<void(std::uint64_t offset, std::span<std::byte> into)>;

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "services/dispatch/testing/dispatch_fixture.h"
+#include "shared/safetensors/safetensors.h"
 
 namespace atl::dispatch {
 namespace {
@@ -72,6 +73,36 @@ TEST_F(JobCheckRoutesTest, AModelThatTheTrainerCannotReadIsRefused) {
     catalog_->set_config(Json());
     EXPECT_NE(post("/v1/jobs", job_request(1)).body.find("has no config.json"), std::string::npos);
     EXPECT_EQ(count("jobs"), 0);
+}
+
+// Its trainer leaves the head of a tied model out: an update without a tensor of its base is refused, round after
+// round.
+TEST_F(JobCheckRoutesTest, ATiedModelWithAHeadInItsFilesIsRefusedUnlessAdaptersAreTrained) {
+    const auto weights = [&](const std::string& name) {
+        std::vector<safetensors::TensorInfo> tensors = {{.name = name, .shape = {2}}};
+        return safetensors::make_header(tensors) + std::string(8, '\0');
+    };
+    catalog_->set_weights(weights("lm_head.weight"));
+    const auto refused = post("/v1/jobs", job_request(1));
+    EXPECT_EQ(refused.status, 422) << refused.body;
+    const Json problem = Json::parse(refused.body);
+    EXPECT_EQ(problem.value("field", ""), "model");
+    EXPECT_NE(problem.value("detail", "").find("the model is computed without the tensor \"lm_head.weight\""),
+              std::string::npos)
+        << problem;
+    EXPECT_NE(problem.value("detail", "").find("--steps 0"), std::string::npos) << problem;
+    Json adapters = job_request(1);
+    adapters["training"]["lora_rank"] = 2;
+    EXPECT_EQ(post("/v1/job-checks", adapters).body.find("lm_head"), std::string::npos);
+    catalog_->set_config({{"tie_word_embeddings", false}});
+    Json untied = job_request(1);
+    untied["output_model"] = "untied";
+    EXPECT_EQ(post("/v1/jobs", untied).status, 201);
+    catalog_->set_config({{"tie_word_embeddings", true}});
+    catalog_->set_weights(weights("model.norm.weight"));
+    Json tied = job_request(1);
+    tied["output_model"] = "tied";
+    EXPECT_EQ(post("/v1/jobs", tied).status, 201);
 }
 
 TEST_F(JobCheckRoutesTest, AJobThatAsksForLessMemoryThanItsTrainingNeedsIsRefused) {

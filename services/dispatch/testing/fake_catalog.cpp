@@ -1,5 +1,6 @@
 #include "services/dispatch/testing/fake_catalog.h"
 
+#include <cstdio>
 #include <sstream>
 
 #include "shared/base/file.h"
@@ -18,6 +19,13 @@ namespace {
 
 Response none() {
     return Response::problem(not_found("there is none"), "");
+}
+
+// What a request with that header gets; empty: all of it.
+Response bytes_of(const std::string& text, const std::string& range) {
+    unsigned long first = 0, last = text.size() - 1;
+    const bool is_part = std::sscanf(range.c_str(), "bytes=%lu-%lu", &first, &last) == 2;
+    return Response::text(is_part ? 206 : 200, text.substr(first, last - first + 1), "application/octet-stream");
 }
 
 http::Access services_only() {
@@ -209,9 +217,9 @@ void FakeCatalog::add_store(http::Server& server) {
     });
     server.route(Method::kGet, "/v1/blobs/:sha256", services_only(), [this](const Request& request) {
         const std::lock_guard lock(mutex_);
-        const std::string text = config_.dump();
-        return request.param("sha256") == digest::sha256(text) ? Response::text(200, text, "application/octet-stream")
-                                                               : none();
+        for (const std::string& text : {config_.dump(), weights_})
+            if (request.param("sha256") == digest::sha256(text)) return bytes_of(text, request.header("range"));
+        return none();
     });
 }
 
@@ -264,6 +272,11 @@ Response FakeCatalog::find_version(const std::string& model, const std::string& 
                            {"size", text.size()},
                            {"chunks", Json::array({chunk})}};
         Json files = Json::array({file});
+        if (!weights_.empty())
+            files.push_back(
+                {{"path", "model.safetensors"},
+                 {"size", weights_.size()},
+                 {"chunks", Json::array({{{"sha256", digest::sha256(weights_)}, {"size", weights_.size()}}})}});
         for (const auto& [path, sha256] : tokenizer_.items())
             files.push_back(
                 {{"path", path}, {"size", 9}, {"chunks", Json::array({{{"sha256", sha256}, {"size", 9}}})}});

@@ -64,6 +64,11 @@ class FakeCatalog {
         else
             config_.merge_patch(config);
     }
+    // From now on the base model has these bytes as its model.safetensors.
+    void set_weights(std::string bytes) {
+        const std::lock_guard lock(mutex_);
+        weights_ = std::move(bytes);
+    }
     // From now on the base model has a tokenizer of these files, by their sha256.
     void set_tokenizer(json::Json files) {
         const std::lock_guard lock(mutex_);
@@ -116,6 +121,7 @@ class FakeCatalog {
     std::string dataset_owner_ = "tester";
     static json::Json tiny_config();
     json::Json config_ = tiny_config();
+    std::string weights_;
     json::Json tokenizer_ = json::Json::object();
     json::Json wanted_tokenizer_;
     std::map<std::string, std::vector<json::Json>> globals_;  // by model
