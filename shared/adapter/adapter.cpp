@@ -1,8 +1,7 @@
 #include "shared/adapter/adapter.h"
 
 #include <algorithm>
-#include <array>
-#include <nlohmann/json.hpp>
+#include <cmath>
 
 #include "shared/base/spelling.h"
 #include "shared/base/text.h"
@@ -12,7 +11,6 @@ namespace {
 
 using model_config::TensorSpec;
 
-constexpr std::int64_t kRankMax = 1 << 16;
 constexpr std::string_view kWeight = ".weight";
 constexpr const char* kDefaultTargets = "q_proj,v_proj";
 
@@ -20,56 +18,6 @@ std::vector<std::string> sorted_list(const std::string& text) {
     std::vector<std::string> parts = split_list(text);
     std::ranges::sort(parts);
     return parts;
-}
-
-// What may be there in any case: it says nothing about the mathematics of a trained adapter.
-constexpr std::array kHarmless = {
-    "auto_mapping", kBaseName,      "revision",     "task_type",     "inference_mode",    "peft_version",
-    "eva_config",   "loftq_config", "corda_config", "megatron_core", "qalora_group_size", "runtime_config",
-};
-
-// What changes the mathematics unless it is null, false, empty or "none".
-constexpr std::array kMustBeUnset = {
-    "alora_invocation_tokens",
-    "alpha_pattern",
-    "arrow_config",
-    "bias",
-    "ensure_weight_tying",
-    "exclude_modules",
-    "fan_in_fan_out",
-    "kasa_config",
-    "layer_replication",
-    "layers_pattern",
-    "layers_to_transform",
-    "lora_bias",
-    "lora_ga_config",
-    "megatron_config",
-    "modules_to_save",
-    "monteclora_config",
-    "rank_pattern",
-    "target_parameters",
-    "trainable_token_indices",
-    "use_bdlora",
-    "use_dora",
-    "use_qalora",
-    "use_rslora",
-    "velora_config",
-};
-
-std::vector<std::string> read_targets(json::ObjectReader& reader) {
-    std::vector<std::string> targets;
-    const json::Json& value = reader.any_or_null("target_modules");
-    if (value == "all-linear") return {"all-linear"};
-    if (!value.is_array() || value.empty()) {
-        reader.fail("target_modules", "must be a list of module names (a pattern is not built)");
-        return targets;
-    }
-    for (const json::Json& target : value) {
-        if (!target.is_string()) reader.fail("target_modules", "must be a list of module names");
-        if (target.is_string()) targets.push_back(target.get<std::string>());
-    }
-    std::ranges::sort(targets);
-    return targets;
 }
 
 // Says what the linears are called.
@@ -85,6 +33,77 @@ Status unknown_target(const std::vector<std::string>& linears, const std::string
     return invalid_argument("--lora-targets", "'" + target + "' is no linear of this model; those are " + text);
 }
 
+// The first value whose pattern names the module; null: none does.
+const PatternValue* find_value(const std::vector<PatternValue>& values, std::string_view module) {
+    const auto found =
+        std::ranges::find_if(values, [&](const PatternValue& one) { return one.pattern.matches(module); });
+    return found == values.end() ? nullptr : &*found;
+}
+
+bool is_digits(std::string_view text) {
+    return !text.empty() && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
+}
+
+// Whether `before` is or ends in ".LIST", where a '.' in the list's name stands for any character, as in peft.
+bool ends_in_list(std::string_view before, std::string_view list) {
+    if (before.size() < list.size()) return false;
+    const std::size_t begin = before.size() - list.size();
+    if (begin > 0 && before[begin - 1] != '.') return false;
+    return std::ranges::equal(before.substr(begin), list,
+                              [](char have, char want) { return want == '.' || have == want; });
+}
+
+// Of "model.layers.12.mlp.up_proj" 12: the first number between dots that stands after such a list; -1: none does.
+// Lists are tried in their order; without any, each name is one that is not the module's first.
+std::int64_t layer_of(const PeftSettings& peft, std::string_view module) {
+    const auto first_after = [&](auto&& is_list) -> std::int64_t {
+        for (std::size_t dot = module.find('.'); dot != std::string_view::npos; dot = module.find('.', dot + 1)) {
+            const std::size_t end = module.find('.', dot + 1);
+            if (end == std::string_view::npos) break;
+            const std::string_view number = module.substr(dot + 1, end - dot - 1);
+            if (is_digits(number) && number.size() < 10 && is_list(module.substr(0, dot)))
+                return std::stoll(std::string(number));
+        }
+        return -1;
+    };
+    if (peft.layer_lists.empty())
+        return first_after([](std::string_view before) { return before.find('.') != std::string_view::npos; });
+    for (const std::string& list : peft.layer_lists) {
+        const std::int64_t layer = first_after([&](std::string_view before) { return ends_in_list(before, list); });
+        if (layer >= 0) return layer;
+    }
+    return -1;
+}
+
+bool is_in_layers(const PeftSettings& peft, std::string_view module) {
+    return std::ranges::find(peft.layers, layer_of(peft, module)) != peft.layers.end();
+}
+
+// In a file the first pattern counts that names a linear. Which one is the first depends on who wrote the file last, so
+// that two must not contradict each other.
+Status check_values(const std::vector<PatternValue>& values, const char* key, const std::string& module) {
+    const PatternValue* first = find_value(values, module);
+    for (const PatternValue& other : values) {
+        if (first == nullptr || other.value == first->value || !other.pattern.matches(module)) continue;
+        return invalid_argument(key, in_quotes(first->key) + " and " + in_quotes(other.key) + " both name " + module +
+                                         ", and their order, which is not kept, would decide");
+    }
+    return {};
+}
+
+Status check_targets_of_file(const LoraOptions& options, const std::vector<std::string>& linears) {
+    bool any = false;
+    for (const std::string& module : linears) {
+        if (!options.covers(module)) continue;
+        any = true;
+        ATOLL_RETURN_IF_ERROR(check_values(options.peft.ranks, "rank_pattern", module));
+        ATOLL_RETURN_IF_ERROR(check_values(options.peft.alphas, "alpha_pattern", module));
+    }
+    if (any) return {};
+    return invalid_argument("target_modules", "names no linear of this model" +
+                                                  std::string(options.peft.layers.empty() ? "" : " in these layers"));
+}
+
 // Of a matrix that a linear multiplies with; empty: the tensor is none.
 std::string_view linear_name(const TensorSpec& tensor) {
     const std::string_view name = tensor.name;
@@ -97,9 +116,25 @@ std::string_view linear_name(const TensorSpec& tensor) {
 }  // namespace
 
 bool LoraOptions::covers(std::string_view module) const {
-    return std::ranges::any_of(targets, [&](const std::string& target) {
+    if (peft.target_pattern) return peft.target_pattern->matches(module);
+    // As in peft, a target that is the whole name is one whatever the layers are.
+    if (std::ranges::find(targets, module) != targets.end()) return true;
+    const bool is_target = std::ranges::any_of(targets, [&](const std::string& target) {
         return target == kAllLinear ? module != kHead : answers_to(module, target);
     });
+    return is_target && (peft.layers.empty() || is_in_layers(peft, module));
+}
+
+std::int64_t LoraOptions::rank_of(std::string_view module) const {
+    const PatternValue* own = find_value(peft.ranks, module);
+    return own == nullptr ? rank : static_cast<std::int64_t>(own->value);
+}
+
+float LoraOptions::scale_of(std::string_view module) const {
+    const PatternValue* own = find_value(peft.alphas, module);
+    const auto divisor = static_cast<double>(rank_of(module));
+    return static_cast<float>((own == nullptr ? alpha : own->value) /
+                              (peft.is_rank_stabilized ? std::sqrt(divisor) : divisor));
 }
 
 bool answers_to(std::string_view module, std::string_view target) {
@@ -108,6 +143,7 @@ bool answers_to(std::string_view module, std::string_view target) {
 }
 
 Status check_targets(const LoraOptions& options, const std::vector<std::string>& linears) {
+    if (options.is_of_file) return check_targets_of_file(options, linears);
     for (const std::string& target : options.targets) {
         const auto is_meant = [&](const std::string& module) { return answers_to(module, target); };
         if (target != kAllLinear && std::ranges::none_of(linears, is_meant)) return unknown_target(linears, target);
@@ -148,57 +184,6 @@ Status check_flags(const run_settings::RunConfig& config, const LoraOptions& ada
     return {};
 }
 
-Result<LoraOptions> parse_config(const json::Json& config) {
-    json::ObjectReader reader(config);
-    reader.one_of("peft_type", {"LORA"}, "");
-    LoraOptions options;
-    options.rank = reader.required_integer("r", 1, kRankMax);
-    options.alpha = reader.number_or("lora_alpha", 8, 0, 1e9);
-    options.dropout = reader.number_or("lora_dropout", 0, 0, 0.999999);
-    options.targets = read_targets(reader);
-    for (const char* key : kHarmless) reader.any_or_null(key);
-    // Other ways to begin ("pissa", "olora", "corda", …) take what the adapter begins with out of the base, and peft
-    // does so again whenever it loads one.
-    const json::Json& began = reader.any_or_null("init_lora_weights");
-    if (!began.is_null() && !began.is_boolean() && began != "gaussian" && began != "eva" && began != "orthogonal")
-        reader.fail("init_lora_weights", "changes the base model in a way that is not built");
-    for (const char* key : kMustBeUnset) {
-        const json::Json& value = reader.any_or_null(key);
-        const bool is_unset =
-            value.is_null() || value == false || value == "none" || (value.is_structured() && value.empty());
-        if (!is_unset) reader.fail(key, "is not built; only plain LoRA is");
-    }
-    ATOLL_RETURN_IF_ERROR(reader.finish());
-    return options;
-}
-
-std::string config_text(const LoraOptions& options, const std::string& base) {
-    const nlohmann::ordered_json config = {
-        {kBaseName, base},
-        {"bias", "none"},
-        {"fan_in_fan_out", false},
-        {"inference_mode", true},
-        {"init_lora_weights", true},
-        {"lora_alpha", options.alpha},
-        {"lora_dropout", options.dropout},
-        {"modules_to_save", nullptr},
-        {"peft_type", "LORA"},
-        {"r", options.rank},
-        {"target_modules", options.targets.front() == "all-linear" ? nlohmann::ordered_json("all-linear")
-                                                                   : nlohmann::ordered_json(options.targets)},
-        {"task_type", "CAUSAL_LM"},
-        {"use_dora", false},
-        {"use_rslora", false},
-    };
-    return config.dump(2) + "\n";
-}
-
-std::string differing_key(const LoraOptions& a, const LoraOptions& b) {
-    if (a.rank != b.rank) return "r";
-    if (a.alpha != b.alpha) return "lora_alpha";
-    return a.targets == b.targets ? "" : "target_modules";
-}
-
 Result<std::vector<TensorSpec>> tensors_on(const LoraOptions& options, std::span<const TensorSpec> model) {
     std::vector<std::string> linears;
     for (const TensorSpec& tensor : model)
@@ -209,8 +194,9 @@ Result<std::vector<TensorSpec>> tensors_on(const LoraOptions& options, std::span
         const std::string module(linear_name(tensor));
         if (module.empty() || !options.covers(module)) continue;
         const std::string prefix = std::string(kPrefix) + module;
-        tensors.push_back({prefix + std::string(kA), {options.rank, tensor.shape[1]}});
-        tensors.push_back({prefix + std::string(kB), {tensor.shape[0], options.rank}});
+        const std::int64_t rank = options.rank_of(module);
+        tensors.push_back({prefix + std::string(kA), {rank, tensor.shape[1]}});
+        tensors.push_back({prefix + std::string(kB), {tensor.shape[0], rank}});
     }
     return tensors;
 }

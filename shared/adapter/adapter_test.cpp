@@ -4,8 +4,11 @@
 
 #include <cmath>
 #include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "shared/adapter/initial_adapter.h"
+#include "shared/base/file.h"
 
 namespace atl::adapter {
 namespace {
@@ -58,6 +61,97 @@ TEST(AdapterTest, WhatIsWrittenOfAnAdapterIsRead) {
     other = options;
     other.targets = {"all-linear"};
     EXPECT_EQ(differing_key(options, other), "target_modules");
+}
+
+TEST(AdapterTest, WhatOnlyPeftSaysOfAnAdapterIsReadAndWrittenAgain) {
+    const json::Json config = {{"peft_type", "LORA"},
+                               {"r", 4},
+                               {"lora_alpha", 6},
+                               {"use_rslora", true},
+                               {"target_modules", {"q_proj", "up_proj", "unknown"}},
+                               {"layers_to_transform", {2, 0}},
+                               {"layers_pattern", "layers"},
+                               {"rank_pattern", {{"up_proj", 16}}},
+                               {"alpha_pattern", {{"layers.0.mlp.up_proj", 8}}}};
+    const auto options = parse_config(config);
+    ASSERT_TRUE(options.ok()) << options.error().message;
+    EXPECT_TRUE(options->covers("model.layers.0.self_attn.q_proj"));
+    EXPECT_FALSE(options->covers("model.layers.1.self_attn.q_proj"));
+    EXPECT_EQ(options->rank_of("model.layers.0.self_attn.q_proj"), 4);
+    EXPECT_EQ(options->scale_of("model.layers.0.self_attn.q_proj"), 3.0F) << "6 / √4";
+    EXPECT_EQ(options->scale_of("model.layers.0.mlp.up_proj"), 2.0F) << "8 / √16";
+    const auto tensors = tensors_on(*options, kModel);
+    ASSERT_TRUE(tensors.ok()) << tensors.error().message;
+    ASSERT_EQ(tensors->size(), 4U);
+    EXPECT_EQ((*tensors)[2].shape, (std::vector<std::int64_t>{16, 8})) << "up_proj's A";
+    const auto again = parse_config(json::parse(config_text(*options, "llama")).value());
+    ASSERT_TRUE(again.ok()) << again.error().message;
+    EXPECT_EQ(differing_key(*options, *again), "");
+    for (const auto& [key, value] : std::vector<std::pair<std::string, json::Json>>{{"use_rslora", false},
+                                                                                    {"target_modules", ".*_proj"},
+                                                                                    {"layers_to_transform", 2},
+                                                                                    {"layers_pattern", "h"},
+                                                                                    {"rank_pattern", {{"up", 16}}},
+                                                                                    {"alpha_pattern", nullptr}}) {
+        json::Json other = config;
+        other[key] = value;
+        if (key == "target_modules") other.erase("layers_to_transform"), other.erase("layers_pattern");
+        const auto read = parse_config(other);
+        ASSERT_TRUE(read.ok()) << read.error().message;
+        EXPECT_EQ(differing_key(*options, *read), key);
+    }
+}
+
+TEST(AdapterTest, WhatCannotBeToldOfAFileIsRefusedByItsKey) {
+    const auto fault = [](const json::Json& change) {
+        json::Json config = {{"peft_type", "LORA"}, {"target_modules", {"q_proj", "up_proj"}}};
+        config.update(change);
+        const auto options = parse_config(config);
+        if (!options.ok()) return options.error().field;
+        const auto tensors = tensors_on(*options, kModel);
+        return tensors.ok() ? std::string() : tensors.error().field;
+    };
+    EXPECT_EQ(fault(json::Json::object()), "");
+    EXPECT_EQ(fault({{"target_modules", "(?<=x)q_proj"}}), "target_modules");
+    EXPECT_EQ(fault({{"target_modules", ".*experts.*"}}), "target_modules") << "names no linear";
+    EXPECT_EQ(fault({{"target_modules", {"qkv"}}}), "target_modules");
+    EXPECT_EQ(fault({{"layers_to_transform", {7}}}), "target_modules");
+    EXPECT_EQ(fault({{"layers_to_transform", -1}}), "layers_to_transform");
+    EXPECT_EQ(fault({{"layers_to_transform", "0"}}), "layers_to_transform");
+    EXPECT_EQ(fault({{"layers_to_transform", {0}}, {"target_modules", "all-linear"}}), "layers_to_transform");
+    EXPECT_EQ(fault({{"layers_pattern", "layers"}}), "layers_pattern") << "without layers_to_transform";
+    EXPECT_EQ(fault({{"layers_pattern", "la.*"}, {"layers_to_transform", {0}}}), "layers_pattern");
+    EXPECT_EQ(fault({{"rank_pattern", {{"q_proj", 0}}}}), "rank_pattern");
+    EXPECT_EQ(fault({{"rank_pattern", {{"q_proj", 1.5}}}}), "rank_pattern");
+    EXPECT_EQ(fault({{"rank_pattern", {{"(q", 2}}}}), "rank_pattern");
+    EXPECT_EQ(fault({{"alpha_pattern", {{"q_proj", "2"}}}}), "alpha_pattern");
+    EXPECT_EQ(fault({{"alpha_pattern", {{"q_proj", 2}, {".*q_proj", 3}}}}), "alpha_pattern") << "which one counts?";
+    EXPECT_EQ(fault({{"alpha_pattern", {{"q_proj", 2}, {".*q_proj", 2}}}}), "");
+}
+
+// make_peft_goldens.py asked peft of each module which rank and scale it has, if it has an adapter.
+TEST(AdapterTest, LinearsTheirRanksAndScalesAreThoseOfPeft) {
+    const auto text = read_file(std::filesystem::path(ATOLL_GOLDEN_DIR) / "peft" / "configs.json");
+    ASSERT_TRUE(text.ok());
+    const auto golden = json::Json::parse(*text);
+    std::size_t read = 0;
+    for (const auto& one : golden["configs"]) {
+        const auto options = parse_config(one["config"]);
+        if (!options.ok()) {
+            ADD_FAILURE() << one["config"] << options.error().field << options.error().message;
+            continue;
+        }
+        ++read;
+        for (std::size_t i = 0; i < golden["modules"].size(); ++i) {
+            const auto module = golden["modules"][i].get<std::string>();
+            const auto& expected = one["linears"][i];
+            ASSERT_EQ(options->covers(module), expected.is_array()) << one["config"] << module;
+            if (!expected.is_array()) continue;
+            EXPECT_EQ(options->rank_of(module), expected[0]) << one["config"] << module;
+            EXPECT_FLOAT_EQ(options->scale_of(module), expected[1].get<float>()) << one["config"] << module;
+        }
+    }
+    EXPECT_GT(read, 290U);
 }
 
 std::string read_in_parts(const InitialAdapter& made, std::size_t part) {

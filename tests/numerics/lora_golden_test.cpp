@@ -8,6 +8,7 @@
 #include <map>
 #include <tuple>
 
+#include "shared/base/file.h"
 #include "tests/numerics/golden.h"
 #include "trainer/kernels/testing/backends.h"
 #include "trainer/model/initialize.h"
@@ -117,6 +118,100 @@ TEST_P(LoraGoldenTest, AnotherScaleIsFarOff) {
     const auto model = load(9);
     EXPECT_GT(std::abs(model->evaluate(rows()) / golden_loss() - 1.0), 1e-4);
 }
+
+// A backend, and an adapter that only peft's own keys describe.
+class PeftGoldenTest : public ::testing::TestWithParam<std::tuple<std::string, std::string>> {
+  protected:
+    PeftGoldenTest() {
+        for (std::int32_t row = 0; row < kRows; ++row) {
+            for (std::int32_t t = 0; t < kLength; ++t) {
+                ids_.push_back((7 * row + t * (row % 3 + 1) + t * t * row) % 61);
+                labels_.push_back(t < row % 5 ? -100 : ids_.back());
+            }
+        }
+    }
+
+    model::LoraOptions options() const {
+        const auto text = read_file(directory_ + "adapter/adapter_config.json");
+        return adapter::parse_config(json::parse(text.value()).value()).value();
+    }
+    std::unique_ptr<EngineModel> load(const model::LoraOptions& options) const {
+        model::Model model =
+            model::make_model(model_config::load_config(std::string(ATOLL_GOLDEN_DIR) + "/training/").value());
+        check(model::add_adapters(model, options).ok(), "no adapters");
+        auto loaded = std::make_unique<EngineModel>(std::move(model), model::BatchShape{kRows, kLength}, *backend_);
+        std::size_t adapters = 0;
+        for (const model::FsdpUnit& unit : loaded->model().units) {
+            for (const model::Parameter& parameter : unit.parameters) {
+                std::vector<float> weight(static_cast<std::size_t>(parameter.element_count()));
+                if (unit.is_adapter) {
+                    ++adapters;
+                    weight = floats(adapter_, parameter.name);
+                } else {
+                    model::initialize(parameter, 3, 0, weight);
+                }
+                loaded->set_weight(parameter.name, weight);
+            }
+        }
+        EXPECT_EQ(adapters, adapter_.header().tensors.size());
+        return loaded;
+    }
+    model::HostBatch rows() const { return {{kRows, kLength}, ids_, labels_, {}}; }
+    double golden_loss() const { return static_cast<double>(floats(golden_, "loss")[0]); }
+    // The largest distance from the golden logits of all rows.
+    double worst_logit(EngineModel& model) const {
+        constexpr std::size_t kVocabulary = 61;
+        const auto wanted = floats(golden_, "logits");
+        std::vector<float> got(kVocabulary);
+        double worst = 0;
+        for (std::size_t row = 0; row < kRows; ++row) {
+            auto generation = model::Generation::start(model.model(), *backend_, model, kLength, kLength).value();
+            for (std::size_t t = 0; t < kLength; ++t) {
+                const std::size_t at = row * kLength + t;
+                generation.step(std::span(ids_).subspan(at, 1), got);
+                for (std::size_t i = 0; i < kVocabulary; ++i)
+                    worst = worse(worst, static_cast<double>(std::abs(got[i] - wanted[at * kVocabulary + i])));
+            }
+        }
+        return worst;
+    }
+
+    const std::string directory_ = std::string(ATOLL_GOLDEN_DIR) + "/lora/" + std::get<1>(GetParam()) + "/";
+    const safetensors::File adapter_ =
+        safetensors::File::open(directory_ + "adapter/adapter_model.safetensors").value();
+    const safetensors::File golden_ = safetensors::File::open(directory_ + "golden.safetensors").value();
+    std::unique_ptr<kernels::Backend> backend_ = kernels::make_tested_backend(std::get<0>(GetParam()), 1);
+    std::vector<std::int32_t> ids_, labels_;
+};
+
+TEST_P(PeftGoldenTest, LogitsLossAndGradientsAreThoseOfPeft) {
+    const auto model = load(options());
+    EXPECT_LE(worst_logit(*model), 1e-4);
+    EXPECT_NEAR(model->evaluate(rows()) / golden_loss(), 1.0, 1e-5);
+    EXPECT_NEAR(model->train(rows()) / golden_loss(), 1.0, 1e-5);
+    std::size_t gradients = 0;
+    for (const safetensors::TensorInfo& tensor : golden_.header().tensors) {
+        if (!tensor.name.starts_with("gradient:")) continue;
+        ++gradients;
+        EXPECT_LE(relative_l2(model->gradient(tensor.name.substr(9)), floats(golden_, tensor.name)), 1e-5)
+            << tensor.name;
+    }
+    EXPECT_EQ(gradients, adapter_.header().tensors.size());
+}
+
+// A control: what the keys say is seen in the logits.
+TEST_P(PeftGoldenTest, WithoutTheScaleOfTheFileLogitsAreFarOff) {
+    model::LoraOptions plain = options();
+    plain.peft.is_rank_stabilized = !plain.peft.is_rank_stabilized;
+    EXPECT_GT(worst_logit(*load(plain)), 1e-2);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, PeftGoldenTest,
+                         ::testing::Combine(::testing::ValuesIn(kernels::tested_backends()),
+                                            ::testing::Values("rslora", "patterns", "regex", "layers")),
+                         [](const auto& instance) {
+                             return std::get<0>(instance.param) + "_" + std::get<1>(instance.param);
+                         });
 
 INSTANTIATE_TEST_SUITE_P(All, LoraGoldenTest,
                          ::testing::Combine(::testing::ValuesIn(kernels::tested_backends()),

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes the golden numbers of low-rank adapters with PyTorch, transformers and peft.
 
-Usage: make_lora_goldens.py OUT_DIR ATOLL_TRAINER    (needs torch, transformers, peft, safetensors; written with torch
+Usage: make_lora_goldens.py OUT_DIR ATOLL_TRAINER [CASE…]    (needs torch, transformers, peft, safetensors; written with torch
                                                       2.15, transformers 5.23 and peft 0.21.2, CPU, one thread, fp64)
 
 The bases are those of `atoll-trainer init --seed 3` with goldens/training/config.json and goldens/training/opt/config.json
@@ -14,7 +14,9 @@ The bases are those of `atoll-trainer init --seed 3` with goldens/training/confi
   steps_dropout.json    the same with peft's lora_dropout at 0.25, where what is dropped is what atoll-trainer drops with
                         --seed 7
 and into OUT_DIR/heads and OUT_DIR/opt/heads the same of models whose head is not tied, with adapters on the heads too;
-config.json there is theirs.
+config.json there is theirs. OUT_DIR/rslora, patterns, regex and layers are adapters of the Llama that only peft's files
+describe, by other keys than those of plain LoRA; golden.safetensors has their "logits" of the first four rows as well.
+OUT_DIR/rslora/bin is that adapter as torch.save writes it.
 """
 
 import json
@@ -41,6 +43,21 @@ CASES = {  # directory: (model, linears, weights whose merged values are kept)
                                   "model.decoder.layers.1.fc2.weight"]),
     "opt/heads": (OPTForCausalLM, [*OPT, "lm_head"], ["lm_head.weight", "model.decoder.project_in.weight"]),
 }
+PEFT_CASES = {  # directory: (what peft.LoraConfig is told, weights whose merged values are kept)
+    "rslora": (dict(target_modules=LLAMA, use_rslora=True),
+               ["model.layers.0.self_attn.q_proj.weight", "model.layers.1.mlp.down_proj.weight"]),
+    "patterns": (dict(target_modules=LLAMA, use_rslora=True, rank_pattern={"k_proj": 2, r"layers\.1\.mlp\..*": 7, "o_proj": 1},
+                      alpha_pattern={"v_proj": 3, "^model.layers.0.mlp.up_proj": 16.5}),
+                 ["model.layers.0.self_attn.k_proj.weight", "model.layers.0.self_attn.v_proj.weight",
+                  "model.layers.1.mlp.up_proj.weight", "model.layers.0.mlp.up_proj.weight"]),
+    "regex": (dict(target_modules=r"^(?!.*layers\.0\.mlp).*\.(?:q|v|up|down)_proj"),
+              ["model.layers.0.self_attn.v_proj.weight", "model.layers.1.mlp.up_proj.weight",
+               "model.layers.0.mlp.up_proj.weight"]),
+    "layers": (dict(target_modules=["q_proj", "gate_proj", "model.layers.0.mlp.down_proj", "not_there"], layers_to_transform=[1],
+                    layers_pattern="layers"),
+               ["model.layers.1.self_attn.q_proj.weight", "model.layers.0.self_attn.q_proj.weight",
+                "model.layers.0.mlp.down_proj.weight"]),
+}
 DROPOUT, SEED = 0.25, 7
 
 
@@ -50,10 +67,10 @@ def base(kind, config, trainer):
         return kind.from_pretrained(directory, dtype=torch.float32, attn_implementation="eager")
 
 
-def make_adapter(model, targets, out):
+def make_adapter(model, settings, out):
     """In fp32, so that everybody begins with the same bits."""
     torch.manual_seed(5)
-    model = peft.get_peft_model(model, peft.LoraConfig(r=4, lora_alpha=8, target_modules=targets, task_type="CAUSAL_LM"))
+    model = peft.get_peft_model(model, peft.LoraConfig(r=4, lora_alpha=8, task_type="CAUSAL_LM", **settings))
     for name, parameter in model.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(parameter, std=0.1)
@@ -61,7 +78,8 @@ def make_adapter(model, targets, out):
     (out / "README.md").unlink()
     settings = json.loads((out / "adapter_config.json").read_text())
     settings["base_model_name_or_path"] = "base"  # not the directory that this ran in
-    settings["target_modules"] = sorted(settings["target_modules"])
+    if isinstance(settings["target_modules"], list):
+        settings["target_modules"].sort()
     (out / "adapter_config.json").write_text(json.dumps(settings, indent=2) + "\n")
 
 
@@ -128,9 +146,16 @@ def steps_of(model):
     return json.dumps({"loss": losses, "grad_norm": norms}, indent=1) + "\n"
 
 
-def make_case(kind, targets, merged, config, trainer, out):
+def write_bin(out):
+    """The adapter as older versions of peft saved it."""
+    (out / "bin").mkdir(exist_ok=True)
+    (out / "bin" / "adapter_config.json").write_text((out / "adapter" / "adapter_config.json").read_text())
+    torch.save(load_file(str(out / "adapter" / "adapter_model.safetensors")), out / "bin" / "adapter_model.bin")
+
+
+def make_case(kind, settings, merged, config, trainer, out, with_logits=False):
     out.mkdir(exist_ok=True)
-    make_adapter(base(kind, config, trainer), targets, out / "adapter")
+    make_adapter(base(kind, config, trainer), settings, out / "adapter")
 
     def adapted():
         return peft.PeftModel.from_pretrained(base(kind, config, trainer), out / "adapter", is_trainable=True).double()
@@ -143,6 +168,8 @@ def make_case(kind, targets, merged, config, trainer, out):
     loss = loss_of(model, ids[:BATCH], labels[:BATCH])
     loss.backward()
     golden = {"loss": loss.detach().reshape(1).float()}
+    if with_logits:
+        golden["logits"] = model(input_ids=ids[:BATCH]).logits.detach().float().contiguous()
     for name, parameter in trained.items():
         golden["gradient:" + name.replace(".default", "")] = parameter.grad.float().contiguous()
     weights = adapted().merge_and_unload().state_dict()
@@ -165,10 +192,17 @@ def config_of(directory, training, out):
 
 
 def main():
-    out, trainer = pathlib.Path(sys.argv[1]), sys.argv[2]
+    out, trainer, wanted = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
     torch.set_num_threads(1)
     for directory, (kind, targets, merged) in CASES.items():
-        make_case(kind, targets, merged, config_of(directory, out.parent / "training", out), trainer, out / directory)
+        if not wanted or directory in wanted:
+            make_case(kind, {"target_modules": targets}, merged, config_of(directory, out.parent / "training", out), trainer,
+                      out / directory)
+    for directory, (settings, merged) in PEFT_CASES.items():
+        if not wanted or directory in wanted:
+            make_case(LlamaForCausalLM, settings, merged, out.parent / "training" / "config.json", trainer, out / directory, True)
+            if directory == "rslora":
+                write_bin(out / directory)
 
 
 if __name__ == "__main__":

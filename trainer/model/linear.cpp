@@ -66,8 +66,6 @@ Partition row_partition(const Parameter& matrix) {
 void FusedLinear::adapt(const FsdpUnit& base, const LoraOptions& options, FsdpUnit& frozen, FsdpUnit& trained) {
     FsdpUnit& of_a = options.freeze_a ? frozen : trained;
     unit_of_b_ = options.freeze_a ? 2 : 1;
-    rank_ = options.rank;
-    scale_ = options.scale();
     dropout_ = options.dropout;
     first_a_ = of_a.parameters.size();
     const auto prefix = [](const Parameter& parameter) { return "base_model.model." + module_name(parameter); };
@@ -75,12 +73,15 @@ void FusedLinear::adapt(const FsdpUnit& base, const LoraOptions& options, FsdpUn
     std::int64_t column = 0;
     for (std::size_t index = first_; index < first_ + count_; ++index) {
         const Parameter& parameter = base.parameters[index];
-        if (options.covers(module_name(parameter))) {
+        if (const std::string module = module_name(parameter); options.covers(module)) {
             adapted.push_back(&parameter);
-            adapters_.push_back(
-                {of_a.parameters.size(), 0, column, parameter.shape[0], random_stream(module_name(parameter))});
+            adapters_.push_back({of_a.parameters.size(), 0, column, parameter.shape[0], random_stream(module),
+                                 options.rank_of(module), rank_sum_, options.scale_of(module)});
+            rank_sum_ += adapters_.back().rank;
+            is_even_ = is_even_ && adapters_.back().rank == adapters_.front().rank &&
+                       adapters_.back().scale == adapters_.front().scale;
             of_a.add({.name = prefix(parameter) + ".lora_A.weight",
-                      .shape = {rank_, inputs_},
+                      .shape = {adapters_.back().rank, inputs_},
                       .init = Init::kUniform,
                       .init_deviation = 1.0F / std::sqrt(static_cast<float>(parameter.shape_in_file()[1])),
                       .partition = column_partition(parameter)});
@@ -90,7 +91,7 @@ void FusedLinear::adapt(const FsdpUnit& base, const LoraOptions& options, FsdpUn
     for (std::size_t i = 0; i < adapted.size(); ++i) {
         adapters_[i].b = trained.parameters.size();
         trained.add({.name = prefix(*adapted[i]) + ".lora_B.weight",
-                     .shape = {adapters_[i].columns, rank_},
+                     .shape = {adapters_[i].columns, adapters_[i].rank},
                      .init = Init::kZeros,
                      .partition = row_partition(*adapted[i])});
     }
@@ -99,7 +100,20 @@ void FusedLinear::adapt(const FsdpUnit& base, const LoraOptions& options, FsdpUn
 Tensor FusedLinear::allocate_lora_hidden(tensor::Arena& arena, tensor::DType format, std::int64_t tokens,
                                          tensor::Category category) const {
     if (adapters_.empty()) return {};
-    return arena.allocate(category, format, {tokens, static_cast<std::int64_t>(adapters_.size()) * rank_});
+    return arena.allocate(category, format, {tokens, rank_sum_});
+}
+
+Tensor FusedLinear::hidden_part(const Tensor& lora_hidden, std::size_t adapter) const {
+    const Adapter& one = adapters_[adapter];
+    if (is_even_) return lora_hidden.column_range(one.first, one.rank);
+    const std::int64_t tokens = lora_hidden.rows();
+    return Tensor(lora_hidden.at(tokens * one.first), lora_hidden.dtype(), {tokens, one.rank});
+}
+
+void FusedLinear::scale_hidden(const Context& context, const Tensor& lora_hidden) const {
+    if (is_even_) return context.backend.scale(lora_hidden, adapters_.front().scale);
+    for (std::size_t i = 0; i < adapters_.size(); ++i)
+        context.backend.scale(hidden_part(lora_hidden, i), adapters_[i].scale);
 }
 
 Tensor FusedLinear::allocate_dropped(tensor::Arena& arena, tensor::DType format, std::int64_t tokens) const {
@@ -176,21 +190,23 @@ void FusedLinear::compute_lora_hidden(const Context& context, std::span<const Un
     kernels::Backend& backend = context.backend;
     if (drops(context)) {
         for_dropped(context, x, [&](std::size_t i, const Tensor& dropped) {
-            backend.matmul(dropped, false, units[1].weight(adapters_[i].a), true, hidden_columns(lora_hidden, i),
-                           false);
+            backend.matmul(dropped, false, units[1].weight(adapters_[i].a), true, hidden_part(lora_hidden, i), false);
         });
-    } else {
+    } else if (is_even_) {
         backend.matmul(x, false, units[1].stacked_weight(first_a_, adapters_.size()), true, lora_hidden, false);
+    } else {
+        for (std::size_t i = 0; i < adapters_.size(); ++i)
+            backend.matmul(x, false, units[1].weight(adapters_[i].a), true, hidden_part(lora_hidden, i), false);
     }
-    backend.scale(lora_hidden, scale_);
+    scale_hidden(context, lora_hidden);
 }
 
 void FusedLinear::forward(const Context& context, std::span<const UnitView> units, const Tensor& x, const Tensor& y,
                           const Tensor& lora_hidden) const {
     const auto multiply_adapters = [&](bool accumulate) {
         for (std::size_t i = 0; i < adapters_.size(); ++i)
-            context.backend.matmul(hidden_columns(lora_hidden, i), false, units[unit_of_b_].weight(adapters_[i].b),
-                                   true, y_columns(y, i), accumulate);
+            context.backend.matmul(hidden_part(lora_hidden, i), false, units[unit_of_b_].weight(adapters_[i].b), true,
+                                   y_columns(y, i), accumulate);
     };
     compute_lora_hidden(context, units, x, lora_hidden);
     if (adapts_all()) multiply_adapters(false);
@@ -222,8 +238,8 @@ void FusedLinear::compute_lora_hidden_gradient(const Context& context, std::span
     if (adapters_.empty()) return;
     for (std::size_t i = 0; i < adapters_.size(); ++i)
         context.backend.matmul(y_columns(y_gradient, i), false, units[unit_of_b_].weight(adapters_[i].b), false,
-                               hidden_columns(lora_hidden_gradient, i), false);
-    context.backend.scale(lora_hidden_gradient, scale_);
+                               hidden_part(lora_hidden_gradient, i), false);
+    scale_hidden(context, lora_hidden_gradient);
 }
 
 void FusedLinear::compute_input_gradient(const Context& context, std::span<const UnitView> units,
@@ -238,15 +254,21 @@ void FusedLinear::compute_input_gradient(const Context& context, std::span<const
 void FusedLinear::start_input_gradient(const Context& context, std::span<const UnitView> units,
                                        const Tensor& lora_hidden_gradient, const Tensor& x_gradient) const {
     kernels::Backend& backend = context.backend;
-    if (!drops(context)) {
+    if (!drops(context) && is_even_) {
         const Tensor a = units[1].stacked_weight(first_a_, adapters_.size());
         return backend.matmul(lora_hidden_gradient, false, a, false, x_gradient, false);
+    }
+    if (!drops(context)) {
+        for (std::size_t i = 0; i < adapters_.size(); ++i)
+            backend.matmul(hidden_part(lora_hidden_gradient, i), false, units[1].weight(adapters_[i].a), false,
+                           x_gradient, i > 0);
+        return;
     }
     const tensor::Arena::Scope scope(context.workspace);
     const Tensor scratch = allocate_dropped(context.workspace, lora_hidden_gradient.dtype(), x_gradient.rows());
     for (std::size_t i = 0; i < adapters_.size(); ++i) {
         const Tensor& through = i == 0 ? x_gradient : scratch;
-        backend.matmul(hidden_columns(lora_hidden_gradient, i), false, units[1].weight(adapters_[i].a), false, through,
+        backend.matmul(hidden_part(lora_hidden_gradient, i), false, units[1].weight(adapters_[i].a), false, through,
                        false);
         drop(context, adapters_[i], through, through);
         if (i > 0) backend.add(x_gradient, scratch, x_gradient);
@@ -259,12 +281,16 @@ void FusedLinear::compute_a_gradient(const Context& context, std::span<const Uni
     const bool accumulate = units[1].accumulate();
     if (drops(context)) {
         for_dropped(context, x, [&](std::size_t i, const Tensor& dropped) {
-            backend.matmul(hidden_columns(lora_hidden_gradient, i), true, dropped, false,
+            backend.matmul(hidden_part(lora_hidden_gradient, i), true, dropped, false,
                            units[1].gradient(adapters_[i].a), accumulate);
         });
-    } else {
+    } else if (is_even_) {
         backend.matmul(lora_hidden_gradient, true, x, false, units[1].stacked_gradient(first_a_, adapters_.size()),
                        accumulate);
+    } else {
+        for (std::size_t i = 0; i < adapters_.size(); ++i)
+            backend.matmul(hidden_part(lora_hidden_gradient, i), true, x, false, units[1].gradient(adapters_[i].a),
+                           accumulate);
     }
 }
 
@@ -284,7 +310,7 @@ void FusedLinear::compute_weight_gradient(const Context& context, std::span<cons
     const bool accumulate = units[unit_of_b_].accumulate();
     if (units[1].trains()) compute_a_gradient(context, units, x, lora_hidden_gradient);
     for (std::size_t i = 0; i < adapters_.size(); ++i)
-        backend.matmul(y_columns(y_gradient, i), true, hidden_columns(lora_hidden, i), false,
+        backend.matmul(y_columns(y_gradient, i), true, hidden_part(lora_hidden, i), false,
                        units[unit_of_b_].gradient(adapters_[i].b), accumulate);
 }
 

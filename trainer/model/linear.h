@@ -26,9 +26,10 @@ void add_bias_and_residual(kernels::Backend& backend, const Tensor& bias, const 
 // their B from the third.
 //
 // A run of n adapters keeps the matrices A as one [n·r, in], so that their products with the input are one as well; r
-// columns of `lora_hidden` [N, n·r] = scale · dropout(x) · Aᵀ belong to each. W + B·A never exists. The adapters' small
-// products come before the large one, which adds to theirs: it is bound by arithmetic, so that it can read y once more
-// meanwhile (not measured on a GPU).
+// columns of `lora_hidden` [N, n·r] = scale · dropout(x) · Aᵀ belong to each. Where ranks or scales differ, each
+// adapter has a matrix [N, r] of its own there, one after another, and products of its own. W + B·A never exists. The
+// adapters' small products come before the large one, which adds to theirs: it is bound by arithmetic, so that it can
+// read y once more meanwhile (not measured on a GPU).
 class FusedLinear {
   public:
     struct Matrix {
@@ -51,7 +52,7 @@ class FusedLinear {
     // From here on the matrices are kept in a quantised format.
     void become_quantized() { is_quantized_ = true; }
 
-    // lora_hidden or its gradient, [tokens, n·r], in the format of x; empty without adapters.
+    // lora_hidden or its gradient, [tokens, sum of the ranks], in the format of x; empty without adapters.
     Tensor allocate_lora_hidden(tensor::Arena& arena, tensor::DType format, std::int64_t tokens,
                                 tensor::Category category) const;
     // The most scratch that a call below takes, with x in that format.
@@ -92,6 +93,9 @@ class FusedLinear {
         std::int64_t column = 0;   // of y, where its matrix begins
         std::int64_t columns = 0;  // of y
         std::uint64_t stream = 0;  // of random numbers, for dropout: by its name
+        std::int64_t rank = 0;
+        std::int64_t first = 0;  // the sum of the ranks before
+        float scale = 0;
     };
     bool drops(const Context& context) const { return dropout_ > 0 && context.dropout_seed; }
     // What is left of x [N, in], or of its gradient, for one adapter.
@@ -111,12 +115,11 @@ class FusedLinear {
     // The adapters' part of x_gradient, in place of what is there.
     void start_input_gradient(const Context& context, std::span<const UnitView> units,
                               const Tensor& lora_hidden_gradient, const Tensor& x_gradient) const;
+    void scale_hidden(const Context& context, const Tensor& lora_hidden) const;
     void compute_a_gradient(const Context& context, std::span<const UnitView> units, const Tensor& x,
                             const Tensor& lora_hidden_gradient) const;
     // The part of lora_hidden and that of y which are an adapter's.
-    Tensor hidden_columns(const Tensor& lora_hidden, std::size_t adapter) const {
-        return lora_hidden.column_range(static_cast<std::int64_t>(adapter) * rank_, rank_);
-    }
+    Tensor hidden_part(const Tensor& lora_hidden, std::size_t adapter) const;
     Tensor y_columns(const Tensor& y, std::size_t adapter) const {
         return y.column_range(adapters_[adapter].column, adapters_[adapter].columns);
     }
@@ -131,8 +134,8 @@ class FusedLinear {
     std::int64_t outputs_ = 0;  // of all matrices
     std::size_t first_a_ = 0;
     std::size_t unit_of_b_ = 1;  // of the views; that of A is 1
-    std::int64_t rank_ = 0;
-    float scale_ = 0;
+    std::int64_t rank_sum_ = 0;
+    bool is_even_ = true;  // all adapters have one rank and one scale
     double dropout_ = 0;
     std::vector<Adapter> adapters_;
 };

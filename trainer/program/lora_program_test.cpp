@@ -196,6 +196,46 @@ TEST_F(LoraProgramTest, AMergedModelIsThatOfPeftAndHasTheLossOfModelAndAdapter) 
     }
 }
 
+// Adapters that only peft's own keys describe: goldens/lora/rslora and so on.
+TEST_F(LoraProgramTest, WhatOnlyPeftSaysIsTrainedMergedEvaluatedAndKept) {
+    const std::map<std::string, std::vector<std::string>> models = {
+        {"rslora", {"model.layers.0.self_attn.q_proj.weight", "model.layers.1.mlp.down_proj.weight"}},
+        {"patterns", {"model.layers.0.self_attn.k_proj.weight", "model.layers.1.mlp.up_proj.weight"}},
+        {"regex", {"model.layers.0.self_attn.v_proj.weight", "model.layers.0.mlp.up_proj.weight"}},
+        {"layers", {"model.layers.1.self_attn.q_proj.weight", "model.layers.0.mlp.down_proj.weight"}}};
+    make_golden_base();
+    for (const auto& [kind, names] : models) {
+        SCOPED_TRACE(kind);
+        folder_ = goldens_ / "lora" / kind;
+        for (const int ranks : {1, 2}) expect_golden_steps("steps.json", {}, ranks);
+        expect_golden_steps("steps.json", {"--sharding", "full_shard"}, 2);
+        expect_golden_steps("steps_dropout.json",
+                            {"--lora-dropout", "0.25", "--seed", "7", "--activation-checkpointing", "full"}, 1);
+        const auto config = nlohmann::json::parse(read_file(path("out") + "/adapter_config.json").value());
+        const auto given = nlohmann::json::parse(read_file(adapter() + "/adapter_config.json").value());
+        for (const char* key : {"r", "lora_alpha", "use_rslora", "target_modules", "rank_pattern", "alpha_pattern",
+                                "layers_to_transform"})
+            EXPECT_TRUE(config.value(key, given[key]) == given[key]) << key;
+        const auto merged =
+            run({"merge", "--model", path("golden"), "--adapter", adapter(), "--out", path("merged"), "--overwrite"});
+        ASSERT_EQ(merged.exit_code, 0) << merged.err;
+        for (const std::string& name : names) {
+            const auto expected = floats(folder_ / "golden.safetensors", "merged:" + name);
+            const auto values = floats(path("merged") + "/model.safetensors", name);
+            ASSERT_EQ(values.size(), expected.size());
+            for (std::size_t i = 0; i < values.size(); ++i) ASSERT_NEAR(values[i], expected[i], 1e-6) << name;
+        }
+        const auto eval = [&](std::vector<std::string> more) {
+            more.insert(more.begin(), {"eval", "--data", path("golden.safetensors")});
+            const auto result = run(more);
+            EXPECT_EQ(result.exit_code, 0) << result.err;
+            return member(result.out, "loss").at(0);
+        };
+        const double apart = eval({"--model", path("golden"), "--adapter", adapter()});
+        EXPECT_NEAR(eval({"--model", path("merged")}) / apart, 1, 1e-5);
+    }
+}
+
 TEST_F(LoraProgramTest, OnlyTheAdapterIsTrainedAndWritten) {
     const auto result = train_lora("out", {"--steps", "30", "--global-batch-size", "8", "--lr", "2e-2"});
     ASSERT_EQ(result.exit_code, 0) << result.err;

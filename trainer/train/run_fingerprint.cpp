@@ -77,6 +77,9 @@ nlohmann::json options_json(const RunConfig& config, Effect effect) {
 nlohmann::json adapter_flags(const model::LoraOptions& lora) {
     nlohmann::json flags = {{"lora-rank", lora.rank}, {"lora-targets", lora.targets}};
     if (lora.freeze_a) flags["lora-freeze-a"] = "on";
+    // Only where it says anything, as states from before there was such a thing lack it.
+    if (const auto only_in_file = adapter::peft_keys(lora.peft); !only_in_file.empty())
+        flags["adapter_config.json"] = only_in_file;
     return flags;
 }
 

@@ -40,7 +40,7 @@ TEST_F(AdapterTest, WhatWasWrittenIsRead) {
     const auto read = load_adapter_config(directory_.path());
     ASSERT_TRUE(read.ok()) << read.error().message;
     EXPECT_EQ(read->rank, 2);
-    EXPECT_EQ(read->scale(), 3.0F);
+    EXPECT_EQ(read->scale_of("q_proj"), 3.0F);
     EXPECT_EQ(read->dropout, 0.25);
     EXPECT_EQ(read->targets, std::vector<std::string>{"q_proj"});
     const auto base = load_adapter_base(directory_.path());
@@ -80,12 +80,15 @@ TEST_F(AdapterTest, WeightsDoNotTakeTheirPlaceUnderAnotherConfiguration) {
 TEST_F(AdapterTest, AKeyThatChangesTheMathematicsIsRefusedByName) {
     ASSERT_TRUE(load_with("task_type", "CAUSAL_LM").ok());
     const std::vector<std::pair<std::string, nlohmann::json>> cases = {{"use_dora", true},
-                                                                       {"use_rslora", true},
+                                                                       {"use_rslora", 1},
                                                                        {"bias", "all"},
-                                                                       {"rank_pattern", {{"q", 2}}},
+                                                                       {"rank_pattern", {{"q", 0}}},
                                                                        {"modules_to_save", {"lm_head"}},
                                                                        {"peft_type", "IA3"},
-                                                                       {"target_modules", ".*_proj"},
+                                                                       {"target_modules", "(?<=x).*_proj"},
+                                                                       {"lora_bias", true},
+                                                                       {"fan_in_fan_out", true},
+                                                                       {"exclude_modules", {"q_proj"}},
                                                                        {"some_new_key", 1},
                                                                        {"init_lora_weights", "pissa"},
                                                                        {"init_lora_weights", "pissa_niter_16"},

@@ -138,7 +138,7 @@ Result<ModelSize> merge_adapter(const MergeOptions& options, const model::Model&
         progress.at(merged++ / static_cast<double>(weights.size()));
         ATOLL_TRY(const auto pair, read_pair(*weight, adapter, matrices));
         ATOLL_TRY(const Values values, Values::open(model, *weight));
-        ATOLL_RETURN_IF_ERROR(merge_tensor(*weight, values, pair, lora.scale(), writer));
+        ATOLL_RETURN_IF_ERROR(merge_tensor(*weight, values, pair, lora.scale_of(model::module_name(*weight)), writer));
     }
     ATOLL_RETURN_IF_ERROR(writer.finish());
     return writer.size();

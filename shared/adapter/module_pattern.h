@@ -1,0 +1,36 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "shared/base/result.h"
+
+namespace atl::adapter {
+
+// A regular expression over module names, as peft hands it to Python's re: literals, ".", classes, groups, "|",
+// repetitions, "^", "$", "\A", "\Z", "\b", "\d", "\w", "\s" and look-ahead. Only whether a name matches is asked, so
+// that greedy and lazy repetitions are the same. No backtracking: a pattern that nests repetitions too deep is refused
+// instead. Immutable and cheap to copy.
+class ModulePattern {
+  public:
+    enum class Extent { kWhole, kPrefix };  // re.fullmatch, re.match
+
+    // kInvalidArgument says what of the pattern is not supported (look-behind, references, flags, other than ASCII),
+    // is no regular expression, or takes too long to match.
+    static Result<ModulePattern> parse(std::string_view text, Extent extent = Extent::kWhole);
+
+    // A name of more than 1000 characters matches nothing.
+    bool matches(std::string_view module) const;
+    const std::string& text() const { return text_; }
+    bool operator==(const ModulePattern& other) const { return text_ == other.text_ && extent_ == other.extent_; }
+
+    struct Node;  // of its syntax tree
+
+  private:
+    std::string text_;
+    Extent extent_ = Extent::kWhole;
+    std::shared_ptr<const Node> root_;
+};
+
+}  // namespace atl::adapter
