@@ -37,7 +37,7 @@ struct ForeignTensor {
 
 // A model as another program left it: checked whole, before the first value is read.
 struct ForeignModel {
-    std::string config;  // the text of config.json
+    std::string config;  // the text of config.json, or of an adapter's adapter_config.json
     std::deque<TorchFile> files;
     std::vector<ForeignTensor> tensors;
 };
@@ -60,5 +60,6 @@ Result<std::set<std::string>> file_names_in(const std::filesystem::path& directo
 
 Result<ForeignModel> open_pytorch_bin(const ImportOptions& options);   // Hugging Face's layout
 Result<ForeignModel> open_consolidated(const ImportOptions& options);  // Meta's
+Result<ForeignModel> open_adapter_bin(const ImportOptions& options);   // peft's adapter_model.bin
 
 }  // namespace atl::importer

@@ -1,14 +1,18 @@
 #include "trainer/importer/import.h"
 
 #include <algorithm>
+#include <limits>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "shared/base/file.h"
+#include "shared/base/staged_directory.h"
 #include "shared/log/progress.h"
 #include "trainer/importer/foreign_model.h"
 #include "trainer/tokenizer/tokenizer.h"
+#include "trainer/weights/adapter.h"
 #include "trainer/weights/save.h"
 
 namespace atl::importer {
@@ -33,6 +37,17 @@ Status check_tokenizer(const fs::path& directory) {
     return tokenizer.ok() ? Status() : Status(invalid_argument("--tokenizer", tokenizer.error().message));
 }
 
+Result<ForeignModel> open_adapter(const ImportOptions& options, const std::set<std::string>& names) {
+    if (names.contains(weights::kAdapterFile)) return in_file(options.from, "its weights are safetensors already");
+    if (!names.contains(weights::kAdapterBinFile))
+        return in_file(options.from, std::string("is an adapter without ") + weights::kAdapterBinFile);
+    const std::string why = "means nothing for an adapter";
+    if (!options.tokenizer.empty()) return invalid_argument("--tokenizer", why);
+    if (options.max_position_embeddings) return invalid_argument("--max-position-embeddings", why);
+    if (options.rope_factor) return invalid_argument("--rope-factor", why);
+    return open_adapter_bin(options);
+}
+
 Result<ForeignModel> open_foreign(const ImportOptions& options) {
     std::error_code error;
     if (!fs::is_directory(options.from, error))
@@ -40,6 +55,7 @@ Result<ForeignModel> open_foreign(const ImportOptions& options) {
                          "--from");
     ATOLL_TRY(const std::set<std::string> names, file_names_in(options.from));
     const auto has = [&](const char* name) { return names.contains(name); };
+    if (holds_adapter(options.from)) return open_adapter(options, names);
     if (has("model.safetensors") || has("model.safetensors.index.json"))
         return in_file(options.from, "its weights are safetensors already");
     if (has("pytorch_model.bin") || has("pytorch_model.bin.index.json")) {
@@ -48,7 +64,8 @@ Result<ForeignModel> open_foreign(const ImportOptions& options) {
     }
     if (has("consolidated.00.pth")) return open_consolidated(options);
     return in_file(options.from,
-                   "holds no pytorch_model.bin, no pytorch_model.bin.index.json and no consolidated.00.pth");
+                   "holds no pytorch_model.bin, no pytorch_model.bin.index.json, no consolidated.00.pth and no "
+                   "adapter_model.bin");
 }
 
 // Calls `count` with how many values were written.
@@ -68,15 +85,30 @@ Status write_tensor(const ForeignTensor& tensor, std::vector<float>& buffer, wei
     return {};
 }
 
-Result<weights::ModelSize> write(const ForeignModel& model, const ImportOptions& options) {
+Result<weights::WeightWriter> create_adapter(const ForeignModel& model, std::vector<weights::TensorSpec> specs,
+                                             const ImportOptions& options) {
+    ATOLL_TRY(StagedDirectory staged, StagedDirectory::create(options.out));
+    ATOLL_RETURN_IF_ERROR(write_file_atomic(staged.path() / weights::kAdapterConfig, model.config));
+    for (weights::TensorSpec& spec : specs) spec.dtype = options.dtype.value_or(spec.dtype);
+    return weights::WeightWriter::create(
+        std::move(staged), std::move(specs),
+        {"adapter_model", weights::kAdapterConfig, {{"format", "pt"}}, std::numeric_limits<std::uint64_t>::max()});
+}
+
+Result<weights::WeightWriter> create_out(const ForeignModel& model, const ImportOptions& options) {
     std::vector<weights::TensorSpec> specs;
     for (const ForeignTensor& tensor : model.tensors) specs.push_back(tensor.spec);
+    if (holds_adapter(options.from)) return create_adapter(model, std::move(specs), options);
     weights::SaveOptions save;
     save.base = options.tokenizer.empty() ? options.from : options.tokenizer;
     save.config_text = model.config;
     save.dtype = options.dtype;
     save.is_whole_command = true;
-    ATOLL_TRY(weights::WeightWriter writer, weights::WeightWriter::create(options.out, std::move(specs), save));
+    return weights::WeightWriter::create(options.out, std::move(specs), save);
+}
+
+Result<weights::ModelSize> write(const ForeignModel& model, const ImportOptions& options) {
+    ATOLL_TRY(weights::WeightWriter writer, create_out(model, options));
     std::vector<float> buffer;
     double all = 0, written = 0;
     for (const ForeignTensor& tensor : model.tensors)
@@ -90,6 +122,12 @@ Result<weights::ModelSize> write(const ForeignModel& model, const ImportOptions&
 }
 
 }  // namespace
+
+bool holds_adapter(const fs::path& from) {
+    std::error_code error;
+    return fs::exists(from / weights::kAdapterConfig, error) && !fs::exists(from / "config.json", error) &&
+           !fs::exists(from / "params.json", error);
+}
 
 Result<weights::ModelSize> import_model(const ImportOptions& options) {
     std::error_code ignored;

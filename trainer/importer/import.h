@@ -10,10 +10,11 @@
 
 namespace atl::importer {
 
-// The command `import`: a model directory from files of PyTorch.
+// The command `import`: a model directory, or an adapter directory, from files of PyTorch.
 struct ImportOptions {
     // Hugging Face's layout: config.json with pytorch_model.bin, or its shards and pytorch_model.bin.index.json. Or
-    // Meta's: params.json with consolidated.*.pth, one a model-parallel rank.
+    // Meta's: params.json with consolidated.*.pth, one a model-parallel rank. Or peft's: adapter_config.json with
+    // adapter_model.bin.
     std::filesystem::path from;
     std::filesystem::path out;
     std::filesystem::path tokenizer;      // a directory whose tokenizer files are copied; empty: those of `from`
@@ -23,6 +24,9 @@ struct ImportOptions {
     std::optional<std::int64_t> max_position_embeddings;
     std::optional<double> rope_factor;
 };
+
+// Whether a directory holds an adapter and no model.
+bool holds_adapter(const std::filesystem::path& from);
 
 // Converts tensor by tensor: memory is a small buffer and the mapped pages of one tensor. Without `dtype` every value
 // keeps its bits. kInvalidArgument names the file (and the tensor, class or opcode in it); then nothing is written.

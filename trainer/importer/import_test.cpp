@@ -229,6 +229,43 @@ TEST_F(ImportTest, WhatCannotBeLookedAtIsAnErrorAndNotTheEnd) {
     options_.out = out;
 }
 
+TEST_F(ImportTest, AnAdapterOfPeftKeepsItsBytesAndItsConfiguration) {
+    const fs::path golden = fs::path(ATOLL_GOLDEN_DIR) / "lora" / "rslora";
+    options_.from = golden / "bin";
+    const auto size = import_model(options_);
+    ASSERT_TRUE(size.ok()) << describe(size.error());
+    EXPECT_TRUE(holds_adapter(options_.from));
+    EXPECT_EQ(read_file(options_.out / "adapter_config.json").value(),
+              read_file(golden / "adapter" / "adapter_config.json").value());
+    const auto expected = safetensors::File::open(golden / "adapter" / "adapter_model.safetensors").value();
+    const auto got = safetensors::File::open(options_.out / "adapter_model.safetensors").value();
+    ASSERT_EQ(got.header().tensors.size(), expected.header().tensors.size());
+    for (const auto& tensor : expected.header().tensors) {
+        const auto* own = got.header().find(tensor.name);
+        ASSERT_NE(own, nullptr) << tensor.name;
+        EXPECT_TRUE(std::ranges::equal(got.bytes(*own), expected.bytes(tensor))) << tensor.name;
+    }
+}
+
+TEST_F(ImportTest, AnAdapterThatIsNotSupportedOrThatRunsCodeIsRefused) {
+    options_.from = directory_.path() / "adapter";
+    fs::copy(fs::path(ATOLL_GOLDEN_DIR) / "lora" / "rslora" / "bin", options_.from);
+    const std::string config = read_file(options_.from / "adapter_config.json").value();
+    change(options_.from / "adapter_config.json", "\"use_dora\": false", "\"use_dora\": true");
+    expect_refused("use_dora");
+    ASSERT_TRUE(write_file_atomic(options_.from / "adapter_config.json", config).ok());
+    options_.tokenizer = kTorchFixtures / "single";
+    expect_refused("--tokenizer");
+    options_.tokenizer.clear();
+    change(options_.from / "adapter_model.bin", "ctorch._utils\n_rebuild_tensor_v2\n",
+           "cos\nsystem                      \n");
+    expect_refused("os.system");
+    fs::remove(options_.from / "adapter_model.bin");
+    expect_refused("adapter_model.bin");
+    fs::copy(fs::path(ATOLL_GOLDEN_DIR) / "lora" / "rslora" / "adapter" / "adapter_model.safetensors", options_.from);
+    expect_refused("safetensors already");
+}
+
 TEST_F(ImportTest, SafetensorsAndEmptyDirectoriesAreSaidToBeWhatTheyAre) {
     options_.from = directory_.path() / "empty";
     fs::create_directory(options_.from);

@@ -12,10 +12,12 @@ namespace {
 class ImportCommand final : public Command {
   public:
     std::vector<Flag> flags() override {
-        return {{"from", "directory with config.json and pytorch_model*.bin, or params.json and consolidated.*.pth",
+        return {{"from",
+                 "directory with config.json and pytorch_model*.bin, params.json and consolidated.*.pth, or "
+                 "adapter_config.json and adapter_model.bin",
                  &options_.from, true},
-                {"out", "model directory to make", &options_.out, true},
-                {"overwrite", "replace a model that is in --out", &overwrite_},
+                {"out", "model or adapter directory to make", &options_.out, true},
+                {"overwrite", "replace a model or adapter that is in --out", &overwrite_},
                 {"tokenizer", "directory whose tokenizer files are copied; the default is --from", &options_.tokenizer},
                 {"dtype", "fp32|fp16|bf16; the default keeps every value's bits",
                  Flag::Assign([this](std::string_view text) -> Status {
@@ -30,13 +32,15 @@ class ImportCommand final : public Command {
         if (positions_ < 0) return invalid_argument("--max-position-embeddings", "must be above 0");
         if (rope_factor_ != 0.0 && !(rope_factor_ >= 1.0 && rope_factor_ <= 1e6))
             return invalid_argument("--rope-factor", "must be from 1 to 1000000");
+        const bool is_adapter = importer::holds_adapter(options_.from);
         const std::array<std::filesystem::path, 2> reads = {options_.from, options_.tokenizer};
-        ATOLL_RETURN_IF_ERROR(train::check_output(train::OutputKind::kModel, options_.out, reads, overwrite_));
+        ATOLL_RETURN_IF_ERROR(train::check_output(is_adapter ? train::OutputKind::kAdapter : train::OutputKind::kModel,
+                                                  options_.out, reads, overwrite_));
         if (positions_ > 0) options_.max_position_embeddings = positions_;
         if (rope_factor_ > 0.0) options_.rope_factor = rope_factor_;
         ATOLL_TRY(const weights::ModelSize size, importer::import_model(options_));
         train::print_line(weights::to_json_line(size));
-        train::warn_of_missing_tokenizer(options_.out);
+        if (!is_adapter) train::warn_of_missing_tokenizer(options_.out);
         return {};
     }
 

@@ -236,6 +236,25 @@ TEST_F(LoraProgramTest, WhatOnlyPeftSaysIsTrainedMergedEvaluatedAndKept) {
     }
 }
 
+TEST_F(LoraProgramTest, AnAdapterOfTorchSaveIsImportedAndUsed) {
+    make_golden_base();
+    folder_ = goldens_ / "lora" / "rslora";
+    const std::string bin = (folder_ / "bin").string();
+    const std::vector<std::string> eval = {"eval", "--model", path("golden"), "--data", path("golden.safetensors")};
+    const auto with = [&](const std::string& given) {
+        auto arguments = eval;
+        arguments.insert(arguments.end(), {"--adapter", given});
+        return run(arguments);
+    };
+    const auto refused = with(bin);
+    EXPECT_EQ(refused.exit_code, 2);
+    EXPECT_NE(refused.err.find("atoll-trainer import --from " + bin), std::string::npos) << refused.err;
+    const auto imported = run({"import", "--from", bin, "--out", path("imported")});
+    ASSERT_EQ(imported.exit_code, 0) << imported.err;
+    EXPECT_EQ(imported.err, "");
+    EXPECT_EQ(with(path("imported")).out, with(adapter()).out);
+}
+
 TEST_F(LoraProgramTest, OnlyTheAdapterIsTrainedAndWritten) {
     const auto result = train_lora("out", {"--steps", "30", "--global-batch-size", "8", "--lr", "2e-2"});
     ASSERT_EQ(result.exit_code, 0) << result.err;

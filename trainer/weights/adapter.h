@@ -18,12 +18,14 @@ namespace atl::weights {
 inline constexpr const char* kAdapterConfig = adapter::kConfigFile;
 inline constexpr const char* kAdapterFile = adapter::kWeightsFile;
 
+inline constexpr const char* kAdapterBinFile = "adapter_model.bin";  // of older versions of peft; not read in place
+
 inline bool is_adapter_file(std::string_view name) {
     return name == kAdapterConfig || name == kAdapterFile || name == delta::kFile;
 }
 
-// kInvalidArgument names the file and the key: another kind of adapter than plain LoRA, or a key that would change the
-// mathematics (use_dora, rank_pattern, bias, …) or is not known to be harmless.
+// kInvalidArgument names the file and the key: another kind of adapter than LoRA, or a key that would change the
+// mathematics (use_dora, modules_to_save, bias, …) or is not known to be harmless.
 Result<model::LoraOptions> load_adapter_config(const std::filesystem::path& directory);
 
 // The quantization of an adapter whose base was the model's own weights.

@@ -51,6 +51,12 @@ Result<WeightReader> WeightReader::open(const std::filesystem::path& directory) 
 }
 
 Result<WeightReader> WeightReader::open_adapter(const std::filesystem::path& directory) {
+    std::error_code error;
+    if (!std::filesystem::exists(directory / kAdapterFile, error) &&
+        std::filesystem::exists(directory / kAdapterBinFile, error))
+        return not_found(directory.string() + " has no " + kAdapterFile + ", but " + kAdapterBinFile +
+                             ": `atoll-trainer import --from " + directory.string() + "` makes an adapter of it",
+                         directory.string());
     ATOLL_TRY(safetensors::Model model, safetensors::Model::open_file(directory / kAdapterFile));
     return WeightReader(directory, std::move(model), "this model");
 }
