@@ -24,6 +24,7 @@ class ConfigReader {
     ConfigReader(const Json& object, std::string path) : object_(object), path_(std::move(path)) {}
 
     bool has(const char* key) const { return object_.contains(key) && !object_.at(key).is_null(); }
+    bool is_null(const char* key) const { return object_.contains(key) && object_.at(key).is_null(); }
     const Json& at(const char* key) const { return object_.at(key); }
 
     std::int64_t integer(const char* key, std::optional<std::int64_t> fallback, std::int64_t min, std::int64_t max) {

@@ -20,13 +20,27 @@ double yarn_sharpness(double factor, double mscale) {
     return factor <= 1.0 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
 }
 
+// A factor that is null follows from the lengths, as in transformers.
+double parse_yarn_factor(ConfigReader& reader, const ModelConfig& config, const RopeConfig& rope) {
+    std::optional<double> from_lengths;
+    if (reader.is_null("factor"))
+        from_lengths = static_cast<double>(config.max_position_embeddings) /
+                       static_cast<double>(rope.original_max_position_embeddings);
+    return reader.positive("factor", from_lengths);
+}
+
 void parse_yarn(ConfigReader& reader, const ModelConfig& config, RopeConfig& rope) {
     rope.kind = RopeKind::kYarn;
     rope.original_max_position_embeddings = parse_old_length(reader, config);
     rope.beta_fast = reader.positive("beta_fast", rope.beta_fast);
     rope.beta_slow = reader.positive("beta_slow", rope.beta_slow);
     rope.truncate = reader.boolean("truncate", true);
-    const double factor = reader.positive("factor", std::nullopt);
+    if (reader.is_null("truncate")) reader.fail("truncate", "must be true or false");  // transformers: false
+    // Another way to write attention_factor, which transformers passes over and vLLM multiplies with.
+    if (reader.positive("attn_factor", 1.0) != 1.0)
+        reader.fail("attn_factor", "is not 1, and programs differ in what it means: give attention_factor instead");
+    rope.factor = parse_yarn_factor(reader, config, rope);
+    const double factor = rope.factor;
     const double above = reader.positive("mscale", 1.0), below = reader.positive("mscale_all_dim", 1.0);
     // As in transformers one of the two alone means nothing.
     const bool both = reader.has("mscale") && reader.has("mscale_all_dim");
@@ -52,7 +66,7 @@ void parse_kind(ConfigReader& reader, const std::string& kind, const ModelConfig
         if (rope.high_freq_factor <= rope.low_freq_factor)
             reader.fail("high_freq_factor", "must exceed low_freq_factor");
     } else if (kind == "yarn") {
-        parse_yarn(reader, config, rope);
+        return parse_yarn(reader, config, rope);
     } else {
         return reader.fail("rope_type", "'" + kind + "' is not built: " + std::string(kBuilt));
     }
@@ -71,7 +85,8 @@ Result<RopeConfig> parse_object(const Json& object, const char* key, double thet
     if (rope.kind != RopeKind::kDefault) used.push_back("factor");
     if (rope.kind == RopeKind::kLlama3) used.insert(used.end(), {"low_freq_factor", "high_freq_factor"});
     if (rope.kind == RopeKind::kYarn)
-        used.insert(used.end(), {"beta_fast", "beta_slow", "attention_factor", "mscale", "mscale_all_dim", "truncate"});
+        used.insert(used.end(), {"beta_fast", "beta_slow", "attention_factor", "attn_factor", "mscale",
+                                 "mscale_all_dim", "truncate", "finetuned"});  // the last one is a note
     for (const auto& [name, value] : object.items()) {
         const bool neutral = name == "partial_rotary_factor" && value.is_number() && value.get<double>() == 1.0;
         if (std::find(used.begin(), used.end(), name) == used.end() && !neutral && !value.is_null()) {
