@@ -10,6 +10,7 @@
 #include "shared/base/file.h"
 #include "shared/base/spelling.h"
 #include "shared/base/text.h"
+#include "shared/run_settings/other_words.h"
 #include "shared/run_settings/run_settings.h"
 
 namespace atl::run_settings {
@@ -139,9 +140,12 @@ Status assign_json(RunConfig& config, const json::Json& object, Commands command
         }
         const auto has_key = [&](const Option& option) { return option.key() == key; };
         if (found == nullptr) {
-            const bool is_of_others = std::ranges::any_of(options(), has_key);
-            return invalid_argument(key, is_of_others ? "is a setting of other commands"
-                                                      : "there is no such setting" + did_you_mean(key, keys));
+            if (std::ranges::any_of(options(), has_key)) return invalid_argument(key, "is a setting of other commands");
+            if (const OtherWord* other = find_other_word(key)) {
+                const bool is_here = find_option(other->option, command) != nullptr;
+                return with_keys(invalid_argument(key, our_word(*other, is_here)));
+            }
+            return invalid_argument(key, "there is no such setting" + did_you_mean(key, keys));
         }
         if (std::string wrong = wrong_type(found->member, value); !wrong.empty()) return invalid_argument(key, wrong);
         const std::string text = value.is_string() ? value.get<std::string>() : value.dump();

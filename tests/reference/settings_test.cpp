@@ -15,6 +15,7 @@
 #include "services/store/settings.h"
 #include "shared/base/file.h"
 #include "shared/base/text.h"
+#include "shared/run_settings/other_words.h"
 #include "shared/run_settings/run_settings.h"
 #include "shared/service/settings.h"
 #include "shared/service/settings_reader.h"
@@ -87,10 +88,27 @@ std::string training_table() {
     return text;
 }
 
+std::string other_words_table() {
+    std::string text =
+        "\n## Words of other programs\n\nWhat transformers' TrainingArguments, DeepSpeed, accelerate, torchrun, peft, "
+        "llama-recipes and Megatron-LM call these\nsettings. They are refused with ours, as flags (also with `-` in "
+        "place of `_`), in `run.json` and in jobs.\n\n| theirs | ours |\n|---|---|\n";
+    for (const run_settings::OtherWord& other : run_settings::other_words()) {
+        const run_settings::Option* option = run_settings::find_option(other.option, run_settings::kEvery);
+        const std::string ours = option != nullptr ? option->key() : std::string(other.option);
+        const std::string value = other.value.empty() ? "" : fmt::format(" {}", other.value);
+        const std::string of = other.command.empty() ? "" : fmt::format(" of `{}`", other.command);
+        const std::string note = ours.empty() || other.note.empty() ? "" : ": ";
+        text += fmt::format("| `{}` | {}{}{}{} |\n", other.word, ours.empty() ? "" : "`" + ours + value + "`", of, note,
+                            other.note);
+    }
+    return text;
+}
+
 TEST(SettingsReferenceTest, ThePageIsAsTheTables) {
     std::string page = kSettingsIntroduction;
     for (const Section& one : sections()) page += service::describe_settings(one.heading, one.settings);
-    reference::expect_page("settings.md", page + training_table());
+    reference::expect_page("settings.md", page + training_table() + other_words_table());
 }
 
 // The chart's schema knows the services' own keys: with another one a service would not start, and the store be away.

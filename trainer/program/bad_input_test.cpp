@@ -428,6 +428,23 @@ TEST_F(BadInputTest, AMistypedFlagIsNamedNotItsValue) {
     EXPECT_NE(of_file.err.find("step (" + path("run.json") + ")"), std::string::npos) << of_file.err;
 }
 
+TEST_F(BadInputTest, WordsOfOtherProgramsAreAnsweredWithOurs) {
+    const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+        {{"train", "--learning-rate", "1e-4"}, "--learning-rate is --lr here"},
+        {{"train", "--max_steps=3"}, "--max_steps is --steps here"},
+        {{"train", "--bf16"}, "--bf16 is --precision bf16 here"},
+        {{"eval", "--learning-rate", "1"}, "--learning-rate is --lr of `train` here"},
+        {{"train", "--max-seq-length", "8"}, "--max-seq-length is --seq-len of `tokenize` here"},
+        {{"tokenize", "--max-seq-length", "8"}, "--max-seq-length is --seq-len here"},
+        {{"train", "--nproc-per-node", "8"}, "mpirun"}};
+    for (const auto& [arguments, answer] : cases) expect_refused(run(arguments), answer);
+    ASSERT_TRUE(write_file_atomic(path("run.json"), R"({"num_train_epochs": 3})").ok());
+    expect_refused(train("out", {"--config", path("run.json")}),
+                   "num_train_epochs (" + path("run.json") + "): is epochs");
+    const auto trained = train("out", {"--steps", "1", "--batch_size=2", "--val_data", path("data.safetensors")});
+    EXPECT_EQ(trained.exit_code, 0) << trained.err;
+}
+
 TEST_F(BadInputTest, TextGivenAsDataIsRefusedWithTheWayOn) {
     ASSERT_TRUE(write_file_atomic(path("it.jsonl"), "{\"text\": \"Nel mezzo del cammin\"}\n").ok());
     ASSERT_TRUE(write_file_atomic(path("short.txt"), "Nel").ok());

@@ -19,6 +19,7 @@
 #include "shared/base/spelling.h"
 #include "shared/base/text.h"
 #include "shared/log/warn.h"
+#include "shared/run_settings/other_words.h"
 #include "trainer/comm/launch.h"
 
 namespace atl::program {
@@ -149,6 +150,9 @@ std::string refusal(const CLI::App& app, int argc, char** argv, const std::strin
         const std::string flag = word.substr(0, word.find('='));
         if (!flag.starts_with("--")) continue;
         if (const CLI::Option* option = app.get_option_no_throw(flag); option == nullptr) {
+            if (const auto* other = run_settings::find_other_word(flag))
+                return flag + " " +
+                       our_word(*other, app.get_option_no_throw("--" + std::string(other->option)) != nullptr);
             const std::string meant = did_you_mean(flag, known);
             return "there is no flag " + flag + (meant.empty() ? "; --help lists them" : meant);
         } else if (lacks_value(*option, word, i + 1 < argc ? argv[i + 1] : nullptr)) {
@@ -180,13 +184,29 @@ std::optional<int> end_of_parsing(CLI::App& app, const CommandEntry& entry, std:
     return exit_code(status);
 }
 
+// The words of a command line, where a flag with _ for - is the flag: "--batch_size".
+std::vector<std::string> with_dashes(std::span<char*> words, std::span<const Flag> flags) {
+    std::vector<std::string> all(words.begin(), words.end());
+    for (std::string& word : all) {
+        if (!word.starts_with("--")) continue;
+        std::string name = word.substr(2, word.find('=') - 2);
+        std::ranges::replace(name, '_', '-');
+        if (std::ranges::find(flags, name, &Flag::name) != flags.end()) word.replace(2, name.size(), name);
+    }
+    return all;
+}
+
 int run_command(const CommandEntry& entry, int argc, char** argv) {
     CLI::App app(entry.summary, std::string(kProgram) + " " + entry.name);
     app.footer(std::string("Example:\n  ") + entry.example);
     log::name_command(std::string(kProgram) + " " + entry.name);
     const std::unique_ptr<Command> command = entry.make();
     const std::vector<Flag> flags = command->flags();
-    if (const auto end = end_of_parsing(app, entry, flags, argc, argv)) return *end;
+    std::vector<std::string> words = with_dashes({argv, static_cast<std::size_t>(argc)}, flags);
+    std::vector<char*> texts;
+    for (std::string& word : words) texts.push_back(word.data());
+    texts.push_back(nullptr);
+    if (const auto end = end_of_parsing(app, entry, flags, argc, texts.data())) return *end;
     const Status status = command->run();
     if (!status.ok()) report(status.error(), flags);
     return exit_code(status);

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "services/dispatch/domain/resources.h"
+#include "shared/run_settings/other_words.h"
 
 namespace atl::dispatch {
 namespace {
@@ -35,6 +36,14 @@ std::string_view not_of_a_job(std::string_view key) {
     return {};
 }
 
+// What we call a setting that another program calls so.
+std::string our_key(const std::string& key) {
+    const run_settings::OtherWord* other = run_settings::find_other_word(key);
+    const run_settings::Option* option =
+        other == nullptr ? nullptr : run_settings::find_option(other->option, run_settings::kTrain);
+    return option == nullptr ? key : option->key();
+}
+
 }  // namespace
 
 Result<RunConfig> parse_training_settings(const Json& settings, const std::string& path) {
@@ -42,7 +51,7 @@ Result<RunConfig> parse_training_settings(const Json& settings, const std::strin
     if (settings.is_null()) return config;
     if (!settings.is_object()) return invalid_argument(path, "must be an object");
     for (const auto& [key, value] : settings.items())
-        if (const auto why = not_of_a_job(key); !why.empty())
+        if (const auto why = not_of_a_job(our_key(key)); !why.empty())
             return invalid_argument(path + "." + key, std::string(why));
     const Status assigned = run_settings::assign_json(config, settings, run_settings::kTrain);
     if (!assigned.ok()) return invalid_argument(path + "." + assigned.error().field, assigned.error().message);

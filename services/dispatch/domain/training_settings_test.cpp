@@ -52,6 +52,13 @@ TEST(TrainingSettingsTest, EveryKeyOfTheTrainersIsAJobsOrRefusedWithTheReason) {
     EXPECT_EQ(check({{"loss_tokens_min", 0}}).error().field, "training.loss_tokens_min");
 }
 
+TEST(TrainingSettingsTest, WordsOfOtherProgramsAreAnsweredWithOurs) {
+    const auto refused = [](const char* key) { return describe(check({{key, 1}}).error()); };
+    EXPECT_EQ(refused("learning_rate"), "training.learning_rate: is lr here");
+    EXPECT_EQ(refused("gradient_accumulation_steps"), "training.gradient_accumulation_steps: is grad_accum here");
+    EXPECT_EQ(refused("output_dir"), "training.output_dir: is set by dispatch, not by a job");
+}
+
 TEST(TrainingSettingsTest, AdaptersAreTheJobsAndOtherSettingsOfTheirsNeedThem) {
     EXPECT_EQ(refused_field({{"steps", 1}, {"lora_rank", 8}, {"quantize", "nf4"}, {"lora_targets", "q_proj"}}, 1), "");
     EXPECT_EQ(refused_field({{"steps", 1}, {"quantize", "nf4"}}, 1), "training.quantize");
