@@ -10,6 +10,7 @@
 #include "shared/base/file.h"
 #include "shared/base/spelling.h"
 #include "shared/base/text.h"
+#include "shared/run_settings/other_config.h"
 #include "shared/run_settings/other_words.h"
 #include "shared/run_settings/run_settings.h"
 
@@ -157,8 +158,12 @@ Status assign_json(RunConfig& config, const json::Json& object, Commands command
 Status assign_file(RunConfig& config, const std::filesystem::path& file, Commands command) {
     const auto text = read_file(file);
     if (!text.ok()) return invalid_argument("--config", text.error().message);
-    const auto object = json::parse(*text);
     const std::string where = " (" + file.string() + ")";
+    if (const auto other = recognize_config(*text))
+        return invalid_argument("--config" + where, "is " + std::string(describe(other->tool)) +
+                                                        ": `atoll-trainer config-from " + file.string() +
+                                                        "` translates it");
+    const auto object = json::parse(*text);
     if (!object.ok()) return invalid_argument("--config" + where, object.error().message);
     if (!object->is_object()) return invalid_argument("--config" + where, "a run configuration is a JSON object");
     const Status assigned = assign_json(config, *object, command);

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Makes the golden numbers anew: all, or the named ones. `./dev oracle` calls it with the references' Python in PATH.
-# Each script's first argument is where the files go (those of tokenizers and chat templates always go to tests/fixtures). With the adapters it
+# Each script's first argument is where the files go (those of tokenizers, chat templates and other programs' configurations
+# always go to tests/fixtures). With the adapters it
 # also checks that peft reads ours.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"

@@ -97,7 +97,7 @@ Status parse(CLI::App& app, std::span<const Flag> flags, int argc, char** argv) 
         };
         const bool is_switch = flag.is_switch || std::holds_alternative<bool*>(flag.target);
         const bool is_list = std::holds_alternative<std::vector<std::filesystem::path>*>(flag.target);
-        const std::string name = "--" + flag.name;
+        const std::string name = (flag.is_positional ? "" : "--") + flag.name;
         CLI::Option* option = nullptr;
         if (is_switch) {
             option = app.add_flag_callback(name, [take] { take("true"); }, flag.help);
@@ -122,8 +122,9 @@ bool is_first_rank() {
 
 void report(Error error, std::span<const Flag> flags) {
     if (error.message.empty()) return;  // another rank says it
-    const bool is_flag = std::ranges::find(flags, error.field, &Flag::name) != flags.end();
-    if (is_flag) error.field.insert(0, "--");  // an error tells a flag with its dashes or without
+    const auto flag = std::ranges::find(flags, error.field, &Flag::name);
+    if (flag != flags.end() && !flag->is_positional)
+        error.field.insert(0, "--");  // an error tells a flag with its dashes or without
     log::warn(describe(error));
 }
 

@@ -29,6 +29,7 @@ struct Flag {
     std::string kind = "TEXT";
     std::string fallback = {};
     std::string group = "Options";  // heads a part of --help; empty: not shown there
+    bool is_positional = false;     // given without its name
 };
 
 class Command {

@@ -28,6 +28,7 @@ std::unique_ptr<Command> make_generate_command();
 std::unique_ptr<Command> make_tokenize_command();
 std::unique_ptr<Command> make_tokenizer_train_command();
 std::unique_ptr<Command> make_init_command();
+std::unique_ptr<Command> make_config_from_command();
 std::unique_ptr<Command> make_import_command();
 std::unique_ptr<Command> make_merge_command();
 std::unique_ptr<Command> make_report_command();

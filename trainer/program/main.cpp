@@ -16,7 +16,7 @@ using atl::program::CommandEntry;
 
 constexpr bool kOneProcess = true;
 
-constexpr std::array<CommandEntry, 11> kCommands = {{
+constexpr std::array<CommandEntry, 12> kCommands = {{
     {"tokenize", "turns text into rows of token ids",
      "atoll-trainer tokenize --tokenizer model --input corpus.jsonl.gz --template '{{text}}' --seq-len 512 "
      "--batching packing --out data\n"
@@ -36,9 +36,14 @@ constexpr std::array<CommandEntry, 11> kCommands = {{
     {"init", "makes a model with random weights, for pretraining",
      "atoll-trainer init --config config.json --tokenizer tokenizer --seed 1 --out model",
      atl::program::make_init_command, kOneProcess},
-    {"import", "makes a model directory from PyTorch's .bin or Meta's consolidated.*.pth",
+    {"config-from", "translates a configuration of DeepSpeed, accelerate or transformers into a run.json",
+     "atoll-trainer config-from ds_config.json > run.json\n"
+     "  atoll-trainer train --config run.json --model model --data data --out trained --steps 1000",
+     atl::program::make_config_from_command, kOneProcess},
+    {"import", "makes a model from PyTorch's .bin or Meta's consolidated.*.pth, or an adapter from peft's .bin",
      "atoll-trainer import --from opt-125m --out model --dtype bf16\n"
-     "  atoll-trainer import --from llama-2-7b --max-position-embeddings 4096 --out model",
+     "  atoll-trainer import --from llama-2-7b --max-position-embeddings 4096 --out model\n"
+     "  atoll-trainer import --from old-adapter --out adapter",
      atl::program::make_import_command, kOneProcess},
     {"merge", "puts an adapter into its model", "atoll-trainer merge --model model --adapter adapter --out merged",
      atl::program::make_merge_command, kOneProcess},
