@@ -77,6 +77,9 @@ struct AggregatorOptions {
     // or not what they should be, it holds NaN, or by far the largest numbers where the result overflows. Not told when
     // no single input is.
     std::function<void(std::size_t input)> on_fault = {};
+    // F32, F16 or BF16, of all tensors of the output that are one of these; absent: each as in the base, or without one
+    // the first input.
+    std::optional<safetensors::DType> dtype = {};
 };
 
 // What is lost where what several adapters add is brought back to the rank of one: sums of squares.
@@ -90,7 +93,8 @@ struct Truncation {
 struct Plan;
 struct Scratch;
 
-// The output has the base's files, or without one the first input's: the same names, headers, dtypes, order and sizes.
+// The output has the base's files, or without one the first input's: the same names, headers, dtypes, order and sizes,
+// but for AggregatorOptions::dtype.
 // Nothing else that an input says about itself gets into it. Thread-safe once made, but for prepare().
 //
 // The strategy computes in fp32 (plain means of F64 tensors in fp64: each share as a double), and its result is rounded

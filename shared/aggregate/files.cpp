@@ -9,7 +9,9 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <thread>
@@ -21,6 +23,7 @@
 #include "shared/base/parallel.h"
 #include "shared/json/json.h"
 #include "shared/model_config/token_counts.h"
+#include "shared/safetensors/file.h"
 
 namespace atl::aggregate {
 namespace {
@@ -150,6 +153,47 @@ Status copy_other_files(const Aggregator& aggregator, const fs::path& from, cons
     }
     if (error)
         return Error{ErrorCode::kInternal, "cannot list " + from.string() + ": " + error.message(), from.string()};
+    return {};
+}
+
+Status rewrite(const fs::path& path, const std::function<void(nlohmann::ordered_json&)>& change) {
+    std::error_code error;
+    if (!fs::exists(path, error)) return {};
+    ATOLL_TRY(const std::string text, read_file(path));
+    const auto checked = json::parse(text);
+    if (!checked.ok()) return invalid_argument(path.string(), path.string() + ": " + checked.error().message);
+    if (!checked->is_object()) return {};
+    auto object = nlohmann::ordered_json::parse(text);
+    change(object);
+    return write_file_atomic(path, object.dump(2) + "\n");
+}
+
+// Says of the directory that is being made what its tensors are.
+Status say_dtype(const Aggregator& aggregator, safetensors::DType dtype, const fs::path& directory) {
+    using safetensors::DType;
+    const char* const name = dtype == DType::kF16 ? "float16" : dtype == DType::kBF16 ? "bfloat16" : "float32";
+    ATOLL_RETURN_IF_ERROR(rewrite(directory / "config.json", [&](nlohmann::ordered_json& config) {
+        config[config.contains("torch_dtype") && !config.contains("dtype") ? "torch_dtype" : "dtype"] = name;
+    }));
+    std::uint64_t total = 0;
+    for (const auto& file : aggregator.files()) {
+        if (file.path.find('/') != std::string::npos) continue;  // what a strategy keeps
+        ATOLL_TRY(const auto model, safetensors::File::open(directory / file.path));
+        for (const auto& tensor : model.header().tensors) total += tensor.end - tensor.begin;
+    }
+    return rewrite(directory / kIndexName, [&](nlohmann::ordered_json& index) {
+        if (index.contains("metadata") && index["metadata"].is_object()) index["metadata"]["total_size"] = total;
+    });
+}
+
+// Why there are no safetensors, where PyTorch's files are.
+Status explain_torch_files(const fs::path& directory) {
+    for (const char* name : {"adapter_model.bin", "pytorch_model.bin", "pytorch_model.bin.index.json"}) {
+        std::error_code error;
+        if (fs::exists(directory / name, error))
+            return invalid_argument(name, (directory / name).string() + " is PyTorch's: `atoll-trainer import --from " +
+                                              directory.string() + " --out DIR` makes safetensors of it");
+    }
     return {};
 }
 
@@ -289,6 +333,7 @@ Result<Input> open_directory(const fs::path& directory) {
             if (!indexed.contains(name))
                 return invalid_argument(name, (directory / name).string() + " is not in the index");
     }
+    if (names.empty()) ATOLL_RETURN_IF_ERROR(explain_torch_files(directory));
     Input input{directory.string(), {}};
     for (const auto& name : names) {
         ATOLL_TRY(auto bytes, open_file(directory / name));
@@ -350,6 +395,7 @@ Result<Truncation> write_aggregate(const Aggregator& aggregator, const fs::path&
     ATOLL_RETURN_IF_ERROR(writer.open(directory.path()));
     ATOLL_TRY(const Truncation truncation, writer.run());
     ATOLL_RETURN_IF_ERROR(copy_other_files(aggregator, first, directory.path()));
+    if (options.dtype) ATOLL_RETURN_IF_ERROR(say_dtype(aggregator, *options.dtype, directory.path()));
     ATOLL_RETURN_IF_ERROR(sync_tree(directory.path()));
     ATOLL_RETURN_IF_ERROR(directory.rename_to(out));
     ATOLL_RETURN_IF_ERROR(sync_path(out.has_parent_path() ? out.parent_path() : fs::path(".")));

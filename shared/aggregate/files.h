@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "shared/aggregate/aggregator.h"
@@ -16,7 +17,8 @@ namespace atl::aggregate {
 Result<std::shared_ptr<const ByteSource>> open_file(const std::filesystem::path& path);
 
 // A Hugging Face model directory's *.safetensors, and its token counts if it has some. With
-// model.safetensors.index.json they must be just the files that it names.
+// model.safetensors.index.json they must be just the files that it names. kInvalidArgument names the files of PyTorch
+// where there are no others, and the command that converts them.
 Result<Input> open_directory(const std::filesystem::path& directory);
 
 // Every floating number of the models is finite, and of changes (shared/delta) every scale. kInvalidArgument, naming
@@ -26,6 +28,8 @@ Status check_finite(std::vector<Input> inputs);
 struct WriteOptions {
     int threads = 0;                                                        // 0: one a core
     std::function<void(std::uint64_t done, std::uint64_t total)> progress;  // bytes of the output, from one thread
+    // That of the aggregator's options: then config.json and the index say so, too.
+    std::optional<safetensors::DType> dtype = {};
 };
 
 // Measures the inputs of an aggregator that has to (statistics_count()) and prepares it with what that gives.

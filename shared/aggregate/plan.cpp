@@ -44,6 +44,11 @@ struct Found {
 };
 using TensorMap = std::map<std::string, Found, std::less<>>;
 
+// Whether models in F16, BF16 and F32 may stand for one another in it.
+bool may_become(DType dtype) {
+    return is_floating(dtype) && dtype != DType::kF64;
+}
+
 bool is_exact(DType dtype) {
     return !is_floating(dtype) && dtype != DType::kF8E4M3 && dtype != DType::kF8E5M2;
 }
@@ -121,8 +126,8 @@ bool same_shape(const TensorInfo& a, const TensorInfo& b, Ranks ranks) {
 }
 
 bool same_kind(const TensorInfo& a, const TensorInfo& b, Fit fit) {
-    const auto widens = [](DType dtype) { return is_floating(dtype) && dtype != DType::kF64; };
-    const bool agree = a.dtype == b.dtype || (fit.types == Types::kMayDiffer && widens(a.dtype) && widens(b.dtype));
+    const bool agree =
+        a.dtype == b.dtype || (fit.types == Types::kMayDiffer && may_become(a.dtype) && may_become(b.dtype));
     return agree && same_shape(a, b, fit.ranks);
 }
 
@@ -271,8 +276,26 @@ Status check_makeable(const TensorInfo& info, const Strategy& strategy) {
     return {};
 }
 
-std::size_t widest_element(const Tensor& tensor) {
+// A file of the layout as the output has it.
+OpenedFile with_dtype(const OpenedFile& layout, std::optional<DType> dtype) {
+    if (!dtype) return layout;
+    OpenedFile output{{}, layout.header};
+    for (TensorInfo& info : output.header.tensors)
+        if (may_become(info.dtype)) info.dtype = *dtype;
+    output.head = safetensors::make_header(output.header.tensors, output.header.metadata);
+    output.header.data_begin = output.head.size();
+    return output;
+}
+
+std::uint64_t size_bytes(const OpenedFile& file) {
+    std::uint64_t end = 0;
+    for (const TensorInfo& info : file.header.tensors) end = std::max(end, info.end);
+    return file.header.data_begin + end;
+}
+
+std::size_t widest_element(const Tensor& tensor, bool has_base) {
     std::size_t widest = tensor.state.empty() ? 1 : sizeof(float);
+    if (has_base) widest = std::max<std::size_t>(widest, safetensors::size_bytes(tensor.base.dtype));
     for (const Place& place : tensor.inputs)
         widest = std::max<std::size_t>(widest, safetensors::size_bytes(place.dtype));
     return std::max<std::size_t>(widest, safetensors::size_bytes(tensor.info.dtype));
@@ -357,7 +380,7 @@ Result<Tensor> plan_tensor(const TensorInfo& info, std::uint64_t begin, const He
         if (headers.state[i].empty() || tensor.begin == tensor.end) continue;
         ATOLL_TRY(tensor.state.back(), find_state(info, headers.state[i], plan.start->state.find(names[i])->second));
     }
-    tensor.widest = widest_element(tensor);
+    tensor.widest = widest_element(tensor, plan.start.has_value());
     if (plan.strategy->needs_token_counts() && tensor.kind == TensorKind::kCombine &&
         model_config::has_token_rows(info.name, info.shape))
         tensor.row_elements = static_cast<std::size_t>(info.shape[1]);
@@ -525,8 +548,9 @@ Result<Plan> make_plan(const StrategySpec& strategy, std::vector<Input> inputs, 
     ATOLL_RETURN_IF_ERROR(read_all_token_counts(inputs, headers, plan));
     const Input& layout = plan.start ? plan.start->base : inputs.front();
     for (std::size_t i = 0; i < headers.layout.size(); ++i) {
-        ATOLL_TRY(PlannedFile planned, plan_file(headers.layout[i], inputs, headers, plan));
-        plan.files.push_back({layout.files[i].path, layout.files[i].bytes->size()});
+        const OpenedFile output = with_dtype(headers.layout[i], options.dtype);
+        ATOLL_TRY(PlannedFile planned, plan_file(output, inputs, headers, plan));
+        plan.files.push_back({layout.files[i].path, size_bytes(output)});
         plan.planned.push_back(std::move(planned));
     }
     const auto names = plan.strategy->state();

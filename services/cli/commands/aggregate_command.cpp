@@ -1,5 +1,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <iostream>
@@ -24,8 +25,8 @@ namespace atl::cli {
 namespace {
 
 constexpr const char* kHelp =
-    R"(Averages model directories on this machine, with no service running. Tensors are matched by name and keep their type;
-sums are in fp32, integers must be equal; all other files are the first directory's. trimmed_mean leaves out the
+    R"(Averages model directories on this machine, with no service running. Tensors are matched by name and keep their type
+unless --dtype says another; sums are in fp32, integers must be equal; all other files are the first directory's. trimmed_mean leaves out the
 smallest and largest values of each element, a fraction --trim of the models on each side; median, all but the middle.
 product takes LoRA adapters of any ranks and alphas and makes the adapter, of the first one's or the base's rank, that
 is nearest to the mean of what they add to their model; it says how much of that is lost. --strategy also takes the
@@ -53,8 +54,17 @@ struct AggregateOptions {
     std::optional<double> drop;
     std::filesystem::path out;
     std::vector<std::filesystem::path> directories;
+    std::string dtype;
     int threads = 0;
 };
+
+constexpr std::array<std::pair<const char*, safetensors::DType>, 3> kDtypes = {
+    {{"fp32", safetensors::DType::kF32}, {"fp16", safetensors::DType::kF16}, {"bf16", safetensors::DType::kBF16}}};
+
+std::optional<safetensors::DType> dtype_of(const AggregateOptions& given) {
+    const auto found = std::ranges::find(kDtypes, given.dtype, [](const auto& one) { return std::string(one.first); });
+    return found == kDtypes.end() ? std::nullopt : std::optional(found->second);
+}
 
 // Changes are compared by what was asked of each training: its steps, at one learning rate.
 std::vector<aggregate::Assignment> assignments(const AggregateOptions& given) {
@@ -183,9 +193,11 @@ Status run_aggregate(const Context& context, const AggregateOptions& given) {
     }
     const std::vector<double> weights =
         given.weights.empty() ? std::vector<double>(given.directories.size(), 1.0) : given.weights;
-    ATOLL_TRY(auto aggregator, aggregate::Aggregator::plan(strategy, std::move(inputs), weights, {}, std::move(start)));
+    ATOLL_TRY(auto aggregator, aggregate::Aggregator::plan(strategy, std::move(inputs), weights,
+                                                           {.dtype = dtype_of(given)}, std::move(start)));
     aggregate::WriteOptions options;
     options.threads = given.threads;
+    options.dtype = dtype_of(given);
     ATOLL_TRY(const aggregate::Prepared prepared, aggregate::measure_inputs(aggregator, assignments(given), options));
     if (const auto show = show_progress("averaging"))
         options.progress = [show](std::uint64_t done, std::uint64_t total) { show({done, total}); };
@@ -253,6 +265,11 @@ void add_aggregate_command(CLI::App& program, Context& context) {
         ->check(CLI::Range(1.0, 1e9));
     command->add_option("--drop", given->drop, "count a change longer than this many times the median as none")
         ->check(CLI::Range(1.0, 1e9));
+    command
+        ->add_option("--dtype", given->dtype,
+                     "fp32, fp16 or bf16: dtype of the result's floating tensors; default: as in the base or the first "
+                     "model")
+        ->check(CLI::IsMember({"fp32", "fp16", "bf16"}));
     command->add_option("--out", given->out, "the directory to make")->required()->check(CLI::NonexistentPath);
     command->add_option("--threads", given->threads, "default: one a core")->check(CLI::Range(1, 1024));
     command

@@ -15,6 +15,7 @@ namespace atl::cli {
 namespace {
 
 namespace fs = std::filesystem;
+using namespace std::string_literals;
 
 // The program itself, with no service anywhere.
 class AggregateCommandTest : public testing::Test {
@@ -200,6 +201,60 @@ TEST_F(AggregateCommandTest, ADirectoryMayHoldTheChangeFromTheBase) {
     const auto other = aggregate({"--base", whole, "--out", out_ + "2", base, small});
     EXPECT_EQ(other.exit_code, 2) << other.err;
     EXPECT_NE(other.err.find("small/delta.safetensors is a change of another model"), std::string::npos) << other.err;
+}
+
+TEST_F(AggregateCommandTest, TheResultHasTheDtypeThatIsAskedForAndSaysSo) {
+    const auto write = [](const fs::path& file, const std::string& text) {
+        ASSERT_TRUE(write_file_atomic(file, text).ok());
+    };
+    const fs::path a = make_model("one", {0, 1.0F / 3, 1e-3F}), b = make_model("two", {1, 1.0F / 3, 2e-3F});
+    for (const fs::path& model : {a, b}) {
+        write(model / "config.json", R"({"model_type": "llama", "torch_dtype": "float32"})");
+        write(model / "model.safetensors.index.json",
+              R"({"metadata": {"total_size": 12}, "weight_map": {"w": "model.safetensors"}})");
+    }
+    const auto made = [&](const std::string& dtype, const std::vector<std::string>& more) {
+        std::vector<std::string> arguments = {"--dtype", dtype, "--out", out_, a.string(), b.string()};
+        arguments.insert(arguments.end(), more.begin(), more.end());
+        fs::remove_all(out_);
+        const auto result = aggregate(arguments);
+        EXPECT_EQ(result.exit_code, 0) << result.err;
+        return read_file(fs::path(out_) / "model.safetensors").value();
+    };
+    for (const std::vector<std::string>& more :
+         {std::vector<std::string>{}, std::vector<std::string>{"--base", a.string()}}) {
+        const std::string bf16 = made("bf16", more), fp16 = made("fp16", more);
+        EXPECT_EQ(bf16.substr(bf16.size() - 6), "\x00\x3f\xab\x3e\xc5\x3a"s) << "0.5, 1/3 and 0.0015, to nearest";
+        EXPECT_EQ(fp16.substr(fp16.size() - 6), "\x00\x38\x55\x35\x25\x16"s);
+        EXPECT_NE(bf16.find(R"("dtype":"BF16")"), std::string::npos) << bf16;
+        const auto config = json::parse(read_file(fs::path(out_) / "config.json").value()).value();
+        EXPECT_EQ(config["torch_dtype"], "float16");
+        EXPECT_FALSE(config.contains("dtype"));
+        const auto index = json::parse(read_file(fs::path(out_) / "model.safetensors.index.json").value()).value();
+        EXPECT_EQ(index["metadata"]["total_size"], 6);
+        EXPECT_EQ(aggregate({"--dtype", "fp32", "--out", out_ + "2", out_, out_}).exit_code, 0) << "widened again";
+        fs::remove_all(out_ + "2");
+    }
+    const fs::path large = make_model("large", {1e6F, 0, 0});
+    write(large / "config.json", "{}");
+    fs::remove_all(out_);
+    const auto overflow = aggregate({"--dtype", "fp16", "--out", out_, large.string(), large.string()});
+    EXPECT_NE(overflow.exit_code, 0);
+    EXPECT_NE(overflow.err.find("overflows F16"), std::string::npos) << overflow.err;
+    EXPECT_NE(aggregate({"--dtype", "int8", "--out", out_, a.string()}).exit_code, 0);
+    EXPECT_FALSE(fs::exists(out_));
+}
+
+TEST_F(AggregateCommandTest, FilesOfPyTorchAreNamedWithTheCommandThatConvertsThem) {
+    for (const char* file : {"pytorch_model.bin", "adapter_model.bin"}) {
+        const fs::path directory = make_model(std::string("of_") + file, {});
+        fs::rename(directory / "model.safetensors", directory / file);
+        const auto result = aggregate({"--out", out_, directory.string(), directory.string()});
+        EXPECT_NE(result.exit_code, 0);
+        EXPECT_NE(result.err.find("atoll-trainer import --from " + directory.string()), std::string::npos)
+            << result.err;
+        EXPECT_NE(result.err.find(file), std::string::npos) << result.err;
+    }
 }
 
 TEST_F(AggregateCommandTest, AnUpdateWithNanIsNotPushed) {
