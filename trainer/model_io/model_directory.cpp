@@ -107,7 +107,12 @@ Status check_tied_head(const ModelDirectory& directory, comm::Comm& comm, bool f
 }
 
 Status add_adapters(ModelDirectory& directory, AdapterSource adapters) {
-    ATOLL_RETURN_IF_ERROR(model::add_adapters(directory.model, adapters.options));
+    const Status added = model::add_adapters(directory.model, adapters.options);
+    if (!added.ok() && adapters.weights) {
+        const std::string file = (adapters.weights->directory() / weights::kAdapterConfig).string();
+        return invalid_argument(file, file + ": " + describe(added.error()));
+    }
+    ATOLL_RETURN_IF_ERROR(added);
     static const std::vector<std::string> kOfTheBase = {"*.base_layer.weight"};  // of lm_head, which peft saves as well
     if (adapters.weights)
         ATOLL_RETURN_IF_ERROR(

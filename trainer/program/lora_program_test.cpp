@@ -236,6 +236,24 @@ TEST_F(LoraProgramTest, WhatOnlyPeftSaysIsTrainedMergedEvaluatedAndKept) {
     }
 }
 
+TEST_F(LoraProgramTest, WhatCannotBeToldOfAnAdapterIsNamedWithFileAndKey) {
+    make_golden_base();
+    std::filesystem::copy(goldens_ / "lora" / "patterns" / "adapter", path("odd"));
+    const auto config = nlohmann::json::parse(*read_file(path("odd") + "/adapter_config.json"));
+    for (const auto& [key, value] :
+         std::vector<std::pair<std::string, nlohmann::json>>{{"target_modules", ".*experts.*"},
+                                                             {"target_modules", "(?<=self_attn.)q_proj"},
+                                                             {"alpha_pattern", {{"v_proj", 3}, {".*attn.v_proj", 4}}},
+                                                             {"use_dora", true}}) {
+        auto other = config;
+        other[key] = value;
+        ASSERT_TRUE(write_file_atomic(path("odd") + "/adapter_config.json", other.dump()).ok());
+        const auto result = run({"merge", "--model", path("golden"), "--adapter", path("odd"), "--out", path("m")});
+        EXPECT_EQ(result.exit_code, 2);
+        EXPECT_NE(result.err.find("adapter_config.json: " + key), std::string::npos) << result.err;
+    }
+}
+
 TEST_F(LoraProgramTest, AnAdapterOfTorchSaveIsImportedAndUsed) {
     make_golden_base();
     folder_ = goldens_ / "lora" / "rslora";

@@ -114,7 +114,7 @@ Status check_adapter(const Manifest& handed_in, const Manifest& model, const Blo
     ATOLL_TRY(const adapter::LoraOptions options, read_adapter_config(*config, blobs));
     ATOLL_TRY(const Shapes of_model, read_shapes(model, blobs));
     const auto expected = adapter::tensors_on(options, tensor_list(of_model));
-    if (!expected.ok()) return wrong_file(*config, expected.error().message);
+    if (!expected.ok()) return wrong_file(*config, describe(expected.error()));
     ATOLL_TRY(Shapes found, read_shapes(handed_in, blobs));
     for (const TensorSpec& tensor : *expected) {
         const auto at = found.find(tensor.name);
