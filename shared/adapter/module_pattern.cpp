@@ -50,7 +50,7 @@ constexpr std::int64_t kForever = std::numeric_limits<std::int64_t>::max();
 
 Characters range_of(char first, char last) {
     Characters set;
-    for (int c = first; c <= last; ++c) set.set(static_cast<std::size_t>(c));
+    for (auto c = static_cast<unsigned char>(first); c <= static_cast<unsigned char>(last); ++c) set.set(c);
     return set;
 }
 
@@ -162,9 +162,7 @@ class PatternParser {
             while (!done() && !sees(">")) ++at_;
             if (!take(">")) fail("has a group whose name does not end");
             group = parse_either();
-        } else if (take("?:")) {
-            group = parse_either();
-        } else if (sees("?")) {
+        } else if (sees("?") && !take("?:")) {
             refuse("'(" + std::string(text_.substr(at_, 2)) + "'");
         } else {
             group = parse_either();
