@@ -10,6 +10,9 @@
 // Byte-pair encoding (Sennrich, Haddow, Birch, arXiv:1508.07909), what SentencePiece and byte-level tokenizers share.
 namespace atl::tokenizer {
 
+// Stands for a space in the tokens of SentencePiece: U+2581.
+constexpr std::string_view kSpaceMark = "\u2581";
+
 // The merges: neighbours (left, right) become one symbol. Immutable once filled: any number of threads may apply it.
 class BpeMerges {
   public:

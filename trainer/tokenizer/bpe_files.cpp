@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "trainer/tokenizer/pre_tokenizer.h"
 #include "trainer/tokenizer/tokenizer_fields.h"
 
 namespace atl::tokenizer {
@@ -17,7 +16,7 @@ Status check_class(const std::string& name) {
 }
 
 // A line a merge, "left right", best first; lines that begin with "#version" say nothing.
-Status read_merges(std::string_view text, ByteLevelParts& parts) {
+Status read_merges(std::string_view text, BpeParts& parts) {
     for (std::size_t number = 1; !text.empty(); ++number) {
         const std::size_t end = std::min(text.find('\n'), text.size());
         std::string_view line = text.substr(0, end);
@@ -34,17 +33,17 @@ Status read_merges(std::string_view text, ByteLevelParts& parts) {
 
 }  // namespace
 
-Result<ByteLevelParts> parse_bpe_files(std::string_view vocab_json, std::string_view merges_text,
-                                       TokenizerConfig config) {
+Result<BpeParts> parse_bpe_files(std::string_view vocab_json, std::string_view merges_text, TokenizerConfig config) {
     ATOLL_RETURN_IF_ERROR(check_class(config.tokenizer_class));
     config.tokenizer_class = kClass;
     const auto vocab = json::parse(vocab_json);
     if (!vocab.ok()) return fields::bad("vocab.json", vocab.error().message);
     if (!vocab->is_object()) return fields::bad("vocab.json", "is no JSON object");
-    ByteLevelParts parts;
+    BpeParts parts;
     parts.vocab_field = "vocab.json";
     parts.merges_field = "merges.txt";
-    parts.split_expressions.emplace_back(kGpt2Expression);
+    parts.pre_tokenizer.push_back({.kind = PreTokenizerStep::Kind::kByteLevel});
+    parts.decoder = {DecoderStep{.kind = DecoderStep::Kind::kByteLevel}};
     ATOLL_RETURN_IF_ERROR(fields::read_vocab(*vocab, parts.vocab_field, parts));
     ATOLL_RETURN_IF_ERROR(read_merges(merges_text, parts));
     ATOLL_RETURN_IF_ERROR(apply_config(config, parts));

@@ -8,7 +8,7 @@
 #include <cstdlib>
 
 #include "trainer/tokenizer/bpe_files.h"
-#include "trainer/tokenizer/byte_level_tokenizer.h"
+#include "trainer/tokenizer/bpe_tokenizer.h"
 
 // A tokenizer that opens gives ids of its vocabulary, and decodes them.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -19,7 +19,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     config.roles = {{"eos_token", "<s>"}, {"pad_token", "a"}};
     const auto parts = parse_bpe_files(input.substr(0, nul), input.substr(std::min(nul + 1, size)), config);
     if (!parts.ok()) return 0;
-    const auto tokenizer = ByteLevelTokenizer::create(*parts);
+    const auto tokenizer = BpeTokenizer::create(*parts);
     if (!tokenizer.ok()) return 0;
     for (const char* text : {"", "Il treno  parte\n", "<tool>citt\xc3\xa0 it's 12345", "\xff\xc3 \t\xe2\x80\x83x"}) {
         std::vector<std::int32_t> ids;

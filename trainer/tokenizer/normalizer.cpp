@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "shared/base/check.h"
+#include "trainer/tokenizer/utf8.h"
 
 namespace atl::tokenizer {
 namespace {
@@ -33,20 +34,6 @@ constexpr std::array kSinceUnicode10 = {
     CodeRange{0x1e08f, 0x1e08f}, CodeRange{0x1e130, 0x1e136}, CodeRange{0x1e2ae, 0x1e2ae}, CodeRange{0x1e2ec, 0x1e2ef},
     CodeRange{0x1e4ec, 0x1e4ef}, CodeRange{0x1f16c, 0x1f16c}, CodeRange{0x1fbf0, 0x1fbf9}};
 
-// The code point at the start of `text`, and its bytes.
-struct Decoded {
-    char32_t code;
-    std::size_t length;
-};
-
-Decoded first_code(std::string_view text) {
-    const auto byte = [&](std::size_t i) { return static_cast<char32_t>(static_cast<unsigned char>(text[i])); };
-    if (byte(0) < 0x80) return {byte(0), 1};
-    if (byte(0) < 0xe0) return {(byte(0) & 0x1f) << 6 | (byte(1) & 0x3f), 2};
-    if (byte(0) < 0xf0) return {(byte(0) & 0x0f) << 12 | (byte(1) & 0x3f) << 6 | (byte(2) & 0x3f), 3};
-    return {(byte(0) & 0x07) << 18 | (byte(1) & 0x3f) << 12 | (byte(2) & 0x3f) << 6 | (byte(3) & 0x3f), 4};
-}
-
 bool is_since_unicode_10(char32_t code) {
     const auto* range = std::upper_bound(kSinceUnicode10.begin(), kSinceUnicode10.end(), code,
                                          [](char32_t wanted, const CodeRange& r) { return wanted < r.first; });
@@ -66,7 +53,7 @@ Codes decomposed(std::string_view text, utf8proc_option_t options) {
     constexpr utf8proc_ssize_t kPartsMax = 32;  // no character has more than 18
     Codes codes;
     while (!text.empty()) {
-        const Decoded next = first_code(text);
+        const CodePoint next = first_code_point(text);
         utf8proc_int32_t parts[kPartsMax];
         int boundary = 0;  // of clusters, which nobody asks for
         const auto count =
@@ -125,7 +112,7 @@ std::string normalized(std::string_view text, NormalForm form) {
     std::string result;
     std::size_t done = 0;
     for (std::size_t at = 0; at < text.size();) {
-        const Decoded next = first_code(text.substr(at));
+        const CodePoint next = first_code_point(text.substr(at));
         if (is_since_unicode_10(next.code)) {
             append_normalized(text.substr(done, at - done), form, result);
             result.append(text.substr(at, next.length));

@@ -9,11 +9,6 @@
 #include "trainer/tokenizer/tokenizer_fields.h"
 
 namespace atl::tokenizer {
-namespace {
-
-constexpr std::string_view kSpace = "\u2581";  // stands for a space
-
-}  // namespace
 
 SentencePieceTokenizer::SentencePieceTokenizer(std::unique_ptr<sentencepiece::SentencePieceProcessor> processor,
                                                std::string_view model)
@@ -109,12 +104,12 @@ Status SentencePieceTokenizer::encode_pieces(std::string_view text, std::vector<
 
 bool SentencePieceTokenizer::adds_space() const {
     std::vector<std::string> pieces;
-    return processor_->Encode("a", &pieces).ok() && !pieces.empty() && pieces[0].starts_with(kSpace);
+    return processor_->Encode("a", &pieces).ok() && !pieces.empty() && pieces[0].starts_with(kSpaceMark);
 }
 
 // `legacy` puts a space before such a text too, unless it begins with one.
 Status SentencePieceTokenizer::encode_pieces_behind(std::string_view text, std::vector<std::int32_t>& ids) const {
-    const bool wants_space = legacy_ && !text.starts_with(' ') && !text.starts_with(kSpace);
+    const bool wants_space = legacy_ && !text.starts_with(' ') && !text.starts_with(kSpaceMark);
     if (wants_space || text.empty() || !adds_space()) return encode_pieces(text, ids);
     if (words_ != nullptr && words_->encode(text, ids, false)) return {};
     return invalid_argument("tokenizer",
@@ -128,7 +123,7 @@ std::string SentencePieceTokenizer::decode_pieces(const std::vector<int>& pieces
     const auto status = processor_->Decode(pieces, &text);
     check(status.ok(), "SentencePiece cannot decode: " + status.ToString());
     const bool took_space = behind && !pieces.empty() && adds_space() &&
-                            std::string_view(processor_->IdToPiece(pieces[0])).starts_with(kSpace);
+                            std::string_view(processor_->IdToPiece(pieces[0])).starts_with(kSpaceMark);
     return took_space ? " " + text : text;
 }
 

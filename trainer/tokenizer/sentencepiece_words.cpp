@@ -11,8 +11,6 @@
 namespace atl::tokenizer {
 namespace {
 
-constexpr std::string_view kSpace = "\xe2\x96\x81";  // U+2581 stands for a space
-
 // One field of a protocol buffer message (https://protobuf.dev/programming-guides/encoding).
 struct Field {
     std::uint64_t number = 0;
@@ -145,8 +143,8 @@ bool stays_in_word(const std::string& piece) {
     bool other = false;
     bool crosses = false;
     const bool valid = for_each_character(piece, [&](std::string_view character) {
-        crosses |= other && character == kSpace;
-        other |= character != kSpace;
+        crosses |= other && character == kSpaceMark;
+        other |= character != kSpaceMark;
     });
     return valid && !crosses;
 }
@@ -169,7 +167,7 @@ std::string with_spaces_escaped(std::string_view text) {
         const std::size_t space = text.find(' ');
         escaped += text.substr(0, space);
         if (space == std::string_view::npos) return escaped;
-        escaped += kSpace;
+        escaped += kSpaceMark;
         text.remove_prefix(space + 1);
     }
 }
@@ -177,8 +175,8 @@ std::string with_spaces_escaped(std::string_view text) {
 // Where the word at the start of `text` ends: before the next space that follows something else.
 std::size_t word_end(std::string_view text) {
     std::size_t at = 0;
-    while (text.substr(at).starts_with(kSpace)) at += kSpace.size();
-    const std::size_t end = text.find(kSpace, at);
+    while (text.substr(at).starts_with(kSpaceMark)) at += kSpaceMark.size();
+    const std::size_t end = text.find(kSpaceMark, at);
     return end == std::string_view::npos ? text.size() : end;
 }
 
@@ -236,7 +234,7 @@ std::vector<std::string> SentencePieceWords::special_pieces(std::string_view mod
 bool SentencePieceWords::encode(std::string_view text, std::vector<std::int32_t>& ids, bool space_before) const {
     if (text.empty()) return true;
     if (!is_utf8(text)) return false;
-    const std::string escaped = (space_before ? std::string(kSpace) : std::string()) + with_spaces_escaped(text);
+    const std::string escaped = (space_before ? std::string(kSpaceMark) : std::string()) + with_spaces_escaped(text);
     WordCache& cache = WordCache::of_this_thread(owner_);
     for (std::string_view rest = escaped; !rest.empty();) {
         const std::size_t end = word_end(rest);

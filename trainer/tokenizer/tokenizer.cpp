@@ -8,7 +8,7 @@
 #include "shared/base/text.h"
 #include "shared/digest/digest.h"
 #include "trainer/tokenizer/bpe_files.h"
-#include "trainer/tokenizer/byte_level_tokenizer.h"
+#include "trainer/tokenizer/bpe_tokenizer.h"
 #include "trainer/tokenizer/sentencepiece_tokenizer.h"
 #include "trainer/tokenizer/tokenizer_config.h"
 #include "trainer/tokenizer/tokenizer_json.h"
@@ -76,10 +76,10 @@ Result<std::unique_ptr<Tokenizer>> in_file(const std::filesystem::path& file, Re
     return std::unique_ptr<Tokenizer>(std::move(opened).value());
 }
 
-Result<std::unique_ptr<ByteLevelTokenizer>> from_bpe_files(const std::string& vocab, const std::string& merges,
-                                                           TokenizerConfig config) {
-    ATOLL_TRY(const ByteLevelParts parts, parse_bpe_files(vocab, merges, std::move(config)));
-    return ByteLevelTokenizer::create(parts);
+Result<std::unique_ptr<BpeTokenizer>> from_bpe_files(const std::string& vocab, const std::string& merges,
+                                                     TokenizerConfig config) {
+    ATOLL_TRY(const BpeParts parts, parse_bpe_files(vocab, merges, std::move(config)));
+    return BpeTokenizer::create(parts);
 }
 
 // Twice the largest of today's models: reading takes a dozen times its size in memory.
@@ -119,7 +119,7 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::open(const std::filesystem::path& 
     const bool is_json = source.file.filename() == "tokenizer.json";
     ATOLL_TRY(std::unique_ptr<Tokenizer> tokenizer,
               !source.merges.empty() ? in_file(directory, from_bpe_files(bytes, merges, config))
-              : is_json              ? in_file(source.file, ByteLevelTokenizer::from_json(bytes, config))
+              : is_json              ? in_file(source.file, BpeTokenizer::from_json(bytes, config))
                                      : in_file(source.file, SentencePieceTokenizer::from_bytes(bytes, config)));
     if (!is_json) tokenizer->add_bos_ = config.add_bos.value_or(tokenizer->add_bos_);
     tokenizer->file_ = source.file;

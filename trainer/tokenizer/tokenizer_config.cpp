@@ -72,7 +72,7 @@ Status read_added_tokens_decoder(const Json& tokens, TokenizerConfig& config) {
 // {"token": id, …}
 Status read_added_tokens_file(const Json& tokens, TokenizerConfig& config) {
     if (tokens.is_null()) return {};
-    ByteLevelParts added;
+    BpeParts added;
     ATOLL_RETURN_IF_ERROR(fields::read_vocab(tokens, "added_tokens", added));
     for (const auto& [content, id] : added.vocab) {
         if (content.empty()) return fields::bad("added_tokens", "an entry has no text");

@@ -11,7 +11,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "trainer/tokenizer/byte_level_tokenizer.h"
+#include "trainer/tokenizer/bpe_tokenizer.h"
 #include "trainer/tokenizer/tokenizer_config.h"
 #include "trainer/tokenizer/tokenizer_json.h"
 
@@ -27,8 +27,8 @@ atl::json::Json next_file(std::string_view& input) {
 }
 
 // A token for each byte, in the alphabet that tokenizers write bytes in.
-ByteLevelParts make_parts() {
-    ByteLevelParts parts;
+BpeParts make_parts() {
+    BpeParts parts;
     std::int32_t next = 0x100;
     for (std::int32_t byte = 0; byte < 256; ++byte) {
         const bool prints = (byte >= '!' && byte <= '~') || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;
@@ -38,6 +38,7 @@ ByteLevelParts make_parts() {
         token += static_cast<char>(code >= 0x80 ? 0x80 | (code & 0x3f) : code);
         parts.vocab.emplace(std::move(token), byte);
     }
+    parts.pre_tokenizer.push_back({.kind = PreTokenizerStep::Kind::kByteLevel});
     return parts;
 }
 
@@ -49,9 +50,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     ConfigFiles files;
     for (atl::json::Json* file : {&files.main, &files.special_tokens, &files.added_tokens}) *file = next_file(input);
     const auto config = parse_tokenizer_config(files);
-    ByteLevelParts parts = make_parts();
+    BpeParts parts = make_parts();
     if (!config.ok() || !apply_config(*config, parts).ok()) return 0;
-    const auto tokenizer = ByteLevelTokenizer::create(parts);
+    const auto tokenizer = BpeTokenizer::create(parts);
     if (!tokenizer.ok()) return 0;
     for (const char* text : {"", "Il treno  parte\n", " <tool>  citt\xc3\xa0</s> <mask>", "\xff\xc3 \t\xe2\x80\x83x"}) {
         std::vector<std::int32_t> ids;

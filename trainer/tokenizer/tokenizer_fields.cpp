@@ -36,7 +36,7 @@ Error bad(const std::string& field, const std::string& what) {
     return invalid_argument(field, field + ": " + what);
 }
 
-Status read_vocab(const json::Json& vocab, const std::string& field, ByteLevelParts& parts) {
+Status read_vocab(const json::Json& vocab, const std::string& field, BpeParts& parts) {
     for (const auto& [token, value] : vocab.items()) {
         const auto id = token_id(value);
         if (!id) return bad(field, "the id of \"" + token + "\" is no sensible number");

@@ -6,7 +6,7 @@
 
 #include "shared/base/result.h"
 #include "shared/json/json.h"
-#include "trainer/tokenizer/byte_level_parts.h"
+#include "trainer/tokenizer/bpe_parts.h"
 
 // What the JSON files of a tokenizer have in common. Absent members read as null, and so does what is in no object.
 namespace atl::tokenizer::fields {
@@ -22,7 +22,7 @@ std::string token_text(const json::Json& value);
 Error bad(const std::string& field, const std::string& what);
 
 // {"token": id, …}; kInvalidArgument names `field` and the token whose id is no sensible number.
-Status read_vocab(const json::Json& vocab, const std::string& field, ByteLevelParts& parts);
+Status read_vocab(const json::Json& vocab, const std::string& field, BpeParts& parts);
 
 // {"content": …, "special": …, "normalized": …}. single_word is refused where it counts.
 Result<AddedToken> read_added_token(const json::Json& token, const json::Json& id, const std::string& field);

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "shared/json/json.h"
-#include "trainer/tokenizer/pre_tokenizer.h"
 #include "trainer/tokenizer/tokenizer_fields.h"
+#include "trainer/tokenizer/tokenizer_steps.h"
 
 namespace atl::tokenizer {
 namespace {
@@ -28,17 +28,21 @@ std::optional<std::pair<std::string, std::string>> parse_merge(const Json& value
     return std::pair(text.substr(0, space), text.substr(space + 1));
 }
 
-Status read_model(const Json& model, ByteLevelParts& result) {
+Status read_model(const Json& model, BpeParts& result) {
     if (!model.is_object()) return fields::bad("model", "is missing or no object");
     if (const std::string type = fields::text_or_empty(fields::member(model, "type")); type != "BPE" && !type.empty())
         return fields::bad("model.type", "\"" + type + "\" is not supported, only BPE is");
-    for (const char* key : {"dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback", "fuse_unk"})
+    for (const char* key : {"dropout", "continuing_subword_prefix", "end_of_word_suffix"})
         if (is_set(fields::member(model, key))) return fields::bad(std::string("model.") + key, "is not supported");
     result.ignore_merges = fields::is_true(fields::member(model, "ignore_merges"));
+    result.byte_fallback = fields::is_true(fields::member(model, "byte_fallback"));
+    result.fuse_unk = fields::is_true(fields::member(model, "fuse_unk"));
+    result.unk_token = fields::text_or_empty(fields::member(model, "unk_token"));
     if (!fields::member(model, "vocab").is_object() || !fields::member(model, "merges").is_array())
         return fields::bad("model", "vocab or merges is missing");
     ATOLL_RETURN_IF_ERROR(fields::read_vocab(fields::member(model, "vocab"), "model.vocab", result));
     for (const Json& value : fields::member(model, "merges")) {
+        if (fields::text_or_empty(value).starts_with("#version")) continue;  // as in merges.txt
         auto merge = parse_merge(value);
         if (!merge) return fields::bad("model.merges", "entry " + std::to_string(result.merges.size()) + " is no pair");
         result.merges.push_back(std::move(*merge));
@@ -46,7 +50,7 @@ Status read_model(const Json& model, ByteLevelParts& result) {
     return {};
 }
 
-Status read_added_tokens(const Json& tokens, ByteLevelParts& result) {
+Status read_added_tokens(const Json& tokens, BpeParts& result) {
     if (tokens.is_null()) return {};
     if (!tokens.is_array()) return fields::bad("added_tokens", "is no array");
     for (const Json& token : tokens) {
@@ -56,60 +60,11 @@ Status read_added_tokens(const Json& tokens, ByteLevelParts& result) {
     return {};
 }
 
-// One of the forms of Unicode, or a Sequence of them.
-Status read_normalizer(const Json& normalizer, ByteLevelParts& result) {
-    if (normalizer.is_null()) return {};
-    const std::string type = fields::text_or_empty(fields::member(normalizer, "type"));
-    const auto form = parse_normal_form(type);
-    if (!form && type != "Sequence") return fields::bad("normalizer", "\"" + type + "\" is not supported");
-    if (form) result.normalizers.push_back(*form);
-    if (form) return {};
-    const Json& steps = fields::member(normalizer, "normalizers");
-    if (!steps.is_array()) return fields::bad("normalizer", "a Sequence lacks its normalizers");
-    for (const Json& step : steps) ATOLL_RETURN_IF_ERROR(read_normalizer(step, result));
-    return {};
-}
-
-Status read_byte_level(const Json& step, bool alone, ByteLevelParts& result) {
-    result.add_prefix_space = fields::is_true(fields::member(step, "add_prefix_space"));
-    if (result.add_prefix_space && !alone)
-        return fields::bad("pre_tokenizer", "add_prefix_space after another step is not supported");
-    // Absent means true, as in files from before the option.
-    if (!fields::member(step, "use_regex").is_boolean() || fields::is_true(fields::member(step, "use_regex")))
-        result.split_expressions.emplace_back(kGpt2Expression);
-    return {};
-}
-
-Status read_pre_tokenizer(const Json& pre_tokenizer, ByteLevelParts& result) {
-    const bool sequence = fields::text_or_empty(fields::member(pre_tokenizer, "type")) == "Sequence";
-    const Json steps = sequence ? fields::member(pre_tokenizer, "pretokenizers") : Json::array({pre_tokenizer});
-    bool byte_level = false;
-    for (const Json& step : steps) {
-        const std::string type = fields::text_or_empty(fields::member(step, "type"));
-        if (byte_level) return fields::bad("pre_tokenizer", "a step after ByteLevel is not supported");
-        if (type == "ByteLevel") {
-            byte_level = true;
-            ATOLL_RETURN_IF_ERROR(read_byte_level(step, steps.size() == 1, result));
-        } else if (type == "Split") {
-            const Json& expression = fields::member(fields::member(step, "pattern"), "Regex");
-            if (!expression.is_string() || fields::member(step, "behavior") != "Isolated" ||
-                fields::is_true(fields::member(step, "invert")))
-                return fields::bad("pre_tokenizer",
-                                   "a Split that isn't by a Regex with behaviour Isolated is not supported");
-            result.split_expressions.push_back(expression.get<std::string>());
-        } else {
-            return fields::bad("pre_tokenizer", "the type \"" + type + "\" is not supported");
-        }
-    }
-    return byte_level ? Status()
-                      : fields::bad("pre_tokenizer", "only byte-level tokenizers are supported (no ByteLevel step)");
-}
-
 constexpr const char* kOtherTemplate =
     "a TemplateProcessing that puts anything but one special token before the text is not supported";
 
 // The special token that a TemplateProcessing puts before the text: nothing or one, and nothing behind.
-Status read_template(const Json& processor, ByteLevelParts& result) {
+Status read_template(const Json& processor, BpeParts& result) {
     const Json& single = fields::member(processor, "single");
     const bool has_text = single.is_array() && !single.empty() && !fields::member(single.back(), "Sequence").is_null();
     if (!has_text || single.size() > 2) return fields::bad("post_processor", kOtherTemplate);
@@ -123,7 +78,7 @@ Status read_template(const Json& processor, ByteLevelParts& result) {
     return {};
 }
 
-Status read_post_processor(const Json& processor, ByteLevelParts& result) {
+Status read_post_processor(const Json& processor, BpeParts& result) {
     const std::string type = fields::text_or_empty(fields::member(processor, "type"));
     if (processor.is_null() || type == "ByteLevel") return {};  // which moves offsets only
     if (type == "TemplateProcessing") return read_template(processor, result);
@@ -143,14 +98,15 @@ bool puts_token_in_front(const Json& processor) {
 
 }  // namespace
 
-Result<ByteLevelParts> parse_tokenizer_json(std::string_view text) {
+Result<BpeParts> parse_tokenizer_json(std::string_view text) {
     ATOLL_TRY(const Json root, json::parse(text));
     if (!root.is_object()) return fields::bad("tokenizer.json", "is no JSON object");
-    ByteLevelParts result;
+    BpeParts result;
     ATOLL_RETURN_IF_ERROR(read_normalizer(fields::member(root, "normalizer"), result));
     ATOLL_RETURN_IF_ERROR(read_model(fields::member(root, "model"), result));
     ATOLL_RETURN_IF_ERROR(read_added_tokens(fields::member(root, "added_tokens"), result));
     ATOLL_RETURN_IF_ERROR(read_pre_tokenizer(fields::member(root, "pre_tokenizer"), result));
+    ATOLL_RETURN_IF_ERROR(read_decoder(fields::member(root, "decoder"), result));
     ATOLL_RETURN_IF_ERROR(read_post_processor(fields::member(root, "post_processor"), result));
     return result;
 }
@@ -159,7 +115,7 @@ Status take_added_tokens(std::string_view text, TokenizerConfig& config) {
     ATOLL_TRY(const Json root, json::parse(text));
     config.add_bos = puts_token_in_front(fields::member(root, "post_processor"));
     if (config.has_decoder) return {};
-    ByteLevelParts own;
+    BpeParts own;
     ATOLL_RETURN_IF_ERROR(read_added_tokens(fields::member(root, "added_tokens"), own));
     for (AddedToken& token : own.added_tokens) {
         std::erase_if(config.added_tokens, [&](const AddedToken& other) { return other.id == token.id; });

@@ -6,8 +6,8 @@
 #include <random>
 
 #include "shared/base/file.h"
-#include "trainer/tokenizer/byte_level_tokenizer.h"
-#include "trainer/tokenizer/pre_tokenizer.h"
+#include "trainer/tokenizer/bpe_tokenizer.h"
+#include "trainer/tokenizer/expression.h"
 #include "trainer/tokenizer/utf8.h"
 
 namespace atl::tokenizer {
@@ -75,7 +75,7 @@ TEST(TokenizerTest, TheStepsOfANormalizerFollowEachOther) {
     auto json = nlohmann::json::parse(read_file(kFixtures / "qwen/tokenizer.json").value());
     const auto ids_of = [&](const char* text) {
         std::vector<std::int32_t> ids;
-        check(ByteLevelTokenizer::from_json(json.dump(), {}).value()->encode(text, ids).ok(), "cannot encode");
+        check(BpeTokenizer::from_json(json.dump(), {}).value()->encode(text, ids).ok(), "cannot encode");
         return ids;
     };
     EXPECT_NE(ids_of("ﬁ è"), ids_of("fi e\u0300"));
@@ -103,7 +103,6 @@ TEST(TokenizerTest, AJsonTokenizerOfAnotherKindIsRefusedByName) {
            R"([{"op":"replace","path":"/normalizer","value":{"type":"Sequence","normalizers":[{"type":"Strip"}]}}])");
     expect("model.type", R"([{"op":"replace","path":"/model/type","value":"Unigram"}])");
     expect("model.dropout", R"([{"op":"replace","path":"/model/dropout","value":0.1}])");
-    expect("model.byte_fallback", R"([{"op":"replace","path":"/model/byte_fallback","value":true}])");
     expect("model.end_of_word_suffix", R"([{"op":"replace","path":"/model/end_of_word_suffix","value":"</w>"}])");
     expect("model.vocab", R"([{"op":"remove","path":"/model/vocab/a"}])");
     expect("model.vocab", R"([{"op":"replace","path":"/model/vocab/a","value":-1}])");
@@ -111,10 +110,10 @@ TEST(TokenizerTest, AJsonTokenizerOfAnotherKindIsRefusedByName) {
     expect("model.merges", R"([{"op":"replace","path":"/model/merges/0","value":["a","nowhere"]}])");
     expect("model.merges", R"([{"op":"replace","path":"/model/merges/0","value":["a"]}])");
     expect("model", R"([{"op":"remove","path":"/model"}])");
-    expect("pre_tokenizer", R"([{"op":"replace","path":"/pre_tokenizer","value":null}])");
-    expect("pre_tokenizer", R"([{"op":"replace","path":"/pre_tokenizer","value":{"type":"Metaspace"}}])");
-    expect("pre_tokenizer", R"([{"op":"remove","path":"/pre_tokenizer/pretokenizers/1"}])");
-    expect("pre_tokenizer", R"([{"op":"replace","path":"/pre_tokenizer/pretokenizers/0/behavior","value":"Removed"}])");
+    expect("the replacement of a Metaspace",
+           R"([{"op":"replace","path":"/pre_tokenizer","value":{"type":"Metaspace"}}])");
+    expect("the behavior \"Somehow\"",
+           R"([{"op":"replace","path":"/pre_tokenizer/pretokenizers/0/behavior","value":"Somehow"}])");
     expect("pre_tokenizer", R"([{"op":"replace","path":"/pre_tokenizer/pretokenizers/0/pattern/Regex","value":"(a"}])");
     expect("pre_tokenizer",
            R"([{"op":"replace","path":"/pre_tokenizer/pretokenizers/0/pattern/Regex","value":"[\\S]"}])");
@@ -129,6 +128,50 @@ TEST(TokenizerTest, AJsonTokenizerOfAnotherKindIsRefusedByName) {
     expect("added_tokens", R"([{"op":"replace","path":"/added_tokens/5/single_word","value":true}])");
     ASSERT_TRUE(write_file_atomic(directory.path() / "tokenizer_config.json", R"({"eos_token":"<|nowhere|>"})").ok());
     expect("eos_token", "[]");
+}
+
+// What surrounds the model, in place of what is there: its type and the member are named.
+TEST(TokenizerTest, AStepThatIsNotKnownIsRefusedByName) {
+    const auto good = nlohmann::json::parse(read_file(kFixtures / "llama3/tokenizer.json").value());
+    const auto expect = [&](const char* field, const std::string& what, const char* value) {
+        for (const bool in_sequence : {false, true}) {
+            auto json = good;
+            const auto step = nlohmann::json::parse(value);
+            const std::string key = field == std::string("pre_tokenizer") ? "pretokenizers" : std::string(field) + "s";
+            json[field] = in_sequence ? nlohmann::json{{"type", "Sequence"}, {key, {step}}} : step;
+            const auto opened = BpeTokenizer::from_json(json.dump(), {});
+            ASSERT_FALSE(opened.ok()) << field << ": " << value;
+            EXPECT_NE(opened.error().message.find(what), std::string::npos) << opened.error().message;
+            EXPECT_EQ(opened.error().message.find(field), 0U) << opened.error().message;
+        }
+    };
+    for (const char* type :
+         {"Lowercase", "Strip", "StripAccents", "BertNormalizer", "Nmt", "Precompiled", "ByteLevel"}) {
+        const std::string step = std::string(R"({"type":")") + type + "\"}";
+        expect("normalizer", std::string("\"") + type + "\" is not supported", step.c_str());
+    }
+    for (const char* type :
+         {"Whitespace", "WhitespaceSplit", "BertPreTokenizer", "CharDelimiterSplit", "UnicodeScripts", "FixedLength"}) {
+        const std::string step = std::string(R"({"type":")") + type + "\"}";
+        expect("pre_tokenizer", std::string("\"") + type + "\" is not supported", step.c_str());
+    }
+    for (const char* type : {"WordPiece", "BPEDecoder", "CTC"}) {
+        const std::string step = std::string(R"({"type":")") + type + "\"}";
+        expect("decoder", std::string("\"") + type + "\" is not supported", step.c_str());
+    }
+    expect("normalizer", "neither a String nor a Regex", R"({"type":"Replace","pattern":" ","content":""})");
+    expect("pre_tokenizer", "neither a String nor a Regex", R"({"type":"Split","behavior":"Isolated"})");
+    expect("decoder", "Regex", R"({"type":"Replace","pattern":{"Regex":"a"},"content":""})");
+    expect("decoder", "start of a Strip", R"({"type":"Strip","content":" ","stop":1})");
+    expect("decoder", "with ByteLevel", R"({"type":"Fuse"})");
+}
+
+TEST(TokenizerTest, ANormalizerMustLeaveSomethingOfAnAddedToken) {
+    auto json = nlohmann::json::parse(read_file(kFixtures / "qwen/tokenizer.json").value());
+    json["normalizer"] = {{"type", "Replace"}, {"pattern", {{"String", "l<tool"}}}, {"content", ""}};
+    const auto opened = BpeTokenizer::from_json(json.dump(), {});
+    ASSERT_FALSE(opened.ok());
+    EXPECT_NE(opened.error().message.find("\"l<tool\""), std::string::npos) << opened.error().message;
 }
 
 TEST(TokenizerTest, ADocumentStartsWithBosAndEndsWithEosAPromptHasNoEnd) {
@@ -229,7 +272,7 @@ TEST(TokenizerTest, NoMutationOfATokenizerJsonGivesIdsOutsideItsVocabulary) {
                 const char* pieces[] = {"", "0", "1", "9", "null", "true", "{", "]", "\"", "a", "\\s", "*"};
                 text.replace(at, draw() % 3, pieces[draw() % std::size(pieces)]);
             }
-            const auto tokenizer = ByteLevelTokenizer::from_json(text, {});
+            const auto tokenizer = BpeTokenizer::from_json(text, {});
             if (!tokenizer.ok()) continue;
             ++opened;
             std::vector<std::int32_t> ids;
@@ -259,7 +302,7 @@ TEST(PreTokenizerTest, ExpressionsAreReadAsByOniguruma) {
     };
     for (const auto& [expression, text, expected] : cases) {
         std::vector<std::string_view> words;
-        check(PreTokenizer::compile(expression).value().split(text, words).ok(), "cannot split");
+        check(Expression::compile(expression).value().split(text, words).ok(), "cannot split");
         EXPECT_EQ(words, expected) << expression;
     }
 }
@@ -285,14 +328,14 @@ TEST(PreTokenizerTest, WhatPcre2WouldReadDifferentlyIsRefusedByName) {
                                                          {"a*", "the empty text"},
                                                          {R"(\p{L)", R"(\p{)"}};
     for (const auto& [expression, name] : cases) {
-        const auto compiled = PreTokenizer::compile(expression);
+        const auto compiled = Expression::compile(expression);
         ASSERT_FALSE(compiled.ok()) << expression;
         EXPECT_NE(compiled.error().message.find(name), std::string::npos) << compiled.error().message;
     }
 }
 
 TEST(PreTokenizerTest, AnExpressionThatRunsAwayIsAnErrorAndNotTheEnd) {
-    const auto split = PreTokenizer::compile("(a+)+$").value();
+    const auto split = Expression::compile("(a+)+$").value();
     std::vector<std::string_view> words;
     const std::string text = std::string(40, 'a') + "b";
     const Status status = split.split(text, words);

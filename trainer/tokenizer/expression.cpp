@@ -1,4 +1,4 @@
-#include "trainer/tokenizer/pre_tokenizer.h"
+#include "trainer/tokenizer/expression.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
@@ -85,7 +85,7 @@ std::string pcre2_message(int code) {
 
 const char* const kGpt2Expression = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-struct PreTokenizer::Impl {
+struct Expression::Impl {
     explicit Impl(pcre2_code* compiled) : code(compiled) {}
     ~Impl() { ::pcre2_code_free(code); }
     Impl(const Impl&) = delete;
@@ -93,12 +93,12 @@ struct PreTokenizer::Impl {
     pcre2_code* code;
 };
 
-PreTokenizer::PreTokenizer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-PreTokenizer::~PreTokenizer() = default;
-PreTokenizer::PreTokenizer(PreTokenizer&&) noexcept = default;
-PreTokenizer& PreTokenizer::operator=(PreTokenizer&&) noexcept = default;
+Expression::Expression(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Expression::~Expression() = default;
+Expression::Expression(Expression&&) noexcept = default;
+Expression& Expression::operator=(Expression&&) noexcept = default;
 
-Result<PreTokenizer> PreTokenizer::compile(const std::string& expression) {
+Result<Expression> Expression::compile(const std::string& expression) {
     ATOLL_TRY(const std::string translated, translate(expression));
     int code = 0;
     PCRE2_SIZE position = 0;
@@ -107,7 +107,7 @@ Result<PreTokenizer> PreTokenizer::compile(const std::string& expression) {
     if (compiled == nullptr)
         return invalid_argument("pre_tokenizer", "pre_tokenizer: the expression is not understood (" +
                                                      pcre2_message(code) + "): " + expression);
-    PreTokenizer result(std::make_unique<Impl>(compiled));
+    Expression result(std::make_unique<Impl>(compiled));
     std::uint32_t matches_empty = 0;
     ::pcre2_pattern_info(compiled, PCRE2_INFO_MATCHEMPTY, &matches_empty);
     if (matches_empty != 0) return unsupported("an expression that matches the empty text", expression);
@@ -115,11 +115,12 @@ Result<PreTokenizer> PreTokenizer::compile(const std::string& expression) {
     return result;
 }
 
-Status PreTokenizer::split(std::string_view text, std::vector<std::string_view>& words) const {
+// Calls use(begin, end) for each match.
+template <class Use>
+Status Expression::for_each_match(std::string_view text, Use&& use) const {
     const std::unique_ptr<pcre2_match_data, decltype(&::pcre2_match_data_free)> match(
         ::pcre2_match_data_create(1, nullptr), &::pcre2_match_data_free);
     check(match != nullptr, "pcre2_match_data_create: out of memory");
-    std::size_t done = 0;  // the end of the last word
     std::size_t at = 0;
     while (at < text.size()) {
         const int found = ::pcre2_match(impl_->code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at,
@@ -129,10 +130,23 @@ Status PreTokenizer::split(std::string_view text, std::vector<std::string_view>&
             return invalid_argument("pre_tokenizer",
                                     "pre_tokenizer: the expression cannot be matched: " + pcre2_message(found));
         const PCRE2_SIZE* range = ::pcre2_get_ovector_pointer(match.get());
-        if (range[0] > done) words.push_back(text.substr(done, range[0] - done));
-        words.push_back(text.substr(range[0], range[1] - range[0]));
-        done = at = range[1];
+        use(range[0], range[1]);
+        at = range[1];
     }
+    return {};
+}
+
+Status Expression::find_matches(std::string_view text, std::vector<Match>& matches) const {
+    return for_each_match(text, [&](std::size_t begin, std::size_t end) { matches.push_back({begin, end}); });
+}
+
+Status Expression::split(std::string_view text, std::vector<std::string_view>& words) const {
+    std::size_t done = 0;  // the end of the last word
+    ATOLL_RETURN_IF_ERROR(for_each_match(text, [&](std::size_t begin, std::size_t end) {
+        if (begin > done) words.push_back(text.substr(done, begin - done));
+        words.push_back(text.substr(begin, end - begin));
+        done = end;
+    }));
     if (done < text.size()) words.push_back(text.substr(done));
     return {};
 }

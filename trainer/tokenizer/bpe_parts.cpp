@@ -1,4 +1,6 @@
-#include "trainer/tokenizer/byte_level_parts.h"
+#include "trainer/tokenizer/bpe_parts.h"
+
+#include <algorithm>
 
 #include "trainer/tokenizer/tokenizer_fields.h"
 
@@ -14,9 +16,25 @@ bool takes_merges_only(const TokenizerConfig& config) {
     return config.tokenizer_class == "GPT2Tokenizer" || config.tokenizer_class == "Qwen2Tokenizer";
 }
 
+// The token that a class gives a role which the config does not name; empty: none.
+std::string default_token(const TokenizerConfig& config, const BpeParts& parts, const std::string& role) {
+    std::string token;
+    if (takes_merges_only(config) && (role == "eos_token" || config.tokenizer_class == "GPT2Tokenizer"))
+        token = kEndOfText;
+    if (config.tokenizer_class == "LlamaTokenizer" && !parts.is_byte_level())
+        token = role == "eos_token" ? "</s>" : "<s>";
+    if (config.tokenizer_class == "GemmaTokenizer") token = role == "eos_token" ? "<eos>" : "<bos>";
+    return parts.vocab.contains(token) ? token : std::string();
+}
+
 }  // namespace
 
-Status apply_config(const TokenizerConfig& config, ByteLevelParts& parts) {
+bool BpeParts::is_byte_level() const {
+    return std::any_of(pre_tokenizer.begin(), pre_tokenizer.end(),
+                       [](const PreTokenizerStep& step) { return step.kind == PreTokenizerStep::Kind::kByteLevel; });
+}
+
+Status apply_config(const TokenizerConfig& config, BpeParts& parts) {
     const Vocabulary vocabulary{[&](const std::string& token) {
                                     const auto found = parts.vocab.find(token);
                                     return found == parts.vocab.end() ? std::nullopt : std::optional(found->second);
@@ -26,10 +44,8 @@ Status apply_config(const TokenizerConfig& config, ByteLevelParts& parts) {
     if (is_own_class && config.has_decoder) parts.added_tokens.clear();
     ATOLL_RETURN_IF_ERROR(add_configured_tokens(config, vocabulary, parts.added_tokens));
     if (is_own_class) parts.add_prefix_space = config.add_prefix_space.value_or(false);
-    const bool has_default = is_own_class && parts.vocab.contains(kEndOfText);
-    const bool is_gpt2 = config.tokenizer_class == "GPT2Tokenizer";
-    parts.bos = config.token_of("bos_token", has_default && is_gpt2 ? kEndOfText : "");
-    parts.eos = config.token_of("eos_token", has_default ? kEndOfText : "");
+    parts.bos = config.token_of("bos_token", default_token(config, parts, "bos_token"));
+    parts.eos = config.token_of("eos_token", default_token(config, parts, "eos_token"));
     return {};
 }
 
