@@ -57,7 +57,11 @@ bool read_varint(std::string_view& bytes, std::uint64_t& value) {
 
 // The pieces of a SentencePiece model, a protocol buffer whose field 1 repeats, each with the next id.
 Result<std::int64_t> largest_of_sentencepiece(const fs::path& file) {
-    const auto broken = [&] { return invalid_argument(file.string(), "is no SentencePiece model"); };
+    const auto broken = [&] {
+        return invalid_argument(file.string(),
+                                "is no SentencePiece model; one in tiktoken's format needs the model's tokenizer.json "
+                                "beside it");
+    };
     ATOLL_TRY(const std::string text, read_file(file));
     std::string_view rest = text;
     std::int64_t pieces = 0;
