@@ -3,6 +3,7 @@
 #include <atomic>
 #include <iterator>
 #include <mutex>
+#include <optional>
 #include <sstream>
 #include <thread>
 
@@ -78,10 +79,13 @@ class FacilityProgramTest : public testing::Test {
         const std::string job = "/dispatch/v1/facilities/:name/check-jobs/:id";
         server.route(Method::kPut, job, anyone, [this](const Request& request) {
             set(posted_, request.json().value());
+            const std::lock_guard lock(mutex_);
+            if (refusal_) return Response::problem(*refusal_);
             return Response::json(200, {{"id", request.param("id")}, {"batch_id", "17"}});
         });
-        server.route(Method::kGet, job, anyone, [](const Request& request) {
-            const Json rank = {{"name", "rank 0"}, {"state", "ok"}, {"seen", "n1"}, {"mend", ""}};
+        server.route(Method::kGet, job, anyone, [this](const Request& request) {
+            const Json rank = {
+                {"name", "rank 0"}, {"state", has_mute_row_ ? "fail" : "ok"}, {"seen", "n1"}, {"mend", ""}};
             return Response::json(200, {{"id", request.param("id")},
                                         {"state", "ended"},
                                         {"reason", ""},
@@ -139,6 +143,8 @@ class FacilityProgramTest : public testing::Test {
 
     std::mutex mutex_;
     Json posted_;
+    std::optional<Error> refusal_;  // of a check's job
+    std::atomic<bool> has_mute_row_ = false;
     std::atomic<bool> takes_long_ = false;
     std::atomic<bool> is_sound_ = false;
     std::atomic<bool> has_dataset_ = false;
@@ -223,6 +229,37 @@ TEST_F(FacilityProgramTest, AChecksJobIsWaitedForShownAndTakenAway) {
     EXPECT_NE(Json::parse(result.out).at("seconds"), 1.5) << "the look alone";
     EXPECT_EQ(jobs_deleted_, 1);
     EXPECT_EQ(run({"facility", "check", "leonardo", "--queue", "gpu"}).exit_code, 2) << "of a job alone";
+}
+
+TEST_F(FacilityProgramTest, EachRowOfAChecksJobThatFailsSaysWhatToDo) {
+    ::setenv("COLUMNS", "1000", 1);
+    const auto check = [&](const std::vector<std::string>& more) {
+        std::vector<std::string> all = {"facility", "check", "leonardo", "--job"};
+        all.insert(all.end(), more.begin(), more.end());
+        return run(all).out;
+    };
+    const auto refuse = [&](const Error& error) {
+        const std::lock_guard lock(mutex_);
+        refusal_ = error;
+    };
+    refuse(with_cause(not_found("sbatch: error: Invalid partition name specified"), Cause::kSite));
+    const std::string gone = check({"--queue", "gpu"});
+    EXPECT_NE(gone.find("FAIL  compute   no job could be submitted: sbatch: error: Invalid partition"),
+              std::string::npos)
+        << gone;
+    EXPECT_NE(gone.find("\n                → `atoll facility show leonardo` has the queue's words, `atoll facility set "
+                        "leonardo --set batch.queues.gpu.MEMBER=VALUE` changes them"),
+              std::string::npos)
+        << gone;
+    refuse(unavailable("sbatch: error: Socket timed out"));
+    EXPECT_NE(check({}).find("→ it may pass: the same command tries again"), std::string::npos);
+    {
+        const std::lock_guard lock(mutex_);
+        refusal_.reset();
+    }
+    has_mute_row_ = true;
+    EXPECT_NE(check({}).find("→ try it there by hand"), std::string::npos) << "of a coordinator of another release";
+    ::unsetenv("COLUMNS");
 }
 
 TEST_F(FacilityProgramTest, WhatIsShownOfAFacilityCanBeAdded) {

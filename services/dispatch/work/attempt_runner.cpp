@@ -234,7 +234,8 @@ Result<bool> AttemptRunner::was_submitted_before(const Task& task, Site& site) {
 // changed again.
 Result<BatchJob> AttemptRunner::describe_due_job(const Task& task, const Site& site) {
     auto job = describe_batch_job(task, site);
-    if (job.ok() || job.error().code != ErrorCode::kInvalidArgument) return job;
+    const bool has_queues = abilities_of(site.facility().batch.kind).has_queues;
+    if (job.ok() || job.error().code != ErrorCode::kInvalidArgument || !has_queues) return job;
     const std::string& facility = site.facility().name;
     return with_cause(not_found("the record of " + facility + " has changed since: " + describe(job.error()) +
                                 "; `atoll facility show " + facility + "` tells what it has now, `atoll facility set " +

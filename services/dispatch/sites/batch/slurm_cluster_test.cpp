@@ -274,10 +274,12 @@ TEST_F(SlurmClusterTest, ADrainedNodeAndAPartitionThatIsDownFailTheCheck) {
     EXPECT_NE(row().seen.find("the partition is down"), std::string::npos) << row().seen;
 }
 
-TEST_F(SlurmClusterTest, AJobThatCanNeverRunIsRefusedWithTheReason) {
-    const auto refused = submit(job("a", "true", "none"));
-    EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
-    EXPECT_NE(refused.error().message.find("partition"), std::string::npos) << refused.error().message;
+TEST_F(SlurmClusterTest, AQueueThatIsGoneIsToldWithTheReason) {
+    const auto gone = submit(job("a", "true", "none"));
+    ASSERT_FALSE(gone.ok());
+    EXPECT_TRUE(is_absent(gone.error())) << gone.error().message;
+    EXPECT_NE(gone.error().message.find("the queue \"none\" does not exist at"), std::string::npos)
+        << gone.error().message;
 }
 
 }  // namespace
