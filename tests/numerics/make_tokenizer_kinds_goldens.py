@@ -1,7 +1,7 @@
 """Makes tests/fixtures/tokenizers/kinds.json: what the tokenizers library makes of odd texts with tokenizer.json files of
 every kind that trainer/tokenizer reads.
 
-Run after make_tokenizer_goldens.py with a Python (3.11: Unicode 14) that has tokenizers 0.23.3, transformers 5.24,
+Run after make_tokenizer_goldens.py with a Python (3.11: Unicode 14) that has tokenizers 0.23.3, transformers 5.23,
 sentencepiece and protobuf:
     python tests/numerics/make_tokenizer_kinds_goldens.py
     python tests/numerics/make_tokenizer_kinds_goldens.py --texts 100000 --only '^split' --out F   # ATOLL_TOKENIZER_KINDS=F
@@ -367,6 +367,7 @@ def print_tables() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
+    parser.add_argument("directory", nargs="?", help="of other goldens (make_goldens.sh names it): not used")
     parser.add_argument("--texts", type=int, default=160)
     parser.add_argument("--random-kinds", type=int, default=60)
     parser.add_argument("--out", type=pathlib.Path, default=FIXTURES / "kinds.json")

@@ -29,8 +29,8 @@ class Tokenizer {
   public:
     virtual ~Tokenizer() = default;
 
-    // Opens the tokenizer of a Hugging Face directory: tokenizer.model (SentencePiece), tokenizer.json (byte-level BPE)
-    // or vocab.json with merges.txt (the same in GPT-2's files), the first that is there. kNotFound when there is no
+    // Opens the tokenizer of a Hugging Face directory: tokenizer.model (SentencePiece), tokenizer.json (BPE) or
+    // vocab.json with merges.txt (BPE in GPT-2's files), the first that is there. kNotFound when there is no
     // such directory, or none of them in it; kInvalidArgument names the file that is wrong, a file in the directory's
     // place too.
     static Result<std::unique_ptr<Tokenizer>> open(const std::filesystem::path& directory);
@@ -40,8 +40,9 @@ class Tokenizer {
     virtual Status encode(std::string_view text, std::vector<std::int32_t>& ids) const = 0;
 
     // As encode(), of what follows a special token. Where `legacy` of tokenizer_config.json is not true, a
-    // tokenizer.model then puts no space before the text, as transformers does. kInvalidArgument also: a
-    // tokenizer.model that adds the space and is not BPE of Llama's kind.
+    // tokenizer.model then puts no space before the text, as transformers does, and nor does a tokenizer.json whose
+    // Metaspace does so at a document's beginning. kInvalidArgument also: a tokenizer.model that adds the space and is
+    // not BPE of Llama's kind.
     virtual Status encode_behind(std::string_view text, std::vector<std::int32_t>& ids) const {
         return encode(text, ids);
     }
