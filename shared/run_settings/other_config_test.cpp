@@ -143,6 +143,10 @@ TEST(OtherConfigTest, AValueOfAWrongTypeIsRefusedByItsOwnKey) {
               "optimizer.params.betas");
     EXPECT_EQ(fault(R"({"output_dir": "o", "learning_rate": -1})"), "learning_rate");
     EXPECT_EQ(fault(R"({"output_dir": "o", "learning_rate": 1, "max_steps": 1.5})"), "max_steps");
+    EXPECT_EQ(fault(R"({"output_dir": "o", "learning_rate": 1, "warmup_steps": 1e60})"), "warmup_steps");
+    EXPECT_EQ(fault(R"({"output_dir": "o", "max_steps": 1000, "warmup_ratio": 1e60})"), "warmup_ratio");
+    EXPECT_EQ(fault(R"({"output_dir": "o", "learning_rate": 1, "save_steps": 1e60})"), "save_steps");
+    EXPECT_EQ(fault(R"({"output_dir": "o", "learning_rate": 1, "save_steps": 20.5})"), "save_steps");
 }
 
 TEST(OtherConfigTest, ARunJsonIsNobodysFile) {

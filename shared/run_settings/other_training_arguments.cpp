@@ -57,6 +57,13 @@ void set_or(OtherReader& reader, const char* key, const char* ours, const Json& 
     if (const Json value = value_or(reader, key, ours, fallback); !value.is_null()) reader.set(ours, value, key);
 }
 
+// As an integer where it is one that we would take; else as it is, and so refused.
+Json whole_number(double value) {
+    constexpr double kWholeMax = 1e15;
+    if (std::floor(value) == value && std::abs(value) <= kWholeMax) return static_cast<std::int64_t>(value);
+    return value;
+}
+
 // The number of steps, where it is said; 0: by epochs.
 std::int64_t translate_length(OtherReader& reader) {
     const Json steps = reader.take("max_steps", "steps");
@@ -85,14 +92,9 @@ void translate_warmup(OtherReader& reader, std::int64_t steps, bool is_constant)
     if (!is_count && !(ratio.is_number() && ratio > 0)) return;
     if (is_constant)
         return reader.note(is_count ? "warmup_steps" : key, "means nothing with lr_scheduler_type constant");
-    if (is_count) {
-        const bool is_whole = std::floor(count.get<double>()) == count.get<double>();
-        return reader.set("warmup_steps", is_whole ? Json(static_cast<std::int64_t>(count.get<double>())) : count,
-                          "warmup_steps");
-    }
+    if (is_count) return reader.set("warmup_steps", whole_number(count.get<double>()), "warmup_steps");
     if (steps == 0) return reader.note(key, "is a part of all steps: set warmup_steps to that many");
-    reader.set("warmup_steps", static_cast<std::int64_t>(std::ceil(ratio.get<double>() * static_cast<double>(steps))),
-               key);
+    reader.set("warmup_steps", whole_number(std::ceil(ratio.get<double>() * static_cast<double>(steps))), key);
 }
 
 void translate_schedule(OtherReader& reader, std::int64_t steps) {
@@ -175,8 +177,7 @@ void translate_ranks(OtherReader& reader) {
 void translate_interval(OtherReader& reader, const char* when, const char* every, const char* ours) {
     const Json strategy = reader.take(when, ours), steps = reader.take(every, ours);
     const bool is_steps = strategy == "steps" || (strategy.is_null() && std::string_view(when) == "save_strategy");
-    if (is_steps && steps.is_number() && steps >= 1)
-        return reader.set(ours, static_cast<std::int64_t>(steps.get<double>()), every);
+    if (is_steps && steps.is_number() && steps >= 1) return reader.set(ours, whole_number(steps.get<double>()), every);
     if (is_steps && steps.is_number()) return reader.note(every, "is a part of all steps: set " + std::string(ours));
     if (strategy.is_string() && !is_steps && strategy != "no")
         reader.note(when, "has no counterpart: set " + std::string(ours) + " to a number of steps");
