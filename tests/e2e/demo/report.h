@@ -60,8 +60,8 @@ struct Verdict {
 };
 
 // What a federation must give: each facility's solo model at least 3 times worse abroad than the global model, the
-// global model better than both on the geometric mean, no worse than AdamW on the pooled text, and no round more than
-// 5 % worse than the one before.
+// global model better than both on the geometric mean, no more than a tenth worse than AdamW on the pooled text, and no
+// round more than 5 % worse than the one before.
 std::vector<Verdict> judge(const Report& report);
 
 }  // namespace atl::demo

@@ -48,9 +48,11 @@ TEST(ReportTest, ARoundThatIsMoreThanFivePercentWorseThanTheOneBeforeFails) {
     EXPECT_NE(judge(report)[4].text.find("round 2"), std::string::npos) << judge(report)[4].text;
 }
 
-TEST(ReportTest, AFederationThatIsWorseThanPooledAdamwFails) {
+TEST(ReportTest, AFederationThatIsATenthWorseThanPooledAdamwFails) {
     Report report = good_report();
-    report.pooled_adamw = {160, 175};
+    report.pooled_adamw = {155, 175};
+    EXPECT_TRUE(judge(report)[5].holds);
+    report.pooled_adamw = {150, 160};
     EXPECT_FALSE(judge(report)[5].holds);
 }
 
