@@ -104,12 +104,28 @@ Result<aggregate::StrategySpec> strategy_of_job(const AggregateOptions& given) {
                                 "--strategy as an object takes trim, row_weights, clip and drop in it, not as flags");
     const auto value = json::parse(given.strategy);
     if (!value.ok()) return invalid_argument("--strategy", "is no JSON: " + value.error().message);
-    return aggregate::parse_strategy(*value);
+    const auto says = [&](const char* key, const char* word) { return value->value(key, nlohmann::json()) == word; };
+    if (says("weighting", "tokens"))
+        return invalid_argument("--strategy", "what each model weighs is given with --weights, not by its tokens");
+    if (says("absent", "no_change"))
+        return invalid_argument("--strategy",
+                                "what missing models weigh is given with --absent, not by an earlier round");
+    ATOLL_TRY(aggregate::StrategySpec strategy, aggregate::parse_strategy(*value));
+    if (!strategy.max_share) strategy.max_share = 1;  // --weights come from whoever runs this, not from the models
+    if (given.base) return strategy;
+    for (const char* key : {"clip", "drop"})
+        if (!value->value(key, nlohmann::json()).is_null())
+            return invalid_argument("--base", std::string(key) + " needs --base");
+    strategy.clip = strategy.drop = std::nullopt;
+    ATOLL_TRY(const auto made, aggregate::make_strategy(strategy));
+    if (made->needs_base()) return invalid_argument("--base", "this strategy needs --base");
+    return strategy;
 }
 
 // Its errors name the flags.
 Result<aggregate::StrategySpec> strategy_of(const AggregateOptions& given) {
-    if (given.strategy.starts_with('{')) return strategy_of_job(given);
+    const std::size_t first = given.strategy.find_first_not_of(" \t\n");
+    if (first != std::string::npos && given.strategy[first] == '{') return strategy_of_job(given);
     if (given.trim && given.strategy != "trimmed_mean")
         return invalid_argument("--trim", "only applies to --strategy trimmed_mean");
     nlohmann::json settings = {{"name", given.strategy}};
@@ -120,6 +136,7 @@ Result<aggregate::StrategySpec> strategy_of(const AggregateOptions& given) {
     if (!given.row_weights.empty()) settings["row_weights"] = given.row_weights;
     auto strategy = aggregate::parse_strategy(settings);
     if (strategy.ok()) {
+        strategy->max_share = 1;
         strategy->clip = given.clip;
         strategy->drop = given.drop;
         return strategy;
@@ -171,7 +188,6 @@ Status run_aggregate(const Context& context, const AggregateOptions& given) {
         return invalid_argument("--steps", std::to_string(given.steps.size()) + " given for " + directories);
     if (!given.absent.empty() && !given.base) return invalid_argument("--absent", "--absent needs --base");
     ATOLL_TRY(auto strategy, strategy_of(given));
-    strategy.max_share = 1;  // --weights come from whoever runs this, not from the models
     for (const auto& [flag, times] : {std::pair{"--clip", given.clip}, {"--drop", given.drop}})
         if (times && !given.base) return invalid_argument(flag, std::string(flag) + " needs --base");
     std::vector<std::filesystem::path> compared = given.directories;

@@ -177,6 +177,8 @@ TEST_F(AggregateCommandTest, AJobsStrategyGoesOnFromWhatItLeftBesideTheBase) {
     for (const auto& [wrong, named] : std::vector<std::pair<std::vector<std::string>, std::string>>{
              {{"--strategy", R"({"name":"fedavg","outer":{"lr":-1}})"}, "strategy.outer.lr"},
              {{"--strategy", "{name"}, "--strategy"},
+             {{"--strategy", R"( {"name":"fedavg","weighting":"tokens"})"}, "--weights"},
+             {{"--strategy", R"({"name":"fedavg","absent":"no_change"})"}, "--absent"},
              {{"--strategy", outer, "--clip", "2"}, "--strategy"}}) {
         std::vector<std::string> arguments = wrong;
         arguments.insert(arguments.end(), {"--base", base, "--out", out_ + "4", a_, b_});
@@ -184,6 +186,12 @@ TEST_F(AggregateCommandTest, AJobsStrategyGoesOnFromWhatItLeftBesideTheBase) {
         EXPECT_EQ(refused.exit_code, 2) << refused.err;
         EXPECT_NE(refused.err.find(named), std::string::npos) << refused.err;
     }
+    for (const std::string& needy : {outer, std::string(R"({"name":"fedavg","clip":2})")}) {
+        const auto refused = aggregate({"--strategy", needy, "--out", out_ + "4", a_, b_});
+        EXPECT_EQ(refused.exit_code, 2);
+        EXPECT_NE(refused.err.find("needs --base"), std::string::npos) << refused.err;
+    }
+    EXPECT_EQ(aggregate({"--strategy", R"({"name":"median"})", "--out", out_ + "4", a_, b_}).exit_code, 0);
 }
 
 TEST_F(AggregateCommandTest, ADirectoryMayHoldTheChangeFromTheBase) {

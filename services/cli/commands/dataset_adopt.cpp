@@ -50,6 +50,9 @@ Status run_adopt(const Context& context, const Adoption& given) {
     const auto copy = dispatch.put_json(place, json{{"path", given.path}});
     if (!copy.ok()) {
         Error error = copy.error();
+        const auto copies =
+            registry.get_json("/v1/datasets/" + segment(given.dataset) + "/versions/" + number + "/copies");
+        if (!copies.ok() || !copies->at("items").empty()) return error;  // the version is of use elsewhere
         error.message += "; version " + number +
                          " is registered without this copy: mend that and try again, or remove it: atoll dataset rm " +
                          given.dataset + " --version " + number;

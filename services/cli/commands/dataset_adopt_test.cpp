@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <mutex>
 
 #include "shared/base/file.h"
@@ -32,6 +33,11 @@ class DatasetAdoptTest : public testing::Test {
             posted_ = request.json().value();
             return Response::json(201, {{"version", 4}});
         });
+        server.route(Method::kGet, "/registry/v1/datasets/:name/versions/:version/copies", anyone,
+                     [this](const Request&) {
+                         const Json there = is_elsewhere_ ? Json::array({{{"facility", "karolina"}}}) : Json::array();
+                         return Response::json(200, {{"items", there}, {"next", nullptr}});
+                     });
         server.route(Method::kPut, "/dispatch/v1/facilities/:name/copies/:dataset/:version", anyone,
                      [](const Request& request) {
                          const Json path = request.json()->at("path");
@@ -62,6 +68,7 @@ class DatasetAdoptTest : public testing::Test {
                    {"rows", 2},
                    {"tokens", 20}};
     TemporaryDirectory data_;
+    std::atomic<bool> is_elsewhere_ = false;
 
   private:
     std::mutex mutex_;
@@ -90,6 +97,9 @@ TEST_F(DatasetAdoptTest, ItRegistersTheVersionAndWhereItLies) {
     const CommandResult refused = adopt("leonardo", "/elsewhere");
     EXPECT_EQ(refused.exit_code, 2);
     EXPECT_NE(refused.err.find("atoll dataset rm diaries --version 4"), std::string::npos) << refused.err;
+    is_elsewhere_ = true;
+    EXPECT_EQ(adopt("leonardo", "/elsewhere").err.find("dataset rm"), std::string::npos)
+        << "it would remove what another facility has";
 }
 
 TEST_F(DatasetAdoptTest, SplitsOfTwoPreparationsAreRefused) {
