@@ -64,7 +64,9 @@ Verdict judge_rounds(const Report& report) {
     std::int64_t at = 0;
     for (std::size_t i = 1; i < report.rounds.size(); ++i) {
         const double ratio = report.rounds[i].global.geometric_mean() / report.rounds[i - 1].global.geometric_mean();
-        if (ratio <= worst) continue;  // what was not measured is no ratio, and stays
+        if (std::isnan(ratio))
+            return {false, fmt::format("round {} or the one before it was not measured", report.rounds[i].round)};
+        if (ratio <= worst) continue;
         worst = ratio;
         at = report.rounds[i].round;
     }

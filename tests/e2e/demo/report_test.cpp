@@ -48,6 +48,13 @@ TEST(ReportTest, ARoundThatIsMoreThanFivePercentWorseThanTheOneBeforeFails) {
     EXPECT_NE(judge(report)[4].text.find("round 2"), std::string::npos) << judge(report)[4].text;
 }
 
+TEST(ReportTest, ARoundInTheMiddleThatWasNotMeasuredFails) {
+    Report report = good_report();
+    report.rounds.push_back(report.rounds.back());
+    report.rounds[1].global = {};
+    EXPECT_FALSE(judge(report)[4].holds);
+}
+
 TEST(ReportTest, AFederationThatIsATenthWorseThanPooledAdamwFails) {
     Report report = good_report();
     report.pooled_adamw = {155, 175};
