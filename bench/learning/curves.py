@@ -8,7 +8,7 @@ WIDTH, HEIGHT, LEFT, TOP, BOTTOM, LEGEND = 860, 420, 70, 20, 50, 300
 
 
 def ticks(low, high):
-    """Numbers 1, 2 and 5 times a power of ten within the range."""
+    """Numbers of one digit that read well, times a power of ten, within the range."""
     found = [factor * 10.0 ** power for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
              for factor in (1, 2, 3, 5, 7)]
     return [one for one in found if low <= one <= high]

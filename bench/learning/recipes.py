@@ -46,11 +46,12 @@ RECIPES = {
     "Muon": Recipe(FEDERATED_MUON, PLAIN),
     "Muon, Nesterov": Recipe(FEDERATED_MUON, PLAIN | {"outer": NESTEROV}),
     "Muon, rows": Recipe(FEDERATED_MUON, BY_ROWS),
+    "Muon, rows, Nesterov, all counts": Recipe(FEDERATED_MUON, BY_ROWS | {"outer": NESTEROV, "clip": None, "drop": None}),
     "Muon, rows, Nesterov": Recipe(FEDERATED_MUON, BY_ROWS | {"outer": NESTEROV}),
-    "the same, int8": Recipe(FEDERATED_MUON, BY_ROWS | {"outer": NESTEROV}, update="int8"),
-    "the same, int4": Recipe(FEDERATED_MUON, BY_ROWS | {"outer": NESTEROV}, update="int4"),
-    "the same, int4 without feedback": Recipe(FEDERATED_MUON, BY_ROWS | {"outer": NESTEROV}, update="int4", feedback=False),
-    "the same, int4, no_change": Recipe(FEDERATED_MUON, BY_ROWS | {"outer": NESTEROV}, update="int4", absent="no_change"),
+    "Muon, rows, Nesterov, int8": Recipe(FEDERATED_MUON, BY_ROWS | {"outer": NESTEROV}, update="int8"),
+    "Muon, rows, Nesterov, int4": Recipe(FEDERATED_MUON, BY_ROWS | {"outer": NESTEROV}, update="int4"),
+    "Muon, rows, Nesterov, int4 alone": Recipe(FEDERATED_MUON, BY_ROWS | {"outer": NESTEROV}, update="int4", feedback=False),
+    "Muon, rows, Nesterov, int4, no_change": Recipe(FEDERATED_MUON, BY_ROWS | {"outer": NESTEROV}, update="int4", absent="no_change"),
 }
 # With the rates that pooled.py found.
 POOLED = {"pooled AdamW": adamw(4.5e-3, 18e-3, 0.6), "pooled Muon": muon(9e-3, 40e-3, 0.4)}
@@ -171,7 +172,7 @@ def main():
             one = bench.result(name, seed)
             reported = mean(one["report"])
             ratios = "  ".join(f"{reported / mean(other['report']):5.2f} x {who}" for who, other in pooled.items())
-            worse = max(b / a - 1 for a, b in zip(one["rounds"], one["rounds"][1:]))
+            worse = max((b / a - 1 for a, b in zip(one["rounds"], one["rounds"][1:])), default=0)
             print(f"seed {seed}  {name:34} {mean(one['choose']):7.2f} chosen  {reported:7.2f} reported  it {one['report']['it']:6.1f}"
                   f"  cs {one['report']['cs']:6.1f}  {ratios}  worst round {100 * worse:+5.1f} %  {one['bytes_up']} bytes up", flush=True)
             curves[f"{name}, seed {seed}" if len(options.seeds) > 1 else name] = one["rounds"]
