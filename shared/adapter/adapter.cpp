@@ -100,7 +100,8 @@ Status check_targets_of_file(const LoraOptions& options, const std::vector<std::
         ATOLL_RETURN_IF_ERROR(check_values(options.peft.alphas, "alpha_pattern", module));
     }
     if (any) return {};
-    return invalid_argument("target_modules", "names no linear of this model" +
+    const std::string named = options.targets.empty() ? "" : " (" + join(options.targets) + ")";
+    return invalid_argument("target_modules", "names no linear of this model" + named +
                                                   std::string(options.peft.layers.empty() ? "" : " in these layers"));
 }
 

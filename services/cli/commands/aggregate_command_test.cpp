@@ -145,7 +145,7 @@ TEST_F(AggregateCommandTest, RowsAreAddedByWhoHasSeenTheirTokens) {
     const auto result = aggregate({"--row-weights", "tokens", "--base", base, "--out", out_, one, other});
     ASSERT_EQ(result.exit_code, 0) << result.err;
     const std::vector<float> rows = weights_of(out_, 2);
-    EXPECT_NEAR(rows[0], (4 + 8) * std::sqrt(0.5), 1e-5) << "both have seen it";
+    EXPECT_NEAR(rows[0], (2 * 4 + 8) / std::sqrt(5), 1e-5) << "one is believed four times what the other has seen";
     EXPECT_EQ(rows[1], 8) << "one alone has seen it";
     EXPECT_FALSE(fs::exists(fs::path(out_) / "token_counts.safetensors")) << "they are of one training";
     fs::remove(fs::path(other) / "token_counts.safetensors");
