@@ -46,7 +46,6 @@ RECIPES = {
     "Muon": Recipe(FEDERATED_MUON, PLAIN),
     "Muon, Nesterov": Recipe(FEDERATED_MUON, PLAIN | {"outer": NESTEROV}),
     "Muon, rows": Recipe(FEDERATED_MUON, BY_ROWS),
-    "Muon, rows, Nesterov, all counts": Recipe(FEDERATED_MUON, BY_ROWS | {"outer": NESTEROV, "clip": None, "drop": None}),
     "Muon, rows, Nesterov": Recipe(FEDERATED_MUON, BY_ROWS | {"outer": NESTEROV}),
     "Muon, rows, Nesterov, int8": Recipe(FEDERATED_MUON, BY_ROWS | {"outer": NESTEROV}, update="int8"),
     "Muon, rows, Nesterov, int4": Recipe(FEDERATED_MUON, BY_ROWS | {"outer": NESTEROV}, update="int4"),
