@@ -36,7 +36,8 @@ class Tokenizer {
     static Result<std::unique_ptr<Tokenizer>> open(const std::filesystem::path& directory);
 
     // Appends the ids of `text` to `ids`, without any special token around it. Bytes that are not UTF-8 are taken as
-    // U+FFFD, as the reference implementations take them. kInvalidArgument: the tokenizer's expression runs away on it.
+    // U+FFFD, as the reference implementations take them. kInvalidArgument: the tokenizer's expression runs away on it,
+    // or its steps make far too much of it.
     virtual Status encode(std::string_view text, std::vector<std::int32_t>& ids) const = 0;
 
     // As encode(), of what follows a special token. Where `legacy` of tokenizer_config.json is not true, a

@@ -170,16 +170,19 @@ TEST(TokenizerKindsTest, NoMutationOfAnyKindGivesIdsOutsideItsVocabulary) {
     EXPECT_GT(opened, 100) << "some mutations must be harmless";
 }
 
+// A Sequence of `count` steps, those of `steps` in turn.
+nlohmann::json sequence_of(const char* key, const std::vector<nlohmann::json>& steps, std::size_t count) {
+    nlohmann::json inner = nlohmann::json::array();
+    for (std::size_t i = 0; i < count; ++i) inner.push_back(steps[i % steps.size()]);
+    return {{"type", "Sequence"}, {key, inner}};
+}
+
 TEST(TokenizerKindsTest, StepsThatDoubleATextEachAreStopped) {
     auto json = nlohmann::json::parse(json_of("llama-of-transformers-4"));
     const nlohmann::json step = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aa"}};
     json["added_tokens"] = nlohmann::json::array();
-    json["normalizer"] = {{"type", "Sequence"}, {"normalizers", nlohmann::json::array()}};
-    json["decoder"] = {{"type", "Sequence"}, {"decoders", nlohmann::json::array()}};
-    for (int i = 0; i < 60; ++i) {
-        json["normalizer"]["normalizers"].push_back(step);
-        json["decoder"]["decoders"].push_back(step);
-    }
+    json["normalizer"] = sequence_of("normalizers", {step}, 60);
+    json["decoder"] = sequence_of("decoders", {step}, 60);
     const auto tokenizer = BpeTokenizer::from_json(json.dump(), {}).value();
     std::vector<std::int32_t> ids;
     const Status status = tokenizer->encode("a", ids);
@@ -188,6 +191,29 @@ TEST(TokenizerKindsTest, StepsThatDoubleATextEachAreStopped) {
     ASSERT_TRUE(tokenizer->encode("b", ids).ok());
     const auto a = json["model"]["vocab"]["a"].get<std::int32_t>();
     EXPECT_LT(tokenizer->decode(std::vector<std::int32_t>{a}).size(), 4U << 20);
+}
+
+// Each of two Metaspaces puts its character before the words that the other one's split left without it.
+TEST(TokenizerKindsTest, MetaspacesThatMultiplyWordsAreStopped) {
+    const auto metaspace = [](const char* replacement) {
+        return nlohmann::json{
+            {"type", "Metaspace"}, {"replacement", replacement}, {"prepend_scheme", "always"}, {"split", true}};
+    };
+    auto json = nlohmann::json::parse(json_of("llama-of-transformers-4"));
+    json["normalizer"] = nullptr;
+    const auto encode = [&](std::size_t steps, const std::string& text, std::vector<std::int32_t>& ids) {
+        json["pre_tokenizer"] = sequence_of("pretokenizers", {metaspace("a"), metaspace("b")}, steps);
+        return BpeTokenizer::from_json(json.dump(), {}).value()->encode(text, ids);
+    };
+    for (const std::string& text : {std::string("x"), std::string(1000, 'x'), std::string(1000, ' ')}) {
+        std::vector<std::int32_t> ids;
+        ASSERT_TRUE(encode(4, text, ids).ok()) << text.size();
+        ids.clear();
+        const Status status = encode(28, text, ids);
+        ASSERT_FALSE(status.ok()) << text.size() << " characters gave " << ids.size() << " tokens";
+        EXPECT_EQ(status.error().code, ErrorCode::kInvalidArgument);
+        EXPECT_EQ(status.error().field, "pre_tokenizer");
+    }
 }
 
 TEST(TokenizerKindsTest, MergesMayBePairsOrStringsWithAVersion) {

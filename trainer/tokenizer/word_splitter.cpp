@@ -11,6 +11,14 @@
 namespace atl::tokenizer {
 namespace {
 
+constexpr const char* kSplitterField = "pre_tokenizer";
+
+// A tokenizer.json is input, too: two Metaspaces in turn multiply the words of a text. Since no word is empty, a limit
+// on their bytes limits their number as well. A word of one character becomes at most nine times as long by what real
+// tokenizers have, a Metaspace and a ByteLevel; one step at most five times.
+constexpr std::size_t kWordsGrowthMax = 16;
+constexpr std::size_t kSmallWordsBytes = 256;
+
 // Takes the pieces of a word from left to right, matches and what lies between them, and appends the words that the
 // behaviour makes of them (NormalizedString::split of the tokenizers library).
 class PieceJoiner {
@@ -96,7 +104,7 @@ Status WordSplitter::add(const PreTokenizerStep& step, bool add_prefix_space, bo
     using Kind = PreTokenizerStep::Kind;
     const bool rewrites = step.kind == Kind::kMetaspace || step.kind == Kind::kByteLevel;
     if (in_alphabet_ && rewrites)
-        return fields::bad("pre_tokenizer", "Metaspace and ByteLevel after ByteLevel are not supported");
+        return fields::bad(kSplitterField, "Metaspace and ByteLevel after ByteLevel are not supported");
     Step cut{.behavior = step.behavior, .invert = step.invert};
     switch (step.kind) {
         case Kind::kSplit: {
@@ -132,11 +140,14 @@ Status WordSplitter::add(const PreTokenizerStep& step, bool add_prefix_space, bo
 }
 
 Status WordSplitter::split(std::string_view text, std::size_t origin_bytes, Words& words) const {
+    const std::size_t bytes_max = kSmallWordsBytes + kWordsGrowthMax * text.size();
+    words.buffer.clear();
     words.list.assign(1, text);
     words.origin_end = text.data() + std::min(origin_bytes, text.size());
     for (const Step& step : steps_) {
         if (step.action != Action::kCut) rewrite(step, words);
         if (step.action == Action::kCut) ATOLL_RETURN_IF_ERROR(cut(step, words));
+        if (words.buffer.size() > bytes_max) return fields::bad(kSplitterField, "the steps make a text far too long");
     }
     return {};
 }

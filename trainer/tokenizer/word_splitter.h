@@ -47,7 +47,7 @@ class WordSplitter {
     // Puts the words of `text`, which must be UTF-8, into `words`. They are views: valid while the text and `words`
     // are. `origin_bytes`: how many bytes at the text's front come from the document's first character. Metaspace's
     // scheme "first" puts its character before a word that begins with one of them. kInvalidArgument: an expression
-    // runs away.
+    // runs away, or the steps make the text far too long.
     Status split(std::string_view text, std::size_t origin_bytes, Words& words) const;
 
   private:
