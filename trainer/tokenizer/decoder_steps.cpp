@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "trainer/tokenizer/byte_alphabet.h"
+#include "trainer/tokenizer/growth.h"
 #include "trainer/tokenizer/utf8.h"
 
 namespace atl::tokenizer {
@@ -19,18 +20,28 @@ std::string joined(const std::vector<std::string>& tokens) {
     return text;
 }
 
-// A tokenizer.json is input, too: steps that double a token each would fill the memory. Such a one stays as it is.
-constexpr std::size_t kTokenBytesMax = 1U << 20;
+std::size_t bytes_of(const std::vector<std::string>& tokens) {
+    std::size_t bytes = 0;
+    for (const std::string& token : tokens) bytes += token.size();
+    return bytes;
+}
 
-std::string with_replaced(std::string_view text, const std::string& pattern, const std::string& content) {
+std::string with_replaced(std::string_view rest, const std::string& pattern, const std::string& content) {
     std::string result;
-    std::string_view rest = text;
     for (std::size_t at = 0; (at = rest.find(pattern)) != std::string_view::npos;
-         rest.remove_prefix(at + pattern.size())) {
+         rest.remove_prefix(at + pattern.size()))
         result.append(rest.substr(0, at)).append(content);
-        if (result.size() > text.size() + kTokenBytesMax) return std::string(text);
-    }
     return result.append(rest);
+}
+
+// How long all tokens are after a Replace.
+std::size_t bytes_replaced(const std::vector<std::string>& tokens, const DecoderStep& step) {
+    std::size_t matches = 0;
+    for (const std::string_view token : tokens)
+        for (std::size_t at = 0; (at = token.find(step.pattern, at)) != std::string_view::npos;
+             at += step.pattern.size())
+            ++matches;
+    return bytes_of(tokens) - matches * step.pattern.size() + matches * step.content.size();
 }
 
 // The byte of a token "<0x0A>". ("+A" is a number to the reference, too.)
@@ -69,9 +80,14 @@ std::vector<std::string> without_fallback_bytes(std::vector<std::string> tokens)
 }
 
 void strip(std::string& token, const DecoderStep& step) {
-    for (std::size_t i = 0; i < step.start && token.starts_with(step.pattern); ++i) token.erase(0, step.pattern.size());
-    for (std::size_t i = 0; i < step.stop && token.ends_with(step.pattern); ++i)
-        token.resize(token.size() - step.pattern.size());
+    const std::string_view text = token;
+    std::size_t begin = 0;
+    for (std::size_t i = 0; i < step.start && text.substr(begin).starts_with(step.pattern); ++i)
+        begin += step.pattern.size();
+    std::size_t end = text.size();
+    for (std::size_t i = 0; i < step.stop && text.substr(begin, end - begin).ends_with(step.pattern); ++i)
+        end -= step.pattern.size();
+    token = token.substr(begin, end - begin);
 }
 
 // What is not written in the alphabet of bytes stands for itself.
@@ -108,7 +124,11 @@ void apply(const DecoderStep& step, std::vector<std::string>& tokens) {
 }  // namespace
 
 std::string decode_tokens(const std::vector<DecoderStep>& steps, std::vector<std::string> tokens) {
-    for (const DecoderStep& step : steps) apply(step, tokens);
+    const std::size_t bytes_max = grown_bytes_max(bytes_of(tokens));
+    for (const DecoderStep& step : steps) {
+        if (step.kind == DecoderStep::Kind::kReplace && bytes_replaced(tokens, step) > bytes_max) break;
+        apply(step, tokens);
+    }
     return joined(tokens);
 }
 

@@ -17,7 +17,8 @@ struct DecoderStep {
     bool drops_first = false;  // of kMetaspace: its characters in the first token stand for nothing
 };
 
-// The text of `tokens` as these steps of the tokenizers library make it, one after another.
+// The text of `tokens` as these steps of the tokenizers library make it, one after another. A Replace that would make
+// all tokens together longer than grown_bytes_max() of them as they were given is not applied, and no step after it is.
 std::string decode_tokens(const std::vector<DecoderStep>& steps, std::vector<std::string> tokens);
 
 }  // namespace atl::tokenizer

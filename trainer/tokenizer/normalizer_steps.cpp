@@ -3,14 +3,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "trainer/tokenizer/growth.h"
 #include "trainer/tokenizer/utf8.h"
 
 namespace atl::tokenizer {
 namespace {
-
-// A tokenizer.json is input, too: steps that double a text each would fill the memory.
-constexpr std::size_t kGrowthMax = 64;
-constexpr std::size_t kSmallTextBytes = 1U << 20;
 
 // What stands in the place of a match has the place of the match's last character.
 Status replace_matches(const Pattern& pattern, const std::string& content, std::string& text, std::size_t& origin_bytes,
@@ -54,7 +51,7 @@ Result<Normalizer> Normalizer::create(const std::vector<NormalizerStep>& steps) 
 }
 
 Status Normalizer::apply(std::string& text, std::size_t& origin_bytes) const {
-    const std::size_t bytes_max = kSmallTextBytes + kGrowthMax * text.size();
+    const std::size_t bytes_max = grown_bytes_max(text.size());
     for (const Step& step : steps_) {
         switch (step.kind) {
             case NormalizerStep::Kind::kForm:

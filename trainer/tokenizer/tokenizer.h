@@ -48,7 +48,8 @@ class Tokenizer {
         return encode(text, ids);
     }
 
-    // The text of `ids`; special tokens (beginning, end, padding) are left out.
+    // The text of `ids`; special tokens (beginning, end, padding) are left out. Decoder steps of a tokenizer.json that
+    // make far too much of it are not applied (see decode_tokens()).
     virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
 
     virtual std::int32_t vocab_size() const = 0;

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <random>
 
 #include "shared/base/file.h"
 #include "shared/digest/digest.h"
 #include "trainer/tokenizer/bpe_tokenizer.h"
+#include "trainer/tokenizer/decoder_steps.h"
 
 // Tokenizers of every kind that a tokenizer.json may be, against digests of what the tokenizers library makes of odd
 // texts (tests/numerics/make_tokenizer_kinds_goldens.py, which also makes a larger file: ATOLL_TOKENIZER_KINDS names
@@ -189,8 +191,11 @@ TEST(TokenizerKindsTest, StepsThatDoubleATextEachAreStopped) {
     ASSERT_FALSE(status.ok());
     EXPECT_EQ(status.error().field, "normalizer");
     ASSERT_TRUE(tokenizer->encode("b", ids).ok());
+    // The limit is one for all tokens, and a step is applied to all of them or to none.
     const auto a = json["model"]["vocab"]["a"].get<std::int32_t>();
-    EXPECT_LT(tokenizer->decode(std::vector<std::int32_t>{a}).size(), 4U << 20);
+    const std::string decoded = tokenizer->decode(std::vector<std::int32_t>(64, a));
+    EXPECT_EQ(decoded.size(), 1U << 20);
+    EXPECT_EQ(decoded.find_first_not_of('a'), std::string::npos);
 }
 
 // Each of two Metaspaces puts its character before the words that the other one's split left without it.
@@ -214,6 +219,23 @@ TEST(TokenizerKindsTest, MetaspacesThatMultiplyWordsAreStopped) {
         EXPECT_EQ(status.error().code, ErrorCode::kInvalidArgument);
         EXPECT_EQ(status.error().field, "pre_tokenizer");
     }
+}
+
+TEST(TokenizerKindsTest, AStripOfAnyLengthTakesOnlyItsCharacter) {
+    constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
+    const auto strip = [](std::size_t start, std::size_t stop, std::string token) {
+        return decode_tokens({{.kind = DecoderStep::Kind::kStrip, .pattern = "\u2581", .start = start, .stop = stop}},
+                             {std::move(token)});
+    };
+    const std::string marks = "\u2581\u2581\u2581";
+    EXPECT_EQ(strip(2, 1, marks + "x" + marks), "\u2581x\u2581\u2581");
+    EXPECT_EQ(strip(0, 2, marks + "x" + marks), marks + "x\u2581");
+    EXPECT_EQ(strip(kNoLimit, kNoLimit, marks + "x y" + marks), "x y");
+    EXPECT_EQ(strip(kNoLimit, kNoLimit, marks), "");
+    EXPECT_EQ(strip(2, 2, marks), "");
+    std::string long_text;  // anything quadratic would take hours
+    for (std::size_t i = 0; i < (4U << 20); ++i) long_text += "\u2581";
+    EXPECT_EQ(strip(kNoLimit, 0, long_text + "x"), "x");
 }
 
 TEST(TokenizerKindsTest, MergesMayBePairsOrStringsWithAVersion) {
