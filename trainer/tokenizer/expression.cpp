@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <utility>
 
+#include "trainer/tokenizer/tokenizer_fields.h"
+
 namespace atl::tokenizer {
 namespace {
 
@@ -14,10 +16,15 @@ namespace {
 constexpr char kSpaceMembers[] =
     "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}";
 
-Error unsupported(std::string_view what, const std::string& expression) {
-    return invalid_argument(
-        "pre_tokenizer", "pre_tokenizer: " + std::string(what) + " is not supported in a pre-tokenizer: " + expression);
-}
+// An expression, and the member of the tokenizer.json that errors name.
+struct ExpressionText {
+    const std::string& field;
+    const std::string& text;
+
+    Error unsupported(std::string_view what) const {
+        return fields::bad(field, std::string(what) + " is not supported: " + text);
+    }
+};
 
 // What `rest` begins with that the two dialects read differently, outside escapes; empty: nothing.
 std::string foreign_form(std::string_view rest, bool in_class) {
@@ -36,30 +43,30 @@ std::string foreign_form(std::string_view rest, bool in_class) {
 }
 
 // The escape that `rest` begins with, as PCRE2 writes it.
-Result<std::string> translate_escape(std::string_view rest, bool in_class, const std::string& expression) {
+Result<std::string> translate_escape(std::string_view rest, bool in_class, const ExpressionText& expression) {
     constexpr std::string_view kShared = "pPdDnrtfaeRAz";
     const char escaped = rest[1];
     const std::string members = kSpaceMembers;
     if (escaped == 's') return in_class ? members : "[" + members + "]";
-    if (escaped == 'S' && in_class) return unsupported("\\S inside a class", expression);
+    if (escaped == 'S' && in_class) return expression.unsupported("\\S inside a class");
     if (escaped == 'S') return "[^" + members + "]";
     const bool is_code = rest.starts_with("\\x{");
     const bool is_word = std::isalnum(static_cast<unsigned char>(escaped)) != 0;
     if (is_word && !is_code && kShared.find(escaped) == std::string_view::npos)
-        return unsupported(rest.substr(0, 2), expression);
+        return expression.unsupported(rest.substr(0, 2));
     const bool has_braces = is_code || ((escaped == 'p' || escaped == 'P') && rest.substr(2).starts_with('{'));
     const std::size_t end = has_braces ? rest.find('}') : 1;
-    if (end == std::string_view::npos) return unsupported(rest.substr(0, 3), expression);
+    if (end == std::string_view::npos) return expression.unsupported(rest.substr(0, 3));
     return std::string(rest.substr(0, end + 1));
 }
 
 // From Oniguruma's dialect to PCRE2's: what both read alike stays, \s and \S are written out, and what they read
 // differently is refused.
-Result<std::string> translate(const std::string& expression) {
+Result<std::string> translate(const ExpressionText& expression) {
     std::string result;
     bool in_class = false;
-    for (std::string_view rest = expression; !rest.empty();) {
-        if (const std::string form = foreign_form(rest, in_class); !form.empty()) return unsupported(form, expression);
+    for (std::string_view rest = expression.text; !rest.empty();) {
+        if (const std::string form = foreign_form(rest, in_class); !form.empty()) return expression.unsupported(form);
         if (rest[0] == '\\' && rest.size() > 1) {
             ATOLL_TRY(const std::string escape, translate_escape(rest, in_class, expression));
             result += escape;
@@ -86,10 +93,11 @@ std::string pcre2_message(int code) {
 const char* const kGpt2Expression = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 struct Expression::Impl {
-    explicit Impl(pcre2_code* compiled) : code(compiled) {}
+    Impl(std::string named, pcre2_code* compiled) : field(std::move(named)), code(compiled) {}
     ~Impl() { ::pcre2_code_free(code); }
     Impl(const Impl&) = delete;
     Impl& operator=(const Impl&) = delete;
+    std::string field;
     pcre2_code* code;
 };
 
@@ -98,19 +106,19 @@ Expression::~Expression() = default;
 Expression::Expression(Expression&&) noexcept = default;
 Expression& Expression::operator=(Expression&&) noexcept = default;
 
-Result<Expression> Expression::compile(const std::string& expression) {
+Result<Expression> Expression::compile(const std::string& field, const std::string& text) {
+    const ExpressionText expression{field, text};
     ATOLL_TRY(const std::string translated, translate(expression));
     int code = 0;
     PCRE2_SIZE position = 0;
     pcre2_code* compiled = ::pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
                                            PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE, &code, &position, nullptr);
     if (compiled == nullptr)
-        return invalid_argument("pre_tokenizer", "pre_tokenizer: the expression is not understood (" +
-                                                     pcre2_message(code) + "): " + expression);
-    Expression result(std::make_unique<Impl>(compiled));
+        return fields::bad(field, "the expression is not understood (" + pcre2_message(code) + "): " + text);
+    Expression result(std::make_unique<Impl>(field, compiled));
     std::uint32_t matches_empty = 0;
     ::pcre2_pattern_info(compiled, PCRE2_INFO_MATCHEMPTY, &matches_empty);
-    if (matches_empty != 0) return unsupported("an expression that matches the empty text", expression);
+    if (matches_empty != 0) return expression.unsupported("an expression that matches the empty text");
     ::pcre2_jit_compile(compiled, PCRE2_JIT_COMPLETE);  // without it matching is slower, not different
     return result;
 }
@@ -127,8 +135,7 @@ Status Expression::for_each_match(std::string_view text, Use&& use) const {
                                         PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY, match.get(), nullptr);
         if (found == PCRE2_ERROR_NOMATCH) break;
         if (found < 0)  // the expression is input, too, and may run away
-            return invalid_argument("pre_tokenizer",
-                                    "pre_tokenizer: the expression cannot be matched: " + pcre2_message(found));
+            return fields::bad(impl_->field, "the expression cannot be matched: " + pcre2_message(found));
         const PCRE2_SIZE* range = ::pcre2_get_ovector_pointer(match.get());
         use(range[0], range[1]);
         at = range[1];

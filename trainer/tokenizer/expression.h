@@ -19,9 +19,10 @@ struct Match {
 // A regular expression of a tokenizer.json. Immutable: any number of threads.
 class Expression {
   public:
-    // The regular expression is Oniguruma's dialect as far as tokenizers use it (\s, \S, \p{L}, (?i:…), lookahead).
-    // kInvalidArgument names what PCRE2 would read differently (classes in classes, \h, \w, …).
-    static Result<Expression> compile(const std::string& expression);
+    // `text` is an expression in Oniguruma's dialect as far as tokenizers use it (\s, \S, \p{L}, (?i:…), lookahead).
+    // `field`: the member of the tokenizer.json that errors name, of matching too. kInvalidArgument names what PCRE2
+    // would read differently (classes in classes, \h, \w, …).
+    static Result<Expression> compile(const std::string& field, const std::string& text);
     ~Expression();
     Expression(Expression&&) noexcept;
     Expression& operator=(Expression&&) noexcept;

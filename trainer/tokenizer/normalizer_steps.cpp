@@ -44,7 +44,7 @@ Result<Normalizer> Normalizer::create(const std::vector<NormalizerStep>& steps) 
     for (const NormalizerStep& step : steps) {
         Step& added = result.steps_.emplace_back(Step{step.kind, step.form, step.content, {}});
         if (step.kind != NormalizerStep::Kind::kReplace) continue;
-        ATOLL_TRY(Pattern pattern, Pattern::compile(step.pattern));
+        ATOLL_TRY(Pattern pattern, Pattern::compile("normalizer", step.pattern));
         added.pattern.push_back(std::move(pattern));
     }
     return result;

@@ -4,12 +4,12 @@
 
 namespace atl::tokenizer {
 
-Result<Pattern> Pattern::compile(const PatternText& pattern) {
+Result<Pattern> Pattern::compile(const std::string& field, const PatternText& pattern) {
     Pattern result;
-    if (pattern.text.empty()) return fields::bad("pattern", "the empty text is not supported");
+    if (pattern.text.empty()) return fields::bad(field, "the empty text is not supported as a pattern");
     result.text_ = pattern.text;
     if (!pattern.is_expression) return result;
-    ATOLL_TRY(result.expression_, Expression::compile(pattern.text));
+    ATOLL_TRY(result.expression_, Expression::compile(field, pattern.text));
     return result;
 }
 

@@ -19,8 +19,9 @@ struct PatternText {
 // Finds it. Immutable: any number of threads.
 class Pattern {
   public:
-    // kInvalidArgument: the empty text, or an expression that Expression refuses.
-    static Result<Pattern> compile(const PatternText& pattern);
+    // `field`: the member of the tokenizer.json that errors name. kInvalidArgument: the empty text, or an expression
+    // that Expression refuses.
+    static Result<Pattern> compile(const std::string& field, const PatternText& pattern);
 
     // Appends the matches in `text`, which must be UTF-8, from left to right. kInvalidArgument as
     // Expression::find_matches().

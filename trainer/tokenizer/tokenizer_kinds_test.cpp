@@ -238,6 +238,34 @@ TEST(TokenizerKindsTest, AStripOfAnyLengthTakesOnlyItsCharacter) {
     EXPECT_EQ(strip(kNoLimit, 0, long_text + "x"), "x");
 }
 
+// The pattern of a Replace and of a Split are read alike, but an error names where the pattern stands.
+TEST(TokenizerKindsTest, AWrongExpressionIsReportedInItsField) {
+    const nlohmann::json patterns[] = {{{"Regex", "[a&&b]"}}, {{"Regex", "a("}}, {{"Regex", "a*"}}, {{"String", ""}}};
+    const auto open = [](const char* field, const nlohmann::json& pattern) {
+        auto json = nlohmann::json::parse(json_of("llama-of-transformers-4"));
+        json[field] = std::string(field) == "normalizer"
+                          ? nlohmann::json{{"type", "Replace"}, {"pattern", pattern}, {"content", ""}}
+                          : nlohmann::json{{"type", "Split"}, {"pattern", pattern}, {"behavior", "Isolated"}};
+        return BpeTokenizer::from_json(json.dump(), {});
+    };
+    for (const std::string field : {"normalizer", "pre_tokenizer"}) {
+        for (const nlohmann::json& pattern : patterns) {
+            const auto opened = open(field.c_str(), pattern);
+            ASSERT_FALSE(opened.ok()) << pattern;
+            EXPECT_EQ(opened.error().field, field) << pattern;
+            EXPECT_TRUE(opened.error().message.starts_with(field + ": ")) << opened.error().message;
+            EXPECT_EQ(opened.error().message.find("pre-tokenizer"), std::string::npos) << opened.error().message;
+        }
+        // One that is right, but runs away.
+        std::vector<std::int32_t> ids;
+        const Status status =
+            open(field.c_str(), {{"Regex", "(a+)+$"}}).value()->encode(std::string(40, 'a') + "b", ids);
+        ASSERT_FALSE(status.ok()) << field;
+        EXPECT_EQ(status.error().field, field);
+        EXPECT_TRUE(status.error().message.starts_with(field + ": ")) << status.error().message;
+    }
+}
+
 TEST(TokenizerKindsTest, MergesMayBePairsOrStringsWithAVersion) {
     auto json = nlohmann::json::parse(json_of("llama-of-transformers-4"));
     const std::string text = "Il treno parte alle sette";

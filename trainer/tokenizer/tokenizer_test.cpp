@@ -302,7 +302,7 @@ TEST(PreTokenizerTest, ExpressionsAreReadAsByOniguruma) {
     };
     for (const auto& [expression, text, expected] : cases) {
         std::vector<std::string_view> words;
-        check(Expression::compile(expression).value().split(text, words).ok(), "cannot split");
+        check(Expression::compile("pre_tokenizer", expression).value().split(text, words).ok(), "cannot split");
         EXPECT_EQ(words, expected) << expression;
     }
 }
@@ -328,14 +328,14 @@ TEST(PreTokenizerTest, WhatPcre2WouldReadDifferentlyIsRefusedByName) {
                                                          {"a*", "the empty text"},
                                                          {R"(\p{L)", R"(\p{)"}};
     for (const auto& [expression, name] : cases) {
-        const auto compiled = Expression::compile(expression);
+        const auto compiled = Expression::compile("pre_tokenizer", expression);
         ASSERT_FALSE(compiled.ok()) << expression;
         EXPECT_NE(compiled.error().message.find(name), std::string::npos) << compiled.error().message;
     }
 }
 
 TEST(PreTokenizerTest, AnExpressionThatRunsAwayIsAnErrorAndNotTheEnd) {
-    const auto split = Expression::compile("(a+)+$").value();
+    const auto split = Expression::compile("pre_tokenizer", "(a+)+$").value();
     std::vector<std::string_view> words;
     const std::string text = std::string(40, 'a') + "b";
     const Status status = split.split(text, words);

@@ -108,7 +108,7 @@ Status WordSplitter::add(const PreTokenizerStep& step, bool add_prefix_space, bo
     Step cut{.behavior = step.behavior, .invert = step.invert};
     switch (step.kind) {
         case Kind::kSplit: {
-            ATOLL_TRY(cut.pattern, Pattern::compile(step.pattern));
+            ATOLL_TRY(cut.pattern, Pattern::compile(kSplitterField, step.pattern));
             break;
         }
         case Kind::kDigits:
@@ -120,7 +120,7 @@ Status WordSplitter::add(const PreTokenizerStep& step, bool add_prefix_space, bo
         case Kind::kMetaspace: {
             steps_.push_back({.action = Action::kMetaspace, .replacement = step.replacement, .prepend = step.prepend});
             if (!step.splits) return {};
-            ATOLL_TRY(cut.pattern, Pattern::compile({step.replacement, false}));
+            ATOLL_TRY(cut.pattern, Pattern::compile(kSplitterField, {step.replacement, false}));
             cut.behavior = SplitBehavior::kMergedWithNext;
             break;
         }
@@ -128,7 +128,7 @@ Status WordSplitter::add(const PreTokenizerStep& step, bool add_prefix_space, bo
             if (add_prefix_space) steps_.push_back({.action = Action::kPrefixSpace});
             in_alphabet_ = !last;
             if (step.splits) {
-                ATOLL_TRY(cut.pattern, Pattern::compile({kGpt2Expression, true}));
+                ATOLL_TRY(cut.pattern, Pattern::compile(kSplitterField, {kGpt2Expression, true}));
                 steps_.push_back(std::move(cut));
             }
             if (in_alphabet_) steps_.push_back({.action = Action::kToAlphabet});
