@@ -76,7 +76,7 @@ std::int64_t layer_of(const PeftSettings& peft, std::string_view module) {
 }
 
 bool is_in_layers(const PeftSettings& peft, std::string_view module) {
-    return std::ranges::find(peft.layers, layer_of(peft, module)) != peft.layers.end();
+    return std::ranges::binary_search(peft.layers, layer_of(peft, module));
 }
 
 // In a file the first pattern counts that names a linear. Which one is the first depends on who wrote the file last, so

@@ -32,7 +32,7 @@ inline constexpr std::string_view kHead = "lm_head";  // which peft's "all-linea
 // A number of the modules that a pattern names: one entry of peft's rank_pattern or alpha_pattern.
 struct PatternValue {
     std::string key;        // as it stands in the file
-    ModulePattern pattern;  // what peft makes of it: the module's name, or its last parts
+    ModulePattern pattern;  // matches the module's last parts
     double value = 0;
     bool operator==(const PatternValue&) const = default;
 };
@@ -41,7 +41,7 @@ struct PatternValue {
 struct PeftSettings {
     bool is_rank_stabilized = false;              // use_rslora: B A counts alpha / √rank times
     std::optional<ModulePattern> target_pattern;  // target_modules as a regular expression, in place of `targets`
-    std::vector<std::int64_t> layers;             // layers_to_transform; empty: all
+    std::vector<std::int64_t> layers;             // layers_to_transform, ascending; empty: all
     std::vector<std::string> layer_lists;         // layers_pattern: what stands before a layer's number
     std::vector<PatternValue> ranks, alphas;      // rank_pattern and alpha_pattern, by key
     bool operator==(const PeftSettings&) const = default;

@@ -11,7 +11,9 @@ namespace {
 
 constexpr std::int64_t kRankMax = 1 << 16;
 constexpr std::int64_t kLayerMax = 1'000'000;
-constexpr std::int64_t kPeftRank = 8;  // its default, of r and of lora_alpha
+// A file's patterns are matched against each linear of a model, within a request of the store or dispatch.
+constexpr std::size_t kPatternsMax = 1000;  // of a key
+constexpr std::int64_t kPeftRank = 8;       // its default, of r and of lora_alpha
 
 // What may be there in any case: it says nothing about the mathematics of a trained adapter.
 constexpr std::array kHarmless = {
@@ -97,16 +99,19 @@ void read_layer_lists(json::ObjectReader& reader, LoraOptions& options) {
         if (!is_plain)
             return reader.fail("layers_pattern", "must be names, \"layers\"; a regular expression is not built");
         options.peft.layer_lists.push_back(name);
+        if (options.peft.layer_lists.size() > kPatternsMax)
+            return reader.fail("layers_pattern", "has more than 1000 names");
     }
 }
 
-// As peft asks re.match of each key, with what it puts around it.
+// As peft matches each key.
 std::vector<PatternValue> read_values(json::ObjectReader& reader, const char* key, bool are_ranks) {
     std::vector<PatternValue> values;
     const json::Json& object = reader.object_or_null(key);
     if (!object.is_object()) return values;
+    if (object.size() > kPatternsMax) return reader.fail(key, "has more than 1000 patterns"), values;
     for (const auto& [name, value] : object.items()) {
-        auto pattern = ModulePattern::parse("(.*\\.)?(" + name + ")$", ModulePattern::Extent::kPrefix);
+        auto pattern = ModulePattern::parse(name, ModulePattern::Extent::kLastParts);
         if (!pattern.ok()) return reader.fail(key, pattern.error().message), values;
         const bool is_right = are_ranks ? value.is_number_integer() && value >= 1 && value <= kRankMax
                                         : value.is_number() && value >= 0 && value <= 1e9;
@@ -118,6 +123,17 @@ std::vector<PatternValue> read_values(json::ObjectReader& reader, const char* ke
         values.push_back({name, std::move(pattern).value(), value.get<double>()});
     }
     return values;
+}
+
+// The first key with which the patterns so far take longer to match than a single one may; null: none.
+const char* too_costly_key(const PeftSettings& peft) {
+    double cost = peft.target_pattern ? peft.target_pattern->cost() : 0;
+    for (const auto& [key, values] : {std::pair("rank_pattern", &peft.ranks), std::pair("alpha_pattern", &peft.alphas)})
+        for (const PatternValue& one : *values) {
+            cost += one.pattern.cost();
+            if (cost > ModulePattern::kCostMax) return key;
+        }
+    return nullptr;
 }
 
 json::Json values_json(const std::vector<PatternValue>& values, bool are_ranks) {
@@ -148,6 +164,8 @@ Result<LoraOptions> parse_config(const json::Json& config) {
     read_layer_lists(reader, options);
     options.peft.ranks = read_values(reader, "rank_pattern", true);
     options.peft.alphas = read_values(reader, "alpha_pattern", false);
+    if (const char* key = too_costly_key(options.peft); key != nullptr)
+        reader.fail(key, "has more or longer patterns than can be matched; name the modules plainly");
     for (const char* key : kHarmless) reader.any_or_null(key);
     // Other ways to begin ("pissa", "olora", "corda", …) take what the adapter begins with out of the base, and peft
     // does so again whenever it loads one.

@@ -129,6 +129,30 @@ TEST(AdapterTest, WhatCannotBeToldOfAFileIsRefusedByItsKey) {
     EXPECT_EQ(fault({{"alpha_pattern", {{"q_proj", 2}, {".*q_proj", 2}}}}), "");
 }
 
+// Each linear of a model is asked for each pattern, while a request waits.
+TEST(AdapterTest, AFileOfMorePatternsThanCanBeMatchedIsRefused) {
+    const auto fault = [](const json::Json& change) {
+        json::Json config = {{"peft_type", "LORA"}, {"target_modules", {"q_proj"}}, {"layers_to_transform", {0}}};
+        config.update(change);
+        const auto options = parse_config(config);
+        return options.ok() ? std::string() : options.error().field;
+    };
+    const auto values = [](int count, const std::string& pattern) {
+        json::Json object = json::Json::object();
+        for (int i = 0; i < count; ++i) object[pattern + std::to_string(i)] = 4;
+        return object;
+    };
+    const std::string plain = "model.layers.100.self_attn.q_proj", costly = "(a*b)*";
+    EXPECT_EQ(fault({{"rank_pattern", values(1000, plain)}, {"alpha_pattern", values(1000, plain)}}), "");
+    EXPECT_EQ(fault({{"rank_pattern", values(1001, "q")}}), "rank_pattern");
+    EXPECT_EQ(fault({{"alpha_pattern", values(1001, "q")}}), "alpha_pattern");
+    EXPECT_EQ(fault({{"rank_pattern", values(4, costly)}}), "");
+    EXPECT_EQ(fault({{"rank_pattern", values(20, costly)}}), "rank_pattern");
+    EXPECT_EQ(fault({{"rank_pattern", values(4, costly)}, {"alpha_pattern", values(4, costly)}}), "alpha_pattern");
+    EXPECT_EQ(fault({{"layers_pattern", std::vector<std::string>(1000, "layers")}}), "");
+    EXPECT_EQ(fault({{"layers_pattern", std::vector<std::string>(1001, "layers")}}), "layers_pattern");
+}
+
 // make_peft_goldens.py asked peft of each module which rank and scale it has, if it has an adapter.
 TEST(AdapterTest, LinearsTheirRanksAndScalesAreThoseOfPeft) {
     const auto text = read_file(std::filesystem::path(ATOLL_GOLDEN_DIR) / "peft" / "configs.json");

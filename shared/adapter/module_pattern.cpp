@@ -42,7 +42,6 @@ using Places = std::vector<bool>;
 
 constexpr std::size_t kPatternMax = 4096;    // characters
 constexpr int kGroupsMax = 32;               // within one another
-constexpr double kCostMax = 1e5;             // see cost_of()
 constexpr std::size_t kNameMax = 1000;       // characters; a longer name is no module's
 constexpr double kRepeatCost = 128;          // of a repetition without an end: about as often as a name is long
 constexpr std::int64_t kRepeatMax = 100000;  // more than any name is long
@@ -77,7 +76,6 @@ std::optional<char> control_of(char letter) {
     return is_word ? std::nullopt : std::optional(letter);
 }
 
-// Steps that matching takes for each character of a name, at most.
 double cost_of(const Node& node) {
     double cost = 0;
     for (const Node& child : node.children) cost += cost_of(child);
@@ -97,7 +95,8 @@ class PatternParser {
         Node node = parse_either();
         if (fault_.empty() && at_ < text_.size()) fail("has a ')' too many");
         if (!fault_.empty()) return invalid_argument("", fault_);
-        if (cost_of(node) > kCostMax) return invalid_argument("", "repeats within repetitions too often to be matched");
+        if (cost_of(node) > ModulePattern::kCostMax)
+            return invalid_argument("", "repeats within repetitions too often to be matched");
         return node;
     }
 
@@ -273,6 +272,10 @@ bool is_word_at(std::string_view name, std::size_t at) {
            class_of('w')->test(static_cast<std::size_t>(name[at]));
 }
 
+bool has_any(const Places& places) {
+    return std::ranges::find(places, true) != places.end();
+}
+
 Places starts_of(const Node& node, std::string_view name, const Places& ends);
 
 // Where the repeated may begin: by going back from the ends as often as it may be repeated. It stops where another
@@ -312,7 +315,7 @@ Places starts_of(const Node& node, std::string_view name, const Places& ends) {
             break;
         case Kind::kSequence:
             starts = ends;
-            for (auto child = node.children.rbegin(); child != node.children.rend(); ++child)
+            for (auto child = node.children.rbegin(); child != node.children.rend() && has_any(starts); ++child)
                 starts = starts_of(*child, name, starts);
             break;
         case Kind::kEither:
@@ -351,6 +354,7 @@ Result<ModulePattern> ModulePattern::parse(std::string_view text, Extent extent)
     ModulePattern pattern;
     pattern.text_ = text;
     pattern.extent_ = extent;
+    pattern.cost_ = cost_of(*root);
     pattern.root_ = std::make_shared<const Node>(std::move(root).value());
     return pattern;
 }
@@ -359,7 +363,12 @@ bool ModulePattern::matches(std::string_view module) const {
     if (module.size() > kNameMax) return false;
     Places ends(module.size() + 1, extent_ == Extent::kPrefix);
     ends.back() = true;
-    return starts_of(*root_, module, ends)[0];
+    const Places starts = starts_of(*root_, module, ends);
+    if (starts[0] || extent_ != Extent::kLastParts) return starts[0];
+    const std::size_t end = std::min(module.find('\n'), module.size());  // "." is no line's end
+    for (std::size_t at = 0; at < end; ++at)
+        if (module[at] == '.' && starts[at + 1]) return true;
+    return false;
 }
 
 }  // namespace atl::adapter

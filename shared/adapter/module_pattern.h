@@ -14,7 +14,9 @@ namespace atl::adapter {
 // instead. Immutable and cheap to copy.
 class ModulePattern {
   public:
-    enum class Extent { kWhole, kPrefix };  // re.fullmatch, re.match
+    // What must match: all of a name (re.fullmatch), its beginning (re.match), or its last parts between dots, as peft
+    // asks re.match of "(.*\.)?(PATTERN)$".
+    enum class Extent { kWhole, kPrefix, kLastParts };
 
     // kInvalidArgument says what of the pattern is not supported (look-behind, references, flags, other than ASCII),
     // is no regular expression, or takes too long to match.
@@ -23,6 +25,10 @@ class ModulePattern {
     // A name of more than 1000 characters matches nothing.
     bool matches(std::string_view module) const;
     const std::string& text() const { return text_; }
+    // Steps that matching takes for each character of a name, at most. At most kCostMax; whoever takes many patterns
+    // from a file limits their sum.
+    double cost() const { return cost_; }
+    static constexpr double kCostMax = 1e5;
     bool operator==(const ModulePattern& other) const { return text_ == other.text_ && extent_ == other.extent_; }
 
     struct Node;  // of its syntax tree
@@ -30,6 +36,7 @@ class ModulePattern {
   private:
     std::string text_;
     Extent extent_ = Extent::kWhole;
+    double cost_ = 0;
     std::shared_ptr<const Node> root_;
 };
 

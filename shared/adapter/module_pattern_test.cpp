@@ -75,6 +75,21 @@ TEST(ModulePatternTest, APatternThatWouldTakeForEverIsMatchedOrRefused) {
     EXPECT_FALSE(matches("a*", std::string(2000, 'a'))) << "no module's name";
 }
 
+TEST(ModulePatternTest, TheLastPartsBetweenDotsAreEnoughWhereTheyAreAskedFor) {
+    const auto pattern = ModulePattern::parse("mlp.up|down", ModulePattern::Extent::kLastParts);
+    ASSERT_TRUE(pattern.ok());
+    for (const char* name : {"mlp.up", "layers.0.mlp.up", "layers.0.mlp_up", "down", "x.down"})
+        EXPECT_TRUE(pattern->matches(name)) << name;
+    for (const char* name : {"xmlp.up", "mlp.up.x", "updown", "up", "a\nb.down", ""})
+        EXPECT_FALSE(pattern->matches(name)) << name;
+}
+
+TEST(ModulePatternTest, APatternTellsHowLongItTakes) {
+    const auto cost = [](const std::string& text) { return ModulePattern::parse(text).value().cost(); };
+    EXPECT_LT(cost("layers.0.mlp.up_proj"), 30);
+    EXPECT_GT(cost("(a*)*b"), 10000);
+}
+
 // make_peft_goldens.py asked Python's re and peft: of each pattern, which names match whole, and as a key of
 // rank_pattern.
 TEST(ModulePatternTest, AnswersAreThoseOfPythonsRe) {
@@ -85,7 +100,7 @@ TEST(ModulePatternTest, AnswersAreThoseOfPythonsRe) {
     for (const auto& one : golden["patterns"]) {
         const auto pattern = one["pattern"].get<std::string>();
         const auto whole = ModulePattern::parse(pattern);
-        const auto as_key = ModulePattern::parse("(.*\\.)?(" + pattern + ")$", ModulePattern::Extent::kPrefix);
+        const auto as_key = ModulePattern::parse(pattern, ModulePattern::Extent::kLastParts);
         EXPECT_EQ(whole.ok(), one["supported"]) << pattern;
         if (!whole.ok() || !as_key.ok()) continue;
         ++parsed_count;
