@@ -10,9 +10,15 @@ const char* const kOfLauncher = "is the launcher's: start the ranks with mpirun 
 
 void translate_mixed_precision(OtherReader& reader) {
     const Json precision = reader.take("mixed_precision", "precision");
-    if (precision == "bf16" || precision == "fp16") reader.set("precision", precision, "mixed_precision");
-    if (precision == "no" || precision == false) reader.set("precision", "fp32", "mixed_precision");
-    if (precision == "fp8") reader.note("mixed_precision", "fp8 is not built: bf16 and fp16 are");
+    if (precision == "bf16" || precision == "fp16") {
+        reader.set("precision", precision, "mixed_precision");
+    } else if (precision == "no" || precision == false) {
+        reader.set("precision", "fp32", "mixed_precision");
+    } else if (precision == "fp8") {
+        reader.note("mixed_precision", "fp8 is not built: bf16 and fp16 are");
+    } else if (!precision.is_null()) {
+        reader.note_not_understood("mixed_precision");
+    }
 }
 
 // FSDP 1 names a strategy; FSDP 2 says whether weights are gathered again for the backward pass.
@@ -21,12 +27,15 @@ void translate_strategy(OtherReader& fsdp) {
     const Json reshards = fsdp.take("fsdp_reshard_after_forward", "sharding");
     if (!strategy.is_null()) {
         const Json ours = sharding_of_fsdp(strategy);
+        if (!reshards.is_null()) fsdp.note("fsdp_reshard_after_forward", "means nothing beside fsdp_sharding_strategy");
         if (ours.is_null()) return fsdp.note("fsdp_sharding_strategy", "is none that is known");
         return fsdp.set("sharding", ours, "fsdp_sharding_strategy");
     }
     const Json named = sharding_of_fsdp(reshards);
-    const Json ours = reshards == false ? Json("shard_grad_op") : named.is_null() ? Json("full_shard") : named;
-    fsdp.set("sharding", ours, "fsdp_reshard_after_forward");
+    const bool is_default = reshards == true || !fsdp.has("fsdp_reshard_after_forward");
+    const Json ours = reshards == false ? Json("shard_grad_op") : is_default ? Json("full_shard") : named;
+    if (!ours.is_null()) return fsdp.set("sharding", ours, "fsdp_reshard_after_forward");
+    if (!reshards.is_null()) fsdp.note_not_understood("fsdp_reshard_after_forward");
 }
 
 void translate_fsdp(OtherReader& reader) {
@@ -41,7 +50,7 @@ void translate_fsdp(OtherReader& reader) {
                    "has no counterpart: each layer is a unit of its own");
     fsdp.note_each({"fsdp_backward_prefetch", "fsdp_forward_prefetch", "fsdp_backward_prefetch_policy",
                     "fsdp_use_orig_params", "fsdp_limit_all_gathers"},
-                   "has no counterpart: it says how data moves, not what is learnt");
+                   kMovesData);
     if (const Json type = fsdp.take("fsdp_state_dict_type"); !type.is_null())
         fsdp.note("fsdp_state_dict_type", "has no counterpart: the model is written whole, a state in parts");
     fsdp.finish({{"fsdp_version", 1}, {"fsdp_sync_module_states", true}, {"fsdp_cpu_ram_efficient_loading", true}});
@@ -55,13 +64,7 @@ void translate_zero_plugin(OtherReader& reader) {
     own.rename("gradient_clipping", "max_grad_norm");
     if (const Json file = own.take("deepspeed_config_file"); !file.is_null())
         own.note("deepspeed_config_file", "is a file of its own: translate that, too");
-    const Json stage = own.take("zero_stage", "sharding");
-    constexpr const char* kStages[] = {"none", "shard_optimizer", "shard_grad_op", "full_shard"};
-    if (stage.is_number_integer() && stage >= 0 && stage <= 3) {
-        own.set("sharding", kStages[stage.get<std::size_t>()], "zero_stage");
-    } else if (!stage.is_null()) {
-        own.note("zero_stage", "is none of DeepSpeed's stages, 0 to 3");
-    }
+    set_zero_stage(own, "zero_stage");
     own.rename("offload_optimizer_device", "offload_optimizer");
     if (const Json device = own.take("offload_param_device", "offload_params"); device == "nvme") {
         own.note("offload_param_device", "nvme is not built for weights: offload_params cpu is");
@@ -70,6 +73,7 @@ void translate_zero_plugin(OtherReader& reader) {
     }
     const Json path = own.take("offload_optimizer_nvme_path");
     if (path.is_string() && path != "none") own.set("offload_dir", path, "offload_optimizer_nvme_path");
+    if (!path.is_null() && !path.is_string()) own.note_not_understood("offload_optimizer_nvme_path");
     own.note_each({"zero3_init_flag", "zero3_save_16bit_model"},
                   "has no counterpart: weights are read in parts, and the model is always written whole");
     own.finish({{"offload_param_nvme_path", "none"}, {"deepspeed_multinode_launcher", "standard"}});

@@ -88,7 +88,7 @@ Json OtherReader::take(const std::string& key, std::string_view ours) {
 Json OtherReader::take_object(const std::string& key, std::string_view ours) {
     Json value = take(key, ours);
     if (value.is_object() || value.is_null()) return value;
-    note(key, "is no object, and is not understood");
+    note(key, "must be an object; ignored");
     return {};
 }
 
@@ -96,6 +96,13 @@ bool OtherReader::is_true(const std::string& key) {
     const Json value = take(key);
     if (!value.is_null() && !value.is_boolean()) note(key, "is neither true nor false, and is not understood");
     return value == true;
+}
+
+Json OtherReader::take_number(const std::string& key, std::string_view ours) {
+    Json value = take(key, ours);
+    if (value.is_number() || value.is_null()) return value;
+    note_not_understood(key);
+    return {};
 }
 
 void OtherReader::note_each(std::initializer_list<const char*> keys, const std::string& why) {

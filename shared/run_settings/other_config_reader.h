@@ -40,7 +40,9 @@ class OtherReader {
     void note(const std::string& key, std::string text) { into_.made.notes.push_back({path_ + key, std::move(text)}); }
     // The value where it is an object; else null, which is noted where it is something else.
     json::Json take_object(const std::string& key, std::string_view ours = {});
+    json::Json take_number(const std::string& key, std::string_view ours = {});  // likewise
     bool is_true(const std::string& key);
+    void note_not_understood(const std::string& key) { note(key, "is not understood"); }
     // Keys that have no counterpart for a common reason; what says nothing (false, empty) counts as a default.
     void note_each(std::initializer_list<const char*> keys, const std::string& why);
     // What was not read: left out when it is one of the defaults, null, false or empty, else noted.
@@ -59,6 +61,10 @@ class OtherReader {
 void translate_deepspeed(const json::Json& object, const std::string& path, Translation& into);
 void translate_accelerate(const json::Json& object, Translation& into);
 void translate_training_arguments(const json::Json& object, Translation& into);
+
+// Our sharding for the stage of ZeRO that stands at `key`.
+void set_zero_stage(OtherReader& reader, const char* key);
+inline constexpr char kMovesData[] = "has no counterpart: it says how data moves, not what is learnt";
 
 // Our sharding for a word of FSDP's: "FULL_SHARD", "full_shard", 1; null: none of theirs.
 json::Json sharding_of_fsdp(const json::Json& strategy);

@@ -86,6 +86,41 @@ TEST(OtherConfigTest, DeepSpeedsDefaultsAreSaidWhereOursDiffer) {
     EXPECT_TRUE(notes_of(made).contains("scheduler.params.warmup_type")) << "its warm-up is along a logarithm";
 }
 
+TEST(OtherConfigTest, AValueThatSetsNothingIsNoted) {
+    const auto expect_noted = [](const std::string& text, const std::vector<std::string>& wanted) {
+        const auto notes = notes_of(translate(text));
+        for (const std::string& key : wanted) EXPECT_TRUE(notes.contains(key)) << key << " of " << text;
+    };
+    expect_noted(R"({"fp16": {"enabled": "true"}, "bf16": {"enabled": 1},
+                     "scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": "low"}}})",
+                 {"fp16.enabled", "bf16.enabled", "scheduler.params.warmup_min_lr"});
+    expect_noted(R"({"fp16": {"enabled": true, "loss_scale": "x", "initial_scale_power": "y"}, "scheduler": {}})",
+                 {"fp16.loss_scale", "fp16.initial_scale_power", "scheduler.type"});
+    expect_noted(R"({"zero_optimization": {"stage": 9, "zero_hpz_partition_size": "x", "offload_optimizer":
+                     {"device": "cpu", "nvme_path": "/n"}, "offload_param": {"device": "cpu", "nvme_path": 1}}})",
+                 {"zero_optimization.stage", "zero_optimization.zero_hpz_partition_size",
+                  "zero_optimization.offload_optimizer.nvme_path", "zero_optimization.offload_param.nvme_path"});
+    const std::string accelerate = "compute_environment: LOCAL_MACHINE\nmixed_precision: bf32\ndistributed_type: ";
+    expect_noted(accelerate + "FSDP\nfsdp_config:\n  fsdp_reshard_after_forward: nonsense\n",
+                 {"mixed_precision", "fsdp_config.fsdp_reshard_after_forward"});
+    expect_noted(accelerate + "FSDP\nfsdp_config:\n  fsdp_sharding_strategy: x\n  fsdp_reshard_after_forward: true\n",
+                 {"fsdp_config.fsdp_sharding_strategy", "fsdp_config.fsdp_reshard_after_forward"});
+    expect_noted(accelerate + "DEEPSPEED\ndeepspeed_config:\n  zero_stage: 9\n  offload_optimizer_nvme_path: 5\n",
+                 {"deepspeed_config.zero_stage", "deepspeed_config.offload_optimizer_nvme_path"});
+    expect_noted(R"({"output_dir": "o", "learning_rate": 1, "save_steps": "x", "eval_strategy": 5, "ddp_timeout": "x",
+                     "fsdp": ["offload", 5], "fsdp_config": 5, "deepspeed": 5})",
+                 {"save_steps", "eval_strategy", "ddp_timeout", "fsdp", "fsdp_config", "deepspeed"});
+    const auto notes = notes_of(translate(R"({"zero_optimization": "two"})"));
+    EXPECT_EQ(notes.at("zero_optimization"), "must be an object; ignored");
+}
+
+// What such a file says of sharding when nothing is understood is nothing.
+TEST(OtherConfigTest, AnUnknownWordOfFsdpSetsNoSharding) {
+    EXPECT_FALSE(translate("mixed_precision: no\ndistributed_type: FSDP\nfsdp_config:\n"
+                           "  fsdp_reshard_after_forward: nonsense\n")
+                     .settings.contains("sharding"));
+}
+
 TEST(OtherConfigTest, AccelerateIsReadWithFsdpAndDeepSpeed) {
     EXPECT_EQ(translate(text_of("accelerate_fsdp.yaml")).settings,
               Json::parse(R"({"sharding": "hybrid_shard", "offload_params": "cpu", "activation_checkpointing": "full",
@@ -144,9 +179,17 @@ TEST(OtherConfigTest, AValueOfAWrongTypeIsRefusedByItsOwnKey) {
     EXPECT_EQ(fault(R"({"output_dir": "o", "learning_rate": -1})"), "learning_rate");
     EXPECT_EQ(fault(R"({"output_dir": "o", "learning_rate": 1, "max_steps": 1.5})"), "max_steps");
     EXPECT_EQ(fault(R"({"output_dir": "o", "learning_rate": 1, "warmup_steps": 1e60})"), "warmup_steps");
-    EXPECT_EQ(fault(R"({"output_dir": "o", "max_steps": 1000, "warmup_ratio": 1e60})"), "warmup_ratio");
     EXPECT_EQ(fault(R"({"output_dir": "o", "learning_rate": 1, "save_steps": 1e60})"), "save_steps");
     EXPECT_EQ(fault(R"({"output_dir": "o", "learning_rate": 1, "save_steps": 20.5})"), "save_steps");
+}
+
+TEST(OtherConfigTest, AWarmUpOfMoreThanAllStepsIsNoted) {
+    for (const char* ratio : {"1.5", "1e18", "1e60"}) {
+        const auto made =
+            translate(R"({"output_dir": "o", "max_steps": 1000, "warmup_ratio": )" + std::string(ratio) + "}");
+        EXPECT_FALSE(made.settings.contains("warmup_steps")) << ratio;
+        EXPECT_TRUE(notes_of(made).contains("warmup_ratio")) << ratio;
+    }
 }
 
 TEST(OtherConfigTest, ARunJsonIsNobodysFile) {
@@ -169,10 +212,10 @@ TEST(OtherConfigTest, AFileOfAnotherProgramGivenAsOursIsTold) {
 TEST(OtherConfigTest, YamlIsReadAsPyYamlDoes) {
     const auto read = parse_simple_yaml(
         "--- # begin\na: 1\nb: -2.5\nc: 'no'\nd: no\ne: ~\nf:\ng: {}\nh: []\n# comment\n"
-        "i:\n  j: \"x # y\"\n  k:\n    l: true # yes\nm:\n- 1\n- two\nn: http://x\no: 1e-5\n");
+        "i:\n  j: \"x # y\"\n  k:\n    l: true # yes\nm:\n- 1\n- two\nn: http://x\no: 1e-5\np: 1_000\nq: +5\n");
     ASSERT_TRUE(read.ok()) << read.error().message;
     EXPECT_EQ(*read, Json::parse(R"({"a": 1, "b": -2.5, "c": "no", "d": false, "e": null, "f": null, "g": {}, "h": [],
-        "i": {"j": "x # y", "k": {"l": true}}, "m": [1, "two"], "n": "http://x", "o": 1e-5})"));
+        "i": {"j": "x # y", "k": {"l": true}}, "m": [1, "two"], "n": "http://x", "o": 1e-5, "p": "1_000", "q": "+5"})"));
     EXPECT_TRUE(parse_simple_yaml("").ok());
     for (const auto& [text, line] : std::vector<std::pair<const char*, const char*>>{{"a: 1\na: 2", "line 2"},
                                                                                      {"a: &x 1", "line 1"},

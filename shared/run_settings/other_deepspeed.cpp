@@ -8,8 +8,6 @@ namespace {
 
 using json::Json;
 
-const char* const kMovesData = "has no counterpart: it says how data moves, not what is learnt";
-
 // Of "fp16" and "bf16": whether it is on, which sets the precision.
 bool translate_precision(OtherReader& reader, const char* key, const char* word) {
     const Json object = reader.take_object(key, "precision");
@@ -17,12 +15,13 @@ bool translate_precision(OtherReader& reader, const char* key, const char* word)
     OtherReader own(object, reader.path() + key + ".", reader.into());
     const Json enabled = own.take("enabled", "precision");
     const bool is_on = enabled == true;
+    if (!enabled.is_null() && !enabled.is_boolean()) own.note_not_understood("enabled");
     if (is_on) own.set("precision", word, "enabled");
     if (is_on && std::string_view(word) == "fp16") {
-        const Json scale = own.take("loss_scale");
-        if (scale.is_number() && scale != 0) own.note("loss_scale", "has no counterpart: the loss scale adapts itself");
-        const Json power = own.take("initial_scale_power", "loss_scale");
-        if (power.is_number()) own.set("loss_scale", std::exp2(power.get<double>()), "initial_scale_power");
+        const Json scale = own.take_number("loss_scale");
+        if (!scale.is_null() && scale != 0) own.note("loss_scale", "has no counterpart: the loss scale adapts itself");
+        const Json power = own.take_number("initial_scale_power", "loss_scale");
+        if (!power.is_null()) own.set("loss_scale", std::exp2(power.get<double>()), "initial_scale_power");
     }
     if (is_on || enabled.is_null())
         own.finish({{"loss_scale", 0},
@@ -83,6 +82,7 @@ void translate_scheduler(OtherReader& reader) {
     if (type == "WarmupCosineLR") own.set("schedule", "cosine", "type");
     if (type != "WarmupLR" && type != "WarmupDecayLR" && type != "WarmupCosineLR") {
         if (!type.is_null()) own.note("type", "has no counterpart: constant, linear and cosine are built");
+        if (!own.has("type")) own.note("type", "is not given: the scheduler is left out");
         return;
     }
     OtherReader params(params_object, own.path() + "params.", reader.into());
@@ -93,7 +93,7 @@ void translate_scheduler(OtherReader& reader) {
     if (!says_steps) params.set("warmup_steps", 1000, "warmup_num_steps");  // DeepSpeed's default
     if (params.take("warmup_type") != "linear")
         params.note("warmup_type", "is not linear (DeepSpeed's default is \"log\"); the warm-up here is");
-    if (const Json least = params.take("warmup_min_lr"); least.is_number() && least != 0)
+    if (const Json least = params.take_number("warmup_min_lr"); !least.is_null() && least != 0)
         params.note("warmup_min_lr", "has no counterpart: the warm-up begins at 0");
     params.finish({{"last_batch_iteration", -1}});
 }
@@ -111,8 +111,13 @@ void translate_offload(OtherReader& zero, const char* key, const char* ours) {
         own.set(ours, device, "device");
     }
     const Json path = own.take("nvme_path");
-    if (is_nvme && path.is_string() && std::string_view(ours) == "offload_optimizer")
+    if (is_nvme && path.is_string() && std::string_view(ours) == "offload_optimizer") {
         own.set("offload_dir", path, "nvme_path");
+    } else if (path.is_string()) {
+        own.note("nvme_path", "means nothing here: only an optimizer's state is kept on nvme");
+    } else if (!path.is_null()) {
+        own.note_not_understood("nvme_path");
+    }
     own.note_each({"pin_memory", "buffer_count", "buffer_size", "fast_init", "max_in_cpu", "pipeline_read",
                    "pipeline_write", "pipeline", "ratio"},
                   kMovesData);
@@ -123,17 +128,11 @@ void translate_zero(OtherReader& reader) {
     const Json object = reader.take_object("zero_optimization", "sharding");
     if (object.is_null()) return;
     OtherReader zero(object, reader.path() + "zero_optimization.", reader.into());
-    const Json stage = zero.take("stage", "sharding");
-    constexpr const char* kStages[] = {"none", "shard_optimizer", "shard_grad_op", "full_shard"};
-    if (stage.is_number_integer() && stage >= 0 && stage <= 3) {
-        zero.set("sharding", kStages[stage.get<std::size_t>()], "stage");
-    } else if (!stage.is_null()) {
-        zero.note("stage", "is none of DeepSpeed's stages, 0 to 3");
-    }
+    set_zero_stage(zero, "stage");
     translate_offload(zero, "offload_optimizer", "offload_optimizer");
     translate_offload(zero, "offload_param", "offload_params");
     if (zero.is_true("cpu_offload")) zero.set("offload_optimizer", "cpu", "cpu_offload");
-    if (const Json group = zero.take("zero_hpz_partition_size"); group.is_number() && group != 1)
+    if (const Json group = zero.take_number("zero_hpz_partition_size"); !group.is_null() && group != 1)
         zero.note("zero_hpz_partition_size", "has no counterpart; sharding hybrid_shard with shard_group comes near");
     zero.note_each(
         {"overlap_comm", "contiguous_gradients", "reduce_scatter", "reduce_bucket_size", "allgather_bucket_size",
@@ -154,6 +153,16 @@ void translate_clipping(OtherReader& reader) {
 }
 
 }  // namespace
+
+void set_zero_stage(OtherReader& reader, const char* key) {
+    const Json stage = reader.take(key, "sharding");
+    constexpr const char* kStages[] = {"none", "shard_optimizer", "shard_grad_op", "full_shard"};
+    if (stage.is_number_integer() && stage >= 0 && stage <= 3) {
+        reader.set("sharding", kStages[stage.get<std::size_t>()], key);
+    } else if (!stage.is_null()) {
+        reader.note(key, "is none of DeepSpeed's stages, 0 to 3");
+    }
+}
 
 void translate_deepspeed(const Json& object, const std::string& path, Translation& into) {
     OtherReader reader(object, path, into);

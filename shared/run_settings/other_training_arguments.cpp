@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <sstream>
 
@@ -94,6 +95,7 @@ void translate_warmup(OtherReader& reader, std::int64_t steps, bool is_constant)
         return reader.note(is_count ? "warmup_steps" : key, "means nothing with lr_scheduler_type constant");
     if (is_count) return reader.set("warmup_steps", whole_number(count.get<double>()), "warmup_steps");
     if (steps == 0) return reader.note(key, "is a part of all steps: set warmup_steps to that many");
+    if (ratio > 1) return reader.note(key, "is more than all steps: set warmup_steps");
     reader.set("warmup_steps", whole_number(std::ceil(ratio.get<double>() * static_cast<double>(steps))), key);
 }
 
@@ -134,7 +136,9 @@ void translate_optim(OtherReader& reader) {
 void translate_fsdp_words(OtherReader& reader) {
     const Json given = reader.take("fsdp", "sharding");
     if (given == true) return reader.set("sharding", "full_shard", "fsdp");
-    if (given.is_number() || given.is_object()) reader.note("fsdp", "is not understood");
+    const bool is_all_words =
+        std::ranges::all_of(given.is_array() ? given : Json::array(), [](const Json& one) { return one.is_string(); });
+    if (given.is_number() || given.is_object() || !is_all_words) reader.note_not_understood("fsdp");
     std::string words = given.is_string() ? given.get<std::string>() : "";
     if (given.is_array())
         for (const Json& one : given)
@@ -161,25 +165,29 @@ void translate_ranks(OtherReader& reader) {
         own.finish({{"min_num_params", 0}, {"xla", false}});
     } else if (config.is_string()) {
         reader.note("fsdp_config", "is a file of its own, which is not read");
+    } else if (!config.is_null()) {
+        reader.note_not_understood("fsdp_config");
     }
     const Json deepspeed = reader.take("deepspeed", "sharding");
     if (deepspeed.is_object()) translate_deepspeed(deepspeed, "deepspeed.", reader.into());
     if (deepspeed.is_string()) reader.note("deepspeed", "is a file of its own: translate that, too");
+    if (!deepspeed.is_null() && !deepspeed.is_object() && !deepspeed.is_string())
+        reader.note_not_understood("deepspeed");
     const bool is_true = reader.is_true("gradient_checkpointing");
     if (reader.is_true("activation_checkpointing") || is_true)
         reader.set("activation_checkpointing", "full", "gradient_checkpointing");
     if (reader.is_true("full_determinism")) reader.set("deterministic", true, "full_determinism");
-    if (const Json seconds = reader.take("ddp_timeout"); seconds.is_number() && seconds != 1800)
+    if (const Json seconds = reader.take_number("ddp_timeout"); !seconds.is_null() && seconds != 1800)
         reader.set("collective_timeout", seconds, "ddp_timeout");
 }
 
 // `when` is eval_strategy or save_strategy, `every` the number of steps.
 void translate_interval(OtherReader& reader, const char* when, const char* every, const char* ours) {
-    const Json strategy = reader.take(when, ours), steps = reader.take(every, ours);
+    const Json strategy = reader.take(when, ours), steps = reader.take_number(every, ours);
     const bool is_steps = strategy == "steps" || (strategy.is_null() && std::string_view(when) == "save_strategy");
     if (is_steps && steps.is_number() && steps >= 1) return reader.set(ours, whole_number(steps.get<double>()), every);
     if (is_steps && steps.is_number()) return reader.note(every, "is a part of all steps: set " + std::string(ours));
-    if (strategy.is_string() && !is_steps && strategy != "no")
+    if (!is_steps && !strategy.is_null() && strategy != "no" && strategy != false)
         reader.note(when, "has no counterpart: set " + std::string(ours) + " to a number of steps");
 }
 
