@@ -86,6 +86,22 @@ TEST(OtherConfigTest, DeepSpeedsDefaultsAreSaidWhereOursDiffer) {
     EXPECT_TRUE(notes_of(made).contains("scheduler.params.warmup_type")) << "its warm-up is along a logarithm";
 }
 
+// DeepSpeed's two schedulers have a rate of their own, 1e-3, and leave the optimizer's alone.
+TEST(OtherConfigTest, AScheduleWithoutARateIsDeepSpeedsAndNotTheOptimizers) {
+    const auto translated = [](const std::string& type, const std::string& params) {
+        return translate(R"({"optimizer": {"type": "AdamW", "params": {"lr": 2e-5}}, "scheduler": {"type": ")" + type +
+                         R"(", "params": )" + params + "}}");
+    };
+    for (const char* type : {"WarmupLR", "WarmupDecayLR"}) {
+        const TranslatedConfig made = translated(type, R"({"total_num_steps": 9})");
+        EXPECT_EQ(made.settings["lr"], 1e-3) << type;
+        EXPECT_TRUE(notes_of(made).contains("scheduler.params.warmup_max_lr")) << type;
+        EXPECT_EQ(translated(type, R"({"warmup_max_lr": 3e-5})").settings["lr"], 3e-5) << type;
+        EXPECT_EQ(translated(type, R"({"warmup_max_lr": "auto"})").settings["lr"], 2e-5) << type;
+    }
+    EXPECT_EQ(translated("WarmupCosineLR", "{}").settings["lr"], 2e-5);
+}
+
 TEST(OtherConfigTest, AValueThatSetsNothingIsNoted) {
     const auto expect_noted = [](const std::string& text, const std::vector<std::string>& wanted) {
         const auto notes = notes_of(translate(text));

@@ -86,6 +86,11 @@ void translate_scheduler(OtherReader& reader) {
         return;
     }
     OtherReader params(params_object, own.path() + "params.", reader.into());
+    const bool has_own_rate = type != "WarmupCosineLR";
+    if (has_own_rate && !params.has("warmup_max_lr")) {
+        params.set("lr", 1e-3, "warmup_max_lr");
+        params.note("warmup_max_lr", "is not given, so that DeepSpeed trains at 1e-3 whatever the optimizer's lr is");
+    }
     params.rename("warmup_max_lr", "lr");
     params.rename("total_num_steps", "steps");
     const bool says_steps = params.has("warmup_num_steps");
