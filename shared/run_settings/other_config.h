@@ -21,7 +21,8 @@ struct OtherConfig {
 };
 
 // A mapping as accelerate writes it: "key: value" lines, a mapping below a key by indentation, lists of scalars.
-// Scalars are read as PyYAML does. kInvalidArgument names the line: anything else of YAML.
+// Scalars are read as PyYAML does, but numbers as JSON has them: 1e-5 is one, 0x10, 1_000 and +5 are text. Decimal
+// digits after a 0 are decimal. kInvalidArgument names the line: anything else of YAML.
 Result<json::Json> parse_simple_yaml(std::string_view text);
 
 // Whose configuration a file is: a JSON object or YAML. Absent: nobody's that is known.

@@ -225,7 +225,7 @@ TEST(OtherConfigTest, AFileOfAnotherProgramGivenAsOursIsTold) {
     }
 }
 
-TEST(OtherConfigTest, YamlIsReadAsPyYamlDoes) {
+TEST(OtherConfigTest, YamlIsReadAsPyYamlDoesButNumbersAreThoseOfJson) {
     const auto read = parse_simple_yaml(
         "--- # begin\na: 1\nb: -2.5\nc: 'no'\nd: no\ne: ~\nf:\ng: {}\nh: []\n# comment\n"
         "i:\n  j: \"x # y\"\n  k:\n    l: true # yes\nm:\n- 1\n- two\nn: http://x\no: 1e-5\np: 1_000\nq: +5\n");

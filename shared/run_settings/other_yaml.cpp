@@ -65,7 +65,7 @@ bool is_one_of(std::string_view text, std::initializer_list<std::string_view> wo
     return std::ranges::find(words, text) != words.end();
 }
 
-// PyYAML's: true also as yes and on.
+// As PyYAML's (true also as yes and on), but numbers as JSON has them.
 Result<Json> parse_scalar(std::string_view text, std::size_t number) {
     if (text.size() >= 2 && (text.front() == '\'' || text.front() == '"')) {
         const std::string_view inner = text.substr(1, text.size() - 2);
