@@ -144,7 +144,10 @@ Status assign_json(RunConfig& config, const json::Json& object, Commands command
             if (std::ranges::any_of(options(), has_key)) return invalid_argument(key, "is a setting of other commands");
             if (const OtherWord* other = find_other_word(key)) {
                 const bool is_here = find_option(other->option, command) != nullptr;
-                return with_keys(invalid_argument(key, our_word(*other, is_here)));
+                const Error error = invalid_argument(key, our_word(*other, is_here));
+                // What is no setting is a flag alone, as --config is, and keeps its dashes.
+                const bool is_flag = !other->option.empty() && find_option(other->option, kEvery) == nullptr;
+                return is_flag ? error : with_keys(error);
             }
             return invalid_argument(key, "there is no such setting" + did_you_mean(key, keys));
         }

@@ -57,8 +57,8 @@ const std::vector<OtherWord>& word_table() {
         {"context_length", "seq-len", {}, kRows, "tokenize"},
         {"model_max_length", "seq-len", {}, kRows, "tokenize"},
         {"seq_length", "seq-len", {}, kRows, "tokenize"},
-        {"packing", "batching", "packing", kRows, "tokenize"},
-        {"batching_strategy", "batching", {}, kRows, "tokenize"},
+        {"packing", "batching", "packing", {}, "tokenize"},
+        {"batching_strategy", "batching", {}, {}, "tokenize"},
         {"max_new_tokens", "max-tokens", {}, {}, "generate"},
         // Optimizer.
         {"learning_rate", "lr"},
@@ -182,6 +182,10 @@ std::span<const OtherWord> other_words() {
 const OtherWord* find_other_word(std::string_view word) {
     const auto found = std::ranges::find(word_table(), as_key(word), &OtherWord::word);
     return found == word_table().end() ? nullptr : &*found;
+}
+
+bool is_of_launcher(const OtherWord& other) {
+    return other.note == kLauncher;
 }
 
 std::string our_word(const OtherWord& other, bool is_of_command) {

@@ -19,6 +19,8 @@ struct OtherWord {
 std::span<const OtherWord> other_words();
 // `word` as a flag or a key, in any case. Null: nobody's word.
 const OtherWord* find_other_word(std::string_view word);
+// Whether it says how ranks are started, and how many.
+bool is_of_launcher(const OtherWord& other);
 // The end of an error about that word: "is --lr here". `is_of_command` tells whether the command at hand has the flag;
 // else the text says which has it.
 std::string our_word(const OtherWord& other, bool is_of_command = true);

@@ -24,7 +24,10 @@ TEST(OtherWordsTest, WordsOfOthersAreAnsweredWithOurs) {
               "warmup_ratio: is warmup_steps here: a number of steps: the ratio times steps");
     EXPECT_EQ(answer_to("learning_rate", kEval), "learning_rate: is lr of `train` here");
     EXPECT_EQ(answer_to("max_seq_length"),
-              "max_seq_length: is seq_len of `tokenize` here: rows are as long as tokenize made them");
+              "max_seq_length: is --seq-len of `tokenize` here: rows are as long as tokenize made them");
+    EXPECT_EQ(answer_to("packing"), "packing: is --batching packing of `tokenize` here");
+    EXPECT_EQ(answer_to("config_file"),
+              "config_file: is --config of `train` here: `atoll-trainer config-from` translates an accelerate file");
     EXPECT_EQ(answer_to("nproc_per_node"),
               "nproc_per_node: is not a setting here: the launcher starts the ranks: mpirun -n N, or srun");
     EXPECT_EQ(answer_to("stpes"), "stpes: there is no such setting; did you mean steps?");
@@ -32,6 +35,8 @@ TEST(OtherWordsTest, WordsOfOthersAreAnsweredWithOurs) {
     ASSERT_NE(find_other_word("--Learning-Rate"), nullptr);
     EXPECT_EQ(our_word(*find_other_word("--learning-rate")), "is --lr here");
     EXPECT_EQ(find_other_word("--"), nullptr);
+    EXPECT_TRUE(is_of_launcher(*find_other_word("num_gpus")));
+    EXPECT_FALSE(is_of_launcher(*find_other_word("logging_steps")));
 }
 
 TEST(OtherWordsTest, NoWordOfOthersIsOursAndEachLeadsToASettingThatTakesTheValue) {
@@ -41,6 +46,7 @@ TEST(OtherWordsTest, NoWordOfOthersIsOursAndEachLeadsToASettingThatTakesTheValue
         EXPECT_EQ(find_other_word(other.word), &other) << other.word;
         for (const Option& option : options()) EXPECT_NE(option.key(), other.word);
         EXPECT_FALSE(other.option.empty() && other.note.empty()) << other.word;
+        // Flags of other commands are asked of those in trainer/program/bad_input_test.cpp.
         if (other.option.empty() || other.option == "config" || !other.command.empty()) continue;
         const Option* option = find_option(other.option, kEvery);
         ASSERT_NE(option, nullptr) << other.word;

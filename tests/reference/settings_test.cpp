@@ -92,10 +92,14 @@ std::string other_words_table() {
     std::string text =
         "\n## Words of other programs\n\nWhat transformers' TrainingArguments, DeepSpeed, accelerate, torchrun, peft, "
         "llama-recipes and Megatron-LM call these\nsettings. They are refused with ours, as flags (also with `-` in "
-        "place of `_`), in `run.json` and in jobs.\n\n| theirs | ours |\n|---|---|\n";
+        "place of `_`), in `run.json` and in jobs.\nOurs are keys, and flags with `-` in place of `_`; what begins "
+        "with "
+        "`--` is a flag alone.\n\n| theirs | ours |\n|---|---|\n";
     for (const run_settings::OtherWord& other : run_settings::other_words()) {
         const run_settings::Option* option = run_settings::find_option(other.option, run_settings::kEvery);
-        const std::string ours = option != nullptr ? option->key() : std::string(other.option);
+        const std::string ours = option != nullptr      ? option->key()
+                                 : other.option.empty() ? ""
+                                                        : "--" + std::string(other.option);
         const std::string value = other.value.empty() ? "" : fmt::format(" {}", other.value);
         const std::string of = other.command.empty() ? "" : fmt::format(" of `{}`", other.command);
         const std::string note = ours.empty() || other.note.empty() ? "" : ": ";
