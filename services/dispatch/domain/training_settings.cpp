@@ -36,12 +36,14 @@ std::string_view not_of_a_job(std::string_view key) {
     return {};
 }
 
-// What we call a setting that another program calls so.
-std::string our_key(const std::string& key) {
-    const run_settings::OtherWord* other = run_settings::find_other_word(key);
-    const run_settings::Option* option =
-        other == nullptr ? nullptr : run_settings::find_option(other->option, run_settings::kTrain);
-    return option == nullptr ? key : option->key();
+// The same of a word that is the trainer's or another program's.
+std::string_view word_not_of_a_job(const std::string& word) {
+    const run_settings::OtherWord* other = run_settings::find_other_word(word);
+    if (other == nullptr) return not_of_a_job(word);
+    if (run_settings::is_of_launcher(*other))
+        return "is the participant's: its resources (nodes, tasks_per_node) or ranks say how many ranks train";
+    const run_settings::Option* option = run_settings::find_option(other->option, run_settings::kTrain);
+    return option == nullptr ? std::string_view() : not_of_a_job(option->key());
 }
 
 }  // namespace
@@ -51,7 +53,7 @@ Result<RunConfig> parse_training_settings(const Json& settings, const std::strin
     if (settings.is_null()) return config;
     if (!settings.is_object()) return invalid_argument(path, "must be an object");
     for (const auto& [key, value] : settings.items())
-        if (const auto why = not_of_a_job(our_key(key)); !why.empty())
+        if (const auto why = word_not_of_a_job(key); !why.empty())
             return invalid_argument(path + "." + key, std::string(why));
     const Status assigned = run_settings::assign_json(config, settings, run_settings::kTrain);
     if (!assigned.ok()) return invalid_argument(path + "." + assigned.error().field, assigned.error().message);

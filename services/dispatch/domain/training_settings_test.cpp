@@ -57,6 +57,10 @@ TEST(TrainingSettingsTest, WordsOfOtherProgramsAreAnsweredWithOurs) {
     EXPECT_EQ(refused("learning_rate"), "training.learning_rate: is lr here");
     EXPECT_EQ(refused("gradient_accumulation_steps"), "training.gradient_accumulation_steps: is grad_accum here");
     EXPECT_EQ(refused("output_dir"), "training.output_dir: is set by dispatch, not by a job");
+    for (const std::string key : {"num_gpus", "nproc_per_node", "num_processes", "nnodes"})
+        EXPECT_EQ(refused(key.c_str()), "training." + key +
+                                            ": is the participant's: its resources (nodes, tasks_per_node) or ranks "
+                                            "say how many ranks train");
 }
 
 TEST(TrainingSettingsTest, AdaptersAreTheJobsAndOtherSettingsOfTheirsNeedThem) {
