@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "shared/base/testing/sanitizers.h"
+#include "shared/run_settings/other_words.h"
 #include "shared/safetensors/file.h"
 #include "trainer/kernels/device.h"
 #include "trainer/program/testing/program_fixture.h"
@@ -443,6 +444,19 @@ TEST_F(BadInputTest, WordsOfOtherProgramsAreAnsweredWithOurs) {
                    "num_train_epochs (" + path("run.json") + "): is epochs");
     const auto trained = train("out", {"--steps", "1", "--batch_size=2", "--val_data", path("data.safetensors")});
     EXPECT_EQ(trained.exit_code, 0) << trained.err;
+}
+
+TEST_F(BadInputTest, EachWordOfAnotherProgramLeadsToAFlagThatTheCommandHas) {
+    std::size_t asked = 0;
+    for (const run_settings::OtherWord& other : run_settings::other_words()) {
+        const bool is_of_train = other.command.empty();
+        if (is_of_train && other.option != "config") continue;  // an option: other_words_test.cpp asks the table
+        const std::string flag = "--" + std::string(other.word);
+        const std::string said = our_word(other);
+        expect_refused(run({std::string(is_of_train ? "train" : other.command), flag, "x"}), flag + " " + said);
+        ++asked;
+    }
+    EXPECT_GT(asked, 10U);
 }
 
 TEST_F(BadInputTest, TextGivenAsDataIsRefusedWithTheWayOn) {
