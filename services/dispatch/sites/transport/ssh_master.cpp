@@ -18,6 +18,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kLoginTimeMax{60};
 constexpr std::chrono::seconds kControlTimeMax{5};
+constexpr int kSshError = 255;  // the status that ssh ends with by itself where it does not come through
 constexpr std::chrono::hours kRefusalTimeMax{1};
 constexpr std::int64_t kHostFactor = 4;  // so many times ssh_logins_max at one machine, whoever's logins they are
 
@@ -317,8 +318,10 @@ Status SshMaster::log_in_once(Clock::time_point until, bool& has_reached_site) c
     const std::string messages = take_login_messages(socket_);
     if (!raw.ok()) return no_answer("cannot start ssh: " + raw.error().message);
     if (raw->exit_code == 0 && !raw->timed_out) return {};
-    LoginFailure failure = read_login_failure(ssh_messages(messages, raw->err));
+    const bool has_given_up = !raw->timed_out && raw->exit_code == kSshError;
+    LoginFailure failure = read_login_failure(ssh_messages(messages, raw->err, has_given_up));
     if (raw->timed_out) failure.words = "the login takes too long";
+    if (failure.words.empty()) failure.words = "ssh ended with status " + std::to_string(raw->exit_code);
     has_reached_site = failure.has_reached_site;
     std::string certificates;
     if (failure.cause == Cause::kAuthentication) {

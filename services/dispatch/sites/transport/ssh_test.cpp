@@ -414,6 +414,28 @@ TEST_F(SshTransportTest, ABannerOfTheSiteFakesNoCauseOfAFailedLogin) {
         EXPECT_NE(entry.path().extension(), ".messages") << entry.path();
 }
 
+TEST_F(SshTransportTest, ABannerFakesNoCauseWhereTheSiteGoesSilentAfterIt) {
+    make_key("unknown");
+    write_config("ssh_config_unknown", file("user"), file("unknown"));
+    write("banner",
+          "kex_exchange_identification: read: Connection reset by peer\nme@login01: Permission denied (publickey).\n");
+    stop_sshd();
+    const std::string user = ::getuid() == 0 ? "root" : std::getenv("USER");
+    write("sshd_config", read_file(file("sshd_config")).value() + "Banner " + file("banner") +
+                             "\nAuthorizedKeysCommand /usr/bin/sleep 5\nAuthorizedKeysCommandUser " + user + "\n");
+    transport_ = make_transport("greeted");
+    start_sshd();
+    const TransportSpec spec{TransportKind::kSsh, "site", file("ssh_config_unknown")};
+    const std::int64_t left = logins_left(spec, settings_);
+    RemoteScript script{":", {}, {}};
+    script.until = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+    const auto result = make_transport("unknown", "ssh_config_unknown")->run(script);
+    ASSERT_FALSE(result.ok());
+    EXPECT_EQ(result.error().cause, Cause::kNoConnection) << result.error().message;
+    EXPECT_NE(result.error().message.find("the login takes too long"), std::string::npos) << result.error().message;
+    EXPECT_EQ(logins_left(spec, settings_), left - 1);
+}
+
 // Told by one row; what lies behind it was not looked at.
 TEST_F(SshTransportTest, AFacilitysCheckTellsAnotherHostKeyAndAKeyThatSshDoesNotUse) {
     using SystemClock = std::chrono::system_clock;

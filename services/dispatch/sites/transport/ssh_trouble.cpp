@@ -95,8 +95,8 @@ void forget_foreign_key(LoginFailure& failure, const std::set<std::string>& own)
     failure.key_mend.clear();
 }
 
-std::string ssh_messages(const std::string& own, const std::string& err) {
-    if (trim(own).empty()) return err;
+std::string ssh_messages(const std::string& own, const std::string& err, bool has_given_up) {
+    if (trim(own).empty()) return has_given_up ? err : "";
     return read_login_failure(own).has_reached_site ? own : err + "\n" + own;
 }
 

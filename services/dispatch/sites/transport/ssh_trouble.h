@@ -24,8 +24,9 @@ LoginFailure read_login_failure(const std::string& said);
 
 // What counts of a login that failed: `own` is what ssh itself wrote, by its option -E, and `err` its standard error,
 // which holds the site's banner, and what a jump host or a ProxyCommand said. The latter counts where ssh came no
-// further than them, before any banner of the site, or where ssh could not begin at all.
-std::string ssh_messages(const std::string& own, const std::string& err);
+// further than them, before any banner of the site, or where ssh could not begin at all. `has_given_up`: ssh ended by
+// itself, with its own status 255; else it was ended, perhaps after a banner, and `err` alone tells nothing.
+std::string ssh_messages(const std::string& own, const std::string& err, bool has_given_up);
 
 // Forgets what was said of a private key, unless ssh's own configuration names it (`own`): the site may have said it.
 void forget_foreign_key(LoginFailure& failure, const std::set<std::string>& own);

@@ -67,16 +67,18 @@ TEST(SshTroubleTest, WhatMendsItIsOursWhateverTheHostSays) {
 // The banner is what the site likes; a jump host's refusal comes before any of it.
 TEST(SshTroubleTest, ABannerCountsOnlyWhereSshCameNoFurtherThanAJumpHost) {
     const std::string banner = "me@site: Permission denied (publickey).\nHost key verification failed.\n";
-    EXPECT_EQ(ssh_messages("Connection closed by 10.0.0.1 port 22\n", banner),
+    EXPECT_EQ(ssh_messages("Connection closed by 10.0.0.1 port 22\n", banner, true),
               "Connection closed by 10.0.0.1 port 22\n");
-    EXPECT_EQ(ssh_messages("me@site: Permission denied (publickey).\n", "kex_exchange_identification: read\n"),
+    EXPECT_EQ(ssh_messages("me@site: Permission denied (publickey).\n", "kex_exchange_identification: read\n", true),
               "me@site: Permission denied (publickey).\n");
     const std::string closed = "kex_exchange_identification: Connection closed by remote host\n";
-    const LoginFailure at_jump = read_login_failure(ssh_messages(closed, "me@jump: Permission denied (publickey).\n"));
+    const LoginFailure at_jump =
+        read_login_failure(ssh_messages(closed, "me@jump: Permission denied (publickey).\n", true));
     EXPECT_EQ(at_jump.cause, Cause::kAuthentication);
     EXPECT_EQ(at_jump.words, "me@jump: Permission denied (publickey).");
-    EXPECT_EQ(ssh_messages("", "command-line: line 0: Bad configuration option: x\n"),
+    EXPECT_EQ(ssh_messages("", "command-line: line 0: Bad configuration option: x\n", true),
               "command-line: line 0: Bad configuration option: x\n");
+    EXPECT_EQ(ssh_messages("", banner, false), "") << "the site went silent after its banner";
 }
 
 // A jump host's banner stands among ssh's own lines.
