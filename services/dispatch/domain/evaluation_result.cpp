@@ -48,19 +48,30 @@ Result<Json> evaluation_result(const Task& task, const ModelFailures& failures) 
     return result;
 }
 
-std::vector<std::size_t> failed_models(const Task& task, const std::vector<std::string>& lines) {
-    std::vector<std::size_t> failed;
-    std::size_t place = 0;
-    for (const EvaluationLine& result : task.attempt->results) {
-        if (result.failed_with) failed.push_back(place);
-        ++place;
+Status add_result(std::vector<EvaluationLine>& results, const EvaluationLine& line, std::size_t models) {
+    const std::size_t place = line.place ? static_cast<std::size_t>(*line.place) : results.size();
+    if (place < results.size()) {
+        results[place] = line;
+        return {};
     }
+    if (place >= models || results.size() >= models)
+        return internal_error("there are results of more than the " + std::to_string(models) +
+                              " models that were to be evaluated");
+    results.push_back(line);
+    return {};
+}
+
+std::vector<std::size_t> failed_models(const Task& task, const std::vector<std::string>& lines) {
+    const auto* evaluate = std::get_if<EvaluateParams>(&task.params);
+    if (evaluate == nullptr) return {};
+    std::vector<EvaluationLine> results = task.attempt->results;
     for (const std::string& line : lines) {
         const auto result = read_evaluation_line(line);
-        if (!result.ok() || !*result) continue;
-        if ((*result)->failed_with) failed.push_back(place);
-        ++place;
+        if (result.ok() && *result && !add_result(results, **result, evaluate->models.size()).ok()) break;
     }
+    std::vector<std::size_t> failed;
+    for (std::size_t place = 0; place < results.size(); ++place)
+        if (results[place].failed_with) failed.push_back(place);
     return failed;
 }
 

@@ -19,6 +19,10 @@ using ModelFailures = std::map<std::size_t, std::string>;
 // kInternal: the attempt has not told of each model, or has a result of none, or one that cannot be.
 Result<json::Json> evaluation_result(const Task& task, const ModelFailures& failures);
 
+// Adds a line to the results of so many models. One that has a place takes the result of that place away, as a command
+// may fail after it printed one. kInternal: there would be more results than models.
+Status add_result(std::vector<EvaluationLine>& results, const EvaluationLine& line, std::size_t models);
+
 // The places of the models that could not be evaluated, as far as the attempt and its new lines tell.
 std::vector<std::size_t> failed_models(const Task& task, const std::vector<std::string>& lines);
 

@@ -65,6 +65,29 @@ TEST(EvaluationResultTest, WithoutAnyResultOrWithAModelUntoldItHasFailed) {
     EXPECT_EQ(tell_failed_models(train_task()), "");
 }
 
+// As when MPI_Finalize fails: its command has printed a result before it fails.
+TEST(EvaluationResultTest, AModelWhoseCommandFailsAfterItsResultHasFailedAlone) {
+    const std::vector<Json> lines = {
+        kGood, {{"failed_with", 2}, {"place", 0}}, kGood, kGood, {{"failed_with", 2}, {"place", 2}}};
+    EXPECT_EQ(failed_models(evaluation(), printed(lines)), (std::vector<std::size_t>{0, 2}));
+    Observed seen = ended(2, lines);
+    seen.model_failures[2] = "MPI_Finalize: no route";
+    const TaskChange change = apply(evaluation(), seen, kPollPolicy, 0);
+    ASSERT_EQ(change.task.state, TaskState::kDone) << change.task.error;
+    ASSERT_EQ(change.task.result.at("evaluations").size(), 1U) << change.task.result;
+    EXPECT_EQ(change.task.result.at("evaluations").at(0).at("which"), "leonardo");
+    EXPECT_EQ(change.task.result.at("failed").at(1).at("error"), "exit code 2: MPI_Finalize: no route");
+    // Its result and its end are read by different looks.
+    Task task = evaluation();
+    task.attempt->results = {*parse_evaluation_line(kGood)};
+    seen = ended(2, {{{"failed_with", 2}, {"place", 0}}, kGood, kGood});
+    EXPECT_EQ(apply(task, seen, kPollPolicy, 0).task.result.at("failed").at(0).at("which"), "global");
+    for (const int place : {-1, 3}) {
+        seen = ended(2, {kGood, kGood, kGood, {{"failed_with", 2}, {"place", place}}});
+        EXPECT_NE(apply(evaluation(), seen, kPollPolicy, 0).task.state, TaskState::kDone) << place;
+    }
+}
+
 TEST(EvaluationResultTest, WhichModelsFailedIsToldByThePlacesOfTheLines) {
     Task task = evaluation();
     task.attempt->results = {*parse_evaluation_line({{"failed_with", 2}})};

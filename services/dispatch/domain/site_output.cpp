@@ -124,6 +124,7 @@ void visit_evaluation(Line& line, Visitor& visit) {
     visit("perplexity", line.perplexity);
     visit("tokens", line.tokens);
     visit("failed_with", line.failed_with);
+    visit("place", line.place);
 }
 
 bool has(const Json& value, const char* key) {
@@ -153,6 +154,7 @@ Result<EvaluationLine> read_evaluation(const Json& value) {
     if (line.tokens.value_or(1) < 1) return invalid_argument("tokens", "must be at least 1: nothing was evaluated");
     if (const std::int64_t code = line.failed_with.value_or(1); code < 1 || code > kExitCodeMax)
         return invalid_argument("failed_with", "must be an exit code from 1 to 255");
+    if (line.place.value_or(0) < 0) return invalid_argument("place", "must be at least 0");
     return line;
 }
 

@@ -56,6 +56,7 @@ struct SummaryLine {
 // What an evaluation prints of one model, or its batch script of one that could not be evaluated.
 struct EvaluationLine {
     std::optional<std::int64_t> failed_with;  // the exit code: there is no result
+    std::optional<std::int64_t> place;        // whose it is, from 0; nothing: the next model's
     std::optional<double> loss;
     std::optional<double> perplexity;  // nothing: too large for a number
     std::optional<std::int64_t> tokens;

@@ -130,11 +130,7 @@ Status read_lines(Task& task, const std::vector<std::string>& lines, std::vector
     };
     const auto read_evaluation = [&](const std::string& text, std::size_t models) -> Status {
         ATOLL_TRY(const auto result, read_evaluation_line(text));
-        if (result && attempt.results.size() == models)
-            return internal_error("there are results of more than the " + std::to_string(models) +
-                                  " models that were to be evaluated");
-        if (result) attempt.results.push_back(*result);
-        return {};
+        return result ? add_result(attempt.results, *result, models) : Status();
     };
     for (const std::string& line : lines) {
         ++attempt.log_lines;

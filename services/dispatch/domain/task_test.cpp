@@ -43,7 +43,8 @@ TEST(TaskTest, TheProgressOfAnAttemptComesBackAsItWasKept) {
     EXPECT_TRUE(read_back(progress_json(training)).summary->resumable);
     Attempt evaluation;
     evaluation.results = {*parse_evaluation_line({{"loss", 2.0}, {"perplexity", 7.5}, {"tokens", 10}}),
-                          *parse_evaluation_line({{"loss", 900.0}}), *parse_evaluation_line({{"failed_with", 2}})};
+                          *parse_evaluation_line({{"loss", 900.0}}),
+                          *parse_evaluation_line({{"failed_with", 2}, {"place", 2}})};
     EXPECT_EQ(progress_json(read_back(progress_json(evaluation))), progress_json(evaluation));
     EXPECT_EQ(progress_json(read_back(progress_json(Attempt()))), progress_json(Attempt()));
 }

@@ -134,7 +134,7 @@ constexpr const char* kPassOver = R"sh(failed=0
 pass_over() {
     case $1 in 1 | 2 | 3 | 4) ;; *) return "$1" ;; esac
     tail -c "+$(($3 + 1))" stderr.log | tail -c 16384 >"failed.$2"
-    echo "{\"failed_with\":$1}"
+    echo "{\"failed_with\":$1,\"place\":$2}"
     [ "$failed" -eq 1 ] || failed=$1
 }
 )sh";

@@ -23,8 +23,8 @@ struct KeptState {
 
 // What one batch job runs: commands in the attempt's directory, one after another, until one fails. The exit status of
 // the last one that ran is the job's. Where the commands are `independent` one that atoll-trainer itself ends with an
-// error is passed over: a line {"failed_with": STATUS} stands in its place in stdout.jsonl, what it said in the file
-// failed.PLACE, and the job's status is that of one that failed, 1 before others.
+// error is passed over: a line {"failed_with": STATUS, "place": PLACE} follows what it printed in stdout.jsonl, what it
+// said stands in the file failed.PLACE, and the job's status is that of one that failed, 1 before others.
 struct BatchJob {
     BatchJobRef ref;
     std::map<std::string, std::string> environment = {};  // exported before anything runs

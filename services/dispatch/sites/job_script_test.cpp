@@ -238,7 +238,7 @@ TEST(JobScriptTest, AnIndependentCommandThatFailsIsPassedOver) {
     EXPECT_EQ(run_independent(directory.path(), {"echo '" + result + "'; echo a note >&2",
                                                  "echo no weights >&2; exit 2", "echo '" + result + "'"}),
               2);
-    EXPECT_EQ(file("stdout.jsonl"), result + "\n{\"failed_with\":2}\n" + result + "\n");
+    EXPECT_EQ(file("stdout.jsonl"), result + "\n{\"failed_with\":2,\"place\":1}\n" + result + "\n");
     EXPECT_EQ(file("failed.1"), "no weights\n");
     EXPECT_EQ(file("stderr.log"), "a note\nno weights\n");
     EXPECT_NE(file("end.json").find("\"exit_code\":2,"), std::string::npos);
