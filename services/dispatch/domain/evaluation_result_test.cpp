@@ -88,6 +88,15 @@ TEST(EvaluationResultTest, AModelWhoseCommandFailsAfterItsResultHasFailedAlone) 
     }
 }
 
+TEST(EvaluationResultTest, WhatFailsWithoutAModelThatFailedHasFailedAsAWhole) {
+    Task task = evaluation();
+    task.attempts_max = 1;
+    for (const int exit_code : {1, 2})
+        EXPECT_EQ(apply(task, ended(exit_code, {kGood, kGood, kGood}), kPollPolicy, 0).task.state, TaskState::kFailed);
+    std::get<EvaluateParams>(task.params).models.resize(1);
+    EXPECT_EQ(apply(task, ended(1, {kGood}), kPollPolicy, 0).task.state, TaskState::kFailed);
+}
+
 TEST(EvaluationResultTest, WhichModelsFailedIsToldByThePlacesOfTheLines) {
     Task task = evaluation();
     task.attempt->results = {*parse_evaluation_line({{"failed_with", 2}})};

@@ -248,12 +248,15 @@ bool may_wait_for_files(Attempt& attempt, const Observed& observed) {
     return observed.was_away && ++attempt.interruptions <= kInterruptionsMax;
 }
 
-// Where no further attempt is made an evaluation's results of other models count.
+// Where no further attempt is made an evaluation's results of other models count. Where no model is the one that failed
+// something else has, and all that was printed is in doubt.
 void fail_for_models(TaskChange& change, const Observed& observed, const std::string& why, bool is_permanent,
                      const PollPolicy& poll_policy) {
     const Task& task = change.task;
     const bool is_last = is_permanent || task.attempt->failed_before + 1 >= task.attempts_max;
-    if (task.kind() == TaskKind::kEvaluate && is_last && !task.cancel_requested)
+    const bool has_failed_model = std::ranges::any_of(
+        task.attempt->results, [](const EvaluationLine& result) { return result.failed_with.has_value(); });
+    if (task.kind() == TaskKind::kEvaluate && has_failed_model && is_last && !task.cancel_requested)
         if (auto result = evaluation_result(task, observed.model_failures); result.ok())
             return succeed(change, std::move(result).value());
     fail_attempt(change, why, is_permanent, poll_policy);
