@@ -12,31 +12,36 @@ bool says_any(std::string_view line, std::initializer_list<std::string_view> wor
     return std::ranges::any_of(words, [&](auto word) { return line.find(word) != std::string_view::npos; });
 }
 
-// Up to what ends it in a sentence: "there is no 'PATH'", "cannot open PATH: REASON".
-std::string path_at(std::string_view line, std::size_t begin) {
-    std::size_t end = line.find_first_of("'\"", begin);
-    for (const std::string_view mark : {": ", ", ", " "}) end = std::min(end, line.find(mark, begin));
+// Up to what ends it in a sentence, "there is no 'PATH'", "cannot open PATH: REASON", after a beginning of
+// `known` bytes that may hold such a mark itself.
+std::string path_at(std::string_view line, std::size_t begin, std::size_t known) {
+    std::size_t end = line.find_first_of("'\"", begin + known);
+    for (const std::string_view mark : {": ", ", ", " "}) end = std::min(end, line.find(mark, begin + known));
     return std::string(line.substr(begin, end == std::string_view::npos ? end : end - begin));
+}
+
+// MPI and what else runs beside the trainer name files as well, and go on.
+bool is_of_trainer(std::string_view line) {
+    return line.starts_with("atoll-trainer ");
 }
 
 }  // namespace
 
 bool is_trainer_read_only(std::string_view said) {
     const auto lines = split(said, '\n');
-    return std::ranges::any_of(lines,
-                               [](auto line) { return line.starts_with("atoll-trainer ") && is_read_only(line); });
+    return std::ranges::any_of(lines, [](auto line) { return is_of_trainer(line) && is_read_only(line); });
 }
 
 LostFile find_lost_file(std::string_view said, const std::string& directory) {
     for (const std::string_view line : split(said, '\n')) {
         const std::size_t begin = line.find(directory + "/");
-        if (begin == std::string_view::npos) continue;
+        if (!is_of_trainer(line) || begin == std::string_view::npos) continue;
         // ESTALE, ENOTCONN, ESHUTDOWN, EHOSTDOWN, EREMOTEIO and EIO, as NFS, FUSE and Lustre give them.
         const bool is_broken = says_any(line, {"Stale file handle", "Transport endpoint is not connected",
                                                "Cannot send after transport endpoint shutdown", "Host is down",
                                                "Remote I/O error", "Input/output error"});
         if (is_broken || says_any(line, {"there is no '", "No such file or directory"}))
-            return {path_at(line, begin), is_broken};
+            return {path_at(line, begin, directory.size() + 1), is_broken};
     }
     return {};
 }

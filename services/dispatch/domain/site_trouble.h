@@ -27,7 +27,7 @@ struct LostFile {
     bool is_broken = false;  // its file system says that it is away itself: a stale handle, a server that is gone
 };
 
-// The first such thing that the program's own words name. `said`: the end of its standard error.
+// The first such thing that a line of atoll-trainer's own names. `said`: the end of the standard error.
 LostFile find_lost_file(std::string_view said, const std::string& directory);
 
 // Whether a container's runtime has ended before it started anything: Apptainer and Singularity exit with 255 then and

@@ -12,11 +12,22 @@ TEST(SiteTroubleTest, WhatAProgramDoesNotFindInTheWorkDirectoryIsNamed) {
     EXPECT_EQ(path("a note\natoll-trainer eval: cannot open /scratch/atoll/models/ab/config.json: No such file or "
                    "directory\n"),
               "/scratch/atoll/models/ab/config.json");
-    for (const char* other : {"", "atoll-trainer train: --data: there is no '/data/it'",
-                              "atoll-trainer train: --data: there is no '/scratch/atoll2/it'",
-                              "/scratch/atoll/datasets/it/1/train/data.json: is of another version"})
+    for (const char* other :
+         {"", "atoll-trainer train: --data: there is no '/data/it'",
+          "atoll-trainer train: --data: there is no '/scratch/atoll2/it'",
+          "atoll-trainer train: /scratch/atoll/datasets/it/1/train/data.json: is of another version",
+          "rm: cannot remove '/scratch/atoll/tasks/a/1/tmp': No such file or directory",
+          "mca: unlink /scratch/atoll/tasks/a/1/shm: No such file or directory"})
         EXPECT_EQ(path(other), "") << other;
-    EXPECT_FALSE(find_lost_file("there is no '/scratch/atoll/a'", "/scratch/atoll").is_broken);
+    EXPECT_FALSE(find_lost_file("atoll-trainer eval: there is no '/scratch/atoll/a'", "/scratch/atoll").is_broken);
+}
+
+TEST(SiteTroubleTest, AWorkDirectoryMayHoldWhatEndsAPathInASentence) {
+    for (const std::string directory : {"/scratch/my work", "/scratch/a: b", "/scratch/a, b", "/scratch/it's"})
+        for (const std::string& said : {"there is no '" + directory + "/datasets/it'",
+                                        "cannot open " + directory + "/datasets/it: No such file or directory"})
+            EXPECT_EQ(find_lost_file("atoll-trainer train: " + said, directory).path, directory + "/datasets/it")
+                << said;
 }
 
 TEST(SiteTroubleTest, WhatTheTrainerCannotWriteIsToldFromWhatOthersCannot) {
@@ -30,7 +41,10 @@ TEST(SiteTroubleTest, AFileSystemThatIsAwaySaysSoInManyWords) {
         const std::string said =
             std::string("atoll-trainer train: --model: '/scratch/atoll/models/ab' cannot be read: ") + reason;
         EXPECT_TRUE(find_lost_file(said, "/scratch/atoll").is_broken) << reason;
-        EXPECT_FALSE(find_lost_file(std::string("mca_btl_tcp: ") + reason, "/scratch/atoll").is_broken) << reason;
+        EXPECT_FALSE(
+            find_lost_file("mca: /scratch/atoll/tasks/a/shm: " + std::string(reason), "/scratch/atoll").is_broken);
+        EXPECT_FALSE(find_lost_file(std::string("atoll-trainer train: ") + reason, "/scratch/atoll").is_broken)
+            << reason;
     }
 }
 
