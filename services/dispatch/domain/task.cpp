@@ -167,6 +167,7 @@ Json progress_json(const Attempt& attempt) {
             {"paced_from_step", attempt.paced_from_step},
             {"paced_from_ms", attempt.paced_from_ms},
             {"not_ready_since_ms", attempt.not_ready_since_ms},
+            {"no_queue_since_ms", attempt.no_queue_since_ms},
             {"continuation", attempt.continuation},
             {"continuation_waiting", waiting_json(attempt.continuation_waiting)},
             {"bytes_done", attempt.bytes_done},
@@ -206,6 +207,7 @@ Status read_progress(const Json& progress, Attempt& attempt) {
     attempt.points_told = reader.integer_or("points_told", 0, 0, INT64_MAX);
     attempt.log_tries = reader.integer_or("log_tries", 0, 0, INT64_MAX);
     attempt.not_ready_since_ms = reader.integer_or("not_ready_since_ms", 0, 0, INT64_MAX);
+    attempt.no_queue_since_ms = reader.integer_or("no_queue_since_ms", 0, 0, INT64_MAX);
     const Json& phases = reader.array_or_null("phases");
     const Json& lines = reader.any_or_null("lines");
     attempt.summary = parse_summary_line(lines);

@@ -87,6 +87,7 @@ struct Attempt {
     std::int64_t paced_from_step = 0;     // train: the newest step that the first look at one saw,
     std::int64_t paced_from_ms = 0;       // and when that look was asked for
     std::int64_t not_ready_since_ms = 0;  // its site has had no room or node since; 0: it has
+    std::int64_t no_queue_since_ms = 0;   // its site has taken no job into its queue since; 0: it does
     // The id of the next attempt's batch job, which waits in the queue for the end of this one's; kAskedFor before that
     // is known; empty: there is none.
     std::string continuation;

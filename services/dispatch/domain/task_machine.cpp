@@ -397,9 +397,9 @@ void apply_rejection(TaskChange& change, const Rejected& rejected, const PollPol
     }
     change.next_in_ms = backoff_ms(attempt.step_failures, poll_policy);
     if (!rejected.waits) return;
-    if (attempt.not_ready_since_ms == 0) attempt.not_ready_since_ms = now_ms;
+    if (attempt.no_queue_since_ms == 0) attempt.no_queue_since_ms = now_ms;
     change.next_in_ms = std::min(kSitePause_ms << (attempt.step_failures - 1), kSitePauseMax_ms);
-    attempt.waiting = {rejected.why, attempt.not_ready_since_ms, now_ms + change.next_in_ms};
+    attempt.waiting = {rejected.why, attempt.no_queue_since_ms, now_ms + change.next_in_ms};
     if (attempt.step_failures == 1)
         add_event(change, "atoll.task.waiting.v1", {{"step", to_string(attempt.step)}, {"error", rejected.why}});
 }
@@ -500,6 +500,7 @@ TaskChange begin_attempt(Task task) {
         attempt.points_told = last.points_told;
         attempt.interruptions = last.step == Step::kFailed ? 0 : last.interruptions;
         attempt.not_ready_since_ms = last.not_ready_since_ms;
+        attempt.no_queue_since_ms = last.no_queue_since_ms;
     }
     if (task.kind() == TaskKind::kClean) attempt.step = Step::kCollecting;  // nothing to stage or submit
     TaskChange change{std::move(task), {}, 0, true};
@@ -564,6 +565,7 @@ TaskChange apply(Task task, const Outcome& outcome, const PollPolicy& poll_polic
                    },
                    [&](const Submitted& submitted) {
                        attempt.batch_id = submitted.batch_id;
+                       attempt.no_queue_since_ms = 0;
                        enter(change, Step::kQueued);
                        attempt.batch_asked_ms = now_ms;
                        attempt.since_ms = now_ms;

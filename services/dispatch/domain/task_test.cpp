@@ -35,6 +35,7 @@ TEST(TaskTest, TheProgressOfAnAttemptComesBackAsItWasKept) {
     training.paced_from_step = 16;
     training.paced_from_ms = 17;
     training.not_ready_since_ms = 18;
+    training.no_queue_since_ms = 19;
     training.log_tries = 2;
     training.last_step = parse_step_line({{"step", 10}, {"loss", 2.5}});
     training.summary = parse_summary_line({{"summary", true}, {"steps", 10}, {"resumable", true}});
@@ -51,9 +52,10 @@ TEST(TaskTest, TheProgressOfAnAttemptComesBackAsItWasKept) {
 
 TEST(TaskTest, DamagedProgressIsAnErrorThatNamesTheMember) {
     const Json whole = progress_json(Attempt());
-    const std::set<std::string> later = {
-        "waiting",   "continuation_waiting", "paced_from_step", "paced_from_ms", "not_ready_since_ms",
-        "log_tries", "points_told",          "begun_at_step",   "phases"};  // which earlier releases leave out
+    const std::set<std::string> later = {"waiting",       "continuation_waiting", "paced_from_step",
+                                         "paced_from_ms", "not_ready_since_ms",   "no_queue_since_ms",
+                                         "log_tries",     "points_told",          "begun_at_step",
+                                         "phases"};  // which earlier releases leave out
     Attempt attempt;
     for (const auto& [key, value] : whole.items()) {
         if (key == "lines" || key == "last_step") continue;

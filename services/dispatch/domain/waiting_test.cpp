@@ -94,6 +94,24 @@ TEST(WaitingTest, AQueueThatIsGoneIsWaitedForAsLongAsAttemptsLast) {
     task = apply(task, Submitted{"17"}, kPollPolicy, 2000).task;
     EXPECT_EQ(task.attempt->waiting, std::nullopt) << "it is back";
     EXPECT_EQ(task.attempt->step, Step::kQueued);
+    EXPECT_EQ(task.attempt->not_ready_since_ms + task.attempt->no_queue_since_ms, 0) << "it waits for its turn alone";
+}
+
+TEST(WaitingTest, AQueueThatWasGoneMakesNoPauseForAFullDiskLonger) {
+    constexpr std::int64_t kHour_ms = 3'600'000;
+    Task task = at_step(Step::kSubmitting);
+    task.attempt->not_ready_since_ms = kHour_ms - 120'000;  // it was full before, too
+    const Outcome gone = outcome_of(task, with_cause(not_found("no queue"), Cause::kSite));
+    task = apply(task, gone, kPollPolicy, kHour_ms).task;
+    task = apply(task, Submitted{"17"}, kPollPolicy, 2 * kHour_ms).task;
+    EXPECT_EQ(task.attempt->not_ready_since_ms, kHour_ms - 120'000) << "its pauses grow on";
+    task = at_step(Step::kSubmitting);
+    task = apply(task, gone, kPollPolicy, kHour_ms).task;
+    task = apply(task, Submitted{"17"}, kPollPolicy, 2 * kHour_ms).task;
+    task.attempt->step = Step::kRunning;
+    Observed full = ended(1);
+    full.is_of_site = true;
+    EXPECT_EQ(apply(task, full, kPollPolicy, 3 * kHour_ms).next_in_ms, 60000);
 }
 
 TEST(WaitingTest, AFullDiskIsTriedAfterLongerAndLongerPausesUntilATrainingComesFurther) {
