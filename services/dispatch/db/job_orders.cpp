@@ -24,16 +24,23 @@ Status resume(pg::Transaction& transaction, const std::string& job) {
     return tell_workers(transaction);
 }
 
-// The newest model's round waits for its evaluations again where one of them has failed or was cut short.
-Status reopen_evaluations(pg::Transaction& transaction, const std::string& job) {
+// The newest model's round waits for its evaluations again where one of them has failed or was cut short. Those at a
+// facility that is not for the job any more do not count, as nobody tries them again. A job that cannot be read stays
+// as it is.
+Status reopen_evaluations(pg::Transaction& transaction, const std::string& id) {
+    const auto job = lock_job(transaction, id);
+    if (!job.ok()) return {};
+    json::Json disallowed = json::Json::array();
+    for (const auto& [facility, why] : job->disallowed) disallowed.push_back(facility);
     ATOLL_RETURN_IF_ERROR(transaction.query(
         "UPDATE rounds r SET evaluated = false WHERE r.job_id = $1 AND r.evaluated AND r.number = (SELECT max(number) "
         "FROM rounds WHERE job_id = $1 AND state = 'closed' AND error = '') AND EXISTS (SELECT 1 FROM tasks t WHERE "
-        "t.job_id = $1 AND t.round = r.number AND t.kind = 'evaluate' AND t.state IN ('failed', 'cancelled') AND NOT "
-        "EXISTS (SELECT 1 FROM tasks other WHERE other.job_id = $1 AND other.round = r.number AND other.kind = "
-        "'evaluate' AND other.state = 'done' AND other.facility = t.facility AND other.params->>'dataset' = "
-        "t.params->>'dataset' AND other.params->>'path' = t.params->>'path'))",
-        {job}));
+        "t.job_id = $1 AND t.round = r.number AND t.kind = 'evaluate' AND t.state IN ('failed', 'cancelled') AND "
+        "t.facility NOT IN (SELECT jsonb_array_elements_text($2::jsonb)) AND NOT EXISTS (SELECT 1 FROM tasks other "
+        "WHERE other.job_id = $1 AND other.round = r.number AND other.kind = 'evaluate' AND other.state = 'done' AND "
+        "other.facility = t.facility AND other.params->>'dataset' = t.params->>'dataset' AND other.params->>'path' = "
+        "t.params->>'path'))",
+        {id, disallowed}));
     return {};
 }
 

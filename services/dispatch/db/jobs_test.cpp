@@ -6,6 +6,7 @@
 #include <set>
 
 #include "services/dispatch/db/facilities.h"
+#include "services/dispatch/db/job_orders.h"
 #include "services/dispatch/db/job_views.h"
 #include "services/dispatch/db/tasks.h"
 #include "services/dispatch/testing/dispatch_fixture.h"
@@ -193,6 +194,39 @@ TEST_F(JobsTest, WhatAJobKeepsOfAFacilityIsReadAsItWasWritten) {
     auto transaction = pg::Transaction::begin(*connection_).value();
     ASSERT_TRUE(apply_decision(transaction, topics_, lock_job(transaction, job).value(), decision).ok());
     EXPECT_EQ(lock_job(transaction, job)->records, decision.records);
+}
+
+TEST_F(JobsTest, EvaluationsThatAreLostWhereTheJobMayNotRunOpenTheirRoundNoMore) {
+    add_facilities(2);
+    const std::string job = add_job(2, 2, "global");
+    ASSERT_TRUE(finish_all().ok());
+    query("UPDATE tasks SET state = 'failed', error = 'no' WHERE kind = 'evaluate' AND facility = '" +
+          facility_name(1) + "'");
+    query("UPDATE rounds SET evaluated = true WHERE number = 0");
+    const auto resume = [&] {
+        query("UPDATE jobs SET state = 'paused', paused_at = now()");
+        auto transaction = pg::Transaction::begin(*connection_).value();
+        Status status = resume_job(transaction, topics_, job, {});
+        EXPECT_TRUE(status.ok()) << status.error().message;
+        status = advance_job(transaction, topics_, job);
+        EXPECT_TRUE(status.ok()) << status.error().message;
+        EXPECT_TRUE(transaction.commit().ok());
+    };
+    const auto told = [&] {
+        return query("SELECT 1 FROM outbox WHERE event->>'type' = 'atoll.round.evaluated.v1'").size();
+    };
+    const auto tasks = [&] { return query("SELECT 1 FROM tasks WHERE kind = 'evaluate'").size(); };
+    const int before = told(), made = tasks();
+    query("UPDATE facilities SET spec = spec || '{\"owner\": \"ada\", \"allow\": []}' WHERE name = '" +
+          facility_name(1) + "'");
+    for (int i = 0; i < 2; ++i) resume();
+    EXPECT_EQ(told(), before) << "nothing was evaluated again";
+    EXPECT_EQ(tasks(), made);
+    EXPECT_EQ(query("SELECT 1 FROM rounds WHERE number = 0 AND evaluated").size(), 1);
+    query("UPDATE facilities SET spec = spec || '{\"owner\": \"\"}'");
+    resume();
+    EXPECT_EQ(tasks(), made + 1);
+    EXPECT_EQ(query("SELECT 1 FROM rounds WHERE number = 0 AND evaluated").size(), 0) << "it waits for that";
 }
 
 TEST_F(JobsTest, AKeptAnswerIsTheJobAsItIsWhicheverReplicaChangedIt) {
