@@ -140,7 +140,7 @@ Result<json> watch_job(http::Client& client, const CheckFlags& flags, const std:
 std::string mend_submission(const Error& error, const CheckFlags& flags) {
     if (error.code == ErrorCode::kUnavailable || error.code == ErrorCode::kResourceExhausted)
         return "it may pass: the same command tries again; `squeue --me` and `sbatch` there by hand tell more";
-    return "`atoll facility show " + flags.name + "` has the queue's words, `atoll facility set " + flags.name +
+    return "`atoll facility show " + flags.name + "` shows the queue's settings, `atoll facility set " + flags.name +
            " --set batch.queues." + (flags.queue.empty() ? "QUEUE" : flags.queue) +
            ".MEMBER=VALUE` changes them; another queue: --queue NAME";
 }

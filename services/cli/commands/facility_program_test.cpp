@@ -247,9 +247,10 @@ TEST_F(FacilityProgramTest, EachRowOfAChecksJobThatFailsSaysWhatToDo) {
     EXPECT_NE(gone.find("FAIL  compute   no job could be submitted: sbatch: error: Invalid partition"),
               std::string::npos)
         << gone;
-    EXPECT_NE(gone.find("\n                → `atoll facility show leonardo` has the queue's words, `atoll facility set "
-                        "leonardo --set batch.queues.gpu.MEMBER=VALUE` changes them"),
-              std::string::npos)
+    EXPECT_NE(
+        gone.find("\n                → `atoll facility show leonardo` shows the queue's settings, `atoll facility set "
+                  "leonardo --set batch.queues.gpu.MEMBER=VALUE` changes them"),
+        std::string::npos)
         << gone;
     refuse(unavailable("sbatch: error: Socket timed out"));
     EXPECT_NE(check({}).find("→ it may pass: the same command tries again"), std::string::npos);

@@ -124,8 +124,10 @@ class Catalog {
     Result<std::map<std::int64_t, json::Json>> versions_at(const std::string& facility,
                                                            const std::string& dataset) const;
     Result<json::Json> get(Service service, const std::string& path) const;
-    // The text of a file of JSON; nothing: there is none, or it is too large.
+    // The header of a file of safetensors, read without its tensors; nothing: it is not one, or its header is over
+    // 16 MiB.
     Result<std::optional<safetensors::Header>> read_header(const store_client::ManifestFile& file) const;
+    // The text of a file of JSON; nothing: there is none, or it is too large.
     Result<std::optional<std::string>> read_small(const store_client::Manifest& manifest, const char* path) const;
     // A file of a version on its way into the store, chunk by chunk.
     using ReadBytes = std::function<void(std::uint64_t offset, std::span<std::byte> into)>;

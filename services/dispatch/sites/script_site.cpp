@@ -131,10 +131,11 @@ std::int64_t read_moved(const std::string& out) {
 Error no_queue(const Facility& facility, const Resources& resources, const std::string& said) {
     const std::string& name = resources.queue.empty() ? facility.batch.default_queue : resources.queue;
     const bool is_partition = said.find("Invalid partition name") != std::string::npos;
-    const std::string what = is_partition ? "does not exist at " + facility.name
-                                          : "is not one that " + facility.name + " takes as its record describes it";
+    const std::string what = is_partition
+                                 ? "the queue " + in_quotes(name) + " does not exist at " + facility.name
+                                 : "Slurm at " + facility.name + " rejects the settings of queue " + in_quotes(name);
     const std::string field = "batch.queues." + name + (is_partition ? ".partition" : ".MEMBER");
-    return with_cause(not_found("the queue " + in_quotes(name) + " " + what + " (" + said + "); change it with `" +
+    return with_cause(not_found(what + " (" + said + "); change it with `" +
                                 set_field_command(facility, field, is_partition ? "PARTITION" : "VALUE") + "`" +
                                 (facility.batch.script_template.empty() ? "" : ", or its template") +
                                 ", or have the site bring it back"),

@@ -139,7 +139,7 @@ inline std::vector<std::string> findings(const std::vector<CheckRow>& sound, con
     std::vector<std::string> found;
     for (const CheckRow& row : faulty) {
         const bool is_wrong = row.state == CheckState::kFail || row.state == CheckState::kWarn;
-        EXPECT_TRUE(!is_wrong || !row.mend.empty()) << row.name << " says not what to do: " << row.seen;
+        EXPECT_TRUE(!is_wrong || !row.mend.empty()) << row.name << " does not say what to do: " << row.seen;
         const auto same = before.find(row.name);
         if (row.state == CheckState::kSkipped || (same != before.end() && same->second.state == row.state)) continue;
         found.push_back((row.state == CheckState::kFail ? "" : "warn ") + row.name);

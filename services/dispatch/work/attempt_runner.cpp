@@ -53,16 +53,17 @@ Outcome cancelled_or_unknown(const Status& status) {
     return unreachable(status.error());
 }
 
-// Whether something in the work directory that a program did not find is there again, or is brought again by the next
-// attempt.
-Result<bool> was_away(Site& site, const std::string& said) {
+// For people: why the next attempt may find what a program did not find in the work directory; empty: it will not.
+Result<std::string> why_lost(Site& site, const std::string& said) {
     const LostFile lost = find_lost_file(said, site.facility().work_dir);
-    if (lost.path.empty() || lost.is_broken) return lost.is_broken;
+    if (lost.is_broken) return std::string("its file system was away");
+    if (lost.path.empty()) return std::string();
     const auto found = site.read_file(lost.path, 0);
-    if (found.ok()) return true;
-    if (is_transient(found.error().code)) return found.error();
+    if (!found.ok() && is_transient(found.error().code)) return found.error();
     // What is there need not be a file that can be read.
-    return found.error().code != ErrorCode::kNotFound || lost.path.starts_with(site.model_directory(""));
+    if (found.ok() || found.error().code != ErrorCode::kNotFound)
+        return std::string("it is there now: its file system was away when the program started");
+    return std::string(lost.path.starts_with(site.model_directory("")) ? "the next attempt stages it again" : "");
 }
 
 // What keeps a staged version at the site: the job or preparation that uses it.
@@ -309,11 +310,10 @@ Status AttemptRunner::read_failure(const Task& task, Site& site, Observed& obser
     observed.is_out_of_memory = tells_out_of_memory(tail);
     observed.is_of_site = is_out_of_space(tail) || is_trainer_read_only(tail) ||
                           (site.facility().image && is_container_not_started(*observed.exit_code, tail));
-    ATOLL_TRY(observed.was_away, was_away(site, tail));
+    ATOLL_TRY(const std::string why_away, why_lost(site, tail));
+    observed.was_away = !why_away.empty();
     if (is_given) observed.stderr_tail = failure_text(tail, kFailureBytesMax);
-    if (observed.was_away)
-        observed.stderr_tail += std::string(observed.stderr_tail.empty() ? "" : "; ") +
-                                "it was there when it was staged: its file system was away for a while";
+    if (observed.was_away) observed.stderr_tail += (observed.stderr_tail.empty() ? "" : "; ") + why_away;
     if (!is_given) return {};
     std::vector<std::size_t> failed = failed_models(task, observed.lines);
     failed.resize(std::min(failed.size(), kFailedModelsMax));

@@ -277,8 +277,9 @@ TEST_F(PatienceTest, AFileSystemThatIsAwayJustWhileATrainingBeginsCostsNoAttempt
     request["evaluation"] = {{"at", Json::array()}};
     const std::string job = submit(request);
     const auto waits = [&] { return get("/v1/jobs/" + job).at("waits").dump(); };
-    ASSERT_TRUE(eventually([&] { return waits().find("away for a while") != std::string::npos; }))
-        << get("/v1/jobs/" + job + "/rounds").dump(2);
+    ASSERT_TRUE(eventually([&] {
+        return waits().find("it is there now: its file system was away") != std::string::npos;
+    })) << get("/v1/jobs/" + job + "/rounds").dump(2);
     EXPECT_EQ(state_of(job), "running");
     EXPECT_TRUE(eventually([&] { return hurry(), state_of(job) == "completed"; }))
         << get("/v1/jobs/" + job + "/rounds").dump(2);

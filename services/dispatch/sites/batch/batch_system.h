@@ -37,14 +37,13 @@ class BatchSystem {
     // POSIX shell functions; each returns 75 where it could not find out. The first two are called in the job's
     // directory.
     //   queue_find NAME             prints the id of the job of that name, nothing if there is none
-    //   queue_put FILE NAME         puts FILE into the queue, prints its id; 65: it can never run; 78: it does not take
-    //   the
-    //                             queue as the record names it, each with the reason on stderr
+    //   queue_put FILE NAME         puts FILE into the queue, prints its id; 65: it can never run;
+    //                               78: the queue's settings are refused; reason on stderr for both
     //   queue_ask NAME DIRECTORY …  prints what parse() reads
     //   queue_drop NAME             ends the job; 0: no process of it lives
     //   queue_limits                prints what parse_limits() reads
-    //   queue_machines PARTITION …  prints the machines (uname -m) of their nodes, a line each; of all where none is
-    //   named
+    //   queue_machines PARTITION …  prints the machines (uname -m) of their nodes, a line each;
+    //                               without a name those of all nodes
     virtual std::string functions() const = 0;
 
     // One answer a job, in order, from what queue_ask printed. kUnavailable: it is not whole.

@@ -107,6 +107,7 @@ TEST_F(SlurmRefusalsTest, WhichQueueIsGoneAndWhatChangesItIsSaid) {
               std::string::npos)
         << gone;
     const std::string other = said("Batch job submission failed: Invalid qos specification");
+    EXPECT_TRUE(other.starts_with("Slurm at leonardo rejects the settings of queue \"main\" (")) << other;
     EXPECT_NE(other.find("--set batch.queues.main.MEMBER=VALUE`"), std::string::npos) << other;
     EXPECT_NE(other.find("Invalid qos specification"), std::string::npos) << other;
 }
