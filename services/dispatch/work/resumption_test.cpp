@@ -153,7 +153,7 @@ TEST_F(JobLifecycleTest, AnOpenRoundOfACancelledJobIsCancelledAndSaysSinceWhen) 
     begin();
     set("train.waits");
     const std::string job = submit(job_request(1));
-    ASSERT_TRUE(eventually([&] { return lines("runs").size() == 2; }));
+    ASSERT_TRUE(eventually([&] { return trainings().size() == 2; }));
     EXPECT_EQ(get("/v1/jobs/" + job + "/rounds").at("items").back().at("state"), "training");
     EXPECT_EQ(post("/v1/jobs/" + job + "/cancel", Json::object()).status, 200);
     const Json round = get("/v1/jobs/" + job + "/rounds").at("items").back();
