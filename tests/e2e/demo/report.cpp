@@ -71,9 +71,11 @@ Verdict judge_rounds(const Report& report) {
         at = report.rounds[i].round;
     }
     if (report.rounds.size() < 2) return {true, "one round has none before it"};
-    return {worst <= kRoundRatioMax,
-            fmt::format("round {} is the worst beside the one before it: {:.2f}x its perplexity (at most {:.2f}x)", at,
-                        worst, kRoundRatioMax)};
+    return {
+        worst <= kRoundRatioMax,
+        fmt::format("no round is much worse than the one before it: round {} comes to {:.2f}x its perplexity (at most "
+                    "{:.2f}x)",
+                    at, worst, kRoundRatioMax)};
 }
 
 Verdict judge_pooled(const Report& report) {
