@@ -41,10 +41,11 @@ const std::map<std::string, Case> kCases = {
     {"opt_heads", {"opt/heads/", "lora/opt/heads/", kAllAndHead, 2 * (2 * 6 + 3)}},
 };
 
-// A backend, and one of the cases.
-class LoraGoldenTest : public ::testing::TestWithParam<std::tuple<std::string, std::string>> {
+// A backend, and a folder of goldens: an adapter, and what peft makes of it.
+class AdapterGoldenTest : public ::testing::TestWithParam<std::tuple<std::string, std::string>> {
   protected:
-    LoraGoldenTest() {
+    explicit AdapterGoldenTest(const std::string& folder)
+        : directory_(std::string(ATOLL_GOLDEN_DIR) + "/lora/" + folder) {
         for (std::int32_t row = 0; row < kRows; ++row) {
             for (std::int32_t t = 0; t < kLength; ++t) {
                 ids_.push_back((7 * row + t * (row % 3 + 1) + t * t * row) % 61);
@@ -53,10 +54,12 @@ class LoraGoldenTest : public ::testing::TestWithParam<std::tuple<std::string, s
         }
     }
 
-    std::unique_ptr<EngineModel> load(double alpha, const parallel::Checkpointing& checkpointing = {}) const {
-        const auto config = model_config::load_config(std::string(ATOLL_GOLDEN_DIR) + "/" + case_.config).value();
-        model::Model model = model::make_model(config);
-        check(model::add_adapters(model, {4, alpha, 0, case_.targets}).ok(), "no adapters");
+    // `config`: the folder of the model's, below that of all goldens.
+    std::unique_ptr<EngineModel> load(const std::string& config, const model::LoraOptions& options,
+                                      const parallel::Checkpointing& checkpointing = {}) const {
+        model::Model model =
+            model::make_model(model_config::load_config(std::string(ATOLL_GOLDEN_DIR) + "/" + config).value());
+        check(model::add_adapters(model, options).ok(), "no adapters");
         const model::BatchShape shape{kRows, kLength};
         auto loaded = std::make_unique<EngineModel>(std::move(model), shape, *backend_, checkpointing);
         for (const model::FsdpUnit& unit : loaded->model().units) {
@@ -74,14 +77,36 @@ class LoraGoldenTest : public ::testing::TestWithParam<std::tuple<std::string, s
     }
     model::HostBatch rows() const { return {{kRows, kLength}, ids_, labels_, {}}; }
     double golden_loss() const { return static_cast<double>(floats(golden_, "loss")[0]); }
+    // How many there are.
+    std::size_t expect_golden_gradients(EngineModel& model) const {
+        std::size_t gradients = 0;
+        for (const safetensors::TensorInfo& tensor : golden_.header().tensors) {
+            if (!tensor.name.starts_with("gradient:")) continue;
+            ++gradients;
+            EXPECT_LE(relative_l2(model.gradient(tensor.name.substr(9)), floats(golden_, tensor.name)), 1e-5)
+                << tensor.name;
+        }
+        return gradients;
+    }
 
-    const Case& case_ = kCases.at(std::get<1>(GetParam()));
-    const std::string directory_ = std::string(ATOLL_GOLDEN_DIR) + "/lora/" + case_.folder;
+    const std::string directory_;
     const safetensors::File adapter_ =
         safetensors::File::open(directory_ + "adapter/adapter_model.safetensors").value();
     const safetensors::File golden_ = safetensors::File::open(directory_ + "golden.safetensors").value();
     std::unique_ptr<kernels::Backend> backend_ = kernels::make_tested_backend(std::get<0>(GetParam()), 1);
     std::vector<std::int32_t> ids_, labels_;
+};
+
+// An adapter of one of the cases.
+class LoraGoldenTest : public AdapterGoldenTest {
+  protected:
+    LoraGoldenTest() : AdapterGoldenTest(kCases.at(std::get<1>(GetParam())).folder) {}
+
+    std::unique_ptr<EngineModel> load(double alpha, const parallel::Checkpointing& checkpointing = {}) const {
+        return AdapterGoldenTest::load(case_.config, {4, alpha, 0, case_.targets}, checkpointing);
+    }
+
+    const Case& case_ = kCases.at(std::get<1>(GetParam()));
 };
 
 TEST_P(LoraGoldenTest, LossAndGradientsAreThoseOfPeft) {
@@ -91,14 +116,7 @@ TEST_P(LoraGoldenTest, LossAndGradientsAreThoseOfPeft) {
         const auto model = load(8, {what});
         EXPECT_NEAR(model->evaluate(rows()) / golden_loss(), 1.0, 1e-5);
         EXPECT_NEAR(model->train(rows()) / golden_loss(), 1.0, 1e-5);
-        std::size_t gradients = 0;
-        for (const safetensors::TensorInfo& tensor : golden_.header().tensors) {
-            if (!tensor.name.starts_with("gradient:")) continue;
-            ++gradients;
-            EXPECT_LE(relative_l2(model->gradient(tensor.name.substr(9)), floats(golden_, tensor.name)), 1e-5)
-                << tensor.name;
-        }
-        EXPECT_EQ(gradients, case_.gradients);
+        EXPECT_EQ(expect_golden_gradients(*model), case_.gradients);
     }
 }
 
@@ -119,45 +137,23 @@ TEST_P(LoraGoldenTest, AnotherScaleIsFarOff) {
     EXPECT_GT(std::abs(model->evaluate(rows()) / golden_loss() - 1.0), 1e-4);
 }
 
-// A backend, and an adapter that only peft's own keys describe.
-class PeftGoldenTest : public ::testing::TestWithParam<std::tuple<std::string, std::string>> {
+// An adapter that only peft's own keys describe.
+class PeftGoldenTest : public AdapterGoldenTest {
   protected:
-    PeftGoldenTest() {
-        for (std::int32_t row = 0; row < kRows; ++row) {
-            for (std::int32_t t = 0; t < kLength; ++t) {
-                ids_.push_back((7 * row + t * (row % 3 + 1) + t * t * row) % 61);
-                labels_.push_back(t < row % 5 ? -100 : ids_.back());
-            }
-        }
-    }
+    PeftGoldenTest() : AdapterGoldenTest(std::get<1>(GetParam()) + "/") {}
 
     model::LoraOptions options() const {
         const auto text = read_file(directory_ + "adapter/adapter_config.json");
         return adapter::parse_config(json::parse(text.value()).value()).value();
     }
     std::unique_ptr<EngineModel> load(const model::LoraOptions& options) const {
-        model::Model model =
-            model::make_model(model_config::load_config(std::string(ATOLL_GOLDEN_DIR) + "/training/").value());
-        check(model::add_adapters(model, options).ok(), "no adapters");
-        auto loaded = std::make_unique<EngineModel>(std::move(model), model::BatchShape{kRows, kLength}, *backend_);
+        auto loaded = AdapterGoldenTest::load("training/", options);
         std::size_t adapters = 0;
-        for (const model::FsdpUnit& unit : loaded->model().units) {
-            for (const model::Parameter& parameter : unit.parameters) {
-                std::vector<float> weight(static_cast<std::size_t>(parameter.element_count()));
-                if (unit.is_adapter) {
-                    ++adapters;
-                    weight = floats(adapter_, parameter.name);
-                } else {
-                    model::initialize(parameter, 3, 0, weight);
-                }
-                loaded->set_weight(parameter.name, weight);
-            }
-        }
+        for (const model::FsdpUnit& unit : loaded->model().units)
+            if (unit.is_adapter) adapters += unit.parameters.size();
         EXPECT_EQ(adapters, adapter_.header().tensors.size());
         return loaded;
     }
-    model::HostBatch rows() const { return {{kRows, kLength}, ids_, labels_, {}}; }
-    double golden_loss() const { return static_cast<double>(floats(golden_, "loss")[0]); }
     // The largest distance from the golden logits of all rows.
     double worst_logit(EngineModel& model) const {
         constexpr std::size_t kVocabulary = 61;
@@ -175,13 +171,6 @@ class PeftGoldenTest : public ::testing::TestWithParam<std::tuple<std::string, s
         }
         return worst;
     }
-
-    const std::string directory_ = std::string(ATOLL_GOLDEN_DIR) + "/lora/" + std::get<1>(GetParam()) + "/";
-    const safetensors::File adapter_ =
-        safetensors::File::open(directory_ + "adapter/adapter_model.safetensors").value();
-    const safetensors::File golden_ = safetensors::File::open(directory_ + "golden.safetensors").value();
-    std::unique_ptr<kernels::Backend> backend_ = kernels::make_tested_backend(std::get<0>(GetParam()), 1);
-    std::vector<std::int32_t> ids_, labels_;
 };
 
 TEST_P(PeftGoldenTest, LogitsLossAndGradientsAreThoseOfPeft) {
@@ -189,14 +178,7 @@ TEST_P(PeftGoldenTest, LogitsLossAndGradientsAreThoseOfPeft) {
     EXPECT_LE(worst_logit(*model), 1e-4);
     EXPECT_NEAR(model->evaluate(rows()) / golden_loss(), 1.0, 1e-5);
     EXPECT_NEAR(model->train(rows()) / golden_loss(), 1.0, 1e-5);
-    std::size_t gradients = 0;
-    for (const safetensors::TensorInfo& tensor : golden_.header().tensors) {
-        if (!tensor.name.starts_with("gradient:")) continue;
-        ++gradients;
-        EXPECT_LE(relative_l2(model->gradient(tensor.name.substr(9)), floats(golden_, tensor.name)), 1e-5)
-            << tensor.name;
-    }
-    EXPECT_EQ(gradients, adapter_.header().tensors.size());
+    EXPECT_EQ(expect_golden_gradients(*model), adapter_.header().tensors.size());
 }
 
 // A control: what the keys say is seen in the logits.
