@@ -23,8 +23,8 @@ constexpr StrategyRow kRows[] = {
      "For each element, the mean of the updates' values without the most extreme ones; all updates count equally",
      "https://arxiv.org/abs/1803.01498", false, false, false, false, kOfTrimmedMean},
     {"median",
-     "For each element, the median of the updates' values (of an even number the mean of the middle two); all updates "
-     "count equally",
+     "For each element, the median of the updates' values (of an even number, the mean of the two in the middle); all "
+     "updates count equally",
      "https://arxiv.org/abs/1803.01498", false, false, false, false, kOfMedian},
     {"product",
      "The adapter of the base's rank that is nearest to the mean of what the updates' adapters add to the model",

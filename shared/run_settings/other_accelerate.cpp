@@ -47,7 +47,7 @@ void translate_fsdp(OtherReader& reader) {
     if (fsdp.is_true("fsdp_activation_checkpointing"))
         fsdp.set("activation_checkpointing", "full", "fsdp_activation_checkpointing");
     fsdp.note_each({"fsdp_auto_wrap_policy", "fsdp_transformer_layer_cls_to_wrap", "fsdp_min_num_params"},
-                   "has no counterpart: each layer is a unit of its own");
+                   "has no counterpart: each layer is always a unit of its own");
     fsdp.note_each({"fsdp_backward_prefetch", "fsdp_forward_prefetch", "fsdp_backward_prefetch_policy",
                     "fsdp_use_orig_params", "fsdp_limit_all_gathers"},
                    kMovesData);

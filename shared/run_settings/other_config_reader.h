@@ -64,7 +64,7 @@ void translate_training_arguments(const json::Json& object, Translation& into);
 
 // Our sharding for the stage of ZeRO that stands at `key`.
 void set_zero_stage(OtherReader& reader, const char* key);
-inline constexpr char kMovesData[] = "has no counterpart: it says how data moves, not what is learnt";
+inline constexpr char kMovesData[] = "has no counterpart: it affects how data moves, not the result";
 
 // Our sharding for a word of FSDP's: "FULL_SHARD", "full_shard", 1; null: none of theirs.
 json::Json sharding_of_fsdp(const json::Json& strategy);

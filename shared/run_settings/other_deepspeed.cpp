@@ -154,7 +154,7 @@ void translate_clipping(OtherReader& reader) {
     if (reader.has("gradient_clipping")) return reader.rename("gradient_clipping", "max_grad_norm");
     reader.take("gradient_clipping");
     reader.set("max_grad_norm", 0, "gradient_clipping");
-    reader.note("gradient_clipping", "is not given, so that DeepSpeed clips nothing: max_grad_norm is 0");
+    reader.note("gradient_clipping", "is not set, so DeepSpeed does not clip: max_grad_norm is 0");
 }
 
 }  // namespace

@@ -82,7 +82,7 @@ const std::vector<OtherWord>& word_table() {
         {"lr_warmup_iters", "warmup-steps"},
         {"lr_warmup_steps", "warmup-steps"},
         {"min_lr", "", {}, "linear and cosine schedules end at 0 here: leave it out"},
-        {"gamma", "", {}, "a rate that falls with each epoch is not built: choose a --schedule"},
+        {"gamma", "", {}, "a learning rate that decays per epoch is not supported: choose a --schedule"},
         // Precision.
         {"bf16", "precision", "bf16"},
         {"fp16", "precision", "fp16"},

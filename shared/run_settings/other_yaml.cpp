@@ -70,7 +70,7 @@ Result<Json> parse_scalar(std::string_view text, std::size_t number) {
     if (text.size() >= 2 && (text.front() == '\'' || text.front() == '"')) {
         const std::string_view inner = text.substr(1, text.size() - 2);
         if (text.back() != text.front() || inner.find_first_of("'\"\\") != std::string_view::npos)
-            return wrong_line(number, "has quotes within quotes, or none at the end: not supported");
+            return wrong_line(number, "has nested or unclosed quotes, which are not supported");
         return Json(std::string(inner));
     }
     if (text == "{}") return Json::object();

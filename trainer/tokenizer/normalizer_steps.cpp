@@ -16,7 +16,7 @@ Status replace_matches(const Pattern& pattern, const std::string& content, std::
     ATOLL_RETURN_IF_ERROR(pattern.find_matches(text, matches));
     if (matches.empty()) return {};
     if (text.size() + matches.size() * content.size() > bytes_max)
-        return invalid_argument("normalizer", "normalizer: a Replace makes far too much of a text");
+        return invalid_argument("normalizer", "normalizer: a Replace makes the text far too long");
     std::string result;
     result.reserve(text.size());
     std::size_t done = 0;

@@ -72,7 +72,7 @@ void add_dataset_adopt(CLI::App& group, Context& context) {
     const auto given = std::make_shared<Adoption>();
     command->add_option("name", given->dataset, "the registered dataset")->required();
     command->add_option("--facility", given->facility, "where the data are")->required();
-    command->add_option("--path", given->path, "their directory, relative to the facility's work directory")
+    command->add_option("--path", given->path, "the data's directory, relative to the facility's work directory")
         ->required();
     command->add_option("--data", given->data, "a directory here with train/data.json and validation/data.json")
         ->required()
