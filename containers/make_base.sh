@@ -19,16 +19,20 @@ sources="deb $mirror $suite main"
 [ -n "$security" ] || printf 'WARNING: apt has no source for %s-security here, and the images get no security fixes: set ATOLL_DEBIAN_SECURITY_MIRROR\n' "$suite" >&2
 [ -z "$security" ] || sources+=$'\n'"deb $security $suite-security main"
 
+# A layer is kept or thrown away as a whole: dpkg need not wait for the disk after each file.
+unsafe_io=etc/dpkg/dpkg.cfg.d/unsafe-io
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 if [ "$(id -u)" = 0 ] && command -v debootstrap >/dev/null; then
     debootstrap --force-check-gpg --variant=minbase --include=ca-certificates "$suite" "$work/root" "$mirror" >"$work/log" ||
         { tail -5 "$work/log" >&2; fail "debootstrap failed"; }
     printf '%s\n' "$sources" >"$work/root/etc/apt/sources.list"
+    echo force-unsafe-io >"$work/root/$unsafe_io"
     rm -rf "$work/root"/var/cache/apt/archives/*.deb "$work/root"/var/lib/apt/lists/* "$work/root"/dev/*
     tar -C "$work/root" -c .
 elif command -v mmdebstrap >/dev/null; then
-    printf '%s\n' "$sources" | mmdebstrap --variant=minbase --include=ca-certificates --quiet "$suite" - -
+    printf '%s\n' "$sources" | mmdebstrap --variant=minbase --include=ca-certificates --quiet \
+        --customize-hook="echo force-unsafe-io >\"\$1/$unsafe_io\"" "$suite" - -
 else
     fail "install mmdebstrap (or debootstrap, and run this as root), or name an image of Debian $suite with --debian"
 fi >"$work/tar"

@@ -31,19 +31,40 @@ for image in ${with//,/ }; do
     [[ $image =~ ^(observe|site|trainer)$ ]] || fail "--with: must be of observe, site and trainer, not '$image'"
 done
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+# end_below PID: ends what the process started, and what that started.
+end_below() {
+    local child
+    for child in $(cat "/proc/$1/task/$1/children" 2>/dev/null); do
+        end_below "$child"
+        kill "$child" 2>/dev/null || true
+    done
+}
+trap 'end_below $$; rm -rf "$work"' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
 
-# step WHAT COMMAND…: says what is done and how long it took; shows the end of its output if it fails.
+# step WHAT COMMAND…: says that it begins and how long it took; shows the end of its output if it fails.
 step() {
-    local what=$1 started=$SECONDS
+    local what=$1 started=$SECONDS log
     shift
-    printf '%s …' "$what" >&2
-    if ! "$@" >"$work/log" 2>&1; then
-        printf ' failed\n' >&2
-        tail -30 "$work/log" >&2
-        fail "$what failed"
+    log=$(mktemp "$work/log.XXXXXX")
+    printf '%s …\n' "$what" >&2
+    if ! "$@" >"$log" 2>&1; then
+        { tail -30 "$log"; printf 'make_images.sh: %s failed\n' "$what"; } >&2
+        return 1
     fi
-    printf ' %d s\n' $((SECONDS - started)) >&2
+    printf '%s: %d s\n' "$what" $((SECONDS - started)) >&2
+}
+
+# together FUNCTION…: runs them side by side. Where one fails the others are ended.
+together() {
+    local one
+    for one in "$@"; do
+        "$one" &
+    done
+    for one in "$@"; do
+        wait -n || { end_below "$BASHPID"; return 1; }
+    done
 }
 
 version=$(sed -n 's/^project(atoll VERSION \([0-9.]*\).*/\1/p' "$here/CMakeLists.txt")
@@ -85,32 +106,48 @@ fetch_jars() {
     mvn -B -ntp -f "$here/compose/kafka/pom.xml" -Dkafka.lib="$work/kafka/lib" dependency:copy-dependencies
 }
 
-if [ -z "$debian" ]; then
-    debian=atoll-debian:bookworm
+make_base() {
     docker image inspect "$debian" >/dev/null 2>&1 || step "image $debian" "$here/containers/make_base.sh" "$debian"
-fi
+}
 
-make_programs atoll-programs services atoll atoll-registry atoll-store atoll-dispatch atoll-aggregation
-build atoll-services "$here/containers/services.Dockerfile" "$here/containers" --build-arg "PROGRAMS=atoll-programs:$tag"
+get_jars() {
+    [ -n "$jars" ] || { [ ! -d "$here/build/kafka/lib" ] || jars=$here/build/kafka/lib; }
+    if [ -n "$jars" ]; then
+        cp "$jars"/*.jar "$work/kafka/lib/"
+    else
+        command -v mvn >/dev/null || fail "install maven, which fetches Kafka's jars, or name a directory of them with --jars"
+        step "Kafka's jars" fetch_jars || return
+    fi
+    (cd "$work/kafka/lib" && sha256sum --check --strict --status "$here/compose/kafka/checksums.sha256") ||
+        fail "Kafka's jars differ from compose/kafka/checksums.sha256"
+}
 
-build atoll-postgres "$here/containers/postgres/Dockerfile" "$here/containers/postgres"
+# made_of PROGRAMS IMAGE DIRECTORY: builds the image of the directory's Dockerfile, with the programs of that image.
+made_of() { build "$2" "$3/Dockerfile" "$3" --build-arg "PROGRAMS=$1:$tag"; }
+wants() { [[ ,$with, == *,$1,* ]]; }
+
+make_services() { made_of atoll-programs atoll-services "$here/containers/services"; }
+make_sites() {
+    wants site || wants trainer || return 0
+    make_programs atoll-site-programs site atoll atoll-trainer || return
+    for image in site trainer; do
+        ! wants "$image" || made_of atoll-site-programs "atoll-$image" "$here/containers/$image" || return
+    done
+}
+# What the compiler leaves idle, as it waits for the network and the disk, is enough for the images that hold no program of ours.
+compile() {
+    make_programs atoll-programs services atoll atoll-registry atoll-store atoll-dispatch atoll-aggregation &&
+        together make_services make_sites
+}
+install_others() {
+    build atoll-postgres "$here/containers/postgres/Dockerfile" "$here/containers/postgres" || return
+    build atoll-kafka "$work/kafka/Dockerfile" "$work/kafka" || return
+    ! wants observe || build atoll-observe "$here/containers/observe/Dockerfile" "$here/containers/observe"
+}
 
 cp -r "$here/containers/kafka" "$work/kafka"
 mkdir "$work/kafka/lib"
-[ -n "$jars" ] || { [ ! -d "$here/build/kafka/lib" ] || jars=$here/build/kafka/lib; }
-if [ -n "$jars" ]; then
-    cp "$jars"/*.jar "$work/kafka/lib/"
-else
-    command -v mvn >/dev/null || fail "install maven, which fetches Kafka's jars, or name a directory of them with --jars"
-    step "Kafka's jars" fetch_jars
-fi
-(cd "$work/kafka/lib" && sha256sum --check --strict --status "$here/compose/kafka/checksums.sha256") ||
-    fail "Kafka's jars differ from compose/kafka/checksums.sha256"
-build atoll-kafka "$work/kafka/Dockerfile" "$work/kafka"
-
-if [[ ,$with, == *,observe,* ]]; then build atoll-observe "$here/containers/observe/Dockerfile" "$here/containers/observe"; fi
-if [[ ,$with, == *,site,* ]] || [[ ,$with, == *,trainer,* ]]; then make_programs atoll-site-programs site atoll atoll-trainer; fi
-for image in site trainer; do
-    [[ ,$with, != *,$image,* ]] || build "atoll-$image" "$here/containers/$image/Dockerfile" "$here/containers/$image" \
-        --build-arg "PROGRAMS=atoll-site-programs:$tag"
-done
+base=()
+[ -n "$debian" ] || { debian=atoll-debian:bookworm base=(make_base); }
+together "${base[@]}" get_jars || exit
+together compile install_others
