@@ -7,10 +7,12 @@ image=${1:?usage: make_base.sh IMAGE}
 fail() { printf 'make_base.sh: %s\n' "$*" >&2; exit 1; }
 suite=bookworm
 
-# The address from which this machine gets a suite's packages; empty: it has no such source.
+# uri_of SUITE: the address from which this machine gets the suite's packages, or those of another release, as an archive has several;
+# empty: it has no such source.
 uri_of() {
-    apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' 'Identifier: Packages' 2>/dev/null |
-        awk -v release="$1" '$2 == release && $3 == "main" {print $1; exit}'
+    apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' 'Identifier: Packages' 'Origin: Debian' 2>/dev/null |
+        awk -v suite="$1" '$3 != "main" {next} $2 == suite {same = $1} ($2 ~ /-security$/) == (suite ~ /-security$/) {other = other ? other : $1}
+            END {if (same || other) print same ? same : other}'
 }
 mirror=${ATOLL_DEBIAN_MIRROR:-$(uri_of "$suite")}
 security=${ATOLL_DEBIAN_SECURITY_MIRROR:-$(uri_of "$suite-security")}
