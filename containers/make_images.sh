@@ -63,7 +63,9 @@ together() {
         "$one" &
     done
     for one in "$@"; do
-        wait -n || { end_below "$BASHPID"; return 1; }
+        wait -n && continue
+        end_below "$BASHPID"
+        return 1
     done
 }
 
@@ -103,7 +105,7 @@ make_programs() {
 }
 
 fetch_jars() {
-    mvn -B -ntp -f "$here/compose/kafka/pom.xml" -Dkafka.lib="$work/kafka/lib" dependency:copy-dependencies
+    mvn -B -ntp -q -f "$here/compose/kafka/pom.xml" -Dkafka.lib="$work/kafka/lib" dependency:copy-dependencies
 }
 
 make_base() {
@@ -116,7 +118,8 @@ get_jars() {
         cp "$jars"/*.jar "$work/kafka/lib/"
     else
         command -v mvn >/dev/null || fail "install maven, which fetches Kafka's jars, or name a directory of them with --jars"
-        step "Kafka's jars" fetch_jars || return
+        step "Kafka's jars" fetch_jars ||
+            fail "Maven cannot fetch Kafka's jars. It asks Maven Central, or the mirror in ~/.m2/settings.xml; fetched elsewhere, name their directory with --jars"
     fi
     (cd "$work/kafka/lib" && sha256sum --check --strict --status "$here/compose/kafka/checksums.sha256") ||
         fail "Kafka's jars differ from compose/kafka/checksums.sha256"
@@ -149,5 +152,5 @@ cp -r "$here/containers/kafka" "$work/kafka"
 mkdir "$work/kafka/lib"
 base=()
 [ -n "$debian" ] || { debian=atoll-debian:bookworm base=(make_base); }
-together "${base[@]}" get_jars || exit
-together compile install_others
+{ together "${base[@]}" get_jars && together compile install_others; } ||
+    fail "not all images were made, and what was being made has been ended; the same command again begins with what is missing"
