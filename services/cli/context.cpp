@@ -76,6 +76,7 @@ Result<std::string> Context::gateway_url() const {
 }
 
 Result<std::string> Context::token() const {
+    if (!piped_token.empty()) return piped_token;
     std::filesystem::path file = token_file;
     if (file.empty()) {
         if (const std::string given = environment("ATOLL_TOKEN"); !given.empty()) return given;
@@ -91,6 +92,8 @@ Result<std::string> Context::token() const {
     const auto is_of_tokens = [](unsigned char c) { return c > ' ' && c < 0x7f; };
     if (!std::all_of(token.begin(), token.end(), is_of_tokens))
         return invalid_argument("--token-file", file.string() + " holds no token");
+    std::error_code unknown;
+    if (std::filesystem::is_fifo(file, unknown)) piped_token = token;
     return token;
 }
 

@@ -20,6 +20,7 @@ struct Context {
     std::filesystem::path state_directory;  // --state; ATOLL_STATE; else default_state_directory()
     std::string gateway;                    // --gateway; ATOLL_GATEWAY; else the stack's
     std::filesystem::path token_file;       // --token-file; else ATOLL_TOKEN (the token itself); else see token()
+    mutable std::string piped_token = {};   // what a --token-file gave that can be read only once, as /dev/stdin
     bool json = false;                      // --json: answers are JSON on standard output
     std::function<int(const Error&)> exit_status_of;  // the command's own; empty: exit_status()
     std::function<Status()> run;                      // what the command on the command line does; set by on_run()

@@ -74,6 +74,10 @@ TEST_F(CommandLineTest, DirectoriesPatternsTablesAndTextAreInput) {
     EXPECT_EQ(documents({"--input", path("d/*.csv"), path("a")}), 3);
     EXPECT_EQ(documents({"--input", path("d/3.txt"), path("prose"), "--input-format", "lines"}), 3);
     std::filesystem::remove_all(path("tokens"));
+    const auto checked = tokenize({"--check", "--input", path("d"), path("a")});
+    EXPECT_EQ(checked.exit_code, 0) << checked.err;
+    EXPECT_NE(checked.out.find("4 files: "), std::string::npos) << checked.out;
+    EXPECT_FALSE(std::filesystem::exists(path("tokens"))) << "--check writes nothing";
     const std::vector<std::pair<std::vector<std::string>, std::string>> refused = {
         {{path("e.parquet")}, "e.parquet is Parquet"},
         {{path("prose")}, "--input-format"},
@@ -83,10 +87,13 @@ TEST_F(CommandLineTest, DirectoriesPatternsTablesAndTextAreInput) {
     for (const auto& [inputs, said] : refused) {
         std::vector<std::string> flags = {"--input"};
         flags.insert(flags.end(), inputs.begin(), inputs.end());
-        const auto result = tokenize(flags);
-        EXPECT_EQ(result.exit_code, 2) << said;
-        EXPECT_NE(result.err.find(said), std::string::npos) << result.err;
-        EXPECT_FALSE(std::filesystem::exists(path("tokens")));
+        for (const bool checks : {false, true}) {
+            if (checks) flags.emplace_back("--check");
+            const auto result = tokenize(flags);
+            EXPECT_EQ(result.exit_code, 2) << said;
+            EXPECT_NE(result.err.find(said), std::string::npos) << result.err;
+            EXPECT_FALSE(std::filesystem::exists(path("tokens")));
+        }
     }
 }
 

@@ -1,8 +1,10 @@
 #include <charconv>
 #include <utility>
 
+#include "shared/json/json.h"
 #include "trainer/program/commands.h"
 #include "trainer/text/chat_formats.h"
+#include "trainer/text/input_format.h"
 #include "trainer/tokenize/chat_choice.h"
 #include "trainer/tokenize/tokenize.h"
 #include "trainer/train/json_lines.h"
@@ -49,6 +51,7 @@ class TokenizeCommand final : public Command {
              &options_.chat_template},
             {"out", "data directory to make", &options_.out, true},
             {"overwrite", "replace a data directory that is there", &overwrite_},
+            {"check", "only see by their first bytes what the files are; writes nothing", &checks_},
             {"seq-len", "tokens a row", &options_.seq_len, true},
             choice("batching", "what a row holds", "packing|padding", "packing",
                    [this](std::string_view text) -> Status {
@@ -91,6 +94,11 @@ class TokenizeCommand final : public Command {
 
     Status run() override {
         ATOLL_RETURN_IF_ERROR(check_split());
+        if (checks_) {
+            ATOLL_TRY(const auto files, text::open_inputs(options_.inputs, {.format = options_.input_format}));
+            train::print_line(json::Json{{"input", text::describe(files)}}.dump());
+            return {};
+        }
         std::vector<std::filesystem::path> reads = options_.inputs;
         reads.push_back(options_.tokenizer);
         if (tokenize::is_chat_template_file(options_.chat_template)) reads.emplace_back(options_.chat_template);
@@ -122,6 +130,7 @@ class TokenizeCommand final : public Command {
 
     tokenize::TokenizeOptions options_;
     bool overwrite_ = false;
+    bool checks_ = false;
 };
 
 }  // namespace

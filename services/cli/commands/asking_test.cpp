@@ -93,5 +93,16 @@ TEST(DoctorTest, ServicesThatAreAwayAreAskedOnceAndAllAtOnce) {
     EXPECT_EQ(asked, 4);
 }
 
+// `docker exec` hands a token in by a pipe, and `doctor` asks four services.
+TEST(AskingTest, ATokenFromAPipeIsReadOnce) {
+    const auto result = run_command({"sh", "-c",
+                                     "echo a.b.c | " + std::string(ATOLL_PROGRAM) +
+                                         " --gateway http://127.0.0.1:9 --token-file /dev/stdin doctor"})
+                            .value();
+    const std::string said = result.out + result.err;
+    EXPECT_NE(said.find("dispatch"), std::string::npos) << said;
+    EXPECT_EQ(said.find("is empty"), std::string::npos) << said;
+}
+
 }  // namespace
 }  // namespace atl::cli

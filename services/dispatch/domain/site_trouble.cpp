@@ -46,4 +46,15 @@ LostFile find_lost_file(std::string_view said, const std::string& directory) {
     return {};
 }
 
+std::optional<std::string> input_refusal(std::string_view said) {
+    constexpr std::string_view kOfInput = "--input: ";
+    for (const std::string_view line : split(said, '\n')) {
+        const std::size_t at = line.find(kOfInput);
+        if (!is_of_trainer(line) || at == std::string_view::npos) continue;
+        if (!says_any(line, {"there is no '", "No such file or directory", "no file matches"}))
+            return std::string(line.substr(at + kOfInput.size()));
+    }
+    return {};
+}
+
 }  // namespace atl::dispatch

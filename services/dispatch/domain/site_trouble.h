@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -46,5 +47,8 @@ inline std::string_view rank_that_waits(std::string_view said) {
     if (begin == std::string_view::npos || (line != std::string_view::npos && begin < line)) return {};
     return said.substr(begin, said.find('\n', word) - begin);
 }
+
+// What the trainer says against the files of an input that are there; no value: nothing, as where there are none.
+std::optional<std::string> input_refusal(std::string_view said);
 
 }  // namespace atl::dispatch

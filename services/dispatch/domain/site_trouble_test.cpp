@@ -48,5 +48,16 @@ TEST(SiteTroubleTest, AFileSystemThatIsAwaySaysSoInManyWords) {
     }
 }
 
+TEST(SiteTroubleTest, OfAnInputCountsWhatTheTrainerSaysOfFilesThatAreThere) {
+    const std::string parquet = "/d/a.parquet is Parquet, which is not read: …";
+    EXPECT_EQ(input_refusal("WARNING: no license\natoll-trainer tokenize: --input: " + parquet + "\n"), parquet);
+    for (const std::string& said :
+         {std::string(), "sh: --input: " + parquet, std::string("atoll-trainer tokenize: unknown flag --check"),
+          std::string("atoll-trainer tokenize: --input: there is no '/d/a.jsonl'"),
+          std::string("atoll-trainer tokenize: --input: no file matches /d/*.jsonl"),
+          std::string("atoll-trainer tokenize: --input: cannot open /d/a: No such file or directory")})
+        EXPECT_EQ(input_refusal(said), std::nullopt) << said;
+}
+
 }  // namespace
 }  // namespace atl::dispatch

@@ -14,6 +14,7 @@
 #include "shared/base/text.h"
 #include "shared/json/printable.h"
 #include "shared/log/log.h"
+#include "shared/run_settings/exit_codes.h"
 #include "shared/site/exit_status.h"
 
 namespace atl::dispatch {
@@ -251,6 +252,16 @@ Result<std::string> ScriptSite::submit(const BatchJob& job) {
     refused.message += " (`atoll facility check " + facility().name + " --job" +
                        (queue.empty() ? "" : " --queue " + shell_quote(queue)) + "` tries the same queue)";
     return refused;
+}
+
+Status ScriptSite::check_input(const std::vector<std::string>& command) {
+    RemoteScript script{with_programs(kSitesScriptsCheckInputSh), {facility().work_dir}, {}, kLookTimeMax};
+    script.arguments.insert(script.arguments.end(), command.begin(), command.end());
+    const auto result = run_any(std::move(script));
+    if (!result.ok()) return {};
+    const auto refusal = input_refusal(result->err);
+    if (result->exit_code != run_settings::kExitBadInput || !refusal) return {};
+    return invalid_argument("input", printable(shorten(*refusal, kErrorBytesMax)));
 }
 
 Result<std::string> ScriptSite::submit_script(const BatchJobRef& job, const std::string& script) {

@@ -15,6 +15,7 @@ class ScriptSite : public Site {
     ScriptSite(Facility facility, std::shared_ptr<Transport> transport, std::string programs);
 
     Result<std::string> submit(const BatchJob& job) override;
+    Status check_input(const std::vector<std::string>& command) override;
     Result<std::string> submit_script(const BatchJobRef& job, const std::string& script);
     Result<std::vector<BatchAnswer>> ask_batch(const std::vector<BatchJobRef>& jobs) override;
     Status ping_batch() override;

@@ -62,7 +62,7 @@ here=$(dirname "$0")
 verb=$1
 echo "$ATOLL_BATCH_JOB $*" >>"$here/runs"
 while [ $# -gt 0 ]; do
-    case $1 in --out) out=$2 ;; --model) model=$2 ;; --data) data=$2 ;; --split) split=$2 ;; --resume) resume=1 ;; esac
+    case $1 in --out) out=$2 ;; --model) model=$2 ;; --data) data=$2 ;; --split) split=$2 ;; --resume) resume=1 ;; --check) checks=1 ;; esac
     shift
 done
 [ ! -e "$here/$verb.waits" ] || echo $$ >>"$here/$verb.pids"
@@ -111,6 +111,11 @@ eval)
     echo '{"loss":2.0,"perplexity":'"$perplexity"',"tokens":1000}'
     ;;
 tokenize)
+    if [ -n "$checks" ]; then
+        said=$(cat "$here/tokenize.refuses" 2>/dev/null) || exit 0
+        echo "atoll-trainer tokenize: --input: $said" >&2
+        exit 2
+    fi
     mkdir -p "$out"
     printf '{"schema":1,"tokenizer_sha256":"%064d","seq_len":128,"batching":"packing","documents":10,"rows":5,' 1 >"$out/data.json"
     without_end=$(cat "$here/tokenize.without_end" 2>/dev/null) || without_end=0

@@ -79,6 +79,7 @@ class SimulatedSite : public Site {
         return std::vector<std::string>(files.size());
     }
     Result<std::string> read_file(const std::string& file, std::size_t) override { return not_found("none", file); }
+    Status check_input(const std::vector<std::string>&) override { return {}; }
     Status publish(const std::string&, const std::string&) override { return {}; }
     Move clean(const std::string&, const std::vector<std::string>&) override { return std::optional<Moving>(); }
     Move put_image(const ImagePart&) override { return std::optional<Moving>(); }

@@ -257,6 +257,8 @@ Result<Outcome> AttemptRunner::submit(const Task& task, Site& site) {
         --before.attempt->number;
         ATOLL_RETURN_IF_ERROR(site.cancel(batch_job_ref(before, site)));
     }
+    if (const auto* prepare = std::get_if<PrepareParams>(&task.params))
+        ATOLL_RETURN_IF_ERROR(site.check_input(check_input_command(*prepare, site)));
     ATOLL_TRY(const std::string id, site.submit(job));
     return Outcome(Submitted{id});
 }

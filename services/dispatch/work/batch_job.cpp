@@ -129,6 +129,12 @@ Result<BatchJob> describe_batch_job(const Task& task, const Site& site) {
     return job;
 }
 
+std::vector<std::string> check_input_command(const PrepareParams& prepare, const Site& site) {
+    std::vector<std::string> command = tokenize_command(site, prepare, "train");
+    command.emplace_back("--check");
+    return command;
+}
+
 Result<std::string> render_batch_script(const Task& task, const Site& site) {
     ATOLL_TRY(const BatchJob job, describe_batch_job(task, site));
     return render_job_script(job, *make_batch_system(site.facility()));

@@ -99,5 +99,20 @@ TEST_F(JobLifecycleTest, AFailedPreparationLeavesItsLogsAndNothingElse) {
     EXPECT_EQ(get("/v1/preparations").at("items").size(), 1U);
 }
 
+TEST_F(JobLifecycleTest, WhatTheTrainerCannotReadIsRefusedBeforeABatchJob) {
+    begin();
+    set("tokenize.refuses", "/data/it.parquet is Parquet, which is not read");
+    const Json found = get(prepare("failed"));
+    EXPECT_NE(found.dump().find("/data/it.parquet is Parquet, which is not read"), std::string::npos) << found.dump(2);
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(work_dir("karolina")))
+        EXPECT_NE(entry.path().filename(), "stderr.log") << "a batch job ran: " << entry.path();
+}
+
+TEST_F(JobLifecycleTest, AnInputThatTheLoginNodeDoesNotSeeIsLeftToTheBatchJob) {
+    begin();
+    set("tokenize.refuses", "there is no '/nodes/only/it.jsonl'");
+    prepare();
+}
+
 }  // namespace
 }  // namespace atl::dispatch
