@@ -4,7 +4,7 @@
 #
 # --debian IMAGE        an image of Debian bookworm; without it one is made by make_base.sh, and no registry is asked
 # --programs DIRECTORY  programs that were built on bookworm, as build/release/bin; without it they are compiled in an
-#                       image (about ten minutes)
+#                       image (about four minutes on two cores)
 # --jars DIRECTORY      Kafka's jars as compose/kafka/pom.xml pins them; without it Maven fetches them
 # --uid N               the user of all containers (default: yours; 10001 for root)
 # --tag TAG             of the images (default: latest)
