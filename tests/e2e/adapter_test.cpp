@@ -148,7 +148,7 @@ TEST_F(AdapterJobTest, AJobTrainsAdaptersAndNothingElseTravels) {
     Json more = adapter_spec("more");
     more["model"] = {{"name", "adapters"}, {"version", "round2"}};
     const Json further = train(more);
-    EXPECT_EQ(further.value("base", ""), global.at("digest")) << "no adapter of its own";
+    EXPECT_EQ(further.value("base", ""), global.at("digest").get<std::string>()) << "no adapter of its own";
     EXPECT_EQ(version("more@newest").at("adapter_of"), base.at("digest"));
     more["training"]["lora_rank"] = 4;
     const auto refused = federation_.coordinator().submit(more);

@@ -178,8 +178,8 @@ TEST(ClosedRoundTest, WhatWasAssignedIsDispatchsWord) {
     data["updates"][0]["assigned"] = {{"effort", 0.5},       {"claimed", 2},  {"tokens", 64},
                                       {"element_max", 0.25}, {"norm_max", 3}, {"decay", 0.125}};
     const ClosedRound round = parse_closed_round(data).value();
-    const auto& said =
-        round.updates[0].facility == data["updates"][0]["facility"] ? round.updates[0] : round.updates[1];
+    const auto first = data["updates"][0]["facility"].get<std::string>();
+    const auto& said = round.updates[0].facility == first ? round.updates[0] : round.updates[1];
     const auto& unsaid = &said == &round.updates[0] ? round.updates[1] : round.updates[0];
     EXPECT_EQ(said.assigned.effort, 0.5);
     EXPECT_EQ(said.assigned.claimed, 2);

@@ -78,11 +78,12 @@ void warn_of_unknown_names(http::Client& client, const json& names) {
     const auto tokens = get_all(client, "/v1/tokens");
     if (!tokens.ok()) return;
     for (const json& name : names) {
-        const bool is_known = name == "*" || std::any_of(tokens->begin(), tokens->end(), [&](const json& token) {
-                                  return token.value("subject", "") == name;
+        const auto subject = name.get<std::string>();
+        const bool is_known = subject == "*" || std::any_of(tokens->begin(), tokens->end(), [&](const json& token) {
+                                  return token.value("subject", "") == subject;
                               });
         if (!is_known)
-            std::cerr << "no token was issued to " << name.get<std::string>()
+            std::cerr << "no token was issued to " << subject
                       << " here (`atoll token list`): is that the name of a person or a program?\n";
     }
 }

@@ -61,7 +61,8 @@ TEST(RoundTrainingTest, AJobOfAdaptersTrainsAndEvaluatesThemOnOneModel) {
     job.spec.training.update({{"lora_rank", 8}, {"quantize", "nf4"}});
     job.spec = parse_job_spec(to_json(job.spec), JobSource::kDatabase).value();  // as the database keeps it
     take(job, submit_job(job, 0));
-    const TrainParams& train = training_of(job, 1, "a");
+    const std::string facility = "a";
+    const TrainParams& train = training_of(job, 1, facility);
     EXPECT_EQ(train.base, "adapter");
     EXPECT_EQ(train.model, "model");
     EXPECT_EQ(train.training.at("lora_rank"), 8);

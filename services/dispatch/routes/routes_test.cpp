@@ -415,7 +415,8 @@ TEST_F(RoutesTest, AnIssuedTokenIsListedWithoutItselfAndRevoked) {
     for (const char* impossible : {"nosuch", "01jd3v7e", "01JD3V7E8M2K4T6W8Y0A2C4E6G"})
         EXPECT_EQ(client().call(Method::kDelete, std::string("/v1/tokens/") + impossible)->status, 422) << impossible;
     auto connection = connect();
-    EXPECT_EQ(connection.query("SELECT token_id FROM auth.revocations")->text(0, "token_id"), listed.at("id"));
+    EXPECT_EQ(connection.query("SELECT token_id FROM auth.revocations")->text(0, "token_id"),
+              listed.at("id").get<std::string>());
 }
 
 TEST_F(RoutesTest, AWrongOrderForATokenIsRefusedByFieldAndChangesNothing) {

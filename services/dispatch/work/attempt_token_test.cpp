@@ -48,7 +48,7 @@ TEST_F(AttemptTokenTest, ATokenReadsWhatItsTaskNeedsAndNamesNoMoreThanOneVersion
         EXPECT_EQ(scope.job, job);
         ASSERT_EQ(scope.read_versions.size(), 1U);
         const bool is_base = scope.read_versions[0] == kBaseDigest;
-        EXPECT_TRUE(is_base || scope.read_versions[0] == rounds[1].at("version"));
+        EXPECT_TRUE(is_base || scope.read_versions[0] == rounds[1].at("version").get<std::string>());
         scopes.insert(kinds[scope.task] + " reads " + (is_base ? "the base" : "the global model") +
                       (scope.read_updates ? " and the updates of round " + std::to_string(scope.round) : "") +
                       (scope.write_model.empty() ? "" : ", writes " + scope.write_model));

@@ -91,7 +91,7 @@ TEST(DatasetTest, RowsMayBeConversationsWrittenByANamedChatTemplate) {
         body["template"] = "chat:" + std::string(name);
         const auto parsed = parse_dataset(body);
         ASSERT_TRUE(parsed.ok()) << describe(parsed.error());
-        EXPECT_EQ(parsed->template_text, body["template"]);
+        EXPECT_EQ(parsed->template_text, body["template"].get<std::string>());
         Json wrong = dataset();
         wrong["template"] = "chat:vicuna";
         EXPECT_NE(parse_dataset(wrong).error().message.find(name), std::string::npos) << "the names are told";

@@ -40,12 +40,12 @@ struct Matrix {
 template <int kVectors>
 inline void column_of_tiles(std::int64_t rows, std::int64_t inner, Matrix a, const float* b, std::int64_t b_row,
                             float* c, std::int64_t c_row, bool accumulate) {
-    std::int64_t i = 0;
-    for (; i + kTileRows <= rows; i += kTileRows) {
+    const std::int64_t in_tiles = rows - rows % kTileRows;
+    for (std::int64_t i = 0; i < in_tiles; i += kTileRows) {
         tile<kTileRows, kVectors>(inner, a.data + i * a.row, a.row, a.column, b, b_row, c + i * c_row, c_row,
                                   accumulate);
     }
-    for (; i < rows; ++i) {
+    for (std::int64_t i = in_tiles; i < rows; ++i) {
         tile<1, kVectors>(inner, a.data + i * a.row, a.row, a.column, b, b_row, c + i * c_row, c_row, accumulate);
     }
 }

@@ -54,7 +54,11 @@ void onednn_multiply_bf16(std::int64_t m, std::int64_t n, std::int64_t k, const 
         attributes.set_post_ops(added);
     }
     try {
+#if DNNL_VERSION_MAJOR >= 3
+        const dnnl::matmul product(dnnl::matmul::primitive_desc(cpu, of_a, of_b, of_c, attributes));
+#else
         const dnnl::matmul product(dnnl::matmul::primitive_desc({of_a, of_b, of_c}, attributes, cpu));
+#endif
         product.execute(stream, {{DNNL_ARG_SRC, {of_a, cpu, const_cast<void*>(a.data)}},
                                  {DNNL_ARG_WEIGHTS, {of_b, cpu, const_cast<void*>(b.data)}},
                                  {DNNL_ARG_DST, {of_c, cpu, c}}});
