@@ -15,16 +15,17 @@ include(GoogleTest)
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
 
-# State of the Postgres and Kafka that the ctest fixture `stack` starts (services/cli/CMakeLists.txt) for NEEDS_STACK tests.
-# As root another user runs it, who may not get into the clone.
-set(ATOLL_TEST_STACK_DIR ${CMAKE_BINARY_DIR}/test-stack)
+# What tests start as another user where root runs them, who may not get into the clone, has its state here.
+set(ATOLL_TEST_STATE_DIR ${CMAKE_BINARY_DIR})
 execute_process(COMMAND sh -c "[ \"$(id -u)\" != 0 ] || setpriv --reuid=65534 --clear-groups test -x '${CMAKE_BINARY_DIR}'"
     RESULT_VARIABLE is_out_of_reach)
 if(NOT is_out_of_reach EQUAL 0)
     string(SHA256 name ${CMAKE_BINARY_DIR})
     string(SUBSTRING ${name} 0 12 name)
-    set(ATOLL_TEST_STACK_DIR /var/lib/atoll-dev/${name}/test-stack)
+    set(ATOLL_TEST_STATE_DIR /var/lib/atoll-dev/${name})
 endif()
+# State of the Postgres and Kafka that the ctest fixture `stack` starts (services/cli/CMakeLists.txt) for NEEDS_STACK tests.
+set(ATOLL_TEST_STACK_DIR ${ATOLL_TEST_STATE_DIR}/test-stack)
 
 add_library(atoll_compile_options INTERFACE)
 set(warnings -Wall -Wextra -Wpedantic -Werror -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wimplicit-fallthrough)
