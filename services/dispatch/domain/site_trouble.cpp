@@ -20,6 +20,10 @@ std::string path_at(std::string_view line, std::size_t begin, std::size_t known)
     return std::string(line.substr(begin, end == std::string_view::npos ? end : end - begin));
 }
 
+bool is_of_missing_file(std::string_view line) {
+    return says_any(line, {"there is no '", "No such file or directory"});
+}
+
 // MPI and what else runs beside the trainer name files as well, and go on.
 bool is_of_trainer(std::string_view line) {
     return line.starts_with("atoll-trainer ");
@@ -40,8 +44,7 @@ LostFile find_lost_file(std::string_view said, const std::string& directory) {
         const bool is_broken = says_any(line, {"Stale file handle", "Transport endpoint is not connected",
                                                "Cannot send after transport endpoint shutdown", "Host is down",
                                                "Remote I/O error", "Input/output error"});
-        if (is_broken || says_any(line, {"there is no '", "No such file or directory"}))
-            return {path_at(line, begin, directory.size() + 1), is_broken};
+        if (is_broken || is_of_missing_file(line)) return {path_at(line, begin, directory.size() + 1), is_broken};
     }
     return {};
 }
@@ -51,7 +54,7 @@ std::optional<std::string> input_refusal(std::string_view said) {
     for (const std::string_view line : split(said, '\n')) {
         const std::size_t at = line.find(kOfInput);
         if (!is_of_trainer(line) || at == std::string_view::npos) continue;
-        if (!says_any(line, {"there is no '", "No such file or directory", "no file matches"}))
+        if (!is_of_missing_file(line) && !says_any(line, {"no file matches"}))
             return std::string(line.substr(at + kOfInput.size()));
     }
     return {};

@@ -261,6 +261,7 @@ Status ScriptSite::check_input(const std::vector<std::string>& command) {
     if (!result.ok()) return {};
     const auto refusal = input_refusal(result->err);
     if (result->exit_code != run_settings::kExitBadInput || !refusal) return {};
+    if (facility().logs.give == LogsGiven::kNone) return invalid_argument("input", "the trainer cannot read it");
     return invalid_argument("input", printable(shorten(*refusal, kErrorBytesMax)));
 }
 
