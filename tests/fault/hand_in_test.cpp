@@ -7,6 +7,7 @@
 #include <functional>
 #include <thread>
 
+#include "shared/digest/digest.h"
 #include "tests/e2e/federation_fixture.h"
 
 namespace atl {
@@ -89,12 +90,11 @@ class HandInTest : public e2e::FederationTest {
 
 // The first one: no earlier job has left the model at the sites.
 TEST_F(HandInTest, AStoreThatAnswers500WhileAModelIsStagedCostsWaitingAndNoAttempt) {
-    // Of the base's weights the store finds a file where their directory was: an error that it has no word for.
-    fs::path weights;
-    for (const auto& entry : fs::recursive_directory_iterator(blobs()))
-        if (entry.is_regular_file() && (weights.empty() || entry.file_size() > fs::file_size(weights)))
-            weights = entry.path();
-    const fs::path directory = weights.parent_path();
+    // Of the base's tokenizer, which a submission does not read, the store finds a file where its directory was: an
+    // error that it has no word for.
+    const std::string sha256 = digest::sha256(read_file(federation_->path("base") / "tokenizer.model").value());
+    const fs::path directory = blobs() / sha256.substr(0, 2);
+    ASSERT_TRUE(fs::exists(directory)) << directory;
     fs::rename(directory, directory.string() + ".away");
     ASSERT_TRUE(write_file_atomic(directory, "").ok());
     const std::string job = submit("broken-staging");
