@@ -56,10 +56,13 @@ void SlurmJobTest::SetUp() {
     if (IsSkipped()) return;
     cluster_ = std::make_unique<SlurmCluster>(cluster_options());
     ASSERT_TRUE(write_file_atomic(fake("atoll"), kSiteAtoll, 0755).ok());
+    // A copy, as the site's user need not be able to enter the directory of the build.
+    ASSERT_TRUE(std::filesystem::copy_file(ATOLL_TRAINER_PROGRAM, trainer_program()));
     ASSERT_TRUE(
         write_file_atomic(fake("atoll-trainer"),
                           "#!/bin/sh\n[ \"$1\" != train ] || echo \"$ATOLL_BATCH_JOB\" >>\"${0%/*}/trainings\"\n"
-                          "exec " ATOLL_TRAINER_PROGRAM " \"$@\"\n",
+                          "exec " +
+                              trainer_program() + " \"$@\"\n",
                           0755)
             .ok());
     const auto made =

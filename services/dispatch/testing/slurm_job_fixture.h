@@ -114,10 +114,12 @@ class SlurmJobTest : public DispatchTest {
     std::string name(const std::string& job, std::int64_t attempt) {
         return "atoll-" + training(job).at("id").get<std::string>() + "-" + std::to_string(attempt);
     }
+    // The trainer that the site's atoll-trainer executes.
+    std::string trainer_program() const { return fake("trainer").string(); }
     // Sends the trainer's processes a signal.
     void signal_trainer(int signal) const {
         const auto found =
-            run_command({"pgrep", "-u", "atoll-" + cluster_->name(), "-f", "^" ATOLL_TRAINER_PROGRAM " train"});
+            run_command({"pgrep", "-u", "atoll-" + cluster_->name(), "-f", "^" + trainer_program() + " train"});
         std::istringstream pids(found->out);
         int count = 0;
         for (pid_t pid = 0; pids >> pid; ++count) EXPECT_EQ(::kill(pid, signal), 0);
