@@ -184,8 +184,9 @@ std::string render_exports(const std::map<std::string, std::string>& environment
 std::string render_job_script(const BatchJob& job, const BatchSystem& batch) {
     const std::int64_t ranks = job.resources.ranks();
     const std::string launcher = launcher_of(job, batch);
+    // Where a node lacks the work directory Slurm 24.11 makes it for the log, with nothing in it.
     std::string script = "# Attempt " + job.ref.name + "\numask 077\ncd " + shell_quote(job.ref.directory) +
-                         " || exit 75\n" + render_claims(job) + kRecord + kAwait +
+                         " && [ -e job.sh ] || exit 75\n" + render_claims(job) + kRecord + kAwait +
                          "export ATOLL_BATCH_JOB=" + shell_quote(job.ref.name) + "\n" +
                          render_exports(job.environment) + "job() {\n";
     if (!job.run_json.is_null())

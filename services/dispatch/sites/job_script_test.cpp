@@ -65,7 +65,7 @@ TEST(JobScriptTest, CommandsRunInTheAttemptsDirectoryUntilOneFails) {
     EXPECT_EQ(render_locally(job), std::string(R"sh(#!/bin/sh
 # Attempt atoll-t-1
 umask 077
-cd '/work/it'\''s' || exit 75
+cd '/work/it'\''s' && [ -e job.sh ] || exit 75
 mkdir claim 2>/dev/null || {
     [ -d claim ] || { echo "nothing can be made in $PWD" >&2; exit 75; }
     date -u '+started again at %Y-%m-%dT%H:%M:%SZ' >>again
@@ -92,7 +92,7 @@ TEST(JobScriptTest, ATrainingHasItsSettingsItsLauncherAndTheNewestState) {
     EXPECT_EQ(render_locally(job), std::string(R"sh(#!/bin/sh
 # Attempt atoll-t-3
 umask 077
-cd '/work/tasks/t/3' || exit 75
+cd '/work/tasks/t/3' && [ -e job.sh ] || exit 75
 mkdir claim 2>/dev/null || {
     [ -d claim ] || { echo "nothing can be made in $PWD" >&2; exit 75; }
     date -u '+started again at %Y-%m-%dT%H:%M:%SZ' >>again
@@ -199,7 +199,7 @@ TEST(JobScriptTest, WithoutALauncherMpirunStartsAsManyRanksAsOneMachineBears) {
     EXPECT_EQ(script, std::string(R"sh(#!/bin/sh
 # Attempt atoll-t-1
 umask 077
-cd '/work' || exit 75
+cd '/work' && [ -e job.sh ] || exit 75
 mkdir claim 2>/dev/null || {
     [ -d claim ] || { echo "nothing can be made in $PWD" >&2; exit 75; }
     date -u '+started again at %Y-%m-%dT%H:%M:%SZ' >>again
