@@ -238,7 +238,7 @@ check_certificates_are_renewed() {
     is_up
     local before running one
     for one in "${services[@]}"; do
-        [ "$(docker compose exec -T "$one" cat /credentials/kafka/kafka.pem | openssl x509 -noout -subject)" = "subject=CN = $one" ] ||
+        [ "$(docker compose exec -T "$one" cat /credentials/kafka/kafka.pem | openssl x509 -noout -subject -nameopt RFC2253)" = "subject=CN=$one" ] ||
             fail "$one shows another's certificate"
         [ "$(docker compose exec -T "$one" sh -c 'find /credentials -name "*.pem" ! -perm 400 ! -name public.pem; grep -l PRIVATE -r /credentials' | sort |
             tr '\n' ' ')" = "/credentials/kafka/kafka.pem $([ "$one" != dispatch ] || echo '/credentials/signing/private.pem ')" ] ||

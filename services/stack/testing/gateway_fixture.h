@@ -12,6 +12,7 @@
 #include "services/stack/gateway.h"
 #include "services/stack/process.h"
 #include "shared/base/file.h"
+#include "shared/base/subprocess.h"
 #include "shared/http/testing/test_server.h"
 
 namespace atl::stack {
@@ -25,6 +26,13 @@ inline const std::string kBlob = "0123456789abcdef";
 
 inline std::string host_and_port(const std::string& url) {
     return url.substr(url.rfind('/') + 1);
+}
+
+// Whether the TLS server at HOST:PORT shows a certificate of this common name.
+inline bool shows_certificate_of(const std::string& address, const std::string& name) {
+    // Without -nameopt OpenSSL 3.0 writes "CN = name" and 3.5 "CN=name".
+    const auto shown = run_command({"openssl", "s_client", "-nameopt", "RFC2253", "-connect", address});
+    return shown.ok() && shown->out.find("subject=CN=" + name + "\n") != std::string::npos;
 }
 
 // One backend plays all four services behind a real nginx.
