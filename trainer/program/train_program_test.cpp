@@ -31,8 +31,8 @@ TEST_F(TrainProgramTest, StepsAndSummarySayWhatWasDone) {
     const auto result = train("out", {"--epochs", "2", "--batch-size", "4", "--grad-accum", "2", "--peak-tflops", "0"});
     const auto lines = lines_of(result.out);
     ASSERT_EQ(lines.size(), 9U) << result.err;  // 2 × 32 rows in steps of 8
-    for (const char* key : {"step", "time_unix_s", "loss", "lr", "grad_norm", "tokens_per_s", "mfu", "hfu",
-                            "peak_bytes", "exposed_comm_s", "eta_s", "step_s"}) {
+    for (const char* key : {"step", "time_unix_s", "loss", "lr", "grad_norm", "tokens_per_s", "samples_per_s", "tflops",
+                            "mfu", "hfu", "peak_bytes", "exposed_comm_s", "eta_s", "step_s"}) {
         EXPECT_TRUE(lines[0].contains(key)) << key;
     }
     EXPECT_GT(lines[0]["peak_bytes"].get<std::int64_t>(), 1 << 20);
@@ -111,6 +111,8 @@ TEST_F(TrainProgramTest, MfuAndHfuAreSharesOfThePeakByTheTextbooksCount) {
         const double step_s = kRows * kTokens / step["tokens_per_s"].get<double>();
         const double at_peak = step_s * ranks * 0.5e12;
         EXPECT_NEAR(step["mfu"].get<double>() * at_peak / used, 1, 1e-9) << step;
+        EXPECT_NEAR(step["tflops"].get<double>() * ranks * step_s * 1e12 / used, 1, 1e-9) << step;
+        EXPECT_NEAR(step["samples_per_s"].get<double>() * step_s, 4, 1e-9) << step;
         EXPECT_NEAR(step["hfu"].get<double>() * at_peak / (used + repeated), 1, 1e-9) << step;
     }
 }

@@ -61,6 +61,8 @@ std::string to_json_line(const StepMetrics& metrics) {
                         {"grad_norm", metrics.gradient_norm},
                         {"step_s", metrics.step_s},
                         {"tokens_per_s", metrics.tokens_per_s},
+                        {"samples_per_s", metrics.samples_per_s},
+                        {"tflops", metrics.tflops},
                         {"mfu", share_or_null(metrics.mfu)},
                         {"hfu", share_or_null(metrics.hfu)},
                         {"peak_bytes", metrics.peak_bytes},

@@ -20,6 +20,8 @@ struct StepMetrics {
     double loss_scale = 0;  // of the step's backward pass; 0: an fp32 or bf16 run, not printed
     double step_s = 0;      // of the slowest rank
     double tokens_per_s = 0;
+    double samples_per_s = 0;
+    double tflops = 0;  // of one rank
     double mfu = 0;  // 0: unknown; this and what is above 1, a peak measured too low, is printed as null
     double hfu = 0;
     std::int64_t peak_bytes = 0;

@@ -275,10 +275,12 @@ void Trainer::report_rates(StepMetrics& metrics, double step_s) {
     metrics.exposed_comm_s = most[1];
     metrics.step_s = step_s = most[2];
     metrics.tokens_per_s = nominal_targets(prepared_) / step_s;
+    metrics.samples_per_s = static_cast<double>(prepared_.batch.global) / step_s;
     const double forward = prepared_.directory.model.forward_flops({prepared_.batch.global, prepared_.seq_len()});
-    if (peak_flops_ <= 0) return;
     // Forward, the gradient of the activations, and that of the weights unless they are frozen.
     const double passes = prepared_.directory.adapters ? 2 : 3;
+    metrics.tflops = passes * forward / (step_s * comm_.size() * 1e12);
+    if (peak_flops_ <= 0) return;
     metrics.mfu = passes * forward / (step_s * peak_flops_);
     const double again =
         parallel::recomputed_flops({prepared_.config.activation_checkpointing, prepared_.config.checkpoint_layers},
