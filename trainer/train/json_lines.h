@@ -22,7 +22,7 @@ struct StepMetrics {
     double tokens_per_s = 0;
     double samples_per_s = 0;
     double tflops = 0;  // of one rank
-    double mfu = 0;  // 0: unknown; this and what is above 1, a peak measured too low, is printed as null
+    double mfu = 0;     // 0: unknown; this and what is above 1, a peak measured too low, is printed as null
     double hfu = 0;
     std::int64_t peak_bytes = 0;
     double exposed_comm_s = 0;

@@ -85,9 +85,9 @@ struct Description {
 
 struct Preparation {
     std::string dataset, facility, tokenizer, batching = "packing";
-    std::vector<std::string> inputs;
+    std::vector<std::string> inputs, validation_inputs;
     std::int64_t seq_len = 0;
-    std::int64_t validation_percent = 5;
+    std::optional<std::int64_t> validation_percent;
     bool no_wait = false;
 };
 
@@ -115,13 +115,16 @@ Result<json> preparation_request(const Preparation& given) {
         return invalid_argument("--tokenizer", "give a model and its version or tag, as in llama@v1");
     const std::string input = join(given.inputs, ",");
     if (input.empty()) return invalid_argument("--input", "is empty: name files, or a directory, at the site");
-    return json{{"facility", given.facility},
-                {"dataset", given.dataset},
-                {"tokenizer", {{"model", given.tokenizer.substr(0, at)}, {"version", given.tokenizer.substr(at + 1)}}},
-                {"input", input},
-                {"seq_len", given.seq_len},
-                {"batching", given.batching},
-                {"validation_percent", given.validation_percent}};
+    json request = {
+        {"facility", given.facility},
+        {"dataset", given.dataset},
+        {"tokenizer", {{"model", given.tokenizer.substr(0, at)}, {"version", given.tokenizer.substr(at + 1)}}},
+        {"input", input},
+        {"seq_len", given.seq_len},
+        {"batching", given.batching}};
+    if (given.validation_percent) request["validation_percent"] = *given.validation_percent;
+    if (!given.validation_inputs.empty()) request["validation_input"] = join(given.validation_inputs, ",");
+    return request;
 }
 
 // What stands in a preparation's way and since when, or why it failed.
@@ -415,8 +418,15 @@ void add_prepare(CLI::App& group, Context& context) {
     command->add_option("--tokenizer", given->tokenizer, "MODEL@VERSION: a model version with a tokenizer")->required();
     command->add_option("--seq-len", given->seq_len, "tokens a row")->required();
     command->add_option("--batching", given->batching, "packing or padding")->capture_default_str();
-    command->add_option("--validation-percent", given->validation_percent, "of the documents, kept for validation")
-        ->capture_default_str();
+    auto* percent = command->add_option("--validation-percent", given->validation_percent,
+                                        "of the documents, kept for validation; the default is 5");
+    command
+        ->add_option(
+            "--validation-input", given->validation_inputs,
+            "files, directories or patterns of documents that are for validation alone; then all of --input is "
+            "trained on")
+        ->excludes(percent)
+        ->allow_extra_args(false);
     command->add_flag("--no-wait", given->no_wait,
                       "print the preparation's id and return; `atoll dataset preparations` finds it again");
     on_run(*command, context, [&context, given] { return run_prepare(context, *given); });

@@ -46,14 +46,15 @@ Status require_use(const Facility& facility, const auth::Principal& principal, c
                   field);
 }
 
-Status require_input(const Facility& facility, const auth::Principal& principal, const std::string& input) {
+Status require_input(const Facility& facility, const auth::Principal& principal, const std::string& input,
+                     const std::string& field) {
     const bool is_elsewhere = std::ranges::any_of(input_paths(input), [&](const std::string& path) {
         return path.starts_with('/') && !path.starts_with(facility.work_dir + "/");
     });
     if (is_admin(principal) || facility.transport.kind != TransportKind::kLocal || !is_elsewhere) return {};
     return denied("a file of the coordinator's own machine must be in the facility's directory, " + facility.work_dir +
                       ", as all its facilities run as one user: have it copied there, or ask an admin to prepare it",
-                  "input");
+                  field);
 }
 
 Facility without_secrets(Facility facility, const auth::Principal& principal) {

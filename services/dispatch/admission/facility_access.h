@@ -15,7 +15,8 @@ bool may_change(const Facility& facility, const auth::Principal& principal);
 Status require_use(const Facility& facility, const auth::Principal& principal, const std::string& field);
 // kPermissionDenied: at a facility of the coordinator's own machine an admin alone has files prepared that are not in
 // its work directory.
-Status require_input(const Facility& facility, const auth::Principal& principal, const std::string& input);
+Status require_input(const Facility& facility, const auth::Principal& principal, const std::string& input,
+                     const std::string& field);
 // As whoever may not change it gets it: each value of its environment, which can be a secret, is "…".
 Facility without_secrets(Facility facility, const auth::Principal& principal);
 // kPermissionDenied: another one's facility, or what an admin alone may say. That is its owner's name, how it is

@@ -89,10 +89,10 @@ TEST(FacilityAccessTest, EachPathOfAnInputOnThisMachineIsInTheFacilitysDirectory
     facility.transport.kind = TransportKind::kLocal;
     facility.work_dir = "/site";
     for (const char* input : {"raw/a.csv", "raw/*,raw/b", "/site/raw/a.csv,raw"})
-        EXPECT_TRUE(require_input(facility, person("ada"), input).ok()) << input;
+        EXPECT_TRUE(require_input(facility, person("ada"), input, "input").ok()) << input;
     for (const char* input : {"/etc/passwd", "raw/a.csv,/etc/passwd", "/site/raw,/site-2/raw"}) {
-        EXPECT_EQ(require_input(facility, person("ada"), input).error().field, "input") << input;
-        EXPECT_TRUE(require_input(facility, kAdmin, input).ok()) << input;
+        EXPECT_EQ(require_input(facility, person("ada"), input, "input").error().field, "input") << input;
+        EXPECT_TRUE(require_input(facility, kAdmin, input, "input").ok()) << input;
     }
 }
 

@@ -321,5 +321,27 @@ TEST(PreparationSpecTest, APathThatClimbsOutIsRefused) {
               (std::vector<std::string>{"raw/it-*.csv", "/data/texts"}));
 }
 
+TEST(PreparationSpecTest, ValidationIsAPartOfTheInputOrHasFilesOfItsOwn) {
+    Json value = {{"facility", "leonardo"},
+                  {"dataset", "fortunes-it"},
+                  {"tokenizer", {{"model", "tiny"}, {"version", "base"}}},
+                  {"input", "it.jsonl"},
+                  {"seq_len", 128}};
+    EXPECT_EQ(parse_preparation_spec(value)->validation_percent, 5);
+    EXPECT_FALSE(to_json(*parse_preparation_spec(value)).contains("validation_input"));
+    value["validation_input"] = "dev.jsonl";
+    EXPECT_EQ(to_json(*parse_preparation_spec(value)).at("validation_input"), "dev.jsonl");
+    EXPECT_EQ(parse_preparation_spec(value)->validation_percent, 0);
+    value["validation_percent"] = nullptr;
+    EXPECT_TRUE(parse_preparation_spec(value).ok());
+    for (const Json& percent : {Json(5), Json(0), Json("five")}) {
+        value["validation_percent"] = percent;
+        EXPECT_EQ(parse_preparation_spec(value).error().field, "validation_percent") << percent;
+    }
+    value.erase("validation_percent");
+    value["validation_input"] = "../secret";
+    EXPECT_EQ(parse_preparation_spec(value).error().field, "validation_input");
+}
+
 }  // namespace
 }  // namespace atl::dispatch

@@ -29,6 +29,23 @@ bool are_safe_paths(const std::string& input) {
     });
 }
 
+constexpr const char* kPathsRule =
+    "must be paths at the site, separated by commas, each of at most 4096 characters and without empty parts, \".\", "
+    "\"..\" or a pattern that begins with a dot";
+
+// Documents for validation: files of their own, or else a part of the input.
+void read_validation(ObjectReader& reader, const Json& value, PreparationSpec& spec) {
+    spec.validation_input = reader.string_or("validation_input", "");
+    if (spec.validation_input.empty()) {
+        spec.validation_percent = reader.integer_or("validation_percent", 5, 1, 99);
+        return;
+    }
+    if (!are_safe_paths(spec.validation_input)) reader.fail("validation_input", kPathsRule);
+    if (value.contains("validation_percent") && !value["validation_percent"].is_null())
+        reader.fail("validation_percent", "is of preparations without a validation_input: leave one of them out");
+    (void)reader.integer_or("validation_percent", 0, 0, 99);
+}
+
 }  // namespace
 
 Result<PreparationSpec> parse_preparation_spec(const Json& value) {
@@ -38,13 +55,10 @@ Result<PreparationSpec> parse_preparation_spec(const Json& value) {
     spec.dataset = required_name(reader, "dataset");
     const Json& tokenizer = reader.required_object("tokenizer");
     spec.input = reader.required_string("input");
-    if (!are_safe_paths(spec.input))
-        reader.fail("input",
-                    "must be paths at the site, separated by commas, each of at most 4096 characters and without empty "
-                    "parts, \".\", \"..\" or a pattern that begins with a dot");
+    if (!are_safe_paths(spec.input)) reader.fail("input", kPathsRule);
     spec.seq_len = reader.required_integer("seq_len", 2, 1 << 24);
     spec.batching = reader.one_of("batching", {"packing", "padding"}, "packing");
-    spec.validation_percent = reader.integer_or("validation_percent", 5, 1, 99);
+    read_validation(reader, value, spec);
     ATOLL_RETURN_IF_ERROR(reader.finish());
     ObjectReader tokenizer_reader(tokenizer, "tokenizer");
     spec.tokenizer_model = required_name(tokenizer_reader, "model");
@@ -59,13 +73,15 @@ std::vector<std::string> input_paths(const std::string& input) {
 }
 
 Json to_json(const PreparationSpec& spec) {
-    return {{"facility", spec.facility},
-            {"dataset", spec.dataset},
-            {"tokenizer", {{"model", spec.tokenizer_model}, {"version", spec.tokenizer_version}}},
-            {"input", spec.input},
-            {"seq_len", spec.seq_len},
-            {"batching", spec.batching},
-            {"validation_percent", spec.validation_percent}};
+    Json value = {{"facility", spec.facility},
+                  {"dataset", spec.dataset},
+                  {"tokenizer", {{"model", spec.tokenizer_model}, {"version", spec.tokenizer_version}}},
+                  {"input", spec.input},
+                  {"seq_len", spec.seq_len},
+                  {"batching", spec.batching},
+                  {"validation_percent", spec.validation_percent}};
+    if (!spec.validation_input.empty()) value["validation_input"] = spec.validation_input;
+    return value;
 }
 
 }  // namespace atl::dispatch

@@ -17,8 +17,9 @@ struct PreparationSpec {
     // Paths at the site, separated by commas, absolute or relative to its work directory: files, directories, patterns.
     std::string input;
     std::int64_t seq_len = 0;
-    std::string batching;  // "packing" or "padding"
-    std::int64_t validation_percent = 0;
+    std::string batching;                 // "packing" or "padding"
+    std::int64_t validation_percent = 0;  // of the input's documents; 0 where they are in files of their own
+    std::string validation_input;         // as input; empty: some of that one's
 };
 
 Result<PreparationSpec> parse_preparation_spec(const json::Json& value);

@@ -67,7 +67,8 @@ Status read(ObjectReader& reader, PrepareParams& params) {
     params.input = read_text(reader, "input");
     params.seq_len = reader.required_integer("seq_len", 2, 1 << 24);
     params.batching = reader.one_of("batching", {"packing", "padding"}, "");
-    params.validation_percent = reader.required_integer("validation_percent", 1, 99);
+    params.validation_percent = reader.required_integer("validation_percent", 0, 99);
+    params.validation_input = reader.string_or("validation_input", "");
     return reader.finish();
 }
 
@@ -135,6 +136,8 @@ Json to_json(const TaskParams& params) {
         if (!evaluate->model.empty()) stored["model"] = evaluate->model;
         if (!evaluate->quantize.empty()) stored["quantize"] = evaluate->quantize;
     }
+    if (const auto* prepare = std::get_if<PrepareParams>(&params); prepare && !prepare->validation_input.empty())
+        stored["validation_input"] = prepare->validation_input;
     return stored;
 }
 

@@ -60,6 +60,7 @@ struct PrepareParams {
     std::int64_t seq_len = 0;
     std::string batching;
     std::int64_t validation_percent = 0;
+    std::string validation_input;  // as PreparationSpec has them
 };
 
 struct CleanParams {};

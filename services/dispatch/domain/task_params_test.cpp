@@ -44,6 +44,16 @@ const std::vector<std::pair<TaskKind, Json>> kStored = {
       {"seq_len", 128},
       {"batching", "packing"},
       {"validation_percent", 5}}},
+    {TaskKind::kPrepare,
+     {{"dataset", "d"},
+      {"tokenizer_digest", "t"},
+      {"tokenizer", {{"model", "m"}, {"version", "t"}}},
+      {"template", "{{text}}"},
+      {"input", "/raw/d.jsonl"},
+      {"seq_len", 128},
+      {"batching", "packing"},
+      {"validation_percent", 0},
+      {"validation_input", "/raw/dev.jsonl"}}},
     {TaskKind::kClean, Json::object()},
 };
 
@@ -80,8 +90,8 @@ TEST(TaskParamsTest, WhetherTokensAreCountedIsKeptWhereTheyAre) {
     EXPECT_EQ(field_of_fault(TaskKind::kTrain, train), "counts_tokens");
 }
 
-// What tasks of earlier releases lack.
-const std::set<std::string> kOptional = {"fingerprint", "output_owner", "tokenizer"};
+// What tasks of earlier releases lack, or all but some.
+const std::set<std::string> kOptional = {"fingerprint", "output_owner", "tokenizer", "validation_input"};
 
 TEST(TaskParamsTest, AMemberThatIsMissingUnknownOrOfAnotherTypeIsNamed) {
     for (const auto& [kind, stored] : kStored) {

@@ -279,6 +279,10 @@ TEST_F(FacilityOwnersTest, AnOperatorPreparesNoFileBesideAFacilityOfThisMachine)
                                   std::filesystem::path(work_dir("leonardo").string() + "-2/corpus.jsonl"),
                                   std::filesystem::path("raw/corpus.jsonl," + work_dir("karolina").string() + "/*")})
         EXPECT_EQ(prepare("ada", elsewhere), "403 input") << elsewhere;
+    Json own = kPreparation;
+    own.erase("validation_percent");
+    own["validation_input"] = (work_dir("karolina") / "dev.jsonl").string();
+    EXPECT_EQ(ask("ada", Method::kPost, "/v1/preparations", own), "403 validation_input");
     EXPECT_EQ(prepare("ada", work_dir("leonardo") / "raw/corpus.jsonl"), "202");
     EXPECT_EQ(prepare("ada", "raw/corpus.jsonl"), "202") << "a path in its work directory";
     EXPECT_EQ(prepare("admin", work_dir("karolina") / "corpus.jsonl"), "202");

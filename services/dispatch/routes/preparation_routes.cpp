@@ -53,7 +53,8 @@ Result<Task> make_preparation_task(const PreparationSpec& spec, const Catalog& c
                                 .input = spec.input,
                                 .seq_len = spec.seq_len,
                                 .batching = spec.batching,
-                                .validation_percent = spec.validation_percent};
+                                .validation_percent = spec.validation_percent,
+                                .validation_input = spec.validation_input};
     return task;
 }
 
@@ -62,7 +63,8 @@ Status require_usable(pg::Connection& connection, const PreparationSpec& spec, c
     ATOLL_RETURN_IF_ERROR(require_facility(connection, spec.facility, "facility"));
     ATOLL_TRY(const StoredFacility stored, find_facility(connection, spec.facility));
     ATOLL_RETURN_IF_ERROR(require_use(stored.facility, principal, "facility"));
-    return require_input(stored.facility, principal, spec.input);
+    ATOLL_RETURN_IF_ERROR(require_input(stored.facility, principal, spec.input, "input"));
+    return require_input(stored.facility, principal, spec.validation_input, "validation_input");
 }
 
 Status check_quota(pg::Transaction& transaction, const auth::Principal& principal) {

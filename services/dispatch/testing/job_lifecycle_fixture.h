@@ -44,16 +44,14 @@ class JobLifecycleTest : public DispatchTest {
         });
     }
     // Prepares "it" at karolina; the path of the preparation, which has come to that state.
-    std::string prepare(const std::string& state = "done") {
-        const json::Json made =
-            client()
-                .post_json("/v1/preparations", {{"facility", "karolina"},
-                                                {"dataset", "it"},
-                                                {"tokenizer", {{"model", "tiny"}, {"version", "base"}}},
-                                                {"input", "raw/it.jsonl"},
-                                                {"seq_len", 128},
-                                                {"validation_percent", 5}})
-                .value();
+    std::string prepare(const std::string& state = "done", const json::Json& validation = {{"validation_percent", 5}}) {
+        json::Json asked = {{"facility", "karolina"},
+                            {"dataset", "it"},
+                            {"tokenizer", {{"model", "tiny"}, {"version", "base"}}},
+                            {"input", "raw/it.jsonl"},
+                            {"seq_len", 128}};
+        asked.update(validation);
+        const json::Json made = client().post_json("/v1/preparations", asked).value();
         const std::string path = "/v1/preparations/" + made.at("id").get<std::string>();
         EXPECT_TRUE(eventually([&] { return get(path).at("state") == state; })) << get(path).dump(2);
         return path;

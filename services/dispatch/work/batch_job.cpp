@@ -10,28 +10,32 @@
 namespace atl::dispatch {
 namespace {
 
+// Where the documents for validation are in files of their own each split is the whole of its input.
 std::vector<std::string> tokenize_command(const Site& site, const PrepareParams& prepare, const std::string& split) {
     const auto chat = run_settings::chat_template_of(prepare.prompt_template);
+    const bool has_own = !prepare.validation_input.empty();
     std::vector<std::string> inputs;
-    for (const std::string& path : input_paths(prepare.input)) inputs.push_back(site.path(path));
-    return {site.program("atoll-trainer"),
-            "tokenize",
-            "--tokenizer",
-            site.model_directory(prepare.tokenizer_digest),
-            "--input",
-            join(inputs, ","),
-            chat ? "--chat-template" : "--template",
-            chat ? std::string(*chat) : prepare.prompt_template,
-            "--out",
-            "out/" + split,
-            "--seq-len",
-            std::to_string(prepare.seq_len),
-            "--batching",
-            prepare.batching,
-            "--split",
-            split,
-            "--validation-percent",
-            std::to_string(prepare.validation_percent)};
+    for (const std::string& path :
+         input_paths(has_own && split == "validation" ? prepare.validation_input : prepare.input))
+        inputs.push_back(site.path(path));
+    std::vector<std::string> command = {site.program("atoll-trainer"),
+                                        "tokenize",
+                                        "--tokenizer",
+                                        site.model_directory(prepare.tokenizer_digest),
+                                        "--input",
+                                        join(inputs, ","),
+                                        chat ? "--chat-template" : "--template",
+                                        chat ? std::string(*chat) : prepare.prompt_template,
+                                        "--out",
+                                        "out/" + split,
+                                        "--seq-len",
+                                        std::to_string(prepare.seq_len),
+                                        "--batching",
+                                        prepare.batching};
+    if (!has_own)
+        command.insert(command.end(),
+                       {"--split", split, "--validation-percent", std::to_string(prepare.validation_percent)});
+    return command;
 }
 
 // Appends the flags that name a version: a model, or an adapter of `model`.
@@ -130,7 +134,9 @@ Result<BatchJob> describe_batch_job(const Task& task, const Site& site) {
 }
 
 std::vector<std::string> check_input_command(const PrepareParams& prepare, const Site& site) {
-    std::vector<std::string> command = tokenize_command(site, prepare, "train");
+    PrepareParams all = prepare;
+    if (!prepare.validation_input.empty()) all.input += "," + prepare.validation_input;
+    std::vector<std::string> command = tokenize_command(site, all, "train");
     command.emplace_back("--check");
     return command;
 }

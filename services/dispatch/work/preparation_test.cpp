@@ -75,6 +75,27 @@ TEST_F(JobLifecycleTest, APreparationSaysWhatIsCutOffAndHowManyDocumentsHaveNoEn
         << "of both splits";
 }
 
+TEST_F(JobLifecycleTest, DocumentsForValidationMayBeInFilesOfTheirOwn) {
+    begin();
+    const Json made = get(prepare("done", {{"validation_input", "raw/dev.jsonl,/shared/dev/*.csv"}}));
+    EXPECT_EQ(made.at("validation_input"), "raw/dev.jsonl,/shared/dev/*.csv");
+    EXPECT_EQ(made.at("validation_percent"), 0);
+    const std::string work = work_dir("karolina").string();
+    std::map<std::string, std::string> inputs;  // by --out, "" of the login node's look
+    for (const std::string& line : lines("runs")) {
+        if (line.find(" tokenize ") == std::string::npos) continue;
+        EXPECT_EQ(line.find("--split"), std::string::npos) << line;
+        const auto value = [&](const std::string& flag) {
+            const auto at = line.find(flag + " ") + flag.size() + 1;
+            return line.substr(at, line.find(' ', at) - at);
+        };
+        inputs[line.find("--check") == std::string::npos ? value("--out") : ""] = value("--input");
+    }
+    const std::string train = work + "/raw/it.jsonl", validation = work + "/raw/dev.jsonl,/shared/dev/*.csv";
+    EXPECT_EQ(inputs, (std::map<std::string, std::string>{
+                          {"", train + "," + validation}, {"out/train", train}, {"out/validation", validation}}));
+}
+
 TEST_F(JobLifecycleTest, APreparationOfTheSameCorpusLeavesNoSecondCopyAtTheSite) {
     begin();
     const std::string first = prepare();
