@@ -40,8 +40,10 @@ class KeptOptimizerJobTest : public testing::Test {
         fs::create_directory(programs);
         fs::permissions(directory_.path(), fs::perms(0711));
         fs::permissions(programs, fs::perms(0755));
-        fs::create_symlink(e2e::SmallFederation::program("atoll"), programs / "atoll");
-        const std::string trainer = e2e::SmallFederation::program("atoll-trainer");
+        // Copies, as whoever runs them need not be able to enter the directory of the build.
+        fs::copy_file(e2e::SmallFederation::program("atoll"), programs / "atoll");
+        const std::string trainer = programs / "real-trainer";
+        fs::copy_file(e2e::SmallFederation::program("atoll-trainer"), trainer);
         ASSERT_TRUE(
             write_file_atomic(programs / "atoll-trainer", replace_all(kTrainer, "TRAINER", trainer), 0755).ok());
         federation_.emplace(e2e::FederationOptions{.directory = directory_.path(), .site_programs = programs});

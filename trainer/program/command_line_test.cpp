@@ -213,7 +213,10 @@ TEST_F(CommandLineTest, PlanTakesItsRanksFromAFileAndItsHelpSaysOneDefault) {
     EXPECT_LT(member(run(plan).out, "moments_bytes").at(0), 0.6 * member(run(of_one).out, "moments_bytes").at(0));
     const std::string help = run({"plan", "--help"}).out;
     EXPECT_NE(help.find("--ranks INT "), std::string::npos) << help;
-    EXPECT_NE(help.find("--reduce-dtype fp32|bf16=fp32"), std::string::npos) << help;
+    // CLI11 of bookworm (2.1) writes a default as "=fp32", that of trixie (2.4) " [fp32]".
+    EXPECT_TRUE(help.find("--reduce-dtype fp32|bf16=fp32") != std::string::npos ||
+                help.find("--reduce-dtype fp32|bf16 [fp32]") != std::string::npos)
+        << help;
 }
 
 TEST_F(CommandLineTest, WhatIsMissingOrMeansNothingIsNamed) {
