@@ -21,7 +21,7 @@ fs::path find_kafka_jars() {
     const fs::path here = own_directory();
     for (const fs::path& candidate :
          {here / "../../kafka/lib", here / "../lib/atoll/kafka", fs::path("/opt/kafka/libs")})
-        if (fs::exists(candidate)) return fs::canonical(candidate);
+        if (std::error_code none; fs::exists(candidate, none)) return fs::canonical(candidate);
     return (here / "../../kafka/lib").lexically_normal();
 }
 
