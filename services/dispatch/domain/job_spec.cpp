@@ -134,6 +134,7 @@ Status parse_evaluation(const Json& value, JobSource source, JobSpec& spec) {
     const bool pauses = reader.boolean_or("pause_when_worse", true);
     if (!value.value("pause_when_worse", Json()).is_null()) spec.pause_when_worse = pauses;
     spec.evaluate_updates = reader.one_of("models", {"all", "global"}, "global") == "all";
+    spec.validation_samples = reader.integer_or("val_samples", 0, 0, INT64_MAX);
     ATOLL_RETURN_IF_ERROR(reader.finish());
     ATOLL_TRY(spec.evaluation_copies, parse_evaluation_copies(copies, source));
     if (copies.is_null())
@@ -342,6 +343,7 @@ Json to_json(const JobSpec& spec) {
     if (!spec.adapter_of.empty()) value["adapter_of"] = spec.adapter_of;
     if (spec.output_owner) value["output_owner"] = *spec.output_owner;
     if (spec.quorum) value["quorum"] = *spec.quorum;
+    if (spec.validation_samples > 0) value["evaluation"]["val_samples"] = spec.validation_samples;
     if (spec.pause_when_worse) value["evaluation"]["pause_when_worse"] = *spec.pause_when_worse;
     return value;
 }

@@ -171,6 +171,7 @@ TEST(JobSpecTest, EachWrongMemberIsNamed) {
         {"/training/deterministic", "yes", "training.deterministic"},
         {"/training/model", "/etc", "training.model"},
         {"/evaluation", Json{{"models", "some"}}, "evaluation.models"},
+        {"/evaluation", Json{{"val_samples", -1}}, "evaluation.val_samples"},
         {"/evaluation", Json{{"at", {{{"facility", "x"}}}}}, "evaluation.at[0].dataset"},
         {"/evaluation", Json{{"at", sites({"x", "y", "x"})}}, "evaluation.at[2].dataset"},
         {"/evaluation", Json{{"at", sites(std::vector<std::string>(kParticipantsMax + 1, "x"))}}, "evaluation.at"},

@@ -181,7 +181,8 @@ void evaluate_round(JobDecision& decision, const JobView& job, Round round, cons
                                      .tokens_max = copy.validation_tokens,
                                      .fingerprint = copy.fingerprint,
                                      .model = job.spec.adapter_of,
-                                     .quantize = job.spec.training.value("quantize", "")};
+                                     .quantize = job.spec.training.value("quantize", ""),
+                                     .samples_max = job.spec.validation_samples};
         decision.new_tasks.push_back(std::move(task));
     }
 }

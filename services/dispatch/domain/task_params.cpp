@@ -47,6 +47,7 @@ Status read(ObjectReader& reader, EvaluateParams& params) {
     params.tokens_max = reader.required_integer("tokens_max", 0, INT64_MAX);
     params.model = reader.string_or("model", "");
     params.quantize = reader.string_or("quantize", "");
+    params.samples_max = reader.integer_or("samples_max", 0, 0, INT64_MAX);
     params.fingerprint = reader.string_or("fingerprint", "");
     const Json& models = reader.required_array("models");
     if (models.size() > kModelsMax) reader.fail("models", "has more than " + std::to_string(kModelsMax) + " entries");
@@ -135,6 +136,7 @@ Json to_json(const TaskParams& params) {
     if (const auto* evaluate = std::get_if<EvaluateParams>(&params)) {
         if (!evaluate->model.empty()) stored["model"] = evaluate->model;
         if (!evaluate->quantize.empty()) stored["quantize"] = evaluate->quantize;
+        if (evaluate->samples_max > 0) stored["samples_max"] = evaluate->samples_max;
     }
     if (const auto* prepare = std::get_if<PrepareParams>(&params); prepare && !prepare->validation_input.empty())
         stored["validation_input"] = prepare->validation_input;

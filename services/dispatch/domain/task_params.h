@@ -48,6 +48,7 @@ struct EvaluateParams {
     std::string fingerprint = {};  // of both splits; empty: not known
     std::string model = {};        // digest of the model that all of them are adapters of; empty: they are models
     std::string quantize = {};     // as the adapters are trained on it; empty: as it is
+    std::int64_t samples_max = 0;  // rows of the validation split that count, the first ones; 0: all
 };
 
 // Tokenises raw text at a facility and registers the result as a version of the dataset.

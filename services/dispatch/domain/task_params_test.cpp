@@ -78,6 +78,7 @@ TEST(TaskParamsTest, OfAdaptersTheModelIsKeptToo) {
     Json train = kStored[0].second, evaluate = kStored[1].second;
     train["model"] = evaluate["model"] = "m";
     evaluate["quantize"] = "nf4";
+    evaluate["samples_max"] = 200;
     EXPECT_EQ(to_json(parse_task_params(TaskKind::kTrain, train).value()), train);
     EXPECT_EQ(to_json(parse_task_params(TaskKind::kEvaluate, evaluate).value()), evaluate);
 }

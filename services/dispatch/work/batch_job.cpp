@@ -77,6 +77,8 @@ std::vector<std::string> eval_command(const Site& site, const EvaluateParams& ev
     command.insert(command.end(), {"--data", site.path(evaluate.path) + "/validation", "--loss-tokens-min",
                                    std::to_string(kLossTokensMin)});
     if (!evaluate.quantize.empty()) command.insert(command.end(), {"--quantize", evaluate.quantize});
+    if (evaluate.samples_max > 0)
+        command.insert(command.end(), {"--val-samples", std::to_string(evaluate.samples_max)});
     return command;
 }
 

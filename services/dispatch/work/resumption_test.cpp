@@ -61,6 +61,22 @@ TEST_F(JobLifecycleTest, AFailedEvaluationOfTheNewestModelIsTriedAgainWhenTheJob
     EXPECT_TRUE(reaches(job, "completed")) << error_of(job);
 }
 
+TEST_F(JobLifecycleTest, EachEvaluationSeesAsManyRowsAsItsJobSays) {
+    begin();
+    Json request = job_request(1);
+    request["evaluation"] = {{"val_samples", 200}};
+    const std::string job = submit(request);
+    EXPECT_TRUE(reaches(job, "completed")) << get("/v1/jobs/" + job).dump(2);
+    EXPECT_EQ(get("/v1/jobs/" + job).at("spec").at("evaluation").at("val_samples"), 200);
+    int evaluations = 0;
+    for (const std::string& line : lines("runs")) {
+        if (line.find(" eval ") == std::string::npos) continue;
+        ++evaluations;
+        EXPECT_NE((line + " ").find(" --val-samples 200 "), std::string::npos) << line;
+    }
+    EXPECT_GT(evaluations, 0);
+}
+
 TEST_F(JobLifecycleTest, OneModelThatCannotBeEvaluatedCostsTheOthersNothing) {
     begin();
     set("eval.waits");
