@@ -8,7 +8,7 @@
 namespace atl::checkpoint {
 namespace {
 
-constexpr std::array<const char*, 3> kKinds = {"weights", "moment1", "moment2"};
+constexpr std::array<const char*, 4> kKinds = {"weights", "moment1", "moment2", "gradient_sum"};
 
 // Of file P: this, the state's id, "-P".
 std::string part_begin(const std::filesystem::path& file) {
@@ -21,6 +21,7 @@ std::vector<Saved> saved_kinds(const parallel::ParameterStore& store, Content co
     std::vector<Saved> kinds;
     for (int kind = content == Content::kState ? 0 : 1; kind <= store.moment_count(); ++kind)
         kinds.push_back(static_cast<Saved>(kind));
+    if (content == Content::kState && store.has_gradient_sums()) kinds.push_back(Saved::kGradientSum);
     return kinds;
 }
 

@@ -12,15 +12,15 @@ Status write_outcome(Status status) {
     return Error{ErrorCode::kInternal, status.error().message, status.error().field};
 }
 
-GatherToRank0::GatherToRank0(kernels::Backend& backend, comm::Comm& world, ParameterStore& store)
-    : backend_(backend), world_(world), store_(store) {}
+GatherToRank0::GatherToRank0(kernels::Backend& backend, comm::Comm& world, ParameterStore& store,
+                             ParameterStore::Saved saved)
+    : backend_(backend), world_(world), store_(store), saved_(saved) {}
 
 // Widening patterns what is not finite for those who take the values.
 Status GatherToRank0::read(std::size_t unit, std::int64_t begin, std::span<float> values) {
-    constexpr auto kExact = ParameterStore::Saved::kExactWeights;
-    const tensor::DType dtype = store_.saved_dtype(kExact, unit);
+    const tensor::DType dtype = store_.saved_dtype(saved_, unit);
     stored_.resize(static_cast<std::size_t>(tensor::size_bytes(dtype, std::ssize(values))));
-    ATOLL_RETURN_IF_ERROR(store_.read(backend_, kExact, unit, begin - store_.saved_range(kExact, unit).begin, stored_));
+    ATOLL_RETURN_IF_ERROR(store_.read(backend_, saved_, unit, begin - store_.saved_range(saved_, unit).begin, stored_));
     weights::widen(weights::file_dtype(dtype), stored_, values);
     return {};
 }

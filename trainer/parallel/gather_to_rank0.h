@@ -19,10 +19,11 @@ Status write_outcome(Status status);
 // than it keeps and some pieces.
 class GatherToRank0 {
   public:
-    // `world`: all ranks of the run.
-    GatherToRank0(kernels::Backend& backend, comm::Comm& world, ParameterStore& store);
+    // `world`: all ranks of the run. `saved`: what of the tensors.
+    GatherToRank0(kernels::Backend& backend, comm::Comm& world, ParameterStore& store,
+                  ParameterStore::Saved saved = ParameterStore::Saved::kExactWeights);
 
-    // On rank 0, take() gets the exact weights of a tensor in order, widened to fp32. Every rank takes part, also after
+    // On rank 0, take() gets what is saved of a tensor in order, widened to fp32. Every rank takes part, also after
     // a failure of its own or of rank 0, which the others cannot see. Errors are this rank's alone: of reading what is
     // offloaded.
     Status gather(const PlacedTensor& tensor, const std::function<void(std::span<const float>)>& take);
@@ -37,6 +38,7 @@ class GatherToRank0 {
     kernels::Backend& backend_;
     comm::Comm& world_;
     ParameterStore& store_;
+    ParameterStore::Saved saved_;
     std::vector<float> piece_, slice_;
     std::vector<std::byte> stored_;
     Status status_;

@@ -99,6 +99,7 @@ ParameterStore::Range ParameterStore::update_range(std::size_t unit) const {
 }
 
 ParameterStore::Range ParameterStore::saved_range(Saved saved, std::size_t unit) const {
+    if (saved == Saved::kGradientSum) return {specs_[unit].begin, specs_[unit].shard};
     if (saved != Saved::kExactWeights || has_masters(unit)) return update_range(unit);
     return {kept_begin(weights_[unit], unit), weights_[unit].element_count()};
 }
@@ -116,33 +117,45 @@ std::int64_t ParameterStore::own_state_bytes() const {
         const std::int64_t count = std::clamp<std::int64_t>(specs_[unit].element_count - own.begin, 0, own.count);
         for (int kind = 0; kind <= moment_count(); ++kind)
             bytes += tensor::size_bytes(saved_dtype(static_cast<Saved>(kind), unit), count);
+        if (has_gradient_sums()) bytes += tensor::size_bytes(saved_dtype(Saved::kGradientSum, unit), count);
     }
     return bytes;
 }
 
 DType ParameterStore::saved_dtype(Saved saved, std::size_t unit) const {
+    if (saved == Saved::kGradientSum) return model_->formats.accumulated;
     if (saved == Saved::kExactWeights && !has_masters(unit)) return storage(unit);
     return state_.dtype(optimizer_part(saved));
 }
 
 Status ParameterStore::read(kernels::Backend& backend, Saved saved, std::size_t unit, std::int64_t at,
                             std::span<std::byte> to) {
-    if (saved != Saved::kExactWeights || has_masters(unit)) {
-        return state_.read(backend, optimizer_part(saved), unit, at, to);
-    }
-    const auto count = static_cast<std::int64_t>(to.size()) / tensor::size_bytes(storage(unit));
-    backend.copy_to_host(flat_range(weights_[unit], at, count), to.data());
+    const Tensor own = saved_tensor(saved, unit);
+    if (own.empty()) return state_.read(backend, optimizer_part(saved), unit, at, to);
+    const auto count = static_cast<std::int64_t>(to.size()) / tensor::size_bytes(own.dtype());
+    backend.copy_to_host(flat_range(own, at, count), to.data());
     return {};
 }
 
 Status ParameterStore::write(kernels::Backend& backend, Saved saved, std::size_t unit, std::int64_t at,
                              std::span<const std::byte> from) {
-    if (saved != Saved::kExactWeights || has_masters(unit)) {
-        return state_.write(backend, optimizer_part(saved), unit, at, from);
-    }
-    const auto count = static_cast<std::int64_t>(from.size()) / tensor::size_bytes(storage(unit));
-    backend.copy_from_host(from.data(), flat_range(weights_[unit], at, count));
+    const Tensor own = saved_tensor(saved, unit);
+    if (own.empty()) return state_.write(backend, optimizer_part(saved), unit, at, from);
+    const auto count = static_cast<std::int64_t>(from.size()) / tensor::size_bytes(own.dtype());
+    backend.copy_from_host(from.data(), flat_range(own, at, count));
     return {};
+}
+
+Tensor ParameterStore::saved_tensor(Saved saved, std::size_t unit) const {
+    if (saved == Saved::kGradientSum) return gradient_sums_[unit];
+    return saved == Saved::kExactWeights && !has_masters(unit) ? weights_[unit] : Tensor();
+}
+
+void ParameterStore::lay_out_gradient_sums(Arena& arena) {
+    const DType format = model_->formats.accumulated;
+    for (std::size_t unit = 0; unit < specs_.size(); ++unit)
+        gradient_sums_.push_back(trains(unit) ? arena.allocate(Category::kControlVariate, format, {specs_[unit].shard})
+                                              : Tensor());
 }
 
 Tensor ParameterStore::shard_of(const Tensor& tensor, const ShardSpec& spec) {

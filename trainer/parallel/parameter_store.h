@@ -75,7 +75,7 @@ class ParameterStore {
 
     // What is saved of a trained unit, and what a run goes on from. Its exact weights are the masters where there are
     // some, else the weights.
-    enum class Saved : std::uint8_t { kExactWeights, kFirstMoment, kSecondMoment };
+    enum class Saved : std::uint8_t { kExactWeights, kFirstMoment, kSecondMoment, kGradientSum };
     // Which elements of the unit's flat buffer this rank keeps of it: all, or its shard.
     struct Range {
         std::int64_t begin = 0;
@@ -92,6 +92,12 @@ class ParameterStore {
     Status read(kernels::Backend& backend, Saved saved, std::size_t unit, std::int64_t at, std::span<std::byte> to);
     Status write(kernels::Backend& backend, Saved saved, std::size_t unit, std::int64_t at,
                  std::span<const std::byte> from);
+
+    // Room for the sum of a run's gradients, which a ControlVariate adds up: fp32, of each trained unit this rank's
+    // shard. Without it there is no kGradientSum.
+    void lay_out_gradient_sums(Arena& arena);
+    bool has_gradient_sums() const { return !gradient_sums_.empty(); }
+    const Tensor& gradient_sum(std::size_t unit) const { return gradient_sums_[unit]; }
 
     // Zeros in all weights and masters, also their padding: before they are loaded.
     void clear_weights(kernels::Backend& backend) const;
@@ -131,6 +137,8 @@ class ParameterStore {
     struct Ranges {
         std::vector<kernels::OptimizerRange> usual, with_embedding_rate, by_muon;
     };
+    // Where what is saved is a tensor of the store's own; empty: the optimizer's state has it.
+    Tensor saved_tensor(Saved saved, std::size_t unit) const;
     Range update_range(std::size_t unit) const;  // that this rank updates
     // Whether a shard of replicated weights is.
     bool gathers_new_weights() const { return shards_moments(sharding()) && !shards_weights(sharding()); }
@@ -149,6 +157,7 @@ class ParameterStore {
     std::vector<Tensor> weights_;
     kernels::Space weights_space_ = kernels::Space::kDevice;
     std::vector<Tensor> gradients_;
+    std::vector<Tensor> gradient_sums_;  // by unit; empty: there are none
     OptimizerState state_;
     std::optional<MuonDirections> muon_;
     Tensor update_pinned_;  // of the gather of a unit's new weights

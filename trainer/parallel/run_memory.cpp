@@ -45,6 +45,7 @@ void RunMemory::lay_out(kernels::Backend& backend, const model::Model& model, co
     store_ = ParameterStore::lay_out(device_, model, options.layout, options.optimizer, offload);
     engine_ = Engine::lay_out({device_, pinned_, *library}, backend, store_, options.engine);
     if (options.has_proximal_term) proximal_term_ = ProximalTerm::lay_out(device_, store_);
+    if (options.has_control_variate) control_variate_ = ControlVariate::lay_out(device_, store_);
     // The host is one step ahead of the scalars that it knows.
     const std::int64_t ahead = DeviceScalars::kUnread * options.engine.reduce.accumulation;
     batch_ = model::BatchBuffers::allocate(device_, pinned_, backend, model.config, options.engine.largest, ahead);

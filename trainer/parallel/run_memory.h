@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "trainer/model/batch.h"
+#include "trainer/parallel/control_variate.h"
 #include "trainer/parallel/device_scalars.h"
 #include "trainer/parallel/engine.h"
 #include "trainer/parallel/proximal_term.h"
@@ -23,6 +24,7 @@ struct RunMemoryOptions {
     run_settings::Offload offload_optimizer = run_settings::Offload::kNone;
     std::filesystem::path offload_dir = {};
     bool has_proximal_term = false;
+    bool has_control_variate = false;
     bool copies_state = false;  // whoever saves states takes memory for a copy of what this rank saves: counted only
 };
 
@@ -46,7 +48,8 @@ class RunMemory {
 
     ParameterStore& store() { return store_; }
     Engine& engine() { return engine_; }
-    ProximalTerm& proximal_term() { return proximal_term_; }  // lays out nothing where the options ask for none
+    ProximalTerm& proximal_term() { return proximal_term_; }        // lays out nothing where the options ask for none
+    ControlVariate& control_variate() { return control_variate_; }  // likewise
     model::BatchBuffers& batch() { return batch_; }
     DeviceScalars& scalars() { return scalars_; }
 
@@ -58,6 +61,7 @@ class RunMemory {
     ParameterStore store_;
     Engine engine_;
     ProximalTerm proximal_term_;
+    ControlVariate control_variate_;
     model::BatchBuffers batch_;
     DeviceScalars scalars_;
 };

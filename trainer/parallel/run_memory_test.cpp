@@ -19,6 +19,7 @@ plan::MemoryPlan plan_of(const Variant& variant) {
     options.offload_params = variant.offload_params;
     options.offload_optimizer = variant.offload_optimizer;
     options.has_proximal_term = variant.proximal_mu > 0;
+    options.has_control_variate = variant.has_control_variate;
     const auto backend = make_backend(variant.far);
     return RunMemory::measure(*backend, model, options);
 }
@@ -137,6 +138,20 @@ TEST(RunMemoryTest, AProximalTermTakesTheRanksShardOfTheExactWeights) {
         EXPECT_EQ(planned(Category::kStartWeights, half), planned(Category::kStartWeights, variant)) << "of masters";
         half.formats.masters.reset();
         EXPECT_EQ(2 * planned(Category::kStartWeights, half), planned(Category::kStartWeights, variant));
+    }
+}
+
+TEST(RunMemoryTest, AControlVariateTakesTwoOfTheRanksShardInFp32) {
+    using tensor::Category;
+    Variant variant;
+    EXPECT_EQ(planned(Category::kControlVariate, variant), 0);
+    variant.has_control_variate = true;
+    for (const Sharding sharding : {Sharding::kNone, Sharding::kShardOptimizer, Sharding::kFullShard}) {
+        variant.sharding = sharding;
+        EXPECT_EQ(planned(Category::kControlVariate, variant), 2 * planned(Category::kWeights, {Sharding::kFullShard}));
+        Variant half = variant;
+        half.formats.weights = half.formats.moments = tensor::DType::kBF16;
+        EXPECT_EQ(planned(Category::kControlVariate, half), planned(Category::kControlVariate, variant));
     }
 }
 

@@ -83,11 +83,20 @@ void TrainingStep::add_up(const std::vector<double>& losses_by_sequence) {
     backend_.copy_from_host(sums.data(), scalars.sums());
 }
 
+Tensor TrainingStep::apply_control_variate() {
+    const Tensor& scalars = memory_.scalars().all();
+    if (!rules_.has_control_variate) return scalars;
+    const trace::Span span("control variate");
+    const trace::StreamSpan of_device(kernels::Stream::kCompute, "control variate");
+    return memory_.control_variate().apply(backend_, memory_.store(), scalars);
+}
+
 Status TrainingStep::update(const Rates& rates) {
     const trace::Span span("optimizer");
+    const Tensor scalars = apply_control_variate();
     memory_.engine().gradients().share(ranks_);
     const Status updated = memory_.store().update(backend_, ranks_.shard_group(), rules_.optimizer,
-                                                  {.scalars = memory_.scalars().all(),
+                                                  {.scalars = scalars,
                                                    .learning_rate = rates.usual,
                                                    .embedding_rate = rates.embedding,
                                                    .decay_norms = rules_.decay_norms,

@@ -19,6 +19,7 @@ struct StepRules {
     double gradient_norm_max = 0;  // 0: gradients are not clipped
     bool scales_loss = false;      // by kernels::StepScalars::loss_scale
     double proximal_mu = 0;        // of the ProximalTerm; 0: there is none
+    bool has_control_variate = false;
     optim::Optimizer optimizer;
     bool decay_norms = true;
     std::uint64_t seed = 0;  // of the rounding of bf16 moments
@@ -26,8 +27,8 @@ struct StepRules {
 };
 
 // One step of the optimizer: a forward and backward pass for each micro-step, the sums over ranks, the proximal term,
-// clipping and the update. A step whose gradient is not finite, or that has no target, changes no weight
-// (kernels::Backend::finish_step). Every rank makes the same calls; all references must outlive it.
+// clipping, the control variate and the update. A step whose gradient is not finite, or that has no target, changes no
+// weight (kernels::Backend::finish_step). Every rank makes the same calls; all references must outlive it.
 //
 //   TrainingStep step(rules, memory, backend, world, ranks);
 //   ATOLL_TRY(const auto begun, step.begin(rate, loss_scale, [&](std::int64_t micro) { return load(micro); }));
@@ -63,6 +64,7 @@ class TrainingStep {
     Status add_proximal_term(double targets, double loss_scale);
     // The sums of a step over all ranks, of those of its micro-steps, into the device's scalars.
     void add_up(const std::vector<double>& losses_by_sequence);
+    Tensor apply_control_variate();  // returns the scalars of the update
     Status update(const Rates& rates);
     Status agree_on_file(const Status& mine);
 

@@ -10,12 +10,16 @@
 namespace atl::tensor {
 
 const char* to_string(Category category) {
-    static constexpr Word<Category> kNames[] = {
-        {Category::kWeights, "weights"},         {Category::kQuantized, "quantized"},
-        {Category::kMasters, "masters"},         {Category::kGradients, "gradients"},
-        {Category::kMoments, "moments"},         {Category::kStartWeights, "start_weights"},
-        {Category::kActivations, "activations"}, {Category::kGather, "gather"},
-        {Category::kWorkspace, "workspace"}};
+    static constexpr Word<Category> kNames[] = {{Category::kWeights, "weights"},
+                                                {Category::kQuantized, "quantized"},
+                                                {Category::kMasters, "masters"},
+                                                {Category::kGradients, "gradients"},
+                                                {Category::kMoments, "moments"},
+                                                {Category::kStartWeights, "start_weights"},
+                                                {Category::kControlVariate, "control_variate"},
+                                                {Category::kActivations, "activations"},
+                                                {Category::kGather, "gather"},
+                                                {Category::kWorkspace, "workspace"}};
     static_assert(is_in_order(kNames) && std::size(kNames) == kCategoryCount);
     const char* const name = find_word(kNames, category);
     check(name != nullptr, "a category of memory has no name");

@@ -12,7 +12,7 @@ namespace atl::tensor {
 
 // What a training step's memory is for; the lines of the memory plan.
 // kQuantized: the units that are kept as int8 or NF4, with their norms. kStartWeights: the weights of the start, for a
-// proximal term.
+// proximal term. kControlVariate: the sums of gradients, and what is added to them.
 enum class Category : std::uint8_t {
     kWeights,
     kQuantized,
@@ -20,11 +20,12 @@ enum class Category : std::uint8_t {
     kGradients,
     kMoments,
     kStartWeights,
+    kControlVariate,
     kActivations,
     kGather,
     kWorkspace,
 };
-inline constexpr int kCategoryCount = 9;
+inline constexpr int kCategoryCount = 10;
 const char* to_string(Category category);  // "weights", "gradients", …
 
 // Every allocation starts at a multiple of this (a cache line, an AVX-512 register).

@@ -86,13 +86,16 @@ struct Variant {
     std::function<std::unique_ptr<kernels::Backend>()> open_device = {};  // or the one that this gives
     std::int64_t reduce_scratch = ExchangeLibrary::kReduceElementsMax;
     bool packed = false;  // every other step has rows of two documents
-    int tensor = 1;       // ranks that have the same rows and, as long as layers are not cut, the same model
+    bool has_control_variate = false;
+    bool corrects = false;  // gradients, by correction_value()
+    int tensor = 1;         // ranks that have the same rows and, as long as layers are not cut, the same model
 };
 
 struct Outcome {
     std::vector<double> losses;
     std::vector<float> weights;  // on rank 0; none of a model that several parts of a mesh have whole
     double eval_loss = 0;
+    std::vector<float> gradient_sums = {};  // as the weights, where there is a control variate
 };
 
 inline void expect_same_bits(const Outcome& outcome, const Outcome& reference) {
@@ -136,6 +139,11 @@ inline void initialize_weights(const ParameterStore& store, std::size_t unit, ke
                      });
 }
 
+// What is added to element `index` of a unit's gradient.
+inline float correction_value(std::size_t unit, std::int64_t index) {
+    return static_cast<float>((index * 7 + static_cast<std::int64_t>(unit)) % 129 - 64) / 2048;
+}
+
 // A few steps of AdamW by the parts of a run, without files.
 class Run {
   public:
@@ -166,6 +174,7 @@ class Run {
         options.offload_optimizer = variant.offload_optimizer;
         options.offload_dir = directory_.path();
         options.has_proximal_term = variant.proximal_mu > 0;
+        options.has_control_variate = variant.has_control_variate;
         auto memory = RunMemory::allocate(*backend_, model_, options);
         check(memory.ok(), "no memory");
         memory_ = std::move(memory).value();
@@ -175,6 +184,7 @@ class Run {
         initialize();
         if (variant.proximal_mu > 0)
             check(memory_->proximal_term().set_start(*backend_, memory_->store()).ok(), "the start is not kept");
+        if (variant.has_control_variate) begin_control_variate();
     }
 
     Outcome run() {
@@ -194,14 +204,16 @@ class Run {
         sharing.all_reduce(sum, comm::Reduction::kSum);
         outcome.eval_loss = sum[0];
         outcome.weights = weights();
+        if (variant_.has_control_variate) outcome.gradient_sums = gather(ParameterStore::Saved::kGradientSum);
         return outcome;
     }
 
     // As an Outcome has them; before run() those that it begins with.
-    std::vector<float> weights() {
+    std::vector<float> weights() { return gather(ParameterStore::Saved::kExactWeights); }
+    std::vector<float> gather(ParameterStore::Saved saved) {
         std::vector<float> all;
         if (variant_.tensor > 1) return all;
-        GatherToRank0 pieces(*backend_, comm_, memory_->store());
+        GatherToRank0 pieces(*backend_, comm_, memory_->store(), saved);
         for (const PlacedTensor& tensor : placed_tensors(memory_->store(), nullptr)) {
             const Status read = pieces.gather(
                 tensor, [&](std::span<const float> values) { all.insert(all.end(), values.begin(), values.end()); });
@@ -235,6 +247,17 @@ class Run {
         }
     }
 
+    void begin_control_variate() {
+        ParameterStore& store = memory_->store();
+        memory_->control_variate().begin(*backend_, store);
+        for (std::size_t unit = 0; variant_.corrects && unit < store.unit_count(); ++unit) {
+            std::vector<float> values;
+            for (std::int64_t i = 0; i < store.shard_spec(unit).element_count; ++i)
+                values.push_back(correction_value(unit, i));
+            memory_->control_variate().set_correction(*backend_, store, unit, 0, values);
+        }
+    }
+
     std::int64_t load(const Rows& rows, std::int64_t first) {
         const auto part = [&](const std::vector<std::int32_t>& values) {
             return std::span(values).subspan(static_cast<std::size_t>(first * kLength),
@@ -255,6 +278,7 @@ class Run {
                 .nominal_targets = kNominalTargets,
                 .gradient_norm_max = 0.5,
                 .proximal_mu = variant_.proximal_mu,
+                .has_control_variate = variant_.has_control_variate,
                 .optimizer = optimizer_,
                 .decay_norms = false,
                 .seed = 3,
