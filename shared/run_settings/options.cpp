@@ -70,6 +70,20 @@ const std::vector<Option>& table() {
         {"proximal-mu", &C::proximal_mu,
          "add mu · (w - w of the start) to the gradient (FedProx), so that training stays near the given model; 0: off",
          E::kResult, kTrain | kPlan, 0, 1e6},
+        {"control-variate", &C::control_variate,
+         "add this · (c - own) to the gradient (SCAFFOLD): the mean gradients of all sites, in MODEL/control_variate, "
+         "and "
+         "of this one in the round before; write this run's to OUT/control_variate.safetensors. 0: off",
+         E::kIndirect, kTrain | kPlan, 0, 1},
+        {"control-variate-name", &C::control_variate_name,
+         "name to keep with the mean gradient that stays in OUT.state", E::kNone, kTrain | kPlan},
+        {"control-variate-from", &C::control_variate_from,
+         "--out of this site's run of the round before with --control-variate; take the mean gradient that it kept",
+         E::kIndirect, kTrain | kPlan},
+        {"control-variate-if-named", &C::control_variate_if_named,
+         "use that of --control-variate-from only if it has this --control-variate-name, is whole and fits the model; "
+         "otherwise warn and add nothing",
+         E::kIndirect, kTrain | kPlan},
         {"precision", &C::precision, "dtype of the weights; see --compute-dtype and --masters", E::kResult, kEvery},
         {"loss-scale", &C::loss_scale, "initial loss scale for --precision fp16", E::kResult, kTrain | kPlan, 0x1p-14,
          0x1p120},

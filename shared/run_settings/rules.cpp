@@ -13,7 +13,7 @@ struct Need {
     std::string_view value = {};
     std::string_view other_value = {};
 };
-constexpr std::array<Need, 20> kNeeds = {{{"momentum", "optimizer", "sgd", "muon"},
+constexpr std::array<Need, 22> kNeeds = {{{"momentum", "optimizer", "sgd", "muon"},
                                           {"beta1", "optimizer", "adamw", "muon"},
                                           {"beta2", "optimizer", "adamw", "muon"},
                                           {"eps", "optimizer", "adamw", "muon"},
@@ -27,7 +27,9 @@ constexpr std::array<Need, 20> kNeeds = {{{"momentum", "optimizer", "sgd", "muon
                                           {"trace-from", "trace-steps"},
                                           {"optimizer-name", "keep-optimizer", "true"},
                                           {"optimizer-if-named", "optimizer-from"},
-                                          {"update-base", "update-format"},
+                                          {"control-variate-name", "control-variate"},
+                                          {"control-variate-from", "control-variate"},
+                                          {"control-variate-if-named", "control-variate-from"},
                                           {"rounding-error-name", "update-format"},
                                           {"rounding-error-from", "update-format"},
                                           {"rounding-error-if-named", "rounding-error-from"},
@@ -63,7 +65,23 @@ Status check_token_counts(const RunConfig& config) {
     return invalid_argument("--token-counts", "means nothing with adapters, which have no row for each token");
 }
 
+Status check_control_variate(const RunConfig& config) {
+    if (config.control_variate == 0) return {};
+    if (config.lora_rank > 0 || !config.adapter.empty())
+        return invalid_argument("--control-variate", "is of the gradients of a whole model, not of adapters");
+    if (config.proximal_mu > 0)
+        return invalid_argument(
+            "--control-variate",
+            "would take the pull of --proximal-mu for a gradient of the data: leave one of them out");
+    if (config.given.contains("steps") && config.steps == 0 && config.epochs == 0)
+        return invalid_argument("--control-variate", "means nothing with --steps 0, which makes no gradient");
+    return {};
+}
+
 Status check_update_format(const RunConfig& config) {
+    if (config.given.contains("update-base") && config.update_format == UpdateFormat::kModel &&
+        config.control_variate == 0)
+        return invalid_argument("--update-base", "means nothing without --update-format or --control-variate");
     if (config.update_format == UpdateFormat::kModel || !config.save_dtype) return {};
     return invalid_argument("--save-dtype", "means nothing with --update-format " +
                                                 std::string(to_string(config.update_format)) +
@@ -151,6 +169,7 @@ Status check_needs(const RunConfig& config, Commands command) {
     ATOLL_RETURN_IF_ERROR(check_muon(config));
     ATOLL_RETURN_IF_ERROR(check_kept_optimizer(config));
     ATOLL_RETURN_IF_ERROR(check_token_counts(config));
+    ATOLL_RETURN_IF_ERROR(check_control_variate(config));
     ATOLL_RETURN_IF_ERROR(check_update_format(config));
     return check_formats(config);
 }

@@ -54,7 +54,11 @@ struct RunConfig {
     double momentum = 0;  // SGD's, or Muon's where it is above 0
     bool no_decay_norms = false;
     double max_grad_norm = 1;
-    double proximal_mu = 0;  // 0: no proximal term
+    double proximal_mu = 0;                // 0: no proximal term
+    double control_variate = 0;            // how much of it is added to the gradient; 0: there is none
+    std::string control_variate_name;      // kept with this run's
+    std::string control_variate_from;      // another run's `out`; empty: nothing is added to the gradient
+    std::string control_variate_if_named;  // whose alone is taken, and only if it fits; empty: all others are errors
 
     Precision precision = Precision::kFp32;
     double loss_scale = 65536;                // the first one, of fp16

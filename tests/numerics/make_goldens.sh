@@ -10,7 +10,7 @@ names=("$@")
 for name in "${names[@]}"; do
     printf '== %s\n' "$name"
     arguments=("goldens/$name")
-    case $name in curve | lora | perplexity | qlora | storage | training) arguments+=("$(command -v atoll-trainer)") ;; esac
+    case $name in control_variate | curve | lora | perplexity | qlora | storage | training) arguments+=("$(command -v atoll-trainer)") ;; esac
     python3 "make_${name}_goldens.py" "${arguments[@]}"
     [ "$name" != lora ] || python3 check_adapter_with_peft.py "$(command -v atoll-trainer)"
 done

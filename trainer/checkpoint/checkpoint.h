@@ -50,6 +50,9 @@ std::filesystem::path checkpoint_file(const std::filesystem::path& out);
 // "OUT.state/optimizer.safetensors": what a run with --keep-optimizer leaves.
 std::filesystem::path optimizer_file(const std::filesystem::path& out);
 
+// "OUT.state/control_variate.safetensors": what a run with --control-variate leaves.
+std::filesystem::path control_variate_file(const std::filesystem::path& out);
+
 // Whether that directory has a file of one of these names.
 bool is_checkpoint_file(std::string_view name);
 

@@ -11,6 +11,7 @@
 #include "shared/safetensors/file.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/state_format.h"
+#include "trainer/weights/control_variate.h"
 #include "trainer/weights/rounding_error.h"
 
 namespace atl::checkpoint {
@@ -60,9 +61,14 @@ std::filesystem::path optimizer_file(const std::filesystem::path& out) {
     return checkpoint_file(out).parent_path() / kOptimizerFile;
 }
 
+std::filesystem::path control_variate_file(const std::filesystem::path& out) {
+    return checkpoint_file(out).parent_path() / weights::kControlVariateFile;
+}
+
 bool is_checkpoint_file(std::string_view name) {
     return name == kStateFile || name == kOptimizerFile || name == kFinishedFile ||
-           name == weights::kRoundingErrorFile || is_part_file(name, kStateFile) || is_part_file(name, kOptimizerFile);
+           name == weights::kRoundingErrorFile || name == weights::kControlVariateFile ||
+           is_part_file(name, kStateFile) || is_part_file(name, kOptimizerFile);
 }
 
 Result<StateDirectory> StateDirectory::open(const std::filesystem::path& out) {

@@ -329,6 +329,11 @@ Status WeightSaver::add_file(const std::string& name, std::string_view bytes, co
     return comm.agree(parallel::write_outcome(added));
 }
 
+std::filesystem::path WeightSaver::staged() const {
+    if (delta_writer_) return delta_writer_->staged();
+    return writer_ ? writer_->staged() : std::filesystem::path();
+}
+
 Status WeightSaver::save(parallel::ParameterStore& store, kernels::Backend& backend, comm::Comm& comm) {
     Status status;
     parallel::GatherToRank0 pieces(backend, comm, store);

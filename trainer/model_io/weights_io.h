@@ -46,6 +46,8 @@ class WeightSaver {
     static Result<WeightSaver> create(const model::Model& model, comm::Comm& comm, const SaveWhere& where);
     // A file that appears beside the weights. Before save(); rank 0's bytes count.
     Status add_file(const std::string& name, std::string_view bytes, comm::Comm& comm);
+    // Where such a file may be written instead; on rank 0, else empty.
+    std::filesystem::path staged() const;
     Status save(parallel::ParameterStore& store, kernels::Backend& backend, comm::Comm& comm);  // once
     std::uint64_t bytes() const;  // of what is saved; on rank 0
     // On rank 0: what rounding lost before was to be added to the change and is not, and why was said in a warning.

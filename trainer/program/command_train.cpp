@@ -82,6 +82,7 @@ class TrainCommand final : public Command {
             ATOLL_TRY(prepared.adapter_sha256,
                       model_io::adapter_digest(prepared.directory, comm, prepared.config.broadcast_from_rank0));
         }
+        ATOLL_RETURN_IF_ERROR(train::read_control_variates(prepared, comm));
         ATOLL_TRY(std::string fingerprint, train::run_fingerprint(prepared, comm));
         if (prepared.validation) ATOLL_RETURN_IF_ERROR(train::data_fingerprint(prepared.validation->dataset, comm));
         return fingerprint;

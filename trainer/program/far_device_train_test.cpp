@@ -103,6 +103,7 @@ TEST_F(FarDeviceTrainTest, TrainsWhatTheCpuTrains) {
                  {"compute-dtype", "bf16"}});
     expect_same({{"steps", "4"}, {"batch-size", "2"}, {"lora-rank", "4"}, {"lora-dropout", "0.2"}});
     expect_same({{"steps", "4"}, {"batch-size", "1"}, {"grad-accum", "4"}, {"deterministic", "true"}});
+    expect_same({{"steps", "4"}, {"batch-size", "2"}, {"control-variate", "0.7"}, {"save-every", "2"}});
 }
 
 // The program's flag changes nothing on the CPU. A quantised base comes block by block, too.

@@ -44,6 +44,14 @@ class SettingsProgramTest : public ProgramTest {
                 0);
         EXPECT_EQ(train("kept", {"--steps", "1", "--keep-optimizer"}).exit_code, 0);
         EXPECT_EQ(train("rounded", {"--steps", "1", "--update-format", "int4"}).exit_code, 0);
+        EXPECT_EQ(train("controlled", {"--steps", "1", "--control-variate", "0.5"}).exit_code, 0);
+        EXPECT_EQ(
+            run({"init", "--config", path("config.json"), "--out", path("common"), "--seed", "3", "--dtype", "bf16"})
+                .exit_code,
+            0);
+        fs::copy(path("model"), path("second"));
+        fs::create_directory(path("second/control_variate"));
+        fs::copy(path("common/model.safetensors"), path("second/control_variate/model.safetensors"));
         fs::create_directory(path("scratch"));
     }
 
@@ -71,6 +79,9 @@ class SettingsProgramTest : public ProgramTest {
 std::vector<SettingsProgramTest::Change> SettingsProgramTest::changes_of_learning() const {
     const Settings sgd = {{"optimizer", "sgd"}};
     const Settings validated = {{"val-data", path("data.safetensors")}};
+    const Settings control = {{"model", path("second")}, {"control-variate", "0.5"}};
+    Settings corrected = control;
+    corrected["control-variate-from"] = path("controlled");
     const Settings by_ranks = {{"global-batch-size", ""}, {"batch-size", "1"}, {"grad-accum", "1"}};
     return {
         {"model", path("other")},
@@ -103,6 +114,10 @@ std::vector<SettingsProgramTest::Change> SettingsProgramTest::changes_of_learnin
         {"no-decay-norms", "true"},
         {"max-grad-norm", "0.01"},
         {"proximal-mu", "0.5"},
+        {"control-variate", "0.5"},
+        {"control-variate-name", "mine", control},
+        {"control-variate-from", path("controlled"), control},
+        {"control-variate-if-named", "another", corrected},
     };
 }
 

@@ -41,6 +41,7 @@ OrderedJson as_json(const Summary& summary) {
     if (summary.earlier_updates > 0) json["earlier_updates"] = summary.earlier_updates;
     if (summary.optimizer_anew) json["optimizer_anew"] = true;
     if (summary.rounding_error_anew) json["rounding_error_anew"] = true;
+    if (summary.control_variate_anew) json["control_variate_anew"] = true;
     return json;
 }
 

@@ -47,6 +47,7 @@ struct Summary {
     bool optimizer_anew = false;       // there should have been some; printed if true
     // What rounding lost of the change before should have been added to this one, and was not; printed if true.
     bool rounding_error_anew = false;
+    bool control_variate_anew = false;  // the site's own of the round before was asked for and not used; likewise
 };
 
 struct Perplexity {

@@ -143,10 +143,11 @@ Result<TrainOutput> check_train_output(const RunConfig& config) {
     if (is_out(config.optimizer_from))
         return invalid_argument("--optimizer-from",
                                 "is the same as --out, and the new run would remove its moments: choose another --out");
-    if (is_out(config.rounding_error_from))
-        return invalid_argument(
-            "--rounding-error-from",
-            "is the same as --out, and the new run would remove what it kept: choose another --out");
+    for (const auto& [option, other] : {std::pair{"--rounding-error-from", &config.rounding_error_from},
+                                        {"--control-variate-from", &config.control_variate_from}})
+        if (is_out(*other))
+            return invalid_argument(
+                option, "is the same as --out, and the new run would remove what it kept: choose another --out");
     if (!config.resume) {
         if (is_there(state) && !config.overwrite)
             return refuse(state.parent_path().string() +

@@ -6,6 +6,7 @@
 
 #include "shared/digest/digest.h"
 #include "shared/log/warn.h"
+#include "trainer/checkpoint/checkpoint.h"
 #include "trainer/comm/read_progress.h"
 #include "trainer/tensor/targets.h"
 #include "trainer/tokenizer/tokenizer.h"
@@ -180,6 +181,15 @@ Result<PreparedRun> prepare_training(const RunConfig& config, comm::Comm& comm, 
     return prepared;
 }
 
+Status read_control_variates(PreparedRun& prepared, comm::Comm& comm) {
+    const RunConfig& config = prepared.config;
+    if (config.control_variate == 0) return {};
+    model_io::ControlVariateFrom from{.model = config.model, .kept = {}, .if_named = config.control_variate_if_named};
+    if (!config.control_variate_from.empty()) from.kept = checkpoint::control_variate_file(config.control_variate_from);
+    ATOLL_TRY(prepared.control_variate, model_io::ControlVariateSource::open(from, prepared.directory.model, comm));
+    return {};
+}
+
 parallel::RunMemoryOptions run_memory_options(const PreparedRun& prepared, int rank, int ranks) {
     const bool drops = prepared.directory.adapters && prepared.directory.adapters->options.dropout > 0;
     parallel::RunMemoryOptions options;
@@ -195,6 +205,7 @@ parallel::RunMemoryOptions run_memory_options(const PreparedRun& prepared, int r
     options.offload_optimizer = prepared.config.offload_optimizer;
     options.offload_dir = prepared.config.offload_dir;
     options.has_proximal_term = prepared.config.proximal_mu > 0;
+    options.has_control_variate = prepared.config.control_variate > 0;
     return options;
 }
 

@@ -6,6 +6,7 @@
 #include "shared/run_settings/schedule.h"
 #include "trainer/comm/comm.h"
 #include "trainer/dataset/dataset.h"
+#include "trainer/model_io/control_variate_io.h"
 #include "trainer/model_io/model_directory.h"
 #include "trainer/optim/optimizer.h"
 #include "trainer/parallel/run_memory.h"
@@ -45,6 +46,7 @@ struct PreparedRun {
     int shard_group = 0;                             // of the hybrid modes
     std::string base_sha256 = {};                    // of the model: its base_digest(), once it was read
     std::string adapter_sha256 = {};                 // of the adapter that it begins with; empty: of none
+    std::optional<model_io::ControlVariateSource> control_variate = {};  // with --control-variate, once it was read
     std::int64_t unseen_bytes = 0;  // of a run's program that a process which only plans it does not have
 
     std::int64_t seq_len() const { return data.dataset.seq_len(); }
@@ -66,6 +68,8 @@ Result<parallel::ParallelLayout> choose_layout(const RunConfig& config, comm::Co
 // Errors name the flag or the file. Every rank takes part and gets the same outcome.
 Result<PreparedRun> prepare_training(const RunConfig& config, comm::Comm& comm, const RankCounts& counts,
                                      model_io::Weights wanted = model_io::Weights::kNeeded);
+// Of a run with --control-variate: what corrects its gradients, which is read for this. The same outcome on every rank.
+Status read_control_variates(PreparedRun& prepared, comm::Comm& comm);
 parallel::RunMemoryOptions run_memory_options(const PreparedRun& prepared, int rank, int ranks);
 
 // Opens the model directory on every rank, with the adapters that the run asks for; all get the same outcome.

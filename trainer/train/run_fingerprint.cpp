@@ -95,6 +95,7 @@ nlohmann::json flags_json(const PreparedRun& prepared) {
     // Only where they differ, as states from before there was such an option lack them.
     if (config.lr_embedding > 0 && config.lr_embedding != config.lr) flags["lr-embedding"] = config.lr_embedding;
     if (config.optimizer == run_settings::OptimizerKind::kMuon) flags["momentum"] = config.momentum_used();
+    if (config.control_variate > 0) flags["control-variate"] = config.control_variate;
     if (config.warmup_from_zero == run_settings::OnOff::kOff) flags["warmup-from-zero"] = "off";
     if (config.schedule_runs > 1)
         flags.update({{"schedule-runs", config.schedule_runs}, {"schedule-run", config.schedule_run}});
@@ -148,6 +149,9 @@ Result<std::string> run_fingerprint(const PreparedRun& prepared, comm::Comm& com
         const auto kept = checkpoint::optimizer_file(prepared.config.optimizer_from);
         ATOLL_TRY(flags["optimizer-from"], digest_of_rank0(comm, [&] { return checkpoint::optimizer_digest(kept); }));
     }
+    // Read again by a run that goes on, whichever way it was asked for.
+    if (prepared.control_variate && !prepared.control_variate->sha256().empty())
+        flags["control-variate-from"] = prepared.control_variate->sha256();
     nlohmann::json model = model_json(directory.model);
     model["sha256"] = prepared.base_sha256;
     nlohmann::json adapter = nlohmann::json::object();

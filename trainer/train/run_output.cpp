@@ -181,7 +181,9 @@ Status RunOutput::check_room(std::int64_t steps_done) {
     if (comm_.rank() != 0) return comm_.agree({});
     const double state = sums[0];
     const auto there = static_cast<double>(checkpoint::bytes_on_disk(config.out));  // goes on with it, or removes it
-    const double result = static_cast<double>(saver_->bytes()) + sums[1];
+    double result = static_cast<double>(saver_->bytes()) + sums[1];
+    if (config.control_variate > 0)
+        result += static_cast<double>(model_io::control_variate_bytes(prepared_.directory.model));
     const std::int64_t every = config.save_every;
     std::int64_t saves = every > 0 ? (prepared_.steps - 1) / every - steps_done / every : 0;
     if (config.save_interval > 0) saves = std::max(saves, std::min<std::int64_t>(2, prepared_.steps - 1 - steps_done));
@@ -321,6 +323,7 @@ Status RunOutput::save_result(const TrainerState& state) {
     };
     ATOLL_RETURN_IF_ERROR(comm_.agree(parallel::write_outcome(is_first ? record() : Status())));
     Status saved = add_token_counts();
+    if (saved.ok()) saved = add_control_variate(state);
     if (saved.ok()) saved = saver_->save(memory_.store(), backend_, comm_);
     saver_.reset();
     return saved;
@@ -330,6 +333,19 @@ Status RunOutput::add_token_counts() {
     if (!prepared_.config.token_counts) return {};
     ATOLL_TRY(const std::string bytes, make_token_counts(prepared_, comm_));
     return saver_->add_file(model_config::kTokenCountsFile, bytes, comm_);
+}
+
+// The mean is over the steps that were not skipped.
+Status RunOutput::add_control_variate(const TrainerState& state) {
+    const RunConfig& config = prepared_.config;
+    if (config.control_variate == 0) return {};
+    const model_io::SaveControlVariate save = {
+        .files = {.file = saver_->staged() / weights::kControlVariateFile,
+                  .kept = checkpoint::control_variate_file(config.out),
+                  .base_name = config.update_base.empty() ? prepared_.base_sha256 : config.update_base,
+                  .name = config.control_variate_name},
+        .steps = static_cast<double>(state.steps - state.skipped_steps)};
+    return model_io::save_control_variate(save, memory_.store(), backend_, comm_);
 }
 
 RunOutput::Kept RunOutput::keep_unsaved(const Status& failed, const TrainerState& state) {

@@ -84,6 +84,7 @@ class RunOutput {
     Status take_output();       // on rank 0
     Status remove_old() const;  // on rank 0
     Status add_token_counts();
+    Status add_control_variate(const TrainerState& state);
     Status ready_place();
     Status end_save(bool waits);
     Status write_state(const std::filesystem::path& out, const TrainerState& state);

@@ -71,6 +71,7 @@ parallel::StepRules step_rules(const PreparedRun& prepared) {
             .gradient_norm_max = config.max_grad_norm,
             .scales_loss = config.scales_loss(),
             .proximal_mu = config.proximal_mu,
+            .has_control_variate = config.control_variate > 0,
             .optimizer = prepared.optimizer,
             .decay_norms = !config.no_decay_norms,
             .seed = static_cast<std::uint64_t>(config.seed),
@@ -124,6 +125,7 @@ Status Trainer::start() {
         const Status kept = memory_.proximal_term().set_start(backend_, memory_.store());
         ATOLL_RETURN_IF_ERROR(comm_.agree(parallel::write_outcome(kept)));
     }
+    ATOLL_RETURN_IF_ERROR(begin_control_variate());
     ATOLL_RETURN_IF_ERROR(output_.prepare_async());
     if (prepared_.config.resume) {
         ATOLL_TRY(const auto found, output_.load_state());
@@ -136,6 +138,15 @@ Status Trainer::start() {
     ATOLL_RETURN_IF_ERROR(output_.take_over());
     stopped_ = stops_for(stop_.told());
     return {};
+}
+
+// The sums may be those of a state, which is loaded later.
+Status Trainer::begin_control_variate() {
+    if (prepared_.config.control_variate == 0) return {};
+    memory_.control_variate().begin(backend_, memory_.store());
+    if (!prepared_.control_variate) return {};
+    return prepared_.control_variate->load(prepared_.config.control_variate, memory_.store(), memory_.control_variate(),
+                                           backend_, comm_);
 }
 
 Status Trainer::steps() {
@@ -416,6 +427,7 @@ Summary Trainer::summary() const {
     summary.earlier_updates = state_.earlier_updates;
     summary.optimizer_anew = !prepared_.config.optimizer_if_named.empty() && state_.earlier_updates == 0;
     summary.rounding_error_anew = output_.begins_without_error();
+    summary.control_variate_anew = prepared_.control_variate && prepared_.control_variate->begins_anew();
     return summary;
 }
 

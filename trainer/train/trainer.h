@@ -31,6 +31,7 @@ class Trainer {
 
   private:
     Status start();  // loads the weights, or a saved state; closes the model directory
+    Status begin_control_variate();
     Status train_and_save();
     Status steps();  // until done or stopped
     Status finish();

@@ -130,6 +130,10 @@ Status DeltaWriter::add_file(const std::string& name, std::string_view bytes) {
     return write_file_atomic(impl_->staged.path() / name, bytes);
 }
 
+const std::filesystem::path& DeltaWriter::staged() const {
+    return impl_->staged.path();
+}
+
 Status DeltaWriter::finish() {
     if (impl_->tensor != impl_->tensors.size())
         return internal_error("the change is incomplete: values of \"" + impl_->tensors[impl_->tensor].name +

@@ -45,6 +45,7 @@ class DeltaWriter {
     // As WeightWriter's.
     Status add_file(const std::string& name, std::string_view bytes);
     Status finish();
+    const std::filesystem::path& staged() const;
     std::uint64_t bytes() const;  // of the delta and of the rounding error
 
   private:

@@ -7,6 +7,7 @@
 #include "shared/delta/delta.h"
 #include "shared/json/json.h"
 #include "shared/model_config/token_counts.h"
+#include "trainer/weights/control_variate.h"
 
 namespace atl::weights {
 namespace {
@@ -42,7 +43,8 @@ bool is_weight_file(std::string_view stem, std::string_view name) {
 
 bool is_model_file(std::string_view name) {
     return name == "config.json" || name == model_config::kTokenCountsFile || name == delta::kFile ||
-           is_weight_file("model", name) || std::ranges::find(kCompanions, name) != std::end(kCompanions);
+           name == kControlVariateFile || is_weight_file("model", name) ||
+           std::ranges::find(kCompanions, name) != std::end(kCompanions);
 }
 
 std::optional<DType> common_dtype(std::span<const TensorSpec> tensors) {

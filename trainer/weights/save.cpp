@@ -187,6 +187,10 @@ Status WeightWriter::add_file(const std::string& name, std::string_view bytes) {
     return write_file_atomic(impl_->staged.path() / name, bytes);
 }
 
+const std::filesystem::path& WeightWriter::staged() const {
+    return impl_->staged.path();
+}
+
 Status WeightWriter::finish() {
     if (impl_->tensor != impl_->tensors.size())
         return internal_error("the model is incomplete: values of \"" + impl_->tensors[impl_->tensor].name +

@@ -72,6 +72,8 @@ class WeightWriter {
     // Puts another file beside the weights, which appears with them. Before finish().
     Status add_file(const std::string& name, std::string_view bytes);
     Status finish();
+    // Where such files may be written, too: what is there by finish() appears with the weights.
+    const std::filesystem::path& staged() const;
     ModelSize size() const;  // of the whole model
 
   private:
