@@ -9,6 +9,7 @@
 #include "shared/aggregate/pairs.h"
 #include "shared/aggregate/plan.h"
 #include "shared/aggregate/reduce.h"
+#include "shared/aggregate/variates.h"
 
 namespace atl::aggregate {
 namespace {
@@ -18,6 +19,7 @@ constexpr std::size_t kBlockBytesMin = 4U << 10;
 
 Status make_elements(const Plan& plan, const Tensor& tensor, std::uint64_t first, std::span<std::byte> into,
                      Scratch& scratch) {
+    if (tensor.kind == TensorKind::kVariate) return make_variate(plan, tensor, first, into, scratch);
     return (tensor.kind == TensorKind::kFactor ? make_factor : reduce_elements)(plan, tensor, first, into, scratch);
 }
 
@@ -60,6 +62,11 @@ double largest_scale(const Plan& plan) {
     for (const PlannedPair& pair : plan.pairs)
         largest = std::max(largest, plan.model(pair.layout).lora.of_rank(pair.start().rank));
     return largest;
+}
+
+// Of the inputs' changes and of the base; behind them come those of the control variates.
+std::size_t change_sums(const Plan& plan) {
+    return plan.inputs.size() * kSumsPerInput + 1;
 }
 
 // Of a change to the sum of the others', from the sums of its squares, of the products and of the others' squares.
@@ -113,24 +120,28 @@ bool Aggregator::truncates() const {
 }
 
 std::size_t Aggregator::statistics_count() const {
-    return plan_->measures ? plan_->inputs.size() * kSumsPerInput + 1 : 0;
+    return plan_->measures ? change_sums(*plan_) + variate_sums(*plan_) : 0;
 }
 
 Status Aggregator::measure(std::size_t file, std::uint64_t offset, std::uint64_t size, std::span<ExactSum> statistics,
                            Workspace& workspace) const {
     check(statistics.size() == statistics_count() && file < plan_->files.size(), "Aggregator::measure of what is not");
     if (!plan_->measures) return {};
+    const auto of_changes = statistics.first(change_sums(*plan_)), of_variates = statistics.last(variate_sums(*plan_));
     for (const Tensor& tensor : plan_->planned[file].tensors) {
         const bool is_whole = tensor.kind == TensorKind::kFactor && tensor.is_a;  // with the other matrix
         if (is_whole && tensor.begin >= offset && tensor.begin < offset + size)
-            ATOLL_RETURN_IF_ERROR(measure_pair(*plan_, tensor, statistics, *workspace.scratch_));
-        if (tensor.kind != TensorKind::kCombine || tensor.end <= offset || tensor.begin >= offset + size) continue;
+            ATOLL_RETURN_IF_ERROR(measure_pair(*plan_, tensor, of_changes, *workspace.scratch_));
+        const bool is_variate = tensor.kind == TensorKind::kVariate;
+        const bool is_measured = is_variate || tensor.kind == TensorKind::kCombine;
+        if (!is_measured || tensor.end <= offset || tensor.begin >= offset + size) continue;
         const std::uint64_t tile = kTile * static_cast<std::uint64_t>(safetensors::size_bytes(tensor.info.dtype));
         const auto tiles_before = [&](std::uint64_t at) {  // that begin before this byte of the file
             return (std::clamp(at, tensor.begin, tensor.end) - tensor.begin + tile - 1) / tile;
         };
-        ATOLL_RETURN_IF_ERROR(measure_tiles(*plan_, tensor, tiles_before(offset), tiles_before(offset + size),
-                                            statistics, *workspace.scratch_));
+        ATOLL_RETURN_IF_ERROR((is_variate ? measure_variate : measure_tiles)(
+            *plan_, tensor, tiles_before(offset), tiles_before(offset + size), is_variate ? of_variates : of_changes,
+            *workspace.scratch_));
     }
     return {};
 }
@@ -144,7 +155,7 @@ Result<Prepared> Aggregator::prepare(std::span<const double> statistics, std::sp
     ++plan_->prepared;
     if (!plan_->measures) return prepared;
     std::vector<Change> changes;
-    const double base_norm = std::sqrt(statistics.back());
+    const double base_norm = std::sqrt(statistics[change_sums(*plan_) - 1]);
     for (std::size_t i = 0; i < plan_->inputs.size(); ++i) {
         const Assignment given = assigned.empty() ? Assignment() : assigned[i];
         double reach = find_reach(given, count_elements(*plan_), base_norm);
@@ -161,6 +172,7 @@ Result<Prepared> Aggregator::prepare(std::span<const double> statistics, std::sp
         const auto cosine = others_count ? find_cosine(sums[0], sums[1], sums[2]) : std::nullopt;
         prepared.figures.push_back({changes[i].norm, cosine, part});
     }
+    prepare_variates(*plan_, statistics.last(variate_sums(*plan_)), prepared.figures);
     return prepared;
 }
 

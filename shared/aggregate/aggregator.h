@@ -51,6 +51,9 @@ struct Input {
     // Of its token_counts.safetensors (model_config/token_counts.h); null: it has none. Only a strategy that
     // needs_token_counts() looks at it.
     std::shared_ptr<const ByteSource> token_counts = {};
+    // Of its control_variate.safetensors (shared/delta/control_variate.h); null: it has none. Only a strategy with
+    // control variates looks at it.
+    std::shared_ptr<const ByteSource> control_variate = {};
 };
 
 // What the inputs were trained from, whose layout the output has. The inputs must have just its tensors, by name and
@@ -64,7 +67,9 @@ struct RoundBase {
     // shorter as the mean would be with them. The rows that a strategy weighs by themselves are not: there each row is
     // that of who has seen its token.
     std::vector<double> absent = {};
-    // What an input that is a change of the base (shared/delta) must call it; empty: anything.
+    // The mean of the control variates that made the base, its files below control_variate/; none: it has none.
+    std::optional<Input> control_variate = {};
+    // What an input that is a change of the base (shared/delta), or a control variate, must call it; empty: anything.
     std::string digest = {};
 };
 
@@ -73,9 +78,9 @@ struct AggregatorOptions {
     // remote ones with a chunk.
     std::size_t block_bytes = 128U << 10;
     // Told which input, by its index, is at fault, just before plan() or read() fails because of one: its bytes cannot
-    // be had, its tensors differ from the base's (else the first input's), its token counts are wanted and are missing
-    // or not what they should be, it holds NaN, or by far the largest numbers where the result overflows. Not told when
-    // no single input is.
+    // be had, its tensors differ from the base's (else the first input's), its token counts or control variate are
+    // wanted and are missing or not what they should be, it holds NaN, or by far the largest numbers where the result
+    // overflows. Not told when no single input is.
     std::function<void(std::size_t input)> on_fault = {};
     // F32, F16 or BF16, of all tensors of the output that are one of these; absent: each as in the base, or without one
     // the first input.
@@ -100,7 +105,8 @@ struct Scratch;
 // The strategy computes in fp32 (plain means of F64 tensors in fp64: each share as a double), and its result is rounded
 // to nearest even into the tensor's own dtype. Tensors of integers and booleans must be the same in all inputs and are
 // copied. What the strategy keeps for the next round follows the model's files, always F32: under its name and the
-// model's path, "momentum/model.safetensors".
+// model's path, "momentum/model.safetensors". Behind it comes the mean of the control variates where the strategy has
+// them, always BF16: "control_variate/model.safetensors".
 //
 //   // Fails if the models do not match.
 //   ATOLL_TRY(const auto aggregator, aggregate::Aggregator::plan(strategy, updates, weights));
@@ -116,9 +122,10 @@ class Aggregator {
     // number >= 0 an input with a positive sum, "absent" when one of those is negative or not finite; naming
     // delta.safetensors, or a key of its metadata, where an input is a change of another model than the base or there
     // is none; naming "strategy" when it needs a base and there is none; naming token_counts.safetensors where an
-    // input's are missing, of another length, negative or not finite; what make_strategy() says. A strategy of adapters
-    // takes no tensor that is not one of a pair lora_A and lora_B. The strategy's weighting is the caller's part:
-    // `weights` follow it.
+    // input's are missing, of another length, negative or not finite; naming control_variate.safetensors, or its
+    // tensor, where an input's is missing, of another base or not of the base's tensors; what make_strategy() says. A
+    // strategy of adapters takes no tensor that is not one of a pair lora_A and lora_B. The strategy's weighting is the
+    // caller's part: `weights` follow it.
     static Result<Aggregator> plan(const StrategySpec& strategy, std::vector<Input> inputs,
                                    const std::vector<double>& weights, const AggregatorOptions& options = {},
                                    std::optional<RoundBase> start = {});

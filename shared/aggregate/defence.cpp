@@ -88,6 +88,17 @@ std::vector<double> parts_that_count(std::span<const Change> changes, std::span<
     return parts;
 }
 
+std::vector<double> parts_of_variates(std::span<const double> norms, double base_norm, const StrategySpec& strategy) {
+    double usual = base_norm > 0 ? base_norm : kUnknown;
+    if (norms.size() == 2) usual = std::max(std::min(norms[0], norms[1]), base_norm);
+    if (norms.size() >= kChangesThatTell) usual = median({norms.begin(), norms.end()}, /*is_upper=*/false);
+    const double most = strategy.clip ? *strategy.clip * usual : kUnknown;
+    const double farthest = strategy.drop ? *strategy.drop * usual : kUnknown;
+    std::vector<double> parts;
+    for (const double norm : norms) parts.push_back(norm > farthest ? 0 : norm > most ? most / norm : 1);
+    return parts;
+}
+
 std::vector<double> believable_weights(std::vector<double> weights, std::span<const Assignment> assigned) {
     std::vector<double> densities;  // weight a token
     for (std::size_t i = 0; i < weights.size(); ++i) {

@@ -43,4 +43,10 @@ double find_reach_of_product(double reach, double base_norm, double scale);
 std::vector<double> parts_that_count(std::span<const Change> changes, std::span<const EarlierNorm> earlier,
                                      const StrategySpec& strategy);
 
+// The part of each control variate that counts, from 0 to 1, by their norms and that of the base's own (0: it has
+// none): one longer than `clip` times the usual norm is shortened to that, one longer than `drop` times counts as zero.
+// Usual is the lower median of three or more. Of two it is the shorter one's, or the base's own where that is longer,
+// so that neither can make the other's much shorter than their mean has been; of one the base's own, where it has one.
+std::vector<double> parts_of_variates(std::span<const double> norms, double base_norm, const StrategySpec& strategy);
+
 }  // namespace atl::aggregate

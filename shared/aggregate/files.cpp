@@ -21,6 +21,7 @@
 #include "shared/aggregate/strategy_table.h"
 #include "shared/base/file.h"
 #include "shared/base/parallel.h"
+#include "shared/delta/control_variate.h"
 #include "shared/json/json.h"
 #include "shared/model_config/token_counts.h"
 #include "shared/safetensors/file.h"
@@ -124,8 +125,14 @@ class UnfinishedDirectory {
     fs::path path_;
 };
 
-// What an outer optimizer left for one round is not the next one's.
+// What is of one model's training.
+bool travels_beside(const fs::path& relative) {
+    return relative == model_config::kTokenCountsFile || relative == delta::kControlVariateFile;
+}
+
+// What a strategy left for one round is not the next one's.
 bool is_state(const fs::path& relative) {
+    if (relative.string().starts_with(delta::kControlVariateFolder)) return true;
     return std::ranges::any_of(outer_rows(), [&](const OuterRow& outer) {
         return std::ranges::find(outer.state, relative.begin()->string()) != outer.state.end();
     });
@@ -142,8 +149,7 @@ Status copy_other_files(const Aggregator& aggregator, const fs::path& from, cons
             if (entry->is_directory()) entry.disable_recursion_pending();
             continue;
         }
-        const bool is_of_one = relative == model_config::kTokenCountsFile ||  // whose training was one model's
-                               is_state(relative);
+        const bool is_of_one = travels_beside(relative) || is_state(relative);
         if (!entry->is_regular_file() || is_of_one || averaged.contains(relative.string())) continue;
         fs::create_directories((to / relative).parent_path(), error);
         if (!error) fs::copy_file(entry->path(), to / relative, error);
@@ -276,7 +282,7 @@ class PieceWriter {
     std::uint64_t done_ = 0;  // under mutex_
 };
 
-// Of a change, whose base nobody has here.
+// Of a change, whose base nobody has here, or of a control variate.
 Status check_scales(const Input& input) {
     ATOLL_TRY(const OpenedFile opened, read_header(input, input.files.front()));
     ATOLL_TRY(const delta::Description said, delta::describe(opened.header));
@@ -284,7 +290,7 @@ Status check_scales(const Input& input) {
     std::vector<std::byte> blocks;
     for (const safetensors::TensorInfo& tensor : opened.header.tensors) {
         if ((tensor.end - tensor.begin) % block_bytes != 0)
-            return invalid_argument(tensor.name, input.name + "/" + delta::kFile + ": tensor " +
+            return invalid_argument(tensor.name, input.name + "/" + input.files.front().path + ": tensor " +
                                                      in_quotes(tensor.name) + " does not consist of whole blocks");
         const std::uint64_t piece = kPieceBytes / block_bytes * block_bytes;
         for (std::uint64_t at = tensor.begin; at < tensor.end; at += blocks.size()) {
@@ -294,7 +300,8 @@ Status check_scales(const Input& input) {
                 float scale;
                 std::memcpy(&scale, &blocks[block], sizeof scale);
                 const std::uint64_t element = (at - tensor.begin + block) / block_bytes * delta::kBlockElements;
-                if (!std::isfinite(scale)) return non_finite(tensor.name, input.name, element);
+                if (!std::isfinite(scale))
+                    return non_finite(tensor.name, input.name + "/" + input.files.front().path, element);
             }
         }
     }
@@ -316,7 +323,7 @@ Result<Input> open_directory(const fs::path& directory) {
     std::error_code error;
     std::set<std::string> names;
     for (const auto& entry : fs::directory_iterator(directory, error)) {
-        if (entry.path().filename() == model_config::kTokenCountsFile) continue;
+        if (travels_beside(entry.path().filename())) continue;
         if (entry.path().extension() == ".safetensors" && !is_hidden(entry.path()))
             names.insert(entry.path().filename().string());
     }
@@ -342,12 +349,17 @@ Result<Input> open_directory(const fs::path& directory) {
     if (fs::exists(directory / model_config::kTokenCountsFile)) {
         ATOLL_TRY(input.token_counts, open_file(directory / model_config::kTokenCountsFile));
     }
+    if (fs::exists(directory / delta::kControlVariateFile)) {
+        ATOLL_TRY(input.control_variate, open_file(directory / delta::kControlVariateFile));
+    }
     return input;
 }
 
 // The mean of one model is that model: making it looks at every number.
 Status check_finite(std::vector<Input> inputs) {
     for (Input& input : inputs) {
+        if (input.control_variate)
+            ATOLL_RETURN_IF_ERROR(check_scales({input.name, {{delta::kControlVariateFile, input.control_variate}}}));
         if (is_change(input)) {
             ATOLL_RETURN_IF_ERROR(check_scales(input));
             continue;

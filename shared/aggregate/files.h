@@ -16,13 +16,13 @@ namespace atl::aggregate {
 // A local file, read with pread (a file that shrinks under us is an error, not a SIGBUS).
 Result<std::shared_ptr<const ByteSource>> open_file(const std::filesystem::path& path);
 
-// A Hugging Face model directory's *.safetensors, and its token counts if it has some. With
+// A Hugging Face model directory's *.safetensors, and its token counts and control variate if it has some. With
 // model.safetensors.index.json they must be just the files that it names. kInvalidArgument names the files of PyTorch
 // where there are no others, and the command that converts them.
 Result<Input> open_directory(const std::filesystem::path& directory);
 
-// Every floating number of the models is finite, and of changes (shared/delta) every scale. kInvalidArgument, naming
-// tensor and model, for one that is not.
+// Every floating number of the models is finite, and of changes (shared/delta) and control variates every scale.
+// kInvalidArgument, naming tensor and model, for one that is not.
 Status check_finite(std::vector<Input> inputs);
 
 struct WriteOptions {
@@ -37,9 +37,9 @@ struct WriteOptions {
 Result<Prepared> measure_inputs(Aggregator& aggregator, const std::vector<Assignment>& assigned = {},
                                 const WriteOptions& options = {});
 
-// Makes the directory `out` with the averaged files and copies of `first`'s other files but its token counts. It
-// appears whole or not at all, also after a power cut: kConflict if it exists (an empty directory is replaced). What an
-// aggregator that truncates() lost.
+// Makes the directory `out` with the averaged files and copies of `first`'s other files but what is of its own
+// training. It appears whole or not at all, also after a power cut: kConflict if it exists (an empty directory is
+// replaced). What an aggregator that truncates() lost.
 Result<Truncation> write_aggregate(const Aggregator& aggregator, const std::filesystem::path& first,
                                    const std::filesystem::path& out, const WriteOptions& options = {});
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "shared/adapter/adapter.h"
+#include "shared/aggregate/variates.h"
 #include "shared/model_config/token_counts.h"
 
 namespace atl::aggregate {
@@ -543,6 +544,8 @@ Result<Plan> make_plan(const StrategySpec& strategy, std::vector<Input> inputs, 
     plan.has_changes = std::ranges::any_of(inputs, is_change);
     plan.spec = strategy;
     ATOLL_RETURN_IF_ERROR(share_out(weights, plan));
+    if (strategy.control_variate && !plan.start)
+        return invalid_argument("strategy", "control variates need the model that the inputs were trained from");
     ATOLL_RETURN_IF_ERROR(check_base(*plan.strategy, plan.start));
     ATOLL_TRY(const Headers headers, read_headers(inputs, *plan.strategy, options, plan.start));
     ATOLL_RETURN_IF_ERROR(read_all_token_counts(inputs, headers, plan));
@@ -562,6 +565,7 @@ Result<Plan> make_plan(const StrategySpec& strategy, std::vector<Input> inputs, 
             plan.planned.push_back(std::move(planned));
         }
     plan.inputs = std::move(inputs);
+    ATOLL_RETURN_IF_ERROR(plan_variates(plan));
     return plan;
 }
 

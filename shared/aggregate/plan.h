@@ -24,6 +24,7 @@ enum class TensorKind {
     kCopy,     // integers, the same in all inputs
     kState,    // what the strategy leaves for the next round
     kFactor,   // a matrix of an adapter, which is made with the other one
+    kVariate,  // the mean of the control variates
 };
 
 // The two matrices of an adapter in all models.
@@ -45,9 +46,9 @@ struct Tensor {
     TensorKind kind = TensorKind::kCombine;
     std::uint64_t begin = 0;  // bytes from the start of the output file
     std::uint64_t end = 0;
-    std::vector<Place> inputs;                // one an input
+    std::vector<Place> inputs;                // one an input; kVariate: in its control variate
     Place base;                               // where there is one, as it stores it
-    std::vector<std::optional<Place>> state;  // one a name of the strategy's; none: zero
+    std::vector<std::optional<Place>> state;  // one a name of the strategy's; none: zero; kVariate: the base's own
     std::size_t made = 0;                     // kState: which of them this is; kFactor: of which pair
     bool is_a = false;                        // kFactor: of both
     std::size_t widest = 1;                   // bytes of an element in the model where it has most
@@ -73,10 +74,11 @@ struct Plan {
     bool has_changes = false;  // some input is a change of the base, which is then read with it
     bool measures = false;     // the inputs are measured against the base before the first block is made
     std::vector<double> weights;
-    std::vector<double> shares;      // of the mean of those that are there
-    double present = 1;              // of the mean with those that are absent, which change nothing
-    std::vector<double> parts;       // of each update's change that count for its length; empty: all of it
-    std::optional<RoundBase> start;  // the output has its files, or the first input's
+    std::vector<double> shares;         // of the mean of those that are there
+    double present = 1;                 // of the mean with those that are absent, which change nothing
+    std::vector<double> parts;          // of each update's change that count for its length; empty: all of it
+    std::vector<double> variate_parts;  // likewise of its control variate
+    std::optional<RoundBase> start;     // the output has its files, or the first input's
     AggregatorOptions options;
     std::vector<Aggregator::OutputFile> files;
     std::vector<PlannedFile> planned;

@@ -106,6 +106,10 @@ Result<StrategySpec> parse_strategy(const json::Json& value) {
                                 reader.one_of("weighting", {"uniform", "tokens"}, "tokens") == "tokens";
     strategy.weighs_rows = row != nullptr && row->takes_row_weights &&
                            reader.one_of("row_weights", {"mean", "tokens"}, "mean") == "tokens";
+    if (row != nullptr && row->takes_control_variate) {
+        const double part = read_number(reader, kControlVariate);
+        if (!value.value(kControlVariate.key, json::Json()).is_null()) strategy.control_variate = part;
+    }
     strategy.counts_absent = reader.one_of("absent", {"left_out", "no_change"}, "left_out") == "no_change";
     const json::Json none;
     const json::Json& outer = row != nullptr && row->takes_outer ? reader.object_or_null("outer") : none;
@@ -124,6 +128,7 @@ json::Json to_json(const StrategySpec& strategy) {
     if (row->takes_weighting) value["weighting"] = strategy.weighs_by_tokens ? "tokens" : "uniform";
     if (takes(*row, kMaxShare) && strategy.max_share) value[kMaxShare.key] = *strategy.max_share;
     if (strategy.weighs_rows) value["row_weights"] = "tokens";
+    if (strategy.control_variate) value[kControlVariate.key] = *strategy.control_variate;
     if (strategy.counts_absent) value["absent"] = "no_change";
     if (strategy.server_optimizer) value["outer"] = outer_to_json(*strategy.server_optimizer);
     return value;
@@ -161,6 +166,10 @@ Result<std::unique_ptr<const Strategy>> make_strategy(const StrategySpec& spec) 
         if (times && !(*times >= 1 && std::isfinite(*times))) return invalid_argument(key, "must be at least 1");
     if (spec.max_share && !(*spec.max_share > 0 && *spec.max_share <= 1))
         return invalid_argument("max_share", "must be above 0 and at most 1");
+    if (const auto& part = spec.control_variate; part && !(*part > 0 && *part <= kControlVariate.maximum))
+        return invalid_argument(kControlVariate.key, "must be above 0 and at most 1");
+    if (spec.control_variate && !find_strategy_row(spec.name)->takes_control_variate)
+        return invalid_argument(kControlVariate.key, "is fedavg's alone");
     if (spec.name == "product") return make_product(spec);
     if (spec.name == "median") return make_median(spec);
     return spec.name == "trimmed_mean" ? make_trimmed_mean(spec) : make_fedavg(spec);

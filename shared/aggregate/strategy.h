@@ -36,7 +36,8 @@ struct ServerOptimizer {
 
 // A strategy and its settings, as jobs, events and the command line have them:
 //   {"name": "fedavg", "weighting": "uniform" | "tokens", "outer": {"optimizer": "nesterov" | "momentum" | "adam",
-//    "lr": 0.7, "momentum": 0.9, "beta2": 0.99, "epsilon": 0.001}, "row_weights": "mean" | "tokens"}
+//    "lr": 0.7, "momentum": 0.9, "beta2": 0.99, "epsilon": 0.001}, "row_weights": "mean" | "tokens",
+//    "control_variate": 0.7}
 //   {"name": "trimmed_mean", "trim": 0.2}
 //   {"name": "median"}
 //   {"name": "product", "weighting": "uniform" | "tokens"}
@@ -48,7 +49,11 @@ struct StrategySpec {
     bool weighs_by_tokens = true;                          // fedavg and product
     std::optional<ServerOptimizer> server_optimizer = {};  // "outer", fedavg only; none: the mean is the next model
     bool weighs_rows = false;                              // "row_weights", fedavg only
-    double trim = *kTrim.fallback;                         // trimmed_mean only
+    // "control_variate", fedavg only: how much of the difference between the mean gradient of all updates and its own a
+    // training adds to each gradient. Each update then brings its own, and their mean is part of the next version
+    // (shared/delta/control_variate.h). None: nothing of the sort travels.
+    std::optional<double> control_variate = {};
+    double trim = *kTrim.fallback;  // trimmed_mean only
     // What an update's change counts for by its length: one longer than `clip` times what is usual is shortened to
     // that, one longer than `drop` times counts as no change (defence.h says what is usual). Neither: a change
     // counts whole however long it is.
@@ -68,8 +73,8 @@ inline constexpr std::int64_t kRanksMax = 1024;
 
 // null: the defaults. kInvalidArgument naming the member of "strategy" that is wrong, unknown or another strategy's.
 Result<StrategySpec> parse_strategy(const nlohmann::json& value);
-// With every default filled in, but for a max_share that follows the number of updates; row_weights and absent only
-// where they are not the default.
+// With every default filled in, but for a max_share that follows the number of updates; row_weights, control_variate
+// and absent only where they are not the default.
 nlohmann::json to_json(const StrategySpec& strategy);
 
 // Of a block of an embedding or a head, whose rows stand for tokens, what travels beside the updates.
@@ -120,13 +125,20 @@ struct EarlierNorm {
     std::optional<std::size_t> update = {};  // of this round, of the same site; none: it has no part in it
 };
 
+// What was measured of an update's control variate.
+struct ControlVariateFigures {
+    double norm = 0;     // over all its tensors
+    double counted = 1;  // the part of it that counts
+};
+
 // What was measured of an update.
 struct UpdateFigures {
     double norm = 0;  // ‖update - base‖ over all floating tensors
     // Of its change to the mean of the others'. None: one of both is zero, or another's change does not count whole, so
     // that the mean would be much of what is left out.
     std::optional<double> cosine = {};
-    double counted = 1;  // the part of its change that counts
+    double counted = 1;                                         // the part of its change that counts
+    std::optional<ControlVariateFigures> control_variate = {};  // where the strategy has them
 };
 
 struct Prepared {
@@ -164,7 +176,7 @@ class Strategy {
 };
 
 // kInvalidArgument naming "strategy.name" where there is no such strategy, else the setting that means nothing ("lr",
-// "momentum", "trim", "clip", "drop", "max_share").
+// "momentum", "trim", "clip", "drop", "max_share", "control_variate").
 Result<std::unique_ptr<const Strategy>> make_strategy(const StrategySpec& spec);
 
 }  // namespace atl::aggregate

@@ -18,17 +18,17 @@ constexpr std::array kOfMedian = {&kClip, &kDrop};
 constexpr StrategyRow kRows[] = {
     {"fedavg",
      "The weighted mean of the updates; with outer, an optimizer step from the round's base towards that mean",
-     "https://arxiv.org/abs/1602.05629", false, true, true, true, kOfMeans},
+     "https://arxiv.org/abs/1602.05629", false, true, true, true, true, kOfMeans},
     {"trimmed_mean",
      "For each element, the mean of the updates' values without the most extreme ones; all updates count equally",
-     "https://arxiv.org/abs/1803.01498", false, false, false, false, kOfTrimmedMean},
+     "https://arxiv.org/abs/1803.01498", false, false, false, false, false, kOfTrimmedMean},
     {"median",
      "For each element, the median of the updates' values (of an even number, the mean of the two in the middle); all "
      "updates count equally",
-     "https://arxiv.org/abs/1803.01498", false, false, false, false, kOfMedian},
+     "https://arxiv.org/abs/1803.01498", false, false, false, false, false, kOfMedian},
     {"product",
      "The adapter of the base's rank that is nearest to the mean of what the updates' adapters add to the model",
-     "https://doi.org/10.1007/BF02288367", true, true, false, false, kOfMeans},
+     "https://doi.org/10.1007/BF02288367", true, true, false, false, false, kOfMeans},
 };
 
 constexpr std::string_view kStates[] = {"momentum", "variance"};
@@ -72,6 +72,7 @@ Json settings_of(const StrategyRow& row) {
                            "not take its part; rows "
                            "that row_weights weighs are not held back."}};
     for (const NumberSetting* number : row.numbers) settings[number->key] = schema(*number);
+    if (row.takes_control_variate) settings[kControlVariate.key] = schema(kControlVariate);
     if (!row.takes_outer) return settings;
     Json names = Json::array();
     std::string sources;

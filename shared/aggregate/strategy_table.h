@@ -27,6 +27,12 @@ inline constexpr NumberSetting kMaxShare{
     "The largest share of the mean one update can have, whatever its weight; default for N updates: min(2/N, 2/3)"};
 inline constexpr NumberSetting kTrim{"trim", 0, 0.499, 0.2,
                                      "For each element, the fraction of the updates' values left out at each end"};
+inline constexpr NumberSetting kControlVariate{
+    "control_variate", 1e-6, 1, std::nullopt,
+    "How much of the difference between the mean gradient of all updates and its own a training adds to each gradient, "
+    "so that it steps towards what all learn (SCAFFOLD, https://arxiv.org/abs/1910.06378); 0.7 does well; null or "
+    "absent: nothing. Each update then brings the mean gradient of its steps as int8, 8.25 bits a weight, and a new "
+    "model their mean as BF16, 16 bits a weight; both count as changes do, by clip and drop. Not for adapters"};
 inline constexpr NumberSetting kOuterRate{
     "lr", 1e-6, 100, std::nullopt,
     "Learning rate of the step; default 0.7 for nesterov, 1 for momentum, 0.01 for adam"};
@@ -56,6 +62,7 @@ struct StrategyRow {
     bool takes_weighting;    // "weighting": "uniform" | "tokens"
     bool takes_outer;        // "outer", whose momentum it keeps
     bool takes_row_weights;  // "row_weights": "tokens"
+    bool takes_control_variate;
     std::span<const NumberSetting* const> numbers;
 };
 

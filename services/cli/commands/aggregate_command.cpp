@@ -18,6 +18,7 @@
 #include "shared/aggregate/strategy.h"
 #include "shared/base/text.h"
 #include "shared/delta/base_digest.h"
+#include "shared/delta/control_variate.h"
 #include "shared/delta/delta.h"
 #include "shared/json/json.h"
 
@@ -35,6 +36,8 @@ is nearest to the mean of what they add to their model; it says how much of that
 training saw their tokens. With --base files, types and all other files are those of the model that the others were
 trained from; there --clip shortens a change longer than so many times the median of them to that length, and --drop
 counts one longer than so many times as no change; of trainings of unequal length --steps says how long they were.
+With control_variate in --strategy each directory also has the control_variate.safetensors of its training, and --out
+gets their mean in control_variate/ for the next round.
 --absent says what models weigh that are missing and count as --base. A directory with a delta.safetensors
 (atoll-trainer train --update-format) stands for --base with that change; it must be a change of that base.
 Examples:
@@ -77,11 +80,12 @@ std::vector<aggregate::Assignment> assignments(const AggregateOptions& given) {
 nlohmann::json figures_of(const AggregateOptions& given, const aggregate::Prepared& prepared) {
     nlohmann::json figures = nlohmann::json::array();
     for (std::size_t i = 0; i < prepared.figures.size(); ++i) {
-        const auto& [norm, cosine, counted] = prepared.figures[i];
+        const auto& [norm, cosine, counted, variate] = prepared.figures[i];
         figures.push_back({{"directory", given.directories[i].string()},
                            {"norm", norm},
                            {"cosine", cosine ? nlohmann::json(*cosine) : nlohmann::json()},
                            {"counted", counted}});
+        if (variate) figures.back()["control_variate"] = {{"norm", variate->norm}, {"counted", variate->counted}};
     }
     return figures;
 }
@@ -118,7 +122,7 @@ Result<aggregate::StrategySpec> strategy_of_job(const AggregateOptions& given) {
             return invalid_argument("--base", std::string(key) + " needs --base");
     strategy.clip = strategy.drop = std::nullopt;
     ATOLL_TRY(const auto made, aggregate::make_strategy(strategy));
-    if (made->needs_base()) return invalid_argument("--base", "this strategy needs --base");
+    if (made->needs_base() || strategy.control_variate) return invalid_argument("--base", "this strategy needs --base");
     return strategy;
 }
 
@@ -167,10 +171,11 @@ Result<std::map<std::string, aggregate::Input, std::less<>>> open_state(const ag
 }
 
 // What a change of the base calls it; empty: there is no change.
-Result<std::string> base_digest(const AggregateOptions& given) {
-    const bool any = std::ranges::any_of(given.directories, [](const std::filesystem::path& directory) {
-        return std::filesystem::exists(directory / delta::kFile);
-    });
+Result<std::string> base_digest(const AggregateOptions& given, const aggregate::StrategySpec& strategy) {
+    const bool any =
+        strategy.control_variate || std::ranges::any_of(given.directories, [](const std::filesystem::path& directory) {
+            return std::filesystem::exists(directory / delta::kFile);
+        });
     if (!any) return std::string();
     const std::filesystem::path adapter = *given.base / adapter::kWeightsFile;
     ATOLL_TRY(const auto model, std::filesystem::exists(adapter) ? safetensors::Model::open_file(adapter)
@@ -198,9 +203,12 @@ Status run_aggregate(const Context& context, const AggregateOptions& given) {
     std::optional<aggregate::RoundBase> start;
     if (given.base) {
         ATOLL_TRY(aggregate::Input base, open_model(*given.base, is_product));
-        ATOLL_TRY(std::string digest, base_digest(given));
+        ATOLL_TRY(std::string digest, base_digest(given, strategy));
         start = aggregate::RoundBase{.base = std::move(base), .absent = given.absent, .digest = std::move(digest)};
         ATOLL_TRY(start->state, open_state(strategy, *given.base));
+        if (strategy.control_variate && std::filesystem::exists(*given.base / delta::kControlVariateFolder)) {
+            ATOLL_TRY(start->control_variate, aggregate::open_directory(*given.base / delta::kControlVariateFolder));
+        }
     }
     std::vector<aggregate::Input> inputs;
     for (const auto& directory : given.directories) {

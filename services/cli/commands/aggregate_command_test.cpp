@@ -7,8 +7,10 @@
 #include "shared/base/file.h"
 #include "shared/base/subprocess.h"
 #include "shared/delta/base_digest.h"
+#include "shared/delta/control_variate.h"
 #include "shared/delta/delta.h"
 #include "shared/json/json.h"
+#include "shared/safetensors/file.h"
 #include "shared/safetensors/safetensors.h"
 
 namespace atl::cli {
@@ -60,6 +62,15 @@ class AggregateCommandTest : public testing::Test {
         check(delta::encode_block(delta::Format::kInt4, change, std::as_writable_bytes(std::span(block))), "finite");
         check(write_file_atomic(directory / delta::kFile, bytes + block).ok(), "cannot write a change");
         return directory;
+    }
+    // A control variate of one block beside a model of `make_model`.
+    void add_variate(const fs::path& directory, std::vector<float> values, const std::string& base) {
+        std::vector<safetensors::TensorInfo> tensors = {
+            delta::packed_tensor(delta::Format::kInt8, {"w", safetensors::DType::kF32, {std::ssize(values)}, 0, 0})};
+        std::string bytes = safetensors::make_header(tensors, {{delta::kFormatKey, "int8"}, {delta::kBaseKey, base}});
+        std::string block(delta::block_bytes(delta::Format::kInt8), '\0');
+        check(delta::encode_block(delta::Format::kInt8, values, std::as_writable_bytes(std::span(block))), "finite");
+        check(write_file_atomic(directory / delta::kControlVariateFile, bytes + block).ok(), "cannot write it");
     }
     CommandResult aggregate(std::vector<std::string> arguments) {
         arguments.insert(arguments.begin(), {ATOLL_PROGRAM, "aggregate"});
@@ -137,6 +148,44 @@ TEST_F(AggregateCommandTest, ModelsThatAreAbsentCountAsTheBase) {
         EXPECT_EQ(refused.exit_code, 2) << refused.err;
         EXPECT_NE(refused.err.find("--absent"), std::string::npos) << refused.err;
     }
+}
+
+TEST_F(AggregateCommandTest, ControlVariatesAreAveragedAndTheNextRoundGoesOnFromThem) {
+    const std::string base = make_model("base", {0, 0});
+    const auto digest = [](const std::string& directory) {
+        return delta::model_sha256(safetensors::Model::open(directory).value()).value();
+    };
+    const std::string strategy = R"({"name":"fedavg","weighting":"uniform","control_variate":0.7})";
+    add_variate(a_, {127, 0}, digest(base));
+    add_variate(b_, {0, 127}, digest(base));
+    const auto result = aggregate({"--strategy", strategy, "--base", base, "--out", out_, "--json", a_, b_});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(json::parse(result.out)->at("changes")[1]["control_variate"]["counted"], 1) << result.out;
+    const auto mean = [](const fs::path& directory) {
+        const std::string bytes = read_file(directory / "control_variate/model.safetensors").value();
+        std::vector<float> values(2);
+        for (std::size_t i = 0; i < 2; ++i) {  // of BF16 the upper half of a float
+            std::memcpy(reinterpret_cast<char*>(&values[i]) + 2, bytes.data() + bytes.size() - 4 + 2 * i, 2);
+        }
+        return values;
+    };
+    EXPECT_EQ(mean(out_), (std::vector<float>{63.5, 63.5}));
+    EXPECT_FALSE(fs::exists(fs::path(out_) / "control_variate.safetensors")) << "it is of one training";
+    const auto foreign = aggregate({"--strategy", strategy, "--base", out_, "--out", out_ + "2", a_, b_});
+    EXPECT_EQ(foreign.exit_code, 2);
+    EXPECT_NE(foreign.err.find("is of a training of another model"), std::string::npos) << foreign.err;
+    add_variate(a_, {127, 0}, digest(out_));
+    add_variate(b_, {0, 127}, digest(out_));
+    const auto next = aggregate({"--strategy", strategy, "--base", out_, "--absent", "2", "--out", out_ + "2", a_, b_});
+    ASSERT_EQ(next.exit_code, 0) << next.err;
+    EXPECT_EQ(mean(out_ + "2"), (std::vector<float>{63.5, 63.5})) << "half of it is the base's";
+    fs::remove(fs::path(b_) / delta::kControlVariateFile);
+    const auto missing = aggregate({"--strategy", strategy, "--base", out_, "--out", out_ + "3", a_, b_});
+    EXPECT_EQ(missing.exit_code, 2);
+    EXPECT_NE(missing.err.find("b/control_variate.safetensors: is missing"), std::string::npos) << missing.err;
+    const auto no_base = aggregate({"--strategy", strategy, "--out", out_ + "3", a_, b_});
+    EXPECT_EQ(no_base.exit_code, 2);
+    EXPECT_NE(no_base.err.find("--base"), std::string::npos) << no_base.err;
 }
 
 TEST_F(AggregateCommandTest, RowsAreAddedByWhoHasSeenTheirTokens) {
