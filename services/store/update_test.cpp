@@ -246,6 +246,42 @@ TEST_F(UpdateTest, TokenCountsMayBeBesideItIfTheyFitItsEmbedding) {
     EXPECT_EQ(fault({{kPath, file_of(tensors)}, {counts, counted(7)}}), "");
 }
 
+TEST_F(UpdateTest, AControlVariateMayBeBesideItIfItFitsItsBase) {
+    const std::string path = "control_variate.safetensors", model = file_of({{"a"}, {"b"}});
+    const Tensor a{"a", DType::kU8, {1, 132}}, b{"b", DType::kU8, {1, 132}};
+    const auto variate = [](const std::vector<Tensor>& tensors, const std::string& base,
+                            const std::string& format = "int8") {
+        return file_of(tensors, {{delta::kFormatKey, format}, {delta::kBaseKey, base}});
+    };
+    for (const std::string& wrong :
+         {std::string("short"), file_of({a, b}), variate({a, b}, "another"), variate({a, b}, base_, "int4"),
+          variate({a, {"b", DType::kU8, {2, 132}}}, base_), variate({a, {"b", DType::kI8, {1, 132}}}, base_),
+          variate({a, b, {"c", DType::kU8, {1, 132}}}, base_),
+          file_of({a, b},
+                  {{delta::kFormatKey, "int8"}, {delta::kBaseKey, base_}, {"note", std::string(100'000, 'x')}})})
+        EXPECT_EQ(fault({{path, wrong}, {kPath, model}}), "manifest.files[0].path");
+    EXPECT_EQ(fault({{path, variate({a, b}, base_)}, {kPath, model}}), "");
+    // Not in the place of the mean that its base has.
+    EXPECT_EQ(fault({{"control_variate/" + kPath, model}, {kPath, model}}), "manifest.files[0].path");
+}
+
+TEST_F(UpdateTest, ABaseWithTheMeanOfControlVariatesTakesTheUpdatesThatItsWeightsTake) {
+    const std::string mean = file_of({{"a", DType::kBF16}, {"b", DType::kBF16}});
+    const std::string base = create_version(
+        "base", stored({{"control_variate/" + kPath, mean}, {kPath, file_of({{"a", DType::kF32}, {"b"}})}}));
+    site_.emplace(facility({base}, "out"));
+    EXPECT_EQ(fault({{kPath, file_of({{"a"}, {"b", DType::kF32}})}}), "");
+    EXPECT_EQ(fault({{kPath, file_of({{"a"}})}}), "b");
+    // As well as those of a service, of another name for a tensor that the mean alone has.
+    const std::string odd = create_version(
+        "base", stored({{"control_variate/" + kPath, file_of({{"more"}})}, {kPath, file_of({{"a"}, {"b"}})}}));
+    const auto made = call(Method::kPost, "/v1/models/base/versions",
+                           {{"manifest", stored({{kPath, file_of({{"a"}, {"b", DType::kF32}})}})},
+                            {"kind", "update"},
+                            {"parents", {odd}}});
+    EXPECT_EQ(made.status, 201) << made.body;
+}
+
 TEST_F(UpdateTest, ItMayBeShardedOtherwiseIfItsIndexSaysSo) {
     const std::map<std::string, std::string> shards = {{"model-1.safetensors", file_of({{"a"}})},
                                                        {"model-2.safetensors", file_of({{"b"}})}};

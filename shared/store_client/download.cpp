@@ -194,7 +194,9 @@ Result<Manifest> fetch_manifest(http::Client& store, const std::string& digest) 
 
 Status download_version(const std::string& digest, const fs::path& directory, const TransferOptions& options) {
     ClientPool store(options.store);
-    ATOLL_TRY(const Manifest manifest, fetch_manifest(*store.take(), digest));
+    ATOLL_TRY(Manifest manifest, fetch_manifest(*store.take(), digest));
+    if (options.leaves_out)
+        std::erase_if(manifest.files, [&](const ManifestFile& file) { return options.leaves_out(file.path); });
     fs::path target = fs::absolute(directory).lexically_normal();
     if (!target.has_filename()) target = target.parent_path();  // "models/x/"
     for (;;) {

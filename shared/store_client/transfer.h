@@ -28,6 +28,8 @@ struct TransferOptions {
     // Called with the digest of a blob of which the store has sent other bytes, perhaps from several threads; returns
     // what the error says after that ("; …"). Empty: the error says who can tell the store.
     std::function<std::string(const std::string& sha256)> on_damaged = {};
+    // Whether a version's file is left out of a download; none: they are all wanted.
+    std::function<bool(const std::string& path)> leaves_out = {};
 };
 
 // The relative paths of the files of a directory that a manifest names, sorted, with '/' between parts.
@@ -75,10 +77,10 @@ Result<nlohmann::json> create_version(http::Client& store, const std::string& mo
 // The manifest of a version of any model, checked against the digest.
 Result<Manifest> fetch_manifest(http::Client& store, const std::string& digest);
 
-// Makes `directory` hold the version. It appears under its name only when every chunk is there and was checked; what
-// an interrupted call left beside it (".NAME.<digest>.partial") is checked and kept. Nothing happens if the directory
-// holds the version already (files and sizes compared); kConflict if it holds something else. Several processes may
-// do this at once.
+// Makes `directory` hold the version, or what is wanted of it. It appears under its name only when every chunk is there
+// and was checked; what an interrupted call left beside it (".NAME.<digest>.partial") is checked and kept. Nothing
+// happens if the directory holds the version already (files and sizes compared); kConflict if it holds something else.
+// Several processes may do this at once.
 Status download_version(const std::string& digest, const std::filesystem::path& directory,
                         const TransferOptions& options);
 

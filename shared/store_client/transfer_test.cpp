@@ -177,6 +177,19 @@ TEST_F(TransferTest, AVersionComesBackAsItWentIn) {
     EXPECT_EQ(entries(sites_), 1U) << "the partial directory stayed";
 }
 
+TEST_F(TransferTest, WhatIsLeftOutOfAVersionIsNotFetched) {
+    write("state.bin", "not wanted");
+    const std::string digest = upload();
+    TransferOptions options = store_.options();
+    options.leaves_out = [](const std::string& path) { return path == "state.bin"; };
+    for (int i = 0; i < 2; ++i) {  // once it is there it is what was wanted
+        ASSERT_TRUE(download_version(digest, sites_ / "copy", options).ok());
+        auto wanted = expected();
+        wanted.erase("state.bin");
+        EXPECT_EQ(contents(sites_ / "copy"), wanted);
+    }
+}
+
 TEST_F(TransferTest, AVersionMayHaveMoreFilesThanAProcessMayHaveOpen) {
     for (int i = 0; i < 100; ++i) write("file" + std::to_string(i), std::to_string(i));
     rlimit before{};

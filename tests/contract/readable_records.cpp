@@ -348,6 +348,7 @@ Status ReadableRecords::make_aggregations() {
                              {"clip", 1.4},
                              {"drop", 3},
                              {"row_weights", round == 1 ? "mean" : "tokens"},
+                             {"control_variate", 0.7},
                              {"absent", round == 1 ? "left_out" : "no_change"},
                              {"outer", {{"optimizer", optimizer}, {"lr", 0.7}, {"momentum", 0.9}}}};
         ATOLL_RETURN_IF_ERROR(

@@ -132,6 +132,26 @@ TEST_F(StoreGatewayTest, AModelIsPushedTaggedShownVerifiedAndPulled) {
     EXPECT_NE(differs.err.find("config.json"), std::string::npos) << differs.err;
 }
 
+TEST_F(StoreGatewayTest, TheMeanOfControlVariatesIsOfNoUseToWhoPullsAModel) {
+    const fs::path model = make_model("model", pattern(1U << 20));
+    fs::create_directory(model / "control_variate");
+    fs::copy_file(model / "model.safetensors", model / "control_variate/model.safetensors");
+    const auto pushed = atoll_as_admin({"model", "push", "llama", model.string()});
+    ASSERT_EQ(pushed.exit_code, 0) << pushed.err;
+    const std::string copy = root_ / "copy";
+    for (int i = 0; i < 2; ++i) {  // again: it is there
+        const auto pulled = atoll_as_admin({"model", "pull", "llama", "--out", copy});
+        ASSERT_EQ(pulled.exit_code, 0) << pulled.err;
+    }
+    EXPECT_TRUE(fs::exists(copy + "/model.safetensors"));
+    EXPECT_FALSE(fs::exists(copy + "/control_variate"));
+    for (const std::string& directory : {copy, model.string()})
+        EXPECT_EQ(atoll_as_admin({"model", "verify", "llama@newest", "--dir", directory}).exit_code, 0) << directory;
+    fs::resize_file(model / "control_variate/model.safetensors", 100);
+    EXPECT_EQ(atoll_as_admin({"model", "verify", "llama@newest", "--dir", model.string()}).exit_code, 2)
+        << "where it is it is compared";
+}
+
 TEST_F(StoreGatewayTest, VerifyFindsTheBytesThatWereDamagedInTheStore) {
     const fs::path model = make_model("model", pattern(9U << 20));
     const auto pushed = atoll_as_admin({"model", "import", "llama", model.string()});

@@ -18,6 +18,8 @@ struct ModelOptions {
     std::string file = "model.safetensors";
     std::int64_t tokens = 0;               // above 0: the large tensor is an embedding of as many rows
     std::vector<float> token_counts = {};  // beside the model; empty: none
+    float control_variate = 0;             // of its first elements, beside the model; 0: none
+    std::string trained_from = {};         // what the control variate calls its base
 };
 
 // Writes config.json and the weights into the directory, which it makes.

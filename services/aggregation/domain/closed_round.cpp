@@ -5,6 +5,7 @@
 #include <set>
 #include <tuple>
 
+#include "shared/delta/control_variate.h"
 #include "shared/digest/digest.h"
 #include "shared/json/json.h"
 
@@ -56,11 +57,13 @@ Result<std::vector<Update>> parse_updates(const Json& values) {
     return updates;
 }
 
-// The base's tensors' parts put together, or those beside them; each behind those before it.
+// The parts of the base's tensors and of the control variates put together, or those beside them; each behind those
+// before it.
 void append(store_client::Manifest& manifest, const std::vector<Part>& parts, const store_client::Manifest& base,
             bool of_base) {
     for (const Part& part : parts) {
-        if ((base.find(part.path) != nullptr) != of_base) continue;
+        const bool is_of_base = base.find(part.path) != nullptr || delta::is_control_variate(part.path);
+        if (is_of_base != of_base) continue;
         if (part.begin == 0) manifest.files.push_back({part.path, 0, {}});
         auto& file = manifest.files.back();
         check(file.path == part.path && file.size == part.begin && !part.sha256.empty(), "parts with a gap");
@@ -241,6 +244,9 @@ Json contributions(const ClosedRound& round, const aggregate::Prepared& prepared
         contributions.back()["norm"] = figures.norm;
         contributions.back()["counted"] = figures.counted;
         if (figures.cosine) contributions.back()["cosine"] = *figures.cosine;
+        if (const auto& variate = figures.control_variate)
+            contributions.back().update(
+                {{"control_variate_norm", variate->norm}, {"control_variate_counted", variate->counted}});
     }
     return contributions;
 }

@@ -85,7 +85,8 @@ struct Weights {
 Weights averaging_weights(const ClosedRound& round);
 
 // What the version says about who made it: facility, version, its share of the result as "weight", samples, tokens, and
-// where that was measured its norm, its cosine to the mean of the others, and the part of its change that counted.
+// where that was measured its norm, its cosine to the mean of the others, and the part of its change that counted; also
+// the norm of its control variate and the part of it that counted.
 nlohmann::json contributions(const ClosedRound& round, const aggregate::Prepared& prepared);
 
 // "the update of leonardo (3fa9c1…)", for messages.
@@ -102,8 +103,8 @@ struct Part {
 // Cuts the output files into parts of part_bytes (the last of each file may be shorter), in order.
 std::vector<Part> cut_into_parts(const std::vector<aggregate::Aggregator::OutputFile>& files, std::uint64_t part_bytes);
 
-// The version: the base with these parts in place of its tensors. No facility decides a file's name, the index,
-// another's configuration or tokenizer.
+// The version: the base with these parts in place of its tensors, and with the mean of the control variates if there
+// are parts of it. No facility decides a file's name, the index, another's configuration or tokenizer.
 store_client::Manifest assemble(const store_client::Manifest& base, const std::vector<Part>& parts);
 // What the strategy keeps for the next round, a folder a state: the parts that are of no file of the base.
 store_client::Manifest assemble_optimizer_state(const store_client::Manifest& base, const std::vector<Part>& parts);

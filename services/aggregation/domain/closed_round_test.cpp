@@ -233,6 +233,11 @@ TEST(ClosedRoundTest, ContributionsSaySharesAndNormsWhereThereAreSome) {
     EXPECT_EQ(measured[1]["cosine"], -0.5);
     EXPECT_EQ(measured[1]["counted"], 0.25);
     EXPECT_FALSE(measured[0].contains("cosine"));
+    EXPECT_FALSE(measured[0].contains("control_variate_norm"));
+    const aggregate::UpdateFigures varied{3, {}, 1, aggregate::ControlVariateFigures{0.5, 0.25}};
+    const Json with_variates = contributions(round, {.shares = {0.25, 0.75}, .figures = {varied, varied}});
+    EXPECT_EQ(with_variates[1]["control_variate_norm"], 0.5);
+    EXPECT_EQ(with_variates[1]["control_variate_counted"], 0.25);
 }
 
 TEST(ClosedRoundTest, StatisticsOfPartsAreAddedExactly) {
@@ -270,6 +275,26 @@ TEST(PartsTest, TheOptimizersStateIsPutTogetherApart) {
     EXPECT_EQ(state.files[0].size, 20U);
     parts.resize(2);
     EXPECT_TRUE(assemble_optimizer_state(base, parts).files.empty());
+}
+
+TEST(PartsTest, TheMeanOfTheControlVariatesIsOfTheVersionAndTheBasesGoes) {
+    std::vector<Part> parts = cut_into_parts(
+        {{"a.safetensors", 12}, {"momentum/a.safetensors", 20}, {"control_variate/a.safetensors", 15}}, 10);
+    for (Part& part : parts) part.sha256 = digest_of_letter('a');
+    const store_client::ManifestFile weights{"a.safetensors", 12, {{digest_of_letter('8'), 12}}};
+    const store_client::ManifestFile variate{"control_variate/a.safetensors", 15, {{digest_of_letter('9'), 15}}};
+    for (const store_client::Manifest& base : {store_client::Manifest{{weights}}, {{weights, variate}}}) {
+        const auto model = assemble(base, parts);
+        ASSERT_EQ(model.files.size(), 2U);
+        EXPECT_EQ(model.files[1].path, "control_variate/a.safetensors");
+        EXPECT_EQ(model.files[1].chunks.size(), 2U);
+        EXPECT_EQ(model.files[1].chunks[0].sha256, digest_of_letter('a'));
+        const auto state = assemble_optimizer_state(base, parts);
+        ASSERT_EQ(state.files.size(), 1U);
+        EXPECT_EQ(state.files[0].path, "momentum/a.safetensors");
+        const auto plain = assemble(base, {parts[0], parts[1]});
+        ASSERT_EQ(plain.files.size(), 1U) << "of a strategy without any";
+    }
 }
 
 TEST(PartsTest, FilesAreCutWithoutGapsAndPutTogetherAgain) {

@@ -8,6 +8,7 @@
 #include "shared/aggregate/settings.h"
 #include "shared/base/file.h"
 #include "shared/base/text.h"
+#include "shared/delta/control_variate.h"
 #include "shared/digest/digest.h"
 #include "shared/http/client/client.h"
 #include "shared/json/bounded.h"
@@ -39,7 +40,8 @@ Result<std::shared_ptr<ClientPool>> connect(const Settings& settings) {
     return std::make_shared<ClientPool>(std::move(options));
 }
 
-// `folder`: "" or one of the manifest's, with its slash, whose files alone are the input's.
+// `folder`: "" or one of the manifest's, with its slash, whose files alone are the input's. "": all but the mean of the
+// control variates.
 aggregate::Input make_input(const std::shared_ptr<ClientPool>& store, const std::string& name, const Manifest& manifest,
                             std::size_t window_bytes, const std::string& folder = "") {
     aggregate::Input input;
@@ -49,7 +51,11 @@ aggregate::Input make_input(const std::shared_ptr<ClientPool>& store, const std:
         if (file.path == model_config::kTokenCountsFile)  // read between tensors: it must not push their window out
             input.token_counts = std::make_shared<ReadAhead>(CheckedFile(RemoteFile(store, file)), name,
                                                              std::make_shared<Window>(), kCountsWindowBytes);
-        else if (is_safetensors(file.path) && file.path.starts_with(folder))
+        else if (file.path == delta::kControlVariateFile)  // read apart from the tensors
+            input.control_variate =
+                std::make_shared<ReadAhead>(CheckedFile(RemoteFile(store, file)), name, window, window_bytes);
+        else if (is_safetensors(file.path) && file.path.starts_with(folder) &&
+                 (!folder.empty() || !delta::is_control_variate(file.path)))
             input.files.push_back({file.path, std::make_shared<ReadAhead>(CheckedFile(RemoteFile(store, file)), name,
                                                                           window, window_bytes)});
     }
@@ -118,6 +124,11 @@ Result<aggregate::RoundBase> open_base(const std::shared_ptr<ClientPool>& store,
     if (strategy.is_of_adapters()) {
         ATOLL_TRY(start.base.lora, fetch_lora_scale(store, describe_base(round), base));
     }
+    if (round.strategy.control_variate) {
+        aggregate::Input kept =
+            make_input(store, describe_base(round), base, window_bytes, delta::kControlVariateFolder);
+        if (!kept.files.empty()) start.control_variate = std::move(kept);
+    }
     if (strategy.state().empty() || round.optimizer_state.empty()) return start;
     const std::string name = "the optimizer's state (" + round.optimizer_state.substr(0, 12) + ")";
     ATOLL_TRY(const Manifest kept, fetch_manifest(*store, name, round.optimizer_state));
@@ -140,7 +151,8 @@ RemoteModels::RemoteModels(std::shared_ptr<ClientPool> store, Manifest base, std
 Result<RemoteModels> RemoteModels::open(const Settings& settings, const ClosedRound& round, const OnFault& on_fault) {
     ATOLL_TRY(auto store, connect(settings));
     ATOLL_TRY(const auto strategy, aggregate::make_strategy(round.strategy));
-    const std::size_t window_bytes = window_bytes_for(round.updates.size() + 1 + strategy->state().size());
+    const std::size_t window_bytes = window_bytes_for(round.updates.size() + 1 + strategy->state().size() +
+                                                      (round.strategy.control_variate ? 1 : 0));
     ATOLL_TRY(Manifest base, fetch_manifest(*store, describe_base(round), round.base));
     ATOLL_TRY(std::vector<aggregate::Input> inputs,
               open_updates(store, round, strategy->is_of_adapters(), window_bytes, on_fault));
@@ -151,9 +163,12 @@ Result<RemoteModels> RemoteModels::open(const Settings& settings, const ClosedRo
             sources.push_back({update, std::static_pointer_cast<const ReadAhead>(file.bytes)});
         if (input.token_counts)
             sources.push_back({update, std::static_pointer_cast<const ReadAhead>(input.token_counts)});
+        if (input.control_variate)
+            sources.push_back({update, std::static_pointer_cast<const ReadAhead>(input.control_variate)});
     };
     for (std::size_t i = 0; i < inputs.size(); ++i) add(inputs[i], i);
     add(start.base, std::nullopt);
+    if (start.control_variate) add(*start.control_variate, std::nullopt);
     for (const auto& [name, kept] : start.state) add(kept, std::nullopt);
     aggregate::AggregatorOptions options;
     options.block_bytes = kBlockBytes;

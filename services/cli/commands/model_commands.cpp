@@ -20,6 +20,7 @@
 #include "services/cli/usage.h"
 #include "shared/base/id.h"
 #include "shared/base/spelling.h"
+#include "shared/delta/control_variate.h"
 #include "shared/model_config/tensors.h"
 #include "shared/service/names.h"
 
@@ -251,6 +252,7 @@ Status run_pull(const Context& context, const std::string& reference, const fs::
     options.on_damaged = [pool = std::make_shared<store_client::ClientPool>(options.store)](const std::string& blob) {
         return tell_store(*pool, blob);
     };
+    options.leaves_out = delta::is_control_variate;  // only a round's trainings have a use for it
     http::Client store(options.store);
     ATOLL_TRY(const Reference parsed, parse_reference(reference));
     ATOLL_TRY(const json version, find_version(store, parsed));
@@ -389,7 +391,10 @@ Status run_verify(const Context& context, const std::string& reference, const fs
     http::Client store(options.store);
     ATOLL_TRY(const Reference parsed, parse_reference(reference));
     ATOLL_TRY(const json version, find_version(store, parsed));
-    ATOLL_TRY(const auto manifest, store_client::fetch_manifest(store, text(version, "digest")));
+    ATOLL_TRY(auto manifest, store_client::fetch_manifest(store, text(version, "digest")));
+    std::error_code error;
+    if (!directory.empty() && !fs::exists(directory / delta::kControlVariateFolder, error))  // as it is pulled
+        std::erase_if(manifest.files, [](const auto& file) { return delta::is_control_variate(file.path); });
     ATOLL_RETURN_IF_ERROR(directory.empty() ? verify_stored(manifest, options)
                                             : verify_copy(directory, manifest, options));
     if (context.json) return print_json(json{{"digest", version.at("digest")}, {"ok", true}});

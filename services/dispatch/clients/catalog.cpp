@@ -8,6 +8,7 @@
 #include "shared/adapter/adapter.h"
 #include "shared/base/id.h"
 #include "shared/base/spelling.h"
+#include "shared/delta/control_variate.h"
 #include "shared/delta/delta.h"
 #include "shared/digest/digest.h"
 #include "shared/http/client/client.h"
@@ -354,7 +355,8 @@ Result<BaseModel> Catalog::base_model(const Json& version) const {
     BaseModel base;
     base.bytes = manifest.size_bytes();
     for (const auto& file : manifest.files)
-        if (file.path.ends_with(".safetensors")) base.weight_bytes += file.size;
+        if (file.path.ends_with(".safetensors") && !delta::is_control_variate(file.path))
+            base.weight_bytes += file.size;
     base.is_change = manifest.find(delta::kFile) != nullptr;
     base.tokenizer = tokenizer_files(manifest);
     if (version.contains("adapter_of") && !version["adapter_of"].is_null()) {

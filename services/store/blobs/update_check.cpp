@@ -8,6 +8,7 @@
 #include "services/store/blobs/model_file.h"
 #include "services/store/blobs/version_check.h"
 #include "shared/base/text.h"
+#include "shared/delta/control_variate.h"
 #include "shared/delta/delta.h"
 #include "shared/digest/digest.h"
 #include "shared/json/bounded.h"
@@ -34,7 +35,7 @@ bool is_token_counts(const ManifestFile& file) {
 }
 
 bool holds_weights(const ManifestFile& file) {
-    return is_safetensors(file) && !is_token_counts(file);
+    return is_safetensors(file) && !is_token_counts(file) && !delta::is_control_variate(file.path);
 }
 
 bool is_weight_file(const ManifestFile& file) {
@@ -145,6 +146,8 @@ class UpdateCheck {
         for (std::size_t i = 0; i < update_.files.size(); ++i) {
             if (is_token_counts(update_.files[i]) && limits_.tokens > 0)
                 ATOLL_RETURN_IF_ERROR(check_token_counts(i));
+            else if (update_.files[i].path == delta::kControlVariateFile)
+                ATOLL_RETURN_IF_ERROR(check_control_variate(i));
             else if (is_weight_file(update_.files[i]))
                 ATOLL_RETURN_IF_ERROR(check_weight_path(i));
             else
@@ -210,11 +213,15 @@ class UpdateCheck {
         if (!header.ok()) return at_path(i, header.error());
         const auto said = delta::describe(*header);
         if (!said.ok()) return at_path(i, said.error());
-        const std::string base = store_client::manifest_digest(base_);
-        if (said->base != base)
-            return refuse(i, "is a change of " + in_quotes(said->base) + ", but the update's base is " + base);
+        ATOLL_RETURN_IF_ERROR(check_base(i, *said));
         changes_ = said->format;
         return {};
+    }
+
+    Status check_base(std::size_t i, const delta::Description& said) const {
+        const std::string base = store_client::manifest_digest(base_);
+        if (said.base == base) return {};
+        return refuse(i, "is a change of " + in_quotes(said.base) + ", but the update's base is " + base);
     }
 
     // What may travel beside an update: its size is bounded by the base, and a strategy normalizes what it says.
@@ -227,6 +234,29 @@ class UpdateCheck {
         if (!header.ok()) return at_path(i, header.error());
         const Status counts = model_config::check_token_counts(*header, limits_.tokens);
         return counts.ok() ? counts : Status(refuse(i, counts.error().message));
+    }
+
+    // Likewise: each tensor has the size that the base's gives it. Whether all are there only a strategy asks.
+    Status check_control_variate(std::size_t i) const {
+        const ManifestFile& file = update_.files[i];
+        const auto length = read_header_length(file, blobs_);
+        if (!length.ok()) return at_path(i, length.error());
+        if (8 + *length > limits_.head_bytes_max)
+            return refuse(i, "has a header of more than " + std::to_string(limits_.head_bytes_max) + " bytes");
+        const auto header = read_header(file, blobs_);
+        if (!header.ok()) return at_path(i, header.error());
+        const auto said = delta::describe(*header);
+        if (!said.ok()) return at_path(i, said.error());
+        if (said->format != delta::Format::kInt8) return refuse(i, "must be int8");
+        ATOLL_RETURN_IF_ERROR(check_base(i, *said));
+        for (const safetensors::TensorInfo& tensor : header->tensors) {
+            const auto of_base = limits_.tensors.find(tensor.name);
+            if (of_base == limits_.tensors.end())
+                return refuse(i, "has the tensor \"" + tensor.name + "\", which is not in the base");
+            const Status fits = delta::check_tensor(said->format, of_base->second.info, tensor);
+            if (!fits.ok()) return refuse(i, "does not fit the base: " + fits.error().message);
+        }
+        return {};
     }
 
     Status check_other_file(std::size_t i) const {

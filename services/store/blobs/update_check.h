@@ -18,6 +18,8 @@ namespace atl::store {
 //     the base by its digest.
 //   - token_counts.safetensors may be beside them: one F32 for each row of the base's embedding, no other tensor, and
 //     a head of at most 8 KiB.
+//   - control_variate.safetensors may be beside them: an int8 change of the base by its form (shared/delta), of some or
+//     all of its tensors.
 //   - Any other file is the base's, byte for byte; one may be absent, but for config.json and adapter_config.json. In
 //     config.json the dtype may be another that the trainer takes, and the text may be laid out otherwise. An
 //     adapter's adapter_config.json has the base's rank, alpha and targets.

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "services/store/blobs/model_file.h"
+#include "shared/delta/control_variate.h"
 #include "shared/json/bounded.h"
 #include "shared/json/json.h"
 
@@ -23,7 +24,7 @@ using Shapes = std::map<std::string, std::vector<std::int64_t>>;
 Result<Shapes> read_shapes(const Manifest& manifest, const BlobStore& blobs) {
     Shapes shapes;
     for (const ManifestFile& file : manifest.files) {
-        if (!is_safetensors(file)) continue;
+        if (!is_safetensors(file) || delta::is_control_variate(file.path)) continue;
         ATOLL_TRY(const safetensors::Header header, read_header(file, blobs));
         for (const auto& tensor : header.tensors) shapes[tensor.name] = tensor.shape;
     }

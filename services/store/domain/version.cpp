@@ -63,7 +63,11 @@ Result<Json> parse_contribution(const Json& value, const std::string& field) {
     const std::int64_t samples = reader.integer_or("samples", 0, 0, kCountMax);
     const std::int64_t tokens = reader.integer_or("tokens", 0, 0, kCountMax);
     Json figures = Json::object();
-    for (const auto& [key, min, max] : {std::tuple{"norm", 0.0, 1e300}, {"cosine", -1.0, 1.0}, {"counted", 0.0, 1.0}})
+    for (const auto& [key, min, max] : {std::tuple{"norm", 0.0, 1e300},
+                                        {"cosine", -1.0, 1.0},
+                                        {"counted", 0.0, 1.0},
+                                        {"control_variate_norm", 0.0, 1e300},
+                                        {"control_variate_counted", 0.0, 1.0}})
         if (const double number = reader.number_or(key, -2, min, max); number >= min) figures[key] = number;
     ATOLL_RETURN_IF_ERROR(reader.finish());
     if (!digest::is_sha256(version))
