@@ -286,6 +286,10 @@ std::string JobProgress::apply_task(const std::string& what, const json& data) {
             "stderr.log)";
     if (what == "done" && trains && metrics.value("rounding_error_anew", json()) == true)
         line += "  what rounding its last update lost could not be added to this one (see the attempt's stderr.log)";
+    if (what == "done" && trains && metrics.value("control_variate_anew", json()) == true)
+        line +=
+            "  nothing was added to its gradients: its own control variate of the round before could not be used (see "
+            "the attempt's stderr.log)";
     return line;
 }
 

@@ -107,6 +107,9 @@ TEST(JobProgressTest, NumbersOfTheLastStepAndOfTheWholeTrainingStandApart) {
     const std::string lost = progress.apply(
         training("done", 1, {{"result", {{"metrics", {{"loss", 5.5}, {"rounding_error_anew", true}}}}}}));
     EXPECT_NE(lost.find("what rounding its last update lost"), std::string::npos) << lost;
+    const std::string alone = progress.apply(
+        training("done", 1, {{"result", {{"metrics", {{"loss", 5.5}, {"control_variate_anew", true}}}}}}));
+    EXPECT_NE(alone.find("nothing was added to its gradients"), std::string::npos) << alone;
     progress.apply(training("done", 1, {{"result", {{"metrics", {{"loss", 5.5}, {"tokens_per_s", 150.2}}}}}}));
     const std::string picture = progress.picture();
     EXPECT_NE(picture.find("step   last loss  last tokens/s  mean loss  mean tokens/s\n"), std::string::npos)

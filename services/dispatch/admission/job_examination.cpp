@@ -268,6 +268,32 @@ void look_at_kept(Looker& look, const Training& training, const BaseModel& base)
                  bytes_text(static_cast<std::int64_t>(elements * sizeof(float))) + " a round");
 }
 
+// Parameters of the model; nothing where they are not known.
+double element_count(const BaseModel& base) {
+    return base.config.ok() ? static_cast<double>(training_memory::parameter_count(*base.config)) : 0;
+}
+
+// A control variate as int8, beside an update and kept at its site.
+double variate_bytes(const JobSpec& spec, const BaseModel& base) {
+    if (!spec.strategy.control_variate) return 0;
+    return element_count(base) / delta::kBlockElements * static_cast<double>(delta::block_bytes(delta::Format::kInt8));
+}
+
+// Their mean as BF16, in each global model.
+double mean_variate_bytes(const JobSpec& spec, const BaseModel& base) {
+    return spec.strategy.control_variate ? 2 * element_count(base) : 0;
+}
+
+void look_at_control_variate(Looker& look, const JobSpec& spec, const BaseModel& base) {
+    if (!spec.strategy.control_variate || !base.config.ok()) return;
+    const auto text = [](double bytes) { return bytes_text(static_cast<std::int64_t>(bytes)); };
+    look.add("control_variate", CheckState::kOk,
+             "each update brings the mean gradient of its training, " + text(variate_bytes(spec, base)) +
+                 ", to whoever may read it; the site keeps that of two rounds until the job ends, and gets the mean of "
+                 "all with each model, " +
+                 text(mean_variate_bytes(spec, base)));
+}
+
 void look_at_participant(Looker look, const JobSpec& spec, const Participant& one, const StoredFacility& stored,
                          const BaseModel& base, const NamedCopy& copy) {
     look_at_resources(look, one, stored);
@@ -284,6 +310,7 @@ void look_at_participant(Looker look, const JobSpec& spec, const Participant& on
     if (spec.strategy.weighs_rows)
         look.add("token_counts", CheckState::kOk,
                  "each update says how often the rows of its training held each token, to whoever may read it");
+    look_at_control_variate(look, spec, base);
 }
 
 // What a round's update of the participant takes, without its header; where nothing is known of the model, a whole one.
@@ -315,16 +342,17 @@ Travel travel_of(const JobSpec& spec, const BaseModel& base) {
         all.insert(evaluating.begin(), evaluating.end());
         travel.to_facilities_bytes += static_cast<double>(base.bytes) * static_cast<double>(all.size());
     }
-    travel.to_facilities_bytes += rounds * model * static_cast<double>(training.size());
+    const double variates = mean_variate_bytes(spec, base);  // of every model but the first
+    travel.to_facilities_bytes += (rounds * model + (rounds - 1) * variates) * static_cast<double>(training.size());
     for (const std::string& facility : evaluating) {
         const bool trains = training.contains(facility);
-        travel.to_facilities_bytes += trains ? model : (rounds + 1) * model;
+        travel.to_facilities_bytes += trains ? model + variates : (rounds + 1) * model + rounds * variates;
         if (!spec.evaluate_updates) continue;
         const auto others = static_cast<double>(training.size() - (trains ? 1 : 0));
-        travel.to_facilities_bytes += rounds * others * update;
+        travel.to_facilities_bytes += rounds * others * (update + variate_bytes(spec, base));
     }
     for (const Participant& one : spec.participants)
-        travel.from_facilities_bytes += rounds * update_bytes(spec, one, base);
+        travel.from_facilities_bytes += rounds * (update_bytes(spec, one, base) + variate_bytes(spec, base));
     return travel;
 }
 

@@ -199,6 +199,20 @@ TEST(JobExaminationTest, SmallUpdatesTravelAsTheirBlocks) {
     EXPECT_DOUBLE_EQ(one.examine().travel.from_facilities_bytes, 10 * 320 / 128.0 * 132);
 }
 
+TEST(JobExaminationTest, ControlVariatesTravelBesideUpdatesAndWithEveryModelButTheFirst) {
+    Case one;
+    const auto elements = static_cast<double>(training_memory::parameter_count(*one.base.config));
+    EXPECT_EQ(one.found("control_variate"), "none");
+    one.spec.strategy.control_variate = 0.7;
+    EXPECT_DOUBLE_EQ(one.examine().travel.from_facilities_bytes, 10 * (900 + elements / 128 * 132));
+    EXPECT_DOUBLE_EQ(one.examine().travel.to_facilities_bytes, 10 * 1000 + 9 * 2 * elements);
+    EXPECT_NE(one.found("control_variate").find("ok: each update brings the mean gradient of its training, "),
+              std::string::npos)
+        << one.found("control_variate");
+    one.spec.evaluation_copies = {one.spec.participants[0].data, {.facility = "karolina", .dataset = "cs"}};
+    EXPECT_DOUBLE_EQ(one.examine().travel.to_facilities_bytes, 22 * 1000 + 20 * 2 * elements);
+}
+
 TEST(JobExaminationTest, OfAdaptersTheModelTravelsOnceAFacility) {
     Case one;
     one.base.adapter_bytes = 10;

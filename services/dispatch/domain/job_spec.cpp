@@ -205,6 +205,23 @@ Status check_row_weights(const JobSpec& spec) {
                             "without lora_rank");
 }
 
+Status check_control_variate(const JobSpec& spec) {
+    if (!spec.strategy.control_variate) return {};
+    if (spec.participants.size() < 2)
+        return invalid_argument("strategy.control_variate",
+                                "is what a site's gradients are compared with others' by: it takes two participants");
+    ATOLL_TRY(const auto training, parse_training_settings(spec.training, "training"));
+    if (training.lora_rank > 0)
+        return invalid_argument("strategy.control_variate",
+                                "is of the gradients of whole models: leave it out, or train without lora_rank");
+    for (const Participant& one : spec.participants)
+        if (settings_of(spec, one).value("proximal_mu", 0.0) > 0)
+            return invalid_argument("strategy.control_variate",
+                                    "would take the pull of proximal_mu for a gradient of the data: leave one of them "
+                                    "out");
+    return {};
+}
+
 // As far as the job itself says it.
 Status check_product(const JobSpec& spec) {
     if (spec.strategy.name != "product") return {};
@@ -309,6 +326,7 @@ Result<JobSpec> parse_job_spec(const Json& value, JobSource source) {
     if (source == JobSource::kRequest) ATOLL_RETURN_IF_ERROR(check_product(spec));
     if (source == JobSource::kRequest) ATOLL_RETURN_IF_ERROR(check_row_weights(spec));
     ATOLL_RETURN_IF_ERROR(check_each_training(spec));
+    if (source == JobSource::kRequest) ATOLL_RETURN_IF_ERROR(check_control_variate(spec));
     ATOLL_RETURN_IF_ERROR(check_rate(spec));
     ATOLL_RETURN_IF_ERROR(parse_evaluation(evaluation, source, spec));
     ATOLL_RETURN_IF_ERROR(check_update_formats(spec));

@@ -121,6 +121,30 @@ TEST(JobSpecTest, RowWeightsAreOfModelsWithAnEmbedding) {
     EXPECT_EQ(parse_job_spec(value).error().field, "training.token_counts");
 }
 
+TEST(JobSpecTest, ControlVariatesAreOfWholeModelsOfSeveralSites) {
+    Json value = valid_job();
+    value["strategy"]["control_variate"] = 0.7;
+    const auto spec = parse_job_spec(value);
+    ASSERT_TRUE(spec.ok()) << spec.error().message;
+    EXPECT_EQ(spec->strategy.control_variate, 0.7);
+    EXPECT_EQ(to_json(*spec)["strategy"]["control_variate"], 0.7);
+    const auto refusal = [&](const Json& changes) {
+        Json changed = value;
+        changed.merge_patch(changes);
+        return describe(parse_job_spec(changed).error());
+    };
+    EXPECT_NE(refusal({{"training", {{"lora_rank", 16}}}}).find("strategy.control_variate: is of the gradients of"),
+              std::string::npos);
+    EXPECT_NE(refusal({{"training", {{"proximal_mu", 0.1}}}}).find("strategy.control_variate: would take the pull"),
+              std::string::npos);
+    EXPECT_NE(refusal({{"participants", {value["participants"][0]}}}).find("it takes two participants"),
+              std::string::npos);
+    EXPECT_EQ(refusal({{"training", {{"control_variate", 0.5}}}}),
+              "training.control_variate: is set by dispatch: give strategy.control_variate");
+    value["participants"][1]["training"] = {{"proximal_mu", 0.1}};
+    EXPECT_EQ(parse_job_spec(value).error().field, "strategy.control_variate");
+}
+
 TEST(JobSpecTest, UpdatesThatAreChangesAreNotEvaluatedAsModels) {
     Json value = valid_job();
     value["training"]["update_format"] = "int4";

@@ -135,6 +135,7 @@ Task training_task(const JobView& job, std::size_t place, const Round& round) {
                               .training = round_settings(job.spec, participant, round),
                               .state_round = record == job.records.end() ? 0 : record->second.counted_round,
                               .counts_tokens = job.spec.strategy.weighs_rows,
+                              .control_variate = job.spec.strategy.control_variate.value_or(0),
                               .model = job.spec.adapter_of};
     return task;
 }

@@ -54,6 +54,17 @@ TEST(RoundTrainingTest, TokensAreCountedWhereTheStrategyWeighsRows) {
     }
 }
 
+TEST(RoundTrainingTest, ControlVariatesAreWhatTheStrategySays) {
+    for (const double part : {0.0, 0.7}) {
+        JobView job = new_job();
+        Json spec = to_json(job.spec);
+        if (part > 0) spec["strategy"]["control_variate"] = part;
+        job.spec = parse_job_spec(spec, JobSource::kDatabase).value();
+        take(job, submit_job(job, 0));
+        EXPECT_EQ(training_of(job, 1, "a").control_variate, part);
+    }
+}
+
 TEST(RoundTrainingTest, AJobOfAdaptersTrainsAndEvaluatesThemOnOneModel) {
     JobView job = new_job();
     job.base = "adapter";

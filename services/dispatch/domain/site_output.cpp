@@ -116,6 +116,7 @@ void visit_metrics(Line& line, Visitor& visit) {
     visit("earlier_updates", line.earlier_updates);
     visit("optimizer_anew", line.optimizer_anew);
     visit("rounding_error_anew", line.rounding_error_anew);
+    visit("control_variate_anew", line.control_variate_anew);
 }
 
 template <class Line, class Visitor>

@@ -51,6 +51,7 @@ struct SummaryLine {
     std::optional<std::int64_t> earlier_updates;  // of the optimizer that it began with
     std::optional<bool> optimizer_anew;           // true: that which its site had kept could not be used
     std::optional<bool> rounding_error_anew;      // true: the same of what rounding its update before had lost
+    std::optional<bool> control_variate_anew;     // true: the same of its own control variate of the round before
 };
 
 // What an evaluation prints of one model, or its batch script of one that could not be evaluated.

@@ -32,9 +32,16 @@ TEST(SiteOutputTest, EveryMemberOfTheTrainersLinesIsKeptUnderItsName) {
                        {"step_s", 1.5},    {"val_loss", 2.0},  {"val_tokens", 640},      {"val_perplexity", 7.5}};
     EXPECT_EQ(to_json(step_of(step)), step);
     EXPECT_EQ(to_json(*parse_step_line(to_json(step_of(step)))), step);
-    const Json metrics = {{"steps", 3},           {"samples", 48},          {"tokens", 6144},
-                          {"loss", 7.5},          {"tokens_per_s", 100.5},  {"wall_s", 1.5},
-                          {"earlier_updates", 9}, {"optimizer_anew", true}, {"rounding_error_anew", true}};
+    const Json metrics = {{"steps", 3},
+                          {"samples", 48},
+                          {"tokens", 6144},
+                          {"loss", 7.5},
+                          {"tokens_per_s", 100.5},
+                          {"wall_s", 1.5},
+                          {"earlier_updates", 9},
+                          {"optimizer_anew", true},
+                          {"rounding_error_anew", true},
+                          {"control_variate_anew", true}};
     Json summary = metrics;
     summary.update({{"summary", true}, {"resumable", true}});
     EXPECT_EQ(to_json(summary_of(summary)), summary);

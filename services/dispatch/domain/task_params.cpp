@@ -33,6 +33,7 @@ Status read(ObjectReader& reader, TrainParams& params) {
     const Json& resources = reader.required_object("resources");
     params.state_round = reader.required_integer("state_round", 0, INT32_MAX);
     params.counts_tokens = reader.boolean_or("counts_tokens", false);
+    params.control_variate = reader.number_or("control_variate", 0, 0, 1);
     params.participant = reader.required_integer("participant", 0, kParticipantsMax - 1);
     params.training = reader.required_object("training");
     params.model = reader.string_or("model", "");
@@ -128,10 +129,11 @@ Json to_json(const TaskParams& params) {
                    },
                    [](const CleanParams&) -> Json { return Json::object(); }},
         params);
-    // Only jobs that train adapters have models and quantize, only those that weigh rows counts_tokens.
+    // Only jobs that train adapters have models and quantize, only those that weigh rows counts_tokens, and so on.
     if (const auto* train = std::get_if<TrainParams>(&params)) {
         if (!train->model.empty()) stored["model"] = train->model;
         if (train->counts_tokens) stored["counts_tokens"] = true;
+        if (train->control_variate > 0) stored["control_variate"] = train->control_variate;
     }
     if (const auto* evaluate = std::get_if<EvaluateParams>(&params)) {
         if (!evaluate->model.empty()) stored["model"] = evaluate->model;

@@ -31,7 +31,10 @@ struct TrainParams {
     // anew, and nothing is told.
     std::int64_t state_round = 0;
     bool counts_tokens = false;  // its update says how often it saw each token
-    std::string model = {};      // digest of the model that the adapter `base` is trained on; empty: `base` is a model
+    // Its update brings a control variate, and this part of what the base's has more than its own of the round before
+    // goes into its gradients; 0: it has none.
+    double control_variate = 0;
+    std::string model = {};  // digest of the model that the adapter `base` is trained on; empty: `base` is a model
 };
 
 struct EvaluatedModel {

@@ -91,6 +91,14 @@ TEST(TaskParamsTest, WhetherTokensAreCountedIsKeptWhereTheyAre) {
     EXPECT_EQ(field_of_fault(TaskKind::kTrain, train), "counts_tokens");
 }
 
+TEST(TaskParamsTest, AControlVariateIsKeptWhereThereIsOne) {
+    Json train = kStored[0].second;
+    train["control_variate"] = 0.7;
+    EXPECT_EQ(to_json(parse_task_params(TaskKind::kTrain, train).value()), train);
+    train["control_variate"] = 1.5;
+    EXPECT_EQ(field_of_fault(TaskKind::kTrain, train), "control_variate");
+}
+
 // What tasks of earlier releases lack, or all but some.
 const std::set<std::string> kOptional = {"fingerprint", "output_owner", "tokenizer", "validation_input"};
 

@@ -28,10 +28,12 @@ Status check_adapter_settings(const RunConfig& config) {
 std::string_view not_of_a_job(std::string_view key) {
     for (const std::string_view own :
          {"model", "data", "out", "val_data", "resume", "overwrite", "adapter", "optimizer_name", "optimizer_from",
-          "optimizer_if_named", "update_base", "rounding_error_name", "rounding_error_from", "rounding_error_if_named"})
+          "optimizer_if_named", "update_base", "rounding_error_name", "rounding_error_from", "rounding_error_if_named",
+          "control_variate_name", "control_variate_from", "control_variate_if_named"})
         if (key == own) return "is set by dispatch, not by a job";
     if (key == "loss_tokens_min") return "is set by dispatch, so that no loss spells out a site's text";
     if (key == "token_counts") return "is set by dispatch, where strategy.row_weights needs it";
+    if (key == "control_variate") return "is set by dispatch: give strategy.control_variate";
     if (key == "offload_dir") return "is the site's: set TMPDIR in the facility's environment";
     return {};
 }

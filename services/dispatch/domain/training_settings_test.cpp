@@ -48,6 +48,12 @@ TEST(TrainingSettingsTest, EveryKeyOfTheTrainersIsAJobsOrRefusedWithTheReason) {
         EXPECT_EQ(status.error().field, "training." + key);
         EXPECT_NE(status.error().message.find("is set by dispatch"), std::string::npos) << status.error().message;
     }
+    for (const std::string key :
+         {"control_variate", "control_variate_name", "control_variate_from", "control_variate_if_named"}) {
+        const auto status = check({{key, "x"}});
+        EXPECT_EQ(status.error().field, "training." + key);
+        EXPECT_NE(status.error().message.find("is set by dispatch"), std::string::npos) << status.error().message;
+    }
     EXPECT_EQ(check({{"offload_dir", "/tmp"}}).error().field, "training.offload_dir");
     EXPECT_EQ(check({{"loss_tokens_min", 0}}).error().field, "training.loss_tokens_min");
 }

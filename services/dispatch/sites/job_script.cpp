@@ -86,9 +86,11 @@ std::string render_keep(const KeptState& kept) {
     const auto state_of = [&](std::int64_t round) { return shell_quote(kept.place(round) + ".state"); };
     const std::string place = state_of(kept.round);
     std::string script =
-        "if [ -e out.state/optimizer.safetensors ] || [ -e out.state/rounding_error.safetensors ]; then\n    rm -rf " +
+        "if [ -e out.state/optimizer.safetensors ] || [ -e out.state/rounding_error.safetensors ] ||\n    [ -e "
+        "out.state/control_variate.safetensors ]; then\n    rm -rf " +
         place + "\n    mkdir -p " + place + " || return 75\n" +
-        "    for kept in out.state/optimizer* out.state/rounding_error*; do\n        [ ! -e \"$kept\" ] || mv "
+        "    for kept in out.state/optimizer* out.state/rounding_error* out.state/control_variate*; do\n        [ ! -e "
+        "\"$kept\" ] || mv "
         "\"$kept\" " +
         place + " || return 75\n    done\n    for old in " + shell_quote(kept.directory) +
         "/*.state; do\n        case $old in\n            " + place;

@@ -164,6 +164,15 @@ TEST(JobScriptTest, WhatRoundingLostIsKeptAlsoWithoutAnOptimizer) {
         EXPECT_TRUE(std::filesystem::exists(kept / file)) << file;
 }
 
+TEST(JobScriptTest, AControlVariateIsKeptAlsoAlone) {
+    KeptStateRun site;
+    site.trainer = "mkdir out.state; echo mine >out.state/control_variate.safetensors";
+    using Names = std::vector<std::string>;
+    EXPECT_EQ(site.run(1, 0), Names{"round1.state"});
+    EXPECT_EQ(site.run(2, 1), (Names{"round1.state", "round2.state"}));
+    EXPECT_EQ(read_file(site.work.path() / "kept/job/round2.state/control_variate.safetensors").value(), "mine\n");
+}
+
 TEST(JobScriptTest, AContinuationWaitsForTheAttemptBeforeItAndEndsAtOnceWhereThatIsWhole) {
     const BatchJob job{.ref = {"atoll-t-2", "/work/tasks/t/2", "4711"},
                        .commands = {{"atoll-trainer", "train", "--resume"}},

@@ -79,6 +79,8 @@ case $verb in
 train)
     mkdir -p "$out"
     { cat "$model/config.json" run.json; pwd; } >"$out/model"
+    task=$(pwd) && task=${task%/*} && cp run.json "$here/run.${task##*/}.json"
+    [ ! -e "$here/train.keeps" ] || { mkdir -p "$out.state" && echo kept >"$out.state/$(cat "$here/train.keeps")"; }
     samples=48
     [ ! -e "$here/train.samples" ] || samples=$(cat "$here/train.samples")
     step=0

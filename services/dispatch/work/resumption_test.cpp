@@ -5,6 +5,34 @@ namespace {
 
 using json::Json;
 
+TEST_F(JobLifecycleTest, FromItsSecondRoundOnAJobOfControlVariatesGoesOnFromWhatItsSitesKept) {
+    begin();
+    set("train.keeps", "control_variate.safetensors");
+    Json request = job_request(2);
+    request["strategy"] = {{"name", "fedavg"}, {"control_variate", 0.7}};
+    const std::string job = submit(request);
+    ASSERT_TRUE(reaches(job, "completed")) << get("/v1/jobs/" + job).dump(2);
+    const Json rounds = get("/v1/jobs/" + job + "/rounds").at("items");
+    for (std::size_t round = 1; round <= 2; ++round)
+        for (const Json& task : rounds.at(round).at("tasks")) {
+            if (task.at("kind") != "train") continue;
+            const std::string name = " of job " + job;
+            const Json settings =
+                Json::parse(read_file(fake("run." + task.at("id").get<std::string>() + ".json")).value());
+            EXPECT_EQ(settings.at("control_variate"), 0.7);
+            EXPECT_EQ(settings.at("update_base"), rounds.at(round).at("base"));
+            EXPECT_EQ(settings.at("control_variate_name"), "round " + std::to_string(round) + name);
+            EXPECT_EQ(settings.contains("control_variate_from"), round == 2) << settings;
+            if (round == 1) continue;
+            EXPECT_EQ(settings.at("control_variate_if_named"), "round 1" + name);
+            const std::string from = settings.at("control_variate_from");
+            EXPECT_EQ(from, work_dir(task.at("facility")) / ("kept/" + job + "/round1"));
+            EXPECT_FALSE(settings.contains("optimizer_name") || settings.contains("rounding_error_name")) << settings;
+        }
+    const auto closed = aggregation_->closed_rounds();
+    EXPECT_EQ(closed.at(0).at("strategy").at("control_variate"), 0.7);
+}
+
 TEST_F(JobLifecycleTest, AFailedJobGoesOnFromItsLastClosedRoundAndTrainsNothingTwice) {
     begin();
     Json request = job_request(3);
