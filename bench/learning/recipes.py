@@ -26,6 +26,7 @@ FEDERATED_MUON = muon(9e-3, 27e-3, 0.6)
 NESTEROV = {"optimizer": "nesterov", "lr": 1.1, "momentum": 0.3}
 PLAIN = {"name": "fedavg", "weighting": "uniform"}
 BY_ROWS = PLAIN | {"row_weights": "tokens"}
+VARIATE = {"control_variate": 0.7}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +50,8 @@ RECIPES = {
     "Muon, rows, Nesterov": Recipe(FEDERATED_MUON, BY_ROWS | {"outer": NESTEROV}),
     "Muon, rows, Nesterov, int8": Recipe(FEDERATED_MUON, BY_ROWS | {"outer": NESTEROV}, update="int8"),
     "Muon, rows, Nesterov, int4": Recipe(FEDERATED_MUON, BY_ROWS | {"outer": NESTEROV}, update="int4"),
+    "Muon, rows, Nesterov, variate": Recipe(FEDERATED_MUON, BY_ROWS | {"outer": NESTEROV} | VARIATE),
+    "Muon, rows, Nesterov, variate, int4": Recipe(FEDERATED_MUON, BY_ROWS | {"outer": NESTEROV} | VARIATE, update="int4"),
     "Muon, rows, Nesterov, int4 alone": Recipe(FEDERATED_MUON, BY_ROWS | {"outer": NESTEROV}, update="int4", feedback=False),
     "Muon, rows, Nesterov, int4, no_change": Recipe(FEDERATED_MUON, BY_ROWS | {"outer": NESTEROV}, update="int4", absent="no_change"),
 }
@@ -98,6 +101,9 @@ class Recipes(Pooled):
             flags += ["--rounding-error-from", before] if before and recipe.feedback else []
         if "row_weights" in recipe.strategy:
             flags += ["--token-counts"]
+        if "control_variate" in recipe.strategy:
+            flags += ["--control-variate", recipe.strategy["control_variate"]]
+            flags += ["--control-variate-from", before] if before else []
         run(self.trainer, "train", "--model", base, "--data", self.path(site + "-all"), "--out", out, "--steps", self.steps,
             "--batch-size", self.rows_of(site), "--beta2", 0.95, "--weight-decay", 0.1, "--warmup-steps", 5, "--warmup-from-zero",
             "off", "--precision", "fp32", "--seed", number - 1 + 1000 * seed, "--threads", self.threads, *flags)
@@ -130,10 +136,11 @@ class Recipes(Pooled):
             base = self.make_round(recipe, base, number, seed)
             rounds.append(mean(self.perplexities(base, "choose")))
         update = self.path("rounds", f"{self.sites[0]}-{self.rounds}")
-        sizes = [os.path.getsize(os.path.join(update, name)) for name in ("model.safetensors", "delta.safetensors")
+        sizes = [os.path.getsize(os.path.join(update, name))
+                 for name in ("model.safetensors", "delta.safetensors", "control_variate.safetensors")
                  if os.path.exists(os.path.join(update, name))]
         return {"rounds": rounds, "choose": self.perplexities(base, "choose"), "report": self.perplexities(base, "report"),
-                "bytes_up": sizes[0]}
+                "bytes_up": sum(sizes)}
 
     def result(self, name, seed):
         """That of a recipe or of a pooled run, run if it was not yet."""
