@@ -7,6 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "shared/base/testing/sanitizers.h"
 #include "shared/delta/base_digest.h"
 #include "shared/delta/delta.h"
 #include "shared/safetensors/file.h"
@@ -289,6 +290,30 @@ TEST_F(ControlVariateProgramTest, AStoppedRunGoesOnBitForBit) {
         "--control-variate 0.7 (now 0.5)");
     write_common(common_file("w1"), DType::kF32, model("w0"), [](const std::string&, std::size_t) { return 0.001F; });
     expect_refused(train_from("w1", "second", second + ControlFlags{"--resume"}), "--control-variate-from");
+}
+
+TEST_F(ControlVariateProgramTest, AKilledRunGoesOnBitForBitWhereverItDies) {
+    if (ATOLL_SANITIZED) GTEST_SKIP() << "a sanitizer's own library must come first, not the one that ends the program";
+    make_second_round();
+    const ControlFlags second = control_ + from("first", "round 1");
+    train_from("w1", "whole", second);
+    const ControlFlags saving = {"train", "--model",      path("w1"),  "--data", path("data.safetensors"),
+                                 "--out", path("out"),    "--threads", "1",      "--save-dtype",
+                                 "fp32",  "--save-every", "1"};
+    const auto train_until = [&](int call) {
+        return run_under({"env", "LD_PRELOAD=" ATOLL_DIE_AT_CALL, "ATOLL_DIE_AT=" + std::to_string(call)},
+                         command(saving + second, 1));
+    };
+    int call = 1;
+    for (; train_until(call).exit_code != 0; ++call) {
+        ASSERT_LT(call, 100);
+        train_from("w1", "out", second + ControlFlags{"--resume"});
+        EXPECT_EQ(weights("out") == weights("whole"), true) << call;
+        EXPECT_EQ(own_bytes("out") == own_bytes("whole"), true) << call;
+        EXPECT_EQ(read_file(kept_file("out")).value() == read_file(kept_file("whole")).value(), true) << call;
+        for (const char* name : {"out", "out.state"}) fs::remove_all(path(name));
+    }
+    EXPECT_GE(call, 12) << "it died at several places";
 }
 
 TEST_F(ControlVariateProgramTest, WhatWasKeptAndDoesNotFitIsRefusedOrLeftOutWithAWarning) {
