@@ -89,11 +89,15 @@ std::vector<double> parts_that_count(std::span<const Change> changes, std::span<
 }
 
 std::vector<double> parts_of_variates(std::span<const double> norms, double base_norm, const StrategySpec& strategy) {
-    double usual = base_norm > 0 ? base_norm : kUnknown;
-    if (norms.size() == 2) usual = std::max(std::min(norms[0], norms[1]), base_norm);
+    double usual = base_norm > 0 ? 0 : kUnknown;
+    if (norms.size() == 2) usual = std::min(norms[0], norms[1]);
     if (norms.size() >= kChangesThatTell) usual = median({norms.begin(), norms.end()}, /*is_upper=*/false);
-    const double most = strategy.clip ? *strategy.clip * usual : kUnknown;
-    const double farthest = strategy.drop ? *strategy.drop * usual : kUnknown;
+    // The base's has what was shortened in the round before: were it given more room again, a lie would grow with it.
+    const double before = norms.size() < kChangesThatTell ? base_norm : 0;
+    const double most = strategy.clip ? std::max(*strategy.clip * usual, before) : kUnknown;
+    const double farthest = strategy.drop
+                                ? std::max(*strategy.drop * usual, *strategy.drop / strategy.clip.value_or(1) * before)
+                                : kUnknown;
     std::vector<double> parts;
     for (const double norm : norms) parts.push_back(norm > farthest ? 0 : norm > most ? most / norm : 1);
     return parts;

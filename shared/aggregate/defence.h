@@ -45,8 +45,9 @@ std::vector<double> parts_that_count(std::span<const Change> changes, std::span<
 
 // The part of each control variate that counts, from 0 to 1, by their norms and that of the base's own (0: it has
 // none): one longer than `clip` times the usual norm is shortened to that, one longer than `drop` times counts as zero.
-// Usual is the lower median of three or more. Of two it is the shorter one's, or the base's own where that is longer,
-// so that neither can make the other's much shorter than their mean has been; of one the base's own, where it has one.
+// Usual is the lower median of three or more, and of two the shorter one's. Of two, and of one where the base has its
+// own, one may be as long as the base's at least, so that neither can make the other's much shorter than their mean has
+// been.
 std::vector<double> parts_of_variates(std::span<const double> norms, double base_norm, const StrategySpec& strategy);
 
 }  // namespace atl::aggregate

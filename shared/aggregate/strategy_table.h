@@ -32,7 +32,8 @@ inline constexpr NumberSetting kControlVariate{
     "How much of the difference between the mean gradient of all updates and its own a training adds to each gradient, "
     "so that it steps towards what all learn (SCAFFOLD, https://arxiv.org/abs/1910.06378); 0.7 does well; null or "
     "absent: nothing. Each update then brings the mean gradient of its steps as int8, 8.25 bits a weight, and a new "
-    "model their mean as BF16, 16 bits a weight; both count as changes do, by clip and drop. Not for adapters"};
+    "model their mean as BF16, 16 bits a weight; clip and drop bound its length too. Not for adapters, nor where "
+    "sites evaluate all models"};
 inline constexpr NumberSetting kOuterRate{
     "lr", 1e-6, 100, std::nullopt,
     "Learning rate of the step; default 0.7 for nesterov, 1 for momentum, 0.01 for adam"};

@@ -365,12 +365,30 @@ TEST(VariatesTest, OfTwoNeitherShrinksTheOtherBelowTheirMeanAndOfOneTheBaseTells
     EXPECT_EQ(parts({1e-6, 2}, 2), (Parts{1, 1}));
     EXPECT_EQ(parts({1, 9}, 1), (Parts{1, 0}));
     EXPECT_EQ(parts({1, 1e9}, 4), (Parts{1, 0}));
-    EXPECT_EQ(parts({1, 7}, 2.5), (Parts{1, 0.5}));
+    EXPECT_EQ(parts({1, 5}, 2.5), (Parts{1, 0.5}));
+    EXPECT_EQ(parts({1, 5.4}, 2.5), (Parts{1, 0})) << "over 3 / 1.4 of it";
     EXPECT_EQ(parts({5}, 0), (Parts{1}));
-    EXPECT_EQ(parts({5}, 2.5), (Parts{0.7}));
+    EXPECT_EQ(parts({5}, 2.5), (Parts{0.5}));
     EXPECT_EQ(parts({5}, 1), (Parts{0}));
     EXPECT_EQ(parts({2, 2, 4}, 100), (Parts{1, 1, 0.7})) << "of three the base says nothing";
     EXPECT_EQ(parts({2, 2, 2, 9}, 0), (Parts{1, 1, 1, 0}));
+}
+
+// Of two, one of which makes its own as long as counts in the honest one's direction, to turn it around one day.
+TEST(VariatesTest, ALieAlongTheHonestDirectionDoesNotGrowFromRoundToRound) {
+    for (const double clip : {1.4, 2.0})
+        for (const double share : {0.5, 2 / 3.0, 0.9}) {
+            StrategySpec strategy = with_variates();
+            strategy.clip = clip;
+            double base = 0;
+            for (int round = 0; round < 100; ++round) {
+                const double lie = std::max(clip, base);
+                const auto parts = parts_of_variates(std::vector<double>{1, lie}, base, strategy);
+                EXPECT_EQ(parts, (std::vector<double>{1, 1})) << round;
+                base = (1 - share) + share * lie;
+                EXPECT_LE(base, clip) << round << ", " << share;
+            }
+        }
 }
 
 TEST(VariatesTest, DirectoriesHaveThemBesideTheirModelAndTheNextRoundFindsTheMean) {
