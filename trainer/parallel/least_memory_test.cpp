@@ -51,6 +51,7 @@ std::int64_t planned_bytes(const model_config::ModelConfig& config, const RunCon
                       {settings.activation_checkpointing, settings.checkpoint_layers}};
     options.layout = parallel_layout(settings.sharding, 0, kRanks, group);
     options.optimizer = &optimizer;
+    options.has_control_variate = settings.control_variate > 0;
     options.offload_optimizer = settings.offload_optimizer;
     const auto backend = kernels::make_cpu_backend(1);
     return RunMemory::measure(**backend, model, options).device_bytes;
@@ -73,6 +74,7 @@ TEST(LeastMemoryTest, IsNoMoreThanATrainingTakesAndMostOfIt) {
                         settings.activation_checkpointing = checkpointing;
                         settings.precision = precision;
                         settings.offload_optimizer = offload;
+                        settings.control_variate = precision == Precision::kFp32 ? 0.7 : 0;
                         if (checkpointing == ActivationCheckpointing::kFull) settings.checkpoint_layers = 2;
                         const std::int64_t planned = planned_bytes(config, settings);
                         const std::int64_t least =

@@ -282,14 +282,21 @@ TEST_F(ControlVariateProgramTest, AStoppedRunGoesOnBitForBit) {
     const auto again = train_from("w1", "second", second + ControlFlags{"--resume"});
     EXPECT_NE(again.out.find("already_finished"), std::string::npos) << again.out << again.err;
 
-    train_from("w1", "second", second + ControlFlags{"--time-limit", kAtOnce});
+    const ControlFlags strict = control_ + from("first");
+    train_from("w1", "fourth", strict + ControlFlags{"--time-limit", kAtOnce});
+    train_from("w1", "fifth", second + ControlFlags{"--time-limit", kAtOnce});
     expects_failure_ = true;
-    expect_refused(train_from("w1", "second", control_ + ControlFlags{"--resume"}), "--control-variate-from");
+    expect_refused(train_from("w1", "fourth", control_ + ControlFlags{"--resume"}), "--control-variate-from");
     expect_refused(
-        train_from("w1", "second", steps_ + from("first") + ControlFlags{"--control-variate", "0.5", "--resume"}),
+        train_from("w1", "fourth", steps_ + from("first") + ControlFlags{"--control-variate", "0.5", "--resume"}),
         "--control-variate 0.7 (now 0.5)");
     write_common(common_file("w1"), DType::kF32, model("w0"), [](const std::string&, std::size_t) { return 0.001F; });
-    expect_refused(train_from("w1", "second", second + ControlFlags{"--resume"}), "--control-variate-from");
+    expect_refused(train_from("w1", "fourth", strict + ControlFlags{"--resume"}), "--control-variate-from");
+    expects_failure_ = false;
+    fs::remove(kept_file("first"));
+    const auto without = train_from("w1", "fifth", second + ControlFlags{"--resume"});
+    EXPECT_EQ(without.exit_code, 0) << "a site that has lost what it kept goes on without it: " << without.err;
+    EXPECT_NE(without.out.find("control_variate_anew"), std::string::npos) << without.out;
 }
 
 TEST_F(ControlVariateProgramTest, AKilledRunGoesOnBitForBitWhereverItDies) {

@@ -20,6 +20,12 @@ class SmallLossTest : public ProgramTest {
         all.insert(all.end(), more.begin(), more.end());
         return all;
     }
+    void write_rows(std::int32_t rows) const {
+        std::vector<std::int32_t> ids;
+        for (std::int32_t row = 0; row < rows; ++row)
+            for (std::int32_t t = 0; t < 16; ++t) ids.push_back((row * 11 + t) % 90);
+        write_data("long.safetensors", 16, {{"input_ids", ids}});
+    }
     static double mean(const std::vector<double>& losses, std::size_t begin, std::size_t end) {
         double sum = 0;
         for (std::size_t i = begin; i < end; ++i) sum += losses.at(i);
@@ -81,8 +87,9 @@ TEST_F(SmallLossTest, LargeStepsAreToldAsEver) {
 }
 
 TEST_F(SmallLossTest, AnEvaluationOfTooFewTokensFails) {
+    write_rows(100);
     const auto evaluate = [&](const std::string& rows, int ranks = 1) {
-        return run({"eval", "--model", path("model"), "--data", path("data.safetensors"), "--val-samples", rows,
+        return run({"eval", "--model", path("model"), "--data", path("long.safetensors"), "--val-samples", rows,
                     "--loss-tokens-min", "64"},
                    ranks);
     };
@@ -93,6 +100,21 @@ TEST_F(SmallLossTest, AnEvaluationOfTooFewTokensFails) {
         EXPECT_NE(small.err.find("has 60 target tokens"), std::string::npos) << small.err;
     }
     EXPECT_EQ(evaluate("5").exit_code, 0);
+}
+
+TEST_F(SmallLossTest, AnEvaluationLeavesNoFewRowsOut) {
+    write_rows(100);
+    const auto tokens = [&](const std::string& rows, const std::string& tokens_min) {
+        return member(run({"eval", "--model", path("model"), "--data", path("long.safetensors"), "--val-samples", rows,
+                           "--loss-tokens-min", tokens_min})
+                          .out,
+                      "tokens")
+            .at(0);
+    };
+    EXPECT_EQ(tokens("36", "64"), 36 * 15) << "64 are left out";
+    EXPECT_EQ(tokens("37", "64"), 100 * 15);
+    EXPECT_EQ(tokens("99", "64"), 100 * 15);
+    EXPECT_EQ(tokens("99", "0"), 99 * 15) << "where single losses may be told";
 }
 
 }  // namespace

@@ -149,8 +149,9 @@ Result<std::string> run_fingerprint(const PreparedRun& prepared, comm::Comm& com
         const auto kept = checkpoint::optimizer_file(prepared.config.optimizer_from);
         ATOLL_TRY(flags["optimizer-from"], digest_of_rank0(comm, [&] { return checkpoint::optimizer_digest(kept); }));
     }
-    // Read again by a run that goes on, whichever way it was asked for.
-    if (prepared.control_variate && !prepared.control_variate->sha256().empty())
+    // Likewise.
+    if (prepared.control_variate && !prepared.control_variate->sha256().empty() &&
+        prepared.config.control_variate_if_named.empty())
         flags["control-variate-from"] = prepared.control_variate->sha256();
     nlohmann::json model = model_json(directory.model);
     model["sha256"] = prepared.base_sha256;
