@@ -123,6 +123,8 @@ Result<json> preparation_request(const Preparation& given) {
         {"seq_len", given.seq_len},
         {"batching", given.batching}};
     if (given.validation_percent) request["validation_percent"] = *given.validation_percent;
+    if (!given.validation_inputs.empty() && join(given.validation_inputs, ",").empty())
+        return invalid_argument("--validation-input", "is empty: name files, or a directory, at the site");
     if (!given.validation_inputs.empty()) request["validation_input"] = join(given.validation_inputs, ",");
     return request;
 }

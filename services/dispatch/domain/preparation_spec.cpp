@@ -36,11 +36,15 @@ constexpr const char* kPathsRule =
 // Documents for validation: files of their own, or else a part of the input.
 void read_validation(ObjectReader& reader, const Json& value, PreparationSpec& spec) {
     spec.validation_input = reader.string_or("validation_input", "");
-    if (spec.validation_input.empty()) {
+    if (!value.contains("validation_input") || value["validation_input"].is_null()) {
         spec.validation_percent = reader.integer_or("validation_percent", 5, 1, 99);
         return;
     }
     if (!are_safe_paths(spec.validation_input)) reader.fail("validation_input", kPathsRule);
+    for (const std::string& path : input_paths(spec.input))
+        for (const std::string& own : input_paths(spec.validation_input))
+            if (own == path || own.starts_with(path + "/"))
+                reader.fail("validation_input", "has " + own + ", which input has too: it would be trained on");
     if (value.contains("validation_percent") && !value["validation_percent"].is_null())
         reader.fail("validation_percent", "is of preparations without a validation_input: leave one of them out");
     (void)reader.integer_or("validation_percent", 0, 0, 99);
