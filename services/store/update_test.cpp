@@ -272,7 +272,7 @@ TEST_F(UpdateTest, ABaseWithTheMeanOfControlVariatesTakesTheUpdatesThatItsWeight
     site_.emplace(facility({base}, "out"));
     EXPECT_EQ(fault({{kPath, file_of({{"a"}, {"b", DType::kF32}})}}), "");
     EXPECT_EQ(fault({{kPath, file_of({{"a"}})}}), "b");
-    // As well as those of a service, of another name for a tensor that the mean alone has.
+    // Also where the mean has a tensor that no weight has.
     const std::string odd = create_version(
         "base", stored({{"control_variate/" + kPath, file_of({{"more"}})}, {kPath, file_of({{"a"}, {"b"}})}}));
     const auto made = call(Method::kPost, "/v1/models/base/versions",

@@ -121,6 +121,8 @@ Result<LeastMemory> least_memory(const ModelConfig& model, const RunConfig& sett
     least.gradients = trained / shares.gradients * 4;
     if (has_masters && !is_on_disk) least.masters = trained / shares.moments * 4;
     if (!is_on_disk) least.moments = trained / shares.moments * moment_count(settings) * moment_bytes;
+    if (settings.control_variate > 0)
+        least.control_variate = trained / (is_hybrid(settings.sharding) ? group : ranks) * 8;
     least.activations = activation_bytes(model, settings, batch.micro * seq_len);
     return least;
 }

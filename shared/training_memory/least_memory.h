@@ -15,8 +15,9 @@ struct LeastMemory {
     std::int64_t gradients = 0;
     std::int64_t masters = 0;
     std::int64_t moments = 0;
-    std::int64_t activations = 0;  // what the layers keep for the backward pass
-    std::int64_t total() const { return weights + gradients + masters + moments + activations; }
+    std::int64_t activations = 0;      // what the layers keep for the backward pass
+    std::int64_t control_variate = 0;  // the sum of the gradients and what is added to them
+    std::int64_t total() const { return weights + gradients + masters + moments + activations + control_variate; }
 };
 
 // Of rows of `seq_len` tokens. An error: plan_batch() or plan_shard_group() would not take the settings, or the model

@@ -72,8 +72,8 @@ attempts_max: 3                       # failures of a task before its round fail
 # grace_s: 1800                       # the default: so long are the others waited for once the quorum is in
 # evaluation_grace_s: 1800            # the default: and evaluations at the job's end, once half of them are there
 # evaluation: {pause_when_worse: false}   # default: the job pauses at a model that is worse by half for most participants,
-                                          # or three times for one of two; val_samples: 200 evaluates on the
-                                          # first 200 rows of each validation split, by default all
+                                          # or three times for one of two; val_samples: 640 evaluates on
+                                          # the first 640 rows of each validation split, by default on all
 # quarantine_after: 2                 # refused updates of a facility, which then trains no more for this job
 )";
 

@@ -393,8 +393,10 @@ Status run_verify(const Context& context, const std::string& reference, const fs
     ATOLL_TRY(const json version, find_version(store, parsed));
     ATOLL_TRY(auto manifest, store_client::fetch_manifest(store, text(version, "digest")));
     std::error_code error;
-    if (!directory.empty() && !fs::exists(directory / delta::kControlVariateFolder, error))  // as it is pulled
-        std::erase_if(manifest.files, [](const auto& file) { return delta::is_control_variate(file.path); });
+    if (!directory.empty())  // as it is pulled
+        std::erase_if(manifest.files, [&](const auto& file) {
+            return delta::is_control_variate(file.path) && !fs::exists(directory / file.path, error);
+        });
     ATOLL_RETURN_IF_ERROR(directory.empty() ? verify_stored(manifest, options)
                                             : verify_copy(directory, manifest, options));
     if (context.json) return print_json(json{{"digest", version.at("digest")}, {"ok", true}});

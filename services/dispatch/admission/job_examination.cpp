@@ -298,7 +298,8 @@ void look_at_participant(Looker look, const JobSpec& spec, const Participant& on
                          const BaseModel& base, const NamedCopy& copy) {
     look_at_resources(look, one, stored);
     // The settings alone were checked with the job's text.
-    const auto settings = parse_training_settings(settings_of(spec, one), "training");
+    auto settings = parse_training_settings(settings_of(spec, one), "training");
+    if (settings.ok()) settings->control_variate = spec.strategy.control_variate.value_or(0);
     if (!settings.ok()) return look.fail("settings", settings.error());
     look_at_device(look, one, stored, settings->device);
     look_at_data(look, spec, base, copy);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <set>
 
+#include "services/dispatch/domain/site_output.h"
 #include "services/dispatch/domain/training_settings.h"
 #include "shared/run_settings/schedule.h"
 #include "shared/service/names.h"
@@ -135,6 +136,8 @@ Status parse_evaluation(const Json& value, JobSource source, JobSpec& spec) {
     if (!value.value("pause_when_worse", Json()).is_null()) spec.pause_when_worse = pauses;
     spec.evaluate_updates = reader.one_of("models", {"all", "global"}, "global") == "all";
     spec.validation_samples = reader.integer_or("val_samples", 0, 0, INT64_MAX);
+    if (spec.validation_samples % kLossTokensMin != 0)  // losses of sets that differ by a row would tell that row's
+        reader.fail("val_samples", "must be a multiple of " + std::to_string(kLossTokensMin));
     ATOLL_RETURN_IF_ERROR(reader.finish());
     ATOLL_TRY(spec.evaluation_copies, parse_evaluation_copies(copies, source));
     if (copies.is_null())
@@ -214,6 +217,10 @@ Status check_control_variate(const JobSpec& spec) {
     if (training.lora_rank > 0)
         return invalid_argument("strategy.control_variate",
                                 "is of the gradients of whole models: leave it out, or train without lora_rank");
+    if (spec.evaluate_updates)
+        return invalid_argument("evaluation.models",
+                                "\"all\" would give each site the gradients of every other's texts, which updates have "
+                                "beside them with strategy.control_variate: evaluate \"global\"");
     for (const Participant& one : spec.participants)
         if (settings_of(spec, one).value("proximal_mu", 0.0) > 0)
             return invalid_argument("strategy.control_variate",
@@ -326,10 +333,10 @@ Result<JobSpec> parse_job_spec(const Json& value, JobSource source) {
     if (source == JobSource::kRequest) ATOLL_RETURN_IF_ERROR(check_product(spec));
     if (source == JobSource::kRequest) ATOLL_RETURN_IF_ERROR(check_row_weights(spec));
     ATOLL_RETURN_IF_ERROR(check_each_training(spec));
-    if (source == JobSource::kRequest) ATOLL_RETURN_IF_ERROR(check_control_variate(spec));
     ATOLL_RETURN_IF_ERROR(check_rate(spec));
     ATOLL_RETURN_IF_ERROR(parse_evaluation(evaluation, source, spec));
     ATOLL_RETURN_IF_ERROR(check_update_formats(spec));
+    if (source == JobSource::kRequest) ATOLL_RETURN_IF_ERROR(check_control_variate(spec));
     return spec;
 }
 

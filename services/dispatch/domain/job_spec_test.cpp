@@ -139,6 +139,8 @@ TEST(JobSpecTest, ControlVariatesAreOfWholeModelsOfSeveralSites) {
               std::string::npos);
     EXPECT_NE(refusal({{"participants", {value["participants"][0]}}}).find("it takes two participants"),
               std::string::npos);
+    EXPECT_NE(refusal({{"evaluation", {{"models", "all"}}}}).find("evaluation.models: \"all\" would give each site"),
+              std::string::npos);
     EXPECT_EQ(refusal({{"training", {{"control_variate", 0.5}}}}),
               "training.control_variate: is set by dispatch: give strategy.control_variate");
     value["participants"][1]["training"] = {{"proximal_mu", 0.1}};
@@ -195,7 +197,8 @@ TEST(JobSpecTest, EachWrongMemberIsNamed) {
         {"/training/deterministic", "yes", "training.deterministic"},
         {"/training/model", "/etc", "training.model"},
         {"/evaluation", Json{{"models", "some"}}, "evaluation.models"},
-        {"/evaluation", Json{{"val_samples", -1}}, "evaluation.val_samples"},
+        {"/evaluation", Json{{"val_samples", -64}}, "evaluation.val_samples"},
+        {"/evaluation", Json{{"val_samples", 65}}, "evaluation.val_samples"},
         {"/evaluation", Json{{"at", {{{"facility", "x"}}}}}, "evaluation.at[0].dataset"},
         {"/evaluation", Json{{"at", sites({"x", "y", "x"})}}, "evaluation.at[2].dataset"},
         {"/evaluation", Json{{"at", sites(std::vector<std::string>(kParticipantsMax + 1, "x"))}}, "evaluation.at"},
@@ -364,6 +367,10 @@ TEST(PreparationSpecTest, ValidationIsAPartOfTheInputOrHasFilesOfItsOwn) {
         EXPECT_EQ(parse_preparation_spec(value).error().field, "validation_percent") << percent;
     }
     value.erase("validation_percent");
+    for (const char* input : {"", "it.jsonl", "it.jsonl/part", "dev.jsonl,it.jsonl"}) {
+        value["validation_input"] = input;
+        EXPECT_EQ(parse_preparation_spec(value).error().field, "validation_input") << input;
+    }
     value["validation_input"] = "../secret";
     EXPECT_EQ(parse_preparation_spec(value).error().field, "validation_input");
 }

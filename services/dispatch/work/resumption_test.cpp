@@ -92,15 +92,15 @@ TEST_F(JobLifecycleTest, AFailedEvaluationOfTheNewestModelIsTriedAgainWhenTheJob
 TEST_F(JobLifecycleTest, EachEvaluationSeesAsManyRowsAsItsJobSays) {
     begin();
     Json request = job_request(1);
-    request["evaluation"] = {{"val_samples", 200}};
+    request["evaluation"] = {{"val_samples", 192}};
     const std::string job = submit(request);
     EXPECT_TRUE(reaches(job, "completed")) << get("/v1/jobs/" + job).dump(2);
-    EXPECT_EQ(get("/v1/jobs/" + job).at("spec").at("evaluation").at("val_samples"), 200);
+    EXPECT_EQ(get("/v1/jobs/" + job).at("spec").at("evaluation").at("val_samples"), 192);
     int evaluations = 0;
     for (const std::string& line : lines("runs")) {
         if (line.find(" eval ") == std::string::npos) continue;
         ++evaluations;
-        EXPECT_NE((line + " ").find(" --val-samples 200 "), std::string::npos) << line;
+        EXPECT_NE((line + " ").find(" --val-samples 192 "), std::string::npos) << line;
     }
     EXPECT_GT(evaluations, 0);
 }

@@ -1,0 +1,83 @@
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+#include "tests/e2e/small_federation.h"
+
+namespace atl {
+namespace {
+
+using json::Json;
+
+// A job whose sites count their tokens, with the trainer itself: every program on the way takes the file beside an
+// update.
+TEST(RowWeightsJobTest, UpdatesBringTheirCountsAndAreEvaluatedWithThem) {
+    e2e::SmallFederation federation;
+    const Status ready = federation.set_up();
+    ASSERT_TRUE(ready.ok()) << ready.error().message;
+    const auto rounds_of = [&](const std::string& name, const Json& strategy) {
+        Json spec = federation.job_spec(name, 2);
+        spec["training"]["deterministic"] = true;
+        spec["strategy"].update(strategy);
+        spec["evaluation"] = {{"models", "all"}};
+        const auto id = federation.coordinator().submit(spec);
+        EXPECT_TRUE(id.ok()) << id.error().message;
+        const auto state = federation.coordinator().follow(*id, std::chrono::seconds(300), [](const Json&) {});
+        EXPECT_TRUE(state.ok() && *state == "completed") << name;
+        return federation.coordinator().rounds(*id)->at("items");
+    };
+    const Json strategy = {{"row_weights", "tokens"}};
+    const Json weighed = rounds_of("weighed", strategy), again = rounds_of("again", strategy);
+    const Json mean = rounds_of("mean", Json::object());
+    ASSERT_EQ(weighed.size(), 3U);
+    for (std::size_t round = 1; round < weighed.size(); ++round) {
+        ASSERT_EQ(weighed[round].at("version").get<std::string>().size(), 64U);
+        EXPECT_EQ(weighed[round]["version"], again[round]["version"]) << round;
+        EXPECT_NE(weighed[round]["version"], mean[round]["version"]) << round;
+        for (const Json& task : weighed[round].at("tasks")) EXPECT_EQ(task.at("state"), "done") << task;
+    }
+}
+
+// The same of the mean gradients: they go up, their mean comes down with the model, and each site keeps its own.
+TEST(ControlVariateJobTest, EachRoundIsCorrectedByWhatTheSitesLearnedInTheOneBefore) {
+    e2e::SmallFederation federation;
+    const Status ready = federation.set_up();
+    ASSERT_TRUE(ready.ok()) << ready.error().message;
+    // Of each round the trainings' losses by facility.
+    const auto losses_of = [&](const std::string& name, const Json& strategy, const Json& training) {
+        Json spec = federation.job_spec(name, 3);
+        spec["training"]["deterministic"] = true;
+        spec["training"].update(training);
+        spec["strategy"].update(strategy);
+        spec["evaluation"] = {{"at", Json::array()}};
+        const auto id = federation.coordinator().submit(spec);
+        EXPECT_TRUE(id.ok()) << id.error().message;
+        const auto state = federation.coordinator().follow(*id, std::chrono::seconds(300), [](const Json&) {});
+        EXPECT_TRUE(state.ok() && *state == "completed") << name;
+        Json losses = Json::array();
+        const Json rounds = federation.coordinator().rounds(*id)->at("items");
+        for (const Json& round : rounds) {
+            losses.push_back(Json::object());
+            for (const Json& task : round.at("tasks")) {
+                if (task.at("kind") != "train") continue;
+                EXPECT_FALSE(task.at("metrics").contains("control_variate_anew")) << task;
+                losses.back()[task.at("facility").get<std::string>()] = task.at("metrics").at("loss");
+            }
+        }
+        return losses;
+    };
+    const Json strategy = {{"control_variate", 0.7}};
+    const Json corrected = losses_of("corrected", strategy, Json::object());
+    const Json plain = losses_of("plain", Json::object(), Json::object());
+    ASSERT_EQ(corrected.size(), 4U);
+    EXPECT_EQ(corrected[1], plain[1]) << "the first round has nothing to be corrected by";
+    for (std::size_t round = 2; round < 4; ++round)
+        for (const char* facility : {"a", "b"})
+            EXPECT_NE(corrected[round].at(facility), plain[round].at(facility)) << round;
+    const Json small = losses_of("small", strategy, {{"update_format", "int4"}, {"keep_optimizer", true}});
+    EXPECT_EQ(small[1], plain[1]);
+    EXPECT_NE(small[2], plain[2]);
+}
+
+}  // namespace
+}  // namespace atl
