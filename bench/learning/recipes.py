@@ -52,6 +52,8 @@ RECIPES = {
     "Muon, rows, Nesterov, int4": Recipe(FEDERATED_MUON, BY_ROWS | {"outer": NESTEROV}, update="int4"),
     "Muon, rows, Nesterov, variate": Recipe(FEDERATED_MUON, BY_ROWS | {"outer": NESTEROV} | VARIATE),
     "Muon, rows, Nesterov, variate, int4": Recipe(FEDERATED_MUON, BY_ROWS | {"outer": NESTEROV} | VARIATE, update="int4"),
+    "Muon, rows, Nesterov, variate, int4, no_change": Recipe(FEDERATED_MUON, BY_ROWS | {"outer": NESTEROV} | VARIATE, update="int4",
+                                                             absent="no_change"),
     "Muon, rows, Nesterov, int4 alone": Recipe(FEDERATED_MUON, BY_ROWS | {"outer": NESTEROV}, update="int4", feedback=False),
     "Muon, rows, Nesterov, int4, no_change": Recipe(FEDERATED_MUON, BY_ROWS | {"outer": NESTEROV}, update="int4", absent="no_change"),
 }
