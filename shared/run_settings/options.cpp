@@ -76,7 +76,7 @@ const std::vector<Option>& table() {
          "of this one in the round before; write this run's to OUT/control_variate.safetensors. 0: off",
          E::kIndirect, kTrain | kPlan, 0, 1},
         {"control-variate-name", &C::control_variate_name,
-         "name to keep with the mean gradient that stays in OUT.state", E::kNone, kTrain | kPlan},
+         "name stored with the mean gradient that is kept in OUT.state", E::kNone, kTrain | kPlan},
         {"control-variate-from", &C::control_variate_from,
          "--out of this site's run of the round before with --control-variate; take the mean gradient that it kept",
          E::kIndirect, kTrain | kPlan},

@@ -68,13 +68,15 @@ Status check_token_counts(const RunConfig& config) {
 Status check_control_variate(const RunConfig& config) {
     if (config.control_variate == 0) return {};
     if (config.lora_rank > 0 || !config.adapter.empty())
-        return invalid_argument("--control-variate", "is of the gradients of a whole model, not of adapters");
+        return invalid_argument("--control-variate", "needs the gradients of a whole model: leave it out for adapters");
     if (config.proximal_mu > 0)
         return invalid_argument(
             "--control-variate",
-            "would take the pull of --proximal-mu for a gradient of the data: leave one of them out");
+            "cannot be combined with --proximal-mu, whose pull would count as a gradient of the data: leave out one of "
+            "them");
     if (config.given.contains("steps") && config.steps == 0 && config.epochs == 0)
-        return invalid_argument("--control-variate", "means nothing with --steps 0, which makes no gradient");
+        return invalid_argument("--control-variate",
+                                "means nothing with --steps 0: without steps there are no gradients");
     return {};
 }
 

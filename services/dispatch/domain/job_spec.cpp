@@ -212,11 +212,11 @@ Status check_control_variate(const JobSpec& spec) {
     if (!spec.strategy.control_variate) return {};
     if (spec.participants.size() < 2)
         return invalid_argument("strategy.control_variate",
-                                "is what a site's gradients are compared with others' by: it takes two participants");
+                                "needs at least two participants: it compares each site's gradients with the others'");
     ATOLL_TRY(const auto training, parse_training_settings(spec.training, "training"));
     if (training.lora_rank > 0)
         return invalid_argument("strategy.control_variate",
-                                "is of the gradients of whole models: leave it out, or train without lora_rank");
+                                "needs the gradients of whole models: leave it out, or train without lora_rank");
     if (spec.evaluate_updates)
         return invalid_argument("evaluation.models",
                                 "\"all\" would give each site the gradients of every other's texts, which updates have "
@@ -224,8 +224,8 @@ Status check_control_variate(const JobSpec& spec) {
     for (const Participant& one : spec.participants)
         if (settings_of(spec, one).value("proximal_mu", 0.0) > 0)
             return invalid_argument("strategy.control_variate",
-                                    "would take the pull of proximal_mu for a gradient of the data: leave one of them "
-                                    "out");
+                                    "cannot be combined with proximal_mu, whose pull would count as a gradient of the "
+                                    "data: leave out one of them");
     return {};
 }
 

@@ -133,11 +133,13 @@ TEST(JobSpecTest, ControlVariatesAreOfWholeModelsOfSeveralSites) {
         changed.merge_patch(changes);
         return describe(parse_job_spec(changed).error());
     };
-    EXPECT_NE(refusal({{"training", {{"lora_rank", 16}}}}).find("strategy.control_variate: is of the gradients of"),
+    EXPECT_NE(refusal({{"training", {{"lora_rank", 16}}}}).find("strategy.control_variate: needs the gradients of"),
               std::string::npos);
-    EXPECT_NE(refusal({{"training", {{"proximal_mu", 0.1}}}}).find("strategy.control_variate: would take the pull"),
+    EXPECT_NE(refusal({{"training", {{"proximal_mu", 0.1}}}})
+                  .find("strategy.control_variate: cannot be combined with proximal_mu"),
               std::string::npos);
-    EXPECT_NE(refusal({{"participants", {value["participants"][0]}}}).find("it takes two participants"),
+    EXPECT_NE(refusal({{"participants", {value["participants"][0]}}})
+                  .find("strategy.control_variate: needs at least two participants"),
               std::string::npos);
     EXPECT_NE(refusal({{"evaluation", {{"models", "all"}}}}).find("evaluation.models: \"all\" would give each site"),
               std::string::npos);

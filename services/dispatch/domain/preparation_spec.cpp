@@ -46,7 +46,7 @@ void read_validation(ObjectReader& reader, const Json& value, PreparationSpec& s
             if (own == path || own.starts_with(path + "/"))
                 reader.fail("validation_input", "has " + own + ", which input has too: it would be trained on");
     if (value.contains("validation_percent") && !value["validation_percent"].is_null())
-        reader.fail("validation_percent", "is of preparations without a validation_input: leave one of them out");
+        reader.fail("validation_percent", "cannot be given together with validation_input: leave out one of them");
     (void)reader.integer_or("validation_percent", 0, 0, 99);
 }
 
