@@ -62,12 +62,12 @@ std::filesystem::path optimizer_file(const std::filesystem::path& out) {
 }
 
 std::filesystem::path control_variate_file(const std::filesystem::path& out) {
-    return checkpoint_file(out).parent_path() / weights::kControlVariateFile;
+    return checkpoint_file(out).parent_path() / delta::kControlVariateFile;
 }
 
 bool is_checkpoint_file(std::string_view name) {
     return name == kStateFile || name == kOptimizerFile || name == kFinishedFile ||
-           name == weights::kRoundingErrorFile || name == weights::kControlVariateFile ||
+           name == weights::kRoundingErrorFile || name == delta::kControlVariateFile ||
            is_part_file(name, kStateFile) || is_part_file(name, kOptimizerFile);
 }
 

@@ -39,8 +39,8 @@ Status ControlVariateSource::open_files(const ControlVariateFrom& from, const mo
         return {};
     }
     if (!common) {
-        log::warn("nothing is added to the gradients: the model has no " +
-                  std::string(weights::kControlVariateDirectory) + " directory");
+        log::warn("nothing is added to the gradients: the model has no " + std::string(delta::kControlVariateFolder) +
+                  " directory");
         return {};
     }
     ATOLL_TRY(const std::string of_common, common->sha256());

@@ -53,8 +53,8 @@ class ControlVariateProgramTest : public ProgramTest {
         ControlFlags flags = {"--control-variate-from", path(out)};
         return name.empty() ? flags : flags + ControlFlags{"--control-variate-if-named", name};
     }
-    std::string own_file(const std::string& out) const { return path(out + "/") + weights::kControlVariateFile; }
-    std::string kept_file(const std::string& out) const { return path(out + ".state/") + weights::kControlVariateFile; }
+    std::string own_file(const std::string& out) const { return path(out + "/") + delta::kControlVariateFile; }
+    std::string kept_file(const std::string& out) const { return path(out + ".state/") + delta::kControlVariateFile; }
     std::string own_bytes(const std::string& out) const { return read_file(own_file(out)).value(); }
 
     Tensors model(const std::string& directory) const {
@@ -356,12 +356,12 @@ TEST_F(ControlVariateProgramTest, WhatWasKeptAndDoesNotFitIsRefusedOrLeftOutWith
     ASSERT_TRUE(write_file_atomic(kept_file("first"), read_file(kept_file("other")).value()).ok());
     expect_anew("is of another model");
     fs::remove(kept_file("first"));
-    expect_anew(weights::kControlVariateFile);
+    expect_anew(delta::kControlVariateFile);
     ASSERT_TRUE(write_file_atomic(kept_file("first"), bytes).ok());
 
     fs::remove_all(path("w1/control_variate"));
     const auto alone = train_from("w1", "second", control_ + from("first", "round 1"));
-    EXPECT_NE(alone.err.find("the model has no control_variate directory"), std::string::npos) << alone.err;
+    EXPECT_NE(alone.err.find("the model has no control_variate/ directory"), std::string::npos) << alone.err;
     EXPECT_EQ(alone.out.find("control_variate_anew"), std::string::npos) << alone.out;
     EXPECT_EQ(weights("second") == weights("anew"), true);
 }
@@ -445,7 +445,7 @@ TEST_F(ControlVariateProgramTest, ItGoesWithADeltaAndANewRunRemovesWhatWasThere)
     const auto base_of = [&](const char* file) {
         return safetensors::File::open(path("out/") + file)->header().metadata.at("atoll.delta_base");
     };
-    EXPECT_EQ(base_of(delta::kFile), base_of(weights::kControlVariateFile));
+    EXPECT_EQ(base_of(delta::kFile), base_of(delta::kControlVariateFile));
     ASSERT_EQ(run(plain + steps_).exit_code, 0);
     EXPECT_FALSE(fs::exists(own_file("out")));
     EXPECT_FALSE(fs::exists(kept_file("out")));
@@ -458,13 +458,13 @@ TEST_F(ControlVariateProgramTest, WhatMeansNothingIsRefused) {
     const auto refused = [&](const ControlFlags& flags, const std::string& words) {
         expect_refused(train_from("w0", "out", flags), words);
     };
-    refused(control_ + ControlFlags{"--lora-rank", "2"}, "--control-variate: is of the gradients of a whole model");
+    refused(control_ + ControlFlags{"--lora-rank", "2"}, "--control-variate: needs the gradients of a whole model");
     refused(control_ + ControlFlags{"--proximal-mu", "0.1"}, "--proximal-mu");
     refused(steps_ + ControlFlags{"--control-variate", "1.5"}, "--control-variate");
     refused(steps_ + ControlFlags{"--control-variate-name", "x"}, "means nothing without --control-variate");
     refused(steps_ + from("first"), "means nothing without --control-variate");
     refused(control_ + ControlFlags{"--control-variate-if-named", "x"}, "means nothing without --control-variate-from");
-    refused(control_ + from("nowhere"), weights::kControlVariateFile);
+    refused(control_ + from("nowhere"), delta::kControlVariateFile);
     refused({"--steps", "0", "--control-variate", "1"}, "means nothing with --steps 0");
     refused(steps_ + ControlFlags{"--update-base", "x"}, "means nothing without --update-format or --control-variate");
 }

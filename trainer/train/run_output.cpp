@@ -340,7 +340,7 @@ Status RunOutput::add_control_variate(const TrainerState& state) {
     const RunConfig& config = prepared_.config;
     if (config.control_variate == 0) return {};
     const model_io::SaveControlVariate save = {
-        .files = {.file = saver_->staged() / weights::kControlVariateFile,
+        .files = {.file = saver_->staged() / delta::kControlVariateFile,
                   .kept = checkpoint::control_variate_file(config.out),
                   .base_name = config.update_base.empty() ? prepared_.base_sha256 : config.update_base,
                   .name = config.control_variate_name},

@@ -60,7 +60,7 @@ std::optional<CommonControlVariate::Place> CommonControlVariate::find(const std:
 
 Result<std::optional<CommonControlVariate>> CommonControlVariate::open(const std::filesystem::path& model,
                                                                        const std::vector<TensorSpec>& tensors) {
-    const std::filesystem::path directory = model / kControlVariateDirectory;
+    const std::filesystem::path directory = model / delta::kControlVariateFolder;
     std::error_code error;
     if (!std::filesystem::exists(directory, error) && !error) return std::optional<CommonControlVariate>();
     ATOLL_TRY(const auto base, safetensors::Model::open(model));

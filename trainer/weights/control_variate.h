@@ -9,18 +9,15 @@
 #include <vector>
 
 #include "shared/base/result.h"
+#include "shared/delta/control_variate.h"
 #include "shared/safetensors/file.h"
 #include "trainer/weights/load.h"
 
 // The files of parallel::ControlVariate. A run writes the mean of its gradients beside its model, in the int8 format of
 // shared/delta/README.md (each tensor of the base, as if it were the change of a model of zeros), and keeps the same
-// for the site's next run. What all sites' means come to lies beside the model that a run begins with.
+// for the site's next run, in OUT.state. What all sites' means come to lies beside the model that a run begins with, as
+// F32 or BF16. shared/delta/control_variate.h has the names.
 namespace atl::weights {
-
-// "OUT/control_variate.safetensors", and the same name in OUT.state.
-inline constexpr char kControlVariateFile[] = "control_variate.safetensors";
-// "MODEL/control_variate": safetensors files of the model's file names, with its tensors as F32 or BF16.
-inline constexpr char kControlVariateDirectory[] = "control_variate";
 
 // What a run has kept of its own.
 class KeptControlVariate {

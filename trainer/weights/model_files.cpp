@@ -43,7 +43,7 @@ bool is_weight_file(std::string_view stem, std::string_view name) {
 
 bool is_model_file(std::string_view name) {
     return name == "config.json" || name == model_config::kTokenCountsFile || name == delta::kFile ||
-           name == kControlVariateFile || is_weight_file("model", name) ||
+           name == delta::kControlVariateFile || is_weight_file("model", name) ||
            std::ranges::find(kCompanions, name) != std::end(kCompanions);
 }
 
