@@ -59,6 +59,16 @@ std::string read_value(const Option& option, std::string_view text, double& valu
     return in_range ? "" : beyond_range(option);
 }
 
+std::string read_value(const Option& option, std::string_view text, Interval& value) {
+    if (text == kEachEpoch) {
+        value = {0, true};
+        return "";
+    }
+    value.is_epoch = false;
+    const std::string fault = read_value(option, text, value.steps);
+    return fault == "is not a whole number" ? "is neither a whole number nor " + std::string(kEachEpoch) : fault;
+}
+
 std::string read_value(const Option&, std::string_view text, bool& value) {
     value = text == "true";
     return value || text == "false" ? "" : "is neither true nor false";
@@ -103,6 +113,8 @@ std::string wrong_type(const Member& member, const json::Json& value) {
         return value.is_number_integer() ? "" : "must be a whole number";
     if (std::holds_alternative<double RunConfig::*>(member)) return value.is_number() ? "" : "must be a number";
     if (std::holds_alternative<bool RunConfig::*>(member)) return value.is_boolean() ? "" : "must be true or false";
+    if (std::holds_alternative<Interval RunConfig::*>(member))
+        return value.is_number_integer() || value.is_string() ? "" : R"(must be a whole number or "epoch")";
     if (value.is_string()) return "";
     return std::holds_alternative<OnOff RunConfig::*>(member) ? R"(must be "on" or "off")" : "must be a string";
 }

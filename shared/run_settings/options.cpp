@@ -146,9 +146,12 @@ const std::vector<Option>& table() {
          "only rank 0 reads the weights and sends them to the others; else each rank reads its own slices", E::kNone,
          kEvery},
         {"quantize", &C::quantize, "format of the layers' frozen matrices", E::kResult, kEvery},
-        {"eval-every", &C::eval_every, "validate every N steps (and at the end); 0: at the end alone", E::kNone,
-         kTrain | kPlan, 0},
-        {"save-every", &C::save_every, "save the training state every N steps; 0: only when it stops early", E::kNone,
+        {"eval-every", &C::eval_every,
+         "validate every N steps, or after each epoch, and at the end; 0: at the end alone", E::kNone, kTrain | kPlan},
+        {"save-best", &C::save_best, "keep the model of the lowest validation loss so far in OUT.best", E::kSavedFiles,
+         kTrain | kPlan},
+        {"save-every", &C::save_every,
+         "save the training state every N steps, or after each epoch; 0: only when it stops early", E::kNone,
          kTrain | kPlan},
         {"save-interval", &C::save_interval, "save the training state every N seconds; 0: no timed saves", E::kNone,
          kTrain | kPlan, 0, 1e9},
@@ -261,6 +264,8 @@ std::string value_text(const RunConfig& config, const Option& option) {
         if constexpr (std::is_same_v<T, std::optional<Precision>>) return std::string(value ? to_string(*value) : "");
         if constexpr (std::is_same_v<T, std::string>) return value;
         if constexpr (std::is_same_v<T, bool>) return value ? "true" : "false";
+        if constexpr (std::is_same_v<T, Interval>)
+            return value.is_epoch ? std::string(kEachEpoch) : std::to_string(value.steps);
         if constexpr (std::is_arithmetic_v<T>) return number_text(static_cast<double>(value));
     };
     return std::visit(text, option.member);

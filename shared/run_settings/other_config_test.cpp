@@ -172,9 +172,23 @@ TEST(OtherConfigTest, ArgumentsOfTransformersAreTranslatedOrNoted) {
         "beta2": 0.95, "eps": 1e-8, "max_grad_norm": 0.5, "seed": 7, "save_every": 200, "eval_every": 50, "precision": "bf16",
         "activation_checkpointing": "full"})"));
     EXPECT_EQ(keys_of(notes_of(made)), (std::vector<std::string>{"label_smoothing_factor", "logging_steps"}));
-    const auto notes = notes_of(translate(text_of("training_arguments_epochs.json")));
-    EXPECT_EQ(keys_of(notes), (std::vector<std::string>{"lr_scheduler_type", "neftune_noise_alpha", "num_train_epochs",
-                                                        "optim", "save_strategy"}));
+    const TranslatedConfig by_epoch = translate(text_of("training_arguments_epochs.json"));
+    EXPECT_EQ(by_epoch.settings["save_every"], "epoch");
+    const auto notes = notes_of(by_epoch);
+    EXPECT_EQ(keys_of(notes),
+              (std::vector<std::string>{"lr_scheduler_type", "neftune_noise_alpha", "num_train_epochs", "optim"}));
+    const TranslatedConfig best = translate(R"({"output_dir": "o", "learning_rate": 1e-4, "eval_strategy": "epoch",
+        "load_best_model_at_end": true, "metric_for_best_model": "bleu", "greater_is_better": true})");
+    EXPECT_EQ(best.settings["eval_every"], "epoch");
+    EXPECT_EQ(best.settings["save_best"], true);
+    EXPECT_EQ(notes_of(best).count("metric_for_best_model"), 1U);
+    EXPECT_EQ(
+        notes_of(
+            translate(
+                R"({"output_dir": "o", "learning_rate": 1e-4, "load_best_model_at_end": true, "metric_for_best_model": "loss",
+        "greater_is_better": false})"))
+            .count("metric_for_best_model"),
+        0U);
     const auto short_file = translate(R"({"learning_rate": 1e-4, "output_dir": "o", "warmup_ratio": 0.1, "fsdp":
         "full_shard auto_wrap offload", "deepspeed": {"zero_optimization": {"stage": 2}, "gradient_clipping": "auto"}})");
     EXPECT_EQ(short_file.settings["batch_size"], 8);

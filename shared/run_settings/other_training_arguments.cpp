@@ -187,8 +187,19 @@ void translate_interval(OtherReader& reader, const char* when, const char* every
     const bool is_steps = strategy == "steps" || (strategy.is_null() && std::string_view(when) == "save_strategy");
     if (is_steps && steps.is_number() && steps >= 1) return reader.set(ours, whole_number(steps.get<double>()), every);
     if (is_steps && steps.is_number()) return reader.note(every, "is a part of all steps: set " + std::string(ours));
+    if (strategy == "epoch") return reader.set(ours, std::string(kEachEpoch), when);
     if (!is_steps && !strategy.is_null() && strategy != "no" && strategy != false)
-        reader.note(when, "has no counterpart: set " + std::string(ours) + " to a number of steps");
+        reader.note(when, "has no counterpart: set " + std::string(ours) + " to a number of steps or to epoch");
+}
+
+void translate_best(OtherReader& reader) {
+    const Json metric = reader.take("metric_for_best_model"), is_greater_better = reader.take("greater_is_better");
+    if (!reader.is_true("load_best_model_at_end")) return;
+    reader.set("save_best", true, "load_best_model_at_end");
+    reader.note("load_best_model_at_end", "the best model is in OUT.best, the last one in OUT");
+    const bool is_loss = metric.is_null() || metric == "loss" || metric == "eval_loss";
+    if (!is_loss || is_greater_better == true)
+        reader.note("metric_for_best_model", "has no counterpart: the model of the lowest validation loss is kept");
 }
 
 void translate_precisions(OtherReader& reader) {
@@ -215,6 +226,7 @@ void translate_training_arguments(const Json& object, Translation& into) {
                        "eval_steps", "eval_every");
     reader.take("eval_strategy");
     translate_interval(reader, "save_strategy", "save_steps", "save_every");
+    translate_best(reader);
     if (!reader.take("resume_from_checkpoint").is_null())
         reader.note("resume_from_checkpoint", "has no counterpart: --resume goes on from the state beside --out");
     for (const char* key : {"do_train", "do_eval", "do_predict", "report_to", "run_name", "logging_dir",

@@ -13,7 +13,7 @@ struct Need {
     std::string_view value = {};
     std::string_view other_value = {};
 };
-constexpr std::array<Need, 22> kNeeds = {{{"momentum", "optimizer", "sgd", "muon"},
+constexpr std::array<Need, 23> kNeeds = {{{"momentum", "optimizer", "sgd", "muon"},
                                           {"beta1", "optimizer", "adamw", "muon"},
                                           {"beta2", "optimizer", "adamw", "muon"},
                                           {"eps", "optimizer", "adamw", "muon"},
@@ -21,6 +21,7 @@ constexpr std::array<Need, 22> kNeeds = {{{"momentum", "optimizer", "sgd", "muon
                                           {"checkpoint-layers", "activation-checkpointing"},
                                           {"offload-dir", "offload-optimizer", "nvme"},
                                           {"eval-every", "val-data"},
+                                          {"save-best", "val-data"},
                                           {"warmup-from-zero", "warmup-steps"},
                                           {"schedule-run", "schedule-runs"},
                                           {"val-samples", "val-data"},
@@ -84,7 +85,12 @@ Status check_update_format(const RunConfig& config) {
     if (config.given.contains("update-base") && config.update_format == UpdateFormat::kModel &&
         config.control_variate == 0)
         return invalid_argument("--update-base", "means nothing without --update-format or --control-variate");
-    if (config.update_format == UpdateFormat::kModel || !config.save_dtype) return {};
+    if (config.update_format == UpdateFormat::kModel) return {};
+    if (config.save_best)
+        return invalid_argument("--save-best", "means nothing with --update-format " +
+                                                   std::string(to_string(config.update_format)) +
+                                                   ", which saves the change of the whole run");
+    if (!config.save_dtype) return {};
     return invalid_argument("--save-dtype", "means nothing with --update-format " +
                                                 std::string(to_string(config.update_format)) +
                                                 ", which saves no weights");
@@ -162,7 +168,7 @@ Status check_needs(const RunConfig& config, Commands command) {
         return invalid_argument("--" + std::string(need.option), "means nothing without " + without);
     }
     if (config.given.contains("save-async") && find_option("save-every", command) != nullptr &&
-        config.save_every == 0 && config.save_interval == 0)
+        config.save_every.is_never() && config.save_interval == 0)
         return invalid_argument("--save-async", "means nothing without --save-every or --save-interval");
     if (config.checkpoint_layers > 0 && config.activation_checkpointing == ActivationCheckpointing::kSelective)
         return invalid_argument("--checkpoint-layers",

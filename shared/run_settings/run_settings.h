@@ -22,6 +22,20 @@
 //   ATOLL_TRY(const BatchPlan batch, plan_batch(config, ranks));    // rows a step, a rank and micro-step
 namespace atl::run_settings {
 
+// How often something is done: after so many steps each (0: never), or after each pass over the data.
+struct Interval {
+    std::int64_t steps = 0;
+    bool is_epoch = false;
+    bool is_never() const { return steps == 0 && !is_epoch; }
+    // How often in the first `step` steps, of so many rows each. A pass ends in the step that has its last row.
+    std::int64_t times(std::int64_t step, std::int64_t rows_a_step, std::int64_t rows) const {
+        if (is_epoch) return step * rows_a_step / rows;
+        return steps == 0 ? 0 : step / steps;
+    }
+    bool operator==(const Interval&) const = default;
+};
+inline constexpr std::string_view kEachEpoch = "epoch";
+
 struct RunConfig {
     std::string model;
     std::string data;
@@ -85,9 +99,10 @@ struct RunConfig {
     std::string adapter;  // directory; empty: none, or new ones by lora_rank
     Quantization quantize = Quantization::kNone;
 
-    std::int64_t eval_every = 0;  // steps; 0: only at the end when val_data is given
-    std::int64_t save_every = 0;  // steps; 0: never before the end
-    double save_interval = 0;     // seconds from one state to the next; 0: none by time
+    Interval eval_every;       // never: only at the end when val_data is given
+    bool save_best = false;    // the model of the lowest validation loss, too
+    Interval save_every;       // never: not before the end
+    double save_interval = 0;  // seconds from one state to the next; 0: none by time
     OnOff save_async = OnOff::kOff;
     bool resume = false;
     bool overwrite = false;
@@ -153,7 +168,7 @@ enum class Effect : std::uint8_t {
 
 template <class... T>
 using MemberOf = std::variant<T RunConfig::*...>;
-using Member = MemberOf<std::int64_t, double, bool, std::string, OnOff, OptimizerKind, LrSchedule, Precision,
+using Member = MemberOf<std::int64_t, double, bool, std::string, Interval, OnOff, OptimizerKind, LrSchedule, Precision,
                         std::optional<Precision>, MomentsPrecision, ReducePrecision, Masters, Sharding, Device,
                         ActivationCheckpointing, Offload, Quantization, UpdateFormat>;
 

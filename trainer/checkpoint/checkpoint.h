@@ -39,6 +39,10 @@ struct TrainerState {
     // Of the optimizer before this run: those that its moments were made of when it began.
     std::int64_t earlier_updates = 0;
 
+    // Of the validations after which the model was kept, the last and its loss, the lowest so far; 0: there is none.
+    std::int64_t best_step = 0;
+    double best_loss = 0;
+
     // Of the optimizer so far.
     std::int64_t updates() const { return earlier_updates + steps - skipped_steps; }
     bool operator==(const TrainerState&) const = default;

@@ -27,7 +27,9 @@ TEST(StateTest, EveryNumberOfWhereARunStandsIsLoadedAgain) {
                              .wall_s = 5.5,
                              .loss_scale = 4096,
                              .good_steps = 17,
-                             .skipped_steps = 6};
+                             .skipped_steps = 6,
+                             .best_step = 80,
+                             .best_loss = 2.5};
     const TemporaryDirectory directory;
     const auto file = directory.path() / "state.safetensors";
     const auto backend = kernels::make_cpu_backend(1).value();

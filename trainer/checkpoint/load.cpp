@@ -178,6 +178,8 @@ Result<TrainerState> parse_trainer_state(const safetensors::File& file) {
             is_whole && take(all, "untold_loss", state.untold_loss) && take(all, "untold_tokens", state.untold_tokens);
     if (all.is_object() && all.contains("earlier_updates"))  // nor this
         is_whole = is_whole && take(all, "earlier_updates", state.earlier_updates);
+    if (all.is_object() && all.contains("best_step"))  // nor these
+        is_whole = is_whole && take(all, "best_step", state.best_step) && take(all, "best_loss", state.best_loss);
     if (!is_whole) return invalid_argument(name, "the training state does not say how far the run came");
     return state;
 }

@@ -25,7 +25,9 @@ std::string progress_text(const TrainerState& state) {
                           {"skipped_steps", state.skipped_steps},
                           {"untold_loss", state.untold_loss},
                           {"untold_tokens", state.untold_tokens},
-                          {"earlier_updates", state.earlier_updates}}
+                          {"earlier_updates", state.earlier_updates},
+                          {"best_step", state.best_step},
+                          {"best_loss", state.best_loss}}
         .dump();
 }
 

@@ -334,6 +334,19 @@ std::filesystem::path WeightSaver::staged() const {
     return writer_ ? writer_->staged() : std::filesystem::path();
 }
 
+Status WeightSaver::save_copy(const std::filesystem::path& out, parallel::ParameterStore& store,
+                              kernels::Backend& backend, comm::Comm& comm) {
+    WeightSaver copy;
+    copy.adapters_ = adapters_;
+    const auto open = [&]() -> Status {
+        ATOLL_TRY(auto writer, weights::WeightWriter::create_like(*writer_, out));
+        copy.writer_.emplace(std::move(writer));
+        return {};
+    };
+    ATOLL_RETURN_IF_ERROR(comm.agree(parallel::write_outcome(comm.rank() == 0 ? open() : Status())));
+    return copy.save(store, backend, comm);
+}
+
 Status WeightSaver::save(parallel::ParameterStore& store, kernels::Backend& backend, comm::Comm& comm) {
     Status status;
     parallel::GatherToRank0 pieces(backend, comm, store);

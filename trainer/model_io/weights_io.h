@@ -48,6 +48,10 @@ class WeightSaver {
     Status add_file(const std::string& name, std::string_view bytes, comm::Comm& comm);
     // Where such a file may be written instead; on rank 0, else empty.
     std::filesystem::path staged() const;
+    // Writes the weights as they are to another directory, in the place of a model or adapter that is there; as often
+    // as wanted, before save(). Not of a delta.
+    Status save_copy(const std::filesystem::path& out, parallel::ParameterStore& store, kernels::Backend& backend,
+                     comm::Comm& comm);
     Status save(parallel::ParameterStore& store, kernels::Backend& backend, comm::Comm& comm);  // once
     std::uint64_t bytes() const;  // of what is saved; on rank 0
     // On rank 0: what rounding lost before was to be added to the change and is not, and why was said in a warning.

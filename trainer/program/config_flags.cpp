@@ -25,6 +25,7 @@ constexpr std::array<std::pair<std::string_view, const char*>, 9> kGroups = {
 std::string value_kind(const run_settings::Option& option) {
     if (std::holds_alternative<std::int64_t run_settings::RunConfig::*>(option.member)) return "INT";
     if (std::holds_alternative<double run_settings::RunConfig::*>(option.member)) return "NUMBER";
+    if (std::holds_alternative<run_settings::Interval run_settings::RunConfig::*>(option.member)) return "N|epoch";
     const auto words = run_settings::words(option);
     return words.empty() ? "TEXT" : join(words, "|");
 }

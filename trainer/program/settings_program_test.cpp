@@ -154,6 +154,7 @@ std::vector<SettingsProgramTest::Change> SettingsProgramTest::changes_of_running
         {"broadcast-from-rank0", "true"},
         {"quantize", "nf4", lora},
         {"eval-every", "1", validated},
+        {"save-best", "true", validated},
         {"save-every", "1"},
         {"save-interval", "1"},
         {"save-async", "on", {{"save-every", "1"}}},
@@ -182,7 +183,7 @@ std::vector<SettingsProgramTest::Change> SettingsProgramTest::changes_of_running
 // A whole run in a directory of its own. What it is known by is the record beside its result.
 SettingsProgramTest::Outcome SettingsProgramTest::train_with(const Settings& settings, int ranks) const {
     const std::string out = settings.at("out");
-    for (const char* suffix : {"", ".state", ".trace"}) fs::remove_all(out + suffix);
+    for (const char* suffix : {"", ".state", ".trace", ".best"}) fs::remove_all(out + suffix);
     std::vector<std::string> arguments = {"train"};
     for (const auto& [name, value] : settings) {
         if (value.empty()) continue;

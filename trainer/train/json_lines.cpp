@@ -39,6 +39,10 @@ OrderedJson as_json(const Summary& summary) {
     if (summary.loss_scale > 0) json["loss_scale"] = summary.loss_scale;
     if (summary.loss_scale > 0 || summary.skipped_steps > 0) json["skipped_steps"] = summary.skipped_steps;
     if (summary.earlier_updates > 0) json["earlier_updates"] = summary.earlier_updates;
+    if (summary.best_step > 0) {
+        json["best_step"] = summary.best_step;
+        json["best_val_loss"] = summary.best_val_loss;
+    }
     if (summary.optimizer_anew) json["optimizer_anew"] = true;
     if (summary.rounding_error_anew) json["rounding_error_anew"] = true;
     if (summary.control_variate_anew) json["control_variate_anew"] = true;

@@ -40,6 +40,8 @@ struct Summary {
     double wall_s = 0;
     double peak_tflops = 0;  // of one rank, that mfu was taken of; 0: unknown, printed as null
     std::int64_t peak_bytes = 0;
+    std::int64_t best_step = 0;  // after which the model of --save-best was kept, and its loss; 0: not printed
+    double best_val_loss = 0;
     bool resumable = false;
     double loss_scale = 0;             // as it stands now; 0: not printed
     std::int64_t skipped_steps = 0;    // printed with it, or when there are any

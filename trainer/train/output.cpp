@@ -119,6 +119,14 @@ bool holds_result(const RunConfig& config) {
     return holds_output(output_kind(config), config.out);
 }
 
+fs::path best_directory(const fs::path& out) {
+    return checkpoint::checkpoint_file(out).parent_path().replace_extension(".best");
+}
+
+bool holds_best(const RunConfig& config) {
+    return holds_output(output_kind(config), best_directory(config.out));
+}
+
 void warn_of_missing_tokenizer(const fs::path& model) {
     const auto tokenizer = tokenizer::Tokenizer::open(model);
     if (tokenizer.ok() || tokenizer.error().code != ErrorCode::kNotFound) return;
@@ -148,6 +156,10 @@ Result<TrainOutput> check_train_output(const RunConfig& config) {
         if (is_out(*other))
             return invalid_argument(
                 option, "is the same as --out, and the new run would remove what it kept: choose another --out");
+    if (config.save_best) {
+        Status best = check_output(kind, best_directory(out), reads, config.resume || config.overwrite);
+        if (!best.ok()) return Error{best.error().code, best.error().message, "--save-best"};
+    }
     if (!config.resume) {
         if (is_there(state) && !config.overwrite)
             return refuse(state.parent_path().string() +

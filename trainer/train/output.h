@@ -35,6 +35,10 @@ Status check_output(OutputKind kind, const std::filesystem::path& out, std::span
 // Whether --out holds a training's result that can be read: a model, or with adapters an adapter.
 bool holds_result(const RunConfig& config);
 
+// "OUT.best", where --save-best keeps a model or an adapter, and whether there is one that can be read.
+std::filesystem::path best_directory(const std::filesystem::path& out);
+bool holds_best(const RunConfig& config);
+
 // A warning when a model that was made has no tokenizer: later commands need one.
 void warn_of_missing_tokenizer(const std::filesystem::path& model);
 

@@ -50,6 +50,13 @@ struct PreparedRun {
     std::int64_t unseen_bytes = 0;  // of a run's program that a process which only plans it does not have
 
     std::int64_t seq_len() const { return data.dataset.seq_len(); }
+    // How often what is done every so often is done in the first `step` steps.
+    std::int64_t times(const run_settings::Interval& every, std::int64_t step) const {
+        return every.times(step, batch.global, data.rows);
+    }
+    bool is_after(const run_settings::Interval& every, std::int64_t step) const {
+        return times(every, step) > times(every, step - 1);
+    }
 };
 
 // How many ranks a run has and how many of them are on one machine: those of comm, unless the run is only planned.

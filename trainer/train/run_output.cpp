@@ -146,11 +146,14 @@ Status RunOutput::prepare_async() {
 }
 
 Result<std::optional<RunOutput::TrainerState>> RunOutput::load_state() {
-    ATOLL_TRY(const auto found,
+    ATOLL_TRY(auto found,
               checkpoint::load_checkpoint(checkpoint::checkpoint_file(prepared_.config.out), memory_.store(), backend_,
                                           comm_, fingerprint_, prepared_.config.deterministic));
     if (!found) return found;
     saved_steps_ = found->steps;
+    std::byte has_best{comm_.rank() == 0 && holds_best(prepared_.config)};
+    comm_.broadcast(std::span(&has_best, 1), 0);
+    if (has_best == std::byte{0}) found->best_step = 0;
     if (comm_.rank() == 0) spdlog::info("--resume: goes on after step {} of {}", found->steps, prepared_.steps);
     return found;
 }
@@ -184,8 +187,9 @@ Status RunOutput::check_room(std::int64_t steps_done) {
     double result = static_cast<double>(saver_->bytes()) + sums[1];
     if (config.control_variate > 0)
         result += static_cast<double>(model_io::control_variate_bytes(prepared_.directory.model));
-    const std::int64_t every = config.save_every;
-    std::int64_t saves = every > 0 ? (prepared_.steps - 1) / every - steps_done / every : 0;
+    if (config.save_best) result += 2 * static_cast<double>(saver_->bytes());  // the next one beside the last
+    std::int64_t saves =
+        prepared_.times(config.save_every, prepared_.steps - 1) - prepared_.times(config.save_every, steps_done);
     if (config.save_interval > 0) saves = std::max(saves, std::min<std::int64_t>(2, prepared_.steps - 1 - steps_done));
     const double last = saves > 0 ? state : saved_steps_ ? there : 0;
     const double two = saves > (saved_steps_ ? 0 : 1) ? 2 * state : 0;
@@ -305,6 +309,11 @@ std::string RunOutput::loss_without_state(const Status& failed) const {
     if (!saved_steps_) return "what was trained is lost: begin anew once a state can be written there";
     return "what was trained since the last state, of step " + std::to_string(*saved_steps_) +
            ", is lost: once a state can be written there, the same command with --resume goes on from that";
+}
+
+Status RunOutput::save_best() {
+    const trace::Span span("save the best model");
+    return saver_->save_copy(best_directory(prepared_.config.out), memory_.store(), backend_, comm_);
 }
 
 // The record goes first, so that no end of the process leaves a result without it. Beside a result that is still to be

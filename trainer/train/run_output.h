@@ -60,6 +60,10 @@ class RunOutput {
     // How long the last state took. Before the first: 0.
     double save_s() const { return save_s_; }
 
+    // The model as it is, in the place of what best_directory() has. After an error what was there is still there, or
+    // nothing that can be read.
+    Status save_best();
+
     // The model, and with --keep-optimizer before it the optimizer of this state: where there is a result, so is that.
     Status save_result(const TrainerState& state);
     // What the result could not be saved of is kept as a state, so that only the saving is to be done again.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <limits>
 
 #include "shared/host/node.h"
@@ -170,10 +171,12 @@ Status Trainer::steps() {
         ATOLL_RETURN_IF_ERROR(print_steps(at_once ? number : number - 1));
         if (!is_last) ATOLL_RETURN_IF_ERROR(watch_save(number));
         const double needed_s = took_.needed_for_step(validates_after(number + 1)) + (saves ? took_.save_s : 0);
-        const bool asked = (validates_after(number) && !validate()) || must_stop(needed_s);
+        const auto validation = validates_after(number) ? validate() : std::nullopt;
+        const bool asked = (validates_after(number) && !validation) || must_stop(needed_s);
         stopped_ = asked && !is_last;
         ATOLL_RETURN_IF_ERROR(print_steps(stopped_ ? number : 0));
         limit.reset();  // one rank may write for long
+        if (validation) keep_if_best(*validation);
         if (stopped_ || saves) ATOLL_RETURN_IF_ERROR(output_.saves_aside() && !stopped_ ? begin_save() : save());
         trace_.after_step();
     }
@@ -300,13 +303,11 @@ void Trainer::report_rates(StepMetrics& metrics, double step_s) {
 }
 
 bool Trainer::validates_after(std::int64_t step) const {
-    const bool every = prepared_.config.eval_every > 0 && step % prepared_.config.eval_every == 0;
-    return prepared_.validation && (every || step == prepared_.steps);
+    return prepared_.validation && (prepared_.is_after(prepared_.config.eval_every, step) || step == prepared_.steps);
 }
 
 bool Trainer::saves_after(std::int64_t step) const {
-    const bool every = prepared_.config.save_every > 0 && step % prepared_.config.save_every == 0;
-    return (every || is_save_due_) && step < prepared_.steps;
+    return (prepared_.is_after(prepared_.config.save_every, step) || is_save_due_) && step < prepared_.steps;
 }
 
 bool Trainer::must_stop(double needed_s) {
@@ -329,14 +330,14 @@ void Trainer::tell_stop() const {
                  to_string(stop_cause_), state_.steps, prepared_.steps, output_.state_directory().string());
 }
 
-bool Trainer::validate() {
+std::optional<Perplexity> Trainer::validate() {
     const trace::Span span("validate");
     const double began = now_s();
     const auto stop = [&](double longest_s) { return must_stop(took_.needed_for_batch(longest_s)); };
     const auto perplexity =
         evaluate_unless(stop, memory_, backend_, ranks_, *prepared_.validation, prepared_.batch.micro);
     took_.validation_s = now_s() - began;
-    if (comm_.rank() != 0) return perplexity.has_value();
+    if (comm_.rank() != 0) return perplexity;
     if (perplexity && perplexity->tokens < prepared_.config.loss_tokens_min) {
         log::warn("the validation after step " + std::to_string(state_.steps) + " has " +
                   std::to_string(perplexity->tokens) + " target tokens, fewer than --loss-tokens-min: it is not told");
@@ -346,7 +347,21 @@ bool Trainer::validate() {
         log::warn("the validation after step " + std::to_string(state_.steps) +
                   " is left out: the run was asked to stop; `eval` does it on a saved model");
     }
-    return perplexity.has_value();
+    return perplexity;
+}
+
+// What cannot be written costs the run nothing: the next better model is tried.
+void Trainer::keep_if_best(const Perplexity& validation) {
+    if (!prepared_.config.save_best || validation.tokens < prepared_.config.loss_tokens_min) return;
+    if (!std::isfinite(validation.loss) || (state_.best_step > 0 && validation.loss >= state_.best_loss)) return;
+    const Status kept = output_.save_best();
+    if (kept.ok()) {
+        state_.best_step = state_.steps;
+        state_.best_loss = validation.loss;
+    } else if (!kept.error().message.empty()) {
+        log::warn("the model after step " + std::to_string(state_.steps) +
+                  " has the lowest validation loss so far and cannot be kept: " + describe(kept.error()));
+    }
 }
 
 checkpoint::TrainerState Trainer::state_now() const {
@@ -425,6 +440,8 @@ Summary Trainer::summary() const {
     if (scales_loss()) summary.loss_scale = state_.loss_scale;
     summary.skipped_steps = state_.skipped_steps;
     summary.earlier_updates = state_.earlier_updates;
+    summary.best_step = state_.best_step;
+    summary.best_val_loss = state_.best_loss;
     summary.optimizer_anew = !prepared_.config.optimizer_if_named.empty() && state_.earlier_updates == 0;
     summary.rounding_error_anew = output_.begins_without_error();
     summary.control_variate_anew = prepared_.control_variate && prepared_.control_variate->begins_anew();

@@ -51,7 +51,8 @@ class Trainer {
     RowRange own_rows(std::int64_t step, std::int64_t micro) const;
     bool validates_after(std::int64_t step) const;
     bool saves_after(std::int64_t step) const;
-    bool validate();  // false: left out, as the run shall stop
+    std::optional<Perplexity> validate();             // absent: left out, as the run shall stop
+    void keep_if_best(const Perplexity& validation);  // --save-best
     // Whether to stop now: what would come next needs so long.
     bool must_stop(double needed_s);
     bool stops_for(StopCause mine);  // on any rank

@@ -166,6 +166,21 @@ Result<WeightWriter> WeightWriter::create(StagedDirectory staged, std::vector<Te
     return WeightWriter(std::move(impl));
 }
 
+Result<WeightWriter> WeightWriter::create_like(const WeightWriter& other, const std::filesystem::path& out) {
+    const Impl& from = *other.impl_;
+    ATOLL_TRY(StagedDirectory staged, StagedDirectory::create(out));
+    std::error_code error;
+    for (std::filesystem::directory_iterator file(from.staged.path(), error), end; !error && file != end;
+         file.increment(error)) {
+        const std::filesystem::path name = file->path().filename();
+        if (is_weight_file(from.files.stem, name.string())) continue;
+        std::filesystem::copy_file(file->path(), staged.path() / name, error);
+        if (error) break;
+    }
+    if (error) return internal_error("cannot copy " + from.staged.path().string() + ": " + error.message());
+    return create(std::move(staged), from.tensors, from.files);
+}
+
 Status stage_model_files(const StagedDirectory& staged, const std::filesystem::path& base) {
     return copy_model_files(base, {}, {}, std::nullopt, staged.path());
 }

@@ -62,6 +62,8 @@ class WeightWriter {
                                        const SaveOptions& options);
     // Beside files that are staged already, in the specs' dtypes.
     static Result<WeightWriter> create(StagedDirectory staged, std::vector<TensorSpec> tensors, WeightFiles files);
+    // The same tensors and the files that are staged beside them, into another directory; `other` has not finished.
+    static Result<WeightWriter> create_like(const WeightWriter& other, const std::filesystem::path& out);
     ~WeightWriter();  // without finish(): removes what it wrote
     WeightWriter(WeightWriter&&) noexcept;
     WeightWriter& operator=(WeightWriter&&) noexcept;
