@@ -4,12 +4,13 @@ one Czech, ten rounds of thirty steps (the recipe of tests/e2e/demo). The third 
 with what the two Italian sites reach alone.
 
   liars.py --programs build/release/bin --dir /var/tmp/atoll-liars [--only NAME…] [--rounds 10] [--steps 30]
-           [--clip 1.4]
+           [--clip 1.4] [--check]
 
 Every site trains with atoll-trainer, every round is made by `atoll aggregate` with the settings that a job has by
 default (or those of the case), and the trained updates of a round are the same for cases that begin alike. Each case
 prints a line with the perplexities of both languages; results-CLIP.json keeps them, and a case that is there is not run
-again. Needs the packages fortunes-it and fortunes-cs.
+again. --check ends with 1 where a liar costs more than is allowed (most_of), an honest site loses more than it may
+(HONEST), or the plain mean bears the liar that it cannot bear. Needs the packages fortunes-it and fortunes-cs.
 """
 import argparse
 import hashlib
@@ -240,8 +241,8 @@ def cases():
         "italian alone": {"sites": three[:2], "rule": plain},
         "honest, plain mean": {"sites": three, "rule": plain},
         "honest": {"sites": three},
-        "honest, cs 10 times fewer steps": {"sites": three, "steps": {"cs": 3}},
         "honest, cs 10 times fewer steps, plain mean": {"sites": three, "steps": {"cs": 3}, "rule": plain},
+        "honest, cs 10 times fewer steps": {"sites": three, "steps": {"cs": 3}},
         "-9 x, plain mean": {"sites": three, "liar": "cs", "lie": ("times", -9), "rule": plain},
     }
     lies = {
@@ -267,9 +268,24 @@ def cases():
     return named
 
 
+LOUD = ("-9 x", "-30 x", "-4 x", "+9 x", "noise of 9 x", "60000 everywhere", "300 steps instead of 30")
+
+
+# What the defence may cost the honest Czech site, whose changes are like nobody else's.
+HONEST = {"honest": 1.05, "honest, cs 10 times fewer steps": 1.02}
+
+
+def most_of(name, case):
+    """How many times the perplexity of Italian alone a case may come to; None: it is a comparison."""
+    if "lie" not in case or "rule" in case:
+        return None
+    return 1.15 if name in LOUD else 1.4  # loud: longer than 3 times the others' changes
+
+
 def main():
     parser = options_of(__doc__)
     parser.add_argument("--only", nargs="*")
+    parser.add_argument("--check", action="store_true")
     parser.add_argument("--clip", type=float, default=1.4, help="an update counts with at most so many median norms")
     options = parser.parse_args()
     bench = Bench(options)
@@ -277,6 +293,7 @@ def main():
     bench.prepare()
     kept = bench.path(f"results-{options.clip:g}.json")
     results = json.load(open(kept)) if os.path.exists(kept) else {}
+    wrong = []
     for name, case in cases().items():
         if options.only and name not in options.only:
             continue
@@ -289,6 +306,16 @@ def main():
         print(f"{name:45} it {one['it']:10.1f}  cs {one['cs']:10.1f}" +
               (f"  {one['it'] / alone:6.2f} x Italian alone" if alone else "") +
               f"  norms and parts {one['first']} … {one['last']}", flush=True)
+        most = most_of(name, case)
+        if alone and most and not one["it"] <= most * alone:
+            wrong.append(f"{name}: {one['it'] / alone:.2f} x Italian alone, more than {most}")
+        plain = results.get(name + ", plain mean", {}).get("cs")
+        if plain and name in HONEST and not one["cs"] <= HONEST[name] * plain:
+            wrong.append(f"{name}: Czech {one['cs'] / plain:.2f} x that of the plain mean, more than {HONEST[name]}")
+        if alone and name == "-9 x, plain mean" and one["it"] < 3 * alone:
+            wrong.append(f"{name}: {one['it'] / alone:.2f} x Italian alone; a mean without a defence should be lost")
+    if options.check and wrong:
+        raise SystemExit("\n".join(wrong))
 
 
 if __name__ == "__main__":

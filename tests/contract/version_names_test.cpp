@@ -176,5 +176,23 @@ TEST_F(VersionNamesTest, ABeginningThatIsTooShortSaysSoWhereverAVersionIsNamed) 
     EXPECT_NE(removed.err.find("8 characters or more: this has 7"), std::string::npos) << removed.err;
 }
 
+TEST_F(VersionNamesTest, AVersionIsRemovedByAShortDigestOrAsTheNewest) {
+    std::vector<std::string> digests;
+    for (const char* text : {"first", "second", "third"}) {
+        model_config::write_tiny_model(directory_.path() / text, 320, text);
+        const Answer pushed = atoll({"model", "push", "naming-gone", directory_.path() / text});
+        ASSERT_EQ(pushed.exit_code, 0) << pushed.err;
+        digests.push_back(json::parse(pushed.out)->at("digest"));
+    }
+    const auto is_there = [&](const std::string& digest) {
+        return atoll({"model", "show", "naming-gone@" + digest}).exit_code == 0;
+    };
+    EXPECT_EQ(atoll({"model", "rm", "naming-gone@newest"}).exit_code, 0);
+    EXPECT_EQ(atoll({"model", "rm", "naming-gone@" + digests[0].substr(0, 8)}).exit_code, 0);
+    EXPECT_FALSE(is_there(digests[0]));
+    EXPECT_TRUE(is_there(digests[1]));
+    EXPECT_FALSE(is_there(digests[2]));
+}
+
 }  // namespace
 }  // namespace atl::contract

@@ -35,9 +35,17 @@ TEST(FullDiskJobTest, AJobThatRunsWhenTheDiskIsFullGoesOnWhereThereIsRoomAndLose
         EXPECT_TRUE(id.ok()) << id.error().message;
         return *id;
     };
+    // For whoever reads why a job did not end.
+    const auto describe = [&](const std::string& id) {
+        const auto job = federation.coordinator().job(id), page = federation.coordinator().rounds(id);
+        const auto facilities = run_command({e2e::SmallFederation::program("atoll"), "facility", "list", "--json",
+                                             "--state", federation.path("stack")});
+        return (job.ok() ? job->dump(2) : "") + (page.ok() ? page->dump(2) : "") +
+               (facilities.ok() ? facilities->out : "");
+    };
     const auto follow = [&](const std::string& id) {
         const auto state = federation.coordinator().follow(id, seconds(400), [](const Json&) {});
-        EXPECT_TRUE(state.ok()) << state.error().message;
+        EXPECT_TRUE(state.ok()) << state.error().message << "\n" << describe(id);
         return state.ok() ? *state : "";
     };
     const auto rounds = [&](const std::string& id) {

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <mutex>
+
 #include "shared/base/file.h"
 #include "shared/base/subprocess.h"
 #include "shared/http/testing/test_server.h"
@@ -36,13 +38,29 @@ class JobCheckProgramTest : public testing::Test {
                                        "participants[0].dataset"));
         return {{"ok", ok}, {"findings", findings}, {"to_facilities_bytes", 3e9}, {"from_facilities_bytes", 2e9}};
     }
-    http::TestServer server_{[](http::Server& server) {
+    Json ordered() {
+        const std::lock_guard lock(mutex_);
+        return ordered_;
+    }
+    std::mutex mutex_;
+    Json ordered_;  // of the job that goes on
+    http::TestServer server_{[this](http::Server& server) {
         const Access admins = Access::roles({auth::Role::kAdmin});
         server.route(Method::kPost, "/dispatch/v1/job-checks", admins, [](const Request& request) {
             return Response::json(200, answer(request.json()->value("name", "") == "good"));
         });
         server.route(Method::kPost, "/dispatch/v1/jobs", admins, [](const Request&) {
             return Response::json(201, {{"id", "j1"}, {"warnings", {"leonardo: a step takes 9 rows of 4"}}});
+        });
+        server.route(Method::kGet, "/dispatch/v1/jobs", admins, [](const Request&) {
+            const Json job = {{"id", "01m8kezc9v1py6g6n2r0nrbysr"}, {"name", "italian"}, {"state", "paused"}};
+            return Response::json(200, {{"items", {job}}, {"next", nullptr}});
+        });
+        server.route(Method::kPost, "/dispatch/v1/jobs/:id/resume", admins, [this](const Request& request) {
+            const std::lock_guard lock(mutex_);
+            ordered_ = *request.json();
+            return Response::json(200,
+                                  {{"id", request.param("id")}, {"state", "running"}, {"round", 3}, {"rounds", 9}});
         });
     }};
     TemporaryDirectory directory_;
@@ -83,6 +101,25 @@ TEST_F(JobCheckProgramTest, ASubmissionSaysWhatShouldBeLookedAt) {
     EXPECT_EQ(submitted.exit_code, 0) << submitted.err;
     EXPECT_EQ(submitted.err, "warning: leonardo: a step takes 9 rows of 4\n");
     EXPECT_NE(submitted.out.find("submitted job j1"), std::string::npos) << submitted.out;
+}
+
+TEST_F(JobCheckProgramTest, HowAJobGoesOnIsSentAsItWasTyped) {
+    const std::vector<std::pair<std::vector<std::string>, Json>> orders = {
+        {{}, Json::object()},
+        {{"--accept"}, {{"accept", true}}},
+        {{"--without", "leonardo", "--without", "lumi"}, {{"without", {"leonardo", "lumi"}}}},
+        {{"--from-round", "0"}, {{"from_round", 0}}},
+        {{"--accept", "--without", "lumi", "--from-round", "2"},
+         {{"accept", true}, {"without", {"lumi"}}, {"from_round", 2}}}};
+    for (const auto& [flags, wanted] : orders) {
+        std::vector<std::string> words = {"job", "resume", "newest"};
+        words.insert(words.end(), flags.begin(), flags.end());
+        const CommandResult resumed = run(words);
+        EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+        EXPECT_EQ(ordered(), wanted);
+        EXPECT_NE(resumed.out.find("is running, at round 3"), std::string::npos) << resumed.out;
+    }
+    EXPECT_EQ(run({"job", "resume", "newest", "--from-round", "-1"}).exit_code, 2);
 }
 
 }  // namespace

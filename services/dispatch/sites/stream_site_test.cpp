@@ -131,6 +131,20 @@ TEST_F(StreamSiteTest, WhatLiesInTheWayOfAVersionIsNoLink) {
         << "nobody else makes names there";
 }
 
+TEST_F(StreamSiteTest, WhatLiesInTheWayOfAVersionOnItsWayIsNoLinkEither) {
+    fs::create_directories(file("somebody's"));
+    fs::create_directories(file("work/models"));
+    fs::create_directory_symlink(file("somebody's"), partial());
+    const Status refused = stage();
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, ErrorCode::kUnavailable) << "it can be mended";
+    EXPECT_NE(refused.error().message.find(".stream.partial is a link"), std::string::npos) << refused.error().message;
+    EXPECT_TRUE(fs::is_empty(file("somebody's")));
+    fs::remove(partial());
+    ASSERT_TRUE(stage().ok());
+    expect_staged();
+}
+
 TEST_F(StreamSiteTest, WhereTheConnectionBreaksItGoesOnAtTheByteWhereItWas) {
     for (int i = 0; i < 10; ++i) transport_->marks.push_back(random_() % size_);
     std::sort(transport_->marks.begin(), transport_->marks.end());

@@ -14,6 +14,8 @@ list() {
 for digest; do
     [ ! -d "models/$digest" ] || continue
     partial=models/.$digest.stream.partial  # clean_mover.sh removes what is called so
+    # A link that lay there before models/ was ours alone would lead what comes elsewhere.
+    [ ! -L "$partial" ] || { echo "$PWD/$partial is a link" >&2; exit 75; }
     [ -d "$partial" ] || mkdir "$partial" || exit 1
     echo "$digest"
     list "$partial"
