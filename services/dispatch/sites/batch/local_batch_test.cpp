@@ -250,7 +250,9 @@ TEST_F(LocalBatchTest, WhatASiteSaysIsKeptAsText) {
     const Status refused = site(babbling).cancel(job_ref("a"));
     EXPECT_TRUE(refused.error().message.ends_with(": \xef\xbf\xbd")) << refused.error().message;
     babbling->exit_code = 0;
-    EXPECT_EQ(site(babbling).submit_script(job_ref("a"), "exit 0\n").value(), "\xef\xbf\xbd");
+    const auto id = site(babbling).submit_script(job_ref("a"), "exit 0\n");
+    ASSERT_FALSE(id.ok()) << *id << " would stand in commands that people are advised to type";
+    EXPECT_NE(id.error().message.find("which is no job id"), std::string::npos) << id.error().message;
 }
 
 TEST_F(LocalBatchTest, TheJobScriptRecordsHowTheTrainerEnded) {
@@ -367,6 +369,42 @@ TEST_F(LocalBatchTest, OnADiskThatIsFullAtTheStartNothingBegins) {
     for (const std::string& file : {job.directory + "/started", work_.path().string() + "/began"})
         EXPECT_FALSE(std::filesystem::exists(file)) << file;
     EXPECT_TRUE(eventually([&] { return run_command({"umount", disk})->exit_code == 0; }));
+}
+
+// Whatever is written last before there is no more room, the job starts once there is.
+TEST_F(LocalBatchTest, AJobThatFoundNoRoomAtItsSubmissionStartsOnceThereIsSome) {
+    const std::string disk = (work_.path() / "disk").string();
+    std::filesystem::create_directories(disk);
+    if (::geteuid() != 0 || run_command({"mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", disk})->exit_code != 0)
+        GTEST_SKIP() << "only root can mount a small file system";
+    const auto fill_but = [&](int pages) {
+        const std::string size = std::to_string(16 - pages);
+        ASSERT_TRUE(run_command({"sh", "-c", "rm -rf \"$1\"/*; head -c $(($2 * 4096)) /dev/zero >\"$1/full\"", "sh",
+                                 disk, size})
+                        .ok());
+    };
+    int refused = 0;
+    for (int pages = 0; pages < 8; ++pages) {
+        fill_but(pages);
+        const BatchJobRef job{job_ref("a").name + std::to_string(pages), disk + "/1"};
+        const BatchJob description{.ref = job, .commands = {{"true"}}};
+        refused += submit(description).ok() ? 0 : 1;
+        std::filesystem::remove(disk + "/full");
+        const auto again = submit(description);
+        EXPECT_TRUE(again.ok()) << pages << ": " << again.error().message;
+        EXPECT_TRUE(eventually([&] { return state_of(job) == BatchState::kUnknownToQueue; })) << pages;
+    }
+    EXPECT_GE(refused, 2);
+    EXPECT_TRUE(eventually([&] { return run_command({"umount", disk})->exit_code == 0; }));
+}
+
+TEST_F(LocalBatchTest, ARecordThatNamesNobodyKeepsNoJobFromStarting) {
+    const auto job = job_ref("a");
+    std::filesystem::create_directories(job.directory);
+    ASSERT_TRUE(write_file_atomic(std::filesystem::path(job.directory) / "process", "").ok());
+    ASSERT_TRUE(submit(submission("a")).ok());
+    EXPECT_TRUE(eventually([&] { return state("a") == BatchState::kRunning; }));
+    let_go();
 }
 
 // Under mpirun; each Open MPI refuses this in its own way when it is not told.

@@ -10,9 +10,14 @@ queue_put() {
     # Not with what it lies in: where that is not there the file system is away.
     [ -d "$locks" ] || mkdir "$locks" || [ -d "$locks" ] || return 75
     local_locks || return 75
+    [ -s process ] || rm -f process  # a crash can leave one that names nobody
     ATOLL_BATCH_JOB="$2" setsid sh -c "$runner" atoll-runner "$slots" "$locks" "./$1" </dev/null >>runner.log 2>&1 &
     waited=0
     while [ ! -s process ]; do
+        kill -0 "$!" 2>/dev/null || [ -s process ] || {
+            echo "the job ended before it could write a line: is there room in the work directory?" >&2
+            return 75
+        }
         [ "$waited" -lt 1000 ] || { echo "the machine did not start the job within ten seconds" >&2; return 75; }
         waited=$((waited + 1))
         sleep 0.01

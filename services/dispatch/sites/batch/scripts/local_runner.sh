@@ -8,8 +8,9 @@ locks=$2
 script=$3
 # Fields after the command's closing bracket begin with the third; the 22nd is the start time.
 set -- ${stat##*) }
-printf '%s %s %s %s\n' "$$" "${20}" "$(cat /proc/sys/kernel/random/boot_id)" "$(uname -n)" >"$me"
-sync "$me"
+# On a full disk there is room for a name and none for a line: an empty `process` would keep all others from being the one.
+printf '%s %s %s %s\n' "$$" "${20}" "$(cat /proc/sys/kernel/random/boot_id)" "$(uname -n)" >"$me" && sync "$me" &&
+    [ -s "$me" ] || { rm -f "$me"; exit 1; }
 ln "$me" process 2>/dev/null || { rm -f "$me"; exit 0; }
 rm -f "$me"
 # The slot's lock is inherited by every process of the job, so it stays taken until the last of them is gone.
