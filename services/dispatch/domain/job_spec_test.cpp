@@ -375,6 +375,32 @@ TEST(PreparationSpecTest, ValidationIsAPartOfTheInputOrHasFilesOfItsOwn) {
     }
     value["validation_input"] = "../secret";
     EXPECT_EQ(parse_preparation_spec(value).error().field, "validation_input");
+    value["input"] = "/data/texts,raw";
+    for (const char* input : {"/data/texts/a/b.jsonl", "raw/dev.jsonl", "dev,raw"}) {
+        value["validation_input"] = input;
+        EXPECT_EQ(parse_preparation_spec(value).error().field, "validation_input") << input;
+    }
+    for (const char* input : {"/data/text", "/data", "rawer/dev.jsonl", "dev/raw"}) {
+        value["validation_input"] = input;
+        EXPECT_TRUE(parse_preparation_spec(value).ok()) << input;
+    }
+}
+
+TEST(PreparationSpecTest, SoManyPathsAreTakenAsACommandCanHave) {
+    Json value = {{"facility", "leonardo"},
+                  {"dataset", "fortunes-it"},
+                  {"tokenizer", {{"model", "tiny"}, {"version", "base"}}},
+                  {"input", "x"},
+                  {"seq_len", 128}};
+    std::string paths = "0";
+    for (int i = 1; i < 1000; ++i) paths += "," + std::to_string(i);
+    for (const char* key : {"validation_input", "input"}) {
+        value[key] = paths;
+        EXPECT_TRUE(parse_preparation_spec(value).ok()) << key;
+        value[key] = paths + ",1000";
+        EXPECT_EQ(parse_preparation_spec(value).error().field, key);
+        value["validation_input"] = "y";
+    }
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "services/dispatch/domain/preparation_spec.h"
 
 #include <algorithm>
+#include <set>
 
 #include "shared/base/text.h"
 #include "shared/service/names.h"
@@ -13,6 +14,7 @@ using service::required_name;
 
 namespace {
 
+constexpr std::size_t kPathsMax = 1000;  // they become arguments of one command at the site
 constexpr std::size_t kInputBytesMax = 64 << 10;
 
 // ".*" and ".[.]" match ".." too.
@@ -23,14 +25,16 @@ bool may_match_parent(std::string_view path) {
 }
 
 bool are_safe_paths(const std::string& input) {
+    if (input.size() > kInputBytesMax) return false;
     const std::vector<std::string> paths = input_paths(input);
-    return !paths.empty() && input.size() <= kInputBytesMax && std::ranges::all_of(paths, [](std::string_view path) {
+    return !paths.empty() && paths.size() <= kPathsMax && std::ranges::all_of(paths, [](std::string_view path) {
         return service::is_safe_relative_path(path.starts_with('/') ? path.substr(1) : path) && !may_match_parent(path);
     });
 }
 
 constexpr const char* kPathsRule =
-    "must be paths at the site, separated by commas, each of at most 4096 characters and without empty parts, \".\", "
+    "must be at most 1,000 paths at the site, separated by commas, each of at most 4096 characters and without empty "
+    "parts, \".\", "
     "\"..\" or a pattern that begins with a dot";
 
 // Documents for validation: files of their own, or else a part of the input.
@@ -40,10 +44,12 @@ void read_validation(ObjectReader& reader, const Json& value, PreparationSpec& s
         spec.validation_percent = reader.integer_or("validation_percent", 5, 1, 99);
         return;
     }
-    if (!are_safe_paths(spec.validation_input)) reader.fail("validation_input", kPathsRule);
-    for (const std::string& path : input_paths(spec.input))
-        for (const std::string& own : input_paths(spec.validation_input))
-            if (own == path || own.starts_with(path + "/"))
+    if (!are_safe_paths(spec.validation_input)) return reader.fail("validation_input", kPathsRule);
+    const std::vector<std::string> trained = input_paths(spec.input);
+    const std::set<std::string> input(trained.begin(), trained.end());
+    for (const std::string& own : input_paths(spec.validation_input))
+        for (std::size_t end = own.size(); end != std::string::npos && end > 0; end = own.rfind('/', end - 1))
+            if (input.contains(own.substr(0, end)))
                 reader.fail("validation_input", "has " + own + ", which input has too: it would be trained on");
     if (value.contains("validation_percent") && !value["validation_percent"].is_null())
         reader.fail("validation_percent", "cannot be given together with validation_input: leave out one of them");
@@ -59,7 +65,10 @@ Result<PreparationSpec> parse_preparation_spec(const Json& value) {
     spec.dataset = required_name(reader, "dataset");
     const Json& tokenizer = reader.required_object("tokenizer");
     spec.input = reader.required_string("input");
-    if (!are_safe_paths(spec.input)) reader.fail("input", kPathsRule);
+    if (!are_safe_paths(spec.input)) {
+        reader.fail("input", kPathsRule);
+        return reader.finish().error();
+    }
     spec.seq_len = reader.required_integer("seq_len", 2, 1 << 24);
     spec.batching = reader.one_of("batching", {"packing", "padding"}, "packing");
     read_validation(reader, value, spec);
