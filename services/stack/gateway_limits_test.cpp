@@ -281,6 +281,13 @@ TEST_F(GatewayLimitsTest, BehindATrustedProxyAnAddressIsTheClients) {
     const Flood by_proxy = flood_with_forged_tokens("127.0.0.9", forwarded_for);
     EXPECT_GT(by_proxy.refused, 0);
     EXPECT_EQ(by_proxy.passed_over, 0);
+    const Flood by_one_network = flood_with_forged_tokens("127.0.0.9", [](int i) {
+        char address[64];
+        std::snprintf(address, sizeof address, "X-Forwarded-For: 2001:db9::%x:%x\r\n", 7 * i + 1, i);
+        return std::string(address);
+    });
+    EXPECT_GT(by_one_network.refused, 0);
+    EXPECT_GT(by_one_network.passed_over, 0) << "whoever has one address of IPv6 has its whole /64";
     const Flood by_another = flood_with_forged_tokens("127.0.0.3", forwarded_for);
     EXPECT_GT(by_another.refused, 0);
     EXPECT_GT(by_another.passed_over, 0);

@@ -11,7 +11,7 @@ namespace atl::http {
 // more than all else that a stranger can ask for. Thread-safe.
 class RefusedTokens {
   public:
-    // `max` a second, of an address.
+    // `max` a second, of an address; of IPv6, of all that share its first 64 bits.
     RefusedTokens(int max, std::int64_t (*now_s)()) : max_(max), now_s_(now_s) {}
 
     bool are_too_many(const std::string& address);
