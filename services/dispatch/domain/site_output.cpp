@@ -188,6 +188,8 @@ std::optional<StepLine> parse_step_line(const Json& value) {
     StepLine line;
     MemberReader read(value);
     visit_step(line, read);
+    constexpr double kYear5000_s = 1e11;
+    if (const double at = line.time_unix_s.value_or(0); !(at >= 0 && at < kYear5000_s)) line.time_unix_s.reset();
     return line;
 }
 

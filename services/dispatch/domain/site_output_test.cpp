@@ -32,6 +32,9 @@ TEST(SiteOutputTest, EveryMemberOfTheTrainersLinesIsKeptUnderItsName) {
                        {"step_s", 1.5},    {"val_loss", 2.0},  {"val_tokens", 640},      {"val_perplexity", 7.5}};
     EXPECT_EQ(to_json(step_of(step)), step);
     EXPECT_EQ(to_json(*parse_step_line(to_json(step_of(step)))), step);
+    EXPECT_EQ(parse_step_line({{"step", 1}, {"time_unix_s", 1.7e9}})->time_unix_s, 1.7e9);
+    for (const double time : {1e300, -1.0, 1e11})
+        EXPECT_EQ(parse_step_line({{"step", 1}, {"time_unix_s", time}})->time_unix_s, std::nullopt) << time;
     const Json metrics = {{"steps", 3},
                           {"samples", 48},
                           {"tokens", 6144},

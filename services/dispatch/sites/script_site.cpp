@@ -1,6 +1,7 @@
 #include "services/dispatch/sites/script_site.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
 #include <iterator>
 #include <sstream>
@@ -272,6 +273,12 @@ Result<std::string> ScriptSite::submit_script(const BatchJobRef& job, const std:
     std::string id = printable(result.out.substr(0, result.out.find_first_of(" \n")).substr(0, kNameBytesMax));
     if (id == "cancelled") return conflict(job.name + " was cancelled before it was submitted");
     if (id.empty()) return unavailable("the batch system gave no job id");
+    // It stands in commands that people are advised to type.
+    const auto is_plain = [](char c) {
+        return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.' || c == '-';
+    };
+    if (id.front() == '-' || !std::ranges::all_of(id, is_plain))
+        return unavailable("the batch system gave " + in_quotes(id) + ", which is no job id");
     return id;
 }
 
