@@ -36,6 +36,7 @@ std::string error_field(const PGresult* result, int which) {
 
 Error make_error(PGconn* connection, const PGresult* result) {
     const std::string sqlstate = error_field(result, PG_DIAG_SQLSTATE);
+    if (sqlstate == kNoSuchText) return invalid_argument("", "text must not contain NUL characters (\\u0000)");
     if (sqlstate.empty())
         return unavailable("the database does not answer: " + connection_reason(PQerrorMessage(connection)));
     Error error{error_code(sqlstate), "database: " + error_field(result, PG_DIAG_MESSAGE_PRIMARY),

@@ -42,6 +42,7 @@ class Connection::Impl {
 };
 
 // A plan that was kept no longer fits its changed table; a prepared statement that the server does not know any more.
+constexpr std::string_view kNoSuchText = "22P05";  // a NUL in JSON
 constexpr std::string_view kPlanChanged = "0A000";
 constexpr std::string_view kStatementGone = "26000";
 

@@ -212,6 +212,10 @@ Result<std::int64_t> plan_steps(const RunConfig& config, std::int64_t rows, std:
     }
     std::int64_t steps = config.steps;
     if (config.epochs > 0) {
+        const double all = static_cast<double>(config.epochs) * static_cast<double>(rows);
+        if (all / static_cast<double>(global_batch) > kStepsMax)
+            return invalid_argument("--epochs", "makes more than " + count_text(static_cast<std::int64_t>(kStepsMax)) +
+                                                    " steps of " + count_text(rows) + " rows");
         steps = (config.epochs * rows + global_batch - 1) / global_batch;
     } else if (!config.given.contains("steps")) {
         return invalid_argument("--steps", "say how long to train: --steps N or --epochs N");

@@ -332,6 +332,9 @@ TEST(StepsTest, EpochsSeeEveryRow) {
     config.epochs = 2;
     EXPECT_EQ(*plan_steps(config, 10, 4), 5);
     EXPECT_EQ(*plan_steps(config, 11, 4), 6);
+    EXPECT_EQ(*plan_steps(config, 2'000'000'000, 4), 1'000'000'000);
+    for (const std::int64_t rows : {std::int64_t{2'000'000'004}, std::int64_t{1} << 50, std::int64_t{1} << 62})
+        EXPECT_EQ(plan_steps(config, rows, 4).error().field, "--epochs") << rows;
     config.epochs = 0;
     EXPECT_EQ(plan_steps(config, 10, 4).error().field, "--steps");
 }

@@ -27,7 +27,9 @@ Status check_count(const std::optional<std::int64_t>& count, const std::string& 
 std::int64_t steps_with(const run_settings::RunConfig& config, const UpdateLimits& limits, std::int64_t rows) {
     if (config.epochs <= 0) return limits.steps;
     const std::int64_t a_step = limits.samples_per_step;
-    return std::min(limits.steps, (config.epochs * rows + a_step - 1) / a_step);
+    const double all = static_cast<double>(config.epochs) * static_cast<double>(rows);
+    if (all / static_cast<double>(a_step) >= static_cast<double>(limits.steps)) return limits.steps;
+    return (config.epochs * rows + a_step - 1) / a_step;
 }
 
 // How many times the usual rate that of embedding and head is; 1 where it is lower.
