@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "shared/base/spelling.h"
 #include "shared/base/text.h"
@@ -118,12 +119,14 @@ std::string_view linear_name(const TensorSpec& tensor) {
 
 bool LoraOptions::covers(std::string_view module) const {
     if (peft.target_pattern) return peft.target_pattern->matches(module);
+    const auto is_target = [&](std::string_view name) { return std::ranges::binary_search(targets, name); };
     // As in peft, a target that is the whole name is one whatever the layers are.
-    if (std::ranges::find(targets, module) != targets.end()) return true;
-    const bool is_target = std::ranges::any_of(targets, [&](const std::string& target) {
-        return target == kAllLinear ? module != kHead : answers_to(module, target);
-    });
-    return is_target && (peft.layers.empty() || is_in_layers(peft, module));
+    if (is_target(module)) return true;
+    bool is_meant = is_target(kAllLinear) && module != kHead;
+    for (std::size_t dot = module.find('.'); !is_meant && dot != std::string_view::npos;
+         dot = module.find('.', dot + 1))
+        is_meant = is_target(module.substr(dot + 1));  // what answers_to()
+    return is_meant && (peft.layers.empty() || is_in_layers(peft, module));
 }
 
 std::int64_t LoraOptions::rank_of(std::string_view module) const {
@@ -145,9 +148,14 @@ bool answers_to(std::string_view module, std::string_view target) {
 
 Status check_targets(const LoraOptions& options, const std::vector<std::string>& linears) {
     if (options.is_of_file) return check_targets_of_file(options, linears);
+    std::set<std::string_view> ends;
+    for (const std::string_view module : linears)
+        for (std::size_t at = 0; at != std::string_view::npos; at = module.find('.', at)) {
+            at += at > 0 ? 1 : 0;
+            ends.insert(module.substr(at));
+        }
     for (const std::string& target : options.targets) {
-        const auto is_meant = [&](const std::string& module) { return answers_to(module, target); };
-        if (target != kAllLinear && std::ranges::none_of(linears, is_meant)) return unknown_target(linears, target);
+        if (target != kAllLinear && !ends.contains(target)) return unknown_target(linears, target);
     }
     return {};
 }

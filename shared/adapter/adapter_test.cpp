@@ -29,6 +29,26 @@ std::vector<std::string> names_of(const std::vector<TensorSpec>& tensors) {
     return names;
 }
 
+TEST(AdapterTest, ATargetIsAWholeNameOrItsEndAfterADot) {
+    const std::vector<std::string> parts = {"model", "layers", "0", "10", "self_attn", "q_proj", "proj", "lm_head"};
+    std::vector<std::string> names = parts;
+    for (const std::string& a : parts)
+        for (const std::string& b : parts) {
+            names.push_back(a + "." + b);
+            for (const std::string& c : parts) names.push_back(a + "." + b + "." + c);
+        }
+    for (const std::string& target : names)
+        for (const std::string& module : names) {
+            std::vector<std::string> targets = {"another", target, "zero"};
+            std::ranges::sort(targets);
+            const LoraOptions options{.rank = 2, .alpha = 2, .targets = targets};
+            ASSERT_EQ(options.covers(module), answers_to(module, target)) << module << " " << target;
+            ASSERT_EQ(check_targets({.rank = 2, .alpha = 2, .targets = {target}}, {module}).ok(),
+                      answers_to(module, target))
+                << module << " " << target;
+        }
+}
+
 TEST(AdapterTest, AnAdapterHasTwoFactorsOfEachLinearThatItCovers) {
     const auto all = tensors_on({.rank = 2, .alpha = 2, .targets = {"all-linear"}}, kModel);
     ASSERT_TRUE(all.ok());

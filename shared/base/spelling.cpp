@@ -5,6 +5,10 @@
 namespace atl {
 namespace {
 
+// What somebody mistyped is no longer, and is looked for among no more; the rest is a stranger's, and would take long.
+constexpr std::size_t kWordMax = 64;
+constexpr std::size_t kCandidatesMax = 10'000;
+
 // Letters to insert, delete, replace or swap with their neighbour (optimal string alignment).
 std::size_t distance(std::string_view a, std::string_view b) {
     std::vector<std::vector<std::size_t>> cost(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
@@ -23,9 +27,11 @@ std::size_t distance(std::string_view a, std::string_view b) {
 }  // namespace
 
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
+    if (word.size() > kWordMax || candidates.size() > kCandidatesMax) return {};
     std::string best;
     std::size_t best_distance = 1 + std::max<std::size_t>(1, word.size() / 3);
     for (const std::string& candidate : candidates) {
+        if (candidate.size() >= word.size() + best_distance) continue;
         const std::size_t it = distance(word, candidate);
         if (it < best_distance && it < candidate.size()) best = candidate, best_distance = it;
     }

@@ -23,5 +23,14 @@ TEST(SpellingTest, AWordThatIsNearNothingFindsNothing) {
     for (const char* typed : {"delete", "x", "", "s", "frobnicate"}) EXPECT_EQ(nearest(typed, kVerbs), "") << typed;
 }
 
+TEST(SpellingTest, ForWhatNobodyTypesNothingIsLookedFor) {
+    const std::string longest(64, 'a');
+    EXPECT_EQ(nearest(longest, {longest + "b"}), longest + "b");
+    EXPECT_EQ(nearest(longest + "b", {longest}), "");
+    EXPECT_EQ(nearest(std::string(16 << 20, 'a'), {std::string(16 << 20, 'a') + "b"}), "");
+    EXPECT_EQ(nearest("list", std::vector<std::string>(10'001, "lsit")), "");
+    EXPECT_EQ(nearest("list", {std::string(16 << 20, 'l'), "lsit"}), "lsit");
+}
+
 }  // namespace
 }  // namespace atl

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "shared/base/text.h"
 #include "shared/json/bounded.h"
 #include "shared/json/printable.h"
 
@@ -28,6 +29,9 @@ int hex_digit(char c) {
 }
 
 constexpr std::string_view kProblemPrefix = "urn:atoll:problem:";
+// Messages quote what a request says, of which nobody reads megabytes.
+constexpr std::size_t kDetailBytesMax = 16U << 10;
+constexpr std::size_t kFieldBytesMax = 256;
 
 struct Problem {
     ErrorCode code;
@@ -132,8 +136,8 @@ Response Response::problem(const Error& error, const std::string& request_id) {
     json::Json body = {{"type", std::string(kProblemPrefix) + to_string(error.code)},
                        {"title", find_problem(error.code).title},
                        {"status", status},
-                       {"detail", error.message}};
-    if (!error.field.empty()) body["field"] = error.field;
+                       {"detail", shorten(error.message, kDetailBytesMax)}};
+    if (!error.field.empty()) body["field"] = shorten(error.field, kFieldBytesMax);
     body["cause"] = to_string(error.cause == Cause::kUnknown ? Cause::kService : error.cause);
     if (!request_id.empty()) body["request_id"] = request_id;
     Response response = json(status, body);

@@ -33,6 +33,15 @@ TEST(MessageTest, AProblemNamesItsTypeStatusAndField) {
     EXPECT_EQ(body["request_id"], "r1");
 }
 
+TEST(MessageTest, AProblemQuotesNoMegabytes) {
+    const std::string name(1 << 20, 'x');
+    const Response response = Response::problem(invalid_argument(name, "unknown field " + name), "");
+    EXPECT_LT(response.body.size(), 20'000U);
+    const auto body = json::Json::parse(response.body);
+    EXPECT_TRUE(body["field"].get<std::string>().starts_with("xxxx"));
+    EXPECT_TRUE(body["detail"].get<std::string>().starts_with("unknown field xxxx"));
+}
+
 TEST(MessageTest, AStatusWithoutOurProblemStandsForItsUsualCode) {
     for (const auto& [status, code] : {std::pair(400, ErrorCode::kInvalidArgument),
                                        {401, ErrorCode::kUnauthenticated},

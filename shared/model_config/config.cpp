@@ -87,7 +87,7 @@ std::int64_t parse_sizes(ConfigReader& reader, ModelConfig& config, const char* 
     config.vocab_size = reader.integer("vocab_size", std::nullopt, 1, kMax);
     config.hidden_size = reader.integer("hidden_size", std::nullopt, 1, kMax);
     config.intermediate_size = reader.integer(intermediate_size, std::nullopt, 1, kMax);
-    config.num_hidden_layers = reader.integer("num_hidden_layers", std::nullopt, 1, 1 << 16);
+    config.num_hidden_layers = reader.integer("num_hidden_layers", std::nullopt, 1, 1 << 12);
     config.num_attention_heads = reader.integer("num_attention_heads", std::nullopt, 1, 1 << 16);
     return std::max<std::int64_t>(config.num_attention_heads, 1);
 }

@@ -111,18 +111,24 @@ Result<Header> parse_header(std::string_view header, std::uint64_t file_size) {
 
 std::string make_header(std::vector<TensorInfo>& tensors, const std::map<std::string, std::string>& metadata,
                         std::size_t size_min) {
-    nlohmann::ordered_json header = nlohmann::ordered_json::object();
-    if (!metadata.empty()) header["__metadata__"] = metadata;
+    // As text: an ordered object would look for each name among all before it.
+    std::string text = "{";
+    const auto add = [&text](const std::string& name, const nlohmann::ordered_json& value) {
+        if (text.size() > 1) text += ',';
+        text += nlohmann::json(name).dump() + ":" + value.dump();
+    };
+    if (!metadata.empty()) add("__metadata__", metadata);
     std::uint64_t position = 0;
     for (TensorInfo& tensor : tensors) {
         tensor.begin = position;
         position +=
             static_cast<std::uint64_t>(tensor.element_count()) * static_cast<std::uint64_t>(size_bytes(tensor.dtype));
         tensor.end = position;
-        header[tensor.name] = {
-            {"dtype", to_string(tensor.dtype)}, {"shape", tensor.shape}, {"data_offsets", {tensor.begin, tensor.end}}};
+        add(tensor.name, {{"dtype", to_string(tensor.dtype)},
+                          {"shape", tensor.shape},
+                          {"data_offsets", {tensor.begin, tensor.end}}});
     }
-    std::string text = header.dump();
+    text += '}';
     text.append((kAlignment - text.size() % kAlignment) % kAlignment, ' ');
     if (text.size() + kLengthBytes < size_min) text.resize(size_min - kLengthBytes, ' ');
     std::string bytes;

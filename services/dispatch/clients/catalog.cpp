@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 #include <span>
 
 #include "services/dispatch/domain/tokenizer_files.h"
@@ -369,13 +370,16 @@ Result<BaseModel> Catalog::base_model(const Json& version) const {
 }
 
 Result<std::optional<safetensors::Header>> Catalog::read_header(const store_client::ManifestFile& file) const {
-    constexpr std::uint64_t kHeaderBytesMax = 16U << 20;
+    constexpr std::uint64_t kHeaderBytesMax = 16U << 20, kUnhurriedBytes = 1U << 20;
     const store_client::RemoteFile remote(session()->store, file);
     std::string text(8, '\0');
     if (file.size < text.size()) return std::optional<safetensors::Header>();
     ATOLL_RETURN_IF_ERROR(remote.read(0, std::as_writable_bytes(std::span(text))));
     const auto length = safetensors::header_length(text, file.size);
     if (!length.ok() || *length > kHeaderBytesMax) return std::optional<safetensors::Header>();
+    static std::mutex large;  // of many small tensors it takes twenty times its bytes: one at a time
+    std::unique_lock turn(large, std::defer_lock);
+    if (*length > kUnhurriedBytes) turn.lock();
     text.resize(*length);
     ATOLL_RETURN_IF_ERROR(remote.read(8, std::as_writable_bytes(std::span(text))));
     auto header = safetensors::parse_header(text, file.size);

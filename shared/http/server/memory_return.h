@@ -2,13 +2,14 @@
 
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <mutex>
 #include <thread>
 
 namespace atl::http {
 
-// Gives memory that was freed back to the system, some moments after large bodies were worked on: the C library keeps
-// what was many small pieces, as parsed JSON is. Thread-safe.
+// Gives memory that was freed back to the system, some moments after large bodies were worked on and within seconds of
+// other work that took much: the C library keeps what was many small pieces, as parsed JSON is. Thread-safe.
 class MemoryReturn {
   public:
     MemoryReturn();
@@ -21,7 +22,8 @@ class MemoryReturn {
     std::mutex mutex_;
     std::condition_variable_any noted_;
     bool is_due_ = false;
-    std::jthread thread_;  // the last: it uses the others
+    std::int64_t kept_bytes_ = 0;  // by the process, when memory was last given back
+    std::jthread thread_;          // the last: it uses the others
 };
 
 }  // namespace atl::http
