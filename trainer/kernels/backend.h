@@ -93,10 +93,16 @@ struct OptimizerRange {
 enum class Space : std::uint8_t { kDevice, kPinned };
 
 // What a device runs in order; two of them wait for each other by events alone. Every operation is on kCompute,
-// transfers are on the others.
+// transfers are on the others. Numbers after these are streams of libraries (Backend::open_stream).
 enum class Stream : std::uint8_t { kCompute, kIn, kOut };
 struct Event {
     std::uint64_t number = 0;  // 0: has happened; else counted from 1 in the order of their recording
+};
+
+// A stream for a library that works on a GPU's memory itself (NCCL).
+struct LibraryStream {
+    Stream stream = Stream::kCompute;  // for record() and wait() alone
+    void* handle = nullptr;            // for the library: a cudaStream_t. Null: there is none
 };
 
 // When a stream came to a point, for measurements. Of one device; may outlive it.
@@ -154,12 +160,16 @@ class Backend {
     virtual Event record(Stream stream) = 0;            // happens when what the stream was asked for is done
     virtual void wait(Stream stream, Event event) = 0;  // what the stream is asked for next; the host goes on
     virtual bool has_happened(Event event) = 0;         // asked again and again, it will
+    // One more stream, until the backend's end. Only GPUs have one.
+    virtual LibraryStream open_stream() { return {}; }
+    // Where this GPU is in its machine, the same text in every process that uses it: "0000:3b:00.0". "": it is none.
+    virtual std::string card() const { return {}; }
     // Until an event has happened. `of` says what work it ends ("step 12"), for a message.
     void wait_on_host(Event event, std::string_view of = {});
     // From now on the host waits by this, here and for outcomes: until is_done(), asked again and again, says so. A
-    // device may get nowhere, so a wait may have a limit; it is for one event, and all before are waited for one after
-    // another. Otherwise the host waits without limit.
-    using Wait = std::function<void(const std::function<bool()>& is_done, std::string_view of)>;
+    // device may get nowhere, so a wait may have a limit; it is for one event, `event`, and all before have happened or
+    // are waited for first, one after another. Otherwise the host waits without limit.
+    using Wait = std::function<void(const std::function<bool()>& is_done, Event event, std::string_view of)>;
     void wait_by(Wait wait) { wait_ = std::move(wait); }
     // As record(), with the time by the device's clock (the CPU's is the host's), which costs it a little.
     virtual std::shared_ptr<const TimedEvent> record_timed(Stream stream) = 0;

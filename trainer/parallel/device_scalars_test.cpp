@@ -39,7 +39,7 @@ struct Scalars {
 constexpr const char* kStep = "step 7";
 
 void wait_as_rank(kernels::Backend& device, comm::Comm& rank) {
-    device.wait_by([&](const std::function<bool()>& is_done, std::string_view of) {
+    device.wait_by([&](const std::function<bool()>& is_done, kernels::Event, std::string_view of) {
         rank.wait_until(is_done, {of, "its device", "computing"});
     });
 }

@@ -92,7 +92,7 @@ TEST(EngineThreadsTest, FarDevicesOfFourRanksOnTwoMachinesGiveTheSameBits) {
 class PatientDevice final : public kernels::FarBackend {
   public:
     PatientDevice() : FarBackend(kernels::make_cpu_backend(1).value()) {
-        wait_by([this](const std::function<bool()>& is_done, std::string_view of) {
+        wait_by([this](const std::function<bool()>& is_done, kernels::Event, std::string_view of) {
             waits.emplace_back(of);
             is_waited_for_ = true;
             while (!is_done()) {

@@ -165,7 +165,7 @@ Result<std::unique_ptr<kernels::Backend>> open_backend(const run_settings::RunCo
     ATOLL_TRY(auto backend, comm::agreed(comm, is_cpu ? open_cpu(config, comm) : open_gpu(config, comm)));
     ATOLL_RETURN_IF_ERROR(check_one_kind(config, *backend, comm));
     if (comm.rank() == 0 && !backend->warning().empty()) log::warn(backend->warning());
-    backend->wait_by([&comm](const std::function<bool()>& is_done, std::string_view of) {
+    backend->wait_by([&comm](const std::function<bool()>& is_done, kernels::Event, std::string_view of) {
         comm.wait_until(is_done, {of.empty() ? "the work" : of, "its device", "computing"});
     });
     return backend;

@@ -91,20 +91,23 @@ Result<std::unique_ptr<Backend>> GpuBackend::open(int index, const GpuOptions& o
     cudaDeviceProp properties{};
     if (const cudaError_t error = cudaSetDevice(index); error != cudaSuccess) return does_not_start(index, error);
     must(cudaGetDeviceProperties(&properties, index), "the properties of the device");
-    std::array<StreamHandle, 3> streams;
+    std::array<char, 32> card{};
+    must(cudaDeviceGetPCIBusId(card.data(), static_cast<int>(card.size()), index), "the place of the device");
+    std::vector<StreamHandle> streams(3);
     for (StreamHandle& stream : streams) {
         cudaStream_t created = nullptr;
         const cudaError_t error = cudaStreamCreateWithFlags(&created, cudaStreamNonBlocking);
         if (error != cudaSuccess) return does_not_start(index, error);
         stream.reset(created);
     }
-    std::unique_ptr<GpuBackend> backend(new GpuBackend(describe_device(properties), std::move(streams), options));
+    std::unique_ptr<GpuBackend> backend(
+        new GpuBackend(describe_device(properties), card.data(), std::move(streams), options));
     ATOLL_RETURN_IF_ERROR(backend->prepare());
     return std::unique_ptr<Backend>(std::move(backend));
 }
 
-GpuBackend::GpuBackend(std::string name, std::array<StreamHandle, 3> streams, const GpuOptions& options)
-    : name_(std::move(name)), streams_(std::move(streams)), options_(options) {}
+GpuBackend::GpuBackend(std::string name, std::string card, std::vector<StreamHandle> streams, const GpuOptions& options)
+    : name_(std::move(name)), card_(std::move(card)), streams_(std::move(streams)), options_(options) {}
 
 Status GpuBackend::prepare() {
     ATOLL_TRY(scratch_, allocate(kScratchBytes));
@@ -182,7 +185,7 @@ void GpuBackend::zero(const Tensor& x) {
 }
 
 void GpuBackend::synchronize() {
-    for (const Stream stream : {Stream::kCompute, Stream::kIn, Stream::kOut}) wait_on_host(record(stream));
+    for (std::size_t stream = 0; stream < streams_.size(); ++stream) wait_on_host(record(static_cast<Stream>(stream)));
     must(cudaDeviceSynchronize(), "what was computed");
 }
 
@@ -229,6 +232,14 @@ void GpuBackend::wait_without_limit(Event event) {
 bool GpuBackend::has_happened(Event event) {
     const EventHandle* const found = find(event);
     return found == nullptr || query(*found);
+}
+
+LibraryStream GpuBackend::open_stream() {
+    check_outside_region("a stream");
+    cudaStream_t created = nullptr;
+    must(cudaStreamCreateWithFlags(&created, cudaStreamNonBlocking), "a new stream");
+    streams_.emplace_back(created);
+    return {static_cast<Stream>(streams_.size() - 1), created};
 }
 
 std::shared_ptr<const TimedEvent> GpuBackend::record_timed(Stream stream) {

@@ -33,6 +33,7 @@ class GpuBackend final : public Backend {
 
     std::string name() const override { return name_; }
     std::string warning() const override { return warning_; }
+    std::string card() const override { return card_; }
     using Backend::allocate;
     Result<tensor::Memory> allocate(Space space, std::int64_t bytes) override;
     std::int64_t own_bytes() const override;
@@ -49,6 +50,7 @@ class GpuBackend final : public Backend {
     void wait(Stream stream, Event event) override;
     bool has_happened(Event event) override;
     std::shared_ptr<const TimedEvent> record_timed(Stream stream) override;
+    LibraryStream open_stream() override;
     // The first time that a key is seen `body` runs as it is, and libraries load what they need; the second time what
     // it asks for is recorded as a graph, which is launched then and later.
     void region(const std::vector<std::uint64_t>& key, const std::function<void()>& body) override;
@@ -141,7 +143,7 @@ class GpuBackend final : public Backend {
 
     static constexpr std::int64_t kSumBlocks = 512;  // of add_up(): a partial sum each
 
-    GpuBackend(std::string name, std::array<StreamHandle, 3> streams, const GpuOptions& options);
+    GpuBackend(std::string name, std::string card, std::vector<StreamHandle> streams, const GpuOptions& options);
     // The rest of open(), which needs memory.
     Status prepare();
     // A library for attention is no must: what is missing is a warning.
@@ -166,10 +168,10 @@ class GpuBackend final : public Backend {
     template <class Term>
     void add_up(std::int64_t count, const Term& term, const Tensor& into, bool accumulate);
 
-    std::string name_, warning_;
-    std::array<StreamHandle, 3> streams_;
-    std::deque<Recorded> recorded_;  // that may not have happened yet, in the order of their numbers
-    std::deque<EventHandle> idle_;   // to be recorded again
+    std::string name_, card_, warning_;
+    std::vector<StreamHandle> streams_;  // by Stream
+    std::deque<Recorded> recorded_;      // that may not have happened yet, in the order of their numbers
+    std::deque<EventHandle> idle_;       // to be recorded again
     std::uint64_t last_event_ = 0;
     GpuOptions options_;
     std::map<std::vector<std::uint64_t>, std::size_t> regions_;  // the number of its graph; 0: seen once, has none

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -10,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -26,9 +28,9 @@ struct EventState {
 
 struct Work {
     std::function<void()> run;
-    std::shared_ptr<EventState> after;  // first this event has to have happened so many times
-    std::uint64_t times = 0;
-    bool ready() const { return after == nullptr || after->happened >= times; }
+    std::function<bool()> is_ready;  // empty: at once
+    bool waits_for_others = false;   // for other devices, not for an event of this one
+    bool ready() const { return !is_ready || is_ready(); }
 };
 
 }  // namespace
@@ -47,6 +49,13 @@ struct ShimEvent {
 
 namespace {
 
+std::string own_card() {
+    static std::atomic<int> cards = 0;
+    return "0000:" + std::to_string(10 + cards++) + ":00.0";
+}
+
+constexpr std::chrono::microseconds kPause(20);  // of a device that waits for others
+
 struct Device {
     std::mt19937_64 random{1};
     int count = 1;
@@ -56,6 +65,7 @@ struct Device {
     std::int64_t total = 80'000'000'000;  // bytes of memory
     std::int64_t graphs = 0, launches = 0;
     std::map<std::string, cudaError_t> failing;
+    std::string card = own_card();
     bool is_asked = false;  // whether an event has happened that has not, since the host last asked for work
 
     void protect(int rights) const {
@@ -81,7 +91,18 @@ struct Device {
     }
     template <class Condition>
     void run_until(const Condition& condition) {
-        while (!condition()) atl::check(run_one(), "every stream waits for an event that nothing will record");
+        while (!condition()) {
+            if (!run_one()) wait_for_others();
+        }
+    }
+    // Of a device that has nothing to do.
+    void wait_for_others() const {
+        atl::check(std::ranges::any_of(streams,
+                                       [](const auto* stream) {
+                                           return !stream->work.empty() && stream->work.front().waits_for_others;
+                                       }),
+                   "every stream waits for an event that nothing will record");
+        std::this_thread::sleep_for(kPause);
     }
     void run_all() {
         run_until(
@@ -106,8 +127,8 @@ struct Device {
 };
 
 Device& device() {
-    static Device one;
-    return one;
+    thread_local Device of_thread;
+    return of_thread;
 }
 
 }  // namespace
@@ -151,8 +172,21 @@ void fail_next(const std::string& call, cudaError_t error) {
 
 cudaError_t enqueue(cudaStream_t stream, std::function<void()> work) {
     const cudaError_t error = device().result("launch");
-    if (error == cudaSuccess) device().put(stream, {std::move(work), {}, 0});
+    if (error == cudaSuccess) device().put(stream, {std::move(work), {}});
     return error;
+}
+
+void enqueue_after_others(cudaStream_t stream, const std::function<bool()>& is_ready,
+                          const std::function<void()>& work) {
+    device().put(stream, {work, is_ready, true});
+}
+
+void progress() {
+    if (!device().run_one()) std::this_thread::sleep_for(kPause);
+}
+
+void set_card(const std::string& card) {
+    device().card = card;
 }
 
 bool draw_backwards() {
@@ -196,6 +230,12 @@ cudaError_t cudaSetDevice(int number) {
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
     *properties = {"shim", 0, 1};
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int) {
+    const std::string& card = device().card;
+    id[card.copy(id, static_cast<std::size_t>(length) - 1)] = '\0';
     return cudaSuccess;
 }
 
@@ -244,12 +284,12 @@ cudaError_t cudaFreeHost(void* data) {
 }
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
-    device().put(stream, {[=] { std::memcpy(to, from, bytes); }, {}, 0});
+    device().put(stream, {[=] { std::memcpy(to, from, bytes); }, {}});
     return device().result("cudaMemcpyAsync");
 }
 
 cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t stream) {
-    device().put(stream, {[=] { std::memset(to, value, bytes); }, {}, 0});
+    device().put(stream, {[=] { std::memset(to, value, bytes); }, {}});
     return cudaSuccess;
 }
 
@@ -275,7 +315,10 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
     if (device().is_recording()) return cudaErrorStreamCaptureUnsupported;
-    device().put(stream, {[] {}, event->state, event->state->recorded});
+    const auto has_happened = [state = event->state, times = event->state->recorded] {
+        return state->happened >= times;
+    };
+    device().put(stream, {[] {}, has_happened});
     return cudaSuccess;
 }
 
@@ -296,7 +339,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
         state->happened = number;
         state->at = std::chrono::steady_clock::now();
     };
-    device().put(stream, {happen, {}, 0});
+    device().put(stream, {happen, {}});
     return cudaSuccess;
 }
 
@@ -304,7 +347,12 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
     if (device().is_recording()) return cudaErrorStreamCaptureUnsupported;
     if (event->state->is_done()) return cudaSuccess;
     if (!std::exchange(device().is_asked, true)) return cudaErrorNotReady;
-    return cudaEventSynchronize(event);
+    while (!event->state->is_done()) {
+        if (device().run_one()) continue;
+        device().wait_for_others();
+        return cudaErrorNotReady;
+    }
+    return cudaSuccess;
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
@@ -338,7 +386,7 @@ cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* made, cudaGraph_t gra
 }
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
-    for (const auto& call : graph->calls) device().put(stream, {call, {}, 0});
+    for (const auto& call : graph->calls) device().put(stream, {call, {}});
     ++device().launches;
     return device().result("cudaGraphLaunch");
 }

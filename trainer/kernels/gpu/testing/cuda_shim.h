@@ -11,7 +11,7 @@
 //
 // What a stream is asked for waits until the host waits for something, or asks a second time whether an event has
 // happened and for nothing else in between; then streams run in any order that their events allow, by a seed
-// (shim::set_order). Device memory faults when the host touches it.
+// (shim::set_order). Device memory faults when the host touches it. Each thread has a device of its own.
 
 #define __device__  // NOLINT(bugprone-reserved-identifier)
 #define __shared__  // NOLINT(bugprone-reserved-identifier)
@@ -43,6 +43,7 @@ cudaError_t cudaGetLastError();
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
+cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int device);
 cudaError_t cudaDeviceSynchronize();
 cudaError_t cudaMalloc(void** data, std::size_t bytes);
 cudaError_t cudaFree(void* data);
@@ -90,6 +91,13 @@ void fail_next(const std::string& call, cudaError_t error);
 
 // As the launch of a kernel that does this.
 cudaError_t enqueue(cudaStream_t stream, std::function<void()> work);
+// The same of one that begins when is_ready() says so, asked again and again: it waits for other devices.
+void enqueue_after_others(cudaStream_t stream, const std::function<bool()>& is_ready,
+                          const std::function<void()>& work);
+// Runs a piece of work that is free to run, if there is one: a device goes on while its host waits for another rank.
+void progress();
+// Where this thread's device says that it is: two at one place are one card. At first each has its own.
+void set_card(const std::string& card);
 bool draw_backwards();
 
 // body(number) for each number in [0, count).
