@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "trainer/comm/comm.h"
 #include "trainer/kernels/backend.h"
@@ -17,8 +18,9 @@ struct GatherSpaces {
     kernels::Space whole = kernels::Space::kDevice;
 };
 
-// What the ranks of a group exchange of a device's tensors: the contract of a library that moves them. MPI is one
-// (mpi_collectives.h). Every member calls the same operations in the same order, from one thread.
+// What the ranks of a group exchange of a device's tensors: the contract of a library that moves them: MPI
+// (mpi_collectives.h) or NCCL (nccl_collectives.h). Every member calls the same operations in the same order, from one
+// thread.
 //
 // A library promises:
 //   Order. Everything is in the order of Stream::kCompute. A transfer sees what that was asked for before its start,
@@ -28,7 +30,7 @@ struct GatherSpaces {
 //     memory works on a stream of its own, which at the start waits for an event of kCompute, as kCompute in wait()
 //     does for one of that stream: the host never waits.
 //   Bits. Equal inputs of the ranks of a group give equal bits in every run. Sums over ranks are added in fp32, by the
-//     fixed tree of Backend::sum_pieces over ranks; a library that adds in another order says in which.
+//     fixed tree of Backend::sum_pieces over ranks; a library that adds in another order or format says in which.
 //   Ends. A rank that waits for others longer than Comm::limit_waits allows, on the host or on a stream, ends the run
 //     with a message that says who waits for what (`awaited`), as does a failing network.
 //
@@ -107,10 +109,24 @@ class ExchangeLibrary {
         std::int64_t pinned_bytes = 0;
     };
     virtual ReduceNeed reduce_need(const Reduction& reduction) const = 0;
+
+    // The transfer that ends with this event of the device, where it is on a stream of the library's. The host waits
+    // for the event: all before have happened.
+    virtual std::optional<comm::Awaited> transfer_until(kernels::Event) const { return std::nullopt; }
+    // Ends the run where the library knows that a transfer will never end. The host waits for `awaited` meanwhile.
+    virtual void end_if_failed(const comm::Awaited& /*awaited*/) const {}
 };
 
-// The one that is used with this device, which must outlive it and its groups.
+// MPI for this device, which must outlive it and its groups.
 std::unique_ptr<ExchangeLibrary> open_exchange_library(kernels::Backend& backend);
+
+// From now on the host waits for the device by `ranks`, within its limit of waits: one that is too long ends the run,
+// with the transfer of the library's that it is for, or else the work. `ranks` must outlive the device.
+void wait_by_ranks(kernels::Backend& backend, comm::Comm& ranks, std::shared_ptr<const ExchangeLibrary> library);
+
+// Asks for a copy on kIn, after all that kCompute was asked for: that may read the place or write what is copied.
+// Returns its end.
+kernels::Event copy_in(kernels::Backend& backend, const Tensor& pinned, const Tensor& on_device);
 
 // Where what takes part in exchanges is laid out.
 struct Arenas {

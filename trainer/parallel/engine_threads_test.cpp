@@ -1,11 +1,18 @@
 // The engine with threads as its ranks, which the thread sanitizer can look at: what engine_test.cpp shows of
-// processes.
+// processes. With the shims of CUDA and NCCL also on GPUs, between which NCCL moves what MPI does elsewhere.
 
 #include <gtest/gtest.h>
 
 #include "trainer/comm/testing/thread_comm.h"
+#include "trainer/kernels/testing/backends.h"
+#include "trainer/kernels/testing/worse.h"
 #include "trainer/parallel/mpi_collectives.h"
 #include "trainer/parallel/testing/tiny_run.h"
+#if defined(ATOLL_GPU_SHIM)
+#include "trainer/kernels/gpu/testing/cuda_shim.h"
+#include "trainer/kernels/gpu/testing/nccl_shim.h"
+#include "trainer/parallel/nccl_collectives.h"
+#endif
 
 namespace atl::parallel {
 namespace {
@@ -21,29 +28,87 @@ Outcome run_on_threads(int ranks, const Variant& variant, int ranks_on_node = 0)
     return outcome;
 }
 
-TEST(EngineThreadsTest, EveryShardingGivesTheSameBitsOnOneMachineAndOnTwo) {
+// What moves the tensors between ranks: MPI on CPUs, or on the GPUs of the shims NCCL, which adds in another order.
+enum class Library : std::uint8_t { kMpi, kNccl };
+
+#if defined(ATOLL_GPU_SHIM)
+Variant on_gpus(Variant variant) {
+    variant.open_device = [] {
+        comm::call_while_waiting(kernels::gpu::shim::progress);
+        return kernels::open_tested_gpu(1);
+    };
+    return variant;
+}
+Variant by_nccl(Variant variant) {
+    variant = on_gpus(std::move(variant));
+    variant.open_library = [](kernels::Backend& backend) {
+        return std::make_shared<NcclLibrary>(backend, kernels::gpu::shim::nccl());
+    };
+    return variant;
+}
+#else
+Variant by_nccl(const Variant&) {
+    check(false, "there is no shim of NCCL");
+    return {};
+}
+#endif
+
+class EngineThreadsTest : public testing::TestWithParam<Library> {
+  protected:
+    static bool is_nccl() { return GetParam() == Library::kNccl; }
+    static Variant with_library(const Variant& variant) { return is_nccl() ? by_nccl(variant) : variant; }
+};
+
+#if defined(ATOLL_GPU_SHIM)
+INSTANTIATE_TEST_SUITE_P(Libraries, EngineThreadsTest, testing::Values(Library::kMpi, Library::kNccl));
+#else
+INSTANTIATE_TEST_SUITE_P(Libraries, EngineThreadsTest, testing::Values(Library::kMpi));
+#endif
+
+void expect_near(const Outcome& outcome, const Outcome& reference, double tolerance) {
+    for (std::size_t step = 0; step < reference.losses.size(); ++step)
+        EXPECT_NEAR(outcome.losses.at(step), reference.losses[step], tolerance) << "step " << step;
+    EXPECT_NEAR(outcome.eval_loss / reference.eval_loss, 1, tolerance);
+    ASSERT_EQ(outcome.weights.size(), reference.weights.size());
+    double worst = 0;
+    for (std::size_t i = 0; i < outcome.weights.size(); ++i)
+        worst = kernels::worse(worst, std::abs(static_cast<double>(outcome.weights[i]) - double{reference.weights[i]}));
+    EXPECT_LT(worst, tolerance);
+}
+constexpr double kFp32Tolerance = 2e-5;
+
+// By MPI all are added along one tree; by NCCL the sums over four ranks are others where two groups add them.
+TEST_P(EngineThreadsTest, EveryShardingGivesTheSameBitsOnOneMachineAndOnTwo) {
     for (const int ranks : {2, 4}) {
         Variant variant;
         variant.tied = true;
-        const Outcome reference = run_on_threads(ranks, variant);
+        const Outcome reference = run_on_threads(ranks, with_library(variant));
         for (const Sharding sharding : kShardings) {
             for (const int ranks_on_node : {2, ranks}) {
                 SCOPED_TRACE(testing::Message() << ranks << " ranks, sharding " << static_cast<int>(sharding));
                 variant.sharding = sharding;
                 variant.shard_group = 2;
                 variant.activation_checkpointing = ActivationCheckpointing::kSelective;
-                expect_same_bits(run_on_threads(ranks, variant, ranks_on_node), reference);
+                const Outcome outcome = run_on_threads(ranks, with_library(variant), ranks_on_node);
+                if (is_nccl() && ranks > 2 && is_hybrid(sharding)) {
+                    expect_near(outcome, reference, kFp32Tolerance);
+                } else {
+                    expect_same_bits(outcome, reference);
+                }
             }
         }
     }
 }
 
-TEST(EngineThreadsTest, WithAFixedTreeOverRowsRanksAndShardingsGiveTheBitsOfOneRank) {
+// The ranks' rows are moved and never added by the library.
+TEST_P(EngineThreadsTest, WithAFixedTreeOverRowsRanksAndShardingsGiveTheBitsOfOneRank) {
     Variant variant;
     variant.fixed_tree_sequences = 12;
+    variant = with_library(variant);
     const auto self = comm::make_self();
     const Outcome reference = run_on(*self, variant);
     for (const int ranks : {1, 2, 3, 4}) {
+        if (is_nccl() && ranks % 2 == 1) continue;  // each takes seconds
         for (const Sharding sharding : kShardings) {
             SCOPED_TRACE(testing::Message() << ranks << " ranks, sharding " << static_cast<int>(sharding));
             variant.sharding = sharding;
@@ -55,7 +120,7 @@ TEST(EngineThreadsTest, WithAFixedTreeOverRowsRanksAndShardingsGiveTheBitsOfOneR
     }
 }
 
-TEST(EngineThreadsTest, WithoutItTheNumberOfRanksChangesBits) {
+TEST(EngineThreadsBitsTest, WithoutItTheNumberOfRanksChangesBits) {
     const Outcome alone = run_alone(false);
     expect_same_bits(run_on_threads(1, {}), alone);
     for (const int ranks : {2, 4}) {
@@ -65,19 +130,56 @@ TEST(EngineThreadsTest, WithoutItTheNumberOfRanksChangesBits) {
     }
 }
 
-// Each rank has two threads more, which read and write its state's file.
-TEST(EngineThreadsTest, AnOffloadedOptimizerGivesTheSameBitsInEverySharding) {
+// Each rank has two threads more, which read and write its state's file; a GPU's weights are gathered from the host's
+// memory.
+TEST_P(EngineThreadsTest, AnOffloadedOptimizerGivesTheSameBitsInEverySharding) {
     for (const Sharding sharding : kShardings) {
         SCOPED_TRACE(static_cast<int>(sharding));
         Variant variant{sharding};
         variant.shard_group = 2;
+        variant = with_library(variant);
         const Outcome kept = run_on_threads(4, variant);
         variant.offload_optimizer = run_settings::Offload::kNvme;
+        variant.offload_params = run_settings::Offload::kCpu;
         expect_same_bits(run_on_threads(4, variant), kept);
     }
 }
 
-TEST(EngineThreadsTest, FarDevicesOfFourRanksOnTwoMachinesGiveTheSameBits) {
+#if defined(ATOLL_GPU_SHIM)
+
+TEST(NcclEngineTest, TwoRanksHaveTheBitsOfMpiAndFourNearlyTheSame) {
+    for (const int ranks : {2, 4}) {
+        for (const Sharding sharding : kShardings) {
+            SCOPED_TRACE(testing::Message() << ranks << " ranks, sharding " << static_cast<int>(sharding));
+            const Variant variant{sharding, ActivationCheckpointing::kNone, 2, true, 2};
+            const Outcome mpi = run_on_threads(ranks, on_gpus(variant));
+            const Outcome nccl = run_on_threads(ranks, by_nccl(variant));
+            if (ranks == 2) {
+                expect_same_bits(nccl, mpi);
+            } else {
+                expect_near(nccl, mpi, kFp32Tolerance);
+            }
+        }
+    }
+}
+
+// MPI rounds what is sent alone, NCCL each sum of two as well.
+TEST(NcclEngineTest, GradientsThatTravelInBf16AreRoundedAboutAsMuchAsByMpi) {
+    for (const Sharding sharding : {Sharding::kNone, Sharding::kFullShard, Sharding::kHybridShard}) {
+        SCOPED_TRACE(static_cast<int>(sharding));
+        Variant variant{sharding, ActivationCheckpointing::kNone, 1, false, 2};
+        const Outcome exact = run_on_threads(4, by_nccl(variant));
+        variant.formats.reduced = tensor::DType::kBF16;
+        const Outcome mpi = run_on_threads(4, on_gpus(variant)), nccl = run_on_threads(4, by_nccl(variant));
+        EXPECT_NE(nccl.weights, mpi.weights);
+        EXPECT_NE(nccl.weights, exact.weights);
+        EXPECT_LT(l2_distance(nccl.weights, exact.weights), 2 * l2_distance(mpi.weights, exact.weights));
+    }
+}
+
+#endif
+
+TEST(EngineThreadsBitsTest, FarDevicesOfFourRanksOnTwoMachinesGiveTheSameBits) {
     for (const Sharding sharding : kShardings) {
         SCOPED_TRACE(static_cast<int>(sharding));
         Variant variant{sharding};
@@ -108,7 +210,7 @@ class PatientDevice final : public kernels::FarBackend {
 };
 
 // So a device that gets nowhere is found there, too, by the limit of waits.
-TEST(EngineThreadsTest, ExchangesWaitForTheDeviceAsTheyAreToldToAndByTheNameOfTheirBlock) {
+TEST(EngineThreadsBitsTest, ExchangesWaitForTheDeviceAsTheyAreToldToAndByTheNameOfTheirBlock) {
     constexpr std::int64_t kShard = 64;
     comm::run_on_threads(2, [&](comm::Comm& comm) {
         PatientDevice device;

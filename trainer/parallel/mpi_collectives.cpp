@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "trainer/trace/trace.h"
-
 namespace atl::parallel {
 
 using comm::Parts;
@@ -64,16 +62,9 @@ void MpiCollectives::gather_on_node() {
     slot.transfer = slot.group->start_all_gather({}, received, parts);
 }
 
-// What the device was asked for before may read the place or write what is copied.
 Collectives::Transfer MpiCollectives::start_copy_in(const Tensor& pinned, const Tensor& on_device) {
-    check(pinned.byte_count() == on_device.byte_count(), "copy_in: the lengths differ");
     Slot& slot = claim_slot(Kind::kCopyIn, {}, {});
-    backend_->wait(Stream::kIn, backend_->record(Stream::kCompute));
-    {
-        const trace::StreamSpan span(Stream::kIn, "copy in");
-        backend_->transfer(Stream::kIn, pinned, on_device);
-    }
-    slot.copied = backend_->record(Stream::kIn);
+    slot.copied = copy_in(*backend_, pinned, on_device);
     return transfer_of(slot);
 }
 

@@ -4,12 +4,14 @@
 
 namespace atl::parallel {
 
-ProcessGroups::ProcessGroups(comm::Comm& world, const ParallelLayout& layout, kernels::Backend& backend)
+ProcessGroups::ProcessGroups(comm::Comm& world, const ParallelLayout& layout, kernels::Backend& backend,
+                             const ExchangeLibrary* library)
     : layout_(layout) {
     const Mesh& mesh = layout.mesh;
     check(world.size() == mesh.ranks() && world.rank() == mesh.rank_of(layout.place),
           "ProcessGroups: a layout of other ranks");
-    const auto library = open_exchange_library(backend);
+    const auto mpi = open_exchange_library(backend);
+    if (library == nullptr) library = mpi.get();
     const auto make_group = [&](std::unique_ptr<comm::Comm> ranks) {
         auto collectives = library->make_group(*ranks);
         return Group{std::move(ranks), std::move(collectives)};

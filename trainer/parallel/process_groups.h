@@ -8,12 +8,13 @@
 namespace atl::parallel {
 
 // The groups in which a run's ranks exchange weights, gradients and what is counted of rows: all are of the ranks that
-// have the same part of the model. Outside the hybrid modes they are one group. One library makes them all
-// (open_exchange_library). Not movable.
+// have the same part of the model. Outside the hybrid modes they are one group. One library makes them all. Not
+// movable.
 class ProcessGroups {
   public:
-    // Every rank makes the same call. `world` and `backend` must outlive it.
-    ProcessGroups(comm::Comm& world, const ParallelLayout& layout, kernels::Backend& backend);
+    // Every rank makes the same call. `world`, `backend` and the library, which null says is MPI, must outlive it.
+    ProcessGroups(comm::Comm& world, const ParallelLayout& layout, kernels::Backend& backend,
+                  const ExchangeLibrary* library = nullptr);
     ProcessGroups(const ProcessGroups&) = delete;
     ProcessGroups& operator=(const ProcessGroups&) = delete;
 

@@ -36,10 +36,11 @@ Error no_room(kernels::Backend& backend, const model::Model& model, RunMemoryOpt
 
 void RunMemory::lay_out(kernels::Backend& backend, const model::Model& model, const RunMemoryOptions& options) {
     check(options.offload_params != Offload::kNvme, "weights are not offloaded to a file");
-    const auto library = open_exchange_library(backend);
+    const auto mpi = open_exchange_library(backend);
+    const ExchangeLibrary* const library = options.library != nullptr ? options.library : mpi.get();
     const ParameterStore::Offload offload = {
         .pinned = &pinned_,
-        .library = library.get(),
+        .library = library,
         .weights = is_offloaded(backend, options.offload_params),
         .optimizer = is_offloaded(backend, options.offload_optimizer) ? options.offload_optimizer : Offload::kNone};
     store_ = ParameterStore::lay_out(device_, model, options.layout, options.optimizer, offload);

@@ -17,6 +17,7 @@ namespace atl::parallel {
 struct RunMemoryOptions {
     EngineOptions engine;
     ParallelLayout layout;
+    const ExchangeLibrary* library = nullptr;     // that makes the run's groups, and outlives the memory; null: MPI
     const optim::Optimizer* optimizer = nullptr;  // null: evaluation
     // Where weights, and where masters and moments lie: with kCpu in pinned memory of the host, which where the host
     // reaches the device's is the same as kNone. kNvme is for the optimizer's alone: in a file in offload_dir.

@@ -2,15 +2,19 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <map>
 #include <mutex>
 #include <thread>
 #include <vector>
 
 #include "trainer/comm/tree_sum.h"
+#include "trainer/comm/wait_text.h"
 
 namespace atl::comm {
 namespace {
+
+thread_local std::function<void()> idle;  // see call_while_waiting(); empty: it sleeps
 
 // A rank's memory in a transfer.
 struct Ends {
@@ -89,6 +93,7 @@ class ThreadComm final : public Comm {
         if (transfer.slot < 0) return;
         const auto found = under_way_.find(transfer.slot);
         check(found != under_way_.end(), "a transfer was waited for twice");
+        while (idle && !found->second->is_done) idle();
         found->second->is_done.wait(false);
         under_way_.erase(found);
     }
@@ -134,6 +139,17 @@ class ThreadComm final : public Comm {
     }
     std::unique_ptr<Comm> on_node() override { return split(node_, 0); }
 
+    void wait_until(const std::function<bool()>& is_done, const Awaited& awaited) override {
+        const auto began = std::chrono::steady_clock::now();
+        const std::chrono::duration<double> limit(limit_s_);
+        while (!is_done()) {
+            check(limit_s_ == 0 || std::chrono::steady_clock::now() - began < limit,
+                  wait_text(rank_, limit_s_, awaited) + kLimitText);
+            std::this_thread::sleep_for(kDeviceInterval);
+        }
+    }
+    void limit_waits(double seconds) override { limit_s_ = seconds; }
+
   private:
     static void move_between(std::span<const Ends> ranks, int from, int to) {
         if (from == to) return;
@@ -162,10 +178,15 @@ class ThreadComm final : public Comm {
     int size_;
     int node_;
     int calls_ = 0;
+    double limit_s_ = 0;                                  // of this group's waits
     std::map<int, std::shared_ptr<Exchange>> under_way_;  // by call: those that this rank has not waited for
 };
 
 }  // namespace
+
+void call_while_waiting(std::function<void()> act) {
+    idle = std::move(act);
+}
 
 void run_on_threads(int ranks, const std::function<void(Comm&)>& body, int ranks_on_node) {
     const auto first = std::make_shared<Exchange>();

@@ -12,6 +12,12 @@ namespace atl::comm {
 //
 // Whoever starts a transfer last moves it, in the memory of all ranks. So a rank that touches that memory before it has
 // waited races with another thread, as it would with a network.
+//
+// Waits for a device (Comm::wait_until) have the limit of Comm::limit_waits, after which the process ends.
 void run_on_threads(int ranks, const std::function<void(Comm&)>& body, int ranks_on_node = 0);
+
+// From now on this thread, a rank, does this again and again while it waits for others: where its device only goes on
+// when it is told to.
+void call_while_waiting(std::function<void()> idle);
 
 }  // namespace atl::comm

@@ -84,6 +84,7 @@ struct Variant {
     std::int64_t lora_rank = 0;  // adapters of all linears on a frozen model; 0: none
     std::uint64_t far = 0;       // the device is a FarBackend with this seed; 0: the CPU
     std::function<std::unique_ptr<kernels::Backend>()> open_device = {};  // or the one that this gives
+    std::function<std::shared_ptr<const ExchangeLibrary>(kernels::Backend&)> open_library = {};  // none: MPI
     std::int64_t reduce_scratch = ExchangeLibrary::kReduceElementsMax;
     bool packed = false;  // every other step has rows of two documents
     bool has_control_variate = false;
@@ -151,7 +152,9 @@ class Run {
         : comm_(comm),
           variant_(variant),
           model_(tiny_model(variant.tied)),
-          backend_(variant.open_device ? variant.open_device() : make_backend(variant.far)) {
+          backend_(variant.open_device ? variant.open_device() : make_backend(variant.far)),
+          library_(variant.open_library ? variant.open_library(*backend_) : open_exchange_library(*backend_)) {
+        if (variant.open_library) wait_by_ranks(*backend_, comm, library_);
         if (variant.lora_rank > 0) {
             const Status added =
                 model::add_adapters(model_, {.rank = variant.lora_rank, .alpha = 8, .targets = {"all-linear"}});
@@ -169,6 +172,7 @@ class Run {
                           true,
                           {accumulation_, variant.fixed_tree_sequences, variant.reduce_scratch},
                           {variant.activation_checkpointing, variant.checkpoint_layers}};
+        options.library = library_.get();
         options.optimizer = &optimizer_;
         options.offload_params = variant.offload_params;
         options.offload_optimizer = variant.offload_optimizer;
@@ -178,7 +182,7 @@ class Run {
         auto memory = RunMemory::allocate(*backend_, model_, options);
         check(memory.ok(), "no memory");
         memory_ = std::move(memory).value();
-        ranks_ = std::make_unique<ProcessGroups>(comm, options.layout, *backend_);
+        ranks_ = std::make_unique<ProcessGroups>(comm, options.layout, *backend_, library_.get());
         step_ = std::make_unique<TrainingStep>(step_rules(), *memory_, *backend_, comm, *ranks_);
         memory_->scalars().set(*backend_, {});
         initialize();
@@ -333,6 +337,7 @@ class Run {
     RunMemoryOptions options_;
     ParallelLayout layout_;
     std::unique_ptr<kernels::Backend> backend_;
+    std::shared_ptr<const ExchangeLibrary> library_;
     optim::Optimizer optimizer_{optim::OptimizerKind::kAdamW, 0.9, 0.99, 1e-8, 0.1, 0.9};
     TemporaryDirectory directory_;
     std::int64_t micro_ = 0;
