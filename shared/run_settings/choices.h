@@ -17,6 +17,7 @@ enum class MomentsPrecision : std::uint8_t { kFp32, kBf16 };
 enum class ReducePrecision : std::uint8_t { kFp32, kBf16 };
 enum class Masters : std::uint8_t { kFp32, kNone };
 enum class Device : std::uint8_t { kCpu, kCuda, kHip };
+enum class DistributedBackend : std::uint8_t { kAuto, kNccl, kMpi };
 enum class Offload : std::uint8_t { kNone, kCpu, kNvme };
 enum class Quantization : std::uint8_t { kNone, kInt8, kNf4 };
 enum class UpdateFormat : std::uint8_t { kModel, kInt8, kInt4 };
@@ -64,6 +65,8 @@ template <>
 inline constexpr std::array<std::string_view, 2> kWords<Masters> = {"fp32", "none"};
 template <>
 inline constexpr std::array<std::string_view, 3> kWords<Device> = {"cpu", "cuda", "hip"};
+template <>
+inline constexpr std::array<std::string_view, 3> kWords<DistributedBackend> = {"auto", "nccl", "mpi"};
 template <>
 inline constexpr std::array<std::string_view, 3> kWords<Offload> = {"none", "cpu", "nvme"};
 template <>

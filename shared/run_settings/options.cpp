@@ -97,8 +97,9 @@ const std::vector<Option>& table() {
         {"masters", &C::masters,
          "fp32: keep fp32 master weights beside bf16 ones; none: update bf16 weights directly, rounded stochastically",
          E::kResult, kTrain | kPlan},
-        {"reduce-dtype", &C::reduce_dtype, "dtype in which ranks exchange gradients; they are added in fp32",
-         E::kResult, kTrain | kPlan},
+        {"reduce-dtype", &C::reduce_dtype,
+         "dtype in which ranks exchange gradients; mpi adds them in fp32, nccl in this dtype", E::kResult,
+         kTrain | kPlan},
         {"sharding", &C::sharding, "what to split across ranks: optimizer state, gradients, weights", E::kNone, kEvery},
         {"shard-group", &C::shard_group,
          "consecutive ranks that share one copy in the hybrid modes; the default is those of one machine", E::kNone,
@@ -106,6 +107,11 @@ const std::vector<Option>& table() {
         {"tp", &C::tp, "tensor-parallel degree", E::kNone, kEvery, 1, 1e6},
         {"pp", &C::pp, "pipeline-parallel degree", E::kNone, kEvery, 1, 1e6},
         {"device", &C::device, "device to compute on", E::kIndirect, kEvery},
+        {"distributed-backend", &C::distributed_backend,
+         "library that moves the tensors of GPUs between ranks; auto: nccl where it is found and each rank has a GPU "
+         "of "
+         "its own, else mpi",
+         E::kNone, kAll},
         {"threads", &C::threads, "threads a process; the default is its share of the cores", E::kNone, kEvery, 1, 4096},
         {"deterministic", &C::deterministic,
          "the same losses, bit for bit, for every sharding and number of ranks: a row at a time, added up by row",

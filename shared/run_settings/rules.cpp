@@ -61,6 +61,11 @@ Status check_formats(const RunConfig& config) {
     return {};
 }
 
+Status check_distributed_backend(const RunConfig& config) {
+    if (config.distributed_backend != DistributedBackend::kNccl || config.device == Device::kCuda) return {};
+    return invalid_argument("--distributed-backend", "nccl moves the memory of NVIDIA's GPUs: it takes --device cuda");
+}
+
 Status check_token_counts(const RunConfig& config) {
     if (!config.token_counts || (config.lora_rank == 0 && config.adapter.empty())) return {};
     return invalid_argument("--token-counts", "means nothing with adapters, which have no row for each token");
@@ -176,6 +181,7 @@ Status check_needs(const RunConfig& config, Commands command) {
                                 "give full");
     ATOLL_RETURN_IF_ERROR(check_muon(config));
     ATOLL_RETURN_IF_ERROR(check_kept_optimizer(config));
+    ATOLL_RETURN_IF_ERROR(check_distributed_backend(config));
     ATOLL_RETURN_IF_ERROR(check_token_counts(config));
     ATOLL_RETURN_IF_ERROR(check_control_variate(config));
     ATOLL_RETURN_IF_ERROR(check_update_format(config));

@@ -84,6 +84,7 @@ struct RunConfig {
     Sharding sharding = Sharding::kNone;
     std::int64_t shard_group = 0;
     Device device = Device::kCpu;
+    DistributedBackend distributed_backend = DistributedBackend::kAuto;
     std::int64_t threads = 0;  // a process; 0: its share of the cores
     bool deterministic = false;
     ActivationCheckpointing activation_checkpointing = ActivationCheckpointing::kNone;
@@ -170,7 +171,7 @@ template <class... T>
 using MemberOf = std::variant<T RunConfig::*...>;
 using Member = MemberOf<std::int64_t, double, bool, std::string, Interval, OnOff, OptimizerKind, LrSchedule, Precision,
                         std::optional<Precision>, MomentsPrecision, ReducePrecision, Masters, Sharding, Device,
-                        ActivationCheckpointing, Offload, Quantization, UpdateFormat>;
+                        DistributedBackend, ActivationCheckpointing, Offload, Quantization, UpdateFormat>;
 
 struct Option {
     std::string_view name;  // with dashes: "warmup-steps"

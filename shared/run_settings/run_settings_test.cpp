@@ -121,6 +121,9 @@ TEST(RunConfigTest, FormatsThatDoNotGoTogetherAreRefused) {
     EXPECT_EQ(refused({{"precision", "fp16"}, {"masters", "none"}}), "--masters");
     EXPECT_EQ(refused({{"precision", "bf16"}, {"masters", "none"}, {"lora-rank", "2"}}), "--masters");
     EXPECT_EQ(refused({{"reduce-dtype", "bf16"}, {"deterministic", "true"}}), "--reduce-dtype");
+    EXPECT_EQ(refused({{"distributed-backend", "nccl"}}), "--distributed-backend");
+    EXPECT_EQ(refused({{"distributed-backend", "nccl"}, {"device", "cuda"}}), "");
+    EXPECT_EQ(refused({{"distributed-backend", "mpi"}}), "");
 }
 
 TEST(RunConfigTest, AWrongTextIsToldTheChoices) {

@@ -3,6 +3,7 @@
 #include "trainer/program/commands.h"
 #include "trainer/train/backend.h"
 #include "trainer/train/evaluate.h"
+#include "trainer/train/exchange.h"
 #include "trainer/train/memory_check.h"
 #include "trainer/train/run_fingerprint.h"
 
@@ -23,8 +24,9 @@ class EvalCommand final : public Command {
         // The loss of all rows would tell that of the few which this one leaves out.
         if (data.dataset.rows() - data.rows < config_.loss_tokens_min) data.rows = data.dataset.rows();
         ATOLL_TRY(const auto backend, train::open_backend(config_, *comm));
+        ATOLL_TRY(exchange_, train::open_exchange(config_, *backend, *comm));
         ATOLL_TRY(const auto memory, prepare(directory, data, *backend, *comm));
-        parallel::ProcessGroups ranks(*comm, memory->store().layout(), *backend);
+        parallel::ProcessGroups ranks(*comm, memory->store().layout(), *backend, exchange_.get());
         const train::Perplexity perplexity = train::evaluate(*memory, *backend, ranks, data, micro(data));
         ATOLL_RETURN_IF_ERROR(comm->agree(check_loss(perplexity)));
         if (comm->rank() == 0) train::print_line(train::to_json_line(perplexity));
@@ -52,6 +54,7 @@ class EvalCommand final : public Command {
         parallel::RunMemoryOptions options;
         options.engine.largest = {micro(data), data.dataset.seq_len()};
         options.engine.train = false;
+        options.library = exchange_.get();
         options.offload_params = config_.offload_params;
         ATOLL_TRY(options.layout, comm::agreed(comm, train::choose_layout(config_, comm)));
         const auto need_bytes = [&](std::int64_t rows) {
@@ -69,6 +72,7 @@ class EvalCommand final : public Command {
     }
 
     run_settings::RunConfig config_;
+    std::shared_ptr<const parallel::ExchangeLibrary> exchange_;
     ConfigFlags flags_{config_, run_settings::kEval};
 };
 

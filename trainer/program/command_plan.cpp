@@ -7,6 +7,7 @@
 #include "trainer/comm/mpi.h"
 #include "trainer/program/commands.h"
 #include "trainer/train/backend.h"
+#include "trainer/train/exchange.h"
 #include "trainer/train/json_lines.h"
 #include "trainer/train/memory_check.h"
 
@@ -56,6 +57,7 @@ class PlanCommand final : public Command {
         if (config_.threads == 0)
             config_.threads = std::max(1, host::usable_cores() / counts.on_node);  // of a rank, not all
         ATOLL_TRY(const auto backend, train::open_backend(config_, *self));
+        ATOLL_TRY(prepared.exchange, train::plan_exchange(config_, *backend, counts.ranks, counts.on_node));
         train::warm_up_products(  // as `train` does: what they leave behind counts
             *backend, prepared.directory.model.formats.activations);
         const std::int64_t program = host::resident_bytes();

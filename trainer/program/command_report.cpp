@@ -10,6 +10,7 @@
 #include "shared/log/warn.h"
 #include "trainer/comm/launch.h"
 #include "trainer/comm/mpi.h"
+#include "trainer/comm/nccl.h"
 #include "trainer/kernels/backend.h"
 #include "trainer/kernels/device.h"
 #include "trainer/program/commands.h"
@@ -65,6 +66,15 @@ OrderedJson kernels_in_use() {
     const auto name = kernels::cpu_kernels();
     if (!name.ok()) return {{"error", name.error().message}};
     return *name;
+}
+
+// The NCCL that ranks on GPUs would exchange tensors by; an object with the reason where a build for NVIDIA's GPUs does
+// not find it.
+OrderedJson nccl() {
+    if (kernels::gpu_device() != "cuda") return nullptr;
+    const auto& opened = comm::open_nccl();
+    if (!opened.ok()) return {{"error", opened.error().message}};
+    return {{"library", opened->name()}, {"path", opened->path}};
 }
 
 // Where this rank is and the device that it would take.
@@ -123,6 +133,7 @@ class ReportCommand final : public Command {
                                     {"gpus", gpus()},
                                     {"available_bytes", host::available_bytes()},
                                     {"mpi", comm::mpi_version()},
+                                    {"nccl", nccl()},
                                     {"kernels", kernels_in_use()},
                                     {"bf16_instructions", kernels::cpu_bf16_instructions()},
                                     {"gemm_libraries", kernels::cpu_gemm_libraries()},

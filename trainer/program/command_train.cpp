@@ -9,6 +9,7 @@
 #include "trainer/model_io/model_directory.h"
 #include "trainer/program/commands.h"
 #include "trainer/train/backend.h"
+#include "trainer/train/exchange.h"
 #include "trainer/train/memory_check.h"
 #include "trainer/train/output.h"
 #include "trainer/train/run_fingerprint.h"
@@ -35,6 +36,7 @@ class TrainCommand final : public Command {
             return comm->agree(comm->rank() == 0 ? check_finished(fingerprint) : Status());
         }
         ATOLL_TRY(const auto backend, train::open_backend(config_, *comm));
+        ATOLL_TRY(prepared.exchange, train::open_exchange(config_, *backend, *comm));
         const double peak = peak_flops(*backend, prepared.directory.model.formats.activations);
         ATOLL_RETURN_IF_ERROR(train::check_fits(prepared, *backend, *comm));
         auto memory = parallel::RunMemory::allocate(*backend, prepared.directory.model,

@@ -138,6 +138,7 @@ std::vector<SettingsProgramTest::Change> SettingsProgramTest::changes_of_running
         {"reduce-dtype", "bf16", {{"deterministic", ""}}, 2},
         {"sharding", "full_shard", {}, 2},
         {"shard-group", "1", {{"sharding", "hybrid_shard"}}, 2},
+        {"distributed-backend", "mpi"},
         {"threads", "2"},
         {"deterministic", ""},
         {"activation-checkpointing", "full"},

@@ -200,6 +200,7 @@ parallel::RunMemoryOptions run_memory_options(const PreparedRun& prepared, int r
                       .checkpointing = {prepared.config.activation_checkpointing, prepared.config.checkpoint_layers}};
     if (drops) options.engine.dropout_seed = static_cast<std::uint64_t>(prepared.config.seed);
     options.layout = parallel::parallel_layout(prepared.config.sharding, rank, ranks, prepared.shard_group);
+    options.library = prepared.exchange.get();
     options.optimizer = &prepared.optimizer;
     options.offload_params = prepared.config.offload_params;
     options.offload_optimizer = prepared.config.offload_optimizer;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <optional>
 
 #include "shared/run_settings/run_settings.h"
@@ -47,6 +48,8 @@ struct PreparedRun {
     std::string base_sha256 = {};                    // of the model: its base_digest(), once it was read
     std::string adapter_sha256 = {};                 // of the adapter that it begins with; empty: of none
     std::optional<model_io::ControlVariateSource> control_variate = {};  // with --control-variate, once it was read
+    // That makes the ranks' groups; null, until it was chosen: MPI.
+    std::shared_ptr<const parallel::ExchangeLibrary> exchange = {};
     std::int64_t unseen_bytes = 0;  // of a run's program that a process which only plans it does not have
 
     std::int64_t seq_len() const { return data.dataset.seq_len(); }

@@ -87,7 +87,7 @@ Trainer::Trainer(PreparedRun& prepared, std::string fingerprint, parallel::RunMe
       memory_(memory),
       backend_(backend),
       comm_(comm),
-      ranks_(comm, memory.store().layout(), backend),
+      ranks_(comm, memory.store().layout(), backend, prepared.exchange.get()),
       step_(step_rules(prepared), memory, backend, comm, ranks_),
       order_(prepared.data.rows, prepared.config.shuffle == run_settings::OnOff::kOn,
              static_cast<std::uint64_t>(prepared.config.seed)),
