@@ -177,6 +177,26 @@ TEST(NcclEngineTest, GradientsThatTravelInBf16AreRoundedAboutAsMuchAsByMpi) {
     }
 }
 
+// Each thread's device counts what it gives.
+TEST(NcclEngineTest, ARunTakesWhatItsPlanSaysAndLessThanByMpi) {
+    for (const tensor::DType reduced : {tensor::DType::kF32, tensor::DType::kBF16}) {
+        Variant variant{Sharding::kFullShard};
+        variant.formats.reduced = reduced;
+        comm::run_on_threads(2, [&](comm::Comm& comm) {
+            const plan::MemoryPlan mpi = parallel::Run(comm, on_gpus(variant)).plan();
+            const std::int64_t before = kernels::gpu::shim::device_bytes();
+            parallel::Run run(comm, by_nccl(variant));
+            const plan::MemoryPlan nccl = run.plan();
+            EXPECT_EQ(kernels::gpu::shim::device_bytes() - before, nccl.device_bytes + nccl.backend_bytes);
+            EXPECT_LT(nccl.device_bytes, mpi.device_bytes);
+            EXPECT_LT(nccl.pinned_bytes, mpi.pinned_bytes);
+            const std::int64_t allocations = kernels::gpu::shim::device_allocations();
+            run.run();
+            EXPECT_EQ(kernels::gpu::shim::device_allocations(), allocations);
+        });
+    }
+}
+
 #endif
 
 TEST(EngineThreadsBitsTest, FarDevicesOfFourRanksOnTwoMachinesGiveTheSameBits) {
