@@ -45,13 +45,13 @@ class NcclWatch {
 
 // A group of several ranks over NCCL, which moves memory of devices from one to another: one communicator, and one
 // stream on which all its transfers are in the order in which they were asked for. Each begins after what kCompute was
-// asked for before, and takes memory of the host where the device reaches it (pinned). Only the first ones make the host
-// wait for the other ranks, until NCCL has connected them.
+// asked for before, and takes memory of the host where the device reaches it (pinned). Only the first ones make the
+// host wait for the other ranks, until NCCL has connected them.
 //
 // Sums. NCCL adds in an order of its own, by rings or trees over ranks, and in the format that travels: so with bf16 a
-// sum is rounded at each hop. Two ranks' sums have the same bits as by MPI. With more ranks they have equal bits from
-// run to run only as far as NCCL keeps to one way for the same ranks, machines and sizes. What is only moved, by
-// gathers and all-to-all, is the same bit for bit.
+// sum is rounded at each hop. In fp32 two ranks' sums have the same bits as by MPI. With more ranks they have equal
+// bits from run to run only as far as NCCL keeps to one way for the same ranks, machines and sizes. What is only moved,
+// by gathers and all-to-all, is the same bit for bit.
 class NcclCollectives final : public Collectives {
   public:
     // All must outlive it. Every member makes the same call, and one more when it is destroyed.
