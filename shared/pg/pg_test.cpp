@@ -48,7 +48,7 @@ TEST_F(PgTest, ErrorsCarryACodeAndTheConstraint) {
                              " (n < 5)); CREATE TABLE b (a text CONSTRAINT b_a REFERENCES a); INSERT INTO a VALUES"
                              " ('x', 1)")
                     .ok());
-    const Error nul = error_of("SELECT $1::jsonb", {R"({"loss": "\\u0000"})"});
+    const Error nul = error_of("SELECT $1::jsonb", {"{\"loss\": \"\\u0000\"}"});
     EXPECT_EQ(nul.code, ErrorCode::kInvalidArgument);
     EXPECT_EQ(nul.message, "text must not contain NUL characters (\\u0000)");
     const Error unique = error_of("INSERT INTO a VALUES ('x', 2)");

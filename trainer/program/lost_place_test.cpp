@@ -140,6 +140,28 @@ TEST_F(LostPlaceTest, WithoutTheRightToWriteTheStateGoesElsewhere) {
     }
 }
 
+// Nobody looks for a batch job's state in its node's own /tmp, which is often memory.
+TEST_F(LostPlaceTest, WhoWantsTheStateBesideOutAloneHasItInNoTemporaryDirectory) {
+    std::vector<std::string> starter;
+    if (::geteuid() == 0) starter = {"setpriv", "--bounding-set=-all", "--inh-caps=-all"};
+    starter.insert(starter.end(), {"env", "TMPDIR=" + path("tmp")});
+    for (const char* beside : {"", "1"}) {
+        auto with = starter;
+        with.push_back(std::string("ATOLL_STATE_BESIDE_OUT=") + beside);
+        const auto lost =
+            train_while("chmod a-w run run/out run/out.state work", {"--save-every", "2"}, 1, std::move(with));
+        EXPECT_EQ(lost.exit_code, 1);
+        EXPECT_EQ(lost.err.find(path("tmp/out-saved-")) == std::string::npos, *beside != '\0') << lost.err;
+        EXPECT_EQ(fs::is_empty(path("tmp")), *beside != '\0');
+        for (const char* place : {"run", "run/out", "run/out.state", "work"})
+            fs::permissions(path(place), fs::perms::owner_all);
+        for (const char* place : {"run", "tmp"}) {
+            fs::remove_all(path(place));
+            fs::create_directory(path(place));
+        }
+    }
+}
+
 TEST_F(LostPlaceTest, AnotherDirectoryInThePlaceOfTheStatesIsLeftAsItIs) {
     const auto lost = train_while("mv run/out.state run/moved; mkdir run/out.state; echo mine >run/out.state/notes",
                                   {"--save-every", "2"}, 1);

@@ -103,7 +103,9 @@ std::vector<fs::path> other_places(const fs::path& out, const std::optional<fs::
     if (state_directory) parents.push_back(state_directory->parent_path());  // its own, whatever it is called now
     parents.push_back(fs::absolute(checkpoint::checkpoint_file(out).parent_path(), error).parent_path());
     parents.push_back(fs::current_path(error));
-    parents.emplace_back(temporary != nullptr && *temporary != '\0' ? temporary : "/tmp");
+    const char* const only_beside = std::getenv("ATOLL_STATE_BESIDE_OUT");
+    if (only_beside == nullptr || *only_beside == '\0')
+        parents.emplace_back(temporary != nullptr && *temporary != '\0' ? temporary : "/tmp");
     std::vector<fs::path> places;
     for (const fs::path& parent : parents) {
         if (parent.empty() || !fs::is_directory(parent, error)) continue;

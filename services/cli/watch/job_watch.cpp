@@ -101,7 +101,8 @@ Error unsuccessful(const JobProgress& progress, const Display& display, const st
         std::string("the job ") + (progress.final_state() == "cancelled" ? "was " : "") + progress.final_state();
     const bool was_told = display.shows_lines() && progress.has_told_error();
     if (!was_told && !progress.error().empty()) what += ": " + progress.error();
-    if (progress.final_state() == "failed") what += "\n  its tasks' own words: atoll job logs " + id;
+    if (progress.final_state() == "failed")
+        what += "\n  its tasks' own words: atoll job logs " + id + "\n  once that is mended:  atoll job resume " + id;
     return {ErrorCode::kInternal, what, ""};
 }
 

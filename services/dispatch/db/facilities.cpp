@@ -256,8 +256,9 @@ Result<std::optional<QueueToAsk>> take_queue_to_ask(pg::Connection& connection, 
                                "(f.retry_at IS NULL OR f.retry_at <= now()) AND "
                                // A time to come was written before the clock was set back.
                                "(f.batch_pinged_at <= now() - $1 * interval '1 ms' OR f.batch_pinged_at > now()) AND "
-                               "EXISTS (SELECT 1 FROM tasks t WHERE t.facility = f.name AND t.kind <> 'clean' AND "
-                               "t.state IN ('pending', 'running')) ORDER BY f.batch_pinged_at LIMIT 1 FOR NO KEY "
+                               "(f.batch_silent_since IS NOT NULL OR EXISTS (SELECT 1 FROM tasks t WHERE t.facility = "
+                               "f.name AND t.kind <> 'clean' AND t.state IN ('pending', 'running'))) ORDER BY "
+                               "f.batch_pinged_at LIMIT 1 FOR NO KEY "
                                "UPDATE SKIP LOCKED) RETURNING " +
                                    std::string(kFacilityColumns) + ", " + sql_to_ms("now()") + " AS now_ms",
                                {static_cast<std::int64_t>(interval.count())}));

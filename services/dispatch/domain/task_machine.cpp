@@ -391,16 +391,22 @@ void apply_rejection(TaskChange& change, const Rejected& rejected, const PollPol
     Attempt& attempt = *change.task.attempt;
     attempt.error = rejected.why;
     if (rejected.ends_attempt) change.refusal = rejected.why;
-    if (rejected.is_permanent || rejected.ends_attempt || ++attempt.step_failures >= poll_policy.step_failures_max) {
+    // A check or a change of the facility brings the next try forward: that one is not counted.
+    const std::int64_t early_ms = rejected.waits && attempt.waiting ? attempt.waiting->next_ms - now_ms : 0;
+    const bool is_last = early_ms <= 0 && ++attempt.step_failures >= poll_policy.step_failures_max;
+    if (rejected.is_permanent || rejected.ends_attempt || is_last) {
         attempt.waiting.reset();
         return fail_attempt(change, rejected.why, rejected.is_permanent, poll_policy);
     }
     change.next_in_ms = backoff_ms(attempt.step_failures, poll_policy);
     if (!rejected.waits) return;
     if (attempt.no_queue_since_ms == 0) attempt.no_queue_since_ms = now_ms;
-    change.next_in_ms = std::min(kSitePause_ms << (attempt.step_failures - 1), kSitePauseMax_ms);
-    attempt.waiting = {rejected.why, attempt.no_queue_since_ms, now_ms + change.next_in_ms};
-    if (attempt.step_failures == 1)
+    change.next_in_ms =
+        early_ms > 0 ? early_ms : std::min(kSitePause_ms << (attempt.step_failures - 1), kSitePauseMax_ms);
+    const std::string tries = " (try " + std::to_string(attempt.step_failures) + " of " +
+                              std::to_string(poll_policy.step_failures_max) + ", with longer and longer pauses)";
+    attempt.waiting = {rejected.why + tries, attempt.no_queue_since_ms, now_ms + change.next_in_ms};
+    if (attempt.step_failures == 1 && early_ms <= 0)
         add_event(change, "atoll.task.waiting.v1", {{"step", to_string(attempt.step)}, {"error", rejected.why}});
 }
 

@@ -132,6 +132,13 @@ std::int64_t read_moved(const std::string& out) {
 // What its owner or the site can mend while the job waits.
 Error no_queue(const Facility& facility, const Resources& resources, const std::string& said) {
     const std::string& name = resources.queue.empty() ? facility.batch.default_queue : resources.queue;
+    const auto says = [&](const char* words) { return said.find(words) != std::string::npos; };
+    if (says("time limit is invalid") || says("count specification invalid"))
+        return with_cause(not_found("Slurm at " + facility.name + " gives less in the queue " + in_quotes(name) +
+                                    " by now than this job asks for (" + said +
+                                    "); have the site raise its limits again, or cancel the job and submit one with a "
+                                    "lower `time` or fewer `nodes` of its resources"),
+                          Cause::kSite);
     const bool is_partition = said.find("Invalid partition name") != std::string::npos;
     const std::string what = is_partition
                                  ? "the queue " + in_quotes(name) + " does not exist at " + facility.name

@@ -106,6 +106,8 @@ Result<BatchJob> describe_batch_job(const Task& task, const Site& site) {
                               if (train.state_round > 0)
                                   job.environment["ATOLL_STATE_ROUND"] = std::to_string(train.state_round);
                               job.resources = train.resources;
+                              // A node's own /tmp is often its memory, and nobody looks for a state there.
+                              job.environment["ATOLL_STATE_BESIDE_OUT"] = "1";
                               job.environment["ATOLL_RANKS"] = std::to_string(train.resources.ranks());
                               job.run_json =
                                   limit_time(save_by_time(train.training), batch_time_s(batch, train.resources));

@@ -62,6 +62,8 @@ TEST_F(QueueWatchTest, OneIsAskedThatHasABatchSystemAndUnfinishedTasksAndWasNotA
     ASSERT_TRUE(record_answer(*connection_, "leonardo", "", 60000, 60000).ok());
     ASSERT_TRUE(connection_->query("UPDATE tasks SET state = 'done'").ok());
     EXPECT_EQ(next(milliseconds(0)), "");
+    ASSERT_TRUE(record_batch_silence(*connection_, "leonardo", "a check got no answer").ok());
+    EXPECT_EQ(next(milliseconds(0)), "leonardo") << "else it would be called silent for ever";
 }
 
 TEST_F(QueueWatchTest, ASlurmThatStopsAnsweringIsSaidWithSinceWhenUntilItAnswersAgain) {

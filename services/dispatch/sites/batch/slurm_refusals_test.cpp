@@ -73,6 +73,9 @@ TEST_F(SlurmRefusalsTest, AQueueThatIsNotThereIsNoFaultOfTheJob) {
              "Batch job submission failed: Requested reservation is invalid",
              "Batch job submission failed: Access denied to requested reservation",
              "Invalid --time specification",
+             // Its limits are lower than when the job was submitted.
+             "Batch job submission failed: Requested time limit is invalid (missing or exceeds some limit)",
+             "Batch job submission failed: Node count specification invalid",
          })
         EXPECT_EQ(submit_where_sbatch_says(said), ErrorCode::kNotFound) << said;
     EXPECT_EQ(submit_where_sbatch_says("x\nsbatch: unrecognized option '--gpu-per-node=4'"), ErrorCode::kNotFound);
@@ -82,8 +85,6 @@ TEST_F(SlurmRefusalsTest, AQueueThatIsNotThereIsNoFaultOfTheJob) {
 TEST_F(SlurmRefusalsTest, WhatCanNeverRunIsRefused) {
     for (const char* said : {
              "Batch job submission failed: Requested node configuration is not available",
-             "Batch job submission failed: Requested time limit is invalid (missing or exceeds some limit)",
-             "Batch job submission failed: Node count specification invalid",
              "Batch job submission failed: CPU count per node can not be satisfied",
              "Batch job submission failed: Memory specification can not be satisfied",
              "Batch job submission failed: More processors requested than permitted",
@@ -106,6 +107,9 @@ TEST_F(SlurmRefusalsTest, WhichQueueIsGoneAndWhatChangesItIsSaid) {
     EXPECT_NE(gone.find("change it with `atoll facility set leonardo --set batch.queues.main.partition=PARTITION`"),
               std::string::npos)
         << gone;
+    const std::string lower = said("Batch job submission failed: Requested time limit is invalid");
+    EXPECT_TRUE(lower.starts_with("Slurm at leonardo gives less in the queue \"main\" by now than this job asks for ("))
+        << lower;
     const std::string other = said("Batch job submission failed: Invalid qos specification");
     EXPECT_TRUE(other.starts_with("Slurm at leonardo rejects the settings of queue \"main\" (")) << other;
     EXPECT_NE(other.find("--set batch.queues.main.MEMBER=VALUE`"), std::string::npos) << other;
@@ -113,7 +117,7 @@ TEST_F(SlurmRefusalsTest, WhichQueueIsGoneAndWhatChangesItIsSaid) {
 }
 
 TEST_F(SlurmRefusalsTest, WhatTriesTheSameQueueIsSaid) {
-    slurm_.put("bin/sbatch", "#!/bin/sh\necho 'sbatch: error: Requested time limit is invalid' >&2\nexit 1\n");
+    slurm_.put("bin/sbatch", "#!/bin/sh\necho 'sbatch: error: Memory specification can not be satisfied' >&2\nexit 1\n");
     ScriptSite site(slurm_.facility, make_local_transport(), "");
     BatchJob job;
     job.ref = {"atoll-t-1", site.task_directory("t", 1)};

@@ -53,15 +53,16 @@ queue_put() {
         return 0
     fi
     # Of slurm_errno(3) what the job asks for and never gets; what the facility's record, its template or the site itself
-    # has to be changed for, as when a partition is renamed; all else may pass: nodes and partitions that are away, full
-    # queues, daemons that do not answer, what a site's own plugin says.
+    # has to be changed for, as when a partition is renamed or its limits are lowered below what was taken when the job
+    # was submitted; all else may pass: nodes and partitions that are away, full queues, daemons that do not answer, what
+    # a site's own plugin says.
     case $said in
-        *"configuration is not available"* | *"time limit is invalid"* | *"count specification invalid"* | \
-            *"can not be satisfied"* | *"processors requested than permitted"*)
+        *"configuration is not available"* | *"can not be satisfied"* | *"processors requested than permitted"*)
             printf '%s\n' "$said" >&2
             return 65
             ;;
-        *"Invalid partition name"* | *"Invalid account or"* | *"Invalid "*" specification"* | *"Invalid --"* | \
+        *"time limit is invalid"* | *"count specification invalid"* | \
+            *"Invalid partition name"* | *"Invalid account or"* | *"Invalid "*" specification"* | *"Invalid --"* | \
             *"unrecognized option"* | *"invalid option"* | *"not permitted to use this partition"* | \
             *"reservation is invalid"* | *"denied to requested reservation"*)
             printf '%s\n' "$said" >&2
