@@ -117,7 +117,8 @@ TEST_F(SlurmRefusalsTest, WhichQueueIsGoneAndWhatChangesItIsSaid) {
 }
 
 TEST_F(SlurmRefusalsTest, WhatTriesTheSameQueueIsSaid) {
-    slurm_.put("bin/sbatch", "#!/bin/sh\necho 'sbatch: error: Memory specification can not be satisfied' >&2\nexit 1\n");
+    slurm_.put("bin/sbatch",
+               "#!/bin/sh\necho 'sbatch: error: Memory specification can not be satisfied' >&2\nexit 1\n");
     ScriptSite site(slurm_.facility, make_local_transport(), "");
     BatchJob job;
     job.ref = {"atoll-t-1", site.task_directory("t", 1)};
