@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "trainer/kernels/formats.h"
-#include "trainer/kernels/gpu/attention_cut.h"
+#include "trainer/kernels/gpu/attention_memory.h"
 #include "trainer/kernels/gpu/elements.h"
 #include "trainer/kernels/gpu/gpu_backend.h"
 #include "trainer/kernels/gpu/rows.h"
@@ -14,7 +14,6 @@ namespace atl::kernels::gpu {
 namespace {
 
 using tensor::Arena;
-using tensor::Category;
 using tensor::DType;
 
 // Where queries, keys and values are: side by side in qkv, or the keys and values of a generation in caches.
@@ -273,73 +272,6 @@ struct Append {
     }
 };
 
-// Of a part: scores in fp32 and what is multiplied in the format, which of fp32 takes their place.
-struct Scratch {
-    Tensor scores, probabilities;           // [heads · queries, stride]
-    Tensor totals, out_sums;                // fp32 [heads · queries, 1] and […, D]; forward
-    Tensor of_probabilities, of_scores;     // as scores and probabilities; backward, as the next
-    Tensor key_gradients, value_gradients;  // fp32 [heads · T, D]
-};
-
-constexpr std::int64_t score_bytes(DType format, bool backward) {
-    return (backward ? 2 : 1) * (tensor::size_bytes(DType::kF32) + (format == DType::kF32 ? 0 : size_bytes(format)));
-}
-
-// Of one sequence and query head; where there is one query, of the heads that share a key.
-std::int64_t part_queries(const AttentionShape& shape) {
-    return shape.length == 1 ? shape.heads / shape.kv_heads : shape.length;
-}
-
-AttentionCut cut_of(const AttentionShape& shape, std::int64_t keys, bool backward) {
-    return cut_attention(part_queries(shape), shape.kv_heads, keys, score_bytes(shape.format, backward));
-}
-
-// Two matrices of a cut's scores side by side in memory, the second in the format.
-struct ScorePair {
-    Tensor wide, narrow;
-    std::int64_t bytes;
-};
-ScorePair score_pair(std::byte* at, const AttentionCut& cut, DType format) {
-    const std::int64_t rows = cut.heads * cut.queries, wide_bytes = tensor::size_bytes(DType::kF32, rows * cut.stride);
-    const Tensor wide(at, DType::kF32, {rows, cut.stride});
-    if (format == DType::kF32) return {wide, wide, wide_bytes};
-    return {wide, Tensor(at + wide_bytes, format, {rows, cut.stride}),
-            wide_bytes + tensor::size_bytes(format, rows * cut.stride)};
-}
-
-// Sums of out are for as many rows as any part has: with fewer keys it may have more of them.
-Scratch allocate_scratch(Arena& arena, const AttentionShape& shape, const AttentionCut& cut, bool backward) {
-    const auto allocate = [&](std::int64_t rows, std::int64_t columns) {
-        return arena.allocate(Category::kWorkspace, DType::kF32, {rows, columns});
-    };
-    std::byte* const memory = arena.allocate_bytes(Category::kWorkspace, cut.bytes);
-    Scratch scratch;
-    if (backward) {
-        scratch.key_gradients = allocate(cut.heads * shape.length, shape.head_channels);
-        scratch.value_gradients = allocate(cut.heads * shape.length, shape.head_channels);
-    } else {
-        const std::int64_t rows = shape.kv_heads * std::min(part_queries(shape), AttentionCut::kQueriesMax);
-        scratch.totals = allocate(rows, 1);
-        scratch.out_sums = allocate(rows, shape.head_channels);
-    }
-    if (arena.is_measuring()) return scratch;
-    const ScorePair first = score_pair(memory, cut, shape.format);
-    scratch.scores = first.wide;
-    scratch.probabilities = first.narrow;
-    if (backward) {
-        const ScorePair second = score_pair(memory + first.bytes, cut, shape.format);
-        scratch.of_probabilities = second.wide;
-        scratch.of_scores = second.narrow;
-    }
-    return scratch;
-}
-
-std::int64_t workspace_bytes(const AttentionShape& shape, std::int64_t keys, bool backward) {
-    Arena arena = Arena::measuring();
-    allocate_scratch(arena, shape, cut_of(shape, keys, backward), backward);
-    return arena.peak_bytes();
-}
-
 // What is kept: the logarithms of the sums of exponentials.
 Tensor log_sums_in(const AttentionShape& shape, const Tensor& kept) {
     Tensor sums(kept.data(), kStatistics, {shape.batch, shape.heads, shape.length});
@@ -350,7 +282,7 @@ Tensor log_sums_in(const AttentionShape& shape, const Tensor& kept) {
 // The parts of one pass, with what all of them need.
 class Pass {
   public:
-    Pass(Products& products, cudaStream_t stream, const Operands& of, const AttentionCut& cut, Scratch scratch)
+    Pass(Products& products, cudaStream_t stream, const Operands& of, const AttentionCut& cut, AttentionScratch scratch)
         : products_(products), stream_(stream), of_(of), cut_(cut), scratch_(std::move(scratch)) {}
 
     // Without log_sum_exp nobody asks for it.
@@ -496,7 +428,7 @@ class Pass {
     cudaStream_t stream_;
     const Operands& of_;
     const AttentionCut& cut_;
-    const Scratch scratch_;
+    const AttentionScratch scratch_;
 };
 
 void check_shape(const AttentionShape& shape, const Tensor& qkv, const Tensor& out) {
@@ -519,20 +451,15 @@ Operands side_by_side(const AttentionShape& shape, const Tensor& qkv, const Tens
 }  // namespace
 
 std::int64_t GpuBackend::attention_kept_bytes(const AttentionShape& shape) const {
-    return tensor::size_bytes(kStatistics, shape.batch * shape.heads * shape.length);
+    return gpu::attention_kept_bytes(shape);
 }
 
 std::int64_t GpuBackend::attention_workspace_bytes(const AttentionShape& shape) const {
-    const std::int64_t bytes =
-        std::max(workspace_bytes(shape, shape.length, false), workspace_bytes(shape, shape.length, true));
-    return std::max(bytes, sdpa_workspace_bytes(shape));
+    return gpu::attention_workspace_bytes(shape, sdpa_library());
 }
 
-// For steps of one token too, as a prompt is followed by these.
 std::int64_t GpuBackend::attention_cached_workspace_bytes(const AttentionShape& shape, std::int64_t keys_max) const {
-    AttentionShape step = shape;
-    step.length = 1;
-    return std::max(workspace_bytes(shape, keys_max, false), workspace_bytes(step, keys_max, false));
+    return gpu::attention_cached_workspace_bytes(shape, keys_max);
 }
 
 void GpuBackend::attention_forward(const AttentionShape& shape, const Tensor& qkv, const Documents& documents,
@@ -544,7 +471,8 @@ void GpuBackend::attention_forward(const AttentionShape& shape, const Tensor& qk
     const Arena::Scope scope(workspace);
     const Operands of = side_by_side(shape, qkv, documents.segment_starts);
     const AttentionCut cut = cut_of(shape, shape.length, false);
-    Pass(*products_, compute(), of, cut, allocate_scratch(workspace, shape, cut, false)).forward(out, log_sums);
+    Pass(*products_, compute(), of, cut, allocate_attention_scratch(workspace, shape, cut, false))
+        .forward(out, log_sums);
 }
 
 void GpuBackend::attention_backward(const AttentionShape& shape, const Tensor& qkv, const Documents& documents,
@@ -558,7 +486,7 @@ void GpuBackend::attention_backward(const AttentionShape& shape, const Tensor& q
         const Arena::Scope scope(workspace);
         const Operands of = side_by_side(shape, qkv, documents.segment_starts);
         const AttentionCut cut = cut_of(shape, shape.length, true);
-        Pass(*products_, compute(), of, cut, allocate_scratch(workspace, shape, cut, true))
+        Pass(*products_, compute(), of, cut, allocate_attention_scratch(workspace, shape, cut, true))
             .backward(log_sums, out_gradient, qkv_gradient);
     }
     if (!rotation.table.empty()) rope(shape, rotation.table, rotation.positions, qkv_gradient, true);
@@ -586,7 +514,7 @@ void GpuBackend::attention_cached(const AttentionShape& shape, const Tensor& qkv
     const Operands of{
         .shape = shape, .queries = qkv, .keys = key_cache, .values = value_cache, .segment_starts = {}, .past = past};
     const AttentionCut cut = cut_of(shape, past + shape.length, false);
-    Pass(*products_, compute(), of, cut, allocate_scratch(workspace, shape, cut, false)).forward(out, {});
+    Pass(*products_, compute(), of, cut, allocate_attention_scratch(workspace, shape, cut, false)).forward(out, {});
 }
 
 }  // namespace atl::kernels::gpu

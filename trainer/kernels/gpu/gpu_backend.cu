@@ -8,8 +8,6 @@
 namespace atl::kernels::gpu {
 namespace {
 
-constexpr std::int64_t kProductWorkspaceBytes = 32 << 20;  // what NVIDIA advises for Hopper
-constexpr std::int64_t kScratchBytes = 32 << 20;
 // Kept at most, more than a model of a hundred layers has. The head's has a step's number of targets in its key.
 constexpr std::size_t kRegionsMax = 2048;
 
@@ -32,8 +30,8 @@ Error does_not_start(int index, cudaError_t error) {
     return unavailable("GPU " + std::to_string(index) + " does not start: " + cudaGetErrorString(error));
 }
 
-std::array<float, 16 + 256> code_books() {
-    std::array<float, 16 + 256> books{};
+std::array<float, kBookValues> code_books() {
+    std::array<float, kBookValues> books{};
     std::ranges::copy(quant::dynamic_values(), std::ranges::copy(quant::kNf4Values, books.begin()).out);
     return books;
 }
@@ -111,10 +109,10 @@ GpuBackend::GpuBackend(std::string name, std::string card, std::vector<StreamHan
 
 Status GpuBackend::prepare() {
     ATOLL_TRY(scratch_, allocate(kScratchBytes));
-    ATOLL_TRY(sums_, allocate(kSumBlocks * static_cast<std::int64_t>(sizeof(double))));
-    ATOLL_TRY(corrections_, allocate(2 * static_cast<std::int64_t>(sizeof(float))));
+    ATOLL_TRY(sums_, allocate(kSumsBytes));
+    ATOLL_TRY(corrections_, allocate(kCorrectionsBytes));
     const auto books = code_books();
-    ATOLL_TRY(books_, allocate(static_cast<std::int64_t>(books.size() * sizeof(float))));
+    ATOLL_TRY(books_, allocate(kBooksBytes));
     copy_from_host(books.data(), Tensor(books_.data(), tensor::DType::kF32, {std::ssize(books)}));
     ATOLL_TRY(tensor::Memory workspace, allocate(kProductWorkspaceBytes));
     ATOLL_TRY(Products products, Products::open(std::move(workspace)));

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "trainer/kernels/backend.h"
+#include "trainer/kernels/gpu/own_memory.h"
 #include "trainer/kernels/gpu/products.h"
 #include "trainer/kernels/gpu/runtime.h"
 #include "trainer/kernels/gpu/sdpa.h"
@@ -141,16 +142,14 @@ class GpuBackend final : public Backend {
         EventHandle event;
     };
 
-    static constexpr std::int64_t kSumBlocks = 512;  // of add_up(): a partial sum each
-
     GpuBackend(std::string name, std::string card, std::vector<StreamHandle> streams, const GpuOptions& options);
     // The rest of open(), which needs memory.
     Status prepare();
     // A library for attention is no must: what is missing is a warning.
     void open_sdpa();
+    SdpaLibrary sdpa_library() const;  // empty: there is none
     // What a pass needs of a workspace; absent: there is no kernel for it.
     std::optional<std::int64_t> sdpa_bytes(const Sdpa::Kind& kind) const;
-    std::int64_t sdpa_workspace_bytes(const AttentionShape& shape) const;  // of any pass
     bool has_sdpa(const Sdpa::Kind& kind, const Documents& documents, std::int64_t free_bytes) const;
     // False: nothing was asked for, and the pass is by products. `tensors`: without what is of documents or gradients.
     bool attends_by_sdpa(const AttentionShape& shape, Sdpa::Pass pass, const Documents& documents,

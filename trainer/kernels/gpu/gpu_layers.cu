@@ -238,8 +238,7 @@ void GpuBackend::rope(const AttentionShape& shape, const Tensor& table, const Te
 // Of how many tokens: 2^28 logits, 512 MB in bf16, and 2048 tokens at least. Each chunk reads the head's weights and
 // adds to their gradient, in fp32, anew.
 std::int64_t GpuBackend::loss_rows(std::int64_t vocabulary) const {
-    constexpr std::int64_t kLogits = std::int64_t{1} << 28, kRowsMin = 2048;
-    return std::max(kRowsMin, kLogits / vocabulary);
+    return gpu::loss_rows(vocabulary);
 }
 
 void GpuBackend::cross_entropy_forward(const Tensor& logits, const Tensor& targets, const Tensor& losses) {

@@ -3,7 +3,6 @@
 // that each pass takes either; of documents the library keeps another layout, and both passes take the same path.
 
 #include <algorithm>
-#include <limits>
 
 #include "trainer/kernels/gpu/gpu_backend.h"
 #include "trainer/kernels/gpu/packs.h"
@@ -13,14 +12,10 @@ namespace {
 
 using tensor::Arena;
 using tensor::Category;
-using tensor::DType;
-
-// What an arena's alignment may lack.
-constexpr std::int64_t kMore = Sdpa::kWorkspaceAlignment - tensor::kAlignmentBytes;
 
 std::byte* align(std::byte* memory) {
     const auto address = reinterpret_cast<std::uintptr_t>(memory);
-    constexpr auto kUnit = static_cast<std::uintptr_t>(Sdpa::kWorkspaceAlignment);
+    constexpr auto kUnit = static_cast<std::uintptr_t>(kSdpaWorkspaceAlignment);
     return memory + ((address + kUnit - 1) / kUnit * kUnit - address);
 }
 
@@ -52,37 +47,6 @@ struct JoinGradients {
     }
 };
 
-std::int64_t rows_of(const AttentionShape& shape) {
-    return shape.batch * shape.length;
-}
-
-// Of documents: where each begins in each tensor, and gradients apart.
-void allocate_of_documents(Arena& arena, const Sdpa::Kind& kind, Sdpa::Tensors& tensors) {
-    for (Tensor* first :
-         {&tensors.first_of_qkv, &tensors.first_of_out, &tensors.first_of_keys, &tensors.first_of_log_sums})
-        *first = arena.allocate(Category::kWorkspace, DType::kI32, {kind.places + 1});
-    if (kind.pass == Sdpa::Pass::kForward) return;
-    const AttentionShape& shape = kind.shape;
-    const auto allocate = [&](std::int64_t heads) {
-        return arena.allocate(Category::kWorkspace, shape.format, {rows_of(shape), heads * shape.head_channels});
-    };
-    tensors.query_gradient = allocate(shape.heads);
-    tensors.key_gradient = allocate(shape.kv_heads);
-    tensors.value_gradient = allocate(shape.kv_heads);
-}
-
-// The longest list that a batch may have.
-std::int64_t most_places(const AttentionShape& shape) {
-    std::int64_t places = 1;
-    while (places < std::min(kDocumentsMax, rows_of(shape))) places *= 2;
-    return places;
-}
-
-bool has_kernels_for(const AttentionShape& shape) {
-    constexpr std::int64_t kChannels = 8;  // 16 bytes, which they move at once
-    return shape.format != DType::kF32 && shape.head_channels % kChannels == 0;
-}
-
 }  // namespace
 
 void GpuBackend::open_sdpa() {
@@ -96,24 +60,16 @@ void GpuBackend::open_sdpa() {
     if (sdpa_ != nullptr) name_.insert(name_.size() - 1, ", " + sdpa_->library());  // before the bracket
 }
 
-std::optional<std::int64_t> GpuBackend::sdpa_bytes(const Sdpa::Kind& kind) const {
-    if (sdpa_ == nullptr || !has_kernels_for(kind.shape)) return {};
-    if (rows_of(kind.shape) * kind.shape.qkv_columns() > std::numeric_limits<std::int32_t>::max()) return {};
-    const auto bytes = sdpa_->workspace_bytes(kind);
-    if (!bytes.ok()) return {};
-    Arena arena = Arena::measuring();
-    Sdpa::Tensors tensors;
-    if (kind.places > 0) allocate_of_documents(arena, kind, tensors);
-    return arena.peak_bytes() + (*bytes == 0 ? 0 : tensor::aligned(*bytes + kMore));
+SdpaLibrary GpuBackend::sdpa_library() const {
+    if (sdpa_ == nullptr) return {};
+    return [this](const SdpaKind& kind) -> std::optional<std::int64_t> {
+        const auto bytes = sdpa_->workspace_bytes(kind);
+        return bytes.ok() ? std::optional(*bytes) : std::nullopt;
+    };
 }
 
-std::int64_t GpuBackend::sdpa_workspace_bytes(const AttentionShape& shape) const {
-    std::int64_t most = 0;
-    for (const Sdpa::Pass pass : {Sdpa::Pass::kForward, Sdpa::Pass::kBackward}) {
-        for (const std::int64_t places : {std::int64_t{0}, most_places(shape)})
-            most = std::max(most, sdpa_bytes({shape, pass, places}).value_or(0));
-    }
-    return most;
+std::optional<std::int64_t> GpuBackend::sdpa_bytes(const SdpaKind& kind) const {
+    return gpu::sdpa_bytes(kind, sdpa_library());
 }
 
 // Of sequences that are one document each: a workspace is for the largest batch, and a smaller one may have a kernel
@@ -124,7 +80,7 @@ bool GpuBackend::has_sdpa(const Sdpa::Kind& kind, const Documents& documents, st
         return bytes && *bytes <= free_bytes;
     }
     if (kind.places == 0) return false;
-    const std::int64_t most = sdpa_workspace_bytes(kind.shape);
+    const std::int64_t most = sdpa_workspace_bytes(kind.shape, sdpa_library());
     return std::ranges::all_of(std::array{Sdpa::Pass::kForward, Sdpa::Pass::kBackward}, [&](Sdpa::Pass pass) {
         const auto bytes = sdpa_bytes({kind.shape, pass, kind.places});
         return bytes && *bytes <= most;
@@ -152,12 +108,13 @@ bool GpuBackend::attends_by_sdpa(const AttentionShape& shape, Sdpa::Pass pass, c
         tensors.value_gradient = qkv_gradient.column_range(queries + keys, keys);
     }
     const std::int64_t bytes = sdpa_->workspace_bytes(kind).value();
-    sdpa_->run(compute(), kind, tensors,
-               bytes == 0 ? nullptr : align(workspace.allocate_bytes(Category::kWorkspace, bytes + kMore)));
+    sdpa_->run(
+        compute(), kind, tensors,
+        bytes == 0 ? nullptr : align(workspace.allocate_bytes(Category::kWorkspace, bytes + kSdpaWorkspaceMore)));
     if (kind.places == 0 || pass == Sdpa::Pass::kForward) return true;
     with_packs(shape.head_channels,
                {tensors.query_gradient, tensors.key_gradient, tensors.value_gradient, qkv_gradient}, [&]<class P>() {
-                   launch_in_rows<P>(compute(), rows_of(shape), shape.qkv_columns(),
+                   launch_in_rows<P>(compute(), shape.batch * shape.length, shape.qkv_columns(),
                                      JoinGradients<P>{P(tensors.query_gradient), P(tensors.key_gradient),
                                                       P(tensors.value_gradient), P(qkv_gradient), queries, keys});
                });

@@ -193,7 +193,7 @@ Result<std::int64_t> Sdpa::workspace_bytes(const Kind& kind) {
 
 void Sdpa::run(cudaStream_t stream, const Kind& kind, const Tensors& tensors, std::byte* workspace) {
     const std::int64_t bytes = workspace_bytes(kind).value();
-    check(reinterpret_cast<std::uintptr_t>(workspace) % kWorkspaceAlignment == 0, "the workspace is not aligned");
+    check(reinterpret_cast<std::uintptr_t>(workspace) % kSdpaWorkspaceAlignment == 0, "the workspace is not aligned");
     must(shim::enqueue(stream,
                        [=] {
                            ++passes;
