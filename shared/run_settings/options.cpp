@@ -232,6 +232,10 @@ const std::vector<Option>& table() {
          kPlan, 1, kRanksMax},
         {"memory-bytes", &C::memory_bytes, "memory of one machine; the default is what this one has left", E::kNone,
          kPlan, 1},
+        {"card", &C::card,
+         "plan for one of these GPUs a rank, with --device cuda; none needs to be here: h100, h100-94, h200, gh200, "
+         "a100-40, a100-64, a100-80, a10, a40, l4, l40, l40s",
+         E::kNone, kPlan},
     };
     return all;
 }

@@ -34,6 +34,7 @@ constexpr std::array<Need, 23> kNeeds = {{{"momentum", "optimizer", "sgd", "muon
                                           {"rounding-error-name", "update-format"},
                                           {"rounding-error-from", "update-format"},
                                           {"rounding-error-if-named", "rounding-error-from"},
+                                          {"card", "device", "cuda"},
                                           {"top-p", "temperature"},
                                           {"seed", "temperature"}}};  // of `generate`, as no other has that
 

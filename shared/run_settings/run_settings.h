@@ -137,6 +137,7 @@ struct RunConfig {
     std::int64_t ranks = 0;           // 0: those that a launcher started
     std::int64_t ranks_per_node = 0;  // 0: all
     std::int64_t memory_bytes = 0;    // of one machine; 0: what this one has left
+    std::string card;                 // a GPU's name (training_memory/cards.h); empty: the GPU that is here
 
     // Not built yet: only these values pass (see assign).
     std::int64_t tp = 1;

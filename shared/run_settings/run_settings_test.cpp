@@ -232,10 +232,14 @@ TEST(RunConfigTest, AFileSetsTheSameOptions) {
 
 TEST(RunConfigTest, AFileSetsWhatOneCommandAloneHas) {
     RunConfig config;
-    ASSERT_TRUE(read_json(config, R"({"ranks": 8, "ranks_per_node": 4, "memory_bytes": 1000})", kPlan).ok());
+    ASSERT_TRUE(
+        read_json(config,
+                  R"({"ranks": 8, "ranks_per_node": 4, "memory_bytes": 1000, "device": "cuda", "card": "h100"})", kPlan)
+            .ok());
     EXPECT_EQ(config.ranks, 8);
     EXPECT_EQ(config.ranks_per_node, 4);
     EXPECT_EQ(config.memory_bytes, 1000);
+    EXPECT_EQ(config.card, "h100");
     const char* const text = R"({"prompt": "a", "max_tokens": 5, "temperature": 0.5, "top_p": 0.9, "seed": 3})";
     ASSERT_TRUE(read_json(config, text, kGenerate).ok());
     EXPECT_EQ(config.prompt, "a");

@@ -48,7 +48,8 @@ std::vector<Flag> ConfigFlags::flags() {
         std::string default_text = run_settings::value_text({}, option);
         if (default_text == "0" || default_text == "false") default_text.clear();  // they stand for "not given"
         // An option of which this build has one value alone tells nobody anything.
-        const bool is_shown = option.is_built() && (option.name != "device" || train::built_devices().size() > 1);
+        const bool has_choice = train::built_devices().size() > 1 || command_ == run_settings::kPlan;
+        const bool is_shown = option.is_built() && (option.name != "device" || has_choice);
         flags.push_back({std::string(option.name), std::string(option.help), Flag::Assign(remember), false,
                          std::holds_alternative<bool run_settings::RunConfig::*>(option.member),
                          value_kind(option) + (is_required ? " REQUIRED" : ""), default_text, is_shown ? group : ""});
@@ -60,7 +61,8 @@ Status ConfigFlags::apply() {
     if (!file_.empty()) ATOLL_RETURN_IF_ERROR(run_settings::assign_file(config_, file_, command_));
     for (const auto& [option, text] : texts_) ATOLL_RETURN_IF_ERROR(run_settings::assign(config_, *option, text));
     const auto built = train::built_devices();
-    if (std::ranges::find(built, to_string(config_.device)) == built.end())
+    // A plan for a card that is not here needs no backend for it.
+    if (config_.card.empty() && std::ranges::find(built, to_string(config_.device)) == built.end())
         return invalid_argument("--device", "'" + std::string(to_string(config_.device)) +
                                                 "' is not built into this program, which has: " + join(built, ", ") +
                                                 "; `./dev cuda` builds one for NVIDIA GPUs");

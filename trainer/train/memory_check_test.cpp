@@ -6,6 +6,7 @@
 
 #include "shared/base/file.h"
 #include "shared/safetensors/file.h"
+#include "trainer/kernels/planned_gpu.h"
 #include "trainer/kernels/testing/backends.h"
 
 #if defined(ATOLL_GPU_SHIM)
@@ -111,6 +112,29 @@ TEST_F(DeviceMemoryTest, WhatOnlyReadsTheModelIsToldFewerRows) {
     const Status refused = check_fits(*gpu_, 8, need_bytes, *comm_);
     ASSERT_FALSE(refused.ok());
     EXPECT_NE(refused.error().message.find("--batch-size 2 ("), std::string::npos) << refused.error().message;
+}
+
+// The layout is the run's own; only what a GPU's backend says is said for it.
+TEST_F(DeviceMemoryTest, APlanForAGpuThatIsNotHereIsThatOfTheGpusBackend) {
+    const auto gpu = kernels::gpu::GpuBackend::open(0, {.deterministic = true}).value();
+    const auto planned = kernels::make_planned_gpu(
+        {.architecture = 90, .memory_bytes = 80'000'000'000, .driver_bytes = 0, .deterministic = true});
+    const plan::Settings all = memory_settings(make_run());
+    std::vector<plan::Settings> settings = plan::smaller_settings(all, 2, false);
+    settings.push_back(all);
+    for (const bool is_half : {false, true}) {
+        PreparedRun run = make_run();
+        if (is_half)
+            run.directory.model.use_formats({.weights = tensor::DType::kBF16, .activations = tensor::DType::kBF16});
+        for (const plan::Settings& one : settings) {
+            const plan::MemoryPlan here = measure_with(run, one, *gpu, 0, 2),
+                                   there = measure_with(run, one, *planned, 0, 2);
+            EXPECT_EQ(there.categories, here.categories) << plan::to_flags(one);
+            EXPECT_EQ(there.device_bytes, here.device_bytes) << plan::to_flags(one);
+            EXPECT_EQ(there.pinned_bytes, here.pinned_bytes) << plan::to_flags(one);
+            EXPECT_EQ(there.backend_bytes, here.backend_bytes);
+        }
+    }
 }
 
 TEST_F(DeviceMemoryTest, ADeviceThatHasTheHostsMemoryHasNoOther) {
