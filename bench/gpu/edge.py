@@ -7,7 +7,8 @@ Three runs of a step or more: the Llama of 33.5 M, the one of 852 M, and the lat
 the card has room for by plan, which says how much that is. Planned is what a run allocates of the device and what its backend keeps; taken is the
 largest that nvidia-smi saw above what was taken before, so what the driver keeps is in the difference. A fourth run,
 planned to be a twentieth larger than the card, has to be refused before it asks for memory: exit code 3, and a message with settings that fit. With --device cpu taken is
-the largest resident size and planned all of the plan.
+the largest resident size and planned all of the plan. Where the card is one of `plan --card` its plan without the card
+is compared with its own.
 """
 import argparse
 import subprocess
@@ -76,6 +77,28 @@ def compare(trainer, name, flags, steps, **shape):
                   unit="MiB taken beyond the plan", tokens_per_s=lines[-1]["tokens_per_s"])
 
 
+CARDS = {"NVIDIA H100 80GB HBM3": "h100", "NVIDIA H200": "h200", "NVIDIA GH200 480GB": "gh200",
+         "NVIDIA A100-SXM4-40GB": "a100-40", "NVIDIA A100-SXM-64GB": "a100-64", "NVIDIA A100-SXM4-80GB": "a100-80",
+         "NVIDIA A10": "a10", "NVIDIA A40": "a40", "NVIDIA L4": "l4", "NVIDIA L40": "l40", "NVIDIA L40S": "l40s"}
+
+
+def compare_card(trainer, flags):
+    """What `plan --card` says without the card, beside what is planned on it."""
+    command = ["nvidia-smi", "--id=0", "--query-gpu=name", "--format=csv,noheader"]
+    name = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout.strip()
+    if name not in CARDS:
+        return trainer.stage.leave_out("memory.card", f"plan --card knows no {name}")
+    here = trainer.plan("memory.card.here", flags)
+    there = trainer.plan("memory.card.there", [*flags, "--card", CARDS[name]])
+    if here and there:
+        more = planned_bytes(there, "cuda") - planned_bytes(here, "cuda")
+        trainer.stage.measure("memory.card", card=CARDS[name], attention_from=there["attention_from"],
+                              available_bytes=here["device_available_bytes"],
+                              available_bytes_without=there["device_available_bytes"], value=more / 2**20,
+                              unit="MiB planned beyond the card's own plan")
+    return None
+
+
 def rows_that_fill(trainer, flags):
     """From the plans of two sizes, which differ by activations alone; None where there is no plan. A rehearsal has no
     memory to fill."""
@@ -126,6 +149,8 @@ def main():
         compare(small, small.model, flags, 3)
     if large.prepare():
         compare(large, f"{large.model}-again" if options.small else large.model, flags, 1)
+        if on_card:
+            compare_card(large, flags)
         rows = rows_that_fill(large, flags)
         if rows:
             compare(large, "edge", flags, 1, batch=rows, data=large.rows(rows, LENGTH))
