@@ -102,6 +102,13 @@ std::int64_t parameter_count(const ModelConfig& model) {
     return element_count(model_config::tensors_of(model));
 }
 
+std::int64_t device_bytes(const LeastMemory& least, const RunConfig& settings) {
+    std::int64_t bytes = least.total();
+    if (settings.offload_params == Offload::kCpu) bytes -= least.weights;
+    if (settings.offload_optimizer == Offload::kCpu) bytes -= least.masters + least.moments;
+    return bytes;
+}
+
 Result<LeastMemory> least_memory(const ModelConfig& model, const RunConfig& settings, int ranks, int ranks_on_node,
                                  std::int64_t seq_len) {
     ATOLL_TRY(const run_settings::BatchPlan batch, plan_batch(settings, ranks));

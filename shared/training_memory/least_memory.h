@@ -25,6 +25,9 @@ struct LeastMemory {
 Result<LeastMemory> least_memory(const model_config::ModelConfig& model, const run_settings::RunConfig& settings,
                                  int ranks, int ranks_on_node, std::int64_t seq_len);
 
+// What of it a GPU has to hold: all but what the settings leave to the host's memory.
+std::int64_t device_bytes(const LeastMemory& least, const run_settings::RunConfig& settings);
+
 // The numbers of all of the model's tensors.
 std::int64_t parameter_count(const model_config::ModelConfig& model);
 

@@ -44,6 +44,17 @@ TEST(LeastMemoryTest, CountsWhatEachRankKeeps) {
     EXPECT_EQ(least_memory(tiny(), settings, 4, 2, 16)->weights, kParameters / 2 * 2) << "in groups of two";
 }
 
+TEST(LeastMemoryTest, WhatIsLeftToTheHostIsNotOnAGpu) {
+    RunConfig settings;
+    settings.precision = run_settings::Precision::kBf16;
+    const LeastMemory least = least_memory(tiny(), settings, 1, 1, 16).value();
+    EXPECT_EQ(device_bytes(least, settings), least.total());
+    settings.offload_optimizer = run_settings::Offload::kCpu;
+    EXPECT_EQ(device_bytes(least, settings), least.weights + least.gradients + least.activations);
+    settings.offload_params = run_settings::Offload::kCpu;
+    EXPECT_EQ(device_bytes(least, settings), least.gradients + least.activations);
+}
+
 TEST(LeastMemoryTest, SettingsThatDoNotDivideAreNamed) {
     RunConfig settings;
     settings.global_batch_size = 3;

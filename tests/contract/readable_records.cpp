@@ -3,6 +3,7 @@
 #include "services/dispatch/testing/made_attempt.h"
 #include "shared/base/file.h"
 #include "shared/model_config/testing/tiny_model.h"
+#include "shared/training_memory/cards.h"
 
 namespace atl::contract {
 namespace {
@@ -104,11 +105,13 @@ Status ReadableRecords::make_facilities() {
     const Json local = {{"kind", "local"}};
     const Json ssh = {{"kind", "ssh"}, {"host", "site"}, {"config_file", config}};
     const Json slots = {{"kind", "local"}, {"slots", 2}};
-    const Json slurm = {{"kind", "slurm"},
-                        {"default_queue", "gpu"},
-                        {"queues",
-                         {{"gpu", {{"partition", "boost"}, {"nodes_max", 4}, {"time_max", "24:00:00"}}},
-                          {"cpu", {{"partition", "dcgp"}, {"time_max", "1:00:00"}}}}}};
+    Json slurm = {{"kind", "slurm"},
+                  {"default_queue", "gpu"},
+                  {"queues",
+                   {{"gpu", {{"partition", "boost"}, {"nodes_max", 4}, {"time_max", "24:00:00"}}},
+                    {"cpu", {{"partition", "dcgp"}, {"time_max", "1:00:00"}}}}}};
+    for (const auto& card : training_memory::cards())
+        slurm["queues"][std::string(card.name)] = {{"card", std::string(card.name)}};
     const auto add = [&](const std::string& name, const Json& transport, const Json& batch,
                          const Json& more) -> Status {
         Json facility = {{"name", name}, {"transport", transport}, {"batch", batch}};

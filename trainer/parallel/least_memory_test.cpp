@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "shared/adapter/adapter.h"
+#include "trainer/kernels/planned_gpu.h"
 #include "trainer/model/lora.h"
 #include "trainer/parallel/run_memory.h"
 #include "trainer/weights/storage.h"
@@ -25,6 +26,11 @@ model_config::ModelConfig config_of(const char* members) {
     return model_config::parse_config(text).value();
 }
 
+kernels::Backend& cpu() {
+    static const auto backend = kernels::make_cpu_backend(1).value();
+    return *backend;
+}
+
 // The model that the settings train, as `atoll-trainer plan` lays it out.
 model::Model model_of(const model_config::ModelConfig& config, const RunConfig& settings) {
     model::Model model = model::make_model(config);
@@ -36,8 +42,9 @@ model::Model model_of(const model_config::ModelConfig& config, const RunConfig& 
     return model;
 }
 
-// As `atoll-trainer plan` does; rank 0 is not the smallest.
-std::int64_t planned_bytes(const model_config::ModelConfig& config, const RunConfig& settings) {
+// As `atoll-trainer plan` does; rank 0 is not the smallest. Of the device's memory.
+std::int64_t planned_bytes(const model_config::ModelConfig& config, const RunConfig& settings,
+                           kernels::Backend& backend = cpu()) {
     model::Model model = model_of(config, settings);
     model.use_formats({.weights = weights::storage_dtype(settings.precision),
                        .activations = weights::storage_dtype(settings.computes_in()),
@@ -53,8 +60,8 @@ std::int64_t planned_bytes(const model_config::ModelConfig& config, const RunCon
     options.optimizer = &optimizer;
     options.has_control_variate = settings.control_variate > 0;
     options.offload_optimizer = settings.offload_optimizer;
-    const auto backend = kernels::make_cpu_backend(1);
-    return RunMemory::measure(**backend, model, options).device_bytes;
+    options.offload_params = settings.offload_params;
+    return RunMemory::measure(backend, model, options).device_bytes;
 }
 
 TEST(LeastMemoryTest, IsNoMoreThanATrainingTakesAndMostOfIt) {
@@ -87,6 +94,33 @@ TEST(LeastMemoryTest, IsNoMoreThanATrainingTakesAndMostOfIt) {
                             EXPECT_GE(least, planned / 2) << variant;
                         }
                     }
+}
+
+// Of a GPU without what the settings leave to the host.
+TEST(LeastMemoryTest, OfAGpuIsNoMoreThanATrainingTakesThere) {
+    using run_settings::Offload;
+    const auto config = config_of(R"("model_type": "llama", "intermediate_size": 700, "num_key_value_heads": 2)");
+    const auto gpu = kernels::make_planned_gpu({.architecture = 90, .memory_bytes = 80'000'000'000});
+    for (const Sharding sharding : {Sharding::kNone, Sharding::kShardGradOp, Sharding::kFullShard})
+        for (const Precision precision : {Precision::kFp32, Precision::kBf16})
+            for (const Offload params : {Offload::kNone, Offload::kCpu})
+                for (const Offload optimizer : {Offload::kNone, Offload::kCpu}) {
+                    RunConfig settings;
+                    settings.device = run_settings::Device::kCuda;
+                    settings.batch_size = 4;
+                    settings.sharding = sharding;
+                    settings.precision = precision;
+                    settings.offload_params = params;
+                    settings.offload_optimizer = optimizer;
+                    const auto least = training_memory::least_memory(config, settings, kRanks, kRanksOnNode, kLength);
+                    const std::int64_t bytes = training_memory::device_bytes(*least, settings);
+                    const std::int64_t planned = planned_bytes(config, settings, *gpu);
+                    const std::string variant = std::string(to_string(sharding)) + " " +
+                                                std::string(to_string(params)) + " " +
+                                                std::string(to_string(optimizer));
+                    EXPECT_LE(bytes, planned) << variant;
+                    EXPECT_GE(bytes, planned / 4) << variant;
+                }
 }
 
 TEST(LeastMemoryTest, OfAdaptersTheModelIsOnlyRead) {

@@ -9,6 +9,7 @@
 #include "shared/base/text.h"
 #include "shared/delta/delta.h"
 #include "shared/model_config/ignored_tensor.h"
+#include "shared/training_memory/cards.h"
 #include "shared/training_memory/least_memory.h"
 
 namespace atl::dispatch {
@@ -224,16 +225,41 @@ void look_at_settings(Looker& look, const Training& training, const BaseModel& b
 // Slurm says 1 of nodes whose memory it was not told.
 constexpr std::int64_t kUntoldMib = 1;
 
+// Of the queue's cards, which ranks beyond their number share.
+void look_at_card(Looker& look, const Training& training, const Participant& one, const Queue& queue,
+                  const training_memory::LeastMemory& least) {
+    const std::string need = "a card needs " + bytes_text(device_bytes(least, training.settings())) + " at least";
+    const auto card = training_memory::find_card(queue.card);
+    if (training.settings().device != Device::kCuda || !card.ok())
+        return look.add("memory", CheckState::kSkipped,
+                        need + "; what it has is not known, as the facility's queue names no card");
+    const std::int64_t ranks = training.ranks_on_node();
+    const std::int64_t cards = one.resources.gpus_per_node > 0 ? one.resources.gpus_per_node : ranks;
+    const std::int64_t share =
+        card->memory_bytes / ((ranks + cards - 1) / cards) - training_memory::kDriverBytes;  // of one rank
+    const std::string has = bytes_text(std::max<std::int64_t>(0, share)) + " of a card " + queue.card;
+    if (device_bytes(least, training.settings()) <= share)
+        return look.add("memory", CheckState::kOk, need + " of " + has);
+    look.fail(
+        "memory",
+        invalid_argument(look.path() + ".resources",
+                         need + " (weights " + bytes_text(least.weights) + ", gradients " +
+                             bytes_text(least.gradients) + ", optimizer " + bytes_text(least.masters + least.moments) +
+                             ", activations " + bytes_text(least.activations) + ") and a rank has " + has +
+                             ": take more cards with \"sharding\": \"full_shard\", a smaller batch_size, or "
+                             "what `atoll-trainer plan --device cuda --card " +
+                             queue.card + "` names"));
+}
+
 void look_at_memory(Looker& look, const Training& training, const Participant& one, const StoredFacility& stored,
                     const BaseModel& base) {
     if (!base.config.ok()) return;
     const auto least = training.memory(*base.config);
     if (!least.ok()) return;  // the settings' own failure
-    if (training.settings().device != Device::kCpu)
-        return look.add("memory", CheckState::kSkipped,
-                        "a card needs " + bytes_text(least->total()) + " at least; what it has is not known");
+    const Queue& queue = queue_of(stored.facility.batch, one.resources);
+    if (training.settings().device != Device::kCpu) return look_at_card(look, training, one, queue, *least);
     const std::int64_t need = least->total() * training.ranks_on_node();
-    const QueueLimits& node = queue_of(stored.facility.batch, one.resources).found;
+    const QueueLimits& node = queue.found;
     // Of a facility without queues no memory can be asked for: that it was is another row's failure.
     const bool is_asked = one.resources.memory_mib > 0 && abilities_of(stored.facility.batch.kind).has_queues;
     const std::int64_t has_mib = is_asked ? one.resources.memory_mib : node.memory_mib_max;

@@ -134,6 +134,31 @@ TEST(JobExaminationTest, MemoryIsComparedWithWhatTheJobAsksForOrTheNodesHave) {
     EXPECT_NE(one.found("memory").find("skipped: a card needs "), std::string::npos);
 }
 
+TEST(JobExaminationTest, MemoryOfAGpuIsComparedWithTheQueuesCard) {
+    Case one;
+    Queue& queue = one.facilities["leonardo"].facility.batch.queues["main"];
+    Resources& resources = one.spec.participants[0].resources;
+    one.facilities["leonardo"].devices = {"cpu", "cuda", "hip"};
+    one.spec.training["device"] = "cuda";
+    EXPECT_NE(one.found("memory").find("what it has is not known, as the facility's queue names no card"),
+              std::string::npos)
+        << one.found("memory");
+    queue.card = "l4";
+    EXPECT_TRUE(one.found("memory").starts_with("ok: a card needs ")) << one.found("memory");
+    EXPECT_TRUE(one.found("memory").ends_with(" of 21.5 GiB of a card l4")) << one.found("memory");
+    resources.tasks_per_node = 16;
+    EXPECT_TRUE(one.found("memory").ends_with(" of 21.5 GiB of a card l4")) << "one each";
+    resources.gpus_per_node = 1;
+    EXPECT_TRUE(one.found("memory").starts_with("fail at participants[0].resources: a card needs "))
+        << one.found("memory");
+    EXPECT_NE(one.found("memory").find("and a rank has 873.6 MiB of a card l4: "), std::string::npos)
+        << one.found("memory");
+    EXPECT_NE(one.found("memory").find("plan --device cuda --card l4`"), std::string::npos);
+    EXPECT_FALSE(first_failure(one.examine()).ok());
+    one.spec.training["device"] = "hip";
+    EXPECT_TRUE(one.found("memory").starts_with("skipped: ")) << one.found("memory");
+}
+
 TEST(JobExaminationTest, WhatIsNotKnownOfATokenizerIsNoFailure) {
     Case one;
     one.copy.fits = std::nullopt;

@@ -4,6 +4,7 @@
 
 #include "services/dispatch/domain/batch_template.h"
 #include "shared/base/text.h"
+#include "shared/training_memory/cards.h"
 
 namespace atl::dispatch {
 namespace {
@@ -39,6 +40,9 @@ Result<Queue> parse_queue(const Json& value, const std::string& field) {
     queue.gpu_request = reader.string_or("gpu_request", queue.gpu_request);
     if (!is_option(queue.gpu_request) || queue.gpu_request.find("{gpus}") == std::string::npos)
         reader.fail("gpu_request", "must be an option of sbatch with {gpus} in it, as --gres=gpu:{gpus}");
+    queue.card = reader.string_or("card", "");
+    if (const auto card = training_memory::find_card(queue.card); !queue.card.empty() && !card.ok())
+        reader.fail("card", card.error().message);
     queue.nodes_max = reader.integer_or("nodes_max", 0, 1, kQueueNodesMax);
     const std::string time_max = reader.string_or("time_max", "");
     const Json& extra = reader.array_or_null("extra");
@@ -63,6 +67,7 @@ Json to_json(const Queue& queue) {
                                     {"reservation", &queue.reservation}})
         if (!word->empty()) value[key] = *word;
     if (queue.gpu_request != Queue().gpu_request) value["gpu_request"] = queue.gpu_request;
+    if (!queue.card.empty()) value["card"] = queue.card;
     if (!queue.extra.empty()) value["extra"] = queue.extra;
     if (queue.nodes_max > 0) value["nodes_max"] = queue.nodes_max;
     if (queue.time_max_s > 0) value["time_max"] = time_text(queue.time_max_s);

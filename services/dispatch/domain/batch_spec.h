@@ -38,6 +38,7 @@ struct Queue {
     std::string constraint = {};
     std::string reservation = {};
     std::string gpu_request = "--gpus-per-node={gpus}";  // how GPUs are asked for there
+    std::string card = {};                               // that its nodes have, as training_memory/cards.h calls it
     std::vector<std::string> extra = {};                 // more options of sbatch, each one word
     std::int64_t nodes_max = 0;                          // 0: not known
     std::int64_t time_max_s = 0;

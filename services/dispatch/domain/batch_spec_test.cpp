@@ -10,7 +10,8 @@ using json::Json;
 const Json kSlurmRecord = {
     {"kind", "slurm"},
     {"queues",
-     {{"gpu", {{"partition", "boost"}, {"qos", "normal"}, {"nodes_max", 4}, {"time_max", "1-00:00:00"}}},
+     {{"gpu",
+       {{"partition", "boost"}, {"qos", "normal"}, {"card", "a100-64"}, {"nodes_max", 4}, {"time_max", "1-00:00:00"}}},
       {"cpu", {{"partition", "serial"}, {"gpu_request", "--gres=gpu:{gpus}"}, {"extra", {"--mail-type=NONE"}}}}}},
     {"default_queue", "gpu"},
     {"template", "#!/bin/bash -l\n#SBATCH --mail-type=NONE\nmodule load openmpi\n{{ command }}\n"}};
@@ -25,6 +26,7 @@ TEST(BatchSpecTest, ComesBackAsItWasSaid) {
     ASSERT_TRUE(batch.ok()) << describe(batch.error());
     EXPECT_EQ(to_json(*batch), kSlurmRecord);
     EXPECT_EQ(batch->queues.at("gpu").time_max_s, 86400);
+    EXPECT_EQ(batch->queues.at("gpu").card, "a100-64");
     EXPECT_EQ(parse_batch_spec({{"kind", "slurm"}, {"queues", {{"all", Json::object()}}}}, "batch")->default_queue,
               "all");
 }
@@ -38,6 +40,7 @@ TEST(BatchSpecTest, EachWrongMemberIsNamed) {
         {"batch.queues.gpu.nodes_max", {{"queues", {{"gpu", {{"nodes_max", 0}}}}}}},
         {"batch.queues.gpu.time_max", {{"queues", {{"gpu", {{"time_max", "soon"}}}}}}},
         {"batch.queues.gpu.gpu_request", {{"queues", {{"gpu", {{"gpu_request", "--gpus=4"}}}}}}},
+        {"batch.queues.gpu.card", {{"queues", {{"gpu", {{"card", "a100"}}}}}}},
         {"batch.queues.gpu.extra", {{"queues", {{"gpu", {{"extra", {"exclusive"}}}}}}}},
         {"batch.queues.gpu.gpus", {{"queues", {{"gpu", {{"gpus", 4}}}}}}},
         {"batch.default_queue", {{"default_queue", "fast"}}},
