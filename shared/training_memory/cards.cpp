@@ -25,7 +25,7 @@ constexpr std::array kCards = {
     Card{"a40", "A40", 86, 84, 45'399 * kMib, false},
     Card{"l4", "L4", 89, 58, 22'553 * kMib, false},
     Card{"l40", "L40", 89, 142, 45'399 * kMib, false},
-    Card{"l40s", "L40S", 89, 142, 45'399 * kMib, false},
+    Card{"l40s", "L40S", 89, 142, 45'399 * kMib, true},
 };
 
 // What sites still have and this trainer does not run on.

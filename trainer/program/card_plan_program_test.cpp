@@ -169,6 +169,7 @@ TEST_F(CardPlanTest, SaysHowAttentionsWorkspaceIsKnown) {
               "cuDNN 9.19.0's plans for an A100, which this card resembles by its data sheet");
     EXPECT_EQ(from("h200", kStochastic),
               "cuDNN 9.19.0's plans for an H100, which this card resembles by its data sheet");
+    EXPECT_EQ(from("l4", kStochastic), "cuDNN 9.19.0's plans for an L40S, which this card resembles by its data sheet");
     EXPECT_EQ(from("h100", {}), "matrix products, exactly") << "fp32";
     Flags deterministic = kStochastic;
     deterministic.emplace_back("--deterministic");

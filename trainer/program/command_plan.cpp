@@ -24,8 +24,8 @@ std::string attention_from(const Card& card, const run_settings::RunConfig& conf
         return "matrix products, exactly";
     const std::string library = kernels::kPlannedAttentionLibrary;
     if (card.has_planned_attention) return library + "'s plans for this card";
-    return library + "'s plans for an " + (card.architecture >= 90 ? "H100" : "A100") +
-           ", which this card resembles by its data sheet";
+    const char* nearest = card.architecture >= 90 ? "H100" : card.architecture > 80 ? "L40S" : "A100";
+    return library + "'s plans for an " + nearest + ", which this card resembles by its data sheet";
 }
 
 // What a plan is for.

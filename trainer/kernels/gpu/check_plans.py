@@ -12,7 +12,7 @@ import sys
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parents[2]
 TABLE = HERE / "attention_plans.txt"
-CARDS = ["h100", "a100"]
+CARDS = ["h100", "a100", "l40s"]
 # format, sequences, tokens, query heads, key/value heads, channels, places for documents (0: each sequence is one)
 SHAPES = [
     "bf16 1 4096 32 32 128 0",  # Llama 2 7B
@@ -26,12 +26,17 @@ SHAPES = [
     "bf16 1 4096 32 8 96 0",
     "bf16 1 4096 8 4 256 0",
     "bf16 1 1000 16 8 128 0",  # tokens that no tile divides
+    "bf16 3 333 14 2 64 0",
+    "bf16 2 77 4 4 128 0",
+    "bf16 1 2048 16 1 112 0",
+    "bf16 1 2048 16 4 192 0",
     "fp16 1 4096 32 32 128 0",
     "bf16 1 8192 32 8 128 2",
     "bf16 1 8192 32 8 128 32",
     "bf16 1 8192 32 8 128 1024",
     "bf16 4 2048 32 32 64 128",
     "bf16 8 256 8 8 64 64",
+    "bf16 2 1000 12 4 64 4",
 ]
 SOURCES = ["trainer/kernels/gpu/testing/attention_plans.cpp", "trainer/kernels/gpu/sdpa_cudnn.cpp",
            "trainer/tensor/tensor.cpp", "shared/base/check.cpp", "shared/base/result.cpp"]

@@ -36,9 +36,11 @@ std::int64_t backward_bytes_on_hopper(const SdpaKind& kind) {
 
 // As above; the gradients of keys and values are apart in any case, and where they are shared in fp32.
 std::int64_t backward_bytes_on_ampere(const AttentionShape& shape) {
-    const std::int64_t elements = query_elements(shape);
-    return (elements + query_count(shape)) * kFp32Bytes + 2 * elements * (is_grouped(shape) ? kFp32Bytes : kHalfBytes) +
-           128;
+    constexpr std::int64_t kQueries = 8;  // sums are of a multiple of so many
+    AttentionShape filled = shape;
+    filled.length = (shape.length + kQueries - 1) / kQueries * kQueries;
+    return (query_elements(filled) + query_count(shape)) * kFp32Bytes +
+           2 * query_elements(shape) * (is_grouped(shape) ? kFp32Bytes : kHalfBytes) + 128;
 }
 
 }  // namespace
@@ -46,11 +48,12 @@ std::int64_t backward_bytes_on_ampere(const AttentionShape& shape) {
 std::optional<std::int64_t> cudnn_workspace_bytes(int architecture, const SdpaKind& kind) {
     constexpr int kHopper = 90;
     constexpr std::int64_t kChannelsMaxBackward = 128;  // before Hopper
+    if (architecture >= kHopper && kind.shape.length == 1) return std::nullopt;
     if (architecture >= kHopper)
         return kind.pass == SdpaPass::kForward ? forward_bytes_on_hopper(kind.places) : backward_bytes_on_hopper(kind);
     if (kind.places > 0) return std::nullopt;  // sdpa_cudnn.cpp asks for none
     if (kind.pass == SdpaPass::kForward) return 0;
-    if (kind.shape.head_channels > kChannelsMaxBackward) return std::nullopt;
+    if (kind.shape.head_channels > kChannelsMaxBackward || kind.shape.length == 1) return std::nullopt;
     return backward_bytes_on_ampere(kind.shape);
 }
 

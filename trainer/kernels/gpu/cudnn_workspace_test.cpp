@@ -29,13 +29,19 @@ TEST(CudnnWorkspaceTest, TheRuleGivesEveryPlanOfTheTable) {
             shape.head_channels >> places >> forward >> backward;
         ASSERT_FALSE(words.fail()) << line;
         shape.format = format == "fp16" ? tensor::DType::kF16 : tensor::DType::kBF16;
-        const int architecture = card == "h100" ? 90 : 80;
+        const int architecture = card == "h100" ? 90 : card == "l40s" ? 89 : 80;
         EXPECT_EQ(to_text(cudnn_workspace_bytes(architecture, {shape, SdpaPass::kForward, places})), forward) << line;
         EXPECT_EQ(to_text(cudnn_workspace_bytes(architecture, {shape, SdpaPass::kBackward, places})), backward) << line;
         ++lines;
     }
-    EXPECT_GE(lines, 34);
+    EXPECT_GE(lines, 66);
     EXPECT_EQ(library, std::string("# ") + kCudnnOfRule);
+}
+
+TEST(CudnnWorkspaceTest, ASingleTokenHasNoBackwardPass) {
+    const SdpaKind kind{{.batch = 1, .length = 1, .heads = 4, .kv_heads = 2, .head_channels = 128},
+                        SdpaPass::kBackward};
+    for (const int architecture : {80, 90}) EXPECT_FALSE(cudnn_workspace_bytes(architecture, kind).has_value());
 }
 
 TEST(CudnnWorkspaceTest, CardsBetweenAreAsTheOlderOne) {
