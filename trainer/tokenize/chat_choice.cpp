@@ -40,13 +40,10 @@ Result<std::string> template_member(const std::filesystem::path& path) {
 }
 
 // The tokenizer's own chat template (Jinja), from the files in the order in which transformers takes them; empty: none.
+// A chat_template.json beside them belongs to a processor of images or sounds, and a tokenizer does not read it.
 Result<std::string> read_own_template(const std::filesystem::path& directory) {
     ATOLL_TRY(std::string text, read_if_there(directory / "chat_template.jinja"));
-    for (const char* name : {"chat_template.json", "tokenizer_config.json"})
-        if (text.empty()) {
-            ATOLL_TRY(text, template_member(directory / name));
-        }
-    return text;
+    return text.empty() ? template_member(directory / "tokenizer_config.json") : Result<std::string>(text);
 }
 
 // Its special tokens are tokens, and those of the tokenizer would not silently be text in it.

@@ -61,6 +61,22 @@ TEST_F(ChatChoiceTest, AnOriginalIsKnownByAllOfItsText) {
     }
 }
 
+// transformers 5.23.0 and 4.57.6: AutoTokenizer reads no chat_template.json.
+TEST_F(ChatChoiceTest, AProcessorsTemplateIsNotTheTokenizers) {
+    for (const char* stray : {"zephyr", "llama3", "chatml"}) {
+        write("chat_template.json", Json{{"chat_template", jinja_[stray]}}.dump());
+        config_.erase("chat_template");
+        EXPECT_NE(chosen("auto").find("the tokenizer has no chat template"), std::string::npos) << chosen("auto");
+        for (const char* own : {"chatml", "zephyr"}) {
+            config_["chat_template"] = jinja_[own];
+            EXPECT_EQ(chosen("auto"), own) << stray;
+        }
+        write("chat_template.jinja", jinja_["llama2"].get<std::string>());
+        EXPECT_EQ(chosen("auto"), "llama2") << stray;
+        std::filesystem::remove(path("chat_template.jinja"));
+    }
+}
+
 // Each has all the marks of a named template, and writes conversations in another way.
 TEST_F(ChatChoiceTest, ATemplateThatOnlyLooksLikeOneThatIsKnownIsRefusedWithTheNames) {
     const std::string names = "name one of chatml, qwen2.5, llama3, llama2, mistral, gemma, zephyr, or a JSON file";
