@@ -27,6 +27,17 @@ std::string default_token(const TokenizerConfig& config, const BpeParts& parts, 
     return parts.vocab.contains(token) ? token : std::string();
 }
 
+// Takes away what puts a space before texts, and what takes it from the front of decoded ones.
+void drop_prefix_space(BpeParts& parts) {
+    parts.drops_prefix_space = true;
+    std::erase_if(parts.normalizer,
+                  [](const NormalizerStep& step) { return step.kind == NormalizerStep::Kind::kPrepend; });
+    for (PreTokenizerStep& step : parts.pre_tokenizer) step.prepend = PrependScheme::kNever;
+    if (!parts.decoder) return;
+    std::erase_if(*parts.decoder, [](const DecoderStep& step) { return step.kind == DecoderStep::Kind::kStrip; });
+    for (DecoderStep& step : *parts.decoder) step.drops_first = false;
+}
+
 }  // namespace
 
 bool BpeParts::is_byte_level() const {
@@ -44,6 +55,7 @@ Status apply_config(const TokenizerConfig& config, BpeParts& parts) {
     if (is_own_class && config.has_decoder) parts.added_tokens.clear();
     ATOLL_RETURN_IF_ERROR(add_configured_tokens(config, vocabulary, parts.added_tokens));
     if (is_own_class) parts.add_prefix_space = config.add_prefix_space.value_or(false);
+    if (config.drops_prefix_space() && !parts.is_byte_level()) drop_prefix_space(parts);
     parts.bos = config.token_of("bos_token", default_token(config, parts, "bos_token"));
     parts.eos = config.token_of("eos_token", default_token(config, parts, "eos_token"));
     return {};

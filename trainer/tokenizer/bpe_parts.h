@@ -30,6 +30,7 @@ struct BpeParts {
     std::vector<PreTokenizerStep> pre_tokenizer;
     std::optional<std::vector<DecoderStep>> decoder;  // nothing: a space comes between tokens
     bool add_prefix_space = false;                    // of ByteLevel
+    bool drops_prefix_space = false;                  // of a Prepend or Metaspace, as the files beside say
     std::string first_token;                          // that is put in front of a text; empty: none
     std::string bos;                                  // the tokens with these roles; empty: none
     std::string eos;

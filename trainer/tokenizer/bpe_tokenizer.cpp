@@ -14,9 +14,10 @@ namespace {
 
 // What tokenizer_config.json and added_tokens.json may decide.
 std::string describe_settings(const BpeParts& parts) {
-    return json::Json{{"add_prefix_space", parts.add_prefix_space},
-                      {"added_tokens", describe_tokens(parts.added_tokens)}}
-        .dump();
+    json::Json settings = {{"add_prefix_space", parts.add_prefix_space},
+                           {"added_tokens", describe_tokens(parts.added_tokens)}};
+    if (parts.drops_prefix_space) settings["drops_prefix_space"] = true;
+    return settings.dump();
 }
 
 }  // namespace

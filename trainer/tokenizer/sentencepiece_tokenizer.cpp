@@ -24,7 +24,8 @@ Result<std::unique_ptr<SentencePieceTokenizer>> SentencePieceTokenizer::from_byt
     if (!status.ok() || processor->GetPieceSize() <= 0)
         return invalid_argument("", "not a SentencePiece model: " + status.ToString());
     std::unique_ptr<SentencePieceTokenizer> tokenizer(new SentencePieceTokenizer(std::move(processor), model));
-    tokenizer->legacy_ = config.legacy;
+    tokenizer->drops_prefix_space_ = config.drops_prefix_space();
+    tokenizer->legacy_ = config.legacy && !tokenizer->drops_prefix_space_;
     for (const std::string& piece : SentencePieceWords::special_pieces(model)) {
         const int id = tokenizer->processor_->PieceToId(piece);
         const bool is_control = tokenizer->processor_->IsControl(id);
@@ -46,7 +47,9 @@ Status SentencePieceTokenizer::add_tokens(const TokenizerConfig& config) {
                                 processor_->GetPieceSize()};
     std::vector<AddedToken> tokens;
     ATOLL_RETURN_IF_ERROR(add_configured_tokens(config, vocabulary, tokens));
-    settings_ = json::Json{{"added_tokens", describe_tokens(tokens)}, {"legacy", legacy_}}.dump();
+    json::Json settings = {{"added_tokens", describe_tokens(tokens)}, {"legacy", legacy_}};
+    if (drops_prefix_space_) settings["add_prefix_space"] = false;
+    settings_ = settings.dump();
     for (const AddedToken& token : tokens) {
         const auto own = special_tokens_.find(token.content);
         // The library finds its user-defined pieces itself.
@@ -77,7 +80,7 @@ Status SentencePieceTokenizer::add_ends(const TokenizerConfig& config) {
 }
 
 Status SentencePieceTokenizer::encode(std::string_view text, std::vector<std::int32_t>& ids) const {
-    return encode_between_tokens(text, false, ids);
+    return encode_between_tokens(text, drops_prefix_space_, ids);
 }
 
 Status SentencePieceTokenizer::encode_behind(std::string_view text, std::vector<std::int32_t>& ids) const {
@@ -112,9 +115,10 @@ Status SentencePieceTokenizer::encode_pieces_behind(std::string_view text, std::
     const bool wants_space = legacy_ && !text.starts_with(' ') && !text.starts_with(kSpaceMark);
     if (wants_space || text.empty() || !adds_space()) return encode_pieces(text, ids);
     if (words_ != nullptr && words_->encode(text, ids, false)) return {};
-    return invalid_argument("tokenizer",
-                            "tokenizer.model cannot encode a text behind a special token: it puts a space before texts "
-                            "and is not BPE of Llama's kind");
+    return invalid_argument(
+        "tokenizer",
+        "tokenizer.model cannot encode a text without a space before it (behind a special token, or "
+        "with add_prefix_space false): it puts one there and is not BPE of Llama's kind");
 }
 
 // The library takes one space from the front of what it decodes, which only a text's first piece has too much.
@@ -130,7 +134,7 @@ std::string SentencePieceTokenizer::decode_pieces(const std::vector<int>& pieces
 std::string SentencePieceTokenizer::decode(std::span<const std::int32_t> ids) const {
     std::string text;
     std::vector<int> pieces;
-    bool behind = false;  // a token that is decoded as it is written
+    bool behind = drops_prefix_space_;  // also behind a token that is decoded as it is written
     for (const std::int32_t id : ids) {
         if (id < 0 || id >= vocab_size_ || special_ids_.contains(id)) continue;
         const auto added = added_texts_.find(id);

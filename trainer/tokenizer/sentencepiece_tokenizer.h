@@ -42,7 +42,7 @@ class SentencePieceTokenizer final : public Tokenizer {
     Status add_tokens(const TokenizerConfig& config);
     Status add_ends(const TokenizerConfig& config);
 
-    bool adds_space() const;  // before a text
+    bool adds_space() const;  // before a text, as the model says
     // `behind`: the text follows a token.
     Status encode_between_tokens(std::string_view text, bool behind, std::vector<std::int32_t>& ids) const;
     Status encode_pieces(std::string_view text, std::vector<std::int32_t>& ids) const;
@@ -50,6 +50,7 @@ class SentencePieceTokenizer final : public Tokenizer {
     std::string decode_pieces(const std::vector<int>& pieces, bool behind) const;
 
     bool legacy_ = false;
+    bool drops_prefix_space_ = false;  // a text begins as one behind a token does
     std::unique_ptr<sentencepiece::SentencePieceProcessor> processor_;
     std::unique_ptr<SentencePieceWords> words_;                  // null: the library encodes
     AddedTokens added_;                                          // in the text as it is

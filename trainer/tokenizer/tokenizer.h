@@ -16,7 +16,7 @@ namespace atl::tokenizer {
 
 // How the files of tokenizers are read: one more wherever the same files give other ids than before, so that data which
 // an older program prepared cannot pass for data of this one.
-constexpr int kReader = 2;
+constexpr int kReader = 3;
 
 // Turns text into token ids and back, as the tokenizer of the same files does in transformers. Immutable after open():
 // any number of threads may use one tokenizer.

@@ -127,6 +127,10 @@ Status configure_token(const AddedToken& token, const Vocabulary& vocabulary, st
 
 }  // namespace
 
+bool TokenizerConfig::is_llama() const {
+    return tokenizer_class == "LlamaTokenizer" || tokenizer_class == "CodeLlamaTokenizer";
+}
+
 std::string TokenizerConfig::token_of(const std::string& role, const std::string& fallback) const {
     const auto found = roles.find(role);
     return found == roles.end() ? fallback : found->second;

@@ -26,6 +26,10 @@ struct TokenizerConfig {
     bool has_decoder = false;              // added_tokens come from added_tokens_decoder
     std::vector<AddedToken> added_tokens;  // by id
 
+    // Whether it is Llama's class, or CodeLlama's.
+    bool is_llama() const;
+    // Whether texts begin without the space that a tokenizer of these classes puts before them.
+    bool drops_prefix_space() const { return is_llama() && add_prefix_space == false; }
     // The token of a role; `fallback` where the role is not named.
     std::string token_of(const std::string& role, const std::string& fallback = "") const;
 };

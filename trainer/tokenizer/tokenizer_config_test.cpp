@@ -222,6 +222,24 @@ TEST_F(TokenizerConfigTest, TheClassDecidesWhoseAddPrefixSpaceCounts) {
         << "this class reads added tokens only from added_tokens_decoder";
 }
 
+TEST_F(TokenizerConfigTest, WithoutAPrefixSpaceNothingIsTakenFromDecodedTexts) {
+    for (const char* fixture : {"small", "saved"}) {
+        take(fixture);
+        config_["tokenizer_class"] = "LlamaTokenizer";
+        const Ids ids = {403, 266, 399, 316, 326, 315};  // "the weights" without a space before it
+        const Ids spaced = {287, 399, 316, 326, 315};
+        EXPECT_EQ(ids_of("the weights"), spaced) << fixture;
+        EXPECT_EQ(open().value()->decode(spaced), "the weights") << fixture;
+        const std::string before = open().value()->sha256();
+        config_["add_prefix_space"] = false;
+        EXPECT_EQ(ids_of("the weights"), ids) << fixture;
+        EXPECT_EQ(ids_of(" the weights"), spaced) << fixture;
+        EXPECT_EQ(open().value()->decode(ids), "the weights") << fixture;
+        EXPECT_EQ(open().value()->decode(spaced), " the weights") << fixture;
+        EXPECT_NE(open().value()->sha256(), before) << fixture;
+    }
+}
+
 TEST_F(TokenizerConfigTest, AddBosTokenCountsOnlyWithoutATokenizerJson) {
     const auto prompt = [&] { return open().value()->encode_prompt("a").value(); };
     take("llama3");

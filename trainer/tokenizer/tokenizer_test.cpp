@@ -220,6 +220,9 @@ TEST(TokenizerTest, TheFingerprintIsOfTheFileAndOfTheSettingsThatDecideTheIds) {
     EXPECT_EQ(fingerprint(R"({"eos_token": "</s>", "pad_token": "<unk>", "model_max_length": 5})"), plain);
     EXPECT_NE(fingerprint(R"({"eos_token": "<s>"})"), plain);
     EXPECT_NE(fingerprint(R"({"add_bos_token": false})"), plain);
+    EXPECT_EQ(fingerprint(R"({"add_prefix_space": false})"), plain) << "of no class whose it is";
+    EXPECT_EQ(fingerprint(R"({"add_prefix_space": true, "tokenizer_class": "LlamaTokenizer"})"), plain);
+    EXPECT_NE(fingerprint(R"({"add_prefix_space": false, "tokenizer_class": "LlamaTokenizer"})"), plain);
     EXPECT_NE(plain, open_fixture("gpt2")->sha256());
     EXPECT_EQ(open_small()->vocab_size(), 480);
 }
