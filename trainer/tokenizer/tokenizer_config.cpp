@@ -45,15 +45,25 @@ void read_roles(const Json& object, TokenizerConfig& config) {
     }
 }
 
-// Lists of tokens without a role, or an object of tokens by role.
-void read_other_specials(const Json& object, TokenizerConfig& config) {
-    for (const char* key : {"additional_special_tokens", "extra_special_tokens"}) {
-        const Json& tokens = fields::member(object, key);
-        if (tokens.is_object())
-            for (const auto& [role, token] : tokens.items()) config.roles[role] = fields::token_text(token);
-        if (!tokens.is_array()) continue;
-        for (const Json& token : tokens) config.other_specials.push_back(fields::token_text(token));
-    }
+// A list of tokens without a role, or an object of tokens by role.
+void read_other_specials(const Json& tokens, TokenizerConfig& config) {
+    if (tokens.is_object())
+        for (const auto& [role, token] : tokens.items()) config.roles[role] = fields::token_text(token);
+    if (!tokens.is_array()) return;
+    for (const Json& token : tokens) config.other_specials.push_back(fields::token_text(token));
+}
+
+constexpr const char* kExtraTokens = "extra_special_tokens";
+
+// Of tokenizer_config.json; the older name of the list counts where the newer one is missing or empty. Of a list
+// transformers compares only the strings with added_tokens.json.
+void read_main_specials(const Json& object, TokenizerConfig& config) {
+    const Json& extra = fields::member(object, kExtraTokens);
+    const Json& tokens = extra.empty() ? fields::member(object, "additional_special_tokens") : extra;
+    if (tokens.is_object()) read_other_specials(tokens, config);
+    if (!tokens.is_array()) return;
+    for (const Json& token : tokens)
+        if (token.is_string()) config.other_specials.push_back(token.get<std::string>());
 }
 
 // {"50265": {"content": …, "special": …}, …}
@@ -92,7 +102,7 @@ Status read_boolean(const Json& object, const char* key, std::optional<bool>& va
 Status read_main(const Json& object, TokenizerConfig& config) {
     if (!object.is_object()) return {};
     read_roles(object, config);
-    read_other_specials(object, config);
+    read_main_specials(object, config);
     config.tokenizer_class = fields::text_or_empty(fields::member(object, "tokenizer_class"));
     if (config.tokenizer_class.ends_with("Fast")) config.tokenizer_class.resize(config.tokenizer_class.size() - 4);
     config.legacy = fields::is_true(fields::member(object, "legacy"));
@@ -146,7 +156,10 @@ Result<TokenizerConfig> parse_tokenizer_config(const ConfigFiles& files) {
         if (!status.ok()) return in_file(kMain, status.error());
     } else {
         if (files.special_tokens.is_object()) read_roles(files.special_tokens, config);
-        read_other_specials(files.special_tokens, config);
+        // Its additional_special_tokens make nothing special.
+        const Json& extra = fields::member(files.special_tokens, kExtraTokens);
+        if (extra.is_object()) config.other_specials.clear();  // it stands in the place of the config's list
+        read_other_specials(extra, config);
         const Status status = read_added_tokens_file(files.added_tokens, config);
         if (!status.ok()) return in_file(kAddedTokens, status.error());
     }

@@ -19,7 +19,7 @@ struct TokenizerConfig {
     std::optional<bool> add_bos;  // add_bos_token
     // The token of each role that is named: "eos_token", … and a model's own, "image_token". Empty: null in the file.
     std::map<std::string, std::string> roles;
-    std::vector<std::string> other_specials;  // of additional_special_tokens
+    std::vector<std::string> other_specials;  // of extra_special_tokens
     std::string tokenizer_class;              // of transformers, without "Fast"; empty: not named
     std::optional<bool> add_prefix_space;
     bool legacy = false;                   // of a tokenizer.model: a space comes before texts behind special tokens too
