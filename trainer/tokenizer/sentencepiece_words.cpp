@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <optional>
 
@@ -229,6 +230,31 @@ std::vector<std::string> SentencePieceWords::special_pieces(std::string_view mod
     for (const Piece& piece : proto->pieces)
         if (piece.type == kControl || piece.type == kUserDefined) texts.push_back(piece.text);
     return texts;
+}
+
+bool SentencePieceWords::are_of(std::string_view model, const BpeParts& json) {
+    const auto proto = read_model(model);
+    if (!proto || proto->pieces.size() != json.vocab.size()) return false;
+    const auto find = [&](const std::string& text) {
+        const auto found = json.vocab.find(text);
+        return found == json.vocab.end() ? nullptr : &proto->pieces[static_cast<std::size_t>(found->second)];
+    };
+    const auto is_word = [](const Piece* piece) { return piece != nullptr && piece->type == kNormal; };
+    std::size_t merges = 0;
+    for (const Piece& piece : proto->pieces) {
+        const auto id = json.vocab.find(piece.text);
+        if (id == json.vocab.end() || id->second != &piece - proto->pieces.data()) return false;
+        for (std::size_t cut = 1; is_word(&piece) && cut < piece.text.size(); ++cut)
+            merges += is_word(find(piece.text.substr(0, cut))) && is_word(find(piece.text.substr(cut))) ? 1U : 0U;
+    }
+    float before = std::numeric_limits<float>::infinity();
+    for (const auto& [left, right] : json.merges) {
+        const Piece* const piece = find(left + right);
+        if (!is_word(piece)) continue;
+        if (piece->score > before || merges-- == 0) return false;
+        before = piece->score;
+    }
+    return merges == 0;
 }
 
 bool SentencePieceWords::encode(std::string_view text, std::vector<std::int32_t>& ids, bool space_before) const {

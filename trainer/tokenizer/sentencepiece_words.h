@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "trainer/tokenizer/bpe.h"
+#include "trainer/tokenizer/bpe_parts.h"
 
 namespace atl::tokenizer {
 
@@ -22,6 +23,10 @@ class SentencePieceWords {
 
     // The control and the user-defined pieces of a model.
     static std::vector<std::string> special_pieces(std::string_view model);
+
+    // Whether a tokenizer.json has the model's ids and merges, so that both cut words alike. Its merges may make pieces
+    // besides that are no words (control pieces).
+    static bool are_of(std::string_view model, const BpeParts& json);
 
     // False, and nothing appended, when the text is not UTF-8: the library decides then what it stands for.
     // `space_before`: as the library puts one before a text.

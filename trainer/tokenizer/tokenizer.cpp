@@ -10,6 +10,7 @@
 #include "trainer/tokenizer/bpe_files.h"
 #include "trainer/tokenizer/bpe_tokenizer.h"
 #include "trainer/tokenizer/sentencepiece_tokenizer.h"
+#include "trainer/tokenizer/sentencepiece_words.h"
 #include "trainer/tokenizer/tokenizer_config.h"
 #include "trainer/tokenizer/tokenizer_json.h"
 
@@ -49,10 +50,15 @@ bool is_tiktoken(const std::filesystem::path& file) {
            std::all_of(first.begin() + static_cast<std::ptrdiff_t>(space) + 1, first.end(), is_digit);
 }
 
+bool has_file(const std::filesystem::path& directory, const char* name) {
+    std::error_code ignored;
+    return std::filesystem::is_regular_file(directory / name, ignored);
+}
+
+// Of a tokenizer.model and the tokenizer.json beside it the model, for open_either() to choose between them.
 Result<Source> find_tokenizer(const std::filesystem::path& directory) {
     ATOLL_RETURN_IF_ERROR(check_directory(directory));
-    std::error_code ignored;
-    const auto has = [&](const char* name) { return std::filesystem::is_regular_file(directory / name, ignored); };
+    const auto has = [&](const char* name) { return has_file(directory, name); };
     if (has("tokenizer.model")) {
         const bool is_foreign = is_tiktoken(directory / "tokenizer.model");
         if (!is_foreign) return Source{directory / "tokenizer.model", {}};
@@ -94,34 +100,59 @@ Result<std::string> read_bounded(const std::filesystem::path& file) {
     return read_file(file);
 }
 
-// A tokenizer.json beside a tokenizer.model says, as in transformers, whether texts begin with a token, and which
-// tokens are added where the config does not.
-Status read_json_beside(const Source& source, TokenizerConfig& config) {
-    const std::filesystem::path file = source.file.parent_path() / "tokenizer.json";
-    std::error_code ignored;
-    if (source.file.filename() != "tokenizer.model" || !std::filesystem::is_regular_file(file, ignored)) return {};
-    ATOLL_TRY(const std::string text, read_bounded(file));
+// transformers takes the tokenizer.json beside a tokenizer.model, which may hold another vocabulary, merges and steps.
+// Null: the model gives the ids, because it is the same to Llama's classes, which bring their own steps, or because the
+// tokenizer.json is not one that is built here.
+Result<std::unique_ptr<Tokenizer>> open_json_beside(const std::string& model, const std::filesystem::path& file,
+                                                    const std::string& text, const TokenizerConfig& config) {
+    const std::optional<BpeParts> own = parse_vocabulary(text);
+    if (!own) return std::unique_ptr<Tokenizer>();
+    const auto is_same = [&] { return SentencePieceWords::are_of(model, *own); };
+    if (config.is_llama() && is_same()) return std::unique_ptr<Tokenizer>();
+    auto opened = in_file(file, BpeTokenizer::from_json(text, config));
+    if (!opened.ok() && is_same()) return std::unique_ptr<Tokenizer>();
+    return opened;
+}
+
+// What a tokenizer.json says beside the tokenizer.model that counts: as in transformers, whether texts begin with a
+// token, and which tokens are added where the config does not.
+Status take_from_json_beside(const std::filesystem::path& file, const std::string& text, TokenizerConfig& config) {
     const Status status = take_added_tokens(text, config);
     return status.ok() ? status : invalid_argument(file.string(), file.string() + ": " + status.error().message);
+}
+
+// Chooses the file where there are two, of which `source` names the tokenizer.model. `bytes` are those of the file.
+Result<std::unique_ptr<Tokenizer>> open_either(Source& source, std::string& bytes, TokenizerConfig& config) {
+    const std::filesystem::path beside = source.file.parent_path() / "tokenizer.json";
+    if (has_file(beside.parent_path(), "tokenizer.json")) {
+        ATOLL_TRY(std::string text, read_bounded(beside));
+        ATOLL_TRY(auto json, open_json_beside(bytes, beside, text, config));
+        if (json != nullptr) {
+            source.file = beside;
+            bytes = std::move(text);
+            return json;
+        }
+        ATOLL_RETURN_IF_ERROR(take_from_json_beside(beside, text, config));
+    }
+    return in_file(source.file, SentencePieceTokenizer::from_bytes(bytes, config));
 }
 
 }  // namespace
 
 Result<std::unique_ptr<Tokenizer>> Tokenizer::open(const std::filesystem::path& directory) {
-    ATOLL_TRY(const Source source, find_tokenizer(directory));
+    ATOLL_TRY(Source source, find_tokenizer(directory));
     ATOLL_TRY(TokenizerConfig config, read_tokenizer_config(directory));
-    ATOLL_TRY(const std::string bytes, read_bounded(source.file));
-    ATOLL_RETURN_IF_ERROR(read_json_beside(source, config));
+    ATOLL_TRY(std::string bytes, read_bounded(source.file));
     std::string merges;
     if (!source.merges.empty()) {
         ATOLL_TRY(merges, read_bounded(source.merges));
     }
-    const bool is_json = source.file.filename() == "tokenizer.json";
+    const bool is_lone_json = source.file.filename() == "tokenizer.json";
     ATOLL_TRY(std::unique_ptr<Tokenizer> tokenizer,
               !source.merges.empty() ? in_file(directory, from_bpe_files(bytes, merges, config))
-              : is_json              ? in_file(source.file, BpeTokenizer::from_json(bytes, config))
-                                     : in_file(source.file, SentencePieceTokenizer::from_bytes(bytes, config)));
-    if (!is_json) tokenizer->add_bos_ = config.add_bos.value_or(tokenizer->add_bos_);
+              : is_lone_json         ? in_file(source.file, BpeTokenizer::from_json(bytes, config))
+                                     : open_either(source, bytes, config));
+    if (source.file.filename() != "tokenizer.json") tokenizer->add_bos_ = config.add_bos.value_or(tokenizer->add_bos_);
     tokenizer->file_ = source.file;
     const auto id_text = [](std::optional<std::int32_t> id) { return id ? std::to_string(*id) : "none"; };
     tokenizer->sha256_ =

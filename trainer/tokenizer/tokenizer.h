@@ -30,7 +30,8 @@ class Tokenizer {
     virtual ~Tokenizer() = default;
 
     // Opens the tokenizer of a Hugging Face directory: tokenizer.model (SentencePiece), tokenizer.json (BPE) or
-    // vocab.json with merges.txt (BPE in GPT-2's files), the first that is there. kNotFound when there is no
+    // vocab.json with merges.txt (BPE in GPT-2's files), the first that is there; of the first two the tokenizer.json
+    // where they differ. kNotFound when there is no
     // such directory, or none of them in it; kInvalidArgument names the file that is wrong, a file in the directory's
     // place too.
     static Result<std::unique_ptr<Tokenizer>> open(const std::filesystem::path& directory);

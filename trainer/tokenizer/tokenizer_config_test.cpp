@@ -240,6 +240,28 @@ TEST_F(TokenizerConfigTest, WithoutAPrefixSpaceNothingIsTakenFromDecodedTexts) {
     }
 }
 
+TEST_F(TokenizerConfigTest, OfAModelAndAJsonThatDifferTheJsonCounts) {
+    take("saved");
+    std::filesystem::copy_file(kConfigFixtures / "small/tokenizer.model", path("tokenizer.model"));
+    config_["tokenizer_class"] = "LlamaTokenizer";
+    EXPECT_EQ(open().value()->file().filename(), "tokenizer.model") << "both say the same";
+    Json tokenizer = Json::parse(read_file(path("tokenizer.json")).value());
+    const Json same = tokenizer;
+    tokenizer["model"]["vocab"]["<newer>"] = 480;
+    write("tokenizer.json", tokenizer);
+    EXPECT_EQ(open().value()->file().filename(), "tokenizer.json");
+    tokenizer["normalizer"] = {{"type", "Lowercase"}};
+    write("tokenizer.json", tokenizer);
+    EXPECT_NE(refusal().find("\"Lowercase\" is not supported"), std::string::npos) << refusal();
+    tokenizer = same;
+    tokenizer["normalizer"] = {{"type", "Lowercase"}};
+    write("tokenizer.json", tokenizer);
+    config_["tokenizer_class"] = "PreTrainedTokenizerFast";
+    EXPECT_EQ(open().value()->file().filename(), "tokenizer.model") << "of the same vocabulary, and not built here";
+    write("tokenizer.json", {{"model", {{"type", "Unigram"}, {"vocab", Json::array()}}}});
+    EXPECT_EQ(open().value()->file().filename(), "tokenizer.model");
+}
+
 TEST_F(TokenizerConfigTest, AddBosTokenCountsOnlyWithoutATokenizerJson) {
     const auto prompt = [&] { return open().value()->encode_prompt("a").value(); };
     take("llama3");

@@ -111,6 +111,13 @@ Result<BpeParts> parse_tokenizer_json(std::string_view text) {
     return result;
 }
 
+std::optional<BpeParts> parse_vocabulary(std::string_view text) {
+    const auto root = json::parse(text);
+    BpeParts result;
+    if (!root.ok() || !read_model(fields::member(*root, "model"), result).ok()) return std::nullopt;
+    return result;
+}
+
 Status take_added_tokens(std::string_view text, TokenizerConfig& config) {
     ATOLL_TRY(const Json root, json::parse(text));
     config.add_bos = puts_token_in_front(fields::member(root, "post_processor"));
