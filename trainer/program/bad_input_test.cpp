@@ -181,7 +181,8 @@ TEST_F(BadInputTest, DataOfAnotherTokenizerIsRefused) {
                   .exit_code,
               0);
     const auto eval = [&] { return run({"eval", "--model", path("model"), "--data", path("data")}); };
-    std::filesystem::copy(tokenizers / "small/tokenizer.model", path("model"));
+    for (const char* file : {"tokenizer.model", "tokenizer_config.json"})
+        std::filesystem::copy(tokenizers / "small" / file, path("model"));
     expect_refused(eval(), "vocabulary");  // of the small model: the tokenizer is the same
     ASSERT_TRUE(write_file_atomic(path("model/tokenizer_config.json"), R"({"add_bos_token": false})").ok());
     expect_refused(eval(), path("data") + " ");

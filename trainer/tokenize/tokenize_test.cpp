@@ -99,7 +99,8 @@ TEST_F(TokenizeTest, DocumentsWithoutAnEndTokenAreCounted) {
     EXPECT_EQ(info()["tokenizer_reader"], tokenizer::kReader);
     const auto tokenizer = directory_.path() / "tokenizer";
     std::filesystem::copy(options_.tokenizer, tokenizer);
-    check(write_file_atomic(tokenizer / "tokenizer_config.json", R"({"eos_token":null})").ok(), "cannot write");
+    check(write_file_atomic(tokenizer / "tokenizer_config.json", R"({"eos_token":null,"add_bos_token":true})").ok(),
+          "cannot write");
     options_.tokenizer = tokenizer;
     testing::internal::CaptureStderr();
     EXPECT_EQ(run().without_end, 2);

@@ -24,6 +24,7 @@ Result<std::unique_ptr<SentencePieceTokenizer>> SentencePieceTokenizer::from_byt
     if (!status.ok() || processor->GetPieceSize() <= 0)
         return invalid_argument("", "not a SentencePiece model: " + status.ToString());
     std::unique_ptr<SentencePieceTokenizer> tokenizer(new SentencePieceTokenizer(std::move(processor), model));
+    tokenizer->add_bos_ = false;
     tokenizer->drops_prefix_space_ = config.drops_prefix_space();
     tokenizer->legacy_ = config.legacy && !tokenizer->drops_prefix_space_;
     for (const std::string& piece : SentencePieceWords::special_pieces(model)) {

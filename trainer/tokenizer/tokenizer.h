@@ -58,8 +58,8 @@ class Tokenizer {
     virtual std::optional<std::int32_t> eos() const = 0;
 
     // The ids of a prompt to continue: the beginning token when the tokenizer adds one, then the text. No end token.
-    // tokenizer_config.json's add_bos_token decides; without it tokenizer.model adds one, as LlamaTokenizer does,
-    // tokenizer.json when its post-processor does, and vocab.json none.
+    // tokenizer.json decides by its post-processor, the others by tokenizer_config.json's add_bos_token; without
+    // it they add none, but for a tokenizer.model of CodeLlamaTokenizer.
     Result<std::vector<std::int32_t>> encode_prompt(std::string_view text) const;
 
     // Appends the ids of one training document: as encode_prompt, then the end token, so that a model learns where a

@@ -107,6 +107,7 @@ Status read_main(const Json& object, TokenizerConfig& config) {
     if (config.tokenizer_class.ends_with("Fast")) config.tokenizer_class.resize(config.tokenizer_class.size() - 4);
     config.legacy = fields::is_true(fields::member(object, "legacy"));
     ATOLL_RETURN_IF_ERROR(read_boolean(object, "add_prefix_space", config.add_prefix_space));
+    if (config.tokenizer_class == "CodeLlamaTokenizer" && !object.contains("add_bos_token")) config.add_bos = true;
     return read_boolean(object, "add_bos_token", config.add_bos);
 }
 

@@ -61,7 +61,7 @@ TEST_P(TokenizerFilesTest, DirectoriesAreReadAsByTransformers) {
 }
 INSTANTIATE_TEST_SUITE_P(All, TokenizerFilesTest,
                          testing::Values(std::pair("add_prefix_space", 124), std::pair("lists_of_tokens", 90),
-                                         std::pair("both_files", 48)));
+                                         std::pair("both_files", 48), std::pair("beginning", 48)));
 
 }  // namespace
 }  // namespace atl::tokenizer

@@ -200,7 +200,9 @@ TEST(TokenizerTest, AddBosTokenOfTheConfigIsObeyed) {
     std::filesystem::copy_file(kFixtures / "small/tokenizer.model", directory.path() / "tokenizer.model");
     const auto config = directory.path() / "tokenizer_config.json";
     const auto first_id = [&] { return Tokenizer::open(directory.path()).value()->encode_prompt("a").value().front(); };
-    EXPECT_EQ(first_id(), 1) << "the default";
+    EXPECT_NE(first_id(), 1) << "the default, as in transformers 5";
+    ASSERT_TRUE(write_file_atomic(config, R"({"add_bos_token": true})").ok());
+    EXPECT_EQ(first_id(), 1);
     ASSERT_TRUE(write_file_atomic(config, R"({"add_bos_token": false})").ok());
     EXPECT_NE(first_id(), 1);
     ASSERT_TRUE(write_file_atomic(config, R"({"add_bos_token": 1})").ok());
@@ -216,10 +218,10 @@ TEST(TokenizerTest, TheFingerprintIsOfTheFileAndOfTheSettingsThatDecideTheIds) {
     };
     const std::string plain = fingerprint("{}");
     EXPECT_EQ(plain.size(), 64U);
-    EXPECT_EQ(fingerprint(R"({"add_bos_token": true})"), plain) << "it does so by itself";
+    EXPECT_EQ(fingerprint(R"({"add_bos_token": false})"), plain) << "it does so by itself";
     EXPECT_EQ(fingerprint(R"({"eos_token": "</s>", "pad_token": "<unk>", "model_max_length": 5})"), plain);
     EXPECT_NE(fingerprint(R"({"eos_token": "<s>"})"), plain);
-    EXPECT_NE(fingerprint(R"({"add_bos_token": false})"), plain);
+    EXPECT_NE(fingerprint(R"({"add_bos_token": true})"), plain);
     EXPECT_EQ(fingerprint(R"({"add_prefix_space": false})"), plain) << "of no class whose it is";
     EXPECT_EQ(fingerprint(R"({"add_prefix_space": true, "tokenizer_class": "LlamaTokenizer"})"), plain);
     EXPECT_NE(fingerprint(R"({"add_prefix_space": false, "tokenizer_class": "LlamaTokenizer"})"), plain);
