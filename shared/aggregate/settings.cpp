@@ -37,11 +37,28 @@ constexpr std::array<std::string_view, 22> kModelNotes = {"dtype",
                                                           "torchscript",
                                                           "max_position_embeddings"};
 
+constexpr const char* kContext = "max_position_embeddings";
+
 // Where one model names these and the other does not, they are taken to differ.
-constexpr std::array<std::string_view, 13> kModelSettings = {
-    "model_type",     "hidden_act",          "activation_function", "num_attention_heads", "num_key_value_heads",
-    "head_dim",       "rms_norm_eps",        "layer_norm_eps",      "rope_theta",          "rope_scaling",
-    "sliding_window", "quantization_config", "tie_word_embeddings"};
+constexpr std::array<std::string_view, 18> kModelSettings = {"model_type",
+                                                             "hidden_act",
+                                                             "activation_function",
+                                                             "num_attention_heads",
+                                                             "num_key_value_heads",
+                                                             "head_dim",
+                                                             "rms_norm_eps",
+                                                             "layer_norm_eps",
+                                                             "rope_theta",
+                                                             "rope_scaling",
+                                                             "sliding_window",
+                                                             "quantization_config",
+                                                             "tie_word_embeddings",
+                                                             "partial_rotary_factor",
+                                                             "rotary_pct",
+                                                             "attention_bias",
+                                                             "mlp_bias",
+                                                             "logit_scale"};
+constexpr std::array<std::string_view, 2> kModelSettingEnds = {"_multiplier", "_scaling"};  // of names of the same kind
 
 constexpr std::array<std::string_view, 14> kAdapterNotes = {"auto_mapping",      "base_model_name_or_path",
                                                             "revision",          "task_type",
@@ -54,6 +71,11 @@ constexpr std::array<std::string_view, 14> kAdapterNotes = {"auto_mapping",     
 template <class Names>
 bool holds(const Names& names, std::string_view name) {
     return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+bool is_model_setting(std::string_view name) {
+    return holds(kModelSettings, name) || std::any_of(kModelSettingEnds.begin(), kModelSettingEnds.end(),
+                                                      [&](std::string_view end) { return name.ends_with(end); });
 }
 
 bool is_unset(const Json& value) {
@@ -84,6 +106,15 @@ Json with_defaults(Json model) {
     if (heads.is_number_integer() && width.is_number_integer() && heads > 0)
         set_if_absent(model, "head_dim", width.get<std::int64_t>() / heads.get<std::int64_t>());
     return model;
+}
+
+// Whether the model's context decides how it turns positions, and is not only a note on how long texts may be.
+bool context_counts(const Json& model) {
+    const Json scaling = model.value("rope_scaling", Json());
+    if (!scaling.is_object()) return false;
+    const Json type = scaling.value("rope_type", scaling.value("type", Json()));
+    return type == "dynamic" || type == "longrope" ||
+           (type == "yarn" && is_unset(scaling.value("original_max_position_embeddings", Json())));
 }
 
 constexpr int kPeftDefault = 8;
@@ -131,9 +162,12 @@ constexpr std::array<std::string_view, 6> kNotOfProducts = {"alpha_pattern", "us
 }  // namespace
 
 std::string differing_model_setting(const Json& a, const Json& b) {
-    const std::string key = first_difference(with_defaults(a), with_defaults(b), kModelNotes,
-                                             [](const std::string& name) { return !holds(kModelSettings, name); });
+    const Json left = with_defaults(a);
+    const Json right = with_defaults(b);
+    const std::string key =
+        first_difference(left, right, kModelNotes, [](const std::string& name) { return !is_model_setting(name); });
     const auto differs = [&](const char* name) { return a.value(name, Json()) != b.value(name, Json()); };
+    if (key.empty() && (context_counts(left) || context_counts(right)) && differs(kContext)) return kContext;
     if (key != "head_dim" || differs("head_dim")) return key;
     return differs("hidden_size") ? "hidden_size" : "num_attention_heads";  // neither names what follows from these
 }

@@ -36,6 +36,47 @@ TEST(ModelSettingsTest, WhatChangesTheComputationIsNamed) {
     }
 }
 
+TEST(ModelSettingsTest, WhatOneModelAloneNamesChangesTheComputation) {
+    Json plain = kLlama;
+    plain.erase("attention_bias");
+    for (const auto& [key, value] : std::vector<std::pair<const char*, Json>>{{"partial_rotary_factor", 0.5},
+                                                                              {"rotary_pct", 0.25},
+                                                                              {"attention_bias", true},
+                                                                              {"mlp_bias", true},
+                                                                              {"logit_scale", 0.0625},
+                                                                              {"logits_scaling", 8.0},
+                                                                              {"embedding_multiplier", 12.0},
+                                                                              {"residual_multiplier", 0.22},
+                                                                              {"attention_multiplier", 0.0078},
+                                                                              {"query_pre_attn_scaling", 256}}) {
+        const Json with = changed(plain, key, value);
+        EXPECT_EQ(differing_model_setting(plain, with), key);
+        EXPECT_EQ(differing_model_setting(with, plain), key);
+        EXPECT_EQ(differing_model_setting(with, changed(plain, key, 3)), key);
+        EXPECT_EQ(differing_model_setting(with, with), "") << key;
+    }
+    for (const char* key : {"attention_bias", "mlp_bias", "logits_scaling"})
+        for (const Json& unset : {Json(false), Json()})
+            EXPECT_EQ(differing_model_setting(plain, changed(plain, key, unset)), "") << key << " is as if not there";
+}
+
+TEST(ModelSettingsTest, TheContextCountsWhereRotationsDependOnIt) {
+    const auto differs = [](const Json& rope, const char* member) {
+        const Json a = changed(changed(kLlama, "max_position_embeddings", 128), member, rope);
+        return differing_model_setting(a, changed(a, "max_position_embeddings", 256));
+    };
+    for (const char* member : {"rope_scaling", "rope_parameters"}) {
+        for (const char* type : {"dynamic", "longrope", "yarn"})
+            EXPECT_EQ(differs({{"rope_type", type}, {"factor", 2.0}}, member), "max_position_embeddings") << type;
+        for (const char* type : {"linear", "llama3", "default"})
+            EXPECT_EQ(differs({{"rope_type", type}, {"factor", 2.0}}, member), "") << type;
+        EXPECT_EQ(differs({{"rope_type", "yarn"}, {"factor", 2.0}, {"original_max_position_embeddings", 128}}, member),
+                  "");
+    }
+    EXPECT_EQ(differs({{"type", "dynamic"}, {"factor", 2.0}}, "rope_scaling"), "max_position_embeddings");
+    EXPECT_EQ(differs(nullptr, "rope_scaling"), "");
+}
+
 TEST(ModelSettingsTest, NotesAndFormsMayDiffer) {
     EXPECT_EQ(differing_model_setting(kLlama, kLlama), "");
     for (const char* note : {"dtype", "_name_or_path", "transformers_version", "use_cache", "initializer_range"})
