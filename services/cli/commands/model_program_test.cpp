@@ -341,6 +341,9 @@ TEST_F(ModelProgramTest, ATokenizerOfAnotherModelIsRefusedAndNoneAtAllIsSaid) {
     const auto tokenizer = [&](int last, int added) {
         return Json{{"model", {{"vocab", vocabulary(last)}}}, {"added_tokens", {{{"id", added}}}}}.dump();
     };
+    const auto decoder = [](const char* id) {
+        return Json{{"added_tokens_decoder", {{"2", {{"content", "</s>"}}}, {id, {{"content", "<new>"}}}}}}.dump();
+    };
     struct Case {
         const char* file;
         std::string fits, exceeds;
@@ -349,7 +352,8 @@ TEST_F(ModelProgramTest, ATokenizerOfAnotherModelIsRefusedAndNoneAtAllIsSaid) {
                              {"vocab.json", vocabulary(319).dump(), vocabulary(320).dump()},
                              {"tokenizer.json", tokenizer(319, 2), tokenizer(320, 2)},
                              {"tokenizer.json", tokenizer(2, 319), tokenizer(2, 320)},
-                             {"added_tokens.json", vocabulary(319).dump(), vocabulary(320).dump()}}) {
+                             {"added_tokens.json", vocabulary(319).dump(), vocabulary(320).dump()},
+                             {"tokenizer_config.json", decoder("319"), decoder("320")}}) {
         write(kind.file, kind.exceeds);
         {
             const std::lock_guard lock(mutex_);
@@ -361,6 +365,14 @@ TEST_F(ModelProgramTest, ATokenizerOfAnotherModelIsRefusedAndNoneAtAllIsSaid) {
         EXPECT_EQ(taken.exit_code, 0) << kind.file << taken.err;
         EXPECT_EQ(taken.err.find("tokenizer"), std::string::npos) << taken.err;
     }
+    write("added_tokens.json", vocabulary(320).dump());
+    EXPECT_EQ(run({"import", "tiny", model_.string()}).exit_code, 0) << "the decoder stands in its place";
+    write("tokenizer_config.json", "{}");
+    {
+        const std::lock_guard lock(mutex_);
+        calls_.clear();
+    }
+    expect_refused({"the tokenizer has the token 320, but config.json's vocab_size is 320"});
     fs::remove(model_ / "tokenizer.json");
     fs::remove(model_ / "vocab.json");
     write("tokenizer.model", "not a protocol buffer");

@@ -1,6 +1,7 @@
 #include "services/cli/commands/model_tokenizer.h"
 
 #include <algorithm>
+#include <charconv>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -29,6 +30,17 @@ std::int64_t largest_of_map(const json& vocabulary) {
     std::int64_t id = -1;
     for (const json& value : vocabulary) id = largest(value, id);
     return id;
+}
+
+// {"id": {"content": …}, …}
+std::int64_t largest_of_keys(const json& tokens) {
+    std::int64_t largest_id = -1;
+    for (const auto& [key, token] : tokens.items()) {
+        std::int64_t id = -1;
+        const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
+        if (error == std::errc() && end == key.data() + key.size()) largest_id = std::max(largest_id, id);
+    }
+    return largest_id;
 }
 
 // Of tokenizers' own file: a vocabulary of ids by token, or of Unigram's pairs in the order of their ids.
@@ -97,6 +109,11 @@ Result<std::optional<std::int64_t>> largest_token_id(const fs::path& directory) 
         id = largest_of_map(vocabulary);
     } else if (fs::exists(directory / "tokenizer.model", error)) {
         ATOLL_TRY(id, largest_of_sentencepiece(directory / "tokenizer.model"));
+    }
+    if (id && fs::exists(directory / "tokenizer_config.json", error)) {
+        ATOLL_TRY(const json config, read_object(directory / "tokenizer_config.json"));
+        id = std::max(*id, largest_of_keys(config.value("added_tokens_decoder", json::object())));
+        if (config.contains("added_tokens_decoder")) return id;  // which stands in the place of added_tokens.json
     }
     if (id && fs::exists(directory / "added_tokens.json", error)) {
         ATOLL_TRY(const json added, read_object(directory / "added_tokens.json"));

@@ -9,7 +9,8 @@
 namespace atl::cli {
 
 // The largest token id of the tokenizer in a model directory (tokenizer.json, vocab.json or a SentencePiece
-// tokenizer.model, with added_tokens.json); absent: there is no tokenizer. kInvalidArgument names a file that is none.
+// tokenizer.model, with the tokens that tokenizer_config.json or added_tokens.json adds); absent: there is no
+// tokenizer. kInvalidArgument names a file that is none.
 Result<std::optional<std::int64_t>> largest_token_id(const std::filesystem::path& directory);
 
 }  // namespace atl::cli
