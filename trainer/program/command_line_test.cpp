@@ -97,6 +97,42 @@ TEST_F(CommandLineTest, DirectoriesPatternsTablesAndTextAreInput) {
     }
 }
 
+TEST_F(CommandLineTest, CheckingRendersTheFirstRows) {
+    const std::string rows = R"({"question": "Dove?", "answer": 5})"
+                             "\n";
+    ASSERT_TRUE(write_file_atomic(path("rows.jsonl"), rows).ok());
+    ASSERT_TRUE(write_file_atomic(path("rows.csv"), "question,testo\nDove?,qui\n").ok());
+    ASSERT_TRUE(write_file_atomic(path("prose.txt"), "C'era una volta").ok());
+    ASSERT_TRUE(write_file_atomic(path("empty.jsonl"), "").ok());
+    ASSERT_TRUE(write_file_atomic(path("chat.jsonl"), R"({"prompt": "Dove?", "completion": "Qui."})").ok());
+    const auto check_of = [&](const std::string& file, const char* flag, const std::string& value) {
+        return tokenize({"--check", "--input", path(file), flag, value});
+    };
+    const auto fits = [&](const std::string& file, const char* flag, const std::string& value) {
+        const auto result = check_of(file, flag, value);
+        EXPECT_EQ(result.exit_code, 0) << result.err;
+        EXPECT_FALSE(std::filesystem::exists(path("tokens"))) << "--check writes nothing";
+    };
+    const auto refuses = [&](const std::string& file, const char* flag, const std::string& value,
+                             const std::string& said) {
+        const auto result = check_of(file, flag, value);
+        EXPECT_EQ(result.exit_code, 2) << said;
+        EXPECT_NE(result.err.find("--input: "), std::string::npos) << result.err;
+        EXPECT_NE(result.err.find(said), std::string::npos) << result.err;
+    };
+    fits("rows.jsonl", "--template", "{{question}} {{#answer}}{{answer}}{{/answer}}");
+    fits("rows.csv", "--template", "{{testo}}");
+    fits("prose.txt", "--template", "{{text}}");
+    fits("empty.jsonl", "--template", "{{testo}}");
+    fits("chat.jsonl", "--chat-template", "zephyr");
+    refuses("rows.jsonl", "--template", "{{testo}}", "rows.jsonl:1: the row has no field \"testo\"");
+    refuses("rows.csv", "--template", "{{answer}}", "rows.csv:2: the row has no field \"answer\"");
+    refuses("prose.txt", "--template", "{{testo}}", "prose.txt: the row has no field \"testo\"");
+    refuses("rows.jsonl", "--chat-template", "zephyr", "rows.jsonl:1: ");
+    ASSERT_TRUE(write_file_atomic(path("rows.jsonl"), rows + R"({"question": {}, "answer": 5})").ok());
+    refuses("rows.jsonl", "--template", "{{question}}", "rows.jsonl:2: ");
+}
+
 TEST_F(CommandLineTest, OutputThatCannotBeWrittenIsAFailure) {
     const std::vector<std::vector<std::string>> commands = {
         {"eval", "--model", path("model"), "--data", path("data.safetensors")},

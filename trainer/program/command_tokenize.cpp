@@ -51,7 +51,8 @@ class TokenizeCommand final : public Command {
              &options_.chat_template},
             {"out", "data directory to make", &options_.out, true},
             {"overwrite", "replace a data directory that is there", &overwrite_},
-            {"check", "only see by their first bytes what the files are; writes nothing", &checks_},
+            {"check", "only see what the files are and whether their first rows fit the template; writes nothing",
+             &checks_},
             {"seq-len", "tokens a row", &options_.seq_len, true},
             choice("batching", "what a row holds", "packing|padding", "packing",
                    [this](std::string_view text) -> Status {
@@ -95,7 +96,7 @@ class TokenizeCommand final : public Command {
     Status run() override {
         ATOLL_RETURN_IF_ERROR(check_split());
         if (checks_) {
-            ATOLL_TRY(const auto files, text::open_inputs(options_.inputs, {.format = options_.input_format}));
+            ATOLL_TRY(const auto files, tokenize::check_input(options_));
             train::print_line(json::Json{{"input", text::describe(files)}}.dump());
             return {};
         }

@@ -168,6 +168,14 @@ bool is_validation(std::string_view document, int validation_percent) {
     return prefix % 100 < static_cast<std::uint64_t>(validation_percent);
 }
 
+Status check_block(const EncodeJob& job, const text::RecordBlock& block) {
+    const auto use = [&](const json::Json& row, const std::string& where) -> Status {
+        const auto rendered = render(job, row, where);
+        return rendered.ok() ? Status() : rendered.error();
+    };
+    return text::for_each_row(block, job.inputs[block.file].path, job.chat_template == nullptr, use);
+}
+
 Result<EncodedBlock> encode_block(const EncodeJob& job, const text::RecordBlock& block) {
     EncodedBlock out;
     out.line_bytes = std::ssize(block.text);

@@ -43,6 +43,9 @@ struct EncodeJob {
 // The documents of the rows of one block; the error names the first bad row as file:line. A pure function.
 Result<EncodedBlock> encode_block(const EncodeJob& job, const text::RecordBlock& block);
 
+// Renders the rows of one block and keeps nothing: whether encode_block() would find them wrong before it encodes them.
+Status check_block(const EncodeJob& job, const text::RecordBlock& block);
+
 // Whether a document belongs to the validation part.
 bool is_validation(std::string_view document, int validation_percent);
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -297,14 +298,37 @@ Result<TokenizeOptions> settle(TokenizeOptions options, const Documents& documen
     return options;
 }
 
+Result<prompt::Template> parse_template(const TokenizeOptions& options) {
+    return prompt::Template::parse(options.text_template.value_or("{{text}}"));
+}
+
+Result<std::unique_ptr<tokenizer::Tokenizer>> open_tokenizer(const TokenizeOptions& options) {
+    auto opened = tokenizer::Tokenizer::open(options.tokenizer);
+    if (!opened.ok()) return Error{opened.error().code, opened.error().message, "tokenizer"};
+    return opened;
+}
+
 Result<Documents> open_documents(const TokenizeOptions& options, const tokenizer::Tokenizer& tokenizer) {
     Documents documents;
     if (options.chat_template.empty()) {
-        ATOLL_TRY(documents.text_template, prompt::Template::parse(options.text_template.value_or("{{text}}")));
+        ATOLL_TRY(documents.text_template, parse_template(options));
     } else {
         ATOLL_TRY(documents.chat, choose_chat_template(options.chat_template, options.tokenizer, tokenizer));
     }
     return documents;
+}
+
+// Enough to tell a template's mistake, and little to read on a login node.
+constexpr std::size_t kFilesCheckedMax = 32;
+constexpr std::size_t kBytesChecked = 64U << 10;
+
+// The rows at the beginning of a file.
+Status check_rows(const EncodeJob& job, const text::InputFile& file) {
+    if (file.format == text::InputFormat::kText)  // a row is the whole file, and has one field
+        return check_block(job, {.format = file.format, .table = {}, .text = ".", .end = {}});
+    text::RecordReader reader({file}, {.block_bytes = kBytesChecked});
+    ATOLL_TRY(const auto block, reader.next());
+    return block ? check_block(job, *block) : Status();
 }
 
 Result<TokenizeReport> make_data(const TokenizeOptions& options, const std::vector<text::InputFile>& files,
@@ -382,9 +406,8 @@ Result<LossOn> parse_loss_on(std::string_view name) {
 
 Result<TokenizeReport> tokenize(const TokenizeOptions& given) {
     ATOLL_RETURN_IF_ERROR(check_options(given));
-    const auto opened = tokenizer::Tokenizer::open(given.tokenizer);
-    if (!opened.ok()) return Error{opened.error().code, opened.error().message, "tokenizer"};
-    const tokenizer::Tokenizer& tokenizer = **opened;
+    ATOLL_TRY(const auto opened, open_tokenizer(given));
+    const tokenizer::Tokenizer& tokenizer = *opened;
     ATOLL_TRY(const Documents documents, open_documents(given, tokenizer));
     ATOLL_TRY(const TokenizeOptions options, settle(given, documents));
     ATOLL_TRY(const auto files, text::open_inputs(options.inputs, {.format = options.input_format}));
@@ -397,6 +420,29 @@ Result<TokenizeReport> tokenize(const TokenizeOptions& given) {
     const bool is_input = !report.ok() && report.error().code == ErrorCode::kInvalidArgument;
     if (is_input) (void)partial.discard();  // the input is what is to be told
     return report;
+}
+
+Result<std::vector<text::InputFile>> check_input(const TokenizeOptions& options) {
+    ATOLL_RETURN_IF_ERROR(check_options(options));
+    ATOLL_TRY(auto files, text::open_inputs(options.inputs, {.format = options.input_format}));
+    std::unique_ptr<tokenizer::Tokenizer> tokenizer;
+    Documents documents;
+    if (options.chat_template.empty()) {
+        ATOLL_TRY(documents.text_template, parse_template(options));
+    } else {
+        ATOLL_TRY(tokenizer, open_tokenizer(options));
+        ATOLL_TRY(documents, open_documents(options, *tokenizer));
+    }
+    EncodeJob job{.text_template = documents.chat ? nullptr : &*documents.text_template,
+                  .inputs = {},
+                  .loss_on = options.loss_on.value_or(LossOn::kAll),
+                  .chat_template = documents.chat ? &documents.chat->chat_template : nullptr};
+    for (std::size_t i = 0; i < std::min(files.size(), kFilesCheckedMax); ++i) {
+        job.inputs = {files[i]};
+        const Status status = check_rows(job, files[i]);
+        if (!status.ok()) return Error{status.error().code, status.error().message, "input"};
+    }
+    return files;
 }
 
 std::string to_json_line(const TokenizeReport& report) {
