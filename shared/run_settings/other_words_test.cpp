@@ -30,6 +30,13 @@ TEST(OtherWordsTest, WordsOfOthersAreAnsweredWithOurs) {
               "config_file: is --config of `train` here: `atoll-trainer config-from` translates an accelerate file");
     EXPECT_EQ(answer_to("nproc_per_node"),
               "nproc_per_node: is not a setting here: the launcher starts the ranks: mpirun -n N, or srun");
+    EXPECT_EQ(answer_to("low_cpu_fsdp"),
+              "low_cpu_fsdp: is not a setting here: each rank reads only its part of the model: leave it out");
+    EXPECT_EQ(answer_to("quantization"), "quantization: is quantize here: 4bit is nf4, 8bit int8");
+    EXPECT_EQ(answer_to("val_batch_size").find("val_batch_size: is batch_size here"), 0U)
+        << answer_to("val_batch_size");
+    for (const char* word : {"save_total_limit", "tf32", "run_validation"})
+        EXPECT_EQ(answer_to(word).find("no such setting"), std::string::npos) << answer_to(word);
     EXPECT_EQ(answer_to("stpes"), "stpes: there is no such setting; did you mean steps?");
     EXPECT_EQ(answer_to("prompt"), "prompt: is a setting of other commands");
     ASSERT_NE(find_other_word("--Learning-Rate"), nullptr);
