@@ -51,11 +51,14 @@ LostFile find_lost_file(std::string_view said, const std::string& directory) {
 
 std::optional<std::string> input_refusal(std::string_view said) {
     constexpr std::string_view kOfInput = "--input: ";
+    constexpr std::string_view kOfChats = "--chat-template: ";
     for (const std::string_view line : split(said, '\n')) {
-        const std::size_t at = line.find(kOfInput);
-        if (!is_of_trainer(line) || at == std::string_view::npos) continue;
-        if (!is_of_missing_file(line) && !says_any(line, {"no file matches"}))
-            return std::string(line.substr(at + kOfInput.size()));
+        if (!is_of_trainer(line) || is_of_missing_file(line) || says_any(line, {"no file matches"})) continue;
+        const std::size_t of_input = line.find(kOfInput);
+        if (of_input != std::string_view::npos) return std::string(line.substr(of_input + kOfInput.size()));
+        const std::size_t of_chats = line.find(kOfChats);
+        if (of_chats != std::string_view::npos)
+            return "the chat template does not fit: " + std::string(line.substr(of_chats + kOfChats.size()));
     }
     return {};
 }

@@ -48,7 +48,8 @@ inline std::string_view rank_that_waits(std::string_view said) {
     return said.substr(begin, said.find('\n', word) - begin);
 }
 
-// What the trainer says against the files of an input that are there; no value: nothing, as where there are none.
+// What the trainer says against the files of an input that are there, their first rows, or the chat template for them;
+// no value: nothing, as where there are none.
 std::optional<std::string> input_refusal(std::string_view said);
 
 }  // namespace atl::dispatch

@@ -51,6 +51,10 @@ TEST(SiteTroubleTest, AFileSystemThatIsAwaySaysSoInManyWords) {
 TEST(SiteTroubleTest, OfAnInputCountsWhatTheTrainerSaysOfFilesThatAreThere) {
     const std::string parquet = "/d/a.parquet is Parquet, which is not read: …";
     EXPECT_EQ(input_refusal("WARNING: no license\natoll-trainer tokenize: --input: " + parquet + "\n"), parquet);
+    const std::string row = "/d/a.jsonl:1: the row has no field \"testo\", which the template names";
+    EXPECT_EQ(input_refusal("atoll-trainer tokenize: --input: " + row), row);
+    EXPECT_EQ(input_refusal("atoll-trainer tokenize: --chat-template: the tokenizer has no chat template: name one"),
+              "the chat template does not fit: the tokenizer has no chat template: name one");
     for (const std::string& said :
          {std::string(), "sh: --input: " + parquet, std::string("atoll-trainer tokenize: unknown flag --check"),
           std::string("atoll-trainer tokenize: --input: there is no '/d/a.jsonl'"),
