@@ -16,9 +16,11 @@ import tempfile
 import transformers
 
 FIXTURES = pathlib.Path(__file__).resolve().parent.parent / "fixtures" / "tokenizers"
+BASES = {"chat/tokenizer": FIXTURES.parent / "chat" / "tokenizer"}  # else in FIXTURES
 ABSENT = object()
 
-TEXTS = ["the weights travel", "a<tool>b", "a <newer> b", "the<new>the<|im_end|>the", "x<|pad|>y </s>", "à 123\n z", "x  y"]
+TEXTS = ["the weights travel", "a<tool>b", "a <newer> b", "the<new>the<|im_end|>the", "x<|pad|>y </s>", "à 123\n z", "x  y",
+         "a <tool> b<|pad|>  <|im_end|> c<|end_of_text|>"]
 BEGIN_WITH_SPACE = [" the weights", "  a"]  # left out where SentencePiece, or the steps of the file, differ: README.md
 
 LLAMA_TOKENS = {"0": "<unk>", "1": "<s>", "2": "</s>"}
@@ -57,7 +59,7 @@ class Cases:
         shutil.rmtree(self.directory, ignore_errors=True)
         self.directory.mkdir()
         for base in bases:
-            for file in (FIXTURES / base).iterdir():
+            for file in BASES.get(base, FIXTURES / base).iterdir():
                 if not (self.directory / file.name).exists():
                     shutil.copy(file, self.directory / file.name)
         whole = json.loads((self.directory / "tokenizer_config.json").read_text())
@@ -97,12 +99,12 @@ def add_prefix_space(cases: Cases) -> None:
             config = {"add_prefix_space": value, "legacy": legacy, "tokenizer_class": name,
                       "added_tokens_decoder": {**{i: token(text, True) for i, text in LLAMA_TOKENS.items()}, "480": token("<tool>")}}
             cases.add(["small"], config, spaces=value is False)
-            cases.add(["saved", "small"], config, spaces=value is False)
+            cases.add(["saved", "small"], config, spaces=value is False or legacy is not True)
             # What the file's own steps say of a space behind <tool> and before a text that begins with one is kept.
             if legacy is not True:
                 cases.add(["saved"], config)
-            if value is False or legacy is True:
-                cases.add(["saved"], config, patch=older, spaces=value is False)
+            if value is False:
+                cases.add(["saved"], config, patch=older)
         for name in ("PreTrainedTokenizerFast", "TokenizersBackend"):
             cases.add(["saved"], {"add_prefix_space": value, "legacy": legacy, "tokenizer_class": name})
             cases.add(["saved"], {"add_prefix_space": value, "legacy": legacy, "tokenizer_class": name}, patch=older)
@@ -129,6 +131,15 @@ def lists_of_tokens(cases: Cases) -> None:
             cases.add([base], config | in_config, {**added, "special_tokens_map.json": roles | in_map}, spaces=base != "small")
 
 
+def flags(cases: Cases) -> None:
+    """What an added_tokens_decoder may change of the tokens of tokenizer.json."""
+    for base, tokens in {"llama3": {422: "<|pad|>", 421: "<|end_of_text|>", 424: "<tool>"},
+                         "qwen": {422: "<|pad|>", 423: "<tool>"}, "chat/tokenizer": {427: "<|im_end|>", 424: "<tool>"}}.items():
+        for (index, content), special, normalized, lstrip, rstrip in itertools.product(tokens.items(), *[[True, False]] * 4):
+            changed = token(content, special) | {"normalized": normalized, "lstrip": lstrip, "rstrip": rstrip}
+            cases.add([base], {"added_tokens_decoder": {str(index): changed}})
+
+
 def both_files(cases: Cases) -> None:
     """tokenizer.json beside a tokenizer.model that says something else."""
     saved = json.loads((FIXTURES / "saved" / "tokenizer.json").read_text())["model"]
@@ -153,7 +164,8 @@ def both_files(cases: Cases) -> None:
             # Of this class, steps of the file that the class would replace count where the model cannot be taken.
             if llama and never[0] in patch and patch is not never:
                 continue
-            cases.add(["saved", "small"], {"tokenizer_class": name, "legacy": ABSENT, "extra_special_tokens": ABSENT}, patch=patch, spaces=not llama)
+            cases.add(["saved", "small"], {"tokenizer_class": name, "legacy": ABSENT, "extra_special_tokens": ABSENT}, patch=patch,
+                      spaces=not (llama and patch is never))
 
 
 def beginning(cases: Cases) -> None:
@@ -176,7 +188,7 @@ def main() -> None:
                 described.pop(key, None)
             (FIXTURES / "saved" / name).write_text(json.dumps(described, ensure_ascii=False, separators=(",", ":")) + "\n")
         groups = {}
-        for make in (add_prefix_space, lists_of_tokens, both_files, beginning):
+        for make in (add_prefix_space, lists_of_tokens, flags, both_files, beginning):
             cases = Cases(pathlib.Path(made_in) / "case")
             make(cases)
             groups[make.__name__] = cases.cases

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "trainer/tokenizer/bpe.h"
 #include "trainer/tokenizer/tokenizer_fields.h"
 
 namespace atl::tokenizer {
@@ -43,6 +44,13 @@ void drop_prefix_space(BpeParts& parts) {
 bool BpeParts::is_byte_level() const {
     return std::any_of(pre_tokenizer.begin(), pre_tokenizer.end(),
                        [](const PreTokenizerStep& step) { return step.kind == PreTokenizerStep::Kind::kByteLevel; });
+}
+
+bool BpeParts::has_llama_steps(bool legacy) const {
+    if (!normalizer.empty() || pre_tokenizer.size() != 1) return false;
+    const PreTokenizerStep& step = pre_tokenizer.front();
+    return step.kind == PreTokenizerStep::Kind::kMetaspace && !step.splits && step.replacement == kSpaceMark &&
+           step.prepend == (legacy ? PrependScheme::kAlways : PrependScheme::kFirst);
 }
 
 Status apply_config(const TokenizerConfig& config, BpeParts& parts) {

@@ -40,6 +40,8 @@ struct BpeParts {
 
     // Whether the merges are over bytes, not over characters.
     bool is_byte_level() const;
+    // Whether the steps before the merges are those that LlamaTokenizer of transformers 5 brings, and saves.
+    bool has_llama_steps(bool legacy) const;
 };
 
 // Brings the parts to what transformers 5 makes of them with the files beside the tokenizer's own. kInvalidArgument

@@ -101,14 +101,16 @@ Result<std::string> read_bounded(const std::filesystem::path& file) {
 }
 
 // transformers takes the tokenizer.json beside a tokenizer.model, which may hold another vocabulary, merges and steps.
-// Null: the model gives the ids, because it is the same to Llama's classes, which bring their own steps, or because the
-// tokenizer.json is not one that is built here.
+// Null: the model gives the ids, because Llama's classes bring steps of their own, which are more like the model's than
+// those of an older tokenizer.json, or because the tokenizer.json is not one that is built here.
 Result<std::unique_ptr<Tokenizer>> open_json_beside(const std::string& model, const std::filesystem::path& file,
                                                     const std::string& text, const TokenizerConfig& config) {
     const std::optional<BpeParts> own = parse_vocabulary(text);
     if (!own) return std::unique_ptr<Tokenizer>();
     const auto is_same = [&] { return SentencePieceWords::are_of(model, *own); };
-    if (config.is_llama() && is_same()) return std::unique_ptr<Tokenizer>();
+    const auto parts = parse_tokenizer_json(text);
+    const bool has_own_steps = parts.ok() && parts->has_llama_steps(config.legacy);
+    if (config.is_llama() && !has_own_steps && is_same()) return std::unique_ptr<Tokenizer>();
     auto opened = in_file(file, BpeTokenizer::from_json(text, config));
     if (!opened.ok() && is_same()) return std::unique_ptr<Tokenizer>();
     return opened;

@@ -105,7 +105,8 @@ Status read_main(const Json& object, TokenizerConfig& config) {
     read_main_specials(object, config);
     config.tokenizer_class = fields::text_or_empty(fields::member(object, "tokenizer_class"));
     if (config.tokenizer_class.ends_with("Fast")) config.tokenizer_class.resize(config.tokenizer_class.size() - 4);
-    config.legacy = fields::is_true(fields::member(object, "legacy"));
+    const bool has_legacy = config.tokenizer_class != "CodeLlamaTokenizer";
+    config.legacy = has_legacy && fields::is_true(fields::member(object, "legacy"));
     ATOLL_RETURN_IF_ERROR(read_boolean(object, "add_prefix_space", config.add_prefix_space));
     if (config.tokenizer_class == "CodeLlamaTokenizer" && !object.contains("add_bos_token")) config.add_bos = true;
     return read_boolean(object, "add_bos_token", config.add_bos);
@@ -129,10 +130,13 @@ Status configure_token(const AddedToken& token, const Vocabulary& vocabulary, st
         return fields::bad("added tokens", "\"" + token.content + "\" has the id " + std::to_string(token.id) +
                                                ", but transformers gives it " + std::to_string(id) +
                                                ": correct it in tokenizer_config.json or added_tokens.json");
-    if (known == tokens.end())
+    if (known == tokens.end()) {
         tokens.push_back(token);
-    else
-        *known = token;
+        return {};
+    }
+    const bool was_special = known->special;  // to the tokenizers library it stays so
+    *known = token;
+    known->special |= was_special;
     return {};
 }
 

@@ -56,8 +56,8 @@ struct Vocabulary {
 json::Json describe_tokens(std::vector<AddedToken> tokens);
 
 // Brings `tokens`, those of the tokenizer's own file, to what transformers 5 makes of them with `config`: the config's
-// flags win, new tokens follow the others, and tokens with a role are special. kInvalidArgument names a token whose id
-// in the config is not the one that transformers gives it.
+// flags win (but a special token stays one), new tokens follow the others, and tokens with a role are special.
+// kInvalidArgument names a token whose id in the config is not the one that transformers gives it.
 Status add_configured_tokens(const TokenizerConfig& config, const Vocabulary& vocabulary,
                              std::vector<AddedToken>& tokens);
 

@@ -75,7 +75,7 @@ TEST_F(TokenizerConfigTest, TheConfigsFlagsWinOverThoseOfTokenizerJson) {
     config_["added_tokens_decoder"] = {{"424", token("<tool>", true)}};
     EXPECT_EQ(ids_of("a <tool> b"), (Ids{64, 220, 27, 83, 78, 78, 75, 29, 285})) << "a special one stays text";
     config_["added_tokens_decoder"] = {{"422", token("<|pad|>")}};
-    EXPECT_EQ(ids_of("a <|pad|> b"), (Ids{64, 220, 422, 285}));
+    EXPECT_EQ(ids_of("a <|pad|> b"), (Ids{64, 220, 27, 91, 79, 373, 91, 29, 285})) << "what is special stays it";
     config_.erase("added_tokens_decoder");
     write("added_tokens.json", {{"<tool>x", 424}});
     EXPECT_EQ(ids_of("a <tool> b"), (Ids{64, 220, 424, 285})) << "added_tokens.json does not win";
@@ -244,9 +244,16 @@ TEST_F(TokenizerConfigTest, OfAModelAndAJsonThatDifferTheJsonCounts) {
     take("saved");
     std::filesystem::copy_file(kConfigFixtures / "small/tokenizer.model", path("tokenizer.model"));
     config_["tokenizer_class"] = "LlamaTokenizer";
-    EXPECT_EQ(open().value()->file().filename(), "tokenizer.model") << "both say the same";
     Json tokenizer = Json::parse(read_file(path("tokenizer.json")).value());
     const Json same = tokenizer;
+    EXPECT_EQ(open().value()->file().filename(), "tokenizer.json") << "the steps are those of the class";
+    config_["legacy"] = true;
+    EXPECT_EQ(open().value()->file().filename(), "tokenizer.model");
+    config_["legacy"] = false;
+    tokenizer["pre_tokenizer"] = nullptr;
+    tokenizer["normalizer"] = {{"type", "Prepend"}, {"prepend", "\u2581"}};
+    write("tokenizer.json", tokenizer);
+    EXPECT_EQ(open().value()->file().filename(), "tokenizer.model") << "the steps are those of transformers 4";
     tokenizer["model"]["vocab"]["<newer>"] = 480;
     write("tokenizer.json", tokenizer);
     EXPECT_EQ(open().value()->file().filename(), "tokenizer.json");
