@@ -95,6 +95,8 @@ class RowWalk {
 
     Status walk_table() {
         if (block_.table == nullptr) return {};  // an empty file
+        for (const std::string& column : block_.table->columns)
+            if (!json::is_utf8(column)) return not_utf8(path_ + ":1");
         std::vector<std::string> fields;
         while (!text_.empty()) {
             const std::string where = place();

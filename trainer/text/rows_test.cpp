@@ -125,6 +125,7 @@ TEST_F(RowsTest, WhatIsWrongIsNamedWithItsPlaceAndNothingIsQuoted) {
         {"a\n\"secret\" x\n", InputFormat::kCsv, "bad:2: something follows the closing quote"},
         {"a,a\n1,2\n", InputFormat::kCsv, "bad:1: the first line, which names the columns, has one name twice"},
         {"a\nsecret \xe8\n", InputFormat::kCsv, "bad:2: is not UTF-8: `iconv"},
+        {"secret \xe8\n1\n", InputFormat::kCsv, "bad:1: is not UTF-8: `iconv"},
         {"a\n\"" + std::string(2U << 20, 'x'), InputFormat::kCsv, "bad:2: the row is longer than 1 MiB"},
         {"\"" + std::string(2U << 20, 'x'), InputFormat::kCsv,
          "bad:1: the first line, which names the columns, is longer"},
