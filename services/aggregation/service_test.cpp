@@ -253,6 +253,13 @@ TEST_F(AggregationTest, ARoundGetsTheOptimizersStateThatCameWithItsBase) {
     EXPECT_EQ(load_round(*connection, first.aggregation)->optimizer_state, "");
     EXPECT_EQ(load_round(*connection, first.aggregation + 1)->optimizer_state, published.optimizer_state);
     EXPECT_EQ(load_round(*connection, first.aggregation + 2)->optimizer_state, "") << "another base";
+    EXPECT_EQ(load_round(*connection, first.aggregation)->base_is_jobs, false) << "its control variates are others'";
+    EXPECT_EQ(load_round(*connection, first.aggregation + 1)->base_is_jobs, true);
+    auto of_another_job = closed(1);
+    of_another_job.data["job"] = "j2";
+    of_another_job.data["base"] = published.version;
+    ASSERT_TRUE(take(of_another_job).ok());
+    EXPECT_EQ(load_round(*connection, first.aggregation + 3)->base_is_jobs, false);
 }
 
 TEST_F(AggregationTest, AWorkerWhoseLeaseWentToAnotherChangesNothing) {

@@ -10,6 +10,7 @@
 #include "shared/aggregate/plan.h"
 #include "shared/aggregate/reduce.h"
 #include "shared/aggregate/variates.h"
+#include "shared/delta/control_variate.h"
 
 namespace atl::aggregate {
 namespace {
@@ -104,6 +105,10 @@ Aggregator::~Aggregator() = default;
 
 const std::vector<Aggregator::OutputFile>& Aggregator::files() const {
     return plan_->files;
+}
+
+bool Aggregator::leaves_out(std::size_t file) const {
+    return !plan_->has_variates && delta::is_control_variate(plan_->files[file].path);
 }
 
 Result<Aggregator> Aggregator::plan(const StrategySpec& strategy, std::vector<Input> inputs,

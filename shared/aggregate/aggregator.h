@@ -67,7 +67,8 @@ struct RoundBase {
     // shorter as the mean would be with them. The rows that a strategy weighs by themselves are not: there each row is
     // that of who has seen its token.
     std::vector<double> absent = {};
-    // The mean of the control variates that made the base, its files below control_variate/; none: it has none.
+    // The mean of the control variates that made the base, its files below control_variate/; none: it has none, or
+    // others made it than those who go on from it.
     std::optional<Input> control_variate = {};
     // What an input that is a change of the base (shared/delta), or a control variate, must call it; empty: anything.
     std::string digest = {};
@@ -138,6 +139,9 @@ class Aggregator {
         std::uint64_t size;  // bytes
     };
     const std::vector<OutputFile>& files() const;
+    // Whether that file is none of the output after all, as decided by prepare(): one of the mean of the control
+    // variates, where fewer than two updates' count.
+    bool leaves_out(std::size_t file) const;
 
     // Whether read() has a Truncation to tell of.
     bool truncates() const;

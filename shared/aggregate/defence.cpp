@@ -9,6 +9,7 @@ namespace {
 
 constexpr double kUnknown = std::numeric_limits<double>::infinity();
 constexpr std::size_t kChangesThatTell = 3;
+constexpr std::size_t kVariatesMin = 2;  // that a mean is made of
 
 // The longest that a change of this norm would be had it been made with the other effort.
 double at_effort(double norm, double effort, double other) {
@@ -88,18 +89,21 @@ std::vector<double> parts_that_count(std::span<const Change> changes, std::span<
     return parts;
 }
 
-std::vector<double> parts_of_variates(std::span<const double> norms, double base_norm, const StrategySpec& strategy) {
-    double usual = base_norm > 0 ? 0 : kUnknown;
-    if (norms.size() == 2) usual = std::min(norms[0], norms[1]);
-    if (norms.size() >= kChangesThatTell) usual = median({norms.begin(), norms.end()}, /*is_upper=*/false);
-    // The base's has what was shortened in the round before: were it given more room again, a lie would grow with it.
-    const double before = norms.size() < kChangesThatTell ? base_norm : 0;
-    const double most = strategy.clip ? std::max(*strategy.clip * usual, before) : kUnknown;
-    const double farthest = strategy.drop
-                                ? std::max(*strategy.drop * usual, *strategy.drop / strategy.clip.value_or(1) * before)
-                                : kUnknown;
-    std::vector<double> parts;
-    for (const double norm : norms) parts.push_back(norm > farthest ? 0 : norm > most ? most / norm : 1);
+VariateParts parts_of_variates(std::span<const double> norms, std::span<const double> counted, double base_norm,
+                               const StrategySpec& strategy) {
+    const double usual = median({norms.begin(), norms.end()}, /*is_upper=*/false);
+    const double most = strategy.clip ? *strategy.clip * usual : kUnknown;
+    const double farthest = strategy.drop ? *strategy.drop * usual : kUnknown;
+    VariateParts parts;
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < norms.size(); ++i) {
+        const double norm = norms[i], part = norm > farthest ? 0 : norm > most ? most / norm : 1;
+        parts.updates.push_back(counted[i] > 0 ? part : 0);
+        if (norm > 0 && parts.updates.back() > 0) ++count;
+    }
+    parts.are_too_few = count < kVariatesMin;
+    if (parts.are_too_few) std::ranges::fill(parts.updates, 0.0);
+    if (base_norm > most) parts.base = most / base_norm;
     return parts;
 }
 

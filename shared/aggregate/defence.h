@@ -43,11 +43,20 @@ double find_reach_of_product(double reach, double base_norm, double scale);
 std::vector<double> parts_that_count(std::span<const Change> changes, std::span<const EarlierNorm> earlier,
                                      const StrategySpec& strategy);
 
-// The part of each control variate that counts, from 0 to 1, by their norms and that of the base's own (0: it has
-// none): one longer than `clip` times the usual norm is shortened to that, one longer than `drop` times counts as zero.
-// Usual is the lower median of three or more, and of two the shorter one's. Of two, and of one where the base has its
-// own, one may be as long as the base's at least, so that neither can make the other's much shorter than their mean has
-// been.
-std::vector<double> parts_of_variates(std::span<const double> norms, double base_norm, const StrategySpec& strategy);
+// How much of the control variates counts, each part from 0 to 1.
+struct VariateParts {
+    std::vector<double> updates;  // of each update's
+    double base = 1;              // of the base's own mean
+    // Fewer than two updates' count, so that none does and there is no mean: it would tell everybody who reads the
+    // model what that one site alone knows.
+    bool are_too_few = false;
+};
+
+// Usual is the lower median of the norms of this round's: of two the shorter one's. One longer than `clip` times that
+// is shortened to it, the base's own mean too (`base_norm`; 0: it has none), so that nothing that a site once sent
+// stays longer than what is usual now. One longer than `drop` times counts as zero, as does that of an update that
+// counts for nothing (`counted`, one an update: 0).
+VariateParts parts_of_variates(std::span<const double> norms, std::span<const double> counted, double base_norm,
+                               const StrategySpec& strategy);
 
 }  // namespace atl::aggregate

@@ -79,9 +79,11 @@ struct Piece {
 
 std::vector<Piece> cut_into_pieces(const Aggregator& aggregator) {
     std::vector<Piece> pieces;
-    for (std::size_t file = 0; file < aggregator.files().size(); ++file)
+    for (std::size_t file = 0; file < aggregator.files().size(); ++file) {
+        if (aggregator.leaves_out(file)) continue;
         for (std::uint64_t at = 0; at < aggregator.files()[file].size; at += kPieceBytes)
             pieces.push_back({file, at, std::min(kPieceBytes, aggregator.files()[file].size - at)});
+    }
     return pieces;
 }
 
@@ -222,16 +224,19 @@ class PieceWriter {
         : aggregator_(aggregator), options_(options), pieces_(cut_into_pieces(aggregator)) {}
 
     Status open(const fs::path& directory) {
-        for (const auto& file : aggregator_.files()) {
+        for (std::size_t at = 0; at < aggregator_.files().size(); ++at) {
+            const auto& file = aggregator_.files()[at];
             const fs::path path = directory / file.path;
+            paths_.push_back(path);
+            fds_.emplace_back();
+            if (aggregator_.leaves_out(at)) continue;
             std::error_code ignored;  // opening says it
             fs::create_directories(path.parent_path(), ignored);
             UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
             if (!fd.valid() || ::ftruncate(fd.get(), static_cast<off_t>(file.size)) != 0)
                 return file_error(path, "create");
             total_ += file.size;
-            paths_.push_back(path);
-            fds_.push_back(std::move(fd));
+            fds_.back() = std::move(fd);
         }
         return {};
     }

@@ -78,6 +78,8 @@ struct Plan {
     double present = 1;                 // of the mean with those that are absent, which change nothing
     std::vector<double> parts;          // of each update's change that count for its length; empty: all of it
     std::vector<double> variate_parts;  // likewise of its control variate
+    double kept_variate = 0;            // what the base's own mean of them is multiplied with, for those absent
+    bool has_variates = true;           // their mean is part of the output
     std::optional<RoundBase> start;     // the output has its files, or the first input's
     AggregatorOptions options;
     std::vector<Aggregator::OutputFile> files;

@@ -213,6 +213,9 @@ Status plan_variates(Plan& plan) {
     if (plan.start->control_variate) {
         ATOLL_TRY(kept, open_kept(plan));
     }
+    plan.kept_variate = 1 - plan.present;
+    plan.has_variates = plan.inputs.size() > 1;
+    if (!plan.has_variates) plan.variate_parts = {0};
     for (std::size_t i = 0; i < plan.start->base.files.size(); ++i) {
         PlannedFile planned = plan_variate_file(plan.planned[i], variates, kept);
         const std::uint64_t size = planned.tensors.empty() ? planned.head.size() : planned.tensors.back().end;
@@ -250,11 +253,13 @@ void prepare_variates(Plan& plan, std::span<const double> sums, std::vector<Upda
     if (sums.empty()) return;
     std::vector<double> norms;
     for (const double squares : sums) norms.push_back(std::sqrt(squares));
-    plan.variate_parts = parts_of_variates(std::span(norms).first(norms.size() - 1), norms.back(), plan.spec);
-    for (std::size_t i = 0; i < figures.size(); ++i) {
-        if (figures[i].counted == 0) plan.variate_parts[i] = 0;
-        figures[i].control_variate = {norms[i], plan.variate_parts[i]};
-    }
+    std::vector<double> counted;
+    for (std::size_t i = 0; i < figures.size(); ++i) counted.push_back(figures[i].counted * plan.shares[i]);
+    VariateParts parts = parts_of_variates(std::span(norms).first(norms.size() - 1), counted, norms.back(), plan.spec);
+    plan.kept_variate = (1 - plan.present) * parts.base;
+    plan.has_variates = !parts.are_too_few;
+    plan.variate_parts = std::move(parts.updates);
+    for (std::size_t i = 0; i < figures.size(); ++i) figures[i].control_variate = {norms[i], plan.variate_parts[i]};
 }
 
 Status make_variate(const Plan& plan, const Tensor& tensor, std::uint64_t first, std::span<std::byte> into,
@@ -269,9 +274,9 @@ Status make_variate(const Plan& plan, const Tensor& tensor, std::uint64_t first,
         ATOLL_RETURN_IF_ERROR(read_variate(which, i, values, scratch));
         kernels.add(sum.data(), values.data(), static_cast<float>(factor), which.count);
     }
-    if (plan.present < 1 && tensor.state.front()) {
+    if (plan.kept_variate > 0 && tensor.state.front()) {
         ATOLL_RETURN_IF_ERROR(read_kept(which, values, scratch));
-        kernels.add(sum.data(), values.data(), static_cast<float>(1 - plan.present), which.count);
+        kernels.add(sum.data(), values.data(), static_cast<float>(plan.kept_variate), which.count);
     }
     values.resize(which.count);
     return round_into(DType::kBF16, into.data(), sum, values) ? Status() : blame_variate(which, scratch);

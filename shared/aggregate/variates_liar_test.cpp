@@ -1,6 +1,7 @@
 // What one site that lies in its control variate costs a federation: the row of services/THREATS.md. The sites and
 // their bigrams are those of liar_test.cpp; each adds to its gradients what the mean of all control variates says.
 #include <functional>
+#include <numeric>
 
 #include "shared/aggregate/testing/bigram_model.h"
 #include "shared/aggregate/testing/variate_models.h"
@@ -16,6 +17,7 @@ using VariateLie = std::function<Weights(const Weights& own, const Weights& othe
 struct VariateSite {
     Weights truth;
     double factor = 1;    // of its change
+    int since = 1;        // the first round that it has an update in
     VariateLie lie = {};  // none: it is honest
     Weights own = {};     // its control variate, from the round before
 };
@@ -88,7 +90,10 @@ struct VariateFederation {
         std::vector<Input> inputs;
         const double rate = 0.1 * rate_factor(round), effort = rate * kSteps;
         Weights others(kWeights);
+        const auto there = static_cast<std::size_t>(
+            std::ranges::count_if(sites, [&](const VariateSite& site) { return site.since <= round; }));
         for (VariateSite& site : sites) {
+            if (site.since > round) continue;
             Trained made = train_with(base, site, strategy.control_variate ? common : Weights(), rate);
             for (std::size_t i = 0; i < kWeights; ++i) {
                 made.model[i] = base[i] + site.factor * (made.model[i] - base[i]);
@@ -103,14 +108,16 @@ struct VariateFederation {
             start.control_variate = input_of(
                 "c",
                 {{bf16("w", {static_cast<std::int64_t>(kWeights)}, std::vector<float>(common.begin(), common.end()))}});
-        const std::vector<Assignment> assigned(sites.size(), {.effort = effort, .tokens = 100, .element_max = effort});
-        const std::vector<double> weights(sites.size(), 1.0);
+        const std::vector<Assignment> assigned(there, {.effort = effort, .tokens = 100, .element_max = effort});
+        const std::vector<double> weights(there, 1.0);
         auto aggregator = Aggregator::plan(strategy, std::move(inputs), weights, {}, std::move(start)).value();
         const Prepared prepared = aggregator.prepare(all_totals(aggregator), assigned, earlier).value();
-        for (std::size_t i = 0; i < prepared.figures.size(); ++i)
+        for (std::size_t i = 0; there == sites.size() && i < prepared.figures.size(); ++i)
             earlier.push_back({prepared.figures[i].norm * prepared.figures[i].counted, effort, i});
         const auto take = [](const std::vector<float>& values) { return Weights(values.begin(), values.end()); };
-        if (strategy.control_variate) common = take(bf16_at_end(whole_file(aggregator, 1).value(), kWeights));
+        common.clear();
+        if (strategy.control_variate && !aggregator.leaves_out(1))
+            common = take(bf16_at_end(whole_file(aggregator, 1).value(), kWeights));
         std::vector<float> made(kWeights);
         const std::string file = whole_file(aggregator, 0).value();
         std::memcpy(made.data(), file.data() + file.size() - kWeights * sizeof(float), kWeights * sizeof(float));
@@ -166,18 +173,18 @@ constexpr double kNothingLeft = 1e6;
 const std::vector<NamedLie>& variate_lies() {
     static const std::vector<NamedLie> lies = {
         {"honest", {}, 1.41, 1.41},
-        {"-1 times its own", own_times(-1), 1.145, 1.016},
-        {"-1.4 times", own_times(-1.4), 1.171, 1.137},
-        {"-2.5 times", own_times(-2.5), 1.187, 3.31},
-        {"-9 times", own_times(-9), 1.20, 69.3},
-        {"9 times", own_times(9), 1.20, 2.57},
-        {"zero", own_times(0), 1.41, 1.20},
+        {"-1 times its own", own_times(-1), 1.17, 1.016},
+        {"-1.4 times", own_times(-1.4), 1.20, 1.137},
+        {"-2.5 times", own_times(-2.5), 1.306, 3.31},
+        {"-9 times", own_times(-9), 1.41, 69.3},
+        {"9 times", own_times(9), 1.41, 2.57},
+        {"zero", own_times(0), 1.41, 1.41},
         {"a millionth", own_times(1e-6), 1.41, 1.20},
         {"noise of its norm", noise_of_its_norm, 1.36, 1.62},
         {"the others' turned around", against_the_others(1), 1.42, 1.42},
         {"the others' turned around, 1.4 times", against_the_others(1.4), 1.49, 1.49},
         {"the others' turned around, 2.3 times", against_the_others(2.3), 1.667, 1.65},
-        {"the others' turned around, 9 times", against_the_others(9), 1.20, kNothingLeft}};
+        {"the others' turned around, 9 times", against_the_others(9), 1.41, kNothingLeft}};
     return lies;
 }
 
@@ -196,7 +203,7 @@ TEST(VariatesLiarTest, WhoLiesInItsChangeTooCostsWhatTheThreatsSay) {
         unsigned count;
         std::vector<double> in_its_change, in_both;  // its change times each of kFactorsOfIts
     };
-    for (const Costs& row : {Costs{2, {1.41, 1.63, 2.90, 1, 1}, {1.667, 1.726, 4.06, 1, 1}},
+    for (const Costs& row : {Costs{2, {1.41, 1.59, 2.417, 1, 1}, {1.667, 1.644, 2.646, 1, 1}},
                              Costs{3, {1.01, 1, 1, 1, 1}, {1.01, 1, 1, 1, 1}}})
         for (std::size_t i = 0; i < std::size(kFactorsOfIts); ++i) {
             double worst = 0;
@@ -207,6 +214,25 @@ TEST(VariatesLiarTest, WhoLiesInItsChangeTooCostsWhatTheThreatsSay) {
             EXPECT_NEAR(worst / row.in_both[i], 1, 0.02)
                 << row.count << " sites, " << kFactorsOfIts[i] << " times its change, and in its control variate";
         }
+}
+
+// Its lie is the round's only control variate, and later it makes its own as long as the mean has become.
+TEST(VariatesLiarTest, WhoIsAloneInTheFirstRoundSilencesNobodyAfterIt) {
+    for (const double first : {1e4, 1e30}) {
+        double longest = 0;
+        std::vector<VariateSite> sites = variate_sites(2);
+        sites.front().since = 2;
+        sites.back().lie = [&](const Weights& own, const Weights& others) {
+            const double norm = std::sqrt(std::inner_product(own.begin(), own.end(), own.begin(), 0.0));
+            const bool is_alone = std::ranges::all_of(others, [](double value) { return value == 0; });
+            longest = is_alone ? first * norm : 0.999 * longest;
+            return is_alone ? own_times(first)(own, others) : against_the_others(longest / norm)(own, others);
+        };
+        const Weights truth = bigrams(1, 999);
+        const double cost = perplexity(VariateFederation{defended(true)}.run(sites), truth) /
+                            perplexity(VariateFederation{defended(false)}.run({variate_sites(2).front()}), truth);
+        EXPECT_LT(cost, 1.67) << first;
+    }
 }
 
 }  // namespace

@@ -90,10 +90,10 @@ struct Case {
 TEST(VariatesTest, TheirMeanIsTheFormulasAndWhatIsTooLongIsShortenedOrLeftOut) {
     const auto goldens = nlohmann::json::parse(read_file(ATOLL_GOLDEN_DIR "/variate_means/variate_means.json").value());
     const std::vector<double> three = {0.5, 0.3, 0.2};
-    for (const Case& one :
-         {Case{"alike", {1, 1.25, 0.75}, three}, Case{"long", {1, 1.25, 2.5}, three}, Case{"far", {1, 8, 1.25}, three},
-          Case{"zero", {1, 0, 1.25}, three}, Case{"two", {1, 2}, {0.5, 0.5}},
-          Case{"two and a base", {0.125, 1}, {0.5, 0.5}, true}, Case{"one is absent", {1, 1.25}, {1, 1}, true, {2}}}) {
+    for (const Case& one : {Case{"alike", {1, 1.25, 0.75}, three}, Case{"long", {1, 1.25, 2.5}, three},
+                            Case{"far", {1, 8, 1.25}, three}, Case{"zero", {1, 0, 1.25}, three},
+                            Case{"two", {1, 2}, {0.5, 0.5}}, Case{"one is absent", {1, 1.25}, {1, 1}, true, {2}},
+                            Case{"one is absent and the others have less", {0.25, 0.25}, {1, 1}, true, {2}}}) {
         SCOPED_TRACE(one.name);
         RoundBase start = golden_base(one.has_base);
         start.absent = one.absent;
@@ -306,7 +306,7 @@ TEST(VariatesTest, AMeanBeyondBf16NamesWhoHoldsTheLargestNumbers) {
     std::optional<std::size_t> fault;
     AggregatorOptions options;
     options.on_fault = [&](std::size_t input) { fault = input; };
-    auto aggregator = Aggregator::plan(spec, inputs, {0, 0, 1}, options, golden_base(false)).value();
+    auto aggregator = Aggregator::plan(spec, inputs, {0, 1, 1e6}, options, golden_base(false)).value();
     ASSERT_TRUE(aggregator.prepare(all_totals(aggregator)).ok());
     const auto made = whole_file(aggregator, 1);
     ASSERT_FALSE(made.ok());
@@ -347,48 +347,87 @@ TEST(VariatesTest, OfIntegersThereAreNone) {
     };
     Input update = model("u");
     update.control_variate = variate_file({variate_tensor("w", {2}, {3, -3})});
-    auto aggregator =
-        Aggregator::plan(with_variates(), {update}, {1}, {}, RoundBase{.base = model("base"), .digest = kVariateBase})
-            .value();
+    auto aggregator = Aggregator::plan(with_variates(), {update, update}, {1, 1}, {},
+                                       RoundBase{.base = model("base"), .digest = kVariateBase})
+                          .value();
     ASSERT_EQ(aggregator.files().size(), 4U);
     ASSERT_TRUE(aggregator.prepare(all_totals(aggregator)).ok());
     EXPECT_EQ(bf16_at_end(whole_file(aggregator, 2).value(), 2), (std::vector<float>{3, -3}));
     EXPECT_TRUE(whole_file(aggregator, 3).ok()) << "a file without tensors";
 }
 
-TEST(VariatesTest, OfTwoNeitherShrinksTheOtherBelowTheirMeanAndOfOneTheBaseTells) {
-    const auto parts = [](const std::vector<double>& norms, double base) {
-        return parts_of_variates(norms, base, with_variates());
-    };
-    using Parts = std::vector<double>;
-    EXPECT_EQ(parts({1, 2}, 0), (Parts{1, 0.7}));
-    EXPECT_EQ(parts({1e-6, 2}, 2), (Parts{1, 1}));
-    EXPECT_EQ(parts({1, 9}, 1), (Parts{1, 0}));
-    EXPECT_EQ(parts({1, 1e9}, 4), (Parts{1, 0}));
-    EXPECT_EQ(parts({1, 5}, 2.5), (Parts{1, 0.5}));
-    EXPECT_EQ(parts({1, 5.4}, 2.5), (Parts{1, 0})) << "over 3 / 1.4 of it";
-    EXPECT_EQ(parts({5}, 0), (Parts{1}));
-    EXPECT_EQ(parts({5}, 2.5), (Parts{0.5}));
-    EXPECT_EQ(parts({5}, 1), (Parts{0}));
-    EXPECT_EQ(parts({2, 2, 4}, 100), (Parts{1, 1, 0.7})) << "of three the base says nothing";
-    EXPECT_EQ(parts({2, 2, 2, 9}, 0), (Parts{1, 1, 1, 0}));
+using Parts = std::vector<double>;
+
+VariateParts variate_parts(const Parts& norms, double base, const StrategySpec& strategy = with_variates()) {
+    return parts_of_variates(norms, Parts(norms.size(), 1.0), base, strategy);
 }
 
-// Of two, one of which makes its own as long as counts in the honest one's direction, to turn it around one day.
-TEST(VariatesTest, ALieAlongTheHonestDirectionDoesNotGrowFromRoundToRound) {
-    for (const double clip : {1.4, 2.0})
-        for (const double share : {0.5, 2 / 3.0, 0.9}) {
-            StrategySpec strategy = with_variates();
-            strategy.clip = clip;
-            double base = 0;
-            for (int round = 0; round < 100; ++round) {
-                const double lie = std::max(clip, base);
-                const auto parts = parts_of_variates(std::vector<double>{1, lie}, base, strategy);
-                EXPECT_EQ(parts, (std::vector<double>{1, 1})) << round;
-                base = (1 - share) + share * lie;
-                EXPECT_LE(base, clip) << round << ", " << share;
+TEST(VariatesTest, NoneIsLongerThanWhatIsUsualNowWhateverTheBaseHas) {
+    for (const double base : {0.0, 1e-9, 1.0, 100.0, 8e36}) {
+        SCOPED_TRACE(base);
+        EXPECT_EQ(variate_parts({1, 2}, base).updates, (Parts{1, 0.7}));
+        EXPECT_EQ(variate_parts({1, 1e9, 1.25}, base).updates, (Parts{1, 0, 1}));
+        EXPECT_EQ(variate_parts({2, 2, 4}, base).updates, (Parts{1, 1, 0.7}));
+        EXPECT_EQ(variate_parts({2, 2, 2, 9}, base).updates, (Parts{1, 1, 1, 0}));
+    }
+    EXPECT_EQ(variate_parts({1, 1}, 1.25).base, 1);
+    EXPECT_DOUBLE_EQ(variate_parts({1, 1}, 7).base, 0.2) << "it is shortened as the others are";
+    EXPECT_DOUBLE_EQ(variate_parts({7, 1, 1}, 7).base, 0.2);
+    EXPECT_EQ(variate_parts({1, 1}, 0).base, 1);
+}
+
+TEST(VariatesTest, WhereFewerThanTwoCountNoneDoes) {
+    for (const Parts& norms : {Parts{5}, Parts{1, 9}, Parts{0, 3}, Parts{0, 0, 3}, Parts{0, 0}}) {
+        const VariateParts parts = variate_parts(norms, 2);
+        EXPECT_EQ(parts.are_too_few, true);
+        EXPECT_EQ(parts.updates, Parts(norms.size(), 0.0));
+    }
+    const std::vector<double> norms = {1, 1}, counted = {1, 0};
+    EXPECT_TRUE(parts_of_variates(norms, counted, 0, with_variates()).are_too_few) << "of one the change is left out";
+    EXPECT_FALSE(variate_parts({1, 1.2}, 0).are_too_few);
+}
+
+// Whatever a site has sent: the mean comes down with what the others send, and at once.
+TEST(VariatesTest, TheMeanNeverGoesOnWithWhatALiarOnceSent) {
+    for (const std::size_t count : {std::size_t{1}, std::size_t{2}, std::size_t{3}})
+        for (const double lie : {0.0, 1e-9, 1.39, 1e4, 8e36}) {
+            double base = 8e36;  // however it came there
+            for (int round = 0; round < 5; ++round) {
+                Parts norms(count, 1.0);
+                if (count > 1) norms.back() = lie;
+                const VariateParts parts = variate_parts(norms, base);
+                double mean = 0;
+                for (std::size_t i = 0; i < count; ++i)
+                    mean += parts.updates[i] * norms[i] / static_cast<double>(count);
+                base = mean;
+                EXPECT_LE(base, 1.4 * (1 + 1e-12)) << count << " " << lie;
             }
         }
+}
+
+TEST(VariatesTest, OfASingleUpdateThereIsNoMean) {
+    auto lone = Aggregator::plan(with_variates(), golden_inputs({1}), {1}, {}, golden_base(false)).value();
+    EXPECT_TRUE(lone.leaves_out(1));
+    const Prepared prepared = lone.prepare(all_totals(lone)).value();
+    EXPECT_GT(prepared.figures[0].control_variate->norm, 0) << "it is measured all the same";
+    EXPECT_EQ(prepared.figures[0].control_variate->counted, 0);
+    EXPECT_TRUE(lone.leaves_out(1));
+    EXPECT_FALSE(lone.leaves_out(0));
+    auto two = Aggregator::plan(with_variates(), golden_inputs({1, 9}), {1, 1}, {}, golden_base(false)).value();
+    EXPECT_FALSE(two.leaves_out(1));
+    ASSERT_TRUE(two.prepare(all_totals(two)).ok());
+    EXPECT_TRUE(two.leaves_out(1)) << "one of both is far too long";
+    auto one = Aggregator::plan(with_variates(), golden_inputs({1, 1}), {1, 0}, {}, golden_base(false)).value();
+    ASSERT_TRUE(one.prepare(all_totals(one)).ok());
+    EXPECT_TRUE(one.leaves_out(1)) << "one of both has no share";
+
+    StrategySpec unbounded = with_variates();
+    unbounded.clip = unbounded.drop = std::nullopt;
+    for (const StrategySpec& strategy : {with_variates(), unbounded}) {
+        auto beside_a_base = Aggregator::plan(strategy, golden_inputs({1}), {1}, {}, golden_base(true)).value();
+        ASSERT_TRUE(beside_a_base.prepare(all_totals(beside_a_base)).ok());
+        EXPECT_TRUE(beside_a_base.leaves_out(1));
+    }
 }
 
 TEST(VariatesTest, DirectoriesHaveThemBesideTheirModelAndTheNextRoundFindsTheMean) {

@@ -303,7 +303,8 @@ Status ReadableRecords::set_closed_round() {
     ATOLL_RETURN_IF_ERROR(
         sql("dispatch",
             "UPDATE rounds SET contributions = (SELECT jsonb_agg(jsonb_build_object('task', id, 'share', 0.125,"
-            " 'norm', 3.25, 'cosine', -0.75, 'counted', 1)) FROM (" +
+            " 'norm', 3.25, 'cosine', -0.75, 'counted', 1, 'control_variate_norm', 5.75, 'control_variate_counted',"
+            " 0.375)) FROM (" +
                 trainings + ") AS one) WHERE job_id = $1",
             {jobs.at("completed")}));
     ATOLL_RETURN_IF_ERROR(sql("dispatch",

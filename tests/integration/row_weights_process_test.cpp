@@ -86,6 +86,15 @@ TEST_F(AggregationProcessTest, ControlVariatesAreAveragedIntoTheVersionRoundByRo
     const Json contributions = client.get_json("/v1/versions/" + version).value()["contributions"];
     EXPECT_EQ(contributions[0]["control_variate_counted"], 1.0) << contributions;
     EXPECT_EQ(contributions[1]["control_variate_counted"], 0.0) << "far longer than usual";
+
+    const std::string last = second["version"];
+    close_round({update("karolina3", 3, 0.4F, last)}, {{"base", last}, {"round", 3}, {"strategy", strategy}});
+    const Json third = result()["data"];
+    ASSERT_EQ(third["round"], 3) << third << service.log();
+    EXPECT_FALSE(fs::exists(download(third["version"], "got3") / "control_variate")) << "it would be one site's own";
+    const Json alone = client.get_json("/v1/versions/" + third["version"].get<std::string>()).value()["contributions"];
+    EXPECT_EQ(alone[0]["control_variate_counted"], 0.0) << alone;
+    EXPECT_GT(alone[0]["control_variate_norm"].get<double>(), 0) << alone;
 }
 
 }  // namespace

@@ -8,10 +8,10 @@ A model has the tensors w of 300 elements and v of 5. Element j of tensor t (0, 
     size_i (1 + b + t) / 1024 (((37 j + 101 i + 11 t) mod 255) - 127),    b = j div 128, its block
 
 and that of the base, where a case has one, (((37 j + 707 + 11 t) mod 255) - 127) / 512. A norm is that of both tensors
-together. Usual is the lower median of three norms; of two the smaller one, or the base's where that is larger. What is
-longer than 1.4 times that is shortened to it, what is longer than 3 times counts as zero:
+together. Usual is the lower median of the sites' norms, of two the smaller one. What is longer than 1.4 times that, the
+base's too, is shortened to it; what a site has is zero where it is longer than 3 times that:
 
-    c = sum_i share_i part_i c_i + absent base
+    c = sum_i share_i part_i c_i + absent part base
 
 Writes variate_means.json: {case: {"parts": [part_i], "w": [c], "v": [c]}}.
 """
@@ -24,15 +24,15 @@ import sys
 CLIP, DROP = 1.4, 3
 COUNTS = {"w": 300, "v": 5}
 
-# name: sizes, shares, whether there is a base's, the absent ones' share
+# name: sizes, shares, the absent ones' share: there is a base's where that is not zero
 CASES = {
-    "alike": ([1, 1.25, 0.75], [0.5, 0.3, 0.2], False, 0),
-    "long": ([1, 1.25, 2.5], [0.5, 0.3, 0.2], False, 0),
-    "far": ([1, 8, 1.25], [0.5, 0.3, 0.2], False, 0),
-    "zero": ([1, 0, 1.25], [0.5, 0.3, 0.2], False, 0),
-    "two": ([1, 2], [0.5, 0.5], False, 0),
-    "two and a base": ([0.125, 1], [0.5, 0.5], True, 0),
-    "one is absent": ([1, 1.25], [0.25, 0.25], True, 0.5),
+    "alike": ([1, 1.25, 0.75], [0.5, 0.3, 0.2], 0),
+    "long": ([1, 1.25, 2.5], [0.5, 0.3, 0.2], 0),
+    "far": ([1, 8, 1.25], [0.5, 0.3, 0.2], 0),
+    "zero": ([1, 0, 1.25], [0.5, 0.3, 0.2], 0),
+    "two": ([1, 2], [0.5, 0.5], 0),
+    "one is absent": ([1, 1.25], [0.25, 0.25], 0.5),
+    "one is absent and the others have less": ([0.25, 0.25], [0.25, 0.25], 0.5),
 }
 
 
@@ -56,19 +56,18 @@ def norm(values):
     return math.sqrt(sum(value * value for tensor in values.values() for value in tensor))
 
 
-def make(sizes, shares, has_base, absent):
+def make(sizes, shares, absent):
     variates = [variate(site, size) for site, size in enumerate(sizes)]
     norms = [norm(values) for values in variates]
     base = variate_of_base()
     usual = sorted(norms)[(len(norms) - 1) // 2]
-    if len(norms) == 2 and has_base:
-        usual = max(usual, norm(base))
     parts = [0 if n > DROP * usual else CLIP * usual / n if n > CLIP * usual else 1 for n in norms]
+    of_base = min(1, CLIP * usual / norm(base)) * absent
     made = {"parts": parts}
     for name in COUNTS:
         made[name] = [
             sum(share * part * values[name][j] for share, part, values in zip(shares, parts, variates))
-            + absent * base[name][j]
+            + of_base * base[name][j]
             for j in range(COUNTS[name])
         ]
     return made

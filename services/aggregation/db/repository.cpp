@@ -191,6 +191,7 @@ Result<ClosedRound> load_round(pg::Connection& connection, std::int64_t aggregat
                   " 'strategy', strategy, 'updates', updates, 'missing', missing, 'quorum', quorum) AS data, refused, "
                   "coalesce((SELECT optimizer_state FROM aggregations b"
                   " WHERE b.job = a.job AND b.version = a.base ORDER BY b.round DESC LIMIT 1), '') AS optimizer_state,"
+                  " EXISTS (SELECT 1 FROM aggregations b WHERE b.job = a.job AND b.version = a.base) AS base_is_jobs,"
                   " coalesce(statistics, '[]') AS statistics,"
                   // Of many updates the round's own tell what is usual.
                   " coalesce((SELECT jsonb_agg(jsonb_build_object('contributions', contributions, 'updates', updates))"
@@ -206,6 +207,7 @@ Result<ClosedRound> load_round(pg::Connection& connection, std::int64_t aggregat
     if (rows.empty()) return not_found("there is no such aggregation");
     ATOLL_TRY(ClosedRound round, parse_closed_round(rows.json(0, "data")));
     round.optimizer_state = rows.text(0, "optimizer_state");
+    round.base_is_jobs = rows.text(0, "base_is_jobs") == "t";
     ATOLL_RETURN_IF_ERROR(leave_out(round, rows.json(0, "refused")));
     round.statistics = rows.json(0, "statistics").get<std::vector<double>>();
     take_earlier(round, rows.json(0, "earlier"));

@@ -47,6 +47,7 @@ struct ClosedRound {
     aggregate::StrategySpec strategy;
     std::vector<Update> updates;         // by facility and task, so that the order in which they came changes no bit
     std::string optimizer_state;         // digest of what the strategy left that made the base; empty: none
+    bool base_is_jobs = false;           // one of its rounds made the base; false: somebody handed it in
     std::size_t quorum = 0;              // updates that are needed; the others may turn out to be of no use
     std::vector<RefusedUpdate> refused;  // those that did, by facility and task; no longer among `updates`
     std::vector<double> statistics;      // the sums over all parts; empty until they have been measured

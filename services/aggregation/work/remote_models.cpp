@@ -124,7 +124,7 @@ Result<aggregate::RoundBase> open_base(const std::shared_ptr<ClientPool>& store,
     if (strategy.is_of_adapters()) {
         ATOLL_TRY(start.base.lora, fetch_lora_scale(store, describe_base(round), base));
     }
-    if (round.strategy.control_variate) {
+    if (round.strategy.control_variate && round.base_is_jobs) {  // of another's nobody knows whose it is the mean
         aggregate::Input kept =
             make_input(store, describe_base(round), base, window_bytes, delta::kControlVariateFolder);
         if (!kept.files.empty()) start.control_variate = std::move(kept);
@@ -250,9 +250,17 @@ Result<std::set<std::string>> RemoteModels::missing(const std::vector<Part>& par
     return of_store(store_client::find_missing(*store_->take(), digests));
 }
 
-Result<Published> RemoteModels::publish(const ClosedRound& round, const std::vector<Part>& parts,
+std::vector<Part> RemoteModels::without_left_out(std::vector<Part> parts) const {
+    for (std::size_t file = 0; file < aggregator_.files().size(); ++file)
+        if (aggregator_.leaves_out(file))
+            std::erase_if(parts, [&](const Part& part) { return part.path == aggregator_.files()[file].path; });
+    return parts;
+}
+
+Result<Published> RemoteModels::publish(const ClosedRound& round, const std::vector<Part>& made,
                                         const nlohmann::json& contributions, const nlohmann::json& metrics) {
     Published published;
+    const std::vector<Part> parts = without_left_out(made);
     const Manifest manifest = assemble(base_manifest_, parts);
     const Manifest state = assemble_optimizer_state(base_manifest_, parts);
     store_client::VersionDetails details;

@@ -43,7 +43,7 @@ class RemoteModels {
     // Posts the version that the parts make, and before it the optimizer's state. The same parts give the same
     // versions, however often.
     // `metrics`: what the version says of itself.
-    Result<Published> publish(const ClosedRound& round, const std::vector<Part>& parts,
+    Result<Published> publish(const ClosedRound& round, const std::vector<Part>& made,
                               const nlohmann::json& contributions, const nlohmann::json& metrics);
 
   private:
@@ -56,6 +56,7 @@ class RemoteModels {
     RemoteModels(std::shared_ptr<store_client::ClientPool> store, store_client::Manifest base,
                  std::vector<Source> sources, OnFault on_fault, aggregate::Aggregator aggregator);
     Result<std::size_t> find_file(const std::string& path) const;
+    std::vector<Part> without_left_out(std::vector<Part> parts) const;
     // Nothing that was read so far is rotten. Before what was made of it leaves.
     Status check_chunks() const;
     void tell_store(const std::string& chunk) const;

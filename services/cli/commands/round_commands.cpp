@@ -24,18 +24,28 @@ using nlohmann::json;
 
 // What each update is in the round's model, once there is one.
 void print_contributions(const json& round) {
-    Table table({"update of", "share", "norm", droppable("cosine to the others"), "counted"});
+    const json tasks = round.value("tasks", json::array());
+    const bool has_variates = std::ranges::any_of(
+        tasks, [](const json& task) { return task.value("contribution", json()).contains("control_variate_norm"); });
+    std::vector<Column> header = {"update of", "share", "norm", droppable("cosine to the others"), "counted"};
+    if (has_variates) header.insert(header.end(), {"norm of control variate", "counted of it"});
+    Table table(header);
     bool is_empty = true;
     std::vector<std::string> opposed;
-    for (const json& task : round.value("tasks", json::array())) {
+    for (const json& task : tasks) {
         const json one = task.value("contribution", json());
         if (!one.is_object()) continue;
         const auto cell = [&](const char* key, double times, const char* unit) {
             const auto found = one.find(key);
             return found == one.end() ? std::string() : human_number(times * found->get<double>()) + unit;
         };
-        table.add({text(task, "facility"), cell("share", 100, " %"), cell("norm", 1, ""), cell("cosine", 1, ""),
-                   cell("counted", 100, " %")});
+        std::vector<std::string> row = {text(task, "facility"), cell("share", 100, " %"), cell("norm", 1, ""),
+                                        cell("cosine", 1, ""), cell("counted", 100, " %")};
+        if (has_variates) {
+            row.push_back(cell("control_variate_norm", 1, ""));
+            row.push_back(cell("control_variate_counted", 100, " %"));
+        }
+        table.add(row);
         is_empty = false;
         if (const std::string opposition = opposition_text(one); !opposition.empty())
             opposed.push_back(text(task, "facility") + "'s " + opposition);

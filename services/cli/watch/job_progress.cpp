@@ -57,6 +57,10 @@ std::string noted_updates(const json& data) {
             lines += fmt::format("\nround {}  {}'s change has the norm {:.4g}, far from the others': {} % of it counts",
                                  integer(data, "round"), text(one, "facility"), one.value("norm", 0.0),
                                  human_number(std::round(100 * counted)));
+        if (const double part = one.value("control_variate_counted", 1.0); part < 1)
+            lines += fmt::format("\nround {}  {}'s control variate has the norm {:.4g}: {} % of it counts",
+                                 integer(data, "round"), text(one, "facility"), one.value("control_variate_norm", 0.0),
+                                 human_number(std::round(100 * part)));
         if (const std::string opposition = opposition_text(one); !opposition.empty())
             lines += fmt::format("\nround {}  {}'s {}", integer(data, "round"), text(one, "facility"), opposition);
     }

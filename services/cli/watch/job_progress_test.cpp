@@ -173,6 +173,15 @@ TEST(JobProgressTest, ASpoiledModelAndWhoDoesNotCountWholeAreTold) {
               std::string::npos)
         << aggregated;
     EXPECT_EQ(aggregated.find("leonardo"), std::string::npos) << aggregated;
+    const std::string of_variate =
+        progress.apply(event("atoll.round.aggregated.v1", {{"round", 1},
+                                                           {"updates",
+                                                            {{{"facility", "leonardo"},
+                                                              {"counted", 1},
+                                                              {"control_variate_norm", 1e38},
+                                                              {"control_variate_counted", 0}}}}}));
+    EXPECT_NE(of_variate.find("leonardo's control variate has the norm 1e+38: 0 % of it counts"), std::string::npos)
+        << of_variate;
     EXPECT_EQ(aggregated.find("pointed away"), std::string::npos) << aggregated;
     const std::string opposed = progress.apply(
         event("atoll.round.aggregated.v1",

@@ -266,7 +266,8 @@ struct Updates {
 void add_contributions(Updates& updates, const Json& list) {
     for (const Json& one : list) {
         Json figures = Json::object();
-        for (const char* key : {"share", "norm", "cosine", "counted", "opposed_rounds"})
+        for (const char* key : {"share", "norm", "cosine", "counted", "control_variate_norm", "control_variate_counted",
+                                "opposed_rounds"})
             if (const Json& number = find_member(one, key); number.is_number()) figures[key] = number;
         if (const Json& task = find_member(one, "task"); task.is_string())
             updates.contributions[task.get<std::string>()] = std::move(figures);

@@ -95,8 +95,12 @@ Json contributions_of(const JobView& job, const Json& recorded) {
         });
         if (made == recorded.end()) continue;
         Json& one = contributions.emplace_back(Json{{"task", task->id}, {"facility", task->facility}});
-        for (const auto& [key, name] :
-             {std::pair{"weight", "share"}, {"norm", "norm"}, {"cosine", "cosine"}, {"counted", "counted"}})
+        for (const auto& [key, name] : {std::pair{"weight", "share"},
+                                        {"norm", "norm"},
+                                        {"cosine", "cosine"},
+                                        {"counted", "counted"},
+                                        {"control_variate_norm", "control_variate_norm"},
+                                        {"control_variate_counted", "control_variate_counted"}})
             if (const Json number = made->value(key, Json()); number.is_number()) one[name] = number;
     }
     return contributions;

@@ -18,7 +18,8 @@ TEST(ContributionTest, WhatTheAggregationMeasuredIsKeptWithTheRoundAndTold) {
     train_both(job);
     AggregationResult answer{1, "g1", "", {}};
     answer.contributions = Json::parse(R"([
-        {"facility": "b", "version": "b1", "weight": 0.25, "norm": 7.5, "cosine": -0.5, "counted": 0.5, "samples": 10},
+        {"facility": "b", "version": "b1", "weight": 0.25, "norm": 7.5, "cosine": -0.5, "counted": 0.5, "samples": 10,
+         "control_variate_norm": 2.5, "control_variate_counted": 0.25},
         {"facility": "a", "version": "a1", "weight": 0.75}])");
     const JobDecision decision = apply_aggregation(job, answer, 0);
     const Json kept = {{{"task", task_of(job, TaskKind::kTrain, 1, "a").id}, {"facility", "a"}, {"share", 0.75}},
@@ -27,7 +28,9 @@ TEST(ContributionTest, WhatTheAggregationMeasuredIsKeptWithTheRoundAndTold) {
                         {"share", 0.25},
                         {"norm", 7.5},
                         {"cosine", -0.5},
-                        {"counted", 0.5}}};
+                        {"counted", 0.5},
+                        {"control_variate_norm", 2.5},
+                        {"control_variate_counted", 0.25}}};
     EXPECT_EQ(decision.events.at(0).data.at("updates"), kept);
     const auto closed = std::find_if(decision.rounds.begin(), decision.rounds.end(),
                                      [](const Round& round) { return round.number == 1; });

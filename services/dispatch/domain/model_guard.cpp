@@ -126,11 +126,19 @@ std::string find_outlier(const Round& round) {
         std::sort(sorted.begin(), sorted.end());
         return sorted;
     };
-    if (const auto counted = sorted_by("counted", 1); counted.front().first < 1) return counted.front().second;
+    const auto longest = [&](const char* key) {
+        const auto norms = sorted_by(key, 0);
+        return norms.back().first > kLonger * norms[norms.size() - 2].first ? norms.back().second : "";
+    };
+    const std::string variate = longest("control_variate_norm");
+    if (const auto counted = sorted_by("counted", 1); counted.front().first < 1) {
+        // Of two one may have been led astray by the other's control variate.
+        const bool is_unclear = counted.size() == 2 && !variate.empty() && variate != counted.front().second;
+        return is_unclear ? "" : counted.front().second;
+    }
     const auto cosines = sorted_by("cosine", 1);
     if (cosines.size() > 2 && cosines.front().first <= kOpposed) return cosines.front().second;
-    const auto norms = sorted_by("norm", 0);
-    return norms.back().first > kLonger * norms[norms.size() - 2].first ? norms.back().second : "";
+    return variate.empty() ? longest("norm") : variate;
 }
 
 std::string describe(const JobView& job, const SpoiledModel& spoiled) {

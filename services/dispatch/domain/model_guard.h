@@ -32,7 +32,8 @@ struct SpoiledModel {
 std::optional<SpoiledModel> find_spoiled_model(const JobView& job);
 
 // The facility whose update clearly stands out in a round: the one of which least counts, else, of three or more, the
-// one that points away from the others, else the one that is longer by far than any other. Empty: none does.
+// one that points away from the others, else the one whose control variate, else the one that is longer by far than any
+// other. Empty: none does, or of two the one's change and the other's control variate.
 std::string find_outlier(const Round& round);
 
 // What people read of it.

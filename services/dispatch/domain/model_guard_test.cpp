@@ -153,6 +153,15 @@ TEST(ModelGuardTest, NoUpdateStandsOutThatIsLikeTheOthers) {
     EXPECT_EQ(outlier({figures(20, -0.9, 1), figures(21, 0.2, 1), figures(22, 0.3, 1)}), "a");
     EXPECT_EQ(outlier({figures(20, 0.9, 1), figures(21, 0.9, 0.8)}), "b");
     EXPECT_EQ(outlier({Json::object(), Json::object()}), "") << "nothing was measured";
+    const auto with_variate = [](Json one, double norm) {
+        one["control_variate_norm"] = norm;
+        return one;
+    };
+    EXPECT_EQ(outlier({with_variate(figures(29, 0.9, 1), 1), with_variate(figures(20, 0.9, 1), 9)}), "b");
+    EXPECT_EQ(outlier({with_variate(figures(29, 0.9, 1), 1), with_variate(figures(20, 0.9, 1), 1.2)}), "a");
+    EXPECT_EQ(outlier({with_variate(figures(29, 0.9, 0.7), 1), with_variate(figures(20, 0.9, 1), 9)}), "")
+        << "of two it may be either";
+    EXPECT_EQ(outlier({with_variate(figures(29, 0.9, 1), 1), with_variate(figures(20, 0.9, 0.7), 9)}), "b");
     EXPECT_EQ(outlier({figures(90, 0, 1)}), "") << "beside no other";
     Game game(2);
     game.train({figures(20, 0.9, 1), figures(20.1, 0.9, 1)});
