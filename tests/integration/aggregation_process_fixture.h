@@ -80,6 +80,24 @@ class AggregationProcessTest : public StackTest {
     // Makes a model of the options and stores it; its digest.
     std::string store_model(const std::string& name, const ModelOptions& options) {
         write_model(root() / name, options);
+        return store_directory(name);
+    }
+    // An adapter of one matrix that no other offset gives.
+    std::string store_adapter(const std::string& name, float offset) {
+        fs::create_directories(root() / name);
+        const Json config = {{"peft_type", "LORA"}, {"r", 2}, {"lora_alpha", 4}, {"offset", offset}};
+        EXPECT_TRUE(write_file_atomic(root() / name / "adapter_config.json", config.dump()).ok());
+        const std::vector<safetensors::TensorInfo> tensors{
+            {"m.q_proj.lora_A.weight", safetensors::DType::kF32, {2, 4}, 0, 0},
+            {"m.q_proj.lora_B.weight", safetensors::DType::kF32, {3, 2}, 0, 0}};
+        auto writer = safetensors::Writer::create(root() / name / "adapter_model.safetensors", tensors).value();
+        std::vector<float> values;
+        for (int i = 0; i < 14; ++i) values.push_back(0.1F * static_cast<float>(i) + offset);
+        EXPECT_TRUE(writer.append(std::as_bytes(std::span(values))).ok());
+        EXPECT_TRUE(writer.finish().ok());
+        return store_directory(name);
+    }
+    std::string store_directory(const std::string& name) {
         const auto uploaded = store_client::upload_directory(root() / name, transfer_).value();
         store_client::VersionDetails details;
         details.kind = "update";
@@ -87,6 +105,16 @@ class AggregationProcessTest : public StackTest {
         const auto version = store_client::create_version(client, "demo", uploaded.manifest, details);
         EXPECT_TRUE(version.ok()) << (version.ok() ? "" : version.error().message);
         return store_client::manifest_digest(uploaded.manifest);
+    }
+    // Flips a bit of that byte of the first chunk of a stored model's file, where the store has it; the chunk's digest.
+    std::string rot(const std::string& name, const std::string& file, std::size_t at) {
+        const std::string chunk = store_client::scan_directory(root() / name, 1)->find(file)->chunks[0].sha256;
+        const fs::path blob = root() / "blobs" / chunk.substr(0, 2) / chunk.substr(2, 2) / chunk;
+        std::string bytes = read_file(blob).value();
+        bytes.at(at) ^= 1;
+        fs::permissions(blob, fs::perms::owner_all);
+        EXPECT_TRUE(write_file_atomic(blob, bytes).ok());
+        return chunk;
     }
     // The entry in the event of an update made of the options.
     Json store_update(const std::string& facility, const ModelOptions& options, std::int64_t tokens) {

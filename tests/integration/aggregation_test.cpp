@@ -179,13 +179,7 @@ TEST_F(AggregationProcessTest, AnUpdateThatRotsInTheStoreIsRefusedHoweverManyThe
     for (int i = 0; i < 9; ++i)
         updates.push_back(store_update("site" + std::to_string(i),
                                        {.elements = kElements, .offset = 1 + 0.25F * static_cast<float>(i)}, 1));
-    const std::string chunk =
-        store_client::scan_directory(root() / "site4", 1)->find("model.safetensors")->chunks[0].sha256;
-    const fs::path blob = root() / "blobs" / chunk.substr(0, 2) / chunk.substr(2, 2) / chunk;
-    std::string bytes = read_file(blob).value();
-    bytes[bytes.size() / 2] ^= 1;
-    fs::permissions(blob, fs::perms::owner_all);
-    ASSERT_TRUE(write_file_atomic(blob, bytes).ok());
+    const std::string chunk = rot("site4", "model.safetensors", kElements);
     close_round(updates, {{"base", base}, {"quorum", 8}});
     const Json event = result();
     ASSERT_EQ(event["type"], "atoll.aggregation.completed.v1") << event;
@@ -197,6 +191,58 @@ TEST_F(AggregationProcessTest, AnUpdateThatRotsInTheStoreIsRefusedHoweverManyThe
     const Json damaged = http::Client(transfer_.store).get_json("/v1/damaged-blobs").value().at("items");
     ASSERT_EQ(damaged.size(), 1U) << "the store was told";
     EXPECT_EQ(damaged[0].at("sha256"), chunk);
+}
+
+// A byte of what a plan reads, with which it cannot be read.
+TEST_F(AggregationProcessTest, WhatRotsWhereAPlanLooksIsTheStoresFaultToo) {
+    const ServiceProcess service("aggregation", aggregation_config({}), root());
+    const std::string base = store_model("base", {}), base_adapter = store_adapter("adapter", 0);
+    const Json variates = {{"name", "fedavg"}, {"weighting", "uniform"}, {"control_variate", 0.7}};
+    struct Rot {
+        std::string file;
+        std::size_t at;  // 7: of a header's length; 10: of its text
+    };
+    int round = 0, site = 0;
+    for (const Rot& rotten : {Rot{"model.safetensors", 7}, Rot{"model.safetensors", 10},
+                              Rot{"control_variate.safetensors", 7}, Rot{"control_variate.safetensors", 10},
+                              Rot{"adapter_config.json", 0}, Rot{"adapter_model.safetensors", 10}}) {
+        SCOPED_TRACE(rotten.file + " " + std::to_string(rotten.at));
+        const bool are_adapters = rotten.file.starts_with("adapter");
+        Json updates = Json::array();
+        for (int i = 0; i < 3; ++i) {
+            const std::string name = "site" + std::to_string(++site);
+            const float offset = 0.01F * static_cast<float>(site);
+            const std::string version =
+                are_adapters
+                    ? store_adapter(name, offset)
+                    : store_model(name, {.offset = offset, .control_variate = 0.5F + offset, .trained_from = base});
+            updates.push_back(
+                {{"facility", name}, {"task", "task-" + name}, {"version", version}, {"samples", 1}, {"tokens", 1}});
+        }
+        const std::string chunk = rot(updates[1]["facility"], rotten.file, rotten.at);
+        close_round(updates, {{"base", are_adapters ? base_adapter : base},
+                              {"quorum", 2},
+                              {"round", ++round},
+                              {"strategy", are_adapters ? Json{{"name", "product"}} : variates}});
+        const Json event = result();
+        ASSERT_EQ(event["type"], "atoll.aggregation.completed.v1") << event;
+        const Json refused = event["data"]["updates_refused"];
+        ASSERT_EQ(refused.size(), 1U) << refused;
+        EXPECT_EQ(refused[0]["facility"], updates[1]["facility"]);
+        EXPECT_EQ(refused[0]["fault"], "store") << refused;
+        const Json damaged = http::Client(transfer_.store).get_json("/v1/damaged-blobs").value().at("items");
+        EXPECT_TRUE(std::ranges::any_of(damaged, [&](const Json& one) { return one.at("sha256") == chunk; }))
+            << "the store was told: " << damaged;
+    }
+    // Where the base has rotted so that no update seems to fit it none is at fault.
+    const std::string flipped = store_model("flipped", {.offset = 50});
+    const Json updates = {store_update("a", {.offset = 90}, 1), store_update("b", {.offset = 91}, 1)};
+    const std::string header = read_file(root() / "flipped" / "model.safetensors").value();
+    rot("flipped", "model.safetensors", header.find("layer.weight"));
+    close_round(updates, {{"base", flipped}, {"quorum", 1}, {"round", ++round}, {"strategy", kDefault}});
+    const Json event = result();
+    ASSERT_EQ(event["type"], "atoll.aggregation.failed.v1") << event;
+    EXPECT_EQ(event["data"]["updates_refused"], Json::array()) << event;
 }
 
 TEST_F(AggregationProcessTest, AnUpdateOfAnotherShapeFailsTheRoundByName) {

@@ -88,7 +88,8 @@ TEST_F(AggregationProcessTest, ControlVariatesAreAveragedIntoTheVersionRoundByRo
     EXPECT_EQ(contributions[1]["control_variate_counted"], 0.0) << "far longer than usual";
 
     const std::string last = second["version"];
-    close_round({update("karolina3", 3, 0.4F, last)}, {{"base", last}, {"round", 3}, {"strategy", strategy}});
+    close_round(Json::array({update("karolina3", 3, 0.4F, last)}),
+                {{"base", last}, {"round", 3}, {"strategy", strategy}});
     const Json third = result()["data"];
     ASSERT_EQ(third["round"], 3) << third << service.log();
     EXPECT_FALSE(fs::exists(download(third["version"], "got3") / "control_variate")) << "it would be one site's own";

@@ -74,9 +74,17 @@ std::string describe_base(const ClosedRound& round) {
     return "the base (" + round.base.substr(0, 12) + ")";
 }
 
-// What an adapter's matrices are multiplied with.
+// So that it names the blob as damaged, and takes it from whoever sends it again. It finds it by itself within weeks.
+void tell_store(ClientPool& store, const std::string& chunk) {
+    if (chunk.empty()) return;
+    const auto looked = store.take()->post_json("/v1/blobs/" + chunk + "/check", nlohmann::json::object());
+    if (!looked.ok()) spdlog::warn("the store does not look at blob {}: {}", chunk, describe(looked.error()));
+}
+
+// What an adapter's matrices are multiplied with. `is_damaged`: the store has other bytes than were handed in, as it is
+// then told.
 Result<aggregate::LoraScale> fetch_lora_scale(const std::shared_ptr<ClientPool>& store, const std::string& name,
-                                              const Manifest& manifest) {
+                                              const Manifest& manifest, bool& is_damaged) {
     constexpr std::uint64_t kBytesMax = 1U << 20;  // the store takes no larger one
     const store_client::ManifestFile* file = manifest.find(adapter::kConfigFile);
     if (file == nullptr || file->size > kBytesMax)
@@ -85,7 +93,13 @@ Result<aggregate::LoraScale> fetch_lora_scale(const std::shared_ptr<ClientPool>&
     CheckedFile content{RemoteFile(store, *file)};
     Status read = content.read(0, std::as_writable_bytes(std::span(text)));
     if (read.ok()) read = content.finish();
-    if (!read.ok()) return answer_of_store(read.error());
+    is_damaged = !content.damaged_chunk().empty();
+    tell_store(*store, content.damaged_chunk());
+    if (!read.ok()) {
+        Error error = answer_of_store(read.error());
+        error.message = name + ": " + error.message;
+        return error;
+    }
     const auto config = json::parse_bounded(text, 100'000);
     auto scale = config.ok() ? aggregate::parse_lora_scale(*config) : Result<aggregate::LoraScale>(config.error());
     if (scale.ok()) return scale;
@@ -106,8 +120,9 @@ Result<std::vector<aggregate::Input>> open_updates(const std::shared_ptr<ClientP
         }
         inputs.push_back(make_input(store, name, *manifest, window_bytes));
         if (!are_adapters) continue;
-        const auto scale = fetch_lora_scale(store, name, *manifest);
-        if (!scale.ok()) on_fault(i, /*is_stores=*/false);
+        bool is_damaged = false;
+        const auto scale = fetch_lora_scale(store, name, *manifest, is_damaged);
+        if (!scale.ok()) on_fault(i, /*is_stores=*/is_damaged);
         ATOLL_RETURN_IF_ERROR(scale);
         inputs.back().lora = *scale;
     }
@@ -122,7 +137,8 @@ Result<aggregate::RoundBase> open_base(const std::shared_ptr<ClientPool>& store,
     start.base = make_input(store, describe_base(round), base, window_bytes);
     start.digest = round.base;
     if (strategy.is_of_adapters()) {
-        ATOLL_TRY(start.base.lora, fetch_lora_scale(store, describe_base(round), base));
+        bool is_damaged = false;
+        ATOLL_TRY(start.base.lora, fetch_lora_scale(store, describe_base(round), base, is_damaged));
     }
     if (round.strategy.control_variate && round.base_is_jobs) {  // of another's nobody knows whose it is the mean
         aggregate::Input kept =
@@ -175,10 +191,10 @@ Result<RemoteModels> RemoteModels::open(const Settings& settings, const ClosedRo
     options.on_fault = [on_fault](std::size_t update) { on_fault(update, /*is_stores=*/false); };
     Weights weights = averaging_weights(round);
     start.absent = std::move(weights.absent);
-    ATOLL_TRY(
-        aggregate::Aggregator aggregator,
-        aggregate::Aggregator::plan(round.strategy, std::move(inputs), weights.updates, options, std::move(start)));
-    return RemoteModels(std::move(store), std::move(base), std::move(sources), on_fault, std::move(aggregator));
+    auto aggregator =
+        aggregate::Aggregator::plan(round.strategy, std::move(inputs), weights.updates, options, std::move(start));
+    if (!aggregator.ok()) return blame_store_first(*store, sources, on_fault, aggregator.error());
+    return RemoteModels(std::move(store), std::move(base), std::move(sources), on_fault, std::move(aggregator).value());
 }
 
 Result<std::size_t> RemoteModels::find_file(const std::string& path) const {
@@ -191,33 +207,31 @@ Result<std::size_t> RemoteModels::find_file(const std::string& path) const {
 Result<std::vector<aggregate::ExactSum>> RemoteModels::measure_part(const Part& part) {
     ATOLL_TRY(const std::size_t file, find_file(part.path));
     std::vector<aggregate::ExactSum> statistics(aggregator_.statistics_count());
-    ATOLL_RETURN_IF_ERROR(blame_store_first(aggregator_.measure(file, part.begin, part.size, statistics, workspace_)));
+    ATOLL_RETURN_IF_ERROR(believe(aggregator_.measure(file, part.begin, part.size, statistics, workspace_)));
     return statistics;
 }
 
-// So that it names the blob as damaged, and takes it from whoever sends it again. It finds it by itself within weeks.
-void RemoteModels::tell_store(const std::string& chunk) const {
-    if (chunk.empty()) return;
-    const auto looked = store_->take()->post_json("/v1/blobs/" + chunk + "/check", nlohmann::json::object());
-    if (!looked.ok()) spdlog::warn("the store does not look at blob {}: {}", chunk, describe(looked.error()));
-}
-
-Status RemoteModels::check_chunks() const {
-    for (const Source& source : sources_) {
+Status RemoteModels::check_chunks(ClientPool& store, const std::vector<Source>& sources, const OnFault& on_fault) {
+    for (const Source& source : sources) {
         const Status status = source.file->check_chunks();
         if (status.ok()) continue;
-        if (source.update) on_fault_(*source.update, /*is_stores=*/true);
-        tell_store(source.file->damaged_chunk());
+        on_fault(source.update, /*is_stores=*/true);
+        tell_store(store, source.file->damaged_chunk());
         return status;
     }
     return {};
 }
 
-Status RemoteModels::blame_store_first(const Status& work) const {
-    if (work.ok()) return check_chunks();
-    if (work.error().code != ErrorCode::kInvalidArgument) return work;
-    const Status chunks = check_chunks();
-    return chunks.ok() ? work : chunks;
+Error RemoteModels::blame_store_first(ClientPool& store, const std::vector<Source>& sources, const OnFault& on_fault,
+                                      const Error& error) {
+    if (error.code != ErrorCode::kInvalidArgument) return error;
+    const Status chunks = check_chunks(store, sources, on_fault);
+    return chunks.ok() ? error : chunks.error();
+}
+
+Status RemoteModels::believe(const Status& work) const {
+    if (work.ok()) return check_chunks(*store_, sources_, on_fault_);
+    return blame_store_first(*store_, sources_, on_fault_, work.error());
 }
 
 Result<aggregate::Prepared> RemoteModels::prepare(const ClosedRound& round) {
@@ -232,7 +246,7 @@ Result<MadePart> RemoteModels::make_part(const Part& part) {
     std::string bytes(part.size, '\0');
     workspace_.take_truncation();  // of a part that failed
     ATOLL_RETURN_IF_ERROR(
-        blame_store_first(aggregator_.read(file, part.begin, std::as_writable_bytes(std::span(bytes)), workspace_)));
+        believe(aggregator_.read(file, part.begin, std::as_writable_bytes(std::span(bytes)), workspace_)));
     const std::string sha256 = digest::sha256(bytes);
     http::CallOptions options;
     options.headers.emplace_back("Content-Type", "application/octet-stream");

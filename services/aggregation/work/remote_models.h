@@ -21,8 +21,9 @@ namespace atl::aggregation {
 class RemoteModels {
   public:
     // Told by its index of an update because of which open(), measure_part() or make_part() is about to fail, for what
-    // it holds (`is_stores` false) or because the store has lost or damaged it. The last word counts.
-    using OnFault = std::function<void(std::size_t update, bool is_stores)>;
+    // it holds (`is_stores` false) or because the store has lost or damaged it; without one where no update is at fault
+    // but the store alone. The last word counts.
+    using OnFault = std::function<void(std::optional<std::size_t> update, bool is_stores)>;
 
     // Fetches the manifests and reads the tensors' headers. kInvalidArgument naming the tensor, with a message that
     // names the update, when the updates do not fit their base.
@@ -58,10 +59,13 @@ class RemoteModels {
     Result<std::size_t> find_file(const std::string& path) const;
     std::vector<Part> without_left_out(std::vector<Part> parts) const;
     // Nothing that was read so far is rotten. Before what was made of it leaves.
-    Status check_chunks() const;
-    void tell_store(const std::string& chunk) const;
+    static Status check_chunks(store_client::ClientPool& store, const std::vector<Source>& sources,
+                               const OnFault& on_fault);
     // The same before what was read is found wrong: bytes that rotted in the store say nothing of who sent them.
-    Status blame_store_first(const Status& work) const;
+    static Error blame_store_first(store_client::ClientPool& store, const std::vector<Source>& sources,
+                                   const OnFault& on_fault, const Error& error);
+    // Both of these, of what was done with the models.
+    Status believe(const Status& work) const;
 
     std::shared_ptr<store_client::ClientPool> store_;
     store_client::Manifest base_manifest_;  // the result has its layout

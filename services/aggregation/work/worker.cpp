@@ -113,9 +113,11 @@ Status Worker::open(const Claim& claim) {
         ATOLL_TRY(auto lease, pool_.acquire());
         ATOLL_TRY(round_, load_round(*lease, claim.aggregation));
     }
-    ATOLL_TRY(auto models, RemoteModels::open(settings_, round_, [this](std::size_t update, bool is_stores) {
-                  at_fault_ = Fault{update, is_stores};
-              }));
+    const auto on_fault = [this](std::optional<std::size_t> update, bool is_stores) {
+        at_fault_.reset();
+        if (update) at_fault_ = Fault{*update, is_stores};
+    };
+    ATOLL_TRY(auto models, RemoteModels::open(settings_, round_, on_fault));
     models_.emplace(std::move(models));
     opened_ = wanted;
     return {};
