@@ -1,5 +1,6 @@
 #include "services/aggregation/service.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <map>
@@ -260,6 +261,35 @@ TEST_F(AggregationTest, ARoundGetsTheOptimizersStateThatCameWithItsBase) {
     of_another_job.data["base"] = published.version;
     ASSERT_TRUE(take(of_another_job).ok());
     EXPECT_EQ(load_round(*connection, first.aggregation + 3)->base_is_jobs, false);
+}
+
+TEST_F(AggregationTest, AggregationsTakeTurnsHoweverManyPartsTheOldestHas) {
+    for (const char* job : {"j1", "j2", "j3"}) {
+        auto round = closed(1);
+        round.data["job"] = job;
+        ASSERT_TRUE(take(round).ok());
+    }
+    std::vector<std::int64_t> ids;
+    for (int i = 0; i < 3; ++i) {
+        const Claim planning = claim();
+        ids.push_back(planning.aggregation);
+        ASSERT_TRUE(commit(save_plan, planning, cut_into_parts({{"model.safetensors", 1000}}, 10), Json::array()));
+    }
+    const Claim first = claim("a"), second = claim("b"), third = claim("c");
+    EXPECT_EQ((std::set{first.aggregation, second.aggregation, third.aggregation}), (std::set{ids[0], ids[1], ids[2]}))
+        << "each has a worker";
+    ASSERT_EQ(first.aggregation, ids[0]);
+    ASSERT_TRUE(commit(save_part, second, MadePart{std::string(64, 'b')}));
+    ASSERT_TRUE(commit(save_part, third, MadePart{std::string(64, 'b')}));
+    // `first` takes long. Of the other two each gets a few parts and then the other one does.
+    std::vector<int> made(3, 0);
+    for (int i = 0; i < 48; ++i) {
+        const Claim next = claim("b");
+        ASSERT_NE(next.aggregation, first.aggregation);
+        ++made[static_cast<std::size_t>(std::ranges::find(ids, next.aggregation) - ids.begin())];
+        ASSERT_TRUE(commit(save_part, next, MadePart{std::string(64, 'b')}));
+        EXPECT_LE(std::abs(made[1] - made[2]), 8) << i;
+    }
 }
 
 TEST_F(AggregationTest, AWorkerWhoseLeaseWentToAnotherChangesNothing) {

@@ -22,94 +22,91 @@ void add_multiple(std::span<double> y, double factor, std::span<const double> x)
     best_kernels().add_multiple(y.data(), factor, x.data(), y.size());
 }
 
-// A matrix's QR decomposition by Householder reflections (Golub and Van Loan, Matrix Computations, 5.2). R is in and
-// above the diagonal; below it are the reflections' vectors, whose first element is 1 and stands nowhere.
-struct Reflected {
-    Matrix matrix;
-    std::vector<double> factors;
-
-    std::size_t count() const { return factors.size(); }
-    std::span<const double> vector(std::size_t k) const { return matrix.column(k).subspan(k + 1); }
-};
-
-// Reflects what is below the k-th row of a column.
-void reflect_column(const Reflected& by, std::size_t k, std::span<double> column) {
-    const std::span<double> rest = column.subspan(k + 1);
-    const double moved = by.factors[k] * (column[k] + dot(by.vector(k), rest));
-    column[k] -= moved;
-    add_multiple(rest, -moved, by.vector(k));
-}
-
-Reflected decompose(Matrix matrix) {
+// The R of a matrix's QR decomposition by Householder reflections (Golub and Van Loan, Matrix Computations, 5.2).
+Matrix decompose(Matrix matrix) {
     const std::size_t count = std::min(matrix.rows, matrix.columns);
-    Reflected made{std::move(matrix), std::vector<double>(count)};
     for (std::size_t k = 0; k < count; ++k) {
-        double& head = made.matrix.column(k)[k];
-        const std::span<double> rest = made.matrix.column(k).subspan(k + 1);
-        const double below = dot(rest, rest);
+        double& head = matrix.column(k)[k];
+        const std::span<double> vector = matrix.column(k).subspan(k + 1);  // behind its first element, which is 1
+        const double below = dot(vector, vector);
         if (below == 0) continue;
         const double beta = -std::copysign(std::sqrt(head * head + below), head);
-        made.factors[k] = (beta - head) / beta;
-        for (double& value : rest) value /= head - beta;
+        const double factor = (beta - head) / beta;
+        for (double& value : vector) value /= head - beta;
         head = beta;
-        for (std::size_t j = k + 1; j < made.matrix.columns; ++j) reflect_column(made, k, made.matrix.column(j));
+        for (std::size_t j = k + 1; j < matrix.columns; ++j) {
+            const std::span<double> column = matrix.column(j).subspan(k);
+            const double moved = factor * (column[0] + dot(vector, column.subspan(1)));
+            column[0] -= moved;
+            add_multiple(column.subspan(1), -moved, vector);
+        }
     }
-    return made;
+    Matrix r(count, matrix.columns);
+    for (std::size_t j = 0; j < r.columns; ++j)
+        std::copy_n(matrix.column(j).begin(), std::min(j + 1, r.rows), r.column(j).begin());
+    return r;
 }
 
-// The QR decomposition of a matrix with many rows: a tile of them after the other is put below the R of those before.
-class TallQr {
-  public:
-    explicit TallQr(const Matrix& matrix) : rows_(matrix.rows), r_(0, matrix.columns) {
-        for (std::size_t begin = 0; begin < matrix.rows; begin += kTileRows) {
-            const std::size_t count = std::min(kTileRows, matrix.rows - begin);
-            Matrix stacked(r_.rows + count, matrix.columns);
-            for (std::size_t j = 0; j < matrix.columns; ++j) {
-                std::ranges::copy(r_.column(j), stacked.column(j).begin());
-                std::ranges::copy(matrix.column(j).subspan(begin, count), stacked.column(j).subspan(r_.rows).begin());
-            }
-            tiles_.push_back(decompose(std::move(stacked)));
-            r_ = r_of(tiles_.back());
+void widen_column(const TallMatrix& from, std::size_t column, std::size_t begin, std::span<double> into) {
+    const std::span<const float> values = from.column(column).subspan(begin, into.size());
+    for (std::size_t i = 0; i < into.size(); ++i) into[i] = static_cast<double>(values[i]) * from.factors[column];
+}
+
+// Hands the matrix to visit(begin, count) a tile of rows after the other.
+template <class Visit>
+void for_each_tile(const TallMatrix& matrix, const Visit& visit) {
+    for (std::size_t begin = 0; begin < matrix.rows; begin += kTileRows)
+        visit(begin, std::min(kTileRows, matrix.rows - begin));
+}
+
+// That of a matrix with many rows: a tile of them after the other is put below the R of those before, and nothing else
+// is kept (TSQR: Demmel, Grigori, Hoemmen and Langou 2012, "Communication-optimal parallel and sequential QR").
+Matrix find_r(const TallMatrix& matrix) {
+    Matrix r(0, matrix.columns);
+    for_each_tile(matrix, [&](std::size_t begin, std::size_t count) {
+        Matrix stacked(r.rows + count, matrix.columns);
+        for (std::size_t j = 0; j < matrix.columns; ++j) {
+            std::ranges::copy(r.column(j), stacked.column(j).begin());
+            widen_column(matrix, j, begin, stacked.column(j).subspan(r.rows));
         }
-    }
+        r = decompose(std::move(stacked));
+    });
+    return r;
+}
 
-    const Matrix& r() const { return r_; }
-
-    // Q times a matrix with as many rows as R.
-    Matrix times(Matrix top) const {
-        Matrix product(rows_, top.columns);
-        std::size_t end = rows_;
-        for (std::size_t t = tiles_.size(); t-- > 0;) {
-            const Reflected& tile = tiles_[t];
-            const std::size_t before = t == 0 ? 0 : tiles_[t - 1].count();  // rows of the R that it begins with
-            const std::size_t count = tile.matrix.rows - before;
-            Matrix next(before, top.columns);
-            std::vector<double> column(tile.matrix.rows);
-            for (std::size_t j = 0; j < top.columns; ++j) {
-                std::ranges::fill(std::ranges::copy(top.column(j), column.begin()).out, column.end(), 0.0);
-                for (std::size_t k = tile.count(); k-- > 0;) reflect_column(tile, k, column);
-                std::copy_n(column.begin(), before, next.column(j).begin());
-                std::copy_n(column.begin() + static_cast<std::ptrdiff_t>(before), count,
-                            product.column(j).subspan(end - count).begin());
-            }
-            end -= count;
-            top = std::move(next);
+Matrix times(const TallMatrix& tall, const Matrix& by) {
+    Matrix product(tall.rows, by.columns);
+    std::vector<double> wide(kTileRows);
+    for_each_tile(tall, [&](std::size_t begin, std::size_t count) {
+        const std::span<double> part = std::span(wide).first(count);
+        for (std::size_t k = 0; k < tall.columns; ++k) {
+            widen_column(tall, k, begin, part);
+            for (std::size_t j = 0; j < by.columns; ++j)
+                add_multiple(product.column(j).subspan(begin, count), by.column(j)[k], part);
         }
-        return product;
-    }
+    });
+    return product;
+}
 
-  private:
-    static Matrix r_of(const Reflected& tile) {
-        Matrix r(tile.count(), tile.matrix.columns);
-        for (std::size_t j = 0; j < r.columns; ++j)
-            std::copy_n(tile.matrix.column(j).begin(), std::min(j + 1, r.rows), r.column(j).begin());
-        return r;
-    }
+// Of each two columns, in and above the diagonal.
+Matrix dots_of(const TallMatrix& matrix) {
+    Matrix dots(matrix.columns, matrix.columns);
+    for_each_tile(matrix, [&](std::size_t begin, std::size_t count) {
+        Matrix tile(count, matrix.columns);
+        for (std::size_t j = 0; j < matrix.columns; ++j) widen_column(matrix, j, begin, tile.column(j));
+        for (std::size_t j = 0; j < matrix.columns; ++j)
+            for (std::size_t i = 0; i <= j; ++i) dots.column(j)[i] += dot(tile.column(i), tile.column(j));
+    });
+    return dots;
+}
 
-    std::size_t rows_;
-    std::vector<Reflected> tiles_;
-    Matrix r_;
-};
+// aᵀ b
+Matrix transposed_times(const Matrix& a, const Matrix& b) {
+    Matrix product(a.columns, b.columns);
+    for (std::size_t j = 0; j < b.columns; ++j)
+        for (std::size_t i = 0; i < a.columns; ++i) product.column(j)[i] = dot(a.column(i), b.column(j));
+    return product;
+}
 
 // a bᵀ
 Matrix times_transposed(const Matrix& a, const Matrix& b) {
@@ -159,10 +156,12 @@ void make_orthogonal(Matrix& matrix, Matrix& right) {
 
 }  // namespace
 
-Nearest find_nearest(const Matrix& left, const Matrix& right, std::size_t rank) {
+// With left = Q R and right = P S it is Q (R Sᵀ) Pᵀ, and R Sᵀ = U D Vᵀ: so Q U √D = left Sᵀ V / √D, and P V √D = right
+// Rᵀ U / √D. Neither Q nor P is made.
+Nearest find_nearest(const TallMatrix& left, const TallMatrix& right, std::size_t rank) {
     check(left.columns == right.columns, "a sum of products of other numbers of columns");
-    const TallQr of_left(left), of_right(right);
-    Matrix core = times_transposed(of_left.r(), of_right.r()), vectors;
+    const Matrix of_left = find_r(left), of_right = find_r(right);
+    Matrix core = times_transposed(of_left, of_right), vectors;
     make_orthogonal(core, vectors);
     std::vector<double> values(core.columns);
     for (std::size_t j = 0; j < values.size(); ++j) values[j] = std::sqrt(dot(core.column(j), core.column(j)));
@@ -181,28 +180,44 @@ Nearest find_nearest(const Matrix& left, const Matrix& right, std::size_t rank) 
         if (at >= rank || !(values[j] > least)) continue;
         nearest.used = std::max(nearest.used, at + 1);
         const double root = std::sqrt(values[j]);
-        add_multiple(of_core.column(at), 1 / root, core.column(j));
-        add_multiple(of_vectors.column(at), root, vectors.column(j));
+        add_multiple(of_core.column(at), 1 / values[j] / root, core.column(j));
+        add_multiple(of_vectors.column(at), 1 / root, vectors.column(j));
     }
-    nearest.left = of_left.times(std::move(of_core));
-    nearest.right = of_right.times(std::move(of_vectors));
+    nearest.left = times(left, transposed_times(of_right, of_vectors));
+    nearest.right = times(right, transposed_times(of_left, of_core));
     return nearest;
 }
 
-std::vector<double> inner_products(const Matrix& left, const Matrix& right, std::span<const Columns> products) {
+std::vector<double> inner_products(const TallMatrix& left, const TallMatrix& right, std::span<const Columns> products) {
+    const Matrix of_left = dots_of(left), of_right = dots_of(right);
     const std::size_t count = products.size();
     std::vector<double> sums(count * count);
     const auto inner = [&](const Columns& a, const Columns& b) {
         double sum = 0;
         for (std::size_t i = a.first; i < a.first + a.count; ++i)
-            for (std::size_t j = b.first; j < b.first + b.count; ++j)
-                sum += dot(left.column(i), left.column(j)) * dot(right.column(i), right.column(j));
+            for (std::size_t j = b.first; j < b.first + b.count; ++j) {
+                const auto [low, high] = std::minmax(i, j);
+                sum += of_left.column(high)[low] * of_right.column(high)[low];
+            }
         return sum;
     };
     for (std::size_t i = 0; i < count; ++i)
         for (std::size_t j = i; j < count; ++j)
             sums[i * count + j] = sums[j * count + i] = inner(products[i], products[j]);
     return sums;
+}
+
+double sum_of_squares(const TallMatrix& matrix, const Columns& columns) {
+    double sum = 0;
+    std::vector<double> wide(kTileRows);
+    for_each_tile(matrix, [&](std::size_t begin, std::size_t count) {
+        const std::span<double> part = std::span(wide).first(count);
+        for (std::size_t j = columns.first; j < columns.first + columns.count; ++j) {
+            widen_column(matrix, j, begin, part);
+            sum += dot(part, part);
+        }
+    });
+    return sum;
 }
 
 }  // namespace atl::aggregate

@@ -9,10 +9,19 @@
 namespace atl::aggregate {
 namespace {
 
-Matrix random_matrix(std::size_t rows, std::size_t columns, unsigned seed) {
+TallMatrix random_matrix(std::size_t rows, std::size_t columns, unsigned seed) {
     std::mt19937 dice(seed);
-    Matrix matrix(rows, columns);
-    for (double& value : matrix.values) value = static_cast<double>(dice()) / 0x1p31 - 1;
+    TallMatrix matrix(rows, columns);
+    for (float& value : matrix.values) value = static_cast<float>(static_cast<double>(dice()) / 0x1p31 - 1);
+    for (double& factor : matrix.factors) factor = 0.5 + static_cast<double>(dice() % 8) / 8;
+    return matrix;
+}
+
+Matrix widened(const TallMatrix& tall) {
+    Matrix matrix(tall.rows, tall.columns);
+    for (std::size_t j = 0; j < tall.columns; ++j)
+        for (std::size_t i = 0; i < tall.rows; ++i)
+            matrix.column(j)[i] = static_cast<double>(tall.column(j)[i]) * tall.factors[j];
     return matrix;
 }
 
@@ -23,6 +32,10 @@ Matrix product(const Matrix& left, const Matrix& right) {
         for (std::size_t j = 0; j < right.rows; ++j)
             for (std::size_t i = 0; i < left.rows; ++i) made.column(j)[i] += left.column(k)[i] * right.column(k)[j];
     return made;
+}
+
+Matrix product(const TallMatrix& left, const TallMatrix& right) {
+    return product(widened(left), widened(right));
 }
 
 double squares(const Matrix& matrix) {
@@ -44,11 +57,11 @@ const std::vector<Shape> kShapes = {{1, 1, 1, 1},     {1, 9, 4, 2},     {9, 1, 4
                                     {40, 1300, 6, 6}, {512, 512, 8, 2}, {513, 70, 9, 5}, {3, 3, 40, 2}};
 
 struct Factors {
-    Matrix left, right;
+    TallMatrix left, right;
 };
 
 Factors random_factors(const Shape& shape, unsigned& seed) {
-    Matrix left = random_matrix(shape.rows, shape.inner, ++seed);
+    TallMatrix left = random_matrix(shape.rows, shape.inner, ++seed);
     return {std::move(left), random_matrix(shape.columns, shape.inner, ++seed)};
 }
 
@@ -109,7 +122,7 @@ TEST(LowRankTest, ItKeepsTheLargestSingularValues) {
 }
 
 TEST(LowRankTest, AMatrixOfLessRankIsWholeAndItsOtherColumnsAreZero) {
-    Matrix left = random_matrix(700, 6, 1), right = random_matrix(90, 6, 2);
+    TallMatrix left = random_matrix(700, 6, 1), right = random_matrix(90, 6, 2);
     for (const std::size_t copy : {3U, 4U, 5U})  // so that three of six remain
         std::ranges::copy(left.column(copy - 3), left.column(copy).begin());
     const Nearest nearest = find_nearest(left, right, 5);
@@ -118,7 +131,7 @@ TEST(LowRankTest, AMatrixOfLessRankIsWholeAndItsOtherColumnsAreZero) {
     EXPECT_LT(squares_between(product(nearest.left, nearest.right), product(left, right)), 1e-26 * nearest.whole);
     for (const std::size_t unused : {3U, 4U})
         for (const double value : nearest.left.column(unused)) EXPECT_EQ(value, 0);
-    const Nearest nothing = find_nearest(Matrix(20, 4), random_matrix(10, 4, 3), 2);
+    const Nearest nothing = find_nearest(TallMatrix(20, 4), random_matrix(10, 4, 3), 2);
     EXPECT_EQ(nothing.used, 0U);
     EXPECT_EQ(nothing.whole, 0);
     EXPECT_EQ(squares(nothing.left), 0);
@@ -126,9 +139,9 @@ TEST(LowRankTest, AMatrixOfLessRankIsWholeAndItsOtherColumnsAreZero) {
 
 TEST(LowRankTest, VeryLargeAndVerySmallNumbersAreKept) {
     for (const double scale : {1e-38, 1e38}) {
-        Matrix left = random_matrix(30, 6, 5), right = random_matrix(20, 6, 6);
-        for (double& value : left.values) value *= scale;
-        for (double& value : right.values) value *= scale;
+        TallMatrix left = random_matrix(30, 6, 5), right = random_matrix(20, 6, 6);
+        for (TallMatrix* matrix : {&left, &right})
+            for (float& value : matrix->values) value = static_cast<float>(static_cast<double>(value) * scale);
         const Nearest nearest = find_nearest(left, right, 6);
         EXPECT_EQ(nearest.used, 6U);
         EXPECT_LT(nearest.left_out, 1e-28 * nearest.whole);
@@ -137,14 +150,15 @@ TEST(LowRankTest, VeryLargeAndVerySmallNumbersAreKept) {
 }
 
 TEST(LowRankTest, InnerProductsAreThoseOfTheProducts) {
-    const Matrix left = random_matrix(25, 7, 7), right = random_matrix(18, 7, 8);
+    const TallMatrix left = random_matrix(1025, 7, 7), right = random_matrix(18, 7, 8);
+    EXPECT_NEAR(sum_of_squares(left, {0, 7}), squares(widened(left)), 1e-9);
     const std::vector<Columns> groups = {{0, 3}, {3, 1}, {4, 3}};
     std::vector<Matrix> products;
     for (const Columns& group : groups) {
         Matrix a(left.rows, group.count), b(right.rows, group.count);
         for (std::size_t j = 0; j < group.count; ++j) {
-            std::ranges::copy(left.column(group.first + j), a.column(j).begin());
-            std::ranges::copy(right.column(group.first + j), b.column(j).begin());
+            std::ranges::copy(widened(left).column(group.first + j), a.column(j).begin());
+            std::ranges::copy(widened(right).column(group.first + j), b.column(j).begin());
         }
         products.push_back(product(a, b));
     }

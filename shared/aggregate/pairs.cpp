@@ -55,26 +55,26 @@ Status read_values(const Plan& plan, const Factor& of, const std::string& name, 
                     if (of.model < plan.inputs.size()) report_fault(plan.options, of.model);
                     return non_finite(name, plan.model(of.model).name, first + at + i);
                 }
-                take(first + at + i, static_cast<double>(wide[i]));
+                take(first + at + i, wide[i]);
             }
         }
     }
     return {};
 }
 
-Status read_a(const Plan& plan, const PlannedPair& pair, std::size_t model, std::span<double> columns,
+Status read_a(const Plan& plan, const PlannedPair& pair, std::size_t model, std::span<float> columns,
               Scratch& scratch) {
     const PlannedPair::Model& from = pair.models[model];
     return read_values(plan, {model, from.a, pair.models.back().a}, pair.a, from.rank * pair.inputs, scratch,
-                       [&](std::size_t at, double value) { columns[at] = value; });
+                       [&](std::size_t at, float value) { columns[at] = value; });
 }
 
-Status read_b(const Plan& plan, const PlannedPair& pair, std::size_t model, std::span<double> columns,
+Status read_b(const Plan& plan, const PlannedPair& pair, std::size_t model, std::span<float> columns,
               Scratch& scratch) {
     const PlannedPair::Model& from = pair.models[model];
     return read_values(
         plan, {model, from.b, pair.models.back().b}, pair.b, from.rank * pair.outputs, scratch,
-        [&](std::size_t at, double value) { columns[at % from.rank * pair.outputs + at / from.rank] = value; });
+        [&](std::size_t at, float value) { columns[at % from.rank * pair.outputs + at / from.rank] = value; });
 }
 
 // The first `count` models.
@@ -85,8 +85,8 @@ Result<AdapterPair> read_pair(const Plan& plan, const PlannedPair& pair, std::si
         read.models.push_back({ranks, pair.models[model].rank});
         ranks += pair.models[model].rank;
     }
-    read.a = Matrix(pair.inputs, ranks);
-    read.b = Matrix(pair.outputs, ranks);
+    read.a = TallMatrix(pair.inputs, ranks);
+    read.b = TallMatrix(pair.outputs, ranks);
     for (std::size_t model = 0; model < count; ++model) {
         const std::size_t first = read.models[model].first;
         ATOLL_RETURN_IF_ERROR(
@@ -131,7 +131,7 @@ Result<const Scratch::MadePair*> make_pair(const Plan& plan, std::size_t at, Scr
     std::vector<double> amounts = amounts_of(plan, pair);
     ATOLL_TRY(AdapterPair read, read_pair(plan, pair, amounts.size(), scratch));
     read.amounts = std::move(amounts);
-    read.start_a = Matrix(pair.inputs, pair.start().rank);
+    read.start_a = TallMatrix(pair.inputs, pair.start().rank);
     ATOLL_RETURN_IF_ERROR(read_a(plan, pair, pair.layout, read.start_a.values, scratch));
     const Nearest made = plan.strategy->combine_pair(read);
     scratch.made_pair = Scratch::MadePair{at,
@@ -217,9 +217,7 @@ Status measure_pair(const Plan& plan, const Tensor& tensor, std::span<ExactSum> 
         own[2].add(std::max(others, 0.0));
     }
     const Columns& base = read.models[inputs];
-    for (const Matrix* matrix : {&read.a, &read.b})
-        for (std::size_t j = base.first; j < base.first + base.count; ++j)
-            sums.back().add(best_kernels().dot(matrix->column(j).data(), matrix->column(j).data(), matrix->rows));
+    for (const TallMatrix* matrix : {&read.a, &read.b}) sums.back().add(sum_of_squares(*matrix, base));
     return {};
 }
 

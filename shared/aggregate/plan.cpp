@@ -340,6 +340,11 @@ Result<PlannedPair> plan_pair(const std::string& module, const std::vector<Input
                                             ": choose fedavg or lower the rank");
     pair.inputs = static_cast<std::size_t>(layout.find(pair.a)->second.info.shape[1]);
     pair.outputs = static_cast<std::size_t>(layout.find(pair.b)->second.info.shape[0]);
+    const std::uint64_t numbers = pair_numbers(pair.inputs, pair.outputs, ranks, pair.start().rank);
+    if (numbers > kPairNumbersMax)
+        return invalid_argument(pair.a, "making " + in_quotes(pair.a) + " of all models would hold " +
+                                            std::to_string(numbers) + " numbers; product takes " +
+                                            std::to_string(kPairNumbersMax) + ": choose fedavg or lower the rank");
     return pair;
 }
 

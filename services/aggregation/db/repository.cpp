@@ -29,9 +29,14 @@ const pg::LeaseTable kSteps{.name = "aggregations",
                             .on_take = kOnTake};
 const pg::LeaseTable kParts{.name = "parts",
                             .key = {"aggregation", "part"},
-                            .joins = "",
+                            .joins =
+                                "JOIN aggregations a ON a.id = t.aggregation"
+                                " JOIN (SELECT aggregation, count(*) FILTER (WHERE in_hand AND lease_until > now()) AS"
+                                " held FROM parts GROUP BY aggregation) AS turn ON turn.aggregation = t.aggregation",
                             .due = "t.sha256 IS NULL AND t.stage <> 'measured'",
-                            .order = "t.aggregation, t.part",
+                            // Aggregations take turns of a few parts, as each change opens other models: one whose
+                            // parts take long holds one worker and not all.
+                            .order = "turn.held, (a.parts_total - a.parts_left) / 8, t.aggregation, t.part",
                             .on_take = kOnTake};
 
 Part read_part(const pg::Rows& rows, int row) {

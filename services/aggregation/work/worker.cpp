@@ -1,5 +1,6 @@
 #include "services/aggregation/work/worker.h"
 
+#include <malloc.h>
 #include <spdlog/spdlog.h>
 
 #include <numeric>
@@ -56,8 +57,7 @@ Result<bool> Worker::work_once() {
         ATOLL_TRY(claim, claim_work(*lease, terms_));
     }
     if (!claim) {
-        opened_.reset();
-        models_.reset();  // what was read ahead
+        close();
         return false;
     }
     const pg::HeldLeases::Hold holding(held_, claim->lease);
@@ -103,12 +103,19 @@ Status Worker::perform(const Claim& claim) {
     return {};
 }
 
+// What was read ahead, and what a product holds of adapters, goes back to the system, as the C library would keep it.
+void Worker::close() {
+    opened_.reset();
+    prepared_.reset();
+    if (!models_) return;
+    models_.reset();
+    ::malloc_trim(0);
+}
+
 Status Worker::open(const Claim& claim) {
     const std::pair wanted{claim.aggregation, claim.plan};
     if (opened_ == wanted) return {};
-    opened_.reset();
-    models_.reset();
-    prepared_.reset();
+    close();
     {
         ATOLL_TRY(auto lease, pool_.acquire());
         ATOLL_TRY(round_, load_round(*lease, claim.aggregation));

@@ -40,6 +40,7 @@ class Worker {
     Result<bool> fail(pg::Transaction& transaction, const Claim& claim, const std::string& error,
                       const std::vector<RefusedUpdate>& refused);
     Status open(const Claim& claim);  // makes round_ and models_ those of the claim's plan
+    void close();
     // Makes the shares those that the measuring gave.
     Status use_shares(const Claim& claim);
 

@@ -1,9 +1,11 @@
 #include "services/dispatch/admission/job_adapter.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "services/dispatch/domain/training_settings.h"
 #include "shared/adapter/adapter.h"
+#include "shared/aggregate/strategy.h"
 #include "shared/base/text.h"
 #include "shared/model_config/model_config.h"
 #include "shared/model_config/tensors.h"
@@ -78,7 +80,37 @@ Result<BaseModel> model_of_adapter(const Catalog& catalog, const std::string& di
     return catalog.base_model(*version);
 }
 
+// The same of an adapter with these settings on a model.
+Status check_product_size(const JobSpec& spec, const model_config::ModelConfig& model, const RunConfig& config) {
+    if (spec.strategy.name != "product") return {};
+    const auto options = adapter::options_of(config);
+    if (!options.ok()) return of_training(options.error());
+    const auto tensors = adapter::tensors_on(*options, model_config::tensors_of(model));
+    return tensors.ok() ? check_product_size(spec, *tensors) : of_training(tensors.error());
+}
+
 }  // namespace
+
+Status check_product_size(const JobSpec& spec, std::span<const model_config::TensorSpec> adapter) {
+    for (const model_config::TensorSpec& a : adapter) {
+        if (!a.name.ends_with(adapter::kA)) continue;
+        const std::string module = a.name.substr(0, a.name.size() - std::string_view(adapter::kA).size());
+        const auto b = std::ranges::find(adapter, module + std::string(adapter::kB), &model_config::TensorSpec::name);
+        if (b == adapter.end()) continue;
+        const auto rank = static_cast<std::uint64_t>(a.shape[0]);
+        const std::uint64_t numbers =
+            aggregate::pair_numbers(static_cast<std::uint64_t>(a.shape[1]), static_cast<std::uint64_t>(b->shape[0]),
+                                    rank * (spec.participants.size() + 1), rank);
+        if (numbers <= aggregate::kPairNumbersMax) continue;
+        return invalid_argument(
+            "strategy.name", "product would hold " + std::to_string(numbers) + " numbers to make the adapter of " +
+                                 module + " from " + std::to_string(spec.participants.size()) + " updates, and holds " +
+                                 std::to_string(aggregate::kPairNumbersMax) +
+                                 " at most: lower training.lora_rank, leave it out of lora_targets, or choose "
+                                 "fedavg");
+    }
+    return {};
+}
 
 Result<BaseModel> find_base_model(const Catalog& catalog, JobView& job) {
     ATOLL_TRY(const RunConfig config, parse_training_settings(job.spec.training, "training"));
@@ -93,6 +125,7 @@ Result<BaseModel> find_base_model(const Catalog& catalog, JobView& job) {
         job.spec.adapter_of = named.adapter_of;
         ATOLL_TRY(BaseModel model, model_of_adapter(catalog, named.adapter_of));
         model.adapter_bytes = named.weight_bytes;
+        if (model.config.ok()) ATOLL_RETURN_IF_ERROR(check_product_size(job.spec, *model.config, config));
         return model;
     }
     if (!named.config.ok()) return named;  // the examination says what is wrong with it
@@ -100,6 +133,7 @@ Result<BaseModel> find_base_model(const Catalog& catalog, JobView& job) {
         ATOLL_TRY(named.ignored_tensor, catalog.find_ignored_tensor(version, *named.config));
         return named;
     }
+    ATOLL_RETURN_IF_ERROR(check_product_size(job.spec, *named.config, config));
     ATOLL_TRY(const NewAdapter start, new_adapter(*named.config, config));
     named.adapter_bytes = start.weights.size();
     job.spec.adapter_of = job.base;

@@ -23,8 +23,8 @@ class Product final : public Strategy {
 
     Nearest combine_pair(AdapterPair& pair) const override {
         for (std::size_t model = 0; model < pair.models.size(); ++model)
-            for (std::size_t j = 0; j < pair.models[model].count; ++j)
-                for (double& value : pair.b.column(pair.models[model].first + j)) value *= pair.amounts[model];
+            std::fill_n(pair.b.factors.begin() + static_cast<std::ptrdiff_t>(pair.models[model].first),
+                        pair.models[model].count, pair.amounts[model]);
         Nearest nearest = find_nearest(pair.b, pair.a, pair.start_a.columns);
         for (std::size_t j = nearest.used; j < nearest.right.columns; ++j)
             std::ranges::copy(pair.start_a.column(j), nearest.right.column(j).begin());

@@ -1,8 +1,12 @@
+#include <malloc.h>
+
 #include <cmath>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "shared/aggregate/testing/adapters.h"
 #include "shared/base/file.h"
+#include "shared/base/testing/sanitizers.h"
 
 namespace atl::aggregate {
 namespace {
@@ -282,6 +286,30 @@ TEST(ProductTest, WhatDoesNotFitIsRefusedByName) {
     expect_invalid(both({wide, fine[1]}), kA, {"F64"});
     expect_invalid(refusal_of(inputs_of({random_adapter(9, 9, 600, 1), random_adapter(9, 9, 600, 2)})).error, kA,
                    {"1200", "1024"});
+    expect_invalid(refusal_of(inputs_of({random_adapter(2, 1 << 20, 8, 1), random_adapter(2, 1 << 20, 8, 2)})).error,
+                   kA, {"50331744 numbers", "33554432"});
+}
+
+std::size_t status_bytes(const std::string& line) {
+    const std::string status = read_file("/proc/self/status").value();
+    return std::stoull(status.substr(status.find("\n" + line + ":") + line.size() + 2)) << 10;
+}
+
+TEST(ProductTest, APairTakesTheMemoryThatIsCountedAndNoMore) {
+    ATOLL_SKIP_IF_SANITIZED();
+    constexpr std::size_t kInputs = 1 << 17, kOutputs = 8, kRank = 32;
+    const auto aggregator = Aggregator::plan(
+        product(),
+        inputs_of({random_adapter(kOutputs, kInputs, kRank, 1), random_adapter(kOutputs, kInputs, kRank, 2)}), {1, 1});
+    ASSERT_TRUE(aggregator.ok()) << aggregator.error().message;
+    ::malloc_trim(0);  // what earlier tests have left
+    ASSERT_TRUE(std::ofstream("/proc/self/clear_refs").write("5", 1).flush().good()) << "the peak begins anew";
+    const std::size_t before = status_bytes("VmRSS");
+    Aggregator::Workspace workspace(*aggregator);
+    std::vector<std::byte> part(64 << 10);
+    ASSERT_TRUE(aggregator->read(0, 0, part, workspace).ok());
+    constexpr std::size_t kCounted = pair_numbers(kInputs, kOutputs, 2 * kRank, kRank) * sizeof(float);
+    EXPECT_LE(status_bytes("VmHWM") - before, kCounted + (16U << 20));
 }
 
 TEST(ProductTest, WhoMakesItOverflowIsNamed) {
