@@ -113,8 +113,10 @@ Result<std::optional<std::int64_t>> largest_token_id(const fs::path& directory) 
     if (id && fs::exists(directory / "tokenizer_config.json", error)) {
         ATOLL_TRY(const json config, read_object(directory / "tokenizer_config.json"));
         const json decoder = config.value("added_tokens_decoder", json());
-        if (decoder.is_object())  // stands in the place of added_tokens.json
-            return std::max(*id, largest_of_keys(decoder));
+        if (decoder.is_object()) {  // stands in the place of added_tokens.json
+            id = std::max(*id, largest_of_keys(decoder));
+            return id;
+        }
     }
     if (id && fs::exists(directory / "added_tokens.json", error)) {
         ATOLL_TRY(const json added, read_object(directory / "added_tokens.json"));
