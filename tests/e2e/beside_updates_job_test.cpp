@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <map>
 
 #include "tests/e2e/small_federation.h"
 
@@ -10,9 +11,9 @@ namespace {
 using json::Json;
 
 // A job whose sites count their tokens, with the trainer itself: every program on the way takes the file beside an
-// update.
+// update. One site learns the answers alone.
 TEST(RowWeightsJobTest, UpdatesBringTheirCountsAndAreEvaluatedWithThem) {
-    e2e::SmallFederation federation;
+    e2e::SmallFederation federation({.templates = {{"b", "a question of some words: {{#answer}}{{text}}{{/answer}}"}}});
     const Status ready = federation.set_up();
     ASSERT_TRUE(ready.ok()) << ready.error().message;
     const auto rounds_of = [&](const std::string& name, const Json& strategy) {
@@ -34,7 +35,14 @@ TEST(RowWeightsJobTest, UpdatesBringTheirCountsAndAreEvaluatedWithThem) {
         ASSERT_EQ(weighed[round].at("version").get<std::string>().size(), 64U);
         EXPECT_EQ(weighed[round]["version"], again[round]["version"]) << round;
         EXPECT_NE(weighed[round]["version"], mean[round]["version"]) << round;
-        for (const Json& task : weighed[round].at("tasks")) EXPECT_EQ(task.at("state"), "done") << task;
+        std::map<std::string, double> targets_a_row;
+        for (const Json& task : weighed[round].at("tasks")) {
+            EXPECT_EQ(task.at("state"), "done") << task;
+            if (task.at("kind") == "train")
+                targets_a_row[task.at("facility")] = task.at("tokens").get<double>() / task.at("samples").get<double>();
+        }
+        EXPECT_LT(targets_a_row.at("b"), 0.9 * targets_a_row.at("a")) << "the question's tokens are no targets";
+        EXPECT_GT(targets_a_row.at("b"), 1);
     }
 }
 

@@ -113,8 +113,11 @@ Status SmallFederation::register_site(const std::string& facility) {
     const unsigned language = facility == options_.facilities.front() ? 1U : 2U;
     ATOLL_RETURN_IF_ERROR(demo::write_jsonl(work / "corpus.jsonl", invented_documents(language, 300)));
     ATOLL_RETURN_IF_ERROR(demo::give_to_stack(path("site-" + facility), path("stack")));
-    const Json dataset = {
-        {"name", "text-" + facility}, {"language", "it"}, {"license", "CC0-1.0"}, {"template", "{{text}}"}};
+    const auto own = options_.templates.find(facility);
+    const Json dataset = {{"name", "text-" + facility},
+                          {"language", "it"},
+                          {"license", "CC0-1.0"},
+                          {"template", own == options_.templates.end() ? "{{text}}" : own->second}};
     ATOLL_TRY(const std::string id,
               demo::register_site(*coordinator_, {demo::local_facility(facility, work, options_.site_programs), dataset,
                                                   "tiny", kSequenceLength, 10}));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@ namespace atl::e2e {
 struct FederationOptions {
     std::filesystem::path directory = {};  // where everything is made and stays; empty: one that disappears
     std::vector<std::string> facilities = {"a", "b"};
+    std::map<std::string, std::string> templates = {};  // of their data sets, where it is another than "{{text}}"
     std::filesystem::path site_programs = {};  // the facilities' atoll and atoll-trainer; empty: dispatch's own
     std::filesystem::path programs = {};       // those of the stack; empty: those of this build
 };
