@@ -112,6 +112,32 @@ TEST_F(UpdateTest, ASingleUpdateIsReadByTheModelsOwnerAndAdminsAlone) {
     EXPECT_EQ(statuses(viewer, update, weights), all);
 }
 
+TEST_F(UpdateTest, AModelsControlVariatesAreReadByItsOwnerAndAdminsAlone) {
+    auto owner = operator_named("ada"), other = operator_named("bo"), service = operator_named("aggregation");
+    auto viewer = store_->server().client(Role::kViewer);
+    ASSERT_EQ(call(owner, Method::kPost, "/v1/models", R"({"name":"out"})").status, 201);
+    const std::string weights = file_of({{"a"}, {"b", DType::kF32}}), variates = file_of({{"a", DType::kF32}});
+    const Json manifest = stored(service, {{kPath, weights}, {"control_variate/" + std::string(kPath), variates}});
+    const auto made = call(*admin_, Method::kPost, "/v1/models/out/versions",
+                           Json{{"manifest", manifest}, {"kind", "global"}, {"parents", {base_}}}.dump());
+    ASSERT_EQ(made.status, 201) << made.body;
+    const std::string global = Json::parse(made.body).at("digest");
+    const auto status = [&](http::Client& by, const std::string& bytes) {
+        return call(by, Method::kGet, "/v1/blobs/" + digest::sha256(bytes)).status;
+    };
+    for (auto* by : {&owner, &*admin_, &service}) EXPECT_EQ(status(*by, variates), 200);
+    for (auto* by : {&other, &viewer}) {
+        EXPECT_EQ(call(*by, Method::kGet, "/v1/versions/" + global).status, 200);
+        EXPECT_EQ(status(*by, weights), 200);
+        EXPECT_EQ(status(*by, variates), 403);
+    }
+    // Nor by a version of one's own that names them.
+    ASSERT_EQ(call(other, Method::kPost, "/v1/models", R"({"name":"mine"})").status, 201);
+    const auto copied = call(other, Method::kPost, "/v1/models/mine/versions", Json{{"manifest", manifest}}.dump());
+    EXPECT_GE(copied.status, 400) << copied.body;
+    EXPECT_EQ(status(other, variates), 403);
+}
+
 TEST_F(UpdateTest, ARoundsModelGoesOnlyWhereItsUpdatesAre) {
     auto service = operator_named("aggregation");
     const auto made = post(stored(*site_, {{kPath, file_of({{"a"}, {"b", DType::kF32}})}}));

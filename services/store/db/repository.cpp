@@ -3,6 +3,7 @@
 #include <set>
 
 #include "services/store/db/version_names.h"
+#include "shared/delta/control_variate.h"
 #include "shared/digest/digest.h"
 #include "shared/json/json.h"
 
@@ -77,6 +78,11 @@ Error no_model(const std::string& name) {
     return not_found("there is no model " + name, "model");
 }
 
+store_client::Manifest without_variates(store_client::Manifest manifest) {
+    std::erase_if(manifest.files, [](const auto& file) { return delta::is_control_variate(file.path); });
+    return manifest;
+}
+
 Status insert_manifest(pg::Transaction& transaction, const NewVersion& version) {
     const auto& manifest = version.manifest;
     ATOLL_TRY(const auto inserted,
@@ -86,9 +92,10 @@ Status insert_manifest(pg::Transaction& transaction, const NewVersion& version) 
                                  manifest.files.size()}));
     if (inserted.affected() == 0) return {};
     ATOLL_RETURN_IF_ERROR(
-        transaction.query("INSERT INTO manifest_blobs (manifest, blob)"
-                          " SELECT $1, value FROM jsonb_array_elements_text($2::jsonb)",
-                          {version.digest, Json(blobs_of(manifest))}));
+        transaction.query("INSERT INTO manifest_blobs (manifest, blob, is_variate)"
+                          " SELECT $1, value, value NOT IN (SELECT jsonb_array_elements_text($3::jsonb))"
+                          " FROM jsonb_array_elements_text($2::jsonb)",
+                          {version.digest, Json(blobs_of(manifest)), Json(blobs_of(without_variates(manifest)))}));
     return {};
 }
 
@@ -433,7 +440,7 @@ Result<bool> may_see_blob(pg::Connection& connection, const std::string& subject
               connection.query(
                   "SELECT 1 WHERE EXISTS (SELECT 1 FROM manifest_blobs b JOIN versions v ON v.digest = b.manifest"
                   " JOIN models m ON m.name = v.model WHERE b.blob = $1"
-                  " AND (v.kind <> 'update' OR (m.owner <> '' AND m.owner = $2)))"
+                  " AND (v.kind <> 'update' AND NOT b.is_variate OR (m.owner <> '' AND m.owner = $2)))"
                   " OR EXISTS (SELECT 1 FROM operator_blobs WHERE blob = $1 AND subject = $2)",
                   {blob, subject}));
     return !rows.empty();
@@ -447,7 +454,7 @@ Result<std::set<std::string>> blobs_of_others(pg::Connection& connection, const 
                          " WHERE EXISTS (SELECT 1 FROM manifest_blobs WHERE blob = value)"
                          " AND NOT EXISTS (SELECT 1 FROM manifest_blobs b JOIN versions v ON v.digest = b.manifest"
                          " JOIN models m ON m.name = v.model WHERE b.blob = value"
-                         " AND (v.kind <> 'update' OR (m.owner <> '' AND m.owner = $2)))"
+                         " AND (v.kind <> 'update' AND NOT b.is_variate OR (m.owner <> '' AND m.owner = $2)))"
                          " AND NOT EXISTS (SELECT 1 FROM operator_blobs WHERE blob = value AND subject = $2)",
                          {Json(blobs), subject}));
     std::set<std::string> of_others;

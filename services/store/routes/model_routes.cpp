@@ -170,8 +170,8 @@ Status check_adapter_of(Routing& routing, const NewVersion& version, LargeTurn& 
     return check_adapter(version.manifest, *model, routing.blobs);
 }
 
-// A person's version has no blob that they know from an update which they may not read: it would be theirs to read
-// then.
+// A person's version has no blob that they know from an update, or control variates, which they may not read: it would
+// be theirs to read then.
 Status check_blobs_of_person(Routing& routing, const auth::Principal& writer, const NewVersion& version) {
     if (!is_person(writer)) return {};
     ATOLL_RETURN_IF_ERROR(check_repeats(version.manifest));
@@ -179,8 +179,8 @@ Status check_blobs_of_person(Routing& routing, const auth::Principal& writer, co
     ATOLL_TRY(const auto foreign, blobs_of_others(*connection, writer.subject, blobs_of(version.manifest)));
     if (foreign.empty()) return {};
     return permission_denied("blob " + *foreign.begin() +
-                             " is of a site's update, which you may not read: upload it, "
-                             "if you have it, and try again");
+                             " is of a site's update, or of control variates, which you may not read: upload it, if "
+                             "you have it, or leave control_variate/ out, and try again");
 }
 
 // What a person or a service hands in.

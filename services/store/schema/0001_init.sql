@@ -19,8 +19,9 @@ CREATE TABLE manifests (
 
 -- Which blobs a manifest needs: what a facility's token may read, and what may not be collected as garbage.
 CREATE TABLE manifest_blobs (
-    manifest text NOT NULL REFERENCES manifests (digest),
-    blob     text NOT NULL,
+    manifest   text NOT NULL REFERENCES manifests (digest),
+    blob       text NOT NULL,
+    is_variate boolean NOT NULL DEFAULT false,  -- files of control variates alone have it: it is read as an update is
     PRIMARY KEY (manifest, blob)
 );
 CREATE INDEX manifest_blobs_blob ON manifest_blobs (blob);
