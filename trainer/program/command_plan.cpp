@@ -87,8 +87,7 @@ class PlanCommand final : public Command {
                   train::prepare_training(config_, *self, counts, model_io::Weights::kIfThere));
         prepared.unseen_bytes = comm::library_bytes(counts.on_node);
         ATOLL_TRY(const auto backend, open_backend(*self, counts, prepared.directory.model.formats.activations));
-        ATOLL_TRY(prepared.exchange,
-                  train::plan_exchange(config_, *backend, counts.ranks, card_ ? 1 : counts.on_node));
+        ATOLL_TRY(prepared.exchange, train::plan_exchange(config_, *backend, counts.ranks, card_ ? 1 : counts.on_node));
         const std::int64_t program = host::resident_bytes();
         // A card that is not here is one rank's.
         const int ranks_a_gpu = card_ ? 1 : train::ranks_a_gpu(counts.on_node);
