@@ -108,7 +108,11 @@ ATOLL_AVX2 void narrow_f16_avx2(std::byte* out, const float* in, std::size_t n) 
     narrow_f16_loop(out + 2 * i, in + i, n - i);
 }
 
+#ifdef __clang__  // does not know the width as a target; only fuzzers are built with it
+#define ATOLL_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,f16c")))
+#else
 #define ATOLL_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,f16c,prefer-vector-width=512")))
+#endif
 ATOLL_DEFINE_COMMON(avx512, ATOLL_AVX512)
 ATOLL_AVX512 void widen_f16_avx512(float* out, const std::byte* in, std::size_t n) {
     std::size_t i = 0;

@@ -46,7 +46,7 @@ Status check_index(const std::filesystem::path& path, const WeightMap& map, cons
         }
     }
     for (const auto& [tensor, name] : map) {
-        const auto holds = [&, &tensor = tensor](const File& file) { return file.header().find(tensor) != nullptr; };
+        const auto holds = [&wanted = tensor](const File& file) { return file.header().find(wanted) != nullptr; };
         if (std::none_of(files.begin(), files.end(), holds))
             return index_error(
                 path, "it places tensor " + in_quotes(tensor) + " in " + in_quotes(name) + ", which does not hold it");
