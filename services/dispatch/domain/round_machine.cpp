@@ -75,21 +75,30 @@ bool only_silent_are_left(const JobView& job, const std::vector<const Task*>& ta
     });
 }
 
+// What a task was doing when it was no longer waited for, and what kept it.
+std::string delay_text(const JobView& job, const Task& task, std::int64_t now_ms) {
+    const auto silent = job.waiting_since_ms.find(task.facility);
+    if (silent != job.waiting_since_ms.end()) {
+        const double silent_s = static_cast<double>(now_ms - silent->second) / 1000;
+        const std::string why = task.attempt ? task.attempt->error : "";
+        return "the site has not answered for " + human_seconds(silent_s) + (why.empty() ? "" : ": " + why);
+    }
+    if (!task.attempt) return std::string("it was ") + to_string(task.state);
+    const Attempt& attempt = *task.attempt;
+    const std::string was = std::string("it was ") + to_string(attempt.step);
+    if (attempt.waiting)
+        return was + " and had waited since " + utc_text(attempt.waiting->since_ms) + ": " + attempt.waiting->reason;
+    if (attempt.queue_reason.empty()) return was;
+    return was + " and had waited since " + utc_text(attempt.queue_reason_since_ms) + ": " + attempt.queue_reason;
+}
+
 // Ends the wait for those tasks of a round that are not done, and says what they were at.
 void go_on_without(JobDecision& decision, const JobView& job, const std::vector<const Task*>& tasks, const char* what,
                    std::int64_t now_ms) {
     for (const Task* task : tasks) {
         if (is_finished(task->state)) continue;
-        std::string why = std::string(what) + " went on without it: ";
-        const auto silent = job.waiting_since_ms.find(task->facility);
-        if (silent != job.waiting_since_ms.end()) {
-            why +=
-                "the site has not answered for " + human_seconds(static_cast<double>(now_ms - silent->second) / 1000);
-            if (task->attempt && !task->attempt->error.empty()) why += ": " + task->attempt->error;
-        } else {
-            why += std::string("it was ") + (task->attempt ? to_string(task->attempt->step) : to_string(task->state));
-        }
-        why = shorten(why, kAbsenceBytesMax);
+        std::string why =
+            shorten(std::string(what) + " went on without it: " + delay_text(job, *task, now_ms), kAbsenceBytesMax);
         Json data = {{"task", task->id},
                      {"kind", to_string(task->kind())},
                      {"round", task->round},
@@ -287,6 +296,23 @@ TaskCount count_tasks(const JobView& job, const std::vector<const Task*>& tasks)
     return count;
 }
 
+// Fails the round at its deadline; the error and each training that is ended say what kept it.
+void fail_late_round(JobDecision& decision, const JobView& job, const std::vector<const Task*>& tasks,
+                     std::int64_t done, std::int64_t now_ms) {
+    constexpr int kNamedMax = 3;  // the error has to fit into an event, and before people
+    const std::string passed = "round " + std::to_string(job.round.number) + " passed its deadline";
+    std::string error = passed + " with " + std::to_string(done) + " of " + updates_text(needed_by_round(job));
+    int unfinished = 0;
+    for (const Task* task : tasks) {
+        if (is_finished(task->state)) continue;
+        const std::string delay = delay_text(job, *task, now_ms);
+        decision.reasons[task->id] = shorten(passed + ": " + delay, kAbsenceBytesMax);
+        if (++unfinished <= kNamedMax) error += "; " + task->facility + ": " + shorten(delay, kAbsenceBytesMax);
+    }
+    if (unfinished > kNamedMax) error += "; and " + std::to_string(unfinished - kNamedMax) + " more";
+    fail_round(decision, job, error);
+}
+
 void advance_training(JobDecision& decision, const JobView& job, std::int64_t now_ms) {
     const auto tasks = round_tasks(job, TaskKind::kTrain, job.round.number);
     const auto [done, unfinished, silent] = count_tasks(job, tasks);
@@ -303,9 +329,7 @@ void advance_training(JobDecision& decision, const JobView& job, std::int64_t no
     if (done >= needed && (late || only_silent_are_left(job, tasks, grace_s, now_ms)))
         return close_training(decision, job, now_ms);
     if (late)
-        fail_round(decision, job,
-                   "round " + std::to_string(job.round.number) + " passed its deadline with " + std::to_string(done) +
-                       " of " + std::to_string(needed) + " updates");
+        fail_late_round(decision, job, tasks, done, now_ms);
     else if (round.deadline_ms != job.round.deadline_ms)
         decision.rounds.push_back(std::move(round));
 }

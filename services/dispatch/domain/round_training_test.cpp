@@ -83,5 +83,34 @@ TEST(RoundTrainingTest, AJobOfAdaptersTrainsAndEvaluatesThemOnOneModel) {
     EXPECT_EQ(evaluate.quantize, "nf4");
 }
 
+TEST(RoundTrainingTest, WhatKeptATrainingIsSaidWhenItsRoundIsLate) {
+    JobView job = new_job();
+    job.spec.round_deadline_s = 10;
+    take(job, submit_job(job, 0));
+    Task& held = task_of(job, TaskKind::kTrain, 1, "a");
+    held.attempt.emplace().step = Step::kQueued;
+    held.attempt->queue_reason = "PartitionDown (batch job 7 waits)";
+    held.attempt->queue_reason_since_ms = 4000;
+    Task& refused = task_of(job, TaskKind::kTrain, 1, "b");
+    refused.attempt.emplace().step = Step::kSubmitting;
+    refused.attempt->waiting = Waiting{"sbatch: Invalid qos", 5000, 60000};
+    const JobDecision decision = advance_job(job, 10000);
+    const std::string of_a =
+        "it was queued and had waited since 1970-01-01T00:00:04Z: PartitionDown (batch job 7 waits)";
+    const std::string of_b = "it was submitting and had waited since 1970-01-01T00:00:05Z: sbatch: Invalid qos";
+    EXPECT_EQ(decision.job_error, "round 1 passed its deadline with 0 of 2 updates; a: " + of_a + "; b: " + of_b);
+    EXPECT_EQ(decision.reasons.at(held.id), "round 1 passed its deadline: " + of_a);
+    EXPECT_EQ(decision.reasons.at(refused.id), "round 1 passed its deadline: " + of_b);
+    JobView quorum = new_job();
+    quorum.spec.quorum = 1;
+    quorum.spec.grace_s = 60;
+    take(quorum, submit_job(quorum, 0));
+    train(quorum, 1, "b");
+    take(quorum, advance_job(quorum, 2000));
+    Task& slow = task_of(quorum, TaskKind::kTrain, 1, "a");
+    slow.attempt = held.attempt;
+    EXPECT_EQ(advance_job(quorum, 62000).reasons.at(slow.id), "the round went on without it: " + of_a);
+}
+
 }  // namespace
 }  // namespace atl::dispatch
