@@ -215,7 +215,7 @@ std::string check_table(const json& rows, std::size_t width) {
         head.resize(indent, ' ');
         table += head + fold(text(row, "seen"), indent, indent, width);
         std::string mend = text(row, "mend");
-        if (mend.empty() && text(row, "state") == "fail") mend = kMendUnknown;
+        if (mend.empty() && row.contains("mend") && text(row, "state") == "fail") mend = kMendUnknown;
         if (!mend.empty()) table += std::string(indent, ' ') + "→ " + mend_text(mend, indent + 2, width);
     }
     return table;

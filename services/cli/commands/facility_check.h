@@ -19,7 +19,8 @@ struct CheckFlags {
 Status run_check(const Context& context, const CheckFlags& flags);
 
 // The rows {name, state, seen, mend} as a table of lines of at most `width` characters (0: any): what mends a row
-// stands on a line of its own, whole.
+// stands on a line of its own, whole. A failure whose `mend` is empty gets general advice; one without that member says
+// what to do itself.
 std::string check_table(const nlohmann::json& rows, std::size_t width);
 
 // $COLUMNS, or the terminal's; 0: there is none.

@@ -90,6 +90,7 @@ TEST_F(JobCheckProgramTest, AJobIsCheckedAndNothingIsSubmitted) {
                            "               tokens are longer than the 2048"),
               std::string::npos)
         << bad.out;
+    EXPECT_EQ(bad.out.find("→"), std::string::npos) << "what is found says itself what to do: " << bad.out;
     EXPECT_EQ(bad.err, "error: the job would be refused: 1 check fails\n");
     EXPECT_EQ(Json::parse(run({"job", "submit", job_, "--check", "--json"}).out), answer(false));
     EXPECT_EQ(run({"job", "submit", job_, "--check", "--watch"}).exit_code, 2);

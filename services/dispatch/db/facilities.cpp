@@ -115,8 +115,11 @@ Status record_limits(pg::Connection& connection, const StoredFacility& checked,
                      const std::map<std::string, QueueLimits>& limits) {
     Json found = Json::object();
     for (const auto& [queue, one] : limits) found[queue] = to_json(one);
-    ATOLL_RETURN_IF_ERROR(connection.query("UPDATE facilities SET limits = $2 WHERE name = $1 AND version = $3",
-                                           {checked.facility.name, found, checked.version}));
+    ATOLL_RETURN_IF_ERROR(connection.query(
+        "UPDATE facilities SET limits = coalesce((SELECT jsonb_object_agg(key, value || "
+        "jsonb_build_object('found_at', " +
+            pg::rfc3339("now()") + ")) FROM jsonb_each($2::jsonb)), '{}') WHERE name = $1 AND version = $3",
+        {checked.facility.name, found, checked.version}));
     return {};
 }
 

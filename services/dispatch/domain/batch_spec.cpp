@@ -100,11 +100,13 @@ Status parse_slurm(ObjectReader& reader, BatchSpec& batch) {
 }  // namespace
 
 Json to_json(const QueueLimits& limits) {
-    return {{"nodes_max", limits.nodes_max},
-            {"time_max_s", limits.time_max_s},
-            {"time_default_s", limits.time_default_s},
-            {"cores_max", limits.cores_max},
-            {"memory_mib_max", limits.memory_mib_max}};
+    Json value = {{"nodes_max", limits.nodes_max},
+                  {"time_max_s", limits.time_max_s},
+                  {"time_default_s", limits.time_default_s},
+                  {"cores_max", limits.cores_max},
+                  {"memory_mib_max", limits.memory_mib_max}};
+    if (!limits.found_at.empty()) value["found_at"] = limits.found_at;
+    return value;
 }
 
 Result<QueueLimits> parse_queue_limits(const Json& value, const std::string& field) {
@@ -115,6 +117,7 @@ Result<QueueLimits> parse_queue_limits(const Json& value, const std::string& fie
     limits.time_default_s = reader.required_integer("time_default_s", 0, INT64_MAX);
     limits.cores_max = reader.required_integer("cores_max", 0, INT64_MAX);
     limits.memory_mib_max = reader.required_integer("memory_mib_max", 0, INT64_MAX);
+    limits.found_at = reader.string_or("found_at", "");
     ATOLL_RETURN_IF_ERROR(reader.finish());
     return limits;
 }
@@ -186,7 +189,42 @@ std::int64_t batch_time_s(const BatchSpec& batch, const Resources& resources) {
     return time_s;
 }
 
-Status check_resources(const Resources& resources, const BatchSpec& batch, const std::string& field) {
+namespace {
+
+// What a check has found may have changed since.
+std::string found_limit_text(const QueueLimits& found, const std::string& facility) {
+    return ", as the facility's check " + (found.found_at.empty() ? "found" : "of " + found.found_at + " found") +
+           "; if that has changed: `atoll facility check" + (facility.empty() ? "" : " " + facility) +
+           "` reads the limits again";
+}
+
+// `most` is what the queue gives; 0: not known.
+Status check_limit(std::int64_t asked, std::int64_t most, const std::string& field, const std::string& text) {
+    if (most == 0 || asked <= most) return {};
+    return invalid_argument(field, text);
+}
+
+Status check_queue_limits(const Resources& resources, const std::string& name, const Queue& queue,
+                          const std::string& path, const std::string& facility) {
+    const QueueLimits& found = queue.found;
+    const std::string source = found_limit_text(found, facility);
+    const auto gives = [&](const std::string& most) { return "the queue " + name + " gives " + most + " at most"; };
+    const std::int64_t cores = resources.tasks_per_node * std::max<std::int64_t>(1, resources.cores_per_task);
+    for (const auto& [nodes, why] : {std::pair{queue.nodes_max, std::string()}, {found.nodes_max, source}})
+        ATOLL_RETURN_IF_ERROR(check_limit(resources.nodes, nodes, path + "nodes", gives(std::to_string(nodes)) + why));
+    for (const auto& [time_s, why] : {std::pair{queue.time_max_s, std::string()}, {found.time_max_s, source}})
+        ATOLL_RETURN_IF_ERROR(check_limit(resources.time_s, time_s, path + "time", gives(time_text(time_s)) + why));
+    ATOLL_RETURN_IF_ERROR(check_limit(cores, found.cores_max,
+                                      path + (resources.cores_per_task > 0 ? "cores_per_task" : "tasks_per_node"),
+                                      gives(std::to_string(found.cores_max) + " cores a node") + source));
+    return check_limit(resources.memory_mib, found.memory_mib_max, path + "memory",
+                       gives(std::to_string(found.memory_mib_max) + "MiB a node") + source);
+}
+
+}  // namespace
+
+Status check_resources(const Resources& resources, const BatchSpec& batch, const std::string& field,
+                       const std::string& facility) {
     const std::string path = field.empty() ? "" : field + ".";
     if (!abilities_of(batch.kind).has_queues) {
         for (const auto& [key, is_said] : {std::pair{"queue", !resources.queue.empty()},
@@ -213,22 +251,7 @@ Status check_resources(const Resources& resources, const BatchSpec& batch, const
         return invalid_argument(path + "queue",
                                 "the facility has no queue " + in_quotes(name) + "; it has " + join(names));
     }
-    const Queue& queue = found->second;
-    const std::int64_t cores = resources.tasks_per_node * std::max<std::int64_t>(1, resources.cores_per_task);
-    const auto gives = [&](std::int64_t asked, std::int64_t max, const char* key, const std::string& most) -> Status {
-        if (max == 0 || asked <= max) return {};
-        return invalid_argument(path + key, "the queue " + name + " gives " + most + " at most");
-    };
-    for (const std::int64_t nodes : {queue.nodes_max, queue.found.nodes_max})
-        ATOLL_RETURN_IF_ERROR(gives(resources.nodes, nodes, "nodes", std::to_string(nodes)));
-    for (const std::int64_t time : {queue.time_max_s, queue.found.time_max_s})
-        ATOLL_RETURN_IF_ERROR(gives(resources.time_s, time, "time", time_text(time)));
-    const QueueLimits& node = queue.found;
-    ATOLL_RETURN_IF_ERROR(gives(cores, node.cores_max,
-                                resources.cores_per_task > 0 ? "cores_per_task" : "tasks_per_node",
-                                std::to_string(node.cores_max) + " cores a node"));
-    return gives(resources.memory_mib, node.memory_mib_max, "memory",
-                 std::to_string(node.memory_mib_max) + "MiB a node");
+    return check_queue_limits(resources, name, found->second, path, facility);
 }
 
 }  // namespace atl::dispatch

@@ -22,6 +22,7 @@ struct QueueLimits {
     std::int64_t nodes = 0;
     std::map<std::string, std::int64_t> nodes_away = {};
     std::string state = {};
+    std::string found_at = {};  // when a check read them, "2026-03-01T12:00:00Z"; empty: not known
     bool operator==(const QueueLimits&) const = default;
 };
 json::Json to_json(const QueueLimits& limits);
@@ -86,7 +87,9 @@ const Queue& queue_of(const BatchSpec& batch, const Resources& resources);
 std::int64_t batch_time_s(const BatchSpec& batch, const Resources& resources);
 
 // Whether the batch system can give it: the queue is one of the facility's own and its limits are kept. The local one
-// has one node and no queues, and measures nothing out. Fields are named below `field`.
-Status check_resources(const Resources& resources, const BatchSpec& batch, const std::string& field);
+// has one node and no queues, and measures nothing out. Fields are named below `field`. `facility` is its name, for the
+// command that reads the limits again.
+Status check_resources(const Resources& resources, const BatchSpec& batch, const std::string& field,
+                       const std::string& facility = "");
 
 }  // namespace atl::dispatch

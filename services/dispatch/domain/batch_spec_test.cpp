@@ -121,14 +121,21 @@ TEST(BatchSpecTest, WhatTheSchedulerSaysOfAQueueIsALimitToo) {
                         batch, "resources")
             .ok());
     const auto refusal = [&](const Resources& resources) {
-        return describe(check_resources(resources, batch, "resources").error());
+        return describe(check_resources(resources, batch, "resources", "alfa").error());
     };
-    EXPECT_EQ(refusal({.nodes = 3}), "resources.nodes: the queue gpu gives 2 at most");
-    EXPECT_EQ(refusal({.time_s = 3601}), "resources.time: the queue gpu gives 1:00:00 at most");
-    EXPECT_EQ(refusal({.tasks_per_node = 5}), "resources.tasks_per_node: the queue gpu gives 4 cores a node at most");
+    batch.queues["gpu"].found.found_at = "2026-03-01T12:00:00Z";
+    const std::string found =
+        " at most, as the facility's check of 2026-03-01T12:00:00Z found; if that has changed: `atoll facility check "
+        "alfa` reads the limits again";
+    EXPECT_EQ(refusal({.nodes = 3}), "resources.nodes: the queue gpu gives 2" + found);
+    EXPECT_EQ(refusal({.time_s = 3601}), "resources.time: the queue gpu gives 1:00:00" + found);
+    EXPECT_EQ(refusal({.tasks_per_node = 5}), "resources.tasks_per_node: the queue gpu gives 4 cores a node" + found);
     EXPECT_EQ(refusal({.tasks_per_node = 2, .cores_per_task = 3}),
-              "resources.cores_per_task: the queue gpu gives 4 cores a node at most");
-    EXPECT_EQ(refusal({.memory_mib = 4001}), "resources.memory: the queue gpu gives 4000MiB a node at most");
+              "resources.cores_per_task: the queue gpu gives 4 cores a node" + found);
+    EXPECT_EQ(refusal({.memory_mib = 4001}), "resources.memory: the queue gpu gives 4000MiB a node" + found);
+    EXPECT_EQ(parse_queue_limits(to_json(batch.queues["gpu"].found), "limits").value(), batch.queues["gpu"].found);
+    batch.queues["gpu"].nodes_max = 1;
+    EXPECT_EQ(refusal({.nodes = 2}), "resources.nodes: the queue gpu gives 1 at most") << "by its record";
     batch.queues["gpu"].found.time_default_s = 0;
     EXPECT_EQ(batch_time_s(batch, {}), 3600);
     batch.script_template = "#!/bin/sh\n#SBATCH --time=2:00:00\n{{ command }}\n";

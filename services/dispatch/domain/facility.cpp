@@ -199,7 +199,7 @@ Status check_launcher(const Facility& facility) {
 }
 
 Status check_resources(const Resources& resources, const Facility& facility, const std::string& field) {
-    ATOLL_RETURN_IF_ERROR(check_resources(resources, facility.batch, field));
+    ATOLL_RETURN_IF_ERROR(check_resources(resources, facility.batch, field, facility.name));
     if (resources.nodes > 1 && (facility.launcher == "mpirun" || facility.launcher == kMpirunInImage))
         return invalid_argument(field.empty() ? "nodes" : field + ".nodes",
                                 "the facility's launcher " + in_quotes(facility.launcher) +

@@ -170,6 +170,7 @@ TEST_F(RoutesTest, ACheckSaysWhatIsMissingAndAJobOfItWhatItsRanksFind) {
     EXPECT_EQ(good.at("ok"), true) << good;
     EXPECT_EQ(states(good)["store"], "ok") << good;
     EXPECT_EQ(states(good)["compute"], "skipped") << good;
+    EXPECT_TRUE(get("/v1/facilities/leonardo").at("limits").at("machine").contains("found_at"));
     const std::string job = "/v1/facilities/leonardo/check-jobs/abcd1234";
     for (int i = 0; i < 2; ++i) EXPECT_EQ(client().call(Method::kPut, job, "{}")->status, 200);
     EXPECT_TRUE(eventually([&] { return get(job).at("state") == "ended"; }));
