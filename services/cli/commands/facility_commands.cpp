@@ -142,7 +142,9 @@ std::string found_text(const json& facility) {
     const auto add = [&](const std::string& what, const std::string& value) {
         if (value.empty()) return;
         const std::string line = "# " + what + (what.empty() ? "" : ": ") + value;
-        lines.push_back(width == 0 ? line + "\n" : replace_all(fold(line, 0, kIndent, width), "\n    ", "\n#   "));
+        // Slurm's errors have several lines; each must be a comment.
+        const std::string text = width == 0 ? with_indented_lines(line) + "\n" : fold(line, 0, kIndent, width);
+        lines.push_back(replace_all(text, "\n    ", "\n#   "));
     };
     std::vector<std::string> words;
     for (const auto& key : facility.value("host_key_fingerprints", json::array()))
