@@ -247,10 +247,10 @@ Result<json> follow_preparation(http::Client& client, const std::string& id) {
             told = std::max(told, number);
         }
         const json waiting = now.value("waiting", json());
-        const std::string newest = text(waiting, "reason");
-        if (newest != reason)
-            std::cerr << "  preparation " << id
-                      << (newest.empty() ? ": goes on" : " " + with_indented_lines(waiting_text(waiting))) << "\n";
+        const std::string newest = waiting.is_object() ? text(waiting, "reason") : text(now, "queue_reason");
+        if (newest != reason && state != "done")
+            std::cerr << "  preparation " << id << ": "
+                      << (newest.empty() ? "goes on" : with_indented_lines(obstacle_text(now))) << "\n";
         reason = newest;
         if (state == "done") return now;
         if (state == "failed" || state == "cancelled")

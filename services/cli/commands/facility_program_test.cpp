@@ -110,6 +110,15 @@ class FacilityProgramTest : public testing::Test {
             set(posted_, request.json().value());
             return Response::json(201, Json::object());
         });
+        server.route(Method::kPost, "/dispatch/v1/preparations", anyone,
+                     [](const Request&) { return Response::json(201, {{"id", "p3"}, {"state", "pending"}}); });
+        server.route(Method::kGet, "/dispatch/v1/preparations/p3", anyone, [this](const Request&) {
+            Json now = {{"id", "p3"}, {"state", "running"}, {"step", "running"}};
+            if (++looks_at_preparation_ > 2) now.update({{"state", "done"}, {"version", 4}});
+            if (looks_at_preparation_ == 2)
+                now.update({{"queue_reason", "its batch job has ended (FAILED)"}, {"queue_reason_since", "noon"}});
+            return Response::json(200, now);
+        });
         add_check_routes(server, anyone);
         const auto list = [](const Json& item) {
             return Response::json(200,
@@ -150,6 +159,7 @@ class FacilityProgramTest : public testing::Test {
     std::atomic<bool> is_sound_ = false;
     std::atomic<bool> has_dataset_ = false;
     std::atomic<int> jobs_deleted_ = 0;
+    std::atomic<int> looks_at_preparation_ = 0;
     TemporaryDirectory directory_;
     std::string said_ = directory_.path() / "said";
     http::TestServer server_{[this](http::Server& server) { add_routes(server); }};
@@ -262,6 +272,16 @@ TEST_F(FacilityProgramTest, EachRowOfAChecksJobThatFailsSaysWhatToDo) {
     has_mute_row_ = true;
     EXPECT_NE(check({}).find("→ try it there by hand"), std::string::npos) << "of a coordinator of another release";
     ::unsetenv("COLUMNS");
+}
+
+TEST_F(FacilityProgramTest, WhatAPreparationWaitsForInItsQueueIsSaid) {
+    const CommandResult prepared = run({"dataset", "prepare", "it", "--facility", "leonardo", "--input", "a.jsonl",
+                                        "--tokenizer", "llama@v1", "--seq-len", "128"});
+    EXPECT_EQ(prepared.exit_code, 0) << prepared.err;
+    EXPECT_EQ(prepared.err,
+              "  preparation p3: running\n"
+              "  preparation p3: its batch job has ended (FAILED) since noon\n"
+              "  preparation p3: done\n");
 }
 
 TEST_F(FacilityProgramTest, WhatIsShownOfAFacilityCanBeAdded) {
