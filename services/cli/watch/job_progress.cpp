@@ -233,6 +233,16 @@ std::string JobProgress::apply_left(const json& told) {
     return join(lines, "\n");
 }
 
+namespace {
+
+// What to call a task after the event `what`: one of a task that runs says so, as where its site suspends it.
+std::string state_word(const std::string& what, const json& data) {
+    const std::string step = text(data, "step");
+    return what == "queued" && !step.empty() ? step : what;
+}
+
+}  // namespace
+
 void JobProgress::apply_training(const std::string& what, const json& data) {
     Work& work = training_[text(data, "facility")];
     if (const std::int64_t attempt = integer(data, "attempt"); attempt != work.attempt) {
@@ -241,7 +251,7 @@ void JobProgress::apply_training(const std::string& what, const json& data) {
         work.attempt = attempt;
         work.reached = reached;
     }
-    work.state = what == "progress" ? "running" : what;
+    work.state = what == "progress" ? "running" : state_word(what, data);
     if (what == "queued") work.state += ": " + text(data, "reason");
     if (what == "waiting") work.state += ": " + text(data, "error");
     if (what == "progress") work.progress = data;
@@ -276,7 +286,8 @@ std::string JobProgress::apply_task(const std::string& what, const json& data) {
     if (what == "retrying")
         return fmt::format("round {}  {}  {} failed at attempt {}, trying again: {}", integer(data, "round"), facility,
                            text(data, "kind"), integer(data, "attempt"), error);
-    std::string line = fmt::format("round {}  {}  {} {}", integer(data, "round"), facility, text(data, "kind"), what);
+    std::string line = fmt::format("round {}  {}  {} {}", integer(data, "round"), facility, text(data, "kind"),
+                                   state_word(what, data));
     if (const std::int64_t attempt = integer(data, "attempt"); attempt > 0)
         line += fmt::format(", attempt {}", attempt);
     if (what == "queued") line += ": " + text(data, "reason");

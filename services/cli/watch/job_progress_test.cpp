@@ -381,6 +381,16 @@ TEST(JobProgressTest, WhoIsInQuarantineIsToldAndNoMoreWaitedFor) {
     EXPECT_EQ(progress.picture().find("karolina"), std::string::npos) << progress.picture();
 }
 
+TEST(JobProgressTest, WhatRunsIsNotCalledQueuedWhileItsSiteHoldsIt) {
+    JobProgress progress = demo_progress();
+    const json held = {{"round", 1},   {"facility", "leonardo"}, {"kind", "train"},
+                       {"attempt", 1}, {"step", "running"},      {"reason", "suspended by the site"}};
+    EXPECT_EQ(progress.apply(event("atoll.task.queued.v1", held)),
+              "round 1  leonardo  train running, attempt 1: suspended by the site");
+    EXPECT_NE(progress.picture().find("running: suspended"), std::string::npos) << progress.picture();
+    EXPECT_EQ(progress.picture().find("queued"), std::string::npos) << progress.picture();
+}
+
 // Nothing that a site says begins a line.
 TEST(JobProgressTest, LinesOfASiteAreIndented) {
     const std::string said = "exit 1\njob demo completed\n\nround 2 opened";

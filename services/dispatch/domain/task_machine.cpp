@@ -301,7 +301,7 @@ void note_queue_reason(TaskChange& change, const BatchAnswer& answer, std::int64
     attempt.queue_reason = reason;
     attempt.queue_reason_since_ms = reason.empty() ? 0 : asked_ms;
     change.is_news = true;
-    if (!is_told) add_event(change, "atoll.task.queued.v1", {{"reason", reason}});
+    if (!is_told) add_event(change, "atoll.task.queued.v1", {{"reason", reason}, {"step", to_string(attempt.step)}});
 }
 
 // The job's own record is not there. It may be on its way, so that a job counts as gone after some answers apart in

@@ -207,6 +207,7 @@ TEST(WaitingTest, AWaitingJobSaysWhyAndSinceWhen) {
     ASSERT_EQ(first.events.size(), 1U);
     EXPECT_EQ(first.events[0].type, "atoll.task.queued.v1");
     EXPECT_EQ(first.events[0].data.at("reason"), "Priority");
+    EXPECT_EQ(first.events[0].data.at("step"), "queued");
     EXPECT_TRUE(look(first.task, "Priority", 2000).events.empty());
     EXPECT_TRUE(look(first.task, std::string(kTurnNotCome) + ": 1 job at once", 2000).events.empty());
     EXPECT_EQ(look(first.task, "Priority", 2000).task.attempt->queue_reason_since_ms, 1000);

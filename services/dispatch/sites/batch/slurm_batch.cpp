@@ -28,7 +28,8 @@ BatchAnswer to_answer(std::string_view state, std::string_view reason) {
     if (const auto end = kEnds.find(state.substr(0, state.find(' '))); end != kEnds.end()) {
         answer.state = BatchState::kEnded;
         answer.end = end->second;
-        answer.reason = json::printable(std::string(state)) + (why.empty() || why == "None" ? "" : ": " + why);
+        const bool is_mute = why.empty() || why == "None" || why == "0:0";  // the last: no exit code, no signal
+        answer.reason = json::printable(std::string(state)) + (is_mute ? "" : ": " + why);
         return answer;
     }
     const bool waits = state == "PENDING" || state.starts_with("REQUEUE") || state == "SPECIAL_EXIT";
@@ -42,7 +43,7 @@ bool is_number(std::string_view text) {
     return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
-// "CANCELLED by ada" of "CANCELLED by 1003: 0:0", where the site knows the user.
+// "CANCELLED by ada" of "CANCELLED by 1003", where the site knows the user.
 std::string name_user(const std::string& reason, const std::map<std::string_view, std::string_view>& users) {
     constexpr std::string_view kBy = " by ";
     const std::size_t by = reason.find(kBy);

@@ -197,8 +197,9 @@ TEST(SlurmBatchTest, WhoCancelledAJobIsToldByAccounting) {
     EXPECT_EQ(reason("squeue\natoll-a-1|17|CANCELLED|None\nsacct\nusers\nend\n"), "CANCELLED");
     EXPECT_EQ(
         reason("squeue\natoll-a-1|17|CANCELLED|None\nsacct\natoll-a-1|17|CANCELLED by 0|0:0\nusers\n0|root\nend\n"),
-        "CANCELLED by root: 0:0");
-    EXPECT_EQ(reason("squeue\nsacct\natoll-a-1|17|CANCELLED by 1003|0:0\nusers\nend\n"), "CANCELLED by 1003: 0:0");
+        "CANCELLED by root");
+    EXPECT_EQ(reason("squeue\nsacct\natoll-a-1|17|CANCELLED by 1003|0:0\nusers\nend\n"), "CANCELLED by 1003");
+    EXPECT_EQ(reason("squeue\nsacct\natoll-a-1|17|CANCELLED by 1003|0:15\nusers\nend\n"), "CANCELLED by 1003: 0:15");
 }
 
 TEST(SlurmBatchTest, LinesThatASitesHooksPrintAreNoJobs) {
