@@ -149,6 +149,19 @@ TEST_F(DeletionTest, WhatACancelledJobStillHasInAQueueIsShownWithWhatStandsInThe
     EXPECT_EQ(delete_job(pool(), "b").error().message,
               "a task at leonardo is still under way (train): " + why +
                   "; try again when it has ended, or give it up: `atoll facility set leonardo --give-up-tasks`");
+    const auto wait_to_submit = [&](std::int64_t since_ms) {
+        const Json progress = {{"waiting", {{"reason", "sbatch: Invalid qos"}, {"since_ms", 1000}, {"next_ms", 0}}},
+                               {"no_queue_since_ms", since_ms}};
+        ASSERT_TRUE(
+            connect()
+                .query("UPDATE attempts SET step = 'submitting', progress = $1 WHERE task_id = 'b-2'", {progress})
+                .ok());
+    };
+    wait_to_submit(1000);
+    EXPECT_EQ(waits().at(0).at("reason"), "it is being cancelled; no batch job of it is in the queue");
+    wait_to_submit(0);
+    EXPECT_EQ(waits().at(0).at("reason"), "its batch job is being cancelled and may still run: " + why)
+        << "an answer of sbatch was lost";
     ASSERT_TRUE(connect().query("UPDATE tasks SET state = 'cancelled' WHERE id = 'b-2'").ok());
     EXPECT_EQ(waits(), Json::array());
 }

@@ -24,7 +24,9 @@ const std::string kWaitsColumn =
     "w.facility, 'reason', w.reason, 'cancelling', w.cancelling, 'since', " +
     pg::rfc3339("min(w.since)") +
     ") AS one FROM (SELECT t.facility, t.cancel_requested AS cancelling, CASE WHEN NOT t.cancel_requested THEN why "
-    "WHEN why IS NOT NULL THEN 'its batch job is being cancelled and may still run: ' || why WHEN j.finished_at IS NOT "
+    "WHEN a.step = 'submitting' AND a.progress->'waiting'->>'since_ms' = a.progress->>'no_queue_since_ms' THEN 'it is "
+    "being cancelled; no batch job of it is in the queue' WHEN why IS NOT NULL THEN 'its batch job is being cancelled "
+    "and may still run: ' || why WHEN j.finished_at IS NOT "
     "NULL THEN 'its batch job has been ending' END AS reason, coalesce(f.waiting_since, f.batch_silent_since, "
     "to_timestamp((a.progress->'waiting'->>'since_ms')::bigint "
     "/ 1000.0), CASE WHEN t.cancel_requested THEN j.finished_at ELSE to_timestamp(nullif("
