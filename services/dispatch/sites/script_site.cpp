@@ -140,8 +140,10 @@ Error no_queue(const Facility& facility, const Resources& resources, const std::
                                     "lower `time` or fewer `nodes` of its resources"),
                           Cause::kSite);
     const bool is_partition = said.find("Invalid partition name") != std::string::npos;
+    const std::string& partition = queue_of(facility.batch, resources).partition;
     const std::string what = is_partition
-                                 ? "the queue " + in_quotes(name) + " does not exist at " + facility.name
+                                 ? "the partition " + (partition.empty() ? "" : in_quotes(partition) + " ") +
+                                       "of queue " + in_quotes(name) + " does not exist at " + facility.name
                                  : "Slurm at " + facility.name + " rejects the settings of queue " + in_quotes(name);
     const std::string field = "batch.queues." + name + (is_partition ? ".partition" : ".MEMBER");
     return with_cause(not_found(what + " (" + said + "); change it with `" +

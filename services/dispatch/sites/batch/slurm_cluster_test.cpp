@@ -278,7 +278,7 @@ TEST_F(SlurmClusterTest, AQueueThatIsGoneIsToldWithTheReason) {
     const auto gone = submit(job("a", "true", "none"));
     ASSERT_FALSE(gone.ok());
     EXPECT_TRUE(is_absent(gone.error())) << gone.error().message;
-    EXPECT_NE(gone.error().message.find("the queue \"none\" does not exist at"), std::string::npos)
+    EXPECT_NE(gone.error().message.find("of queue \"none\" does not exist at"), std::string::npos)
         << gone.error().message;
 }
 
