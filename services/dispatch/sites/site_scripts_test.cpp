@@ -52,6 +52,22 @@ TEST(SiteScriptsTest, AClaimWhoseFilesHaveFixedNamesIsOursAloneAndNoLink) {
     EXPECT_TRUE(std::filesystem::is_empty(mine)) << "what a link leads to is not ours";
 }
 
+TEST(SiteScriptsTest, AReadOnlyWorkDirectoryIsCalledThat) {
+    const TemporaryDirectory directory;
+    const std::string said = "chmod: changing permissions of 'models': Read-only file system";
+    std::filesystem::create_directories(directory.path() / "bin");
+    std::filesystem::create_directories(directory.path() / "work/models");
+    ASSERT_TRUE(
+        write_file_atomic(directory.path() / "bin/chmod", "#!/bin/sh\necho \"" + said + "\" >&2\nexit 1\n", 0755).ok());
+    const std::string script = read_file(std::filesystem::path(ATOLL_SITES) / "scripts/prepare_stage.sh").value();
+    const CommandResult result =
+        run_command({"sh", "-c", "PATH=" + (directory.path() / "bin").string() + ":$PATH\n" + script, "sh", "sh", "sh",
+                     "store", directory.path() / "work", "pin", "for"})
+            .value();
+    EXPECT_EQ(result.exit_code, 75);
+    EXPECT_EQ(result.err, said + "\n");
+}
+
 // Two who wait for the same work both see that it has ended, and one of them takes the claim away.
 TEST(SiteScriptsTest, AnEndedClaimThatAnotherTakesMeanwhileIsBegunAnew) {
     const TemporaryDirectory directory;

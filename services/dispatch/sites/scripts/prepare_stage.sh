@@ -15,10 +15,11 @@ for needed in "$program" "$trainer"; do
 done
 # Names in it can be told: nobody else may make one there, nor lead it elsewhere.
 mkdir -p models || exit 1
-[ ! -L models ] && { [ -O models ] || [ "$(id -u)" = 0 ]; } && chmod go-w models || {
+[ ! -L models ] && { [ -O models ] || [ "$(id -u)" = 0 ]; } || {
     echo "$work/models is a link, or belongs to somebody else" >&2
     exit 75
 }
+chmod go-w models || exit 75  # which says why, as of a file system that is read-only
 for digest; do
     target=models/$digest
     lock "$target.pinning" || { echo "somebody else works on $target" >&2; exit 75; }
