@@ -140,6 +140,19 @@ TEST_F(SlurmRefusalsTest, WhatTriesTheSameQueueIsSaid) {
         << id.error().message;
 }
 
+TEST_F(SlurmRefusalsTest, AProgramThatIgnoresItsEndIsKilled) {
+    slurm_.put("bin/squeue", "#!/bin/sh\ntrap '' TERM\nwhile :; do sleep 0.1; done\n");
+    CommandOptions patience;
+    patience.timeout = std::chrono::seconds(8);
+    const auto ended = run_command(
+        {"sh", "-c", "PATH=$1:$PATH\n" + make_slurm_batch()->functions() + "\nwithin 1 squeue; echo \"status $?\"",
+         "sh", slurm_.path("bin")},
+        patience);
+    ASSERT_TRUE(ended.ok()) << describe(ended.error());
+    EXPECT_EQ(ended->out, "status 137\n") << ended->err;
+    EXPECT_NE(ended->err.find("squeue gave no answer within 1 s"), std::string::npos) << ended->err;
+}
+
 // Sites lock out who asks every second.
 TEST_F(SlurmRefusalsTest, AJobThatItsNodeDoesNotEndIsAskedForLater) {
     const std::string asked = slurm_.path("asked");

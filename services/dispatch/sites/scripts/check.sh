@@ -24,7 +24,7 @@ has() { command -v "$1" >/dev/null 2>&1; }
 
 # $1 seconds, $2… a command that may take as long.
 limit() {
-    if has timeout; then timeout "$@"; else shift && "$@"; fi
+    if has timeout; then timeout -k 1 "$@"; else shift && "$@"; fi
 }
 
 tell clock "$(date +%s)"

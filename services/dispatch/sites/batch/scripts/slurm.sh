@@ -5,11 +5,12 @@ unset $(awk 'BEGIN {
     for (name in ENVIRON) if (name ~ /^(SBATCH|SQUEUE|SCANCEL|SACCT|SINFO)_[A-Za-z0-9_]*$/) print name
 }') 2>/dev/null || :
 
-# $1 seconds, $2… one of Slurm's programs: they wait for minutes for a daemon that hangs. 124: it gave no answer.
+# $1 seconds, $2… one of Slurm's programs: they wait for minutes for a daemon that hangs. 124 or 137: it gave no answer.
 within() {
-    if limiter=$(command -v timeout); then "$limiter" "$@"; else shift && "$@"; fi
+    # What ignores TERM would stay on the login node: it is killed.
+    if limiter=$(command -v timeout); then "$limiter" -k 1 "$@"; else shift && "$@"; fi
     status=$?
-    [ "$status" -ne 124 ] || echo "$2 gave no answer within $1 s: is slurmctld up?" >&2
+    case $status in 124 | 137) echo "$2 gave no answer within $1 s: is slurmctld up?" >&2 ;; esac
     return "$status"
 }
 
