@@ -123,7 +123,9 @@ void join_rows(std::vector<Problem>& problems) {
 void look_at_waits(const StackSeen& seen, std::vector<Problem>& problems) {
     for (const auto& [name, reason] : seen.task_waits)
         problems.push_back({kWarning, "", name, "a task there waits: " + reason,
-                            "`atoll facility check " + name + "` looks at the site; what waits goes on by itself"});
+                            "`atoll facility check " + name +
+                                "` looks at the site; `atoll job list` names all jobs that wait; they go on once what "
+                                "is in their way has passed or is mended"});
 }
 
 // Of the stack on this machine, also what answers no request. That a service is away is told above.

@@ -61,6 +61,7 @@ TEST(DiagnosisTest, AFacilityThatCannotBeReachedIsOneProblemAndWhatTasksWaitForI
     EXPECT_EQ(lines_of(seen), (Lines{"alpha: has given no answer for 2 m 00 s: Connection reset",
                                      "beta: its logins by ssh are used up for now",
                                      "gamma: a task there waits: no space is left since noon"}));
+    EXPECT_EQ(diagnose(seen).back().remedy.find("by itself"), std::string::npos) << "a budget does not come back";
 }
 
 TEST(DiagnosisTest, ADiskIsJudgedByItsReserve) {

@@ -38,26 +38,62 @@ std::string end_sentence(const BatchAnswer& answer) {
     return "";
 }
 
-// Of the reasons in squeue(1), "JOB REASON CODES", those that end by what somebody does.
+// A reason of squeue(1), "JOB REASON CODES", or a part of one, and what it means for the job.
+struct Advice {
+    std::string_view reason;
+    const char* text;  // "ID" stands for the batch job's
+};
+
+// Whole reasons that end by what somebody does.
+constexpr Advice kAdvice[] = {
+    {"JobHeldUser", "is held: `scontrol release ID` at the site lets it go on"},
+    {"JobHeldAdmin", "is held by the site's administrators: ask them why"},
+    {"PartitionTimeLimit",
+     "asks for more time than its partition gives: `scontrol update JobId=ID TimeLimit=TIME` at the site lowers it"},
+    {"PartitionNodeLimit",
+     "asks for more nodes than its partition gives: cancel the job, and submit it with fewer `nodes` in its resources"},
+    {"PartitionDown", "waits until the site brings its partition up again: ask when that will be"},
+    {"PartitionInactive", "waits until the site brings its partition up again: ask when that will be"},
+    {"BadConstraints", "asks for what no node has: cancel the job, and correct its queue's record or its resources"},
+    {"InvalidAccount",
+     "has an account that the site no longer knows: correct its queue's record, and `scontrol update JobId=ID "
+     "Account=NAME` at the site"},
+    {"InvalidQOS",
+     "has a QOS that the site no longer knows: correct its queue's record, and `scontrol update JobId=ID QOS=NAME` at "
+     "the site"},
+    {"ReservationDeleted",
+     "has a reservation that is over: take it out of its queue's record, and `scontrol update JobId=ID "
+     "ReservationName=` at the site"},
+};
+
+// Parts of a reason: Slurm has dozens of limits, as AssocGrpCPUMinutesLimit and QOSMaxJobsPerUserLimit. The first that
+// fits counts.
+constexpr Advice kAdviceByPart[] = {
+    {"Reserved for maintenance",
+     "waits for the end of a maintenance: `scontrol show reservation` at the site says when that is"},
+    {"DOWN, DRAINED", "waits for nodes that are away or reserved: `sinfo -R` at the site says why, and since when"},
+    {"ReqNodeNotAvail", "waits for nodes that are away or reserved: `sinfo -R` at the site says why, and since when"},
+};
+constexpr Advice kLimitAdviceByPart[] = {
+    {"PerJob",
+     "asks for more than its account or QOS gives one job: cancel the job, and ask for less in its resources"},
+    {"RunMinutes", "waits until other jobs of its account have ended"},
+    {"Minutes", "has used up the compute time of its account: ask the site for more, or cancel the job"},
+    {"", "waits for a limit of its account or QOS: it starts once other jobs have ended, if it fits the limit at all"},
+};
+
+// What a reason means and what to do about it; empty: its turn has not come, or nothing is known of the reason.
 std::string advice(const std::string& reason, const std::string& batch_id) {
-    struct Advice {
-        std::string_view reason;
-        const char* text;  // "ID" stands for the batch job's
-    };
-    static constexpr Advice kAdvice[] = {
-        {"JobHeldUser", "is held: `scontrol release ID` at the site lets it go on"},
-        {"JobHeldAdmin", "is held by the site's administrators: ask them why"},
-        {"PartitionTimeLimit", "asks for more time than its partition gives: lower `time` of its resources"},
-        {"PartitionNodeLimit", "asks for more nodes than its partition gives: lower `nodes` of its resources"},
-        {"PartitionDown", "waits until the site brings its partition up again: ask when that will be"},
-        {"PartitionInactive", "waits until the site brings its partition up again: ask when that will be"},
-        {"BadConstraints", "asks for what no node has: see its queue's record and its resources"},
-        {"InvalidAccount", "has an account that the site no longer knows: correct its queue's record"},
-        {"InvalidQOS", "has a QOS that the site no longer knows: correct its queue's record"},
-        {"ReservationDeleted", "has a reservation that is over: take it out of its queue's record"},
+    const auto text = [&](const Advice& one) {
+        return replace_all(std::string(" (batch job ID ") + one.text + ")", "ID", batch_id);
     };
     for (const Advice& one : kAdvice)
-        if (reason == one.reason) return replace_all(std::string(" (batch job ID ") + one.text + ")", "ID", batch_id);
+        if (reason == one.reason) return text(one);
+    for (const Advice& one : kAdviceByPart)
+        if (reason.find(one.reason) != std::string::npos) return text(one);
+    if (!reason.starts_with("Assoc") && !reason.starts_with("QOS")) return "";
+    for (const Advice& one : kLimitAdviceByPart)
+        if (reason.find(one.reason) != std::string::npos) return text(one);
     return "";
 }
 
