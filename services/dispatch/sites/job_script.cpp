@@ -207,7 +207,7 @@ std::string render_job_script(const BatchJob& job, const BatchSystem& batch) {
     }
     script +=
         "}\n"
-        ": >started\n"
+        "echo \"${SLURM_JOB_ID:-unknown}\" >started\n"
         "exec >stdout.jsonl 2>stderr.log </dev/null\n"
         "job\n"
         "code=$?\n"

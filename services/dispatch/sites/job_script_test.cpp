@@ -39,7 +39,7 @@ await() {
 }
 )sh";
 constexpr const char* kEnd = R"sh(}
-: >started
+echo "${SLURM_JOB_ID:-unknown}" >started
 exec >stdout.jsonl 2>stderr.log </dev/null
 job
 code=$?

@@ -140,6 +140,23 @@ TEST_F(SlurmRefusalsTest, WhatTriesTheSameQueueIsSaid) {
         << id.error().message;
 }
 
+// sbatch may have put a job into the queue without saying so; Slurm forgets a job minutes after its end.
+TEST_F(SlurmRefusalsTest, AJobThatHasBegunIsNotSubmittedAgain) {
+    const std::string asked = slurm_.path("asked");
+    slurm_.put("bin/sbatch", "#!/bin/sh\necho x >>" + asked + "\nfor file; do :; done\nsh \"$file\"\nexit 1\n");
+    ScriptSite site(slurm_.facility, make_local_transport(), "");
+    for (const std::string start : {"echo 17 >started", ":"}) {
+        const std::string task = start == ":" ? "b" : "a";
+        const BatchJobRef job = {"atoll-" + task + "-1", site.task_directory(task, 1)};
+        const std::string script = "mkdir claim || exit\n" + start + "\n";
+        EXPECT_FALSE(site.submit_script(job, script).ok()) << "its answer was lost";
+        const auto id = site.submit_script(job, script);
+        ASSERT_TRUE(id.ok()) << describe(id.error());
+        EXPECT_EQ(*id, start == ":" ? "unknown" : "17");
+    }
+    EXPECT_EQ(read_file(asked).value(), "x\nx\n") << "once each";
+}
+
 TEST_F(SlurmRefusalsTest, AProgramThatIgnoresItsEndIsKilled) {
     slurm_.put("bin/squeue", "#!/bin/sh\ntrap '' TERM\nwhile :; do sleep 0.1; done\n");
     CommandOptions patience;
