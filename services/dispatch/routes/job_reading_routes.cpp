@@ -206,6 +206,7 @@ std::function<Result<std::string>()> log_reader(Routing& routing, const LogPlace
     if (!place.may_read.ok()) return [why = place.may_read] { return Result<std::string>(why.error()); };
     if (const auto kept = place.kept.text.find(file); kept != place.kept.text.end())
         return [text = last_lines(kept->second, lines)] { return Result(text); };
+    if (!place.kept.text.empty()) return [] { return Result<std::string>(""); };  // an empty batch log is not kept
     const Status given =
         place.facility.ok() ? require_given(place.facility->facility, place.kept.step) : Status(place.facility.error());
     if (!given.ok()) return [given] { return Result<std::string>(given.error()); };
@@ -220,14 +221,15 @@ std::function<Result<std::string>()> log_reader(Routing& routing, const LogPlace
     };
 }
 
-// The ends of an attempt's two streams.
+// The ends of an attempt's log files.
 void add_logs(Routing& routing, const LogPlace& place, std::int64_t lines, std::int64_t bytes, Tails& tails,
               std::vector<LogSource>& sources) {
     const Task& task = place.task;
     for (const char* file : kLogFiles) {
         const Json where = {{"round", task.round}, {"kind", to_string(task.kind())}, {"facility", task.facility},
                             {"task", task.id},     {"attempt", place.attempt},       {"file", file}};
-        sources.push_back({where, log_reader(routing, place, file, lines, bytes, tails)});
+        sources.push_back(
+            {where, log_reader(routing, place, file, lines, bytes, tails), std::string_view(file) == kBatchLog});
     }
 }
 
@@ -243,7 +245,7 @@ Result<Response> get_logs(Routing& routing, const Request& request) {
     ATOLL_TRY(const bool as_json, wants_json(request));
     ATOLL_TRY(const auto of_caller, routing.site_requests.take_place_of(request.principal->subject));
     ATOLL_TRY(const auto places, log_places(routing, request));
-    const auto count = static_cast<std::int64_t>(std::max<std::size_t>(1, 2 * places.size()));
+    const auto count = static_cast<std::int64_t>(std::max<std::size_t>(1, std::size(kLogFiles) * places.size()));
     const std::int64_t bytes = std::min(lines * kTailBytesPerLine, kLogsBytesMax / count);
     std::vector<LogSource> sources;
     Tails tails;

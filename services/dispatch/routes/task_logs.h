@@ -14,6 +14,7 @@ namespace atl::dispatch {
 struct LogSource {
     json::Json place;                           // round, kind, facility, task, attempt, file
     std::function<Result<std::string>()> read;  // called once at most, on some thread
+    bool is_optional = false;                   // left out where it is empty or cannot be read
 };
 
 // Reads the logs some at a time, so that a site that does not answer keeps nobody from seeing the others': each one's

@@ -68,6 +68,16 @@ TEST(TaskLogsTest, OfNoTasksThereIsNothing) {
     EXPECT_EQ(logs_text(Json::array()), "");
 }
 
+TEST(TaskLogsTest, ALogThatNeedNotBeThereIsLeftOutWhereItSaysNothing) {
+    const auto saying = [](const std::string& task, const std::string& text) {
+        return LogSource{place(task), [text] { return Result<std::string>(text); }, true};
+    };
+    const LogSource broken{place("c"), [] { return Result<std::string>(unavailable("away")); }, true};
+    EXPECT_EQ(gather_logs({saying("a", ""), saying("b", "module: not found\n"), broken},
+                          Clock::now() + std::chrono::minutes(4)),
+              Json::array({with(place("b"), "text", "module: not found\n")}));
+}
+
 TEST(TaskLogsTest, PeopleReadEachLogUnderItsHeading) {
     EXPECT_EQ(logs_text({with(place("t"), "text", "one\ntwo"), with(place("u"), "error", "no route to it")}),
               "== round 2, train at leonardo, task t, attempt 1: stderr.log\n  one\n  two\n"

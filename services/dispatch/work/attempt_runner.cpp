@@ -111,7 +111,7 @@ std::vector<AttemptLogs> AttemptRunner::read_logs(const Task& task, Site& site) 
     for (const AttemptLogs& one : logs)
         for (const char* file : kLogFiles) files.push_back(site.task_directory(one.task, one.attempt) + "/" + file);
     if (files.empty()) return logs;
-    const auto ends = site.tails(files, site.facility().logs.bytes_max);
+    auto ends = site.tails(files, site.facility().logs.bytes_max);
     if (!ends.ok())  // they stay where they are, and can be asked for
         spdlog::warn("facility {}: logs are not kept: {}", site.facility().name, describe(ends.error()));
     std::size_t at = 0;
@@ -119,7 +119,10 @@ std::vector<AttemptLogs> AttemptRunner::read_logs(const Task& task, Site& site) 
         --one.tries;
         if (!ends.ok()) continue;
         one.tries = 0;
-        for (const char* file : kLogFiles) one.text[file] = (*ends)[at++];
+        for (const std::string file : kLogFiles) {
+            std::string& end = (*ends)[at++];
+            if (file != kBatchLog || !end.empty()) one.text[file] = std::move(end);
+        }
     }
     return logs;
 }

@@ -87,6 +87,8 @@ TEST_F(JobLifecycleTest, LogsAreJsonWhereThatIsAskedForWhateverIsWrittenInThem) 
                                            {"file", "stderr.log"},
                                            {"text", like_a_heading}}));
     EXPECT_EQ(answer.at("next"), nullptr);
+    std::ofstream(work_dir(facility) / "tasks" / id / "1/batch.log") << "module: command not found\n";
+    EXPECT_EQ(get("/v1/jobs/" + job + "/logs?format=json&task=" + id).at("items").size(), 3U);
 }
 
 TEST_F(JobLifecycleTest, TheLogsOfEveryAttemptAreKeptAndOutliveWhatLiesAtTheSite) {
