@@ -264,7 +264,7 @@ Status ReadableRecords::set_tasks() {
             " 'TIMEOUT: TimeLimit' ELSE '' END, $4) ON CONFLICT (task_id, number) DO UPDATE SET step = EXCLUDED.step,"
             " batch_id = EXCLUDED.batch_id, error = EXCLUDED.error, progress = EXCLUDED.progress",
             {id, "atoll-" + id + "-1", at.step, dispatch::progress_at(at.step)}));
-        for (const char* file : {"stdout.jsonl", "stderr.log"})
+        for (const char* file : {"stdout.jsonl", "stderr.log", "batch.log"})
             ATOLL_RETURN_IF_ERROR(sql("dispatch",
                                       "INSERT INTO attempt_logs VALUES ($1, 1, $2, $3) ON CONFLICT DO NOTHING",
                                       {id, file, "what " + rows.text(row, "facility") + " wrote" + kSteering + "\n"}));

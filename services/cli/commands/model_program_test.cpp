@@ -286,7 +286,7 @@ TEST_F(ModelProgramTest, EachJsonFileIsJson) {
 
 TEST_F(ModelProgramTest, WhatTheTrainerCouldNotReadIsRefusedByItsKey) {
     for (const auto& [member, value, said] :
-         {std::tuple<std::string, Json, std::string>{"num_hidden_layers", 1LL << 31, " must be between 1 and 65536"},
+         {std::tuple<std::string, Json, std::string>{"num_hidden_layers", 1LL << 31, " must be between 1 and 4096"},
           {"hidden_size", 1LL << 40, " must be between"},
           {"vocab_size", 1LL << 62, " must be between"},
           {"num_attention_heads", -1, " must be between"},
