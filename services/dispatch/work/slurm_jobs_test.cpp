@@ -391,7 +391,7 @@ TEST_F(SlurmJobTest, AJobThatWaitsForEverSaysWhy) {
     const std::string job = submit(request);
     const auto reason = [&] { return training(job).value("queue_reason", ""); };
     EXPECT_TRUE(within_minutes([&] { return reason().starts_with("PartitionTimeLimit (batch job "); })) << errors(job);
-    EXPECT_TRUE(reason().ends_with(": lower `time` of its resources)")) << reason();
+    EXPECT_TRUE(reason().ends_with(": `scontrol update JobId=1 TimeLimit=TIME` at the site lowers it)")) << reason();
     EXPECT_TRUE(training(job).at("queue_reason_since").is_string());
     EXPECT_EQ(post("/v1/jobs/" + job + "/cancel", Json::object()).status, 200);
     EXPECT_TRUE(within_minutes([&] { return cluster_->run({"squeue", "-h", "-t", "pending,running"}).empty(); }));
