@@ -98,8 +98,8 @@ TEST_F(SlurmClusterTest, ACancelledJobIsGoneAndALateSubmissionStartsNothing) {
     const BatchJob late = job("late", "touch ran");
     ASSERT_TRUE(site().cancel(late.ref).ok());
     std::filesystem::remove(std::filesystem::path(late.ref.directory) / "cancelled");  // as if it had passed by then
-    ASSERT_TRUE(submit(late).ok());
-    EXPECT_TRUE(eventually([&] { return answer(late).state == BatchState::kEnded; }));
+    EXPECT_EQ(submit(late).value(), "unknown");
+    EXPECT_EQ(answer(late).state, BatchState::kUnknownToQueue);
     EXPECT_FALSE(std::filesystem::exists(std::filesystem::path(late.ref.directory) / "ran"));
 }
 

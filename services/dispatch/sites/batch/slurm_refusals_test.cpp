@@ -107,9 +107,6 @@ TEST_F(SlurmRefusalsTest, WhichQueueIsGoneAndWhatChangesItIsSaid) {
     EXPECT_NE(gone.find("change it with `atoll facility set leonardo --set batch.queues.main.partition=PARTITION`"),
               std::string::npos)
         << gone;
-    const std::string lower = said("Batch job submission failed: Requested time limit is invalid");
-    EXPECT_TRUE(lower.starts_with("Slurm at leonardo gives less in the queue \"main\" by now than this job asks for ("))
-        << lower;
     Facility named = slurm_.facility;
     named.batch.queues["main"].partition = "boost";
     ScriptSite other_site(named, make_local_transport(), "");
@@ -119,6 +116,9 @@ TEST_F(SlurmRefusalsTest, WhichQueueIsGoneAndWhatChangesItIsSaid) {
     ASSERT_FALSE(of_boost.ok());
     EXPECT_TRUE(of_boost.error().message.starts_with("the partition \"boost\" of queue \"main\" does not exist at"))
         << of_boost.error().message;
+    const std::string lower = said("Batch job submission failed: Requested time limit is invalid");
+    EXPECT_TRUE(lower.starts_with("Slurm at leonardo gives less in the queue \"main\" by now than this job asks for ("))
+        << lower;
     const std::string other = said("Batch job submission failed: Invalid qos specification");
     EXPECT_TRUE(other.starts_with("Slurm at leonardo rejects the settings of queue \"main\" (")) << other;
     EXPECT_NE(other.find("--set batch.queues.main.MEMBER=VALUE`"), std::string::npos) << other;

@@ -32,8 +32,11 @@ trap 'rmdir submitting' EXIT
 trap 'exit 75' HUP INT TERM
 if [ ! -s jobid ]; then
     id=$(queue_find "$2") || exit "$?"
-    # A submission whose answer was lost may have begun, ended and been forgotten by the queue.
-    [ -n "$id" ] || [ ! -e claim ] || { read -r id <started; } 2>/dev/null || id=unknown
+    # A submission whose answer was lost may have begun, ended and been forgotten by the queue; or it was cancelled since.
+    if [ -z "$id" ] && [ -e claim ]; then
+        [ ! -e cancelled ] || { rm -f "$job"; echo cancelled; exit 0; }
+        { read -r id <started; } 2>/dev/null || id=unknown
+    fi
     if [ -z "$id" ]; then
         mv -T "$job" job.sh || exit 75
         id=$(queue_put job.sh "$2") || exit "$?"
