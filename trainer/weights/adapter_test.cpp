@@ -110,7 +110,7 @@ TEST_F(AdapterTest, ABeginningThatLeavesTheBaseAloneIsTaken) {
 }
 
 TEST_F(AdapterTest, TargetsAreModulesOrTheirLastParts) {
-    const model::LoraOptions options{4, 4, 0, {"q_proj", "layers.1.mlp.up_proj"}};
+    const model::LoraOptions options{4, 4, 0, {"layers.1.mlp.up_proj", "q_proj"}};
     EXPECT_TRUE(options.covers("model.layers.0.self_attn.q_proj"));
     EXPECT_TRUE(options.covers("model.layers.1.mlp.up_proj"));
     EXPECT_FALSE(options.covers("model.layers.0.mlp.up_proj"));
