@@ -88,7 +88,7 @@ TEST_P(PartsTest, AModelIsTheSameHoweverRanksCutIt) {
 }
 
 TEST_P(PartsTest, NewAdaptersAreTheSameHoweverRanksCutThem) {
-    const model::LoraOptions adapters{.rank = 3, .alpha = 6, .targets = {"q_proj", "o_proj", "down_proj"}};
+    const model::LoraOptions adapters{.rank = 3, .alpha = 6, .targets = {"down_proj", "o_proj", "q_proj"}};
     const std::string wanted = read_and_write(kCuts[0], &adapters);
     for (const Cut& cut : kCuts) {
         EXPECT_TRUE(read_and_write(cut, &adapters) == wanted)
