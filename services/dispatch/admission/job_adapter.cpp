@@ -1,6 +1,6 @@
 #include "services/dispatch/admission/job_adapter.h"
 
-#include <algorithm>
+#include <map>
 #include <utility>
 
 #include "services/dispatch/domain/training_settings.h"
@@ -92,15 +92,17 @@ Status check_product_size(const JobSpec& spec, const model_config::ModelConfig& 
 }  // namespace
 
 Status check_product_size(const JobSpec& spec, std::span<const model_config::TensorSpec> adapter) {
+    std::map<std::string_view, const model_config::TensorSpec*> tensors;  // thousands of layers have tens of thousands
+    for (const model_config::TensorSpec& tensor : adapter) tensors.emplace(tensor.name, &tensor);
     for (const model_config::TensorSpec& a : adapter) {
         if (!a.name.ends_with(adapter::kA)) continue;
         const std::string module = a.name.substr(0, a.name.size() - std::string_view(adapter::kA).size());
-        const auto b = std::ranges::find(adapter, module + std::string(adapter::kB), &model_config::TensorSpec::name);
-        if (b == adapter.end()) continue;
+        const auto b = tensors.find(module + std::string(adapter::kB));
+        if (b == tensors.end()) continue;
         const auto rank = static_cast<std::uint64_t>(a.shape[0]);
-        const std::uint64_t numbers =
-            aggregate::pair_numbers(static_cast<std::uint64_t>(a.shape[1]), static_cast<std::uint64_t>(b->shape[0]),
-                                    rank * (spec.participants.size() + 1), rank);
+        const std::uint64_t numbers = aggregate::pair_numbers(static_cast<std::uint64_t>(a.shape[1]),
+                                                              static_cast<std::uint64_t>(b->second->shape[0]),
+                                                              rank * (spec.participants.size() + 1), rank);
         if (numbers <= aggregate::kPairNumbersMax) continue;
         return invalid_argument(
             "strategy.name", "product would hold " + std::to_string(numbers) + " numbers to make the adapter of " +
