@@ -43,10 +43,12 @@ std::string beyond_range(const Option& option) {
     return "is out of range: must be from " + number_text(option.min) + " to " + number_text(option.max);
 }
 
+constexpr const char* kNoWholeNumber = "is not a whole number";
+
 // read_value() reads an option's text; it returns what is wrong with the text, nothing when it is right.
 std::string read_value(const Option& option, std::string_view text, std::int64_t& value) {
     const Parsed parsed = parse_number(text, value);
-    if (parsed == Parsed::kNot) return "is not a whole number";
+    if (parsed == Parsed::kNot) return kNoWholeNumber;
     if (parsed == Parsed::kBeyond) return "is too large";
     const auto number = static_cast<double>(value);
     return number >= option.min && number <= option.max ? "" : beyond_range(option);
@@ -66,7 +68,7 @@ std::string read_value(const Option& option, std::string_view text, Interval& va
     }
     value.is_epoch = false;
     const std::string fault = read_value(option, text, value.steps);
-    return fault == "is not a whole number" ? "is neither a whole number nor " + std::string(kEachEpoch) : fault;
+    return fault == kNoWholeNumber ? "is neither a whole number nor " + std::string(kEachEpoch) : fault;
 }
 
 std::string read_value(const Option&, std::string_view text, bool& value) {

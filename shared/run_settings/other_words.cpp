@@ -153,7 +153,7 @@ const std::vector<OtherWord>& word_table() {
         {"eval_interval", "eval-every"},
         {"eval_strategy", "eval-every", {}, "a number of steps, or epoch"},
         {"evaluation_strategy", "eval-every", {}, "a number of steps, or epoch"},
-        {"run_validation", "val-data", {}, "a directory that tokenize makes; with --eval-every"},
+        {"run_validation", "val-data", {}, "a directory that tokenize makes; --eval-every says how often"},
         {"save_total_limit", "", {}, "only the newest state is kept, and the best model by --save-best: leave it out"},
         {"load_best_model_at_end", "save-best", {}, "the best model is in OUT.best"},
         {"save_steps", "save-every"},

@@ -56,13 +56,14 @@ constexpr Advice kAdvice[] = {
     {"PartitionInactive", "waits until the site brings its partition up again: ask when that will be"},
     {"BadConstraints", "asks for what no node has: cancel the job, and correct its queue's record or its resources"},
     {"InvalidAccount",
-     "has an account that the site no longer knows: correct its queue's record, and `scontrol update JobId=ID "
+     "has an account that the site no longer knows: correct its queue's record, and run `scontrol update JobId=ID "
      "Account=NAME` at the site"},
     {"InvalidQOS",
-     "has a QOS that the site no longer knows: correct its queue's record, and `scontrol update JobId=ID QOS=NAME` at "
+     "has a QOS that the site no longer knows: correct its queue's record, and run `scontrol update JobId=ID QOS=NAME` "
+     "at "
      "the site"},
     {"ReservationDeleted",
-     "has a reservation that is over: take it out of its queue's record, and `scontrol update JobId=ID "
+     "has a reservation that is over: take it out of its queue's record, and run `scontrol update JobId=ID "
      "ReservationName=` at the site"},
 };
 
