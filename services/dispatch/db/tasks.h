@@ -82,10 +82,6 @@ Result<std::vector<Task>> tasks_at(pg::Connection& connection, const std::string
 // The task of a job with that id, or with "" those of its current round.
 Result<std::vector<Task>> tasks_with_logs(pg::Connection& connection, const std::string& job, const std::string& task);
 
-// What the batch system and the site's own template say of an attempt; a local batch system writes none.
-inline constexpr const char* kBatchLog = "batch.log";
-// The files of an attempt that its site writes, as people read them.
-inline constexpr const char* kLogFiles[] = {"stdout.jsonl", "stderr.log", kBatchLog};
 // Of an attempt: its step, and what is kept of its logs, by file. kNotFound: there is no such attempt.
 struct KeptLogs {
     Step step = Step::kStaging;

@@ -16,6 +16,7 @@
 #include "services/dispatch/work/batch_job.h"
 #include "shared/base/text.h"
 #include "shared/service/routes.h"
+#include "shared/site/attempt_files.h"
 
 namespace atl::dispatch {
 namespace {
@@ -225,11 +226,11 @@ std::function<Result<std::string>()> log_reader(Routing& routing, const LogPlace
 void add_logs(Routing& routing, const LogPlace& place, std::int64_t lines, std::int64_t bytes, Tails& tails,
               std::vector<LogSource>& sources) {
     const Task& task = place.task;
-    for (const char* file : kLogFiles) {
+    for (const char* file : site::kLogFiles) {
         const Json where = {{"round", task.round}, {"kind", to_string(task.kind())}, {"facility", task.facility},
                             {"task", task.id},     {"attempt", place.attempt},       {"file", file}};
         sources.push_back(
-            {where, log_reader(routing, place, file, lines, bytes, tails), std::string_view(file) == kBatchLog});
+            {where, log_reader(routing, place, file, lines, bytes, tails), std::string_view(file) == site::kBatchLog});
     }
 }
 
@@ -245,7 +246,7 @@ Result<Response> get_logs(Routing& routing, const Request& request) {
     ATOLL_TRY(const bool as_json, wants_json(request));
     ATOLL_TRY(const auto of_caller, routing.site_requests.take_place_of(request.principal->subject));
     ATOLL_TRY(const auto places, log_places(routing, request));
-    const auto count = static_cast<std::int64_t>(std::max<std::size_t>(1, std::size(kLogFiles) * places.size()));
+    const auto count = static_cast<std::int64_t>(std::max<std::size_t>(1, std::size(site::kLogFiles) * places.size()));
     const std::int64_t bytes = std::min(lines * kTailBytesPerLine, kLogsBytesMax / count);
     std::vector<LogSource> sources;
     Tails tails;

@@ -5,9 +5,11 @@
 #include <iterator>
 #include <regex>
 #include <set>
+#include <vector>
 
 #include "shared/base/file.h"
 #include "shared/base/subprocess.h"
+#include "shared/site/attempt_files.h"
 #include "shared/site/exit_status.h"
 
 namespace atl::dispatch {
@@ -29,6 +31,26 @@ TEST(SiteScriptsTest, EveryExitStatusIsOneThatTheCoordinatorKnows) {
                 EXPECT_TRUE(is_listed(std::stoi((*at)[1]))) << file.path() << ": " << at->str();
         }
     EXPECT_GT(found, 50);
+}
+
+// Of an attempt's files, those that go by an ending. job_script.cpp has shell text too.
+TEST(SiteScriptsTest, AnAttemptsFilesAreThoseThatTheCoordinatorReads) {
+    const std::regex names(R"(\b[a-z_]+\.(?:jsonl|log|json|state)\b)");
+    const std::set<std::string> others = {"runner.log", "meta.json",
+                                          "run.json"};  // of the login node, or of the coordinator
+    std::vector<std::filesystem::path> files = {std::filesystem::path(ATOLL_SITES) / "job_script.cpp"};
+    for (const char* folder : {"scripts", "batch/scripts"})
+        for (const auto& file : std::filesystem::directory_iterator(std::filesystem::path(ATOLL_SITES) / folder))
+            files.push_back(file.path());
+    std::set<std::string> found;
+    for (const auto& file : files) {
+        const std::string text = read_file(file).value();
+        for (std::sregex_iterator at(text.begin(), text.end(), names), end; at != end; ++at)
+            if (!others.contains(at->str())) found.insert(at->str());
+    }
+    std::set<std::string> listed(std::begin(site::kAttemptFiles), std::end(site::kAttemptFiles));
+    listed.erase(site::kBatchLog);  // which sbatch writes
+    EXPECT_EQ(found, listed);
 }
 
 // A name that can be told can be taken before us, by a link. Where files have such names nobody else may enter.

@@ -11,6 +11,7 @@
 #include "shared/digest/digest.h"
 #include "shared/json/bounded.h"
 #include "shared/json/printable.h"
+#include "shared/site/attempt_files.h"
 #include "shared/site/exit_status.h"
 #include "shared/site/staging.h"
 #include "shared/store_client/transfer.h"
@@ -68,9 +69,9 @@ std::set<std::string> digests_of(const Manifest& manifest) {
 
 Result<Manifest> read_sealed_manifest(const std::string& text) {
     if (text.size() > kSealBytesMax)
-        return invalid_argument("seal.json", "has more than " + std::to_string(kSealBytesMax) + " bytes");
+        return invalid_argument(site::kSeal, "has more than " + std::to_string(kSealBytesMax) + " bytes");
     ATOLL_TRY(const json::Json seal, json::parse_bounded(text, kSealValuesMax));
-    if (!seal.is_object() || !seal.contains("manifest")) return invalid_argument("seal.json", "has no manifest");
+    if (!seal.is_object() || !seal.contains("manifest")) return invalid_argument(site::kSeal, "has no manifest");
     return store_client::parse_manifest(seal.at("manifest"));
 }
 

@@ -17,6 +17,7 @@
 #include "shared/base/text.h"
 #include "shared/json/printable.h"
 #include "shared/log/log.h"
+#include "shared/site/attempt_files.h"
 
 namespace atl::dispatch {
 namespace {
@@ -109,7 +110,8 @@ std::vector<AttemptLogs> AttemptRunner::read_logs(const Task& task, Site& site) 
     std::vector<AttemptLogs> logs = logs_to_read(task, site.facility());
     std::vector<std::string> files;
     for (const AttemptLogs& one : logs)
-        for (const char* file : kLogFiles) files.push_back(site.task_directory(one.task, one.attempt) + "/" + file);
+        for (const char* file : site::kLogFiles)
+            files.push_back(site.task_directory(one.task, one.attempt) + "/" + file);
     if (files.empty()) return logs;
     auto ends = site.tails(files, site.facility().logs.bytes_max);
     if (!ends.ok())  // they stay where they are, and can be asked for
@@ -119,9 +121,9 @@ std::vector<AttemptLogs> AttemptRunner::read_logs(const Task& task, Site& site) 
         --one.tries;
         if (!ends.ok()) continue;
         one.tries = 0;
-        for (const std::string file : kLogFiles) {
+        for (const std::string file : site::kLogFiles) {
             std::string& end = (*ends)[at++];
-            if (file != kBatchLog || !end.empty()) one.text[file] = std::move(end);
+            if (file != site::kBatchLog || !end.empty()) one.text[file] = std::move(end);
         }
     }
     return logs;
@@ -311,7 +313,7 @@ Result<Outcome> AttemptRunner::observe(const Task& task, Site& site, std::int64_
 Status AttemptRunner::read_failure(const Task& task, Site& site, Observed& observed) {
     const std::string directory = batch_job_ref(task, site).directory;
     const bool is_given = site.facility().logs.give != LogsGiven::kNone;
-    ATOLL_TRY(const std::string tail, site.tail(directory + "/stderr.log", kStderrBytes));
+    ATOLL_TRY(const std::string tail, site.tail(directory + "/" + site::kStandardError, kStderrBytes));
     observed.is_out_of_memory = tells_out_of_memory(tail);
     observed.is_of_site = is_out_of_space(tail) || is_trainer_read_only(tail) ||
                           (site.facility().image && is_container_not_started(*observed.exit_code, tail));
@@ -333,7 +335,7 @@ Status AttemptRunner::read_failure(const Task& task, Site& site, Observed& obser
 
 // What a rank says that waits for the others, or that nothing is said.
 std::string AttemptRunner::why_no_step(const Task& task, Site& site) {
-    const auto tail = site.tail(batch_job_ref(task, site).directory + "/stderr.log", kStderrBytes);
+    const auto tail = site.tail(batch_job_ref(task, site).directory + "/" + site::kStandardError, kStderrBytes);
     const std::string_view said = tail.ok() ? rank_that_waits(*tail) : std::string_view();
     if (said.empty()) return "";
     if (site.facility().logs.give == LogsGiven::kNone) return "its ranks wait for their first exchange";
@@ -342,7 +344,7 @@ std::string AttemptRunner::why_no_step(const Task& task, Site& site) {
 
 // Why a job ended without a record of its own: a template's command that failed, Slurm's own notices.
 void AttemptRunner::read_batch_log(const Task& task, Site& site, Observed& observed) {
-    const auto tail = site.tail(batch_job_ref(task, site).directory + "/batch.log", kStderrBytes);
+    const auto tail = site.tail(batch_job_ref(task, site).directory + "/" + site::kBatchLog, kStderrBytes);
     if (!tail.ok()) return;
     observed.is_out_of_memory = tells_out_of_memory(*tail);
     if (site.facility().logs.give != LogsGiven::kNone) observed.batch_tail = failure_text(*tail, kFailureBytesMax);
@@ -380,8 +382,11 @@ Result<std::string> AttemptRunner::submit_continuation(const Task& task, Site& s
 Result<Outcome> AttemptRunner::collect(const Task& task, Site& site) {
     if (const auto* train = std::get_if<TrainParams>(&task.params)) return push_update(task, *train, site);
     if (const auto* prepare = std::get_if<PrepareParams>(&task.params)) {
-        ATOLL_TRY(Json result, publish_preparation(task, prepare->dataset, site, catalog_));
-        return Outcome(Collected{std::move(result)});
+        auto result = publish_preparation(task, prepare->dataset, site, catalog_);
+        if (!result.ok() && result.error().code == ErrorCode::kConflict)  // it stays so
+            return Outcome(Rejected{describe(result.error()), /*is_permanent=*/true});
+        ATOLL_RETURN_IF_ERROR(result);
+        return Outcome(Collected{std::move(result).value()});
     }
     return clean(task, site);
 }

@@ -6,6 +6,7 @@
 #include "services/dispatch/sites/image_command.h"
 #include "shared/base/text.h"
 #include "shared/run_settings/chat_templates.h"
+#include "shared/site/attempt_files.h"
 
 namespace atl::dispatch {
 namespace {
@@ -102,7 +103,7 @@ Result<BatchJob> describe_batch_job(const Task& task, const Site& site) {
     std::visit(Overloaded{[&](const TrainParams& train) {
                               job.commands = {train_command(site, train)};
                               // Login nodes end what computes for minutes.
-                              job.seal = {site.program("atoll"), "seal", "--dir", "out", "--seal", "seal.json"};
+                              job.seal = {site.program("atoll"), "seal", "--dir", "out", "--seal", site::kSeal};
                               if (train.state_round > 0)
                                   job.environment["ATOLL_STATE_ROUND"] = std::to_string(train.state_round);
                               job.resources = train.resources;

@@ -2,6 +2,7 @@
 
 #include "services/dispatch/sites/failure_text.h"
 #include "services/dispatch/sites/image_command.h"
+#include "shared/site/attempt_files.h"
 
 namespace atl::dispatch {
 namespace {
@@ -33,7 +34,7 @@ Result<CheckJobSeen> look_at_check(Site& site, const CheckJob& check) {
     ATOLL_TRY(const auto looks, site.look({{ref.directory, 0}}));
     const Look& look = looks.at(0);
     if (look.exit_code) {
-        ATOLL_TRY(const std::string said, site.tail(ref.directory + "/stderr.log", kStderrBytes));
+        ATOLL_TRY(const std::string said, site.tail(ref.directory + "/" + site::kStandardError, kStderrBytes));
         return CheckJobSeen{
             "ended", "",
             judge_check_job(look.lines, look.exit_code, failure_text(said, kFailureBytesMax), site.facility())};
@@ -47,7 +48,7 @@ Result<CheckJobSeen> look_at_check(Site& site, const CheckJob& check) {
     if (again.at(0).exit_code) return CheckJobSeen{"running"};
     std::string how = answer.reason.empty() ? "the batch system does not know the job" : answer.reason;
     // What a template's command or the batch system itself has said.
-    if (const auto log = site.tail(ref.directory + "/batch.log", kStderrBytes); log.ok() && !log->empty())
+    if (const auto log = site.tail(ref.directory + "/" + site::kBatchLog, kStderrBytes); log.ok() && !log->empty())
         how += ": " + failure_text(*log, kFailureBytesMax);
     return CheckJobSeen{"ended", how, judge_check_job(again.at(0).lines, {}, how, site.facility())};
 }
