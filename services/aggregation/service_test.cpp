@@ -16,7 +16,7 @@
 namespace atl::aggregation {
 namespace {
 
-const std::vector<RefusedUpdate> kNoneRefused;
+const std::vector<round::RefusedUpdate> kNoneRefused;
 
 TEST_F(AggregationTest, TheOpenApiDocumentFitsTheRoutes) {
     for (const auto& fault : service::openapi_faults(definition().openapi, server_->server(), "aggregation"))
@@ -25,15 +25,15 @@ TEST_F(AggregationTest, TheOpenApiDocumentFitsTheRoutes) {
 
 TEST_F(AggregationTest, EveryReadingRouteAnswersAsTheDocumentSays) {
     ASSERT_TRUE(take(closed(1)).ok());
-    ASSERT_TRUE(commit(save_plan, claim(), cut_into_parts({{"model.safetensors", 10}}, 10), Json::array()));
+    ASSERT_TRUE(commit(save_plan, claim(), round::cut_into_parts({{"model.safetensors", 10}}, 10), Json::array()));
     ASSERT_TRUE(commit(save_part, claim(), std::string(64, 'b')));
     ASSERT_TRUE(commit(save_version, claim(), Published{std::string(64, 'e'), std::string(64, 'f')}));
     auto second = closed(2);
     second.data["strategy"]["outer"] = {{"optimizer", "nesterov"}, {"lr", 0.7}, {"momentum", 0.9}};
     ASSERT_TRUE(take(second).ok());
     const Claim planning = claim();
-    const ClosedRound round = load_round(*pool_->acquire().value(), planning.aggregation).value();
-    ASSERT_TRUE(commit(save_failure, planning, "a fault", std::vector{RefusedUpdate{round.updates[0], "NaN"}}));
+    const round::ClosedRound round = load_round(*pool_->acquire().value(), planning.aggregation).value();
+    ASSERT_TRUE(commit(save_failure, planning, "a fault", std::vector{round::RefusedUpdate{round.updates[0], "NaN"}}));
     ASSERT_TRUE(take(closed(3)).ok());
     query(
         "INSERT INTO dead_letters (consumer, event_id, topic, key, value, error) VALUES ('c', 'e1', 't', 'k', '{}', "
@@ -109,7 +109,7 @@ TEST_F(AggregationTest, EachPartIsHeldByOneWorkerAndTheLastOneOpensPublishing) {
     const Claim planning = claim();
     EXPECT_EQ(planning.step, Step::kPlan);
     EXPECT_FALSE(claim_work(*pool_->acquire().value(), {std::chrono::seconds(60), "other"}).value().has_value());
-    const auto parts = cut_into_parts({{"model.safetensors", 20}}, 10);
+    const auto parts = round::cut_into_parts({{"model.safetensors", 20}}, 10);
     ASSERT_TRUE(commit(save_plan, planning, parts, Json::array()));
     EXPECT_FALSE(commit(save_plan, planning, parts, Json::array())) << "a plan counts once";
     const Claim first = claim("one");
@@ -129,20 +129,21 @@ TEST_F(AggregationTest, EachPartIsHeldByOneWorkerAndTheLastOneOpensPublishing) {
 
 TEST_F(AggregationTest, WhatAdaptersLostIsKeptBesideTheirParts) {
     ASSERT_TRUE(take(closed(1)).ok());
-    ASSERT_TRUE(commit(save_plan, claim(), cut_into_parts({{"adapter_model.safetensors", 20}}, 10), Json::array()));
+    ASSERT_TRUE(
+        commit(save_plan, claim(), round::cut_into_parts({{"adapter_model.safetensors", 20}}, 10), Json::array()));
     ASSERT_TRUE(commit(save_part, claim(), MadePart{std::string(64, 'b'), Json::parse("[[0.25], [0.5, 2.0]]")}));
     ASSERT_TRUE(commit(save_part, claim(), MadePart{std::string(64, 'c'), Json::parse("[[], []]")}));
     const Claim publishing = claim();
     ASSERT_EQ(publishing.step, Step::kPublish);
     const auto lost = load_statistics(*pool_->acquire().value(), publishing.aggregation).value();
-    EXPECT_DOUBLE_EQ(relative_error(lost).value(), std::sqrt(0.25 / 2.5));
-    EXPECT_EQ(relative_error({lost[0], Json()}).error().code, ErrorCode::kUnavailable) << "it has not been made";
-    EXPECT_EQ(relative_error({lost[1]}).value(), 0);
+    EXPECT_DOUBLE_EQ(round::relative_error(lost).value(), std::sqrt(0.25 / 2.5));
+    EXPECT_EQ(round::relative_error({lost[0], Json()}).error().code, ErrorCode::kUnavailable) << "it has not been made";
+    EXPECT_EQ(round::relative_error({lost[1]}).value(), 0);
 }
 
 TEST_F(AggregationTest, PartsThatTheStoreHasLostAreMadeAgain) {
     ASSERT_TRUE(take(closed(1)).ok());
-    ASSERT_TRUE(commit(save_plan, claim(), cut_into_parts({{"model.safetensors", 30}}, 10), Json::array()));
+    ASSERT_TRUE(commit(save_plan, claim(), round::cut_into_parts({{"model.safetensors", 30}}, 10), Json::array()));
     const Claim first = claim();
     ASSERT_TRUE(commit(save_part, first, std::string(64, 'b')));
     ASSERT_TRUE(commit(save_part, claim(), std::string(64, 'c')));
@@ -161,15 +162,15 @@ TEST_F(AggregationTest, PartsThatTheStoreHasLostAreMadeAgain) {
 
 TEST_F(AggregationTest, AnUpdateThatIsLeftOutBeginsTheAverageAnewAndOlderPartsCountNoMore) {
     ASSERT_TRUE(take(closed_by_two()).ok());
-    const auto parts = cut_into_parts({{"model.safetensors", 20}}, 10);
+    const auto parts = round::cut_into_parts({{"model.safetensors", 20}}, 10);
     ASSERT_TRUE(commit(save_plan, claim(), parts, Json::array()));
     const Claim first = claim("one");
     const Claim second = claim("two");
-    const ClosedRound round = load_round(*pool_->acquire().value(), first.aggregation).value();
-    ASSERT_TRUE(commit(save_refusal, first, std::vector{RefusedUpdate{round.updates[1], "NaN"}}));
-    EXPECT_FALSE(commit(save_refusal, first, std::vector{RefusedUpdate{round.updates[0], "NaN"}}))
+    const round::ClosedRound round = load_round(*pool_->acquire().value(), first.aggregation).value();
+    ASSERT_TRUE(commit(save_refusal, first, std::vector{round::RefusedUpdate{round.updates[1], "NaN"}}));
+    EXPECT_FALSE(commit(save_refusal, first, std::vector{round::RefusedUpdate{round.updates[0], "NaN"}}))
         << "a claim refuses once";
-    EXPECT_FALSE(commit(save_refusal, second, std::vector{RefusedUpdate{round.updates[1], "NaN"}}));
+    EXPECT_FALSE(commit(save_refusal, second, std::vector{round::RefusedUpdate{round.updates[1], "NaN"}}));
     EXPECT_FALSE(commit(save_part, second, std::string(64, 'b')));
     const Claim again = claim();
     ASSERT_EQ(again.step, Step::kPlan);
@@ -179,7 +180,7 @@ TEST_F(AggregationTest, AnUpdateThatIsLeftOutBeginsTheAverageAnewAndOlderPartsCo
     EXPECT_EQ(std::pair(renewed.number, renewed.lease.fence), std::pair(first.number, first.lease.fence));
     EXPECT_FALSE(commit(save_part, first, std::string(64, 'b'))) << "of the earlier plan";
     EXPECT_TRUE(commit(save_part, renewed, std::string(64, 'c')));
-    const ClosedRound left = load_round(*pool_->acquire().value(), first.aggregation).value();
+    const round::ClosedRound left = load_round(*pool_->acquire().value(), first.aggregation).value();
     ASSERT_EQ(left.updates.size(), 1U);
     EXPECT_EQ(left.updates[0].task, "t1");
     EXPECT_EQ(left.refused[0].reason, "NaN");
@@ -188,7 +189,7 @@ TEST_F(AggregationTest, AnUpdateThatIsLeftOutBeginsTheAverageAnewAndOlderPartsCo
 
 TEST_F(AggregationTest, PartsAreMeasuredOnceThenTheSharesAreDecidedAndTheyAreMade) {
     ASSERT_TRUE(take(closed(1)).ok());
-    const auto parts = cut_into_parts({{"model.safetensors", 20}}, 10);
+    const auto parts = round::cut_into_parts({{"model.safetensors", 20}}, 10);
     ASSERT_TRUE(commit(save_plan, claim(), parts, Json()));
     EXPECT_EQ(get("/v1/aggregations/j1/1").value()["state"], "measuring");
     const Claim first = claim();
@@ -223,15 +224,15 @@ TEST_F(AggregationTest, PartsAreMeasuredOnceThenTheSharesAreDecidedAndTheyAreMad
 
 TEST_F(AggregationTest, WhatWasMeasuredIsMeasuredAgainWhenAnUpdateIsLeftOut) {
     ASSERT_TRUE(take(closed_by_two()).ok());
-    const auto parts = cut_into_parts({{"model.safetensors", 10}}, 10);
+    const auto parts = round::cut_into_parts({{"model.safetensors", 10}}, 10);
     ASSERT_TRUE(commit(save_plan, claim(), parts, Json()));
     ASSERT_TRUE(commit(save_measured, claim(), Json::parse("[[1.0]]")));
     ASSERT_TRUE(commit(save_prepared, claim(), std::vector{1.0}, Json::array()));
     const Claim part = claim();
-    const ClosedRound round = load_round(*pool_->acquire().value(), part.aggregation).value();
-    ASSERT_TRUE(commit(save_refusal, part, std::vector{RefusedUpdate{round.updates[1], "lost", false}}));
+    const round::ClosedRound round = load_round(*pool_->acquire().value(), part.aggregation).value();
+    ASSERT_TRUE(commit(save_refusal, part, std::vector{round::RefusedUpdate{round.updates[1], "lost", false}}));
     const Claim again = claim();
-    const ClosedRound left = load_round(*pool_->acquire().value(), again.aggregation).value();
+    const round::ClosedRound left = load_round(*pool_->acquire().value(), again.aggregation).value();
     EXPECT_TRUE(left.statistics.empty()) << "each was measured beside the other";
     EXPECT_FALSE(left.refused.at(0).is_sites_fault);
     EXPECT_EQ(get("/v1/aggregations/j1/1").value()["refused"][0]["fault"], "store");
@@ -242,7 +243,7 @@ TEST_F(AggregationTest, WhatWasMeasuredIsMeasuredAgainWhenAnUpdateIsLeftOut) {
 TEST_F(AggregationTest, ARoundGetsTheOptimizersStateThatCameWithItsBase) {
     ASSERT_TRUE(take(closed(1)).ok());
     const Claim first = claim();
-    ASSERT_TRUE(commit(save_plan, first, cut_into_parts({{"model.safetensors", 10}}, 10), Json::array()));
+    ASSERT_TRUE(commit(save_plan, first, round::cut_into_parts({{"model.safetensors", 10}}, 10), Json::array()));
     ASSERT_TRUE(commit(save_part, claim(), std::string(64, 'b')));
     const Published published{std::string(64, 'e'), std::string(64, 'f')};
     ASSERT_TRUE(commit(save_version, claim(), published));
@@ -273,7 +274,8 @@ TEST_F(AggregationTest, AggregationsTakeTurnsHoweverManyPartsTheOldestHas) {
     for (int i = 0; i < 3; ++i) {
         const Claim planning = claim();
         ids.push_back(planning.aggregation);
-        ASSERT_TRUE(commit(save_plan, planning, cut_into_parts({{"model.safetensors", 1000}}, 10), Json::array()));
+        ASSERT_TRUE(
+            commit(save_plan, planning, round::cut_into_parts({{"model.safetensors", 1000}}, 10), Json::array()));
     }
     const Claim first = claim("a"), second = claim("b"), third = claim("c");
     EXPECT_EQ((std::set{first.aggregation, second.aggregation, third.aggregation}), (std::set{ids[0], ids[1], ids[2]}))
@@ -294,7 +296,7 @@ TEST_F(AggregationTest, AggregationsTakeTurnsHoweverManyPartsTheOldestHas) {
 
 TEST_F(AggregationTest, AWorkerWhoseLeaseWentToAnotherChangesNothing) {
     ASSERT_TRUE(take(closed(1)).ok());
-    ASSERT_TRUE(commit(save_plan, claim(), cut_into_parts({{"model.safetensors", 10}}, 10), Json::array()));
+    ASSERT_TRUE(commit(save_plan, claim(), round::cut_into_parts({{"model.safetensors", 10}}, 10), Json::array()));
     const Claim slow = claim("slow");
     query("UPDATE parts SET lease_until = now() - interval '1 second'");
     EXPECT_FALSE(pg::renew_lease(*pool_->acquire().value(), slow.lease, std::chrono::seconds(60)).value());
@@ -308,7 +310,7 @@ TEST_F(AggregationTest, AWorkerWhoseLeaseWentToAnotherChangesNothing) {
 
 TEST_F(AggregationTest, AnInstanceThatComesBackFreesWhatItHeldAndNothingElse) {
     ASSERT_TRUE(take(closed(1)).ok());
-    ASSERT_TRUE(commit(save_plan, claim(), cut_into_parts({{"model.safetensors", 20}}, 10), Json::array()));
+    ASSERT_TRUE(commit(save_plan, claim(), round::cut_into_parts({{"model.safetensors", 20}}, 10), Json::array()));
     const Claim mine = claim("host:1");
     claim("host:10");
     for (const auto* table : lease_tables())

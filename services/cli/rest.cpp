@@ -19,7 +19,8 @@ Result<json> get_all(http::Client& client, const std::string& path) {
     json all = json::array();
     std::string after;
     for (;;) {
-        ATOLL_TRY(const json page, client.get_json(path + "?limit=1000" + (after.empty() ? "" : "&after=" + after)));
+        ATOLL_TRY(const json page, client.get_json(path + (path.find('?') == std::string::npos ? "?" : "&") +
+                                                   "limit=1000" + (after.empty() ? "" : "&after=" + after)));
         for (const json& item : page.value("items", json::array())) all.push_back(item);
         const json next = page.value("next", json());
         if (next.is_null()) return all;
@@ -109,7 +110,11 @@ std::string waiting_text(const json& waiting) {
 }
 
 std::string wait_text(const json& wait) {
-    return text(wait, "reason") + " since " + text(wait, "since");
+    const std::int64_t others = wait.value("others", std::int64_t{0});
+    return text(wait, "reason") + " since " + text(wait, "since") +
+           (others == 0   ? ""
+            : others == 1 ? ", and one other reason"
+                          : ", and " + std::to_string(others) + " others");
 }
 
 Status replace_process(const std::vector<std::string>& argv) {

@@ -13,7 +13,7 @@
 // What the commands that talk to the services have in common.
 namespace atl::cli {
 
-// Every page of a list as one array.
+// Every page of a list as one array; `path` may have a query.
 Result<nlohmann::json> get_all(http::Client& client, const std::string& path);
 
 // What to tell of a call that failed for something asked for by name: where it is not there, with the nearest name of
@@ -50,7 +50,7 @@ std::string round_text(const nlohmann::json& job);
 // What somebody waits for, {reason, since, next_try} or null: "waits since …: REASON; next try at …", or "".
 std::string waiting_text(const nlohmann::json& waiting);
 
-// One of a job's "waits": what it waits for at a facility, and since when.
+// One of a job's `waits`, or a facility's `task_waits`: the reason, since when, and how many others there are.
 std::string wait_text(const nlohmann::json& wait);
 
 // Becomes argv; returns only when that fails.

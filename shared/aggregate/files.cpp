@@ -18,6 +18,7 @@
 
 #include "shared/aggregate/plan.h"
 #include "shared/aggregate/reduce.h"
+#include "shared/aggregate/settings.h"
 #include "shared/aggregate/strategy_table.h"
 #include "shared/base/file.h"
 #include "shared/base/parallel.h"
@@ -360,6 +361,29 @@ Result<Input> open_directory(const fs::path& directory) {
     return input;
 }
 
+Result<Input> open_update(const StrategySpec& strategy, const fs::path& directory) {
+    ATOLL_TRY(Input input, open_directory(directory));
+    ATOLL_TRY(const auto made, make_strategy(strategy));
+    if (made->is_of_adapters()) {
+        ATOLL_TRY(input.lora, read_lora_scale(directory));
+    }
+    return input;
+}
+
+Result<RoundBase> open_base(const StrategySpec& strategy, const fs::path& directory, const fs::path& state) {
+    RoundBase start;
+    ATOLL_TRY(start.base, open_update(strategy, directory));
+    ATOLL_TRY(const auto made, make_strategy(strategy));
+    for (const std::string_view name : made->state()) {
+        if (!fs::exists(state / name)) continue;
+        ATOLL_TRY(start.state[std::string(name)], open_directory(state / name));
+    }
+    if (strategy.control_variate && fs::exists(directory / delta::kControlVariateFolder)) {
+        ATOLL_TRY(start.control_variate, open_directory(directory / delta::kControlVariateFolder));
+    }
+    return start;
+}
+
 // The mean of one model is that model: making it looks at every number.
 Status check_finite(std::vector<Input> inputs) {
     for (Input& input : inputs) {
@@ -382,7 +406,7 @@ Status check_finite(std::vector<Input> inputs) {
 }
 
 Result<Prepared> measure_inputs(Aggregator& aggregator, const std::vector<Assignment>& assigned,
-                                const WriteOptions& options) {
+                                const WriteOptions& options, const std::vector<EarlierNorm>& earlier) {
     const std::vector<Piece> pieces = cut_into_pieces(aggregator);
     const std::size_t count = aggregator.statistics_count();
     std::vector<std::vector<ExactSum>> by_thread(thread_count(options), std::vector<ExactSum>(count));
@@ -400,7 +424,7 @@ Result<Prepared> measure_inputs(Aggregator& aggregator, const std::vector<Assign
         for (const auto& sums : by_thread) sum.add(sums[i]);
         totals.push_back(sum.value());
     }
-    return aggregator.prepare(totals, assigned);
+    return aggregator.prepare(totals, assigned, earlier);
 }
 
 Result<Truncation> write_aggregate(const Aggregator& aggregator, const fs::path& first, const fs::path& out,

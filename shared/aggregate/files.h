@@ -21,6 +21,13 @@ Result<std::shared_ptr<const ByteSource>> open_file(const std::filesystem::path&
 // where there are no others, and the command that converts them.
 Result<Input> open_directory(const std::filesystem::path& directory);
 
+// That as an update of the strategy, or as the base of one: with what scales an adapter where it is of adapters.
+Result<Input> open_update(const StrategySpec& strategy, const std::filesystem::path& directory);
+// What a round began with: the model in `directory`, with the mean of the control variates in its control_variate/
+// where the strategy has them, and what it left in the folders of `state`, of which any may be missing.
+Result<RoundBase> open_base(const StrategySpec& strategy, const std::filesystem::path& directory,
+                            const std::filesystem::path& state);
+
 // Every floating number of the models is finite, and of changes (shared/delta) and control variates every scale.
 // kInvalidArgument, naming tensor and model, for one that is not.
 Status check_finite(std::vector<Input> inputs);
@@ -33,9 +40,9 @@ struct WriteOptions {
 };
 
 // Measures the inputs of an aggregator that has to (statistics_count()) and prepares it with what that gives.
-// `assigned`: as Aggregator::prepare() takes it.
+// `assigned`, `earlier`: as Aggregator::prepare() takes them.
 Result<Prepared> measure_inputs(Aggregator& aggregator, const std::vector<Assignment>& assigned = {},
-                                const WriteOptions& options = {});
+                                const WriteOptions& options = {}, const std::vector<EarlierNorm>& earlier = {});
 
 // Makes the directory `out` with the averaged files and copies of `first`'s other files but what is of its own
 // training. It appears whole or not at all, also after a power cut: kConflict if it exists (an empty directory is

@@ -174,6 +174,7 @@ std::vector<Typed> ReadingTest::typed() {
         {"model show", {"diaries"}, {}},
         {"model verify", {"llama@is-base"}, {"ok"}},
         {"model damaged", {}, {all.blobs.front().substr(0, 16)}},
+        {.command = "round verify", .arguments = {"completed", "1"}, .codes = {2}, .json = Typed::Json::kRefused},
         {.command = "job init", .named = {"participants"}, .is_document = true},
         {"events list", {}, all.dead_letters},
         {"strategy list",

@@ -47,15 +47,8 @@ class AdapterJobTest : public testing::Test {
         EXPECT_TRUE(state.ok() && *state == "completed") << job.value("error", "");
         return job;
     }
-    CommandResult atoll(std::vector<std::string> arguments) {
-        arguments.insert(arguments.begin(), e2e::SmallFederation::program("atoll"));
-        arguments.insert(arguments.end(), {"--state", federation_.path("stack").string()});
-        auto result = run_command(arguments, {});
-        EXPECT_TRUE(result.ok());
-        return result.ok() ? *result : CommandResult{};
-    }
     Json version(const std::string& reference) {
-        const CommandResult shown = atoll({"model", "show", reference, "--json"});
+        const CommandResult shown = federation_.run_atoll({"model", "show", reference, "--json"});
         EXPECT_EQ(shown.exit_code, 0) << shown.err;
         return Json::parse(shown.out);
     }
@@ -63,7 +56,7 @@ class AdapterJobTest : public testing::Test {
         const fs::path out = federation_.path(name);
         std::vector<std::string> command = {"model", "pull", reference, "--out", out.string()};
         command.insert(command.end(), more.begin(), more.end());
-        const CommandResult pulled = atoll(command);
+        const CommandResult pulled = federation_.run_atoll(command);
         EXPECT_EQ(pulled.exit_code, 0) << pulled.err;
         return out;
     }
@@ -207,6 +200,8 @@ TEST_F(AdapterJobTest, ProductsAreBroughtBackToOneAdapter) {
     EXPECT_GT(error, 1e-4);
     EXPECT_LT(error, 0.9);
     EXPECT_EQ(Json::parse(made.out).at("relative_error"), error);
+    const CommandResult verified = federation_.run_atoll({"round", "verify", job.at("id"), "1", "--json"});
+    EXPECT_EQ(verified.exit_code, 0) << verified.err;
     EXPECT_TRUE(read_file(pull("products@round1", "got") / "adapter_model.safetensors").value() ==
                 read_file(fs::path(expected) / "adapter_model.safetensors").value());
 }

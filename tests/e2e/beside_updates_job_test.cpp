@@ -25,6 +25,8 @@ TEST(RowWeightsJobTest, UpdatesBringTheirCountsAndAreEvaluatedWithThem) {
         EXPECT_TRUE(id.ok()) << id.error().message;
         const auto state = federation.coordinator().follow(*id, std::chrono::seconds(300), [](const Json&) {});
         EXPECT_TRUE(state.ok() && *state == "completed") << name;
+        const CommandResult verified = federation.run_atoll({"round", "verify", *id, "2", "--json"});
+        EXPECT_EQ(verified.exit_code, 0) << verified.err;
         return federation.coordinator().rounds(*id)->at("items");
     };
     const Json strategy = {{"row_weights", "tokens"}};
@@ -62,6 +64,9 @@ TEST(ControlVariateJobTest, EachRoundIsCorrectedByWhatTheSitesLearnedInTheOneBef
         EXPECT_TRUE(id.ok()) << id.error().message;
         const auto state = federation.coordinator().follow(*id, std::chrono::seconds(300), [](const Json&) {});
         EXPECT_TRUE(state.ok() && *state == "completed") << name;
+        // Of the last round: by then there is a mean of the control variates, and what an outer optimizer keeps.
+        const CommandResult verified = federation.run_atoll({"round", "verify", *id, "3", "--json"});
+        EXPECT_EQ(verified.exit_code, 0) << verified.err;
         Json losses = Json::array();
         const Json rounds = federation.coordinator().rounds(*id)->at("items");
         for (const Json& round : rounds) {
@@ -77,6 +82,19 @@ TEST(ControlVariateJobTest, EachRoundIsCorrectedByWhatTheSitesLearnedInTheOneBef
     const Json strategy = {{"control_variate", 0.7}};
     const Json corrected = losses_of("corrected", strategy, Json::object());
     const Json plain = losses_of("plain", Json::object(), Json::object());
+    losses_of("outer", {{"outer", {{"lr", 1.1}, {"momentum", 0.3}}}}, Json::object());
+    const std::string out = federation.path("without").string();
+    const CommandResult without = federation.run_atoll(
+        {"round", "verify", "corrected", "3", "--without", "b", "--dir", federation.path("fetched"), "--out", out});
+    EXPECT_EQ(without.exit_code, 0) << without.err;
+    EXPECT_NE(without.out.find("without b it would have been "), std::string::npos) << without.out;
+    EXPECT_TRUE(std::filesystem::exists(out + "/model.safetensors"));
+    EXPECT_EQ(without.out.find("\nb "), std::string::npos) << without.out;
+    // What stays of an earlier call is looked at again.
+    const auto fetched = federation.path("fetched") / "base" / "config.json";
+    ASSERT_TRUE(write_file_atomic(fetched, "{}").ok());
+    EXPECT_NE(
+        federation.run_atoll({"round", "verify", "corrected", "3", "--dir", federation.path("fetched")}).exit_code, 0);
     ASSERT_EQ(corrected.size(), 4U);
     EXPECT_EQ(corrected[1], plain[1]) << "the first round has nothing to be corrected by";
     for (std::size_t round = 2; round < 4; ++round)

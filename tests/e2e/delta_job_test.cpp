@@ -27,6 +27,8 @@ class DeltaJobTest : public testing::Test {
         EXPECT_TRUE(id.ok()) << id.error().message;
         const auto state = federation_.coordinator().follow(*id, std::chrono::seconds(300), [](const Json&) {});
         EXPECT_TRUE(state.ok() && *state == "completed") << name;
+        const CommandResult verified = federation_.run_atoll({"round", "verify", *id, std::to_string(count), "--json"});
+        EXPECT_EQ(verified.exit_code, 0) << verified.err;
         const Json rounds = federation_.coordinator().rounds(*id)->at("items");
         EXPECT_EQ(rounds.size(), static_cast<std::size_t>(count) + 1);
         for (const Json& round : rounds)

@@ -147,6 +147,12 @@ Status SmallFederation::kill_component(const std::string& component) {
     return {};
 }
 
+CommandResult SmallFederation::run_atoll(std::vector<std::string> arguments) const {
+    arguments.insert(arguments.begin(), program("atoll"));
+    arguments.insert(arguments.end(), {"--state", path("stack").string()});
+    return run_command(arguments, {}).value();
+}
+
 Result<int> SmallFederation::count_versions(const std::string& model, const std::string& kind) {
     http::ClientOptions options;
     options.base_url = address_.gateway;

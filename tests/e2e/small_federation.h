@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "shared/base/file.h"
+#include "shared/base/subprocess.h"
 #include "tests/e2e/demo/federation.h"
 
 namespace atl::e2e {
@@ -39,6 +40,8 @@ class SmallFederation {
     Status up();
     // SIGKILL to one component, by the process id that the stack recorded.
     Status kill_component(const std::string& component);
+    // What `atoll ARGUMENTS` answers, typed by the stack's admin.
+    CommandResult run_atoll(std::vector<std::string> arguments) const;
     // The versions of a model that have this kind.
     Result<int> count_versions(const std::string& model, const std::string& kind);
 

@@ -86,7 +86,7 @@ check_layers() {
 # here without what follows its first dot; * is any service without a row of its own.
 layers() {
     cat <<'TABLE'
-shared base numeric host json run_settings log digest safetensors prompt model_config adapter training_memory delta config metrics auth http pg kafka events service site store_client aggregate
+shared base numeric host json run_settings log digest safetensors prompt model_config adapter training_memory delta config metrics auth http pg kafka events service site store_client aggregate round
 trainer tensor quant comm kernels trace model reference optim offload plan text tokenizer dataset tokenize weights importer parallel model_io checkpoint train program
 shared/http message client server
 services/* embedded metrics domain settings db blobs clients sites events work admission routes service main

@@ -39,7 +39,7 @@ const pg::LeaseTable kParts{.name = "parts",
                             .order = "turn.held, (a.parts_total - a.parts_left) / 8, t.aggregation, t.part",
                             .on_take = kOnTake};
 
-Part read_part(const pg::Rows& rows, int row) {
+round::Part read_part(const pg::Rows& rows, int row) {
     return {rows.text(row, "path"), static_cast<std::uint64_t>(rows.integer(row, "begin_byte")),
             static_cast<std::uint64_t>(rows.integer(row, "size_bytes")), rows.text(row, "sha256")};
 }
@@ -134,7 +134,7 @@ Result<bool> end_part(pg::Transaction& transaction, const Claim& claim, const st
 
 const std::string kColumns =
     "SELECT id, job, round, model, base, strategy, updates, state, parts_total, parts_total - parts_left AS parts_done,"
-    " version, optimizer_state, error, refused, contributions, " +
+    " version, optimizer_state, error, missing, refused, contributions, " +
     pg::rfc3339("created_at") + " AS created_at, " + pg::rfc3339("finished_at") + " AS finished_at FROM aggregations ";
 
 Json text_or_null(const pg::Rows& rows, int row, const char* column) {
@@ -150,6 +150,7 @@ Json aggregation_json(const pg::Rows& rows, int row) {
             {"strategy", rows.json(row, "strategy")},
             {"updates", rows.json(row, "updates")},
             {"refused", rows.json(row, "refused")},
+            {"missing", rows.json(row, "missing")},
             {"contributions", rows.json(row, "contributions")},
             {"state", rows.text(row, "state")},
             {"parts", {{"total", rows.integer(row, "parts_total")}, {"done", rows.integer(row, "parts_done")}}},
@@ -162,7 +163,7 @@ Json aggregation_json(const pg::Rows& rows, int row) {
 
 }  // namespace
 
-Result<bool> insert_aggregation(pg::Transaction& transaction, const ClosedRound& round) {
+Result<bool> insert_aggregation(pg::Transaction& transaction, const round::ClosedRound& round) {
     ATOLL_TRY(const auto rows,
               transaction.query("INSERT INTO aggregations (job, round, model, base, strategy, updates, missing, quorum)"
                                 " VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (job, round) DO NOTHING",
@@ -189,7 +190,7 @@ Status release(pg::Connection& connection, const Claim& claim, std::chrono::seco
                                std::string(", in_hand = false") + (counts ? "" : ", attempts = attempts - 1"));
 }
 
-Result<ClosedRound> load_round(pg::Connection& connection, std::int64_t aggregation) {
+Result<round::ClosedRound> load_round(pg::Connection& connection, std::int64_t aggregation) {
     ATOLL_TRY(const auto rows,
               connection.query(
                   "SELECT jsonb_build_object('job', job, 'round', round, 'model', model, 'base', base,"
@@ -198,19 +199,18 @@ Result<ClosedRound> load_round(pg::Connection& connection, std::int64_t aggregat
                   " WHERE b.job = a.job AND b.version = a.base ORDER BY b.round DESC LIMIT 1), '') AS optimizer_state,"
                   " EXISTS (SELECT 1 FROM aggregations b WHERE b.job = a.job AND b.version = a.base) AS base_is_jobs,"
                   " coalesce(statistics, '[]') AS statistics,"
-                  // Of many updates the round's own tell what is usual.
                   " coalesce((SELECT jsonb_agg(jsonb_build_object('contributions', contributions, 'updates', updates))"
                   " FROM (SELECT contributions, updates FROM aggregations b WHERE b.job = a.job AND b.round < a.round"
-                  " AND b.state = 'completed' AND jsonb_array_length(a.updates) < 16 ORDER BY b.round DESC LIMIT 10)"
+                  " AND b.state = 'completed' AND jsonb_array_length(a.updates) < $3 ORDER BY b.round DESC LIMIT $4)"
                   " AS last), '[]') AS earlier,"
                   " coalesce((SELECT jsonb_agg(jsonb_build_object('updates', updates, 'refused', refused))"
                   " FROM (SELECT updates, refused FROM aggregations b WHERE b.job = a.job AND b.state = 'completed'"
                   " AND b.round BETWEEN a.round - $2 AND a.round - 1 AND a.missing <> '[]' ORDER BY b.round DESC)"
                   " AS last), '[]') AS last"
                   " FROM aggregations a WHERE id = $1",
-                  {aggregation, kAbsentRoundsMax}));
+                  {aggregation, round::kAbsentRoundsMax, round::kManyUpdates, round::kEarlierRoundsMax}));
     if (rows.empty()) return not_found("there is no such aggregation");
-    ATOLL_TRY(ClosedRound round, parse_closed_round(rows.json(0, "data")));
+    ATOLL_TRY(round::ClosedRound round, round::parse_closed_round(rows.json(0, "data")));
     round.optimizer_state = rows.text(0, "optimizer_state");
     round.base_is_jobs = rows.text(0, "base_is_jobs") == "t";
     ATOLL_RETURN_IF_ERROR(leave_out(round, rows.json(0, "refused")));
@@ -220,11 +220,11 @@ Result<ClosedRound> load_round(pg::Connection& connection, std::int64_t aggregat
     return round;
 }
 
-Result<std::vector<Part>> load_parts(pg::Connection& connection, std::int64_t aggregation) {
+Result<std::vector<round::Part>> load_parts(pg::Connection& connection, std::int64_t aggregation) {
     ATOLL_TRY(const auto rows, connection.query("SELECT path, begin_byte, size_bytes, sha256 FROM parts"
                                                 " WHERE aggregation = $1 ORDER BY part",
                                                 {aggregation}));
-    std::vector<Part> parts;
+    std::vector<round::Part> parts;
     for (int i = 0; i < rows.size(); ++i) parts.push_back(read_part(rows, i));
     return parts;
 }
@@ -238,7 +238,7 @@ Result<std::vector<Json>> load_statistics(pg::Connection& connection, std::int64
     return statistics;
 }
 
-Result<bool> save_plan(pg::Transaction& transaction, const Claim& claim, const std::vector<Part>& parts,
+Result<bool> save_plan(pg::Transaction& transaction, const Claim& claim, const std::vector<round::Part>& parts,
                        const Json& contributions) {
     const char* const stage = contributions.is_null() ? "measuring" : "averaging";
     ATOLL_TRY(
@@ -249,7 +249,7 @@ Result<bool> save_plan(pg::Transaction& transaction, const Claim& claim, const s
                            contributions.is_null() ? Json::array() : contributions}));
     if (updated.affected() == 0) return false;
     Json rows = Json::array();
-    for (const Part& part : parts)
+    for (const round::Part& part : parts)
         rows.push_back(
             {{"part", rows.size()}, {"path", part.path}, {"begin_byte", part.begin}, {"size_bytes", part.size}});
     ATOLL_RETURN_IF_ERROR(
@@ -315,7 +315,8 @@ Result<bool> save_version(pg::Transaction& transaction, const Claim& claim, cons
     return true;
 }
 
-Result<bool> save_refusal(pg::Transaction& transaction, const Claim& claim, const std::vector<RefusedUpdate>& refused) {
+Result<bool> save_refusal(pg::Transaction& transaction, const Claim& claim,
+                          const std::vector<round::RefusedUpdate>& refused) {
     ATOLL_TRY(const bool saved, end_claim(transaction, claim,
                                           "state = 'planning', parts_total = 0, parts_left = 0, attempts = $3,"
                                           " contributions = '[]', statistics = NULL",
@@ -325,7 +326,7 @@ Result<bool> save_refusal(pg::Transaction& transaction, const Claim& claim, cons
 }
 
 Result<bool> save_failure(pg::Transaction& transaction, const Claim& claim, const std::string& error,
-                          const std::vector<RefusedUpdate>& refused) {
+                          const std::vector<round::RefusedUpdate>& refused) {
     return end_claim(transaction, claim, "state = 'failed', error = $3, finished_at = now()",
                      {claim.aggregation, to_json(refused), error});
 }

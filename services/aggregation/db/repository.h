@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "services/aggregation/domain/closed_round.h"
 #include "shared/http/message.h"
 #include "shared/pg/lease.h"
+#include "shared/round/closed_round.h"
 
 // The service's tables. Functions that end a piece of work answer false when the claim is stale: another worker took
 // the work over, or the aggregation has ended; then nothing was changed.
@@ -27,7 +27,7 @@ struct Claim {
     std::int64_t deaths = 0;      // of processes that died over it, one after the other
     bool is_after_death = false;  // the last one has not been waited after
     std::int64_t number = 0;      // of the part; kMeasure and kPart only
-    Part part = {};               // kMeasure and kPart only
+    round::Part part = {};        // kMeasure and kPart only
 
     bool is_of_part() const { return step == Step::kMeasure || step == Step::kPart; }
 };
@@ -46,7 +46,7 @@ struct Published {
 };
 
 // False if the round is being aggregated or has been.
-Result<bool> insert_aggregation(pg::Transaction& transaction, const ClosedRound& round);
+Result<bool> insert_aggregation(pg::Transaction& transaction, const round::ClosedRound& round);
 
 std::vector<const pg::LeaseTable*> lease_tables();
 // The next piece of work that nobody holds: what finishes an aggregation first.
@@ -55,15 +55,15 @@ Result<std::optional<Claim>> claim_work(pg::Connection& connection, const pg::Le
 Status release(pg::Connection& connection, const Claim& claim, std::chrono::seconds pause, bool counts);
 
 // With the optimizer's state that came with the round's base, and without the updates that were left out.
-Result<ClosedRound> load_round(pg::Connection& connection, std::int64_t aggregation);
+Result<round::ClosedRound> load_round(pg::Connection& connection, std::int64_t aggregation);
 // The aggregation's parts in order.
-Result<std::vector<Part>> load_parts(pg::Connection& connection, std::int64_t aggregation);
+Result<std::vector<round::Part>> load_parts(pg::Connection& connection, std::int64_t aggregation);
 
 // What was measured of each part, or what was lost in making it, as they keep it.
 Result<std::vector<nlohmann::json>> load_statistics(pg::Connection& connection, std::int64_t aggregation);
 
 // `contributions`: where they are known without a look at the updates; null: the parts are to be measured first.
-Result<bool> save_plan(pg::Transaction& transaction, const Claim& claim, const std::vector<Part>& parts,
+Result<bool> save_plan(pg::Transaction& transaction, const Claim& claim, const std::vector<round::Part>& parts,
                        const nlohmann::json& contributions);
 Result<bool> save_measured(pg::Transaction& transaction, const Claim& claim, const nlohmann::json& statistics);
 // Ends the measuring: with its sums over all parts these can be made.
@@ -74,10 +74,11 @@ Result<bool> save_part(pg::Transaction& transaction, const Claim& claim, const M
 Result<bool> reopen_parts(pg::Transaction& transaction, const Claim& claim, const std::set<std::string>& digests);
 Result<bool> save_version(pg::Transaction& transaction, const Claim& claim, const Published& published);
 // Leaves updates out for good and begins with the others anew: what was measured was measured beside them.
-Result<bool> save_refusal(pg::Transaction& transaction, const Claim& claim, const std::vector<RefusedUpdate>& refused);
+Result<bool> save_refusal(pg::Transaction& transaction, const Claim& claim,
+                          const std::vector<round::RefusedUpdate>& refused);
 // `refused`: the updates because of which it fails, beside those that were left out before.
 Result<bool> save_failure(pg::Transaction& transaction, const Claim& claim, const std::string& error,
-                          const std::vector<RefusedUpdate>& refused);
+                          const std::vector<round::RefusedUpdate>& refused);
 
 // What the API shows. kNotFound if there is none.
 Result<nlohmann::json> find_aggregation(pg::Transaction& transaction, const std::string& job, std::int64_t round);

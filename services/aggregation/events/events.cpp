@@ -22,7 +22,7 @@ events::Event make_event(const char* type, const std::string& job, std::int64_t 
 }
 
 // Of many each reason is shorter, as an event has 512 KiB at most; GET /v1/aggregations/{job}/{round} has them whole.
-nlohmann::json list_refused(const std::vector<RefusedUpdate>& refused) {
+nlohmann::json list_refused(const std::vector<round::RefusedUpdate>& refused) {
     constexpr std::size_t kListBytesMax = 500'000, kReasonBytesMax = 500;
     nlohmann::json list = to_json(refused);
     for (auto& one : list) one["reason"] = "";
@@ -37,7 +37,7 @@ nlohmann::json list_refused(const std::vector<RefusedUpdate>& refused) {
 // Dispatch asks a second time when no answer came: an answer that was given may have been lost as well.
 Status answer_again(pg::Transaction& transaction, const nlohmann::json& known, const std::string& topic_prefix) {
     spdlog::info("round {} of job {}: known already", known.at("round").dump(), known.at("job").dump());
-    ATOLL_TRY(ClosedRound round, parse_closed_round(known));
+    ATOLL_TRY(round::ClosedRound round, round::parse_closed_round(known));
     ATOLL_RETURN_IF_ERROR(leave_out(round, known.at("refused")));
     if (known.at("state") == "completed") return add_completed(transaction, topic_prefix, round, known.at("version"));
     if (known.at("state") == "failed")
@@ -94,14 +94,14 @@ Status apply_event(pg::Transaction& transaction, const events::Event& event, con
 Status take_round(pg::Transaction& transaction, const std::string& job, std::int64_t number, const Settings& settings) {
     ATOLL_TRY(const auto closed, ask_dispatch(settings, job, number));
     if (!closed) return {};
-    ATOLL_TRY(const ClosedRound round, parse_closed_round(*closed));
+    ATOLL_TRY(const round::ClosedRound round, round::parse_closed_round(*closed));
     if (round.job != job || round.round != number) return unavailable("dispatch told of another round");
     ATOLL_RETURN_IF_ERROR(insert_aggregation(transaction, round));
     spdlog::info("round {} of job {}: {} updates", number, job, round.updates.size());
     return {};
 }
 
-Status add_completed(pg::Transaction& transaction, const std::string& topic_prefix, const ClosedRound& round,
+Status add_completed(pg::Transaction& transaction, const std::string& topic_prefix, const round::ClosedRound& round,
                      const std::string& version) {
     events::Event event = make_event("atoll.aggregation.completed.v1", round.job, round.round);
     event.data["version"] = version;
@@ -111,7 +111,7 @@ Status add_completed(pg::Transaction& transaction, const std::string& topic_pref
 }
 
 Status add_failed(pg::Transaction& transaction, const std::string& topic_prefix, const std::string& job,
-                  std::int64_t round, const std::string& error, const std::vector<RefusedUpdate>& refused) {
+                  std::int64_t round, const std::string& error, const std::vector<round::RefusedUpdate>& refused) {
     events::Event event = make_event("atoll.aggregation.failed.v1", job, round);
     event.data["error"] = error;
     event.data["updates_refused"] = list_refused(refused);

@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
-#include "services/aggregation/domain/closed_round.h"
 #include "services/aggregation/settings.h"
 #include "shared/events/events.h"
+#include "shared/round/closed_round.h"
 
 // What comes in from dispatch and goes out to it.
 namespace atl::aggregation {
@@ -25,10 +25,10 @@ Status apply_event(pg::Transaction& transaction, const events::Event& event, con
 Status take_round(pg::Transaction& transaction, const std::string& job, std::int64_t number, const Settings& settings);
 
 // atoll.aggregation.completed.v1 {job, round, version, model, updates_refused: [{facility, task, version, reason}]}
-Status add_completed(pg::Transaction& transaction, const std::string& topic_prefix, const ClosedRound& round,
+Status add_completed(pg::Transaction& transaction, const std::string& topic_prefix, const round::ClosedRound& round,
                      const std::string& version);
 // atoll.aggregation.failed.v1 {job, round, error, updates_refused}
 Status add_failed(pg::Transaction& transaction, const std::string& topic_prefix, const std::string& job,
-                  std::int64_t round, const std::string& error, const std::vector<RefusedUpdate>& refused);
+                  std::int64_t round, const std::string& error, const std::vector<round::RefusedUpdate>& refused);
 
 }  // namespace atl::aggregation

@@ -52,12 +52,12 @@ TEST_F(AggregationTest, ARoundThatIsAskedForAgainIsAnsweredAgainOnceItHasAnAnswe
     ASSERT_TRUE(take(closed(1)).ok());
     ASSERT_TRUE(take(closed(1)).ok());
     EXPECT_EQ(query("SELECT 1 FROM outbox").size(), 0) << "it is still at work";
-    ASSERT_TRUE(commit(save_plan, claim(), cut_into_parts({{"model.safetensors", 10}}, 10), Json::array()));
+    ASSERT_TRUE(commit(save_plan, claim(), round::cut_into_parts({{"model.safetensors", 10}}, 10), Json::array()));
     ASSERT_TRUE(commit(save_part, claim(), std::string(64, 'b')));
     ASSERT_TRUE(commit(save_version, claim(), Published{std::string(64, 'e'), {}}));
     ASSERT_TRUE(take(closed(1)).ok());
     ASSERT_TRUE(take(closed(2)).ok());
-    ASSERT_TRUE(commit(save_failure, claim(), "a fault", std::vector<RefusedUpdate>()));
+    ASSERT_TRUE(commit(save_failure, claim(), "a fault", std::vector<round::RefusedUpdate>()));
     ASSERT_TRUE(take(closed(2)).ok());
     const auto rows = query("SELECT event FROM outbox ORDER BY id");
     ASSERT_EQ(rows.size(), 2);
@@ -78,10 +78,10 @@ TEST_F(AggregationTest, EventsOfTheLargestRoundFitIntoMessagesWhateverBecomesOfI
     }
     ASSERT_TRUE(take(event).ok());
     const Claim planning = claim();
-    const ClosedRound round = load_round(*pool_->acquire().value(), planning.aggregation).value();
+    const round::ClosedRound round = load_round(*pool_->acquire().value(), planning.aggregation).value();
     ASSERT_EQ(round.updates.size(), kUpdates);
-    std::vector<RefusedUpdate> refused;
-    for (const Update& update : round.updates) refused.push_back({update, std::string(500, '"'), false});
+    std::vector<round::RefusedUpdate> refused;
+    for (const round::Update& update : round.updates) refused.push_back({update, std::string(500, '"'), false});
     ASSERT_TRUE(commit(save_failure, planning, std::string(500, '"'), refused));
     const Status again = take(event);
     ASSERT_TRUE(again.ok()) << describe(again.error());

@@ -54,7 +54,7 @@ aggregate::Input make_input(const std::shared_ptr<ClientPool>& store, const std:
         else if (file.path == delta::kControlVariateFile)  // read apart from the tensors
             input.control_variate =
                 std::make_shared<ReadAhead>(CheckedFile(RemoteFile(store, file)), name, window, window_bytes);
-        else if (is_safetensors(file.path) && file.path.starts_with(folder) &&
+        else if (round::is_safetensors(file.path) && file.path.starts_with(folder) &&
                  (!folder.empty() || !delta::is_control_variate(file.path)))
             input.files.push_back({file.path, std::make_shared<ReadAhead>(CheckedFile(RemoteFile(store, file)), name,
                                                                           window, window_bytes)});
@@ -70,7 +70,7 @@ Result<Manifest> fetch_manifest(ClientPool& store, const std::string& name, cons
     return error;
 }
 
-std::string describe_base(const ClosedRound& round) {
+std::string describe_base(const round::ClosedRound& round) {
     return "the base (" + round.base.substr(0, 12) + ")";
 }
 
@@ -107,9 +107,9 @@ Result<aggregate::LoraScale> fetch_lora_scale(const std::shared_ptr<ClientPool>&
 }
 
 // The updates, in their order.
-Result<std::vector<aggregate::Input>> open_updates(const std::shared_ptr<ClientPool>& store, const ClosedRound& round,
-                                                   bool are_adapters, std::size_t window_bytes,
-                                                   const RemoteModels::OnFault& on_fault) {
+Result<std::vector<aggregate::Input>> open_updates(const std::shared_ptr<ClientPool>& store,
+                                                   const round::ClosedRound& round, bool are_adapters,
+                                                   std::size_t window_bytes, const RemoteModels::OnFault& on_fault) {
     std::vector<aggregate::Input> inputs;
     for (std::size_t i = 0; i < round.updates.size(); ++i) {
         const std::string name = describe(round.updates[i]);
@@ -130,7 +130,7 @@ Result<std::vector<aggregate::Input>> open_updates(const std::shared_ptr<ClientP
 }
 
 // The base, with what the strategy left in the round that made it.
-Result<aggregate::RoundBase> open_base(const std::shared_ptr<ClientPool>& store, const ClosedRound& round,
+Result<aggregate::RoundBase> open_base(const std::shared_ptr<ClientPool>& store, const round::ClosedRound& round,
                                        const aggregate::Strategy& strategy, const Manifest& base,
                                        std::size_t window_bytes) {
     aggregate::RoundBase start;
@@ -164,7 +164,8 @@ RemoteModels::RemoteModels(std::shared_ptr<ClientPool> store, Manifest base, std
       aggregator_(std::move(aggregator)),
       workspace_(aggregator_) {}
 
-Result<RemoteModels> RemoteModels::open(const Settings& settings, const ClosedRound& round, const OnFault& on_fault) {
+Result<RemoteModels> RemoteModels::open(const Settings& settings, const round::ClosedRound& round,
+                                        const OnFault& on_fault) {
     ATOLL_TRY(auto store, connect(settings));
     ATOLL_TRY(const auto strategy, aggregate::make_strategy(round.strategy));
     const std::size_t window_bytes = window_bytes_for(round.updates.size() + 1 + strategy->state().size() +
@@ -189,7 +190,7 @@ Result<RemoteModels> RemoteModels::open(const Settings& settings, const ClosedRo
     aggregate::AggregatorOptions options;
     options.block_bytes = kBlockBytes;
     options.on_fault = [on_fault](std::size_t update) { on_fault(update, /*is_stores=*/false); };
-    Weights weights = averaging_weights(round);
+    round::Weights weights = averaging_weights(round);
     start.absent = std::move(weights.absent);
     auto aggregator =
         aggregate::Aggregator::plan(round.strategy, std::move(inputs), weights.updates, options, std::move(start));
@@ -204,7 +205,7 @@ Result<std::size_t> RemoteModels::find_file(const std::string& path) const {
     return static_cast<std::size_t>(at - files.begin());
 }
 
-Result<std::vector<aggregate::ExactSum>> RemoteModels::measure_part(const Part& part) {
+Result<std::vector<aggregate::ExactSum>> RemoteModels::measure_part(const round::Part& part) {
     ATOLL_TRY(const std::size_t file, find_file(part.path));
     std::vector<aggregate::ExactSum> statistics(aggregator_.statistics_count());
     ATOLL_RETURN_IF_ERROR(believe(aggregator_.measure(file, part.begin, part.size, statistics, workspace_)));
@@ -234,14 +235,14 @@ Status RemoteModels::believe(const Status& work) const {
     return blame_store_first(*store_, sources_, on_fault_, work.error());
 }
 
-Result<aggregate::Prepared> RemoteModels::prepare(const ClosedRound& round) {
+Result<aggregate::Prepared> RemoteModels::prepare(const round::ClosedRound& round) {
     for (const Source& source : sources_) source.file->forget_checks();  // the updates are read a second time from here
     std::vector<aggregate::Assignment> assigned;
-    for (const Update& update : round.updates) assigned.push_back(update.assigned);
+    for (const round::Update& update : round.updates) assigned.push_back(update.assigned);
     return aggregator_.prepare(round.statistics, assigned, round.earlier);
 }
 
-Result<MadePart> RemoteModels::make_part(const Part& part) {
+Result<MadePart> RemoteModels::make_part(const round::Part& part) {
     ATOLL_TRY(const std::size_t file, find_file(part.path));
     std::string bytes(part.size, '\0');
     workspace_.take_truncation();  // of a part that failed
@@ -255,28 +256,28 @@ Result<MadePart> RemoteModels::make_part(const Part& part) {
     ATOLL_RETURN_IF_ERROR(of_store(response.check()));
     if (!aggregator_.truncates()) return MadePart{sha256};
     const aggregate::Truncation lost = workspace_.take_truncation();
-    return MadePart{sha256, to_json(std::vector{lost.left_out, lost.whole})};
+    return MadePart{sha256, round::to_json(std::vector{lost.left_out, lost.whole})};
 }
 
-Result<std::set<std::string>> RemoteModels::missing(const std::vector<Part>& parts) {
+Result<std::set<std::string>> RemoteModels::missing(const std::vector<round::Part>& parts) {
     std::set<std::string> digests;
-    for (const Part& part : parts) digests.insert(part.sha256);
+    for (const round::Part& part : parts) digests.insert(part.sha256);
     return of_store(store_client::find_missing(*store_->take(), digests));
 }
 
-std::vector<Part> RemoteModels::without_left_out(std::vector<Part> parts) const {
+std::vector<round::Part> RemoteModels::without_left_out(std::vector<round::Part> parts) const {
     for (std::size_t file = 0; file < aggregator_.files().size(); ++file)
         if (aggregator_.leaves_out(file))
-            std::erase_if(parts, [&](const Part& part) { return part.path == aggregator_.files()[file].path; });
+            std::erase_if(parts, [&](const round::Part& part) { return part.path == aggregator_.files()[file].path; });
     return parts;
 }
 
-Result<Published> RemoteModels::publish(const ClosedRound& round, const std::vector<Part>& made,
+Result<Published> RemoteModels::publish(const round::ClosedRound& round, const std::vector<round::Part>& made,
                                         const nlohmann::json& contributions, const nlohmann::json& metrics) {
     Published published;
-    const std::vector<Part> parts = without_left_out(made);
-    const Manifest manifest = assemble(base_manifest_, parts);
-    const Manifest state = assemble_optimizer_state(base_manifest_, parts);
+    const std::vector<round::Part> parts = without_left_out(made);
+    const Manifest manifest = round::assemble(base_manifest_, parts);
+    const Manifest state = round::assemble_optimizer_state(base_manifest_, parts);
     store_client::VersionDetails details;
     details.parents = {round.base};
     details.job = round.job;
@@ -284,7 +285,7 @@ Result<Published> RemoteModels::publish(const ClosedRound& round, const std::vec
     auto client = store_->take();
     store_client::VersionDetails of_state = details;
     details.kind = "global";
-    for (const Update& update : round.updates)
+    for (const round::Update& update : round.updates)
         if (update.version != round.base) details.parents.push_back(update.version);
     details.contributions = contributions;
     details.metrics = metrics;

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "services/aggregation/db/repository.h"
-#include "services/aggregation/domain/closed_round.h"
 #include "services/aggregation/settings.h"
 #include "services/aggregation/work/read_ahead.h"
+#include "shared/round/closed_round.h"
 #include "shared/store_client/manifest.h"
 #include "shared/store_client/remote_file.h"
 
@@ -27,24 +27,25 @@ class RemoteModels {
 
     // Fetches the manifests and reads the tensors' headers. kInvalidArgument naming the tensor, with a message that
     // names the update, when the updates do not fit their base.
-    static Result<RemoteModels> open(const Settings& settings, const ClosedRound& round, const OnFault& on_fault);
+    static Result<RemoteModels> open(const Settings& settings, const round::ClosedRound& round,
+                                     const OnFault& on_fault);
 
     const aggregate::Aggregator& aggregator() const { return aggregator_; }
 
     bool is_measured() const { return aggregator_.statistics_count() > 0; }
     // What the updates' statistics are in a part. One thread at a time, as all below.
-    Result<std::vector<aggregate::ExactSum>> measure_part(const Part& part);
+    Result<std::vector<aggregate::ExactSum>> measure_part(const round::Part& part);
     // How much each update counts, which make_part() follows from now on.
-    Result<aggregate::Prepared> prepare(const ClosedRound& round);
+    Result<aggregate::Prepared> prepare(const round::ClosedRound& round);
 
     // Makes a part and puts it into the store.
-    Result<MadePart> make_part(const Part& part);
+    Result<MadePart> make_part(const round::Part& part);
     // The digests of those parts that the store no longer has; the others stay for as long as new blobs do.
-    Result<std::set<std::string>> missing(const std::vector<Part>& parts);
+    Result<std::set<std::string>> missing(const std::vector<round::Part>& parts);
     // Posts the version that the parts make, and before it the optimizer's state. The same parts give the same
     // versions, however often.
     // `metrics`: what the version says of itself.
-    Result<Published> publish(const ClosedRound& round, const std::vector<Part>& made,
+    Result<Published> publish(const round::ClosedRound& round, const std::vector<round::Part>& made,
                               const nlohmann::json& contributions, const nlohmann::json& metrics);
 
   private:
@@ -57,7 +58,7 @@ class RemoteModels {
     RemoteModels(std::shared_ptr<store_client::ClientPool> store, store_client::Manifest base,
                  std::vector<Source> sources, OnFault on_fault, aggregate::Aggregator aggregator);
     Result<std::size_t> find_file(const std::string& path) const;
-    std::vector<Part> without_left_out(std::vector<Part> parts) const;
+    std::vector<round::Part> without_left_out(std::vector<round::Part> parts) const;
     // Nothing that was read so far is rotten. Before what was made of it leaves.
     static Status check_chunks(store_client::ClientPool& store, const std::vector<Source>& sources,
                                const OnFault& on_fault);

@@ -131,7 +131,8 @@ Status Worker::open(const Claim& claim) {
 }
 
 Status Worker::plan(const Claim& claim) {
-    const auto parts = cut_into_parts(models_->aggregator().files(), static_cast<std::uint64_t>(settings_.part_bytes));
+    const auto parts =
+        round::cut_into_parts(models_->aggregator().files(), static_cast<std::uint64_t>(settings_.part_bytes));
     nlohmann::json shares;
     if (!models_->is_measured()) {
         ATOLL_TRY(prepared_, models_->prepare(round_));
@@ -147,7 +148,7 @@ Status Worker::plan(const Claim& claim) {
 Status Worker::measure_part(const Claim& claim) {
     ATOLL_TRY(const auto statistics, models_->measure_part(claim.part));
     ATOLL_TRY(const bool current, in_transaction(pool_, [&](pg::Transaction& transaction) {
-                  return save_measured(transaction, claim, to_json(statistics));
+                  return save_measured(transaction, claim, round::to_json(statistics));
               }));
     if (!current) stale_.Increment();
     return {};
@@ -161,7 +162,7 @@ Status Worker::prepare(const Claim& claim) {
             ATOLL_TRY(parts, load_statistics(*lease, claim.aggregation));
         }
         std::vector<aggregate::ExactSum> sums(models_->aggregator().statistics_count());
-        for (const auto& part : parts) ATOLL_RETURN_IF_ERROR(add_statistics(sums, part));
+        for (const auto& part : parts) ATOLL_RETURN_IF_ERROR(round::add_statistics(sums, part));
         for (const auto& sum : sums) round_.statistics.push_back(sum.value());
     }
     ATOLL_TRY(prepared_, models_->prepare(round_));
@@ -200,17 +201,17 @@ Status Worker::make_part(const Claim& claim) {
 }
 
 Status Worker::publish(const Claim& claim) {
-    std::vector<Part> parts;
+    std::vector<round::Part> parts;
     nlohmann::json metrics = nlohmann::json::object();
     {
         ATOLL_TRY(auto lease, pool_.acquire());
         ATOLL_TRY(parts, load_parts(*lease, claim.aggregation));
         if (models_->aggregator().truncates()) {
             ATOLL_TRY(const auto lost, load_statistics(*lease, claim.aggregation));
-            ATOLL_TRY(metrics["product_relative_error"], relative_error(lost));
+            ATOLL_TRY(metrics["product_relative_error"], round::relative_error(lost));
         }
     }
-    for (const Part& part : parts)  // none are left when another worker has published
+    for (const round::Part& part : parts)  // none are left when another worker has published
         if (part.sha256.empty()) return unavailable("a part is missing");
     if (parts.empty()) return unavailable("the parts are gone");
     ATOLL_RETURN_IF_ERROR(use_shares(claim));
@@ -264,7 +265,7 @@ Status Worker::handle_failure(const Claim& claim, Error error) {
     return {};
 }
 
-Result<bool> Worker::refuse(pg::Transaction& transaction, const Claim& claim, const RefusedUpdate& refused) {
+Result<bool> Worker::refuse(pg::Transaction& transaction, const Claim& claim, const round::RefusedUpdate& refused) {
     const std::size_t left = round_.updates.size() - 1;
     if (left >= round_.quorum) return save_refusal(transaction, claim, {refused});
     return fail(transaction, claim,
@@ -274,10 +275,10 @@ Result<bool> Worker::refuse(pg::Transaction& transaction, const Claim& claim, co
 }
 
 Result<bool> Worker::fail(pg::Transaction& transaction, const Claim& claim, const std::string& error,
-                          const std::vector<RefusedUpdate>& refused) {
+                          const std::vector<round::RefusedUpdate>& refused) {
     ATOLL_TRY(const bool saved, save_failure(transaction, claim, error, refused));
     if (!saved) return false;
-    ATOLL_TRY(const ClosedRound round, load_round(transaction.connection(), claim.aggregation));
+    ATOLL_TRY(const round::ClosedRound round, load_round(transaction.connection(), claim.aggregation));
     ATOLL_RETURN_IF_ERROR(
         add_failed(transaction, settings_.topic_prefix, round.job, round.round, error, round.refused));
     return true;

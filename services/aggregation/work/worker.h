@@ -36,9 +36,9 @@ class Worker {
     Status make_again(const Claim& claim, const std::set<std::string>& missing);
     Status handle_failure(const Claim& claim, Error error);
     // An update is to blame: the round goes on without it while its quorum holds. False: the claim is stale.
-    Result<bool> refuse(pg::Transaction& transaction, const Claim& claim, const RefusedUpdate& refused);
+    Result<bool> refuse(pg::Transaction& transaction, const Claim& claim, const round::RefusedUpdate& refused);
     Result<bool> fail(pg::Transaction& transaction, const Claim& claim, const std::string& error,
-                      const std::vector<RefusedUpdate>& refused);
+                      const std::vector<round::RefusedUpdate>& refused);
     Status open(const Claim& claim);  // makes round_ and models_ those of the claim's plan
     void close();
     // Makes the shares those that the measuring gave.
@@ -53,7 +53,7 @@ class Worker {
     prometheus::Counter& stale_;
     prometheus::Counter& failures_;
     std::optional<std::pair<std::int64_t, std::int64_t>> opened_;  // the aggregation and plan of round_ and models_
-    ClosedRound round_;
+    round::ClosedRound round_;
     std::optional<RemoteModels> models_;
     std::optional<aggregate::Prepared> prepared_;  // of models_, once they may be averaged
     struct Fault {

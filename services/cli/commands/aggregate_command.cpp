@@ -150,26 +150,6 @@ Result<aggregate::StrategySpec> strategy_of(const AggregateOptions& given) {
     return error;
 }
 
-Result<aggregate::Input> open_model(const std::filesystem::path& directory, bool is_adapter) {
-    ATOLL_TRY(aggregate::Input input, aggregate::open_directory(directory));
-    if (is_adapter) {
-        ATOLL_TRY(input.lora, aggregate::read_lora_scale(directory));
-    }
-    return input;
-}
-
-// What the strategy left beside the base.
-Result<std::map<std::string, aggregate::Input, std::less<>>> open_state(const aggregate::StrategySpec& spec,
-                                                                        const std::filesystem::path& base) {
-    ATOLL_TRY(const auto strategy, aggregate::make_strategy(spec));
-    std::map<std::string, aggregate::Input, std::less<>> state;
-    for (const std::string_view name : strategy->state()) {
-        if (!std::filesystem::exists(base / name)) continue;
-        ATOLL_TRY(state[std::string(name)], aggregate::open_directory(base / name));
-    }
-    return state;
-}
-
 // What a change of the base calls it; empty: there is no change.
 Result<std::string> base_digest(const AggregateOptions& given, const aggregate::StrategySpec& strategy) {
     const bool any =
@@ -202,17 +182,13 @@ Status run_aggregate(const Context& context, const AggregateOptions& given) {
         compared, is_product ? aggregate::LoraScales::kMayDiffer : aggregate::LoraScales::kMustAgree));
     std::optional<aggregate::RoundBase> start;
     if (given.base) {
-        ATOLL_TRY(aggregate::Input base, open_model(*given.base, is_product));
-        ATOLL_TRY(std::string digest, base_digest(given, strategy));
-        start = aggregate::RoundBase{.base = std::move(base), .absent = given.absent, .digest = std::move(digest)};
-        ATOLL_TRY(start->state, open_state(strategy, *given.base));
-        if (strategy.control_variate && std::filesystem::exists(*given.base / delta::kControlVariateFolder)) {
-            ATOLL_TRY(start->control_variate, aggregate::open_directory(*given.base / delta::kControlVariateFolder));
-        }
+        ATOLL_TRY(start, aggregate::open_base(strategy, *given.base, *given.base));
+        start->absent = given.absent;
+        ATOLL_TRY(start->digest, base_digest(given, strategy));
     }
     std::vector<aggregate::Input> inputs;
     for (const auto& directory : given.directories) {
-        ATOLL_TRY(aggregate::Input input, open_model(directory, is_product));
+        ATOLL_TRY(aggregate::Input input, aggregate::open_update(strategy, directory));
         inputs.push_back(std::move(input));
     }
     const std::vector<double> weights =

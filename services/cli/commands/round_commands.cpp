@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -9,6 +10,7 @@
 
 #include "services/cli/commands/commands.h"
 #include "services/cli/commands/job_verb.h"
+#include "services/cli/commands/round_verify.h"
 #include "services/cli/output.h"
 #include "services/cli/rest.h"
 #include "services/cli/terminal.h"
@@ -134,6 +136,30 @@ Status run_round_show(const Context& context, http::Client& client, const std::s
     return {};
 }
 
+void add_verify(CLI::App& group, Context& context) {
+    struct Given {
+        int number = 0;
+        std::vector<std::string> without;
+        std::optional<std::filesystem::path> dir, out;
+    };
+    const auto given = std::make_shared<Given>();
+    auto* verify = add_job_verb(group, context, "verify", "make a round's model again from its updates, and compare",
+                                [&context, given](http::Client&, const std::string& id) {
+                                    const auto& without = given->without;
+                                    return verify_round(context, id, given->number,
+                                                        {{without.begin(), without.end()}, given->dir, given->out});
+                                });
+    verify->add_option("round", given->number, "its number")->required()->check(CLI::Range(1, 1'000'000));
+    verify
+        ->add_option("--without", given->without,
+                     "a facility whose update is left out, to see what the model would have been; may be repeated")
+        ->allow_extra_args(false);
+    verify->add_option("--dir", given->dir,
+                       "where the base and the updates are fetched to and stay; default: a temporary directory");
+    verify->add_option("--out", given->out, "the directory to make of the model; default: it is not kept");
+    set_example(*verify, "atoll round verify newest 3 --without leonardo --out without-leonardo");
+}
+
 }  // namespace
 
 void add_round_commands(CLI::App& program, Context& context) {
@@ -147,6 +173,7 @@ void add_round_commands(CLI::App& program, Context& context) {
                      });
     show->add_option("round", *number, "its number; default: all");
     set_example(*show, "atoll round show newest 3");
+    add_verify(*rounds, context);
 }
 
 }  // namespace atl::cli

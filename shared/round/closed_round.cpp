@@ -1,6 +1,8 @@
-#include "services/aggregation/domain/closed_round.h"
+#include "shared/round/closed_round.h"
 
 #include <algorithm>
+#include <functional>
+#include <limits>
 #include <map>
 #include <set>
 #include <tuple>
@@ -9,7 +11,7 @@
 #include "shared/digest/digest.h"
 #include "shared/json/json.h"
 
-namespace atl::aggregation {
+namespace atl::round {
 namespace {
 
 using json::Json;
@@ -207,6 +209,49 @@ void take_earlier(ClosedRound& round, const Json& rows) {
     }
 }
 
+namespace {
+
+Status leave_out_facility(ClosedRound& round, const std::string& facility) {
+    Json left_out = Json::array();
+    for (const Update& update : round.updates)
+        if (update.facility == facility) left_out.push_back({{"task", update.task}, {"reason", "asked for"}});
+    if (left_out.empty())
+        return not_found(facility + " has no update in round " + std::to_string(round.round) + " that counts",
+                         "without");
+    return leave_out(round, left_out);
+}
+
+}  // namespace
+
+Result<ClosedRound> rebuild_round(const Json& aggregations, std::int64_t number, const std::set<std::string>& without) {
+    std::map<std::int64_t, Json, std::greater<>> before;  // the newest first
+    Json shown;
+    for (const Json& one : aggregations) {
+        const std::int64_t at = one.value("round", std::int64_t{0});
+        if (at == number) shown = one;
+        if (at < number && one.value("state", "") == "completed") before[at] = one;
+    }
+    if (shown.is_null()) return not_found("round " + std::to_string(number) + " was not aggregated", "round");
+    ATOLL_TRY(ClosedRound round, parse_closed_round(shown));
+    Json earlier = Json::array(), last = Json::array();
+    for (const auto& [at, one] : before) {
+        if (one.value("version", Json()) == round.base && !round.base_is_jobs) {
+            round.base_is_jobs = true;
+            if (const Json state = one.value("optimizer_state", Json()); state.is_string())
+                round.optimizer_state = state;
+        }
+        const bool tells = round.updates.size() < kManyUpdates && earlier.size() < kEarlierRoundsMax;
+        if (tells) earlier.push_back(one);
+        if (at >= number - kAbsentRoundsMax) last.push_back(one);
+    }
+    ATOLL_RETURN_IF_ERROR(leave_out(round, shown.value("refused", Json::array())));
+    for (const std::string& facility : without) ATOLL_RETURN_IF_ERROR(leave_out_facility(round, facility));
+    if (round.updates.empty()) return invalid_argument("without", "no update would be left");
+    take_earlier(round, earlier);
+    take_absent(round, last);
+    return round;
+}
+
 Json to_json(const std::vector<aggregate::ExactSum>& statistics) {
     Json sums = Json::array();
     for (const aggregate::ExactSum& sum : statistics)
@@ -280,8 +325,24 @@ store_client::Manifest assemble_optimizer_state(const store_client::Manifest& ba
     return manifest;
 }
 
+std::string first_difference(const store_client::Manifest& made, const store_client::Manifest& model) {
+    for (const store_client::ManifestFile& file : model.files) {
+        const auto* ours = made.find(file.path);
+        if (ours == nullptr) return "it has no " + file.path;
+        std::uint64_t begin = 0;
+        for (std::size_t i = 0; i < file.chunks.size(); ++i) {
+            const std::uint64_t end = begin + file.chunks[i].size;
+            if (i >= ours->chunks.size() || ours->chunks[i].sha256 != file.chunks[i].sha256)
+                return file.path + " differs in bytes " + std::to_string(begin) + " to " + std::to_string(end - 1);
+            begin = end;
+        }
+        if (ours->size != file.size) return file.path + " is longer";
+    }
+    return made.files.size() == model.files.size() ? "" : "it has more files";
+}
+
 bool is_safetensors(const std::string& path) {
     return path.ends_with(".safetensors");
 }
 
-}  // namespace atl::aggregation
+}  // namespace atl::round

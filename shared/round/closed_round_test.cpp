@@ -1,10 +1,10 @@
-#include "services/aggregation/domain/closed_round.h"
+#include "shared/round/closed_round.h"
 
 #include <gtest/gtest.h>
 
 #include "shared/json/json.h"
 
-namespace atl::aggregation {
+namespace atl::round {
 namespace {
 
 using json::Json;
@@ -323,5 +323,59 @@ TEST(PartsTest, FilesAreCutWithoutGapsAndPutTogetherAgain) {
     EXPECT_TRUE(store_client::parse_manifest(store_client::to_json(manifest)).ok());
 }
 
+// As the service shows them: what a round took is found in those before it.
+TEST(RebuildRoundTest, ARoundIsWhatItsAggregationTook) {
+    Json first = closed_round(), second = closed_round(), third = closed_round();
+    first.update(
+        {{"round", 1}, {"state", "completed"}, {"version", digest_of_letter('1')}, {"refused", Json::array()}});
+    first["optimizer_state"] = digest_of_letter('e');
+    first["contributions"] = {
+        {{"facility", "karolina"}, {"version", digest_of_letter('b')}, {"norm", 4}, {"counted", 0.5}}};
+    second.update({{"state", "failed"}, {"version", nullptr}, {"contributions", Json::array()}});
+    third.update({{"round", 3}, {"base", digest_of_letter('1')}, {"state", "completed"}, {"missing", {"lumi"}}});
+    third["updates"].push_back(update("marconi", 'c', 50));
+    third["refused"] = {{{"task", "task-marconi"}, {"reason", "it holds NaN"}, {"fault", "site"}}};
+    first["updates"].push_back(update("lumi", 'd', 70));
+    const Json shown = {third, first, second};
+
+    const ClosedRound round = rebuild_round(shown, 3).value();
+    ASSERT_EQ(round.updates.size(), 2U);
+    EXPECT_EQ(round.refused.at(0).update.facility, "marconi");
+    EXPECT_TRUE(round.base_is_jobs);
+    EXPECT_EQ(round.optimizer_state, digest_of_letter('e'));
+    ASSERT_EQ(round.earlier.size(), 1U) << "a failed round counted nothing";
+    EXPECT_EQ(round.earlier.at(0).norm, 2);
+    EXPECT_EQ(round.earlier.at(0).update, 0U) << "karolina comes first";
+    ASSERT_EQ(round.absent.size(), 1U);
+    EXPECT_EQ(round.absent.at(0).tokens, 70);
+    EXPECT_FALSE(rebuild_round(shown, 1)->base_is_jobs);
+    EXPECT_TRUE(rebuild_round(shown, 1)->earlier.empty());
+
+    const ClosedRound without = rebuild_round(shown, 3, {"karolina"}).value();
+    ASSERT_EQ(without.updates.size(), 1U);
+    EXPECT_EQ(without.earlier.at(0).update, std::nullopt);
+    EXPECT_EQ(rebuild_round(shown, 3, {"marconi"}).error().code, ErrorCode::kNotFound) << "it was refused";
+    EXPECT_EQ(rebuild_round(shown, 3, {"karolina", "leonardo"}).error().code, ErrorCode::kInvalidArgument);
+    EXPECT_EQ(rebuild_round(shown, 4).error().code, ErrorCode::kNotFound);
+}
+
+TEST(PartsTest, WhereAModelDiffersIsSaid) {
+    const auto file = [](const char* path, const std::string& letters) {
+        store_client::ManifestFile made{path, letters.size(), {}};
+        for (const char letter : letters) made.chunks.push_back({digest_of_letter(letter), 1});
+        return made;
+    };
+    const store_client::Manifest model{{file("config.json", "c"), file("model.safetensors", "ab")}};
+    EXPECT_EQ(first_difference(model, model), "");
+    EXPECT_EQ(first_difference({{model.files[0], file("model.safetensors", "ad")}}, model),
+              "model.safetensors differs in bytes 1 to 1");
+    EXPECT_EQ(first_difference({{model.files[0], file("model.safetensors", "a")}}, model),
+              "model.safetensors differs in bytes 1 to 1");
+    EXPECT_EQ(first_difference({{model.files[0], file("model.safetensors", "abb")}}, model),
+              "model.safetensors is longer");
+    EXPECT_EQ(first_difference({{model.files[1]}}, model), "it has no config.json");
+    EXPECT_EQ(first_difference({{model.files[0], model.files[1], file("z", "z")}}, model), "it has more files");
+}
+
 }  // namespace
-}  // namespace atl::aggregation
+}  // namespace atl::round

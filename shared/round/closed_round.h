@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -10,8 +11,9 @@
 #include "shared/base/result.h"
 #include "shared/store_client/manifest.h"
 
-// What an aggregation is: pure functions, no database and no network.
-namespace atl::aggregation {
+// What an aggregation is, for the service that makes it and for whoever makes it again: pure functions, no database and
+// no network.
+namespace atl::round {
 
 // One update that counts in a round.
 struct Update {
@@ -37,6 +39,9 @@ struct AbsentSite {
     aggregate::Assignment assigned = {};  // likewise
 };
 inline constexpr std::int64_t kAbsentRoundsMax = 2;  // in a row; after them its absence counts for nothing
+// Of a round with so many updates they alone tell what is usual; of one with fewer so many rounds before it, too.
+inline constexpr std::int64_t kManyUpdates = 16;
+inline constexpr std::int64_t kEarlierRoundsMax = 10;
 
 // The data of atoll.round.closed.v1.
 struct ClosedRound {
@@ -70,6 +75,13 @@ void take_earlier(ClosedRound& round, const nlohmann::json& rows);
 
 // Finds what the missing handed in last, from the rows of the rounds before, the newest first: [{updates, refused}].
 void take_absent(ClosedRound& round, const nlohmann::json& rows);
+
+// The round as its aggregation took it, from what the service shows of its job's aggregations, those of the rounds
+// before it among them: Aggregation of services/aggregation/openapi.json, in any order. The updates of `without` are
+// left out as if they had been refused. kNotFound: none is of that round, or one of `without` has no update in it that
+// counts.
+Result<ClosedRound> rebuild_round(const nlohmann::json& aggregations, std::int64_t number,
+                                  const std::set<std::string>& without = {});
 
 // A part's statistics as its row keeps them: of each sum its terms. kInternal where a row holds something else.
 nlohmann::json to_json(const std::vector<aggregate::ExactSum>& statistics);
@@ -110,6 +122,10 @@ store_client::Manifest assemble(const store_client::Manifest& base, const std::v
 // What the strategy keeps for the next round, a folder a state: the parts that are of no file of the base.
 store_client::Manifest assemble_optimizer_state(const store_client::Manifest& base, const std::vector<Part>& parts);
 
+// Where what was made first differs from a model that is cut into the same chunks: "model.safetensors differs in bytes
+// 0 to 8388607", "it has no config.json"; empty: nowhere.
+std::string first_difference(const store_client::Manifest& made, const store_client::Manifest& model);
+
 bool is_safetensors(const std::string& path);
 
-}  // namespace atl::aggregation
+}  // namespace atl::round
