@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "shared/aggregate/kernels.h"
 #include "shared/aggregate/low_rank.h"
@@ -193,6 +194,19 @@ Status count_truncation(const Plan& plan, const Tensor& tensor, Scratch& scratch
     return {};
 }
 
+namespace {
+
+// What rounding may hide of a product's squares: it is small beside those of what is added up. Matrices that are huge
+// and cancel one another have a product of nearly nothing, and would spoil whatever is made of them.
+double hidden_squares(const Plan& plan, const PlannedPair& pair, const AdapterPair& read, std::size_t model) {
+    constexpr double kRounding = 16 * std::numeric_limits<double>::epsilon();
+    const double scale = scale_of(plan, pair, model);
+    return kRounding * scale * scale * sum_of_squares(read.a, read.models[model]) *
+           sum_of_squares(read.b, read.models[model]);
+}
+
+}  // namespace
+
 Status measure_pair(const Plan& plan, const Tensor& tensor, std::span<ExactSum> sums, Scratch& scratch) {
     const PlannedPair& pair = plan.pairs[tensor.made];
     const std::size_t inputs = plan.inputs.size(), models = inputs + 1;
@@ -212,7 +226,7 @@ Status measure_pair(const Plan& plan, const Tensor& tensor, std::span<ExactSum> 
                 if (k != i) others += both(j, k);
         }
         const std::span<ExactSum> own = sums.subspan(i * kSumsPerInput, kSumsPerInput);
-        own[0].add(std::max(both(i, i), 0.0));
+        own[0].add(std::max(both(i, i), 0.0) + hidden_squares(plan, pair, read, i));
         own[1].add(with_others);
         own[2].add(std::max(others, 0.0));
     }

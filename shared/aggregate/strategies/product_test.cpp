@@ -215,6 +215,36 @@ TEST(ProductTest, WhoLiesInAlphaOrRankOrSizeCountsAsWhoLiesInItsWeights) {
     EXPECT_EQ(bounded.figures[1].counted, 0);
 }
 
+// Its product is small and its matrices are not: what rounding would leave of them is its change.
+TEST(ProductTest, WhoseMatricesCancelOneAnotherCountsAsNoChange) {
+    const Adapter base = random_adapter(30, 20, 4, 1);
+    const auto near = [&](unsigned seed) {
+        Adapter adapter = base;
+        const Adapter noise = random_adapter(30, 20, 4, seed);
+        for (std::size_t i = 0; i < adapter.b.size(); ++i) adapter.b[i] += 0.01F * noise.b[i];
+        return adapter;
+    };
+    StrategySpec strategy = product();
+    strategy.clip = 1.4;
+    strategy.drop = 3;
+    for (const float size : {1e5F, 1e8F, 3e38F}) {
+        Adapter liar = near(4);
+        for (std::size_t row = 0; row < 2; ++row)  // of A; the same columns of B are opposite
+            for (std::size_t i = 0; i < liar.in; ++i) liar.a[row * liar.in + i] = size;
+        for (std::size_t i = 0; i < liar.out; ++i) {
+            liar.b[i * liar.rank] = size;
+            liar.b[i * liar.rank + 1] = -size;
+        }
+        auto aggregator = Aggregator::plan(strategy, inputs_of({near(2), near(3), liar}), {1, 1, 1}, {},
+                                           RoundBase{adapter_input("base", base)})
+                              .value();
+        const Prepared prepared = prepare(aggregator);
+        EXPECT_EQ(prepared.figures[2].counted, 0) << size << ": " << prepared.figures[2].norm;
+        EXPECT_EQ(prepared.figures[0].counted, 1);
+        EXPECT_EQ(prepared.figures[1].counted, 1);
+    }
+}
+
 TEST(ProductTest, WhereNothingIsAddedTheAdapterCanStillBeTrained) {
     Adapter base = random_adapter(12, 9, 3, 1), other = random_adapter(12, 9, 3, 2);
     std::fill(base.b.begin(), base.b.end(), 0.0F);
