@@ -287,7 +287,11 @@ Result<DatasetInfo> Catalog::dataset(const std::string& name, const std::string&
     ATOLL_TRY(const Json found, get_named(Service::kRegistry, "/v1/datasets", name, field, "dataset", known));
     ATOLL_TRY(std::string prompt_template, member<std::string>(found, "template"));
     ATOLL_TRY(std::string owner, member<std::string>(found, "created_by"));
-    return DatasetInfo{name, std::move(prompt_template), std::move(owner)};
+    Json identity;
+    for (const char* key : {"created_by", "created_at", "language", "template"}) {
+        ATOLL_TRY(identity[key], member<std::string>(found, key));
+    }
+    return DatasetInfo{name, std::move(prompt_template), std::move(owner), std::move(identity)};
 }
 
 Result<Json> Catalog::model_version(const std::string& model, const std::string& digest) const {
@@ -512,9 +516,10 @@ Result<std::int64_t> Catalog::register_version(const std::string& dataset, const
 }
 
 Status Catalog::register_copy(const std::string& dataset, std::int64_t version, const std::string& facility,
-                              const std::string& path) const {
+                              const std::string& path, const std::string& fingerprint) const {
     ATOLL_RETURN_IF_ERROR(ask(Service::kRegistry, [&](http::Client& client) {
-        return client.put_json(copies_path(dataset, version) + "/" + http::percent_encode(facility), {{"path", path}});
+        return client.put_json(copies_path(dataset, version) + "/" + http::percent_encode(facility),
+                               {{"path", path}, {"fingerprint", fingerprint}});
     }));
     return {};
 }

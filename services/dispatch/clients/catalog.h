@@ -25,6 +25,9 @@ struct DatasetInfo {
     std::string name;
     std::string prompt_template;
     std::string owner;  // who registered it: they and admins change it
+    // What its versions depend on, and what tells it from a later one of its name: {created_by, created_at, language,
+    // template}.
+    json::Json identity;
 };
 
 // Where a job's training or evaluation finds its data. `path` is the field to name: "participants[0]".
@@ -105,11 +108,13 @@ class Catalog {
     Result<json::Json> aggregation(const std::string& job, std::int64_t round) const;
     bool has_aggregation() const { return !aggregation_url_.empty(); }
 
-    // Registers a prepared version; the same key gives the same number again.
+    // Registers a prepared version; the same key gives the same number again. kConflict: the dataset is no longer the
+    // one that its `prepared_for` says.
     Result<std::int64_t> register_version(const std::string& dataset, const json::Json& version,
                                           const std::string& idempotency_key) const;
+    // `fingerprint`: kConflict where the version has another; empty: whatever it has.
     Status register_copy(const std::string& dataset, std::int64_t version, const std::string& facility,
-                         const std::string& path) const;
+                         const std::string& path, const std::string& fingerprint) const;
 
   private:
     enum class Service { kRegistry, kStore, kAggregation };

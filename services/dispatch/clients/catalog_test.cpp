@@ -187,7 +187,7 @@ TEST_F(RefusedTokenTest, ATokenThatIsNoLongerTakenIsReplacedAtOnce) {
         [&]() -> Status {
             return catalog_.register_version("it", Json::object(), "key").ok() ? Status() : unavailable("");
         },
-        [&]() -> Status { return catalog_.register_copy("it", 1, "a", "b"); }};
+        [&]() -> Status { return catalog_.register_copy("it", 1, "a", "b", "f"); }};
     for (const auto& question : questions) {
         ASSERT_TRUE(question().ok());
         refused_ = seen_;

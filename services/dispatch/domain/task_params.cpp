@@ -71,6 +71,7 @@ Status read(ObjectReader& reader, PrepareParams& params) {
     params.batching = reader.one_of("batching", {"packing", "padding"}, "");
     params.validation_percent = reader.required_integer("validation_percent", 0, 99);
     params.validation_input = reader.string_or("validation_input", "");
+    params.prepared_for = reader.object_or_null("prepared_for");
     return reader.finish();
 }
 
@@ -140,8 +141,10 @@ Json to_json(const TaskParams& params) {
         if (!evaluate->quantize.empty()) stored["quantize"] = evaluate->quantize;
         if (evaluate->samples_max > 0) stored["samples_max"] = evaluate->samples_max;
     }
-    if (const auto* prepare = std::get_if<PrepareParams>(&params); prepare && !prepare->validation_input.empty())
-        stored["validation_input"] = prepare->validation_input;
+    if (const auto* prepare = std::get_if<PrepareParams>(&params)) {
+        if (!prepare->validation_input.empty()) stored["validation_input"] = prepare->validation_input;
+        if (!prepare->prepared_for.is_null()) stored["prepared_for"] = prepare->prepared_for;
+    }
     return stored;
 }
 

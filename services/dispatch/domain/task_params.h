@@ -65,6 +65,7 @@ struct PrepareParams {
     std::string batching;
     std::int64_t validation_percent = 0;
     std::string validation_input;  // as PreparationSpec has them
+    json::Json prepared_for = {};  // the dataset as it was when this was ordered (DatasetInfo::identity)
 };
 
 struct CleanParams {};

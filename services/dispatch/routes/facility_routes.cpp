@@ -196,7 +196,7 @@ Result<Response> put_copy(Routing& routing, const Request& request) {
     json::ObjectReader reader(body);
     const std::string path = reader.required_string("path");
     ATOLL_RETURN_IF_ERROR(reader.finish());
-    ATOLL_RETURN_IF_ERROR(routing.catalog.register_copy(dataset, version, stored.facility.name, path));
+    ATOLL_RETURN_IF_ERROR(routing.catalog.register_copy(dataset, version, stored.facility.name, path, ""));
     return Response::json(
         200, {{"dataset", dataset}, {"version", version}, {"facility", stored.facility.name}, {"path", path}});
 }

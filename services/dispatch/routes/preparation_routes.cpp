@@ -54,7 +54,8 @@ Result<Task> make_preparation_task(const PreparationSpec& spec, const Catalog& c
                                 .seq_len = spec.seq_len,
                                 .batching = spec.batching,
                                 .validation_percent = spec.validation_percent,
-                                .validation_input = spec.validation_input};
+                                .validation_input = spec.validation_input,
+                                .prepared_for = dataset.identity};
     return task;
 }
 

@@ -116,8 +116,11 @@ void FakeCatalog::add_registry(http::Server& server) {
     server.route(Method::kGet, "/v1/datasets/:name", services_only(), [this, known](const Request& request) {
         if (!known(request.param("name"))) return none();
         const std::lock_guard lock(mutex_);
-        return Response::json(
-            200, {{"name", request.param("name")}, {"template", "scrivi:: {{text}}"}, {"created_by", dataset_owner_}});
+        return Response::json(200, {{"name", request.param("name")},
+                                    {"template", "scrivi:: {{text}}"},
+                                    {"created_by", dataset_owner_},
+                                    {"created_at", "2026-03-01T12:00:00Z"},
+                                    {"language", "it"}});
     });
     server.route(Method::kGet, "/v1/datasets/:name/versions", services_only(), [this](const Request& request) {
         const std::lock_guard lock(mutex_);
@@ -130,6 +133,8 @@ void FakeCatalog::add_registry(http::Server& server) {
         refused.status = refusal_;
         if (refused.status != 0) return refused;
         const std::lock_guard lock(mutex_);
+        if (request.json()->at("prepared_for").at("created_by") != dataset_owner_)
+            return Response::problem(conflict("it is another dataset by now", "prepared_for"));
         Json& made = versions_[request.header("idempotency-key")];
         if (made.is_null()) {
             const Json body = request.json().value();
@@ -145,6 +150,10 @@ void FakeCatalog::add_registry(http::Server& server) {
         }
         return Response::json(201, made);
     });
+    add_copies(server);
+}
+
+void FakeCatalog::add_copies(http::Server& server) {
     server.route(Method::kGet, "/v1/datasets/:name/versions/:version/copies", services_only(),
                  [this](const Request& request) {
                      if (request.param("version") == "9") return none();

@@ -100,6 +100,7 @@ class FakeCatalog {
 
   private:
     void add_registry(http::Server& server);
+    void add_copies(http::Server& server);
     void add_store(http::Server& server);
 
     // A route that set_refusal() is for.

@@ -39,6 +39,17 @@ TEST_F(JobLifecycleTest, APreparationRegistersWhichFilesItsTokenizerWasOf) {
                                                       {"settings", Json::object()}}));
 }
 
+TEST_F(JobLifecycleTest, APreparationForADatasetThatIsAnothersByNowFailsAtOnce) {
+    begin();
+    set("tokenize.waits");
+    const std::string path = prepare("running");
+    catalog_->set_dataset_owner("eve");
+    std::filesystem::remove(fake("tokenize.waits"));
+    EXPECT_TRUE(eventually([&] { return get(path).at("state") == "failed"; })) << get(path).dump(2);
+    EXPECT_EQ(get(path).at("attempt"), 1) << "another attempt would come to the same";
+    EXPECT_NE(get(path).at("error").get<std::string>().find("it is another dataset by now"), std::string::npos);
+}
+
 // Whoever owns a dataset may say where a copy of its version lies, and what a version has.
 TEST_F(JobLifecycleTest, DataThatAreNotThoseOfTheRegisteredVersionAreNotTrainedOn) {
     begin();

@@ -177,6 +177,22 @@ DatasetSpec patched(DatasetSpec dataset, const DatasetPatch& patch) {
     return dataset;
 }
 
+namespace {
+
+Result<std::optional<DatasetIdentity>> parse_identity(const json::Json& value) {
+    if (value.is_null()) return std::optional<DatasetIdentity>();
+    json::ObjectReader reader(value, "prepared_for");
+    DatasetIdentity identity;
+    identity.created_by = reader.required_string("created_by");
+    identity.created_at = reader.required_string("created_at");
+    identity.language = reader.required_string("language");
+    identity.template_text = reader.required_string("template");
+    ATOLL_RETURN_IF_ERROR(reader.finish());
+    return std::optional(std::move(identity));
+}
+
+}  // namespace
+
 Result<VersionSpec> parse_version(const json::Json& body) {
     json::ObjectReader reader(body);
     VersionSpec spec;
@@ -190,7 +206,9 @@ Result<VersionSpec> parse_version(const json::Json& body) {
     spec.fingerprint = required_sha256(reader, "fingerprint");
     const json::Json& statistics = reader.object_or_null("statistics");
     const json::Json& tokenizer = reader.object_or_null("tokenizer");
+    const json::Json& prepared_for = reader.object_or_null("prepared_for");
     ATOLL_RETURN_IF_ERROR(reader.finish());
+    ATOLL_TRY(spec.prepared_for, parse_identity(prepared_for));
     ATOLL_TRY(spec.tokenizer, parse_tokenizer_files(tokenizer, /*names_model=*/true));
     ATOLL_TRY(spec.train, parse_split(train, "train", 1, spec.seq_len));
     ATOLL_TRY(spec.validation, parse_split(validation, "validation", 0, spec.seq_len));
@@ -217,13 +235,15 @@ json::Json to_json(const VersionSpec& spec) {
             {"statistics", spec.statistics}};
 }
 
-Result<std::string> parse_copy(const json::Json& body) {
+Result<CopySpec> parse_copy(const json::Json& body) {
     json::ObjectReader reader(body);
-    std::string path = reader.required_string("path");
-    if (!service::is_safe_relative_path(path) || path.size() > kPathBytesMax)
+    CopySpec spec;
+    spec.path = reader.required_string("path");
+    spec.fingerprint = reader.string_or("fingerprint", "");
+    if (!service::is_safe_relative_path(spec.path) || spec.path.size() > kPathBytesMax)
         reader.fail("path", "must be relative to the facility's work directory, without empty, \".\" or \"..\" parts");
     ATOLL_RETURN_IF_ERROR(reader.finish());
-    return path;
+    return spec;
 }
 
 Result<WantedCopies> parse_wanted_copies(const json::Json& body) {

@@ -42,6 +42,15 @@ struct SplitCounts {
     std::int64_t tokens = 0;  // without padding
 };
 
+// Of a dataset what its versions depend on, and what tells it from a later one of its name.
+struct DatasetIdentity {
+    std::string created_by;
+    std::string created_at;
+    std::string language;
+    std::string template_text;
+    bool operator==(const DatasetIdentity&) const = default;
+};
+
 struct VersionSpec {
     std::string tokenizer_sha256;
     // Where the tokenizer came from: {"model", "version", "vocabulary": {file: sha256}, "settings": {file: sha256}};
@@ -53,13 +62,18 @@ struct VersionSpec {
     SplitCounts validation;
     std::string fingerprint;
     json::Json statistics;  // an object of numbers, arrays and objects: a string could carry text
+    std::optional<DatasetIdentity> prepared_for = {};  // the dataset as it was when the preparation was ordered
 };
 Result<VersionSpec> parse_version(const json::Json& body);
 // In the form that the API takes.
 json::Json to_json(const VersionSpec& spec);
 
-// The path of a copy, relative to the facility's work directory.
-Result<std::string> parse_copy(const json::Json& body);
+// A copy of a version at a facility.
+struct CopySpec {
+    std::string path;         // relative to the facility's work directory
+    std::string fingerprint;  // the version's must be the same; empty: whatever it is
+};
+Result<CopySpec> parse_copy(const json::Json& body);
 
 // A facility's copy of a dataset that somebody looks for.
 struct WantedCopy {

@@ -104,6 +104,17 @@ Status announce(Transaction& transaction, const std::string& topic, const Datase
     return events::add_to_outbox(transaction, topic, dataset.name, std::move(event));
 }
 
+// A dataset may have been removed and registered anew, by somebody else, while its texts were prepared.
+Status require_same(const StoredDataset& dataset, const DatasetIdentity& prepared_for) {
+    const DatasetIdentity now = {dataset.created_by, dataset.shown.at("created_at"), dataset.spec.language,
+                                 dataset.spec.template_text};
+    if (now == prepared_for) return {};
+    return conflict("the dataset " + dataset.spec.name +
+                        " is not what it was when this preparation was ordered: it was registered anew, or has another "
+                        "template or language; prepare its texts again",
+                    "prepared_for");
+}
+
 // The same bytes are the same version: whoever registers them again, from another facility, gets it.
 Result<Response> same_version(const Json& existing, const VersionSpec& spec) {
     const Json wanted = to_json(spec);
@@ -120,6 +131,7 @@ Result<Response> post_version(Routing& routing, Transaction& transaction, const 
         ATOLL_RETURN_IF_ERROR(service::require_owner(request, dataset.created_by, "the dataset " + dataset.spec.name));
     ATOLL_TRY(const Json body, request.json());
     ATOLL_TRY(const VersionSpec spec, parse_version(body));
+    if (spec.prepared_for) ATOLL_RETURN_IF_ERROR(require_same(dataset, *spec.prepared_for));
     const std::string& name = dataset.spec.name;
     ATOLL_TRY(const Json existing, find_fingerprint(transaction, name, spec.fingerprint));
     if (!existing.is_null()) return same_version(existing, spec);
@@ -159,10 +171,16 @@ Result<Response> put_copy(Routing&, Transaction& transaction, const Request& req
     ATOLL_TRY(const std::int64_t number, parse_version_number(request.param("version")));
     ATOLL_RETURN_IF_ERROR(service::check_name(facility, "facility"));
     ATOLL_TRY(const Json body, request.json());
-    ATOLL_TRY(const std::string path, parse_copy(body));
+    ATOLL_TRY(const CopySpec spec, parse_copy(body));
     const std::string& name = request.param("name");
+    if (!spec.fingerprint.empty()) {
+        ATOLL_TRY(const Json version, find_version(transaction, name, number));
+        if (version.at("fingerprint") != spec.fingerprint)
+            return conflict("version " + std::to_string(number) + " of " + name + " has another fingerprint",
+                            "fingerprint");
+    }
     ATOLL_TRY(const bool created,
-              registry::put_copy(transaction, name, number, facility, path, request.principal->subject));
+              registry::put_copy(transaction, name, number, facility, spec.path, request.principal->subject));
     ATOLL_TRY(const Json copy, find_copy(transaction, name, number, facility));
     return Response::json(created ? 201 : 200, copy);
 }

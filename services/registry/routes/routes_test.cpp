@@ -229,6 +229,36 @@ TEST_F(RegistryTest, TheTemplateIsFixedOnceAVersionWasMadeWithIt) {
               200);
 }
 
+// A preparation may take days, in which its dataset can be removed and registered by somebody else.
+TEST_F(RegistryTest, WhatWasPreparedForAnotherDatasetOfThatNameIsRefused) {
+    call(Method::kPost, "/v1/datasets", kDataset);
+    const Json now = get("/v1/datasets/fortunes-it");
+    Json identity;
+    for (const char* key : {"created_by", "created_at", "language", "template"}) identity[key] = now.at(key);
+    const auto post = [&](char fingerprint, const Json& prepared_for) {
+        Json version = version_of(fingerprint);
+        version["prepared_for"] = prepared_for;
+        return call(Method::kPost, "/v1/datasets/fortunes-it/versions", version);
+    };
+    EXPECT_EQ(post('a', identity).status, 201);
+    EXPECT_EQ(post('b', nullptr).status, 201);
+    for (const auto& [key, value] : identity.items()) {
+        Json other = identity;
+        other[key] = "another";
+        expect_problem(post('c', other), 409, "prepared_for");
+        expect_problem(post('a', other), 409, "prepared_for");
+        other.erase(key);
+        expect_problem(post('c', other), 422, "prepared_for." + key);
+    }
+    EXPECT_EQ(count("dataset_versions"), 2);
+    const std::string copy = "/v1/datasets/fortunes-it/versions/1/copies/leonardo";
+    const auto put = [&](char fingerprint) {
+        return call(Method::kPut, copy, {{"path", "a"}, {"fingerprint", std::string(64, fingerprint)}}, Role::kAdmin);
+    };
+    expect_problem(put('b'), 409, "fingerprint");
+    EXPECT_EQ(put('a').status, 201);
+}
+
 TEST_F(RegistryTest, ACopyIsRecordedMovedAndListed) {
     call(Method::kPost, "/v1/datasets", kDataset);
     call(Method::kPost, "/v1/datasets/fortunes-it/versions", version_of('a'));
