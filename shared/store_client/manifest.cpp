@@ -12,9 +12,10 @@ namespace {
 
 constexpr std::int64_t kFileBytesMax = std::int64_t{1} << 50;
 constexpr std::size_t kPathBytesMax = 1024;
+constexpr std::size_t kPartBytesMax = 240;  // a file system takes 255, of which what is on its way needs some
 
 bool is_safe_part(std::string_view part) {
-    return !part.empty() && part != "." && part != "..";
+    return !part.empty() && part.size() <= kPartBytesMax && part != "." && part != "..";
 }
 
 Result<Chunk> parse_chunk(const json::Json& value, const std::string& field) {

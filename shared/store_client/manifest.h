@@ -42,8 +42,8 @@ nlohmann::json to_json(const Manifest& manifest);
 std::string canonical_json(const Manifest& manifest);
 std::string manifest_digest(const Manifest& manifest);
 
-// Whether a manifest may hold this path: relative, at most 1024 bytes, no empty, "." or ".." part, no control
-// character, no backslash.
+// Whether a manifest may hold this path: relative, at most 1024 bytes and 240 a part, no empty, "." or ".." part, no
+// control character, no backslash.
 bool is_safe_path(std::string_view path);
 
 }  // namespace atl::store_client

@@ -43,6 +43,8 @@ std::vector<BadManifest> bad_manifests() {
         {"a parent directory inside", manifest({file("a/../b", 3)}), "manifest.files[0].path"},
         {"an absolute path", manifest({file("/etc/passwd", 3)}), "manifest.files[0].path"},
         {"an empty part", manifest({file("a//b", 3)}), "manifest.files[0].path"},
+        {"a name that no file system takes", manifest({file("a/" + std::string(256, 'x'), 3)}),
+         "manifest.files[0].path"},
         {"a trailing slash", manifest({file("a/", 3)}), "manifest.files[0].path"},
         {"a dot", manifest({file(".", 3)}), "manifest.files[0].path"},
         {"a NUL", manifest({file(std::string("a\0b", 3), 3)}), "manifest.files[0].path"},

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+#include <string>
 
 #include "services/store/blobs/model_file.h"
 #include "shared/delta/control_variate.h"
@@ -19,12 +21,21 @@ constexpr std::uint64_t kIndexBytesMax = 16U << 20;
 constexpr std::uint64_t kAdapterConfigBytesMax = 1U << 20;
 constexpr std::size_t kAdapterConfigValuesMax = 50'000;
 
+// Files with the same are read once: a few blobs can be named many times.
+std::string content_of(const ManifestFile& file) {
+    std::string content;
+    for (const auto& chunk : file.chunks) content += chunk.sha256;
+    return content;
+}
+
 using Shapes = std::map<std::string, std::vector<std::int64_t>>;
 
 Result<Shapes> read_shapes(const Manifest& manifest, const BlobStore& blobs) {
     Shapes shapes;
+    std::set<std::string> read;
     for (const ManifestFile& file : manifest.files) {
         if (!is_safetensors(file) || delta::is_control_variate(file.path)) continue;
+        if (!read.insert(content_of(file)).second) continue;
         ATOLL_TRY(const safetensors::Header header, read_header(file, blobs));
         for (const auto& tensor : header.tensors) shapes[tensor.name] = tensor.shape;
     }
@@ -69,8 +80,10 @@ Status check_blobs(const Manifest& manifest, const BlobStore& blobs) {
 }
 
 Status check_model_files(const Manifest& manifest, const BlobStore& blobs) {
+    std::set<std::string> read;
     for (const ManifestFile& file : manifest.files) {
-        if (is_safetensors(file)) ATOLL_RETURN_IF_ERROR(read_header(file, blobs));
+        if (is_safetensors(file) && read.insert(content_of(file)).second)
+            ATOLL_RETURN_IF_ERROR(read_header(file, blobs));
         if (file.path == kIndexPath) ATOLL_RETURN_IF_ERROR(read_index(file, manifest, kIndexBytesMax, blobs));
     }
     return {};

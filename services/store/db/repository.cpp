@@ -184,7 +184,9 @@ Result<InsertedVersion> insert_version(pg::Transaction& transaction, const std::
     ATOLL_TRY(
         const auto inserted,
         transaction.query("INSERT INTO versions (model, digest, kind, parents, job, round, contributions, metrics,"
-                          " created_by, adapter_of) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, CASE"
+                          // Whoever reads it reads it under any name: a copy is kept for as long.
+                          " created_by, read_at, adapter_of) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9,"
+                          " (SELECT max(read_at) FROM versions WHERE digest = $2), CASE"
                           // What a round makes of an adapter is one of the same model.
                           " WHEN $3 = 'adapter' THEN $4::jsonb ->> 0 WHEN $3 IN ('update', 'global') THEN (SELECT"
                           " adapter_of FROM versions WHERE digest = $4::jsonb ->> 0 ORDER BY sequence LIMIT 1) END)"

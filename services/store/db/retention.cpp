@@ -9,10 +9,11 @@ namespace {
 constexpr const char* kIsElsewhere =
     "EXISTS (SELECT 1 FROM versions o WHERE o.digest = v.digest AND o.model <> v.model)";
 // Whether its child c keeps v: one of the same owner, or one that a job has made. Somebody else's word that v is its
-// parent keeps nothing.
+// parent keeps nothing. What a job makes of adapters keeps their model, too.
 constexpr const char* kKeepsItsBase =
-    "c.parents->>0 = v.digest AND c.digest <> v.digest AND (c.job IS NOT NULL OR (SELECT owner FROM models"
-    " WHERE name = c.model) = (SELECT owner FROM models WHERE name = v.model))";
+    "c.digest <> v.digest AND (c.parents->>0 = v.digest AND (c.job IS NOT NULL OR (SELECT owner FROM models WHERE name "
+    "="
+    " c.model) = (SELECT owner FROM models WHERE name = v.model)) OR c.adapter_of = v.digest AND c.job IS NOT NULL)";
 constexpr const char* kIsRead = "v.read_at > now() - interval '7 days'";
 
 Status drop_manifests(pg::Transaction& transaction, const Json& digests) {

@@ -6,6 +6,7 @@
 #include "services/store/db/repository.h"
 #include "services/store/db/retention.h"
 #include "services/store/domain/version.h"
+#include "shared/auth/subjects.h"
 #include "shared/base/on_exit.h"
 #include "shared/base/text.h"
 #include "shared/log/log.h"
@@ -86,7 +87,9 @@ Result<BlobStore::Stored> BlobIntake::keep(const auth::Principal& principal, con
         if (counts) refund(principal, cost);
     });
     const bool was_damaged = blobs_.is_damaged(sha256);
-    const auto reserves = quota == Quota::kOperator ? BlobStore::Reserve::kTwice : BlobStore::Reserve::kOnce;
+    // What dispatch brings is what an operator's job begins with.
+    const bool leaves_room = quota == Quota::kOperator || principal.subject == auth::kDispatch;
+    const auto reserves = leaves_room ? BlobStore::Reserve::kTwice : BlobStore::Reserve::kOnce;
     const auto stored = blobs_.put(sha256, bytes, reserves);
     if (!stored.ok()) return stored;
     const bool is_new = *stored == BlobStore::Stored::kNew;

@@ -72,6 +72,15 @@ TEST_F(BlobIntakeTest, WhatAVersionNeedsAndWhatIsSweptTakesNothingOfTheQuota) {
     EXPECT_TRUE(put_in_time("5"));
 }
 
+TEST_F(BlobIntakeTest, WhatDispatchBringsLeavesRoomForUpdatesToo) {
+    const std::uint64_t available = blobs_->space()->free;
+    blobs_ = BlobStore::open(temporary_.path() / "small", available / 10 * 7).value();
+    intake_.emplace(store_->pool(), *blobs_, Settings());
+    for (const char* subject : {"dispatch", "eve"})
+        EXPECT_EQ(put(person(subject), "what a job begins with"), ErrorCode::kInsufficientStorage) << subject;
+    EXPECT_EQ(put(person("aggregation"), "a part of a mean"), std::nullopt);
+}
+
 TEST_F(BlobIntakeTest, WhatIsNotKeptIsNotCounted) {
     for (int i = 0; i < 10; ++i)
         EXPECT_FALSE(intake_->keep(person("eve"), digest::sha256("right"), "wrong" + std::to_string(i)).ok());

@@ -69,6 +69,27 @@ TEST_F(RetentionTest, WhatAJobIsAboutToNeedStays) {
     EXPECT_TRUE(names(remove("base"), "a job has begun with it"));
 }
 
+// Whoever has a version as well may remove it, but not the last one of its digest.
+TEST_F(RetentionTest, WhatAJobIsAboutToNeedStaysUnderOneOfItsNames) {
+    auto dispatch = operator_named("dispatch");
+    ASSERT_EQ(call(dispatch, Method::kGet, "/v1/versions/" + base_).status, 200);
+    create_model("copy");
+    make_of(Json::parse(call(Method::kGet, "/v1/versions/" + base_).body).at("manifest"), "copy", "base", {}, "", 0);
+    EXPECT_EQ(remove("base/versions/" + base_), "");
+    EXPECT_TRUE(names(remove("copy/versions/" + base_), "a job has begun with it"));
+    EXPECT_TRUE(names(remove("copy"), "a job has begun with it"));
+}
+
+TEST_F(RetentionTest, TheModelOfAJobsAdaptersStays) {
+    const std::string first = make("out", "update", {base_}, 1);
+    auto connection = store_->pool().acquire().value();
+    ASSERT_TRUE(
+        connection->query("UPDATE versions SET adapter_of = $1, parents = '[]' WHERE digest = $2", {base_, first})
+            .ok());
+    EXPECT_TRUE(names(remove("base/versions/" + base_), first));
+    EXPECT_TRUE(names(remove("base"), first));
+}
+
 TEST_F(RetentionTest, AVersionGoesWhenNothingNeedsIt) {
     const std::string update = make("out", "update", {base_}, 1);
     const std::string global = make("out", "global", {base_, update}, 1);
