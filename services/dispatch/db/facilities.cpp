@@ -22,17 +22,20 @@ const std::string kWaitingColumns = "waiting_reason, " + sql_to_ms("waiting_sinc
                                     sql_to_ms("greatest(batch_pinged_at + " + kPing + ", now())") +
                                     " AS batch_retry_ms";
 
-// What a task at the facility waits for that is in no other's way: room, a node that is drained; {reason, since}. That
-// its turn in the queue has not come is nothing to tell of.
+// What tasks at the facility wait for that is in no other's way: room, a node that is drained; {reason, since} of the
+// longest wait, and how many others there are. That its turn in the queue has not come is nothing to tell of.
 const std::string kTaskWaits =
-    "(SELECT jsonb_build_object('reason', w.reason, 'since', " + pg::rfc3339("w.since") +
-    ") FROM (SELECT coalesce(a.progress->'waiting'->>'reason', CASE WHEN a.step IN ('queued', 'running') THEN "
-    "nullif(a.progress->>'queue_reason', '') END) AS reason, coalesce(to_timestamp((a.progress->'waiting'->>'since_ms'"
-    ")::bigint / 1000.0), to_timestamp(nullif(a.progress->>'queue_reason_since_ms', '0')::bigint / 1000.0), "
-    "t.created_at) AS since FROM tasks t CROSS JOIN LATERAL (SELECT step, progress FROM attempts WHERE task_id = t.id "
-    "ORDER BY number DESC LIMIT 1) a WHERE t.facility = facilities.name AND t.kind <> 'clean' AND t.state IN "
-    "('pending', 'running')) AS w WHERE w.reason NOT IN ('Priority', 'Resources') AND NOT starts_with(w.reason, '" +
-    std::string(kTurnNotCome) + "') ORDER BY w.since LIMIT 1) AS task_waits";
+    "(SELECT jsonb_build_object('reason', (array_agg(w.reason ORDER BY w.since, w.reason))[1], 'since', " +
+    pg::rfc3339("min(w.since)") +
+    ", 'others', count(DISTINCT w.reason) - 1) FROM (SELECT coalesce(a.progress->'waiting'->>'reason', CASE WHEN "
+    "a.step "
+    "IN ('queued', 'running') THEN nullif(a.progress->>'queue_reason', '') END) AS reason, "
+    "coalesce(to_timestamp((a.progress->'waiting'->>'since_ms')::bigint / 1000.0), "
+    "to_timestamp(nullif(a.progress->>'queue_reason_since_ms', '0')::bigint / 1000.0), t.created_at) AS since FROM "
+    "tasks t CROSS JOIN LATERAL (SELECT step, progress FROM attempts WHERE task_id = t.id ORDER BY number DESC LIMIT "
+    "1) a WHERE t.facility = facilities.name AND t.kind <> 'clean' AND t.state IN ('pending', 'running')) AS w WHERE "
+    "w.reason NOT IN ('Priority', 'Resources') AND NOT starts_with(w.reason, '" +
+    std::string(kTurnNotCome) + "') HAVING count(*) > 0) AS task_waits";
 
 const std::string kColumns = "name, " + std::string(kFacilityColumns) + ", devices, version, admin_pinned_host_key, " +
                              pg::rfc3339("created_at") + " AS created_at, " + pg::rfc3339("updated_at") +

@@ -24,7 +24,7 @@ struct StoredFacility {
     std::optional<Waiting> waiting = {};  // what stands in the way of everything there, or of what is to be submitted
     bool admin_pinned_host_key = false;   // then only admins change it
     bool is_silent = false;               // nothing can be done there at all
-    json::Json task_waits = {};           // what one of its tasks waits for, as {reason, since}; null: none does
+    json::Json task_waits = {};           // what its tasks wait for, as {reason, since, others}; null: none does
 };
 
 Result<StoredFacility> find_facility(pg::Connection& connection, const std::string& name);

@@ -66,7 +66,13 @@ Status resume_failed(pg::Transaction& transaction, const Topics& topics, const s
     if (!job.ok() && job.error().code == ErrorCode::kInternal)
         return conflict("the job cannot go on: " + describe(job.error()), "state");
     ATOLL_RETURN_IF_ERROR(job);
-    ATOLL_TRY(const JobDecision decision, resume_failed_job(*job, order, job->now_ms));
+    JobDecision decision;
+    if (order.from_round) {
+        ATOLL_TRY(const std::vector<Round> rounds, all_rounds(transaction, id));
+        ATOLL_TRY(decision, resume_job(*job, rounds, order));
+    } else {
+        ATOLL_TRY(decision, resume_failed_job(*job, order, job->now_ms));
+    }
     ATOLL_RETURN_IF_ERROR(claim_output_model(transaction, job->spec.output_model));
     ATOLL_RETURN_IF_ERROR(apply_decision(transaction, topics, *job, decision));
     return advance_job(transaction, topics, id);

@@ -247,7 +247,7 @@ Status apply_decision(pg::Transaction& transaction, const Topics& topics, const 
             std::string("UPDATE jobs SET state = $2, error = $3, ") +
                 (is_finished(*decision.job_state)           ? "finished_at = now()"
                  : *decision.job_state == JobState::kPaused ? "paused_at = coalesce(paused_at, now())"
-                                                            : "paused_at = NULL, finished_at = NULL") +
+                                                            : "paused_at = NULL, finished_at = NULL, pruned = false") +
                 " WHERE id = $1",
             {job.id, to_string(*decision.job_state), decision.job_error}));
     if (decision.spoiled)
@@ -344,10 +344,14 @@ Status claim_output_model(pg::Transaction& transaction, const std::string& model
     // Of two submissions at the same moment the second waits here for the first.
     ATOLL_RETURN_IF_ERROR(
         transaction.query("SELECT pg_advisory_xact_lock(hashtextextended('output_model/' || $1, 0))", {model}));
+    return require_unwritten(transaction.connection(), model);
+}
+
+Status require_unwritten(pg::Connection& connection, const std::string& model) {
     ATOLL_TRY(const pg::Rows rows,
-              transaction.query("SELECT id, name FROM jobs WHERE state IN ('running', 'paused') AND "
-                                "spec->>'output_model' = $1 LIMIT 1",
-                                {model}));
+              connection.query("SELECT id, name FROM jobs WHERE state IN ('running', 'paused') AND "
+                               "spec->>'output_model' = $1 LIMIT 1",
+                               {model}));
     if (rows.empty()) return {};
     return conflict("the job \"" + rows.text(0, "name") + "\" (" + rows.text(0, "id") + ") is writing the model \"" +
                         model + "\"; give this job an output_model of its own, or wait until that one has ended",

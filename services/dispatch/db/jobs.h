@@ -59,6 +59,8 @@ Result<std::map<std::string, Record>> read_records(const pg::Rows& rows, int row
 
 // Keeps the model for the job that this transaction inserts. kConflict: a job that has not ended writes it.
 Status claim_output_model(pg::Transaction& transaction, const std::string& model);
+// kConflict: a job that has not ended writes the model.
+Status require_unwritten(pg::Connection& connection, const std::string& model);
 
 // kResourceExhausted: so many jobs and preparations of that owner, without the one `except`, have not ended; those that
 // are cleaned up after count, too, where the site answers. Their number stays until the transaction ends.

@@ -6,6 +6,7 @@
 #include "services/dispatch/db/facilities.h"
 #include "services/dispatch/db/sql.h"
 #include "services/dispatch/db/tokens.h"
+#include "shared/base/text.h"
 #include "shared/log/log.h"
 
 namespace atl::dispatch {
@@ -71,6 +72,8 @@ std::string quoted(const std::string& text) {
 }
 
 // An attempt that was forgotten meanwhile has none.
+constexpr std::int64_t kLogsKept = 10;  // of a task, those of the newest attempts
+
 Status save_logs(pg::Transaction& transaction, const AttemptLogs& logs) {
     ATOLL_TRY(
         const pg::Rows rows,
@@ -82,6 +85,8 @@ Status save_logs(pg::Transaction& transaction, const AttemptLogs& logs) {
         ATOLL_RETURN_IF_ERROR(transaction.query(
             "INSERT INTO attempt_logs (task_id, number, file, text) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING",
             {logs.task, logs.attempt, file, text}));
+    ATOLL_RETURN_IF_ERROR(transaction.query("DELETE FROM attempt_logs WHERE task_id = $1 AND number <= $2",
+                                            {logs.task, logs.attempt - kLogsKept}));
     return {};
 }
 
@@ -286,13 +291,24 @@ Status insert_tasks(pg::Transaction& transaction, const std::vector<Task>& tasks
     std::set<std::string> facilities;
     for (const Task& task : tasks) facilities.insert(task.facility);
     // They stay where they are until the transaction ends, taken in one order, so that no two wait for one another.
-    ATOLL_TRY(const pg::Rows known, transaction.query("SELECT 1 FROM facilities WHERE name IN (SELECT "
+    ATOLL_TRY(const pg::Rows known, transaction.query("SELECT name FROM facilities WHERE name IN (SELECT "
                                                       "jsonb_array_elements_text($1)) ORDER BY name FOR KEY SHARE",
                                                       {Json(facilities)}));
-    if (known.size() != static_cast<int>(facilities.size())) return not_found("a task's facility is gone", "facility");
+    for (int i = 0; i < known.size(); ++i) facilities.erase(known.text(i, "name"));
+    const auto is_gone = [&](const Task& task) { return facilities.contains(task.facility); };
+    for (const Task& task : tasks)  // where a facility was removed there is nothing that could clean up
+        if (is_gone(task) && task.kind() != TaskKind::kClean)
+            return not_found(
+                "the facility " + in_quotes(task.facility) +
+                    " was removed: register it again, or go on without it (`atoll job resume JOB --without " +
+                    task.facility + "`)",
+                "facility");
     const auto or_null = [](const std::string& id) { return id.empty() ? Json() : Json(id); };
     Json rows = Json::array();
-    for (const Task& task : tasks)
+    std::set<std::string> served;
+    for (const Task& task : tasks) {
+        if (is_gone(task)) continue;
+        served.insert(task.facility);
         rows.push_back({{"id", task.id},
                         {"job_id", or_null(task.job)},
                         {"preparation_id", or_null(task.preparation)},
@@ -302,12 +318,13 @@ Status insert_tasks(pg::Transaction& transaction, const std::vector<Task>& tasks
                         {"params", to_json(task.params)},
                         {"state", to_string(task.state)},
                         {"attempts_max", task.attempts_max}});
+    }
     const std::string columns = "id, job_id, preparation_id, round, kind, facility, params, state, attempts_max";
     ATOLL_RETURN_IF_ERROR(transaction.query("INSERT INTO tasks (" + columns + ") SELECT " + columns +
                                                 " FROM jsonb_populate_recordset(NULL::tasks, $1::jsonb)",
                                             {rows}));
     ATOLL_RETURN_IF_ERROR(tell_workers(transaction));
-    return look_at_once(transaction, facilities);
+    return look_at_once(transaction, served);
 }
 
 Status insert_task(pg::Transaction& transaction, const Task& task) {

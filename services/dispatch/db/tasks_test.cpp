@@ -44,6 +44,52 @@ TEST_F(TasksTest, ACommitThatLostItsAnswerCannotBeAppliedTwice) {
     EXPECT_EQ(again.error().code, ErrorCode::kPreconditionFailed);
 }
 
+// A facility may be removed while a job that failed has yet to go on.
+TEST_F(TasksTest, WhereAFacilityIsGoneNothingIsCleanedUpAndNothingElseIsDone) {
+    auto connection = connect();
+    add_task(connection, "t1");
+    Task cleaning = cleaning_task("gone");
+    cleaning.id = "c1";
+    cleaning.preparation = "t1";
+    Task here = cleaning_task("leonardo");
+    here.id = "c2";
+    here.preparation = cleaning.preparation =
+        connection.query("SELECT preparation_id FROM tasks")->text(0, "preparation_id");
+    auto transaction = pg::Transaction::begin(connection).value();
+    const Status made = insert_tasks(transaction, {cleaning, here});
+    ASSERT_TRUE(made.ok()) << made.error().message;
+    EXPECT_EQ(transaction.query("SELECT facility FROM tasks WHERE kind = 'clean'")->text(0, "facility"), "leonardo");
+    Task work = here;
+    work.id = "p1";
+    work.facility = "gone";
+    work.params = PrepareParams{};
+    const Status refused = insert_tasks(transaction, {work});
+    ASSERT_FALSE(refused.ok());
+    EXPECT_NE(refused.error().message.find("\"gone\" was removed: register it again"), std::string::npos)
+        << refused.error().message;
+}
+
+TEST_F(TasksTest, TheLogsOfATasksNewestAttemptsAreKept) {
+    auto connection = connect();
+    add_task(connection, "t1");
+    const auto leased = lease_task(connection, {std::chrono::seconds(60)}).value();
+    ASSERT_TRUE(leased);
+    TaskChange change = begin_attempt(leased->task);
+    for (std::int64_t number = 1; number <= 12; ++number) {
+        ASSERT_TRUE(connection
+                        .query("INSERT INTO attempts (task_id, number, batch_job_name, step, progress) VALUES ('t1', "
+                               "$1, $2, 'failed', '{}') ON CONFLICT DO NOTHING",
+                               {number, "n" + std::to_string(number)})
+                        .ok());
+        change.logs.push_back({"t1", number, Step::kFailed, 0, {{"stderr.log", "no"}}});
+    }
+    auto transaction = pg::Transaction::begin(connection).value();
+    ASSERT_TRUE(save_task(transaction, change, leased->lease.fence).ok());
+    const auto kept = transaction.query("SELECT min(number)::bigint AS first, count(*) AS n FROM attempt_logs").value();
+    EXPECT_EQ(kept.integer(0, "n"), 10);
+    EXPECT_EQ(kept.integer(0, "first"), 3);
+}
+
 // What tells of it before the commit makes a worker look, find nothing, and sleep.
 TEST_F(TasksTest, WorkersHearOfTasksOnceTheyAreCommitted) {
     auto listener = connect();

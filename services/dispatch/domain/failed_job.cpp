@@ -6,15 +6,38 @@ namespace atl::dispatch {
 namespace {
 
 Status check_only_leaves_out(const JobView& job, const ResumeOrder& order) {
-    if (!order.accepts && !order.from_round) return check_left_out(job, order);
-    return invalid_argument(order.accepts ? "accept" : "from_round",
-                            "a failed job goes on with the round that it failed in; only facilities can be left out");
+    if (!order.accepts) return check_left_out(job, order);
+    return invalid_argument("accept", "no model waits to be accepted in a failed job; leave --accept out");
 }
 
-// Why a failed job cannot go on; nothing: it can.
+// Why a failed job cannot train its round again; nothing: it can.
 std::optional<Error> check_resumable(const JobView& job) {
     if (job.state != JobState::kFailed)
         return conflict(std::string("the job is ") + to_string(job.state) + ": only one that failed goes on", "state");
+    if (const Status quiet = check_quiet(job); !quiet.ok()) return quiet.error();
+    if (job.round.state != RoundState::kClosed && !job.round.accepted.empty())
+        return conflict("the aggregation of round " + std::to_string(job.round.number) +
+                            " has failed, and would fail again: go back to an earlier one (`atoll job resume JOB "
+                            "--from-round N`), or submit a new job that begins with the newest version",
+                        "state");
+    JobView before = job;  // the round that is trained again is the next one of what came before
+    if (job.round.state != RoundState::kClosed) --before.round.number;
+    if (const auto lack = lack_of_participants(before)) return conflict(*lack, "state");
+    return std::nullopt;
+}
+
+// Each try leaves tasks, attempts and their logs.
+Status check_tries(const JobView& job) {
+    const std::size_t trainings = round_tasks(job, TaskKind::kTrain, job.round.number).size();
+    if (trainings < kTriesMax * job.spec.participants.size()) return {};
+    return conflict("round " + std::to_string(job.round.number) + " has been tried " + std::to_string(kTriesMax) +
+                        " times: submit a new job that begins with the newest version",
+                    "state");
+}
+
+}  // namespace
+
+Status check_quiet(const JobView& job) {
     for (const Task& task : job.tasks) {
         const bool is_waiting_cleaning = task.kind() == TaskKind::kClean && !task.attempt;
         if (!is_finished(task.state) && !is_waiting_cleaning && task.kind() == TaskKind::kClean)
@@ -25,21 +48,13 @@ std::optional<Error> check_resumable(const JobView& job) {
                                 " has not ended yet; try again when it has (`atoll round show` tells)",
                             "state");
     }
-    if (job.round.state != RoundState::kClosed && !job.round.accepted.empty())
-        return conflict("the aggregation of round " + std::to_string(job.round.number) +
-                            " has failed, and would fail again: submit a new job that begins with the newest version",
-                        "state");
-    JobView before = job;  // the round that is trained again is the next one of what came before
-    if (job.round.state != RoundState::kClosed) --before.round.number;
-    if (const auto lack = lack_of_participants(before)) return conflict(*lack, "state");
-    return std::nullopt;
+    return {};
 }
-
-}  // namespace
 
 Result<JobDecision> resume_failed_job(const JobView& failed, const ResumeOrder& order, std::int64_t now_ms) {
     ATOLL_RETURN_IF_ERROR(check_only_leaves_out(failed, order));
     ATOLL_RETURN_IF_ERROR(check_rounds_made(failed));
+    ATOLL_RETURN_IF_ERROR(check_tries(failed));
     JobDecision decision;
     JobView job = failed;
     leave_out(decision, job, order, job.round.state == RoundState::kClosed ? job.round.number : job.round.parent);

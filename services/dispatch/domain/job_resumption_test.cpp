@@ -125,6 +125,29 @@ TEST(JobResumptionTest, AJobThatIsResumedWithoutEndOpensNoMoreRounds) {
     EXPECT_NE(went_back.error().message.find("submit a new one"), std::string::npos) << went_back.error().message;
 }
 
+// Each try leaves tasks, attempts and logs, all of which a round shows.
+TEST(JobResumptionTest, ARoundIsNotTriedWithoutEnd) {
+    JobView job = job_that_failed_in_round_2();
+    fail_evaluation_of_round_1_at_a(job);
+    int resumptions = 0;
+    for (; resumptions < 1000; ++resumptions) {
+        const auto resumed = resume_failed_job(job, {}, 1000);
+        if (!resumed.ok()) {
+            EXPECT_EQ(resumed.error().code, ErrorCode::kConflict);
+            EXPECT_NE(resumed.error().message.find("submit a new job"), std::string::npos) << resumed.error().message;
+            break;
+        }
+        take(job, *resumed);
+        job.state = JobState::kFailed;
+        job.round.state = RoundState::kFailed;
+        for (Task& task : job.tasks)
+            if (!is_finished(task.state)) task.state = TaskState::kFailed;
+    }
+    EXPECT_GE(resumptions, 50);
+    EXPECT_LT(resumptions, 200);
+    EXPECT_LE(evaluations_since(job, 0).size(), 60U);
+}
+
 TEST(JobResumptionTest, AFailedJobGoesOnWithoutTheFacilityThatItFailedAt) {
     JobView job = job_that_failed_in_round_2();
     const ResumeOrder without_b = {.without = {"b"}};
@@ -141,7 +164,35 @@ TEST(JobResumptionTest, AFailedJobGoesOnWithoutTheFacilityThatItFailedAt) {
     JobView again = job_that_failed_in_round_2();
     EXPECT_EQ(resume_failed_job(again, {.without = {"nobody"}}, 0).error().field, "without");
     EXPECT_EQ(resume_failed_job(again, {.accepts = true}, 0).error().field, "accept");
-    EXPECT_EQ(resume_failed_job(again, {.from_round = 1}, 0).error().field, "from_round");
+}
+
+// As where its newest model is spoiled, so that every training of it fails.
+TEST(JobResumptionTest, AFailedJobGoesBackToAnEarlierModel) {
+    JobView job = job_that_failed_in_round_2();
+    Round base, first;
+    base.number = base.index = 0;
+    base.state = first.state = RoundState::kClosed;
+    base.version = "base";
+    first.number = first.index = 1;
+    first.version = "g1";
+    const std::vector<Round> rounds = {base, first, job.round};
+    EXPECT_EQ(resume_job(job, rounds, {}).error().code, ErrorCode::kConflict) << "that is its round's business";
+    const std::size_t before = job.tasks.size();
+    const auto went_back = resume_job(job, rounds, {.from_round = 0});
+    ASSERT_TRUE(went_back.ok()) << went_back.error().message;
+    for (const Task& task : job.tasks)
+        EXPECT_EQ(std::ranges::count(went_back->cancelled_tasks, task.id), is_finished(task.state) ? 0 : 1) << task.id;
+    take(job, *went_back);
+    EXPECT_EQ(job.state, JobState::kRunning);
+    EXPECT_EQ(job.round.number, 3);
+    EXPECT_EQ(job.round.index, 1);
+    for (std::size_t i = before; i < job.tasks.size(); ++i)
+        if (job.tasks[i].kind() == TaskKind::kTrain) {
+            EXPECT_EQ(std::get<TrainParams>(job.tasks[i].params).base, "base");
+        }
+    JobView ends = job_that_failed_in_round_2();
+    task_of(ends, TaskKind::kTrain, 2, "b").state = TaskState::kRunning;
+    EXPECT_NE(resume_job(ends, rounds, {.from_round = 0}).error().message.find("has not ended yet"), std::string::npos);
 }
 
 TEST(JobResumptionTest, AFailedJobDoesNotGoOnWhileItEndsOrWhereItWouldFailAgain) {

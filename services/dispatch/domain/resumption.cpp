@@ -9,9 +9,15 @@ using json::Json;
 
 namespace {
 
+// A failed job goes back to an earlier model as one that is paused does.
+Status check_state(const JobView& job, const ResumeOrder& order) {
+    if (job.state == JobState::kFailed && order.from_round) return check_quiet(job);
+    if (job.state == JobState::kPaused) return {};
+    return conflict(std::string("the job is ") + to_string(job.state) + ", not paused", "state");
+}
+
 Status check_order(const JobView& job, const ResumeOrder& order) {
-    if (job.state != JobState::kPaused)
-        return conflict(std::string("the job is ") + to_string(job.state) + ", not paused", "state");
+    ATOLL_RETURN_IF_ERROR(check_state(job, order));
     if (order.accepts && !(order.without.empty() && !order.from_round))
         return invalid_argument("accept", "goes on from the newest model: leave out \"without\" and \"from_round\"");
     if (order.accepts && !job.spoiled.is_object())
@@ -69,8 +75,11 @@ void set_aside(JobDecision& decision, const std::vector<Round>& rounds, const Ro
 
 void evaluate_again(JobDecision& decision, const JobView& job, Round round, std::int64_t now_ms) {
     std::vector<Task> again;
-    for (const Task* lost : lost_evaluations(round_tasks(job, TaskKind::kEvaluate, round.number))) {
+    const std::vector<const Task*> evaluations = round_tasks(job, TaskKind::kEvaluate, round.number);
+    for (const Task* lost : lost_evaluations(evaluations)) {
         if (job.disallowed.contains(lost->facility)) continue;
+        const auto tries = std::ranges::count(evaluations, lost->facility, &Task::facility);
+        if (tries >= static_cast<std::ptrdiff_t>(kTriesMax)) continue;
         Task task;
         task.round = lost->round;
         task.facility = lost->facility;
@@ -129,6 +138,9 @@ Result<JobDecision> resume_job(const JobView& job, const std::vector<Round>& rou
     decision.judged_until = job.round.number;
     cancel_round(decision, job, "the job went on from the model of round " + std::to_string(from.number));
     set_aside(decision, rounds, from);
+    if (job.state == JobState::kFailed)
+        for (const Task& task : job.tasks)  // cleanings that have not begun: the job cleans up at its next end
+            if (!is_finished(task.state)) decision.cancelled_tasks.push_back(task.id);
     add_event(decision, job, "atoll.job.resumed.v1",
               {{"round", job.round.number},
                {"from_round", from.number},

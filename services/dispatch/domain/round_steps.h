@@ -9,6 +9,9 @@
 // What the decisions about a job are made of, for the files that make them. Each adds to the decision.
 namespace atl::dispatch {
 
+// How often a round's trainings and evaluations are begun by going on again and again.
+inline constexpr std::size_t kTriesMax = 50;
+
 void add_event(JobDecision& decision, const JobView& job, const char* type, json::Json data = json::Json::object());
 
 // Opens the round of that number, which begins with the model of the round `from` and stands for the one after it.
@@ -34,6 +37,8 @@ void cancel_round(JobDecision& decision, const JobView& job, const std::string& 
 // kInvalidArgument: the order leaves out a facility that is no participant.
 // kConflict: the job has been resumed so often that its rounds are far more than it asked for.
 Status check_rounds_made(const JobView& job);
+// kConflict: something that the job had begun is under way still, but for cleanings that have not begun.
+Status check_quiet(const JobView& job);
 Status check_left_out(const JobView& job, const ResumeOrder& order);
 // Notes that those facilities train no more for the job.
 void leave_out(JobDecision& decision, JobView& job, const ResumeOrder& order, std::int64_t from_round);

@@ -188,6 +188,21 @@ TEST_F(JobCheckRoutesTest, AJobIsCheckedParticipantByParticipantAndNothingIsKept
     EXPECT_EQ(count("jobs"), 1);
 }
 
+// Whatever would refuse it does so before anything is made for it, and says so to whoever only asks.
+TEST_F(JobCheckRoutesTest, AModelThatAJobWritesIsNoOtherJobs) {
+    Json request = job_request(2);
+    ASSERT_EQ(post("/v1/jobs", request).status, 201);
+    request["training"]["lora_rank"] = 1;  // its first adapter could not be sent: there is no store for it here
+    const auto refused = post("/v1/jobs", request);
+    EXPECT_EQ(refused.status, 409) << refused.body;
+    EXPECT_EQ(Json::parse(refused.body).value("field", ""), "output_model") << refused.body;
+    const Json check = Json::parse(post("/v1/job-checks", request).body);
+    EXPECT_EQ(check.at("ok"), false);
+    EXPECT_EQ(check.at("findings").back().at("field"), "output_model") << check;
+    request["output_model"] = "another";
+    EXPECT_EQ(Json::parse(post("/v1/job-checks", request).body).at("ok"), true);
+}
+
 TEST_F(JobCheckRoutesTest, AJobOfAdaptersMovesTheModelOnceAndIsShownWithoutMakingOne) {
     Json request = job_request(4);
     const Json whole = Json::parse(post("/v1/job-checks", request).body);

@@ -23,6 +23,12 @@ using http::Request;
 using http::Response;
 using json::Json;
 
+// Asked before anything is made for a job, and again in the transaction that makes it.
+Status require_free_model(pg::Pool& pool, const std::string& model) {
+    ATOLL_TRY(auto connection, pool.acquire());
+    return require_unwritten(*connection, model);
+}
+
 Result<Response> post_job(Routing& routing, const Request& request) {
     Admission admission;
     JobView& job = admission.job;
@@ -31,6 +37,7 @@ Result<Response> post_job(Routing& routing, const Request& request) {
         ATOLL_TRY(const Json body, request.json());
         ATOLL_RETURN_IF_ERROR(require_room_for_job(routing.pool, *request.principal, routing.operator_active_max));
         ATOLL_TRY(admission, admit_job(routing.pool, routing.catalog, body, *request.principal));
+        ATOLL_RETURN_IF_ERROR(require_free_model(routing.pool, job.spec.output_model));
         ATOLL_TRY(const bool is_held, routing.catalog.hold_version(job.base));
         if (!is_held) return invalid_argument("model.version", "version " + job.base + " was just removed");
         // It is there before the first update comes, so that nobody else makes one of its name meanwhile.
@@ -68,7 +75,12 @@ std::int64_t whole(double bytes) {
 Result<Response> post_job_check(Routing& routing, const Request& request) {
     ATOLL_TRY(const auto place, routing.site_requests.take_examination(request.principal->subject));
     ATOLL_TRY(const Json body, request.json());
-    ATOLL_TRY(const Admission admission, consider_job(routing.pool, routing.catalog, body, *request.principal));
+    ATOLL_TRY(Admission admission, consider_job(routing.pool, routing.catalog, body, *request.principal));
+    if (const Status is_free = require_free_model(routing.pool, admission.job.spec.output_model); !is_free.ok()) {
+        if (is_free.error().code != ErrorCode::kConflict) return is_free.error();
+        admission.examination.findings.push_back(
+            {"output_model", "", {"free", CheckState::kFail, is_free.error().message, ""}, is_free.error().field});
+    }
     Json findings = Json::array();
     for (const Finding& finding : admission.examination.findings) findings.push_back(to_json(finding));
     const Travel& travel = admission.examination.travel;

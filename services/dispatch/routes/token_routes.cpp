@@ -33,6 +33,12 @@ Result<TokenOrder> parse_order(const Json& body) {
     if (auth::is_reserved_subject(order.principal.subject))
         return invalid_argument("subject", "is the name of a service; choose another");
     ATOLL_TRY(order.principal.role, auth::parse_role(role));
+    // Whose things are told by the subject alone: nobody else is to be given the names of the stack's own tokens.
+    for (const auto& [subject, its_role] :
+         {std::pair{"admin", auth::Role::kAdmin}, {"operator", auth::Role::kOperator}})
+        if (order.principal.subject == subject && order.principal.role != its_role)
+            return invalid_argument("subject",
+                                    "is that of the stack's own token, which has another role; choose another");
     if (order.principal.role == auth::Role::kFacility)
         return invalid_argument(
             "role", "must be admin, operator, viewer or metrics: dispatch gives each attempt its own token");
