@@ -103,7 +103,7 @@ class FacilityProgramTest : public testing::Test {
             Json shown = kRecord;
             shown.update({{"devices", {"cpu"}}, {"limits", nullptr}, {"waiting", nullptr}, {"silent_since", nullptr}});
             shown.update({{"host_key_fingerprints", Json::array()}, {"created_at", "then"}, {"updated_at", "now"}});
-            shown["task_waits"] = {{"reason", "sbatch: error: a\nsbatch: error: b"}, {"since", "noon"}};
+            shown["task_waits"] = {{"reason", "sbatch: error: a\nsbatch: error: b"}, {"since", "noon"}, {"others", 2}};
             return Response::json(200, shown).with("ETag", "\"3\"");
         });
         server.route(Method::kPost, "/dispatch/v1/facilities", anyone, [this](const Request& request) {
@@ -291,7 +291,8 @@ TEST_F(FacilityProgramTest, WhatIsShownOfAFacilityCanBeAdded) {
     EXPECT_EQ(run({"facility", "add", "leonardo", "--file", file}).exit_code, 0) << shown.out;
     EXPECT_EQ(posted(), kRecord) << shown.out;
     EXPECT_NE(shown.out.find("# computes on: [\"cpu\"]\n"), std::string::npos) << shown.out;
-    EXPECT_NE(shown.out.find("# a task waits: sbatch: error: a\n#   sbatch: error: b since noon\n"), std::string::npos)
+    EXPECT_NE(shown.out.find("# a task waits: sbatch: error: a\n#   sbatch: error: b since noon, and 2 others\n"),
+              std::string::npos)
         << shown.out;
     const CommandResult json = run({"--json", "facility", "show", "leonardo"});
     ASSERT_TRUE(write_file_atomic(directory_.path() / "shown.json", json.out).ok());

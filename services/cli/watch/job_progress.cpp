@@ -280,9 +280,10 @@ std::string JobProgress::apply_task(const std::string& what, const json& data) {
     }
     if (what == "retrying" && data.value("interrupted", false))
         return fmt::format(
-            "round {}  {}  {} ended at attempt {}; the next one goes on from the last saved state, if "
-            "there is one: {}",
-            integer(data, "round"), facility, text(data, "kind"), integer(data, "attempt"), error);
+            "round {}  {}  {} ended at attempt {}; the next one {}: {}", integer(data, "round"), facility,
+            text(data, "kind"), integer(data, "attempt"),
+            text(data, "kind") == "train" ? "goes on from the last saved state, if there is one" : "does it again",
+            error);
     if (what == "retrying")
         return fmt::format("round {}  {}  {} failed at attempt {}, trying again: {}", integer(data, "round"), facility,
                            text(data, "kind"), integer(data, "attempt"), error);

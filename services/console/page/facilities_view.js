@@ -22,7 +22,9 @@ function batch({kind, slots, queues, default_queue: first}) {
 // A site is asked when it has work to do; what it says then is all that is known.
 function answers({waiting, task_waits: task}) {
     if (waiting) return notice(`${waiting.reason}, first ${age(waiting.since, Date.now())}`, 'bad');
-    return task ? notice(`a task waits: ${task.reason}, first ${age(task.since, Date.now())}`, '') : '';
+    if (!task) return '';
+    const others = task.others === 0 ? '' : `; other tasks there wait for ${task.others} more`;
+    return notice(`a task waits: ${task.reason}, first ${age(task.since, Date.now())}${others}`, '');
 }
 
 function row(facility) {

@@ -120,6 +120,11 @@ void look_at_device(Looker& look, const Participant& one, const StoredFacility& 
                                              look.facility() + "` looks again)"));
 }
 
+// What is in the way of everything there passes, or is mended: the job waits.
+void look_at_site(Looker& look, const StoredFacility& stored) {
+    if (stored.waiting) look.add("site", CheckState::kWarn, "its tasks wait just now: " + stored.waiting->reason);
+}
+
 void look_at_resources(Looker& look, const Participant& one, const StoredFacility& stored) {
     const Resources& asked = one.resources;
     const std::string queue = asked.queue.empty() ? stored.facility.batch.default_queue : asked.queue;
@@ -322,6 +327,7 @@ void look_at_control_variate(Looker& look, const JobSpec& spec, const BaseModel&
 
 void look_at_participant(Looker look, const JobSpec& spec, const Participant& one, const StoredFacility& stored,
                          const BaseModel& base, const NamedCopy& copy) {
+    look_at_site(look, stored);
     look_at_resources(look, one, stored);
     // The settings alone were checked with the job's text.
     auto settings = parse_training_settings(settings_of(spec, one), "training");

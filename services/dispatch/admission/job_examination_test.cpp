@@ -55,6 +55,14 @@ struct Case {
     }
 };
 
+TEST(JobExaminationTest, WhatIsInTheWayAtASiteIsAWarning) {
+    Case one;
+    EXPECT_EQ(one.found("site"), "none");
+    one.facilities["leonardo"].waiting = Waiting{"squeue gave no answer within 8 s", 1, 2};
+    EXPECT_EQ(one.found("site"), "warn: its tasks wait just now: squeue gave no answer within 8 s");
+    EXPECT_TRUE(first_failure(one.examine()).ok()) << "it passes";
+}
+
 TEST(JobExaminationTest, ABaseWithATensorThatNoUpdateWouldHaveIsRefused) {
     Case one;
     EXPECT_EQ(one.found("weights"), "none");

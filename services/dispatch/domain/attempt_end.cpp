@@ -1,5 +1,8 @@
 #include "services/dispatch/domain/attempt_end.h"
 
+#include <algorithm>
+#include <cctype>
+
 #include "shared/base/text.h"
 #include "shared/run_settings/exit_codes.h"
 
@@ -62,6 +65,9 @@ constexpr Advice kAdvice[] = {
      "has a QOS that the site no longer knows: correct its queue's record, and run `scontrol update JobId=ID QOS=NAME` "
      "at "
      "the site"},
+    {"Dependency",
+     "waits for the end of the batch job before it; where that is none of Atoll's, as after Slurm has lost its state, "
+     "`scontrol update JobId=ID Dependency=` at the site lets it go on"},
     {"ReservationDeleted",
      "has a reservation that is over: take it out of its queue's record, and run `scontrol update JobId=ID "
      "ReservationName=` at the site"},
@@ -83,6 +89,13 @@ constexpr Advice kLimitAdviceByPart[] = {
     {"", "waits for a limit of its account or QOS: it starts once other jobs have ended, if it fits the limit at all"},
 };
 
+// Of Slurm's name for a limit of an account or a QOS.
+const char* limit_text(std::string_view limit) {
+    for (const Advice& one : kLimitAdviceByPart)
+        if (limit.find(one.reason) != std::string_view::npos) return one.text;
+    return "";
+}
+
 // What a reason means and what to do about it; empty: its turn has not come, or nothing is known of the reason.
 std::string advice(const std::string& reason, const std::string& batch_id) {
     const auto text = [&](const Advice& one) {
@@ -93,9 +106,7 @@ std::string advice(const std::string& reason, const std::string& batch_id) {
     for (const Advice& one : kAdviceByPart)
         if (reason.find(one.reason) != std::string::npos) return text(one);
     if (!reason.starts_with("Assoc") && !reason.starts_with("QOS")) return "";
-    for (const Advice& one : kLimitAdviceByPart)
-        if (reason.find(one.reason) != std::string::npos) return text(one);
-    return "";
+    return text({"", limit_text(reason)});
 }
 
 }  // namespace
@@ -159,6 +170,18 @@ bool tells_out_of_memory(std::string_view log_end) {
          {"oom-kill", "oom_kill", "Out Of Memory", "OUT_OF_MEMORY", "exceeded memory limit"})
         if (log_end.find(word) != std::string_view::npos) return true;
     return false;
+}
+
+std::string limit_advice(std::string_view said) {
+    const auto is_letter = [](char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0; };
+    for (auto at = said.begin(); at != said.end();) {
+        const auto end = std::find_if_not(at, said.end(), is_letter);
+        const std::string_view word(at, end);
+        if ((word.starts_with("Assoc") || word.starts_with("QOS")) && word.ends_with("Limit"))
+            return std::string(" (the job ") + limit_text(word) + ")";
+        at = std::find_if(end, said.end(), is_letter);
+    }
+    return "";
 }
 
 std::string batch_wait(const BatchAnswer& answer, Step step, const std::string& batch_id) {

@@ -35,4 +35,8 @@ bool tells_out_of_memory(std::string_view log_end);
 // more than its turn has to come. Empty: for nothing.
 std::string batch_wait(const BatchAnswer& answer, Step step, const std::string& batch_id);
 
+// What a limit means that a submission was refused for, whose name stands in the batch system's words: " (the job asks
+// for …)". Empty: there is none.
+std::string limit_advice(std::string_view said);
+
 }  // namespace atl::dispatch

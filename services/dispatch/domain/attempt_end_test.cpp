@@ -76,6 +76,11 @@ TEST(AttemptEndTest, ARunWhoseTimeWasUpSaysSoToo) {
     const Task told =
         apply(at_step(Step::kRunning), ended_by(0, BatchEnd::kCompleted, "COMPLETED"), kPollPolicy, 5).task;
     EXPECT_EQ(told.attempt->error, change.task.attempt->error);
+    const Task forgotten = apply(at_step(Step::kRunning), ended_by(0, BatchEnd::kUnknown, ""), kPollPolicy, 5).task;
+    EXPECT_EQ(forgotten.attempt->error,
+              "it was told to stop, and its batch system has forgotten why: its time was up, or somebody at the site "
+              "ended it" +
+                  goes_on);
     const Task limited =
         apply(at_step(Step::kRunning), ended_by(0, BatchEnd::kTimeLimit, "TIMEOUT: TimeLimit"), kPollPolicy, 5).task;
     EXPECT_EQ(limited.attempt->error, "its batch job reached its time limit (TIMEOUT: TimeLimit)" + goes_on);

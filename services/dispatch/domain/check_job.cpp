@@ -5,6 +5,7 @@
 
 #include "services/dispatch/domain/site_trouble.h"
 #include "shared/base/text.h"
+#include "shared/digest/digest.h"
 #include "shared/json/printable.h"
 #include "shared/site/exit_status.h"
 
@@ -31,18 +32,16 @@ std::string one_line(std::string text) {
 // The digest that the job has computed of its image.
 CheckRow judge_digest(const std::string& digest, const Facility& facility) {
     const ImageSpec& image = *facility.image;
-    const std::string field = "--set image.sha256=" + digest;
-    if (digest.size() != 64)
+    const std::string pin = set_field_command(facility, "image.sha256", digest);
+    if (!digest::is_sha256(digest))  // a site may print what it likes, and this goes into a command
         return {"image", CheckState::kFail, image.path + " could not be hashed",
                 "it has to be a file that the compute nodes can read, with sha256sum beside it: `ls -l " + image.path +
                     "` in a job there shows it"};
     if (image.sha256.empty())
-        return {"image", CheckState::kOk, "sha256 " + digest + ", which the record does not pin",
-                set_command(facility, field)};
+        return {"image", CheckState::kOk, "sha256 " + digest + ", which the record does not pin", pin};
     if (image.sha256 == digest) return {"image", CheckState::kOk, "sha256 " + digest + ", as the record says", ""};
     return {"image", CheckState::kFail, image.path + " has the sha256 " + digest + ", the record says " + image.sha256,
-            "atoll facility put-image " + facility.name +
-                " FILE brings the record's; if this one is right: " + set_command(facility, field)};
+            "atoll facility put-image " + facility.name + " FILE brings the record's; if this one is right: " + pin};
 }
 
 std::string rank_text(const Json& rank) {
@@ -160,7 +159,7 @@ std::vector<CheckRow> judge_check_job(const std::vector<std::string>& lines, std
     for (const std::string& line : lines) {
         const auto value = json::parse(line);
         if (!value.ok() || !value->is_object()) continue;
-        if (value->contains("image_sha256") && facility.image)
+        if (value->contains("image_sha256") && facility.image && rows.empty())  // the script's, before any program's
             rows.push_back(judge_digest(text_of(*value, "image_sha256"), facility));
         if (value->contains("ranks")) reports.push_back(*value);
         if (value->contains("asked_ranks") && value->at("asked_ranks").is_number_integer())

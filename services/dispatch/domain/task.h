@@ -74,6 +74,7 @@ struct Attempt {
     std::optional<StepLine> last_step;    // train: the newest
     std::int64_t points_told = 0;         // train: of steps, by events of all attempts
     std::int64_t first_step = 0;          // the furthest that an attempt of the task began at; 0: none made one
+    std::int64_t saved_step = 0;          // the furthest that an attempt of the task stopped at with its state saved
     std::int64_t begun_at_step = 0;       // train: the first step that this attempt made; 0: none yet
     std::int64_t interruptions = 0;       // of the task's batch jobs since one began further on than those before it
     std::int64_t queue_misses = 0;        // answers in a row that did not know the batch job

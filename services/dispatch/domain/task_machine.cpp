@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "services/dispatch/domain/attempt_end.h"
+#include "services/dispatch/domain/attempt_lines.h"
 #include "services/dispatch/domain/continuation.h"
 #include "services/dispatch/domain/evaluation_result.h"
 #include "services/dispatch/domain/step_events.h"
@@ -11,6 +12,7 @@
 #include "shared/base/text.h"
 #include "shared/json/printable.h"
 #include "shared/run_settings/exit_codes.h"
+#include "shared/site/attempt_files.h"
 #include "shared/site/exit_status.h"
 
 namespace atl::dispatch {
@@ -21,6 +23,7 @@ using json::Json;
 constexpr std::int64_t kLogBytesMax = std::int64_t{1} << 30;  // far more than any training's step lines
 constexpr std::int64_t kReadsAtOnceMax = 64;   // of a long log; then it is read as often as polls are made
 constexpr std::int64_t kKilled = 137;          // by SIGKILL: nothing that the trainer does to itself
+constexpr std::int64_t kAttemptsAtOnce = 20;   // after which those that go on wait longer and longer
 constexpr std::int64_t kInterruptionsMax = 5;  // in a row, none of which began further on than the one before it
 constexpr std::int64_t kSitePause_ms = 60000;  // after a batch job that the site had no disk, node or image for
 constexpr std::int64_t kSitePauseMax_ms = 1'800'000;
@@ -104,47 +107,6 @@ void fail_attempt(TaskChange& change, const std::string& why, bool is_permanent,
     add_event(change, "atoll.task.failed.v1", {{"error", task.error}});
 }
 
-// The last step that a training can make. With epochs each step takes at least one row.
-std::int64_t last_possible_step(const TrainParams& train) {
-    constexpr std::int64_t kNoBound = std::numeric_limits<std::int64_t>::max();
-    const std::int64_t steps = train.training.value("steps", std::int64_t{0});
-    const std::int64_t epochs = train.training.value("epochs", std::int64_t{0});
-    if (steps > 0) return steps;
-    return epochs > 0 && train.rows > 0 && epochs <= kNoBound / train.rows ? epochs * train.rows : kNoBound;
-}
-
-// Reads the lines that the attempt's program printed, and stops at one that none of our programs can have written; the
-// error names it. What a site's program says is kept only as far as it is numbers. (Of what a failed one wrote to
-// standard error the reason is kept too, failure_text(): no program of ours writes text of a dataset there.) A step
-// that the training does not have is passed over: it would stand as the newest one and hide those that are made.
-Status read_lines(Task& task, const std::vector<std::string>& lines, std::vector<StepLine>& steps) {
-    Attempt& attempt = *task.attempt;
-    const auto* train = std::get_if<TrainParams>(&task.params);
-    const std::int64_t step_max = train != nullptr ? last_possible_step(*train) : 0;
-    const auto read_training = [&](const std::string& text) -> Status {
-        ATOLL_TRY(const TrainingLine line, read_training_line(text));
-        if (const auto* summary = std::get_if<SummaryLine>(&line)) attempt.summary = *summary;
-        const auto* step = std::get_if<StepLine>(&line);
-        if (step != nullptr && step->step <= step_max) steps.push_back(*step);
-        return {};
-    };
-    const auto read_evaluation = [&](const std::string& text, std::size_t models) -> Status {
-        ATOLL_TRY(const auto result, read_evaluation_line(text));
-        return result ? add_result(attempt.results, *result, models) : Status();
-    };
-    for (const std::string& line : lines) {
-        ++attempt.log_lines;
-        Status read;
-        if (train != nullptr) read = read_training(line);
-        if (const auto* evaluate = std::get_if<EvaluateParams>(&task.params))
-            read = read_evaluation(line, evaluate->models.size());
-        if (!read.ok())
-            return internal_error("line " + std::to_string(attempt.log_lines) +
-                                  " of stdout.jsonl: " + describe(read.error()));
-    }
-    return {};
-}
-
 Status apply_log(TaskChange& change, const Observed& observed) {
     std::vector<StepLine> steps;
     Attempt& attempt = *change.task.attempt;
@@ -164,7 +126,8 @@ Status apply_log(TaskChange& change, const Observed& observed) {
     for (const Json& more : events) add_event(change, "atoll.task.progress.v1", more);
     attempt.log_offset = observed.log_offset;
     if (read.ok() && observed.log_offset > kLogBytesMax)
-        return internal_error("stdout.jsonl has more than " + std::to_string(kLogBytesMax) + " bytes");
+        return internal_error(std::string(site::kStandardOutput) + " has more than " + std::to_string(kLogBytesMax) +
+                              " bytes");
     return read;
 }
 
@@ -195,6 +158,8 @@ void interrupt_attempt(TaskChange& change, const std::string& why, BatchEnd end,
 }
 
 const std::string kGoesOn = "; its state is saved, and a longer `time` of its resources needs fewer attempts";
+const std::string kTimeOrSomebody =
+    "it was told to stop, and its batch system has forgotten why: its time was up, or somebody at the site ended it";
 const std::string kRequeued = "the batch job was put back into its queue";
 
 // A run that stopped before its end is no failure: the next attempt goes on from its state. One that never begins
@@ -206,15 +171,24 @@ void apply_stop(TaskChange& change, const Observed& observed, const PollPolicy& 
     if (observed.queue_status) attempt.batch_asked_ms = observed.batch_asked_ms;
     if (answer.state == BatchState::kRunning) return;
     attempt.exit_code = 0;
+    if (attempt.last_step && attempt.last_step->step > attempt.saved_step) {  // it came further than any before it
+        attempt.saved_step = attempt.last_step->step;
+        attempt.interruptions = 0;
+    }
     const bool is_time_up = answer.end == BatchEnd::kTimeLimit;
     if (is_interruption(answer.end) && !is_time_up)
         return interrupt_attempt(change, end_text(answer), answer.end, poll_policy);
-    std::string why = is_time_up && answer.reason.empty() ? "its time was up" : end_text(answer);
+    // A batch system that has told how it ended would have told whom it was cancelled by.
+    const bool is_forgotten = observed.queue_status && observed.queue_status->end == BatchEnd::kUnknown;
+    std::string why = end_text(answer);
+    if (is_time_up && answer.reason.empty()) why = is_forgotten ? kTimeOrSomebody : "its time was up";
     if (answer.state == BatchState::kQueued) why = kRequeued;
     if (!attempt.last_step || attempt.interruptions >= kInterruptionsMax)
         return interrupt_attempt(change, why + " before it came further", BatchEnd::kTimeLimit, poll_policy);
     ++attempt.interruptions;
     make_way(change, is_time_up ? why + kGoesOn : why, Step::kDone);
+    if (attempt.number > kAttemptsAtOnce)  // a site that stops after each step would fill the database
+        change.next_in_ms = backoff_ms(attempt.number - kAttemptsAtOnce, poll_policy);
 }
 
 void apply_success(TaskChange& change, const Observed& observed, const PollPolicy& poll_policy) {
@@ -304,6 +278,15 @@ void note_queue_reason(TaskChange& change, const BatchAnswer& answer, std::int64
     if (!is_told) add_event(change, "atoll.task.queued.v1", {{"reason", reason}, {"step", to_string(attempt.step)}});
 }
 
+// Of a job that is no longer in its queue and has left no record.
+std::string why_gone(const BatchAnswer& answer, bool has_begun) {
+    const bool has_ended = answer.state == BatchState::kEnded;
+    const std::string ended = end_text(answer);
+    const std::string what = !has_ended ? "the batch job vanished" : ended.empty() ? "the batch job ended" : ended;
+    if (!has_begun) return what + " before it began";
+    return what + (has_ended ? " without its " : " without writing ") + site::kEnd;
+}
+
 // The job's own record is not there. It may be on its way, so that a job counts as gone after some answers apart in
 // time.
 void apply_queue_status(TaskChange& change, const Observed& observed, const PollPolicy& poll_policy) {
@@ -319,34 +302,38 @@ void apply_queue_status(TaskChange& change, const Observed& observed, const Poll
         attempt.queue_misses = 0;
         return;
     }
+    // What writes on runs, though the queue may know it by another name by now.
+    if (answer.state == BatchState::kUnknownToQueue && !observed.lines.empty()) attempt.queue_misses = 0;
     if (attempt.queue_misses++ == 0 || asked_ms < attempt.missing_since_ms) attempt.missing_since_ms = asked_ms;
     change.next_in_ms = std::min(change.next_in_ms, poll_interval_ms(attempt, poll_policy, asked_ms));
     if (attempt.queue_misses < poll_policy.queue_misses_max ||
         asked_ms - attempt.missing_since_ms < poll_policy.missing_ms)
         return;
-    if (is_requeued) return interrupt_attempt(change, kRequeued + "; it left no end.json", answer.end, poll_policy);
-    const std::string ended = end_text(answer);
+    if (is_requeued)
+        return interrupt_attempt(change, kRequeued + "; it left no " + site::kEnd, answer.end, poll_policy);
     const std::string said = observed.batch_tail.empty() ? "" : "; its log ends with: " + observed.batch_tail;
-    const std::string why = answer.state != BatchState::kEnded
-                                ? "the batch job vanished without writing end.json"
-                                : (ended.empty() ? "the batch job ended" : ended) + " without its end.json" + said;
+    const bool has_begun = attempt.step != Step::kQueued;
+    const std::string why = why_gone(answer, has_begun) + said;
     // Not even its end could be recorded.
     if (observed.free_kib >= 0 && observed.free_kib < kRoomKibMin && !change.task.cancel_requested)
         return wait_for_site(change,
                              why + "; no room is left in its work directory (" + std::to_string(observed.free_kib) +
                                  " KiB): free some there",
                              asked_ms);
+    // Not even its first line was run: a node without the work directory, a prolog or a template that fails; or
+    // somebody at the site has ended what waited.
+    const bool is_of_site = answer.end == BatchEnd::kFailed || answer.end == BatchEnd::kCancelled;
+    if (!has_begun && is_of_site && !change.task.cancel_requested) {
+        const bool is_unexplained = answer.end == BatchEnd::kFailed && said.empty();
+        return wait_for_site(
+            change,
+            why + (is_unexplained ? ": is the work directory there on the compute nodes, with room in it?" : ""),
+            asked_ms);
+    }
     // As when a node goes down, the batch system may know nothing any more. What completed without its record was
     // requeued, by whoever may do so, and gave way to its first start.
     if (answer.end == BatchEnd::kUnknown || answer.end == BatchEnd::kCompleted || is_interruption(answer.end))
         return interrupt_attempt(change, why, answer.end, poll_policy);
-    // Not even its first line was run: a node without the work directory, a prolog or a template that fails.
-    if (answer.end == BatchEnd::kFailed && attempt.step == Step::kQueued && !change.task.cancel_requested)
-        return wait_for_site(
-            change,
-            "the batch job ended before it began anything (" + answer.reason + ")" +
-                (said.empty() ? ": is the work directory there on the compute nodes, with room in it?" : said),
-            asked_ms);
     fail_attempt(change, answer.end == BatchEnd::kOutOfMemory ? why + cure_of(answer.end) : why, false, poll_policy);
 }
 
@@ -503,6 +490,7 @@ TaskChange begin_attempt(Task task) {
         if (is_continued(task)) attempt.step = Step::kSubmitting;  // what it needs is there, and it may have begun
         attempt.failed_before = last.failed_before + (last.step == Step::kFailed ? 1 : 0);
         attempt.first_step = last.first_step;
+        attempt.saved_step = last.saved_step;
         attempt.points_told = last.points_told;
         attempt.interruptions = last.step == Step::kFailed ? 0 : last.interruptions;
         attempt.not_ready_since_ms = last.not_ready_since_ms;

@@ -27,6 +27,7 @@ TEST(TaskMachineTest, ARunThatStoppedForTimeGoesOnInTheNextAttempt) {
         EXPECT_EQ(task.attempt->failed_before, 0);
         task.attempt->step = Step::kRunning;
     }
+    EXPECT_GT(apply(task, out_of_time(21), kPollPolicy, 0).next_in_ms, 0) << "a site may stop after each step";
     EXPECT_EQ(apply(task, ended(0, {kSummary}), kPollPolicy, 0).task.attempt->step, Step::kCollecting);
 }
 
@@ -315,29 +316,6 @@ TEST(TaskMachineTest, AJobIsLostOnlyAfterSeveralGoodAnswersApartInTime) {
     EXPECT_EQ(task.attempt->step, Step::kInterrupted);
 }
 
-// The batch system has said it often enough.
-Task after_end(Task task, BatchEnd end) {
-    for (int i = 0; i < 10 && !is_finished(task.attempt->step); ++i) {
-        Observed watched;
-        watched.batch_asked_ms = 1000 + i * kPollPolicy.missing_ms;
-        watched.queue_status = BatchAnswer{BatchState::kEnded, end, "its word"};
-        task = apply(task, watched, kPollPolicy, watched.batch_asked_ms).task;
-    }
-    return task;
-}
-
-TEST(TaskMachineTest, OnlyFailuresOfTheTrainingItselfUseUpAttempts) {
-    for (const BatchEnd end : {BatchEnd::kTimeLimit, BatchEnd::kNodeFailure, BatchEnd::kPreempted, BatchEnd::kCancelled,
-                               BatchEnd::kCompleted}) {  // requeued by the site, where it gave way to its first start
-        Task task = after_end(at_step(Step::kRunning), end);
-        EXPECT_EQ(task.attempt->step, Step::kInterrupted);
-        EXPECT_NE(task.attempt->error.find("its word"), std::string::npos);
-        EXPECT_EQ(begin_attempt(task).task.attempt->failed_before, 0);
-    }
-    for (const BatchEnd end : {BatchEnd::kFailed, BatchEnd::kOutOfMemory})
-        EXPECT_EQ(after_end(at_step(Step::kRunning), end).attempt->step, Step::kFailed);
-}
-
 // What a batch system ends fails by its signals.
 TEST(TaskMachineTest, AnEndByTheBatchSystemIsNoFailureOfTheTraining) {
     Observed killed = ended(143, {{{"step", 7}, {"loss", 5.0}}});
@@ -368,43 +346,6 @@ TEST(TaskMachineTest, AnEndByTheBatchSystemIsNoFailureOfTheTraining) {
     EXPECT_EQ(apply(at_step(Step::kRunning), killed, kPollPolicy, 6).task.attempt->step, Step::kFailed)
         << "the batch system has forgotten it";
     for (const std::int64_t final : {0, 2, 3}) EXPECT_FALSE(may_be_interrupted(final));
-}
-
-TEST(TaskMachineTest, InterruptionsWithoutAStepBetweenThemComeToAnEnd) {
-    Task task = at_step(Step::kRunning);
-    int interruptions = 0;
-    for (; interruptions < 100 && task.state != TaskState::kFailed; ++interruptions) {
-        if (interruptions == 3) task = apply(task, ended_step(), kPollPolicy, 0).task;
-        task = after_end(task, BatchEnd::kPreempted);
-        if (task.state == TaskState::kFailed) break;
-        task = begin_attempt(task).task;
-        task.attempt->step = Step::kRunning;
-    }
-    EXPECT_GE(interruptions, 8) << "a step was made in the fourth";
-    EXPECT_LT(interruptions, 20);
-}
-
-// Each has its batch job's whole time paid for.
-TEST(TaskMachineTest, ATimeLimitThatWasTooShortTwiceIsNotTriedAgain) {
-    const auto batch_jobs_until_it_fails = [](BatchEnd end, std::string& error) {
-        Task task = at_step(Step::kRunning);
-        task.attempts_max = 3;
-        for (int count = 1; count < 100; ++count) {
-            task = after_end(task, end);
-            error = task.error;
-            if (task.state == TaskState::kFailed) return count;
-            task = begin_attempt(task).task;
-            task.attempt->step = Step::kRunning;
-        }
-        return 100;
-    };
-    std::string error;
-    EXPECT_EQ(batch_jobs_until_it_fails(BatchEnd::kTimeLimit, error), 2);
-    EXPECT_NE(error.find("raise `time` of its resources"), std::string::npos) << error;
-    EXPECT_EQ(batch_jobs_until_it_fails(BatchEnd::kCancelled, error), 3);
-    EXPECT_NE(error.find("it was cancelled again before it came further: ask the site why"), std::string::npos)
-        << error;
-    EXPECT_EQ(batch_jobs_until_it_fails(BatchEnd::kPreempted, error), 6);
 }
 
 TEST(TaskMachineTest, WhatIsSeenOfAnAttemptCountsWithoutTheQueuesWord) {

@@ -117,6 +117,23 @@ TEST_F(FacilityCheckTest, APartitionThatSlurmDoesNotHaveIsTold) {
                  "atoll facility set leonardo --set batch.queues.main.partition=PARTITION");
 }
 
+TEST_F(FacilityCheckTest, WhatTheRecordSaysOfAQueueAndSlurmRefusesIsTold) {
+    fake_.facility.batch.queues["main"].account = "it's gone";
+    const auto refuse = [&](const std::string& words) {
+        fake_.put("bin/sbatch",
+                  "#!/bin/sh\n[ \"$1\" != --version ] || { echo slurm 22.05.8; exit; }\n"
+                  "case \" $* \" in *\" --account=it's gone \"*) ;; *) exit ;; esac\necho \"" +
+                      words + "\" >&2\nexit 1\n");
+    };
+    refuse("allocation failure: Invalid account or account/partition combination specified");
+    expect_found("queue main", "Slurm takes no job there: allocation failure: Invalid account or account/partition",
+                 "atoll facility set leonardo --set batch.queues.main.account=NAME");
+    refuse("allocation failure: Invalid qos specification");
+    expect_found("queue main", "Invalid qos specification", "batch.queues.main.qos=NAME");
+    refuse("allocation failure: Requested nodes are busy");
+    EXPECT_EQ(findings(sound_, rows()), std::vector<std::string>()) << "that passes, or is of what a job asks for";
+}
+
 TEST_F(FacilityCheckTest, TimeBeyondAQueuesLimitIsTold) {
     fake_.facility.batch.queues["main"].time_max_s = 7200;
     expect_found("queue main", "the record says 2:00:00 at most, Slurm gives 1:00:00",
@@ -229,13 +246,13 @@ TEST_F(FacilityCheckTest, NodesThatTakeNoJobsAreTold) {
     };
     put_sinfo(
         "main*|1:00:00|10:00|1-infinite|3|4|4000|up|drained\\nmain*|1:00:00|10:00|1-infinite|1|4|4000|up|down*\\n");
-    expect_found("queue main", "4 of its 4 nodes take no jobs now: 1 down*, 3 drained", "sinfo -R");
+    expect_found("queue main", "4 of its 4 nodes take no jobs now: 1 down and silent, 3 drained", "sinfo -R");
     for (const char* silent : {"", "welcome to the machine\\n"}) {
         put_sinfo(silent);
         expect_found("scheduler", "sinfo printed nothing that can be read as partitions", "sinfo");
     }
     put_sinfo("main*|1:00:00|10:00|1-infinite|2|4|4000|up|idle\\nmain*|1:00:00|10:00|1-infinite|2|4|4000|up|down*\\n");
-    expect_found("warn queue main", "2 of its 4 nodes take no jobs now: 2 down*", "sinfo -R");
+    expect_found("warn queue main", "2 of its 4 nodes take no jobs now: 2 down and silent", "sinfo -R");
     put_sinfo("main*|1:00:00|10:00|1-infinite|4|4|4000|down|idle\\n");
     expect_found("queue main", "the partition is down: jobs wait in it and none starts", "ask the site");
 }
@@ -246,6 +263,29 @@ TEST_F(FacilityCheckTest, AControllerThatDoesNotAnswerIsTold) {
     expect_found("scheduler", "Slurm does not answer: slurm_load_jobs error: Unable to contact slurm controller",
                  "ask the site whether slurmctld is up");
     EXPECT_EQ(check().no_batch_answer, by_name(rows())["scheduler"].seen);
+}
+
+TEST_F(FacilityCheckTest, AnSinfoThatFailsIsAWarning) {
+    fake_.put("bin/sinfo", "#!/bin/sh\necho 'sinfo: error: module foo not loaded' >&2\nexit 3\n");
+    const auto found = by_name(rows());
+    EXPECT_EQ(found.at("scheduler").state, CheckState::kWarn);
+    EXPECT_NE(found.at("scheduler").mend.find("try `sinfo`"), std::string::npos) << found.at("scheduler").mend;
+    EXPECT_NE(found.at("queue main").seen.find("module foo not loaded"), std::string::npos);
+}
+
+TEST_F(FacilityCheckTest, AccountingThatHangsIsToldFromNone) {
+    fake_.put("bin/sacct", "#!/bin/sh\nsleep 10\n");
+    expect_found("warn scheduler", "slurm 22.05.8 answers; sacct gave no answer within 5 s", "slurmdbd");
+    fake_.put("bin/sacct", "#!/bin/sh\nexit 1\n");
+    EXPECT_EQ(findings(sound_, rows()), std::vector<std::string>());
+    EXPECT_NE(by_name(rows()).at("scheduler").seen.find("no accounting"), std::string::npos);
+}
+
+TEST_F(FacilityCheckTest, MungeThatIsAwayIsCalledThat) {
+    fake_.put("bin/squeue", "#!/bin/sh\necho 'squeue: error: Munge encode failed: Failed to access' >&2\nexit 1\n");
+    const CheckRow found = by_name(rows()).at("scheduler");
+    EXPECT_EQ(found.state, CheckState::kFail);
+    EXPECT_NE(found.mend.find("munged runs"), std::string::npos) << found.mend;
 }
 
 TEST_F(FacilityCheckTest, ASqueueThatTasksCannotUseIsTold) {

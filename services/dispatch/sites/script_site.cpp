@@ -6,6 +6,7 @@
 #include <iterator>
 #include <sstream>
 
+#include "services/dispatch/domain/attempt_end.h"
 #include "services/dispatch/domain/facility_check.h"
 #include "services/dispatch/domain/site_output.h"
 #include "services/dispatch/domain/site_trouble.h"
@@ -119,7 +120,9 @@ void add_jobs(RemoteScript& script, const std::vector<BatchJobRef>& jobs) {
 Moving read_moving(const std::string& out) {
     long long done = 0;
     long long total = 0;
+    constexpr long long kBytesMax = 1LL << 45;  // no model has so many: a site may write what it likes
     if (std::sscanf(out.c_str(), "moving %lld %lld", &done, &total) != 2 || done < 0 || total < done) return {};
+    if (total > kBytesMax) return {};
     return {done, total};
 }
 
@@ -257,6 +260,8 @@ Result<std::string> ScriptSite::submit(const BatchJob& job) {
     if (submitted.ok() || job.is_check) return submitted;
     Error refused = submitted.error();
     if (is_absent(refused)) return no_queue(facility(), job.resources, refused.message);
+    refused.message += limit_advice(refused.message);
+    if (refused.code == ErrorCode::kUnavailable) return refused;
     if (refused.code != ErrorCode::kInvalidArgument) return submitted;
     const std::string& queue = job.resources.queue;
     refused.message += " (`atoll facility check " + facility().name + " --job" +

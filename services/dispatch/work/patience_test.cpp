@@ -344,6 +344,7 @@ TEST_F(PatienceTest, AStoreThatIsAwayOrAFullQuotaHoldsUpNoOtherTaskThere) {
     const Json leonardo = get("/v1/facilities/leonardo");
     EXPECT_EQ(leonardo.at("waiting"), nullptr);
     EXPECT_EQ(leonardo.at("task_waits").at("reason"), waits().at("reason")) << "the list of facilities says so";
+    EXPECT_EQ(leonardo.at("task_waits").at("others"), 0);
     EXPECT_EQ(get("/v1/facilities/karolina").at("task_waits"), nullptr);
     EXPECT_EQ(client().call(http::Method::kPost, "/v1/jobs/" + running + "/cancel", "{}")->status, 200);
     EXPECT_TRUE(eventually([&] {

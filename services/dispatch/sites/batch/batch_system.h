@@ -44,6 +44,8 @@ class BatchSystem {
     //   queue_limits                prints what parse_limits() reads
     //   queue_machines PARTITION …  prints the machines (uname -m) of their nodes, a line each;
     //                               without a name those of all nodes
+    //   queue_probe                 prints QUEUE and the reason, a line for each queue of the record whose settings are
+    //                               refused, as far as that is told without a submission
     virtual std::string functions() const = 0;
 
     // One answer a job, in order, from what queue_ask printed. kUnavailable: it is not whole.

@@ -7,6 +7,7 @@
 #include "services/dispatch/sites/transport/frame.h"
 #include "shared/base/text.h"
 #include "shared/json/printable.h"
+#include "shared/site/attempt_files.h"
 
 namespace atl::dispatch {
 namespace {
@@ -55,24 +56,31 @@ std::string name_user(const std::string& reason, const std::map<std::string_view
     return reason.substr(0, begin) + json::printable(std::string(user->second)) + reason.substr(end);
 }
 
+// What the record says of a queue, as options of sbatch(1) of a word each.
+std::vector<std::string> queue_options(const Queue& queue) {
+    std::vector<std::string> options;
+    const auto add = [&](const char* option, const std::string& word) {
+        if (!word.empty()) options.push_back(option + word);
+    };
+    add("--partition=", queue.partition);
+    add("--account=", queue.account);
+    add("--qos=", queue.qos);
+    add("--constraint=", queue.constraint);
+    add("--reservation=", queue.reservation);
+    return options;
+}
+
 // sbatch(1). What is not said is the site's own.
 std::string render_header(const BatchJobRef& job, const Resources& resources, const BatchSpec& spec) {
     const Queue& queue = queue_of(spec, resources);
     std::string lines;
     const auto add = [&](const std::string& option) { lines += "#SBATCH " + option + "\n"; };
-    const auto add_word = [&](const char* option, const std::string& word) {
-        if (!word.empty()) add(option + word);
-    };
     const auto add_count = [&](const char* option, std::int64_t count, const char* unit = "") {
         if (count > 0) add(option + std::to_string(count) + unit);
     };
     add("--job-name=" + job.name);
-    add("--output=batch.log");
-    add_word("--partition=", queue.partition);
-    add_word("--account=", queue.account);
-    add_word("--qos=", queue.qos);
-    add_word("--constraint=", queue.constraint);
-    add_word("--reservation=", queue.reservation);
+    add(std::string("--output=") + site::kBatchLog);
+    for (const std::string& option : queue_options(queue)) add(option);
     add_count("--nodes=", resources.nodes);
     add_count("--ntasks-per-node=", resources.tasks_per_node);
     add_count("--ntasks=", resources.ranks());  // or a template's own would count
@@ -113,6 +121,15 @@ bool takes_jobs(std::string_view state) {
     return !is_silent && std::find(std::begin(kAway), std::end(kAway), word) == std::end(kAway);
 }
 
+// "down*" as people say it.
+std::string state_text(std::string_view state) {
+    const std::size_t end = state.find_first_of("*$#~%@^!-+");
+    const std::string word = json::printable(std::string(state.substr(0, end)));
+    if (end == std::string_view::npos) return word;
+    if (state[end] == '*') return word + " and silent";
+    return state[end] == '$' ? word + " for maintenance" : word;
+}
+
 constexpr const char* kNothingRead = "sinfo printed nothing that can be read as partitions";
 
 // Nodes of one kind and state are one line of sinfo's; a job may ask for the largest.
@@ -126,7 +143,7 @@ void add_nodes(QueueLimits& limits, const std::vector<std::string_view>& fields)
     limits.cores_max = std::max(limits.cores_max, read_count(fields[5]));
     limits.memory_mib_max = std::max(limits.memory_mib_max, read_count(fields[6]));
     if (fields[7] != "up") limits.state = json::printable(std::string(fields[7]));
-    if (!takes_jobs(fields[8])) limits.nodes_away[json::printable(std::string(fields[8]))] += read_count(fields[4]);
+    if (!takes_jobs(fields[8])) limits.nodes_away[state_text(fields[8])] += read_count(fields[4]);
 }
 
 class SlurmBatch : public BatchSystem {
@@ -141,7 +158,15 @@ class SlurmBatch : public BatchSystem {
 
     std::string launcher() const override { return "srun --mpi=pmix --kill-on-bad-exit=1"; }
 
-    std::string functions() const override { return std::string(kSitesBatchScriptsSlurmSh); }
+    std::string functions() const override {
+        std::string probe = "queue_probe() {\n    :\n";
+        for (const auto& [name, queue] : spec_.queues) {
+            probe += "    probe_queue " + shell_quote(name);
+            for (const std::string& option : queue_options(queue)) probe += " " + shell_quote(option);
+            probe += "\n";
+        }
+        return std::string(kSitesBatchScriptsSlurmSh) + probe + "}\n";
+    }
 
     // squeue's word is newer than sacct's; of two jobs of one name, which a claim lets train but one of, the one that
     // has not ended counts.
@@ -157,6 +182,8 @@ class SlurmBatch : public BatchSystem {
             if (fields.size() < 4 || !is_number(fields[1].substr(0, 1))) continue;
             const auto reason_at = static_cast<std::size_t>(fields[3].data() - line.data());
             const BatchAnswer answer = to_answer(fields[2], line.substr(reason_at));
+            // Accounting never hears of some ends: it calls a job running, for good, that squeue does not know.
+            if (part == "sacct" && answer.state != BatchState::kEnded) continue;
             BatchAnswer& kept = (part == "sacct" ? accounted : known)[fields[0]];
             if (kept.state == BatchState::kUnknownToQueue || kept.state == BatchState::kEnded) kept = answer;
         }

@@ -108,6 +108,16 @@ TEST(SlurmBatchTest, ATemplatesTimeBeyondTheQueuesIsShortenedToIt) {
     EXPECT_EQ(times({}), "#SBATCH --time=99:00:00\n");
 }
 
+// `sacctmgr show runawayjobs` lists them: ends that never reached slurmdbd.
+TEST(SlurmBatchTest, WhatAccountingTakesForRunningAndSqueueDoesNotKnowHasEnded) {
+    for (const char* word : {"RUNNING", "PENDING", "SUSPENDED", "REQUEUED"}) {
+        const std::string text = std::string("squeue\nsacct\natoll-a-1|17|") + word + "|0:0\nusers\nend\n";
+        const auto answers = make_slurm_batch()->parse(text, names({"atoll-a-1"}));
+        ASSERT_TRUE(answers.ok());
+        EXPECT_EQ(answers->at(0).state, BatchState::kUnknownToQueue) << word;
+    }
+}
+
 TEST(SlurmBatchTest, QueuedAndRunningJobsHaveTheirReasons) {
     const auto answers = make_slurm_batch()->parse(
         "squeue\natoll-a-1|206|RUNNING|None\natoll-b-1|207|PENDING|BeginTime\n"
@@ -183,7 +193,7 @@ TEST(SlurmBatchTest, QueuesSayWhichOfTheirNodesTakeNoJobs) {
     EXPECT_EQ(limits.at("cpu")->nodes, 7);
     EXPECT_EQ(limits.at("cpu")->nodes_max, 7);
     EXPECT_EQ(limits.at("cpu")->nodes_away,
-              (std::map<std::string, std::int64_t>{{"down*", 1}, {"drained", 2}, {"idle*", 1}}));
+              (std::map<std::string, std::int64_t>{{"down and silent", 1}, {"drained", 2}, {"idle and silent", 1}}));
     EXPECT_EQ(limits.at("cpu")->state, "");
     EXPECT_EQ(limits.at("gpu")->state, "down");
 }

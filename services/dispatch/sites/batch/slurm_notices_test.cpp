@@ -57,6 +57,14 @@ TEST_F(SlurmNoticesTest, AJobIsSubmittedOnceAndKnownByItsId) {
     EXPECT_EQ(calls("sbatch"), 1);
 }
 
+TEST_F(SlurmNoticesTest, OfSeveralNumbersTheIdIsTheOneInTheQueue) {
+    answer("sbatch", "4711;cluster\n   31337");  // hours that are left
+    slurm_.put("bin/squeue", "#!/bin/sh\necho JOBID\n! grep -q sbatch " + slurm_.path("called") + " || echo 4711\n");
+    const auto id = site_.submit_script(job(), "exit 0\n");
+    ASSERT_TRUE(id.ok()) << describe(id.error());
+    EXPECT_EQ(*id, "4711");
+}
+
 TEST_F(SlurmNoticesTest, TheQueueAndAccountingAreReadAsTheyAre) {
     queue_has("", "atoll-t-1|17|RUNNING|None");
     answer("sacct", "atoll-t-2|18|FAILED|3:0");

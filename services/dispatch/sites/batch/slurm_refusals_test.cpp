@@ -45,6 +45,26 @@ TEST_F(SlurmRefusalsTest, WhatMayPassIsWaitedFor) {
         EXPECT_EQ(submit_where_sbatch_says(said), ErrorCode::kUnavailable) << said;
 }
 
+TEST_F(SlurmRefusalsTest, ALimitThatSbatchItselfHoldsIsExplained) {
+    const auto said = [&](const std::string& limit) {
+        slurm_.put("bin/sbatch",
+                   "#!/bin/sh\necho 'sbatch: error: " + limit +
+                       "\nsbatch: error: Batch job submission failed: Job violates accounting/QOS policy' "
+                       ">&2\nexit 1\n");
+        ScriptSite site(slurm_.facility, make_local_transport(), "");
+        const auto id = site.submit({.ref = {"atoll-t-1", site.task_directory("t", 1)}, .commands = {{"true"}}});
+        EXPECT_EQ(id.error().code, ErrorCode::kUnavailable);
+        return id.error().message;
+    };
+    const std::string wall = said("QOSMaxWallDurationPerJobLimit");
+    EXPECT_TRUE(
+        wall.ends_with("(the job asks for more than its account or QOS gives one job: cancel the job, and ask "
+                       "for less in its resources)"))
+        << wall;
+    EXPECT_NE(said("AssocMaxSubmitJobLimit").find("it starts once other jobs have ended"), std::string::npos);
+    EXPECT_TRUE(said("the QOS is away").ends_with("accounting/QOS policy"));
+}
+
 TEST_F(SlurmRefusalsTest, AnSbatchWithoutAnIdIsToldAsSuch) {
     for (const std::string said : {"", "Submitted"}) {
         slurm_.put("bin/sbatch", "#!/bin/sh\necho " + said + "\n");

@@ -56,6 +56,11 @@ queue_limits" 2>&1 </dev/null); then
     fi
 }
 
+probe_queues() {
+    limit 14 sh -c "$functions
+queue_probe" 2>/dev/null </dev/null | tell_lines refused
+}
+
 ask_slurm() {
     for tool in sbatch squeue scancel sinfo srun; do has "$tool" || tell no_slurm "$tool"; done
     if ! has sbatch; then
@@ -86,9 +91,13 @@ NAME|JOBID|STATE|REASON
             return
             ;;
     esac
-    ! limit 5 sacct --allocations --noheader --starttime=now >/dev/null 2>&1 </dev/null || tell accounting yes
+    limit 5 sacct --allocations --noheader --starttime=now >/dev/null 2>&1 </dev/null
+    case $? in 0) tell accounting yes ;; 124 | 137) tell accounting silent ;; esac
+    probe_queues &
+    probes=$!
     tell_queues 9
     limit 5 srun --mpi=list 2>&1 </dev/null | tell_lines mpi
+    wait "$probes"
 }
 
 # Of the compute nodes.

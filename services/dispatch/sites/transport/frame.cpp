@@ -73,7 +73,8 @@ Result<CommandResult> unframe(CommandResult raw, const std::string& nonce) {
     const std::size_t to = raw.out.rfind(end);
     if (from == std::string::npos || to == std::string::npos || to + 1 < from + begin.size()) {
         const std::string why = raw.timed_out ? "it timed out" : "exit status " + std::to_string(raw.exit_code);
-        const std::string said = last_line(raw.err);
+        std::string said = last_line(raw.err);
+        if (said.empty() && from == std::string::npos) said = last_line(raw.out);  // a locked account's shell says why
         return no_answer("no complete answer from the facility: " + why + (said.empty() ? "" : ": " + said));
     }
     int status = -1;

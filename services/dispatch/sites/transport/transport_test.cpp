@@ -109,6 +109,15 @@ TEST(LocalTransportTest, InputAndOutputOfAnyLengthGoThrough) {
     EXPECT_EQ(bytes, 10000007U);
 }
 
+TEST(FrameTest, WhatALockedAccountsShellSaysIsQuoted) {
+    CommandResult raw;
+    raw.exit_code = 1;
+    raw.out = "\nThis account is currently not available.\n";
+    EXPECT_NE(unframe(raw, "N").error().message.find("exit status 1: This account is currently not available."),
+              std::string::npos)
+        << unframe(raw, "N").error().message;
+}
+
 TEST(FrameTest, BytesThatAreNoTextDoNotReachAMessage) {
     CommandResult raw;
     raw.exit_code = 255;

@@ -105,3 +105,5 @@ queue_drop() {
         sleep 0.1
     done
 }
+
+queue_probe() { :; }

@@ -48,7 +48,10 @@ queue_put() {
     # The submitting shell's limits (minutes of CPU on many login nodes) are not the job's.
     # One that does not come back may have submitted: it is found by its name.
     if said=$(within 30 sbatch --parsable --no-requeue --propagate=NONE --job-name="$2" "$1" 2>&1); then
-        id=$(printf '%s\n' "$said" | cut -d';' -f1 | only_ids | tail -n 1)
+        id=$(printf '%s\n' "$said" | cut -d';' -f1 | only_ids)
+        case $id in *"
+"*) id=$(queue_find "$2") || id= ;; esac  # a wrapper prints other numbers, too
+        id=$(printf '%s\n' "$id" | tail -n 1)
         [ -n "$id" ] || { echo "sbatch printed no job id${said:+, but: $said}" >&2; return 75; }
         echo "$id"
         return 0
@@ -62,15 +65,32 @@ queue_put() {
             printf '%s\n' "$said" >&2
             return 65
             ;;
+    esac
+    if refuses_settings "$said"; then
+        printf '%s\n' "$said" >&2
+        return 78
+    fi
+    tell_silence "$said"
+}
+
+# $1 what sbatch has said
+refuses_settings() {
+    case $1 in
         *"time limit is invalid"* | *"count specification invalid"* | \
             *"Invalid partition name"* | *"Invalid account or"* | *"Invalid "*" specification"* | *"Invalid --"* | \
             *"unrecognized option"* | *"invalid option"* | *"not permitted to use this partition"* | \
-            *"reservation is invalid"* | *"denied to requested reservation"*)
-            printf '%s\n' "$said" >&2
-            return 78
-            ;;
+            *"reservation is invalid"* | *"denied to requested reservation"*) ;;
+        *) return 1 ;;
     esac
-    tell_silence "$said"
+}
+
+# $1 the name of a queue in the facility's record, $2… options of sbatch that the record says of it. Nothing is submitted.
+# What a job would be refused for besides, as the cards that it must ask for, is not known here.
+probe_queue() {
+    name=$1
+    shift
+    said=$(within 4 sbatch --test-only --time=1 "$@" --wrap=: 2>&1 </dev/null) && return
+    ! refuses_settings "$said" || (set -f && echo "$name" $said)
 }
 
 # NAME DIRECTORY…: prints "squeue", its lines, "sacct", its lines if there is accounting, "users", a line UID|NAME for
