@@ -79,7 +79,7 @@ Result<Response> post_job_check(Routing& routing, const Request& request) {
     if (const Status is_free = require_free_model(routing.pool, admission.job.spec.output_model); !is_free.ok()) {
         if (is_free.error().code != ErrorCode::kConflict) return is_free.error();
         admission.examination.findings.push_back(
-            {"output_model", "", {"free", CheckState::kFail, is_free.error().message, ""}, is_free.error().field});
+            {"output_model", "", {"model", CheckState::kFail, is_free.error().message, ""}, is_free.error().field});
     }
     Json findings = Json::array();
     for (const Finding& finding : admission.examination.findings) findings.push_back(to_json(finding));
