@@ -197,13 +197,10 @@ Status say_dtype(const Aggregator& aggregator, safetensors::DType dtype, const f
 
 // Why there are no safetensors, where PyTorch's files are.
 Status explain_torch_files(const fs::path& directory) {
-    for (const char* name : {"adapter_model.bin", "pytorch_model.bin", "pytorch_model.bin.index.json"}) {
-        std::error_code error;
-        if (fs::exists(directory / name, error))
-            return invalid_argument(name, (directory / name).string() + " is PyTorch's: `atoll-trainer import --from " +
-                                              directory.string() + " --out DIR` makes safetensors of it");
-    }
-    return {};
+    const std::string name = find_torch_file(directory);
+    if (name.empty()) return {};
+    return invalid_argument(name, (directory / name).string() + " is PyTorch's: `atoll-trainer import --from " +
+                                      directory.string() + " --out DIR` makes safetensors of it");
 }
 
 // A power cut after this loses nothing of the directory.
@@ -359,6 +356,15 @@ Result<Input> open_directory(const fs::path& directory) {
         ATOLL_TRY(input.control_variate, open_file(directory / delta::kControlVariateFile));
     }
     return input;
+}
+
+std::string find_torch_file(const fs::path& directory) {
+    std::error_code error;
+    for (const auto& entry : fs::directory_iterator(directory, error))
+        if (entry.path().extension() == ".safetensors") return {};
+    for (const char* name : {"adapter_model.bin", "pytorch_model.bin", "pytorch_model.bin.index.json"})
+        if (fs::exists(directory / name, error)) return name;
+    return {};
 }
 
 Result<Input> open_update(const StrategySpec& strategy, const fs::path& directory) {

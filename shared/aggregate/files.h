@@ -21,6 +21,9 @@ Result<std::shared_ptr<const ByteSource>> open_file(const std::filesystem::path&
 // where there are no others, and the command that converts them.
 Result<Input> open_directory(const std::filesystem::path& directory);
 
+// Of a directory without *.safetensors the file of PyTorch that it has instead; empty: none.
+std::string find_torch_file(const std::filesystem::path& directory);
+
 // That as an update of the strategy, or as the base of one: with what scales an adapter where it is of adapters.
 Result<Input> open_update(const StrategySpec& strategy, const std::filesystem::path& directory);
 // What a round began with: the model in `directory`, with the mean of the control variates in its control_variate/

@@ -3,6 +3,7 @@
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -10,12 +11,14 @@
 #include <optional>
 
 #include "services/cli/commands/commands.h"
+#include "services/cli/commands/trainer_program.h"
 #include "services/cli/output.h"
 #include "services/cli/transfer.h"
 #include "shared/adapter/adapter.h"
 #include "shared/aggregate/files.h"
 #include "shared/aggregate/settings.h"
 #include "shared/aggregate/strategy.h"
+#include "shared/base/file.h"
 #include "shared/base/text.h"
 #include "shared/delta/base_digest.h"
 #include "shared/delta/control_variate.h"
@@ -37,7 +40,7 @@ training saw their tokens. With --base files, types and all other files are thos
 trained from; there --clip shortens a change longer than so many times the median of them to that length, and --drop
 counts one longer than so many times as no change; of trainings of unequal length --steps says how long they were.
 With control_variate in --strategy each directory also has the control_variate.safetensors of its training, and --out
-gets their mean in control_variate/ for the next round.
+gets their mean in control_variate/ for the next round. PyTorch's pytorch_model.bin and adapter_model.bin are read, too.
 --absent says what models weigh that are missing and count as --base. A directory with a delta.safetensors
 (atoll-trainer train --update-format) stands for --base with that change; it must be a change of that base.
 Examples:
@@ -163,6 +166,41 @@ Result<std::string> base_digest(const AggregateOptions& given, const aggregate::
     return delta::model_sha256(model);
 }
 
+// A directory that can be read: the trainer makes safetensors of PyTorch's files, which stay in `made` as long as it is
+// there.
+Result<std::filesystem::path> convert(const std::filesystem::path& directory, std::optional<TemporaryDirectory>& made) {
+    const std::string file = aggregate::find_torch_file(directory);
+    if (file.empty()) return directory;
+    if (!made) made.emplace("atoll-aggregate");
+    const auto count = std::distance(std::filesystem::directory_iterator(made->path()), {});
+    const std::filesystem::path out = made->path() / std::to_string(count);
+    std::cerr << directory.string() << ": making safetensors of " << file << "\n";
+    ATOLL_RETURN_IF_ERROR(run_trainer({"import", "--from", directory.string(), "--out", out.string()}, file));
+    return out;
+}
+
+Result<AggregateOptions> make_readable(AggregateOptions given, std::optional<TemporaryDirectory>& made) {
+    for (std::filesystem::path& directory : given.directories) {
+        ATOLL_TRY(directory, convert(directory, made));
+    }
+    if (given.base) {
+        ATOLL_TRY(given.base, convert(*given.base, made));
+    }
+    return given;
+}
+
+// `readable`: the same with directories that can be read; messages have those that were given.
+Result<std::vector<aggregate::Input>> open_inputs(const aggregate::StrategySpec& strategy,
+                                                  const AggregateOptions& given, const AggregateOptions& readable) {
+    std::vector<aggregate::Input> inputs;
+    for (std::size_t i = 0; i < given.directories.size(); ++i) {
+        ATOLL_TRY(aggregate::Input input, aggregate::open_update(strategy, readable.directories[i]));
+        input.name = given.directories[i].string();
+        inputs.push_back(std::move(input));
+    }
+    return inputs;
+}
+
 Status run_aggregate(const Context& context, const AggregateOptions& given) {
     const auto begin = std::chrono::steady_clock::now();
     const std::string directories =
@@ -175,22 +213,20 @@ Status run_aggregate(const Context& context, const AggregateOptions& given) {
     ATOLL_TRY(auto strategy, strategy_of(given));
     for (const auto& [flag, times] : {std::pair{"--clip", given.clip}, {"--drop", given.drop}})
         if (times && !given.base) return invalid_argument(flag, std::string(flag) + " needs --base");
-    std::vector<std::filesystem::path> compared = given.directories;
-    if (given.base) compared.insert(compared.begin(), *given.base);
+    std::optional<TemporaryDirectory> converted;
+    ATOLL_TRY(const AggregateOptions readable, make_readable(given, converted));
+    std::vector<std::filesystem::path> compared = readable.directories;
+    if (readable.base) compared.insert(compared.begin(), *readable.base);
     const bool is_product = strategy.name == "product";
     ATOLL_RETURN_IF_ERROR(aggregate::check_settings(
         compared, is_product ? aggregate::LoraScales::kMayDiffer : aggregate::LoraScales::kMustAgree));
     std::optional<aggregate::RoundBase> start;
     if (given.base) {
-        ATOLL_TRY(start, aggregate::open_base(strategy, *given.base, *given.base));
+        ATOLL_TRY(start, aggregate::open_base(strategy, *readable.base, *readable.base));
         start->absent = given.absent;
-        ATOLL_TRY(start->digest, base_digest(given, strategy));
+        ATOLL_TRY(start->digest, base_digest(readable, strategy));
     }
-    std::vector<aggregate::Input> inputs;
-    for (const auto& directory : given.directories) {
-        ATOLL_TRY(aggregate::Input input, aggregate::open_update(strategy, directory));
-        inputs.push_back(std::move(input));
-    }
+    ATOLL_TRY(std::vector<aggregate::Input> inputs, open_inputs(strategy, given, readable));
     const std::vector<double> weights =
         given.weights.empty() ? std::vector<double>(given.directories.size(), 1.0) : given.weights;
     ATOLL_TRY(auto aggregator, aggregate::Aggregator::plan(strategy, std::move(inputs), weights,
@@ -201,9 +237,9 @@ Status run_aggregate(const Context& context, const AggregateOptions& given) {
     ATOLL_TRY(const aggregate::Prepared prepared, aggregate::measure_inputs(aggregator, assignments(given), options));
     if (const auto show = show_progress("averaging"))
         options.progress = [show](std::uint64_t done, std::uint64_t total) { show({done, total}); };
-    ATOLL_TRY(
-        const aggregate::Truncation lost,
-        aggregate::write_aggregate(aggregator, given.base.value_or(given.directories.front()), given.out, options));
+    ATOLL_TRY(const aggregate::Truncation lost,
+              aggregate::write_aggregate(aggregator, readable.base.value_or(readable.directories.front()), given.out,
+                                         options));
     std::uint64_t bytes = 0;
     for (const auto& file : aggregator.files()) bytes += file.size;
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -302,15 +303,36 @@ TEST_F(AggregateCommandTest, TheResultHasTheDtypeThatIsAskedForAndSaysSo) {
     EXPECT_FALSE(fs::exists(out_));
 }
 
-TEST_F(AggregateCommandTest, FilesOfPyTorchAreNamedWithTheCommandThatConvertsThem) {
+TEST_F(AggregateCommandTest, FilesOfPyTorchAreReadToo) {
+    if (!fs::exists(fs::path(ATOLL_PROGRAM).parent_path() / "atoll-trainer")) GTEST_SKIP() << "there is no trainer";
+    const fs::path torch = fs::path(ATOLL_FIXTURES) / "torch/single";
+    ASSERT_FALSE(fs::exists(torch / "model.safetensors"));
+    fs::copy(torch, temporary_.path() / "from");
+    fs::remove(temporary_.path() / "from/expected.safetensors");
+    const std::string from = (temporary_.path() / "from").string();
+    const auto made = aggregate({"--out", out_, from, from});
+    ASSERT_EQ(made.exit_code, 0) << made.err;
+    EXPECT_NE(made.err.find(from + ": making safetensors of pytorch_model.bin"), std::string::npos) << made.err;
+    const auto mean = safetensors::Model::open(out_),
+               expected = safetensors::Model::open_file(torch / "expected.safetensors");
+    ASSERT_TRUE(mean.ok() && expected.ok());
+    for (const auto& entry : expected->entries()) {
+        const auto* found = mean->find(entry.tensor->name);
+        ASSERT_NE(found, nullptr) << entry.tensor->name;
+        const auto ours = found->file->bytes(*found->tensor), theirs = entry.file->bytes(*entry.tensor);
+        EXPECT_TRUE(std::ranges::equal(ours, theirs)) << entry.tensor->name;
+    }
+    EXPECT_TRUE(fs::exists(fs::path(out_) / "config.json"));
+}
+
+TEST_F(AggregateCommandTest, WhatOnlyCallsItselfPyTorchsIsRefused) {
     for (const char* file : {"pytorch_model.bin", "adapter_model.bin"}) {
         const fs::path directory = make_model(std::string("of_") + file, {});
         fs::rename(directory / "model.safetensors", directory / file);
         const auto result = aggregate({"--out", out_, directory.string(), directory.string()});
         EXPECT_NE(result.exit_code, 0);
-        EXPECT_NE(result.err.find("atoll-trainer import --from " + directory.string()), std::string::npos)
-            << result.err;
-        EXPECT_NE(result.err.find(file), std::string::npos) << result.err;
+        EXPECT_NE(result.err.find("atoll-trainer import: " + directory.string()), std::string::npos) << result.err;
+        EXPECT_FALSE(fs::exists(out_));
     }
 }
 
