@@ -82,6 +82,28 @@ TEST_F(SlurmNoticesTest, ACancelledJobIsGoneOnceTheQueueHasNoIdOfIt) {
     EXPECT_NE(describe(site_.cancel(job()).error()).find("still ends the job: 17"), std::string::npos);
 }
 
+// Of a wrapper that leaves the header out.
+TEST_F(SlurmNoticesTest, OfOneJobWordsAloneSayThatTheQueueHasNoSuchJob) {
+    const auto say = [&](const std::string& text) {
+        slurm_.put("bin/squeue", "#!/bin/sh\ncat <<'TEXT'\n" + text + "\nTEXT\n");
+    };
+    answer("sbatch", "4711");
+    say("squeue: notice: maintenance on Friday");
+    const auto id = site_.submit_script(job(), "exit 0\n");
+    ASSERT_TRUE(id.ok()) << describe(id.error());
+    EXPECT_EQ(*id, "4711");
+    EXPECT_TRUE(site_.cancel(job()).ok());
+    EXPECT_FALSE(site_.ask_batch({job()}).ok()) << "a running job must not be taken for one that has ended";
+    for (const char* other : {"", " 254 main atoll-t R 1:02", "atoll-t- 254 R", "             JOBID PARTITION",
+                              "slurm_load_jobs error: Unable to contact slurm controller (connect failure)",
+                              "squeue is not available during maintenance", "Friday: maintenance\n254"}) {
+        say(other);
+        EXPECT_FALSE(site_.submit_script({"atoll-t-2", site_.task_directory("t", 2)}, "exit 0\n").ok()) << other;
+        EXPECT_FALSE(site_.cancel(job()).ok()) << other;
+    }
+    EXPECT_EQ(calls("sbatch"), 1);
+}
+
 TEST_F(SlurmNoticesTest, ACheckSeesTheSamePartitionsAndMachines) {
     FakeSlurmSite quiet;
     answer("sinfo", "main*|1:00:00|10:00|1-infinite|4|4|4000|up|idle");

@@ -14,13 +14,25 @@ within() {
     return "$status"
 }
 
+# Whether standard input is what a site's wrapper says, without a line that may be of a job or tell of a failure.
+are_words() {
+    awk '/JOBID/ || /atoll-/ || /^ *[0-9]/ ||
+            tolower($0) ~ /error|fail|unable|denied|unavailable|invalid|disabled|timed out|not (available|allowed|permitted)/ {
+        other = 1
+    }
+    NF { words = 1 }
+    END { exit other || !words }'
+}
+
 # $1 the header of what is asked for, $2… options of squeue: the lines below the header. Without it squeue was asked by
-# somebody else's wrapper for other columns, of which nothing can be told: above all not that a job is gone.
+# somebody else's wrapper for other columns, of which nothing can be told: above all not that a job is gone. Where one job
+# alone was asked for (JOBID), a wrapper that leaves the header out and has nothing but words knows no such job.
 ask_squeue() {
     header=$1
     shift
     said=$(within 8 squeue --me "$@") || return 69
     printf '%s\n' "$said" | awk -v header="$header" 'seen { print } $0 == header { seen = 1 } END { exit !seen }' && return
+    [ "$header" = JOBID ] && printf '%s\n' "$said" | are_words && return
     printf '%s\n' "squeue did not print the columns it was asked for ($header): $said" | head -c 500 >&2
     return 69
 }
