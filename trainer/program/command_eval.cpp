@@ -19,10 +19,8 @@ class EvalCommand final : public Command {
         ATOLL_TRY(const auto comm, comm::open_world(config_.collective_timeout));
         ATOLL_RETURN_IF_ERROR(comm->agree(read));
         ATOLL_TRY(model_io::ModelDirectory directory, train::open_model_to_read(config_, *comm));
-        ATOLL_TRY(train::CheckedData data,
-                  train::open_data(config_, {config_.data, "--data", config_.val_samples}, directory, *comm));
-        // The loss of all rows would tell that of the few which this one leaves out.
-        if (data.dataset.rows() - data.rows < config_.loss_tokens_min) data.rows = data.dataset.rows();
+        const train::DataSelection choice{config_.data, "--data", config_.val_samples, config_.loss_tokens_min};
+        ATOLL_TRY(train::CheckedData data, train::open_data(config_, choice, directory, *comm));
         ATOLL_TRY(const auto backend, train::open_backend(config_, *comm));
         ATOLL_TRY(exchange_, train::open_exchange(config_, *backend, *comm));
         ATOLL_TRY(const auto memory, prepare(directory, data, *backend, *comm));

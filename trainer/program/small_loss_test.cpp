@@ -117,5 +117,19 @@ TEST_F(SmallLossTest, AnEvaluationLeavesNoFewRowsOut) {
     EXPECT_EQ(tokens("99", "0"), 99 * 15) << "where single losses may be told";
 }
 
+TEST_F(SmallLossTest, AValidationOfATrainingLeavesNoFewRowsOut) {
+    write_rows(100);
+    const auto tokens = [&](const std::string& rows) {
+        return member(run({"train", "--model", path("model"), "--data", path("long.safetensors"), "--val-data",
+                           path("long.safetensors"), "--out", path("of" + rows), "--steps", "1", "--batch-size", "8",
+                           "--val-samples", rows, "--loss-tokens-min", "64"})
+                          .out,
+                      "val_tokens")
+            .at(0);
+    };
+    EXPECT_EQ(tokens("36"), 36 * 15) << "64 are left out";
+    EXPECT_EQ(tokens("37"), 100 * 15);
+}
+
 }  // namespace
 }  // namespace atl::program

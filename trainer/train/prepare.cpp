@@ -57,7 +57,8 @@ Result<CheckedData> open_and_check(const RunConfig& settings, const DataSelectio
         log::warn(path + ": " + std::to_string(dataset.info().without_end) + " of " +
                   std::to_string(dataset.info().documents) +
                   " documents have no end token: the model does not learn where a text ends");
-    const std::int64_t rows = samples_max > 0 ? std::min(samples_max, dataset.rows()) : dataset.rows();
+    std::int64_t rows = samples_max > 0 ? std::min(samples_max, dataset.rows()) : dataset.rows();
+    if (dataset.rows() - rows < choice.left_out_min) rows = dataset.rows();
     const auto [begin, end] = rows_of_rank(rows, comm);
     comm::ReadProgress progress(comm, "checking the rows", end - begin);
     ATOLL_RETURN_IF_ERROR(dataset.check_tokens(static_cast<std::int32_t>(config.vocab_size), begin, end,
@@ -167,7 +168,8 @@ Result<PreparedRun> prepare_training(const RunConfig& config, comm::Comm& comm, 
     ATOLL_TRY(CheckedData data, open_data(config, {config.data, "--data", config.train_samples}, directory, comm));
     std::optional<CheckedData> validation;
     if (!config.val_data.empty()) {
-        ATOLL_TRY(validation, open_data(config, {config.val_data, "--val-data", config.val_samples}, directory, comm));
+        const DataSelection choice{config.val_data, "--val-data", config.val_samples, config.loss_tokens_min};
+        ATOLL_TRY(validation, open_data(config, choice, directory, comm));
     }
     PreparedRun prepared{.config = config,
                          .directory = std::move(directory),

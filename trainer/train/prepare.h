@@ -27,6 +27,8 @@ struct DataSelection {
     std::string path;
     const char* flag = "";         // that names it, for messages
     std::int64_t samples_max = 0;  // rows used at most; 0: all
+    // Where fewer rows than that would be left out all are used: the loss of all would tell that of those few.
+    std::int64_t left_out_min = 0;
 };
 // Opens data for a model: its rows are not longer than the model allows, its ids are in the vocabulary, its tokenizer
 // is the model's, and some label counts. Each rank checks its part of the rows; all get the same outcome.
