@@ -28,6 +28,7 @@ Result<PreparedSplit> read_data_json(std::string_view text, const std::string& f
     json::ObjectReader reader(*value, file);
     PreparedSplit split;
     split.tokenizer_sha256 = required_digest(reader, "tokenizer_sha256");
+    split.tokenizer_reader = reader.integer_or("tokenizer_reader", 0, 0, INT32_MAX);
     split.fingerprint = required_digest(reader, "fingerprint");
     split.batching = reader.one_of("batching", {"packing", "padding"}, "");
     split.seq_len = reader.required_integer("seq_len", 1, kCountMax);
@@ -52,9 +53,11 @@ Result<nlohmann::json> describe_version(const PreparedSplit& train, const Prepar
         return invalid_argument(key, std::string("train and validation were prepared with another ") + key);
     };
     if (train.tokenizer_sha256 != validation.tokenizer_sha256) return differs("tokenizer_sha256");
+    if (train.tokenizer_reader != validation.tokenizer_reader) return differs("tokenizer_reader");
     if (train.seq_len != validation.seq_len) return differs("seq_len");
     if (train.batching != validation.batching) return differs("batching");
     return nlohmann::json{{"tokenizer_sha256", train.tokenizer_sha256},
+                          {"tokenizer_reader", train.tokenizer_reader},
                           {"seq_len", train.seq_len},
                           {"batching", train.batching},
                           {"train", counts_of(train)},

@@ -15,6 +15,7 @@ namespace atl::site {
 // What data.json says of one split.
 struct PreparedSplit {
     std::string tokenizer_sha256;
+    std::int64_t tokenizer_reader = 0;  // prompt::kTokenizerReader of the program that made it; 0: before there was one
     std::int64_t seq_len = 0;
     std::string batching;
     std::int64_t documents = 0;

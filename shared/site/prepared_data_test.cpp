@@ -32,6 +32,12 @@ TEST(PreparedDataTest, ADataFileGivesItsCountsOrNamesWhatIsWrong) {
     EXPECT_EQ(cut_split.bytes, 9000);
     cut["longer"] = 11;
     EXPECT_EQ(read_data_json(cut.dump(), "train.data.json").error().field, "train.data.json.longer");
+    EXPECT_EQ(split.tokenizer_reader, 0) << "of a release before there was one";
+    Json read_anew = good;
+    read_anew["tokenizer_reader"] = 3;
+    EXPECT_EQ(read_data_json(read_anew.dump(), "train.data.json")->tokenizer_reader, 3);
+    read_anew["tokenizer_reader"] = -1;
+    EXPECT_EQ(read_data_json(read_anew.dump(), "train.data.json").error().field, "train.data.json.tokenizer_reader");
     const auto field_with = [&](const char* key, const Json& value) {
         Json wrong = good;
         wrong[key] = value;
@@ -51,6 +57,7 @@ TEST(PreparedDataTest, ADataFileGivesItsCountsOrNamesWhatIsWrong) {
 TEST(PreparedDataTest, SplitsOfTwoPreparationsAreNoVersion) {
     PreparedSplit train;
     train.tokenizer_sha256 = std::string(64, '1');
+    train.tokenizer_reader = 2;
     train.seq_len = 128;
     train.batching = "packing";
     train.longer = 2;
@@ -59,10 +66,12 @@ TEST(PreparedDataTest, SplitsOfTwoPreparationsAreNoVersion) {
     validation.rows = 3;
     const Json version = describe_version(train, validation).value();
     EXPECT_EQ(version.at("validation").at("rows"), 3);
+    EXPECT_EQ(version.at("tokenizer_reader"), 2);
     EXPECT_EQ(version.at("statistics").at("longer"), 4);
     EXPECT_EQ(version.at("fingerprint"), joint_fingerprint(train, validation));
     for (const auto& [key, change] : std::vector<std::pair<const char*, void (*)(PreparedSplit&)>>{
              {"tokenizer_sha256", [](PreparedSplit& split) { split.tokenizer_sha256 = std::string(64, '3'); }},
+             {"tokenizer_reader", [](PreparedSplit& split) { split.tokenizer_reader = 3; }},
              {"seq_len", [](PreparedSplit& split) { split.seq_len = 256; }},
              {"batching", [](PreparedSplit& split) { split.batching = "padding"; }}}) {
         PreparedSplit other = validation;

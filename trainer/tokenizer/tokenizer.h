@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "shared/base/result.h"
+#include "shared/prompt/tokenizer_reader.h"
 
 namespace atl::tokenizer {
 
-// How the files of tokenizers are read: one more wherever the same files give other ids than before, so that data which
-// an older program prepared cannot pass for data of this one.
-constexpr int kReader = 3;
+// How this program reads the files of tokenizers, which the coordinator compares with how data were prepared.
+constexpr int kReader = prompt::kTokenizerReader;
 
 // Turns text into token ids and back, as the tokenizer of the same files does in transformers. Immutable after open():
 // any number of threads may use one tokenizer.

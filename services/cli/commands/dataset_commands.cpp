@@ -16,6 +16,7 @@
 #include "services/cli/usage.h"
 #include "shared/base/id.h"
 #include "shared/base/interrupt.h"
+#include "shared/prompt/tokenizer_reader.h"
 
 namespace atl::cli {
 namespace {
@@ -55,6 +56,22 @@ std::string tokenizer_text(const json& version) {
     const json tokenizer = version.value("tokenizer", json());
     if (!tokenizer.is_object()) return text(version, "tokenizer_sha256").substr(0, kShownCharacters);
     return text(tokenizer, "model") + "@" + text(tokenizer, "version").substr(0, kShownCharacters);
+}
+
+// "3"; "-": not known.
+std::string reader_text(const json& version) {
+    const std::int64_t reader = version.value("tokenizer_reader", std::int64_t{0});
+    return reader == 0 ? "-" : std::to_string(reader);
+}
+
+// Why jobs do not take it; empty: this release's trainer reads tokenizers as the one that prepared it.
+std::string other_reader(const json& version, const std::string& dataset) {
+    const std::int64_t reader = version.value("tokenizer_reader", std::int64_t{0});
+    if (reader == prompt::kTokenizerReader) return {};
+    return std::string(reader < prompt::kTokenizerReader ? "an older" : "a newer") +
+           " release prepared it, which reads tokenizers in another way" +
+           (reader == 0 ? "" : " (reader " + std::to_string(reader) + ")") +
+           "; jobs take what this one prepares: atoll dataset prepare " + dataset + " …";
 }
 
 // "3.2 %" of the tokens that the documents had.
@@ -317,8 +334,8 @@ Status show_dataset(const Context& context, const std::string& name, bool croiss
     if (context.json) return print_json(dataset);
     for (const char* key : {"name", "language", "license", "description", "template", "source"})
         if (const std::string value = text(dataset, key); !value.empty()) print_line(std::string(key) + ": " + value);
-    Table table({"version", "tokenizer", "seq_len", droppable("batching"), "documents", "train tokens",
-                 droppable("validation tokens"), "cut off", droppable("text"), note("copies at")});
+    Table table({"version", "tokenizer", droppable("reader"), "seq_len", droppable("batching"), "documents",
+                 "train tokens", droppable("validation tokens"), "cut off", droppable("text"), note("copies at")});
     const auto known = facility_names(context);
     for (const json& version : dataset["versions"]) {
         std::vector<std::string> facilities;
@@ -327,14 +344,15 @@ Status show_dataset(const Context& context, const std::string& name, bool croiss
             facilities.push_back(facility + (known && !known->contains(facility) ? " (no such facility)" : ""));
         }
         const std::int64_t bytes = statistic(version, "bytes");
-        table.add({text(version, "version"), tokenizer_text(version), text(version, "seq_len"),
+        table.add({text(version, "version"), tokenizer_text(version), reader_text(version), text(version, "seq_len"),
                    text(version, "batching"), std::to_string(document_count(version)), text(version, "train", "tokens"),
                    text(version, "validation", "tokens"), cut_share(version),
                    bytes > 0 ? human_bytes(static_cast<std::uint64_t>(bytes)) : "-", join(facilities)});
     }
     print(table);
     for (const json& version : dataset["versions"])
-        for (const std::string& remark : {lack_of_ends(version), longer_documents(version)})
+        for (const std::string& remark :
+             {other_reader(version, name), lack_of_ends(version), longer_documents(version)})
             if (!remark.empty()) print_line("version " + text(version, "version") + ": " + remark);
     return {};
 }

@@ -131,6 +131,7 @@ class FacilityProgramTest : public testing::Test {
                 {{"version", 2},
                  {"tokenizer_sha256", std::string(64, 'f')},
                  {"tokenizer", {{"model", "llama"}, {"version", std::string(64, 'e')}}},
+                 {"tokenizer_reader", 2},
                  {"seq_len", 128},
                  {"batching", "padding"},
                  {"train", {{"documents", 90}, {"rows", 90}, {"tokens", 900}}},
@@ -214,8 +215,12 @@ TEST_F(FacilityProgramTest, ADatasetIsShownWithItsTokenizerAndWhatIsCutOff) {
     };
     const auto row = shown.find("\n2 ");
     ASSERT_NE(row, std::string::npos) << shown;
-    EXPECT_EQ(join(words_of(shown.substr(row, shown.find('\n', row + 1) - row)), " ").substr(0, 61),
-              "2 llama@eeeeeeee 128 padding 100 900 60 4.0 % 4.9 KiB leonard")
+    EXPECT_EQ(join(words_of(shown.substr(row, shown.find('\n', row + 1) - row)), " ").substr(0, 63),
+              "2 llama@eeeeeeee 2 128 padding 100 900 60 4.0 % 4.9 KiB leonard")
+        << shown;
+    EXPECT_NE(shown.find("version 2: an older release prepared it, which reads tokenizers in another way (reader 2); "
+                         "jobs take what this one prepares: atoll dataset prepare diaries …\n"),
+              std::string::npos)
         << shown;
     EXPECT_NE(shown.find("version 2: 12 of 100 documents have no end token\n"), std::string::npos) << shown;
     EXPECT_NE(

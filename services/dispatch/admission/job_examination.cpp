@@ -9,6 +9,7 @@
 #include "shared/base/text.h"
 #include "shared/delta/delta.h"
 #include "shared/model_config/ignored_tensor.h"
+#include "shared/prompt/tokenizer_reader.h"
 #include "shared/training_memory/cards.h"
 #include "shared/training_memory/least_memory.h"
 
@@ -67,13 +68,18 @@ void look_at_tokenizer(Looker& look, const JobSpec& spec, const BaseModel& base,
                         made_with.empty() ? "not known" : made_with + ", whose settings differ");
     if (*copy.fits) return look.add("tokenizer", CheckState::kOk, made_with.empty() ? "the model's" : made_with);
     const DatasetCopy& data = *copy.data;
-    look.fail("tokenizer",
-              invalid_argument(copy.path + ".dataset",
-                               name_of(data) + " at " + data.facility + " was prepared with another tokenizer" +
-                                   (copy.prepared_with.empty() ? "" : ", that of " + copy.prepared_with) +
-                                   ", than that of model \"" + spec.model + "\": atoll dataset prepare " +
-                                   data.dataset + " --facility " + data.facility + " --tokenizer " + spec.model + "@" +
-                                   spec.model_version + " …"));
+    const std::string why =
+        copy.tokenizer_reader != prompt::kTokenizerReader
+            ? " was prepared by " +
+                  std::string(copy.tokenizer_reader < prompt::kTokenizerReader ? "an older" : "a newer") +
+                  " release, which reads tokenizers in another way: prepare it again: "
+            : " was prepared with another tokenizer" +
+                  (copy.prepared_with.empty() ? "" : ", that of " + copy.prepared_with) + ", than that of model \"" +
+                  spec.model + "\": ";
+    look.fail("tokenizer", invalid_argument(copy.path + ".dataset",
+                                            name_of(data) + " at " + data.facility + why + "atoll dataset prepare " +
+                                                data.dataset + " --facility " + data.facility + " --tokenizer " +
+                                                spec.model + "@" + spec.model_version + " …"));
 }
 
 void look_at_context(Looker& look, const JobSpec& spec, const BaseModel& base, const NamedCopy& copy) {

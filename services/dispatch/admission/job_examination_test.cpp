@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "shared/prompt/tokenizer_reader.h"
 #include "shared/training_memory/least_memory.h"
 
 namespace atl::dispatch {
@@ -45,6 +46,7 @@ struct Case {
         copy.data = &spec.participants[0].data;
         return examine_job(spec, facilities, base, {copy});
     }
+        copy.tokenizer_reader = prompt::kTokenizerReader;
     // "ok: what was seen", or "fail at FIELD: …"
     std::string found(const std::string& name) {
         for (const Finding& finding : examine().findings)
@@ -186,6 +188,24 @@ TEST(JobExaminationTest, TheRulesOfTheSettingsAreTheTrainers) {
         {{{"trace_steps", 1}, {"trace_from", 4}}, "training.trace_from"},
         {{{"activation_checkpointing", "full"}, {"checkpoint_layers", 9}}, "training.checkpoint_layers"},
         {{{"global_batch_size", 15}, {"batch_size", 16}}, "training.global_batch_size"}};
+TEST(JobExaminationTest, DataOfAnotherReaderOfTokenizersAreToBePreparedAgain) {
+    Case one;
+    one.copy.fits = false;
+    EXPECT_NE(one.found("tokenizer").find("was prepared with another tokenizer, that of tiny@01234567, than that of"),
+              std::string::npos)
+        << one.found("tokenizer");
+    for (const std::int64_t older : {std::int64_t{0}, std::int64_t{prompt::kTokenizerReader} - 1}) {
+        one.copy.tokenizer_reader = older;
+        EXPECT_EQ(
+            one.found("tokenizer"),
+            "fail at participants[0].dataset: version 2 of dataset \"it\" at leonardo was prepared by an older "
+            "release, which reads tokenizers in another way: prepare it again: atoll dataset prepare it --facility "
+            "leonardo --tokenizer tiny@v1 …");
+    }
+    one.copy.tokenizer_reader = prompt::kTokenizerReader + 1;
+    EXPECT_NE(one.found("tokenizer").find("was prepared by a newer release"), std::string::npos);
+}
+
     for (const auto& [settings, field] : cases) {
         Case one;
         one.spec.training.update(settings);

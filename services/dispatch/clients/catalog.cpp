@@ -15,6 +15,7 @@
 #include "shared/http/client/client.h"
 #include "shared/json/bounded.h"
 #include "shared/model_config/tensors.h"
+#include "shared/prompt/tokenizer_reader.h"
 #include "shared/service/names.h"
 #include "shared/store_client/remote_file.h"
 #include "shared/store_client/transfer.h"
@@ -101,6 +102,7 @@ Status read_found(const Json& item, NamedCopy& copy) {
     ATOLL_RETURN_IF_ERROR(check_path(data));
     ATOLL_TRY(const Json fits, member<Json>(item, "fits"));
     if (fits.is_boolean()) copy.fits = fits.get<bool>();
+    ATOLL_TRY(copy.tokenizer_reader, member<std::int64_t>(item, "tokenizer_reader"));
     ATOLL_TRY(const Json tokenizer, member<Json>(item, "tokenizer"));
     if (!tokenizer.is_null()) {
         ATOLL_TRY(const auto model, member<std::string>(tokenizer, "model"));
@@ -467,7 +469,8 @@ Status Catalog::resolve(std::vector<NamedCopy>& copies, const Json& tokenizer) c
         wanted.push_back({{"dataset", copy.data->dataset}, {"facility", copy.data->facility}});
         if (copy.data->version > 0) wanted.back()["version"] = copy.data->version;
     }
-    const Json question = {{"copies", wanted}, {"tokenizer", tokenizer}};
+    const Json question = {
+        {"copies", wanted}, {"tokenizer", tokenizer}, {"tokenizer_reader", prompt::kTokenizerReader}};
     // With a key it is repeated as a GET is, when no answer comes.
     ATOLL_TRY(const Json answer, ask(Service::kRegistry, [&, key = new_id()](http::Client& client) {
                   return client.post_json("/v1/copies/find", question, key);

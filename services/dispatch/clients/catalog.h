@@ -35,9 +35,10 @@ struct NamedCopy {
     DatasetCopy* data = nullptr;
     std::string path;
     // As resolve() finds it.
-    Status found = {};               // why the facility holds no such copy
-    std::optional<bool> fits = {};   // it was prepared with the tokenizer that was asked for; none: not known
-    std::string prepared_with = {};  // the model whose tokenizer that was, "llama@57e7f10e"; empty: not known
+    Status found = {};                  // why the facility holds no such copy
+    std::optional<bool> fits = {};      // it was prepared with the tokenizer that was asked for; none: not known
+    std::string prepared_with = {};     // the model whose tokenizer that was, "llama@57e7f10e"; empty: not known
+    std::int64_t tokenizer_reader = 0;  // of the trainer that prepared it (prompt::kTokenizerReader); 0: not known
     std::int64_t train_tokens = 0;
 };
 
@@ -99,8 +100,8 @@ class Catalog {
     Result<std::string> make_adapter(const std::string& model, const std::string& adapter_of,
                                      const std::string& config_text, const adapter::InitialAdapter& weights) const;
     // Fills in version, path and numbers. A version that is not named is the newest that the facility holds of those
-    // that fit the tokenizer (tokenizer_files(), null: of all), else of those that may. One question for all, and some
-    // more about the first few that are not there.
+    // that fit the tokenizer (tokenizer_files(), null: of all) as this release's trainer reads it, else of those that
+    // may. One question for all, and some more about the first few that are not there.
     Status resolve(std::vector<NamedCopy>& copies, const json::Json& tokenizer) const;
 
     // What aggregation has made of a closed round, or how far it is: {state, version, error, refused}. It takes the

@@ -78,6 +78,7 @@ TEST_F(DamagedAnswerTest, OfCopiesIsAnErrorToo) {
                        {"fingerprint", "feed"},
                        {"validation", {{"tokens", 70}}},
                        {"tokenizer", {{"model", "tiny"}, {"version", std::string(64, 'e')}}},
+                       {"tokenizer_reader", 3},
                        {"fits", true}};
     DatasetCopy copy{"leonardo", "it"};
     found_ = {{"items", Json::array({good})}};
@@ -89,8 +90,8 @@ TEST_F(DamagedAnswerTest, OfCopiesIsAnErrorToo) {
     EXPECT_EQ(copy.fingerprint, "feed");
     EXPECT_EQ(copy.validation_tokens, 70);
     const std::vector<std::pair<std::string, Json>> damages = {
-        {"version", "x"},  {"path", "../b"},      {"seq_len", nullptr},         {"train", 7},
-        {"validation", 7}, {"tokenizer", {7, 8}}, {"tokenizer", Json::object()}};
+        {"version", "x"},          {"path", "../b"},  {"seq_len", nullptr},  {"train", 7},
+        {"tokenizer_reader", "x"}, {"validation", 7}, {"tokenizer", {7, 8}}, {"tokenizer", Json::object()}};
     for (const auto& [key, damage] : damages) {
         Json bad = good;
         bad[key] = damage;

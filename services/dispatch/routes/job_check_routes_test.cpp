@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "services/dispatch/testing/dispatch_fixture.h"
+#include "shared/prompt/tokenizer_reader.h"
 #include "shared/safetensors/safetensors.h"
 
 namespace atl::dispatch {
@@ -136,6 +137,7 @@ TEST_F(JobCheckRoutesTest, AJobTakesTheNewestVersionThatFitsTheModelsTokenizer) 
     catalog_->set_fits("it", 1, true, "tiny");
     catalog_->set_fits("it", 2, true, "tiny");
     catalog_->set_fits("it", 3, false, "other");
+    catalog_->set_tokenizer_reader("it", 3, prompt::kTokenizerReader);
     const auto made = post("/v1/jobs", job_request(1));
     ASSERT_EQ(made.status, 201) << made.body;
     EXPECT_EQ(Json::parse(made.body).at("spec").at("participants").at(0).at("dataset_version"), 2);

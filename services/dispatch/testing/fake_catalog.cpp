@@ -5,6 +5,7 @@
 
 #include "shared/base/file.h"
 #include "shared/digest/digest.h"
+#include "shared/prompt/tokenizer_reader.h"
 
 namespace atl::dispatch {
 
@@ -94,7 +95,7 @@ Json FakeCatalog::find_copy(const Json& wanted) const {
     version = wanted.value("version", version);
     const auto copy = copies_.find(dataset->first + "/" + std::to_string(version) + "/" + facility);
     if (copy == copies_.end() || !dataset->second.contains(version)) return {};
-    Json found = {{"fits", nullptr}, {"tokenizer", nullptr}};
+    Json found = {{"fits", nullptr}, {"tokenizer", nullptr}, {"tokenizer_reader", 0}};
     found.update(dataset->second.at(version));
     found.update(copy->second);
     return found;
@@ -105,6 +106,7 @@ void FakeCatalog::add_registry(http::Server& server) {
         const std::lock_guard lock(mutex_);
         const Json body = request.json().value();
         wanted_tokenizer_ = body.at("tokenizer");
+        check(body.at("tokenizer_reader") == prompt::kTokenizerReader, "data of other readers would fit");
         Json items = Json::array();
         for (const Json& wanted : body.at("copies")) items.push_back(find_copy(wanted));
         return Response::json(200, {{"items", items}});
@@ -242,6 +244,11 @@ Json FakeCatalog::tiny_config() {
 Json FakeCatalog::registered_tokenizer() const {
     const std::lock_guard lock(mutex_);
     return versions_.empty() ? Json() : versions_.begin()->second.at("body").at("tokenizer");
+}
+
+Json FakeCatalog::registered_reader() const {
+    const std::lock_guard lock(mutex_);
+    return versions_.empty() ? Json() : versions_.begin()->second.at("body").at("tokenizer_reader");
 }
 
 Response FakeCatalog::show_model(const std::string& name) {

@@ -40,6 +40,16 @@ class FakeCatalog {
         shape["fits"] = std::move(fits);
         shape["tokenizer"] = {{"model", prepared_with}, {"version", kBaseDigest}};
     }
+    // How many tokens a version has to validate on.
+    void set_validation_tokens(const std::string& dataset, int version, std::int64_t tokens) {
+        const std::lock_guard lock(mutex_);
+        shapes_[dataset][version]["validation"]["tokens"] = tokens;
+    }
+    // The reader of tokenizers that prepared a version.
+    void set_tokenizer_reader(const std::string& dataset, int version, std::int64_t reader) {
+        const std::lock_guard lock(mutex_);
+        shapes_[dataset][version]["tokenizer_reader"] = reader;
+    }
     // Who has registered the datasets.
     void set_dataset_owner(std::string owner) {
         const std::lock_guard lock(mutex_);
@@ -74,9 +84,10 @@ class FakeCatalog {
         const std::lock_guard lock(mutex_);
         tokenizer_ = std::move(files);
     }
-    // What preparations have registered, and the files that versions of copies were to fit when they were last asked
-    // for.
+    // What preparations have registered of tokenizers and their readers, and the files that versions of copies were to
+    // fit when they were last asked for.
     json::Json registered_tokenizer() const;
+    json::Json registered_reader() const;
     json::Json wanted_tokenizer() const {
         const std::lock_guard lock(mutex_);
         return wanted_tokenizer_;

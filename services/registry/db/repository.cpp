@@ -15,7 +15,7 @@ const std::string kSelectDataset =
 
 const std::string kSelectVersion =
     "SELECT json_build_object('dataset', dataset, 'version', version, 'tokenizer_sha256', tokenizer_sha256, "
-    "'tokenizer', tokenizer, "
+    "'tokenizer', tokenizer, 'tokenizer_reader', tokenizer_reader, "
     "'seq_len', seq_len, 'batching', batching, "
     "'train', json_build_object('documents', train_documents, 'rows', train_rows, 'tokens', train_tokens), "
     "'validation', json_build_object('documents', validation_documents, 'rows', validation_rows, 'tokens', "
@@ -28,17 +28,17 @@ const std::string kSelectCopy =
     "'updated_by', updated_by, 'updated_at', " +
     pg::rfc3339("updated_at") + ") AS shown FROM copies ";
 
-// The fingerprints that data had which were prepared with just these files ($2).
+// The fingerprints that data had which were prepared with just these files ($2) by that reader ($3; 0: any).
 const std::string kSelectKnown =
     "SELECT DISTINCT tokenizer_sha256 FROM dataset_versions WHERE tokenizer->'vocabulary' = $2::jsonb->'vocabulary' "
-    "AND tokenizer->'settings' = $2::jsonb->'settings'";
+    "AND tokenizer->'settings' = $2::jsonb->'settings' AND $3::integer IN (0, tokenizer_reader)";
 
 // Whether a version `v` was prepared with that tokenizer; NULL: not known. Another vocabulary file is another
-// tokenizer; the same with other settings beside it may be the same.
+// tokenizer; the same with other settings beside it may be the same. A fingerprint stands for the reader, too.
 const std::string kFits =
     "CASE WHEN jsonb_typeof($2::jsonb) = 'null' THEN NULL "
     "WHEN v.tokenizer_sha256 IN (SELECT tokenizer_sha256 FROM known) THEN true "
-    "WHEN EXISTS (SELECT FROM known) THEN false "
+    "WHEN $3::integer NOT IN (0, v.tokenizer_reader) OR EXISTS (SELECT FROM known) THEN false "
     "WHEN v.tokenizer IS NULL OR EXISTS (SELECT FROM jsonb_each(v.tokenizer->'vocabulary') a JOIN "
     "jsonb_each($2::jsonb->'vocabulary') b ON a.key = b.key AND a.value = b.value) THEN NULL "
     "ELSE false END";
@@ -135,11 +135,11 @@ Status insert_version(pg::Transaction& transaction, const std::string& dataset, 
     ATOLL_RETURN_IF_ERROR(transaction.query(
         "INSERT INTO dataset_versions (dataset, version, tokenizer_sha256, seq_len, batching, train_documents, "
         "train_rows, train_tokens, validation_documents, validation_rows, validation_tokens, fingerprint, statistics, "
-        "created_by, tokenizer) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, nullif($15, "
-        "'null')::jsonb)",
+        "created_by, tokenizer, tokenizer_reader) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, "
+        "nullif($15, 'null')::jsonb, $16)",
         {dataset, version, spec.tokenizer_sha256, spec.seq_len, spec.batching, spec.train.documents, spec.train.rows,
          spec.train.tokens, spec.validation.documents, spec.validation.rows, spec.validation.tokens, spec.fingerprint,
-         spec.statistics, subject, spec.tokenizer}));
+         spec.statistics, subject, spec.tokenizer, spec.tokenizer_reader}));
     return {};
 }
 
@@ -150,10 +150,16 @@ Result<json::Json> find_version(pg::Transaction& transaction, const std::string&
     return rows.json(0, "shown");
 }
 
-Result<json::Json> find_fingerprint(pg::Transaction& transaction, const std::string& dataset,
-                                    const std::string& fingerprint) {
+Result<json::Json> find_same_version(pg::Transaction& transaction, const std::string& dataset,
+                                     const VersionSpec& spec) {
+    // What was registered without its reader is told it: the tokenizer's fingerprint stands for the reader, too.
+    ATOLL_RETURN_IF_ERROR(
+        transaction.query("UPDATE dataset_versions SET tokenizer_reader = $4 WHERE dataset = $1 AND fingerprint = $2 "
+                          "AND tokenizer_sha256 = $3 AND tokenizer_reader = 0",
+                          {dataset, spec.fingerprint, spec.tokenizer_sha256, spec.tokenizer_reader}));
     ATOLL_TRY(const pg::Rows rows,
-              transaction.query(kSelectVersion + "WHERE dataset = $1 AND fingerprint = $2", {dataset, fingerprint}));
+              transaction.query(kSelectVersion + "WHERE dataset = $1 AND fingerprint = $2 AND tokenizer_sha256 = $3",
+                                {dataset, spec.fingerprint, spec.tokenizer_sha256}));
     return rows.empty() ? json::Json() : rows.json(0, "shown");
 }
 
@@ -198,25 +204,26 @@ Result<std::vector<json::Json>> find_copies(pg::Transaction& transaction, const 
     json::Json list = json::Json::array();
     for (const WantedCopy& copy : wanted.copies)
         list.push_back({{"dataset", copy.dataset}, {"facility", copy.facility}, {"version", copy.version}});
-    ATOLL_TRY(const pg::Rows rows,
-              transaction.query(
-                  "WITH known AS (" + kSelectKnown + "), fitting AS (SELECT v.*, " + kFits +
-                      " AS fits FROM dataset_versions v) "
-                      "SELECT found.shown FROM jsonb_array_elements($1::jsonb) WITH ORDINALITY AS wanted (copy, "
-                      "position) "
-                      "LEFT JOIN LATERAL (SELECT json_build_object('dataset', c.dataset, 'version', c.version, "
-                      "'facility', c.facility, 'path', c.path, 'seq_len', v.seq_len, 'train', "
-                      "json_build_object('documents', v.train_documents, 'rows', v.train_rows, 'tokens', "
-                      "v.train_tokens), 'validation', json_build_object('documents', v.validation_documents, 'rows', "
-                      "v.validation_rows, 'tokens', v.validation_tokens), 'tokenizer', CASE WHEN v.tokenizer IS NOT "
-                      "NULL THEN json_build_object('model', v.tokenizer->'model', 'version', v.tokenizer->'version') "
-                      "END, 'fits', v.fits, 'fingerprint', v.fingerprint) AS shown "
-                      "FROM copies c JOIN fitting v ON v.dataset = c.dataset AND v.version = c.version "
-                      "WHERE c.dataset = wanted.copy->>'dataset' AND c.facility = wanted.copy->>'facility' AND "
-                      "(wanted.copy->>'version')::integer IN (0, c.version) "
-                      "ORDER BY CASE WHEN v.fits THEN 2 WHEN v.fits IS NULL THEN 1 ELSE 0 END DESC, c.version DESC "
-                      "LIMIT 1) found ON true ORDER BY wanted.position",
-                  {list, wanted.tokenizer}));
+    ATOLL_TRY(
+        const pg::Rows rows,
+        transaction.query(
+            "WITH known AS (" + kSelectKnown + "), fitting AS (SELECT v.*, " + kFits +
+                " AS fits FROM dataset_versions v) "
+                "SELECT found.shown FROM jsonb_array_elements($1::jsonb) WITH ORDINALITY AS wanted (copy, "
+                "position) "
+                "LEFT JOIN LATERAL (SELECT json_build_object('dataset', c.dataset, 'version', c.version, "
+                "'facility', c.facility, 'path', c.path, 'seq_len', v.seq_len, 'train', "
+                "json_build_object('documents', v.train_documents, 'rows', v.train_rows, 'tokens', "
+                "v.train_tokens), 'validation', json_build_object('documents', v.validation_documents, 'rows', "
+                "v.validation_rows, 'tokens', v.validation_tokens), 'tokenizer', CASE WHEN v.tokenizer IS NOT "
+                "NULL THEN json_build_object('model', v.tokenizer->'model', 'version', v.tokenizer->'version') "
+                "END, 'tokenizer_reader', v.tokenizer_reader, 'fits', v.fits, 'fingerprint', v.fingerprint) AS shown "
+                "FROM copies c JOIN fitting v ON v.dataset = c.dataset AND v.version = c.version "
+                "WHERE c.dataset = wanted.copy->>'dataset' AND c.facility = wanted.copy->>'facility' AND "
+                "(wanted.copy->>'version')::integer IN (0, c.version) "
+                "ORDER BY CASE WHEN v.fits THEN 2 WHEN v.fits IS NULL THEN 1 ELSE 0 END DESC, c.version DESC "
+                "LIMIT 1) found ON true ORDER BY wanted.position",
+            {list, wanted.tokenizer, wanted.tokenizer_reader}));
     return shown_rows(rows);
 }
 

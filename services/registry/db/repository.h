@@ -40,9 +40,9 @@ Result<std::vector<json::Json>> list_datasets(pg::Transaction& transaction, cons
 Status insert_version(pg::Transaction& transaction, const std::string& dataset, std::int64_t version,
                       const VersionSpec& spec, const std::string& subject);
 Result<json::Json> find_version(pg::Transaction& transaction, const std::string& dataset, std::int64_t version);
-// Null when no version has this fingerprint.
-Result<json::Json> find_fingerprint(pg::Transaction& transaction, const std::string& dataset,
-                                    const std::string& fingerprint);
+// The version of the same data by the same tokenizer; null: none has their fingerprints. Where its tokenizer's reader
+// is not known, that of `spec` is kept.
+Result<json::Json> find_same_version(pg::Transaction& transaction, const std::string& dataset, const VersionSpec& spec);
 // Only those that `facility` holds a copy of, unless it is empty.
 Result<std::vector<json::Json>> list_versions(pg::Transaction& transaction, const std::string& dataset,
                                               const std::string& facility, std::int64_t after, std::int64_t limit);

@@ -207,6 +207,7 @@ Result<VersionSpec> parse_version(const json::Json& body) {
     const json::Json& statistics = reader.object_or_null("statistics");
     const json::Json& tokenizer = reader.object_or_null("tokenizer");
     const json::Json& prepared_for = reader.object_or_null("prepared_for");
+    spec.tokenizer_reader = reader.integer_or("tokenizer_reader", 0, 0, INT32_MAX);
     ATOLL_RETURN_IF_ERROR(reader.finish());
     ATOLL_TRY(spec.prepared_for, parse_identity(prepared_for));
     ATOLL_TRY(spec.tokenizer, parse_tokenizer_files(tokenizer, /*names_model=*/true));
@@ -227,6 +228,7 @@ json::Json to_json(const VersionSpec& spec) {
     };
     return {{"tokenizer_sha256", spec.tokenizer_sha256},
             {"tokenizer", spec.tokenizer},
+            {"tokenizer_reader", spec.tokenizer_reader},
             {"seq_len", spec.seq_len},
             {"batching", spec.batching},
             {"train", split(spec.train)},
@@ -252,6 +254,7 @@ Result<WantedCopies> parse_wanted_copies(const json::Json& body) {
     const json::Json& list = reader.required_array("copies");
     if (list.size() > kWantedCopiesMax) reader.fail("copies", "must be at most " + std::to_string(kWantedCopiesMax));
     const json::Json& tokenizer = reader.object_or_null("tokenizer");
+    wanted.tokenizer_reader = reader.integer_or("tokenizer_reader", 0, 0, INT32_MAX);
     ATOLL_RETURN_IF_ERROR(reader.finish());
     ATOLL_TRY(wanted.tokenizer, parse_tokenizer_files(tokenizer, /*names_model=*/false));
     for (std::size_t i = 0; i < list.size(); ++i) {

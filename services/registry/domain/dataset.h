@@ -56,6 +56,7 @@ struct VersionSpec {
     // Where the tokenizer came from: {"model", "version", "vocabulary": {file: sha256}, "settings": {file: sha256}};
     // null: not known.
     json::Json tokenizer;
+    std::int64_t tokenizer_reader = 0;  // how the trainer read its files (prompt::kTokenizerReader); 0: not known
     std::int64_t seq_len = 0;
     std::string batching;  // "packing" or "padding"
     SplitCounts train;
@@ -85,8 +86,9 @@ struct WantedCopies {
     std::vector<WantedCopy> copies;
     // {"vocabulary", "settings"}: the files of the tokenizer that the versions should fit; null: any.
     json::Json tokenizer;
+    std::int64_t tokenizer_reader = 0;  // how a trainer reads them, so that data of another reader do not fit; 0: any
 };
-// {"copies": [{"dataset", "facility", "version"?}], "tokenizer"?}
+// {"copies": [{"dataset", "facility", "version"?}], "tokenizer"?, "tokenizer_reader"?}
 Result<WantedCopies> parse_wanted_copies(const json::Json& body);
 
 // A version's number in a path: 1, 2, 3 …

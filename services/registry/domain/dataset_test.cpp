@@ -125,6 +125,8 @@ TEST(DatasetTest, EachWrongFieldOfAVersionIsNamed) {
                  {{"tokenizer_sha256", "abc"},
                   {"tokenizer_sha256", std::string(64, 'A')},
                   {"fingerprint", std::string(63, 'a')},
+                  {"tokenizer_reader", -1},
+                  {"tokenizer_reader", "3"},
                   {"seq_len", 0},
                   {"seq_len", 1.5},
                   {"seq_len", "128"},

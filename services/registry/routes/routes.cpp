@@ -118,8 +118,11 @@ Status require_same(const StoredDataset& dataset, const DatasetIdentity& prepare
 // The same bytes are the same version: whoever registers them again, from another facility, gets it.
 Result<Response> same_version(const Json& existing, const VersionSpec& spec) {
     const Json wanted = to_json(spec);
+    const auto is_said = [&](const std::string& key) {
+        return key != "statistics" && key != "tokenizer" && (key != "tokenizer_reader" || spec.tokenizer_reader > 0);
+    };
     for (const auto& [key, value] : wanted.items())
-        if (key != "statistics" && key != "tokenizer" && existing.at(key) != value)
+        if (is_said(key) && existing.at(key) != value)
             return conflict("version " + existing["version"].dump() + " has this fingerprint and another " + key, key);
     return with_etag(200, existing, 1);
 }
@@ -133,7 +136,7 @@ Result<Response> post_version(Routing& routing, Transaction& transaction, const 
     ATOLL_TRY(const VersionSpec spec, parse_version(body));
     if (spec.prepared_for) ATOLL_RETURN_IF_ERROR(require_same(dataset, *spec.prepared_for));
     const std::string& name = dataset.spec.name;
-    ATOLL_TRY(const Json existing, find_fingerprint(transaction, name, spec.fingerprint));
+    ATOLL_TRY(const Json existing, find_same_version(transaction, name, spec));
     if (!existing.is_null()) return same_version(existing, spec);
     const std::int64_t number = dataset.versions_made + 1;
     ATOLL_RETURN_IF_ERROR(insert_version(transaction, name, number, spec, request.principal->subject));

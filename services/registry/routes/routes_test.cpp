@@ -320,6 +320,7 @@ TEST_F(RegistryTest, ManyCopiesAreFoundAtOnceTheNewestUnlessAVersionIsNamed) {
                               {"train", {{"documents", 10}, {"rows", 4}, {"tokens", 500}}},
                               {"validation", {{"documents", 1}, {"rows", 1}, {"tokens", 90}}},
                               {"tokenizer", nullptr},
+                              {"tokenizer_reader", 0},
                               {"fits", nullptr},
                               {"fingerprint", items[0].value("fingerprint", "")}}));
     EXPECT_EQ(items[0].value("fingerprint", "").size(), 64U);
@@ -383,6 +384,61 @@ TEST_F(RegistryTest, OfVersionsThatAreNotNamedTheNewestThatFitsTheTokenizerIsFou
     const Json shown = call(Method::kGet, versions + "/1", {}).json().value();
     EXPECT_EQ(shown["tokenizer"]["model"], "tiny");
     EXPECT_TRUE(call(Method::kGet, versions + "/4", {}).json().value()["tokenizer"].is_null());
+}
+
+// The same files may have given other ids then, and the trainer refuses such data when their batch job has begun.
+TEST_F(RegistryTest, DataOfAnotherReaderOfTokenizersDoNotFit) {
+    call(Method::kPost, "/v1/datasets", kDataset);
+    const std::string versions = "/v1/datasets/fortunes-it/versions";
+    const auto add = [&](char fingerprint, char sha256, int reader) {
+        Json version = with_tokenizer(fingerprint, sha256, '1', '1');
+        if (reader > 0) version["tokenizer_reader"] = reader;
+        const auto made = call(Method::kPost, versions, version);
+        EXPECT_EQ(made.status, 201) << made.body;
+        const std::string number = made.json().value()["version"].dump();
+        call(Method::kPut, versions + "/" + number + "/copies/leonardo", {{"path", "a"}}, Role::kAdmin);
+    };
+    const auto find = [&](const Json& reader, int version = 0) -> Json {
+        Json copy = {{"dataset", "fortunes-it"}, {"facility", "leonardo"}};
+        if (version > 0) copy["version"] = version;
+        const Json wanted = {{"vocabulary", {{"tokenizer.json", std::string(64, '1')}}},
+                             {"settings", {{"tokenizer_config.json", std::string(64, '1')}}}};
+        const auto answer =
+            call(Method::kPost, "/v1/copies/find",
+                 {{"copies", Json::array({copy})}, {"tokenizer", wanted}, {"tokenizer_reader", reader}});
+        const Json found = answer.json().value()["items"][0];
+        return {found["version"], found["fits"], found["tokenizer_reader"]};
+    };
+    add('a', '1', 3);
+    add('b', '2', 2);
+    add('c', '3', 0);
+    EXPECT_EQ(find(3), (Json{1, true, 3})) << "not the newest";
+    EXPECT_EQ(find(2), (Json{2, true, 2}));
+    EXPECT_EQ(find(3, 2), (Json{2, false, 2}));
+    EXPECT_EQ(find(3, 3), (Json{3, false, 0})) << "of a release that did not say";
+    EXPECT_EQ(find(4), (Json{3, false, 0})) << "none is of the newest trainer";
+    for (const Json& any : {Json(0), Json()}) EXPECT_EQ(find(any), (Json{3, true, 0}));
+    expect_problem(call(Method::kPost, "/v1/copies/find", {{"copies", Json::array()}, {"tokenizer_reader", "3"}}), 422,
+                   "tokenizer_reader");
+}
+
+// The ids of most texts are those that the older reader gave.
+TEST_F(RegistryTest, DataThatArePreparedAgainAreAVersionOfTheirOwnWhereTheirTokenizerIsAnother) {
+    call(Method::kPost, "/v1/datasets", kDataset);
+    const std::string versions = "/v1/datasets/fortunes-it/versions";
+    const auto add = [&](char sha256, int reader) {
+        Json version = with_tokenizer('a', sha256, '1', '1');
+        version["tokenizer_reader"] = reader;
+        return call(Method::kPost, versions, version);
+    };
+    EXPECT_EQ(add('1', 0).json().value()["version"], 1);
+    const Json named = add('1', 2).json().value();
+    EXPECT_EQ(named["version"], 1);
+    EXPECT_EQ(named["tokenizer_reader"], 2) << "it was not known so far";
+    EXPECT_EQ(add('1', 0).json().value()["tokenizer_reader"], 2);
+    expect_problem(add('1', 3), 409, "tokenizer_reader");
+    EXPECT_EQ(add('2', 3).json().value()["version"], 2);
+    EXPECT_EQ(get(versions + "/1")["tokenizer_reader"], 2);
 }
 
 TEST_F(RegistryTest, WrongFilesOfATokenizerAreNamed) {

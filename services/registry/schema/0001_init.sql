@@ -20,6 +20,7 @@ CREATE TABLE dataset_versions (
     version              integer NOT NULL CHECK (version >= 1),
     tokenizer_sha256     text NOT NULL,
     tokenizer            jsonb,                     -- {model, version, vocabulary: {file: sha256}, settings: {…}}; NULL: not known
+    tokenizer_reader     integer NOT NULL DEFAULT 0, -- how the trainer read its files; 0: not known, so of the oldest
     seq_len              integer NOT NULL,
     batching             text NOT NULL CHECK (batching IN ('packing', 'padding')),
     train_documents      bigint NOT NULL,
@@ -33,7 +34,7 @@ CREATE TABLE dataset_versions (
     created_at           timestamptz NOT NULL DEFAULT now(),
     created_by           text NOT NULL,
     PRIMARY KEY (dataset, version),
-    UNIQUE (dataset, fingerprint)
+    UNIQUE (dataset, fingerprint, tokenizer_sha256)
 );
 
 CREATE TABLE copies (
