@@ -61,6 +61,8 @@ training:                             # of a round: flags of `atoll-trainer trai
   # update_format: int4               # updates are changes in blocks of 128 int4 or int8, an eighth or a quarter of fp32; each
                                       # site keeps what rounding lost and adds it to its next one. Default: model
   # keep_optimizer: true              # each site keeps its optimizer's moments for the next round; suits by_step below
+  # eval_every: 10                    # each training validates every 10 steps (or: epoch; 0: at its end alone) on the validation
+                                      # rows of its dataset, which each participant's must have; val_samples as below
   # save_interval: 600                # the default: a state every ten minutes, from which a later attempt goes on;
                                       # or save_every, in steps (0: none)
 lr_round_schedule: cosine             # constant, linear, cosine: that rate falls from round to round; by_step: training.schedule

@@ -91,10 +91,13 @@ void print_round(const json& round) {
     if (const std::string waiting = waiting_text(round.value("waiting", json())); !waiting.empty())
         print_line("its aggregation " + waiting);
     std::vector<Column> header = {"facility", "task", "state", "at", droppable("attempt"), "done"};
-    for (const Column& column : training_header()) header.push_back(column);
+    const json all = round.value("tasks", json::array());
+    const bool validates = std::any_of(all.begin(), all.end(),
+                                       [](const json& task) { return has_validation(task.value("progress", json())); });
+    for (const Column& column : training_header(validates)) header.push_back(column);
     header.push_back(note("error, or what it waits for"));
     Table tasks(header);
-    for (const json& task : round.value("tasks", json::array())) {
+    for (const json& task : all) {
         std::string done = text(task, "progress", "step");
         if (!done.empty()) done = "step " + done;
         if (const std::string models = text(task, "models"); !models.empty())
@@ -104,7 +107,8 @@ void print_round(const json& round) {
                    human_bytes(moving.value("bytes_total", std::uint64_t{0}));
         std::vector<std::string> row = {text(task, "facility"), text(task, "kind"),    text(task, "state"),
                                         text(task, "step"),     text(task, "attempt"), done};
-        for (std::string& cell : training_cells(task.value("progress", json()), task.value("metrics", json())))
+        for (std::string& cell :
+             training_cells(task.value("progress", json()), task.value("metrics", json()), validates))
             row.push_back(std::move(cell));
         row.push_back(reason_text(task));
         tasks.add(std::move(row));

@@ -142,8 +142,14 @@ void JobCurves::apply_progress(const nlohmann::json& data, double told_unix_s) {
     if (attempt > training.attempt && !points.empty())
         std::erase_if(known, [&](const Point& point) { return point.step >= points.front().step; });
     training.attempt = attempt;
-    for (Point& point : points)
-        if (known.empty() || point.step > known.back().step) known.push_back(std::move(point));
+    for (Point& point : points) {
+        if (known.empty() || point.step > known.back().step) {
+            known.push_back(std::move(point));
+        } else if (point.step == known.back().step) {  // what comes after its step, as a validation
+            for (std::size_t value = 0; value < kValues; ++value)
+                if (point.values[value]) known.back().values[value] = point.values[value];
+        }
+    }
 }
 
 bool JobCurves::empty() const {

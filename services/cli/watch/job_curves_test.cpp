@@ -48,6 +48,17 @@ TEST(JobCurvesTest, ALineAStepOfTheAttemptThatCounts) {
               "2,leonardo,diaries,3,1000000009.000,4.75,,,,,,0.5\n");
 }
 
+TEST(JobCurvesTest, AValidationThatComesAfterItsStepIsOfThatStep) {
+    JobCurves curves(json::array());
+    curves.apply(progress(1, {{"step", 1}, {"time_unix_s", 1e9}, {"loss", 2}}));
+    curves.apply(progress(1, {{"step", 1}, {"time_unix_s", 1e9 + 5}, {"val_loss", 1.5}, {"val_perplexity", 4.5}}));
+    curves.apply(progress(1, {{"step", 2}, {"time_unix_s", 1e9 + 6}, {"loss", 1.75}}));
+    EXPECT_EQ(curves.csv(),
+              "round,facility,dataset,step,time_unix_s,loss,val_loss,val_perplexity,lr,grad_norm,tokens_per_s,mfu\n"
+              "2,leonardo,,1,1000000000.000,2,1.5,4.5,,,,\n"
+              "2,leonardo,,2,1000000006.000,1.75,,,,,,\n");
+}
+
 TEST(JobCurvesTest, AStepWithoutATimeHasThatOfItsEvent) {
     JobCurves curves(json::array());
     curves.apply(progress(1, {{"step", 1}, {"loss", 2}}));

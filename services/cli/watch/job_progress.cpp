@@ -235,6 +235,45 @@ std::string JobProgress::apply_left(const json& told) {
 
 namespace {
 
+// The newest validation that an event of steps tells of: {step, val_loss, val_perplexity}; null: none.
+json newest_validation(const json& data) {
+    if (has_validation(data)) return data;
+    const json points = data.value("points", json::object());
+    const json losses = points.value("val_loss", json::array()),
+               perplexities = points.value("val_perplexity", json::array());
+    const json steps = points.value("step", json::array());
+    for (std::size_t i = std::min(losses.size(), steps.size()); i-- > 0;)
+        if (losses[i].is_number())
+            return {{"step", steps[i]},
+                    {"val_loss", losses[i]},
+                    {"val_perplexity", i < perplexities.size() ? perplexities[i] : json()}};
+    return {};
+}
+
+// The newest step after an event of steps. A validation comes after its step, and stays until the next.
+json newest_progress(const json& before, const json& data) {
+    json now = data;
+    if (before.is_object() && integer(before, "step") == integer(data, "step")) {
+        now = before;
+        now.update(data);
+    }
+    json validation = newest_validation(data);
+    if (validation.is_null()) validation = before;
+    if (validation.is_object())
+        for (const char* key : {"val_loss", "val_perplexity"}) now[key] = validation.value(key, json());
+    return now;
+}
+
+std::string validation_text(const json& data) {
+    const json validation = newest_validation(data);
+    if (validation.is_null()) return {};
+    const json perplexity = validation.value("val_perplexity", json());
+    return fmt::format("round {}  {}  validated after step {}: loss {}{}", integer(data, "round"),
+                       text(data, "facility"), text(validation, "step"),
+                       human_number(validation.at("val_loss").get<double>()),
+                       perplexity.is_number() ? ", perplexity " + human_number(perplexity.get<double>()) : "");
+}
+
 // What to call a task after the event `what`: one of a task that runs says so, as where its site suspends it.
 std::string state_word(const std::string& what, const json& data) {
     const std::string step = text(data, "step");
@@ -254,7 +293,7 @@ void JobProgress::apply_training(const std::string& what, const json& data) {
     work.state = what == "progress" ? "running" : state_word(what, data);
     if (what == "queued") work.state += ": " + text(data, "reason");
     if (what == "waiting") work.state += ": " + text(data, "error");
-    if (what == "progress") work.progress = data;
+    if (what == "progress") work.progress = newest_progress(work.progress, data);
     if (what == "done") work.metrics = data.value("result", json::object()).value("metrics", json());
 }
 
@@ -268,11 +307,12 @@ std::string JobProgress::apply_task(const std::string& what, const json& data) {
     }
     if (what == "progress" && trains && data.contains("first_step")) {
         const std::string from = resumption_text(integer(data, "first_step"), training_[facility].reached);
-        if (from.empty()) return {};
-        return fmt::format("round {}  {}  train, attempt {}, {}", integer(data, "round"), facility,
-                           integer(data, "attempt"), from);
+        if (!from.empty())
+            return fmt::format("round {}  {}  train, attempt {}, {}", integer(data, "round"), facility,
+                               integer(data, "attempt"), from);
     }
-    if (what == "progress" || what == "evaluating") return {};  // one a step or model: only in the picture
+    if (what == "progress" && trains) return validation_text(data);  // a step is only in the picture
+    if (what == "progress" || what == "evaluating") return {};       // one a step or model: only in the picture
     const std::string error = text(data, "error");
     if (what == "failed" && !error.empty()) {  // it says which task of which round at which facility
         told_error_ = error;
@@ -340,13 +380,15 @@ std::string JobProgress::apply_evaluated(std::int64_t round) {
 
 std::string JobProgress::training_table(std::size_t width) const {
     std::vector<Column> header = {"facility", "training", droppable("attempt"), "step"};
-    for (const Column& column : training_header()) header.push_back(column);
+    const bool validates = std::any_of(training_.begin(), training_.end(),
+                                       [](const auto& one) { return has_validation(one.second.progress); });
+    for (const Column& column : training_header(validates)) header.push_back(column);
     Table table(header);
     for (const auto& [facility, now] : training_) {
         std::string step = text(now.progress, "step");
         if (!step.empty() && steps_ > 0) step += fmt::format("/{}", steps_);
         std::vector<std::string> row = {facility, now.state, now.attempt > 0 ? std::to_string(now.attempt) : "", step};
-        for (std::string& cell : training_cells(now.progress, now.metrics)) row.push_back(std::move(cell));
+        for (std::string& cell : training_cells(now.progress, now.metrics, validates)) row.push_back(std::move(cell));
         table.add(std::move(row));
     }
     return training_.empty() ? std::string() : table.text(width);

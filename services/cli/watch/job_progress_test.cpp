@@ -39,6 +39,37 @@ TEST(JobProgressTest, ThePictureShowsEachFacilitysNewestStep) {
     EXPECT_NE(picture.find("leonardo  running   1        7/20  5.25       4300\n"), std::string::npos) << picture;
 }
 
+TEST(JobProgressTest, AValidationWhileARoundTrainsIsALineAndStaysInThePicture) {
+    JobProgress progress = demo_progress();
+    progress.apply(event("atoll.round.opened.v1", {{"round", 2}}));
+    const auto apply = [&](const json& more) {
+        json told = step_event(2, more.at("step"));
+        for (const char* key : {"loss", "tokens_per_s"}) told["data"].erase(key);
+        told["data"].update(more);
+        return progress.apply(told);
+    };
+    progress.apply(step_event(2, 7));
+    EXPECT_EQ(progress.picture().find("validation"), std::string::npos) << "other jobs have no such column";
+    EXPECT_EQ(apply({{"step", 7}, {"val_loss", 4.5}, {"val_perplexity", 90.0171}}),
+              "round 2  leonardo  validated after step 7: loss 4.5, perplexity 90.02");
+    for (const int step : {7, 8}) {
+        if (step == 8) progress.apply(step_event(2, step));
+        const std::string picture = progress.picture();
+        EXPECT_NE(picture.find("last loss  validation loss  last tokens/s"), std::string::npos) << picture;
+        EXPECT_NE(picture.find(std::to_string(step) + "/20  5.25       4.5              4300\n"), std::string::npos)
+            << picture;
+    }
+    EXPECT_EQ(apply({{"step", 12},
+                     {"loss", 5},
+                     {"points",
+                      {{"step", {9, 10, 11, 12}},
+                       {"loss", {5.5, 5.25, 5.125, 5}},
+                       {"val_loss", {4.25, nullptr, 4.125, nullptr}}}}}),
+              "round 2  leonardo  validated after step 11: loss 4.125")
+        << "the newest";
+    EXPECT_NE(progress.picture().find("12/20  5          4.125"), std::string::npos) << progress.picture();
+}
+
 TEST(JobProgressTest, ARoundThatStandsForAnEarlierOneSaysWhichOfHowMany) {
     JobProgress progress = demo_progress();
     EXPECT_EQ(progress.apply(event("atoll.round.opened.v1", {{"round", 2}, {"index", 2}, {"rounds", 3}})),

@@ -8,13 +8,23 @@
 
 namespace atl::cli {
 
-std::vector<Column> training_header() {
-    return {droppable("last loss"), droppable("last tokens/s"), droppable("mean loss"), droppable("mean tokens/s")};
+std::vector<Column> training_header(bool validates) {
+    std::vector<Column> header = {droppable("last loss")};
+    if (validates) header.push_back(droppable("validation loss"));
+    for (const char* name : {"last tokens/s", "mean loss", "mean tokens/s"}) header.push_back(droppable(name));
+    return header;
 }
 
-std::vector<std::string> training_cells(const nlohmann::json& progress, const nlohmann::json& metrics) {
-    return {text(progress, "loss"), text(progress, "tokens_per_s"), text(metrics, "loss"),
-            text(metrics, "tokens_per_s")};
+std::vector<std::string> training_cells(const nlohmann::json& progress, const nlohmann::json& metrics, bool validates) {
+    std::vector<std::string> cells = {text(progress, "loss")};
+    if (validates) cells.push_back(text(progress, "val_loss"));
+    for (std::string cell : {text(progress, "tokens_per_s"), text(metrics, "loss"), text(metrics, "tokens_per_s")})
+        cells.push_back(std::move(cell));
+    return cells;
+}
+
+bool has_validation(const nlohmann::json& progress) {
+    return progress.is_object() && progress.contains("val_loss") && progress.at("val_loss").is_number();
 }
 
 std::string resumption_text(std::int64_t first_step, std::int64_t reached) {

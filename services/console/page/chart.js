@@ -59,7 +59,7 @@ function borders(spec, area, x) {
 function lines(spec, x, y) {
     return spec.series.map((one) => {
         const points = thin(one.points, 300);
-        const hasMarks = points.length === 1 || (spec.hasMarks && points.length <= 40);
+        const hasMarks = points.length === 1 || ((spec.hasMarks || one.hasMarks) && points.length <= 40);
         return svg(
             'g',
             {class: `series ${one.style}`},
@@ -123,7 +123,7 @@ function describe(spec) {
 }
 
 // spec: {key, title, xName, yName, isLog, hasMarks, width, height, xLeast: what the x axis holds at least,
-//        borders: [{name, at}], series: [{name, style, points: [{x, y}]}]}, every series with at least one point.
+//        borders: [{name, at}], series: [{name, style, hasMarks, points: [{x, y}]}]}, every series with at least one point.
 export function lineChart(spec) {
     const {width, height} = spec;
     const points = spec.series.flatMap((one) => one.points);

@@ -8,7 +8,7 @@ export function newProgress() {
         job: null,
         cursor: 0, // number of the last event taken
         rounds: new Map(), // number -> {round, state, base, version, opened_at, …}
-        tasks: new Map(), // id -> {id, round, kind, facility, dataset, state, attempt, step, progress, points}
+        tasks: new Map(), // id -> {id, round, kind, facility, dataset, state, attempt, step, progress, points, validations}
         evaluations: new Map(), // one a (round, site, model): {round, facility, dataset, which, model, perplexity, …}
     };
 }
@@ -37,7 +37,7 @@ export function applyRounds(jobProgress, items) {
 
 function taskOf(jobProgress, id, round) {
     if (!jobProgress.tasks.has(id))
-        jobProgress.tasks.set(id, {id, round, points: [], lastStep: 0, pointStride: 1, pointsSkipped: 0, progress: null});
+        jobProgress.tasks.set(id, {id, round, points: [], validations: [], lastStep: 0, pointStride: 1, pointsSkipped: 0, progress: null});
     return jobProgress.tasks.get(id);
 }
 
@@ -85,6 +85,8 @@ function applyStep(jobProgress, data) {
     const points = pointsOf(data);
     if (attempt > (task.pointsAttempt ?? 1)) goBack(task, points[0].step);
     task.pointsAttempt = attempt;
+    for (const point of points) addValidation(task, point);
+    if (data.step === task.progress?.step && attempt === task.attempt) task.progress = {...task.progress, ...data};
     if (data.step <= task.lastStep) return;
     task.kind ??= data.kind;
     task.facility ??= data.facility;
@@ -94,16 +96,35 @@ function applyStep(jobProgress, data) {
     if (isNews) Object.assign(task, {attempt, progress: {...data}});
 }
 
+// The newest loss on validation rows, which is of the newest step or of an earlier one.
+export function newestValidation(task) {
+    return task.validations?.at(-1)?.loss ?? task.progress?.val_loss;
+}
+
 // What a progress event tells of: each step, or each bucket of `steps` that ends with `step`.
-function pointsOf({step, loss, points}) {
-    if (!points) return [{step, loss, steps: 1}];
-    return points.step.map((at, i) => ({step: at, loss: points.loss?.[i], steps: points.steps?.[i] ?? 1}));
+function pointsOf({step, loss, val_loss: validation, points}) {
+    if (!points) return [{step, loss, validation, steps: 1}];
+    return points.step.map((at, i) => ({
+        step: at,
+        loss: points.loss?.[i],
+        validation: points.val_loss?.[i],
+        steps: points.steps?.[i] ?? 1,
+    }));
 }
 
 // The next attempt goes on from a state that was saved: what came after that is trained again.
 function goBack(task, step) {
     task.points = task.points.filter((point) => point.step < step);
+    task.validations = task.validations.filter((point) => point.step < step);
     task.lastStep = Math.min(task.lastStep, step - 1);
+}
+
+// A validation comes after its step, often in an event of its own. Of very many every other is dropped.
+function addValidation(task, {step, validation}) {
+    if (!Number.isFinite(validation) || step <= (task.validations.at(-1)?.step ?? 0)) return;
+    task.validations.push({step, loss: validation});
+    if (task.validations.length > pointsOfTaskMax)
+        task.validations = task.validations.filter((_, i, all) => i % 2 === 0 || i === all.length - 1);
 }
 
 // Keeps at most pointsOfTaskMax points: when there are more, every other is dropped and from then on only each second

@@ -137,7 +137,10 @@ class JobView {
         parts.participants.hidden = participants === null;
         refresh(parts.participants, [jobProgress.job.participants], () => participants ?? []);
         parts.now.hidden = parts.training.hidden = isFinished(jobProgress.job.state);
-        const tasks = [...jobProgress.tasks.values()].map(({points, ...task}) => task);
+        const tasks = [...jobProgress.tasks.values()].map(({points, validations, ...task}) => ({
+            ...task,
+            validation: validations?.at(-1),
+        }));
         refresh(parts.now, [jobProgress.job.round, [...jobProgress.rounds.values()].at(-1), tasks], () => nowTables(jobProgress));
         const steps = lineage(jobProgress, this.versions);
         refresh(parts.model, steps, () => lineageTable(jobProgress, steps));
@@ -230,14 +233,20 @@ class JobView {
                 ];
             return lineChart({
                 key: 'loss',
-                title: 'Training loss',
+                title: series.some((one) => one.isValidation)
+                    ? 'Training loss, and the loss on validation rows (dotted)'
+                    : 'Training loss',
                 xName: 'step',
                 yName: 'loss',
                 width,
                 height: 260,
                 xLeast: [0, 1],
                 borders: starts.map(([round, at]) => ({name: `round ${round}`, at})),
-                series: series.map((one) => ({...one, style: this.styleOf(one.facility)})),
+                series: series.map((one) => ({
+                    ...one,
+                    hasMarks: one.isValidation,
+                    style: `${this.styleOf(one.facility)}${one.isValidation ? ' validation' : ''}`,
+                })),
             });
         });
     }

@@ -1,6 +1,6 @@
 // The parts of a job's view that are tables: what runs now, the rounds, the lineage of the model.
 
-import {failedEvaluations, opposedUpdates, participantsWithRefusals, shownRound, stepsOf, tasksOfRound} from './job_progress.js';
+import {failedEvaluations, newestValidation, opposedUpdates, participantsWithRefusals, shownRound, stepsOf, tasksOfRound} from './job_progress.js';
 import {badge, bar, digest, h, notice, table} from './dom.js';
 import {age, between, bytes, count, duration, moment, number, roundOf} from './format.js';
 import {gantt} from './gantt.js';
@@ -46,7 +46,7 @@ function steps(jobProgress, task) {
     return all > 0 ? [`${at}/${all} `, bar(at, all, `step ${at} of ${all} at ${task.facility}`)] : `${at}`;
 }
 
-function trainingRow(jobProgress, task) {
+function trainingRow(jobProgress, task, validates) {
     // Of all steps, while it runs of the last.
     const speed = task.state === 'done' ? task.metrics?.tokens_per_s : task.progress?.tokens_per_s;
     return [
@@ -56,6 +56,7 @@ function trainingRow(jobProgress, task) {
         `${task.attempt ?? '\u2013'}`,
         steps(jobProgress, task),
         number(task.progress?.loss),
+        ...(validates ? [number(newestValidation(task))] : []),
         count(speed),
     ];
 }
@@ -63,11 +64,13 @@ function trainingRow(jobProgress, task) {
 function trainingTable(jobProgress, round) {
     const tasks = tasksOfRound(jobProgress, round, 'train');
     if (tasks.length === 0) return null;
-    const columns = ['Facility', 'Dataset', 'State', 'Attempt', 'Step', 'Last loss', 'Tokens/s'];
+    const validates = tasks.some((task) => Number.isFinite(newestValidation(task)));
+    const validation = validates ? ['Validation loss'] : [];
+    const columns = ['Facility', 'Dataset', 'State', 'Attempt', 'Step', 'Last loss', ...validation, 'Tokens/s'];
     return table(
         `Training in round ${round}`,
         columns,
-        tasks.map((task) => trainingRow(jobProgress, task))
+        tasks.map((task) => trainingRow(jobProgress, task, validates))
     );
 }
 

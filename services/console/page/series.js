@@ -37,18 +37,27 @@ function roundStarts(tasks) {
     return starts;
 }
 
-// {series: [{name, facility, points: [{x: step over all rounds, y: loss, gap: steps before it are missing}]}],
-//  starts: [[round, x]]}
+// {series: [{name, facility, isValidation, points: [{x: step over all rounds, y: loss, gap: steps before it are
+//  missing}]}], starts: [[round, x]]}. A training that validates has a second line, of its losses on validation rows.
 export function lossSeries(jobProgress) {
     const tasks = trainings(jobProgress);
     const starts = roundStarts(tasks);
     const nameOf = nameParticipants(tasks);
     const series = new Map();
+    const lineOf = (name, facility, isValidation) => {
+        if (!series.has(name)) series.set(name, {name, facility, isValidation, points: []});
+        return series.get(name).points;
+    };
     for (const task of tasks) {
         const name = nameOf(task);
-        if (!series.has(name)) series.set(name, {name, facility: task.facility, points: []});
+        const line = lineOf(name, task.facility, false);
+        const validations = lineOf(`${name}, validation`, task.facility, true);
         for (const {step, loss, gap} of task.points)
-            series.get(name).points.push({x: starts.get(task.round) + step, y: loss, ...(gap && {gap})});
+            line.push({x: starts.get(task.round) + step, y: loss, ...(gap && {gap})});
+        // Each round trains from the model that all have made: its line begins anew.
+        (task.validations ?? []).forEach(({step, loss}, i) =>
+            validations.push({x: starts.get(task.round) + step, y: loss, ...(i === 0 && {gap: true})})
+        );
     }
     return {series: [...series.values()].filter((one) => one.points.length > 0), starts: [...starts]};
 }

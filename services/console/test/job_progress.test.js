@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import {test} from 'node:test';
 
 import {
+    newestValidation,
     newProgress,
     participantsWithRefusals,
     shownRound,
@@ -175,6 +176,28 @@ test('an event of many steps is a line through all of them, and what is missing 
         {step: 106, loss: 0.3},
         {step: 206, loss: 0.2},
     ]);
+});
+
+test('validations are points at their steps, whether they come with their step or after it', () => {
+    const jobProgress = started();
+    applyEvent(jobProgress, progress(3, 1, {points: {step: [1, 2, 3], loss: [3, 2, 1], val_loss: [null, 2.5, null]}}));
+    applyEvent(jobProgress, progress(4, 0.9));
+    applyEvent(jobProgress, event('task.progress', {round: 1, task: 't1', kind: 'train', facility: 'a', attempt: 1, step: 4, val_loss: 2}));
+    const one = jobProgress.tasks.get('t1');
+    assert.deepEqual(one.validations, [
+        {step: 2, loss: 2.5},
+        {step: 4, loss: 2},
+    ]);
+    assert.equal(one.points.length, 4);
+    assert.equal(one.progress.loss, 0.9, 'a validation takes nothing from its step');
+    assert.equal(newestValidation(one), 2);
+    applyEvent(jobProgress, progress(4, 0.8, {attempt: 2}));
+    assert.deepEqual(one.validations, [{step: 2, loss: 2.5}], 'trained again');
+    for (let step = 5; step <= 2000; ++step) applyEvent(jobProgress, progress(step, 1, {attempt: 2, val_loss: 1}));
+    assert.ok(one.validations.length > 150 && one.validations.length <= 400, `${one.validations.length}`);
+    assert.equal(one.validations.at(-1).step, 2000);
+    assert.equal(newestValidation({progress: {val_loss: 7}}), 7, 'as the rounds have it');
+    assert.equal(newestValidation({}), undefined);
 });
 
 test('an attempt that goes on from a saved state keeps the line up to there', () => {

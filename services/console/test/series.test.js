@@ -47,6 +47,31 @@ test('losses of several rounds follow one another on one axis of steps', () => {
     ]);
 });
 
+test('a training that validates has a second line, which each round begins anew', () => {
+    const jobProgress = jobProgressWith([
+        {round: 1, tasks: [training('1a', 'a', 'd'), training('1b', 'b', 'd')]},
+        {round: 2, tasks: [training('2a', 'a', 'd')]},
+    ]);
+    const give = (id, points, validations) => Object.assign(jobProgress.tasks.get(id), {points, validations});
+    give('1a', [{step: 1, loss: 3}, {step: 4, loss: 2}], [{step: 2, loss: 2.75}, {step: 4, loss: 2.5}]);
+    give('1b', [{step: 4, loss: 4}], []);
+    give('2a', [{step: 2, loss: 1}], [{step: 2, loss: 1.5}]);
+    const {series} = lossSeries(jobProgress);
+    assert.deepEqual(
+        series.map((one) => [one.name, one.facility, one.isValidation]),
+        [
+            ['a', 'a', false],
+            ['a, validation', 'a', true],
+            ['b', 'b', false],
+        ]
+    );
+    assert.deepEqual(series[1].points, [
+        {x: 2, y: 2.75, gap: true},
+        {x: 4, y: 2.5},
+        {x: 6, y: 1.5, gap: true},
+    ]);
+});
+
 test('a facility that takes part with two datasets has two lines', () => {
     const jobProgress = jobProgressWith([
         {round: 1, tasks: [training('1', 'a', 'd'), training('2', 'a', 'e'), training('3', 'b', 'd')]},

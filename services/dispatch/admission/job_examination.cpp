@@ -331,6 +331,38 @@ void look_at_control_variate(Looker& look, const JobSpec& spec, const BaseModel&
                  text(mean_variate_bytes(spec, base)));
 }
 
+// "every 5 steps and at its end"
+std::string interval_text(const RunConfig& settings) {
+    const std::string every = value_text(settings, *run_settings::find_option("eval-every", run_settings::kTrain));
+    if (every == "0") return "at the end";
+    return (every == "epoch" ? "after each epoch"
+            : every == "1"   ? "after each step"
+                             : "every " + every + " steps") +
+           " and at the end";
+}
+
+// Whether there are rows to validate on, and enough for a loss that may be told.
+void look_at_validation(Looker& look, const Training& training, const NamedCopy& copy) {
+    const RunConfig& settings = training.settings();
+    if (!settings.given.contains("eval-every")) return;
+    const DatasetCopy& data = *copy.data;
+    const std::string rows =
+        settings.val_samples > 0 ? "the first " + std::to_string(settings.val_samples) : std::string("all");
+    if (data.validation_tokens >= kLossTokensMin)
+        return look.add("validation", CheckState::kOk,
+                        interval_text(settings) + " of each training, on " + rows + " of its validation rows, " +
+                            count_text(data.validation_tokens, "token") + " together");
+    const std::string has = data.validation_tokens == 0 ? " has no rows for validation"
+                                                        : " has " + count_text(data.validation_tokens, "token") +
+                                                              " for validation, and the loss of fewer than " +
+                                                              std::to_string(kLossTokensMin) + " is not told";
+    look.fail("validation",
+              invalid_argument(copy.path + ".dataset", name_of(data) + " at " + data.facility + has + ": leave out " +
+                                                           training.field("eval_every") +
+                                                           ", or prepare the dataset with --validation-percent "
+                                                           "or --validation-input"));
+}
+
 void look_at_participant(Looker look, const JobSpec& spec, const Participant& one, const StoredFacility& stored,
                          const BaseModel& base, const NamedCopy& copy) {
     look_at_site(look, stored);
@@ -344,6 +376,7 @@ void look_at_participant(Looker look, const JobSpec& spec, const Participant& on
     if (!copy.found.ok()) return;
     const Training training(spec, one, look.path(), *settings);
     look_at_settings(look, training, base);
+    look_at_validation(look, training, copy);
     look_at_memory(look, training, one, stored, base);
     look_at_kept(look, training, base);
     if (spec.strategy.weighs_rows)

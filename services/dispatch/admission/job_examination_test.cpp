@@ -24,7 +24,13 @@ struct Case {
         spec.training = {{"steps", 3}, {"batch_size", 16}};
         spec.participants.emplace_back();
         DatasetCopy& data = spec.participants[0].data;
-        data = {.facility = "leonardo", .dataset = "it", .version = 2, .path = "a", .rows = 100, .seq_len = 128};
+        data = {.facility = "leonardo",
+                .dataset = "it",
+                .version = 2,
+                .path = "a",
+                .rows = 100,
+                .seq_len = 128,
+                .validation_tokens = 900};
         StoredFacility& stored = facilities["leonardo"];
         stored.facility.name = "leonardo";
         stored.facility.batch.kind = BatchKind::kSlurm;
@@ -40,13 +46,13 @@ struct Case {
         copy.path = "participants[0]";
         copy.fits = true;
         copy.prepared_with = "tiny@01234567";
+        copy.tokenizer_reader = prompt::kTokenizerReader;
         copy.train_tokens = 12000;
     }
     Examination examine() {
         copy.data = &spec.participants[0].data;
         return examine_job(spec, facilities, base, {copy});
     }
-        copy.tokenizer_reader = prompt::kTokenizerReader;
     // "ok: what was seen", or "fail at FIELD: …"
     std::string found(const std::string& name) {
         for (const Finding& finding : examine().findings)
@@ -182,12 +188,6 @@ TEST(JobExaminationTest, WhatIsNotKnownOfATokenizerIsNoFailure) {
     EXPECT_NE(one.found("tokenizer").find("skipped: the model has none"), std::string::npos);
 }
 
-TEST(JobExaminationTest, TheRulesOfTheSettingsAreTheTrainers) {
-    const std::vector<std::pair<Json, std::string>> cases = {
-        {{{"epochs", 1}, {"warmup_steps", 8}}, "training.warmup_steps"},
-        {{{"trace_steps", 1}, {"trace_from", 4}}, "training.trace_from"},
-        {{{"activation_checkpointing", "full"}, {"checkpoint_layers", 9}}, "training.checkpoint_layers"},
-        {{{"global_batch_size", 15}, {"batch_size", 16}}, "training.global_batch_size"}};
 TEST(JobExaminationTest, DataOfAnotherReaderOfTokenizersAreToBePreparedAgain) {
     Case one;
     one.copy.fits = false;
@@ -206,6 +206,12 @@ TEST(JobExaminationTest, DataOfAnotherReaderOfTokenizersAreToBePreparedAgain) {
     EXPECT_NE(one.found("tokenizer").find("was prepared by a newer release"), std::string::npos);
 }
 
+TEST(JobExaminationTest, TheRulesOfTheSettingsAreTheTrainers) {
+    const std::vector<std::pair<Json, std::string>> cases = {
+        {{{"epochs", 1}, {"warmup_steps", 8}}, "training.warmup_steps"},
+        {{{"trace_steps", 1}, {"trace_from", 4}}, "training.trace_from"},
+        {{{"activation_checkpointing", "full"}, {"checkpoint_layers", 9}}, "training.checkpoint_layers"},
+        {{{"global_batch_size", 15}, {"batch_size", 16}}, "training.global_batch_size"}};
     for (const auto& [settings, field] : cases) {
         Case one;
         one.spec.training.update(settings);
@@ -215,6 +221,31 @@ TEST(JobExaminationTest, DataOfAnotherReaderOfTokenizersAreToBePreparedAgain) {
         EXPECT_NE(one.found("settings").find("fail at participants[0]." + field + ": "), std::string::npos)
             << one.found("settings");
     }
+}
+
+TEST(JobExaminationTest, AJobThatValidatesWhileItTrainsNeedsRowsForIt) {
+    Case one;
+    EXPECT_EQ(one.found("validation"), "none");
+    one.spec.training["eval_every"] = 2;
+    EXPECT_EQ(one.found("validation"),
+              "ok: every 2 steps and at the end of each training, on all of its validation rows, 900 tokens together");
+    one.spec.validation_samples = 640;
+    one.spec.training["eval_every"] = "epoch";
+    EXPECT_TRUE(one.found("validation")
+                    .starts_with("ok: after each epoch and at the end of each training, on the first "
+                                 "640 of its validation rows"))
+        << one.found("validation");
+    one.spec.participants[0].data.validation_tokens = 0;
+    EXPECT_EQ(one.found("validation"),
+              "fail at participants[0].dataset: version 2 of dataset \"it\" at leonardo has no rows for validation: "
+              "leave out training.eval_every, or prepare the dataset with --validation-percent or --validation-input");
+    one.spec.participants[0].training = {{"eval_every", 0}};
+    EXPECT_NE(one.found("validation").find("leave out participants[0].training.eval_every, or"), std::string::npos);
+    one.spec.participants[0].data.validation_tokens = 63;
+    EXPECT_NE(
+        one.found("validation").find(" has 63 tokens for validation, and the loss of fewer than 64 is not told: "),
+        std::string::npos)
+        << one.found("validation");
 }
 
 TEST(JobExaminationTest, AStepOfMoreRowsThanThereAreIsWarnedOf) {

@@ -271,6 +271,7 @@ bool JobSpec::pauses_when_worse() const {
 
 Json settings_of(const JobSpec& spec, const Participant& participant, std::int64_t round) {
     Json settings = merge_training_settings(spec.training, participant.training);
+    if (validates(settings) && spec.validation_samples > 0) settings.emplace("val_samples", spec.validation_samples);
     if (spec.lr_round_schedule == RoundSchedule::kByStep)
         settings.update({{"schedule_runs", spec.rounds}, {"schedule_run", round}});
     else if (settings.contains("lr"))

@@ -74,7 +74,8 @@ struct JobSpec {
     bool evaluate_updates = false;
     // "pause_when_worse": the job pauses where a round has spoiled its model. Unset: where every participant evaluates.
     std::optional<bool> pause_when_worse;
-    // "val_samples": rows of each validation split that are evaluated on, the first ones. 0: all.
+    // "val_samples": rows of each validation split that are evaluated on, the first ones. 0: all. Also what trainings
+    // with eval_every validate on, unless their settings have a number of their own.
     std::int64_t validation_samples = 0;
     std::int64_t attempts_max = 3;
     // How long a round trains, and after its end is evaluated, at most. Queues can be long, but a dead site is for

@@ -128,4 +128,20 @@ std::vector<Json> progress_events(const std::vector<StepLine>& lines, std::int64
     return events;
 }
 
+StepLine newest_step(const std::optional<StepLine>& before, const std::vector<StepLine>& lines) {
+    StepLine newest = before.value_or(lines.front());
+    for (const StepLine& line : lines) {
+        Json known = to_json(newest);
+        if (line.step != newest.step)
+            known = {{"val_loss", newest.val_loss ? Json(*newest.val_loss) : Json()},
+                     {"val_perplexity", newest.val_perplexity ? Json(*newest.val_perplexity) : Json()},
+                     {"val_tokens", newest.val_tokens ? Json(*newest.val_tokens) : Json()}};
+        if (line.val_loss)
+            for (const char* of_the_last : {"val_loss", "val_perplexity", "val_tokens"}) known.erase(of_the_last);
+        known.update(to_json(line));
+        newest = parse_step_line(known).value_or(line);
+    }
+    return newest;
+}
+
 }  // namespace atl::dispatch

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "services/dispatch/domain/site_output.h"
@@ -20,5 +21,9 @@ constexpr std::size_t kPointsOfEventMax = 1000;  // some 100 kB; Kafka takes 1 M
 // step has none. A point of several steps has their number ("steps"), their means, "loss_min" and "loss_max".
 // `points_told` counts the task's points, over all its attempts.
 std::vector<json::Json> progress_events(const std::vector<StepLine>& lines, std::int64_t& points_told);
+
+// The newest step once `lines` (one at least) have come after `before`. A validation is of the newest step or of an
+// earlier one: it stays until the next.
+StepLine newest_step(const std::optional<StepLine>& before, const std::vector<StepLine>& lines);
 
 }  // namespace atl::dispatch

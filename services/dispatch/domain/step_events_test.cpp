@@ -86,6 +86,37 @@ TEST(StepEventsTest, AValidationBelongsToItsStep) {
     EXPECT_EQ(told, 2);
 }
 
+// It takes its time, so that a look often finds it alone.
+TEST(StepEventsTest, AValidationTakesNothingFromTheNewestStepAndStaysUntilTheNext) {
+    Task task = at_step(Step::kRunning);
+    std::get<TrainParams>(task.params).training = {{"steps", 9}};
+    const auto see = [&](const std::vector<Json>& lines) {
+        Observed seen;
+        seen.started = true;
+        seen.lines = printed(lines);
+        const TaskChange change = apply(task, seen, kPollPolicy, 0);
+        task = change.task;
+        return change.events.back().data;
+    };
+    see({{{"step", 8}, {"loss", 2.5}, {"step_s", 0.5}}});
+    const Json told = see({{{"step", 8}, {"val_loss", 3.5}, {"val_perplexity", 33.1}, {"val_tokens", 640}}});
+    EXPECT_EQ(told.at("step"), 8);
+    EXPECT_EQ(told.at("val_loss"), 3.5);
+    EXPECT_FALSE(told.contains("loss"));
+    EXPECT_EQ(to_json(*task.attempt->last_step), (Json{{"step", 8},
+                                                       {"loss", 2.5},
+                                                       {"step_s", 0.5},
+                                                       {"val_loss", 3.5},
+                                                       {"val_perplexity", 33.1},
+                                                       {"val_tokens", 640}}));
+    see({{{"step", 9}, {"loss", 2.25}}});
+    EXPECT_EQ(to_json(*task.attempt->last_step),
+              (Json{{"step", 9}, {"loss", 2.25}, {"val_loss", 3.5}, {"val_perplexity", 33.1}, {"val_tokens", 640}}));
+    see({{{"step", 9}, {"val_loss", 3.25}, {"val_perplexity", nullptr}, {"val_tokens", 640}}});
+    EXPECT_EQ(task.attempt->last_step->val_loss, 3.25);
+    EXPECT_FALSE(task.attempt->last_step->val_perplexity.has_value()) << "too large for a number";
+}
+
 TEST(StepEventsTest, BeyondThemAPointStandsForManyStepsWithTheirMeanAndRange) {
     std::int64_t told = kPointsMax - 1;
     const auto events = progress_events(steps_from(1, 301), told);

@@ -119,7 +119,7 @@ Status apply_log(TaskChange& change, const Observed& observed) {
             if (steps.front().step > attempt.first_step) attempt.interruptions = attempt.not_ready_since_ms = 0;
             attempt.first_step = std::max(attempt.first_step, steps.front().step);
         }
-        attempt.last_step = steps.back();
+        attempt.last_step = newest_step(attempt.last_step, steps);
     }
     std::vector<Json> events = progress_events(steps, attempt.points_told);
     if (begins && attempt.number > 1) events.front()["first_step"] = attempt.begun_at_step;

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "services/dispatch/domain/resources.h"
+#include "services/dispatch/domain/site_output.h"
 #include "shared/run_settings/other_words.h"
 
 namespace atl::dispatch {
@@ -34,6 +35,7 @@ std::string_view not_of_a_job(std::string_view key) {
     if (key == "loss_tokens_min") return "is set by dispatch, so that no loss spells out a site's text";
     if (key == "token_counts") return "is set by dispatch, where strategy.row_weights needs it";
     if (key == "control_variate") return "is set by dispatch: give strategy.control_variate";
+    if (key == "save_best") return "keeps a model that no round hands in: leave it out of a job";
     if (key == "offload_dir") return "is the site's: set TMPDIR in the facility's environment";
     return {};
 }
@@ -59,7 +61,13 @@ Result<RunConfig> parse_training_settings(const Json& settings, const std::strin
             return invalid_argument(path + "." + key, std::string(why));
     const Status assigned = run_settings::assign_json(config, settings, run_settings::kTrain);
     if (!assigned.ok()) return invalid_argument(path + "." + assigned.error().field, assigned.error().message);
+    if (config.val_samples % kLossTokensMin != 0)  // losses of sets that differ by a row would tell that row's
+        return invalid_argument(path + ".val_samples", "must be a multiple of " + std::to_string(kLossTokensMin));
     return config;
+}
+
+bool validates(const Json& settings) {
+    return settings.is_object() && settings.contains("eval_every");
 }
 
 Status check_own_settings(const Json& overrides, const std::string& path) {
@@ -74,8 +82,14 @@ Status check_own_settings(const Json& overrides, const std::string& path) {
 
 Status check_training_together(const Json& settings, const Json& overrides, std::int64_t ranks,
                                const std::string& path) {
-    ATOLL_TRY(const RunConfig config, parse_training_settings(settings, "training"));
+    ATOLL_TRY(RunConfig config, parse_training_settings(settings, "training"));
     Status checked = check_adapter_settings(config);
+    if (validates(settings))
+        config.val_data = "validation";  // as its batch job will
+    else if (checked.ok() && config.given.contains("val-samples"))
+        checked = invalid_argument("val_samples",
+                                   "means nothing without eval_every, which has each training of a round validate; "
+                                   "evaluation.val_samples is of the evaluations between rounds");
     if (checked.ok())
         checked = config.steps == 0 && config.epochs == 0
                       ? invalid_argument("steps", "say how long each round trains: steps or epochs, at least 1")

@@ -11,6 +11,10 @@ namespace atl::dispatch {
 // object's own field name ("training"); the error names the first wrong key.
 Result<run_settings::RunConfig> parse_training_settings(const json::Json& settings, const std::string& path);
 
+// Whether each training of a round validates on the validation rows of its dataset: its merged settings have
+// eval_every.
+bool validates(const json::Json& settings);
+
 // What one participant's own settings may not say. The error names the key.
 Status check_own_settings(const json::Json& overrides, const std::string& path);
 

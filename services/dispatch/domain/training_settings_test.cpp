@@ -40,6 +40,8 @@ TEST(TrainingSettingsTest, EveryKeyOfTheTrainersIsAJobsOrRefusedWithTheReason) {
         ASSERT_FALSE(wrong.ok()) << key;
         EXPECT_EQ(wrong.error().field, "training." + key);
     }
+    EXPECT_EQ(check({{"save_best", true}}).error().message,
+              "keeps a model that no round hands in: leave it out of a job");
     for (const std::string key : {"model", "data", "out", "val_data", "adapter"})
         EXPECT_EQ(check({{key, "x"}}).error().field, "training." + key);
     for (const std::string key :
@@ -86,6 +88,18 @@ TEST(TrainingSettingsTest, UpdatesMayBeChangesAlsoOfOneParticipantAlone) {
     EXPECT_EQ(refused_field({{"steps", 1}, {"update_format", "int2"}}), "training.update_format");
     EXPECT_EQ(refused_field({{"steps", 1}, {"update_format", "int4"}, {"save_dtype", "bf16"}}), "training.save_dtype");
     EXPECT_TRUE(check_own_settings({{"update_format", "int4"}}, "").ok());
+}
+
+TEST(TrainingSettingsTest, ATrainingValidatesWhereItSaysHowOften) {
+    EXPECT_TRUE(validates({{"steps", 3}, {"eval_every", 0}})) << "at its end";
+    EXPECT_FALSE(validates({{"steps", 3}}));
+    EXPECT_FALSE(validates(nullptr));
+    EXPECT_EQ(refused_field({{"steps", 3}, {"eval_every", 0}, {"val_samples", 64}}), "");
+    const Error alone = check_training_together({{"steps", 3}, {"val_samples", 64}}, {}, 1, "").error();
+    EXPECT_EQ(alone.field, "training.val_samples");
+    EXPECT_TRUE(alone.message.starts_with("means nothing without eval_every")) << alone.message;
+    const Error few = check({{"eval_every", 1}, {"val_samples", 65}}).error();
+    EXPECT_EQ(describe(few), "training.val_samples: must be a multiple of 64");
 }
 
 TEST(TrainingSettingsTest, AStateIsSavedByTimeWhereTheJobSaysNothingOfStates) {

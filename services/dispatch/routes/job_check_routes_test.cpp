@@ -151,6 +151,23 @@ TEST_F(JobCheckRoutesTest, AJobTakesTheNewestVersionThatFitsTheModelsTokenizer) 
     EXPECT_NE(refused.body.find("that of other@bbbbbbbb, than that of model"), std::string::npos) << refused.body;
 }
 
+TEST_F(JobCheckRoutesTest, AJobThatValidatesWhileItTrainsNeedsDataForThatOfEachParticipant) {
+    Json request = job_request(1);
+    request["training"]["eval_every"] = "epoch";
+    catalog_->set_validation_tokens("cs", 1, 0);
+    const auto refused = post("/v1/jobs", request);
+    EXPECT_EQ(refused.status, 422) << refused.body;
+    EXPECT_EQ(Json::parse(refused.body).value("field", ""), "participants[1].dataset");
+    EXPECT_NE(refused.body.find("has no rows for validation: leave out training.eval_every"), std::string::npos)
+        << refused.body;
+    catalog_->set_validation_tokens("cs", 1, 64);
+    EXPECT_EQ(post("/v1/jobs", request).status, 201);
+    request["output_model"] = "another";
+    request["training"].erase("eval_every");
+    request["training"]["val_samples"] = 64;
+    EXPECT_EQ(Json::parse(post("/v1/jobs", request).body).value("field", ""), "training.val_samples");
+}
+
 TEST_F(JobCheckRoutesTest, AJobIsCheckedParticipantByParticipantAndNothingIsKept) {
     const auto finding = [](const Json& check, const std::string& path, const std::string& name) -> Json {
         for (const Json& one : check.at("findings"))

@@ -51,6 +51,7 @@ std::vector<std::string> train_command(const Site& site, const TrainParams& trai
     add_version(command, site, train.base, train.model);
     command.insert(command.end(),
                    {"--data", site.path(train.path) + "/train", "--out", "out", "--config", "run.json", "--resume"});
+    if (validates(train.training)) command.insert(command.end(), {"--val-data", site.path(train.path) + "/validation"});
     return command;
 }
 

@@ -105,6 +105,33 @@ TEST_F(JobLifecycleTest, EachEvaluationSeesAsManyRowsAsItsJobSays) {
     EXPECT_GT(evaluations, 0);
 }
 
+TEST_F(JobLifecycleTest, ATrainingThatValidatesIsGivenTheValidationRowsOfItsDataset) {
+    begin();
+    Json request = job_request(1);
+    request["training"]["eval_every"] = 2;
+    request["participants"][1]["training"]["val_samples"] = 64;
+    request["evaluation"] = {{"val_samples", 192}};
+    const std::string job = submit(request);
+    EXPECT_TRUE(reaches(job, "completed")) << get("/v1/jobs/" + job).dump(2);
+    std::map<std::string, Json> settings;  // by the dataset that is validated on
+    for (const std::string& line : lines("runs")) {
+        const auto flag = line.find(" --val-data ");
+        EXPECT_EQ(flag != std::string::npos, line.find(" train ") != std::string::npos) << line;
+        if (flag == std::string::npos) continue;
+        const std::string path = line.substr(flag + 12, line.find(' ', flag + 12) - flag - 12);
+        const std::string place = path.substr(path.find("/datasets/"));
+        EXPECT_NE(line.find(place.substr(0, place.rfind('/')) + "/train "), std::string::npos) << line;
+        const std::string attempt = line.substr(line.find("atoll-") + 6);
+        settings[place] = Json::parse(
+            read_file(fake("run." + attempt.substr(0, attempt.rfind('-', attempt.find(' '))) + ".json")).value());
+    }
+    ASSERT_EQ(settings.size(), 2U);
+    const Json &it = settings["/datasets/it/1/validation"], &cs = settings["/datasets/cs/1/validation"];
+    EXPECT_EQ(it.value("eval_every", 0), 2);
+    EXPECT_EQ(it.value("val_samples", 0), 192) << "as its evaluations";
+    EXPECT_EQ(cs.value("val_samples", 0), 64) << "its own";
+}
+
 TEST_F(JobLifecycleTest, OneModelThatCannotBeEvaluatedCostsTheOthersNothing) {
     begin();
     set("eval.waits");
