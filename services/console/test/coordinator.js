@@ -150,6 +150,7 @@ function events() {
                         attempt: 1,
                         step,
                         loss: 4 * Math.exp(-0.25 * (one - 1 + step / 60)) + 0.05 * Math.sin(step + i) + 0.1 * i,
+                        ...(i === 0 && step % 20 === 0 && {val_loss: 0.2 + 4 * Math.exp(-0.25 * (one - 1 + step / 60))}),
                     },
                 });
     return steps;
