@@ -106,7 +106,8 @@ TEST_F(DamagedAnswerTest, OfCopiesIsAnErrorToo) {
 }
 
 TEST_F(DamagedAnswerTest, ACopyThatIsNotThereIsNamedInTheFieldAlone) {
-    answer_ = {{"items", Json::array()}, {"next", nullptr}, {"template", "{{text}}"}, {"created_by", "ada"}};
+    answer_ = {{"items", Json::array()}, {"next", nullptr},      {"template", "{{text}}"},
+               {"created_by", "ada"},    {"created_at", "then"}, {"language", "it"}};
     for (const std::int64_t version : {0, 7}) {
         DatasetCopy copy{"leonardo", "it", version};
         const Status resolved = resolve(copy);
@@ -117,7 +118,8 @@ TEST_F(DamagedAnswerTest, ACopyThatIsNotThereIsNamedInTheFieldAlone) {
 }
 
 TEST_F(DamagedAnswerTest, OfManyCopiesThatAreNotThereAFewAreAskedFor) {
-    answer_ = {{"items", Json::array()}, {"next", nullptr}, {"template", "{{text}}"}, {"created_by", "ada"}};
+    answer_ = {{"items", Json::array()}, {"next", nullptr},      {"template", "{{text}}"},
+               {"created_by", "ada"},    {"created_at", "then"}, {"language", "it"}};
     std::vector<DatasetCopy> data(1000, DatasetCopy{"leonardo", "it"});
     std::vector<NamedCopy> copies;
     for (DatasetCopy& copy : data) copies.push_back({&copy, "evaluation.at[" + std::to_string(copies.size()) + "]"});
@@ -166,8 +168,12 @@ class RefusedTokenTest : public testing::Test {
         if (takes_none_ || refused_ == token)
             return http::Response::problem({ErrorCode::kUnauthenticated, "the token has expired", {}});
         seen_ = token;
-        return http::Response::json(200,
-                                    {{"name", "it"}, {"template", "{{text}}"}, {"created_by", "ada"}, {"version", 7}});
+        return http::Response::json(200, {{"name", "it"},
+                                          {"template", "{{text}}"},
+                                          {"created_by", "ada"},
+                                          {"created_at", "then"},
+                                          {"language", "it"},
+                                          {"version", 7}});
     }
     std::string seen_, refused_;
     bool takes_none_ = false;
