@@ -201,3 +201,16 @@ function(atoll_embed target)
     target_sources(${target} PRIVATE ${header})
     target_include_directories(${target} PRIVATE ${CMAKE_BINARY_DIR}/embedded)
 endfunction()
+
+# atoll_fuzz(NAME SOURCES file… [DEPS target…] [OPTIONS compile option…]): a libFuzzer target of NAME.cpp, where they are
+# asked for. The library's own sources are compiled again, so that the fuzzer sees their branches.
+function(atoll_fuzz name)
+    if(NOT ATOLL_FUZZ)
+        return()
+    endif()
+    cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;DEPS;OPTIONS")
+    add_executable(${name} ${name}.cpp ${arg_SOURCES})
+    target_link_libraries(${name} PRIVATE atoll_compile_options atoll::base ${arg_DEPS})
+    target_compile_options(${name} PRIVATE -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all ${arg_OPTIONS})
+    target_link_options(${name} PRIVATE -fsanitize=fuzzer,address,undefined)
+endfunction()

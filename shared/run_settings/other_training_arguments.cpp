@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include "shared/run_settings/other_config_reader.h"
+#include "shared/run_settings/run_settings.h"
 
 // transformers' TrainingArguments as JSON. A key that is not there has transformers' default, which is said where ours
 // is another.
