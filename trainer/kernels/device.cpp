@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
+#include <sstream>
 #include <string_view>
 
 namespace atl::kernels {
@@ -27,6 +29,11 @@ std::string list_variables(const std::vector<DeviceVariable>& variables) {
 
 }  // namespace
 
+std::vector<std::string> gpu_architectures() {
+    std::istringstream words(ATOLL_GPU_ARCHITECTURES);
+    return {std::istream_iterator<std::string>(words), {}};
+}
+
 int DeviceVariable::devices() const {
     int count = 0;
     std::string_view rest = value;
@@ -45,6 +52,25 @@ std::vector<DeviceVariable> device_variables(const std::function<const char*(con
         if (const char* value = environment(name)) set.push_back({name, value});
     }
     return set;
+}
+
+std::string container_advice(std::string_view device, const std::function<const char*(const char*)>& environment,
+                             const std::function<bool(const char*)>& file_exists) {
+    const bool is_cuda = device == "cuda";
+    const auto start_with = [&](std::string_view runtime, std::string_view cuda, std::string_view rocm) {
+        return "this is a container: where the host has a driver, start it by `" + std::string(runtime) + " " +
+               std::string(is_cuda ? cuda : rocm) + "`";
+    };
+    for (const char* name : {"APPTAINER_CONTAINER", "APPTAINER_NAME"})
+        if (environment(name) != nullptr) return start_with("apptainer run", "--nv", "--rocm");
+    for (const char* name : {"SINGULARITY_CONTAINER", "SINGULARITY_NAME"})
+        if (environment(name) != nullptr) return start_with("singularity run", "--nv", "--rocm");
+    const char* const container = environment("container");
+    if (container != nullptr && std::string_view(container) == "podman")
+        return start_with("podman run", "--device nvidia.com/gpu=all", "--device /dev/kfd --device /dev/dri");
+    if (file_exists("/.dockerenv"))
+        return start_with("docker run", "--gpus all", "--device /dev/kfd --device /dev/dri");
+    return "";
 }
 
 Result<DeviceChoice> choose_device(const RankDevices& rank) {

@@ -14,6 +14,13 @@ namespace atl::kernels {
 // What --device has to say for this build's GPU backend: "cuda" or "hip", "" in a build without one.
 std::string_view gpu_device();
 
+// One of the visible GPUs, without starting it: "NVIDIA H200, sm_90, 0000:1B:00.0"; empty where there is none.
+std::string gpu_card(int index);
+
+// What that backend's kernels are compiled for: {"sm_80", "sm_90a", "compute_90"}, the last of these PTX for later
+// cards, or {"gfx90a"}. Empty in a build without one.
+std::vector<std::string> gpu_architectures();
+
 // One of the variables by which a launcher or a batch system says which GPUs a process may see.
 struct DeviceVariable {
     std::string name;   // "CUDA_VISIBLE_DEVICES"
@@ -25,6 +32,12 @@ struct DeviceVariable {
 
 // Those of the variables that are set.
 std::vector<DeviceVariable> device_variables(const std::function<const char*(const char*)>& environment);
+
+// How to give the host's GPUs to the container that this process runs in: a sentence to follow the reason why there is
+// none. Empty outside containers and in unknown ones. Apptainer, Singularity and Podman are known by their variables,
+// Docker by its file. `device` is "cuda" or "hip".
+std::string container_advice(std::string_view device, const std::function<const char*(const char*)>& environment,
+                             const std::function<bool(const char*)>& file_exists);
 
 // What a rank knows when it chooses.
 struct RankDevices {

@@ -80,5 +80,33 @@ TEST(DeviceTest, VariablesThatAreSetAreFoundAlsoWhenTheyAreEmpty) {
     EXPECT_EQ(variables[1].value, "2");
 }
 
+// container_advice in a process with these variables and that file.
+std::string advice(std::string_view device, const std::map<std::string, std::string>& variables,
+                   const std::string& file = "") {
+    return container_advice(
+        device,
+        [&](const char* name) -> const char* {
+            const auto found = variables.find(name);
+            return found == variables.end() ? nullptr : found->second.c_str();
+        },
+        [&](const char* name) { return name == file; });
+}
+
+TEST(DeviceTest, EachKindOfContainerHasItsOptionForGpus) {
+    const std::map<std::string, std::string> apptainer = {{"APPTAINER_CONTAINER", "/t.sif"},
+                                                          {"SINGULARITY_CONTAINER", "/t.sif"}};
+    EXPECT_EQ(advice("cuda", apptainer),
+              "this is a container: where the host has a driver, start it by `apptainer run --nv`");
+    EXPECT_NE(advice("hip", apptainer).find("`apptainer run --rocm`"), std::string::npos);
+    EXPECT_NE(advice("cuda", {{"SINGULARITY_NAME", "t.sif"}}).find("`singularity run --nv`"), std::string::npos);
+    EXPECT_NE(advice("cuda", {{"container", "podman"}}).find("--device nvidia.com/gpu=all"), std::string::npos);
+    EXPECT_NE(advice("cuda", {}, "/.dockerenv").find("`docker run --gpus all`"), std::string::npos);
+    EXPECT_NE(advice("hip", {}, "/.dockerenv").find("--device /dev/kfd"), std::string::npos);
+}
+
+TEST(DeviceTest, OutsideContainersNoOptionOfTheirsIsNamed) {
+    EXPECT_EQ(advice("cuda", {{"container", "lxc"}, {"HOME", "/root"}}, "/etc/passwd"), "");
+}
+
 }  // namespace
 }  // namespace atl::kernels

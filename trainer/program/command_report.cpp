@@ -45,7 +45,7 @@ OrderedJson chosen_device(const kernels::RankDevices& rank) {
     if (rank.visible == 0) return "cpu";
     const auto choice = kernels::choose_device(rank);
     if (!choice.ok()) return {{"error", choice.error().message}};
-    return {{"gpu", choice->device}, {"shared", choice->ranks > 1}};
+    return {{"gpu", choice->device}, {"card", kernels::gpu_card(choice->device)}, {"shared", choice->ranks > 1}};
 }
 
 // The names of the GPUs that this process may use; an object with the reason where this build's backend finds none.
@@ -130,6 +130,7 @@ class ReportCommand final : public Command {
                                       {"cores", host::usable_cores()},
                                       {"instructions", kernels::cpu_instruction_sets()}}},
                                     {"devices", train::built_devices()},
+                                    {"gpu_architectures", kernels::gpu_architectures()},
                                     {"gpus", gpus()},
                                     {"available_bytes", host::available_bytes()},
                                     {"mpi", comm::mpi_version()},

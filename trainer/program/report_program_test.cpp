@@ -34,6 +34,7 @@ TEST(ReportTest, TheKernelsInUseAndTheGemmLibrariesThatAreBuiltInAreNamed) {
     EXPECT_NE(used, libraries.end()) << here;
     const auto built = train::built_devices();
     EXPECT_EQ(here["devices"], nlohmann::json(std::vector<std::string>(built.begin(), built.end())));
+    EXPECT_EQ(here.at("gpu_architectures").empty(), built.size() == 1) << here;
     EXPECT_EQ(here.at("nccl").is_null(), built.size() == 1) << "a build without GPUs has no use for it";
     for (const std::string& library : libraries) {
         EXPECT_TRUE(std::regex_match(library, std::regex(R"((oneDNN|OpenBLAS) \d+\.\d+\.\d+.*)"))) << library;

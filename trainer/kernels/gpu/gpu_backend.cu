@@ -1,7 +1,11 @@
 // Memory, copies and streams of GpuBackend.
 
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <string_view>
 
+#include "trainer/kernels/device.h"
 #include "trainer/kernels/gpu/gpu_backend.h"
 #include "trainer/quant/nf4.h"
 
@@ -17,17 +21,38 @@ Error no_memory(const char* kind, std::int64_t bytes, cudaError_t error) {
             {}};
 }
 
+std::string architecture_of(const cudaDeviceProp& properties) {
+#if defined(__HIP__)
+    return properties.gcnArchName;
+#else
+    return "sm_" + std::to_string(properties.major) + std::to_string(properties.minor);
+#endif
+}
+
 std::string describe_device(const cudaDeviceProp& properties) {
 #if defined(__HIP__)
-    return "hip (" + std::string(properties.name) + ", " + properties.gcnArchName + ", hipBLASLt)";
+    return "hip (" + std::string(properties.name) + ", " + architecture_of(properties) + ", hipBLASLt)";
 #else
-    return "cuda (" + std::string(properties.name) + ", sm_" + std::to_string(properties.major) +
-           std::to_string(properties.minor) + ", cuBLASLt " + std::to_string(cublasLtGetVersion()) + ")";
+    return "cuda (" + std::string(properties.name) + ", " + architecture_of(properties) + ", cuBLASLt " +
+           std::to_string(cublasLtGetVersion()) + ")";
 #endif
 }
 
 Error does_not_start(int index, cudaError_t error) {
     return unavailable("GPU " + std::to_string(index) + " does not start: " + cudaGetErrorString(error));
+}
+
+// What to do in a container that has no GPU, to follow the reason; empty outside containers.
+std::string advice_for_container() {
+#if defined(__HIP__)
+    constexpr std::string_view kDevice = "hip";
+#else
+    constexpr std::string_view kDevice = "cuda";
+#endif
+    const std::string advice = container_advice(
+        kDevice, [](const char* name) -> const char* { return std::getenv(name); },
+        [](const char* file) { return std::filesystem::exists(file); });
+    return advice.empty() ? "" : "; " + advice;
 }
 
 std::array<float, kBookValues> code_books() {
@@ -76,9 +101,25 @@ Result<int> count_devices() {
     const cudaError_t error = cudaGetDeviceCount(&count);
     static_cast<void>(cudaGetLastError());  // forgotten, or a library takes it for its own
     if (error == cudaSuccess && count > 0) return count;
-    return invalid_argument("device", std::string("there is no GPU that this process can use, or no driver for it; the "
-                                                  "runtime says: ") +
-                                          cudaGetErrorString(error));
+    // Without a driver the runtime says that the driver is too old.
+    int driver = 0;
+    const bool has_driver = cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0;
+    static_cast<void>(cudaGetLastError());
+    const std::string why = has_driver ? "there is no GPU that this process can use; the runtime says: " +
+                                             std::string(cudaGetErrorString(error))
+                                       : "no driver of a GPU is found here";
+    return invalid_argument("device", why + advice_for_container());
+}
+
+std::string describe_card(int index) {
+    cudaDeviceProp properties{};
+    std::array<char, 32> place{};
+    if (cudaGetDeviceProperties(&properties, index) != cudaSuccess ||
+        cudaDeviceGetPCIBusId(place.data(), static_cast<int>(place.size()), index) != cudaSuccess) {
+        static_cast<void>(cudaGetLastError());
+        return "";
+    }
+    return std::string(properties.name) + ", " + architecture_of(properties) + ", " + place.data();
 }
 
 Result<std::unique_ptr<Backend>> GpuBackend::open(int index, const GpuOptions& options) {

@@ -18,6 +18,9 @@ namespace atl::kernels::gpu {
 
 // The GPUs that the runtime offers to this process. kInvalidArgument of "device", with the runtime's words: none.
 Result<int> count_devices();
+// A GPU's name, architecture and place on the bus, without starting it: "NVIDIA H200, sm_90, 0000:1B:00.0". Empty:
+// there is no such GPU.
+std::string describe_card(int index);
 
 struct GpuOptions {
     bool graphs = true;          // false: what a region asks for is asked for anew each time. The bits are the same

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 namespace atl::kernels::gpu {
 namespace {
 
@@ -13,7 +15,10 @@ constexpr std::int64_t kBytes = kCount * 4;
 class GpuBackendTest : public ::testing::TestWithParam<std::uint64_t> {
   protected:
     GpuBackendTest() { shim::set_order(GetParam()); }
-    ~GpuBackendTest() override { shim::set_device_count(1); }
+    ~GpuBackendTest() override {
+        shim::set_device_count(1);
+        shim::set_driver_version(13000);
+    }
 
     Tensor tensor(const tensor::Memory& memory) const { return Tensor(memory.data(), tensor::DType::kF32, {kCount}); }
     std::vector<float> on_host(Backend& backend, const Tensor& x) const {
@@ -247,6 +252,21 @@ TEST_P(GpuBackendTest, AGpuThatIsNotThereIsRefused) {
     const Error none = GpuBackend::open(0).error();
     EXPECT_EQ(none.code, ErrorCode::kInvalidArgument);
     EXPECT_NE(none.message.find("no CUDA-capable device"), std::string::npos) << none.message;
+    shim::set_driver_version(0);
+    const std::string no_driver = GpuBackend::open(0).error().message;
+    EXPECT_TRUE(no_driver.starts_with("no driver of a GPU is found here")) << no_driver;
+    ASSERT_EQ(::setenv("APPTAINER_CONTAINER", "/trainer.sif", 1), 0);
+    const std::string in_container = GpuBackend::open(0).error().message;
+    ::unsetenv("APPTAINER_CONTAINER");
+    EXPECT_NE(in_container.find("no driver of a GPU is found here; this is a container: "), std::string::npos)
+        << in_container;
+    EXPECT_NE(in_container.find("`apptainer run --nv`"), std::string::npos) << in_container;
+}
+
+TEST_P(GpuBackendTest, ACardIsDescribedWithItsPlace) {
+    EXPECT_TRUE(describe_card(0).starts_with("shim, sm_01, ")) << describe_card(0);
+    EXPECT_NE(describe_card(0).find(GpuBackend::open(0).value()->card()), std::string::npos) << describe_card(0);
+    EXPECT_EQ(describe_card(1), "") << "there is one";
 }
 
 TEST_P(GpuBackendTest, AGpuThatDoesNotStartIsAnError) {

@@ -22,6 +22,10 @@ Result<std::unique_ptr<Backend>> make_gpu_backend(const std::string& device, int
         index, {.graphs = graphs == nullptr || std::string_view(graphs) != "off", .deterministic = deterministic});
 }
 
+std::string gpu_card(int index) {
+    return gpu::describe_card(index);
+}
+
 int visible_gpus() {
     const auto count = gpu::count_devices();
     return count.ok() ? *count : 0;

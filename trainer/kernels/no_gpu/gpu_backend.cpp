@@ -12,6 +12,10 @@ Result<std::unique_ptr<Backend>> make_gpu_backend(const std::string& device, int
                             "'" + device + "' was asked for, but this build has no GPU backend: use --device cpu");
 }
 
+std::string gpu_card(int) {
+    return "";
+}
+
 int visible_gpus() {
     return 0;
 }

@@ -59,6 +59,7 @@ constexpr std::chrono::microseconds kPause(20);  // of a device that waits for o
 struct Device {
     std::mt19937_64 random{1};
     int count = 1;
+    int driver_version = 13000;
     std::vector<ShimStream*> streams;
     std::map<void*, std::size_t> memory;  // of the device
     std::int64_t allocations = 0;         // of that, ever
@@ -144,6 +145,10 @@ void set_device_count(int count) {
     device().count = count;
 }
 
+void set_driver_version(int version) {
+    device().driver_version = version;
+}
+
 std::int64_t device_allocations() {
     return device().allocations;
 }
@@ -219,6 +224,11 @@ cudaError_t cudaGetLastError() {
     return cudaSuccess;
 }
 
+cudaError_t cudaDriverGetVersion(int* version) {
+    *version = device().driver_version;
+    return cudaSuccess;
+}
+
 cudaError_t cudaGetDeviceCount(int* count) {
     *count = device().count;
     return device().count == 0 ? cudaErrorNoDevice : cudaSuccess;
@@ -228,7 +238,8 @@ cudaError_t cudaSetDevice(int number) {
     return number < device().count ? device().result("cudaSetDevice") : cudaErrorInvalidDevice;
 }
 
-cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int number) {
+    if (number >= device().count) return cudaErrorInvalidDevice;
     *properties = {"shim", 0, 1};
     return cudaSuccess;
 }

@@ -40,6 +40,7 @@ inline constexpr unsigned cudaEventDefault = 0, cudaEventDisableTiming = 2;
 
 const char* cudaGetErrorString(cudaError_t error);
 cudaError_t cudaGetLastError();
+cudaError_t cudaDriverGetVersion(int* version);
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
@@ -78,6 +79,8 @@ namespace atl::kernels::gpu::shim {
 // the last or back, as is drawn whenever some are to run.
 void set_order(std::uint64_t seed);
 void set_device_count(int count);
+// 0, as the runtime says it: there is no driver.
+void set_driver_version(int version);
 // Of cudaMalloc: how many there were, and the bytes that were not freed.
 std::int64_t device_allocations();
 std::int64_t device_bytes();
