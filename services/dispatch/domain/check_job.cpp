@@ -44,10 +44,19 @@ CheckRow judge_digest(const std::string& digest, const Facility& facility) {
             "atoll facility put-image " + facility.name + " FILE brings the record's; if this one is right: " + pin};
 }
 
+// "GPU 1 (NVIDIA H200, sm_90, 0000:1B:00.0), which other ranks take too"; or the trainer's own word.
+std::string device_text(const Json& rank) {
+    const Json device = rank.is_object() && rank.contains("device") ? rank.at("device") : Json();
+    if (!device.is_object() || !device.contains("gpu")) return text_of(rank, "device");
+    const std::string card = text_of(device, "card");
+    return "GPU " + text_of(device, "gpu") + (card.empty() ? "" : " (" + card + ")") +
+           (text_of(device, "shared") == "true" ? ", which other ranks take too," : "");
+}
+
 std::string rank_text(const Json& rank) {
     std::string text = text_of(rank, "host") + ", local rank " + text_of(rank, "local_rank") + " of " +
                        text_of(rank, "ranks_on_node") + ", " + text_of(rank, "visible_gpus") + " GPUs, computes on " +
-                       text_of(rank, "device") + " with " + text_of(rank, "threads") +
+                       device_text(rank) + " with " + text_of(rank, "threads") +
                        (text_of(rank, "threads") == "1" ? " thread" : " threads");
     if (rank.contains("launcher_says")) text += "; the launcher says otherwise: " + text_of(rank, "launcher_says");
     return text;

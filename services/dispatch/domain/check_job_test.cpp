@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "services/dispatch/domain/facility_check.h"
 #include "shared/base/text.h"
 
@@ -135,8 +137,51 @@ TEST(SiteRowsTest, AFileSystemThatIsShortOrFullSaysSoAndWhatToDo) {
         }
 }
 
+TEST(SiteRowsTest, AnImageForGpusWhoseContainersGetNoneIsToldTheOption) {
+    Facility one = facility();
+    one.image.emplace();
+    one.image->path = "/w/trainer.sif";
+    one.image->gpu = "none";
+    const auto image = [&](const char* devices) {
+        for (const CheckRow& row : judge_site({{"machine", "x86_64"},
+                                               {"image_machine", "02"},
+                                               {"runtime", "apptainer"},
+                                               {"version", "atoll 1"},
+                                               {"devices", devices}},
+                                              {}, one, {.version = "1"})
+                                       .rows)
+            if (row.name == "image") return row;
+        return CheckRow();
+    };
+    EXPECT_EQ(image("cpu").state, CheckState::kOk) << image("cpu").seen;
+    const CheckRow none = image("cpu,cuda");
+    EXPECT_EQ(none.state, CheckState::kWarn);
+    EXPECT_NE(none.seen.find("computes on cpu,cuda, but its containers get none"), std::string::npos) << none.seen;
+    EXPECT_NE(none.mend.find("atoll facility set leonardo --set image.gpu=nv"), std::string::npos) << none.mend;
+    EXPECT_NE(image("cpu,hip").mend.find("image.gpu=rocm"), std::string::npos) << image("cpu,hip").mend;
+    one.image->gpu = "nv";
+    EXPECT_EQ(image("cpu,cuda").state, CheckState::kOk) << image("cpu,cuda").seen;
+    EXPECT_EQ(image("cpu,hip").state, CheckState::kWarn) << "it is given the other vendor's";
+}
+
 TEST(CheckJobTest, AWrongMemberOfItsBodyIsNamed) {
     EXPECT_EQ(parse_check_job({{"queue", "gpu"}}, facility()).error().field, "queue");
+}
+
+TEST(CheckJobTest, EachRanksCardIsShown) {
+    const auto rows =
+        judge_check_job({R"({"mpi":"Open MPI","version":"1","ranks":[)"
+                         R"({"rank":0,"host":"n1","local_rank":0,"ranks_on_node":2,"visible_gpus":2,"threads":8,)"
+                         R"("device":{"gpu":0,"card":"NVIDIA A100, sm_80, 0000:17:00.0","shared":false}},)"
+                         R"({"rank":1,"host":"n1","local_rank":1,"ranks_on_node":2,"visible_gpus":1,"threads":8,)"
+                         R"("device":{"gpu":0,"shared":true}}]})"},
+                        0, "", facility());
+    std::map<std::string, std::string> seen;
+    for (const CheckRow& row : rows) seen[row.name] = row.seen;
+    EXPECT_EQ(seen["rank 0"],
+              "n1, local rank 0 of 2, 2 GPUs, computes on GPU 0 (NVIDIA A100, sm_80, 0000:17:00.0) with 8 threads");
+    EXPECT_EQ(seen["rank 1"],
+              "n1, local rank 1 of 2, 1 GPUs, computes on GPU 0, which other ranks take too, with 8 threads");
 }
 
 TEST(CheckJobTest, RanksThatDoNotStartAreTheLaunchers) {

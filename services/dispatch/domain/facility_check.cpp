@@ -468,7 +468,20 @@ class Judge {
             return add("image", is_of_nodes ? CheckState::kOk : CheckState::kWarn,
                        place + ", not tried: it " + other_machine(machine),
                        is_of_nodes ? "" : check_job() + " tries it");
+        const std::string option = missing_gpu_option();
+        if (!option.empty())
+            return add("image", CheckState::kWarn,
+                       place + ", computes on " + fact("devices") +
+                           ", but its containers get none of the host's GPUs: the record has gpu: " + image.gpu,
+                       set_field("image.gpu", option));
         judge_version("image", place, "bring one of this release: " + put);
+    }
+
+    // What the record's image.gpu must be for a trainer that computes on GPUs; empty: it is so, or there is no need.
+    std::string missing_gpu_option() const {
+        for (const auto& [device, option] : {std::pair("cuda", "nv"), std::pair("hip", "rocm")})
+            if (fact("devices").find(device) != std::string::npos && facility_.image->gpu != option) return option;
+        return "";
     }
 
     void judge_store() {
