@@ -55,6 +55,23 @@ TEST_F(ImageCommandTest, AContainerHasTheWorkDirectoryAndTheHostsSharedMemory) {
                              path("work/tasks") + "\n--bind\n/dev/shm\n--nv\n--bind\n/project:/in:ro\n--unsquash\n" +
                              path("trainer.sif") + "\natoll-trainer\ntrain\na b\n")
         << shown.err;
+    facility_.image->gpu = "rocm";
+    const std::string amd = run(render_image_runner(facility_), {"x"}).out;
+    EXPECT_NE(amd.find("\n--rocm\n"), std::string::npos) << amd;
+    facility_.image->gpu = "none";
+    const std::string none = run(render_image_runner(facility_), {"x"}).out;
+    EXPECT_EQ(none.find("--rocm"), std::string::npos) << none;
+    EXPECT_EQ(none.find("--nv"), std::string::npos) << none;
+}
+
+// Each rank finds the GPU of its local rank by them.
+TEST_F(ImageCommandTest, WhatTheBatchSystemSaysOfGpusGetsIntoTheContainer) {
+    const auto shown = run(render_image_runner(facility_), {"report"},
+                           {"CUDA_VISIBLE_DEVICES=2,3", "ROCR_VISIBLE_DEVICES=1", "HIP_VISIBLE_DEVICES=0",
+                            "SLURM_LOCALID=1", "OMPI_COMM_WORLD_LOCAL_RANK=1"});
+    for (const char* variable : {"CUDA_VISIBLE_DEVICES=2,3", "ROCR_VISIBLE_DEVICES=1", "HIP_VISIBLE_DEVICES=0",
+                                 "SLURM_LOCALID=1", "OMPI_COMM_WORLD_LOCAL_RANK=1"})
+        EXPECT_NE(shown.out.find("\nAPPTAINERENV_" + std::string(variable) + "\n"), std::string::npos) << shown.out;
 }
 
 TEST_F(ImageCommandTest, LaunchersAndTheRecordSayWhatVariablesACommandHas) {

@@ -64,6 +64,14 @@ exit 0
 )");
 }
 
+TEST(SlurmBatchTest, GpusAreAskedForByTheNodeUnlessTheQueueSaysAnotherWay) {
+    const std::string script =
+        make_slurm_batch(kSlurmSpec)
+            ->script({"atoll-t-1", "/work"}, {.queue = "cpu", .nodes = 2, .tasks_per_node = 4, .gpus_per_node = 4}, "");
+    EXPECT_NE(script.find("\n#SBATCH --gpus-per-node=4\n"), std::string::npos) << script;
+    EXPECT_EQ(script.find("--gres"), std::string::npos) << script;
+}
+
 TEST(SlurmBatchTest, ASitesOwnScriptStandsAroundTheJob) {
     BatchSpec spec = kSlurmSpec;
     spec.script_template =
