@@ -10,7 +10,8 @@
 # --tag TAG             of the images (default: latest)
 # --refresh             with Debian's packages of today, where without it an image that was made stays
 # --with LIST           further images, comma-separated: observe (Prometheus, Alertmanager), site (a simulated site), trainer
-#                       (the CPU trainer with its MPI)
+#                       (the CPU trainer with its MPI), trainer-cuda (that for NVIDIA GPUs, on top of it: 1 GB more; of what
+#                       `./dev cuda` has built on bookworm)
 set -euo pipefail
 umask 022  # images are for a user who is not this one
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -28,8 +29,14 @@ while [ $# -gt 0 ]; do
     shift
 done
 for image in ${with//,/ }; do
-    [[ $image =~ ^(observe|site|trainer)$ ]] || fail "--with: must be of observe, site and trainer, not '$image'"
+    [[ $image =~ ^(observe|site|trainer|trainer-cuda)$ ]] ||
+        fail "--with: must be of observe, site, trainer and trainer-cuda, not '$image'"
 done
+if [[ ,$with, = *,trainer-cuda,* ]]; then
+    [ -x "$here/build/cuda/bin/atoll-trainer" ] ||
+        fail "--with trainer-cuda: there is no build/cuda/bin/atoll-trainer; './dev cuda' builds it"
+    with+=,trainer
+fi
 work=$(mktemp -d)
 # end_below PID: ends what the process started, and what that started.
 end_below() {
@@ -85,6 +92,28 @@ import_programs() {
     local image=$1
     shift
     "$here/containers/collect.sh" "$work/$image" "${@/#/$programs/}" || return
+    import_files "$image"
+}
+
+# import_cuda_programs IMAGE: the trainer of build/cuda, with CUDA's libraries.
+import_cuda_programs() {
+    local packages
+    packages=$(realpath "$here/build/cuda-toolkit/../..") || return
+    "$here/containers/collect_cuda.sh" "$packages" "$work/$1/cuda" || return
+    ATOLL_CUDA_PACKAGES=$packages "$here/containers/collect.sh" "$work/$1" "$here/build/cuda/bin/atoll-trainer" || return
+    import_files "$1"
+}
+
+# Versions and architectures of what import_cuda_programs IMAGE has taken, as options of docker build.
+label_cuda() {
+    sed 's/^\([^ ]*\) /--label=\1=/' "$work/$1/cuda/labels"
+    LD_LIBRARY_PATH=$work/$1/cuda/lib "$work/$1/bin/atoll-trainer" report |
+        sed -n 's/.*"gpu_architectures":\[\([^]]*\)\].*/\1/p' | tr -d '"' | sed 's/^/--label=org.atoll.cuda.architectures=/'
+}
+
+# import_files IMAGE: what is in the folder of that name.
+import_files() {
+    local image=$1
     tar -C "$work/$image" --sort=name --mtime=@0 --owner=0 --group=0 -cf "$work/$image.tar" .
     # The same programs are the same image: containers of it are not made anew.
     local sum
@@ -125,8 +154,8 @@ get_jars() {
         fail "Kafka's jars differ from compose/kafka/checksums.sha256"
 }
 
-# made_of PROGRAMS IMAGE DIRECTORY: builds the image of the directory's Dockerfile, with the programs of that image.
-made_of() { build "$2" "$3/Dockerfile" "$3" --build-arg "PROGRAMS=$1:$tag"; }
+# made_of PROGRAMS IMAGE DIRECTORY [OPTION…]: builds the image of the directory's Dockerfile, with the programs of that image.
+made_of() { build "$2" "$3/Dockerfile" "$3" --build-arg "PROGRAMS=$1:$tag" "${@:4}"; }
 wants() { [[ ,$with, == *,$1,* ]]; }
 
 make_services() { made_of atoll-programs atoll-services "$here/containers/services"; }
@@ -136,6 +165,11 @@ make_sites() {
     for image in site trainer; do
         ! wants "$image" || made_of atoll-site-programs "atoll-$image" "$here/containers/$image" || return
     done
+    wants trainer-cuda || return 0
+    local labels
+    step "image atoll-cuda-programs" import_cuda_programs atoll-cuda-programs || return
+    mapfile -t labels < <(label_cuda atoll-cuda-programs)
+    made_of atoll-cuda-programs atoll-trainer-cuda "$here/containers/trainer-cuda" --build-arg "TRAINER=atoll-trainer:$tag" "${labels[@]}"
 }
 # What the compiler leaves idle, as it waits for the network and the disk, is enough for the images that hold no program of ours.
 compile() {
