@@ -142,13 +142,15 @@ TEST(SiteRowsTest, AnImageForGpusWhoseContainersGetNoneIsToldTheOption) {
     one.image.emplace();
     one.image->path = "/w/trainer.sif";
     one.image->gpu = "none";
+    CheckSetting setting;
+    setting.version = "1";
     const auto image = [&](const char* devices) {
         for (const CheckRow& row : judge_site({{"machine", "x86_64"},
                                                {"image_machine", "02"},
                                                {"runtime", "apptainer"},
                                                {"version", "atoll 1"},
                                                {"devices", devices}},
-                                              {}, one, {.version = "1"})
+                                              {}, one, setting)
                                        .rows)
             if (row.name == "image") return row;
         return CheckRow();
