@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "services/dispatch/domain/set_command.h"
 #include "services/dispatch/domain/site_trouble.h"
 #include "shared/base/text.h"
 #include "shared/digest/digest.h"

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "services/dispatch/domain/check_job.h"
+#include "services/dispatch/domain/set_command.h"
 #include "services/dispatch/domain/site_trouble.h"
 #include "shared/base/text.h"
 #include "shared/json/printable.h"
@@ -37,17 +38,6 @@ const char* state_text(CheckState state) {
 // What a site says may be long and is somebody else's.
 std::string seen_text(const std::string& text) {
     return shorten(json::printable(text), kSeenBytesMax);
-}
-
-// As one word of a shell, in quotes only where it needs them.
-std::string shell_word(const std::string& text) {
-    const auto is_plain = [](unsigned char c) {
-        return std::isalnum(c) != 0 || std::string_view("-_./:=,@%+").find(static_cast<char>(c)) != std::string::npos;
-    };
-    if (!text.empty() && std::all_of(text.begin(), text.end(), is_plain)) return text;
-    std::string quoted = "'";
-    for (const char c : text) quoted += c == '\'' ? "'\\''" : std::string(1, c);
-    return quoted + "'";
 }
 
 // Of a queue in the record what sbatch's words are about.
@@ -550,14 +540,6 @@ SiteFacts read_facts(std::string_view text) {
         facts.emplace(line.substr(0, tab), json::printable(std::string(line.substr(tab + 1))));
     }
     return facts;
-}
-
-std::string set_command(const Facility& facility, const std::string& arguments) {
-    return "atoll facility set " + facility.name + " " + arguments;
-}
-
-std::string set_field_command(const Facility& facility, const std::string& field, const std::string& value) {
-    return set_command(facility, "--set " + shell_word(field + "=" + value));
 }
 
 SiteJudgement judge_site(const SiteFacts& facts, const FoundLimits& limits, const Facility& facility,

@@ -58,9 +58,4 @@ std::optional<CheckRow> judge_leftovers(const Facility& facility, const Leftover
 // The same rows where nothing could be asked.
 std::vector<CheckRow> skip_site(const Facility& facility, const std::string& why);
 
-// "atoll facility set NAME ARGUMENTS", as a shell takes it.
-std::string set_command(const Facility& facility, const std::string& arguments);
-// That command for one field of the record.
-std::string set_field_command(const Facility& facility, const std::string& field, const std::string& value);
-
 }  // namespace atl::dispatch

@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "services/dispatch/domain/attempt_end.h"
-#include "services/dispatch/domain/facility_check.h"
+#include "services/dispatch/domain/set_command.h"
 #include "services/dispatch/domain/site_output.h"
 #include "services/dispatch/domain/site_trouble.h"
 #include "services/dispatch/embedded.h"

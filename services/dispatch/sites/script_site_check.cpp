@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "services/dispatch/domain/host_key.h"
+#include "services/dispatch/domain/set_command.h"
 #include "services/dispatch/embedded.h"
 #include "services/dispatch/sites/script_site.h"
 #include "services/dispatch/sites/transport/credentials.h"
