@@ -342,7 +342,7 @@ TEST(PreparationSpecTest, APathThatClimbsOutIsRefused) {
     ASSERT_TRUE(parse_preparation_spec(value).ok()) << parse_preparation_spec(value).error().message;
     EXPECT_EQ(parse_preparation_spec(value)->batching, "packing");
     for (const char* input : {"", ",", "raw/it.jsonl,../secret", "raw/it.jsonl,/etc/../secret", "raw//x",
-                              "raw/.*/.*/secret", "raw/.[.]/secret", "raw/.?"}) {
+                              "raw/.*/.*/secret", "raw/.[.]/secret", "raw/.?", "raw/a, raw/b", " raw/a", "raw/a\t"}) {
         value["input"] = input;
         EXPECT_EQ(parse_preparation_spec(value).error().field, "input") << input;
     }

@@ -28,14 +28,14 @@ bool are_safe_paths(const std::string& input) {
     if (input.size() > kInputBytesMax) return false;
     const std::vector<std::string> paths = input_paths(input);
     return !paths.empty() && paths.size() <= kPathsMax && std::ranges::all_of(paths, [](std::string_view path) {
+        if (path != trim(path)) return false;  // "a, b": a path with a space would be waited for without end
         return service::is_safe_relative_path(path.starts_with('/') ? path.substr(1) : path) && !may_match_parent(path);
     });
 }
 
 constexpr const char* kPathsRule =
-    "must be at most 1,000 paths at the site, separated by commas, each of at most 4096 characters and without empty "
-    "parts, \".\", "
-    "\"..\" or a pattern that begins with a dot";
+    "must be at most 1,000 paths at the site, separated by commas, each of at most 4096 characters and without white "
+    "space at its ends, empty parts, \".\", \"..\" or a pattern that begins with a dot";
 
 // Documents for validation: files of their own, or else a part of the input.
 void read_validation(ObjectReader& reader, const Json& value, PreparationSpec& spec) {
