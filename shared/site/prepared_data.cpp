@@ -39,6 +39,8 @@ Result<PreparedSplit> read_data_json(std::string_view text, const std::string& f
     split.tokens = reader.required_integer("tokens", 0, kCountMax);
     split.tokens_truncated = reader.integer_or("tokens_truncated", 0, 0, kCountMax);
     split.bytes = reader.integer_or("bytes", 0, 0, kCountMax);
+    split.split = reader.string_or("split", "");
+    split.text_template = reader.string_or("template", "");
     reader.allow_unknown();
     ATOLL_RETURN_IF_ERROR(reader.finish());
     return split;
@@ -56,6 +58,12 @@ Result<nlohmann::json> describe_version(const PreparedSplit& train, const Prepar
     if (train.tokenizer_reader != validation.tokenizer_reader) return differs("tokenizer_reader");
     if (train.seq_len != validation.seq_len) return differs("seq_len");
     if (train.batching != validation.batching) return differs("batching");
+    // Their perplexities would be those of rows that were trained on.
+    if (train.split == "validation")
+        return invalid_argument("split", "what is to be trained on is the validation split");
+    if (validation.split == "train") return invalid_argument("split", "what is to validate on is the training split");
+    if (validation.rows > 0 && train.fingerprint == validation.fingerprint)
+        return invalid_argument("fingerprint", "train and validation are the same rows");
     return nlohmann::json{{"tokenizer_sha256", train.tokenizer_sha256},
                           {"tokenizer_reader", train.tokenizer_reader},
                           {"seq_len", train.seq_len},

@@ -26,6 +26,8 @@ struct PreparedSplit {
     std::int64_t tokens_truncated = 0;  // of documents that were cut to a row
     std::int64_t bytes = 0;             // of the documents' text; 0: not known
     std::string fingerprint;
+    std::string split;          // that it was made as: "train", "validation", "all"; empty: not known
+    std::string text_template;  // that made its documents, as a dataset has it; empty: not known
 };
 
 inline constexpr std::size_t kDataJsonBytesMax = 64 << 10;

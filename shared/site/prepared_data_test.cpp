@@ -64,6 +64,8 @@ TEST(PreparedDataTest, SplitsOfTwoPreparationsAreNoVersion) {
     train.fingerprint = std::string(64, '2');
     PreparedSplit validation = train;
     validation.rows = 3;
+    EXPECT_EQ(describe_version(train, validation).error().field, "fingerprint") << "the same rows";
+    validation.fingerprint = std::string(64, '3');
     const Json version = describe_version(train, validation).value();
     EXPECT_EQ(version.at("validation").at("rows"), 3);
     EXPECT_EQ(version.at("tokenizer_reader"), 2);
@@ -73,7 +75,8 @@ TEST(PreparedDataTest, SplitsOfTwoPreparationsAreNoVersion) {
              {"tokenizer_sha256", [](PreparedSplit& split) { split.tokenizer_sha256 = std::string(64, '3'); }},
              {"tokenizer_reader", [](PreparedSplit& split) { split.tokenizer_reader = 3; }},
              {"seq_len", [](PreparedSplit& split) { split.seq_len = 256; }},
-             {"batching", [](PreparedSplit& split) { split.batching = "padding"; }}}) {
+             {"batching", [](PreparedSplit& split) { split.batching = "padding"; }},
+             {"split", [](PreparedSplit& split) { split.split = "train"; }}}) {
         PreparedSplit other = validation;
         change(other);
         EXPECT_EQ(describe_version(train, other).error().field, key);

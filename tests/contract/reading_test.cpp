@@ -453,7 +453,7 @@ TEST_F(ReadingTest, EveryCommandThatChangesSomethingAnswersInJsonOrRefusesTheFla
     ASSERT_TRUE(write_file_atomic(out.path() / "job.json", job.dump()).ok());
     for (const char* split : {"train", "validation"}) {
         const Json data = {{"tokenizer_sha256", std::string(64, '1')},
-                           {"fingerprint", std::string(64, '2')},
+                           {"fingerprint", std::string(64, split == std::string("train") ? '2' : '3')},
                            {"seq_len", 16},
                            {"batching", "packing"},
                            {"documents", 4},

@@ -35,6 +35,15 @@ Result<site::PreparedSplit> read_split(const std::filesystem::path& directory, c
     return site::read_data_json(text, file.string());
 }
 
+// A version's rows were made by the dataset's template.
+Status check_template(http::Client& registry, const std::string& name, const site::PreparedSplit& train) {
+    ATOLL_TRY(const json dataset, get_named(registry, "/v1/datasets", "dataset", name));
+    const std::string wanted = text(dataset, "template");
+    if (train.text_template.empty() || train.text_template == wanted || wanted == "chat:auto") return {};
+    return invalid_argument("template", "the data were made by the template \"" + train.text_template + "\", " + name +
+                                            " has \"" + wanted + "\": register a dataset with theirs");
+}
+
 Status run_adopt(const Context& context, const Adoption& given) {
     ATOLL_TRY(const site::PreparedSplit train, read_split(given.data, "train"));
     ATOLL_TRY(const site::PreparedSplit validation, read_split(given.data, "validation"));
@@ -42,6 +51,7 @@ Status run_adopt(const Context& context, const Adoption& given) {
     ATOLL_TRY(http::Client registry, context.client("registry"));
     ATOLL_TRY(http::Client dispatch, context.client("dispatch"));
     ATOLL_RETURN_IF_ERROR(get_named(dispatch, "/v1/facilities", "facility", given.facility));
+    ATOLL_RETURN_IF_ERROR(check_template(registry, given.dataset, train));
     // The same data are the same version, so this may be asked for again.
     ATOLL_TRY(const json version, registry.post_json("/v1/datasets/" + segment(given.dataset) + "/versions", spec));
     const std::string number = version.at("version").dump();

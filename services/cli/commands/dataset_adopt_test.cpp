@@ -28,6 +28,9 @@ class DatasetAdoptTest : public testing::Test {
         server.route(Method::kGet, "/dispatch/v1/facilities", anyone, [](const Request&) {
             return Response::json(200, {{"items", {{{"name", "leonardo"}}}}, {"next", nullptr}});
         });
+        server.route(Method::kGet, "/registry/v1/datasets/:name", anyone, [](const Request& request) {
+            return Response::json(200, {{"name", request.param("name")}, {"template", "x: {{text}}"}});
+        });
         server.route(Method::kPost, "/registry/v1/datasets/:name/versions", anyone, [this](const Request& request) {
             const std::lock_guard lock(mutex_);
             posted_ = request.json().value();
@@ -52,6 +55,7 @@ class DatasetAdoptTest : public testing::Test {
     }
     void write_split(const std::string& split) {
         std::filesystem::create_directories(data_.path() / split);
+        split_["fingerprint"] = std::string(64, split == "train" ? '2' : '3');
         ASSERT_TRUE(write_file_atomic(data_.path() / split / "data.json", split_.dump()).ok());
     }
     CommandResult adopt(const std::string& facility, const std::string& path) const {
@@ -102,6 +106,26 @@ TEST_F(DatasetAdoptTest, ItRegistersTheVersionAndWhereItLies) {
     is_elsewhere_ = true;
     EXPECT_EQ(adopt("leonardo", "/elsewhere").err.find("dataset rm"), std::string::npos)
         << "it would remove what another facility has";
+}
+
+TEST_F(DatasetAdoptTest, WhatIsNoPairOfSplitsOfThisDatasetIsRefused) {
+    const auto refused = [&](const std::string& why) {
+        const CommandResult result = adopt("leonardo", "prepared/diaries");
+        EXPECT_EQ(result.exit_code, 2) << why;
+        EXPECT_NE(result.err.find(why), std::string::npos) << result.err;
+        EXPECT_TRUE(posted().is_null()) << why;
+    };
+    split_["split"] = "train";
+    for (const char* split : {"train", "validation"}) write_split(split);
+    refused("what is to validate on is the training split");
+    split_["split"] = "all";
+    write_split("train");
+    std::filesystem::copy(data_.path() / "train/data.json", data_.path() / "validation/data.json",
+                          std::filesystem::copy_options::overwrite_existing);
+    refused("train and validation are the same rows");
+    split_["template"] = "y: {{text}}";
+    for (const char* split : {"train", "validation"}) write_split(split);
+    refused("were made by the template \"y: {{text}}\", diaries has \"x: {{text}}\"");
 }
 
 TEST_F(DatasetAdoptTest, SplitsOfTwoPreparationsAreRefused) {

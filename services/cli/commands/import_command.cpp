@@ -67,6 +67,7 @@ Status run_import(const Context& context, const ImportOptions& given) {
     ATOLL_RETURN_IF_ERROR(check_names(given.push));
     const fs::path& from = given.push.directory;
     ATOLL_RETURN_IF_ERROR(check_files_to_send(from));
+    ATOLL_RETURN_IF_ERROR(check_is_model(given.push));
     PushOptions push = given.push;
     std::unique_ptr<TemporaryDirectory> temporary;
     if (needs_conversion(from)) {

@@ -496,9 +496,21 @@ Status check_names(const PushOptions& given) {
     return given.tag.empty() ? Status() : service::check_name(given.tag, "--tag");
 }
 
+Status check_is_model(const PushOptions& given) {
+    const fs::path config = given.directory / "adapter_config.json";
+    if (!given.adapter_of.empty() || given.kind != "base" || !fs::exists(config) ||
+        fs::exists(given.directory / "config.json"))
+        return {};
+    return invalid_argument("--adapter-of",
+                            given.directory.string() +
+                                " is an adapter (adapter_config.json): say of which model, --adapter-of "
+                                "MODEL@VERSION of `atoll model push`");
+}
+
 Status push_model(const Context& context, const PushOptions& given) {
     ATOLL_RETURN_IF_ERROR(check_names(given));
     ATOLL_RETURN_IF_ERROR(check_files_to_send(given.directory));
+    ATOLL_RETURN_IF_ERROR(check_is_model(given));
     if (!given.adapter_of.empty() && !fs::exists(given.directory / "adapter_config.json"))
         return invalid_argument("--adapter-of", given.directory.string() +
                                                     " has no adapter_config.json, so it is no adapter: leave "

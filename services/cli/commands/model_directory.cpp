@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "services/cli/commands/model_tokenizer.h"
+#include "shared/aggregate/files.h"
 #include "shared/base/text.h"
 #include "shared/log/warn.h"
 #include "shared/model_config/ignored_tensor.h"
@@ -123,6 +124,9 @@ Result<safetensors::Model> check_model_directory(const fs::path& directory) {
     ATOLL_TRY(const auto paths, store_client::list_files(directory));
     for (const std::string& path : paths)
         if (path.ends_with(".json")) ATOLL_RETURN_IF_ERROR(check_json_file(directory / path));
+    if (const std::string torch = aggregate::find_torch_file(directory); is_adapter && !torch.empty())
+        return invalid_argument(torch, (directory / torch).string() + " is PyTorch's: `atoll-trainer import --from " +
+                                           directory.string() + " --out DIR` makes safetensors of it");
     if (is_adapter) return safetensors::Model::open_file(directory / "adapter_model.safetensors");
     ATOLL_TRY(const auto config, model_config::load_config(directory));
     ATOLL_TRY(auto weights, safetensors::Model::open(directory));

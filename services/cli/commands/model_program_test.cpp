@@ -192,7 +192,7 @@ TEST_F(ModelProgramTest, ItIsSaidHowLongTheCheckTook) {
 TEST_F(ModelProgramTest, AnAdapterHasAConfigurationOfItsOwn) {
     fs::rename(model_ / "config.json", model_ / "adapter_config.json");
     fs::rename(model_ / "model.safetensors", model_ / "adapter_model.safetensors");
-    EXPECT_EQ(run({"push", "tiny", model_.string()}).exit_code, 0);
+    expect_refused({"is an adapter (adapter_config.json): say of which model, --adapter-of"});
     model_config::write_tiny_model(model_, 320, std::string("\0\0\x80\x7f", 4));  // infinities
     fs::rename(model_ / "model.safetensors", model_ / "adapter_model.safetensors");
     fs::remove(model_ / "config.json");
@@ -200,10 +200,18 @@ TEST_F(ModelProgramTest, AnAdapterHasAConfigurationOfItsOwn) {
         const std::lock_guard lock(mutex_);
         calls_.clear();
     }
-    expect_refused({"adapter_model.safetensors", "holds a value that is not finite, at element 0"});
+    const auto push_adapter = [&] { return run({"push", "tiny", model_.string(), "--adapter-of", "llama@final"}); };
+    const CommandResult infinite = push_adapter();
+    EXPECT_EQ(infinite.exit_code, 2) << infinite.out;
+    for (const char* said : {"adapter_model.safetensors", "holds a value that is not finite, at element 0"})
+        EXPECT_NE(infinite.err.find(said), std::string::npos) << infinite.err;
+    fs::rename(model_ / "adapter_model.safetensors", model_ / "adapter_model.bin");
+    const CommandResult torch = push_adapter();
+    EXPECT_NE(torch.err.find("atoll-trainer import --from " + model_.string()), std::string::npos) << torch.err;
+    fs::rename(model_ / "adapter_model.bin", model_ / "adapter_model.safetensors");
     fs::remove(model_ / "adapter_config.json");
     expect_refused({"has no config.json"});
-    const CommandResult no_adapter = run({"push", "tiny", model_.string(), "--adapter-of", "llama@final"});
+    const CommandResult no_adapter = push_adapter();
     EXPECT_EQ(no_adapter.exit_code, 2) << no_adapter.out;
     EXPECT_NE(no_adapter.err.find(model_.string() + " has no adapter_config.json, so it is no adapter"),
               std::string::npos)

@@ -26,6 +26,9 @@ void add_push_options(CLI::App& command, PushOptions& given);
 // Before a long upload: kInvalidArgument names the model's name or the tag that the store would refuse.
 Status check_names(const PushOptions& given);
 
+// kInvalidArgument: the directory is to be a base and is an adapter of one.
+Status check_is_model(const PushOptions& given);
+
 // Uploads the directory as a version of the model, makes the model if need be, tags it and says so.
 Status push_model(const Context& context, const PushOptions& given);
 
