@@ -49,11 +49,18 @@ LostFile find_lost_file(std::string_view said, const std::string& directory) {
     return {};
 }
 
-std::optional<std::string> input_refusal(std::string_view said) {
+std::optional<std::string> input_refusal(std::string_view said, const std::string& work_dir) {
     constexpr std::string_view kOfInput = "--input: ";
     constexpr std::string_view kOfChats = "--chat-template: ";
     for (const std::string_view line : split(said, '\n')) {
-        if (!is_of_trainer(line) || is_of_missing_file(line) || says_any(line, {"no file matches"})) continue;
+        if (!is_of_trainer(line)) continue;
+        if (is_of_missing_file(line) || says_any(line, {"no file matches"})) {
+            // The work directory is the same on all machines; elsewhere a compute node may see what a login node does
+            // not.
+            const bool is_ours = says_any(line, {work_dir + "/models/", work_dir + "/tasks/"});
+            if (is_ours || line.find(work_dir + "/") == std::string_view::npos) continue;
+            return std::string(line.substr(line.find(": ") + 2));
+        }
         const std::size_t of_input = line.find(kOfInput);
         if (of_input != std::string_view::npos) return std::string(line.substr(of_input + kOfInput.size()));
         const std::size_t of_chats = line.find(kOfChats);

@@ -49,7 +49,8 @@ inline std::string_view rank_that_waits(std::string_view said) {
 }
 
 // What the trainer says against the files of an input that are there, their first rows, or the chat template for them;
-// no value: nothing, as where there are none.
-std::optional<std::string> input_refusal(std::string_view said);
+// no value: nothing, as where there are none that a login node sees. Of a missing file below the work directory it
+// counts.
+std::optional<std::string> input_refusal(std::string_view said, const std::string& work_dir);
 
 }  // namespace atl::dispatch

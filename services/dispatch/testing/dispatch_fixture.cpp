@@ -123,7 +123,7 @@ tokenize)
     without_end=$(cat "$here/tokenize.without_end" 2>/dev/null) || without_end=0
     printf '"tokens":600,"without_end":%s,"template":"t",' "$without_end" >>"$out/data.json"
     printf '"longer":1,"tokens_truncated":7,"bytes":2000,' >>"$out/data.json"
-    printf '"fingerprint":"%064d"}' "${#split}" >>"$out/data.json"
+    printf '"fingerprint":"%064d"}' "${#out}" >>"$out/data.json"
     ;;
 esac
 )sh";
