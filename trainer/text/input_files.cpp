@@ -57,14 +57,100 @@ bool is_dot_match(const fs::path& path, const fs::path& pattern) {
     return part != path.end() && wanted != pattern.end();
 }
 
-Result<std::vector<fs::path>> matches_of(const fs::path& pattern) {
+void sort_unique(std::vector<fs::path>& paths) {
+    std::ranges::sort(paths, {}, &fs::path::native);
+    paths.erase(std::unique(paths.begin(), paths.end()), paths.end());
+}
+
+// Sorted; none: nothing matches. "**" is "*" here.
+std::vector<fs::path> glob_paths(const fs::path& pattern) {
     glob_t found = {};
     const int code = ::glob(pattern.c_str(), GLOB_NOSORT, nullptr, &found);
     std::vector<fs::path> paths(found.gl_pathv, found.gl_pathv + found.gl_pathc);
     ::globfree(&found);
+    if (code != 0) return {};
     std::erase_if(paths, [&](const fs::path& path) { return is_dot_match(path, pattern); });
-    if (code != 0 || paths.empty()) return not_found("no file matches " + pattern.string(), "--input");
     std::ranges::sort(paths, {}, &fs::path::native);
+    return paths;
+}
+
+// The pattern that matches this path alone.
+std::string as_pattern(const fs::path& path) {
+    std::string text;
+    for (const char c : path.native()) {
+        if (std::string_view("*?[\\").find(c) != std::string_view::npos) text += '\\';
+        text += c;
+    }
+    return text;
+}
+
+// What `pattern` matches in each of the directories.
+std::vector<fs::path> glob_in(const std::vector<fs::path>& directories, const fs::path& pattern) {
+    std::vector<fs::path> paths;
+    for (const fs::path& directory : directories) {
+        const auto more = glob_paths(as_pattern(directory) / pattern);
+        paths.insert(paths.end(), more.begin(), more.end());
+    }
+    sort_unique(paths);
+    return paths;
+}
+
+// The directories among `paths` (an empty path is the current one) and all below them, as a shell's globstar finds
+// them: none whose name begins with ".", and no links.
+Result<std::vector<fs::path>> directories_below(const std::vector<fs::path>& paths) {
+    std::vector<fs::path> directories;
+    for (const fs::path& top : paths) {
+        std::error_code error;
+        if (!top.empty() && !fs::is_directory(top, error)) continue;
+        directories.push_back(top);
+        auto entry = fs::recursive_directory_iterator(top.empty() ? "." : top, error);
+        for (; !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
+            const fs::path path = top.empty() ? entry->path().lexically_normal() : entry->path();
+            std::error_code gone;
+            if (path.filename().native().starts_with('.')) {
+                entry.disable_recursion_pending();
+            } else if (entry->symlink_status(gone).type() == fs::file_type::directory) {
+                directories.push_back(path);
+            }
+        }
+        if (error) return file_error(top.empty() ? "." : top, "list", error);
+    }
+    sort_unique(directories);
+    return directories;
+}
+
+bool has_globstar(const fs::path& pattern) {
+    return std::ranges::find(pattern, fs::path("**")) != pattern.end();
+}
+
+// The files, but no directories, that a pattern matches in which "**" stands for any number of directories; at the end,
+// for all files in these.
+Result<std::vector<fs::path>> find_recursively(const fs::path& pattern) {
+    std::vector<fs::path> found = {""};
+    fs::path between;  // two "**", or before the first and behind the last
+    for (const fs::path& part : pattern) {
+        if (part != "**") {
+            between /= part;
+            continue;
+        }
+        if (!between.empty()) found = glob_in(found, between);
+        between.clear();
+        ATOLL_TRY(found, directories_below(found));
+    }
+    found = glob_in(found, between.empty() ? "*" : between);
+    std::error_code error;
+    std::erase_if(found, [&](const fs::path& path) { return fs::is_directory(path, error); });
+    return found;
+}
+
+Result<std::vector<fs::path>> matches_of(const fs::path& pattern) {
+    std::vector<fs::path> paths;
+    if (has_globstar(pattern)) {
+        ATOLL_TRY(paths, find_recursively(pattern));
+    } else {
+        paths = glob_paths(pattern);
+    }
+    if (paths.empty()) return not_found("no file matches " + pattern.string(), "--input");
     std::vector<fs::path> files;
     for (const fs::path& path : paths) {
         ATOLL_TRY(const auto more, files_of(path));

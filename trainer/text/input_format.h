@@ -46,9 +46,10 @@ struct InputChoice {
 };
 
 // The files that `given` names. A directory stands for all files in it and in the directories below, but for those
-// whose name begins with "." or "_"; a path with * ? or [ that is no file, for all that it matches. What one of these
-// stands for is sorted by path, byte by byte. Reads the first bytes of each file. kInvalidArgument: nothing matches, a
-// file is named twice, or is none of the formats; kNotFound.
+// whose name begins with "." or "_"; a path with * ? or [ that is no file, for all that it matches, where a part ** is
+// any number of directories and only files match (bash's globstar). What one of these stands for is sorted by path,
+// byte by byte. Reads the first bytes of each file. kInvalidArgument: nothing matches, a file is named twice, or is
+// none of the formats; kNotFound.
 Result<std::vector<InputFile>> open_inputs(const std::vector<std::filesystem::path>& given, const InputChoice& choice);
 
 // "3 files: 2 CSV, 1 text", for messages.

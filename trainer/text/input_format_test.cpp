@@ -119,6 +119,41 @@ TEST_F(OpenInputsTest, DirectoriesAndPatternsAreSortedByNameAndHiddenFilesAreNon
     EXPECT_EQ(opened({"e/.*"}), "e/.h.txt=text ") << "not the directory itself, nor the one above";
 }
 
+TEST_F(OpenInputsTest, TwoStarsStandForAnyNumberOfDirectories) {
+    for (const char* name : {"d/0.jsonl", "d/s1/1.jsonl", "d/s1/s2/2.jsonl", "d/s1/s2/2.txt", "d/a[1]*/3.jsonl",
+                             "d/.cache/4.jsonl", "d/_x/5.jsonl", "d/s1/.6.jsonl", "e/7.jsonl"})
+        write(name, "{}");
+    write("d/s1/s2/2.txt", "a text");
+    std::filesystem::create_directories(directory_.path() / "d/empty");
+    std::filesystem::create_directory_symlink("../e", directory_.path() / "d/link");
+    std::filesystem::create_directory_symlink("..", directory_.path() / "d/s1/up");
+    const std::string all = "d/0.jsonl=jsonl d/_x/5.jsonl=jsonl d/a[1]*/3.jsonl=jsonl d/s1/1.jsonl=jsonl ";
+    const std::string text = "d/s1/s2/2.txt=text ";
+    EXPECT_EQ(opened({"d/**/*.jsonl"}), all + "d/s1/s2/2.jsonl=jsonl ");
+    EXPECT_EQ(opened({"d/**/**/*.jsonl"}), all + "d/s1/s2/2.jsonl=jsonl ");
+    EXPECT_EQ(opened({"d/**"}), all + "d/s1/s2/2.jsonl=jsonl " + text) << "files alone";
+    EXPECT_EQ(opened({"d/**/"}), opened({"d/**"}));
+    EXPECT_EQ(opened({"d/**/*"}), opened({"d/**"}));
+    EXPECT_EQ(opened({"**/s?/**/*.jsonl"}), "d/s1/1.jsonl=jsonl d/s1/s2/2.jsonl=jsonl ") << "each file once";
+    EXPECT_EQ(opened({"d/link/**"}), "d/link/7.jsonl=jsonl ") << "a link that is named is followed";
+    EXPECT_EQ(opened({"d/**.jsonl"}), "d/0.jsonl=jsonl ") << "within a name it is *";
+    EXPECT_NE(opened({"d/**/s1"}).find("no file matches"), std::string::npos);
+    EXPECT_NE(opened({"nowhere/**/*.jsonl"}).find("no file matches"), std::string::npos);
+}
+
+TEST_F(OpenInputsTest, TwoStarsAloneBeginWhereTheProgramRuns) {
+    write("w/0.jsonl", "{}");
+    write("w/s/1.jsonl", "{}");
+    const auto before = std::filesystem::current_path();
+    std::filesystem::current_path(directory_.path() / "w");
+    const auto files = open_inputs({"**/*.jsonl"}, {});
+    std::filesystem::current_path(before);
+    ASSERT_TRUE(files.ok()) << files.error().message;
+    ASSERT_EQ(files->size(), 2U);
+    EXPECT_EQ((*files)[0].path, "0.jsonl");
+    EXPECT_EQ((*files)[1].path, "s/1.jsonl");
+}
+
 TEST_F(OpenInputsTest, CompressedFilesAreToldByWhatTheyHold) {
     const auto path = directory_.path() / "data.bin";
     gzFile file = ::gzopen(path.c_str(), "wb");
