@@ -149,7 +149,7 @@ Status read_prompt(const Json& row, Conversation& conversation) {
     return read_list(row, "completion", conversation);
 }
 
-// The system's text beside the conversation, as LLaMA-Factory has it.
+// The system's text beside the conversation, as LLaMA-Factory and Anthropic have it.
 Status read_system(const Json& row, Conversation& conversation) {
     const Json& system = member(row, "system");
     if (system.is_null() || system == "" || conversation[0].role == Role::kSystem) return {};
@@ -169,6 +169,7 @@ Result<Conversation> read_conversation(const Json& row) {
     const char* answers = "messages";
     if (has(row, "messages")) {
         ATOLL_RETURN_IF_ERROR(read_list(row, "messages", conversation));
+        ATOLL_RETURN_IF_ERROR(read_system(row, conversation));
     } else if (has(row, "conversations")) {
         answers = "conversations";
         ATOLL_RETURN_IF_ERROR(read_list(row, "conversations", conversation));

@@ -31,8 +31,8 @@ using Conversation = std::vector<Message>;
 //   {"prompt": …, "completion": …}                    two strings, of the user and of the assistant; or two lists of
 //                                                     messages, of which only the completion's count in the loss
 //
-// Either pair of keys is read in any of the lists. Beside conversations and prompt, a string `system` is the first
-// message where no other is the system's. kInvalidArgument names the member that is wrong, without quoting the texts,
+// Either pair of keys is read in any of the lists. Beside any of these, a string `system` is the first message
+// where no other is the system's. kInvalidArgument names the member that is wrong, without quoting the texts,
 // or what is not supported (tools, calls of functions, reasoning, contents in parts); `where` ("file:line") begins the
 // message.
 Result<Conversation> parse_conversation(const nlohmann::json& row, std::string_view where);

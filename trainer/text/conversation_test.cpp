@@ -100,9 +100,9 @@ TEST(ConversationTest, ConversationsOfShareGptAreRead) {
               "user q conversations[0].role;assistant a conversations[1].from;")
         << "either pair of keys";
     EXPECT_EQ(described(R"({"messages": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}],
-                            "conversations": [], "system": "s"})"),
+                            "conversations": []})"),
               "user q messages[0].from;assistant a messages[1].from;")
-        << "messages come first, and have their own system's";
+        << "messages come first";
     for (const char* user : {"human", "user", "input"})
         for (const char* assistant : {"gpt", "assistant", "chatgpt", "bing", "bard", "bot", "model", "output"}) {
             const json row = {
@@ -133,6 +133,12 @@ TEST(ConversationTest, ASystemTextBesideAConversationIsItsFirstMessage) {
         described(
             R"({"system": "s", "conversations": [{"from": "system", "value": "t"}, {"from": "gpt", "value": "a"}]})"),
         "system t conversations[0].from;assistant a conversations[1].from;");
+    EXPECT_EQ(described(R"({"system": "s", "messages": [{"role": "user", "content": "q"},
+                            {"role": "assistant", "content": "a"}]})"),
+              "system s system;user q messages[0].role;assistant a messages[1].role;");
+    EXPECT_EQ(described(R"({"system": "s", "messages": [{"role": "system", "content": "t"},
+                            {"role": "assistant", "content": "a"}]})"),
+              "system t messages[0].role;assistant a messages[1].role;");
     EXPECT_EQ(described(R"({"system": "", "prompt": "q", "completion": "a"})"),
               "user q prompt;assistant a completion;");
     EXPECT_EQ(described(R"({"system": "s", "prompt": "q", "completion": "a"})"),
@@ -153,6 +159,8 @@ TEST(ConversationTest, WhatIsWrongInOtherFormsIsNamedAsWell) {
         {R"({"conversations": [{"from": "human", "value": "secret"}]})", "conversations has none of the assistant"},
         {R"({"conversations": "secret"})", "conversations is no list"},
         {R"({"conversations": [{"from": "gpt", "value": "a"}], "system": ["secret"]})", "system is no string"},
+        {R"({"messages": [{"role": "assistant", "content": "a"}], "system": [{"type": "text", "text": "secret"}]})",
+         "system is no string"},
         {R"({"conversations": [{"from": "gpt", "value": "a"}], "tools": "secret"})", "tools is not supported"},
         {R"({"prompt": "secret", "completion": [{"role": "assistant", "content": "a"}]})",
          "prompt and completion are neither two strings nor two lists"},
