@@ -27,6 +27,32 @@ Result<std::string> unescaped(std::string_view text) {
     return out;
 }
 
+// A column's or member's name, rather than a text, such as the first row of a table without a header holds: messages
+// travel to the coordinator.
+bool is_plain_name(std::string_view name) {
+    constexpr std::size_t kBytesMax = 24;
+    constexpr std::string_view kMarks = "_-.|;=#";
+    const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
+    const std::string_view word = trim(name);
+    return name.size() <= kBytesMax && !word.empty() && (is_letter(word[0]) || word[0] == '_') &&
+           std::ranges::all_of(word, [&](char c) {
+               return is_letter(c) || (c >= '0' && c <= '9') || kMarks.find(c) != std::string_view::npos;
+           });
+}
+
+std::string describe_fields(const nlohmann::json& row) {
+    constexpr std::size_t kNamesMax = 4;
+    if (row.empty()) return "it has none";
+    std::vector<std::string> names;
+    for (const auto& [name, value] : row.items())
+        if (names.size() < kNamesMax && is_plain_name(name)) names.push_back(in_quotes(name));
+    if (names.empty())
+        return "it has " + std::to_string(row.size()) +
+               " whose names are not plain: does the first line name the columns?";
+    const std::size_t others = row.size() - names.size();
+    return "it has " + join(names) + (others > 0 ? " and " + std::to_string(others) + " more" : "");
+}
+
 }  // namespace
 
 Result<Template::Part> Template::parse_braces(std::string_view name, bool in_answer, const std::string& whole) {
@@ -78,7 +104,8 @@ Result<Document> Template::render(const nlohmann::json& row, std::string_view wh
         if (part.kind == Kind::kAnswerEnd) document.answers.back().end = document.text.size();
         if (part.kind != Kind::kField) continue;
         const auto value = row.find(part.text);
-        if (value == row.end()) return bad("the row has no field \"" + part.text + "\", which the template names");
+        if (value == row.end())
+            return bad("the row has no field \"" + part.text + "\", which the template names; " + describe_fields(row));
         if (value->is_string()) {
             document.text += value->get_ref<const std::string&>();
         } else if (value->is_number() || value->is_boolean()) {

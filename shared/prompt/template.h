@@ -30,7 +30,7 @@ class Template {
     static Result<Template> parse(std::string_view text);
 
     // The document of one row. A field may be a string, a number or a boolean. kInvalidArgument names the field that is
-    // missing or of another type; `where` ("file:line") begins the message.
+    // missing, with some that the row has, or of another type; `where` ("file:line") begins the message.
     Result<Document> render(const nlohmann::json& row, std::string_view where) const;
 
     const std::string& text() const { return text_; }

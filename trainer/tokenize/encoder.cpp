@@ -124,8 +124,21 @@ class ChatEncoder {
     bool labels_;
 };
 
+// Whether the row has a form of text/conversation.h.
+bool is_conversation(const json::Json& row) {
+    const auto is_list = [&](const char* key) { return row.contains(key) && row[key].is_array(); };
+    return is_list("messages") || is_list("conversations") || (row.contains("prompt") && row.contains("completion"));
+}
+
+Result<prompt::Document> render_text(const EncodeJob& job, const json::Json& row, std::string_view where) {
+    auto document = job.text_template->render(row, where);
+    if (document.ok() || !is_conversation(row)) return document;
+    return Error{document.error().code, document.error().message + "; --chat-template reads rows of conversations",
+                 document.error().field};
+}
+
 Result<prompt::Document> render(const EncodeJob& job, const json::Json& row, std::string_view where) {
-    if (job.chat_template == nullptr) return job.text_template->render(row, where);
+    if (job.chat_template == nullptr) return render_text(job, row, where);
     ATOLL_TRY(const text::Conversation conversation, text::parse_conversation(row, where));
     return job.chat_template->render(conversation, job.loss_on == LossOn::kLastAnswer, where);
 }

@@ -109,6 +109,26 @@ TEST_F(TokenizeTest, DocumentsWithoutAnEndTokenAreCounted) {
     EXPECT_EQ(info()["without_end"], 2);
 }
 
+TEST_F(TokenizeTest, RowsOfConversationsWithoutAChatTemplateNameTheOption) {
+    const auto error = [&](const std::string& line) {
+        write_input(line + "\n");
+        const auto report = tokenize(options_);
+        const auto checked = check_input(options_);
+        check(!report.ok() && !checked.ok(), "a row without the template's field");
+        EXPECT_EQ(report.error().message, checked.error().message);
+        return report.error().message;
+    };
+    const std::string hint = "; --chat-template reads rows of conversations";
+    for (const char* line : {R"({"messages": [{"role": "user", "content": "q"}]})", R"({"conversations": [], "id": 1})",
+                             R"({"prompt": "q", "completion": "a"})"}) {
+        const std::string said = error(line);
+        EXPECT_NE(said.find("the row has no field \"text\""), std::string::npos) << said;
+        EXPECT_TRUE(said.ends_with(hint)) << said;
+    }
+    for (const char* line : {R"({"prompt": "q"})", R"({"messages": null})", R"({"messages": 3})", "3"})
+        EXPECT_EQ(error(line).find("--chat-template"), std::string::npos) << line;
+}
+
 TEST_F(TokenizeTest, IntegersOfAnySizeAreWrittenOutAsTheyAre) {
     options_.text_template = "{{n}}";
     options_.batching = Batching::kPadding;
