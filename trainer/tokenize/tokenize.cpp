@@ -272,6 +272,17 @@ void warn_without_end(const TokenizeOptions& options, const TokenizeReport& repo
                         options.tokenizer.string(), report.without_end, report.documents));
 }
 
+void warn_of_cut(const TokenizeOptions& options, const TokenizeReport& report) {
+    constexpr std::int64_t kPercentTold = 10;
+    const std::int64_t all = report.tokens + report.tokens_truncated;
+    const std::int64_t percent = 100 * report.tokens_truncated / std::max<std::int64_t>(all, 1);
+    if (percent < kPercentTold) return;
+    log::warn(fmt::format(
+        "{} of {} tokens ({} %) were cut: {} of {} documents are longer than {} tokens. A larger --seq-len or "
+        "--truncate off keeps them",
+        report.tokens_truncated, all, percent, report.truncated, report.documents, options.seq_len));
+}
+
 // That there is something to learn from.
 Status check_report(const TokenizeOptions& options, const TokenizeReport& report) {
     if (report.documents == 0) return no_document(options, report);
@@ -353,6 +364,7 @@ Result<TokenizeReport> make_data(const TokenizeOptions& options, const std::vect
         write_file_atomic(partial.data() / kDataInfo, data_json(options, tokenizer, documents, report)));
     ATOLL_RETURN_IF_ERROR(partial.put_in_place());
     warn_without_end(options, report);
+    warn_of_cut(options, report);
     return report;
 }
 

@@ -129,6 +129,31 @@ TEST_F(TokenizeTest, RowsOfConversationsWithoutAChatTemplateNameTheOption) {
         EXPECT_EQ(error(line).find("--chat-template"), std::string::npos) << line;
 }
 
+TEST_F(TokenizeTest, ALargeShareOfTokensThatIsCutIsToldOf) {
+    options_.batching = Batching::kPadding;
+    options_.seq_len = 4;
+    const auto told = [&](const std::string& text) {
+        write_input(text);
+        testing::internal::CaptureStderr();
+        run();
+        return testing::internal::GetCapturedStderr();
+    };
+    const std::string many = row("uno due tre quattro cinque sei sette otto nove dieci");
+    const std::string said = told(many + row("a"));
+    const std::int64_t cut = info()["tokens_truncated"];
+    const std::string counts =
+        std::to_string(cut) + " of " + std::to_string(cut + info()["tokens"].get<std::int64_t>()) + " tokens";
+    EXPECT_NE(said.find(counts), std::string::npos) << said << counts;
+    EXPECT_NE(said.find("1 of 2 documents"), std::string::npos) << said;
+    EXPECT_NE(said.find("--seq-len"), std::string::npos) << said;
+    std::string most = many;
+    for (int i = 0; i < 400; ++i) most += row("a");
+    EXPECT_EQ(told(most).find("cut"), std::string::npos) << "a small share";
+    EXPECT_GT(info()["tokens_truncated"], 0);
+    options_.truncate = false;
+    EXPECT_EQ(told(many).find("cut"), std::string::npos);
+}
+
 TEST_F(TokenizeTest, IntegersOfAnySizeAreWrittenOutAsTheyAre) {
     options_.text_template = "{{n}}";
     options_.batching = Batching::kPadding;
