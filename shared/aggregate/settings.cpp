@@ -155,6 +155,9 @@ std::string shown(const Json& value) {
     return value.is_null() ? "not set" : value.dump(-1, ' ', true, Json::error_handler_t::replace);
 }
 
+// What may differ where a strategy takes products.
+constexpr std::array kScaleKeys = {"r", "lora_alpha", "use_rslora", "rank_pattern"};
+
 // What makes an adapter another thing than B A times one number for all its matrices.
 constexpr std::array<std::string_view, 6> kNotOfProducts = {"alpha_pattern", "use_dora",  "use_bdlora",
                                                             "use_qalora",    "lora_bias", "modules_to_save"};
@@ -177,6 +180,21 @@ std::string differing_adapter_setting(const Json& a, const Json& b) {
                             [](const std::string&) { return false; });
 }
 
+namespace {
+
+Json without_scale(Json settings) {
+    for (const char* key : kScaleKeys) settings.erase(key);
+    return settings;
+}
+
+// Whether adapters whose settings differ are some that the strategy product takes.
+bool are_of_products(const Json& a, const Json& b) {
+    return differing_adapter_setting(without_scale(a), without_scale(b)).empty() && parse_lora_scale(a).ok() &&
+           parse_lora_scale(b).ok();
+}
+
+}  // namespace
+
 Status check_settings(const std::vector<std::filesystem::path>& directories, LoraScales scales) {
     for (const char* name : {"config.json", "adapter_config.json"}) {
         const bool is_adapter = std::string_view(name) == "adapter_config.json";
@@ -186,7 +204,7 @@ Status check_settings(const std::vector<std::filesystem::path>& directories, Lor
         for (const auto& directory : directories) {
             ATOLL_TRY(Json settings, read_settings(directory / name));
             if (is_adapter && scales == LoraScales::kMayDiffer && settings.is_object())
-                for (const char* key : {"r", "lora_alpha", "use_rslora", "rank_pattern"}) settings.erase(key);
+                settings = without_scale(std::move(settings));
             if (&directory == &directories.front()) first = settings;
             if (first.is_null() || settings.is_null()) continue;
             const std::string key = differing(first, settings);
@@ -195,7 +213,10 @@ Status check_settings(const std::vector<std::filesystem::path>& directories, Lor
                 key, (directory / name).string() + ": " + key + " is " + shown(complete(settings).value(key, Json())) +
                          ", but " + shown(complete(first).value(key, Json())) + " in " + directories.front().string() +
                          "; choose " + (is_adapter ? "adapters" : "models") + " with the same " + key +
-                         ", others cannot be averaged");
+                         ", others cannot be averaged" +
+                         (is_adapter && are_of_products(first, settings)
+                              ? ", but `--strategy product` takes adapters whose ranks and scales differ"
+                              : ""));
         }
     }
     return {};

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "shared/base/file.h"
+
 namespace atl::aggregate {
 namespace {
 
@@ -129,6 +131,34 @@ TEST(AdapterSettingsTest, NotesAndOrderMayDiffer) {
         EXPECT_EQ(differing_adapter_setting(kAdapter, changed(kAdapter, note, "other")), "") << note;
     EXPECT_EQ(differing_adapter_setting(kAdapter, changed(kAdapter, "use_rslora", false)), "");
     EXPECT_EQ(differing_adapter_setting(kAdapter, changed(kAdapter, "rank_pattern", Json::object())), "");
+}
+
+TEST(AdapterSettingsTest, WhereOnlyTheScaleDiffersTheProductIsNamed) {
+    const TemporaryDirectory directory;
+    const auto refusal = [&](const Json& first, const Json& second) {
+        std::vector<std::filesystem::path> paths = {directory.path() / "a", directory.path() / "b"};
+        for (std::size_t i = 0; i < 2; ++i) {
+            std::filesystem::create_directories(paths[i]);
+            check(write_file_atomic(paths[i] / "adapter_config.json", (i == 0 ? first : second).dump()).ok(), "write");
+        }
+        const Status status = check_settings(paths);
+        return status.ok() ? std::string() : status.error().message;
+    };
+    const std::string product = "--strategy product";
+    for (const auto& [key, value] :
+         std::vector<std::pair<const char*, Json>>{{"r", 16}, {"lora_alpha", 32}, {"use_rslora", true}}) {
+        const std::string said = refusal(kAdapter, changed(kAdapter, key, value));
+        EXPECT_NE(said.find(std::string(key) + " is "), std::string::npos) << said;
+        EXPECT_NE(said.find(product), std::string::npos) << said;
+    }
+    const Json other = changed(kAdapter, "lora_alpha", 32);
+    const Json dora = changed(kAdapter, "use_dora", true);
+    for (const auto& [first, second] : std::vector<std::pair<Json, Json>>{
+             {kAdapter, changed(other, "target_modules", {"q_proj"})}, {dora, changed(dora, "lora_alpha", 32)}}) {
+        const std::string said = refusal(first, second);
+        EXPECT_NE(said.find("lora_alpha is 32"), std::string::npos) << said;
+        EXPECT_EQ(said.find(product), std::string::npos) << said;
+    }
 }
 
 }  // namespace
