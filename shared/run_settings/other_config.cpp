@@ -80,6 +80,7 @@ Json OtherReader::take(const std::string& key, std::string_view ours) {
     if (!has(key)) return {};
     const Json& value = object_.at(key);
     if (value != "auto") return value;
+    if (into_.fills_auto) return {};
     note(key, "is \"auto\", which another program fills in" +
                   (ours.empty() ? std::string() : ": set " + std::string(ours) + " yourself"));
     return {};

@@ -15,6 +15,7 @@ namespace atl::run_settings {
 struct Translation {
     TranslatedConfig made;
     std::map<std::string, std::string> origins = {};
+    bool fills_auto = false;  // "auto" stands for what the file itself says elsewhere, and is not noted
 
     void set(const std::string& key, const json::Json& value, const std::string& origin) {
         made.settings[key] = value;

@@ -198,6 +198,19 @@ TEST(OtherConfigTest, ArgumentsOfTransformersAreTranslatedOrNoted) {
     EXPECT_TRUE(notes_of(short_file).contains("warmup_ratio"));
 }
 
+// transformers fills them from its own arguments, which are translated.
+TEST(OtherConfigTest, WhatIsAutoInTheDeepSpeedOfArgumentsIsTheirs) {
+    const auto made = translate(R"({"output_dir": "o", "learning_rate": 1e-4, "per_device_train_batch_size": 4,
+        "bf16": true, "max_grad_norm": "auto", "deepspeed": {"train_micro_batch_size_per_gpu": "auto",
+        "train_batch_size": "auto", "gradient_accumulation_steps": "auto", "gradient_clipping": "auto",
+        "bf16": {"enabled": "auto"}, "optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": "auto",
+        "eps": "auto", "weight_decay": "auto"}}, "zero_optimization": {"stage": 2}}})");
+    EXPECT_EQ(keys_of(notes_of(made)), std::vector<std::string>{"max_grad_norm"});
+    EXPECT_EQ(made.settings["batch_size"], 4);
+    EXPECT_EQ(made.settings["lr"], 1e-4);
+    EXPECT_EQ(made.settings["precision"], "bf16");
+}
+
 TEST(OtherConfigTest, AValueOfAWrongTypeIsRefusedByItsOwnKey) {
     const auto fault = [](const std::string& text) {
         const auto made = translate_config(recognize_config(text).value());

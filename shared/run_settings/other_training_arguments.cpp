@@ -170,7 +170,11 @@ void translate_ranks(OtherReader& reader) {
         reader.note_not_understood("fsdp_config");
     }
     const Json deepspeed = reader.take("deepspeed", "sharding");
-    if (deepspeed.is_object()) translate_deepspeed(deepspeed, "deepspeed.", reader.into());
+    if (deepspeed.is_object()) {
+        reader.into().fills_auto = true;  // transformers does, from these arguments
+        translate_deepspeed(deepspeed, "deepspeed.", reader.into());
+        reader.into().fills_auto = false;
+    }
     if (deepspeed.is_string()) reader.note("deepspeed", "is a file of its own: translate that, too");
     if (!deepspeed.is_null() && !deepspeed.is_object() && !deepspeed.is_string())
         reader.note_not_understood("deepspeed");
