@@ -3,6 +3,7 @@
 
 #include "shared/base/file.h"
 #include "shared/base/text.h"
+#include "shared/json/json.h"
 #include "shared/log/warn.h"
 #include "shared/run_settings/other_config.h"
 #include "trainer/program/commands.h"
@@ -23,9 +24,7 @@ class ConfigFromCommand final : public Command {
     Status run() override {
         ATOLL_TRY(const std::string text, read_file(file_));
         const auto other = run_settings::recognize_config(text);
-        if (!other)
-            return invalid_argument(file_.string(),
-                                    "is no configuration of DeepSpeed, accelerate or transformers that is known");
+        if (!other) return explain_unknown(text);
         ATOLL_TRY(const run_settings::TranslatedConfig made, run_settings::translate_config(*other));
         for (const run_settings::ConfigNote& note : made.notes) log::warn(note.key + ": " + note.text);
         if (!made.defaults.empty()) log::warn("left out, at their defaults: " + join(made.defaults));
@@ -34,6 +33,14 @@ class ConfigFromCommand final : public Command {
     }
 
   private:
+    Error explain_unknown(const std::string& text) const {
+        const auto object = json::parse(text);
+        if (trim(text).starts_with('{') && !object.ok())
+            return invalid_argument(file_.string(), object.error().message);
+        return invalid_argument(file_.string(),
+                                "is no configuration of DeepSpeed, accelerate or transformers that is known");
+    }
+
     std::filesystem::path file_;
 };
 

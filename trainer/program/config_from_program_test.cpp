@@ -66,6 +66,12 @@ TEST_F(ConfigFromProgramTest, WhatIsNoConfigurationIsNamed) {
         EXPECT_NE(result.err.find(what), std::string::npos) << result.err;
         EXPECT_EQ(result.out, "");
     }
+    ASSERT_TRUE(write_file_atomic(path("ds.json"), R"({"train_batch_size": 4, "train_batch_size": 8})").ok());
+    const auto repeated = run({"config-from", path("ds.json")});
+    EXPECT_EQ(repeated.exit_code, 2);
+    EXPECT_NE(repeated.err.find(path("ds.json") + ": not valid JSON: repeated key \"train_batch_size\""),
+              std::string::npos)
+        << repeated.err;
     EXPECT_EQ(run({"config-from", "--help"}).exit_code, 0);
 }
 
