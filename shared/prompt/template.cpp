@@ -27,30 +27,24 @@ Result<std::string> unescaped(std::string_view text) {
     return out;
 }
 
-// A column's or member's name, rather than a text, such as the first row of a table without a header holds: messages
+// Names that many data sets have. No other is said: the first row of a table without a header holds texts, and messages
 // travel to the coordinator.
-bool is_plain_name(std::string_view name) {
-    constexpr std::size_t kBytesMax = 24;
-    constexpr std::string_view kMarks = "_-.|;=#";
-    const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
-    const std::string_view word = trim(name);
-    return name.size() <= kBytesMax && !word.empty() && (is_letter(word[0]) || word[0] == '_') &&
-           std::ranges::all_of(word, [&](char c) {
-               return is_letter(c) || (c >= '0' && c <= '9') || kMarks.find(c) != std::string_view::npos;
-           });
-}
+constexpr std::string_view kUsualNames[] = {
+    "answer", "article",  "body",     "chosen",   "completion",  "content",    "context",  "conversations",
+    "dialog", "dialogue", "document", "input",    "instruction", "language",   "messages", "output",
+    "prompt", "question", "response", "sentence", "source",      "summary",    "target",   "testo",
+    "text",   "texte",    "texto",    "title",    "transcript",  "translation"};
 
 std::string describe_fields(const nlohmann::json& row) {
-    constexpr std::size_t kNamesMax = 4;
     if (row.empty()) return "it has none";
     std::vector<std::string> names;
     for (const auto& [name, value] : row.items())
-        if (names.size() < kNamesMax && is_plain_name(name)) names.push_back(in_quotes(name));
-    if (names.empty())
-        return "it has " + std::to_string(row.size()) +
-               " whose names are not plain: does the first line name the columns?";
+        if (std::ranges::find(kUsualNames, std::string_view(name)) != std::end(kUsualNames))
+            names.push_back(in_quotes(name));
     const std::size_t others = row.size() - names.size();
-    return "it has " + join(names) + (others > 0 ? " and " + std::to_string(others) + " more" : "");
+    const std::string count = std::to_string(others) + (names.empty() ? "" : " more");
+    if (others == 0) return "it has " + join(names);
+    return "it has " + (names.empty() ? count + (others == 1 ? " other" : " others") : join(names) + " and " + count);
 }
 
 }  // namespace
