@@ -51,6 +51,21 @@ TEST_F(DispatchServiceTest, EveryReadingRouteAnswersAsTheDocumentSays) {
     EXPECT_EQ(answers_.unread(), std::vector<std::string>());
 }
 
+// Who owns what is told by the name alone.
+TEST_F(DispatchServiceTest, TheNamesOfTheStacksOwnTokensAreGivenNoOtherRole) {
+    const auto status = [&](const char* subject, const char* role) {
+        return client().call(Method::kPost, "/v1/tokens", Json{{"subject", subject}, {"role", role}}.dump())->status;
+    };
+    for (const auto& [subject, role] : {std::pair{"admin", "operator"},
+                                        {"admin", "viewer"},
+                                        {"operator", "admin"},
+                                        {"dispatch", "operator"},
+                                        {"aggregation", "viewer"}})
+        EXPECT_EQ(status(subject, role), 422) << subject << " " << role;
+    EXPECT_EQ(status("admin", "admin"), 201);
+    EXPECT_EQ(status("operator", "operator"), 201);
+}
+
 // What is not known yet is left out, but for the attempt's number; null stands nowhere else.
 TEST_F(DispatchServiceTest, ATaskIsShownAsTheDocumentSaysWhateverIsKnownOfIt) {
     ASSERT_TRUE(connect().query("UPDATE facilities SET retry_at = now() + interval '1 hour'").ok()) << "nobody works";

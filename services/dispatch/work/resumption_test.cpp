@@ -49,7 +49,9 @@ TEST_F(JobLifecycleTest, AFailedJobGoesOnFromItsLastClosedRoundAndTrainsNothingT
     const std::int64_t round = get("/v1/jobs/" + job).at("round");
     const std::string base = get("/v1/jobs/" + job + "/rounds").at("items").back().at("base");
     std::filesystem::remove(fake("train.exits"));
+    ASSERT_TRUE(connect().query("UPDATE jobs SET pruned = true").ok());
     ASSERT_TRUE(eventually([&] { return resume().status == 200; })) << resume().body;
+    EXPECT_EQ(connect().query("SELECT 1 FROM jobs WHERE pruned")->size(), 0) << "its history goes on";
     EXPECT_EQ(resume().status, 200) << "safe to repeat";
     ASSERT_TRUE(reaches(job, "completed")) << error_of(job) << get("/v1/jobs/" + job + "/rounds").dump(2);
     EXPECT_EQ(resume().status, 409);
