@@ -96,6 +96,11 @@ std::string text(const json& object, const std::string& key, const std::string& 
     return member == object.end() ? std::string() : text(*member, inner);
 }
 
+std::string figure_text(const json& object, const std::string& key, double times, const char* unit) {
+    const auto found = object.find(key);
+    return found == object.end() ? std::string() : human_number(times * found->get<double>()) + unit;
+}
+
 std::string round_text(const json& job) {
     const std::string round = text(job, "round");
     const std::string index = job.contains("index") ? text(job, "index") : round;

@@ -43,6 +43,9 @@ std::string yaml_text(nlohmann::json object, const std::vector<std::string>& fir
 std::string text(const nlohmann::json& object, const std::string& key);
 std::string text(const nlohmann::json& object, const std::string& key, const std::string& inner);
 
+// A number among the members, `times` so much, with its unit: "12.5 %"; "" if absent.
+std::string figure_text(const nlohmann::json& object, const std::string& key, double times, const char* unit);
+
 // Which round of how many a job's or an event's "round", "index" and "rounds" say: "3 of 12"; once the job has gone
 // back to an earlier model "14 (as 5 of 12)".
 std::string round_text(const nlohmann::json& job);

@@ -38,8 +38,7 @@ void print_contributions(const json& round) {
         const json one = task.value("contribution", json());
         if (!one.is_object()) continue;
         const auto cell = [&](const char* key, double times, const char* unit) {
-            const auto found = one.find(key);
-            return found == one.end() ? std::string() : human_number(times * found->get<double>()) + unit;
+            return figure_text(one, key, times, unit);
         };
         std::vector<std::string> row = {text(task, "facility"), cell("share", 100, " %"), cell("norm", 1, ""),
                                         cell("cosine", 1, ""), cell("counted", 100, " %")};
@@ -147,12 +146,12 @@ void add_verify(CLI::App& group, Context& context) {
         std::optional<std::filesystem::path> dir, out;
     };
     const auto given = std::make_shared<Given>();
-    auto* verify = add_job_verb(group, context, "verify", "make a round's model again from its updates, and compare",
-                                [&context, given](http::Client&, const std::string& id) {
-                                    const auto& without = given->without;
-                                    return verify_round(context, id, given->number,
-                                                        {{without.begin(), without.end()}, given->dir, given->out});
-                                });
+    auto* verify = add_job_verb(
+        group, context, "verify", "recompute a round's model from its updates, and compare the two",
+        [&context, given](http::Client&, const std::string& id) {
+            const auto& without = given->without;
+            return verify_round(context, id, given->number, {{without.begin(), without.end()}, given->dir, given->out});
+        });
     verify->add_option("round", given->number, "its number")->required()->check(CLI::Range(1, 1'000'000));
     verify
         ->add_option("--without", given->without,

@@ -127,12 +127,8 @@ Result<std::vector<Part>> make_parts(const aggregate::Aggregator& aggregator, co
 void print_shares(const json& contributions) {
     Table table({"update of", "share", "norm", droppable("cosine to the others"), "counted"});
     for (const json& one : contributions) {
-        const auto cell = [&](const char* key, double times, const char* unit) {
-            const auto found = one.find(key);
-            return found == one.end() ? std::string() : human_number(times * found->get<double>()) + unit;
-        };
-        table.add({text(one, "facility"), cell("weight", 100, " %"), cell("norm", 1, ""), cell("cosine", 1, ""),
-                   cell("counted", 100, " %")});
+        table.add({text(one, "facility"), figure_text(one, "weight", 100, " %"), figure_text(one, "norm", 1, ""),
+                   figure_text(one, "cosine", 1, ""), figure_text(one, "counted", 100, " %")});
     }
     print(table);
 }

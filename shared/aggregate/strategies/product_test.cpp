@@ -175,22 +175,30 @@ TEST(ProductTest, ChangesAreThoseOfWhatIsAddedToTheModel) {
     for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(again.figures[i].norm, prepared.figures[i].norm);
 }
 
+// What an honest training makes of an adapter [30, 20] of rank 4.
+Adapter near_to(const Adapter& base, unsigned seed) {
+    Adapter adapter = base;
+    const Adapter noise = random_adapter(30, 20, 4, seed);
+    for (std::size_t i = 0; i < adapter.b.size(); ++i) adapter.b[i] += 0.01F * noise.b[i];
+    return adapter;
+}
+
+StrategySpec defended_product() {
+    StrategySpec strategy = product();
+    strategy.clip = 1.4;
+    strategy.drop = 3;
+    return strategy;
+}
+
 // It says that its adapter has a thousand times the alpha, or sends a thousand times the numbers: both are the same.
 TEST(ProductTest, WhoLiesInAlphaOrRankOrSizeCountsAsWhoLiesInItsWeights) {
     const Adapter base = random_adapter(30, 20, 4, 1);
-    const auto near = [&](unsigned seed) {
-        Adapter adapter = base;
-        const Adapter noise = random_adapter(30, 20, 4, seed);
-        for (std::size_t i = 0; i < adapter.b.size(); ++i) adapter.b[i] += 0.01F * noise.b[i];
-        return adapter;
-    };
+    const auto near = [&](unsigned seed) { return near_to(base, seed); };
     const std::vector<Adapter> honest = {near(2), near(3)};
     Adapter by_alpha = near(4), by_size = near(4), by_rank = random_adapter(30, 20, 64, 5);
     by_alpha.scale.alpha *= 1000;
     for (float& value : by_size.b) value *= 1000;
-    StrategySpec strategy = product();
-    strategy.clip = 1.4;
-    strategy.drop = 3;
+    const StrategySpec strategy = defended_product();
     Dense expected(600);  // of three, one counts as no change
     add_product(expected, 1.0 / 3, honest[0]);
     add_product(expected, 1.0 / 3, honest[1]);
@@ -218,15 +226,8 @@ TEST(ProductTest, WhoLiesInAlphaOrRankOrSizeCountsAsWhoLiesInItsWeights) {
 // Its product is small and its matrices are not: what rounding would leave of them is its change.
 TEST(ProductTest, WhoseMatricesCancelOneAnotherCountsAsNoChange) {
     const Adapter base = random_adapter(30, 20, 4, 1);
-    const auto near = [&](unsigned seed) {
-        Adapter adapter = base;
-        const Adapter noise = random_adapter(30, 20, 4, seed);
-        for (std::size_t i = 0; i < adapter.b.size(); ++i) adapter.b[i] += 0.01F * noise.b[i];
-        return adapter;
-    };
-    StrategySpec strategy = product();
-    strategy.clip = 1.4;
-    strategy.drop = 3;
+    const auto near = [&](unsigned seed) { return near_to(base, seed); };
+    const StrategySpec strategy = defended_product();
     for (const float size : {1e5F, 1e8F, 3e38F}) {
         Adapter liar = near(4);
         for (std::size_t row = 0; row < 2; ++row)  // of A; the same columns of B are opposite
