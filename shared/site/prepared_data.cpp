@@ -59,9 +59,8 @@ Result<nlohmann::json> describe_version(const PreparedSplit& train, const Prepar
     if (train.seq_len != validation.seq_len) return differs("seq_len");
     if (train.batching != validation.batching) return differs("batching");
     // Their perplexities would be those of rows that were trained on.
-    if (train.split == "validation")
-        return invalid_argument("split", "what is to be trained on is the validation split");
-    if (validation.split == "train") return invalid_argument("split", "what is to validate on is the training split");
+    if (train.split == "validation") return invalid_argument("split", "the data to train on are the validation split");
+    if (validation.split == "train") return invalid_argument("split", "the data to validate on are the training split");
     if (validation.rows > 0 && train.fingerprint == validation.fingerprint)
         return invalid_argument("fingerprint", "train and validation are the same rows");
     return nlohmann::json{{"tokenizer_sha256", train.tokenizer_sha256},

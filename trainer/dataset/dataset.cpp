@@ -207,7 +207,7 @@ Status Dataset::check_tokenizer(const std::string& tokenizer_sha256, std::int64_
     if (info().tokenizer_reader != reader)
         return conflict(impl_->file->path().parent_path().string() + " was prepared by " +
                             (info().tokenizer_reader < reader ? "an older" : "a newer") +
-                            " version, which reads tokenizers in another way: tokenize the text again with this one",
+                            " version, which reads tokenizers differently: tokenize the text again with this one",
                         impl_->file->path().parent_path().string());
     return conflict(impl_->file->path().parent_path().string() + " was made with another tokenizer (" +
                         info().tokenizer_sha256 + "), or other settings of it, than the model's (" + tokenizer_sha256 +

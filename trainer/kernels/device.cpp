@@ -58,7 +58,7 @@ std::string container_advice(std::string_view device, const std::function<const 
                              const std::function<bool(const char*)>& file_exists) {
     const bool is_cuda = device == "cuda";
     const auto start_with = [&](std::string_view runtime, std::string_view cuda, std::string_view rocm) {
-        return "this is a container: where the host has a driver, start it by `" + std::string(runtime) + " " +
+        return "this is a container: on a host with a driver, start it with `" + std::string(runtime) + " " +
                std::string(is_cuda ? cuda : rocm) + "`";
     };
     for (const char* name : {"APPTAINER_CONTAINER", "APPTAINER_NAME"})

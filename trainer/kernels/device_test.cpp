@@ -96,7 +96,7 @@ TEST(DeviceTest, EachKindOfContainerHasItsOptionForGpus) {
     const std::map<std::string, std::string> apptainer = {{"APPTAINER_CONTAINER", "/t.sif"},
                                                           {"SINGULARITY_CONTAINER", "/t.sif"}};
     EXPECT_EQ(advice("cuda", apptainer),
-              "this is a container: where the host has a driver, start it by `apptainer run --nv`");
+              "this is a container: on a host with a driver, start it with `apptainer run --nv`");
     EXPECT_NE(advice("hip", apptainer).find("`apptainer run --rocm`"), std::string::npos);
     EXPECT_NE(advice("cuda", {{"SINGULARITY_NAME", "t.sif"}}).find("`singularity run --nv`"), std::string::npos);
     EXPECT_NE(advice("cuda", {{"container", "podman"}}).find("--device nvidia.com/gpu=all"), std::string::npos);

@@ -117,7 +117,7 @@ TEST_F(DatasetAdoptTest, WhatIsNoPairOfSplitsOfThisDatasetIsRefused) {
     };
     split_["split"] = "train";
     for (const char* split : {"train", "validation"}) write_split(split);
-    refused("what is to validate on is the training split");
+    refused("the data to validate on are the training split");
     split_["split"] = "all";
     write_split("train");
     std::filesystem::copy(data_.path() / "train/data.json", data_.path() / "validation/data.json",

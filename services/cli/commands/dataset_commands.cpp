@@ -69,7 +69,7 @@ std::string other_reader(const json& version, const std::string& dataset) {
     const std::int64_t reader = version.value("tokenizer_reader", std::int64_t{0});
     if (reader == prompt::kTokenizerReader) return {};
     return std::string(reader < prompt::kTokenizerReader ? "an older" : "a newer") +
-           " release prepared it, which reads tokenizers in another way" +
+           " release prepared it, which reads tokenizers differently" +
            (reader == 0 ? "" : " (reader " + std::to_string(reader) + ")") +
            "; jobs take what this one prepares: atoll dataset prepare " + dataset + " …";
 }

@@ -218,7 +218,7 @@ TEST_F(FacilityProgramTest, ADatasetIsShownWithItsTokenizerAndWhatIsCutOff) {
     EXPECT_EQ(join(words_of(shown.substr(row, shown.find('\n', row + 1) - row)), " ").substr(0, 63),
               "2 llama@eeeeeeee 2 128 padding 100 900 60 4.0 % 4.9 KiB leonard")
         << shown;
-    EXPECT_NE(shown.find("version 2: an older release prepared it, which reads tokenizers in another way (reader 2); "
+    EXPECT_NE(shown.find("version 2: an older release prepared it, which reads tokenizers differently (reader 2); "
                          "jobs take what this one prepares: atoll dataset prepare diaries …\n"),
               std::string::npos)
         << shown;

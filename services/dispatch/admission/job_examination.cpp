@@ -72,7 +72,7 @@ void look_at_tokenizer(Looker& look, const JobSpec& spec, const BaseModel& base,
         copy.tokenizer_reader != prompt::kTokenizerReader
             ? " was prepared by " +
                   std::string(copy.tokenizer_reader < prompt::kTokenizerReader ? "an older" : "a newer") +
-                  " release, which reads tokenizers in another way: prepare it again: "
+                  " release, which reads tokenizers differently; prepare it again: "
             : " was prepared with another tokenizer" +
                   (copy.prepared_with.empty() ? "" : ", that of " + copy.prepared_with) + ", than that of model \"" +
                   spec.model + "\": ";

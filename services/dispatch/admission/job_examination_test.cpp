@@ -196,11 +196,10 @@ TEST(JobExaminationTest, DataOfAnotherReaderOfTokenizersAreToBePreparedAgain) {
         << one.found("tokenizer");
     for (const std::int64_t older : {std::int64_t{0}, std::int64_t{prompt::kTokenizerReader} - 1}) {
         one.copy.tokenizer_reader = older;
-        EXPECT_EQ(
-            one.found("tokenizer"),
-            "fail at participants[0].dataset: version 2 of dataset \"it\" at leonardo was prepared by an older "
-            "release, which reads tokenizers in another way: prepare it again: atoll dataset prepare it --facility "
-            "leonardo --tokenizer tiny@v1 …");
+        EXPECT_EQ(one.found("tokenizer"),
+                  "fail at participants[0].dataset: version 2 of dataset \"it\" at leonardo was prepared by an older "
+                  "release, which reads tokenizers differently; prepare it again: atoll dataset prepare it --facility "
+                  "leonardo --tokenizer tiny@v1 …");
     }
     one.copy.tokenizer_reader = prompt::kTokenizerReader + 1;
     EXPECT_NE(one.found("tokenizer").find("was prepared by a newer release"), std::string::npos);

@@ -59,17 +59,17 @@ constexpr Advice kAdvice[] = {
     {"PartitionInactive", "waits until the site brings its partition up again: ask when that will be"},
     {"BadConstraints", "asks for what no node has: cancel the job, and correct its queue's record or its resources"},
     {"InvalidAccount",
-     "has an account that the site no longer knows: correct its queue's record, and run `scontrol update JobId=ID "
+     "has an account that the site no longer knows: correct the queue's record, then run `scontrol update JobId=ID "
      "Account=NAME` at the site"},
     {"InvalidQOS",
-     "has a QOS that the site no longer knows: correct its queue's record, and run `scontrol update JobId=ID QOS=NAME` "
-     "at "
-     "the site"},
+     "has a QOS that the site no longer knows: correct the queue's record, then run `scontrol update JobId=ID "
+     "QOS=NAME` "
+     "at the site"},
     {"Dependency",
      "waits for the end of the batch job before it; where that is none of Atoll's, as after Slurm has lost its state, "
      "`scontrol update JobId=ID Dependency=` at the site lets it go on"},
     {"ReservationDeleted",
-     "has a reservation that is over: take it out of its queue's record, and run `scontrol update JobId=ID "
+     "has a reservation that is over: take it out of the queue's record, then run `scontrol update JobId=ID "
      "ReservationName=` at the site"},
 };
 

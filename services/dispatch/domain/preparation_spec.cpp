@@ -34,8 +34,8 @@ bool are_safe_paths(const std::string& input) {
 }
 
 constexpr const char* kPathsRule =
-    "must be at most 1,000 paths at the site, separated by commas, each of at most 4096 characters and without white "
-    "space at its ends, empty parts, \".\", \"..\" or a pattern that begins with a dot";
+    "must be up to 1,000 paths at the site, separated by commas; a path has at most 4096 characters, no white space at "
+    "its ends, no empty, \".\" or \"..\" part and no pattern that begins with a dot";
 
 // Documents for validation: files of their own, or else a part of the input.
 void read_validation(ObjectReader& reader, const Json& value, PreparationSpec& spec) {
