@@ -195,14 +195,6 @@ Status say_dtype(const Aggregator& aggregator, safetensors::DType dtype, const f
     });
 }
 
-// Why there are no safetensors, where PyTorch's files are.
-Status explain_torch_files(const fs::path& directory) {
-    const std::string name = find_torch_file(directory);
-    if (name.empty()) return {};
-    return invalid_argument(name, (directory / name).string() + " is PyTorch's: `atoll-trainer import --from " +
-                                      directory.string() + " --out DIR` makes safetensors of it");
-}
-
 // A power cut after this loses nothing of the directory.
 Status sync_tree(const fs::path& directory) {
     std::error_code error;
@@ -365,6 +357,13 @@ std::string find_torch_file(const fs::path& directory) {
     for (const char* name : {"adapter_model.bin", "pytorch_model.bin", "pytorch_model.bin.index.json"})
         if (fs::exists(directory / name, error)) return name;
     return {};
+}
+
+Status explain_torch_files(const fs::path& directory) {
+    const std::string name = find_torch_file(directory);
+    if (name.empty()) return {};
+    return invalid_argument(name, (directory / name).string() + " is PyTorch's: `atoll-trainer import --from " +
+                                      directory.string() + " --out DIR` makes safetensors of it");
 }
 
 Result<Input> open_update(const StrategySpec& strategy, const fs::path& directory) {

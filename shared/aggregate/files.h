@@ -23,6 +23,8 @@ Result<Input> open_directory(const std::filesystem::path& directory);
 
 // Of a directory without *.safetensors the file of PyTorch that it has instead; empty: none.
 std::string find_torch_file(const std::filesystem::path& directory);
+// kInvalidArgument where it has one: with the command that makes safetensors of it.
+Status explain_torch_files(const std::filesystem::path& directory);
 
 // That as an update of the strategy, or as the base of one: with what scales an adapter where it is of adapters.
 Result<Input> open_update(const StrategySpec& strategy, const std::filesystem::path& directory);

@@ -124,10 +124,10 @@ Result<safetensors::Model> check_model_directory(const fs::path& directory) {
     ATOLL_TRY(const auto paths, store_client::list_files(directory));
     for (const std::string& path : paths)
         if (path.ends_with(".json")) ATOLL_RETURN_IF_ERROR(check_json_file(directory / path));
-    if (const std::string torch = aggregate::find_torch_file(directory); is_adapter && !torch.empty())
-        return invalid_argument(torch, (directory / torch).string() + " is PyTorch's: `atoll-trainer import --from " +
-                                           directory.string() + " --out DIR` makes safetensors of it");
-    if (is_adapter) return safetensors::Model::open_file(directory / "adapter_model.safetensors");
+    if (is_adapter) {
+        ATOLL_RETURN_IF_ERROR(aggregate::explain_torch_files(directory));
+        return safetensors::Model::open_file(directory / "adapter_model.safetensors");
+    }
     ATOLL_TRY(const auto config, model_config::load_config(directory));
     ATOLL_TRY(auto weights, safetensors::Model::open(directory));
     ATOLL_RETURN_IF_ERROR(model_config::check_tensors(weights, model_config::tensors_of(config),
