@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <set>
 
 #include "shared/base/spelling.h"
@@ -14,6 +15,7 @@ using model_config::TensorSpec;
 
 constexpr std::string_view kWeight = ".weight";
 constexpr const char* kDefaultTargets = "q_proj,v_proj";
+constexpr std::uint64_t kStepsMax = 300'000'000;  // of a file's patterns and a model's names: a second
 
 std::vector<std::string> sorted_list(const std::string& text) {
     std::vector<std::string> parts = split_list(text);
@@ -92,7 +94,27 @@ Status check_values(const std::vector<PatternValue>& values, const char* key, co
     return {};
 }
 
+// That matching all names with all patterns takes a second at most: the file may be a stranger's, and so may the names.
+Status check_steps(const LoraOptions& options, const std::vector<std::string>& linears) {
+    std::uint64_t left = kStepsMax;
+    const auto count = [&](const ModulePattern& pattern, const std::string& module) {
+        left -= pattern.steps(module, left);
+    };
+    for (const std::string& module : linears) {
+        if (options.peft.target_pattern) count(*options.peft.target_pattern, module);
+        for (const auto* values : {&options.peft.ranks, &options.peft.alphas})
+            for (const PatternValue& one : *values) count(one.pattern, module);
+        if (left == 0)
+            return invalid_argument("target_modules",
+                                    "and the patterns beside it take too long to be matched with the " +
+                                        std::to_string(linears.size()) +
+                                        " linears of this model; name the modules plainly");
+    }
+    return {};
+}
+
 Status check_targets_of_file(const LoraOptions& options, const std::vector<std::string>& linears) {
+    ATOLL_RETURN_IF_ERROR(check_steps(options, linears));
     bool any = false;
     for (const std::string& module : linears) {
         if (!options.covers(module)) continue;

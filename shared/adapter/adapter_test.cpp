@@ -149,6 +149,31 @@ TEST(AdapterTest, WhatCannotBeToldOfAFileIsRefusedByItsKey) {
     EXPECT_EQ(fault({{"alpha_pattern", {{"q_proj", 2}, {".*q_proj", 2}}}}), "");
 }
 
+// Of long names, and of many.
+TEST(AdapterTest, PatternsThatTakeTooLongWithAModelsNamesAreRefused) {
+    const auto options_of = [](const json::Json& change) {
+        json::Json config = {{"peft_type", "LORA"}, {"target_modules", ".*"}};
+        config.update(change);
+        return parse_config(config).value();
+    };
+    const auto model = [](int count, const std::string& name) {
+        std::vector<model_config::TensorSpec> tensors;
+        for (int i = 0; i < count; ++i)
+            tensors.push_back({"model.layers." + std::to_string(i) + name + ".weight", {1, 1}});
+        return tensors;
+    };
+    std::string any = "(a";
+    for (int i = 0; i < 190; ++i) any += "|a";
+    const LoraOptions costly = options_of({{"target_modules", "model.layers.*(" + any + "))*"}});
+    EXPECT_TRUE(tensors_on(costly, model(1, ".aaaa")).ok());
+    const auto refused = tensors_on(costly, model(20, "." + std::string(900, 'a')));
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().field, "target_modules");
+    json::Json ranks = json::Json::object();  // as peft writes them of a large model
+    for (int i = 0; i < 560; ++i) ranks["model.layers." + std::to_string(i) + ".mlp.up_proj"] = 4;
+    EXPECT_TRUE(tensors_on(options_of({{"rank_pattern", ranks}}), model(560, ".mlp.up_proj")).ok());
+}
+
 // Each linear of a model is asked for each pattern, while a request waits.
 TEST(AdapterTest, AFileOfMorePatternsThanCanBeMatchedIsRefused) {
     const auto fault = [](const json::Json& change) {

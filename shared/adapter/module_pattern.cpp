@@ -276,20 +276,36 @@ bool has_any(const Places& places) {
     return std::ranges::find(places, true) != places.end();
 }
 
-Places starts_of(const Node& node, std::string_view name, const Places& ends);
+// What matching may still take.
+class Steps {
+  public:
+    explicit Steps(std::uint64_t steps) : left_(steps) {}
+    // Whether there are so many left, which are gone then.
+    bool take(std::uint64_t steps) {
+        if (steps > left_) left_ = 0;
+        left_ -= std::min(steps, left_);
+        return left_ > 0;
+    }
+    std::uint64_t left() const { return left_; }
+
+  private:
+    std::uint64_t left_;
+};
+
+Places starts_of(const Node& node, std::string_view name, const Places& ends, Steps& steps);
 
 // Where the repeated may begin: by going back from the ends as often as it may be repeated. It stops where another
 // turn changes nothing.
-Places starts_of_repeat(const Node& node, std::string_view name, const Places& ends) {
+Places starts_of_repeat(const Node& node, std::string_view name, const Places& ends, Steps& steps) {
     Places now = ends;
-    for (std::int64_t i = 0; i < node.min; ++i) {
-        Places next = starts_of(node.children[0], name, now);
+    for (std::int64_t i = 0; i < node.min && steps.left() > 0; ++i) {
+        Places next = starts_of(node.children[0], name, now, steps);
         if (next == now) break;
         now = std::move(next);
     }
     Places all = now;
-    for (std::int64_t i = node.min; i < node.max; ++i) {
-        now = starts_of(node.children[0], name, now);
+    for (std::int64_t i = node.min; i < node.max && steps.left() > 0; ++i) {
+        now = starts_of(node.children[0], name, now, steps);
         bool has_more = false;
         for (std::size_t at = 0; at < all.size(); ++at) {
             has_more = has_more || (now[at] && !all[at]);
@@ -300,9 +316,10 @@ Places starts_of_repeat(const Node& node, std::string_view name, const Places& e
     return all;
 }
 
-// The places from which the node leads to one of the ends.
-Places starts_of(const Node& node, std::string_view name, const Places& ends) {
+// The places from which the node leads to one of the ends; anything once no steps are left.
+Places starts_of(const Node& node, std::string_view name, const Places& ends, Steps& steps) {
     Places starts(ends.size());
+    if (!steps.take(ends.size())) return starts;
     const auto keep_where = [&](auto&& holds) {
         for (std::size_t at = 0; at < ends.size(); ++at) starts[at] = ends[at] && holds(at);
     };
@@ -316,16 +333,16 @@ Places starts_of(const Node& node, std::string_view name, const Places& ends) {
         case Kind::kSequence:
             starts = ends;
             for (auto child = node.children.rbegin(); child != node.children.rend() && has_any(starts); ++child)
-                starts = starts_of(*child, name, starts);
+                starts = starts_of(*child, name, starts, steps);
             break;
         case Kind::kEither:
             for (const Node& child : node.children) {
-                const Places some = starts_of(child, name, ends);
+                const Places some = starts_of(child, name, ends, steps);
                 for (std::size_t at = 0; at < starts.size(); ++at) starts[at] = starts[at] || some[at];
             }
             break;
         case Kind::kRepeat:
-            return starts_of_repeat(node, name, ends);
+            return starts_of_repeat(node, name, ends, steps);
         case Kind::kStart:
             keep_where([](std::size_t at) { return at == 0; });
             break;
@@ -338,7 +355,7 @@ Places starts_of(const Node& node, std::string_view name, const Places& ends) {
             });
             break;
         case Kind::kLookAhead: {
-            const Places seen = starts_of(node.children[0], name, Places(ends.size(), true));
+            const Places seen = starts_of(node.children[0], name, Places(ends.size(), true), steps);
             keep_where([&](std::size_t at) { return seen[at] != node.negated; });
             break;
         }
@@ -363,12 +380,22 @@ bool ModulePattern::matches(std::string_view module) const {
     if (module.size() > kNameMax) return false;
     Places ends(module.size() + 1, extent_ == Extent::kPrefix);
     ends.back() = true;
-    const Places starts = starts_of(*root_, module, ends);
+    Steps unlimited(std::numeric_limits<std::uint64_t>::max());
+    const Places starts = starts_of(*root_, module, ends, unlimited);
     if (starts[0] || extent_ != Extent::kLastParts) return starts[0];
     const std::size_t end = std::min(module.find('\n'), module.size());  // "." is no line's end
     for (std::size_t at = 0; at < end; ++at)
         if (module[at] == '.' && starts[at + 1]) return true;
     return false;
+}
+
+std::uint64_t ModulePattern::steps(std::string_view module, std::uint64_t steps_max) const {
+    if (module.size() > kNameMax) return 0;
+    Places ends(module.size() + 1, extent_ == Extent::kPrefix);
+    ends.back() = true;
+    Steps steps(steps_max);
+    starts_of(*root_, module, ends, steps);
+    return steps_max - steps.left();
 }
 
 }  // namespace atl::adapter
