@@ -1,6 +1,8 @@
 // Adapters as versions: what they are checked against, and what comes of them.
 #include "shared/adapter/adapter.h"
 
+#include <cstring>
+
 #include "services/store/testing/store_fixture.h"
 #include "shared/adapter/initial_adapter.h"
 
@@ -125,6 +127,39 @@ TEST_F(AdapterVersionTest, WhatARoundMakesOfItBelongsToTheSameModel) {
                                    {"kind", "base"},
                                    {"parents", {global.at("digest")}}}));
     EXPECT_EQ(merged.at("adapter_of"), nullptr) << "a model that comes from an adapter is none";
+}
+
+// A job's first adapter has the same bytes whoever begins with it: they tell nothing of its model.
+TEST_F(AdapterVersionTest, TheSameAdapterOfAnothersModelChangesNoOnesModel) {
+    create_model("forged");
+    const std::string zeros = create_version("forged", stored({{"model.safetensors", model_file()}, {"a", "b"}}));
+    const auto files = files_of(kOptions, weights_of(kOptions));
+    const Json before = {{"manifest", stored(files)}, {"kind", "adapter"}, {"parents", {zeros}}};
+    ASSERT_EQ(made(call(Method::kPost, "/v1/models/forged/versions", before)).at("adapter_of"), zeros);
+    const std::string start = made(push(files, {model_})).at("digest");
+    http::Client site = facility({start, model_}, "out");
+    const Json body = {{"manifest", stored(site, files_of(kOptions, weights_of(kOptions, 2)))}, {"kind", "update"}};
+    const Json update = made(call(site, Method::kPost, "/v1/models/out/versions", body.dump()));
+    EXPECT_EQ(update.at("adapter_of"), model_);
+    const Json global = made(call(Method::kPost, "/v1/models/out/versions",
+                                  {{"manifest", stored(files_of(kOptions, weights_of(kOptions, 3)))},
+                                   {"kind", "global"},
+                                   {"parents", {start, update.at("digest")}},
+                                   {"job", "job1"},
+                                   {"round", 1}}));
+    EXPECT_EQ(global.at("adapter_of"), model_);
+}
+
+// Each of them is parsed, while others wait for their turn.
+TEST_F(AdapterVersionTest, HeadersTogetherHaveABound) {
+    std::string large(21U << 20, ' ');
+    const std::uint64_t length = large.size() - 8;
+    std::memcpy(large.data(), &length, sizeof length);
+    std::map<std::string, std::string> files;
+    for (const char* name : {"a", "b", "c", "d"}) files[name + std::string(".safetensors")] = large;
+    const auto refused = call(Method::kPost, "/v1/models/out/versions", {{"manifest", stored(files)}});
+    EXPECT_EQ(refused.status, 422);
+    EXPECT_NE(refused.body.find("84.0 MiB together, of 64.0 MiB at most"), std::string::npos) << refused.body;
 }
 
 // A site's quota follows the adapter, not the model behind it.

@@ -1,4 +1,7 @@
 // How much one operator can have the store keep and give out, and what that does to others.
+#include <thread>
+
+#include "services/store/db/repository.h"
 #include "services/store/testing/store_fixture.h"
 
 namespace atl::store {
@@ -75,6 +78,21 @@ TEST_F(BoundsTest, AnOperatorsVersionKeepsNothingOfSomebodyElse) {
     EXPECT_EQ(pruned(), 1U);
     sql("UPDATE versions SET parents = jsonb_build_array('" + base + "') WHERE digest = '" + child + "'");
     EXPECT_EQ(call(*ada_, Method::kDelete, "/v1/models/adas", "").status, 204);
+}
+
+// Each looks through all blobs of the store.
+TEST_F(BoundsTest, OnePrunesAtATime) {
+    auto connection = store_->pool().acquire().value();
+    auto transaction = pg::Transaction::begin(*connection).value();
+    ASSERT_TRUE(lock_blobs_alone(transaction).ok());
+    http::Client other = operator_named("eve");
+    std::jthread first([&] { EXPECT_EQ(call(*ada_, Method::kPost, "/v1/prune", "{}").status, 200); });
+    const auto waits = [&] { return row_count("pg_locks WHERE NOT granted AND locktype = 'advisory'") > 0; };
+    for (int i = 0; i < 1000 && !waits(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_EQ(call(other, Method::kPost, "/v1/prune", R"({"dry_run":true})").status, 429);
+    ASSERT_TRUE(transaction.commit().ok());
+    first.join();
+    EXPECT_EQ(call(other, Method::kPost, "/v1/prune", R"({"dry_run":true})").status, 200);
 }
 
 TEST_F(BoundsTest, NobodyReadsABlobOfAnUpdateByNamingItInAVersion) {

@@ -186,17 +186,18 @@ Result<InsertedVersion> insert_version(pg::Transaction& transaction, const std::
         transaction.query("INSERT INTO versions (model, digest, kind, parents, job, round, contributions, metrics,"
                           // Whoever reads it reads it under any name: a copy is kept for as long.
                           " created_by, read_at, adapter_of) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9,"
-                          " (SELECT max(read_at) FROM versions WHERE digest = $2), CASE"
-                          // What a round makes of an adapter is one of the same model.
-                          " WHEN $3 = 'adapter' THEN $4::jsonb ->> 0 WHEN $3 IN ('update', 'global') THEN (SELECT"
-                          " adapter_of FROM versions WHERE digest = $4::jsonb ->> 0 ORDER BY sequence LIMIT 1) END)"
+                          " (SELECT max(read_at) FROM versions WHERE digest = $2), coalesce($10, CASE WHEN $3 ="
+                          // What a round makes of adapters is one of their model. Under another name the same bytes
+                          // may be anybody's adapter of anything.
+                          " 'global' THEN (SELECT adapter_of FROM versions WHERE model = $1 AND digest IN (SELECT"
+                          " jsonb_array_elements_text($4::jsonb)) ORDER BY kind = 'update' DESC LIMIT 1) END))"
                           // The mean of one update, or of equal ones, is that update: it becomes the global model.
                           " ON CONFLICT (model, digest) DO UPDATE SET kind = 'global', job = excluded.job,"
                           " round = excluded.round, contributions = excluded.contributions,"
                           " metrics = excluded.metrics, created_by = excluded.created_by, created_at = now() WHERE "
                           "versions.kind = 'update' AND excluded.kind = 'global'",
                           {model, version.digest, to_string(version.kind), Json(version.parents), version.job,
-                           version.round, version.contributions, version.metrics, subject}));
+                           version.round, version.contributions, version.metrics, subject, version.adapter_of}));
     if (version.job && version.round)
         ATOLL_RETURN_IF_ERROR(
             transaction.query("INSERT INTO round_versions (job, round, kind, model, digest, parents, contributions,"

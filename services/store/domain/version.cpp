@@ -176,6 +176,7 @@ Result<NewVersion> parse_new_version(const Json& body) {
     if (version.kind == Kind::kAdapter && version.parents.size() != 1)
         return invalid_argument("parents",
                                 "must name exactly one version for an adapter: the model that it was trained on");
+    if (version.kind == Kind::kAdapter) version.adapter_of = version.parents.front();
     if (version.metrics.dump().size() > kMetricsBytesMax) return invalid_argument("metrics", "must be at most 64 KiB");
     if (!job.empty()) version.job = job;
     if (round >= 0) version.round = round;
@@ -286,6 +287,7 @@ Status take_origin(const auth::TaskScope& scope, NewVersion& version) {
     version.job = scope.job;
     version.round = scope.round;
     version.parents = parents;
+    if (scope.read_versions.size() == 2) version.adapter_of = scope.read_versions.back();
     return {};
 }
 

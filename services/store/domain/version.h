@@ -38,7 +38,8 @@ struct NewVersion {
     store_client::Manifest manifest;
     std::string digest;  // of the manifest
     Kind kind = Kind::kBase;
-    std::vector<std::string> parents;  // version digests
+    std::vector<std::string> parents;       // version digests
+    std::optional<std::string> adapter_of;  // the model that an adapter, or an update of one, belongs to
     std::optional<std::string> job;
     std::optional<std::int64_t> round;
     nlohmann::json contributions;  // [{"facility","version","weight","samples","tokens"[,"norm"]}]

@@ -17,6 +17,7 @@
 namespace atl::store {
 namespace {
 
+constexpr std::uint64_t kHeadBytesMax = 64U << 20;    // what is parsed of a version's files
 constexpr std::size_t kLargeVersionBytes = 1U << 20;  // of its manifest, its base's, and what is read of their files
 constexpr std::size_t kManifestValuesMax = 1'000'000;
 constexpr std::int64_t kModelsMax = 2000;  // of one owner, that operators and their jobs make
@@ -188,6 +189,9 @@ Status check_files(Routing& routing, const auth::Principal& writer, const NewVer
     ATOLL_RETURN_IF_ERROR(check_blobs_of_person(routing, writer, version));
     ATOLL_RETURN_IF_ERROR(check_blobs(version.manifest, routing.blobs));
     ATOLL_TRY(const std::uint64_t head, head_bytes(version.manifest, routing.blobs));
+    if (head > kHeadBytesMax)  // the largest models have some megabytes
+        return invalid_argument("manifest.files", "have headers and an index of " + human_bytes(head) +
+                                                      " together, of " + human_bytes(kHeadBytesMax) + " at most");
     ATOLL_RETURN_IF_ERROR(turn.require(head));
     ATOLL_RETURN_IF_ERROR(check_model_files(version.manifest, routing.blobs));
     ATOLL_RETURN_IF_ERROR(check_adapter_of(routing, version, turn));
@@ -402,6 +406,8 @@ Result<Response> post_prune(Routing& routing, const Request& request) {
                                  std::to_string(routing.unused_blob_hours) +
                                  " hours: only an admin removes younger ones");
     ATOLL_TRY(const PruneScope scope, prune_scope(routing.pool, request, order.model));
+    const std::unique_lock pruning(routing.pruning, std::try_to_lock);
+    if (!pruning) return Error{ErrorCode::kResourceExhausted, "somebody prunes just now; try again in a while", {}};
     const std::int64_t rounds = order.keep_updates_rounds.value_or(routing.keep_updates_rounds);
     ATOLL_TRY(const auto versions, prune_versions(routing.pool, rounds, scope, order.dry_run));
     const std::chrono::hours age(order.unused_blob_hours.value_or(routing.unused_blob_hours));

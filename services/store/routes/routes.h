@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <mutex>
 #include <semaphore>
 #include <string>
 
@@ -28,6 +29,7 @@ struct Routing {
     std::int64_t operator_manifest_bytes_max;  // as in Settings
     std::counting_semaphore<1024> puts;        // bodies that may be written at once
     FairTurn large_versions;                   // in which versions of a large manifest or head are made
+    std::mutex pruning;                        // one at a time looks through all blobs
     prometheus::Counter& bytes_in;
     prometheus::Counter& bytes_out;
     prometheus::Counter& refused;
