@@ -72,6 +72,9 @@ struct RoundBase {
     std::optional<Input> control_variate = {};
     // What an input that is a change of the base (shared/delta), or a control variate, must call it; empty: anything.
     std::string digest = {};
+    // Whether an earlier round of the same job made the base. Of one that somebody has brought nobody knows whether
+    // what it says of its training is so.
+    bool is_jobs = true;
 };
 
 struct AggregatorOptions {

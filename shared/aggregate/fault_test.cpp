@@ -84,6 +84,9 @@ TEST(FaultTest, OfARoundsAdaptersNobodyIsAtFaultWhereTheBaseIsSilentAndAsManySay
         inputs[honest] = on("0a");
         EXPECT_EQ(blamed(inputs, RoundBase{on("0a")}), honest == 0 ? 1U : 0U) << "the base knows";
     }
+    RoundBase brought{on("a lie")};
+    brought.is_jobs = false;
+    EXPECT_FALSE(blamed(std::vector<Input>(3, on("0a")), brought)) << "somebody has made it";
 }
 
 TEST(FaultTest, TheInputWhoseTypeIsNotTheBasesNorWidensToFp32IsNamed) {

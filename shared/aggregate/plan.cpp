@@ -197,10 +197,11 @@ Status read_input(const std::vector<Input>& inputs, const std::optional<RoundBas
 }
 
 // All inputs that tell were trained on the same. At fault is who says something else than the round's base, which
-// nobody can make say a lie, and where that is silent the one of whose kind there are fewer; of as many on each side
-// nobody, as a lie in what no number depends on must not end a round. Where there is no round the later is named.
+// nobody can make say a lie once a round has made it, and where that is silent the one of whose kind there are fewer;
+// of as many on each side nobody, as a lie in what no number depends on must not end a round. Where there is no round
+// the later is named.
 Status check_trained_on(const std::string& key, const std::vector<Input>& inputs, const Headers& headers,
-                        const AggregatorOptions& options, bool is_round) {
+                        const AggregatorOptions& options, const std::optional<RoundBase>& start) {
     const auto told = [&](const TrainedOn& by) {
         const auto at = by.find(key);
         return at == by.end() ? std::string() : at->second;
@@ -212,7 +213,7 @@ Status check_trained_on(const std::string& key, const std::vector<Input>& inputs
                                          key + " " + in_quotes(told_by(odd)) + ", not " + in_quotes(usual) +
                                          "): only adapters of one base can be averaged");
     };
-    const std::string of_base = is_round ? told(trained_on(headers.layout)) : std::string();
+    const std::string of_base = start && start->is_jobs ? told(trained_on(headers.layout)) : std::string();
     for (std::size_t i = 0; !of_base.empty() && i < inputs.size(); ++i)
         if (!told_by(i).empty() && told_by(i) != of_base) return differ(i, of_base, "the round's base");
     if (!of_base.empty()) return {};
@@ -225,7 +226,7 @@ Status check_trained_on(const std::string& key, const std::vector<Input>& inputs
     };
     const auto& [odd, odd_ones] = *std::ranges::min_element(telling, fewer);
     const auto& [usual, usual_ones] = *std::ranges::max_element(telling, fewer);
-    if (is_round && odd_ones.size() == usual_ones.size()) return {};
+    if (start && odd_ones.size() == usual_ones.size()) return {};
     return differ(odd_ones.front(), usual, inputs[usual_ones.front()].name);
 }
 
@@ -245,8 +246,7 @@ Result<Headers> read_headers(const std::vector<Input>& inputs, const Strategy& s
         report_fault(options, i);
         return status.error();
     }
-    for (const char* key : kTrainedOn)
-        ATOLL_RETURN_IF_ERROR(check_trained_on(key, inputs, headers, options, start.has_value()));
+    for (const char* key : kTrainedOn) ATOLL_RETURN_IF_ERROR(check_trained_on(key, inputs, headers, options, start));
     for (const std::string_view name : strategy.state()) {
         headers.state.emplace_back();
         const auto kept = start->state.find(name);

@@ -136,6 +136,7 @@ Result<aggregate::RoundBase> open_base(const std::shared_ptr<ClientPool>& store,
     aggregate::RoundBase start;
     start.base = make_input(store, describe_base(round), base, window_bytes);
     start.digest = round.base;
+    start.is_jobs = round.base_is_jobs;
     if (strategy.is_of_adapters()) {
         bool is_damaged = false;
         ATOLL_TRY(start.base.lora, fetch_lora_scale(store, describe_base(round), base, is_damaged));

@@ -70,6 +70,7 @@ Result<aggregate::Aggregator> open_aggregator(const FetchedRound& fetched) {
               aggregate::open_base(round.strategy, fetched.base_directory(), fetched.state_directory()));
     if (!round.base_is_jobs) start.control_variate.reset();  // as the aggregation takes it
     start.digest = round.base;
+    start.is_jobs = round.base_is_jobs;
     std::vector<aggregate::Input> inputs;
     for (const round::Update& update : round.updates) {
         ATOLL_TRY(aggregate::Input input, aggregate::open_update(round.strategy, fetched.update_directory(update)));
