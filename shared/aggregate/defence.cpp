@@ -82,7 +82,7 @@ std::vector<double> parts_that_count(std::span<const Change> changes, std::span<
         const double reach = one.reach > 0 ? one.reach : kUnknown, claimed = std::max(one.claimed, 1.0);
         const double most = strategy.clip ? std::min(*strategy.clip * usual.of(i, one.effort), reach) : kUnknown;
         const double farthest =
-            strategy.drop ? *strategy.drop * std::min(usual.of(i, one.effort * claimed), reach * claimed) : kUnknown;
+            strategy.drop ? *strategy.drop * std::min(usual.of(i, one.effort * claimed), reach) : kUnknown;
         const double norm = one.norm;
         parts.push_back(norm > farthest ? 0 : norm > most ? most / norm : 1);
     }

@@ -16,7 +16,7 @@ struct Change {
     double norm = 0;     // ‖update - base‖
     double effort = 1;   // that was assigned
     double reach = 0;    // the most that its optimizer can move it; 0: not known
-    double claimed = 1;  // how many times both it would be by what its site says
+    double claimed = 1;  // how many times the effort it would be by what its site says
 };
 
 // The longest change that a training with this assignment makes to a model of so many elements; 0: not known. An

@@ -112,7 +112,7 @@ struct Assignment {
     double effort = 1;       // the sum of the learning rate over its steps
     double claimed = 1;      // times this it would have been by what its site says of its data: at least 1
     double tokens = 0;       // that its steps can see; 0: not known
-    double element_max = 0;  // the most that its optimizer can move an element; 0: not known
+    double element_max = 0;  // the most that its optimizer can move an element in all that; 0: not known
     double norm_max = 0;     // and all of them together; 0: not known
     double decay = 0;        // the most of itself that an element can lose to weight decay
 };

@@ -23,22 +23,26 @@ Result<std::vector<Refusal>> parse_refused(const Json& list, const std::string& 
 
 namespace {
 
-// What a site says of its data is believed as far as the others' is like it.
-DatasetSize usual_size(const std::vector<const Task*>& trainings) {
+// What a site says of its data is believed as far as the others' is like it. Of two neither is the usual one.
+BelievedSize believed_size(const std::vector<const Task*>& trainings) {
+    constexpr std::int64_t kTimes = 10;
+    constexpr std::size_t kTelling = 3;
     const auto lower_median = [&](std::int64_t TrainParams::* member) {
         std::vector<std::int64_t> values;
         for (const Task* task : trainings) values.push_back(std::get<TrainParams>(task->params).*member);
         std::sort(values.begin(), values.end());
         return values.empty() ? 0 : values[(values.size() - 1) / 2];
     };
-    return {lower_median(&TrainParams::rows), lower_median(&TrainParams::seq_len)};
+    const DatasetSize usual = {lower_median(&TrainParams::rows), lower_median(&TrainParams::seq_len)};
+    const bool are_few = trainings.size() < kTelling || usual.rows > INT64_MAX / kTimes;
+    return {usual, are_few ? INT64_MAX : kTimes * usual.rows};
 }
 
 // How much the task's training was given to do, whatever its site says that it did.
-Json assigned_to(const Task& task, const DatasetSize& usual) {
+Json assigned_to(const Task& task, const BelievedSize& believed) {
     const auto& train = std::get<TrainParams>(task.params);
     return aggregate::to_json(
-        assigned_work(train.training, train.resources.ranks(), {train.rows, train.seq_len}, usual));
+        assigned_work(train.training, train.resources.ranks(), {train.rows, train.seq_len}, believed));
 }
 
 // The participants that are still among those of the job and have no update in its round.
@@ -66,14 +70,14 @@ std::vector<const Task*> accepted_updates(const JobView& job) {
 Json closed_round(const JobView& job) {
     Json updates = Json::array();
     const auto accepted = accepted_updates(job);
-    const DatasetSize usual = usual_size(accepted);
+    const BelievedSize believed = believed_size(accepted);
     for (const Task* task : accepted)
         updates.push_back({{"facility", task->facility},
                            {"task", task->id},
                            {"version", task->result.at("version")},
                            {"samples", task->result.at("samples")},
                            {"tokens", task->result.at("tokens")},
-                           {"assigned", assigned_to(*task, usual)}});
+                           {"assigned", assigned_to(*task, believed)}});
     Json round = {{"job", job.id},
                   {"name", job.spec.name},
                   {"round", job.round.number},

@@ -48,25 +48,26 @@ Result<UpdateLimits> update_limits(const Json& training, std::int64_t ranks, std
 }
 
 aggregate::Assignment assigned_work(const Json& training, std::int64_t ranks, const DatasetSize& own,
-                                    const DatasetSize& usual) {
+                                    const BelievedSize& believed) {
     const auto config = parse_training_settings(training, "training");
     const auto limits = update_limits(training, ranks, own.rows, own.seq_len);
     if (!config.ok() || !limits.ok()) return {};
-    const std::int64_t steps = steps_with(*config, *limits, std::min(own.rows, usual.rows));
+    const auto steps = [&](std::int64_t rows) { return steps_with(*config, *limits, std::min(own.rows, rows)); };
     aggregate::Assignment work;
     const auto effort = [&](std::int64_t count) { return run_settings::schedule_of(*config, count).sum(count); };
-    work.effort = effort(steps);
-    if (work.effort > 0) work.claimed = std::max(1.0, effort(limits->steps) / work.effort);
-    work.tokens = static_cast<double>(steps * limits->samples_per_step) *
-                  static_cast<double>(std::min(own.seq_len, usual.seq_len));
+    const double whole = effort(limits->steps);
+    work.effort = effort(steps(believed.compared_rows));
+    if (work.effort > 0) work.claimed = std::max(1.0, whole / work.effort);
+    work.tokens = static_cast<double>(steps(believed.weighed.rows) * limits->samples_per_step) *
+                  static_cast<double>(std::min(own.seq_len, believed.weighed.seq_len));
     // AdamW moves an element by about its rate a step, however large its gradient is, and Muon by less on average; SGD
     // moves all of them together by no more than its rate times the gradient's largest norm, which its momentum adds
     // up.
     if (config->optimizer != run_settings::OptimizerKind::kSgd)
-        work.element_max = work.effort * embedding_ratio(*config);
+        work.element_max = whole * embedding_ratio(*config);
     else
-        work.norm_max = work.effort * embedding_ratio(*config) * config->max_grad_norm / (1 - config->momentum);
-    work.decay = work.effort * config->weight_decay;
+        work.norm_max = whole * embedding_ratio(*config) * config->max_grad_norm / (1 - config->momentum);
+    work.decay = whole * config->weight_decay;
     return work;
 }
 

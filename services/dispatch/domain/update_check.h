@@ -28,11 +28,17 @@ struct DatasetSize {
     std::int64_t seq_len = 0;
 };
 
+// What a round of so many updates takes for the data of one of them. A site says how many rows it has.
+struct BelievedSize {
+    DatasetSize weighed;         // no more than the lower median of the updates has
+    std::int64_t compared_rows;  // of three and more no more than ten times that, as an invented one would count as far
+};
+
 // What a training with these settings is given to do, for the aggregation to compare how far updates go and what they
-// weigh. Where it trains for epochs its steps follow from its data: no more than those of `usual`, a round's lower
-// median, are believed. Settings that the trainer would not take give what is not known.
+// weigh. Where it trains for epochs its steps follow from its data, as far as these are believed; what its optimizer
+// can move follows from all of them. Settings that the trainer would not take give what is not known.
 aggregate::Assignment assigned_work(const json::Json& training, std::int64_t ranks, const DatasetSize& own,
-                                    const DatasetSize& usual);
+                                    const BelievedSize& believed);
 
 // `samples` and `tokens` of the trainer's summary: they are there, within the limits, and not zero where there are
 // steps.

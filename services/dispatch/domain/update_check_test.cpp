@@ -36,33 +36,36 @@ TEST(UpdateCheckTest, WhatIsAssignedIsTheSumOfTheRates) {
     const Json settings = {
         {"steps", 30}, {"warmup_steps", 5}, {"warmup_from_zero", "off"}, {"lr", 0.5}, {"weight_decay", 0.1}};
     const DatasetSize size{1000, 8};
-    const auto work = assigned_work(settings, 1, size, size);
+    const auto work = assigned_work(settings, 1, size, {size, INT64_MAX});
     EXPECT_DOUBLE_EQ(work.effort, 0.5 * (3 + 25)) << "a fifth to five fifths, then 25 whole ones";
     EXPECT_EQ(work.element_max, work.effort);
     EXPECT_DOUBLE_EQ(work.decay, 0.1 * work.effort);
     EXPECT_EQ(work.tokens, 30 * 8);
     Json linear = {{"steps", 100}, {"lr", 1}, {"schedule", "linear"}};
-    EXPECT_NEAR(assigned_work(linear, 1, size, size).effort, 50.5, 1e-9);
+    EXPECT_NEAR(assigned_work(linear, 1, size, {size, INT64_MAX}).effort, 50.5, 1e-9);
     linear.update({{"schedule_runs", 2}, {"schedule_run", 2}});
-    EXPECT_NEAR(assigned_work(linear, 1, size, size).effort, 25.25, 1e-9) << "the second half of a longer one";
-    EXPECT_EQ(assigned_work({{"epochs", 2}, {"batch_size", 10}, {"lr", 1}}, 1, size, size).effort, 200);
+    EXPECT_NEAR(assigned_work(linear, 1, size, {size, INT64_MAX}).effort, 25.25, 1e-9)
+        << "the second half of a longer one";
+    EXPECT_EQ(assigned_work({{"epochs", 2}, {"batch_size", 10}, {"lr", 1}}, 1, size, {size, INT64_MAX}).effort, 200);
     const Json sgd = {{"steps", 3}, {"optimizer", "sgd"}, {"lr", 2}, {"momentum", 0.75}, {"max_grad_norm", 0.5}};
-    EXPECT_EQ(assigned_work(sgd, 1, size, size).element_max, 0);
-    EXPECT_EQ(assigned_work(sgd, 1, size, size).norm_max, 3 * 2 * 0.5 / (1 - 0.75));
-    EXPECT_EQ(assigned_work({{"steps", -3}}, 1, size, size).effort, 1) << "settings of no trainer";
+    EXPECT_EQ(assigned_work(sgd, 1, size, {size, INT64_MAX}).element_max, 0);
+    EXPECT_EQ(assigned_work(sgd, 1, size, {size, INT64_MAX}).norm_max, 3 * 2 * 0.5 / (1 - 0.75));
+    EXPECT_EQ(assigned_work({{"steps", -3}}, 1, size, {size, INT64_MAX}).effort, 1) << "settings of no trainer";
 }
 
-TEST(UpdateCheckTest, RowsThatASiteInventsBuyItNoEffort) {
+TEST(UpdateCheckTest, RowsThatASiteInventsBuyItLittle) {
     const Json epochs = {{"epochs", 2}, {"batch_size", 10}, {"lr", 1}};
-    const auto work = assigned_work(epochs, 1, {10'000, 64}, {1000, 8});
-    EXPECT_EQ(work.effort, 200) << "as of the thousand rows that the others have";
+    const BelievedSize believed = {{1000, 8}, 10'000};
+    const auto work = assigned_work(epochs, 1, {100'000, 64}, believed);
+    EXPECT_EQ(work.tokens, 2000 * 8) << "it weighs as if it had the thousand rows that the others have";
+    EXPECT_EQ(work.effort, 2000) << "and is compared as if it had ten times as many";
     EXPECT_EQ(work.claimed, 10);
-    EXPECT_EQ(work.tokens, 2000 * 8);
-    EXPECT_EQ(assigned_work(epochs, 1, {100, 8}, {1000, 8}).effort, 20);
-    EXPECT_EQ(assigned_work(epochs, 1, {100, 8}, {1000, 8}).claimed, 1);
+    EXPECT_EQ(work.element_max, 20'000) << "its optimizer can move what it can";
+    EXPECT_EQ(assigned_work(epochs, 1, {100, 8}, believed).effort, 20);
+    EXPECT_EQ(assigned_work(epochs, 1, {100, 8}, believed).claimed, 1);
     const Json steps = {{"steps", 30}, {"lr", 1}};
-    EXPECT_EQ(assigned_work(steps, 1, {10'000, 8}, {1000, 8}).effort, 30) << "steps are the job's word";
-    EXPECT_EQ(assigned_work(steps, 1, {10'000, 8}, {1000, 8}).claimed, 1);
+    EXPECT_EQ(assigned_work(steps, 1, {10'000, 8}, believed).effort, 30) << "steps are the job's word";
+    EXPECT_EQ(assigned_work(steps, 1, {10'000, 8}, believed).claimed, 1);
 }
 
 TEST(UpdateCheckTest, ATrainingOnFewerRanksThanWereAskedForIsTold) {
