@@ -1,12 +1,14 @@
 #include "trainer/model_io/control_variate_io.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 #include <vector>
 
 #include "shared/delta/delta.h"
 #include "shared/digest/digest.h"
 #include "shared/log/warn.h"
+#include "shared/model_config/token_counts.h"
 #include "trainer/comm/read_progress.h"
 #include "trainer/parallel/gather_to_rank0.h"
 
@@ -22,6 +24,27 @@ bool is_read(const Status& on_rank0, comm::Comm& comm) {
     std::byte ok{static_cast<unsigned char>(on_rank0.ok())};
     comm.broadcast(std::span(&ok, 1), 0);
     return ok != std::byte{0};
+}
+
+// Elements of as many whole rows as `elements` hold, one at least.
+std::int64_t whole_rows(std::int64_t width, std::int64_t elements) {
+    return std::max<std::int64_t>(1, elements / width) * width;
+}
+
+// A site that has seen little of a token has a short gradient of its row. Its change of the row then weighs little, and
+// what the others' gradient would add to it there, step by step, is no more than noise.
+void shorten_rows(std::span<const float> common, std::span<float> corrections, std::size_t width) {
+    for (std::size_t row = 0; row < corrections.size(); row += width) {
+        double of_all = 0, own = 0;
+        for (std::size_t i = row; i < row + width; ++i) {
+            const double mine = static_cast<double>(common[i]) - corrections[i];
+            of_all += static_cast<double>(common[i]) * common[i];
+            own += mine * mine;
+        }
+        if (own >= of_all) continue;
+        const auto part = static_cast<float>(std::sqrt(own / of_all));
+        for (std::size_t i = row; i < row + width; ++i) corrections[i] *= part;
+    }
 }
 
 }  // namespace
@@ -54,6 +77,7 @@ Status ControlVariateSource::open_files(const ControlVariateFrom& from, const mo
 Result<ControlVariateSource> ControlVariateSource::open(const ControlVariateFrom& from, const model::Model& model,
                                                         comm::Comm& comm) {
     ControlVariateSource source;
+    source.weighs_rows_ = from.weighs_rows;
     comm::ReadProgress progress(comm, "reading the control variates", 1);
     ATOLL_RETURN_IF_ERROR(comm.agree(comm.rank() == 0 ? source.open_files(from, model) : Status()));
     source.sha256_.resize(kDigestCharacters, ' ');
@@ -62,10 +86,17 @@ Result<ControlVariateSource> ControlVariateSource::open(const ControlVariateFrom
     return source;
 }
 
-Status ControlVariateSource::read(float factor, const std::string& tensor, std::int64_t begin,
+bool ControlVariateSource::has_weighed_rows(const model::Parameter& parameter) const {
+    return weighs_rows_ && model_config::has_token_rows(parameter.name, parameter.shape);
+}
+
+Status ControlVariateSource::read(float factor, const model::Parameter& parameter, std::int64_t begin,
                                   std::span<float> values) const {
-    ATOLL_RETURN_IF_ERROR(common_->read(tensor, static_cast<std::uint64_t>(begin), values));
-    ATOLL_RETURN_IF_ERROR(own_->subtract(tensor, static_cast<std::uint64_t>(begin), values));
+    ATOLL_RETURN_IF_ERROR(common_->read(parameter.name, static_cast<std::uint64_t>(begin), values));
+    const bool weighs = has_weighed_rows(parameter);
+    const std::vector<float> common = weighs ? std::vector(values.begin(), values.end()) : std::vector<float>();
+    ATOLL_RETURN_IF_ERROR(own_->subtract(parameter.name, static_cast<std::uint64_t>(begin), values));
+    if (weighs) shorten_rows(common, values, static_cast<std::size_t>(parameter.shape.back()));
     for (float& value : values) value *= factor;
     return {};
 }
@@ -79,10 +110,14 @@ Status ControlVariateSource::load(double factor, const parallel::ParameterStore&
     Status status;
     for (std::size_t unit = 0; unit < store.unit_count(); ++unit) {
         for (const model::Parameter& parameter : store.model().units[unit].parameters) {
-            for (std::int64_t done = 0; done < parameter.element_count(); done += GatherToRank0::kPieceElements) {
-                const std::int64_t count = std::min(GatherToRank0::kPieceElements, parameter.element_count() - done);
+            const std::int64_t piece = has_weighed_rows(parameter)
+                                           ? whole_rows(parameter.shape.back(), GatherToRank0::kPieceElements)
+                                           : GatherToRank0::kPieceElements;
+            buffer.resize(std::max(buffer.size(), static_cast<std::size_t>(piece)));
+            for (std::int64_t done = 0; done < parameter.element_count(); done += piece) {
+                const std::int64_t count = std::min(piece, parameter.element_count() - done);
                 const std::span<float> values = std::span(buffer).first(static_cast<std::size_t>(count));
-                if (comm.rank() == 0) status = read(static_cast<float>(factor), parameter.name, done, values);
+                if (comm.rank() == 0) status = read(static_cast<float>(factor), parameter, done, values);
                 progress.add(count);
                 if (!is_read(status, comm)) return comm.agree(parallel::write_outcome(status));
                 comm.broadcast(std::as_writable_bytes(values), 0);

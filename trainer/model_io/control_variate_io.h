@@ -15,6 +15,7 @@ struct ControlVariateFrom {
     std::filesystem::path model;  // that it begins with
     std::filesystem::path kept;   // the site's own of the round before; empty: there was none
     std::string if_named;         // whose alone is taken, and only if it fits; empty: all others are errors
+    bool weighs_rows = false;     // the sites' changes of a token's row are weighed by how often each saw the token
 };
 
 // What corrects a run's gradients: the mean of all sites' gradients, c, and this site's own, cᵢ. Rank 0 reads; every
@@ -32,17 +33,20 @@ class ControlVariateSource {
     bool begins_anew() const { return begins_anew_; }
 
     // Sets factor · (c − cᵢ), each operation rounded to fp32, as the correction; nothing where nothing is corrected.
+    // Where rows are weighed, that of a token's row is multiplied with |cᵢ| / |c| of the row if that is less than one.
     // Once.
     Status load(double factor, const parallel::ParameterStore& store, parallel::ControlVariate& control,
                 kernels::Backend& backend, comm::Comm& comm);
 
   private:
     Status open_files(const ControlVariateFrom& from, const model::Model& model);
-    Status read(float factor, const std::string& tensor, std::int64_t begin, std::span<float> values) const;
+    Status read(float factor, const model::Parameter& parameter, std::int64_t begin, std::span<float> values) const;
+    bool has_weighed_rows(const model::Parameter& parameter) const;
 
     std::optional<weights::CommonControlVariate> common_;  // on rank 0, both or none
     std::optional<weights::KeptControlVariate> own_;
     std::string sha256_;
+    bool weighs_rows_ = false;
     bool begins_anew_ = false;
 };
 

@@ -10,6 +10,7 @@
 #include "shared/base/testing/sanitizers.h"
 #include "shared/delta/base_digest.h"
 #include "shared/delta/delta.h"
+#include "shared/model_config/token_counts.h"
 #include "shared/safetensors/file.h"
 #include "trainer/program/testing/program_fixture.h"
 #include "trainer/weights/control_variate.h"
@@ -196,6 +197,45 @@ TEST_F(ControlVariateProgramTest, EachStepIsThatOfTheFormula) {
     EXPECT_LT(largest_distance(own("v3", w0), sum), most / 127 + 1e-6) << "of the gradients as they were";
     EXPECT_GT(largest_distance(model("v3"), model("v0")), 1e-2);
     EXPECT_LE(kNormMax, member(go("v0", "v3", 3, on).out, "grad_norm").front()) << "something is clipped";
+}
+
+// Of the rows of embedding and head. A training whose changes are weighed by row says so by counting tokens.
+TEST_F(ControlVariateProgramTest, WhoSawLittleOfATokenCorrectsItsRowByLess) {
+    const ControlFlags sgd = {"--global-batch-size", "32", "--optimizer", "sgd", "--lr",    "0.5",
+                              "--weight-decay",      "0",  "--shuffle",   "off", "--steps", "1"};
+    const ControlFlags corrected = sgd + ControlFlags{"--control-variate", "0.7"};
+    train_from("w0", "first", corrected);
+    const Tensors w0 = model("w0"), own_first = own("first", w0);
+    write_common(common_file("w0"), DType::kF32, w0, common_value);
+    const auto shapes = safetensors::File::open(path("w0/model.safetensors"));
+    int shortened = 0;
+    Tensors corrections = w0;
+    for (auto& [name, values] : corrections) {
+        const auto& shape = shapes->header().find(name)->shape;
+        const auto width = static_cast<std::size_t>(shape.back());
+        for (std::size_t begin = 0; begin < values.size(); begin += width) {
+            double common = 0, mine = 0;
+            for (std::size_t i = begin; i < begin + width; ++i) {
+                common += std::pow(common_value(name, i), 2);
+                mine += std::pow(own_first.at(name)[i], 2);
+            }
+            const bool is_short = model_config::has_token_rows(name, shape) && mine < common;
+            shortened += is_short ? 1 : 0;
+            for (std::size_t i = begin; i < begin + width; ++i)
+                values[i] = static_cast<float>((is_short ? std::sqrt(mine / common) : 1) *
+                                               (common_value(name, i) - own_first.at(name)[i]));
+        }
+    }
+    EXPECT_GT(shortened, 3);
+    train_from("w0", "plain", sgd);
+    train_from("w0", "after", corrected + from("first") + ControlFlags{"--token-counts"});
+    const Tensors wanted = each_element(model("plain"), corrections,
+                                        [](double weight, double correction, const std::string&, std::size_t) {
+                                            return weight - 0.5 * 0.7 * correction;
+                                        });
+    EXPECT_LT(largest_distance(model("after"), wanted), 1e-6);
+    train_from("w0", "whole", corrected + from("first"));
+    EXPECT_GT(largest_distance(model("whole"), wanted), 1e-4);
 }
 
 // tests/numerics/make_control_variate_goldens.py

@@ -186,7 +186,10 @@ Result<PreparedRun> prepare_training(const RunConfig& config, comm::Comm& comm, 
 Status read_control_variates(PreparedRun& prepared, comm::Comm& comm) {
     const RunConfig& config = prepared.config;
     if (config.control_variate == 0) return {};
-    model_io::ControlVariateFrom from{.model = config.model, .kept = {}, .if_named = config.control_variate_if_named};
+    model_io::ControlVariateFrom from{.model = config.model,
+                                      .kept = {},
+                                      .if_named = config.control_variate_if_named,
+                                      .weighs_rows = config.token_counts};
     if (!config.control_variate_from.empty()) from.kept = checkpoint::control_variate_file(config.control_variate_from);
     ATOLL_TRY(prepared.control_variate, model_io::ControlVariateSource::open(from, prepared.directory.model, comm));
     return {};

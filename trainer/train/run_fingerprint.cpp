@@ -96,6 +96,7 @@ nlohmann::json flags_json(const PreparedRun& prepared) {
     if (config.lr_embedding > 0 && config.lr_embedding != config.lr) flags["lr-embedding"] = config.lr_embedding;
     if (config.optimizer == run_settings::OptimizerKind::kMuon) flags["momentum"] = config.momentum_used();
     if (config.control_variate > 0) flags["control-variate"] = config.control_variate;
+    if (config.control_variate > 0 && config.token_counts) flags["token-counts"] = true;  // it shortens corrections
     if (config.warmup_from_zero == run_settings::OnOff::kOff) flags["warmup-from-zero"] = "off";
     if (config.schedule_runs > 1)
         flags.update({{"schedule-runs", config.schedule_runs}, {"schedule-run", config.schedule_run}});
