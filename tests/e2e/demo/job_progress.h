@@ -29,7 +29,7 @@ class JobProgress {
     struct Round {
         std::string model;                             // the global version's digest
         std::map<std::string, Training> training;      // facility ->
-        std::map<std::string, Perplexity> perplexity;  // "global", "base" or facility ->
+        std::map<std::string, Perplexity> perplexity;  // "global" or "base" ->
     };
     const std::map<std::int64_t, Round>& rounds() const { return rounds_; }
 

@@ -226,12 +226,11 @@ Json Demo::job_spec(const std::string& name, const std::vector<const Site*>& par
     Json spec = {{"name", name},
                  {"model", {{"name", "demo-base"}, {"version", "base"}}},
                  {"rounds", options_.rounds},
-                 {"strategy", strategy()},
+                 {"strategy", strategy(participants.size())},
                  {"training", federated_settings(options_.steps, kRows)},
                  {"lr_round_schedule", "by_step"},
                  {"participants", Json::array()},
-                 // Of one participant the update is the round's global model.
-                 {"evaluation", {{"at", Json::array()}, {"models", participants.size() == 1 ? "global" : "all"}}}};
+                 {"evaluation", {{"at", Json::array()}, {"models", "global"}}}};
     // All facilities are this machine: those that train at once share its cores.
     spec["training"]["threads"] = std::max<std::size_t>(1, std::thread::hardware_concurrency() / sites().size());
     for (const Site* site : participants)
@@ -274,7 +273,7 @@ Status Demo::federate() {
                                       training.tokens,
                                       training.mean_loss(),
                                       training.tokens_per_s,
-                                      round.perplexity.at(site.facility),
+                                      {},
                                       {}});
         }
         report_.rounds.push_back(std::move(row));

@@ -8,7 +8,7 @@ namespace atl::demo {
 namespace {
 
 constexpr double kAbroadRatioMin = 3.0;
-constexpr double kPooledRatioMax = 1.1;
+constexpr double kPooledRatioMax = 1.0;
 constexpr double kRoundRatioMax = 1.05;
 
 json::Json rounded(double value, double unit) {

@@ -28,7 +28,7 @@ struct FacilityRound {
     std::int64_t tokens = 0;
     double loss = 0;  // mean over the round's steps
     double tokens_per_s = 0;
-    Perplexity local;  // the facility's update of this round
+    Perplexity local;  // the facility's update of this round; not measured where updates travel as changes
     Perplexity solo;   // the facility training alone, after as many steps
 };
 
@@ -60,7 +60,7 @@ struct Verdict {
 };
 
 // What a federation must give: each facility's solo model at least 3 times worse abroad than the global model, the
-// global model better than both on the geometric mean, no more than a tenth worse than AdamW on the pooled text, and no
+// global model better than both on the geometric mean, no worse than AdamW on the pooled text, and no
 // round more than 5 % worse than the one before.
 std::vector<Verdict> judge(const Report& report);
 

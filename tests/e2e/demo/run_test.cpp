@@ -36,7 +36,7 @@ void expect_perplexities(const Json& object, const std::vector<std::string>& key
 void expect_facility(const Json& facility, const std::string& name) {
     EXPECT_EQ(facility.value("name", ""), name);
     expect_number_above(0, facility, {"steps", "tokens", "loss", "tokens_per_s"});
-    expect_perplexities(facility, {"local", "solo"});
+    expect_perplexities(facility, {"solo"});
 }
 
 void expect_round(const Json& round, int number) {

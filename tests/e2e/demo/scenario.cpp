@@ -54,7 +54,7 @@ Json base_settings(int steps, int batch_size) {
 
 Json federated_settings(int steps, int batch_size) {
     Json settings = muon_settings(steps, batch_size, 27e-3, 0.6);
-    settings["keep_optimizer"] = true;
+    settings.update({{"keep_optimizer", true}, {"update_format", "int4"}});
     return settings;
 }
 
@@ -69,11 +69,13 @@ Json pooled_adamw_settings(int steps, int batch_size) {
     return settings;
 }
 
-Json strategy() {
-    return {{"name", "fedavg"},
-            {"weighting", "uniform"},
-            {"row_weights", "tokens"},
-            {"outer", {{"optimizer", "nesterov"}, {"lr", 1.1}, {"momentum", 0.3}}}};
+Json strategy(std::size_t participants) {
+    Json strategy = {{"name", "fedavg"},
+                     {"weighting", "uniform"},
+                     {"row_weights", "tokens"},
+                     {"outer", {{"optimizer", "nesterov"}, {"lr", 1.1}, {"momentum", 0.3}}}};
+    if (participants > 1) strategy["control_variate"] = 0.7;
+    return strategy;
 }
 
 Json model_config() {

@@ -33,8 +33,9 @@ json::Json federated_settings(int steps, int batch_size);
 json::Json pooled_muon_settings(int steps, int batch_size);
 json::Json pooled_adamw_settings(int steps, int batch_size);
 
-// How the coordinator makes the next model of the sites' updates: a job's `strategy`.
-json::Json strategy();
+// How the coordinator makes the next model of the sites' updates: a job's `strategy`. One site alone has no control
+// variate, which is the mean gradient of several.
+json::Json strategy(std::size_t participants);
 
 // A small Llama: config.json.
 json::Json model_config();
