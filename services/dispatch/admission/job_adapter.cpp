@@ -1,6 +1,8 @@
 #include "services/dispatch/admission/job_adapter.h"
 
+#include <functional>
 #include <map>
+#include <numeric>
 #include <utility>
 
 #include "services/dispatch/domain/training_settings.h"
@@ -38,8 +40,8 @@ safetensors::DType dtype_of(const RunConfig& config) {
     return safetensors::DType::kF32;
 }
 
-// That the settings are those of the adapter that the job goes on from.
-Status check_given_adapter(const Catalog& catalog, const Json& version, const RunConfig& config) {
+// The options of the adapter that the job goes on from, which its settings must be.
+Result<adapter::LoraOptions> read_given_adapter(const Catalog& catalog, const Json& version, const RunConfig& config) {
     ATOLL_TRY(const Json object, catalog.read_object(version, adapter::kConfigFile));
     const auto options = adapter::parse_config(object.is_object() ? object : Json::object());
     if (!options.ok()) return invalid_argument("model.version", describe(options.error()));
@@ -48,7 +50,8 @@ Status check_given_adapter(const Catalog& catalog, const Json& version, const Ru
                                                      std::to_string(options->rank) +
                                                      ", to train it further, or name a model");
     const Status same = adapter::check_flags(config, *options);
-    return same.ok() ? Status() : of_training(same.error());
+    if (!same.ok()) return of_training(same.error());
+    return options;
 }
 
 // The adapter that a job with these settings begins with on a model.
@@ -80,15 +83,6 @@ Result<BaseModel> model_of_adapter(const Catalog& catalog, const std::string& di
     return catalog.base_model(*version);
 }
 
-// The same of an adapter with these settings on a model.
-Status check_product_size(const JobSpec& spec, const model_config::ModelConfig& model, const RunConfig& config) {
-    if (spec.strategy.name != "product") return {};
-    const auto options = adapter::options_of(config);
-    if (!options.ok()) return of_training(options.error());
-    const auto tensors = adapter::tensors_on(*options, model_config::tensors_of(model));
-    return tensors.ok() ? check_product_size(spec, *tensors) : of_training(tensors.error());
-}
-
 }  // namespace
 
 Status check_product_size(const JobSpec& spec, std::span<const model_config::TensorSpec> adapter) {
@@ -114,6 +108,15 @@ Status check_product_size(const JobSpec& spec, std::span<const model_config::Ten
     return {};
 }
 
+Status take_adapter(const JobSpec& spec, const adapter::LoraOptions& options, BaseModel& model) {
+    const auto tensors = adapter::tensors_on(options, model_config::tensors_of(*model.config));
+    if (!tensors.ok()) return of_training(tensors.error());
+    for (const model_config::TensorSpec& tensor : *tensors)
+        model.adapter_parameters +=
+            std::accumulate(tensor.shape.begin(), tensor.shape.end(), std::uint64_t{1}, std::multiplies<>());
+    return spec.strategy.name == "product" ? check_product_size(spec, *tensors) : Status();
+}
+
 Result<BaseModel> find_base_model(const Catalog& catalog, JobView& job) {
     ATOLL_TRY(const RunConfig config, parse_training_settings(job.spec.training, "training"));
     ATOLL_TRY(const Json version, catalog.model_version(job.spec.model, job.base));
@@ -123,11 +126,11 @@ Result<BaseModel> find_base_model(const Catalog& catalog, JobView& job) {
                                 "is an update that holds only the change of a model, and no job can start from that: "
                                 "name a round's model instead");
     if (!named.adapter_of.empty()) {
-        ATOLL_RETURN_IF_ERROR(check_given_adapter(catalog, version, config));
+        ATOLL_TRY(const adapter::LoraOptions options, read_given_adapter(catalog, version, config));
         job.spec.adapter_of = named.adapter_of;
         ATOLL_TRY(BaseModel model, model_of_adapter(catalog, named.adapter_of));
         model.adapter_bytes = named.weight_bytes;
-        if (model.config.ok()) ATOLL_RETURN_IF_ERROR(check_product_size(job.spec, *model.config, config));
+        if (model.config.ok()) ATOLL_RETURN_IF_ERROR(take_adapter(job.spec, options, model));
         return model;
     }
     if (!named.config.ok()) return named;  // the examination says what is wrong with it
@@ -135,8 +138,8 @@ Result<BaseModel> find_base_model(const Catalog& catalog, JobView& job) {
         ATOLL_TRY(named.ignored_tensor, catalog.find_ignored_tensor(version, *named.config));
         return named;
     }
-    ATOLL_RETURN_IF_ERROR(check_product_size(job.spec, *named.config, config));
     ATOLL_TRY(const NewAdapter start, new_adapter(*named.config, config));
+    ATOLL_RETURN_IF_ERROR(take_adapter(job.spec, start.options, named));
     named.adapter_bytes = start.weights.size();
     job.spec.adapter_of = job.base;
     return named;
@@ -150,8 +153,7 @@ Status make_start_adapter(const Catalog& catalog, JobView& job) {
     ATOLL_TRY(const NewAdapter start, new_adapter(*model.config, config));
     ATOLL_TRY(job.base, catalog.make_adapter(job.spec.output_model, job.spec.adapter_of,
                                              adapter::config_text(start.options, job.spec.model), start.weights));
-    ATOLL_TRY(const bool is_held, catalog.hold_version(job.base));
-    return is_held ? Status() : unavailable("the adapter " + job.base + " was just removed; submit again");
+    return {};
 }
 
 }  // namespace atl::dispatch

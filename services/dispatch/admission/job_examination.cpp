@@ -289,6 +289,12 @@ void look_at_memory(Looker& look, const Training& training, const Participant& o
                                 "smaller batch_size"));
 }
 
+// Numbers that an update of this model has: of its adapter, where the job trains one. The model's config is known.
+double update_elements(const BaseModel& base) {
+    return static_cast<double>(base.adapter_bytes > 0 ? base.adapter_parameters
+                                                      : training_memory::parameter_count(*base.config));
+}
+
 void look_at_kept(Looker& look, const Training& training, const BaseModel& base) {
     if (!base.config.ok()) return;
     const auto bytes = training.kept_bytes(*base.config);
@@ -297,12 +303,9 @@ void look_at_kept(Looker& look, const Training& training, const BaseModel& base)
                  "the site keeps the optimizer's moments of two rounds until the job ends, " + bytes_text(*bytes) +
                      " a round");
     if (training.settings().update_format == run_settings::UpdateFormat::kModel) return;
-    const double elements = base.adapter_bytes > 0
-                                ? static_cast<double>(base.adapter_bytes) / sizeof(float)
-                                : static_cast<double>(training_memory::parameter_count(*base.config));
     look.add("rounding_error", CheckState::kOk,
              "the site keeps what rounding its updates loses, of two rounds until the job ends, " +
-                 bytes_text(static_cast<std::int64_t>(elements * sizeof(float))) + " a round");
+                 bytes_text(static_cast<std::int64_t>(update_elements(base) * sizeof(float))) + " a round");
 }
 
 // Parameters of the model; nothing where they are not known.
@@ -387,15 +390,11 @@ void look_at_participant(Looker look, const JobSpec& spec, const Participant& on
 
 // What a round's update of the participant takes, without its header; where nothing is known of the model, a whole one.
 double update_bytes(const JobSpec& spec, const Participant& one, const BaseModel& base) {
-    const bool is_adapter = base.adapter_bytes > 0;
-    const auto whole = static_cast<double>(is_adapter ? base.adapter_bytes : base.weight_bytes);
+    const auto whole = static_cast<double>(base.adapter_bytes > 0 ? base.adapter_bytes : base.weight_bytes);
     const std::string format = settings_of(spec, one).value("update_format", "model");
-    if (format == "model" || (!is_adapter && !base.config.ok())) return whole;
-    // A job makes its adapters in fp32.
-    const double elements =
-        is_adapter ? whole / sizeof(float) : static_cast<double>(training_memory::parameter_count(*base.config));
+    if (format == "model" || !base.config.ok()) return whole;
     const auto packed = format == "int8" ? delta::Format::kInt8 : delta::Format::kInt4;
-    return elements / delta::kBlockElements * static_cast<double>(delta::block_bytes(packed));
+    return update_elements(base) / delta::kBlockElements * static_cast<double>(delta::block_bytes(packed));
 }
 
 // Every global model goes to whoever trains on it or evaluates it, once; updates come back, and go on to those who

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "shared/base/text.h"
 #include "shared/prompt/tokenizer_reader.h"
 #include "shared/training_memory/least_memory.h"
 
@@ -278,8 +279,29 @@ TEST(JobExaminationTest, SmallUpdatesTravelAsTheirBlocks) {
     one.spec.participants[0].training = {{"update_format", "int8"}};
     EXPECT_DOUBLE_EQ(one.examine().travel.from_facilities_bytes, 10 * elements / 128 * 132);
     EXPECT_EQ(one.examine().travel.to_facilities_bytes, 10 * 1000) << "the models as before";
-    one.base.adapter_bytes = 1280;
-    EXPECT_DOUBLE_EQ(one.examine().travel.from_facilities_bytes, 10 * 320 / 128.0 * 132);
+}
+
+TEST(JobExaminationTest, AdaptersTravelSmallToo) {
+    Case one;
+    one.base.adapter_parameters = 39'976'960;  // of a 7B, rank 16, all linears
+    one.base.adapter_bytes = 2 * one.base.adapter_parameters;
+    EXPECT_DOUBLE_EQ(one.examine().travel.from_facilities_bytes, 10 * 79'953'920.0) << "as they are, here bf16";
+    one.spec.training["update_format"] = "int8";
+    EXPECT_LE(one.examine().travel.from_facilities_bytes, 10 * 42e6);
+    EXPECT_NE(one.found("rounding_error").find(human_bytes(4 * one.base.adapter_parameters) + " a round"),
+              std::string::npos)
+        << one.found("rounding_error");
+    one.spec.training["update_format"] = "int4";
+    EXPECT_LE(one.examine().travel.from_facilities_bytes, 10 * 22e6);
+}
+
+TEST(JobExaminationTest, WhatASiteKeepsOfItsOptimizerIsSaid) {
+    Case one;
+    EXPECT_EQ(one.found("kept"), "none");
+    one.spec.training["keep_optimizer"] = true;
+    const auto bytes = 8 * training_memory::parameter_count(*one.base.config);  // AdamW's two moments in fp32
+    EXPECT_NE(one.found("kept").find(human_bytes(static_cast<std::uint64_t>(bytes)) + " a round"), std::string::npos)
+        << one.found("kept");
 }
 
 TEST(JobExaminationTest, ControlVariatesTravelBesideUpdatesAndWithEveryModelButTheFirst) {
