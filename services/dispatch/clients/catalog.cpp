@@ -50,6 +50,12 @@ Result<T> member(const Json& value, const char* key) {
     }
 }
 
+Result<bool> has_control_variates(const Json& version) {
+    ATOLL_TRY(const Json body, member<Json>(version, "manifest"));
+    ATOLL_TRY(const auto manifest, store_client::parse_manifest(body));
+    return std::ranges::any_of(manifest.files, [](const auto& file) { return delta::is_control_variate(file.path); });
+}
+
 std::string versions_path(const std::string& dataset) {
     return "/v1/datasets/" + http::percent_encode(dataset) + "/versions";
 }
@@ -232,11 +238,17 @@ Result<std::string> Catalog::model_digest(const std::string& model, const std::s
     if (!digest::is_sha256(digest)) return internal_error("the store gave a version without a digest");
     ATOLL_TRY(const std::string kind, member<std::string>(*found, "kind"));
     ATOLL_TRY(const std::string owner, member<std::string>(known, "owner"));
-    if (kind == "update" && reader.role != auth::Role::kAdmin && reader.subject != owner)
-        return Error{ErrorCode::kPermissionDenied,
-                     "version \"" + version + "\" of model \"" + model +
-                         "\" is a site's update, which is its owner's alone: begin with a global model",
+    if (reader.role == auth::Role::kAdmin || reader.subject == owner) return digest;
+    const auto denied = [&](const char* why) {
+        return Error{ErrorCode::kPermissionDenied, "version \"" + version + "\" of model \"" + model + "\" " + why,
                      path + ".version"};
+    };
+    if (kind == "update") return denied("is a site's update, which is its owner's alone: begin with a global model");
+    ATOLL_TRY(const bool has_variates, has_control_variates(*found));  // a site stages all of a version
+    if (has_variates)
+        return denied(
+            "holds control variates, mean gradients of its sites' trainings, which are its owner's alone: `atoll model "
+            "pull` leaves them out, and what it gets can be pushed as a model of your own");
     return digest;
 }
 

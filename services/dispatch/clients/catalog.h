@@ -51,6 +51,7 @@ struct BaseModel {
     bool is_change = false;           // it is no model but the change of one: an update of update_format int8 or int4
     std::string ignored_tensor;       // of its weights, one that no update of it would have; empty: none
     std::uint64_t adapter_bytes = 0;  // of the adapter that a job trains on this model; 0: it trains the weights
+    std::uint64_t adapter_parameters = 0;  // the same, whatever its dtype
     // Of config.json. An error: it has none, or one that the trainer cannot read.
     Result<model_config::ModelConfig> config = Error{};
 };
@@ -62,8 +63,9 @@ class Catalog {
     // aggregation_url empty: that is not asked.
     Catalog(std::string registry_url, std::string store_url, auth::Issuer issuer, std::string aggregation_url = {});
 
-    // The digest of a model's version, named by digest or tag, that `reader` may read: an update is the model's
-    // owner's. kInvalidArgument and kPermissionDenied name "<path>.<name_key>" or "<path>.version".
+    // The digest of a model's version, named by digest or tag, that `reader` may send to a site: an
+    // update is its model's owner's, and so is what holds control variates. kInvalidArgument and kPermissionDenied name
+    // "<path>.<name_key>" or "<path>.version".
     Result<std::string> model_digest(const std::string& model, const std::string& version, const std::string& path,
                                      const std::string& name_key, const auth::Principal& reader) const;
     // kInvalidArgument that names `field`: the model holds versions that somebody imported or pushed as a base, among

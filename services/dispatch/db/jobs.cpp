@@ -369,6 +369,9 @@ Status require_room(pg::Transaction& transaction, const std::string& owner, std:
             "'paused') UNION SELECT coalesce(t.job_id, t.preparation_id) FROM tasks t JOIN facilities f ON f.name "
             "= t.facility LEFT JOIN jobs j ON j.id = t.job_id LEFT JOIN preparations p ON p.id = "
             "t.preparation_id WHERE t.state IN ('pending', 'running') AND f.waiting_since IS NULL AND "
+            // What a site takes long to end or to remove is not its owner's doing.
+            "(t.kind <> 'clean' OR t.created_at > now() - interval '10 minutes') AND "
+            "(j.finished_at IS NULL OR j.finished_at > now() - interval '10 minutes') AND "
             "coalesce(j.created_by, p.created_by) = $1) AS active WHERE id <> $2",
             {owner, except}));
     if (rows.integer(0, "n") < active_max) return {};

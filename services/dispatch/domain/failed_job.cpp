@@ -1,4 +1,5 @@
 #include <set>
+#include <string>
 
 #include "services/dispatch/domain/round_steps.h"
 
@@ -10,6 +11,18 @@ Status check_only_leaves_out(const JobView& job, const ResumeOrder& order) {
     return invalid_argument("accept", "no model waits to be accepted in a failed job; leave --accept out");
 }
 
+// The command for a round whose aggregation failed.
+std::string how_to_train_again(const JobView& job) {
+    std::set<std::string> refused;  // by facility
+    for (const Refusal& refusal : job.round.refused)
+        for (const Task& task : job.tasks)
+            if (task.id == refusal.task && refusal.is_sites_fault) refused.insert(task.facility);
+    std::string command = "`atoll job resume " + job.id + " --from-round " + std::to_string(job.round.parent);
+    for (const std::string& facility : refused) command += " --without " + facility;
+    const std::string what = "trains it again from the model of round " + std::to_string(job.round.parent);
+    return command + "` " + what + (refused.empty() ? "" : ", without whoever's update was refused");
+}
+
 // Why a failed job cannot train its round again; nothing: it can.
 std::optional<Error> check_resumable(const JobView& job) {
     if (job.state != JobState::kFailed)
@@ -17,8 +30,7 @@ std::optional<Error> check_resumable(const JobView& job) {
     if (const Status quiet = check_quiet(job); !quiet.ok()) return quiet.error();
     if (job.round.state != RoundState::kClosed && !job.round.accepted.empty())
         return conflict("the aggregation of round " + std::to_string(job.round.number) +
-                            " has failed, and would fail again: go back to an earlier one (`atoll job resume JOB "
-                            "--from-round N`), or submit a new job that begins with the newest version",
+                            " has failed, and would fail again; " + how_to_train_again(job),
                         "state");
     JobView before = job;  // the round that is trained again is the next one of what came before
     if (job.round.state != RoundState::kClosed) --before.round.number;

@@ -43,6 +43,18 @@ TEST(InterruptionsTest, InterruptionsWithoutAStepBetweenThemComeToAnEnd) {
     EXPECT_LT(interruptions, 20);
 }
 
+// As a site says which kills each training after a step.
+TEST(InterruptionsTest, WhoComesFurtherEachTimeWaitsOnceThereWereMany) {
+    Task task = at_step(Step::kRunning);
+    for (int number = 1; number <= 25; ++number) {
+        const TaskChange change = apply(task, ended(137, {{{"step", number}, {"loss", 5.0}}}), kPollPolicy, 0);
+        ASSERT_EQ(change.task.state, TaskState::kPending) << number;
+        EXPECT_EQ(change.next_in_ms > 0, number > 20) << number;
+        task = begin_attempt(change.task).task;
+        task.attempt->step = Step::kRunning;
+    }
+}
+
 // Each has its batch job's whole time paid for.
 TEST(InterruptionsTest, ATimeLimitThatWasTooShortTwiceIsNotTriedAgain) {
     const auto batch_jobs_until_it_fails = [](BatchEnd end, std::string& error) {

@@ -204,7 +204,11 @@ TEST(JobResumptionTest, AFailedJobDoesNotGoOnWhileItEndsOrWhereItWouldFailAgain)
     EXPECT_EQ(resume_failed_job(cleans, {}, 0).error().code, ErrorCode::kConflict);
     JobView aggregated = job_that_failed_in_round_2();
     aggregated.round.accepted = {"t1"};
-    EXPECT_NE(resume_failed_job(aggregated, {}, 0).error().message.find("aggregation"), std::string::npos);
+    aggregated.round.parent = 1;
+    const std::string again = "`atoll job resume " + aggregated.id + " --from-round 1";
+    EXPECT_NE(resume_failed_job(aggregated, {}, 0).error().message.find(again + "` trains"), std::string::npos);
+    aggregated.round.refused = {{task_of(aggregated, TaskKind::kTrain, 2, "b").id, "it holds NaN"}};
+    EXPECT_NE(resume_failed_job(aggregated, {}, 0).error().message.find(again + " --without b`"), std::string::npos);
     JobView lacks = job_that_failed_in_round_2();
     lacks.records["b"] = {.refusals = 99, .reason = "it holds NaN"};
     EXPECT_NE(resume_failed_job(lacks, {}, 0).error().message.find("quarantine"), std::string::npos);

@@ -57,6 +57,65 @@ TEST(ParticipationTest, AFacilityThatIsNotForTheJobAnyMoreIsLeftOutWhereTheQuoru
         << "it is told once";
 }
 
+// At a site that never evaluates, of 900 data sets there.
+TEST(ParticipationTest, EvaluationsThatComeSlowerThanRoundsAreBounded) {
+    JobView job = new_job();
+    job.spec.rounds = 20;
+    for (int i = 0; i < 900; ++i) {
+        job.spec.evaluation_copies.push_back(job.spec.participants[0].data);
+        job.spec.evaluation_copies.back().dataset = "d" + std::to_string(i);
+    }
+    take(job, submit_job(job, 0));
+    for (std::int64_t round = 1; round <= 8; ++round) {
+        train_both(job);
+        take(job, apply_aggregation(job, {round, "g" + std::to_string(round), ""}, 0));
+        const JobDecision decision = advance_job(job, 0);
+        for (const std::string& id : decision.cancelled_tasks)
+            std::ranges::find(job.tasks, id, &Task::id)->state = TaskState::kCancelled;
+        take(job, decision);
+    }
+    const auto open = [&](std::int64_t round) {
+        return std::ranges::count_if(job.tasks, [&](const Task& task) {
+            return task.kind() == TaskKind::kEvaluate && !is_finished(task.state) && task.round == round;
+        });
+    };
+    for (std::int64_t round = 0; round <= 8; ++round) EXPECT_EQ(open(round), round < 5 ? 0 : 902) << round;
+    EXPECT_EQ(job.closed.size(), 4U);
+}
+
+// That of a site that is cut off, or whose update was sound, is not lost by it.
+TEST(ParticipationTest, ARoundThatABadUpdateSpoiltIsTrainedAgain) {
+    JobView job = new_job();
+    job.spec.quarantine_after = 2;
+    take(job, submit_job(job, 0));
+    for (const std::int64_t round : {1, 2}) {
+        for (const char* facility : {"a", "b"}) {
+            Task& task = task_of(job, TaskKind::kTrain, round, facility);
+            task.state = TaskState::kDone;
+            task.result = {{"version", std::string("u") + facility}, {"samples", 10}, {"tokens", 100}};
+        }
+        take(job, advance_job(job, 0));
+        const std::string bad = task_of(job, TaskKind::kTrain, round, "b").id;
+        const JobDecision decision = apply_aggregation(job, {round, "", "1 of 2 updates is left", {{bad, "NaN"}}}, 0);
+        if (round == 2) {
+            EXPECT_EQ(decision.job_state, JobState::kFailed) << "b is in quarantine now";
+            break;
+        }
+        EXPECT_FALSE(decision.job_state);
+        EXPECT_EQ(begun_at(decision, TaskKind::kTrain), (std::vector<std::string>{"a", "b"}));
+        EXPECT_EQ(decision.rounds.front().state, RoundState::kFailed);
+        EXPECT_TRUE(decision.rounds.front().error.ends_with("; round 2 trains again")) << decision.rounds.front().error;
+        take(job, decision);
+        EXPECT_EQ(job.round.number, 2);
+        EXPECT_EQ(job.round.index, 1);
+        EXPECT_EQ(job.round.base, job.base);
+    }
+    JobView rotten = new_job();
+    take(rotten, submit_job(rotten, 0));
+    rotten.round.state = RoundState::kAggregating;
+    EXPECT_EQ(apply_aggregation(rotten, {1, "", "no reason of a site"}, 0).job_state, JobState::kFailed);
+}
+
 TEST(ParticipationTest, WhoHasNoUpdateIsNamedWhereTheStrategyCountsIt) {
     JobView job = new_job();
     job.spec.quorum = 1;

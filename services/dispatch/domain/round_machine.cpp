@@ -16,6 +16,7 @@ namespace {
 using json::Json;
 
 constexpr std::size_t kAbsenceBytesMax = 400;
+constexpr std::int64_t kOpenEvaluationsMax = 4000;  // of a job, beside those of its newest model
 
 DomainEvent make_event(const JobView& job, const char* type, Json data) {
     data["job"] = job.id;
@@ -279,23 +280,6 @@ void close_training(JobDecision& decision, const JobView& job, std::int64_t now_
     decision.events.push_back(ask_aggregation(decision, job, std::move(round), now_ms));
 }
 
-struct TaskCount {
-    std::int64_t done = 0;
-    std::int64_t unfinished = 0;
-    std::int64_t silent = 0;  // unfinished at a site that gives no answer
-};
-
-TaskCount count_tasks(const JobView& job, const std::vector<const Task*>& tasks) {
-    TaskCount count;
-    for (const Task* task : tasks) {
-        if (task->state == TaskState::kDone) ++count.done;
-        if (is_finished(task->state)) continue;
-        ++count.unfinished;
-        if (job.waiting_since_ms.contains(task->facility)) ++count.silent;
-    }
-    return count;
-}
-
 // Fails the round at its deadline; the error and each training that is ended say what kept it.
 void fail_late_round(JobDecision& decision, const JobView& job, const std::vector<const Task*>& tasks,
                      std::int64_t done, std::int64_t now_ms) {
@@ -334,10 +318,6 @@ void advance_training(JobDecision& decision, const JobView& job, std::int64_t no
         decision.rounds.push_back(std::move(round));
 }
 
-bool is_last_round_closed(const JobView& job) {
-    return job.round.state == RoundState::kClosed && job.round.index == job.spec.rounds;
-}
-
 // Until when evaluations that are not there are waited for. While the job trains nobody needs them, and they may stand
 // in a queue behind its trainings. Then they differ in their data, their machines and their queues: once half of the
 // last round's are there these tell how long is usual, and all others have as long again, the grace at least.
@@ -351,18 +331,27 @@ std::int64_t evaluations_end(const JobView& job, std::int64_t now_ms) {
     return now_ms + std::max(job.spec.evaluation_grace_s * 1000, took_ms);
 }
 
-// True when every closed round has its evaluations, or has waited for them long enough.
+std::int64_t open_evaluations(const JobView& job) {
+    return std::ranges::count_if(
+        job.tasks, [](const Task& task) { return task.kind() == TaskKind::kEvaluate && !is_finished(task.state); });
+}
+
+// True when every closed round has its evaluations, or has waited for them long enough. Where rounds come faster than
+// their models are evaluated the oldest ones do not get theirs: each look at the job reads all that are open.
 bool advance_evaluations(JobDecision& decision, const JobView& job, std::int64_t now_ms) {
     bool all = true;
     const std::int64_t end_ms = evaluations_end(job, now_ms);
     std::set<std::int64_t> open;  // rounds that still wait for evaluations
+    std::int64_t left = open_evaluations(job);
     for (Round round : job.closed) {
         const auto tasks = round_tasks(job, TaskKind::kEvaluate, round.number);
         const bool is_evaluated =
             std::all_of(tasks.begin(), tasks.end(), [](const Task* task) { return is_finished(task->state); });
         const auto before = round.evaluate_by_ms;
         if (end_ms < round.evaluate_by_ms.value_or(INT64_MAX)) round.evaluate_by_ms = end_ms;
-        if (!is_evaluated && !is_late(job, round.evaluate_by_ms, now_ms) &&
+        const bool are_too_many = left > kOpenEvaluationsMax && round.number < job.closed.back().number;
+        left -= count_tasks(job, tasks).unfinished;
+        if (!is_evaluated && !are_too_many && !is_late(job, round.evaluate_by_ms, now_ms) &&
             !only_silent_are_left(job, tasks, job.spec.evaluation_grace_s, now_ms)) {
             all = false;
             open.insert(round.number);
@@ -386,36 +375,6 @@ bool advance_evaluations(JobDecision& decision, const JobView& job, std::int64_t
         add_event(decision, job, "atoll.round.evaluated.v1", std::move(data));
     }
     return all;
-}
-
-QuietEnds quiet_trainings(const JobView& job) {
-    const TaskCount count = count_tasks(job, round_tasks(job, TaskKind::kTrain, job.round.number));
-    const std::int64_t needed = needed_by_round(job);
-    // Until the quorum is in, or cannot be any more; then until all but the silent ones have ended.
-    if (count.done < needed) return {needed - count.done - 1, count.done + count.unfinished - needed};
-    const std::int64_t ends = count.unfinished - count.silent - 1;
-    return {ends, ends};
-}
-
-QuietEnds quiet_evaluations(const JobView& job, const Round& round) {
-    const auto tasks = round_tasks(job, TaskKind::kEvaluate, round.number);
-    const TaskCount count = count_tasks(job, tasks);
-    const auto total = static_cast<std::int64_t>(tasks.size());
-    std::int64_t ends = count.unfinished - count.silent - 1;
-    const std::int64_t until_half = (total + 1) / 2 - (total - count.unfinished) - 1;
-    if (is_last_round_closed(job) && round.number == job.round.number && until_half >= 0)
-        ends = std::min(ends, until_half);
-    ends = std::min(ends, quiet_judgements(job, round));
-    return {ends, ends};
-}
-
-void foresee_quiet_ends(JobDecision& decision, const JobView& job) {
-    auto& quiet = decision.quiet_ends;
-    if (job.round.state == RoundState::kTraining) quiet[job.round.number] = quiet_trainings(job);
-    for (const Round& round : job.closed) quiet[round.number] = quiet_evaluations(job, round);
-    for (const Round& changed : decision.rounds) quiet.erase(changed.number);
-    for (auto& [round, quiet_ends] : quiet)
-        quiet_ends = {std::max<std::int64_t>(quiet_ends.ends, 0), std::max<std::int64_t>(quiet_ends.losses, 0)};
 }
 
 void count_refusal(JobDecision& decision, JobView& job, const std::string& facility, const std::string& reason) {
@@ -495,6 +454,23 @@ void refuse_updates(JobDecision& decision, JobView& job, const std::vector<Refus
     }
 }
 
+// A bad update is its site's fault and not the job's. Those that were cut off by it, or whose own was sound, train
+// again in a round of its own; that a refusal counts against its site ends this before long.
+bool train_again(JobDecision& decision, const JobView& job, const std::string& error, std::int64_t now_ms) {
+    Round failed = job.round;
+    const bool is_of_site = std::ranges::any_of(failed.refused, &Refusal::is_sites_fault);
+    if (!is_of_site || lack_of_participants(job) || !check_rounds_made(job).ok()) return false;
+    failed.state = RoundState::kFailed;
+    failed.error = error + "; round " + std::to_string(failed.number + 1) + " trains again";
+    decision.rounds.push_back(failed);
+    Round from;
+    from.number = failed.parent;
+    from.index = failed.index - 1;
+    from.version = failed.base;
+    open_round(decision, job, failed.number + 1, from, now_ms);
+    return true;
+}
+
 }  // namespace
 
 JobDecision count_refused_update(JobView job, const std::string& facility, const std::string& reason) {
@@ -540,7 +516,8 @@ JobDecision apply_aggregation(const JobView& job, const AggregationResult& resul
     JobView now = job;
     refuse_updates(decision, now, result.refused);
     if (result.version.empty()) {
-        fail_round(decision, now, "aggregation of round " + std::to_string(result.round) + " failed: " + result.error);
+        const std::string error = "aggregation of round " + std::to_string(result.round) + " failed: " + result.error;
+        if (!train_again(decision, now, error, now_ms)) fail_round(decision, now, error);
         return decision;
     }
     Round& round = now.round;

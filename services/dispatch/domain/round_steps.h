@@ -25,6 +25,19 @@ std::vector<const Task*> round_tasks(const JobView& job, TaskKind kind, std::int
 // The training tasks of the current round that have handed in an update, in the order of the participants.
 std::vector<const Task*> handed_in_updates(const JobView& job);
 
+struct TaskCount {
+    std::int64_t done = 0;
+    std::int64_t unfinished = 0;
+    std::int64_t silent = 0;  // unfinished at a site that gives no answer
+};
+TaskCount count_tasks(const JobView& job, const std::vector<const Task*>& tasks);
+// Whether nothing is left to train.
+inline bool is_last_round_closed(const JobView& job) {
+    return job.round.state == RoundState::kClosed && job.round.index == job.spec.rounds;
+}
+// Says in the decision which rounds of the job have how many tasks whose ends change nothing.
+void foresee_quiet_ends(JobDecision& decision, const JobView& job);
+
 // How many updates the current round needs.
 std::int64_t needed_by_round(const JobView& job);
 

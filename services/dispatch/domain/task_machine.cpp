@@ -21,11 +21,12 @@ namespace {
 using json::Json;
 
 constexpr std::int64_t kLogBytesMax = std::int64_t{1} << 30;  // far more than any training's step lines
-constexpr std::int64_t kReadsAtOnceMax = 64;   // of a long log; then it is read as often as polls are made
-constexpr std::int64_t kKilled = 137;          // by SIGKILL: nothing that the trainer does to itself
-constexpr std::int64_t kAttemptsAtOnce = 20;   // after which those that go on wait longer and longer
-constexpr std::int64_t kInterruptionsMax = 5;  // in a row, none of which began further on than the one before it
-constexpr std::int64_t kSitePause_ms = 60000;  // after a batch job that the site had no disk, node or image for
+constexpr std::int64_t kReadsAtOnceMax = 64;        // of a long log; then it is read as often as polls are made
+constexpr std::int64_t kKilled = 137;               // by SIGKILL: nothing that the trainer does to itself
+constexpr std::int64_t kLongCleaning_ms = 600'000;  // after which it is told
+constexpr std::int64_t kAttemptsAtOnce = 20;        // after which those that go on wait longer and longer
+constexpr std::int64_t kInterruptionsMax = 5;       // in a row, none of which began further on than the one before it
+constexpr std::int64_t kSitePause_ms = 60000;       // after a batch job that the site had no disk, node or image for
 constexpr std::int64_t kSitePauseMax_ms = 1'800'000;
 constexpr std::int64_t kRoomKibMin = 1024;  // of a work directory that is not full
 constexpr std::int64_t kHeldBackPause_ms = 60000;
@@ -75,6 +76,9 @@ void note_moving(TaskChange& change, const Moving& moving, const PollPolicy& pol
         attempt.step_failures = 0;
     }
     change.next_in_ms = moving.next_in_ms.value_or(poll_interval_ms(attempt, poll_policy, now_ms));
+    if (change.task.kind() != TaskKind::kClean || now_ms - attempt.since_ms < kLongCleaning_ms) return;
+    attempt.waiting = {"what the job left there is still being removed", attempt.since_ms, now_ms + change.next_in_ms};
+    change.is_news = true;
 }
 
 void finish(TaskChange& change, TaskState state, Step step) {
@@ -145,6 +149,12 @@ void make_way(TaskChange& change, const std::string& why, Step step) {
     add_event(change, "atoll.task.retrying.v1", {{"error", why}, {"interrupted", true}});
 }
 
+// Who goes on again and again, a step further each time, would fill the database.
+std::int64_t pause_of(const Attempt& attempt, std::int64_t usual_ms, const PollPolicy& poll_policy) {
+    if (attempt.number <= kAttemptsAtOnce) return usual_ms;
+    return std::max(usual_ms, backoff_ms(attempt.number - kAttemptsAtOnce, poll_policy));
+}
+
 // The next attempt goes on from the newest state, and none of `attempts_max` is used up. A training that is ended again
 // and again before it has come further fails all the same.
 void interrupt_attempt(TaskChange& change, const std::string& why, BatchEnd end, const PollPolicy& poll_policy) {
@@ -154,7 +164,8 @@ void interrupt_attempt(TaskChange& change, const std::string& why, BatchEnd end,
     if (change.task.cancel_requested) return fail_attempt(change, why, false, poll_policy);
     if (attempt.interruptions > kInterruptionsMax) return fail_attempt(change, why + cure_of(end), true, poll_policy);
     make_way(change, why, Step::kInterrupted);
-    change.next_in_ms = is_first ? 0 : backoff_ms(attempt.interruptions - 1, poll_policy);
+    change.next_in_ms =
+        pause_of(attempt, is_first ? 0 : backoff_ms(attempt.interruptions - 1, poll_policy), poll_policy);
 }
 
 const std::string kGoesOn = "; its state is saved, and a longer `time` of its resources needs fewer attempts";
@@ -187,8 +198,7 @@ void apply_stop(TaskChange& change, const Observed& observed, const PollPolicy& 
         return interrupt_attempt(change, why + " before it came further", BatchEnd::kTimeLimit, poll_policy);
     ++attempt.interruptions;
     make_way(change, is_time_up ? why + kGoesOn : why, Step::kDone);
-    if (attempt.number > kAttemptsAtOnce)  // a site that stops after each step would fill the database
-        change.next_in_ms = backoff_ms(attempt.number - kAttemptsAtOnce, poll_policy);
+    change.next_in_ms = pause_of(attempt, change.next_in_ms, poll_policy);
 }
 
 void apply_success(TaskChange& change, const Observed& observed, const PollPolicy& poll_policy) {

@@ -124,6 +124,17 @@ TEST(WaitingTest, AQueueThatWasGoneMakesNoPauseForAFullDiskLonger) {
     EXPECT_EQ(apply(task, full, kPollPolicy, 3 * kHour_ms).next_in_ms, 60000);
 }
 
+TEST(WaitingTest, ACleaningThatTakesLongIsTold) {
+    Task task = cleaning_task("leonardo");
+    task = begin_attempt(task).task;
+    task = apply(task, Moving{}, kPollPolicy, 1000).task;
+    EXPECT_FALSE(task.attempt->waiting);
+    task = apply(task, Moving{}, kPollPolicy, 700'000).task;
+    ASSERT_TRUE(task.attempt->waiting);
+    EXPECT_EQ(task.attempt->waiting->since_ms, 1000);
+    EXPECT_FALSE(apply(task, Cancelled{}, kPollPolicy, 800'000).task.attempt->waiting);
+}
+
 TEST(WaitingTest, AFullDiskIsTriedAfterLongerAndLongerPausesUntilATrainingComesFurther) {
     constexpr std::int64_t kMinute_ms = 60000;
     Observed full = ended(1);

@@ -15,6 +15,7 @@ using std::chrono::milliseconds;
 // While somebody waits, new questions are looked for that often; a notification is noticed at once.
 constexpr milliseconds kSlice{20};
 constexpr milliseconds kReconnectPause{500};
+constexpr std::size_t kPagesKept = 4;  // for others who ask the same: each is some megabytes
 // After so long without a question the connection goes: a listener that reads nothing makes the server keep every
 // notification for it.
 constexpr std::chrono::seconds kIdleMax{5};
@@ -130,6 +131,7 @@ Status EventFeed::answer_due(pg::Connection& connection, const Jobs* told) {
         const std::tuple key(query.job, query.after, query.limit);
         const auto known = pages.find(key);
         if (known != pages.end()) return known->second;
+        if (pages.size() >= kPagesKept) pages.clear();
         auto page = contained([&] { return read_events(connection, query.job, query.after, query.limit); });
         return pages.emplace(key, std::move(page)).first->second;
     };

@@ -70,6 +70,28 @@ class EventFeedTest : public DispatchSchemaTest {
     std::optional<pg::Connection> connection_;
 };
 
+TEST_F(EventFeedTest, APageEndsOnceItHasItsBytesAndNoEventIsLost) {
+    query(
+        "INSERT INTO job_events (job_id, number, type, data) SELECT 'busy', i, 'some', jsonb_build_object('text', "
+        "repeat('x', CASE WHEN i BETWEEN 41 AND 80 THEN 500000 ELSE 10 END)) FROM generate_series(1, 200) i");
+    std::int64_t last = 0, largest = 0;
+    for (int pages = 0; last < 200 && pages < 50; ++pages) {
+        const auto page = read_events(*connection_, "busy", last, 100);
+        ASSERT_TRUE(page.ok());
+        std::int64_t bytes = 0;
+        for (const json::Json& item : page->items) {
+            EXPECT_EQ(item.at("number"), ++last);
+            bytes += std::ssize(item.at("data").dump());
+        }
+        EXPECT_EQ(page->last, last);
+        EXPECT_LE(page->items.size(), 100U);
+        largest = std::max(largest, bytes);
+    }
+    EXPECT_EQ(last, 200);
+    EXPECT_GT(largest, 4'000'000);
+    EXPECT_LT(largest, 5'000'000);
+}
+
 TEST_F(EventFeedTest, EventsOfAnotherJobCauseNoQueryForThoseWhoWait) {
     constexpr int kWatchers = 50;
     const std::int64_t before = reads();

@@ -29,6 +29,16 @@ Status require_free_model(pg::Pool& pool, const std::string& model) {
     return require_unwritten(*connection, model);
 }
 
+// What the job begins with stays in the store until its sites have fetched it.
+Status hold_models(const Catalog& catalog, const JobView& job) {
+    for (const std::string& version : {job.spec.adapter_of, job.base}) {
+        if (version.empty()) continue;
+        ATOLL_TRY(const bool is_held, catalog.hold_version(version));
+        if (!is_held) return invalid_argument("model.version", "version " + version + " was just removed");
+    }
+    return {};
+}
+
 Result<Response> post_job(Routing& routing, const Request& request) {
     Admission admission;
     JobView& job = admission.job;
@@ -38,8 +48,6 @@ Result<Response> post_job(Routing& routing, const Request& request) {
         ATOLL_RETURN_IF_ERROR(require_room_for_job(routing.pool, *request.principal, routing.operator_active_max));
         ATOLL_TRY(admission, admit_job(routing.pool, routing.catalog, body, *request.principal));
         ATOLL_RETURN_IF_ERROR(require_free_model(routing.pool, job.spec.output_model));
-        ATOLL_TRY(const bool is_held, routing.catalog.hold_version(job.base));
-        if (!is_held) return invalid_argument("model.version", "version " + job.base + " was just removed");
         // It is there before the first update comes, so that nobody else makes one of its name meanwhile.
         const std::string& output = job.spec.output_model;
         ATOLL_TRY(const bool is_new, routing.catalog.make_model(output, request.principal->subject));
@@ -48,7 +56,8 @@ Result<Response> post_job(Routing& routing, const Request& request) {
             ATOLL_TRY(job.spec.output_owner, require_output_model(routing.catalog, output, *request.principal));
             if (!job.spec.output_owner) return unavailable("the model " + output + " was just removed; submit again");
         }
-        return make_start_adapter(routing.catalog, job);
+        ATOLL_RETURN_IF_ERROR(make_start_adapter(routing.catalog, job));
+        return hold_models(routing.catalog, job);  // the last: what is refused keeps nothing from being removed
     };
     const auto insert = [&](pg::Transaction& transaction) -> Result<Response> {
         ATOLL_RETURN_IF_ERROR(
@@ -173,7 +182,6 @@ Status require_resumable(Routing& routing, const Request& request, const ResumeO
     std::optional<StoppedJob> job;
     {
         ATOLL_TRY(auto connection, routing.pool.acquire());
-        ATOLL_RETURN_IF_ERROR(require_owner(*connection, request));
         ATOLL_TRY(job, find_stopped_job(*connection, request.param("id"), order.from_round));
     }
     if (!job) return {};
@@ -195,8 +203,17 @@ Status resume(Routing& routing, pg::Transaction& transaction, const Request& req
     return resume_job(transaction, routing.topics, request.param("id"), order);
 }
 
+// Whether it would be refused. Nothing of it stays.
+Status try_resume(Routing& routing, const Request& request) {
+    ATOLL_TRY(pg::Pool::Lease connection, routing.pool.acquire());
+    ATOLL_TRY(pg::Transaction transaction, pg::Transaction::begin(*connection));
+    ATOLL_RETURN_IF_ERROR(require_owner(transaction.connection(), request));
+    return resume(routing, transaction, request);
+}
+
 Result<Response> post_resume(Routing& routing, const Request& request) {
     ATOLL_TRY(const ResumeOrder order, parse_resume_order(request));
+    ATOLL_RETURN_IF_ERROR(try_resume(routing, request));  // what is refused keeps no version from being removed
     ATOLL_RETURN_IF_ERROR(require_resumable(routing, request, order));
     return change_job<resume>(routing, request);
 }

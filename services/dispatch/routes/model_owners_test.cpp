@@ -68,6 +68,40 @@ TEST_F(ModelOwnersTest, AJobBeginsWithNoUpdateOfAnothersModel) {
     EXPECT_NE(ask("ada", Method::kPost, "/v1/jobs", job), "403 model.version");
 }
 
+// All of a version is staged, and whoever may use a facility may read there.
+TEST_F(ModelOwnersTest, ControlVariatesOfAnothersModelAreSentToNoSite) {
+    catalog_->set_control_variates();
+    Json job = job_request(1);
+    job["output_model"] = "hers";
+    EXPECT_EQ(ask("eve", Method::kPost, "/v1/jobs", job), "403 model.version");
+    EXPECT_EQ(ask("eve", Method::kPost, "/v1/job-checks", job), "403 model.version");
+    catalog_->set_dataset_owner("eve");
+    const Json preparation = {{"facility", "leonardo"},
+                              {"dataset", "it"},
+                              {"tokenizer", {{"model", "tiny"}, {"version", "base"}}},
+                              {"input", "raw/it.jsonl"},
+                              {"seq_len", 128}};
+    EXPECT_EQ(ask("eve", Method::kPost, "/v1/preparations", preparation), "403 tokenizer.version");
+    EXPECT_EQ(ask("admin", Method::kPost, "/v1/job-checks", job), "200");
+}
+
+// Nobody keeps another's model from being removed by what is refused.
+TEST_F(ModelOwnersTest, OnlyAJobThatIsTakenHoldsItsBase) {
+    Json job = job_request(1);
+    EXPECT_EQ(ask("eve", Method::kPost, "/v1/job-checks", job), "200");
+    int asked = 0;  // the model's digest, and what it holds; then the store has no room for an adapter
+    catalog_->set_on_model([&] { catalog_->set_refusal(++asked == 2 ? 507 : 0); });
+    Json of_adapters = job;
+    of_adapters["training"]["lora_rank"] = 2;
+    of_adapters["output_model"] = "eves";
+    EXPECT_TRUE(ask("eve", Method::kPost, "/v1/jobs", of_adapters).starts_with("507"));
+    EXPECT_FALSE(catalog_->is_held(kBaseDigest));
+    catalog_->set_on_model({});
+    catalog_->set_refusal(0);
+    submit_as("eve", job);
+    EXPECT_TRUE(catalog_->is_held(kBaseDigest));
+}
+
 TEST_F(ModelOwnersTest, AnOperatorOrdersSoManyPreparationsAndNoMore) {
     const Json preparation = {{"facility", "leonardo"},
                               {"dataset", "it"},

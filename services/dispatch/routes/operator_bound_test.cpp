@@ -46,5 +46,36 @@ TEST_F(JobLifecycleTest, OneOperatorHasSoManyJobsAndPreparationsThatHaveNotEnded
     EXPECT_TRUE(eventually([&] { return prepare_as_bob() == 202; })) << "once both have ended and are cleaned up after";
 }
 
+TEST_F(JobLifecycleTest, WhatASiteTakesLongToRemoveTakesNoPlace) {
+    operator_active_max_ = 1;
+    begin();
+    for (const char* name : {"leonardo", "karolina"}) set_allowed(name, "*");
+    const auto submit_as_bob = [&](const std::string& model) {
+        Json request = job_request(1);
+        request["output_model"] = model;
+        return client_of("bob").call(Method::kPost, "/v1/jobs", request.dump()).value();
+    };
+    const auto first = submit_as_bob("m1");
+    ASSERT_EQ(first.status, 201) << first.body;
+    const std::string id = first.json().value().at("id");
+    ASSERT_EQ(client_of("bob").call(Method::kPost, "/v1/jobs/" + id + "/cancel", "{}")->status, 200);
+    ASSERT_TRUE(eventually([&] {
+        return connect()
+            .query("SELECT 1 FROM tasks WHERE job_id = $1 AND state IN ('pending', 'running')", {id})
+            .value()
+            .empty();
+    }));
+    ASSERT_TRUE(
+        connect()
+            .query("INSERT INTO tasks (id, job_id, round, kind, facility, params, state, attempts_max, next_step_at)"
+                   " VALUES ('lasting', $1, 1, 'clean', 'leonardo', '{}', 'pending', 1, 'infinity')",
+                   {id})
+            .ok());
+    EXPECT_EQ(submit_as_bob("m2").status, 429);
+    ASSERT_TRUE(
+        connect().query("UPDATE tasks SET created_at = now() - interval '11 minutes' WHERE id = 'lasting'").ok());
+    EXPECT_EQ(submit_as_bob("m2").status, 201);
+}
+
 }  // namespace
 }  // namespace atl::dispatch

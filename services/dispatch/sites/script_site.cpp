@@ -116,20 +116,15 @@ void add_jobs(RemoteScript& script, const std::vector<BatchJobRef>& jobs) {
     for (const auto& job : jobs) script.arguments.insert(script.arguments.end(), {job.name, job.directory});
 }
 
+constexpr long long kBytesMax = 1LL << 45;  // no model has so many: a site may write what it likes
+
 // "moving DONE TOTAL".
 Moving read_moving(const std::string& out) {
     long long done = 0;
     long long total = 0;
-    constexpr long long kBytesMax = 1LL << 45;  // no model has so many: a site may write what it likes
     if (std::sscanf(out.c_str(), "moving %lld %lld", &done, &total) != 2 || done < 0 || total < done) return {};
     if (total > kBytesMax) return {};
     return {done, total};
-}
-
-// "moved BYTES".
-std::int64_t read_moved(const std::string& out) {
-    long long bytes = 0;
-    return std::sscanf(out.c_str(), "moved %lld", &bytes) == 1 && bytes > 0 ? bytes : 0;
 }
 
 // What its owner or the site can mend while the job waits.
@@ -157,6 +152,11 @@ Error no_queue(const Facility& facility, const Resources& resources, const std::
 }
 
 }  // namespace
+
+std::int64_t read_moved(const std::string& out) {
+    long long bytes = 0;
+    return std::sscanf(out.c_str(), "moved %lld", &bytes) == 1 && bytes > 0 && bytes <= kBytesMax ? bytes : 0;
+}
 
 ScriptSite::ScriptSite(Facility facility, std::shared_ptr<Transport> transport, std::string programs)
     : Site(std::move(facility), std::move(programs)),

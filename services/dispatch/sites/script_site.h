@@ -10,6 +10,9 @@
 namespace atl::dispatch {
 
 // A facility that is reached through a transport: each verb is a small POSIX script that runs there (scripts/).
+// How much a site says that it has staged, "moved BYTES"; more than any model has counts as nothing.
+std::int64_t read_moved(const std::string& out);
+
 class ScriptSite : public Site {
   public:
     ScriptSite(Facility facility, std::shared_ptr<Transport> transport, std::string programs);

@@ -178,8 +178,7 @@ Result<StreamSite::Arrived> StreamSite::find_arrived(const StageOrder& order) {
     Arrived arrived;
     std::istringstream lines(result.out);
     if (!std::getline(lines, arrived.digest)) return Arrived();
-    if (const std::string& first = arrived.digest; first.starts_with("moved "))
-        return Arrived{{}, {}, std::max(std::strtoll(first.c_str() + 6, nullptr, 10), 0LL)};
+    if (arrived.digest.starts_with("moved ")) return Arrived{{}, {}, read_moved(arrived.digest)};
     if (std::find(order.digests.begin(), order.digests.end(), arrived.digest) == order.digests.end())
         return unavailable(std::string(kStaging) + ": the site names a version that it was not asked for");
     for (std::string line; std::getline(lines, line);) {

@@ -223,8 +223,10 @@ void FakeCatalog::add_store(http::Server& server) {
     });
     server.route(Method::kGet, "/v1/versions/:digest", services_only(), [this](const Request& request) {
         const std::lock_guard lock(mutex_);
-        return removed_.contains(request.param("digest")) ? none()
-                                                          : Response::json(200, {{"digest", request.param("digest")}});
+        const std::string digest = request.param("digest");
+        if (removed_.contains(digest)) return none();
+        held_.insert(digest);
+        return Response::json(200, {{"digest", digest}});
     });
     server.route(Method::kGet, "/v1/blobs/:sha256", services_only(), [this](const Request& request) {
         const std::lock_guard lock(mutex_);
@@ -293,6 +295,8 @@ Response FakeCatalog::find_version(const std::string& model, const std::string& 
                 {{"path", "model.safetensors"},
                  {"size", weights_.size()},
                  {"chunks", Json::array({{{"sha256", digest::sha256(weights_)}, {"size", weights_.size()}}})}});
+        if (has_control_variates_)
+            files.push_back({{"path", "control_variate/model.safetensors"}, {"size", 0}, {"chunks", Json::array()}});
         for (const auto& [path, sha256] : tokenizer_.items())
             files.push_back(
                 {{"path", path}, {"size", 9}, {"chunks", Json::array({{{"sha256", sha256}, {"size", 9}}})}});

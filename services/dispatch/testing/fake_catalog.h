@@ -92,6 +92,16 @@ class FakeCatalog {
         const std::lock_guard lock(mutex_);
         return wanted_tokenizer_;
     }
+    // From now on the base model holds control variates.
+    void set_control_variates() {
+        const std::lock_guard lock(mutex_);
+        has_control_variates_ = true;
+    }
+    // Whether the store was told to keep the version.
+    bool is_held(const std::string& digest) const {
+        const std::lock_guard lock(mutex_);
+        return held_.contains(digest);
+    }
     // Makes it a global model of the store: {"digest", "job", "round", "parents", "contributions"}.
     void add_global(const std::string& model, json::Json version) {
         const std::lock_guard lock(mutex_);
@@ -137,7 +147,9 @@ class FakeCatalog {
     json::Json tokenizer_ = json::Json::object();
     json::Json wanted_tokenizer_;
     std::map<std::string, std::vector<json::Json>> globals_;  // by model
+    bool has_control_variates_ = false;
     std::set<std::string> removed_;
+    std::set<std::string> held_;
     std::map<std::string, json::Json> models_;            // those that jobs write, by name
     std::map<std::string, json::Json> copies_;            // "dataset/version/facility"
     std::map<std::string, std::set<int>> versions_held_;  // by "dataset/facility"

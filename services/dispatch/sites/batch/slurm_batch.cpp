@@ -13,6 +13,7 @@ namespace atl::dispatch {
 namespace {
 
 constexpr std::size_t kReasonBytesMax = 200;
+constexpr std::size_t kUserBytesMax = 40;
 
 // squeue(1), "JOB STATE CODES"; sacct(1) says the same words, "CANCELLED by UID" among them. A state of a later release
 // is one of a job that has not ended.
@@ -30,7 +31,7 @@ BatchAnswer to_answer(std::string_view state, std::string_view reason) {
         answer.state = BatchState::kEnded;
         answer.end = end->second;
         const bool is_mute = why.empty() || why == "None" || why == "0:0";  // the last: no exit code, no signal
-        answer.reason = json::printable(std::string(state)) + (is_mute ? "" : ": " + why);
+        answer.reason = shorten(json::printable(std::string(state)), kReasonBytesMax) + (is_mute ? "" : ": " + why);
         return answer;
     }
     const bool waits = state == "PENDING" || state.starts_with("REQUEUE") || state == "SPECIAL_EXIT";
@@ -53,7 +54,8 @@ std::string name_user(const std::string& reason, const std::map<std::string_view
     const std::size_t end = std::min(reason.find(':', begin), reason.size());
     const auto user = users.find(std::string_view(reason).substr(begin, end - begin));
     if (user == users.end()) return reason;
-    return reason.substr(0, begin) + json::printable(std::string(user->second)) + reason.substr(end);
+    return reason.substr(0, begin) + shorten(json::printable(std::string(user->second)), kUserBytesMax) +
+           reason.substr(end);
 }
 
 // What the record says of a queue, as options of sbatch(1) of a word each.

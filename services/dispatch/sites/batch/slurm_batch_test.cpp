@@ -218,6 +218,9 @@ TEST(SlurmBatchTest, WhoCancelledAJobIsToldByAccounting) {
         "CANCELLED by root");
     EXPECT_EQ(reason("squeue\nsacct\natoll-a-1|17|CANCELLED by 1003|0:0\nusers\nend\n"), "CANCELLED by 1003");
     EXPECT_EQ(reason("squeue\nsacct\natoll-a-1|17|CANCELLED by 1003|0:15\nusers\nend\n"), "CANCELLED by 1003: 0:15");
+    const std::string long_word(400'000, 'x');
+    EXPECT_LT(reason("squeue\natoll-a-1|17|CANCELLED by " + long_word + "|None\nsacct\nusers\nend\n").size(), 500U);
+    EXPECT_LT(reason("squeue\nsacct\natoll-a-1|17|CANCELLED by 7|0:0\nusers\n7|" + long_word + "\nend\n").size(), 500U);
 }
 
 TEST(SlurmBatchTest, LinesThatASitesHooksPrintAreNoJobs) {
