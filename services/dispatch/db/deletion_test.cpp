@@ -134,8 +134,7 @@ TEST_F(DeletionTest, WhatACancelledJobStillHasInAQueueIsShownWithWhatStandsInThe
                             "INSERT INTO tasks (id, job_id, round, kind, facility, params, state, attempts_max) VALUES "
                             "('b-c', 'b', 0, 'clean', 'karolina', '{}', 'pending', 1)")
                     .ok());
-    Json shown = {
-        {"facility", "leonardo"}, {"reason", "the end of its batch job has been awaited"}, {"cancelling", true}};
+    Json shown = {{"facility", "leonardo"}, {"reason", "its batch job is about to be cancelled"}, {"cancelling", true}};
     shown["since"] = "2026-03-01T12:00:00.000Z";
     EXPECT_EQ(waits(), Json::array({shown}));
     const std::string why = "Slurm of leonardo does not answer: scancel gave no answer within 8 s: is slurmctld up?";

@@ -18,7 +18,7 @@ using json::Json;
 //
 // `waits`: what its unfinished tasks wait for, one entry a facility and reason: what is in the way of everything at the
 // facility, or else of the task, or what its batch job waits for in the queue. A task that is being cancelled is among
-// them as long as its batch job may run, with a reason or, once its job has ended, without.
+// them as long as its batch job may run. Where nothing stands in its way its batch system need not have been told yet.
 const std::string kWaitsColumn =
     "(SELECT jsonb_agg(one ORDER BY one->>'facility', one->>'reason') FROM (SELECT jsonb_build_object('facility', "
     "w.facility, 'reason', w.reason, 'cancelling', w.cancelling, 'since', " +
@@ -27,7 +27,7 @@ const std::string kWaitsColumn =
     "WHEN a.step = 'submitting' AND a.progress->'waiting'->>'since_ms' = a.progress->>'no_queue_since_ms' THEN 'it is "
     "being cancelled; no batch job of it is in the queue' WHEN why IS NOT NULL THEN 'its batch job is being cancelled "
     "and may still run: ' || why WHEN j.finished_at IS NOT "
-    "NULL THEN 'the end of its batch job has been awaited' END AS reason, coalesce(f.waiting_since, "
+    "NULL THEN 'its batch job is about to be cancelled' END AS reason, coalesce(f.waiting_since, "
     "f.batch_silent_since, "
     "to_timestamp((a.progress->'waiting'->>'since_ms')::bigint "
     "/ 1000.0), CASE WHEN t.cancel_requested THEN j.finished_at ELSE to_timestamp(nullif("

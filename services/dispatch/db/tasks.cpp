@@ -141,10 +141,11 @@ const pg::LeaseTable& task_leases() {
             // Cleaning waits until its job is quiet at the facility.
             "AND (t.kind <> 'clean' OR NOT EXISTS (SELECT 1 FROM tasks o WHERE o.job_id = t.job_id AND "
             "o.facility = t.facility AND o.kind <> 'clean' AND o.state IN ('pending', 'running')))",
-        // Work comes before cleaning, for a minute; then whoever's turn at a facility was longest ago. (A turn to come
-        // was taken before the clock was set back.)
+        // What is to be cancelled keeps nodes from others. Work comes before cleaning, for a minute; then whoever's
+        // turn at a facility was longest ago. (A turn to come was taken before the clock was set back.)
         .order =
-            "(t.kind = 'clean' AND t.next_step_at > now() - interval '1 minute'), CASE WHEN u.taken_at < now() + "
+            "NOT t.cancel_requested, (t.kind = 'clean' AND t.next_step_at > now() - interval '1 minute'), CASE WHEN "
+            "u.taken_at < now() + "
             "interval '1 minute' THEN u.taken_at END NULLS FIRST, t.next_step_at"};
     return table;
 }
@@ -167,11 +168,17 @@ Result<std::optional<LeasedTask>> lease_task(pg::Connection& connection, const p
                                              const StepLimits& limits) {
     pg::LeaseTable table = task_leases();
     const std::string in_hand = std::string("SELECT facility FROM tasks WHERE ") + kInHand;
-    table.due += " AND t.facility NOT IN (" + in_hand +
-                 " GROUP BY facility HAVING count(*) >= " + std::to_string(limits.facility_steps_max) + ")";
+    const auto has_room = [&](std::int64_t steps_max) {
+        return "t.facility NOT IN (" + in_hand + " GROUP BY facility HAVING count(*) >= " + std::to_string(steps_max) +
+               ")";
+    };
+    // A cancellation does not wait for looks that take long.
+    table.due += " AND (" + has_room(limits.facility_steps_max) + " OR (t.cancel_requested AND " +
+                 has_room(limits.facility_steps_max + 1) + "))";
     table.due += limits.takes_silent ? " AND (f.waiting_since IS NULL OR t.facility NOT IN (" + in_hand + "))"
                                      : " AND f.waiting_since IS NULL";
-    for (const std::string& name : limits.slow) table.due += " AND t.facility <> " + quoted(name);
+    for (const std::string& name : limits.slow)
+        table.due += " AND (t.cancel_requested OR t.facility <> " + quoted(name) + ")";
     ATOLL_TRY(auto leased, pg::take_lease(connection, table, terms));
     if (!leased) return std::optional<LeasedTask>();
     pg::Lease& lease = leased->lease;
@@ -183,7 +190,8 @@ Result<std::optional<LeasedTask>> lease_task(pg::Connection& connection, const p
                          {leased->rows.text(0, "facility"), lease.key.front()}));
     ATOLL_TRY(auto task, read_leased_task(connection, lease));
     if (!task) return task;
-    if (beside.integer(0, "n") < (task->is_silent ? 1 : limits.facility_steps_max)) {
+    const std::int64_t steps_max = limits.facility_steps_max + (task->task.cancel_requested ? 1 : 0);
+    if (beside.integer(0, "n") < (task->is_silent ? 1 : steps_max)) {
         ATOLL_RETURN_IF_ERROR(note_turn(connection, task->task.id));
         return task;
     }

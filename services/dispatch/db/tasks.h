@@ -27,13 +27,13 @@ struct LeasedTask {
 const pg::LeaseTable& task_leases();
 // At which facilities a worker may take a step.
 struct StepLimits {
-    std::int64_t facility_steps_max = 256;  // at one at a time, of all processes
-    std::vector<std::string> slow = {};     // none at these
+    std::int64_t facility_steps_max = 256;  // at one at a time, of all processes; a cancellation may be one more
+    std::vector<std::string> slow = {};     // none at these but cancellations
     bool takes_silent = true;               // one at a time at those that gave no answer when they were last asked
 };
-// A due task that nobody holds, if any: work before cleaning, and of those who have work at a facility each in turn,
-// with the longest due one. Passed over are what a paused job would begin, facilities that are left alone for a while,
-// and those that enough workers are busy with.
+// A due task that nobody holds, if any: what is to be cancelled first, work before cleaning, and of those who have work
+// at a facility each in turn, with the longest due one. Passed over are what a paused job would begin, facilities that
+// are left alone for a while, and those that enough workers are busy with.
 Result<std::optional<LeasedTask>> lease_task(pg::Connection& connection, const pg::LeaseTerms& terms,
                                              const StepLimits& limits = {});
 // Inside db/ only. Nothing: since it was taken the lease has run out, and the task has been another worker's; it may

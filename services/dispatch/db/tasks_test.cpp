@@ -238,6 +238,33 @@ TEST_F(TasksTest, ASilentFacilityHasOneStepInHandAndASlowOneGetsNoMore) {
     EXPECT_EQ(count_leases({2, {}, false}), 0);
 }
 
+// A job that is cancelled computes until its scheduler is told, and looks at a slow site take many seconds each.
+TEST_F(TasksTest, ACancellationWaitsForNoLooksAtItsFacility) {
+    auto connection = connect();
+    add_task(connection, "t0");
+    for (const char* task : {"t1", "t2", "t3", "t4", "t5"}) add_preparing_task(connection, task, "leonardo");
+    const auto next = [&](const StepLimits& limits) {
+        const auto leased = lease_task(connection, {std::chrono::seconds(60)}, limits).value();
+        return leased ? leased->task.id : "nobody";
+    };
+    const auto cancel = [&](const std::string& ids) {
+        ASSERT_TRUE(connection
+                        .query("UPDATE tasks SET cancel_requested = true, next_step_at = now() - interval '1 ms' WHERE "
+                               "id IN (" +
+                               ids + ")")
+                        .ok());
+    };
+    ASSERT_TRUE(connection.query("UPDATE tasks SET next_step_at = now() - interval '1 minute'").ok());
+    cancel("'t3'");
+    EXPECT_EQ(next({2}), "t3") << "it comes first";
+    EXPECT_NE(next({2}), "nobody");
+    EXPECT_EQ(next({2}), "nobody");
+    cancel("'t4', 't5'");
+    const std::string more = next({2, {"leonardo"}});
+    EXPECT_TRUE(more == "t4" || more == "t5") << more << ": one more than two, though looks are slow";
+    EXPECT_EQ(next({2}), "nobody") << "but one";
+}
+
 TEST_F(TasksTest, WhatWasNotSubmittedIsCancelledThoughItsSiteIsLeftAlone) {
     auto connection = connect();
     add_task(connection, "t1");
