@@ -114,9 +114,27 @@ TEST_F(LookAndAskTest, OtherColumnsThanWereAskedForSayNothingOfAnyJob) {
     EXPECT_FALSE(site.submit_script(unknown_, "exit 0\n").ok()) << "nor whether it was submitted before";
 }
 
+TEST_F(LookAndAskTest, WithoutMungeTheSilenceSaysWhomToAskForWhat) {
+    slurm_.put(
+        "bin/squeue",
+        "#!/bin/sh\necho 'squeue: error: Munge encode failed' >&2\necho 'squeue: error: Munge encode failed' >&2\n"
+        "echo 'slurm_load_jobs error: Protocol authentication error' >&2\nexit 1\n");
+    EXPECT_EQ(look_and_ask(slurm_.facility).queue.error().message,
+              "Slurm of leonardo does not answer: slurm_load_jobs error: Protocol authentication error; squeue: error: "
+              "Munge encode failed (ask the site whether munged runs on its login node)");
+}
+
 TEST_F(LookAndAskTest, ASlurmThatHangsIsNotWaitedForLong) {
-    slurm_.put("bin/sacct", "#!/bin/sh\nexec sleep 120\n");
-    EXPECT_TRUE(look_and_ask(slurm_.facility).queue.ok());
+    slurm_.put("bin/sacct", "#!/bin/sh\necho 1 >>" + slurm_.path("called") + "\nexec sleep 120\n");
+    const auto calls_of_sacct = [&] {
+        EXPECT_TRUE(look_and_ask(slurm_.facility).queue.ok());
+        return read_file(slurm_.path("called")).value().size() / 2;
+    };
+    EXPECT_EQ(calls_of_sacct(), 1U);
+    EXPECT_EQ(calls_of_sacct(), 1U) << "each look would wait for it";
+    using Clock = std::filesystem::file_time_type::clock;
+    std::filesystem::last_write_time(slurm_.path("work/sacct-rests"), Clock::now() - std::chrono::minutes(3));
+    EXPECT_EQ(calls_of_sacct(), 2U);
     slurm_.put("bin/squeue", "#!/bin/sh\nexec sleep 120\n");
     const auto silent = look_and_ask(slurm_.facility).queue;
     ASSERT_TRUE(!silent.ok() && silent.error().cause == Cause::kBatchSystem);

@@ -109,6 +109,7 @@ probe_queue() {
 # each that has cancelled one, and "end".
 queue_ask() {
     names=$1
+    rests=${2%/*/*/*}/sacct-rests
     shift 2
     while [ $# -gt 0 ]; do
         names=$names,$1
@@ -133,9 +134,17 @@ queue_ask() {
     echo end
 }
 
+# One that hangs is left alone for two minutes, which this directory remembers: each look would wait for it.
 ask_sacct() {
+    if since_s=$(stat -c %Y "$rests" 2>/dev/null); then
+        age_s=$(($(date +%s) - since_s))
+        [ "$age_s" -lt 0 ] || [ "$age_s" -ge 120 ] || return 69
+        rmdir "$rests"
+    fi
     within 4 sacct --allocations --noheader --parsable2 --starttime=now-7days --name="$1" \
         --format=JobName,JobID,State,ExitCode 2>/dev/null
+    case $status in 124 | 137) mkdir "$rests" 2>/dev/null ;; esac
+    return "$status"
 }
 
 # Whether squeue calls a job cancelled that accounting, which tells by whom, does not call so yet.
