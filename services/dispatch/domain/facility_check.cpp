@@ -147,10 +147,10 @@ class Judge {
             return skip_queues("the scheduler's commands are missing");
         }
         if (has("no_queue")) {
-            add("scheduler", CheckState::kFail, "Slurm does not answer: " + fact("no_queue"),
-                fact("no_queue").find("unge") == std::string::npos
-                    ? "ask the site whether slurmctld is up; `squeue --me` there by hand says the same"
-                    : "ask the site whether munged runs on its login node; `squeue --me` there by hand says the same");
+            const std::string said = join(all("no_queue"), "\n");
+            add("scheduler", CheckState::kFail, "Slurm does not answer: " + silence_text(said),
+                std::string(is_munge_away(said) ? kMungeMend : "ask the site whether slurmctld is up") +
+                    "; `squeue --me` there by hand says the same");
             no_batch_answer_ = rows_.back().seen;
             return skip_queues("the scheduler does not answer");
         }

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <iterator>
+#include <vector>
 
 #include "shared/base/text.h"
 
 namespace atl::dispatch {
 namespace {
+
+constexpr std::size_t kSilenceBytesMax = 300;
 
 bool says_any(std::string_view line, std::initializer_list<std::string_view> words) {
     return std::ranges::any_of(words, [&](auto word) { return line.find(word) != std::string_view::npos; });
@@ -34,6 +37,20 @@ bool is_of_trainer(std::string_view line) {
 bool is_trainer_read_only(std::string_view said) {
     const auto lines = split(said, '\n');
     return std::ranges::any_of(lines, [](auto line) { return is_of_trainer(line) && is_read_only(line); });
+}
+
+std::string silence_text(std::string_view said) {
+    std::vector<std::string_view> lines;
+    const auto all = split(said, '\n');
+    for (auto line = all.rbegin(); line != all.rend(); ++line)
+        if (!line->empty() && std::ranges::find(lines, *line) == lines.end()) lines.push_back(*line);
+    std::string text;
+    for (const std::string_view line : lines) text += (text.empty() ? "" : "; ") + std::string(line);
+    return shorten(text, kSilenceBytesMax);
+}
+
+bool is_munge_away(std::string_view said) {
+    return says_any(said, {"unge", "authentication error"});
 }
 
 LostFile find_lost_file(std::string_view said, const std::string& directory) {

@@ -22,6 +22,13 @@ bool is_trainer_read_only(std::string_view said);
 inline constexpr const char* kReadOnlyMend =
     "its file system is mounted read-only, which chmod does not change: ask the site when it can be written to again";
 
+// What a batch system's program has said that got no answer, for people: each line once, the last one first, as that
+// one names what failed. Shortened.
+std::string silence_text(std::string_view said);
+// Whether it is munge, by which Slurm's programs prove who asks, that is away.
+bool is_munge_away(std::string_view said);
+inline constexpr const char* kMungeMend = "ask the site whether munged runs on its login node";
+
 // What a program did not find, or could not read, below a directory.
 struct LostFile {
     std::string path;        // empty: nothing

@@ -22,6 +22,19 @@ TEST(SiteTroubleTest, WhatAProgramDoesNotFindInTheWorkDirectoryIsNamed) {
     EXPECT_FALSE(find_lost_file("atoll-trainer eval: there is no '/scratch/atoll/a'", "/scratch/atoll").is_broken);
 }
 
+TEST(SiteTroubleTest, EachLineOfASilentBatchSystemIsToldOnceTheLastFirst) {
+    const std::string munge =
+        "squeue: error: If munged is up, restart with --num-threads=10\nsqueue: error: Munge encode failed";
+    const std::string end = "slurm_load_jobs error: Protocol authentication error";
+    EXPECT_EQ(
+        silence_text(munge + "\n" + munge + "\n\n" + end + "\n"),
+        end + "; squeue: error: Munge encode failed; squeue: error: If munged is up, restart with --num-threads=10");
+    EXPECT_LE(silence_text(std::string(1000, 'x')).size(), 300U);
+    EXPECT_EQ(silence_text(""), "");
+    EXPECT_TRUE(is_munge_away(munge) && is_munge_away(end));
+    EXPECT_FALSE(is_munge_away("Unable to contact slurm controller (connect failure)"));
+}
+
 TEST(SiteTroubleTest, AWorkDirectoryMayHoldWhatEndsAPathInASentence) {
     for (const std::string directory : {"/scratch/my work", "/scratch/a: b", "/scratch/a, b", "/scratch/it's"})
         for (const std::string& said : {"there is no '" + directory + "/datasets/it'",

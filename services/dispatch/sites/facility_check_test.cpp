@@ -282,9 +282,15 @@ TEST_F(FacilityCheckTest, AccountingThatHangsIsToldFromNone) {
 }
 
 TEST_F(FacilityCheckTest, MungeThatIsAwayIsCalledThat) {
-    fake_.put("bin/squeue", "#!/bin/sh\necho 'squeue: error: Munge encode failed: Failed to access' >&2\nexit 1\n");
+    fake_.put("bin/squeue",
+              "#!/bin/sh\nfor i in 1 2; do echo 'squeue: error: Munge encode failed: Failed to access' >&2; done\n"
+              "echo 'slurm_load_jobs error: Protocol authentication error' >&2\nexit 1\n");
     const CheckRow found = by_name(rows()).at("scheduler");
     EXPECT_EQ(found.state, CheckState::kFail);
+    EXPECT_EQ(
+        found.seen,
+        "Slurm does not answer: slurm_load_jobs error: Protocol authentication error; squeue: error: Munge encode "
+        "failed: Failed to access");
     EXPECT_NE(found.mend.find("munged runs"), std::string::npos) << found.mend;
 }
 

@@ -1,5 +1,6 @@
 #include "services/dispatch/sites/site.h"
 
+#include "services/dispatch/domain/site_trouble.h"
 #include "services/dispatch/sites/transport/transport.h"
 
 namespace atl::dispatch {
@@ -10,9 +11,10 @@ Error no_work_dir(const Facility& facility, const std::string& said) {
 }
 
 Error no_batch_answer(const Facility& facility, const std::string& said) {
+    const std::string advice = is_munge_away(said) ? std::string(" (") + kMungeMend + ")" : "";
     return {ErrorCode::kUnavailable,
             std::string(abilities_of(facility.batch.kind).name) + " of " + facility.name + " does not answer" +
-                (said.empty() ? "" : ": " + said),
+                (said.empty() ? "" : ": " + silence_text(said) + advice),
             {},
             Cause::kBatchSystem};
 }

@@ -72,7 +72,7 @@ ask_slurm() {
     # Without its controller squeue needs 19 s to say so.
     begun_s=$(date +%s)
     if ! answer=$(limit 22 squeue --me --states=all --format='%j|%A|%T|%r' 2>&1 </dev/null); then
-        tell no_queue "${answer:-squeue gave no answer within 22 s}"
+        printf '%s\n' "${answer:-squeue gave no answer within 22 s}" | tell_lines no_queue
         return
     fi
     took_s=$(($(date +%s) - begun_s))

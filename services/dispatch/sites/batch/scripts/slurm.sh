@@ -33,7 +33,7 @@ ask_squeue() {
     said=$(within 8 squeue --me "$@") || return 69
     printf '%s\n' "$said" | awk -v header="$header" 'seen { print } $0 == header { seen = 1 } END { exit !seen }' && return
     [ "$header" = JOBID ] && printf '%s\n' "$said" | are_words && return
-    printf '%s\n' "squeue did not print the columns it was asked for ($header): $said" | head -c 500 >&2
+    (set -f && echo "squeue did not print the columns it was asked for ($header):" $said) | head -c 500 >&2
     return 69
 }
 
