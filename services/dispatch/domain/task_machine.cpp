@@ -358,7 +358,8 @@ void wait_for_answer(TaskChange& change, const Unreachable& unreachable, const P
     change.retry_ms = unreachable.retry_ms;
     change.next_in_ms =
         unreachable.retry_ms > 0 ? unreachable.retry_ms : backoff_ms(attempt.step_failures, poll_policy);
-    attempt.waiting = {why, attempt.waiting ? attempt.waiting->since_ms : now_ms, now_ms + change.next_in_ms};
+    const bool goes_on = attempt.waiting && is_same_trouble(attempt.waiting->reason, why);
+    attempt.waiting = {why, goes_on ? attempt.waiting->since_ms : now_ms, now_ms + change.next_in_ms};
     if (attempt.step_failures == poll_policy.step_failures_max)  // no passing trouble
         add_event(change, "atoll.task.waiting.v1", {{"step", to_string(attempt.step)}, {"error", why}});
 }

@@ -20,6 +20,9 @@ struct Waiting {
 // these bounds: the pauses double.
 Waiting wait_longer(std::int64_t since_ms, std::string reason, std::int64_t now_ms, std::int64_t pause_ms_min,
                     std::int64_t pause_ms_max);
+// Whether two reasons are of one trouble: they begin with the same words, numbers apart, up to the first colon. What
+// follows may be other words at each try, as a connection is refused or times out.
+bool is_same_trouble(const std::string& reason, const std::string& other);
 // Whether it is to be tried again now. No pause is longer than an hour: a later one was set before the clock was set
 // back.
 bool is_over(const Waiting& waiting, std::int64_t now_ms);

@@ -15,7 +15,7 @@ TEST(WaitingTest, AnAttemptThatWaitsSaysForWhatSinceWhenAndWhenItIsTriedAgain) {
     Task task = apply(at_step(Step::kStaging), Unreachable{"no quota"}, kPollPolicy, 1000).task;
     EXPECT_EQ(task.attempt->waiting, (Waiting{"no quota", 1000, 1000 + backoff_ms(1, kPollPolicy)}));
     task = apply(task, Unreachable{"the store is away"}, kPollPolicy, 9000).task;
-    EXPECT_EQ(task.attempt->waiting, (Waiting{"the store is away", 1000, 9000 + backoff_ms(2, kPollPolicy)}));
+    EXPECT_EQ(task.attempt->waiting, (Waiting{"the store is away", 9000, 9000 + backoff_ms(2, kPollPolicy)}));
     Attempt kept;
     ASSERT_TRUE(read_progress(progress_json(*task.attempt), kept).ok());
     EXPECT_EQ(kept.waiting, task.attempt->waiting);
@@ -25,6 +25,21 @@ TEST(WaitingTest, AnAttemptThatWaitsSaysForWhatSinceWhenAndWhenItIsTriedAgain) {
     task = apply(task, Staged{}, kPollPolicy, 20000).task;
     EXPECT_EQ(task.attempt->waiting, std::nullopt);
     EXPECT_EQ(task.attempt->error, "") << "it is over";
+}
+
+TEST(WaitingTest, SinceIsOfTheTroubleThatIsTold) {
+    Task task = at_step(Step::kSubmitting);
+    const auto since_ms = [&](const std::string& why, std::int64_t now_ms) {
+        task = apply(task, Unreachable{why}, kPollPolicy, now_ms).task;
+        EXPECT_EQ(task.attempt->waiting->reason, why);
+        return task.attempt->waiting->since_ms;
+    };
+    EXPECT_EQ(since_ms("the batch system: QOSGrpCPUMinutesLimit", 1000), 1000);
+    EXPECT_EQ(since_ms("/work: its file system is mounted read-only", 2000), 2000) << "it is another one";
+    EXPECT_EQ(since_ms("no answer from the store: refused", 3000), 3000);
+    EXPECT_EQ(since_ms("no answer from the store: it timed out", 4000), 3000) << "it is the same one";
+    EXPECT_EQ(since_ms("/image was written 1 seconds ago: is it still being copied?", 5000), 5000);
+    EXPECT_EQ(since_ms("/image was written 12 seconds ago: is it still being copied?", 6000), 5000);
 }
 
 TEST(WaitingTest, ATrainingThatFindsItsQuotaFullIsTriedAgainForAsLongAsItTakes) {

@@ -34,6 +34,7 @@ constexpr std::size_t kLogBytesMax = 256 << 10;      // of one attempt,
 constexpr std::size_t kLogBytesTotalMax = 2U << 20;  // and of all that one script looks at
 constexpr std::size_t kErrorBytesMax = 1000;
 constexpr const char* kLooking = "looking at attempts";
+constexpr const char* kBatch = "the batch system";
 constexpr std::size_t kNameBytesMax = 100;
 
 std::string last_bytes(const std::string& text, std::size_t count) {
@@ -172,10 +173,10 @@ Error ScriptSite::to_error(const CommandResult& result, const char* what) const 
     if (result.exit_code == site::kExitAbsent) return with_cause(not_found(message + said), Cause::kSite);
     if (result.exit_code == site::kExitNoQueue) return with_cause(not_found(message + said), Cause::kSite);
     if (result.exit_code == site::kExitBadInput) return with_cause(invalid_argument({}, message + said), Cause::kSite);
-    if (is_read_only(said))
-        return unavailable(message + facility().work_dir + ": " + kReadOnlyMend + " (" + said + ")");
+    const std::string doing = std::string_view(what) == kBatch ? "" : message;  // no batch system was reached
+    if (is_read_only(said)) return unavailable(doing + facility().work_dir + ": " + kReadOnlyMend + " (" + said + ")");
     if (is_out_of_space(said))
-        return unavailable(message + "no space or quota is left in " + facility().work_dir + " (" + said + ")");
+        return unavailable(doing + "no space or quota is left in " + facility().work_dir + " (" + said + ")");
     if (said.empty() || result.exit_code != site::kExitTryLater)
         message += "exit status " + std::to_string(result.exit_code) + (said.empty() ? "" : ": ");
     if (result.exit_code == site::kExitTryLater) return unavailable(message + said);
@@ -214,7 +215,7 @@ Status ScriptSite::check_exit(const CommandResult& result, const char* what) con
 
 Result<CommandResult> ScriptSite::run_batch(RemoteScript script) {
     script.text.insert(0, batch_->functions());
-    return run(std::move(script), "the batch system");
+    return run(std::move(script), kBatch);
 }
 
 Result<ScriptSite::FoundImage> ScriptSite::find_image() {

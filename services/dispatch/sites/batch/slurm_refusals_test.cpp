@@ -77,6 +77,21 @@ TEST_F(SlurmRefusalsTest, AnSbatchWithoutAnIdIsToldAsSuch) {
     }
 }
 
+TEST_F(SlurmRefusalsTest, WhatIsTheFileSystemsIsNotCalledTheBatchSystems) {
+    ScriptSite site(slurm_.facility, make_local_transport(), "");
+    const auto said = [&](const std::string& program) {
+        slurm_.put("bin/mkdir", "#!/bin/sh\necho " + program + " >&2\nexit 1\n");
+        const auto id = site.submit_script({"atoll-t-1", site.task_directory("t", 1)}, "exit 0\n");
+        EXPECT_FALSE(id.ok());
+        return id.ok() ? "" : id.error().message;
+    };
+    const std::string work = slurm_.facility.work_dir;
+    EXPECT_TRUE(said("mkdir: Read-only file system").starts_with(work + ": its file system is mounted read-only"))
+        << said("mkdir: Read-only file system");
+    EXPECT_TRUE(said("mkdir: No space left on device").starts_with("no space or quota is left in " + work));
+    EXPECT_TRUE(said("mkdir: no").starts_with("the batch system: ")) << said("mkdir: no");
+}
+
 // What the facility's record, its template or the site must be changed for, as when a partition is renamed.
 TEST_F(SlurmRefusalsTest, AQueueThatIsNotThereIsNoFaultOfTheJob) {
     for (const char* said : {
