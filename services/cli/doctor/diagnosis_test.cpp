@@ -47,7 +47,7 @@ TEST(DiagnosisTest, WhatIsCriticalComesFirst) {
     seen.facilities = {{"alpha", "Permission denied"}};
     EXPECT_EQ(lines_of(seen), (Lines{"dispatch: a task has been waiting for a worker for 5 m 01 s",
                                      "registry: does not answer: connection refused",
-                                     "alpha: has given no answer for 2 m 00 s: Permission denied",
+                                     "alpha: has been unusable for 2 m 00 s: Permission denied",
                                      "dispatch: runs version 0.9.0; this program is 1.0.0"}));
 }
 
@@ -58,7 +58,7 @@ TEST(DiagnosisTest, AFacilityThatCannotBeReachedIsOneProblemAndWhatTasksWaitForI
                              "atoll_facility_login_budget_remaining{facility=\"beta\"} 0\n");
     seen.facilities = {{"alpha", "Connection reset"}};
     seen.task_waits = {{"gamma", "no space is left since noon"}};
-    EXPECT_EQ(lines_of(seen), (Lines{"alpha: has given no answer for 2 m 00 s: Connection reset",
+    EXPECT_EQ(lines_of(seen), (Lines{"alpha: has been unusable for 2 m 00 s: Connection reset",
                                      "beta: its logins by ssh are used up for now",
                                      "gamma: a task there waits: no space is left since noon"}));
     EXPECT_EQ(diagnose(seen).back().remedy.find("by itself"), std::string::npos) << "a budget does not come back";

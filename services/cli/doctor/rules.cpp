@@ -11,7 +11,7 @@ constexpr Rule kRules[] = {
      "{service} cannot work with {label}",
      "`atoll status` says what runs; look at the log of {service} and of {label}"},
     {"AtollFacilityUnreachable", kWarning, "atoll_facility_silent_seconds", Test::kAbove, 0, "", "facility",
-     Unit::kSeconds, "has given no answer for {value}", "`atoll facility check {label}` says what is in the way"},
+     Unit::kSeconds, "has been unusable for {value}", "`atoll facility check {label}` says what is in the way"},
     {"AtollBatchSystemAway", kWarning, "atoll_facility_batch_system_up", Test::kBelow, 1, "", "facility", Unit::kNone,
      "its batch system gives no answer", "ask the site; `atoll facility check {label}` tries it again"},
     {"AtollCredentialEnds", kWarning, "atoll_facility_credential_expiry_timestamp_seconds", Test::kEndsWithin,

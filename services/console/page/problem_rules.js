@@ -23,7 +23,7 @@ export const rules = [
         limitMetric: '',
         label: 'facility',
         unit: 'seconds',
-        what: 'has given no answer for {value}',
+        what: 'has been unusable for {value}',
         remedy: 'atoll facility check {label} says what is in the way',
     },
     {

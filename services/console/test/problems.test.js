@@ -31,7 +31,7 @@ test('what is critical comes first, and a facility says why it is away', () => {
     assert.deepEqual(lines(diagnose(seen, [{name: 'alpha', waiting: {reason: 'Permission denied'}}], now)), [
         'critical dispatch: a task has been waiting for a worker for 5 min 1 s',
         'critical store: does not answer: The service does not answer at the moment.',
-        'warning alpha: has given no answer for 2 min 5 s: Permission denied',
+        'warning alpha: has been unusable for 2 min 5 s: Permission denied',
     ]);
 });
 
