@@ -144,6 +144,11 @@ void look_at_resources(Looker& look, const Participant& one, const StoredFacilit
                count_text(asked.nodes, "node") + ", " + count_text(asked.ranks(), "rank") +
                    (queue.empty() ? "" : ", queue " + queue) +
                    (asked.time_s > 0 ? ", " + time_text(asked.time_s) : ""));
+    const QueueLimits& found = queue_of(stored.facility.batch, asked).found;
+    if (const std::string trouble = queue_trouble(found); checked.ok() && !trouble.empty())
+        look.add("queue", CheckState::kWarn,
+                 queue + (found.found_at.empty() ? "" : ", as seen at " + found.found_at) + ": " + trouble +
+                     " (`atoll facility check " + look.facility() + "` looks again)");
 }
 
 // A training of one participant whose data are known.

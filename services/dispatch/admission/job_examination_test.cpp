@@ -130,6 +130,25 @@ TEST(JobExaminationTest, AQueueThatTheFacilitysLastCheckDidNotFindIsRefused) {
     EXPECT_EQ(one.found("resources"), "ok: 1 node, 1 rank, queue main");
 }
 
+TEST(JobExaminationTest, AQueueThatStartedNoJobsWhenItWasLookedAtIsAWarning) {
+    Case one;
+    QueueLimits& found = one.facilities["leonardo"].facility.batch.queues["main"].found;
+    found.nodes = 4;
+    found.nodes_away = {{"drained", 3}};
+    found.found_at = "2026-03-01T12:00:00Z";
+    EXPECT_EQ(one.found("queue"), "none") << "one node is there";
+    found.nodes_away["down"] = 1;
+    EXPECT_EQ(
+        one.found("queue"),
+        "warn: main, as seen at 2026-03-01T12:00:00Z: 4 of its 4 nodes take no jobs now: 1 down, 3 drained (`atoll "
+        "facility check leonardo` looks again)");
+    found.state = "down";
+    EXPECT_EQ(one.found("queue"),
+              "warn: main, as seen at 2026-03-01T12:00:00Z: the partition is down: jobs wait in it and none starts "
+              "(`atoll facility check leonardo` looks again)");
+    EXPECT_TRUE(first_failure(one.examine()).ok()) << "it passes";
+}
+
 TEST(JobExaminationTest, MemoryIsComparedWithWhatTheJobAsksForOrTheNodesHave) {
     Case one;
     one.facilities["leonardo"].facility.batch.queues["main"].found.memory_mib_max = 2000;

@@ -105,6 +105,8 @@ Json to_json(const QueueLimits& limits) {
                   {"time_default_s", limits.time_default_s},
                   {"cores_max", limits.cores_max},
                   {"memory_mib_max", limits.memory_mib_max}};
+    if (!limits.state.empty()) value["state"] = limits.state;
+    if (!limits.nodes_away.empty()) value.update({{"nodes", limits.nodes}, {"nodes_away", limits.nodes_away}});
     if (!limits.found_at.empty()) value["found_at"] = limits.found_at;
     return value;
 }
@@ -117,9 +119,37 @@ Result<QueueLimits> parse_queue_limits(const Json& value, const std::string& fie
     limits.time_default_s = reader.required_integer("time_default_s", 0, INT64_MAX);
     limits.cores_max = reader.required_integer("cores_max", 0, INT64_MAX);
     limits.memory_mib_max = reader.required_integer("memory_mib_max", 0, INT64_MAX);
+    limits.state = reader.string_or("state", "");
+    limits.nodes = reader.integer_or("nodes", 0, 0, INT64_MAX);
+    const Json& away = reader.object_or_null("nodes_away");
     limits.found_at = reader.string_or("found_at", "");
     ATOLL_RETURN_IF_ERROR(reader.finish());
+    for (const auto& [state, count] : away.items()) {
+        if (!count.is_number_integer()) return invalid_argument(field + ".nodes_away", "must hold numbers of nodes");
+        limits.nodes_away[state] = count.get<std::int64_t>();
+    }
     return limits;
+}
+
+std::string nodes_away_text(const QueueLimits& limits) {
+    std::vector<std::string> states;
+    for (const auto& [state, count] : limits.nodes_away) states.push_back(std::to_string(count) + " " + state);
+    if (states.empty()) return "";
+    return std::to_string(count_away(limits)) + " of its " + std::to_string(limits.nodes) +
+           " nodes take no jobs now: " + join(states);
+}
+
+std::string queue_trouble(const QueueLimits& limits) {
+    if (!limits.state.empty())
+        return "the partition is " + limits.state + ": " +
+               (limits.state == "down" ? "jobs wait in it and none starts" : "it takes no new jobs");
+    return limits.nodes > 0 && count_away(limits) == limits.nodes ? nodes_away_text(limits) : "";
+}
+
+std::int64_t count_away(const QueueLimits& limits) {
+    std::int64_t away = 0;
+    for (const auto& [state, count] : limits.nodes_away) away += count;
+    return away;
 }
 
 std::string to_text(const QueueLimits& limits) {

@@ -17,8 +17,8 @@ struct QueueLimits {
     std::int64_t time_default_s = 0;  // of a job that says none
     std::int64_t cores_max = 0;       // of a node
     std::int64_t memory_mib_max = 0;  // of a node
-    // How the queue is now, which is not kept: its nodes, those among them that take no job by their state, as
-    // "drained", and the queue's own state where it is another than "up".
+    // How the queue was then: its nodes, those among them that take no job by their state, as "drained", and the
+    // queue's own state where it is another than "up".
     std::int64_t nodes = 0;
     std::map<std::string, std::int64_t> nodes_away = {};
     std::string state = {};
@@ -27,6 +27,12 @@ struct QueueLimits {
 };
 json::Json to_json(const QueueLimits& limits);
 Result<QueueLimits> parse_queue_limits(const json::Json& value, const std::string& field);
+// How many of its nodes take no jobs.
+std::int64_t count_away(const QueueLimits& limits);
+// "3 of its 4 nodes take no jobs now: 1 down, 2 drained"; empty: all take some.
+std::string nodes_away_text(const QueueLimits& limits);
+// Why no job in the queue starts, "the partition is down: jobs wait in it and none starts"; empty: nothing is known.
+std::string queue_trouble(const QueueLimits& limits);
 // "2 nodes of 4 cores and 3.9 GiB, 1:00:00 at most, 0:10:00 where a job says none"
 std::string to_text(const QueueLimits& limits);
 

@@ -146,6 +146,9 @@ TEST(BatchSpecTest, WhatTheSchedulerSaysOfAQueueIsALimitToo) {
     batch.queues["gpu"] = {};
     EXPECT_EQ(batch_time_s(batch, {}), 7200);
     batch.queues["gpu"].found = {2, 3600, 600, 4, 4000};
+    batch.queues["gpu"].found.nodes = 4;
+    batch.queues["gpu"].found.nodes_away = {{"down", 1}, {"drained", 2}};
+    batch.queues["gpu"].found.state = "drain";
     EXPECT_EQ(parse_queue_limits(to_json(batch.queues["gpu"].found), "limits").value(), batch.queues["gpu"].found);
 }
 

@@ -250,21 +250,12 @@ class Judge {
 
     // Whether a job in the queue could start now. Large machines always have a few nodes that are being mended.
     static CheckRow judge_nodes(const QueueLimits& found) {
-        CheckRow row{"", CheckState::kOk, "", ""};
-        if (!found.state.empty()) {
-            const std::string what = found.state == "down" ? "jobs wait in it and none starts" : "it takes no new jobs";
-            return {"", CheckState::kFail, "Slurm says that the partition is " + found.state + ": " + what,
+        CheckRow row{"", CheckState::kOk, nodes_away_text(found), ""};
+        if (!found.state.empty())
+            return {"", CheckState::kFail, "Slurm says that " + queue_trouble(found),
                     "ask the site when it is up again, or for another partition"};
-        }
-        std::int64_t away = 0;
-        std::vector<std::string> states;
-        for (const auto& [state, count] : found.nodes_away) {
-            away += count;
-            states.push_back(std::to_string(count) + " " + state);
-        }
+        const std::int64_t away = count_away(found);
         if (away == 0) return row;
-        row.seen = std::to_string(away) + " of its " + std::to_string(found.nodes) +
-                   " nodes take no jobs now: " + join(states);
         if (away == found.nodes) row.state = CheckState::kFail;
         if (away < found.nodes && 2 * away >= found.nodes) row.state = CheckState::kWarn;
         if (row.state != CheckState::kOk) row.mend = "ask the site; `sinfo -R` there says why";
