@@ -24,6 +24,15 @@ Status for_each_copy(JobSpec& spec, const CopyWork& work) {
     return {};
 }
 
+// What is wrong with the base is one finding of all.
+Result<BaseModel> examine_base(const Catalog& catalog, JobView& job) {
+    auto base = find_base_model(catalog, job);
+    if (base.ok() || base.error().code != ErrorCode::kInvalidArgument) return base;
+    BaseModel refused;
+    refused.refusal = base.error();
+    return refused;
+}
+
 }  // namespace
 
 Result<Facilities> require_facilities(pg::Connection& connection, JobSpec& spec, const auth::Principal& principal) {
@@ -68,7 +77,7 @@ Result<Admission> consider_job(pg::Pool& pool, const Catalog& catalog, const Jso
     }
     ATOLL_TRY(job.base, catalog.model_digest(job.spec.model, job.spec.model_version, "model", "name", principal));
     ATOLL_RETURN_IF_ERROR(require_output_model(catalog, job.spec.output_model, principal));
-    ATOLL_TRY(const BaseModel base, find_base_model(catalog, job));
+    ATOLL_TRY(const BaseModel base, examine_base(catalog, job));
     std::vector<NamedCopy> copies;
     ATOLL_RETURN_IF_ERROR(for_each_copy(job.spec, [&](DatasetCopy& data, const std::string& path) -> Status {
         copies.push_back({&data, path});

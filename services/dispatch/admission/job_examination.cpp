@@ -59,6 +59,7 @@ std::string name_of(const DatasetCopy& data) {
 }
 
 void look_at_tokenizer(Looker& look, const JobSpec& spec, const BaseModel& base, const NamedCopy& copy) {
+    if (!base.refusal.ok()) return look.add("tokenizer", CheckState::kSkipped, "not known");
     if (base.tokenizer.is_null())
         return look.add("tokenizer", CheckState::kSkipped,
                         "the model has none: the trainer takes the data as they are");
@@ -446,7 +447,9 @@ Examination examine_job(const JobSpec& spec, const Facilities& facilities, const
     Examination examination;
     Looker model(examination.findings, "model", "");
     const std::string reference = spec.model + "@" + spec.model_version;
-    if (base.config.ok())
+    if (!base.refusal.ok())
+        model.fail("model", base.refusal.error());
+    else if (base.config.ok())
         model.add(
             "model", CheckState::kOk,
             reference + ": " + std::string(base.config->architecture.model_type) + ", " + human_bytes(base.bytes));

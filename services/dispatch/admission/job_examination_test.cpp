@@ -72,6 +72,20 @@ TEST(JobExaminationTest, WhatIsInTheWayAtASiteIsAWarning) {
     EXPECT_TRUE(first_failure(one.examine()).ok()) << "it passes";
 }
 
+TEST(JobExaminationTest, ABaseThatNoJobStartsFromIsOneFindingOfAll) {
+    Case one;
+    one.base = BaseModel();
+    one.base.refusal = invalid_argument("model.version", "is an adapter: set training.lora_rank to its rank, 8");
+    one.copy.found = invalid_argument("participants[0].dataset", "there is none");
+    EXPECT_EQ(one.found("model"), "fail at model.version: is an adapter: set training.lora_rank to its rank, 8");
+    EXPECT_EQ(one.found("data"), "fail at participants[0].dataset: there is none");
+    const Error first = first_failure(one.examine()).error();
+    EXPECT_EQ(first.field, "model.version");
+    EXPECT_TRUE(first.message.ends_with("(and 1 more: `atoll job submit --check` shows all)")) << first.message;
+    one.copy.found = Status();
+    EXPECT_EQ(one.found("tokenizer"), "skipped: not known");
+}
+
 TEST(JobExaminationTest, ABaseWithATensorThatNoUpdateWouldHaveIsRefused) {
     Case one;
     EXPECT_EQ(one.found("weights"), "none");

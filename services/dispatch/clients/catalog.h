@@ -54,6 +54,7 @@ struct BaseModel {
     std::uint64_t adapter_parameters = 0;  // the same, whatever its dtype
     // Of config.json. An error: it has none, or one that the trainer cannot read.
     Result<model_config::ModelConfig> config = Error{};
+    Status refusal = {};  // an error: no job with these settings starts from it; then nothing else is known
 };
 
 // The registry, the store and aggregation as dispatch asks them, by their REST APIs over connections that stay open and
