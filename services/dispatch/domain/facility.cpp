@@ -115,6 +115,35 @@ Result<std::vector<std::string>> parse_allow(const Json& value) {
     return allow;
 }
 
+// A member at the top that belongs further down, as flags of `atoll facility add` are named after it.
+Error with_its_place(Error error) {
+    static constexpr std::pair<std::string_view, std::string_view> kPlaces[] = {
+        {"host", "transport"},
+        {"config_file", "transport"},
+        {"host_key", "transport"},
+        {"data", "transport"},
+        {"slots", "batch"},
+        {"queues", "batch"},
+        {"default_queue", "batch"},
+        {"template", "batch"},
+        {"partition", "batch.queues.NAME"},
+        {"account", "batch.queues.NAME"},
+        {"qos", "batch.queues.NAME"},
+        {"constraint", "batch.queues.NAME"},
+        {"reservation", "batch.queues.NAME"},
+        {"gpu_request", "batch.queues.NAME"},
+        {"card", "batch.queues.NAME"},
+        {"extra", "batch.queues.NAME"},
+        {"nodes_max", "batch.queues.NAME"},
+        {"time_max", "batch.queues.NAME"},
+    };
+    if (!error.message.starts_with("unknown field")) return error;
+    for (const auto& [member, place] : kPlaces)
+        if (error.field == member)
+            error.message = "unknown field; did you mean " + std::string(place) + "." + error.field + "?";
+    return error;
+}
+
 }  // namespace
 
 const char* to_string(TransportKind kind) {
@@ -161,7 +190,7 @@ Result<Facility> parse_facility(const Json& value) {
         reader.fail("programs", "must be left out with an image, which has its own");
     if (!image.is_null() && facility.work_dir.find_first_of(":,") != std::string::npos)
         reader.fail("work_dir", "must not hold ':' or ',', which a container's binds cannot name");
-    ATOLL_RETURN_IF_ERROR(reader.finish());
+    if (const Status read = reader.finish(); !read.ok()) return with_its_place(read.error());
     facility.work_dir = normal_path(facility.work_dir);
     ATOLL_TRY(facility.transport, parse_transport(transport));
     ATOLL_TRY(facility.batch, parse_batch_spec(batch, "batch"));

@@ -192,5 +192,21 @@ TEST(FacilityTest, APatchChangesOneMemberAndNeverTheName) {
     EXPECT_EQ(patch_facility(facility, {{"work_dir", nullptr}}).error().field, "work_dir");
 }
 
+TEST(FacilityTest, AMemberThatStandsTooFarUpIsToldItsPlace) {
+    const auto refusal = [](const char* member) {
+        json::Json record = to_json(parse_facility({{"name", "alfa"},
+                                                    {"transport", {{"kind", "local"}}},
+                                                    {"batch", {{"kind", "local"}}},
+                                                    {"work_dir", "/work"}})
+                                        .value());
+        record[member] = "ssh";
+        return describe(parse_facility(record).error());
+    };
+    EXPECT_EQ(refusal("data"), "data: unknown field; did you mean transport.data?");
+    EXPECT_EQ(refusal("default_queue"), "default_queue: unknown field; did you mean batch.default_queue?");
+    EXPECT_EQ(refusal("partition"), "partition: unknown field; did you mean batch.queues.NAME.partition?");
+    EXPECT_EQ(refusal("workdir"), "workdir: unknown field; did you mean work_dir?");
+}
+
 }  // namespace
 }  // namespace atl::dispatch
