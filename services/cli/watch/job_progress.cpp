@@ -250,6 +250,14 @@ json newest_validation(const json& data) {
     return {};
 }
 
+// Of the steps that have told one: a step of few tokens tells its loss with later ones.
+json newest_loss(const json& data, const json& before) {
+    json losses = data.value("points", json::object()).value("loss", json::array());
+    for (auto loss = losses.rbegin(); loss != losses.rend(); ++loss)
+        if (loss->is_number()) return *loss;
+    return before.is_object() ? before.value("loss", json()) : json();
+}
+
 // The newest step after an event of steps. A validation comes after its step, and stays until the next.
 json newest_progress(const json& before, const json& data) {
     json now = data;
@@ -257,6 +265,7 @@ json newest_progress(const json& before, const json& data) {
         now = before;
         now.update(data);
     }
+    if (text(now, "loss").empty()) now["loss"] = newest_loss(data, before);
     json validation = newest_validation(data);
     if (validation.is_null()) validation = before;
     if (validation.is_object())

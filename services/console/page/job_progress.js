@@ -96,6 +96,11 @@ function applyStep(jobProgress, data) {
     if (isNews) Object.assign(task, {attempt, progress: {...data}});
 }
 
+// The newest loss that was told: a step of few tokens tells its own with later ones.
+export function newestLoss(task) {
+    return task.progress?.loss ?? task.points.at(-1)?.loss;
+}
+
 // The newest loss on validation rows, which is of the newest step or of an earlier one.
 export function newestValidation(task) {
     return task.validations?.at(-1)?.loss ?? task.progress?.val_loss;

@@ -1,6 +1,6 @@
 // The parts of a job's view that are tables: what runs now, the rounds, the lineage of the model.
 
-import {failedEvaluations, newestValidation, opposedUpdates, participantsWithRefusals, shownRound, stepsOf, tasksOfRound} from './job_progress.js';
+import {failedEvaluations, newestLoss, newestValidation, opposedUpdates, participantsWithRefusals, shownRound, stepsOf, tasksOfRound} from './job_progress.js';
 import {badge, bar, digest, h, notice, table} from './dom.js';
 import {age, between, bytes, count, duration, moment, number, roundOf} from './format.js';
 import {gantt} from './gantt.js';
@@ -55,7 +55,7 @@ function trainingRow(jobProgress, task, validates) {
         stateOf(task),
         `${task.attempt ?? '\u2013'}`,
         steps(jobProgress, task),
-        number(task.progress?.loss),
+        number(newestLoss(task)),
         ...(validates ? [number(newestValidation(task))] : []),
         count(speed),
     ];

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import {test} from 'node:test';
 
 import {
+    newestLoss,
     newestValidation,
     newProgress,
     participantsWithRefusals,
@@ -198,6 +199,16 @@ test('validations are points at their steps, whether they come with their step o
     assert.equal(one.validations.at(-1).step, 2000);
     assert.equal(newestValidation({progress: {val_loss: 7}}), 7, 'as the rounds have it');
     assert.equal(newestValidation({}), undefined);
+});
+
+test('the newest loss stays where a step tells none', () => {
+    const jobProgress = started();
+    applyEvent(jobProgress, progress(1, 2.5));
+    applyEvent(jobProgress, progress(2, undefined));
+    const one = jobProgress.tasks.get('t1');
+    assert.equal(one.progress.step, 2);
+    assert.equal(newestLoss(one), 2.5);
+    assert.equal(newestLoss({points: []}), undefined);
 });
 
 test('an attempt that goes on from a saved state keeps the line up to there', () => {

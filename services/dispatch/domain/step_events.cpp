@@ -133,7 +133,10 @@ StepLine newest_step(const std::optional<StepLine>& before, const std::vector<St
     for (const StepLine& line : lines) {
         Json known = to_json(newest);
         if (line.step != newest.step)
-            known = {{"val_loss", newest.val_loss ? Json(*newest.val_loss) : Json()},
+            // A step of few tokens tells its loss with later ones.
+            known = {{"loss", newest.loss ? Json(*newest.loss) : Json()},
+                     {"loss_tokens", newest.loss_tokens ? Json(*newest.loss_tokens) : Json()},
+                     {"val_loss", newest.val_loss ? Json(*newest.val_loss) : Json()},
                      {"val_perplexity", newest.val_perplexity ? Json(*newest.val_perplexity) : Json()},
                      {"val_tokens", newest.val_tokens ? Json(*newest.val_tokens) : Json()}};
         if (line.val_loss)

@@ -117,6 +117,25 @@ TEST(StepEventsTest, AValidationTakesNothingFromTheNewestStepAndStaysUntilTheNex
     EXPECT_FALSE(task.attempt->last_step->val_perplexity.has_value()) << "too large for a number";
 }
 
+TEST(StepEventsTest, TheNewestLossStaysWhereAStepTellsNone) {
+    StepLine first;
+    first.step = 7;
+    first.loss = 2.5;
+    first.loss_tokens = 64;
+    first.lr = 0.1;
+    StepLine second;
+    second.step = 8;
+    second.tokens_per_s = 3;
+    const StepLine newest = newest_step(std::nullopt, {first, second});
+    EXPECT_EQ(newest.step, 8);
+    EXPECT_EQ(newest.loss, 2.5) << "a step of few tokens tells its loss with the next ones";
+    EXPECT_EQ(newest.loss_tokens, 64);
+    EXPECT_EQ(newest.lr, std::nullopt);
+    second.step = 9;
+    second.loss = 2.25;
+    EXPECT_EQ(newest_step(newest, {second}).loss, 2.25);
+}
+
 TEST(StepEventsTest, BeyondThemAPointStandsForManyStepsWithTheirMeanAndRange) {
     std::int64_t told = kPointsMax - 1;
     const auto events = progress_events(steps_from(1, 301), told);
