@@ -283,6 +283,12 @@ std::string validation_text(const json& data) {
                        perplexity.is_number() ? ", perplexity " + human_number(perplexity.get<double>()) : "");
 }
 
+// What comes after an attempt that was cut short. A state can have been saved after a step alone.
+const char* next_attempt_text(bool trains, bool has_made_a_step) {
+    if (!trains) return "does it again";
+    return has_made_a_step ? "goes on from the last saved state, if there is one" : "begins at the start";
+}
+
 // What to call a task after the event `what`: one of a task that runs says so, as where its site suspends it.
 std::string state_word(const std::string& what, const json& data) {
     const std::string step = text(data, "step");
@@ -331,7 +337,7 @@ std::string JobProgress::apply_task(const std::string& what, const json& data) {
         return fmt::format(
             "round {}  {}  {} ended at attempt {}; the next one {}: {}", integer(data, "round"), facility,
             text(data, "kind"), integer(data, "attempt"),
-            text(data, "kind") == "train" ? "goes on from the last saved state, if there is one" : "does it again",
+            next_attempt_text(trains, !training_.contains(facility) || training_.at(facility).has_made_a_step()),
             error);
     if (what == "retrying")
         return fmt::format("round {}  {}  {} failed at attempt {}, trying again: {}", integer(data, "round"), facility,

@@ -58,6 +58,7 @@ class JobProgress {
         std::int64_t reached = 0;  // the furthest step of the attempts before it
         nlohmann::json progress;   // the newest step
         nlohmann::json metrics;    // of the update, when it is done
+        bool has_made_a_step() const { return reached > 0 || !progress.is_null(); }
     };
     void enter(Phase phase, const nlohmann::json& event);
     std::string apply_readmission(const nlohmann::json& data);

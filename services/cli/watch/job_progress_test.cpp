@@ -276,6 +276,36 @@ TEST(JobProgressTest, AttemptsAreNumberedAndEachBeginsAnew) {
     EXPECT_NE(progress.picture().find("leonardo  running   2\n"), std::string::npos) << progress.picture();
 }
 
+TEST(JobProgressTest, OfWhatMadeNoStepNoSavedStateIsSpokenOf) {
+    JobProgress progress = demo_progress();
+    progress.apply(event("atoll.round.opened.v1", {{"round", 1}}));
+    const json cut = {{"error", "its batch job was cancelled before it began"}, {"interrupted", true}};
+    for (const std::int64_t attempt : {1, 2}) {
+        const std::string never_began = progress.apply(training("retrying", attempt, cut));
+        EXPECT_NE(never_began.find("the next one begins at the start: its batch job"), std::string::npos)
+            << never_began;
+    }
+    progress.apply(training("progress", 3, {{"step", 1}, {"loss", 6}}));
+    for (const std::int64_t attempt : {3, 4}) {
+        const std::string began = progress.apply(training("retrying", attempt, cut));
+        EXPECT_NE(began.find("goes on from the last saved state"), std::string::npos) << began;
+    }
+    json evaluation = training("retrying", 1, cut);
+    evaluation["data"]["kind"] = "evaluate";
+    EXPECT_NE(progress.apply(evaluation).find("the next one does it again: "), std::string::npos);
+}
+
+TEST(JobProgressTest, TheNewestLossStaysWhereAStepTellsNone) {
+    JobProgress progress = demo_progress();
+    progress.apply(event("atoll.round.opened.v1", {{"round", 1}}));
+    progress.apply(training("progress", 1, {{"step", 7}, {"loss", 6.25}}));
+    progress.apply(training("progress", 1, {{"step", 8}, {"tokens_per_s", 100}}));
+    EXPECT_NE(progress.picture().find("6.25"), std::string::npos) << progress.picture();
+    progress.apply(
+        training("progress", 1, {{"step", 12}, {"points", {{"step", {10, 11, 12}}, {"loss", {6.5, 6.125, nullptr}}}}}));
+    EXPECT_NE(progress.picture().find("6.125"), std::string::npos) << progress.picture();
+}
+
 TEST(JobProgressTest, WhereALaterAttemptBeginsIsTold) {
     JobProgress progress = demo_progress();
     progress.apply(event("atoll.round.opened.v1", {{"round", 1}}));
