@@ -121,4 +121,8 @@ Json merge_training_settings(Json base, const Json& overrides) {
     return base;
 }
 
+bool writes_change(const json::Json& training) {
+    return training.value("update_format", "model") != "model";
+}
+
 }  // namespace atl::dispatch

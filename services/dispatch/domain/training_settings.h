@@ -35,4 +35,7 @@ json::Json save_by_time(json::Json settings);
 // `base` with the members of `overrides` on top.
 json::Json merge_training_settings(json::Json base, const json::Json& overrides);
 
+// Whether a training with these settings hands in the change of its model alone: its update_format is int8 or int4.
+bool writes_change(const json::Json& training);
+
 }  // namespace atl::dispatch

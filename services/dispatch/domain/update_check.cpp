@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "services/dispatch/domain/training_settings.h"
+#include "shared/delta/delta.h"
 #include "shared/run_settings/schedule.h"
 
 namespace atl::dispatch {
@@ -35,6 +36,13 @@ std::int64_t steps_with(const run_settings::RunConfig& config, const UpdateLimit
 // How many times the usual rate that of embedding and head is; 1 where it is lower.
 double embedding_ratio(const run_settings::RunConfig& config) {
     return config.lr > 0 ? std::max(1.0, config.lr_embedding / config.lr) : 1;
+}
+
+bool holds_change(const Json& manifest) {
+    const auto files = manifest.is_object() ? manifest.find("files") : manifest.end();
+    return files != manifest.end() && std::any_of(files->begin(), files->end(), [](const Json& file) {
+               return file.is_object() && file.value("path", Json()) == delta::kFile;
+           });
 }
 
 }  // namespace
@@ -87,11 +95,12 @@ Status check_ranks(const SummaryLine& summary, const UpdateLimits& limits, std::
                                            ": fewer have started (`atoll facility check NAME --job` tells)");
 }
 
-Status check_version(const Json& version, const std::string& base) {
+Status check_version(const Json& version, const std::string& base, bool may_be_change) {
     json::ObjectReader reader(version);
     const std::string digest = reader.string_or("digest", "");
     const std::string kind = reader.string_or("kind", "");
     const Json& parents = reader.array_or_null("parents");
+    const Json& manifest = reader.object_or_null("manifest");
     reader.allow_unknown();
     if (const Status read = reader.finish(); !read.ok())
         return internal_error("what the store says of the version that was pushed cannot be read: " +
@@ -101,6 +110,10 @@ Status check_version(const Json& version, const std::string& base) {
     if (kind != "update" && kind != "global") return conflict("the version that was pushed is no update in the store");
     if (parents != Json::array({base}))
         return conflict("the update that was pushed has the parents " + parents.dump() + ", not the base " + base);
+    if (!may_be_change && holds_change(manifest))
+        return conflict(std::string("the update that was pushed has ") + delta::kFile +
+                        ", the change of the model alone, which is what trainings with an update_format write: this "
+                        "job has none");
     return {};
 }
 

@@ -49,8 +49,9 @@ Status check_ranks(const SummaryLine& summary, const UpdateLimits& limits, std::
 
 // What the store knows of the version that a site says it has pushed: an update whose only parent is the base. Its job
 // and round are not looked at, as they are those of whoever pushed these bytes first: two jobs that train alike make
-// the same update, and where it was the only one of its round it is a global model by now. No refusal (is_refusal) is
-// the error that what the store says cannot be read.
-Status check_version(const json::Json& version, const std::string& base);
+// the same update, and where it was the only one of its round it is a global model by now. `may_be_change`: the job's
+// updates hold the change of the base alone. No refusal (is_refusal) is the error that what the store says cannot be
+// read.
+Status check_version(const json::Json& version, const std::string& base, bool may_be_change);
 
 }  // namespace atl::dispatch

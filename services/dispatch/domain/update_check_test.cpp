@@ -85,18 +85,32 @@ TEST(UpdateCheckTest, ATrainingOnFewerRanksThanWereAskedForIsTold) {
 
 TEST(UpdateCheckTest, TheStoreMustKnowAnUpdateOfTheBase) {
     const Json good = {{"kind", "update"}, {"parents", {"b"}}};
-    EXPECT_TRUE(check_version(good, "b").ok());
-    EXPECT_TRUE(check_version({{"kind", "global"}, {"parents", {"b"}}}, "b").ok()) << "once the only one of its round";
-    EXPECT_TRUE(check_version({{"digest", "b"}, {"kind", "global"}, {"parents", {"a", "u"}}}, "b").ok())
+    EXPECT_TRUE(check_version(good, "b", false).ok());
+    EXPECT_TRUE(check_version({{"kind", "global"}, {"parents", {"b"}}}, "b", false).ok())
+        << "once the only one of its round";
+    EXPECT_TRUE(check_version({{"digest", "b"}, {"kind", "global"}, {"parents", {"a", "u"}}}, "b", false).ok())
         << "a training that changed nothing";
     for (const Json& wrong : {Json{{"digest", "u"}, {"kind", "global"}, {"parents", {"a", "u"}}},
                               Json{{"kind", "base"}, {"parents", {"b"}}}, Json{{"kind", "update"}, {"parents", {"a"}}},
                               Json{{"kind", "update"}, {"parents", {"b", "a"}}},
                               Json{{"kind", "update"}, {"parents", Json::array()}}, Json{{"kind", "update"}}})
-        EXPECT_TRUE(is_refusal(check_version(wrong, "b").error())) << wrong;
+        EXPECT_TRUE(is_refusal(check_version(wrong, "b", false).error())) << wrong;
     for (const Json& unreadable : {Json("update"), Json{{"digest", 7}, {"kind", "update"}, {"parents", {"b"}}},
                                    Json{{"kind", "update"}, {"parents", "b"}}})
-        EXPECT_EQ(check_version(unreadable, "b").error().code, ErrorCode::kInternal) << unreadable;
+        EXPECT_EQ(check_version(unreadable, "b", false).error().code, ErrorCode::kInternal) << unreadable;
+}
+
+TEST(UpdateCheckTest, AChangeIsRefusedWhereTheJobAsksForModels) {
+    const auto with = [](const char* path) {
+        return Json{{"kind", "update"}, {"parents", {"b"}}, {"manifest", {{"files", {{{"path", path}}}}}}};
+    };
+    EXPECT_TRUE(check_version(with("model.safetensors"), "b", false).ok());
+    EXPECT_TRUE(check_version(with("delta.safetensors"), "b", true).ok());
+    const Status unasked = check_version(with("delta.safetensors"), "b", false);
+    ASSERT_TRUE(!unasked.ok() && is_refusal(unasked.error()));
+    EXPECT_TRUE(unasked.error().message.starts_with("the update that was pushed has delta.safetensors, the change"))
+        << unasked.error().message;
+    EXPECT_TRUE(check_version({{"kind", "update"}, {"parents", {"b"}}, {"manifest", {{"files", 7}}}}, "b", false).ok());
 }
 
 }  // namespace

@@ -426,7 +426,7 @@ Result<Outcome> AttemptRunner::push_update(const Task& task, const TrainParams& 
         return refuse_update(not_found("the site says that it pushed " + handed_in + ", but the model " +
                                        train.output_model + " has no such version"));
     ATOLL_RETURN_IF_ERROR(pushed);
-    if (const Status version = check_version(*pushed, train.base); !version.ok())
+    if (const Status version = check_version(*pushed, train.base, writes_change(train.training)); !version.ok())
         return is_refusal(version.error()) ? refuse_update(version.error()) : Result<Outcome>(version.error());
     const auto size = pushed->find("size");
     return Outcome(Collected{{{"version", handed_in},

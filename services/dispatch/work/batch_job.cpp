@@ -55,12 +55,8 @@ std::vector<std::string> train_command(const Site& site, const TrainParams& trai
     return command;
 }
 
-bool writes_delta(const json::Json& training) {
-    return training.value("update_format", "model") != "model";
-}
-
 bool keeps_state(const TrainParams& train) {
-    return train.training.value("keep_optimizer", false) || writes_delta(train.training) || train.control_variate > 0;
+    return train.training.value("keep_optimizer", false) || writes_change(train.training) || train.control_variate > 0;
 }
 
 // What the site kept is taken if it is that round's of this job, whole, and fits. Else the trainer warns and starts
@@ -68,7 +64,7 @@ bool keeps_state(const TrainParams& train) {
 void set_kept_state(json::Json& settings, const KeptState& kept, const std::string& job) {
     const auto name = [&](std::int64_t round) { return "round " + std::to_string(round) + " of job " + job; };
     for (const auto& [is_kept, what] : {std::pair{settings.value("keep_optimizer", false), std::string("optimizer")},
-                                        {writes_delta(settings), std::string("rounding_error")},
+                                        {writes_change(settings), std::string("rounding_error")},
                                         {settings.contains("control_variate"), std::string("control_variate")}}) {
         if (!is_kept) continue;
         settings[what + "_name"] = name(kept.round);
@@ -116,7 +112,7 @@ Result<BatchJob> describe_batch_job(const Task& task, const Site& site) {
                               job.run_json["loss_tokens_min"] = kLossTokensMin;
                               if (train.counts_tokens) job.run_json["token_counts"] = true;
                               if (train.control_variate > 0) job.run_json["control_variate"] = train.control_variate;
-                              if (writes_delta(train.training) || train.control_variate > 0)
+                              if (writes_change(train.training) || train.control_variate > 0)
                                   job.run_json["update_base"] = train.base;
                               if (keeps_state(train)) {
                                   job.kept_state = {site.path("kept/" + task.job), task.round, train.state_round};
