@@ -105,12 +105,14 @@ void read_polls(service::SettingsReader& reader, Settings& settings) {
                        "shortest interval between status checks of a task at a facility reached by ssh");
     const std::int64_t ssh_max =
         reader.integer("ssh_poll_interval_max_ms", 60000, 10, kHour_ms,
-                       "longest interval; between the two, a third of the time that the attempt has waited or run");
+                       "longest interval, and so the greatest age of what is shown of a task; between the two, a third "
+                       "of the time that the attempt has waited or run");
     const std::int64_t ssh_retry =
         reader.integer("ssh_retry_interval_ms", 2000, 10, 600'000,
                        "first pause after a failed connection to a facility; doubles each time, up to ten minutes");
-    const std::int64_t batch = reader.integer("batch_poll_interval_ms", 5000, 10, kHour_ms,
-                                              "shortest interval between queries to a batch system");
+    const std::int64_t batch = reader.integer(
+        "batch_poll_interval_ms", 5000, 10, kHour_ms,
+        "shortest interval between queries to a batch system; the longest is twice that between status checks");
     settings.local_poll_policy = poll_policy(local, local, std::max(local, batch));
     settings.ssh_poll_policy = poll_policy(ssh, std::max(ssh, ssh_max), std::max(ssh, batch));
     settings.ssh_poll_policy.retry_ms = ssh_retry;
